@@ -2,14 +2,14 @@
  * Engine usage: asks engines how much of their KV caches their requests use, and tells the tracker.
  *
  * In     the fleet; answers of engines.
- * Out    GET /metrics to every worker that is up, one question at a time for each and POLLS_MAX in all; to the tracker, after every
- *        answer: `reportedUsage`.
+ * Out    GET /metrics to every worker that is up, one question at a time for each and POLLS_MAX in all; to
+ *        the tracker, after every answer: `reportedUsage`.
  * Owns   when each worker is asked next. The figures are the tracker's.
- * Order  a worker has one *turn* at a time: a question under way, its place in the line, or a wait for the next. Answers of an earlier turn
- *        are dropped.
- * Fails  an engine without such metrics is asked every LASTING_MS, and the log says so once. One that misses MISSES_MAX questions in a row
- *        counts as one that does not say: an old figure would hold it out for ever. After a restart of this actor all are asked anew;
- *        the tracker keeps what it was told.
+ * Order  a worker has one *turn* at a time: a question under way, its place in the line, or a wait for the
+ *        next. Answers of an earlier turn are dropped.
+ * Fails  an engine without such metrics is asked every LASTING_MS, and the log says so once. One that misses
+ *        MISSES_MAX questions in a row counts as one that does not say: an old figure would hold it out for
+ *        ever. After a restart of this actor all are asked anew; the tracker keeps what it was told.
  */
 
 import { type ActorContext, defineActor } from '@homing/actor'

@@ -1,11 +1,12 @@
 /**
- * KV usage in the metrics of an engine: the share of its KV cache that its requests use, 0 … 1, by data-parallel rank.
+ * KV usage in the metrics of an engine: the share of its KV cache that its requests use, 0 … 1, by
+ * data-parallel rank.
  *
  *   vllm:kv_cache_usage_perc{engine="RANK"}     vLLM, and engines that speak like it; vllm:gpu_cache_usage_perc before 0.10
  *   sglang:token_usage{dp_rank="RANK"}          SGLang with --enable-metrics; without the label it is rank 0
  *
- * Blocks that are cached and that nobody uses count in neither. Where several lines have one rank (the shards of a model), the
- * highest counts.
+ * Blocks that are cached and that nobody uses count in neither. Where several lines have one rank (the shards
+ * of a model), the highest counts.
  */
 
 const NAMES = ['vllm:kv_cache_usage_perc', 'sglang:token_usage', 'vllm:gpu_cache_usage_perc'] as const

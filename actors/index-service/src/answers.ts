@@ -1,4 +1,7 @@
-/** Answers of the service: whole ones, and one that is written as fast as the client reads it. Each function returns the status. */
+/**
+ * Answers of the service: whole ones, and one that is written as fast as the client reads it. Each function
+ * returns the status.
+ */
 
 import type { ErrorRecord } from '@homing/base'
 import { errorHeaders, sendAnswer, textAnswer } from '@homing/http'
@@ -26,7 +29,10 @@ export function sendError(exchange: HttpExchange, thrown: unknown, record: Error
   return sendJson(exchange, statusOf(record), body, errorHeaders(thrown))
 }
 
-/** JSON in pieces; the next one is made when the client has taken those before. Cut when a piece cannot be made. */
+/**
+ * JSON in pieces; the next one is made when the client has taken those before. Cut when a piece cannot be
+ * made.
+ */
 export async function streamJson(exchange: HttpExchange, pieces: AsyncIterable<string>): Promise<number> {
   let isBegun = false
   try {

@@ -1,4 +1,7 @@
-/** Errors that a caller of the index service gets instead of an answer; error-answer.ts has the status of each. */
+/**
+ * Errors that a caller of the index service gets instead of an answer; error-answer.ts has the status of
+ * each.
+ */
 
 import { CodedError } from '@homing/base'
 

@@ -3,11 +3,12 @@
  *
  *   listeners connect ─▶ a peer is asked for its dump ─▶ its blocks are inherited ─▶ `exact`, another epoch: dropped
  *
- * The listener connects before the peer is asked, so removals after the peer's answer arrive here too. A rank inherits only if its
- * listener is connected by then, and if partition, block size and engine are the same. Instances and ranks are arbitrary
- * numbers, so the dump must name the endpoint that is registered here. An endpoint on the local machine means another engine
- * if the peer is on another machine.
- * Owns   `inheritedFrom` of every rank. The inheritors own the blocks; this module notices within a second when they have dropped them.
+ * The listener connects before the peer is asked, so removals after the peer's answer arrive here too. A rank
+ * inherits only if its listener is connected by then, and if partition, block size and engine are the same.
+ * Instances and ranks are arbitrary numbers, so the dump must name the endpoint that is registered here. An
+ * endpoint on the local machine means another engine if the peer is on another machine.
+ * Owns   `inheritedFrom` of every rank. The inheritors own the blocks; this module notices within a second
+ *        when they have dropped them.
  */
 
 import { hostName, isOfThisMachine, isSameSocket } from '@homing/transport'

@@ -1,12 +1,14 @@
 /**
- * Inheritor: stands between the listeners of a shard and its indexer, and keeps the blocks that a peer's dump named.
+ * Inheritor: stands between the listeners of a shard and its indexer, and keeps the blocks that a peer's dump
+ * named.
  *
- * In     messages of listeners to an indexer, passed on unchanged; `inherit` and `disinherit` from the service.
- * Out    to the indexer: every message meant for it. To a source: `resync` when the indexer did not take its events.
- *        A clear is retried until the indexer takes it, and nothing of its slot overtakes it: its sender was told that it was taken.
- *        A resync is retried until the source takes it.
- * Owns   a small index of its own, beside the shard: the blocks that a peer named for a worker slot, updated by the events
- *        since. Readers take the longer overlap of the two.
+ * In     messages of listeners to an indexer, passed on unchanged; `inherit` and `disinherit` from the
+ *        service.
+ * Out    to the indexer: every message meant for it. To a source: `resync` when the indexer did not take its
+ *        events. A clear is retried until the indexer takes it, and nothing of its slot overtakes it: its
+ *        sender was told that it was taken. A resync is retried until the source takes it.
+ * Owns   a small index of its own, beside the shard: the blocks that a peer named for a worker slot, updated
+ *        by the events since. Readers take the longer overlap of the two.
  *
  *   waiting ──`inherit`: the dump, then the events kept──▶ inherited ──`disinherit`, clear──▶ none
  *      └──────────`disinherit`, too many events────────────────────────────────────────────▶
@@ -48,7 +50,10 @@ export interface InheritedRun {
 export type InheritanceMessage =
   /** A peer may have a word on this slot: keep its events until that is known. */
   | { readonly type: 'awaitInheritance'; readonly workerSlot: number; readonly blockSizeTokens: number }
-  /** The blocks of this slot, parents first. Answers how many count; 0: it has begun another epoch, or events were too many. */
+  /**
+   * The blocks of this slot, parents first. Answers how many count; 0: it has begun another epoch, or events
+   * were too many.
+   */
   | {
       readonly type: 'inherit'
       readonly workerSlot: number

@@ -1,4 +1,7 @@
-/** Bounds on open requests and the bytes of their bodies. Only bytes that have arrived count, never announced lengths. */
+/**
+ * Bounds on open requests and the bytes of their bodies. Only bytes that have arrived count, never announced
+ * lengths.
+ */
 
 import { Bodies } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
@@ -32,7 +35,10 @@ export class OpenRequests {
     return this.#bodies.bytes
   }
 
-  /** Serves one request within the bounds; throws ServiceBusyError past them. `isAlwaysServed`: whatever is open. */
+  /**
+   * Serves one request within the bounds; throws ServiceBusyError past them. `isAlwaysServed`: whatever is
+   * open.
+   */
   async during<T>(
     exchange: HttpExchange,
     isAlwaysServed: boolean,

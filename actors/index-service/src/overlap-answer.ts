@@ -1,7 +1,9 @@
 /**
- * The answer of `/query` and `/query_by_hash`: how many tokens of a prompt each rank holds, from its first one on.
+ * The answer of `/query` and `/query_by_hash`: how many tokens of a prompt each rank holds, from its first
+ * one on.
  *
- * `scores`       by instance and rank, on the device; `frequencies[i]`: ranks that hold block i and all before it there
+ * `scores`       by instance and rank, on the device; `frequencies[i]`: ranks that hold block i and all
+ *                before it there
  * `instances`    by instance: `gpu` is the most that one of its ranks holds on the device, `dp` that of each; `cpu` is the
  *                longest run whose blocks are all on the device or the host, `disk` also includes disks and stores outside
  *                the machine. `longest_matched` is the largest of them, which is `disk`.
@@ -70,7 +72,10 @@ const TO_DISK = [...TO_HOST, KEY_LAYERS.indexOf('disk'), KEY_LAYERS.indexOf('ext
 export interface IndexQueryOptions {
   /** Reader of the shards. */
   readonly reader: IndexReader
-  /** Reader of inherited blocks, on the device; undefined: nothing is ever inherited. The longer overlap of the two counts. */
+  /**
+   * Reader of inherited blocks, on the device; undefined: nothing is ever inherited. The longer overlap of
+   * the two counts.
+   */
   readonly inheritedReader: IndexReader | undefined
   readonly workerSlotsMax: number
 }

@@ -5,8 +5,9 @@
  *
  * `endpoints` say which engines the blocks belong to; dumps of other implementations have none.
  *
- * Written    only `stored` events, parents before children; runs of blocks share an event, up to EVENT_BLOCKS_MAX. Event
- *            ids count from 0 in every partition: the format requires them, and they have no other meaning.
+ * Written    only `stored` events, parents before children; runs of blocks share an event, up to
+ *            EVENT_BLOCKS_MAX. Event ids count from 0 in every partition: the format requires them, and they
+ *            have no other meaning.
  * Read       leniently: unknown fields are ignored; blocks of tiers other than the device are left out; one
  *            malformed event fails the whole dump, and no part of it is used.
  * A model's name may contain a colon, a routing group in a dump may not: the last colon separates them.
@@ -52,7 +53,10 @@ export function dumpHead(
   return `${key}:{"block_size":${blockSizeTokens},"endpoints":${JSON.stringify(endpoints)},"events":[`
 }
 
-/** The events of one rank as the items of a JSON list, without brackets; '' where there are none. `nextEventId` numbers them. */
+/**
+ * The events of one rank as the items of a JSON list, without brackets; '' where there are none.
+ * `nextEventId` numbers them.
+ */
 export function dumpEvents(
   instanceId: bigint,
   dpRank: number,
@@ -87,9 +91,10 @@ export function dumpEvents(
 }
 
 /**
- * Only what a reader can reach. An indexer names blocks that begin a prompt and blocks whose parent is gone alike, without a
- * parent; of the latter and all below nothing may be said. `beginsPrompt`: whether some block of this content begins a
- * prompt. It is the one without a parent, if only one such block has this content; of several, none is taken.
+ * Only what a reader can reach. An indexer names blocks that begin a prompt and blocks whose parent is gone
+ * alike, without a parent; of the latter and all below nothing may be said. `beginsPrompt`: whether some
+ * block of this content begins a prompt. It is the one without a parent, if only one such block has this
+ * content; of several, none is taken.
  */
 export function reachableBlocks(
   blocks: readonly IndexedBlock[],

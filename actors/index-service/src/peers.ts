@@ -1,4 +1,7 @@
-/** Peers: other services with the same workers. At the start they are asked once for their dumps; the first answer is used. */
+/**
+ * Peers: other services with the same workers. At the start they are asked once for their dumps; the first
+ * answer is used.
+ */
 
 import { type Clock, type Log, toErrorRecord } from '@homing/base'
 import type { HttpTransport } from '@homing/transport'

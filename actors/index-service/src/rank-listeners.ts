@@ -1,7 +1,8 @@
 /**
  * Rank listeners: runs a listener for every registered rank that has no fault.
  *
- * Owns   `fault` of every rank; the listeners are children of the service (listener-lives.ts of actors/listener).
+ * Owns   `fault` of every rank; the listeners are children of the service (listener-lives.ts of
+ *        actors/listener).
  * Fails  a listener that fails for good is started again after a pause.
  */
 

@@ -1,4 +1,6 @@
-/** A registered rank, as the modules of the service share it. One module writes each field, named above it. */
+/**
+ * A registered rank, as the modules of the service share it. One module writes each field, named above it.
+ */
 
 import { type Listened, unheard } from '@homing/actors/listener'
 import type { Trust } from '@homing/index'

@@ -9,8 +9,8 @@
  *   I3  A rank keeps its shard for life; a new one goes to the shard with the fewest.
  *   I4  No two ranks name one socket: events there do not say whose they are.
  *
- * A rank that was taken out is in no partition and counts for no query, but keeps its slot until it has ended; the
- * same rank may be registered again meanwhile, with another slot.
+ * A rank that was taken out is in no partition and counts for no query, but keeps its slot until it has
+ * ended; the same rank may be registered again meanwhile, with another slot.
  */
 
 import { clashText, type NamedSocket, SocketClaims } from '@homing/transport'

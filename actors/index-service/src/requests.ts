@@ -1,4 +1,7 @@
-/** Reads the bodies of requests: every field is checked, with one sentence about the first wrong one. Unknown fields are ignored. */
+/**
+ * Reads the bodies of requests: every field is checked, with one sentence about the first wrong one. Unknown
+ * fields are ignored.
+ */
 
 import { bigintToHash } from '@homing/blocks'
 import { isSameSocket } from '@homing/transport'

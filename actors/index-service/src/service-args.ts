@@ -14,7 +14,9 @@ export interface IndexServiceArgs {
   readonly clientStallTimeoutMs: number
   readonly openRequestsMax: number
   readonly threads: number
-  /** The pool whose threads `<pool>-0 … <pool>-(threads − 1)` host indexers and listeners; default 'events'. */
+  /**
+   * The pool whose threads `<pool>-0 … <pool>-(threads − 1)` host indexers and listeners; default 'events'.
+   */
   readonly eventPool?: string
   readonly indexBytes: number
   readonly workerSlotsMax: number

@@ -1,6 +1,6 @@
 /**
- * Metrics of the service: counted here as requests pass, or fetched from the owner at scrape time. A figure whose owner does
- * not answer in time keeps its last value, and the scrape still succeeds.
+ * Metrics of the service: counted here as requests pass, or fetched from the owner at scrape time. A figure
+ * whose owner does not answer in time keeps its last value, and the scrape still succeeds.
  */
 
 import { SHARD_COLUMNS } from '@homing/index'

@@ -3,8 +3,9 @@
  *
  * Owns   the reader, and the known memory and life of each shard. Every LOOK_INTERVAL_MS each indexer is
  *        told both, and answers if something has changed.
- * Fails  an indexer that fails is restarted with an empty shard under the same ref; its sources rebuild. An indexer whose budget
- *        is used up fails the service: an index without one of its shards is worse than one that is restarted.
+ * Fails  an indexer that fails is restarted with an empty shard under the same ref; its sources rebuild. An
+ *        indexer whose budget is used up fails the service: an index without one of its shards is worse than
+ *        one that is restarted.
  */
 
 import {

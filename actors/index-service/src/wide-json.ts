@@ -2,12 +2,12 @@
  * JSON with 64-bit integers, which JSON.parse rounds: those of 16 digits or more are read as their text, and
  * written as numbers.
  *
- * So instance ids and hashes may come as numbers or as strings of digits; the reader of a field defines the range it
- * accepts.
+ * So instance ids and hashes may come as numbers or as strings of digits; the reader of a field defines the
+ * range it accepts.
  *
  * Cost: linear for every text, because anybody may send one. A text with such a long run of digits is parsed
- * twice, with one pass in between. (A reviver that looks at the source of every number takes nine times as long if a list
- * of small numbers contains one long number.)
+ * twice, with one pass in between. (A reviver that looks at the source of every number takes nine times as
+ * long if a list of small numbers contains one long number.)
  */
 
 const UNSIGNED_MAX = (1n << 64n) - 1n

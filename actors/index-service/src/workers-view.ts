@@ -1,9 +1,9 @@
 /**
  * `GET /workers`: one row per instance, with the state of each of its listeners.
  *
- * A listener is `pending` until its events flow, `active` while they do, and `failed` if its connection is down (it recovers
- * by itself) or its registration is wrong (it does not). An instance shows failed before pending before active. The state
- * `paused` of other services does not occur: nobody can pause a listener.
+ * A listener is `pending` until its events flow, `active` while they do, and `failed` if its connection is
+ * down (it recovers by itself) or its registration is wrong (it does not). An instance shows failed before
+ * pending before active. The state `paused` of other services does not occur: nobody can pause a listener.
  */
 
 import type { SourceStatus } from '@homing/actors/listener'

@@ -1,6 +1,6 @@
 /**
- * Whatever an engine does before, during and after a peer's answer: no inherited block is missing at the engine, once
- * the events published until then have arrived.
+ * Whatever an engine does before, during and after a peer's answer: no inherited block is missing at the
+ * engine, once the events published until then have arrived.
  */
 
 import assert from 'node:assert/strict'

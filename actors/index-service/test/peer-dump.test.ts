@@ -1,4 +1,7 @@
-/** A dump that is written, read and stored again answers every prompt as the index it came from, and never with more. */
+/**
+ * A dump that is written, read and stored again answers every prompt as the index it came from, and never
+ * with more.
+ */
 
 import assert from 'node:assert/strict'
 import { formatHash } from '@homing/blocks'

@@ -1,4 +1,6 @@
-/** Blocks that a service inherits from a peer at its start: how long they stay, and how far they are believed. */
+/**
+ * Blocks that a service inherits from a peer at its start: how long they stay, and how far they are believed.
+ */
 
 import { KV_CLEARED, kvRemoved } from '@homing/protocol'
 import t, { type Test } from 'tap'
@@ -27,7 +29,10 @@ function given(engine: FakeEngine) {
   }
 }
 
-/** An engine that repeats nothing, a service that saw all of it, and one that starts later with the first as peer. */
+/**
+ * An engine that repeats nothing, a service that saw all of it, and one that starts later with the first as
+ * peer.
+ */
 async function inherited(t: Test, meanwhile: (engine: FakeEngine) => void = () => {}) {
   const w: ServiceWorld = serviceWorld(t)
   const engine = await w.engine('10.0.0.1', { hasReplay: false })

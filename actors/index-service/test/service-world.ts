@@ -1,4 +1,6 @@
-/** An index service on a simulated clock, and engines that publish what the test says, on a network in memory. */
+/**
+ * An index service on a simulated clock, and engines that publish what the test says, on a network in memory.
+ */
 
 import { createTestSystem, type TestSystem } from '@homing/actor/testing'
 import { type ErrorRecord, SimulatedClock } from '@homing/base'

@@ -76,7 +76,10 @@ t.test('after the death of an event thread its ranks are replayed, and the other
     const reply = await http.fetch({ origin, method: 'POST', path: '/query', body }, { timeoutMs: 60_000 })
     return JSON.parse(new TextDecoder().decode(reply.body)).scores
   }
-  /** Bounded by the time limit of the test. A shard that dies may answer for a while, and one that is rebuilt in part. */
+  /**
+   * Bounded by the time limit of the test. A shard that dies may answer for a while, and one that is rebuilt
+   * in part.
+   */
   const untilBoth = async (): Promise<void> => {
     while (JSON.stringify(await scores()) !== '{"1":{"0":8},"2":{"0":8}}');
   }

@@ -124,12 +124,17 @@ export class EventApplier {
   readonly #layers: LayerSlots
   readonly #removable: SlotBlocks
   readonly #slots = new Map<number, Slot>()
-  /** By worker slot, from the first such prompt until its key is gone: another opening may bring their blocks again. */
+  /**
+   * By worker slot, from the first such prompt until its key is gone: another opening may bring their blocks
+   * again.
+   */
   readonly #separated = new Map<number, SeparatedPrompts>()
   readonly #markRoom = new MarkRoom()
   /** By worker slot that had other keys: what was sent in an earlier epoch was sent to them. */
   readonly #separatedFrom = new Map<number, number>()
-  /** Slots that are to be rebuilt because of their groups: else the rebuild would have to learn them again. */
+  /**
+   * Slots that are to be rebuilt because of their groups: else the rebuild would have to learn them again.
+   */
   readonly #revised = new Set<number>()
   readonly #seeds = new Map<string, Seed>()
   #locals = new Int32Array(1024)
@@ -165,8 +170,9 @@ export class EventApplier {
   }
 
   /**
-   * A prompt with separators is being sent to a worker slot, or may have been. What its source must be told: nobody knows which blocks
-   * are of it, and its events do not say. `epoch`: of the key that it is sent to; undefined: of the one that has the slot.
+   * A prompt with separators is being sent to a worker slot, or may have been. What its source must be told:
+   * nobody knows which blocks are of it, and its events do not say. `epoch`: of the key that it is sent to;
+   * undefined: of the one that has the slot.
    */
   separated(workerSlot: number, prompt: SeparatedPrompt, epoch?: number): string | undefined {
     if (epoch !== undefined && epoch < (this.#separatedFrom.get(workerSlot) ?? 0)) return undefined
@@ -184,7 +190,9 @@ export class EventApplier {
     return unknownText(slot.unknownSeparators)
   }
 
-  /** The key of a worker slot is gone: requests sent there before this epoch say nothing about the next key. */
+  /**
+   * The key of a worker slot is gone: requests sent there before this epoch say nothing about the next key.
+   */
   forgetSeparated(workerSlot: number, epoch: number): void {
     this.#separatedFrom.set(workerSlot, epoch)
     this.#separated.get(workerSlot)?.end()
@@ -303,8 +311,8 @@ export class EventApplier {
   }
 
   /**
-   * All that is known of a worker slot, what was guessed of it left out; undefined: it is not open, or holds more than
-   * `blocksMax` blocks.
+   * All that is known of a worker slot, what was guessed of it left out; undefined: it is not open, or holds
+   * more than `blocksMax` blocks.
    */
   image(workerSlot: number, blocksMax?: number): KeyImage | undefined {
     const slot = this.#slots.get(workerSlot)
@@ -325,7 +333,9 @@ export class EventApplier {
     }
   }
 
-  /** Takes over what an image says of a worker slot, which was just opened. False: not all of it found room. */
+  /**
+   * Takes over what an image says of a worker slot, which was just opened. False: not all of it found room.
+   */
   load(workerSlot: number, image: KeyImage): boolean {
     const slot = this.#slots.get(workerSlot)
     if (slot === undefined) throw new Error(`worker slot ${workerSlot} is not open`)
@@ -441,7 +451,10 @@ export class EventApplier {
     }
   }
 
-  /** The salt of the chain: named here, or by a block above. '' is none; null: the chain is credited to nobody. */
+  /**
+   * The salt of the chain: named here, or by a block above. '' is none; null: the chain is credited to
+   * nobody.
+   */
   #saltOf(workerSlot: number, slot: Slot, event: KvStored, untold: number): string | null {
     const { parent, hashes, tokens, cacheSalt, loraName } = event
     if (parent !== undefined) return cacheSalt === undefined ? saltAt(slot, parent) : cacheSalt

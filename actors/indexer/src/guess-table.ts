@@ -11,10 +11,11 @@
  *   I2  In its bucket a block comes after every block below it: those came later, and were put before it.
  *   So taking a block from the front of the earliest bucket leaves no block stranded below it.
  *
- * Order  expired blocks go bucket by bucket. A table that has grown beyond its bound is pruned to a share of it:
- *        earliest expiry first, and within a partly pruned bucket, the deepest blocks first.
- * Cost   constant per block of a request, about 32 bytes per held block; a counting sort per bucket that is pruned
- *        in part. Removed blocks are handed out in slices, so that no message has to wait for a large bucket.
+ * Order  expired blocks go bucket by bucket. A table that has grown beyond its bound is pruned to a share of
+ *        it: earliest expiry first, and within a partly pruned bucket, the deepest blocks first.
+ * Cost   constant per block of a request, about 32 bytes per held block; a counting sort per bucket that is
+ *        pruned in part. Removed blocks are handed out in slices, so that no message has to wait for a large
+ *        bucket.
  */
 
 export const BUCKET_MS = 100
@@ -70,8 +71,8 @@ export class GuessTable {
   }
 
   /**
-   * A prompt was sent there, whose first `count` blocks have these sequence hashes: they are taken to be held until
-   * `expiryMs`, or longer where that was said before. Returns how many of the first blocks were known.
+   * A prompt was sent there, whose first `count` blocks have these sequence hashes: they are taken to be held
+   * until `expiryMs`, or longer where that was said before. Returns how many of the first blocks were known.
    */
   add(sequenceHashes: Int32Array, count: number, expiryMs: number): number {
     const tick = tickOf(expiryMs)
@@ -93,8 +94,8 @@ export class GuessTable {
   }
 
   /**
-   * Takes the blocks `from … to − 1` of a prompt out whose expiry still is the one of this tick, the deepest first; there is
-   * room for them `into`. Returns their number.
+   * Takes the blocks `from … to − 1` of a prompt out whose expiry still is the one of this tick, the deepest
+   * first; there is room for them `into`. Returns their number.
    */
   takeBack(sequenceHashes: Int32Array, from: number, to: number, tick: number, into: Int32Array): number {
     let taken = 0

@@ -1,5 +1,6 @@
 /**
- * Guesses: blocks that were sent to worker keys, kept in their guessed layer for as long as they are believed.
+ * Guesses: blocks that were sent to worker keys, kept in their guessed layer for as long as they are
+ * believed.
  *
  *   a request was sent to a key ─▶ its blocks are held, until their expiry ─▶ removed, in slices
  *   sent again                  ─▶ the expiry of the whole prefix moves
@@ -133,7 +134,10 @@ export class Guesses {
     if (table.size === 0) this.#drop(workerSlot)
   }
 
-  /** Takes out a slice of what has expired or is too much. When it is due again; Infinity: with the next request. */
+  /**
+   * Takes out a slice of what has expired or is too much. When it is due again; Infinity: with the next
+   * request.
+   */
   tidy(nowMs: number): number {
     let dueMs = Number.POSITIVE_INFINITY
     let left = SLICE_BLOCKS

@@ -6,13 +6,14 @@ import type { ShardMemory } from '@homing/index'
 export interface IndexerArgs {
   readonly shard: number
   /**
-   * Made by `createIndexDoor`: readers hold it, and attach themselves here for the memory. Or by `createIndexMemory`
-   * with `layeredOptions(capacityBytes, workerSlotsMax)`: readers hold that, and keep it when this actor restarts.
+   * Made by `createIndexDoor`: readers hold it, and attach themselves here for the memory. Or by
+   * `createIndexMemory` with `layeredOptions(capacityBytes, workerSlotsMax)`: readers hold that, and keep it
+   * when this actor restarts.
    */
   readonly memory: ShardMemory
   /**
-   * Bytes of the shard, tables private to the writer included. The tables of guesses come on top: 32 to 64 bytes
-   * for each of `capacityBytes / GUESS_BYTES` blocks at most, so half as much.
+   * Bytes of the shard, tables private to the writer included. The tables of guesses come on top: 32 to 64
+   * bytes for each of `capacityBytes / GUESS_BYTES` blocks at most, so half as much.
    */
   readonly capacityBytes: number
   /** Worker keys; each has a worker slot, and further ones for its other layers. */

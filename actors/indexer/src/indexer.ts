@@ -1,20 +1,21 @@
 /**
  * Indexer: the only writer of one shard of the prefix index.
  *
- * In     KV events of the worker keys of this shard, from their listeners; clears. From the router: blocks of requests that it
- *        sent to them; from the directory: when these are to be forgotten.
- * Out    nothing while serving: readers look at the shared memory directly. To a source: `resync` when
- *        its events cannot be applied, `learned` when its blocks have another size than assumed, `incomplete` when some of its
- *        blocks may have been dropped. To observers: `shardReset` when this indexer has restarted. To attached readers: `shardMemory`
- *        when the shard is in other memory than theirs, or other worker keys hold blocks in lower tiers.
+ * In     KV events of the worker keys of this shard, from their listeners; clears. From the router: blocks of
+ *        requests that it sent to them; from the directory: when these are to be forgotten.
+ * Out    nothing while serving: readers look at the shared memory directly. To a source: `resync` when its
+ *        events cannot be applied, `learned` when its blocks have another size than assumed, `incomplete`
+ *        when some of its blocks may have been dropped. To observers: `shardReset` when this indexer has
+ *        restarted. To attached readers: `shardMemory` when the shard is in other memory than theirs, or
+ *        other worker keys hold blocks in lower tiers.
  * Owns   the shard, and per worker slot the state of `EventApplier` and `Guesses`.
  * Order  events of one worker key arrive as published; between worker keys there is no order,
  *        and none is needed. Cleared blocks stop counting at once; their memory is swept in slices of about
  *        a fifth of a millisecond, after batches and in pauses.
  *        A prompt with separators is announced before it is sent, and so before its events.
- * Fails  orphans beyond their bound: the source is resynced. Anything else stops the actor; it
- *        restarts with an empty shard and without guesses. A source that goes on sending is told to resync at once,
- *        because its slot is not open; the directory, which observes, resyncs a silent one.
+ * Fails  orphans beyond their bound: the source is resynced. Anything else stops the actor; it restarts with
+ *        an empty shard and without guesses. A source that goes on sending is told to resync at once, because
+ *        its slot is not open; the directory, which observes, resyncs a silent one.
  * Full   the mailbox refuses: the listener keeps the batch and tries again.
  */
 

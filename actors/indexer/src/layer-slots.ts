@@ -1,8 +1,9 @@
 /**
  * Layer slots: which layers of which worker keys are in use in a shard.
  *
- * The device layer of every key has its place in the shard. Of the other layers, as many as there are keys can be in use at one
- * time (packages/index, key-layers.ts). Beyond that, another layer holds nothing until one is given back.
+ * The device layer of every key has its place in the shard. Of the other layers, as many as there are keys
+ * can be in use at one time (packages/index, key-layers.ts). Beyond that, another layer holds nothing until
+ * one is given back.
  */
 
 import { DEVICE_LAYER, GUESSED_LAYER, layerSlot } from '@homing/index'

@@ -55,8 +55,8 @@ export interface ShardMemoryMessage extends Message {
   readonly memoryNumber: number
   readonly memory: IndexMemory
   /**
-   * By worker slot: lower tiers that hold something, bit i for layer i of KEY_LAYERS; worker keys with none are left out.
-   * When this changes, the number does too.
+   * By worker slot: lower tiers that hold something, bit i for layer i of KEY_LAYERS; worker keys with none
+   * are left out. When this changes, the number does too.
    */
   readonly lowerLayers: Readonly<Record<number, number>>
 }
@@ -65,7 +65,9 @@ export interface ShardMemoryMessage extends Message {
 export interface KeyImage extends BlockImage {
   /** Undefined: nothing was stored on the device yet. */
   readonly blockSizeTokens: number | undefined
-  /** Engine hashes, two words each, of the blocks of salted chains, with the salt; null: credited to nobody. */
+  /**
+   * Engine hashes, two words each, of the blocks of salted chains, with the salt; null: credited to nobody.
+   */
   readonly salts: readonly (readonly [low: number, high: number, salt: string | null])[]
   readonly reading: CacheReadingRecord
 }
@@ -99,10 +101,15 @@ export interface ShardStatus {
   readonly orphanBlocks: number
   readonly eventsApplied: { readonly stored: number; readonly removed: number; readonly cleared: number }
   readonly eventsSkipped: Readonly<Record<SkipReason, number>>
-  /** Blocks of stores that found no room, and blocks dropped to make room: the index knows less than it could. */
+  /**
+   * Blocks of stores that found no room, and blocks dropped to make room: the index knows less than it could.
+   */
   readonly blocksRefused: number
   readonly blocksEvicted: number
-  /** Counter: stores that are credited to nobody, since they may be of a prompt with a separator that they do not name. */
+  /**
+   * Counter: stores that are credited to nobody, since they may be of a prompt with a separator that they do
+   * not name.
+   */
   readonly unclearStores: number
   /** Removed blocks that were not held. */
   readonly unknownRemoves: number
@@ -119,7 +126,9 @@ export type RoutedMessage =
   | ({ readonly type: 'routed' } & RoutedBlocks)
   /** It was not sent there after all. */
   | ({ readonly type: 'unrouted' } & UnroutedBlocks)
-  /** A prompt with separators is being sent to a worker key: blocks that may be of it are credited to nobody. */
+  /**
+   * A prompt with separators is being sent to a worker key: blocks that may be of it are credited to nobody.
+   */
   | {
       readonly type: 'separated'
       readonly workerSlot: number
@@ -158,15 +167,19 @@ export type IndexerMessage =
       readonly source: ActorRef<EventSourceMessage>
     }
   /**
-   * Answers all that is known of a worker key, as of the events told before; undefined: its slot is not open, or it holds
-   * more blocks than IMAGE_BLOCKS_MAX. Events of the shard wait meanwhile, about 0.3 ms per thousand blocks.
+   * Answers all that is known of a worker key, as of the events told before; undefined: its slot is not open,
+   * or it holds more blocks than IMAGE_BLOCKS_MAX. Events of the shard wait meanwhile, about 0.3 ms per
+   * thousand blocks.
    */
   | {
       readonly type: 'image'
       readonly workerSlot: number
       readonly reply: Reply<KeyImage | undefined>
     }
-  /** Take over an image, behind a clear and before the first `apply`. What finds no room is as any other block. */
+  /**
+   * Take over an image, behind a clear and before the first `apply`. What finds no room is as any other
+   * block.
+   */
   | {
       readonly type: 'load'
       readonly workerSlot: number
@@ -184,8 +197,8 @@ export type IndexerMessage =
       readonly observer: ActorRef<ShardResetMessage>
     }
   /**
-   * Answers `shardMemory` when the reader has another memory than the shard, now and whenever the shard moves. To be
-   * repeated: an indexer that began anew does not know its readers.
+   * Answers `shardMemory` when the reader has another memory than the shard, now and whenever the shard
+   * moves. To be repeated: an indexer that began anew does not know its readers.
    */
   | {
       readonly type: 'attach'

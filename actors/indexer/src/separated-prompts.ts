@@ -1,18 +1,21 @@
 /**
- * Separated prompts: the beginnings of prompts that were sent to a worker key with a separator (a cache salt, an adapter, an extra key)
- * which the events of its engine may not name.
+ * Separated prompts: the beginnings of prompts that were sent to a worker key with a separator (a cache salt,
+ * an adapter, an extra key) which the events of its engine may not name.
  *
  *   the router sends a prompt with a separator ─▶ `add`
  *   an event stores blocks that begin a prompt, and names no separator ─▶ `mayBegin`: they may be of such a prompt
  *
- * Nobody can tell such a block from one of a prompt without separators, so it is credited to nobody. Blocks below it
- * follow it by their parent. Blocks stored before the first such prompt was sent stay: an engine that hashes separators
- * gives different hashes to them, and one that does not reports the beginning again.
+ * Nobody can tell such a block from one of a prompt without separators, so it is credited to nobody. Blocks
+ * below it follow it by their parent. Blocks stored before the first such prompt was sent stay: an engine
+ * that hashes separators gives different hashes to them, and one that does not reports the beginning again.
  *
- * Kept     as long as the worker key is, also while its slot is released and opened again: a replay brings their blocks once more.
- * Bounds   MARKS_MAX beginnings of a key, and SHARD_MARKS_MAX of all keys of a shard (about 25 MB); LENGTHS_MAX lengths of them. A
- *          prompt that finds no place counts as one with unknown tokens: it may have begun with any, and the key is not fully trusted.
- * Cost     per store that begins a prompt: a hash for each length, which is one as long as prompts have a whole block.
+ * Kept     as long as the worker key is, also while its slot is released and opened again: a replay brings
+ *          their blocks once more.
+ * Bounds   MARKS_MAX beginnings of a key, and SHARD_MARKS_MAX of all keys of a shard (about 25 MB);
+ *          LENGTHS_MAX lengths of them. A prompt that finds no place counts as one with unknown tokens: it
+ *          may have begun with any, and the key is not fully trusted.
+ * Cost     per store that begins a prompt: a hash for each length, which is one as long as prompts have a
+ *          whole block.
  */
 
 import { hashLocals, type Seed } from '@homing/blocks'
@@ -74,8 +77,8 @@ export class SeparatedPrompts {
   }
 
   /**
-   * Whether a store that begins a prompt with `tokens`, hashed with `seed`, may be of a prompt with separators that it does not name.
-   * `untold`: those it would not name.
+   * Whether a store that begins a prompt with `tokens`, hashed with `seed`, may be of a prompt with
+   * separators that it does not name. `untold`: those it would not name.
    */
   mayBegin(tokens: Int32Array, seed: Seed, untold: number): boolean {
     const sets = SETS_WITHIN[untold]!

@@ -1,6 +1,6 @@
 /**
- * Guesses in a real index against a naive model: a reader finds in the guessed layer exactly the blocks that were sent and
- * are still believed.
+ * Guesses in a real index against a naive model: a reader finds in the guessed layer exactly the blocks that
+ * were sent and are still believed.
  */
 
 import assert from 'node:assert/strict'

@@ -1,6 +1,6 @@
 /**
- * Images of worker keys: another shard that has loaded one answers as the first one does, now and after any further
- * events.
+ * Images of worker keys: another shard that has loaded one answers as the first one does, now and after any
+ * further events.
  */
 
 import assert from 'node:assert/strict'
@@ -42,7 +42,10 @@ function picture({ index, applier, reader }: Shard, slot: number): unknown {
   return { layers, overlaps: overlaps.sort(), blocks: applier.status().blocksHeld[slot] }
 }
 
-/** Events of an engine that may do anything: chains with branches, copies, holes, unknown parents, tiers, salts. */
+/**
+ * Events of an engine that may do anything: chains with branches, copies, holes, unknown parents, tiers,
+ * salts.
+ */
 function randomEvents(random: ReturnType<typeof seededRandom>, count: number): KvEvent[] {
   const events: KvEvent[] = []
   const hashOf = (chain: number, depth: number) => [chain * 100 + depth + 1, chain]

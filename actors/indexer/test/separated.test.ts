@@ -1,6 +1,6 @@
 /**
- * Prompts with a cache salt, an adapter or an extra key, sent to engines whose events do not name them: a prompt without one
- * is never credited with more than its engine holds for it.
+ * Prompts with a cache salt, an adapter or an extra key, sent to engines whose events do not name them: a
+ * prompt without one is never credited with more than its engine holds for it.
  */
 
 import assert from 'node:assert/strict'
@@ -72,8 +72,8 @@ function hashOf(prompt: string, separator: string): Int32Array {
 }
 
 /**
- * An engine with a cache for each separator, which names none. Either they go into its hashes, as in vLLM, or not, as in SGLang: then
- * equal blocks of two caches have one hash.
+ * An engine with a cache for each separator, which names none. Either they go into its hashes, as in vLLM, or
+ * not, as in SGLang: then equal blocks of two caches have one hash.
  */
 class Engine {
   readonly #hashes: 'differ' | 'agree'

@@ -1,5 +1,6 @@
 /**
- * Attempts of a recovery to get the missing batches from a replay: which one is under way, what it brought, and when to stop.
+ * Attempts of a recovery to get the missing batches from a replay: which one is under way, what it brought,
+ * and when to stop.
  *
  *   begin ──▶ attempt ──end or silence──▶ live | again | pause, then again | give up
  *
@@ -11,7 +12,10 @@
 
 import type { ListenerLimits } from './limits.ts'
 
-/** `rebuild`: from the beginning. `gap`: from a hole. `check`: only to make sure that nothing is missing, or of another life. */
+/**
+ * `rebuild`: from the beginning. `gap`: from a hole. `check`: only to make sure that nothing is missing, or
+ * of another life.
+ */
 export type Purpose = 'rebuild' | 'gap' | 'check'
 
 /** What an attempt asks for, and what is known at the time. */
@@ -92,7 +96,10 @@ export class Attempts {
     return this.#attempt
   }
 
-  /** The last recovery failed because the replay socket did not answer, fell silent, or lost some of what it sent. */
+  /**
+   * The last recovery failed because the replay socket did not answer, fell silent, or lost some of what it
+   * sent.
+   */
   get mayHealLater(): boolean {
     return this.#mayHealLater
   }
@@ -134,7 +141,10 @@ export class Attempts {
     this.#vainChecks++
   }
 
-  /** The history has reached the live socket: what is still to come of the attempt may be what that has lost since. */
+  /**
+   * The history has reached the live socket: what is still to come of the attempt may be what that has lost
+   * since.
+   */
   joined(): void {
     this.#purpose = 'check'
   }
@@ -144,7 +154,10 @@ export class Attempts {
     if (this.#purpose === 'check') this.#purpose = 'gap'
   }
 
-  /** The recovery has ended. `isConfirmed`: there is nothing of the live socket that it should have confirmed, and did not. */
+  /**
+   * The recovery has ended. `isConfirmed`: there is nothing of the live socket that it should have confirmed,
+   * and did not.
+   */
   ended(isConfirmed: boolean): void {
     if (isConfirmed) this.#vainChecks = 0
     this.#purpose = 'gap'
@@ -177,7 +190,10 @@ export class Attempts {
     return this.#attempt
   }
 
-  /** The highest sequence that any attempt of this recovery has told; −1: none. What is there up to it may be asked for again. */
+  /**
+   * The highest sequence that any attempt of this recovery has told; −1: none. What is there up to it may be
+   * asked for again.
+   */
   get toldMax(): number {
     return this.#toldMax
   }
@@ -194,7 +210,10 @@ export class Attempts {
     this.#replies++
   }
 
-  /** How long a silence ends the attempt. A replay that has begun comes from memory: when it falls silent, its end was lost. */
+  /**
+   * How long a silence ends the attempt. A replay that has begun comes from memory: when it falls silent, its
+   * end was lost.
+   */
   get silenceMsMax(): number {
     const { replayTimeoutMs, replaySilenceMs } = this.#limits
     return this.#attempt.hasReplies ? Math.min(replayTimeoutMs, replaySilenceMs) : replayTimeoutMs

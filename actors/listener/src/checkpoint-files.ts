@@ -1,6 +1,6 @@
 /**
- * Checkpoint files: one per source, in a directory that the user names. A file is written under another name and renamed when
- * it is complete, so that a reader finds an old one or a new one, never half of one.
+ * Checkpoint files: one per source, in a directory that the user names. A file is written under another name
+ * and renamed when it is complete, so that a reader finds an old one or a new one, never half of one.
  */
 
 import { createHash } from 'node:crypto'
@@ -26,9 +26,15 @@ export interface CheckpointStore {
   remove(directory: string, source: string): Promise<void>
 }
 
-/** A source that is not configured, and whose checkpoint was not looked after for so long, is taken to be gone, and its file with it. */
+/**
+ * A source that is not configured, and whose checkpoint was not looked after for so long, is taken to be
+ * gone, and its file with it.
+ */
 const FORGOTTEN_MS = 7 * 24 * 3_600_000
-/** The names of files that are ours: `<words>-<digest>.checkpoint`, and `….<letters>.part` until they are whole. */
+/**
+ * The names of files that are ours: `<words>-<digest>.checkpoint`, and `….<letters>.part` until they are
+ * whole.
+ */
 const OURS = /-[0-9a-f]{16}\.checkpoint(\.[0-9a-f]{12}\.part)?$/
 
 class CheckpointFiles implements CheckpointStore {
@@ -86,8 +92,9 @@ export const checkpointFiles: Capability<CheckpointStore> = {
 }
 
 /**
- * Makes the directory where it is missing, and removes files of sources that are long gone: of workers whose ids are not
- * among the `configured` ones. Rejects with CheckpointDirectoryError when it cannot be written to.
+ * Makes the directory where it is missing, and removes files of sources that are long gone: of workers whose
+ * ids are not among the `configured` ones. Rejects with CheckpointDirectoryError when it cannot be written
+ * to.
  */
 export async function prepareCheckpointDirectory(
   directory: string,
@@ -104,8 +111,8 @@ export async function prepareCheckpointDirectory(
 }
 
 /**
- * `mkdir` with `recursive` makes the parent again for as long as the path is missing, which in /proc is for ever, on a
- * thread that cannot be stopped. Here each folder is tried twice at most.
+ * `mkdir` with `recursive` makes the parent again for as long as the path is missing, which in /proc is for
+ * ever, on a thread that cannot be stopped. Here each folder is tried twice at most.
  */
 async function makeDirectory(directory: string): Promise<void> {
   try {

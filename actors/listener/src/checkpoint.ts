@@ -1,13 +1,14 @@
 /**
- * Checkpoint: the blocks that a worker key held at one point of its source's history, converted to bytes and back. Pure;
- * checkpoint-files.ts stores them.
+ * Checkpoint: the blocks that a worker key held at one point of its source's history, converted to bytes and
+ * back. Pure; checkpoint-files.ts stores them.
  *
  *   "HOMINGCP", version u32, bytes of the body u32, CRC-32 of the body u32, body: a map in MessagePack
  *
- * Little-endian. A checkpoint records its position in the history and the last batches. It counts only
- * if the engine repeats these batches when asked: then it is the same life of the engine, and nothing
- * is missing between the checkpoint and the next batch. If both the checkpoint and the engine know when its process began,
- * these times must agree too: engines whose batches contain no time may begin two lives with the same batches.
+ * Little-endian. A checkpoint records its position in the history and the last batches. It counts only if the
+ * engine repeats these batches when asked: then it is the same life of the engine, and nothing is missing
+ * between the checkpoint and the next batch. If both the checkpoint and the engine know when its process
+ * began, these times must agree too: engines whose batches contain no time may begin two lives with the same
+ * batches.
  */
 
 import { crc32 } from 'node:zlib'

@@ -4,8 +4,9 @@
  *   idle ──save──▶ imaging ──image of the indexer──▶ writing ──▶ idle
  *                     └── nothing to give, or the history has begun anew ──▶ idle
  *
- * The image shows the index exactly at its point of the history: the indexer is asked for it after the events up
- * to that point, and before those that follow. Another request to save meanwhile gets the answer of the save under way.
+ * The image shows the index exactly at its point of the history: the indexer is asked for it after the events
+ * up to that point, and before those that follow. Another request to save meanwhile gets the answer of the
+ * save under way.
  *
  * A disk failure is logged once; saves are then tried half as often each time, until one succeeds.
  */
@@ -97,7 +98,10 @@ export class Checkpoints {
     )
   }
 
-  /** Where an earlier life stood; undefined: nothing is there that could be used. `startSeconds`: of the engine's process. */
+  /**
+   * Where an earlier life stood; undefined: nothing is there that could be used. `startSeconds`: of the
+   * engine's process.
+   */
   offer(
     checkpoint: Checkpoint | undefined,
     problem: string | undefined,
@@ -130,7 +134,9 @@ export class Checkpoints {
     return this.#offered?.image
   }
 
-  /** `refusal`: why what was offered is of no use; undefined: the engine has proven it, and it was taken over. */
+  /**
+   * `refusal`: why what was offered is of no use; undefined: the engine has proven it, and it was taken over.
+   */
   settled(refusal: string | undefined): void {
     const { key } = this.#options
     const { point, image } = this.#offered!
@@ -173,7 +179,10 @@ export class Checkpoints {
     }
   }
 
-  /** `now`: where the history stands now. An epoch that is over may have been told to the indexer before it answered. */
+  /**
+   * `now`: where the history stands now. An epoch that is over may have been told to the indexer before it
+   * answered.
+   */
   imaged(image: KeyImage | undefined, now: Point | undefined, processStartSeconds: number | undefined): void {
     const underWay = this.#underWay
     // Asked for by a life of this listener that is over.
@@ -220,7 +229,8 @@ export class Checkpoints {
     if (this.#underWay !== undefined) this.#underWay.isVoid = true
     const { directory, source } = this.#options
     const files = this.#context.use(checkpointFiles)
-    // At once, since a router that is killed during a write would find the one before; and behind the write that may have just ended.
+    // At once, since a router that is killed during a write would find the one before; and behind the write
+    // that may have just ended.
     this.#afterwards(files.remove(directory, source))
     this.#afterwards(this.#onDisk(() => files.remove(directory, source)))
   }

@@ -1,17 +1,20 @@
 /**
- * Contradictions: counts how often the live socket contradicted itself or the replay, and decides what follows.
+ * Contradictions: counts how often the live socket contradicted itself or the replay, and decides what
+ * follows.
  *
- * One is an engine that restarted, and the history is rebuilt at once; but not where the dp rank is another one, which no engine changes. More of them in a short time are not: a replay endpoint
- * that belongs to another engine, or two publishers that number their batches on one socket. Then every rebuild would bring the
- * next contradiction, and `exact` in between would be a lie.
+ * One is an engine that restarted, and the history is rebuilt at once; but not where the dp rank is another
+ * one, which no engine changes. More of them in a short time are not: a replay endpoint that belongs to
+ * another engine, or two publishers that number their batches on one socket. Then every rebuild would bring
+ * the next contradiction, and `exact` in between would be a lie.
  *
  *   none ──`contradictionsMax` within `contradictionsWithinMs`──▶ apart ──pause──▶ reconciling ──live and replay agree──▶ calming
  *     ▲                                                             ▲                  │                                   │ │
  *     │                                                             └──contradiction───┴───────────────────────────────────┘ │
  *     └───────────────────────────────────────────────────────────────────────────────────────────────────────────pause──────┘
  *
- * While apart, nothing is asked of the replay but whether it repeats what the live socket told. What counts meanwhile is what
- * the live socket alone has told since; and nothing where it is the live socket that contradicts itself.
+ * While apart, nothing is asked of the replay but whether it repeats what the live socket told. What counts
+ * meanwhile is what the live socket alone has told since; and nothing where it is the live socket that
+ * contradicts itself.
  *
  * Invariants
  *   I1  From the first contradiction too many to the end of calming the source is not `exact`.
@@ -124,7 +127,10 @@ export class Contradictions {
     this.#marks = ''
   }
 
-  /** The engine is known to have restarted, which explains what was contradictory, unless it was too much already. */
+  /**
+   * The engine is known to have restarted, which explains what was contradictory, unless it was too much
+   * already.
+   */
   excuse(): void {
     this.#recent = []
     this.reconcile()

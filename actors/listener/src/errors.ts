@@ -1,6 +1,9 @@
 import { CodedError } from '@homing/base'
 
-/** `truncated`: it ends early. `version`: it is of another version, or no checkpoint. `altered`: it contradicts itself. */
+/**
+ * `truncated`: it ends early. `version`: it is of another version, or no checkpoint. `altered`: it
+ * contradicts itself.
+ */
 export type CheckpointFault = 'truncated' | 'version' | 'altered'
 
 /** The directory for checkpoints cannot be used; nothing is started. */

@@ -1,6 +1,6 @@
 /**
- * Batches held back: live batches that came while an earlier one was missing. They continue the history once it has
- * reached them.
+ * Batches held back: live batches that came while an earlier one was missing. They continue the history once
+ * it has reached them.
  *
  * Invariants
  *   I1  Bounded in number and bytes; beyond the bound a batch is dropped, and missing.
@@ -15,8 +15,9 @@ import { type PendingBatch, PendingBatches } from './pending-batches.ts'
 import type { SourceCounters } from './source-counters.ts'
 
 /**
- * `empty`: the history has reached the live socket. `hole`: something is missing before the next one. `refused`: the indexer
- * did not take it. `otherRank`, `older`: the next one is of another publisher, or life.
+ * `empty`: the history has reached the live socket. `hole`: something is missing before the next one.
+ * `refused`: the indexer did not take it. `otherRank`, `older`: the next one is of another publisher, or
+ * life.
  */
 export type Drained = 'empty' | 'hole' | 'refused' | 'otherRank' | 'older'
 
@@ -40,7 +41,10 @@ export class HeldBack {
     return this.#batches.first
   }
 
-  /** Where a history may begin that goes on with this sequence: with a run that has it, too; undefined: there is none. */
+  /**
+   * Where a history may begin that goes on with this sequence: with a run that has it, too; undefined: there
+   * is none.
+   */
   beginningBefore(sequence: number): number | undefined {
     const { first, firstRunEnd } = this.#batches
     if (first === undefined || first.sequence >= sequence || firstRunEnd! < sequence) return undefined

@@ -1,6 +1,6 @@
 /**
- * History: which batches of a source are applied, where they begin, and which are missing. Only this module sends
- * events to the indexer.
+ * History: which batches of a source are applied, where they begin, and which are missing. Only this module
+ * sends events to the indexer.
  *
  *   forget ──▶ empty ──begin, take over──▶ s … expected − 1 ──apply──▶ s … expected
  *
@@ -10,8 +10,8 @@
  *   I3  Nothing is applied before the indexer has taken a pending clear.
  *   I4  `epoch` grows with every clear, and whenever predictions made from it must stop counting.
  *
- * A batch that cannot be decoded counts as applied: its engine would send the same again. `missing` reports it until
- * the next clear.
+ * A batch that cannot be decoded counts as applied: its engine would send the same again. `missing` reports
+ * it until the next clear.
  */
 
 import {
@@ -35,7 +35,9 @@ export interface HistoryEffects {
   apply(events: readonly KvEvent[]): boolean
   /** Forgets everything applied. False: refused, to be tried again. */
   clear(): boolean
-  /** Hands on what the checkpoint holds that was offered, behind a clear. False: refused, nothing was taken. */
+  /**
+   * Hands on what the checkpoint holds that was offered, behind a clear. False: refused, nothing was taken.
+   */
   restore(): boolean
 }
 
@@ -43,8 +45,8 @@ export interface HistoryEffects {
 export type Beginning = 'unknown' | 'start' | 'cleared'
 
 /**
- * What became of a batch. `refused`: the indexer did not take it. `otherRank`, `older`: it is of another publisher, or of an
- * earlier life; nothing of it was taken.
+ * What became of a batch. `refused`: the indexer did not take it. `otherRank`, `older`: it is of another
+ * publisher, or of an earlier life; nothing of it was taken.
  */
 export type Applied = 'applied' | 'refused' | 'otherRank' | 'older'
 
@@ -73,8 +75,8 @@ export interface HistoryParts {
   /** Its first batch is known, and no checkpoint any more that could stand before it. */
   readonly began: () => void
   /**
-   * `unreadable`: a batch, or some of it. `cleared`: nothing is held that was applied before; `withdrawn`: the same, but the
-   * cache is not known.
+   * `unreadable`: a batch, or some of it. `cleared`: nothing is held that was applied before; `withdrawn`:
+   * the same, but the cache is not known.
    */
   readonly changed: (what: 'unreadable' | 'cleared' | 'withdrawn') => void
 }
@@ -91,7 +93,10 @@ export class History implements Extent, HistoryView {
   #reason = ''
   #unreadableBatches = 0
   #lacks: string | undefined
-  /** Sequences that the engine has to repeat before what was taken over counts as of its present life, and how many were asked for. */
+  /**
+   * Sequences that the engine has to repeat before what was taken over counts as of its present life, and how
+   * many were asked for.
+   */
   readonly #unproven = new Set<number>()
   #proofs = 0
 
@@ -202,8 +207,8 @@ export class History implements Extent, HistoryView {
   }
 
   /**
-   * Takes over what an earlier life of the router knew; `payload` is the last batch of it. Of its last batches the engine has repeated
-   * these. False: refused.
+   * Takes over what an earlier life of the router knew; `payload` is the last batch of it. Of its last
+   * batches the engine has repeated these. False: refused.
    */
   restore(point: HistoryPoint, payload: Uint8Array, repeated: ReadonlySet<number>): boolean {
     const { nextSequence, fingerprints, isWhole, wasCleared, gapReason } = point
@@ -267,7 +272,8 @@ export class History implements Extent, HistoryView {
     this.#parts.snapshots.applied(read?.events ?? [], read?.timestampSeconds)
     if (clear !== undefined) this.#nothingIsHeld(clear.isWithdrawal)
     if (source === 'replay') life.joined(sequence)
-    // The engine's clock was set back; or it is left over from a life that ended, and the number fits by chance.
+    // The engine's clock was set back; or it is left over from a life that ended, and the number fits by
+    // chance.
     else if (isOlder) life.openSeam(sequence - 1)
     // What the live socket told since is all that is held.
     else if (wasEmpty || clear !== undefined) life.begin(sequence, 'live')
@@ -307,8 +313,9 @@ export class History implements Extent, HistoryView {
   }
 
   /**
-   * Nothing counts that came before: what is unknown of it, or was not readable, no longer matters. Either the cache was
-   * cleared, or a publisher beside the engine withdrew what it had told, and does not know the cache.
+   * Nothing counts that came before: what is unknown of it, or was not readable, no longer matters. Either
+   * the cache was cleared, or a publisher beside the engine withdrew what it had told, and does not know the
+   * cache.
    */
   #nothingIsHeld(isWithdrawal: boolean): void {
     this.#beginning = isWithdrawal ? 'unknown' : 'cleared'
@@ -335,7 +342,10 @@ export class History implements Extent, HistoryView {
   }
 }
 
-/** The last batches of a history that its engine is to repeat, as far as it keeps them, before a checkpoint of it counts. */
+/**
+ * The last batches of a history that its engine is to repeat, as far as it keeps them, before a checkpoint of
+ * it counts.
+ */
 const PROOF_BATCHES_MAX = 16
 
 /** Undefined: nobody can decode it. */

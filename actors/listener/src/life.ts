@@ -8,8 +8,8 @@
  *   dp rank     a publisher never changes it
  *   time stamp  a later batch is not older
  *
- * There are two memories: of the applied batches, wherever they came from, and of those from the live socket. Each keeps the
- * last `rememberedMax` sequences. A batch that is not remembered proves nothing.
+ * There are two memories: of the applied batches, wherever they came from, and of those from the live socket.
+ * Each keeps the last `rememberedMax` sequences. A batch that is not remembered proves nothing.
  *
  * The **link** says whether the live socket and the current history are of one life:
  *
@@ -18,14 +18,15 @@
  *      │                       └──a live batch is older than the one before it, or fills a hole late──────────┘ │
  *      └──the history begins with a live batch, or one of them clears the cache─────────────────────────────────┘
  *
- * Where the history came from a replay, and a live batch continues it, the seam between them is such a place: the engine may
- * have restarted in between, and what it published unheard be as long as what was replayed. So are all places where nothing
- * but the number says that a batch is the next one. `joinedMax` is the last sequence up to which a replay has told the history
- * at a time when it was already there.
+ * Where the history came from a replay, and a live batch continues it, the seam between them is such a place:
+ * the engine may have restarted in between, and what it published unheard be as long as what was replayed. So
+ * are all places where nothing but the number says that a batch is the next one. `joinedMax` is the last
+ * sequence up to which a replay has told the history at a time when it was already there.
  *
- * A batch that was overtaken by those of the next life may have just the number that is expected of that one, and the batches of
- * the next life may go on from the last number of the life before, behind a hole. So a live batch that is older than the one
- * before it, or fills a hole late, opens such a seam before itself. Until it is closed the history is **doubted**.
+ * A batch that was overtaken by those of the next life may have just the number that is expected of that one,
+ * and the batches of the next life may go on from the last number of the life before, behind a hole. So a
+ * live batch that is older than the one before it, or fills a hole late, opens such a seam before itself.
+ * Until it is closed the history is **doubted**.
  *
  * Invariants
  *   I1  `applied` remembers only batches of the current history: it is forgotten with it.
@@ -39,9 +40,10 @@ import { SeenBatches } from './seen-batches.ts'
 export type Likeness = 'same' | 'other' | 'unknown'
 
 /**
- * `new`: of this life as far as can be told, to be applied. `repeated`: it was taken before, from the live socket, or late, when
- * a replay had brought it. `replayed`: a replay brought it, and the live socket has now come to it. `doubtful`: it may be
- * that, or of another life. `restarted`: the live socket contradicts itself. `contradicted`: it contradicts what was replayed.
+ * `new`: of this life as far as can be told, to be applied. `repeated`: it was taken before, from the live
+ * socket, or late, when a replay had brought it. `replayed`: a replay brought it, and the live socket has now
+ * come to it. `doubtful`: it may be that, or of another life. `restarted`: the live socket contradicts
+ * itself. `contradicted`: it contradicts what was replayed.
  */
 export type LiveVerdict = 'new' | 'repeated' | 'replayed' | 'doubtful' | 'restarted' | 'contradicted'
 
@@ -63,7 +65,9 @@ export class Life {
   readonly #live: SeenBatches
   #liveMax = -1
   #link: Link = 'unheard'
-  /** What was replayed contradicted the live socket: until they agree, not even an idle source is believed. */
+  /**
+   * What was replayed contradicted the live socket: until they agree, not even an idle source is believed.
+   */
   #mustAgree = false
   #isDoubted = false
   /** A live batch had come before the history at hand was asked for. */
@@ -99,7 +103,10 @@ export class Life {
     return this.#mustAgree
   }
 
-  /** There is a sign that the batches applied last are of another life than those before, and no replay has told both yet. */
+  /**
+   * There is a sign that the batches applied last are of another life than those before, and no replay has
+   * told both yet.
+   */
   get isDoubted(): boolean {
     return this.#isDoubted
   }
@@ -120,7 +127,10 @@ export class Life {
     if (this.#link === 'due') this.#link = this.#unlinked
   }
 
-  /** Up to here the live socket brought another life than the one that a replay tells now. Later ones may be of the new one. */
+  /**
+   * Up to here the live socket brought another life than the one that a replay tells now. Later ones may be
+   * of the new one.
+   */
   forgetLiveUpTo(sequence: number): void {
     this.#live.forgetUpTo(sequence)
     if (this.#liveMax <= sequence) this.#liveMax = -1
@@ -190,7 +200,9 @@ export class Life {
     this.begin(nextSequence, 'replay')
   }
 
-  /** A replay told this sequence as it was applied, or it was applied from there: no seam up to here is open. */
+  /**
+   * A replay told this sequence as it was applied, or it was applied from there: no seam up to here is open.
+   */
   joined(sequence: number): void {
     if (sequence === this.#joinedMax + 1) this.#joinedMax = sequence
   }
@@ -252,7 +264,8 @@ export class Life {
         this.linked()
         return 'replayed'
       }
-      // It goes on from what was linked, or from what had come before the history was asked for, which then begins behind it.
+      // It goes on from what was linked, or from what had come before the history was asked for, which then
+      // begins behind it.
       const isBehind = this.#wasHeardBefore && (sequence < firstSequence || this.#liveMax >= 0)
       return this.#link === 'linked' || isBehind ? 'replayed' : 'doubtful'
     }

@@ -29,11 +29,14 @@ export interface ListenerLimits {
   /** How long a history may count as exact after a live batch that no replay has confirmed yet. */
   readonly unconfirmedMsMax: number
   /**
-   * After a batch came late, no history begins for so long with one that is older than the newest one before. If it is the engine's
-   * clock that was set back, one begins then.
+   * After a batch came late, no history begins for so long with one that is older than the newest one before.
+   * If it is the engine's clock that was set back, one begins then.
    */
   readonly lateMsMax: number
-  /** Contradictions between events and replay, or of events among themselves, that are taken for a restart each… */
+  /**
+   * Contradictions between events and replay, or of events among themselves, that are taken for a restart
+   * each…
+   */
   readonly contradictionsMax: number
   /** …within this time. Past it the two are kept apart: see contradictions.ts. */
   readonly contradictionsWithinMs: number
@@ -42,7 +45,9 @@ export interface ListenerLimits {
   readonly apartMsMax: number
   /** Least time between two rebuilds that others ask for. */
   readonly resyncMsMin: number
-  /** Batches remembered to tell a repetition from a restart, of those applied and of those on the live socket. */
+  /**
+   * Batches remembered to tell a repetition from a restart, of those applied and of those on the live socket.
+   */
   readonly seenBatchesMax: number
 }
 

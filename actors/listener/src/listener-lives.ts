@@ -1,15 +1,18 @@
 /**
- * Listener lives: starts the listeners of worker keys as children of an actor, follows their lives, and has the indexer
- * forget a slot afterwards.
+ * Listener lives: starts the listeners of worker keys as children of an actor, follows their lives, and has
+ * the indexer forget a slot afterwards.
  *
  *   idle ──start──▶ running ──stop──▶ stopping ──ended──▶ releasing ──the indexer has forgotten the slot──▶ idle
  *                      └─────────────failed for good──────────▲
  *
- * Owns   `phase`, `listener` and, while there is no listener to report, `heard` of every key. Its owner decides when to start and stop.
- * Order  a listener starts only in `idle`: then no earlier listener writes to the slot, and the indexer holds nothing
- *        for it. An indexer that does not answer, because it restarts or is slow, is asked again until it does.
- * Fails  a listener that fails is restarted; if it fails for good, the owner is told after LISTENER_PAUSE_MS. When its
- *        event thread dies, it comes back under the same ref, but the watch has ended: `resume` watches it again.
+ * Owns   `phase`, `listener` and, while there is no listener to report, `heard` of every key. Its owner
+ *        decides when to start and stop.
+ * Order  a listener starts only in `idle`: then no earlier listener writes to the slot, and the indexer holds
+ *        nothing for it. An indexer that does not answer, because it restarts or is slow, is asked again
+ *        until it does.
+ * Fails  a listener that fails is restarted; if it fails for good, the owner is told after LISTENER_PAUSE_MS.
+ *        When its event thread dies, it comes back under the same ref, but the watch has ended: `resume`
+ *        watches it again.
  */
 
 import {
@@ -121,7 +124,10 @@ export class ListenerLives<K extends Listened, M extends Message> {
     this.#context.stop(key.listener!)
   }
 
-  /** The listener of this key has ended (true: its slot is to be released), or its thread has, and it comes back. */
+  /**
+   * The listener of this key has ended (true: its slot is to be released), or its thread has, and it comes
+   * back.
+   */
   terminated(key: K, { reason, error }: Terminated): boolean {
     const why = error?.message ?? reason
     if (key.phase === 'running' && isThreadLoss(reason)) {

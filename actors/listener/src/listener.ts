@@ -10,8 +10,9 @@
  * Order  a clear precedes every epoch, so the indexer never mixes two of them. Frames of an earlier
  *        connection are dropped by the number of their connection.
  * Keeps  checkpoints, if a directory is given: before it connects, it reads the one of an earlier life.
- * Full   frames that its own mailbox refuses are asked for again after the waiting ones. The news that the socket went
- *        down is not lost with them: the socket's last state is checked with every message, and after a refusal.
+ * Full   frames that its own mailbox refuses are asked for again after the waiting ones. The news that the
+ *        socket went down is not lost with them: the socket's last state is checked with every message, and
+ *        after a refusal.
  * Fails  restarted by the directory; it begins with a clear and rebuilds.
  */
 

@@ -1,7 +1,7 @@
 /**
- * Live watch: watches a source that is not known to miss anything. It checks periodically, and when there is a
- * reason to, that the engine still repeats the applied batches. It notices when a replay that failed, or contradicted the live
- * socket, agrees with it again. And it limits how long a live batch may be unconfirmed.
+ * Live watch: watches a source that is not known to miss anything. It checks periodically, and when there is
+ * a reason to, that the engine still repeats the applied batches. It notices when a replay that failed, or
+ * contradicted the live socket, agrees with it again. And it limits how long a live batch may be unconfirmed.
  *
  *   check     asks for what was applied since the last one: after a rebuild; with the first live batch behind what was replayed;
  *             with one that comes after a silence; every `checkIntervalMs`
@@ -51,14 +51,19 @@ export class LiveWatch {
     this.#parts = parts
   }
 
-  /** True if the live socket and the history are known to be of one life, or there was no time yet to know. */
+  /**
+   * True if the live socket and the history are known to be of one life, or there was no time yet to know.
+   */
   get isConfirmed(): boolean {
     const { life } = this.#parts
     if (life.isContradicted || life.isDoubted) return false
     return this.#unconfirmedSinceMs === undefined || this.#graceMs > 0
   }
 
-  /** The source has become live, or has a batch to be confirmed: what it waits for. `isRebuilt`: behind a rebuild. */
+  /**
+   * The source has become live, or has a batch to be confirmed: what it waits for. `isRebuilt`: behind a
+   * rebuild.
+   */
   next(isRebuilt: boolean): void {
     const { attempts, contradictions, history, life, limits, replay, waits, nowMs } = this.#parts
     const mayHeal = !contradictions.isApart && attempts.mayHealLater && !history.isWhole
@@ -93,7 +98,9 @@ export class LiveWatch {
     else this.#parts.rebuild('the replay repeated no batch of the known history')
   }
 
-  /** Asks the replay socket for what the live socket brought last, to see whether it answers, and the same. */
+  /**
+   * Asks the replay socket for what the live socket brought last, to see whether it answers, and the same.
+   */
   compare(): void {
     const { attempts, contradictions, counters, life, limits, waits, nowMs } = this.#parts
     if (contradictions.isApart) contradictions.stayApart()

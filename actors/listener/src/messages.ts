@@ -17,7 +17,10 @@ export interface SourceTrust {
   readonly reason: string
   /** Grows by one per clear: what was predicted in an earlier epoch says nothing of this one. */
   readonly epoch: number
-  /** `partial` only because the history has no beginning: nothing of it is missing since, or could not be read. */
+  /**
+   * `partial` only because the history has no beginning: nothing of it is missing since, or could not be
+   * read.
+   */
   readonly isSuffix: boolean
   /** More may be known soon: the history is being replayed, or is compared with the live socket. */
   readonly isCatchingUp?: boolean
@@ -80,19 +83,28 @@ export interface CheckpointStatus {
   readonly failedSaves: number
 }
 
-/** What became of an attempt to write a checkpoint. `unsettled`: the source is not at a point that could be proven. */
+/**
+ * What became of an attempt to write a checkpoint. `unsettled`: the source is not at a point that could be
+ * proven.
+ */
 export type SaveOutcome = 'saved' | 'unchanged' | 'unsettled' | 'failed' | 'off'
 
 /** Messages to a listener. The first four lines come from others, the rest from itself. */
 export type ListenerMessage =
-  /** `resync`: forget what was applied and rebuild from the engine's replay; from the indexer or the directory. */
+  /**
+   * `resync`: forget what was applied and rebuild from the engine's replay; from the indexer or the
+   * directory.
+   */
   | EventSourceMessage
   | { readonly type: 'status'; readonly reply: Reply<SourceStatus> }
   /** Answers of the engine contradict its events, or do no longer: meanwhile there are no checkpoints. */
   | { readonly type: 'audited'; readonly isContradicted: boolean }
   /** Write a checkpoint now, where one is wanted and has changed. Answers when it is on the disk. */
   | { readonly type: 'save'; readonly reply: Reply<SaveOutcome> }
-  /** The engine's process is another one than before: its start moved, or its block size. In Unix seconds, if it says so. */
+  /**
+   * The engine's process is another one than before: its start moved, or its block size. In Unix seconds, if
+   * it says so.
+   */
   | { readonly type: 'engineRestarted'; readonly startSeconds?: number | undefined }
   /** When the engine's process began, as it says itself: said with every probe. */
   | { readonly type: 'process'; readonly startSeconds: number }

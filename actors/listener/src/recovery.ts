@@ -1,6 +1,6 @@
 /**
- * Recovery: acts when a history is broken, or may be. It owns the phase of a source, and carries out the outcomes of
- * a replay. The table of its transitions is at the head of sequence-follower.ts.
+ * Recovery: acts when a history is broken, or may be. It owns the phase of a source, and carries out the
+ * outcomes of a replay. The table of its transitions is at the head of sequence-follower.ts.
  *
  * Invariants
  *   I1  There is at most one wait for a move at a time, and every phase but `live`, `connecting` and `disconnected` has one:
@@ -52,7 +52,10 @@ export interface RecoveryParts {
   readonly moved: () => void
   /** Another life of the engine has begun: what the live socket brought belongs to the one before. */
   readonly restarted: () => void
-  /** The same, unless it is the replay that is wrong: what is older than what was heard is late in either case. */
+  /**
+   * The same, unless it is the replay that is wrong: what is older than what was heard is late in either
+   * case.
+   */
   readonly mayHaveRestarted: () => void
   /** The same, but only up to this sequence. */
   readonly restartedBehind: (sequence: number) => void
@@ -167,7 +170,10 @@ export class Recovery {
     this.rebuild(reason)
   }
 
-  /** Something is of another life than something else. One is a restart; too many are not, nor is what no restart explains. */
+  /**
+   * Something is of another life than something else. One is a restart; too many are not, nor is what no
+   * restart explains.
+   */
   contradicted(kind: ContradictionKind, reason: string, isProof = false): void {
     if (this.#noteContradiction(kind, isProof)) return
     this.#parts.counters.restarts++
@@ -329,7 +335,10 @@ export class Recovery {
     return contradictions.isApart
   }
 
-  /** Until the pause is over only what the live socket tells is followed, or nothing, where it contradicts itself. */
+  /**
+   * Until the pause is over only what the live socket tells is followed, or nothing, where it contradicts
+   * itself.
+   */
   #keepApart(): void {
     const { attempts, contradictions, history, limits, restarted } = this.#parts
     const reason = contradictions.reason!

@@ -1,6 +1,7 @@
 /**
- * Replay: the requests to a replay socket, and the meaning of its replies. It proves that replies belong to the current history before
- * they continue it, and that they belong to the live socket before live batches continue them.
+ * Replay: the requests to a replay socket, and the meaning of its replies. It proves that replies belong to
+ * the current history before they continue it, and that they belong to the live socket before live batches
+ * continue them.
  *
  *   asked                        continues the history when
  *   the batches from a hole on   the last batch applied, which is asked for again, comes first and is the same
@@ -9,9 +10,10 @@
  *   a snapshot                   all of its parts came, in order
  *   all from 0 on                always: nothing is held before
  *
- *   live batches continue it     when one that the live socket had brought before the question is in the reply, the same. An engine
- *                                keeps what it publishes, so a reply without it is of another one. Before that, an end or a
- *                                silence lets them continue it only while the first of them is believed (live-watch.ts)
+ *   live batches continue it     when one that the live socket had brought before the question is in the
+ *                                reply, the same. An engine keeps what it publishes, so a reply without it is
+ *                                of another one. Before that, an end or a silence lets them continue it only
+ *                                while the first of them is believed (live-watch.ts)
  *
  * It decides nothing about the source: every reply has an outcome, and the follower acts on it.
  */
@@ -28,7 +30,10 @@ import { fingerprintOf } from './seen-batches.ts'
 import type { Snapshots } from './snapshots.ts'
 import type { SourceCounters } from './source-counters.ts'
 
-/** What a replay socket is asked: for a snapshot, for all batches from a sequence on, or for both, in this order. */
+/**
+ * What a replay socket is asked: for a snapshot, for all batches from a sequence on, or for both, in this
+ * order.
+ */
 export interface ReplayQuestion {
   readonly snapshot: boolean
   readonly fromSequence?: number
@@ -41,11 +46,11 @@ export type ReplayedReply =
   | { readonly kind: 'malformed' }
 
 /**
- * What follows. `more`: the attempt goes on. `joined`: so it does, and the history has reached the live socket. `live`: nothing is
- * missing any more. `again`, `pause`: another attempt, at once or
- * later. `retry`: the indexer refused something. `startFromLive`: the history begins with what the live socket brought.
- * `restart`: the replay is of another life than the history at hand. `contradict`: it is of another life than the live socket.
- * `behind`: what the live socket brought up to there is, or may be, of the life before.
+ * What follows. `more`: the attempt goes on. `joined`: so it does, and the history has reached the live
+ * socket. `live`: nothing is missing any more. `again`, `pause`: another attempt, at once or later. `retry`:
+ * the indexer refused something. `startFromLive`: the history begins with what the live socket brought.
+ * `restart`: the replay is of another life than the history at hand. `contradict`: it is of another life than
+ * the live socket. `behind`: what the live socket brought up to there is, or may be, of the life before.
  */
 export type ReplayOutcome =
   | { readonly next: 'more' | 'joined' | 'live' | 'again' | 'pause' | 'retry' | 'giveUp' }
@@ -237,7 +242,10 @@ export class Replay {
     return { snapshot, ...(from === undefined ? {} : { fromSequence: from }) }
   }
 
-  /** What is asked for again: the last batch, or the one before the last seam, if that is not known to be one life. */
+  /**
+   * What is asked for again: the last batch, or the one before the last seam, if that is not known to be one
+   * life.
+   */
   get #repeatedFrom(): number {
     const { attempts, checkBatchesMax, history, life } = this.#parts
     const last = history.expected! - 1
@@ -284,7 +292,8 @@ export class Replay {
     if (heard === 'other') return NOT_THE_LIVE_ONE
     if (history.expected === undefined && !this.#begin(sequence, heard === 'same')) return NOT_THE_LIVE_ONE
     const expected = history.expected as number
-    // A replay loses what its socket has no room for, which is never the first: the engine no longer keeps what is missing.
+    // A replay loses what its socket has no room for, which is never the first: the engine no longer keeps
+    // what is missing.
     if (isFirst && sequence > expected && attempts.purpose !== 'rebuild')
       return { next: 'rebuild', reason: FORGOTTEN }
     if (sequence < expected) {
@@ -310,8 +319,8 @@ export class Replay {
   }
 
   /**
-   * With the first batch that the replay has, or, if the live socket told the same, with what it told before that. False: that is not of
-   * one life.
+   * With the first batch that the replay has, or, if the live socket told the same, with what it told before
+   * that. False: that is not of one life.
    */
   #begin(sequence: number, wasHeard: boolean): boolean {
     const { heldBack, history, snapshots } = this.#parts
@@ -327,8 +336,9 @@ export class Replay {
   }
 
   /**
-   * A reply to the question for its last batches: all that is repeated of them, and the last one, has to be the same. An engine that
-   * restarted, and went on with its numbers, keeps none of the life before: where some are not repeated, it is not exact.
+   * A reply to the question for its last batches: all that is repeated of them, and the last one, has to be
+   * the same. An engine that restarted, and went on with its numbers, keeps none of the life before: where
+   * some are not repeated, it is not exact.
    */
   #proveCheckpoint(
     checkpoint: HistoryPoint,
@@ -356,7 +366,10 @@ export class Replay {
     return this.#join()
   }
 
-  /** Where the batches held back begin here, what else this replay brings is known already, or was lost by the live socket. */
+  /**
+   * Where the batches held back begin here, what else this replay brings is known already, or was lost by the
+   * live socket.
+   */
   #join(): ReplayOutcome {
     const { attempts, heldBack, history, life } = this.#parts
     if (heldBack.first === undefined || heldBack.first.sequence > history.expected!) return MORE
@@ -367,8 +380,8 @@ export class Replay {
   }
 
   /**
-   * What is held back is no longer believed to follow by its number alone. The replay is asked again: it was asked before the live socket
-   * told that, and now it repeats one of it, or contradicts it.
+   * What is held back is no longer believed to follow by its number alone. The replay is asked again: it was
+   * asked before the live socket told that, and now it repeats one of it, or contradicts it.
    */
   get isProofDue(): boolean {
     const { heldBack, isConfirmed, life } = this.#parts
@@ -379,7 +392,9 @@ export class Replay {
     return this.isProofDue ? 'hole' : this.#parts.heldBack.drain()
   }
 
-  /** The replay begins behind the batch that was to show that the engine is still the same, or ends before it. */
+  /**
+   * The replay begins behind the batch that was to show that the engine is still the same, or ends before it.
+   */
   #notRepeated(): ReplayOutcome {
     const { attempts, life } = this.#parts
     const behind = attempts.current.toRepeat!
@@ -390,8 +405,9 @@ export class Replay {
   }
 
   /**
-   * It is of another life than the history at hand, up to this batch. Live batches behind it show whether of theirs. Where
-   * there are none, one that had been heard before contradicts it, and the next one shows who is right.
+   * It is of another life than the history at hand, up to this batch. Live batches behind it show whether of
+   * theirs. Where there are none, one that had been heard before contradicts it, and the next one shows who
+   * is right.
    */
   #otherHistory(behind: number): ReplayOutcome {
     const { liveMax } = this.#parts.life
@@ -399,7 +415,9 @@ export class Replay {
     return { next: 'restart', reason: 'the engine restarted: its replay has another history', behind }
   }
 
-  /** It ends before a batch that the live socket had brought before it was asked, and cannot have been lost. */
+  /**
+   * It ends before a batch that the live socket had brought before it was asked, and cannot have been lost.
+   */
   #lacksLive(): boolean {
     const { attempts } = this.#parts
     const { from, heardMax, repliedMax } = attempts.current

@@ -3,8 +3,9 @@
  *
  *   sequence modulo capacity  ->  sequence, fingerprint
  *
- * A fingerprint covers all of a payload: the time stamp in its head tells most batches apart, but not those of an engine whose
- * clock stands still, or says the same in another life. Cost: about a microsecond for 4 KB.
+ * A fingerprint covers all of a payload: the time stamp in its head tells most batches apart, but not those
+ * of an engine whose clock stands still, or says the same in another life. Cost: about a microsecond for 4
+ * KB.
  */
 
 export class SeenBatches {
@@ -49,7 +50,10 @@ export class SeenBatches {
   }
 }
 
-/** FNV-1a over the length, and the bytes four at a time; folded after each, so that high bits count in low ones. */
+/**
+ * FNV-1a over the length, and the bytes four at a time; folded after each, so that high bits count in low
+ * ones.
+ */
 export function fingerprintOf(payload: Uint8Array): number {
   const { length } = payload
   let hash = Math.imul(0x811c9dc5 ^ length, 0x01000193)

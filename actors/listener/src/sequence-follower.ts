@@ -88,9 +88,10 @@
  *   I6  There is at most one wait for a move at a time, and every state but `live`, `connecting` and `disconnected`
  *       has one: nothing waits for ever.
  *
- * Publishers beside an engine (a sidecar) number their own batches. When they do not know the engine's cache, they publish a
- * withdrawal: a clear that does not say that the cache is empty. They offer snapshots, which say whether they know all of it. So
- * a snapshot is requested with the first replay; an engine drops that request and answers the replay request after it.
+ * Publishers beside an engine (a sidecar) number their own batches. When they do not know the engine's cache,
+ * they publish a withdrawal: a clear that does not say that the cache is empty. They offer snapshots, which
+ * say whether they know all of it. So a snapshot is requested with the first replay; an engine drops that
+ * request and answers the replay request after it.
  *
  * A batch whose application is refused (the indexer's mailbox is full) counts as not received:
  * it is held back and tried again. The follower touches no socket and no clock; see `FollowerEffects`.
@@ -221,7 +222,9 @@ export class SequenceFollower {
     }
   }
 
-  /** Before anything else: where an earlier life of this listener stood. It counts when the engine proves it. */
+  /**
+   * Before anything else: where an earlier life of this listener stood. It counts when the engine proves it.
+   */
   offer(checkpoint: HistoryPoint): void {
     this.#replay.offer(checkpoint)
     if (this.#options.replayEndpoint !== undefined) return
@@ -255,8 +258,8 @@ export class SequenceFollower {
   }
 
   /**
-   * The engine runs as another process: what was applied is of a cache that is gone. `startSeconds`: when that began; undefined:
-   * it does not say.
+   * The engine runs as another process: what was applied is of a cache that is gone. `startSeconds`: when
+   * that began; undefined: it does not say.
    */
   engineRestarted(startSeconds: number | undefined): void {
     this.#snapshots.otherProcess(startSeconds)
@@ -401,8 +404,8 @@ export class SequenceFollower {
   }
 
   /**
-   * What does not go on from what came before is late, if it was not published after it; or before it, where there is a hole between
-   * the two, or where that was forgotten.
+   * What does not go on from what came before is late, if it was not published after it; or before it, where
+   * there is a hole between the two, or where that was forgotten.
    */
   #isLate(verdict: LiveVerdict, { sequence, payload }: PendingBatch): boolean {
     const { liveMax } = this.#life
@@ -420,7 +423,10 @@ export class SequenceFollower {
       : late.timestampSeconds < before.timestampSeconds
   }
 
-  /** No history begins with it; but an engine that restarted with its clock set back would look the same, so none goes on, either. */
+  /**
+   * No history begins with it; but an engine that restarted with its clock set back would look the same, so
+   * none goes on, either.
+   */
   #late({ sequence, payload, fingerprint }: PendingBatch): void {
     this.#counters.droppedBatches++
     this.#lateUntilMs = this.#effects.nowMs() + this.#options.limits.lateMsMax
@@ -439,7 +445,10 @@ export class SequenceFollower {
     this.#recovery.contradicted(kind, reason, isProof)
   }
 
-  /** Than the batch before it that was not followed, or the history: two publish, because none changes its rank. */
+  /**
+   * Than the batch before it that was not followed, or the history: two publish, because none changes its
+   * rank.
+   */
   #isOfOtherRank(payload: Uint8Array): boolean {
     const before = this.#life.rank ?? this.#otherRank
     const rank = tryDecode(payload)?.rank

@@ -1,15 +1,18 @@
 /**
- * Snapshots: whether the publisher of a source offers them (then it is not an engine), and how much of one has arrived.
+ * Snapshots: whether the publisher of a source offers them (then it is not an engine), and how much of one
+ * has arrived.
  *
  *   unknown ──a batch, or the end of a replay──▶ none      an engine drops the request and answers the next one
  *      └──────a part, or a refusal─────────────▶ offered
  *
- * When a probe has found another process of the engine, what its publisher has told up to then may be of the process before, and it
- * may not have noticed, if its connection to the engine goes through something that holds it. Then its snapshots are **outdated** until
- * it withdraws what it told; unless it has done so since a probe last found the process before, or none has. That withdrawal may be
- * of a restart before this one: so what it has told since must not be older than the process is.
+ * When a probe has found another process of the engine, what its publisher has told up to then may be of the
+ * process before, and it may not have noticed, if its connection to the engine goes through something that
+ * holds it. Then its snapshots are **outdated** until it withdraws what it told; unless it has done so since
+ * a probe last found the process before, or none has. That withdrawal may be of a restart before this one: so
+ * what it has told since must not be older than the process is.
  *
- * Invariant  the parts of a snapshot are applied in order, from the first on, within one attempt; otherwise none of it counts.
+ * Invariant  the parts of a snapshot are applied in order, from the first on, within one attempt; otherwise
+ *            none of it counts.
  */
 
 import type { KvEvent, SnapshotReply } from '@homing/protocol'
@@ -44,7 +47,10 @@ export class Snapshots {
     return this.#nextPart !== undefined
   }
 
-  /** It had none to give in this rebuild, or none with anything in it: it is asked again. `wasHeard`: a live batch came since. */
+  /**
+   * It had none to give in this rebuild, or none with anything in it: it is asked again. `wasHeard`: a live
+   * batch came since.
+   */
   isDue(wasHeard: boolean): boolean {
     return this.#due === 'later' || (this.#due === 'with its next batch' && wasHeard)
   }

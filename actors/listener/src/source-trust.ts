@@ -6,8 +6,8 @@ import type { HistoryView } from './history.ts'
 import type { SourceTrust } from './messages.ts'
 
 /**
- * `replaying`: a replay is under way. `pausing`: between two replays, or between two tries to hand something on. `apart`: the live
- * socket contradicts itself, and nothing of it is followed for a while.
+ * `replaying`: a replay is under way. `pausing`: between two replays, or between two tries to hand something
+ * on. `apart`: the live socket contradicts itself, and nothing of it is followed for a while.
  */
 export type Phase = 'connecting' | 'disconnected' | 'live' | 'replaying' | 'pausing' | 'apart'
 

@@ -1,13 +1,13 @@
 /**
- * The waits of a follower: at most one for its next move, and beside it one for the time when the trust may be another.
- * One timer serves both; what wakes for an earlier one is dropped by its number.
+ * The waits of a follower: at most one for its next move, and beside it one for the time when the trust may
+ * be another. One timer serves both; what wakes for an earlier one is dropped by its number.
  */
 
 /**
- * `replies`: the silence that ends an attempt. `attempt`: the pause before the next one. `retry`: until something refused is
- * tried again. `check`: until a replay is to show that nothing is missing. `rebuild`: until one that is due may begin.
- * `compare`: until it is seen whether the replay socket agrees with the live one again. `reconcile`: until two publishers are
- * followed again.
+ * `replies`: the silence that ends an attempt. `attempt`: the pause before the next one. `retry`: until
+ * something refused is tried again. `check`: until a replay is to show that nothing is missing. `rebuild`:
+ * until one that is due may begin. `compare`: until it is seen whether the replay socket agrees with the live
+ * one again. `reconcile`: until two publishers are followed again.
  */
 export type Move = 'replies' | 'attempt' | 'retry' | 'check' | 'rebuild' | 'compare' | 'reconcile'
 
@@ -43,7 +43,10 @@ export class Waits {
     this.#arm()
   }
 
-  /** What is due: a look at the trust, or a move. A move may set the next one to the same time, a look does not. */
+  /**
+   * What is due: a look at the trust, or a move. A move may set the next one to the same time, a look does
+   * not.
+   */
   over(number: number): Move | 'trust' | undefined {
     if (number !== this.#number) return undefined
     const nowMs = this.#nowMs()

@@ -1,4 +1,7 @@
-/** Checkpoints: a router that restarts continues where it was if the engine proves that it can, and otherwise says why not. */
+/**
+ * Checkpoints: a router that restarts continues where it was if the engine proves that it can, and otherwise
+ * says why not.
+ */
 
 import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

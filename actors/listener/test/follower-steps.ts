@@ -1,4 +1,7 @@
-/** The steps that a world of a sequence follower may take, at random or by script, and what must hold after each. */
+/**
+ * The steps that a world of a sequence follower may take, at random or by script, and what must hold after
+ * each.
+ */
 
 import assert from 'node:assert/strict'
 import fc from 'fast-check'

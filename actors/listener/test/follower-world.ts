@@ -1,7 +1,7 @@
 /**
- * A sequence follower between a simulated source and a real index, where every wire may fail: live batches are lost,
- * repeated and overtake each other, replies are dropped, applications refused, engine and router restart.
- * `check` compares what counts as held with the source's cache after any step, `checkTruth` at rest.
+ * A sequence follower between a simulated source and a real index, where every wire may fail: live batches
+ * are lost, repeated and overtake each other, replies are dropped, applications refused, engine and router
+ * restart. `check` compares what counts as held with the source's cache after any step, `checkTruth` at rest.
  */
 
 import assert from 'node:assert/strict'
@@ -34,7 +34,10 @@ export class FollowerWorld {
   isPortWrong = false
   /** It was, at some time. */
   isLied = false
-  /** Once the number of a batch was all that told of it: an engine that keeps little can never show that it was of another life. */
+  /**
+   * Once the number of a batch was all that told of it: an engine that keeps little can never show that it
+   * was of another life.
+   */
   wasSpliced = false
   /** When the first live batch came since the socket is up. */
   #heardMs: number | undefined
@@ -49,7 +52,10 @@ export class FollowerWorld {
   #lives = 0
   #heardLife = 0
   #heardSequence = -1
-  /** Since the socket is up: which life a sequence was last told of, live and by replay; and when the first live batch of a life came. */
+  /**
+   * Since the socket is up: which life a sequence was last told of, live and by replay; and when the first
+   * live batch of a life came.
+   */
   readonly #heardLives = new Map<number, number>()
   readonly #toldLives = new Map<number, number>()
   readonly #heardSinceMs = new Map<number, number>()

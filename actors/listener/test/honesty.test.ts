@@ -1,4 +1,7 @@
-/** Cases that must not be called `exact`: frames that found no room, sockets that went down unseen, histories that nobody can read. */
+/**
+ * Cases that must not be called `exact`: frames that found no room, sockets that went down unseen, histories
+ * that nobody can read.
+ */
 
 import { encodeEventFrames } from '@homing/protocol'
 import t from 'tap'

@@ -1,4 +1,7 @@
-/** Batches that come late, or of a clock that was set back, are told from those of another life; where nothing tells them apart, nobody is sure. */
+/**
+ * Batches that come late, or of a clock that was set back, are told from those of another life; where nothing
+ * tells them apart, nobody is sure.
+ */
 
 import { seededRandom } from '@homing/base'
 import { encodeKvBatch, kvRemoved } from '@homing/protocol'

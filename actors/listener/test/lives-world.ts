@@ -1,4 +1,7 @@
-/** What the tests of an engine's lives share: routers that join late, batches that are lost, and what must hold then. */
+/**
+ * What the tests of an engine's lives share: routers that join late, batches that are lost, and what must
+ * hold then.
+ */
 
 import { encodeSnapshotReply, type SnapshotHeader } from '@homing/protocol'
 import type { Test } from 'tap'

@@ -1,4 +1,7 @@
-/** One life of an engine is not mistaken for another: restarts in place, wherever they fall between replay and live socket. */
+/**
+ * One life of an engine is not mistaken for another: restarts in place, wherever they fall between replay and
+ * live socket.
+ */
 
 import { seededRandom } from '@homing/base'
 import t from 'tap'
@@ -124,7 +127,8 @@ t.test('a check finds that the engine restarted in place, and keeps what comes n
   loseStores(world, 20)
   await world.system.advance(LISTENER_LIMITS.settleMs)
   await isTrue(t, world)
-  // Everything that was applied is repeated now and then, as far as there was no proof yet that it is one life.
+  // Everything that was applied is repeated now and then, as far as there was no proof yet that it is one
+  // life.
   const spliced = await listenerWorld(t)
   spliced.startListener()
   await spliced.system.settle()

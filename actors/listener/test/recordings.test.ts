@@ -27,7 +27,8 @@ const SAME_STEP = ['concurrent', 'concurrent', 'concurrent', 'n2']
 const EXPECTED: Readonly<
   Record<string, { readonly differs: readonly string[]; readonly replayForm: ReplayForm }>
 > = {
-  // This version publishes no extra keys, so a salted block looks like an unsalted one, and its chain differs.
+  // This version publishes no extra keys, so a salted block looks like an unsalted one, and its chain
+  // differs.
   'vllm-0.15.1': { differs: [...SAME_STEP, 'salt', 'lora-salt'], replayForm: 'plain' },
   'vllm-0.22.1': { differs: SAME_STEP, replayForm: 'plain' },
   'vllm-0.25.1': { differs: SAME_STEP, replayForm: 'plain' },

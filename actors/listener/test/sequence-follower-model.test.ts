@@ -50,7 +50,10 @@ t.test(
   },
 )
 
-/** Two live batches of a life that began behind the question wait for what is before them, and one of it is on its way. */
+/**
+ * Two live batches of a life that began behind the question wait for what is before them, and one of it is on
+ * its way.
+ */
 const waitingOfTheNextLife: readonly Step[] = [
   { do: 'connect' },
   { do: 'restartUnheard' },

@@ -1,7 +1,7 @@
 /**
- * A source of KV events for tests: the cache of one worker key as a naive model, its published
- * batches, and what it keeps for replay. Batches are encoded as an engine would. Copies of a block are stored again, and only the
- * last one is removed: then what is held can be told exactly (CacheReading of packages/protocol).
+ * A source of KV events for tests: the cache of one worker key as a naive model, its published batches, and
+ * what it keeps for replay. Batches are encoded as an engine would. Copies of a block are stored again, and
+ * only the last one is removed: then what is held can be told exactly (CacheReading of packages/protocol).
  */
 
 import type { Random } from '@homing/base'

@@ -1,4 +1,7 @@
-/** Publishers that offer snapshots: their snapshots are applied, and so is their word about how much they know. */
+/**
+ * Publishers that offer snapshots: their snapshots are applied, and so is their word about how much they
+ * know.
+ */
 
 import { encodeSnapshotReply } from '@homing/protocol'
 import t from 'tap'

@@ -7,7 +7,9 @@ import type { AbsenceReason, Frames } from '@homing/transport'
 export interface ReplicaView {
   /** Where it tells of its bookings. */
   readonly endpoint: string
-  /** `live`: its open bookings are known here. `asking`: they are asked for. `unknown`: it cannot be heard. */
+  /**
+   * `live`: its open bookings are known here. `asking`: they are asked for. `unknown`: it cannot be heard.
+   */
   readonly state: MirrorState
   readonly openBookings: number
   /** In its queue. */
@@ -54,7 +56,8 @@ export type ReplicaBridgeMessage =
   /** A second is over. */
   | { readonly type: 'tick' }
   /**
-   * Answered once what others have open is booked here: true; or when that has taken too long, as it does without a broker: false.
+   * Answered once what others have open is booked here: true; or when that has taken too long, as it does
+   * without a broker: false.
    */
   | { readonly type: 'whenKnown'; readonly reply: Reply<boolean> }
   /** There is a connection to the broker. */

@@ -53,7 +53,10 @@ export class Peer {
   #attempt = 0
   #askedMs = 0
   #askMs = ASK_MS_MIN
-  /** Since when its bookings may be others than those that are known; undefined: they are not, Infinity: they were given up. */
+  /**
+   * Since when its bookings may be others than those that are known; undefined: they are not, Infinity: they
+   * were given up.
+   */
   #unsureMs: number | undefined
   #heardMs: number | undefined
   #malformed = 0

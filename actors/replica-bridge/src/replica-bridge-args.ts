@@ -16,7 +16,10 @@ export interface ReplicaBridgeArgs {
   readonly plane: ReplicaPlane
   /** How long the bookings of a replica count that cannot be heard, in milliseconds. */
   readonly expiryMs: number
-  /** 16 hexadecimal digits that no other router has: it is the same one to others at a broker when it has been restarted. */
+  /**
+   * 16 hexadecimal digits that no other router has: it is the same one to others at a broker when it has been
+   * restarted.
+   */
   readonly name: string
 }
 

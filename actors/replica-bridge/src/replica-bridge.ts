@@ -1,19 +1,24 @@
 /**
- * Replica bridge: tells other replicas of the router what this one has booked, and its tracker what they have.
+ * Replica bridge: tells other replicas of the router what this one has booked, and its tracker what they
+ * have.
  *
  *   tracker ── ownOperations ──▶ bridge ──▶ every replica          batches, numbered by the tracker
  *   a replica ──▶ bridge ── replicaOperations ──▶ tracker
  *   queue ◀── exchangeWaiting ──▶ bridge ◀──▶ every replica        what waits, as sums by model and policy class
  *
- * In     `ownOperations` from the tracker; batches, questions, answers and sums of other replicas; `report`; `whenKnown`, which a router that starts
- *        awaits before it says that it is ready.
- * Out    to the tracker: `replicate`, every second; what others booked and freed, or all that is open there. To the router: sessions that they bound.
- *        To the queue, every WAITING_MS: what waits elsewhere; it answers what waits there.
- * Owns   its sockets, a mirror of the open bookings of every other replica, and what it said last of its queue.
- * Order  batches of a replica are applied in the order of their numbers; where one is missing, all that is open there is asked for.
- * Fails  restarted by the guardian: the tracker keeps what was booked until the mirrors are there again; what no mirror has after `expiryMs` is
- *        freed. A replica that said good-bye is forgotten at once; one that is silent for `expiryMs` does not count, nor one that gives no answer for
- *        so long. What the tracker had no room for is told again.
+ * In     `ownOperations` from the tracker; batches, questions, answers and sums of other replicas; `report`;
+ *        `whenKnown`, which a router that starts awaits before it says that it is ready.
+ * Out    to the tracker: `replicate`, every second; what others booked and freed, or all that is open there.
+ *        To the router: sessions that they bound. To the queue, every WAITING_MS: what waits elsewhere; it
+ *        answers what waits there.
+ * Owns   its sockets, a mirror of the open bookings of every other replica, and what it said last of its
+ *        queue.
+ * Order  batches of a replica are applied in the order of their numbers; where one is missing, all that is
+ *        open there is asked for.
+ * Fails  restarted by the guardian: the tracker keeps what was booked until the mirrors are there again; what
+ *        no mirror has after `expiryMs` is freed. A replica that said good-bye is forgotten at once; one that
+ *        is silent for `expiryMs` does not count, nor one that gives no answer for so long. What the tracker
+ *        had no room for is told again.
  *
  * Other replicas are those that are named (ZeroMQ), or those that are present at the broker (NATS).
  */
@@ -41,7 +46,10 @@ const BIND_AGAIN_MS = 1000
 /** How old the sum of what waits may be. */
 const WAITING_MS = 250
 const ASK_MS_MAX = 5000
-/** Whoever is there has said so by then: at a broker since it was asked, over sockets since they began to connect. */
+/**
+ * Whoever is there has said so by then: at a broker since it was asked, over sockets since they began to
+ * connect.
+ */
 const LISTEN_MS = 300
 /** What others have open holds up the start for so long at most. */
 const KNOWN_MS_MAX = 3000
@@ -93,7 +101,10 @@ class ReplicaBridge {
   readonly #args: ReplicaBridgeArgs
   readonly #messages
   readonly #peers = new Map<string, Peer>()
-  /** Endpoints of those that are present at the broker, by life; others may name the same broker by another address. */
+  /**
+   * Endpoints of those that are present at the broker, by life; others may name the same broker by another
+   * address.
+   */
   readonly #lives = new Map<string, string>()
   readonly #own: string
   #publisher: Publisher | undefined
@@ -104,7 +115,10 @@ class ReplicaBridge {
   #isClosed = false
   #toldWaitingMs = 0
   #tickedMs: number
-  /** Since when it listens; undefined: what the tracker has of replicas that are not known here is freed already. */
+  /**
+   * Since when it listens; undefined: what the tracker has of replicas that are not known here is freed
+   * already.
+   */
   #sinceMs: number | undefined
   /** Endpoints of replicas of which the tracker had no room for the last word. */
   readonly #untold = new Set<string>()
@@ -290,7 +304,8 @@ class ReplicaBridge {
       this.#context.schedule(LOOK_AGAIN_MS, { type: 'lookIfKnown' })
       return
     }
-    // Its answer is behind what it was told of others, and what it says of a fleet that it has just heard of is before 'booked'.
+    // Its answer is behind what it was told of others, and what it says of a fleet that it has just heard of
+    // is before 'booked'.
     const timeout = Math.min(ASK_MS_MAX, ...this.#waiting.map(({ endMs }) => endMs - nowMs))
     this.#args.tracker.ask({ type: 'replicate', bridge: self }, { timeout }).then(
       () => void self.tell({ type: 'booked', isSo: true }),

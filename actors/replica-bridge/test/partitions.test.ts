@@ -1,6 +1,7 @@
 /**
- * Partitions: three replicas book and free at random while one of them is cut off for a minute, or the broker is, and messages are lost; when all
- * is well again, each has exactly what is open everywhere, in requests, prefill tokens and blocks. HOMING_SIM_SEEDS sets how many seeds (default 10), HOMING_SEED the first.
+ * Partitions: three replicas book and free at random while one of them is cut off for a minute, or the broker
+ * is, and messages are lost; when all is well again, each has exactly what is open everywhere, in requests,
+ * prefill tokens and blocks. HOMING_SIM_SEEDS sets how many seeds (default 10), HOMING_SEED the first.
  */
 
 import process from 'node:process'
@@ -51,7 +52,10 @@ async function run(t: Test, seed: number): Promise<number> {
   for (const place of places) world.network.disconnect(place, of)
   await traffic(world, truth, random, PARTITION_MS)
   const others = [0, 1, 2].filter(i => i !== cut)
-  /** Who is known to whom, as far as it can be said: over sockets the one that is cut off still hears the others. */
+  /**
+   * Who is known to whom, as far as it can be said: over sockets the one that is cut off still hears the
+   * others.
+   */
   const known: (readonly [number, readonly number[]])[] =
     kind === 'broker' ? [0, 1, 2].map(i => [i, [i]]) : others.map(i => [i, others])
   if (kind === 'one at the broker') known.push([cut, [cut]])

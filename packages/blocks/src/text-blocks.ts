@@ -1,13 +1,14 @@
 /**
- * Text blocks: if the tokens of a prompt are not known, its text in pieces of a fixed size stands in for them.
+ * Text blocks: if the tokens of a prompt are not known, its text in pieces of a fixed size stands in for
+ * them.
  *
  *   text (UTF-8)  | TEXT_BYTES_PER_TOKEN · blockSizeTokens bytes | the same | rest, ignored
  *   local         XXH3(bytes of the piece, seed of the namespace for text)
  *   sequence      as of blocks of tokens
  *
- * A token of English is about four bytes, so a piece is about a block of tokens, and is counted as one. Only one thing is
- * certain: equal prefixes of texts have equal pieces. The seed differs from that of tokens in any
- * namespace: no piece of text ever equals a block that an engine names.
+ * A token of English is about four bytes, so a piece is about a block of tokens, and is counted as one. Only
+ * one thing is certain: equal prefixes of texts have equal pieces. The seed differs from that of tokens in
+ * any namespace: no piece of text ever equals a block that an engine names.
  */
 
 import { type BlockHashes, hashBlocks } from './blocks.ts'

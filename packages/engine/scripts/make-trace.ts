@@ -1,4 +1,7 @@
-/** Writes fixtures/small-trace.jsonl.gz: `pnpm exec node packages/engine/scripts/make-trace.ts`. The same bytes each time. */
+/**
+ * Writes fixtures/small-trace.jsonl.gz: `pnpm exec node packages/engine/scripts/make-trace.ts`. The same
+ * bytes each time.
+ */
 
 import { writeFileSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'

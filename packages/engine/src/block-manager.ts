@@ -13,12 +13,12 @@
  *   I5  Per hash, stored − removed events equal the physical copies (until a clear, which ends the epoch); where only the last
  *       removal is told, a hash is cached from a store to the next removal.
  *
- * Duplicates are kept, as vLLM does: a prompt of exactly n blocks recomputes its last block each time, stores it
- * anew and removes it later, so one hash may be stored three times and removed three times.
+ * Duplicates are kept, as vLLM does: a prompt of exactly n blocks recomputes its last block each time, stores
+ * it anew and removes it later, so one hash may be stored three times and removed three times.
  *
  * Cost       O(1) per block for allocate, release and evict; match is one table look-up per leading block.
- * Source     vLLM 0.32 (v1 block pool and KV-cache manager) as captured on the wire: test/vllm-capture.test.ts plays a
- *            recorded session back and finds the same batches.
+ * Source     vLLM 0.32 (v1 block pool and KV-cache manager) as captured on the wire:
+ *            test/vllm-capture.test.ts plays a recorded session back and finds the same batches.
  */
 
 import { type HashWords, hashBlock, hashNamespace, hexOfHash } from './engine-hash.ts'
@@ -29,7 +29,9 @@ export interface CacheNamespace {
   readonly cacheSalt?: string | undefined
 }
 
-/** Blocks became cached. `hashes` holds pairs of words [lo, hi]; `tokenIds` has blockSizeTokens ids per hash. */
+/**
+ * Blocks became cached. `hashes` holds pairs of words [lo, hi]; `tokenIds` has blockSizeTokens ids per hash.
+ */
 export interface BlocksStored {
   readonly type: 'stored'
   readonly hashes: Int32Array
@@ -66,7 +68,10 @@ export interface CachedBlock {
   readonly tokenIds: readonly number[]
   /** Physical copies, ≥ 1. */
   readonly copies: number
-  /** A copy was removed, and told, since the last one was stored: its events leave open whether the block is still held. */
+  /**
+   * A copy was removed, and told, since the last one was stored: its events leave open whether the block is
+   * still held.
+   */
   readonly hasLostCopy: boolean
   readonly loraName: string | null
   readonly cacheSalt: string | null
@@ -78,7 +83,10 @@ export interface BlockManagerOptions {
   readonly blockCount: number
   /** Seed of the engine hashes: another seed gives other hashes for equal tokens. */
   readonly hashSeed: number
-  /** Which copies of a block are told to be removed: each, as vLLM does, or only the last one (vLLM #55092). Default: each. */
+  /**
+   * Which copies of a block are told to be removed: each, as vLLM does, or only the last one (vLLM #55092).
+   * Default: each.
+   */
   readonly removals?: 'each' | 'last'
 }
 
@@ -224,8 +232,8 @@ export class BlockManager {
   }
 
   /**
-   * True when `tokens` tokens fit after reusing `hitBlocks` leading blocks, which are not evicted for it, and with
-   * `promisedBlocks` left over for others.
+   * True when `tokens` tokens fit after reusing `hitBlocks` leading blocks, which are not evicted for it, and
+   * with `promisedBlocks` left over for others.
    */
   fits(sequence: BlockSequence, hitBlocks: number, tokens: number, promisedBlocks = 0): boolean {
     const blocksNew = Math.ceil(tokens / this.blockSizeTokens) - hitBlocks
@@ -246,7 +254,10 @@ export class BlockManager {
     sequence.cachedBlocks = hitBlocks
   }
 
-  /** Grows the sequence to room for `tokens` tokens, evicting the oldest free blocks. False, with nothing changed, when they do not suffice. */
+  /**
+   * Grows the sequence to room for `tokens` tokens, evicting the oldest free blocks. False, with nothing
+   * changed, when they do not suffice.
+   */
   allocate(sequence: BlockSequence, tokens: number): boolean {
     const blocksNew = Math.ceil(tokens / this.blockSizeTokens) - sequence.blockIds.length
     if (blocksNew > this.#freeCount) return false
@@ -276,7 +287,10 @@ export class BlockManager {
     if (blocks > 0) this.#events.push(this.#storedEvent(sequence, 0, blocks))
   }
 
-  /** Gives all blocks of the sequence back, tail first. The sequence may be allocated again (after preemption). */
+  /**
+   * Gives all blocks of the sequence back, tail first. The sequence may be allocated again (after
+   * preemption).
+   */
   release(sequence: BlockSequence): void {
     for (let index = sequence.blockIds.length - 1; index >= 0; index--) {
       const block = sequence.blockIds[index]!
@@ -289,7 +303,9 @@ export class BlockManager {
     sequence.cachedBlocks = 0
   }
 
-  /** Empties the cache and notes one cleared event. False, with nothing changed, while sequences hold blocks. */
+  /**
+   * Empties the cache and notes one cleared event. False, with nothing changed, while sequences hold blocks.
+   */
   clear(): boolean {
     if (this.#freeCount !== this.usableBlocks) return false
     this.#cached.clear()

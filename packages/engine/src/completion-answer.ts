@@ -4,11 +4,11 @@
  *   chat stream   role chunk with the first token, one chunk per token, the last one with its finish reason,
  *                 a chunk without choices when usage was asked for, [DONE]
  *
- * Where fingerprint and usage stand is the engine's manner (`AnswerForm`). Answers of /v1/responses and /v1/messages have a
- * form of their own: typed-answer.ts.
+ * Where fingerprint and usage stand is the engine's manner (`AnswerForm`). Answers of /v1/responses and
+ * /v1/messages have a form of their own: typed-answer.ts.
  *
- * Text that could be the beginning of a stop text is held back until it is clear. Log probabilities have the right
- * shape and a constant value. Cost: one small JSON per token.
+ * Text that could be the beginning of a stop text is held back until it is clear. Log probabilities have the
+ * right shape and a constant value. Cost: one small JSON per token.
  */
 
 import type { CompletionRequest } from './completion-request.ts'

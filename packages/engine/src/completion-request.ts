@@ -1,8 +1,10 @@
 /**
- * Reads a body of a completion, a response or a message as vLLM does, and refuses what vLLM refuses, in its words.
+ * Reads a body of a completion, a response or a message as vLLM does, and refuses what vLLM refuses, in its
+ * words.
  *
- * Fields that steer sampling (temperature, top_p, penalties, seed, response_format, tools, …) are accepted; the output does
- * not depend on them. Tools reach the chat template. Unknown fields are ignored, as vLLM ignores them.
+ * Fields that steer sampling (temperature, top_p, penalties, seed, response_format, tools, …) are accepted;
+ * the output does not depend on them. Tools reach the chat template. Unknown fields are ignored, as vLLM
+ * ignores them.
  */
 
 import {
@@ -155,7 +157,9 @@ function promptsOf(
   return [chatPrompt(parseObject(chat), chat, tokenizer)]
 }
 
-/** As vLLM makes a chat of it. What the library will not vouch for is served all the same, as a plainer chat. */
+/**
+ * As vLLM makes a chat of it. What the library will not vouch for is served all the same, as a plainer chat.
+ */
 function chatBytes(kind: 'responses' | 'messages', body: Body, bytes: Uint8Array): Uint8Array {
   const plain = kind === 'responses' ? plainChatOfResponses(body) : plainChatOfMessages(body)
   const encoded = (text: string): Uint8Array => new TextEncoder().encode(text)

@@ -4,8 +4,9 @@
  * In     `describe`, `state`, `faults`, `restart`: the doors of /admin, for tests that hold the ref.
  * Out    nothing: an engine talks HTTP and ZeroMQ.
  * Owns   the engine: its sockets, caches and requests. Stopping the actor closes them all.
- * Fails  a port that is taken or settings that cannot work fail the start. `POST /admin/kill` stops the actor, which
- *        its watchers see; a supervisor that restarts it gives a new epoch on the ports of the settings.
+ * Fails  a port that is taken or settings that cannot work fail the start. `POST /admin/kill` stops the
+ *        actor, which its watchers see; a supervisor that restarts it gives a new epoch on the ports of the
+ *        settings.
  */
 
 import { type ActorContext, type Behavior, defineActor, type Reply, signal } from '@homing/actor'

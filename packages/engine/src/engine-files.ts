@@ -7,7 +7,9 @@ import { type EngineSettings, InvalidEngineSettingsError } from './engine-settin
 
 type EngineFiles = Pick<EngineSettings, 'apiKey' | 'apiKeyFile' | 'tlsCertificateFile' | 'tlsKeyFile'>
 
-/** '' where none is required. Throws InvalidEngineSettingsError, which does not repeat what is in the file. */
+/**
+ * '' where none is required. Throws InvalidEngineSettingsError, which does not repeat what is in the file.
+ */
 export function readEngineKey({ apiKey, apiKeyFile }: EngineFiles): string {
   if (apiKeyFile === undefined) return apiKey
   const key = read('--api-key-file', apiKeyFile).trim()

@@ -3,8 +3,8 @@
  *
  *   namespace -> root;   hash(block i) = mix(hash(block i − 1) or root, tokens of block i)
  *
- * Two 32-bit lanes with multiply and rotate, finished as in MurmurHash3. Deliberately no other program uses this hash:
- * a router that tried to recompute engine hashes would fail here. Cost: about 1 ns per token.
+ * Two 32-bit lanes with multiply and rotate, finished as in MurmurHash3. Deliberately no other program uses
+ * this hash: a router that tried to recompute engine hashes would fail here. Cost: about 1 ns per token.
  */
 
 /** The words [lo, hi] of a 64-bit hash, signed. */
@@ -29,7 +29,10 @@ export function hashNamespace(
   return [finish(low), finish(high ^ low)]
 }
 
-/** Hashes `count` tokens from `start` under the words of the block before; writes [lo, hi] to `target[at]` and after. */
+/**
+ * Hashes `count` tokens from `start` under the words of the block before; writes [lo, hi] to `target[at]` and
+ * after.
+ */
 export function hashBlock(
   parentLow: number,
   parentHigh: number,
@@ -51,7 +54,10 @@ export function hashBlock(
   target[at + 1] = finish(high ^ Math.imul(mixedLow, PRIME_B))
 }
 
-/** The hashes of the full blocks of a prompt without adapter, in hexadecimal, in an engine with this hash seed. */
+/**
+ * The hashes of the full blocks of a prompt without adapter, in hexadecimal, in an engine with this hash
+ * seed.
+ */
 export function promptHashes(
   hashSeed: number,
   tokenIds: ArrayLike<number>,

@@ -178,7 +178,10 @@ export class EngineModel {
     this.#waiting.push(active)
   }
 
-  /** Ends a request at once, also in the middle of a step; its blocks are released. False when it is not there. */
+  /**
+   * Ends a request at once, also in the middle of a step; its blocks are released. False when it is not
+   * there.
+   */
   abort(id: string): boolean {
     const active = this.#active.get(id)
     if (active === undefined) return false
@@ -251,7 +254,10 @@ export class EngineModel {
     return budget
   }
 
-  /** Room for `tokens` more tokens of a running request, pre-empting later ones if it must. False: it was pre-empted itself. */
+  /**
+   * Room for `tokens` more tokens of a running request, pre-empting later ones if it must. False: it was
+   * pre-empted itself.
+   */
   #take(active: ActiveRequest, tokens: number): boolean {
     // Pre-empted by one before it in this very step.
     if (!active.isRunning) return false

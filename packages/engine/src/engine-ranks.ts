@@ -45,7 +45,10 @@ export class EngineRanks {
     return this.#endpoints
   }
 
-  /** New ranks with empty caches; the ones before must be dropped. Rejects when a port stays taken; then none is open. */
+  /**
+   * New ranks with empty caches; the ones before must be dropped. Rejects when a port stays taken; then none
+   * is open.
+   */
   async open(hashSeed: number, faults: () => EngineFaults): Promise<void> {
     const ranks: EngineRank[] = []
     const endpoints: RankEndpoints[] = []
@@ -65,8 +68,8 @@ export class EngineRanks {
   }
 
   /**
-   * New ranks with empty caches behind the sockets that there are: who follows their events is told nothing but what
-   * `EventPublisher.beginAnew` lets show.
+   * New ranks with empty caches behind the sockets that there are: who follows their events is told nothing
+   * but what `EventPublisher.beginAnew` lets show.
    */
   beginAnew(hashSeed: number, firstSequence: number, faults: () => EngineFaults): void {
     this.#ranks = this.#ranks.map(before => {
@@ -109,7 +112,9 @@ export class EngineRanks {
     return this.#ranks.map(rank => rank.publisher?.faults ?? NO_EVENT_FAULTS)
   }
 
-  /** The rank a request is pinned to, else the one with the fewest requests; undefined while there is none. */
+  /**
+   * The rank a request is pinned to, else the one with the fewest requests; undefined while there is none.
+   */
   pick(pin: string | undefined): EngineRank | undefined {
     if (pin !== undefined && /^-?\d+$/.test(pin.trim())) {
       const wanted = Number(pin)

@@ -5,9 +5,9 @@
  *   POST /v1/chat/completions /v1/completions /v1/responses /v1/messages /reset_prefix_cache
  *   GET  /server_info                          in the SGLang forms, instead of /version and /kv_event_sources
  *
- * In this order a request is cut because the engine is down, hangs, is refused on demand, is asked for its key, and
- * is answered. Owns the exchanges that are not answered yet, until a completion lives; the rest belongs to the parts
- * it is given.
+ * In this order a request is cut because the engine is down, hangs, is refused on demand, is asked for its
+ * key, and is answered. Owns the exchanges that are not answered yet, until a completion lives; the rest
+ * belongs to the parts it is given.
  */
 
 import type { HttpExchange } from '@homing/transport'

@@ -1,8 +1,9 @@
 /**
  * Settings of one simulated engine, and the table behind `pnpm start engine --help`.
  *
- * `ENGINE_OPTIONS` has the shape of the setting descriptors of @homing/config: a kind, a range, a default, help.
- * `engineSettings` fills in the defaults and refuses settings that cannot work, with all faults in one error.
+ * `ENGINE_OPTIONS` has the shape of the setting descriptors of @homing/config: a kind, a range, a default,
+ * help. `engineSettings` fills in the defaults and refuses settings that cannot work, with all faults in one
+ * error.
  */
 
 import { CodedError } from '@homing/base'
@@ -31,7 +32,10 @@ export interface EngineSettings {
   readonly register: string
   /** Whether the program serves requests at that broker, too. */
   readonly requestPlane: 'http' | 'nats'
-  /** False: no replay socket, so published batches are not repeated, as in an engine that is not configured for replay. */
+  /**
+   * False: no replay socket, so published batches are not repeated, as in an engine that is not configured
+   * for replay.
+   */
   readonly offersReplay: boolean
   /** The name requests use. */
   readonly model: string

@@ -1,18 +1,19 @@
 /**
  * The simulated engine's requirements for a tokenizer, and the ids that it may emit.
  *
- * An engine emits *words*: ids whose text is a space and letters, and which come out of the tokenizer again when
- * that text is tokenized. So an answer that a client sends back as part of the next turn tokenizes to the very ids whose
- * blocks the engine has cached, as it mostly does with a real model. Without such words in the vocabulary, any ordinary
- * ids are emitted and a next turn may miss the cache in the blocks of the answer.
+ * An engine emits *words*: ids whose text is a space and letters, and which come out of the tokenizer again
+ * when that text is tokenized. So an answer that a client sends back as part of the next turn tokenizes to
+ * the very ids whose blocks the engine has cached, as it mostly does with a real model. Without such words in
+ * the vocabulary, any ordinary ids are emitted and a next turn may miss the cache in the blocks of the
+ * answer.
  */
 
 export interface EngineTokenizer {
   /** Ids of plain text. */
   encodeText(text: string, addSpecialTokens: boolean): Int32Array
   /**
-   * Ids of a chat after its template. `body` is the parsed request, `bytes` its text as it came. Throws when the
-   * chat cannot be rendered.
+   * Ids of a chat after its template. `body` is the parsed request, `bytes` its text as it came. Throws when
+   * the chat cannot be rendered.
    */
   encodeChat(body: Readonly<Record<string, unknown>>, bytes: Uint8Array): Int32Array
   /** Text of ids; special tokens are left out. */
@@ -21,7 +22,10 @@ export interface EngineTokenizer {
   readonly vocabularySize: number
 }
 
-/** Words that an engine picks from at most; finding them costs two tokenizer calls per candidate, once per engine. */
+/**
+ * Words that an engine picks from at most; finding them costs two tokenizer calls per candidate, once per
+ * engine.
+ */
 const WORDS_MAX = 2048
 const CANDIDATES_MAX = 20_000
 
@@ -67,8 +71,9 @@ export class TokenTexts {
 }
 
 /**
- * A tokenizer without files: one id per UTF-8 byte, ChatML around messages with the three special ids 256 … 258, and
- * `BYTE_WORDS` four-letter words as ids of their own after them. For tests and for engines that are given no directory.
+ * A tokenizer without files: one id per UTF-8 byte, ChatML around messages with the three special ids 256 …
+ * 258, and `BYTE_WORDS` four-letter words as ids of their own after them. For tests and for engines that are
+ * given no directory.
  */
 export function byteTokenizer(): EngineTokenizer {
   const words = new Map<string, number>()

@@ -1,8 +1,8 @@
 /**
  * A simulated engine: OpenAI HTTP as vLLM serves it, KV events over ZeroMQ, and a door for faults.
  *
- * Life     An *epoch* begins at start and at each restart: ranks with empty caches, other hashes, sequence 0, on
- *          the ports of the first one. Before it begins there are no ranks, and requests are cut.
+ * Life     An *epoch* begins at start and at each restart: ranks with empty caches, other hashes, sequence 0,
+ *          on the ports of the first one. Before it begins there are no ranks, and requests are cut.
  * Owns     the epoch, the HTTP listener, and the parts that own the rest:
  *            engine-routes   what HTTP answers            request-lives        completions under way, their log
  *            engine-admin    the door under /admin        engine-fault-switch  faults of requests, who hangs
@@ -108,7 +108,10 @@ export class Engine {
     })
   }
 
-  /** Binds all sockets. Throws InvalidEngineSettingsError, and rejects as the transport does when a port is taken. */
+  /**
+   * Binds all sockets. Throws InvalidEngineSettingsError, and rejects as the transport does when a port is
+   * taken.
+   */
   static async start(options: EngineOptions): Promise<Engine> {
     const engine = new Engine(options)
     try {
@@ -169,8 +172,9 @@ export class Engine {
   }
 
   /**
-   * A new life: requests are cut, caches are empty, sequences begin at 0, on the same ports. Resolves with its epoch
-   * when it can be used, or with the last one when the engine is closed. Restarts at the same time follow each other.
+   * A new life: requests are cut, caches are empty, sequences begin at 0, on the same ports. Resolves with
+   * its epoch when it can be used, or with the last one when the engine is closed. Restarts at the same time
+   * follow each other.
    */
   restart(downMs = 0): Promise<number> {
     const restarted = this.#restarts.then(() => this.#restartNow(downMs))
@@ -179,8 +183,9 @@ export class Engine {
   }
 
   /**
-   * A new life of which nothing shows but its events: requests are cut and caches are empty, in the same process, behind the same
-   * sockets. Its sequences begin at `firstSequence`. Nothing while the engine is down.
+   * A new life of which nothing shows but its events: requests are cut and caches are empty, in the same
+   * process, behind the same sockets. Its sequences begin at `firstSequence`. Nothing while the engine is
+   * down.
    */
   restartInPlace(firstSequence = 0): void {
     if (this.#isClosed || this.#isRestarting) return

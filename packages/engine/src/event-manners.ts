@@ -1,6 +1,6 @@
 /**
- * Event manners: the ways in which an engine reports its cache changes. The cache is the same in all of them; what a listener can
- * know about it is not.
+ * Event manners: the ways in which an engine reports its cache changes. The cache is the same in all of them;
+ * what a listener can know about it is not.
  *
  *   repeatsStores  a further copy of a cached block is a store again (vLLM); false: it is not reported (SGLang, which also
  *                  reports only the last removal: `removals` of the engine)

@@ -1,12 +1,14 @@
 /**
- * Event publisher of one dp rank: a PUB socket for KV event batches and, unless it is switched off, a ROUTER socket that repeats them.
+ * Event publisher of one dp rank: a PUB socket for KV event batches and, unless it is switched off, a ROUTER
+ * socket that repeats them.
  *
  *   publish(events)  ->  words of its manners  ->  encode  ->  replay buffer  ->  PUB
  *
- * Sequences are 0, 1, 2, … since the socket was bound. `beginAnew` is a restart that nobody sees at the sockets: another cache,
- * an empty buffer, and a sequence that begins wherever it likes.
+ * Sequences are 0, 1, 2, … since the socket was bound. `beginAnew` is a restart that nobody sees at the
+ * sockets: another cache, an empty buffer, and a sequence that begins wherever it likes.
  *
- * Sockets, buffer and pacing of replays are those of @homing/publisher; what is here is the engine's way to write events.
+ * Sockets, buffer and pacing of replays are those of @homing/publisher; what is here is the engine's way to
+ * write events.
  *
  * Faults, as a network or a slow subscriber would cause them. Each counts down over the next batches:
  *   drop        the batch is numbered and can be replayed, but is not published
@@ -19,8 +21,8 @@
  *   unknownRemovals   the removals of the next n batches with any go by a name that no router knows
  *   the manners       see event-manners.ts
  *
- * The buffer holds at most `replayBatchesMax` batches and `REPLAY_BYTES_MAX` bytes; older ones are forgotten. A request
- * without the empty delimiter gets no answer, as in vLLM.
+ * The buffer holds at most `replayBatchesMax` batches and `REPLAY_BYTES_MAX` bytes; older ones are forgotten.
+ * A request without the empty delimiter gets no answer, as in vLLM.
  */
 
 import type { Clock, Timer } from '@homing/base'
@@ -169,8 +171,8 @@ export class EventPublisher {
   }
 
   /**
-   * Another life behind the same sockets: its cache is empty, its blocks may have another size, and nothing of before is
-   * repeated. Batches that are delayed still come.
+   * Another life behind the same sockets: its cache is empty, its blocks may have another size, and nothing
+   * of before is repeated. Batches that are delayed still come.
    */
   beginAnew(nextSequence = 0, blockSizeTokens = this.#options.blockSizeTokens): void {
     this.#ring = this.#newRing()

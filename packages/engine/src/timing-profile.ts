@@ -1,14 +1,14 @@
 /**
  * Timing profiles: how long one step of an engine takes, from what is in it.
  *
- * Linear profiles, with n = tokens in the step, prefill chunks of k tokens on a context of x, decoding requests with a
- * context of y:
+ * Linear profiles, with n = tokens in the step, prefill chunks of k tokens on a context of x, decoding
+ * requests with a context of y:
  *
  *   t = overhead + max(weights, linear · n) + attention · Σ k·(x + k/2) + decode · Σ y
  *
- * Source     constants of two GPU set-ups derived from published layer profiles (NVIDIA H100, Llama-3.1 8B and 70B);
- *            `mock-poly` is the built-in timing of NVIDIA Dynamo's mock engine, `mock-simple` the realistic mode of
- *            SMG's mock worker. Good enough to rank policies, not to size a cluster.
+ * Source     constants of two GPU set-ups derived from published layer profiles (NVIDIA H100, Llama-3.1 8B
+ *            and 70B); `mock-poly` is the built-in timing of NVIDIA Dynamo's mock engine, `mock-simple` the
+ *            realistic mode of SMG's mock worker. Good enough to rank policies, not to size a cluster.
  */
 
 /** What one step computes. */

@@ -4,8 +4,8 @@
  *   sessions   multi-turn chats over a few shared system prompts; the next turn holds the answer of the one before
  *   trace      requests of @homing/trace, one id per 512 tokens
  *
- * Equal ids give equal tokens: token t of id h comes from a mix of (h, t), so prompts share exactly the prefixes that the
- * trace says they share, at any engine block size that divides 512.
+ * Equal ids give equal tokens: token t of id h comes from a mix of (h, t), so prompts share exactly the
+ * prefixes that the trace says they share, at any engine block size that divides 512.
  *
  * Everything is a function of the seed. Sizes are drawn log-normal around a median, prompts by Zipf's law.
  */
@@ -62,7 +62,9 @@ export interface SessionTurn {
   readonly thinkMs: number
 }
 
-/** A closed-loop chat: the prompt of a turn is system, then every earlier turn and its answer, then this turn. */
+/**
+ * A closed-loop chat: the prompt of a turn is system, then every earlier turn and its answer, then this turn.
+ */
 export interface Session {
   readonly id: string
   readonly systemPrompt: Int32Array
@@ -126,9 +128,9 @@ export interface TraceOptions {
 }
 
 /**
- * A trace of its own, in the spirit of a production chat trace: one block that everybody shares, chats that come back
- * with a grown prompt after a log-normal pause, long-tailed lengths, and the answer numbered as part of the next prompt.
- * Ids are numbered in order of first appearance; the last block is partial.
+ * A trace of its own, in the spirit of a production chat trace: one block that everybody shares, chats that
+ * come back with a grown prompt after a log-normal pause, long-tailed lengths, and the answer numbered as
+ * part of the next prompt. Ids are numbered in order of first appearance; the last block is partial.
  */
 export function makeTrace(options: TraceOptions): TraceRequest[] {
   const random = seededRandom(options.seed)

@@ -1,4 +1,6 @@
-/** A small client for tests of the engine: HTTP with deadlines, SSE, and a subscriber that keeps every batch. */
+/**
+ * A small client for tests of the engine: HTTP with deadlines, SSE, and a subscriber that keeps every batch.
+ */
 
 import assert from 'node:assert/strict'
 import { seededRandom, silentLog, systemClock } from '@homing/base'

@@ -1,4 +1,6 @@
-/** The bytes on the wire in each way of reporting cache changes, and after a restart that only events show. */
+/**
+ * The bytes on the wire in each way of reporting cache changes, and after a restart that only events show.
+ */
 
 import { SimulatedClock } from '@homing/base'
 import { decodeKvBatch, type KvEvent, parseEventFrames } from '@homing/protocol'

@@ -1,6 +1,6 @@
 /**
- * Naive block cache: the rules of `BlockManager` written with strings, arrays and searches. Blocks are named by
- * their whole token path, so it has no hashes that could be wrong.
+ * Naive block cache: the rules of `BlockManager` written with strings, arrays and searches. Blocks are named
+ * by their whole token path, so it has no hashes that could be wrong.
  */
 
 export interface NaiveBlock {

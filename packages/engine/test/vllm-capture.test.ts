@@ -1,6 +1,7 @@
 /**
- * Plays a recorded session of vLLM 0.32 through the engine model and compares every event batch: the same stores and
- * removals in the same order and the same batches, with hashes that stand for each other one to one.
+ * Plays a recorded session of vLLM 0.32 through the engine model and compares every event batch: the same
+ * stores and removals in the same order and the same batches, with hashes that stand for each other one to
+ * one.
  */
 
 import assert from 'node:assert/strict'

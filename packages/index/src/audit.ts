@@ -1,4 +1,7 @@
-/** Audit: whether the structure is what the invariants say, and every count. For tests: several passes over everything. */
+/**
+ * Audit: whether the structure is what the invariants say, and every count. For tests: several passes over
+ * everything.
+ */
 
 import type { IndexState } from './index-state.ts'
 import { SET, USED } from './words.ts'

@@ -1,15 +1,17 @@
 /**
- * Block image: everything that some worker slots hold together, as plain arrays that another index can take over.
+ * Block image: everything that some worker slots hold together, as plain arrays that another index can take
+ * over.
  *
  *   blocks    those held and the holes above them, parents before children; numbered from 1 in this order
  *   held      which of the layers holds which block, under which engine hash, ascending by block
  *   orphans   blocks that wait for a parent
  *
- * Holes are included because a block below one counts again when the hole is filled. A layer is a number for which the caller
- * knows a worker slot.
+ * Holes are included because a block below one counts again when the hole is filled. A layer is a number for
+ * which the caller knows a worker slot.
  *
- * It is taken in one go, because an index in use changes all the time: about 0.3 ms per thousand blocks, and 36 to 96 bytes
- * per block, of which 32 are the image. So there is no image of layers with more than IMAGE_BLOCKS_MAX blocks.
+ * It is taken in one go, because an index in use changes all the time: about 0.3 ms per thousand blocks, and
+ * 36 to 96 bytes per block, of which 32 are the image. So there is no image of layers with more than
+ * IMAGE_BLOCKS_MAX blocks.
  */
 
 import type { BlockIndex } from './block-index.ts'
@@ -37,10 +39,16 @@ export interface LayerSlot {
   readonly slot: number
 }
 
-/** The most blocks of an image, one per layer and engine hash; taking so many holds the index up for about two seconds. */
+/**
+ * The most blocks of an image, one per layer and engine hash; taking so many holds the index up for about two
+ * seconds.
+ */
 export const IMAGE_BLOCKS_MAX = 1 << 22
 
-/** Image of the blocks that these layers hold; undefined: they are more than `blocksMax`. The index must not change meanwhile. */
+/**
+ * Image of the blocks that these layers hold; undefined: they are more than `blocksMax`. The index must not
+ * change meanwhile.
+ */
 export function imageOf(
   index: BlockIndex,
   layers: readonly LayerSlot[],
@@ -121,8 +129,8 @@ function sortedByBlock(held: Int32Array, blocks: number): Int32Array {
 }
 
 /**
- * Stores what an image holds, into layers that hold nothing. `othersOf` gives the slots of the other layers, where the
- * parent of a block may be. False: not everything found room.
+ * Stores what an image holds, into layers that hold nothing. `othersOf` gives the slots of the other layers,
+ * where the parent of a block may be. False: not everything found room.
  */
 export function storeImage(
   index: BlockIndex,
@@ -191,7 +199,10 @@ export function storeImage(
   return hasRoom
 }
 
-/** How many blocks from this holding on lie below each other, with one holding each, of one layer and one copy. */
+/**
+ * How many blocks from this holding on lie below each other, with one holding each, of one layer and one
+ * copy.
+ */
 function runAt({ held, parents }: BlockImage, at: number): number {
   const first = held[at]!
   const layer = held[at + 1]!

@@ -2,7 +2,8 @@
  * BlockIndex: which worker slot holds which prefix. The only writer of one shard; readers look at the
  * shared memory with `IndexReader`, on any thread, without asking.
  *
- * A radix tree of local hashes in chunks of 16 blocks, layout in layout.ts, protocol in ../wasm/loops/chunks.ts:
+ * A radix tree of local hashes in chunks of 16 blocks, layout in layout.ts, protocol in
+ * ../wasm/loops/chunks.ts:
  *
  *   chunk 7   a─b─c─…─p ──NEXT──► chunk 9  q─r─…          blocks of a chunk are one chain
  *                 └────PARENT──── chunk 8  x─y            a branch is a chunk of its own
@@ -108,8 +109,9 @@ export class BlockIndex {
   }
 
   /**
-   * Holds blocks whose content is known only from other worker slots, the other layers of a worker key (layers.ts), which
-   * hold them under the same engine hashes. How many are held then: the rest is known to none of them, or found no room.
+   * Holds blocks whose content is known only from other worker slots, the other layers of a worker key
+   * (layers.ts), which hold them under the same engine hashes. How many are held then: the rest is known to
+   * none of them, or found no room.
    */
   storeKnown(
     workerSlot: number,
@@ -122,8 +124,8 @@ export class BlockIndex {
   }
 
   /**
-   * Gives one copy of each engine hash back; with `set`, all copies, and `left` is told of those that had more than one. What
-   * the worker slot does not hold is counted and ignored.
+   * Gives one copy of each engine hash back; with `set`, all copies, and `left` is told of those that had
+   * more than one. What the worker slot does not hold is counted and ignored.
    */
   remove(
     workerSlot: number,
@@ -163,7 +165,10 @@ export class BlockIndex {
     return holder !== NOBODY && this.#state.find(holder, engineHash[0]!, engineHash[1]!) !== NONE
   }
 
-  /** Whether this worker slot holds the block that begins prompts with this local hash, under another engine hash than this. */
+  /**
+   * Whether this worker slot holds the block that begins prompts with this local hash, under another engine
+   * hash than this.
+   */
   isHeldOtherwise(workerSlot: number, localHash: Int32Array | HashPair, engineHash: Int32Array): boolean {
     const { loops, sets, chunks } = this.#state
     const holder = this.#state.holderOf(workerSlot)
@@ -176,8 +181,9 @@ export class BlockIndex {
 
   /**
    * Does a part of what is due: sweeping, merging, giving memory back. True: more is due. Call it between
-   * events; what it leaves undone costs memory, never a wrong answer. `budget` bounds the chunks or records that
-   * it looks at (0.1 to 2 µs each); a move to new memory is one step, and costs a copy of what is in use.
+   * events; what it leaves undone costs memory, never a wrong answer. `budget` bounds the chunks or records
+   * that it looks at (0.1 to 2 µs each); a move to new memory is one step, and costs a copy of what is in
+   * use.
    */
   maintain(budget: number = MAINTAIN_BUDGET): boolean {
     let left = budget
@@ -237,15 +243,17 @@ export class BlockIndex {
     }
   }
 
-  /** What this worker slot has stored below parents that are unknown. Throws when the index changes meanwhile. */
+  /**
+   * What this worker slot has stored below parents that are unknown. Throws when the index changes meanwhile.
+   */
   *orphans(workerSlot: number): Generator<OrphanEntry, void, undefined> {
     const holder = this.#state.holderOf(workerSlot)
     if (holder !== NOBODY) yield* dumpOrphans(this.#state, holder)
   }
 
   /**
-   * Checks that the structure is what the invariants say, and every count. Throws an Error that says what does not
-   * hold. For tests: several passes over everything.
+   * Checks that the structure is what the invariants say, and every count. Throws an Error that says what
+   * does not hold. For tests: several passes over everything.
    */
   audit(): void {
     auditIndex(this.#state)

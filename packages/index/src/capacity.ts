@@ -1,7 +1,7 @@
 /**
- * Capacity: makes room for stores when there is none. Cleared blocks are swept first. Then blocks are dropped from chunks
- * without children whose blocks are all held by one worker slot each, in the order of the memory (a clock hand), counted
- * in `evictedForSpace`. A dropped block means lost credit, never wrong credit.
+ * Capacity: makes room for stores when there is none. Cleared blocks are swept first. Then blocks are dropped
+ * from chunks without children whose blocks are all held by one worker slot each, in the order of the memory
+ * (a clock hand), counted in `evictedForSpace`. A dropped block means lost credit, never wrong credit.
  */
 
 import { type IndexState, NOBODY, NONE } from './index-state.ts'
@@ -24,7 +24,9 @@ export class Capacity {
     this.#sweep = sweep
   }
 
-  /** Says how many chunks may be touched beside what side names take. To be called before blocks are created. */
+  /**
+   * Says how many chunks may be touched beside what side names take. To be called before blocks are created.
+   */
   limitChunks(): void {
     const { words, layout, names } = this.#state
     words[S_CHUNKS_ALLOWED] = Math.max(0, Math.floor((layout.chunkBytesMax - names.bytes) / CHUNK_BYTES))

@@ -1,6 +1,7 @@
 /**
- * Chunks: the tree in shared memory, as the writer sees it from TypeScript. The code that changes the tree, the invariants C1
- * to C5 and the protocol with readers are in ../wasm/loops/chunks.ts; here are its words, and the code that looks at all of it.
+ * Chunks: the tree in shared memory, as the writer sees it from TypeScript. The code that changes the tree,
+ * the invariants C1 to C5 and the protocol with readers are in ../wasm/loops/chunks.ts; here are its words,
+ * and the code that looks at all of it.
  */
 
 import { CHUNK_BYTES, type Layout } from './layout.ts'

@@ -1,6 +1,6 @@
 /**
- * Dump: the blocks of a holder in order, parents first. The index must not change meanwhile; every entry checks
- * this.
+ * Dump: the blocks of a holder in order, parents first. The index must not change meanwhile; every entry
+ * checks this.
  */
 
 import { type IndexState, ROOT } from './index-state.ts'

@@ -1,6 +1,6 @@
 /**
- * EngineTable: engine hash → blocks that carry it as their name, as the writer sees it from TypeScript. The table, its
- * layout and its invariants are in ../wasm/loops/engine-table.ts.
+ * EngineTable: engine hash → blocks that carry it as their name, as the writer sees it from TypeScript. The
+ * table, its layout and its invariants are in ../wasm/loops/engine-table.ts.
  */
 
 import type { Layout } from './layout.ts'

@@ -1,14 +1,14 @@
 /**
- * Holders: the identity of a worker slot inside the sets. A holder is one life of a worker slot, from its first store to
- * its clear. Then the slot gets another holder, and the old one belongs to nobody at once, wherever its bit
- * still is. A sweep takes the bits out in slices; then the number is assigned again.
+ * Holders: the identity of a worker slot inside the sets. A holder is one life of a worker slot, from its
+ * first store to its clear. Then the slot gets another holder, and the old one belongs to nobody at once,
+ * wherever its bit still is. A sweep takes the bits out in slices; then the number is assigned again.
  *
  *   slot 7 ──holders──► holder 3 ──owners──► slot 7        in use
  *                       holder 5 ──owners──► nobody        retired: its blocks count for nobody
  *                       holder 9                           free: its bit is in no set
  *
- * Protocol: H_LIFE is odd while an owner changes, and grows by 2 in all. A reader keeps the owners of one even H_LIFE,
- * and counts a walk only when H_LIFE has stayed the same: bits and owners belong together.
+ * Protocol: H_LIFE is odd while an owner changes, and grows by 2 in all. A reader keeps the owners of one
+ * even H_LIFE, and counts a walk only when H_LIFE has stayed the same: bits and owners belong together.
  */
 
 import type { Layout } from './layout.ts'

@@ -1,25 +1,27 @@
 /**
  * IndexReader: overlaps of a prompt with every worker slot, read from shared memory that others write.
  *
- * Takes no lock, registers nowhere, writes nothing that others read, allocates nothing per lookup. Every (worker slot, block)
- * that it counts was held at some instant during the call; the answer is not a picture of one instant.
+ * Takes no lock, registers nowhere, writes nothing that others read, allocates nothing per lookup. Every
+ * (worker slot, block) that it counts was held at some instant during the call; the answer is not a picture
+ * of one instant.
  *
  * Per chunk: its VER, PARENT and first hash as expected; then the VER of the chunk above is still the one it
  * had there (so PARENT meant that block); USED once; hashes, set ids; a bitmap under one even version, with
  * the id still at the block afterwards; the version of the current set again when it is left and at the end
  * of the chunk (ids are given to other sets); last the chunk's VER again. "No such child" counts only if the
- * bucket's unlink counter was even and did not move during the walk of the chain, and the VER of the chunk above
- * is even and the same; that MASK or USED say there is nothing, only if VER is even. What writers do in which order,
- * and why this suffices, is in ../wasm/loops/chunks.ts. Anything else: the lookup of the shard starts again, as it does when
- * H_LIFE changes (a new writer empties the shard in place, a holder gets another owner), 64 times in all with pauses between; then
- * the shard is a miss, counted, and `isComplete` is false: a worse choice for one request instead of a wait
- * for all.
+ * bucket's unlink counter was even and did not move during the walk of the chain, and the VER of the chunk
+ * above is even and the same; that MASK or USED say there is nothing, only if VER is even. What writers do in
+ * which order, and why this suffices, is in ../wasm/loops/chunks.ts. Anything else: the lookup of the shard
+ * starts again, as it does when H_LIFE changes (a new writer empties the shard in place, a holder gets
+ * another owner), 64 times in all with pauses between; then the shard is a miss, counted, and `isComplete` is
+ * false: a worse choice for one request instead of a wait for all.
  *
- * Memory that its writer has left for other memory (H_LEFT) is read as it was at that moment; memory of a writer
- * that is gone (door.ts) is not. Both are counted, and `isStale` says which shards to ask for anew.
+ * Memory that its writer has left for other memory (H_LEFT) is read as it was at that moment; memory of a
+ * writer that is gone (door.ts) is not. Both are counted, and `isStale` says which shards to ask for anew.
  *
- * The walk is WebAssembly (../wasm/loops/reader.ts). It works in a scratch behind the shard that is this reader's alone, to
- * which the hashes of the prompt are copied: the first ones, further ones when the walk asks for them.
+ * The walk is WebAssembly (../wasm/loops/reader.ts). It works in a scratch behind the shard that is this
+ * reader's alone, to which the hashes of the prompt are copied: the first ones, further ones when the walk
+ * asks for them.
  *
  * Memory order: on x64 loads stay in order, so data words are plain; a memory created with `atomic` access
  * is read atomically throughout.
@@ -65,8 +67,8 @@ export class IndexReader {
   #staleLookups = 0
 
   /**
-   * One memory per shard, or its door: then the memory comes with `replaceShard`. The worker slots of the shards
-   * are disjoint.
+   * One memory per shard, or its door: then the memory comes with `replaceShard`. The worker slots of the
+   * shards are disjoint.
    */
   constructor(memories: readonly ShardMemory[]) {
     this.#doors = memories.map(memory => (isMemory(memory) ? undefined : new Int32Array(memory)))
@@ -114,9 +116,9 @@ export class IndexReader {
   }
 
   /**
-   * What each layer of each key adds to the prefix that the key can use; see layers.ts. Cost: a walk of its own, and
-   * per change of the set of holders a look at every layer of every key that goes on; keys of one layer are
-   * better asked for with `overlap`.
+   * What each layer of each key adds to the prefix that the key can use; see layers.ts. Cost: a walk of its
+   * own, and per change of the set of holders a look at every layer of every key that goes on; keys of one
+   * layer are better asked for with `overlap`.
    */
   extend(
     localHashes: Int32Array,
@@ -142,8 +144,8 @@ export class IndexReader {
   }
 
   /**
-   * Blocks that a worker slot of this shard holds, give or take an event that is being written; of a shard that has moved, as of the move. −1: its
-   * memory has not come yet.
+   * Blocks that a worker slot of this shard holds, give or take an event that is being written; of a shard
+   * that has moved, as of the move. −1: its memory has not come yet.
    */
   blocksHeld(shard: number, workerSlot: number): number {
     const reader = this.#shards[shard]

@@ -1,6 +1,6 @@
 /**
- * IndexState: everything that one BlockIndex knows, and the small steps of which all changes are made. Its users, each for
- * one concern: writer.ts, capacity.ts, sweep.ts, maintenance.ts, dump.ts, audit.ts.
+ * IndexState: everything that one BlockIndex knows, and the small steps of which all changes are made. Its
+ * users, each for one concern: writer.ts, capacity.ts, sweep.ts, maintenance.ts, dump.ts, audit.ts.
  *
  * Invariants
  *   I1  Slot s + 1 of a chunk is a child of slot s; only slot 0 has its parent elsewhere (PARENT).

@@ -11,8 +11,8 @@
  * A block counts for the first layer that holds it, in this order: a block that was just sent there is on the
  * device, or on its way to it, whatever lower tier it may come from.
  *
- * A layer that is not used has no holder and costs a word. Twice as many holders as keys may be in use at a time, so
- * the device of every key has one, and as many other layers.
+ * A layer that is not used has no holder and costs a word. Twice as many holders as keys may be in use at a
+ * time, so the device of every key has one, and as many other layers.
  */
 
 import type { IndexOptions } from './types.ts'

@@ -2,14 +2,15 @@
  * Layers: worker slots that belong together, and the blocks that each of them adds to a prefix.
  *
  * Several stores may hold blocks for one worker key: its device, its host's memory, a disk. Each has a worker
- * slot of its own. A request can use a block from any of them, so the prefix goes on where the first one ends:
+ * slot of its own. A request can use a block from any of them, so the prefix goes on where the first one
+ * ends:
  *
  *   device   a b c · · · g        of a prompt a b c d e f g:
  *   host     a b · d e · ·        device 3 + 1 (a b c, g), host 2 (d e), disk 1 (f)
  *   disk     · · · · · f ·
  *
- * A block that several hold counts for the first in order. The blocks of a key are disjoint by layer; their sum is
- * the leading run of the prompt of which each block is in some layer.
+ * A block that several hold counts for the first in order. The blocks of a key are disjoint by layer; their
+ * sum is the leading run of the prompt of which each block is in some layer.
  */
 
 /** Which worker slots belong together. Made once, used for many lookups. */
@@ -33,7 +34,9 @@ export class Layers {
 
 /** The answer of one lookup in layers, reused from call to call. Owner: the caller of the reader. */
 export class LayerOverlaps {
-  /** Blocks that layer l of key k is credited with, at k · layersMax + l of the layers that were asked for. */
+  /**
+   * Blocks that layer l of key k is credited with, at k · layersMax + l of the layers that were asked for.
+   */
   blocks = new Int32Array(0)
   layersMax = 0
   /** False when some shard gave no consistent view in time and is missing here. */

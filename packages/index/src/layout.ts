@@ -21,8 +21,9 @@
  *     VER     grows by 2 before slots are used again, odd while the chunk is moved away or grows by a merge
  *     OWN     the writer's: slots ever used since VER grew, and a mark per slot
  *
- * Regions of the writer alone: the names of blocks and the engine table, links and free chunks, the tables of sets, blocks
- * held by holder, and room for the blocks of one event. Behind the shard are the scratches of readers.
+ * Regions of the writer alone: the names of blocks and the engine table, links and free chunks, the tables of
+ * sets, blocks held by holder, and room for the blocks of one event. Behind the shard are the scratches of
+ * readers.
  *
  * Every region is reserved for the capacity and used from its beginning: pages that were never written cost no
  * memory. A block id is `chunk << 4 | slot`; 0 stands for the root, and for "none". A set id is 0 (nobody),

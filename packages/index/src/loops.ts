@@ -1,7 +1,7 @@
 /**
- * Loops: the part of the index that is WebAssembly (../wasm/), over the memory of one shard. A writer has an instance,
- * and each reader of each shard has one; they share the memory and nothing else. Addresses are in bytes, hashes are two
- * words; ../wasm/ describes the rest.
+ * Loops: the part of the index that is WebAssembly (../wasm/), over the memory of one shard. A writer has an
+ * instance, and each reader of each shard has one; they share the memory and nothing else. Addresses are in
+ * bytes, hashes are two words; ../wasm/ describes the rest.
  */
 
 import { INDEX_ATOMIC_WASM_BASE64, INDEX_WASM_BASE64 } from './index-wasm.ts'
@@ -65,8 +65,8 @@ let atomicModule: object | undefined
 let substitute: { readonly module: object; readonly hook: () => void } | undefined
 
 /**
- * For tests: instances that are made from now on, on this thread, are of these loops, which call `hook` before each access
- * to a shared word.
+ * For tests: instances that are made from now on, on this thread, are of these loops, which call `hook`
+ * before each access to a shared word.
  */
 export function substituteLoops(binary: Uint8Array, hook: () => void): void {
   substitute = { module: new WebAssembly.Module(binary), hook }

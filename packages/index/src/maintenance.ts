@@ -1,7 +1,8 @@
 /**
- * Maintenance, in steps of a bounded size: sweep cleared blocks; merge chunks that are mostly empty; when much less memory
- * is used than once was, move all chunks to the beginning of the memory and go on in new memory, of which only that
- * part is touched. The old memory is marked as left (H_LEFT): a reader that still has it reads the state of that moment.
+ * Maintenance, in steps of a bounded size: sweep cleared blocks; merge chunks that are mostly empty; when
+ * much less memory is used than once was, move all chunks to the beginning of the memory and go on in new
+ * memory, of which only that part is touched. The old memory is marked as left (H_LEFT): a reader that still
+ * has it reads the state of that moment.
  */
 
 import type { Capacity } from './capacity.ts'

@@ -1,5 +1,6 @@
 /**
- * Shard memory: a WebAssembly.Memory with a header, as big as the layout requires, and the operations on it as a whole.
+ * Shard memory: a WebAssembly.Memory with a header, as big as the layout requires, and the operations on it
+ * as a whole.
  *
  *   ┌ header ┬ regions of layout.ts ┬ scratch of a reader ┬ scratch of a reader ┬ …
  *
@@ -111,8 +112,8 @@ function writeState(words: Int32Array, layout: Layout): void {
 }
 
 /**
- * Room for a reader behind the shard, as a word index: what another reader gave back, if that is enough, or new pages.
- * Throws RangeError when there are no more.
+ * Room for a reader behind the shard, as a word index: what another reader gave back, if that is enough, or
+ * new pages. Throws RangeError when there are no more.
  */
 export function takeScratch(memory: IndexMemory, wordCount: number): { base: number; wordCount: number } {
   const header = new Int32Array(memory.buffer, 0, HEADER_WORDS)
@@ -148,8 +149,8 @@ export function save(words: Int32Array, at: number, value: number, isAtomic: boo
 
 /**
  * Memory for one shard that outlives its writers: an empty index to readers, until a BlockIndex is created
- * with it and the same options. Throws RangeError as `BlockIndex.create` does. An index that moves to new memory
- * leaves it for good: where memory is to be given back, use `createIndexDoor`.
+ * with it and the same options. Throws RangeError as `BlockIndex.create` does. An index that moves to new
+ * memory leaves it for good: where memory is to be given back, use `createIndexDoor`.
  */
 export function createIndexMemory(options: IndexOptions): IndexMemory {
   return createShared(planLayout(options), options.access ?? defaultAccess())

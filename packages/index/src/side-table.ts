@@ -8,8 +8,8 @@
  *
  *   record  HOLDER, E low, E high, G low, G high, L low, L high, COPIES, next by hash, next by group
  *
- * Two chained hash tables over the records: (holder, engine hash) → at most one record, (holder, group) → some.
- * Record 0 is none. The arrays double, as far as `mayGrow` allows; freed records are used again, and
+ * Two chained hash tables over the records: (holder, engine hash) → at most one record, (holder, group) →
+ * some. Record 0 is none. The arrays double, as far as `mayGrow` allows; freed records are used again, and
  * `shrink` gives the arrays back when few are left.
  */
 

@@ -1,6 +1,6 @@
 /**
- * Sweep: takes retired holders out of everything, in steps of a bounded size; then their numbers may be given out again.
- * Out of the side tables first, so that their blocks go by the blocks' own names.
+ * Sweep: takes retired holders out of everything, in steps of a bounded size; then their numbers may be given
+ * out again. Out of the side tables first, so that their blocks go by the blocks' own names.
  */
 
 import { type IndexState, NONE } from './index-state.ts'

@@ -3,13 +3,16 @@
  *
  *   every s-th chunk ─▶ what its blocks weigh is added to it and to all chunks above it ─▶ the heaviest, parents first
  *
- * The weight of a block is its copies: the number of worker slots that hold it. A small shard is looked at whole; of a larger one `chunksMax` chunks, each of
- * which stands for s: then weights are estimates, and small prefixes are missing. The next call with another `turn` looks at others.
+ * The weight of a block is its copies: the number of worker slots that hold it. A small shard is looked at
+ * whole; of a larger one `chunksMax` chunks, each of which stands for s: then weights are estimates, and
+ * small prefixes are missing. The next call with another `turn` looks at others.
  *
- * Worker keys with most copies are told apart, the others are counted: an answer is bounded by `segmentsMax` and `keysApartMax`, whatever the fleet.
+ * Worker keys with most copies are told apart, the others are counted: an answer is bounded by `segmentsMax`
+ * and `keysApartMax`, whatever the fleet.
  *
- * Cost  at most `chunksMax` chunks and `stepsMax` steps towards the root, with up to `keysApartMax` keys for each block and step. The members of a
- *       set of holders are read once, however many blocks have that set. Nothing is written.
+ * Cost  at most `chunksMax` chunks and `stepsMax` steps towards the root, with up to `keysApartMax` keys for
+ *       each block and step. The members of a set of holders are read once, however many blocks have that
+ *       set. Nothing is written.
  */
 
 import { type IndexState, ROOT } from './index-state.ts'
@@ -21,7 +24,9 @@ export interface TreeSampleOptions {
   readonly stepsMax: number
   /** Heaviest chunks that are answered. */
   readonly segmentsMax: number
-  /** Worker keys that are told apart: those with most copies in what was looked at. The others are counted. */
+  /**
+   * Worker keys that are told apart: those with most copies in what was looked at. The others are counted.
+   */
   readonly keysApartMax: number
   /** Worker slots that are equal modulo this are layers of one worker key. */
   readonly keysMax: number
@@ -32,7 +37,10 @@ export interface TreeSampleOptions {
 export interface TreeSample {
   /** Each chunk that was looked at stands for so many; 1: all were. */
   readonly stride: number
-  /** Worker slots of the keys that are told apart, and the copies that each holds; the one with most comes first. */
+  /**
+   * Worker slots of the keys that are told apart, and the copies that each holds; the one with most comes
+   * first.
+   */
   readonly keys: ReadonlyMap<number, number>
   /** Parents before their children. */
   readonly segments: readonly TreeSegment[]

@@ -42,8 +42,8 @@ export interface IndexOptions {
   /** Worker slots are 0 … workerSlotsMax − 1. 1 … 81,920. */
   readonly workerSlotsMax: number
   /**
-   * Worker slots that hold something at one time; the caller sees to it that there are no more. 1 … 32,768. Default:
-   * workerSlotsMax. Numbers of slots may be sparse: a slot that holds nothing costs a word.
+   * Worker slots that hold something at one time; the caller sees to it that there are no more. 1 … 32,768.
+   * Default: workerSlotsMax. Numbers of slots may be sparse: a slot that holds nothing costs a word.
    */
   readonly holdersMax?: number
   /** Part of capacityBytes that parked orphans may take; default a 32nd of it. */
@@ -53,9 +53,9 @@ export interface IndexOptions {
   /** Default: `plain` on x64, `atomic` elsewhere. */
   readonly access?: WordAccess
   /**
-   * Made by `createIndexMemory` with the same options, and written by nobody else any more: it is
-   * emptied in place, and readers that hold it go on. Or made by `createIndexDoor`: the index has memory of its
-   * own, and readers with the door count nothing of earlier ones. Default: new memory.
+   * Made by `createIndexMemory` with the same options, and written by nobody else any more: it is emptied in
+   * place, and readers that hold it go on. Or made by `createIndexDoor`: the index has memory of its own, and
+   * readers with the door count nothing of earlier ones. Default: new memory.
    */
   readonly memory?: ShardMemory
   /** Least bytes of chunks that are given back at once; below, memory stays. Default 1 MiB. */
@@ -85,8 +85,9 @@ export interface RemoveOutcome {
 /** Figures of one shard. Counters grow from creation; the rest is the present. */
 export interface IndexStats {
   /**
-   * Bytes of everything, shared and private to the writer: of arrays that are reserved for the capacity, what was
-   * ever written since the index came to its memory; of the others, all. Pages round each of about twenty up.
+   * Bytes of everything, shared and private to the writer: of arrays that are reserved for the capacity, what
+   * was ever written since the index came to its memory; of the others, all. Pages round each of about twenty
+   * up.
    */
   readonly bytesUsed: number
   readonly bytesLimit: number

@@ -1,9 +1,10 @@
 /**
- * Words: where the words of a shard lie, for TypeScript and for the loops in WebAssembly alike. Only constants are in
- * here: ../wasm/ imports this file as it stands. What they mean is in layout.ts.
+ * Words: where the words of a shard lie, for TypeScript and for the loops in WebAssembly alike. Only
+ * constants are in here: ../wasm/ imports this file as it stands. What they mean is in layout.ts.
  */
 
-// The header: written at creation, but for those of which layout.ts says who changes them. Bases are word indexes.
+// The header: written at creation, but for those of which layout.ts says who changes them. Bases are word
+// indexes.
 export const H_MAGIC = 0
 export const H_ACCESS = 1
 export const H_SLOTS = 2
@@ -23,11 +24,13 @@ export const H_UNLINK_MASK = 13
 export const H_OWNER_BASE = 14
 export const H_HOLDER_BASE = 15
 /**
- * Odd while a new writer empties the shard, or a holder gets another owner or none. No walk counts that saw it odd, or
- * saw it change.
+ * Odd while a new writer empties the shard, or a holder gets another owner or none. No walk counts that saw
+ * it odd, or saw it change.
  */
 export const H_LIFE = 16
-/** 1: the writer has left for another memory, which readers should ask for; what is here is of that moment. */
+/**
+ * 1: the writer has left for another memory, which readers should ask for; what is here is of that moment.
+ */
 export const H_LEFT = 17
 /** The number that the door gave to the writer of this memory; see door.ts. */
 export const H_DOOR_NUMBER = 18
@@ -74,7 +77,10 @@ export const S_SLOTS_USED = 70
 export const S_BUCKETS_TOUCHED = 71
 /** Chunks that may be touched beside what side names take. */
 export const S_CHUNKS_ALLOWED = 72
-/** Interned sets: ids given out so far, free ones, rows ever written, ids before the tables grow, ids no block has. */
+/**
+ * Interned sets: ids given out so far, free ones, rows ever written, ids before the tables grow, ids no block
+ * has.
+ */
 export const S_SETS_FRESH = 73
 export const S_SETS_FREE = 74
 export const S_SETS_TOUCHED = 75

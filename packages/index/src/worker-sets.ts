@@ -1,6 +1,7 @@
 /**
- * WorkerSets: interned sets of holders, as the writer sees them from TypeScript. Ids, tables and the protocol with readers
- * are in ../wasm/loops/worker-sets.ts; here is the code that looks at members, and rarely used code.
+ * WorkerSets: interned sets of holders, as the writer sees them from TypeScript. Ids, tables and the protocol
+ * with readers are in ../wasm/loops/worker-sets.ts; here is the code that looks at members, and rarely used
+ * code.
  */
 
 import type { Layout } from './layout.ts'

@@ -5,8 +5,9 @@
  *            it is. An engine hash that is known with other content moves: the old place is given up.
  *   removed  gives one copy back, or all; the last one leaves a hole that ends every overlap there.
  *
- * The blocks of a holder without side names and orphans go through the loops (../wasm/loops/runs.ts). If one of them is
- * not plain, the loops end before it, and the code here handles it, which is right for every block.
+ * The blocks of a holder without side names and orphans go through the loops (../wasm/loops/runs.ts). If one
+ * of them is not plain, the loops end before it, and the code here handles it, which is right for every
+ * block.
  */
 
 import type { Capacity } from './capacity.ts'
@@ -31,7 +32,10 @@ import {
 /** Stands for a parent that the worker slot does not hold, and for one that is not looked up yet. */
 const UNKNOWN = -1
 const NOT_LOOKED_UP = -2
-/** Longer arrays are copied by the engine, shorter ones by a loop: a view of a part costs as much as so many words. */
+/**
+ * Longer arrays are copied by the engine, shorter ones by a loop: a view of a part costs as much as so many
+ * words.
+ */
 const LOOP_WORDS_MAX = 96
 
 export class Writer {
@@ -432,8 +436,8 @@ export class Writer {
   }
 
   /**
-   * Takes retired holders out of a block that is about to be stored, so that who comes after an engine that began
-   * anew need not go by its names. Only if they are alone; what is left of the set.
+   * Takes retired holders out of a block that is about to be stored, so that who comes after an engine that
+   * began anew need not go by its names. Only if they are alone; what is left of the set.
    */
   #forgetRetired(block: number, set: number): number {
     const state = this.#state

@@ -46,7 +46,10 @@ function naiveImage(index: BlockIndex, layers: readonly LayerSlot[]): Record<key
   return { localHashes, parents, held: held.flat(), orphans }
 }
 
-/** Chains that share their first blocks, on other layers too; holes, copies, several names of a block, orphans. */
+/**
+ * Chains that share their first blocks, on other layers too; holes, copies, several names of a block,
+ * orphans.
+ */
 function fill(index: BlockIndex, seed: number): void {
   const random = seededRandom(seed)
   const acts = 1 + random.below(60)

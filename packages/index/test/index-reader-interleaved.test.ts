@@ -1,6 +1,6 @@
 /**
- * Events between any two words that a reader reads, and lookups between any two stores of a writer, in random histories:
- * every answer is checked against bounds that hold at every instant.
+ * Events between any two words that a reader reads, and lookups between any two stores of a writer, in random
+ * histories: every answer is checked against bounds that hold at every instant.
  */
 
 import t from 'tap'

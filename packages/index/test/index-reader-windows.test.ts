@@ -64,7 +64,9 @@ function holds(t: Test, window: Window): void {
   t.ok(places > 20 && places < 10_000, `${places} places`)
 }
 
-/** The same for lookups that fall between any two stores of the change; one that cannot say is not an answer. */
+/**
+ * The same for lookups that fall between any two stores of the change; one that cannot say is not an answer.
+ */
 function holdsWithin(t: Test, { options, prompt, before, change, isPossible }: Window): void {
   const index = BlockIndex.create({ ...OPTIONS, ...options })
   before(index)
@@ -154,7 +156,10 @@ t.test('a reader that strays from a freed chunk into another chain does not miss
   })
 })
 
-/** 30 prompts of 12 blocks; of each the first chunk ends with a block below which the second chunk hangs alone. */
+/**
+ * 30 prompts of 12 blocks; of each the first chunk ends with a block below which the second chunk hangs
+ * alone.
+ */
 function storeSparse(index: BlockIndex): void {
   for (let i = 0; i < 30; i++) {
     const trunk = chain(1000 * (i + 1), 6)

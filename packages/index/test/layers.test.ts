@@ -78,7 +78,8 @@ for (const access of ['plain', 'atomic'] satisfies WordAccess[]) {
             index.store(slot, parent, pairs(run), pairs(locals.slice(from)), run.length, 'set', group)
             for (let i = from; i < from + run.length; i++) blocks.add(i)
           } else {
-            // A lower layer may hold a block whose parent it does not hold: it is stored below that of another.
+            // A lower layer may hold a block whose parent it does not hold: it is stored below that of
+            // another.
             holdAlone(index, slot, from)
             blocks.add(from)
           }

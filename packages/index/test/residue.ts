@@ -44,8 +44,8 @@ const rssBefore = process.memoryUsage().rss
 const index = BlockIndex.create({ capacityBytes: 256 << 20, workerSlotsMax: 64 })
 const { arraysFull, rssFull } = run(index, prompts)
 const rssLeft = (): number => Math.max(0, process.memoryUsage().rss - rssBefore)
-// A thread of V8's gives back the pages of what was collected, later where the machine is busy: so this looks until they are
-// back, or have been waited for long enough.
+// A thread of V8's gives back the pages of what was collected, later where the machine is busy: so this looks
+// until they are back, or have been waited for long enough.
 for (let round = 0; round < 5 || (round < ROUNDS_MAX && rssLeft() > 0.05 * (rssFull - rssBefore)); round++) {
   globalThis.gc?.()
   await new Promise(resolve => setImmediate(resolve))

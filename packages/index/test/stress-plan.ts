@@ -56,7 +56,8 @@ export function makePlan({ seed }: PlanOptions): PlanPath[] {
     const trunkEngines = Array.from({ length: trunk }, () => engine++)
     for (let p = 0; p < PATHS_PER_GROUP; p++) {
       const count = trunk + 1 + random.below(60)
-      // The first block tells the group, the first after the trunk the path; all the rest is the same everywhere.
+      // The first block tells the group, the first after the trunk the path; all the rest is the same
+      // everywhere.
       const locals = Array.from({ length: count }, (_, i) =>
         i === 0 ? 1000 + group : i === trunk ? 2000 + p : i,
       )

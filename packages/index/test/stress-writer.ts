@@ -1,6 +1,7 @@
 /**
- * The writing thread of the stress test: stores and removes, flat out, by the plan of stress-plan.ts. With `isMoving` it
- * also fills much memory for a worker slot that is not in the plan, clears it, and moves to new memory, again and again.
+ * The writing thread of the stress test: stores and removes, flat out, by the plan of stress-plan.ts. With
+ * `isMoving` it also fills much memory for a worker slot that is not in the plan, clears it, and moves to new
+ * memory, again and again.
  */
 
 import { parentPort, workerData } from 'node:worker_threads'

@@ -21,7 +21,8 @@ export function buildInfo(): BuildInfo {
 
 /** Read from the files of git, which need not be installed. */
 function commitOfCheckout(): string | undefined {
-  // Node runs no TypeScript below node_modules: a package that is installed has .js here, and a .git above it is another's.
+  // Node runs no TypeScript below node_modules: a package that is installed has .js here, and a .git above it
+  // is another's.
   if (!import.meta.filename.endsWith('.ts')) return undefined
   const root = resolve(import.meta.dirname, '../../..')
   try {

@@ -64,7 +64,10 @@ export interface Histogram<L extends string = never> {
 
 /** A histogram that somebody else keeps; for collectors. */
 export interface HistogramTotals<L extends string = never> {
-  /** Replaces all series at once. `counts`: observations up to each bound and above the one before; then those above the last. */
+  /**
+   * Replaces all series at once. `counts`: observations up to each bound and above the one before; then those
+   * above the last.
+   */
   replace(samples: readonly HistogramTotal<L>[]): void
 }
 
@@ -75,8 +78,8 @@ export interface HistogramTotal<L extends string> {
 }
 
 /**
- * One metric of a table: a counter where its name ends with `_total`, and else a gauge. A row without a value has no
- * series of it.
+ * One metric of a table: a counter where its name ends with `_total`, and else a gauge. A row without a value
+ * has no series of it.
  */
 export type MetricColumn<Row> = readonly [name: string, help: string, value: (row: Row) => number | undefined]
 
@@ -271,10 +274,14 @@ export class Metrics {
     this.collect(async () => void this.#included.set(text, await text()))
   }
 
-  /** Adds memory, processor time, files, event loop delay and garbage collection of this process (`process_*`, `nodejs_*`), and the build. */
+  /**
+   * Adds memory, processor time, files, event loop delay and garbage collection of this process (`process_*`,
+   * `nodejs_*`), and the build.
+   */
   observeProcess(): void {
     prometheus.collectDefaultMetrics({ register: this.#registry })
-    // Counting handles and requests by type makes Node build their objects, and abort where one is just being collected.
+    // Counting handles and requests by type makes Node build their objects, and abort where one is just being
+    // collected.
     for (const what of ['handles', 'requests']) this.#registry.removeSingleMetric(`nodejs_active_${what}`)
     // Gauges with the name of a counter; each is the sum of the one without the suffix.
     for (const what of ['handles', 'requests', 'resources'])

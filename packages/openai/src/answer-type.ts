@@ -2,7 +2,10 @@
 
 import type { RequestHeaders } from './types.ts'
 
-/** An event stream that can be read: engines are asked for no compression, and one that compresses all the same is not. */
+/**
+ * An event stream that can be read: engines are asked for no compression, and one that compresses all the
+ * same is not.
+ */
 export function isStreamAnswer(headers: RequestHeaders): boolean {
   return isPlain(headers) && typeOf(headers).startsWith('text/event-stream')
 }

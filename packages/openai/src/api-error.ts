@@ -2,9 +2,10 @@
  * Errors as clients of the OpenAI API expect them: one table from the kind of an error to status,
  * type, code and the headers that steer a client's own retries.
  *
- * Client libraries repeat 408, 409, 429 and everything from 500 on unless told otherwise. `x-should-retry: false`
- * tells them not to, when the router has used up its own attempts or the request may have run already: three attempts of a
- * client times those of the router turn one bad request into a storm. 503 comes with `retry-after`.
+ * Client libraries repeat 408, 409, 429 and everything from 500 on unless told otherwise. `x-should-retry:
+ * false` tells them not to, when the router has used up its own attempts or the request may have run already:
+ * three attempts of a client times those of the router turn one bad request into a storm. 503 comes with
+ * `retry-after`.
  */
 
 import type { ApiError, ApiErrorKind } from './types.ts'
@@ -84,7 +85,10 @@ export function errorBody(error: ApiError, form: ErrorForm = 'completions'): Uin
   return Buffer.from(errorText(error, form))
 }
 
-/** The same as a server-sent event, for an answer whose status has been sent: `data: {"error": …}` and an empty line. */
+/**
+ * The same as a server-sent event, for an answer whose status has been sent: `data: {"error": …}` and an
+ * empty line.
+ */
 export function errorEvent(error: ApiError, form: ErrorForm = 'completions'): Uint8Array {
   if (form === 'completions') return Buffer.from(`data: ${errorText(error, form)}\n\n`)
   const { message, param, code } = error
@@ -93,7 +97,10 @@ export function errorEvent(error: ApiError, form: ErrorForm = 'completions'): Ui
   return Buffer.from(`event: error\ndata: ${text}\n\n`)
 }
 
-/** What clients of a route expect of an error: OpenAI's, in the stream of a response with a type of its own, or Anthropic's. */
+/**
+ * What clients of a route expect of an error: OpenAI's, in the stream of a response with a type of its own,
+ * or Anthropic's.
+ */
 export type ErrorForm = 'completions' | 'responses' | 'messages'
 
 /** Anthropic's types, by status. */

@@ -4,14 +4,14 @@
  *   chunk   │ data: {…}↵↵ │ data: {"choices":[],"usage":{…}}↵↵ │ data: [DO  ▶ the next chunk
  *             passes        cut, where usage was asked for       held
  *
- * Its caller walks the bytes and reports where an event begins and ends and what is in it. An event passes when its empty line
- * has come: no reader can use it before, and an answer that is cut never ends in half an event. Events that end
- * within a chunk cost nothing, because positions are kept and no bytes. Only an event that is open at the end of a chunk
- * is copied, at most HELD_BYTES_MAX: a longer event passes as it comes.
+ * Its caller walks the bytes and reports where an event begins and ends and what is in it. An event passes
+ * when its empty line has come: no reader can use it before, and an answer that is cut never ends in half an
+ * event. Events that end within a chunk cost nothing, because positions are kept and no bytes. Only an event
+ * that is open at the end of a chunk is copied, at most HELD_BYTES_MAX: a longer event passes as it comes.
  *
- * According to the form of the engine's unasked streams (stream-form.ts), the event with usage and without choices is cut,
- * and chunks are given that form. The last chunk of a choice may lack members that moved into the event with usage: it
- * waits for that one event.
+ * According to the form of the engine's unasked streams (stream-form.ts), the event with usage and without
+ * choices is cut, and chunks are given that form. The last chunk of a choice may lack members that moved into
+ * the event with usage: it waits for that one event.
  */
 
 import { fillChunk, mendChunk, type StreamForm, type UsageMember } from './stream-form.ts'
@@ -32,7 +32,10 @@ export class EventRelay {
   #chunk: Uint8Array = NOTHING
   /** Bytes of the chunk before this are decided. */
   #decided = 0
-  /** Where in the chunk the open event begins (0: in an earlier one); −1: there is none, or it is too long to be held. */
+  /**
+   * Where in the chunk the open event begins (0: in an earlier one); −1: there is none, or it is too long to
+   * be held.
+   */
   #eventAt = -1
   #isInsideEvent = false
   #usage: UsageMember = 'absent'

@@ -31,15 +31,19 @@ export const ROUTER_MEMBERS: readonly string[] = ['nvext', 'router_config_overri
 export interface ReadOptions {
   /** False: nvext and its headers have no effect. Default true. */
   readonly readsHints?: boolean
-  /** True, of a request for a response: `prompt` is no prompt here, but a field that the engine judges. Default false. */
+  /**
+   * True, of a request for a response: `prompt` is no prompt here, but a field that the engine judges.
+   * Default false.
+   */
   readonly hasOtherInput?: boolean
   /** The member that the route cannot do without; absent: InvalidRequestError. Default: none. */
   readonly requires?: 'messages' | 'prompt'
 }
 
 /**
- * Reads a scanned body. Throws InvalidRequestError for a value of the wrong kind, and EmptyPromptError for an empty
- * prompt, one of nothing but empty texts or lists, or an empty list of messages. `headers` have names in lower case.
+ * Reads a scanned body. Throws InvalidRequestError for a value of the wrong kind, and EmptyPromptError for an
+ * empty prompt, one of nothing but empty texts or lists, or an empty list of messages. `headers` have names
+ * in lower case.
  */
 export function readRequest(
   bytes: Uint8Array,
@@ -79,14 +83,20 @@ export function readRequest(
   }
 }
 
-/** What is read of a request whose prompt is not: the model, the hints of nvext and headers, and what separates its cache. */
+/**
+ * What is read of a request whose prompt is not: the model, the hints of nvext and headers, and what
+ * separates its cache.
+ */
 export interface RelayedRequest
   extends Pick<RequestFields, 'model' | 'cacheSalt' | 'hasExtraKey' | 'hasLoraPath' | 'hints' | 'hasNvext'> {
   /** The body has a `cache_salt` of its own. */
   readonly hasCacheSalt: boolean
 }
 
-/** Throws InvalidRequestError for a value of the wrong kind, as `readRequest` does. `headers` have names in lower case. */
+/**
+ * Throws InvalidRequestError for a value of the wrong kind, as `readRequest` does. `headers` have names in
+ * lower case.
+ */
 export function readRelayedRequest(
   bytes: Uint8Array,
   scan: RequestScan,
@@ -258,7 +268,10 @@ function readConstraints(nvext: Fields | undefined): RoutingConstraints | undefi
   return { allowedInstanceIds, requiredTaints, preferredTaints }
 }
 
-/** Fields without effect here are checked all the same: a mistake is found before another router makes something of it. */
+/**
+ * Fields without effect here are checked all the same: a mistake is found before another router makes
+ * something of it.
+ */
 function checkUnused(nvext: Fields | undefined, agent: Fields | undefined, headers: RequestHeaders): void {
   const prefillWorkerId = headerU64(headers, HEADERS.prefillWorkerId)
   const prefillDpRank = headerWhole(headers, HEADERS.prefillDpRank, 0, U32_MAX)
@@ -269,7 +282,9 @@ function checkUnused(nvext: Fields | undefined, agent: Fields | undefined, heade
   agent?.flag('speculative_prefill')
 }
 
-/** The members of one object of the body; every reader answers undefined for an absent member and for null. */
+/**
+ * The members of one object of the body; every reader answers undefined for an absent member and for null.
+ */
 class Fields {
   readonly #bytes: Uint8Array
   readonly #byName: ReadonlyMap<string, Member>

@@ -6,7 +6,8 @@
  * no trailing commas, nothing after the object. Lone surrogates as \u escapes are valid there and here,
  * as in JSON.parse and Python. Of repeated names the last one counts, as in both.
  *
- * A text whose beginning has been scanned before can be scanned from a ScanPoint on: behind a message of its `messages`.
+ * A text whose beginning has been scanned before can be scanned from a ScanPoint on: behind a message of its
+ * `messages`.
  *
  * Bounds: DEPTH_MAX levels (the top-level object is level 1), MEMBERS_MAX top-level members.
  * Cost: linear, about 1 ns per byte; no recursion, no allocation but for the members.
@@ -42,8 +43,8 @@ ENDS_RUN[QUOTE] = 1
 ENDS_RUN[BACKSLASH] = 1
 
 /**
- * Throws MalformedJsonError. The bytes are only read; the ranges refer to them. `known`: a point of an earlier scan of
- * bytes that were the same up to there.
+ * Throws MalformedJsonError. The bytes are only read; the ranges refer to them. `known`: a point of an
+ * earlier scan of bytes that were the same up to there.
  */
 export function scanRequest(bytes: Uint8Array, known?: ScanPoint): RequestScan {
   const from = known?.at ?? 0
@@ -85,8 +86,8 @@ export function scanRequest(bytes: Uint8Array, known?: ScanPoint): RequestScan {
 }
 
 /**
- * The point behind message `number` of a scan, from which a text that begins like this one can be scanned. Undefined where
- * there is no such message, or one that is no object: a number might go on.
+ * The point behind message `number` of a scan, from which a text that begins like this one can be scanned.
+ * Undefined where there is no such message, or one that is no object: a number might go on.
  */
 export function scanPoint(
   bytes: Uint8Array,

@@ -56,8 +56,8 @@ export function editBody(bytes: Uint8Array, { start, end, text }: BodyEdit): Uin
 }
 
 /**
- * The edit that makes it `"name": jsonText`: in place of the value that counts, or as a new last member. `jsonText`
- * must be valid JSON; it is not checked.
+ * The edit that makes it `"name": jsonText`: in place of the value that counts, or as a new last member.
+ * `jsonText` must be valid JSON; it is not checked.
  */
 export function memberEdit(scan: RequestScan, name: string, jsonText: string): BodyEdit {
   const existing = scan.byName.get(name)

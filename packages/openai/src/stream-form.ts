@@ -1,13 +1,15 @@
 /**
- * StreamForm: where an engine puts usage and the members of a stream's last chunk when nobody asks it for usage.
+ * StreamForm: where an engine puts usage and the members of a stream's last chunk when nobody asks it for
+ * usage.
  *
  *   unasked        {"choices":[{…"finish_reason":"stop"}],"system_fingerprint":"f"}          [DONE]
  *   asked, vLLM    {"choices":[{…"finish_reason":"stop"}]}     {"choices":[],"usage":{…},"system_fingerprint":"f"}
  *   asked, OpenAI  {…,"usage":null} in every chunk             {"choices":[],"usage":{…}}
  *
- * A stream alone does not tell: usage at its end may be an answer to the question or come in any case, and `usage: null`
- * likewise. So the form is learned from a stream that was sent as the client wrote it, and streams that were asked
- * are converted back to it, chunk by chunk. An engine that sends usage unasked need not be asked.
+ * A stream alone does not tell: usage at its end may be an answer to the question or come in any case, and
+ * `usage: null` likewise. So the form is learned from a stream that was sent as the client wrote it, and
+ * streams that were asked are converted back to it, chunk by chunk. An engine that sends usage unasked need
+ * not be asked.
  *
  * Source: vLLM 0.32 (`system_fingerprint` in the chunk that ends a choice, or else in the event with usage;
  * `--enable-force-include-usage`), OpenAI's reference of `stream_options`.
@@ -64,8 +66,9 @@ export class StreamFormLearner {
 }
 
 /**
- * A chunk with choices in this form. `missing`: what the chunk that ends a choice lacks of it. An event that cannot be
- * read comes back as it is. The result may share memory with `event`, but for one that lacks something.
+ * A chunk with choices in this form. `missing`: what the chunk that ends a choice lacks of it. An event that
+ * cannot be read comes back as it is. The result may share memory with `event`, but for one that lacks
+ * something.
  */
 export function mendChunk(
   event: Uint8Array,

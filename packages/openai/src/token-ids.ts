@@ -7,9 +7,9 @@ const ID_MAX = 0xffff_ffff
 const EXPECTED = `token ids, whole numbers from 0 to ${ID_MAX}, in an array`
 
 /**
- * The ids of a JSON array, as bit patterns of u32. `range` must be a value of a scanned body, so that it is valid
- * JSON. Throws InvalidRequestError naming `param` and the element unless all are whole numbers of 32 bits,
- * written as digits.
+ * The ids of a JSON array, as bit patterns of u32. `range` must be a value of a scanned body, so that it is
+ * valid JSON. Throws InvalidRequestError naming `param` and the element unless all are whole numbers of 32
+ * bits, written as digits.
  */
 export function parseTokenIds(bytes: Uint8Array, range: ByteRange, param: string): Int32Array {
   const { start, end } = range

@@ -96,7 +96,9 @@ export interface TrackingHints {
 
 /** Where a request wants to be among those that wait. */
 export interface PriorityHints {
-  /** Seconds of head start: a header, else agent_hints.priority, else latency_sensitivity; may be negative. */
+  /**
+   * Seconds of head start: a header, else agent_hints.priority, else latency_sensitivity; may be negative.
+   */
   readonly jumpSeconds: number
   /** Requests of a higher one go first, all of them: a header, else agent_hints.strict_priority. */
   readonly strict: number
@@ -104,7 +106,10 @@ export interface PriorityHints {
 
 /** What a request changes of the settings of selection. */
 export interface RoutingOverride {
-  /** overlap_score_weight or prefill_load_scale of router_config_override, else agent_hints.kv_overlap_score_weight. */
+  /**
+   * overlap_score_weight or prefill_load_scale of router_config_override, else
+   * agent_hints.kv_overlap_score_weight.
+   */
   readonly overlapWeight: number | undefined
   /** router_config_override.overlap_score_credit. */
   readonly overlapCredit: number | undefined

@@ -1,8 +1,8 @@
 /**
  * The edit that asks an engine for the usage of a stream whose client did not ask for it.
  *
- * `stream_options.include_usage` adds one event to a stream, with usage and without choices, before `[DONE]`; the rest
- * of the stream stays the same. UsageTap takes that event out again.
+ * `stream_options.include_usage` adds one event to a stream, with usage and without choices, before `[DONE]`;
+ * the rest of the stream stays the same. UsageTap takes that event out again.
  *
  * Source: OpenAI's chat completions and completions; vLLM, SGLang and TensorRT-LLM as they implement it.
  */
@@ -15,8 +15,9 @@ const OPTIONS = 'stream_options'
 const INCLUDE = 'include_usage'
 
 /**
- * For the body of a stream as `readRequest` has passed it. Undefined where there is nothing to ask or no right to: the
- * client asked itself, or it wants usage in every chunk (`continuous_usage_stats`), which asking would switch on.
+ * For the body of a stream as `readRequest` has passed it. Undefined where there is nothing to ask or no
+ * right to: the client asked itself, or it wants usage in every chunk (`continuous_usage_stats`), which
+ * asking would switch on.
  */
 export function usageEdit(bytes: Uint8Array, scan: RequestScan): BodyEdit | undefined {
   const textOf = ({ start, end }: ByteRange) =>

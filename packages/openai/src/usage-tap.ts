@@ -1,19 +1,21 @@
 /**
- * UsageTap: reads an engine's figures about an answer from its bytes as they pass, without holding the answer.
+ * UsageTap: reads an engine's figures about an answer from its bytes as they pass, without holding the
+ * answer.
  *
  *   bytes ─▶ lines of an event stream ─▶ payload of `data:` ─▶ top-level members of each JSON object
  *   bytes ───────────────────────────────────────────────────▶ top-level members of the one JSON object
  *
- * It is an automaton over single bytes: chunks may be split anywhere, inside a UTF-8 sequence, a name or
- * a line end, and the answer is the same. Memory is one capture of at most CAPTURE_BYTES_MAX, and an event that is not
- * whole: a stream passes in whole events (event-relay.ts), all else as it comes.
+ * It is an automaton over single bytes: chunks may be split anywhere, inside a UTF-8 sequence, a name or a
+ * line end, and the answer is the same. Memory is one capture of at most CAPTURE_BYTES_MAX, and an event that
+ * is not whole: a stream passes in whole events (event-relay.ts), all else as it comes.
  *
- * It does not validate: the engine's bytes go to the client in any case. It learns nothing from a text that is
- * not JSON. Names with escapes in them are not recognised; no engine writes such names.
+ * It does not validate: the engine's bytes go to the client in any case. It learns nothing from a text that
+ * is not JSON. Names with escapes in them are not recognised; no engine writes such names.
  *
  * Source: the WHATWG event stream format; usage as vLLM and SGLang report it (usage of the last event that
- * has one; null in the others; of a stream of responses inside the member `response`), errors inside a stream as {"error": …} or flat with "object": "error"; the last events of
- * OpenAI's Responses and Anthropic's Messages by their `type`.
+ * has one; null in the others; of a stream of responses inside the member `response`), errors inside a stream
+ * as {"error": …} or flat with "object": "error"; the last events of OpenAI's Responses and Anthropic's
+ * Messages by their `type`.
  */
 
 import { EventRelay, type EventRelayOptions } from './event-relay.ts'
@@ -28,7 +30,10 @@ export interface UsageReport {
   readonly responseId: string | undefined
   /** An object with `error`, or with `"object": "error"`, passed. */
   readonly sawError: boolean
-  /** For a stream: the event passed that ends every stream of its kind: `[DONE]`, or the last one of a response or message. */
+  /**
+   * For a stream: the event passed that ends every stream of its kind: `[DONE]`, or the last one of a
+   * response or message.
+   */
   readonly isDone: boolean
   /** Events with data, [DONE] not counted; 0 for a JSON body. */
   readonly eventsCount: number
@@ -89,8 +94,8 @@ export class UsageTap {
   }
 
   /**
-   * Takes the next bytes of the answer and returns those that pass on: the same array, unless some are changed or held
-   * back. The bytes given are only read, and not kept.
+   * Takes the next bytes of the answer and returns those that pass on: the same array, unless some are
+   * changed or held back. The bytes given are only read, and not kept.
    */
   push(bytes: Uint8Array): Uint8Array {
     if (bytes.length > 0) this.#hasBytes = true
@@ -513,8 +518,8 @@ function watchedIndex(bytes: Uint8Array, from: number, to: number): number {
 }
 
 /**
- * Counts of completions; of responses, whose `input_tokens` are the whole prompt; of messages, where those that were read from a
- * cache or written to one are counted apart.
+ * Counts of completions; of responses, whose `input_tokens` are the whole prompt; of messages, where those
+ * that were read from a cache or written to one are counted apart.
  */
 function countsOf(
   usage: Readonly<Record<string, unknown>>,

@@ -80,7 +80,10 @@ export function note(kind: 'empty' | 'warning' | 'fault', ...children: Component
   return el('p.note', { class: `note-${kind}`, role: kind === 'empty' ? undefined : 'status' }, ...children)
 }
 
-/** A table that scrolls by itself where it is too wide; `head`: names of its columns, '#' in front of those with figures. */
+/**
+ * A table that scrolls by itself where it is too wide; `head`: names of its columns, '#' in front of those
+ * with figures.
+ */
 export function table(
   caption: string,
   head: readonly string[],

@@ -180,7 +180,9 @@ interface Diagnosis {
   readonly engine_flags: string | null
 }
 
-/** What a look at the worker finds, in the words of `homing doctor`; asked only when somebody wants to know. */
+/**
+ * What a look at the worker finds, in the words of `homing doctor`; asked only when somebody wants to know.
+ */
 function Remedy({ id, live }: { readonly id: string; readonly live: Live }): VNode {
   const [found, setFound] = useState<Diagnosis | string | undefined>(undefined)
   const ask = (): void => {

@@ -1,8 +1,9 @@
 /**
- * Cache map: the largest prefixes as an icicle. Depth goes down in tokens, width is the copies of blocks below.
+ * Cache map: the largest prefixes as an icicle. Depth goes down in tokens, width is the copies of blocks
+ * below.
  *
- * A pointer or the arrow keys choose a box, whose details are a line below. A box is known by the hashes on its way from the root: its place
- * in the section changes with every update.
+ * A pointer or the arrow keys choose a box, whose details are a line below. A box is known by the hashes on
+ * its way from the root: its place in the section changes with every update.
  */
 
 import type { VNode } from 'preact'
@@ -195,7 +196,10 @@ function share(part: number, all: number): string {
   return `${((100 * part) / all).toFixed(3)}%`
 }
 
-/** Where an arrow key leads: down to the widest child, up to the parent, across to the next box as deep. Undefined: nowhere. */
+/**
+ * Where an arrow key leads: down to the widest child, up to the parent, across to the next box as deep.
+ * Undefined: nowhere.
+ */
 function neighbour(boxes: readonly Box[], pointed: string, key: string): string | undefined {
   const at = boxes.find(({ path }) => path === pointed)
   if (!key.startsWith('Arrow') && key !== 'Home') return undefined

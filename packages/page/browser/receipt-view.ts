@@ -1,4 +1,6 @@
-/** A receipt: why a request went where it went, in words and figures, and what another rule would have cost. */
+/**
+ * A receipt: why a request went where it went, in words and figures, and what another rule would have cost.
+ */
 
 import type { VNode } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'

@@ -1,4 +1,7 @@
-/** What if? One more worker, one less, twice the cache, another policy: the requests of the last minutes, simulated. */
+/**
+ * What if? One more worker, one less, twice the cache, another policy: the requests of the last minutes,
+ * simulated.
+ */
 
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'

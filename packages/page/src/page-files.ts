@@ -4,8 +4,8 @@
  *   browser/page.html  page.css  *.ts      ─▶ the page, its style, its modules (types stripped, nothing else changed)
  *   preact             from npm            ─▶ vendor/preact.mjs, vendor/hooks.mjs; an import map in the page names them
  *
- * All URLs in them are relative, so that the page works below any path. Its policy allows scripts, styles and requests of its own origin
- * alone, and one inline script: the import map, by its hash.
+ * All URLs in them are relative, so that the page works below any path. Its policy allows scripts, styles and
+ * requests of its own origin alone, and one inline script: the import map, by its hash.
  */
 
 import { createHash } from 'node:crypto'
@@ -89,7 +89,10 @@ function textOf(name: string, text: string, map: string): string {
   return extensionOf(name) === 'ts' ? withoutTypes(text) : text
 }
 
-/** Node says once, on standard error, that this function may change; who starts a router can do nothing about it. */
+/**
+ * Node says once, on standard error, that this function may change; who starts a router can do nothing about
+ * it.
+ */
 function withoutTypes(text: string): string {
   const { emitWarning } = process
   process.emitWarning = () => {}

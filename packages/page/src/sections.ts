@@ -1,6 +1,7 @@
 /**
- * Sections: what the page is told of the router, each as the data of one server-sent event. Wire names, bounded lists; what does not
- * fit is counted. The console makes them, the browser draws them, and both are checked against these types.
+ * Sections: what the page is told of the router, each as the data of one server-sent event. Wire names,
+ * bounded lists; what does not fit is counted. The console makes them, the browser draws them, and both are
+ * checked against these types.
  *
  * Figures are those of the JSON routes, under the same names.
  */

@@ -126,7 +126,10 @@ export class AttentionGroups {
     return undefined
   }
 
-  /** The one that was main stays it, while it is dense: that another one is seems so until it stores several blocks. */
+  /**
+   * The one that was main stays it, while it is dense: that another one is seems so until it stores several
+   * blocks.
+   */
   #lowestDense(): number | undefined {
     const main = this.#mainGroup
     if (main !== undefined && !this.#groups.get(main)!.isSparse) return main

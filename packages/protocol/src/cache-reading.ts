@@ -1,6 +1,6 @@
 /**
- * Cache reading: derives the held blocks from the events of one life of a cache. Every follower of events reads them with
- * this: index, sidecar, publisher and inheritor, so that they cannot differ.
+ * Cache reading: derives the held blocks from the events of one life of a cache. Every follower of events
+ * reads them with this: index, sidecar, publisher and inheritor, so that they cannot differ.
  *
  *   store     why it says nothing about prefixes (faultOf), and whether a held block gets one more copy (addsCopies)
  *   removal   from which tiers it takes its blocks, and whether it takes a copy or all of them (remove)
@@ -45,8 +45,8 @@ export type LeftCopies = (low: number, high: number, copies: number) => void
 /** Blocks that are held, as far as a removal needs them. */
 export interface RemovableBlocks {
   /**
-   * Takes one copy of each hash from a tier; with `set`, all copies, and `left` is told of those that had more than one. How many of the
-   * hashes were held there.
+   * Takes one copy of each hash from a tier; with `set`, all copies, and `left` is told of those that had
+   * more than one. How many of the hashes were held there.
    */
   remove(tier: HeldTier, hashes: Int32Array, copies: 'count' | 'set', left: LeftCopies): number
 }
@@ -92,7 +92,10 @@ export class CacheReading {
     }
   }
 
-  /** Takes over what another instance has learned; this one knows nothing yet. Groups alone are of the model, and outlive the life. */
+  /**
+   * Takes over what another instance has learned; this one knows nothing yet. Groups alone are of the model,
+   * and outlive the life.
+   */
   learn(record: Pick<CacheReadingRecord, 'groups'> & Partial<CacheReadingRecord>): void {
     const { groups, tiers = [], removesCopies = false, left = NO_WORDS } = record
     this.#groups.learn(groups)

@@ -12,8 +12,8 @@
  *   removed hashes  medium  group
  *   cleared         (`withdrawn` in maps only)
  *
- * Relays in Dynamo's form may put a list of media in front of the group, and leave the group out: after slot 8, a list
- * contains media, and a string is the kind.
+ * Relays in Dynamo's form may put a list of media in front of the group, and leave the group out: after slot
+ * 8, a list contains media, and a string is the kind.
  *
  * The form is decided per event, never by version: fleets are mixed during upgrades. An event that
  * cannot be understood is counted and skipped; only a broken message is an error. One pass, no

@@ -21,7 +21,9 @@ export type KvBatchForm = 'vllm-array' | 'vllm-array-8' | 'vllm-map' | 'sglang-a
 export type KvHashForm = 'int' | 'bytes'
 
 export interface WrittenBatch extends Pick<KvBatch, 'timestampSeconds' | 'rank' | 'events'> {
-  /** Events of kinds that have no name here, behind the others: readers learn that there were some. Default 0. */
+  /**
+   * Events of kinds that have no name here, behind the others: readers learn that there were some. Default 0.
+   */
   readonly unknownEvents?: number
 }
 
@@ -160,8 +162,8 @@ function toSglangArray(tag: string, required: WireFields, optional: WireFields):
 }
 
 /**
- * What says that there is no separator, too. A store that was read in a form without extra keys is written without them: they would say
- * that it has none.
+ * What says that there is no separator, too. A store that was read in a form without extra keys is written
+ * without them: they would say that it has none.
  */
 function separatorFields(event: KvStored, isMap: boolean): WireFields {
   const hasOthers = event.mediaHashes !== undefined || event.hasUnknownExtraKeys

@@ -46,11 +46,17 @@ export interface KvStored {
   readonly loraName: string | undefined
   /** vLLM before 0.13 names adapters by number only: with `loraName` undefined the namespace is unknown. */
   readonly loraId: number | undefined
-  /** Salt that separates the cache of tenants; named on the first block of a sequence, inherited by its children. */
+  /**
+   * Salt that separates the cache of tenants; named on the first block of a sequence, inherited by its
+   * children.
+   */
   readonly cacheSalt: string | undefined
   /** Media items per block, or undefined when no block has any. */
   readonly mediaHashes: readonly (readonly KvMedia[])[] | undefined
-  /** True: something else (prompt embeddings, …) went into the hashes, so the tokens do not say what the block holds. */
+  /**
+   * True: something else (prompt embeddings, …) went into the hashes, so the tokens do not say what the block
+   * holds.
+   */
   readonly hasUnknownExtraKeys: boolean
   /** Cache group of a hybrid model. All groups publish the same hash values. */
   readonly group: number | undefined
@@ -58,7 +64,9 @@ export interface KvStored {
   readonly attention: string | undefined
   /** The session that caused the store; says nothing about who may use it. */
   readonly sessionId: string | undefined
-  /** Separators (separators.ts) that the event would name, if the blocks had them; of others it says nothing. */
+  /**
+   * Separators (separators.ts) that the event would name, if the blocks had them; of others it says nothing.
+   */
   readonly tells: number
 }
 
@@ -76,8 +84,8 @@ export interface KvRemoved {
 export interface KvCleared {
   readonly kind: 'cleared'
   /**
-   * True: not the engine says so, but a publisher beside it. Nothing that was told before is to be believed, and what the
-   * cache holds is not known. False: the cache is empty.
+   * True: not the engine says so, but a publisher beside it. Nothing that was told before is to be believed,
+   * and what the cache holds is not known. False: the cache is empty.
    */
   readonly isWithdrawal: boolean
 }
@@ -102,8 +110,8 @@ export interface KvBatch {
 }
 
 /**
- * Events that were passed over, because their kind is not known or they cannot be understood. Any of them may have removed
- * blocks: above 0 nobody knows the cache whole, until it is cleared.
+ * Events that were passed over, because their kind is not known or they cannot be understood. Any of them may
+ * have removed blocks: above 0 nobody knows the cache whole, until it is cleared.
  */
 export function unreadEvents({ skipped }: Pick<KvBatch, 'skipped'>): number {
   return skipped.unknownTag + skipped.malformed
@@ -113,7 +121,9 @@ export function unreadEvents({ skipped }: Pick<KvBatch, 'skipped'>): number {
 export type KvStoredFields = Pick<KvStored, 'hashes' | 'tokens' | 'blockSizeTokens'> &
   Partial<Omit<KvStored, 'kind'>>
 
-/** A local store on the device, of the base model, which names every separator, unless `fields` say otherwise. */
+/**
+ * A local store on the device, of the base model, which names every separator, unless `fields` say otherwise.
+ */
 export function kvStored(fields: KvStoredFields): KvStored {
   return {
     kind: 'stored',

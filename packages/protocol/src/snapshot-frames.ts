@@ -7,14 +7,14 @@
  *   header    byte   0         1       2 … 9        10 … 17         18 … 21   22 … 25      big-endian
  *                    version   flags   publisher    next sequence   part      parts
  *
- * A request or reply is as its DEALER sees it; the ROUTER has the identity in front. The payload of a part is a
- * batch of KV events, stores only, for `decodeKvBatch`. All parts, applied to an empty cache in order and then followed by the
- * published batches from `next sequence` on, give what the publisher holds: parents come before children, and a
- * block with n copies is stored n times.
+ * A request or reply is as its DEALER sees it; the ROUTER has the identity in front. The payload of a part is
+ * a batch of KV events, stores only, for `decodeKvBatch`. All parts, applied to an empty cache in order and
+ * then followed by the published batches from `next sequence` on, give what the publisher holds: parents come
+ * before children, and a block with n copies is stored n times.
  *
- * A replay socket that knows no snapshots drops the request: engines take a request for a replay only when it has
- * exactly two frames behind the identity, and this one has three. A reply cannot be taken for one of a replay
- * either, since its header is no sequence of 8 bytes.
+ * A replay socket that knows no snapshots drops the request: engines take a request for a replay only when it
+ * has exactly two frames behind the identity, and this one has three. A reply cannot be taken for one of a
+ * replay either, since its header is no sequence of 8 bytes.
  */
 
 type Frames = readonly Uint8Array[]
@@ -31,7 +31,10 @@ export interface SnapshotHeader {
   readonly parts: number
   /** True: the cache holds nothing else. False: it may hold blocks that the publisher does not know of. */
   readonly isWhole: boolean
-  /** True: some of what it names may be gone. The engine told something that could not be read, and it may have been a removal. */
+  /**
+   * True: some of what it names may be gone. The engine told something that could not be read, and it may
+   * have been a removal.
+   */
   readonly mayBeStale: boolean
 }
 
@@ -64,7 +67,10 @@ export function isSnapshotRequest(frames: Frames): boolean {
   )
 }
 
-/** One part, or with `parts` 0 the refusal, from the empty delimiter on. Throws RangeError for fields out of range. */
+/**
+ * One part, or with `parts` 0 the refusal, from the empty delimiter on. Throws RangeError for fields out of
+ * range.
+ */
 export function encodeSnapshotReply(header: SnapshotHeader, payload: Uint8Array): Uint8Array[] {
   const { publisherId, nextSequence, part, parts, isWhole, mayBeStale } = header
   if (!/^[0-9a-f]{16}$/.test(publisherId) || !Number.isSafeInteger(nextSequence) || nextSequence < 0) {
@@ -81,7 +87,10 @@ export function encodeSnapshotReply(header: SnapshotHeader, payload: Uint8Array)
   return [EMPTY, MARK, bytes, payload]
 }
 
-/** Reads one reply. Never throws: a malformed reply ends a snapshot, not its reader. Unknown flags are ignored. */
+/**
+ * Reads one reply. Never throws: a malformed reply ends a snapshot, not its reader. Unknown flags are
+ * ignored.
+ */
 export function parseSnapshotReply(frames: Frames): SnapshotReply {
   const [delimiter, mark, bytes, payload] = frames
   if (frames.length !== 4 || delimiter!.length !== 0 || !isMark(mark!)) {

@@ -1,5 +1,6 @@
 /**
- * KV events of TensorRT-LLM, as its `POST /kv_cache_events` answers them: a JSON array, which drains the server's queue.
+ * KV events of TensorRT-LLM, as its `POST /kv_cache_events` answers them: a JSON array, which drains the
+ * server's queue.
  *
  *   created             a life begins: a clear
  *   stored              the full blocks, in runs of one tier; partial ones are passed over
@@ -14,8 +15,8 @@
  *       a clear if it is 0, else as missed events, which were the first of that life.
  *   R3  An event that cannot be understood is counted and skipped. Only an answer that is not a JSON array is an error.
  *
- * Only one reader may ask a server, because each event is returned once. Hashes are beyond 2^53: numbers are read from their
- * text. One instance per server; ranks and windows are remembered from answer to answer.
+ * Only one reader may ask a server, because each event is returned once. Hashes are beyond 2^53: numbers are
+ * read from their text. One instance per server; ranks and windows are remembered from answer to answer.
  *
  * Source   TensorRT-LLM 1.x, `KVCacheEventSerializer`.
  */
@@ -28,7 +29,10 @@ import { ADAPTER, SALT } from './separators.ts'
 export interface TensorRtBatch {
   /** Undefined: the server has one rank. */
   readonly rank: number | undefined
-  /** Events that were lost in front of these: the server's queue overflowed, or somebody else asked it. What went before is void. */
+  /**
+   * Events that were lost in front of these: the server's queue overflowed, or somebody else asked it. What
+   * went before is void.
+   */
   readonly missedEvents: number
   readonly events: readonly KvEvent[]
 }
@@ -65,7 +69,10 @@ export class TensorRtEvents {
     this.#blockSizeTokens = blockSizeTokens
   }
 
-  /** Reads the body of an answer. Throws MalformedKvBatchError when it is not JSON array; then nothing has changed. */
+  /**
+   * Reads the body of an answer. Throws MalformedKvBatchError when it is not JSON array; then nothing has
+   * changed.
+   */
   read(body: Uint8Array): TensorRtAnswer {
     const batches: { rank: number | undefined; missedEvents: number; events: KvEvent[] }[] = []
     let unknownTag = 0
@@ -114,7 +121,8 @@ export class TensorRtEvents {
     if (window < rank.window) return []
     const before: KvEvent[] = []
     if (window > rank.window) {
-      // What was told of a smaller window was not of whole prefixes, and what went before in this one was not told.
+      // What was told of a smaller window was not of whole prefixes, and what went before in this one was not
+      // told.
       if (rank.window >= 0 && type !== 'created') before.push(KV_WITHDRAWN)
       beginAnew(rank)
       rank.window = window

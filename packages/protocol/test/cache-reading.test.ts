@@ -1,4 +1,7 @@
-/** The conclusions of readers from events, against the true caches of engines that report copies in different ways. */
+/**
+ * The conclusions of readers from events, against the true caches of engines that report copies in different
+ * ways.
+ */
 
 import assert from 'node:assert/strict'
 import fc from 'fast-check'

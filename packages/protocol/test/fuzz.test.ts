@@ -1,6 +1,6 @@
 /**
- * A fuzzer over all code that reads bytes of engines: every input is read or refused with the error of that message, and takes
- * memory in proportion to its size.
+ * A fuzzer over all code that reads bytes of engines: every input is read or refused with the error of that
+ * message, and takes memory in proportion to its size.
  *
  * Runs for HOMING_FUZZ_SECONDS, 2 unless given. Each case has a seed of its own; a failure says which, and
  * HOMING_SEED=<that> runs it first.

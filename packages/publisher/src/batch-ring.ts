@@ -1,8 +1,8 @@
 /**
  * Batch ring: the last batches of one publisher, to be repeated. Numbers them: 0, 1, 2, … without a gap.
  *
- * Bounds   `batchesMax` batches and `bytesMax` bytes of payload; the oldest are forgotten first, and a batch that is
- *          larger than the whole bound is not kept at all.
+ * Bounds   `batchesMax` batches and `bytesMax` bytes of payload; the oldest are forgotten first, and a batch
+ *          that is larger than the whole bound is not kept at all.
  */
 
 export interface BufferedBatch {

@@ -1,4 +1,7 @@
-/** Mistakes that an engine can make with its publisher. Each error is thrown before any part of the call is published. */
+/**
+ * Mistakes that an engine can make with its publisher. Each error is thrown before any part of the call is
+ * published.
+ */
 
 import { CodedError } from '@homing/base'
 

@@ -1,14 +1,14 @@
 /**
- * Event service: the sockets of one publisher. A PUB socket for batches and, if wanted, a ROUTER socket that repeats them and
- * answers snapshots.
+ * Event service: the sockets of one publisher. A PUB socket for batches and, if wanted, a ROUTER socket that
+ * repeats them and answers snapshots.
  *
  *   publish                       ->  PUB     [topic] [sequence] [payload]
  *   ROUTER  [] [start]            ->  the batches kept from there on, then the end marker
  *   ROUTER  [] [snapshot] [1]     ->  the parts of a snapshot, or a refusal (see snapshot-frames.ts of @homing/protocol)
  *   ROUTER  anything else         ->  nothing, as engines do
  *
- * Loss     a subscriber that reads too slowly loses batches past `queuedMessagesMax` and asks for them. An answer is never
- *          longer than that, so it loses none; see paced-replies.ts, also for `peerBytesMax`.
+ * Loss     a subscriber that reads too slowly loses batches past `queuedMessagesMax` and asks for them. An
+ *          answer is never longer than that, so it loses none; see paced-replies.ts, also for `peerBytesMax`.
  */
 
 import type { Clock } from '@homing/base'
@@ -49,7 +49,10 @@ export interface EventServiceOptions {
   readonly queuedMessagesMax: number
   /** Peers answered at one time; further ones are refused, or get no answer. */
   readonly repliesMax: number
-  /** Bytes of answers over one connection; then its requests are refused, or get no answer. Default PEER_BYTES_MAX. */
+  /**
+   * Bytes of answers over one connection; then its requests are refused, or get no answer. Default
+   * PEER_BYTES_MAX.
+   */
   readonly peerBytesMax?: number
   /** What a replay from `start` on repeats; undefined: the request gets no answer. */
   readonly batchesFrom: (start: number) => readonly BufferedBatch[] | undefined

@@ -1,5 +1,6 @@
 /**
- * Held blocks: the blocks of one worker key's cache, according to its events, to be published again as stores.
+ * Held blocks: the blocks of one worker key's cache, according to its events, to be published again as
+ * stores.
  *
  *   tier  ->  engine hash  ->  { parent, tokens, labels, copies }
  *
@@ -10,13 +11,14 @@
  *       moment, whatever is applied meanwhile, and parents come before children where they are held at all.
  *   I3  `bytes` ≤ `bytesMax`. A block that finds no room is not held, and what is held is no longer whole.
  *
- * Events that say nothing about prefixes that this worker can use are skipped. A store whose tokens do not match its hashes leaves
- * something out, and so may an event of an unknown kind: then the record is no longer complete.
+ * Events that say nothing about prefixes that this worker can use are skipped. A store whose tokens do not
+ * match its hashes leaves something out, and so may an event of an unknown kind: then the record is no longer
+ * complete.
  *
- * Cost     BLOCK_BYTES and four per token for each block; a copy beyond the first is counted as a block, since a dump repeats it.
- *          Tokens of blocks that go while they are frozen stay until the release of the last freeze that has them: for each
- *          open freeze at most as many again. To freeze takes about half a microsecond per block, and a pointer for each
- *          until the release.
+ * Cost     BLOCK_BYTES and four per token for each block; a copy beyond the first is counted as a block,
+ *          since a dump repeats it. Tokens of blocks that go while they are frozen stay until the release of
+ *          the last freeze that has them: for each open freeze at most as many again. To freeze takes about
+ *          half a microsecond per block, and a pointer for each until the release.
  */
 
 import {
@@ -60,8 +62,9 @@ interface HeldBlock {
   readonly media: readonly KvMedia[] | undefined
   copies: number
   /**
-   * The last freeze before it was stored, by number: all later ones have it. The complement, below 0, of a block that is in its
-   * place while a freeze puts them in order: a field of its own would take 8 bytes of each.
+   * The last freeze before it was stored, by number: all later ones have it. The complement, below 0, of a
+   * block that is in its place while a freeze puts them in order: a field of its own would take 8 bytes of
+   * each.
    */
   bornAfter: number
 }
@@ -145,7 +148,9 @@ export class HeldBlocks implements RemovableBlocks {
     }
   }
 
-  /** Forgets everything. `isWhole`: the cache is known to be empty; otherwise nothing is known of it any more. */
+  /**
+   * Forgets everything. `isWhole`: the cache is known to be empty; otherwise nothing is known of it any more.
+   */
   restart({ isWhole }: { readonly isWhole: boolean }): void {
     this.#forget()
     this.#reading = new CacheReading()
@@ -166,7 +171,8 @@ export class HeldBlocks implements RemovableBlocks {
     const { revisions } = this.#reading
     const fault = this.#reading.faultOf(event)
     if (this.#reading.revisions !== revisions) {
-      // The group whose blocks are held says nothing about prefixes, and what another group stored was passed over.
+      // The group whose blocks are held says nothing about prefixes, and what another group stored was passed
+      // over.
       this.#forget()
       this.#isWhole = false
     }
@@ -174,7 +180,10 @@ export class HeldBlocks implements RemovableBlocks {
     else if (fault === 'unevenTokens') this.#isWhole = false
   }
 
-  /** Something was told that could not be read, and may have been of any block: the cache is not known whole until it is cleared. */
+  /**
+   * Something was told that could not be read, and may have been of any block: the cache is not known whole
+   * until it is cleared.
+   */
   doubt(): void {
     this.#isWhole = false
     this.#mayBeStale = true
@@ -385,8 +394,8 @@ function tokensOf({ row, labels }: HeldBlock): number {
 }
 
 /**
- * Appends the blocks in the order of their stores, but for parents that came back later than a child. Answers those with
- * more copies than one, in that order.
+ * Appends the blocks in the order of their stores, but for parents that came back later than a child. Answers
+ * those with more copies than one, in that order.
  */
 function putParentsFirst(blocks: ReadonlyMap<bigint, HeldBlock>, entries: HeldBlock[]): readonly HeldBlock[] {
   const repeated: HeldBlock[] = []

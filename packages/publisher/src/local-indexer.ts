@@ -1,6 +1,6 @@
 /**
- * Local indexer: the blocks of a worker key and its last batches, kept where they are published, so that a router that
- * missed some can ask.
+ * Local indexer: the blocks of a worker key and its last batches, kept where they are published, so that a
+ * router that missed some can ask.
  *
  *   record(events)  ->  held blocks: the whole cache        ->  dump
  *                   ->  ring: the last batches, numbered    ->  range
@@ -14,7 +14,8 @@
  *   start < oldest buffered              treeDump
  *   otherwise                            events: start … min(end, newest)
  *
- * Invariant  a dump is exactly the state after the batch `lastEventId`: a reader that applies it goes on with `nextEventId`.
+ * Invariant  a dump is exactly the state after the batch `lastEventId`: a reader that applies it goes on with
+ *            `nextEventId`.
  * Memory     at most `bufferBytesMax` for the ring and `heldBytesMax` for the blocks; see their headers.
  *
  * Source     the local indexer of dynamo-kv-router, which numbers events where this numbers batches.
@@ -92,8 +93,8 @@ export class LocalIndexer {
   }
 
   /**
-   * Takes over a batch before it is published; answers its id. `payload` must say what `events` say, and not change; it may hold
-   * further events, which could not be read.
+   * Takes over a batch before it is published; answers its id. `payload` must say what `events` say, and not
+   * change; it may hold further events, which could not be read.
    */
   record(events: readonly KvEvent[], payload: Uint8Array, isReadWhole = true): number {
     for (const event of events) this.#held.apply(event)
@@ -101,7 +102,10 @@ export class LocalIndexer {
     return this.#ring.add(payload)
   }
 
-  /** Forgets the blocks, not the batches. `isWhole`: the cache is known to be empty; false: what it holds is not known. */
+  /**
+   * Forgets the blocks, not the batches. `isWhole`: the cache is known to be empty; false: what it holds is
+   * not known.
+   */
   restart(state: { readonly isWhole: boolean }): void {
     this.#held.restart(state)
   }

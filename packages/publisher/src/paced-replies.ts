@@ -1,14 +1,16 @@
 /**
- * Paced replies: sends long answers to the peers of a ROUTER a burst at a time, so that live batches are published in between.
+ * Paced replies: sends long answers to the peers of a ROUTER a burst at a time, so that live batches are
+ * published in between.
  *
  *   begin  ->  burst  ->  PACE_MS  ->  burst  ->  …  ->  done
  *                 └ refused ->  RETRY_MS  ->  burst      for STALL_MS_MAX without progress: given up
  *
  * Order    one answer per peer at a time: a further request of the same peer ends the answer before.
  * Bounds   `peersMax` answers at one time; a burst is BURST_MESSAGES_MAX messages or BURST_BYTES_MAX bytes.
- *          Messages that a peer has not read wait in its socket, up to the high-water mark: an answer of fewer messages than
- *          that loses none. The mark counts messages, and ZeroMQ does not tell how many were read. So a peer, which is one
- *          connection, gets no further answer once it was sent `peerBytesMax`: at most that and one answer wait for it.
+ *          Messages that a peer has not read wait in its socket, up to the high-water mark: an answer of
+ *          fewer messages than that loses none. The mark counts messages, and ZeroMQ does not tell how many
+ *          were read. So a peer, which is one connection, gets no further answer once it was sent
+ *          `peerBytesMax`: at most that and one answer wait for it.
  */
 
 import type { Clock, Timer } from '@homing/base'
@@ -52,8 +54,8 @@ export class PacedReplies {
   }
 
   /**
-   * 'busy': too many others are being answered. 'excess': this peer was sent all that it may be. The first burst is sent before
-   * this returns.
+   * 'busy': too many others are being answered. 'excess': this peer was sent all that it may be. The first
+   * burst is sent before this returns.
    */
   begin(identity: Uint8Array, messages: Iterable<Frames>): 'begun' | 'busy' | 'excess' {
     const { peersMax, peerBytesMax } = this.#options

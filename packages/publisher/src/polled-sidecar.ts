@@ -1,6 +1,7 @@
 /**
- * Polled sidecar: asks a TensorRT-LLM server for its KV events over HTTP and publishes them as other engines do, with a replay and
- * snapshots. A server returns each event once, so only one client may ask: this one, for all routers.
+ * Polled sidecar: asks a TensorRT-LLM server for its KV events over HTTP and publishes them as other engines
+ * do, with a replay and snapshots. A server returns each event once, so only one client may ask: this one,
+ * for all routers.
  *
  *   POST /kv_cache_events  ->  TensorRtEvents  ->  one republisher per rank
  *        └ fails  ->  withdrawn, once  ->  pause, doubling up to PAUSE_MS_MAX  ->  asked again

@@ -1,5 +1,6 @@
 /**
- * Publisher: tells routers what an engine's KV cache holds. One per worker key, so one per dp rank of the engine.
+ * Publisher: tells routers what an engine's KV cache holds. One per worker key, so one per dp rank of the
+ * engine.
  *
  *   stored, removed, cleared  ->  check  ->  batch of this turn  ->  local indexer  ->  PUB
  *
@@ -11,8 +12,9 @@
  *       its cache counts as empty.
  *   C4  A call never waits. Batches that a subscriber does not read in time are lost to it, and can be replayed.
  *
- * Bounds   events and blocks of a batch; messages queued per subscriber; batches and bytes for replays; bytes of held
- *          blocks; answers at one time, and bytes of them over one connection. Each is an option, and its default is in PUBLISHER_DEFAULTS.
+ * Bounds   events and blocks of a batch; messages queued per subscriber; batches and bytes for replays; bytes
+ *          of held blocks; answers at one time, and bytes of them over one connection. Each is an option, and
+ *          its default is in PUBLISHER_DEFAULTS.
  */
 
 import { type Clock, createLog, type Log, type Random, systemClock, systemRandom } from '@homing/base'
@@ -41,7 +43,10 @@ import { snapshotOf } from './snapshot-parts.ts'
 export interface PublisherOptions {
   /** Where batches are published, as in vLLM's settings: 'tcp://*:5557'; port 0 is a free one. */
   readonly eventsEndpoint: string
-  /** Where missed batches and snapshots are asked for: 'tcp://*:6557'. Undefined: nowhere, and late routers stay unsure. */
+  /**
+   * Where missed batches and snapshots are asked for: 'tcp://*:6557'. Undefined: nowhere, and late routers
+   * stay unsure.
+   */
   readonly replayEndpoint?: string
   /** Tokens in each block of the engine, ≥ 1. */
   readonly blockSizeTokens: number
@@ -57,7 +62,10 @@ export interface PublisherOptions {
   readonly batchEventsMax?: number
   /** Blocks in one batch; default 8192. A longer store is split. */
   readonly batchBlocksMax?: number
-  /** Messages that wait for a subscriber or peer that reads too slowly; default 100,000. At least `bufferBatchesMax` + 1. */
+  /**
+   * Messages that wait for a subscriber or peer that reads too slowly; default 100,000. At least
+   * `bufferBatchesMax` + 1.
+   */
   readonly queuedMessagesMax?: number
   /** Batches kept for replays; default 1024. */
   readonly bufferBatchesMax?: number
@@ -67,7 +75,9 @@ export interface PublisherOptions {
   readonly heldBytesMax?: number
   /** Replays and snapshots under way at one time; default 16. */
   readonly repliesMax?: number
-  /** Bytes of replays and snapshots over one connection; a peer that needs more connects anew. Default 1 GiB. */
+  /**
+   * Bytes of replays and snapshots over one connection; a peer that needs more connects anew. Default 1 GiB.
+   */
   readonly peerBytesMax?: number
   /** Default: sockets of this process, closed with the publisher. */
   readonly messages?: MessageTransport
@@ -124,9 +134,10 @@ export interface KvPublisher {
   readonly nextSequence: number
   readonly stats: PublisherStats
   /**
-   * `blocks` are cached now, one after the other behind `parent`: the hash of the block before the first of them,
-   * undefined only where the first begins a sequence. Call it after the blocks are allocated. A block of which the cache has
-   * two copies is told twice. Throws BlockSizeError, BadBlockError, PublisherClosedError.
+   * `blocks` are cached now, one after the other behind `parent`: the hash of the block before the first of
+   * them, undefined only where the first begins a sequence. Call it after the blocks are allocated. A block
+   * of which the cache has two copies is told twice. Throws BlockSizeError, BadBlockError,
+   * PublisherClosedError.
    */
   stored(parent: EngineHash | undefined, blocks: readonly StoredBlock[], options?: StoredOptions): void
   /** One copy of each block is gone. Throws BadBlockError, PublisherClosedError. */
@@ -137,11 +148,17 @@ export interface KvPublisher {
   flush(): void
   /** Batches by id, or what is held; see LocalIndexer. */
   getEventsInIdRange(start?: number, end?: number): EventRange
-  /** Publishes what is queued, answers requests that are under way for up to `graceMs`, and closes the sockets. Idempotent. */
+  /**
+   * Publishes what is queued, answers requests that are under way for up to `graceMs`, and closes the
+   * sockets. Idempotent.
+   */
   close(graceMs?: number): Promise<void>
 }
 
-/** Binds the sockets. Rejects with PublisherOptionsError, and ListenError or EndpointError for an endpoint that cannot be had. */
+/**
+ * Binds the sockets. Rejects with PublisherOptionsError, and ListenError or EndpointError for an endpoint
+ * that cannot be had.
+ */
 export async function createPublisher(options: PublisherOptions): Promise<KvPublisher> {
   const { clock = systemClock, random = systemRandom } = options
   const resolved: ResolvedOptions = { ...PUBLISHER_DEFAULTS, ...options }

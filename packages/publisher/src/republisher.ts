@@ -1,6 +1,6 @@
 /**
- * Republisher: publishes the events that a sidecar receives from one worker key, under its own numbers, with a replay and
- * snapshots, and withdraws them when they can no longer be believed.
+ * Republisher: publishes the events that a sidecar receives from one worker key, under its own numbers, with
+ * a replay and snapshots, and withdraws them when they can no longer be believed.
  *
  * Invariants
  *   I1  A withdrawal comes only if something was published since the last one.
@@ -53,7 +53,10 @@ export class Republisher {
   /** Nothing that was told is to be believed: there is nothing to withdraw. */
   #isWithdrawn = true
   #rank: number | undefined
-  /** Time of the last published batch, by the engine's clock: our own may differ, and a publisher does not go back in time. */
+  /**
+   * Time of the last published batch, by the engine's clock: our own may differ, and a publisher does not go
+   * back in time.
+   */
   #seconds: number | undefined
   #clears = 0
 
@@ -102,8 +105,8 @@ export class Republisher {
   }
 
   /**
-   * Publishes a batch; `payload` says the same, and where it was not read whole, more. Followers see that themselves. Answers our
-   * number of it.
+   * Publishes a batch; `payload` says the same, and where it was not read whole, more. Followers see that
+   * themselves. Answers our number of it.
    */
   publish(
     { events, rank, timestampSeconds }: Omit<KvBatch, 'skipped'>,

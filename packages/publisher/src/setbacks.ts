@@ -1,6 +1,7 @@
 /**
- * Setbacks: counts how often the numbers of an engine went back. Once or twice within a minute means restarts. More often means
- * that two publishers number their batches on one socket, and their relayed events together describe neither cache.
+ * Setbacks: counts how often the numbers of an engine went back. Once or twice within a minute means
+ * restarts. More often means that two publishers number their batches on one socket, and their relayed events
+ * together describe neither cache.
  *
  *   none ──SETBACKS_MAX within WITHIN_MS──▶ apart ──pause──▶ calming ──as long again without one──▶ none
  *                                             ▲                 │

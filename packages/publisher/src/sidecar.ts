@@ -1,6 +1,6 @@
 /**
- * Sidecar: runs beside an engine that publishes KV events without a replay, and publishes them again with a replay and
- * snapshots.
+ * Sidecar: runs beside an engine that publishes KV events without a replay, and publishes them again with a
+ * replay and snapshots.
  *
  *   engine PUB  ->  SUB  ->  check the sequence  ->  local indexer  ->  PUB      own numbers, without a gap
  *                                                                   ->  ROUTER   replays and snapshots
@@ -25,8 +25,8 @@
  *       hole is never continued.
  *   I2  See republisher.ts; the engine has just started when its batch is number 0.
  *
- * An engine that comes back at exactly the batch that was expected cannot be told from one that never left; so a connection
- * that goes down is the end of a history.
+ * An engine that comes back at exactly the batch that was expected cannot be told from one that never left;
+ * so a connection that goes down is the end of a history.
  */
 
 import type { Log } from '@homing/base'
@@ -68,8 +68,8 @@ export interface SidecarStatus extends RepublisherStatus {
 }
 
 /**
- * No history begins for so long with a batch that is older than one before it. If it is the engine's clock that was set back, one
- * begins then.
+ * No history begins for so long with a batch that is older than one before it. If it is the engine's clock
+ * that was set back, one begins then.
  */
 const LATE_MS_MAX = 1000
 
@@ -85,7 +85,9 @@ export class Sidecar {
   #first = 0
   /** Our number of a batch, less the engine's. */
   #offset = 0
-  /** By the engine's clock, the last batch of it; of an earlier one for LATE_MS_MAX after a batch came late. */
+  /**
+   * By the engine's clock, the last batch of it; of an earlier one for LATE_MS_MAX after a batch came late.
+   */
   #lastSeconds = Number.NEGATIVE_INFINITY
   #lateUntilMs = Number.NEGATIVE_INFINITY
   /** What its batches name, since the connection is up. */
@@ -159,7 +161,10 @@ export class Sidecar {
     }
   }
 
-  /** Takes no more batches, answers requests that are under way for up to `graceMs`, and closes the sockets. Idempotent. */
+  /**
+   * Takes no more batches, answers requests that are under way for up to `graceMs`, and closes the sockets.
+   * Idempotent.
+   */
   async close(graceMs: number): Promise<void> {
     this.#subscriber?.close()
     this.#subscriber = undefined
@@ -233,7 +238,9 @@ export class Sidecar {
     this.#relay(sequence, payload, batch)
   }
 
-  /** Nobody can tell which life the batch belongs to: it may have exactly the number that is expected next. */
+  /**
+   * Nobody can tell which life the batch belongs to: it may have exactly the number that is expected next.
+   */
   #cameLate(sequence: number): void {
     const { log, engineEndpoint: engine } = this.#options
     this.#late++

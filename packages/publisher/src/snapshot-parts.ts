@@ -1,6 +1,6 @@
 /**
- * Snapshot parts: the blocks of a local indexer at one moment, as batches of stores that are written one by one, so that live
- * batches are published in between.
+ * Snapshot parts: the blocks of a local indexer at one moment, as batches of stores that are written one by
+ * one, so that live batches are published in between.
  */
 
 import { encodeKvBatch } from '@homing/protocol'

@@ -1,6 +1,6 @@
 /**
- * Token rows: the tokens of many blocks of one size, in few large arrays, because a typed array per block costs more than
- * its tokens.
+ * Token rows: the tokens of many blocks of one size, in few large arrays, because a typed array per block
+ * costs more than its tokens.
  *
  *   row   0 … 15   16 … 47   48 … 111  …     segments double up to SEGMENT_ROWS_MAX rows
  *

@@ -1,4 +1,7 @@
-/** A router's requests to a replay socket, with whole answers; only for tests, which end by their own time limit. */
+/**
+ * A router's requests to a replay socket, with whole answers; only for tests, which end by their own time
+ * limit.
+ */
 
 import {
   decodeKvBatch,

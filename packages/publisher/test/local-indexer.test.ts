@@ -9,7 +9,9 @@ function record(indexer: LocalIndexer, ...events: KvEvent[]): number {
   return indexer.record(events, encodeKvBatch({ timestampSeconds: 0, rank: 0, events }, 'vllm-map'))
 }
 
-/** Six batches, of which the last three are kept; the blocks are [1], [1 2], …, [1 2 3 1 2 3] without [1 2]. */
+/**
+ * Six batches, of which the last three are kept; the blocks are [1], [1 2], …, [1 2 3 1 2 3] without [1 2].
+ */
 function filled(): LocalIndexer {
   const indexer = new LocalIndexer({ bufferBatchesMax: 3 })
   const chain = [1, 2, 3, 1, 2]

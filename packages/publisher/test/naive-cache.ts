@@ -1,4 +1,7 @@
-/** The naive model of held blocks: plain objects, every block with all its facts. The meaning of events is that of CacheReading. */
+/**
+ * The naive model of held blocks: plain objects, every block with all its facts. The meaning of events is
+ * that of CacheReading.
+ */
 
 import { addsCopies, CacheReading, type HeldTier, type KvEvent } from '@homing/protocol'
 import { keyAt } from '../src/engine-hash.ts'

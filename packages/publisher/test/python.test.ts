@@ -1,4 +1,6 @@
-/** The example in Python: our parsers accept everything that it sends, and a late subscriber rebuilds exactly. */
+/**
+ * The example in Python: our parsers accept everything that it sends, and a late subscriber rebuilds exactly.
+ */
 
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'

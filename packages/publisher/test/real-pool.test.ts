@@ -1,6 +1,6 @@
 /**
- * The sidecar behind vLLM's own block pool and publisher, driven by a script of the recordings' folder, without a model.
- * Needs HOMING_REAL_ENGINES and a python3 that has vLLM.
+ * The sidecar behind vLLM's own block pool and publisher, driven by a script of the recordings' folder,
+ * without a model. Needs HOMING_REAL_ENGINES and a python3 that has vLLM.
  */
 
 import { spawn, spawnSync } from 'node:child_process'

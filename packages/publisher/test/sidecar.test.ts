@@ -92,7 +92,10 @@ class World {
     this.engineCache = new NaiveCache()
   }
 
-  /** Another process, on the same port; the connection may break in between, or come back before anybody noticed. */
+  /**
+   * Another process, on the same port; the connection may break in between, or come back before anybody
+   * noticed.
+   */
   async restartEngine(noticed: boolean): Promise<void> {
     if (noticed) {
       this.#engine?.close()
@@ -312,8 +315,8 @@ t.test('what a follower holds is held by the engine, whatever happened', async t
     const w = await new World().open()
     let isUnnoticed = false
     for (const [step, events] of steps) {
-      // Of a crash that broke no connection only the next batch tells: where that were lost, the one after it could have the
-      // number that is expected, and nobody could know.
+      // Of a crash that broke no connection only the next batch tells: where that were lost, the one after it
+      // could have the number that is expected, and nobody could know.
       const what: typeof step = step === 'lost' && isUnnoticed ? 'sent' : step
       isUnnoticed = what === 'crash' || (isUnnoticed && what === 'cut')
       if (what === 'restart') await w.restartEngine(true)

@@ -1,8 +1,8 @@
 /**
  * Outbox: numbers what a replica tells the others, and knows what is open, for those who come late.
  *
- * Bounds   of more than OPERATIONS_MAX operations between two calls of `take`, all are dropped and a number is left out, so that whoever listens
- *          notices and asks for a snapshot.
+ * Bounds   of more than OPERATIONS_MAX operations between two calls of `take`, all are dropped and a number
+ *          is left out, so that whoever listens notices and asks for a snapshot.
  */
 
 import type {

@@ -7,7 +7,10 @@ export interface BookedOperation {
   readonly id: string
   /** Worker key, 'host:port/rank'. */
   readonly worker: string
-  /** Blocks that its replica has active on that worker, its own included; those that requests share count once. */
+  /**
+   * Blocks that its replica has active on that worker, its own included; those that requests share count
+   * once.
+   */
   readonly activeBlocks: number
   readonly promptTokens: number
   /** Tokens that the worker must compute, as predicted. */
@@ -47,7 +50,10 @@ export type ReplicaOperation = BookedOperation | FirstTokenOperation | FreedOper
 export interface ReplicaBatch {
   /** Of the stream: 16 hexadecimal digits, others in each life. */
   readonly life: string
-  /** From 0, without gaps. Of a batch without operations, which only says that the stream lives: that of the next one. */
+  /**
+   * From 0, without gaps. Of a batch without operations, which only says that the stream lives: that of the
+   * next one.
+   */
   readonly sequence: number
   readonly operations: readonly ReplicaOperation[]
 }

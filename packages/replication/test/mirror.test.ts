@@ -1,4 +1,7 @@
-/** Outbox and mirror: whatever is lost, repeated or late on the way, what is open there is open here in the end. HOMING_SEED sets the seed. */
+/**
+ * Outbox and mirror: whatever is lost, repeated or late on the way, what is open there is open here in the
+ * end. HOMING_SEED sets the seed.
+ */
 
 import process from 'node:process'
 import { type Random, seededRandom } from '@homing/base'

@@ -72,7 +72,10 @@ t.test('where packages import each other by relative paths, the same code counts
   t.not(bundled, inWorkspace, 'the import line itself is code')
   writeFileSync(join(folder, 'node_modules/@homing/choice/src/other.ts'), 'export const other = 2\n')
   t.equal(version(), bundled, 'what is not imported does not count')
-  writeFileSync(join(folder, 'node_modules/@homing/choice/src/policies/linear.ts'), 'export const linear = 2\n')
+  writeFileSync(
+    join(folder, 'node_modules/@homing/choice/src/policies/linear.ts'),
+    'export const linear = 2\n',
+  )
   t.not(version(), bundled)
 })
 

@@ -6,8 +6,9 @@
  *         256 … n         what the merges make, in order of their rank
  *         n + 1 …         <|endoftext|> <|im_start|> <|im_end|>
  *
- * The result depends on nothing but this file. `pnpm exec node packages/tokenization/scripts/make-tokenizer.ts DIR`
- * writes it to DIR, by default to fixtures/tiny, which is committed.
+ * The result depends on nothing but this file. `pnpm exec node
+ * packages/tokenization/scripts/make-tokenizer.ts DIR` writes it to DIR, by default to fixtures/tiny, which
+ * is committed.
  */
 
 import { mkdir, writeFile } from 'node:fs/promises'

@@ -1,8 +1,9 @@
 /**
  * Rank files (tiktoken's form) to the vocabulary and merges of a byte-level BPE model in Hugging Face's form.
  *
- * A rank file lists tokens as bytes, each with its rank, and joins the neighbours that make the token of the lowest
- * rank. A list of merges names pairs instead. So each token is asked which pairs of lower rank make it:
+ * A rank file lists tokens as bytes, each with its rank, and joins the neighbours that make the token of the
+ * lowest rank. A list of merges names pairs instead. So each token is asked which pairs of lower rank make
+ * it:
  *
  *   mergesByRank   the one pair that the ranks below the token lead to, as Qwen's and GPT-4's files were made
  *   allMerges      every pair of tokens that makes it, in the order of their ranks, as Llama 3's and tekken's were
@@ -27,7 +28,10 @@ export function parseRankFile(text: string): Ranks {
   return ranks
 }
 
-/** One merge for each token that its bytes lead to, in the order of ranks; a token that nothing leads to has none. */
+/**
+ * One merge for each token that its bytes lead to, in the order of ranks; a token that nothing leads to has
+ * none.
+ */
 export function mergesByRank(ranks: Ranks): Merge[] {
   const merges: Merge[] = []
   for (const [token, rank] of inOrder(ranks)) {

@@ -4,7 +4,8 @@
  *   ModelProto       field 1, repeated: SentencePiece
  *   SentencePiece    field 1: the piece, UTF-8;  field 2: its score, float;  field 3: its type
  *
- * Merges are every pair of pieces that makes a piece, best score first, as the converter of `transformers` lists them.
+ * Merges are every pair of pieces that makes a piece, best score first, as the converter of `transformers`
+ * lists them.
  */
 
 export interface Piece {

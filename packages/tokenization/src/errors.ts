@@ -1,4 +1,7 @@
-/** The errors of tokenization. Loading throws them; a single request never does, it gets an answer that says why. */
+/**
+ * The errors of tokenization. Loading throws them; a single request never does, it gets an answer that says
+ * why.
+ */
 
 import { CodedError } from '@homing/base'
 

@@ -16,7 +16,10 @@ const SPACE = /[ \t\n\r]*/y
 /** Reads JSON text as Python's json.loads does; undefined when it is not valid JSON. */
 export function tryParseJson(text: string): PythonValue {
   let position = 0
-  /** The first backslash from some place on; looked for anew for each string, many short strings would cost their square. */
+  /**
+   * The first backslash from some place on; looked for anew for each string, many short strings would cost
+   * their square.
+   */
   let backslash = text.indexOf('\\')
 
   const skipSpace = () => {
@@ -131,7 +134,10 @@ export function tryParseJson(text: string): PythonValue {
   }
 }
 
-/** Whether an odd number of backslashes stands before the quote at `at`. Those before the string's own quote end there. */
+/**
+ * Whether an odd number of backslashes stands before the quote at `at`. Those before the string's own quote
+ * end there.
+ */
 function isEscaped(text: string, at: number): boolean {
   let before = at
   while (text.charCodeAt(before - 1) === BACKSLASH) before--

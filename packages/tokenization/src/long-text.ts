@@ -1,6 +1,7 @@
 /**
- * Long text: a text in pieces that is read by parts and never put together as a whole. A prompt of which all but the end was seen
- * before is compared window by window with what is known; joining it first would copy all of it for each request.
+ * Long text: a text in pieces that is read by parts and never put together as a whole. A prompt of which all
+ * but the end was seen before is compared window by window with what is known; joining it first would copy
+ * all of it for each request.
  *
  *   pieces   | <|im_start|> | user | \n | a long message … | <|im_end|> |
  *   starts   0              12     16   17                 …            length

@@ -1,4 +1,6 @@
-/** Reading members of a request that is converted to a chat: what is not as expected is refused, and named. */
+/**
+ * Reading members of a request that is converted to a chat: what is not as expected is refused, and named.
+ */
 
 import { RenderingRefusedError } from './errors.ts'
 import type { PythonDict, PythonValue } from './python-value.ts'

@@ -1,11 +1,12 @@
 /**
- * Prefix tree: what is known of the beginnings of long sequences (bodies, prompt texts), in windows of a fixed length.
+ * Prefix tree: what is known of the beginnings of long sequences (bodies, prompt texts), in windows of a
+ * fixed length.
  *
  *   sequence   |  window 0  |  window 1  |  window 2  |  rest   |
  *   tree       root ─▶ node ─▶ node ─▶ node
  *
- * A node stands for everything from the start of the sequence to the end of its window, and carries what its user has
- * worked out up to there.
+ * A node stands for everything from the start of the sequence to the end of its window, and carries what its
+ * user has worked out up to there.
  *
  * Invariants
  *   I1  A node is found only by comparing its whole window, and that of each node above it: a hash finds candidates, and
@@ -13,9 +14,10 @@
  *   I2  The bytes held, as accounted by the user, are at most `bytesMax` after each `grow`.
  *   I3  In the list by use, a node stands behind the one above it; so the last of the list has no node below it.
  *
- * Bounds   `bytesMax`; CANDIDATES_MAX nodes of equal hash: texts that are made to collide push out each other, or are not
- *          remembered.
- * Cost     a comparison of memory for each window that is known; a look at one unit in SAMPLE_STRIDE where sequences part.
+ * Bounds   `bytesMax`; CANDIDATES_MAX nodes of equal hash: texts that are made to collide push out each
+ *          other, or are not remembered.
+ * Cost     a comparison of memory for each window that is known; a look at one unit in SAMPLE_STRIDE where
+ *          sequences part.
  */
 
 import type { ReadableText } from './long-text.ts'
@@ -113,8 +115,8 @@ export class PrefixTree<Piece, Payload> {
   }
 
   /**
-   * The nodes of the longest known beginning, from window 0 on; they count as used. Sequences of different scopes
-   * (integers) have nothing in common.
+   * The nodes of the longest known beginning, from window 0 on; they count as used. Sequences of different
+   * scopes (integers) have nothing in common.
    */
   find(scope: number, source: WindowSource<Piece>): readonly PrefixNode<Payload>[] {
     const path: Node<Piece, Payload>[] = []
@@ -149,9 +151,8 @@ export class PrefixTree<Piece, Payload> {
   }
 
   /**
-   * Adds the windows behind `path`, which `find` has just returned for `source`, each with what `carried` says, up to a
-   * quarter of the bytes;
-   * then forgets what was unused for longest.
+   * Adds the windows behind `path`, which `find` has just returned for `source`, each with what `carried`
+   * says, up to a quarter of the bytes; then forgets what was unused for longest.
    */
   grow(
     scope: number,

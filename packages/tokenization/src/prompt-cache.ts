@@ -1,13 +1,13 @@
 /**
- * Prompt cache: the beginnings of prompt texts that this thread has encoded, with their token ids, so that of a conversation
- * only what is new is encoded.
+ * Prompt cache: the beginnings of prompt texts that this thread has encoded, with their token ids, so that of
+ * a conversation only what is new is encoded.
  *
  *   text      <|im_start|>system … <|im_end|>\n<|im_start|>user\n …
  *   windows   |           |           |           |  rest
  *   settled            ^            ^          ^            ids before it are the same whatever follows
  *
- * A window carries the ids between the settled point before it and the last one in it. Encoding goes on from the last
- * settled point whose windows are all equal.
+ * A window carries the ids between the settled point before it and the last one in it. Encoding goes on from
+ * the last settled point whose windows are all equal.
  *
  * Invariants
  *   I1  The ids are those of encoding the whole text: windows are compared, never guessed by hash (./prefix-tree.ts), and

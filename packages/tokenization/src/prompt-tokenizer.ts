@@ -4,8 +4,8 @@
  *   body (JSON text) -> values -> variables of the template -> text -> token ids
  *          json.ts      chat-request.ts      chat-template.ts    own encoder, or @huggingface/tokenizers
  *
- * The own encoder (encoder/, behind prompt-cache.ts) equals the engines' native library; what it cannot take goes to the
- * JavaScript library, where that is exact.
+ * The own encoder (encoder/, behind prompt-cache.ts) equals the engines' native library; what it cannot take
+ * goes to the JavaScript library, where that is exact.
  *
  * Answers
  *   tokens        the ids, equal to the engine's as far as the rules here go
@@ -15,7 +15,8 @@
  * Give the body as the text that arrived: JSON.parse loses `1.0`, big integers and the order of keys
  * like "2", and each of them changes the prompt.
  *
- * Cost: 0.1 to 0.2 µs per token with the own encoder, 5 µs with the library; long prompts belong on a thread of their own.
+ * Cost: 0.1 to 0.2 µs per token with the own encoder, 5 µs with the library; long prompts belong on a thread
+ * of their own.
  */
 
 import { randomUUID } from 'node:crypto'
@@ -84,11 +85,16 @@ export interface PromptTokenizerOptions extends Partial<ChatServerOptions> {
   readonly wordTableBytesMax?: number | undefined
   /** What this thread remembers of prompts; by default nothing. */
   readonly promptCache?: PromptCache | undefined
-  /** True: ids that the own encoder gives are valid until the next call, instead of the caller's. Default false. */
+  /**
+   * True: ids that the own encoder gives are valid until the next call, instead of the caller's. Default
+   * false.
+   */
   readonly lendsIds?: boolean | undefined
 }
 
-/** What one thread has loaded of a directory, for others: structured-clonable, its tables in shared memory. */
+/**
+ * What one thread has loaded of a directory, for others: structured-clonable, its tables in shared memory.
+ */
 export interface LoadedTokenizer {
   /** Of this loading; copies have the same. */
   readonly id: string
@@ -107,7 +113,10 @@ export type EncoderPath =
   | { readonly path: 'own'; readonly reason: undefined }
   | { readonly path: 'library' | 'engine'; readonly reason: string }
 
-/** A request body: its JSON text, its bytes, the values of `tryParseJson`, or (less exact) those of JSON.parse. */
+/**
+ * A request body: its JSON text, its bytes, the values of `tryParseJson`, or (less exact) those of
+ * JSON.parse.
+ */
 export type RequestBody = string | Uint8Array | PythonDict | object
 
 interface CompiledTemplate {
@@ -214,7 +223,10 @@ export class PromptTokenizer {
     return this.#standard.format
   }
 
-  /** Bytes of the table of words that the own encoder has seen, within `wordTableBytesMax`; 0 without that encoder. */
+  /**
+   * Bytes of the table of words that the own encoder has seen, within `wordTableBytesMax`; 0 without that
+   * encoder.
+   */
   get wordTableBytes(): number {
     return this.#encoder?.stats.wordTable.bytes ?? 0
   }
@@ -373,7 +385,9 @@ export class PromptTokenizer {
     }
   }
 
-  /** Some tokenizers add a BOS by their configuration and not by tokenizer.json, which is what is read here. */
+  /**
+   * Some tokenizers add a BOS by their configuration and not by tokenizer.json, which is what is read here.
+   */
   #findSpecialsHazard(): string | undefined {
     const configured = this.#files.config['add_bos_token']
     const bos = this.#files.specialTokens.get('bos_token')

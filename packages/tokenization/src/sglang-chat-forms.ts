@@ -4,7 +4,8 @@
  *   messages     system texts joined by a line end; a tool_result stays between the texts of its message; empty texts stay
  *   responses    instructions in front; consecutive messages of the assistant are one, their texts joined by an empty line
  *
- * What SGLang's flags and templates decide is refused by name: thinking, system messages among the others, developer messages.
+ * What SGLang's flags and templates decide is refused by name: thinking, system messages among the others,
+ * developer messages.
  *
  * Source: SGLang 0.5.23 (srt/entrypoints/anthropic/serving.py, srt/entrypoints/openai/serving_responses.py).
  */

@@ -35,7 +35,9 @@ export interface TokenizerFiles {
   readonly specialTokens: ReadonlyMap<string, string>
   /** Why this tokenizer would be read otherwise than the engine reads it; undefined when it would not. */
   readonly hazard: string | undefined
-  /** Its vocabulary is that of gpt-oss, whose chats engines write in Harmony's form and not by the template. */
+  /**
+   * Its vocabulary is that of gpt-oss, whose chats engines write in Harmony's form and not by the template.
+   */
   readonly isHarmony: boolean
 }
 

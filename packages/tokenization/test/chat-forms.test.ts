@@ -1,6 +1,6 @@
 /**
- * Messages and Responses as chats. The cases were made by vLLM 0.32.0 and SGLang 0.5.23 themselves, with the functions that their servers
- * convert requests with.
+ * Messages and Responses as chats. The cases were made by vLLM 0.32.0 and SGLang 0.5.23 themselves, with the
+ * functions that their servers convert requests with.
  */
 
 import { readFileSync } from 'node:fs'

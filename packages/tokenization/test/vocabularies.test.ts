@@ -1,4 +1,7 @@
-/** Rank files, SentencePiece models and wheels are read as their own tools read them; what is missing is said in one line. */
+/**
+ * Rank files, SentencePiece models and wheels are read as their own tools read them; what is missing is said
+ * in one line.
+ */
 
 import { spawnSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'

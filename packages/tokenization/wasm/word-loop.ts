@@ -1,13 +1,15 @@
 /**
- * Word loop: pieces of a text one after the other, each cut off by the split pattern and looked up in the word
- * table. What the table lacks is noted for the host. AssemblyScript: compiled by test/build-wasm.ts into
+ * Word loop: pieces of a text one after the other, each cut off by the split pattern and looked up in the
+ * word table. What the table lacks is noted for the host. AssemblyScript: compiled by test/build-wasm.ts into
  * ../src/encoder/word-loop-wasm.ts, never loaded by Node as it stands. ../src/encoder/word-loop.ts lays out
  * the memory and says what comes back.
  *
- * The cuts are those of ../src/encoder/scan-words.ts, the table is that of ../src/encoder/word-table.ts; both are explained there,
- * and a property test compares. Here are only characters below U+10000: at a surrogate the host goes on.
+ * The cuts are those of ../src/encoder/scan-words.ts, the table is that of ../src/encoder/word-table.ts; both
+ * are explained there, and a property test compares. Here are only characters below U+10000: at a surrogate
+ * the host goes on.
  *
- * A unit is two bytes, and places in the text are addresses. `NOWHERE` is what a cut answers that is not certain in this window.
+ * A unit is two bytes, and places in the text are addresses. `NOWHERE` is what a cut answers that is not
+ * certain in this window.
  */
 
 /** Flags of characters, as in scan-words.ts. */
@@ -93,10 +95,10 @@ export function setTable(at: usize, count: usize, spilledAt: usize): void {
 }
 
 /**
- * The `size` units of the window, writing ids and what the table lacks from the begin of what is for them. `ends`: the text ends
- * there. The last piece that ends before unit `certain` is noted. Stops where there is no room for more, the window ends
- * within a piece, or a surrogate is in the way. What there is to tell is written as words, which
- * ../src/encoder/word-loop.ts names.
+ * The `size` units of the window, writing ids and what the table lacks from the begin of what is for them.
+ * `ends`: the text ends there. The last piece that ends before unit `certain` is noted. Stops where there is
+ * no room for more, the window ends within a piece, or a surrogate is in the way. What there is to tell is
+ * written as words, which ../src/encoder/word-loop.ts names.
  */
 export function run(size: usize, ends: bool, certain: usize): void {
   isWhole = ends
@@ -251,7 +253,10 @@ function nextOfCl100k(at: usize, end: usize): usize {
   return endOfSpace(at, end, true)
 }
 
-/** Where a run of characters of these classes ends; NOWHERE where a surrogate does so. ASCII letters are of every class of letters. */
+/**
+ * Where a run of characters of these classes ends; NOWHERE where a surrogate does so. ASCII letters are of
+ * every class of letters.
+ */
 function endOfLetters(at: usize, end: usize, mask: u32): usize {
   let i = at
   while (i < end) {

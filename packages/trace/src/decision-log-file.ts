@@ -1,8 +1,9 @@
 /**
  * Decision log files: what routers wrote (log-line.ts), whole and in order of arrival.
  *
- * Files of one log may be given in any order. Numbers of blocks and sessions are made unique: those of one life of a log never
- * equal those of another. A last line that was cut is left out and said; any other line that cannot be read is an error.
+ * Files of one log may be given in any order. Numbers of blocks and sessions are made unique: those of one
+ * life of a log never equal those of another. A last line that was cut is left out and said; any other line
+ * that cannot be read is an error.
  *
  * Memory: 8 bytes for each number of a block, LOG_BLOCKS_MAX of them at most.
  */
@@ -21,7 +22,10 @@ import { MalformedTraceError } from './trace-line.ts'
 export interface DecisionLog {
   /** In order of arrival; times from the start of the first life. */
   readonly requests: readonly LoggedRequest[]
-  /** Every worker that a header names, as the latest one names it; what that one does not know, as the one before knew it. */
+  /**
+   * Every worker that a header names, as the latest one names it; what that one does not know, as the one
+   * before knew it.
+   */
   readonly workers: readonly LoggedWorker[]
   /** How requests were placed: each way once, the one that was used last at the end. */
   readonly selections: readonly LoggedSelection[]

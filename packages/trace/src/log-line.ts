@@ -5,11 +5,13 @@
  *   request    {"timestamp":…,"input_length":…,"output_length":…,"hash_ids":[…],"model":…,"worker":…, …}
  *   loss       {"dropped_requests":17}
  *
- * A header begins every file, and comes again when the fleet has changed. A request line is a line of a trace (trace-request.ts):
- * one number per block of the prompt, the partial last one included, at the block size that the line names. The numbers stand for
- * hashes that are not in the log. Lines come in the order of settlement, so timestamps go back.
+ * A header begins every file, and comes again when the fleet has changed. A request line is a line of a trace
+ * (trace-request.ts): one number per block of the prompt, the partial last one included, at the block size
+ * that the line names. The numbers stand for hashes that are not in the log. Lines come in the order of
+ * settlement, so timestamps go back.
  *
- * There is no text and no token id in a line. Names of models and of workers are there as operators gave them.
+ * There is no text and no token id in a line. Names of models and of workers are there as operators gave
+ * them.
  */
 
 /** Version of the format; a reader refuses others. */

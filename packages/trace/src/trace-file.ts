@@ -20,7 +20,10 @@ export interface TraceFileOptions {
   readonly blockTokens?: number
   /** Lines need not be in order of arrival. */
   readonly anyOrder?: boolean
-  /** What a file that was cut means, within a line or within its compressed form: default an error, else its end. */
+  /**
+   * What a file that was cut means, within a line or within its compressed form: default an error, else its
+   * end.
+   */
   readonly cut?: 'error' | 'end'
 }
 

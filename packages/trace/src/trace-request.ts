@@ -12,11 +12,13 @@ export interface TraceRequest {
   /** Tokens that are generated, ≥ 0. */
   readonly outputTokens: number
   /**
-   * One prefix id per block of the prompt: it stands for the block and all before it. The last, partial block may have an
-   * id too.
+   * One prefix id per block of the prompt: it stands for the block and all before it. The last, partial block
+   * may have an id too.
    */
   readonly hashIds: ArrayLike<number>
-  /** Blocks that its answer fills behind the full ones of the prompt, where that is known; of a decision log. */
+  /**
+   * Blocks that its answer fills behind the full ones of the prompt, where that is known; of a decision log.
+   */
   readonly answerIds?: ArrayLike<number>
   /** The conversation that it belongs to, where the trace says it. */
   readonly sessionId?: string

@@ -6,9 +6,11 @@
  *   speed     all times are divided by it
  *   stretch   each id becomes `stretch` ids, and prompts are as many times as long
  *
- * All of them stream. Spread holds the requests of one timestamp, copies those of the last 0.37 · (copies − 1) s.
+ * All of them stream. Spread holds the requests of one timestamp, copies those of the last 0.37 · (copies −
+ * 1) s.
  *
- * Speed and copies are not the same: speed shortens the time between two uses of a block, copies multiply the blocks.
+ * Speed and copies are not the same: speed shortens the time between two uses of a block, copies multiply the
+ * blocks.
  */
 
 import { TRACE_BLOCK_TOKENS, type TraceRequest, type TraceSource } from './trace-request.ts'
@@ -18,7 +20,10 @@ const COPY_SHIFT_MS = 370
 export interface Transformations {
   readonly spread?: {
     readonly binMs: number
-    /** Each request may move by so much of a step within its bin, 0 … 1; needs `next`. The order stays. Default 0. */
+    /**
+     * Each request may move by so much of a step within its bin, 0 … 1; needs `next`. The order stays.
+     * Default 0.
+     */
     readonly jitterShare?: number
     /** Uniform in [0, 1). */
     readonly next?: () => number

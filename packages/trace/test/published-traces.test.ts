@@ -1,7 +1,9 @@
 /**
- * The published traces, read and replayed against one LRU cache: sizes and hit rates that are known of them. They check the reader.
+ * The published traces, read and replayed against one LRU cache: sizes and hit rates that are known of them.
+ * They check the reader.
  *
- * The cache is told here, as plainly as it was for those figures: it holds the partial last block of a prompt, too.
+ * The cache is told here, as plainly as it was for those figures: it holds the partial last block of a
+ * prompt, too.
  */
 
 import { existsSync } from 'node:fs'
@@ -86,7 +88,9 @@ for (const published of PUBLISHED) {
   })
 }
 
-/** Least recently used blocks go first; the blocks of a request become the most recent, its first one last. */
+/**
+ * Least recently used blocks go first; the blocks of a request become the most recent, its first one last.
+ */
 class NaiveCache {
   readonly #capacity: number
   readonly #blocks = new Set<number>()

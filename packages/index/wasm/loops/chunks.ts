@@ -1,9 +1,9 @@
 /**
- * Chunks: the tree in shared memory, its buckets, and which chunks are free. The reader is reader.ts. This file knows blocks,
- * local hashes and set words, not what a set means or how a block is named.
+ * Chunks: the tree in shared memory, its buckets, and which chunks are free. The reader is reader.ts. This
+ * file knows blocks, local hashes and set words, not what a set means or how a block is named.
  *
- * A chunk that was just freed is still in the processor's cache and given out again first; else the lowest that is
- * free; one that was never used only when none is free. So what was ever used lies at the beginning.
+ * A chunk that was just freed is still in the processor's cache and given out again first; else the lowest
+ * that is free; one that was never used only when none is free. So what was ever used lies at the beginning.
  *
  * Invariants
  *   C1  A child is either the next slot of its parent's chunk or the first block of exactly one chunk.
@@ -187,8 +187,8 @@ export function create(above: u32, low: u32, high: u32, set: u32): u32 {
 }
 
 /**
- * A chunk that is free, or the next one that was never used; where it can be the one behind `near`, so that a path
- * lies in a row. 0: there is none.
+ * A chunk that is free, or the next one that was never used; where it can be the one behind `near`, so that a
+ * path lies in a row. 0: there is none.
  */
 @inline export function take(near: u32): u32 {
   if (word(S_FREE_COUNT) == 0) {
@@ -346,7 +346,10 @@ function adoptChildren(b: usize, to: u32, shift: u32): void {
   store<u32>(at(b, FIRST), 0)
 }
 
-/** Moves the highest chunk to the lowest free one, which must be lower: its number. The content of the old stays. */
+/**
+ * Moves the highest chunk to the lowest free one, which must be lower: its number. The content of the old
+ * stays.
+ */
 export function moveTop(): u32 {
   const from = word(S_TOP)
   const to = occupy(lowestFree())
@@ -389,7 +392,10 @@ export function moveTop(): u32 {
   return to
 }
 
-/** The chunk that may be merged into this one: the only one below its last slot, when both fit into one; 0: none. */
+/**
+ * The chunk that may be merged into this one: the only one below its last slot, when both fit into one; 0:
+ * none.
+ */
 export function mergeable(chunk: u32): u32 {
   const b = chunkAt(chunk)
   const used = load<u32>(at(b, USED))

@@ -15,8 +15,8 @@
  *   T2  The duplicates are Σ over distinct hashes of (entries of that hash − 1): while there are none, an entry with the
  *       right hash is the only one.
  *
- * One hash may name several blocks: workers need not agree. Deletion is one store; where an entry is does not change
- * but by a rebuild.
+ * One hash may name several blocks: workers need not agree. Deletion is one store; where an entry is does not
+ * change but by a rebuild.
  */
 
 import {
@@ -147,7 +147,9 @@ function reserve(h: u64): bool {
   }
 }
 
-/** Names a block by a hash that no block has. False, and nothing has changed: one has it, or there is no room. */
+/**
+ * Names a block by a hash that no block has. False, and nothing has changed: one has it, or there is no room.
+ */
 @inline export function insertNew(block: u32, hash: u64, h: u64): bool {
   if (!reserve(h)) return false
   const group = groupOf(h)
@@ -216,7 +218,10 @@ export function deleteEntryAt(entry: usize): void {
   deleteEntry(entry, hash, mix(hash))
 }
 
-/** Address of the first entry of a hash, or of the next one after entry `after`; 0: none. Its word is the block. */
+/**
+ * Address of the first entry of a hash, or of the next one after entry `after`; 0: none. Its word is the
+ * block.
+ */
 export function findName(low: u32, high: u32, after: usize): usize {
   const hash = hashOf(low, high)
   return findEntry(hash, mix(hash), after)

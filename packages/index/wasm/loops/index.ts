@@ -1,4 +1,7 @@
-/** The loops of the index that TypeScript may call. AssemblyScript, compiled by test/build-wasm.ts into ../../src/index-wasm.ts. */
+/**
+ * The loops of the index that TypeScript may call. AssemblyScript, compiled by test/build-wasm.ts into
+ * ../../src/index-wasm.ts.
+ */
 
 export { bucketOfHead, childOf, create, joinBuckets, merge, mergeable, moveTop, trim } from './chunks'
 export { deleteEntryAt, deleteName, findName, insertName, relocateName, shrinkSegment, touchNames } from './engine-table'

@@ -1,8 +1,8 @@
 /**
  * Memory of a shard as the loops see it: where its regions begin, and how its words are read and written.
  *
- * AssemblyScript; see index.ts. ATOMIC and HOOKED are constants of the compiler: every word that
- * another thread may read or write is accessed atomically where processors reorder plain accesses; a hook before each
+ * AssemblyScript; see index.ts. ATOMIC and HOOKED are constants of the compiler: every word that another
+ * thread may read or write is accessed atomically where processors reorder plain accesses; a hook before each
  * such access is for tests that put something between any two of them.
  */
 

@@ -1,6 +1,6 @@
 /**
- * Reader: the walk of a lookup through shared memory that another thread writes. ../../src/index-reader.ts argues which
- * results can be believed; chunks.ts has the order of the writer's steps.
+ * Reader: the walk of a lookup through shared memory that another thread writes. ../../src/index-reader.ts
+ * argues which results can be believed; chunks.ts has the order of the writer's steps.
  *
  * A reader has a scratch of its own behind the shard, which nobody else touches:
  *
@@ -70,7 +70,10 @@ export function scratchWords(keys: u32, layers: u32): u32 {
   return R_FIXED + 3 * setWords + 3 * holdersMax + keys * (3 * layers + 2) + 4
 }
 
-/** Begins to use a scratch, for lookups of so many keys of so many layers. Where hashes of the prompt go, in bytes. */
+/**
+ * Begins to use a scratch, for lookups of so many keys of so many layers. Where hashes of the prompt go, in
+ * bytes.
+ */
 export function useScratch(from: usize, keys: u32, layers: u32): usize {
   scratch = from
   keyCount = keys
@@ -120,8 +123,8 @@ export function extend(count: u32, available: u32): bool {
 }
 
 /**
- * Waits a little longer every time, some 30 µs in all: an attempt that fails at its first word takes less than the
- * page fault of a writer that is within a change.
+ * Waits a little longer every time, some 30 µs in all: an attempt that fails at its first word takes less
+ * than the page fault of a writer that is within a change.
  */
 function beginAgain(attempt: u32): void {
   store<u32>(scratch + (R_RETRIES << 2), load<u32>(scratch + (R_RETRIES << 2)) + 1)
@@ -285,10 +288,15 @@ function walk(count: u32): bool {
 @inline function isInterned(set: u32): bool { return set > holdersMax && set < REREAD }
 @inline function versionOf(set: u32): u32 { return version(setVersionBase + (<usize>(set - holdersMax - 1) << 2)) }
 
-/** Whether a chunk is, or was since, moved or used again: what is not found in or below it may be elsewhere. */
+/**
+ * Whether a chunk is, or was since, moved or used again: what is not found in or below it may be elsewhere.
+ */
 @inline function isMoved(b: usize, ver: u32): bool { return (ver & 1) == 1 || version(at(b, VER)) != ver }
 
-/** The chunk below `above` that begins with a hash; soughtVersion is its. 0: there is none. AGAIN: nobody can say. */
+/**
+ * The chunk below `above` that begins with a hash; soughtVersion is its. 0: there is none. AGAIN: nobody can
+ * say.
+ */
 @inline function seekShared(above: u32, aboveAt: usize, aboveVersion: u32, hash: u64): u32 {
   const mixed = childHash(above, hash)
   const unlinks = version(unlinksAt(mixed))

@@ -1,13 +1,15 @@
 /**
- * Runs: a stored and a removed event, block by block, as long as every block is plain. What is not (a name that another
- * block has, a worker that disagrees on a name, a further copy, no id for a set, no free chunk, no room for a name) ends
- * a run before that block with SLOW; nothing of it has been done. The caller does it, and begins again behind it.
+ * Runs: a stored and a removed event, block by block, as long as every block is plain. What is not (a name
+ * that another block has, a worker that disagrees on a name, a further copy, no id for a set, no free chunk,
+ * no room for a name) ends a run before that block with SLOW; nothing of it has been done. The caller does
+ * it, and begins again behind it.
  *
- * The caller sees to it that the holder has no side names and no orphans, which would have to be looked at for every
- * block, and that the hashes of the event are where EVENT_BLOCKS says.
+ * The caller sees to it that the holder has no side names and no orphans, which would have to be looked at
+ * for every block, and that the hashes of the event are where EVENT_BLOCKS says.
  *
- * Memory is far away, so what a batch of blocks will need is read before it is needed, in passes of loads that do not
- * wait for each other: groups of the engine table; then the names and set words of the blocks found there.
+ * Memory is far away, so what a batch of blocks will need is read before it is needed, in passes of loads
+ * that do not wait for each other: groups of the engine table; then the names and set words of the blocks
+ * found there.
  */
 
 import {
@@ -54,8 +56,8 @@ function findHeld(holder: u32, hash: u64, h: u64): usize {
 }
 
 /**
- * Blocks `from` … of a run: below `above`, or below the block that the holder holds under the parent's hash. With
- * `isSet` a repeated report says nothing new.
+ * Blocks `from` … of a run: below `above`, or below the block that the holder holds under the parent's hash.
+ * With `isSet` a repeated report says nothing new.
  */
 export function storeRun(
   holder: u32, hasParent: u32, parentLow: u32, parentHigh: u32, above: u32, from: u32, count: u32, isSet: u32,

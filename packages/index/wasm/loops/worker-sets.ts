@@ -5,10 +5,10 @@
  *   id 1 … H     exactly holder id − 1; no memory
  *   id above H   a bitmap of ≥ 2 holders in shared memory, never changed while a block has the id
  *
- * Adding or removing a holder moves a block to another id. The steps (set, holder, ±) → set are remembered: the
- * last one of each sign, and a direct-mapped cache. A set that no block has is garbage until the next sweep,
- * which runs when ids run out; then the ids are given to other sets. Ids are dense: rows of the bitmaps and of the
- * private tables are used from the first on, and what is hashed over them doubles.
+ * Adding or removing a holder moves a block to another id. The steps (set, holder, ±) → set are remembered:
+ * the last one of each sign, and a direct-mapped cache. A set that no block has is garbage until the next
+ * sweep, which runs when ids run out; then the ids are given to other sets. Ids are dense: rows of the
+ * bitmaps and of the private tables are used from the first on, and what is hashed over them doubles.
  *
  *   set blocks   blocks that have the id; −1 for an interned id that is free
  *   transitions  set, holder · 2 + sign + 1, result, -

@@ -22,8 +22,9 @@ export interface RegisterOptions {
   /** Gets a warning when the broker cannot be reached; default: nobody does. */
   readonly log?: Pick<Log, 'warn'>
   /**
-   * Answers requests that come over the broker, under the subject of `requests=` in the URL, or homing.requests.HOST_PORT. Then nothing needs to
-   * listen at the URL, which only names the worker; routers need --request-plane nats. Default: requests go to the URL.
+   * Answers requests that come over the broker, under the subject of `requests=` in the URL, or
+   * homing.requests.HOST_PORT. Then nothing needs to listen at the URL, which only names the worker; routers
+   * need --request-plane nats. Default: requests go to the URL.
    */
   readonly serve?: ServeRequests | undefined
   /** What to use; default: sockets of its own. On the main thread only. */
@@ -36,18 +37,25 @@ export interface RegisterOptions {
 export interface Registered {
   /** Of the requests that it serves, those that are open. */
   readonly openRequests: number
-  /** Bytes of their bodies, of those that are arriving, and of those that the connection to an engine still has. */
+  /**
+   * Bytes of their bodies, of those that are arriving, and of those that the connection to an engine still
+   * has.
+   */
   readonly bodiesBytes: number
   /** Requests that were refused, since the beginning, because there was no room for their bodies. */
   readonly refusedBodies: number
   /**
-   * Says good-bye: routers forget it at once. Of what it serves, requests that are open may go on for `graceMs` (default 0), while none come; the
-   * rest is cut. Idempotent; resolves when nothing is open any more.
+   * Says good-bye: routers forget it at once. Of what it serves, requests that are open may go on for
+   * `graceMs` (default 0), while none come; the rest is cut. Idempotent; resolves when nothing is open any
+   * more.
    */
   close(graceMs?: number): Promise<void>
 }
 
-/** Throws BadRegistrationError and EndpointError. A broker that is away is waited for, and so is one that comes back. */
+/**
+ * Throws BadRegistrationError and EndpointError. A broker that is away is waited for, and so is one that
+ * comes back.
+ */
 export function registerWorker(options: RegisterOptions): Registered {
   const { nats, namespace = 'default', log = { warn() {} }, serve } = options
   const servers = nats.map(server => brokerServer(server))

@@ -4,8 +4,9 @@
  *   nats://…/homing.workers.NAMESPACE     presence (packages/transport): every second, until it says good-bye
  *   {"version": 1, "url": "http://10.0.0.1:8000?ranks=2&kv_blocks=27000"}
  *
- * With `requests=SUBJECT` the worker takes requests under that subject, too: from routers with --request-plane nats.
- * The URL is that of `--worker`: all that a router must know and cannot ask the engine for is in its query.
+ * With `requests=SUBJECT` the worker takes requests under that subject, too: from routers with
+ * --request-plane nats. The URL is that of `--worker`: all that a router must know and cannot ask the engine
+ * for is in its query.
  */
 
 import { BadRegistrationError } from './errors.ts'
@@ -23,7 +24,10 @@ export function registrationEndpoint(servers: readonly string[], namespace: stri
   return `nats://${servers.join(',')}/homing.workers.${namespace}`
 }
 
-/** The subject under which a worker takes requests that names none: 'homing.requests.10_0_0_1_8000' for host and port 10.0.0.1:8000. */
+/**
+ * The subject under which a worker takes requests that names none: 'homing.requests.10_0_0_1_8000' for host
+ * and port 10.0.0.1:8000.
+ */
 export function requestSubjectOf(workerId: string): string {
   return `homing.requests.${workerId.replace(/[^A-Za-z0-9-]/g, '_')}`
 }

@@ -7,10 +7,14 @@ import type { RequestHandler } from './handle-request.ts'
 export interface RequestLimits {
   /** Larger bodies are answered with 413; default 64 MiB, at most 1 GiB. */
   readonly bodyBytesMax?: number
-  /** Most bytes of all bodies together, until nobody has them any more; what comes above is answered with 503. Default 1 GiB. */
+  /**
+   * Most bytes of all bodies together, until nobody has them any more; what comes above is answered with 503.
+   * Default 1 GiB.
+   */
   readonly bodiesBytesMax?: number
   /**
-   * A body of which nothing comes for so long is answered with 408, in milliseconds, up to a second later. At least 1000; default 60,000.
+   * A body of which nothing comes for so long is answered with 408, in milliseconds, up to a second later. At
+   * least 1000; default 60,000.
    */
   readonly bodySilenceMsMax?: number
   /** Requests above so many are answered with 503; default 4096. */

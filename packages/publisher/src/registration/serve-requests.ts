@@ -5,8 +5,9 @@
  *             aborts, and the pieces are asked to end. What it throws is a 500 before its first piece, and afterwards cuts the answer.
  *   engine    gets the request as it came, and gives its answer as it comes: status, headers and bytes are those of the engine
  *
- * Bounds   a body by `bodyBytesMax`, all bodies until nobody has them any more by `bodiesBytesMax`, and a body that stalls by `bodySilenceMsMax`; requests
- *          and what is on the way of each body by the transport; of an answer one piece, or of an engine's what its socket had read already.
+ * Bounds   a body by `bodyBytesMax`, all bodies until nobody has them any more by `bodiesBytesMax`, and a
+ *          body that stalls by `bodySilenceMsMax`; requests and what is on the way of each body by the
+ *          transport; of an answer one piece, or of an engine's what its socket had read already.
  */
 
 import type { Log } from '@homing/base'
@@ -24,7 +25,10 @@ import { LentBodies } from './lent-bodies.ts'
 import { requestSettingsOf, type ServeRequests } from './request-settings.ts'
 
 export interface ServedRequests extends ServingListener {
-  /** Bytes of bodies that are held now: those of open requests, those that are arriving, and those that the connection to an engine still has. */
+  /**
+   * Bytes of bodies that are held now: those of open requests, those that are arriving, and those that the
+   * connection to an engine still has.
+   */
   readonly bodiesBytes: number
   /** Requests that were refused, since the beginning, because there was no room for their bodies. */
   readonly refusedBodies: number
@@ -80,7 +84,10 @@ export function serveRequests(
   }
 }
 
-/** Resolves when the engine has no part in it any more, with its call, which may still have the body. What breaks there cuts the answer: the router may try another worker. */
+/**
+ * Resolves when the engine has no part in it any more, with its call, which may still have the body. What
+ * breaks there cuts the answer: the router may try another worker.
+ */
 function relay(
   http: Pick<HttpTransport, 'call'>,
   origin: string,

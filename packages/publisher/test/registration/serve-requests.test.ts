@@ -1,4 +1,7 @@
-/** Requests that a program answers over a broker: the whole way from a client's call to the handler and back, on a network in memory. */
+/**
+ * Requests that a program answers over a broker: the whole way from a client's call to the handler and back,
+ * on a network in memory.
+ */
 
 import { setTimeout as delay } from 'node:timers/promises'
 import { SimulatedClock } from '@homing/base'

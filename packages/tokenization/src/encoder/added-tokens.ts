@@ -1,15 +1,17 @@
 /**
  * Added tokens: found in a text before it is split, from left to right, the longest that begins at a place.
  *
- * This is the reference's search (Aho-Corasick, leftmost-longest, over the bytes of the text), with what it does around a match:
+ * This is the reference's search (Aho-Corasick, leftmost-longest, over the bytes of the text), with what it
+ * does around a match:
  *
  *   single_word   a match beside a letter, digit, mark or underscore is dropped, and the search goes on behind it: a shorter
  *                 token at the same place is not tried
  *   lstrip        white space before the match belongs to it, as far back as the end of the match before
  *   rstrip        white space after the match belongs to it
  *
- * Tokens that are not `normalized` are found in the text as given. The others are found in the normalized text between those,
- * by their own normalized form. So there are two searches, each over a trie of UTF-16 units.
+ * Tokens that are not `normalized` are found in the text as given. The others are found in the normalized
+ * text between those, by their own normalized form. So there are two searches, each over a trie of UTF-16
+ * units.
  */
 
 import type { CharTable } from './char-table.ts'
@@ -37,7 +39,9 @@ export class TokenFinder {
   start = 0
   end = 0
   id = 0
-  /** Whether nothing that follows the text can change the last match, given the text is certain up to `open`. */
+  /**
+   * Whether nothing that follows the text can change the last match, given the text is certain up to `open`.
+   */
   isFirm = false
   readonly #tokens: readonly AddedToken[]
   readonly #children = new Map<number, number>()
@@ -82,8 +86,8 @@ export class TokenFinder {
   }
 
   /**
-   * Finds the next token from `from` on, in a text that begins at `textStart` and ends at `end`. White space before
-   * `from` is not taken. False when there is none.
+   * Finds the next token from `from` on, in a text that begins at `textStart` and ends at `end`. White space
+   * before `from` is not taken. False when there is none.
    */
   next(units: Uint16Array, textStart: number, from: number, end: number, open: number): boolean {
     if (this.isEmpty) return false
@@ -128,8 +132,8 @@ export class TokenFinder {
   }
 
   /**
-   * Up to where a text is certain to hold no further begin of a token, whatever follows its end: a token that may begin
-   * at the end or has begun before it, with the white space that it would take.
+   * Up to where a text is certain to hold no further begin of a token, whatever follows its end: a token that
+   * may begin at the end or has begun before it, with the white space that it would take.
    */
   openFrom(units: Uint16Array, start: number, end: number): number {
     let open = end
@@ -179,7 +183,10 @@ export class TokenFinder {
   }
 }
 
-/** Whether a token of these begins with white space; with one that takes white space after it, their matches could overlap. */
+/**
+ * Whether a token of these begins with white space; with one that takes white space after it, their matches
+ * could overlap.
+ */
 export function mayOverlap(tokens: readonly AddedToken[]): boolean {
   return tokens.some(token => token.stripsRight) && tokens.some(({ pattern }) => /^[\s\u0085]/.test(pattern))
 }

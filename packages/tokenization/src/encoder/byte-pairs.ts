@@ -1,6 +1,6 @@
 /**
- * Byte-pair merging: of all neighbours that may merge, the pair of the lowest rank merges first, and of equal pairs the leftmost;
- * until none may. That is the order of the reference (a heap of rank and position).
+ * Byte-pair merging: of all neighbours that may merge, the pair of the lowest rank merges first, and of equal
+ * pairs the leftmost; until none may. That is the order of the reference (a heap of rank and position).
  *
  *   merges      by rank, 3 words each: left id, right id, id of the merged token. Merges of low ranks come up most, and lie side by side
  *   slots       1 word each: high bits of the hash | rank + 1; open addressing, at most 5/8 full; 0: free. Most looks that find
@@ -39,7 +39,10 @@ export interface MergeArrays {
 
 const MERGE_WORDS = 3
 
-/** Merge i makes `made[i]` of `left[i]` and `right[i]` at rank i, where `made[i]` is no -1; a later equal pair wins. */
+/**
+ * Merge i makes `made[i]` of `left[i]` and `right[i]` at rank i, where `made[i]` is no -1; a later equal pair
+ * wins.
+ */
 export function buildMerges(left: Int32Array, right: Int32Array, made: Int32Array): MergeArrays {
   const merges = new Int32Array(made.length * MERGE_WORDS)
   const slots = new Int32Array(slotCountFor(made.length))
@@ -110,8 +113,8 @@ export class PairMerger {
   }
 
   /**
-   * Merges the first `count` symbols in place; returns how many are left, at the front. `bytes` are those that the symbols
-   * stand for one by one, where they are all bytes.
+   * Merges the first `count` symbols in place; returns how many are left, at the front. `bytes` are those
+   * that the symbols stand for one by one, where they are all bytes.
    */
   merge(symbols: Int32Array, count: number, bytes?: Uint8Array): number {
     if (count < 2) return count

@@ -4,8 +4,8 @@
  *   units below U+10000     one byte each, direct
  *   pairs of surrogates     index of blocks of 256 code points, then the block; equal blocks in a row are stored once
  *
- * Surrogates have no flags of their own, so a scanner looks at its unit's byte first, and only where that is 0 asks
- * whether a pair begins. Texts are well-formed: a high surrogate is always followed by a low one.
+ * Surrogates have no flags of their own, so a scanner looks at its unit's byte first, and only where that is
+ * 0 asks whether a pair begins. Texts are well-formed: a high surrogate is always followed by a low one.
  */
 
 const BMP_SIZE = 0x1_0000

@@ -1,10 +1,11 @@
 /**
- * Encoder tables: what every thread that encodes with one tokenizer shares. One SharedArrayBuffer holds the vocabulary, the merges
- * and the classes of characters; a description that can be sent between threads says where each lies and
- * what the steps are.
+ * Encoder tables: what every thread that encodes with one tokenizer shares. One SharedArrayBuffer holds the
+ * vocabulary, the merges and the classes of characters; a description that can be sent between threads says
+ * where each lies and what the steps are.
  *
- * They are built once from a parsed tokenizer.json and, but for what merging a token gives (./vocabulary.ts), never written
- * again. Sizes: up to 25 bytes a merge, up to 72 and its bytes a token; 128 k tokens take 10 to 13 MB.
+ * They are built once from a parsed tokenizer.json and, but for what merging a token gives (./vocabulary.ts),
+ * never written again. Sizes: up to 25 bytes a merge, up to 72 and its bytes a token; 128 k tokens take 10 to
+ * 13 MB.
  */
 
 import type { JsonObject } from '../tokenizer-files.ts'
@@ -51,8 +52,8 @@ export type SectionName =
   | `${'class' | 'numeric' | 'form' | 'word'}${'Bmp' | 'BlockOf' | 'Blocks'}`
 
 /**
- * Tables of a parsed tokenizer.json, or why this encoder cannot take it. With `file` the vocabulary and merges are there, and
- * `tokenizerJson` has none.
+ * Tables of a parsed tokenizer.json, or why this encoder cannot take it. With `file` the vocabulary and
+ * merges are there, and `tokenizerJson` has none.
  */
 export function buildEncoderTables(
   tokenizerJson: JsonObject,
@@ -123,7 +124,10 @@ function* joinedTokens(tokens: Iterable<string>, cutsAtMarks: boolean): Generato
   }
 }
 
-/** The reference counts ids anew when it loads added tokens; where the file says otherwise, engines may see either. */
+/**
+ * The reference counts ids anew when it loads added tokens; where the file says otherwise, engines may see
+ * either.
+ */
 function readAddedTokens(
   value: unknown,
   { idOf, tokenCount }: ModelArrays,

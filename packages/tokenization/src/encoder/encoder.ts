@@ -4,15 +4,16 @@
  *   text ──added tokens──> texts between them ──normal form, `▁`──> ──added tokens of the normalized text──>
  *        ──scanner──> pieces ──word table, else merging──> ids
  *
- * Where the pattern is of GPT-2's or cl100k's family, scanner and word table are one loop in WebAssembly (./word-loop.ts), which leaves
- * to TypeScript the words that the table lacks and characters above U+FFFF.
+ * Where the pattern is of GPT-2's or cl100k's family, scanner and word table are one loop in WebAssembly
+ * (./word-loop.ts), which leaves to TypeScript the words that the table lacks and characters above U+FFFF.
  *
- * All of it works on UTF-16 units in one array; no string is made per word. Everything that does not depend on the text is in
- * EncoderTables, which threads share; the word table and the scratch memory belong to this encoder and its thread.
+ * All of it works on UTF-16 units in one array; no string is made per word. Everything that does not depend
+ * on the text is in EncoderTables, which threads share; the word table and the scratch memory belong to this
+ * encoder and its thread.
  *
- * A text that grows is taken up again at a settled point: a place before which no id depends on what follows. `encode(a)`
- * answers one; `encode(a + b, out, point)`, with `out` cut to `point.tokens` ids, then gives the ids of the whole.
- * A point is behind an added token, or where ./scanner.ts is certain of a cut.
+ * A text that grows is taken up again at a settled point: a place before which no id depends on what follows.
+ * `encode(a)` answers one; `encode(a + b, out, point)`, with `out` cut to `point.tokens` ids, then gives the
+ * ids of the whole. A point is behind an added token, or where ./scanner.ts is certain of a cut.
  *
  * Invariants
  *   I1  Ids before a settled point are the same for every text that begins with the text up to it and was encoded beyond it.
@@ -45,7 +46,10 @@ export interface SettledPoint {
   readonly inside: Inside
 }
 
-/** 0 at the begin of a text, 1 at the begin of what is between two added tokens of the normalized text, 2 within. */
+/**
+ * 0 at the begin of a text, 1 at the begin of what is between two added tokens of the normalized text, 2
+ * within.
+ */
 export type Inside = 0 | 1 | 2
 
 /** Figures of one encoder. */
@@ -60,7 +64,10 @@ export interface EncoderStats {
 }
 
 const BEGIN: SettledPoint = { at: 0, tokens: 0, inside: 0 }
-/** Units before the text in the array: room for what is put in front, and for the character before a settled point. */
+/**
+ * Units before the text in the array: room for what is put in front, and for the character before a settled
+ * point.
+ */
 const ROOM = 8
 /** Units that are kept between calls. */
 const KEPT_UNITS = 1 << 19
@@ -173,8 +180,9 @@ export class Encoder {
   }
 
   /**
-   * Appends the ids of `text` from `from` on to `out`, without those of the post-processor, and answers the last settled point.
-   * The text must be well-formed. Throws EncodeError where it cannot be encoded exactly; `out` then holds a part.
+   * Appends the ids of `text` from `from` on to `out`, without those of the post-processor, and answers the
+   * last settled point. The text must be well-formed. Throws EncodeError where it cannot be encoded exactly;
+   * `out` then holds a part.
    */
   encode(text: ReadableText, out: TokenBuffer, from: SettledPoint = BEGIN): SettledPoint {
     const before = Math.min(from.at, 2)

@@ -4,9 +4,10 @@
  *   {"version": …, "model": {"type": "BPE", …, "vocab": {"!": 0, …}, "merges": ["Ġ t", …]}}
  *    └── rest: JSON.parse, as it is small      └── these two: no string and no object is made of them
  *
- * JSON.parse and the collector take most of the time to start with 128 k tokens and 280 k merges. What is not in the plain form (an
- * escape of half a character, a number that is no id, a merge of what is no token, anything twice) is not read here: JSON.parse
- * reads the whole file then, so that faults are found and told in one place.
+ * JSON.parse and the collector take most of the time to start with 128 k tokens and 280 k merges. What is not
+ * in the plain form (an escape of half a character, a number that is no id, a merge of what is no token,
+ * anything twice) is not read here: JSON.parse reads the whole file then, so that faults are found and told
+ * in one place.
  */
 
 import { isUtf8 } from 'node:buffer'
@@ -150,7 +151,10 @@ export function readVocabBytes(vocab: Uint8Array): VocabularyRead | undefined {
   return vocabulary.hasTwins ? undefined : { vocabulary, otherTokens, tokenCount }
 }
 
-/** The merges of a byte-level model, or undefined: see above. `onMade` is told the bytes of each token that a merge makes. */
+/**
+ * The merges of a byte-level model, or undefined: see above. `onMade` is told the bytes of each token that a
+ * merge makes.
+ */
 export function readMergesBytes(
   merges: Uint8Array,
   vocabulary: Vocabulary,
@@ -229,7 +233,10 @@ class TokenReader {
     return prefix.every((byte, i) => this.#json[at + i] === byte)
   }
 
-  /** Writes the bytes of the string at hand; where they end, or FAULT or OTHER. `isPair`: ends before a blank, behind which `restOfToken` goes on. */
+  /**
+   * Writes the bytes of the string at hand; where they end, or FAULT or OTHER. `isPair`: ends before a blank,
+   * behind which `restOfToken` goes on.
+   */
   token(target: Uint8Array, to: number, isPair: boolean): number {
     if (!this.takes(QUOTE)) return FAULT
     return this.#write(target, to, isPair ? BLANK : QUOTE)
@@ -300,7 +307,10 @@ interface Range {
   readonly end: number
 }
 
-/** Goes through the object at `from`: `onMember` is told the name and where the value begins, and answers where it ends. Where the object ends, or -1. */
+/**
+ * Goes through the object at `from`: `onMember` is told the name and where the value begins, and answers
+ * where it ends. Where the object ends, or -1.
+ */
 function walkMembers(
   json: Uint8Array,
   from: number,
@@ -325,7 +335,10 @@ function walkMembers(
   }
 }
 
-/** Behind the value at `at`, or -1. Brackets are counted, not matched: what is wrong with them JSON.parse finds. */
+/**
+ * Behind the value at `at`, or -1. Brackets are counted, not matched: what is wrong with them JSON.parse
+ * finds.
+ */
 function endOfValue(json: Uint8Array, at: number): number {
   const first = json[at]
   if (first === QUOTE) return endOfString(json, at)

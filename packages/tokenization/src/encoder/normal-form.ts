@@ -4,13 +4,15 @@
  *   text    …  safe  safe | safe  mark  mark | safe  …
  *                          ^ a unit: a character and the marks after it
  *
- * A character is *safe* when it starts a unit: it stays as it is and joins nothing before it, whatever follows. So a text can be
- * cut before any safe character, and a text changes only in units that hold a character which is not in the form, or two
- * marks in a row, whose order may be wrong. Only such units go through String.prototype.normalize.
+ * A character is *safe* when it starts a unit: it stays as it is and joins nothing before it, whatever
+ * follows. So a text can be cut before any safe character, and a text changes only in units that hold a
+ * character which is not in the form, or two marks in a row, whose order may be wrong. Only such units go
+ * through String.prototype.normalize.
  *
- * The tables (./unicode-data.ts) are the reference's, which knows Unicode 10; a newer Node knows more. What the reference does not
- * know is safe here, begins a unit, and is kept out of normalize unless the reference knows a composition that
- * begins with it. What it does know is stable: Unicode never changes the forms of an assigned character.
+ * The tables (./unicode-data.ts) are the reference's, which knows Unicode 10; a newer Node knows more. What
+ * the reference does not know is safe here, begins a unit, and is kept out of normalize unless the reference
+ * knows a composition that begins with it. What it does know is stable: Unicode never changes the forms of an
+ * assigned character.
  *
  * Units of more than UNIT_LENGTH_MAX are refused (EncodeError): sorting their marks may take quadratic time.
  */

@@ -1,8 +1,10 @@
 /**
- * The model of a tokenizer.json, read: tokens as bytes, merges as ids, and the symbols that merging begins with.
+ * The model of a tokenizer.json, read: tokens as bytes, merges as ids, and the symbols that merging begins
+ * with.
  *
- * Both parts of a merge and what they make lie in a row of bytes, so three look-ups in the vocabulary's own table read it. Of a
- * byte-level model the bytes are those of the file (./model-bytes.ts), and no string is made.
+ * Both parts of a merge and what they make lie in a row of bytes, so three look-ups in the vocabulary's own
+ * table read it. Of a byte-level model the bytes are those of the file (./model-bytes.ts), and no string is
+ * made.
  */
 
 import type { JsonObject } from '../tokenizer-files.ts'
@@ -45,8 +47,8 @@ export function checkModel(model: JsonObject, isByteLevel: boolean): void {
 }
 
 /**
- * Reads the vocabulary and merges of a byte-level `model` from the bytes of the file; undefined where they are in no plain
- * form. Throws Refusal.
+ * Reads the vocabulary and merges of a byte-level `model` from the bytes of the file; undefined where they
+ * are in no plain form. Throws Refusal.
  */
 export function readModelBytes(model: JsonObject, file: ModelBytes): ModelArrays | undefined {
   const read = readVocabBytes(file.vocab)

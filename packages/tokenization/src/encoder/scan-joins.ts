@@ -1,10 +1,11 @@
 /**
- * Joins: pieces of models that split nothing (SentencePiece converted to BPE), cut where no merge can reach across.
+ * Joins: pieces of models that split nothing (SentencePiece converted to BPE), cut where no merge can reach
+ * across.
  *
- * A merge joins two symbols to a token, so the token holds the last unit of the one beside the first unit of the other. Where
- * no token that a merge makes has these two units beside each other, no merge crosses, and both sides may be merged by
- * themselves. The table of such pairs is made of the vocabulary at load: that is the proof. Where a vocabulary joins everything, a
- * piece is the whole text.
+ * A merge joins two symbols to a token, so the token holds the last unit of the one beside the first unit of
+ * the other. Where no token that a merge makes has these two units beside each other, no merge crosses, and
+ * both sides may be merged by themselves. The table of such pairs is made of the vocabulary at load: that is
+ * the proof. Where a vocabulary joins everything, a piece is the whole text.
  *
  *   ascii   128 x 128 bytes: 1 where the pair is joined
  *   pairs   the others, a set of pairs

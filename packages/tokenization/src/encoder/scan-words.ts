@@ -1,13 +1,14 @@
 /**
- * Scanners for the split patterns of byte-level models: each follows its regular expression alternative by alternative, as a
- * backtracking engine takes them, over UTF-16 units with a class byte per character.
+ * Scanners for the split patterns of byte-level models: each follows its regular expression alternative by
+ * alternative, as a backtracking engine takes them, over UTF-16 units with a class byte per character.
  *
  *   gpt2     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *   cl100k   (?i:'s|…)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
  *            and its relatives: Llama 3, Qwen (one digit at a time; marks that belong to words)
  *
  * A scanner looks at nothing before its start. How far it looks beyond the end of a piece is in ./settled.ts.
- * Every function returns where the piece that begins at `at` ends; `end` is where the text of the pattern ends.
+ * Every function returns where the piece that begins at `at` ends; `end` is where the text of the pattern
+ * ends.
  */
 
 import { type CharTable, widthOf } from './char-table.ts'
@@ -30,7 +31,10 @@ const APOSTROPHE = 0x27
 const SLASH = 0x2f
 const LONG_S = 0x17f
 
-/** How contractions are written in a pattern: as they stand, in any case (which takes in U+017F), or in ASCII of any case. */
+/**
+ * How contractions are written in a pattern: as they stand, in any case (which takes in U+017F), or in ASCII
+ * of any case.
+ */
 export type Contractions = 'exact' | 'any-case' | 'ascii-case'
 
 /** What differs between the relatives of cl100k. */

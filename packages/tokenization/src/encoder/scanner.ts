@@ -1,12 +1,12 @@
 /**
- * Scanner: cuts the text between two added tokens into the pieces that are merged one by one, as the pre-tokenizer of the model
- * does; and says how far the cuts are certain when the text may go on.
+ * Scanner: cuts the text between two added tokens into the pieces that are merged one by one, as the
+ * pre-tokenizer of the model does; and says how far the cuts are certain when the text may go on.
  *
- * A cut at `e` is certain when nothing that was looked at to find it, or any cut before it, may change. Every pattern here
- * looks no further than the end of the run of like characters that begins at `e` (letters and marks, digits, white space,
- * others: `U*W+` of o200k goes to the end of the letters, `\s*[\r\n]+` to the end of the space), and three units more
- * (`'ll`). So: let q be LOOK_AHEAD before the place from which the text is open, and t the begin of the run that holds q.
- * Every cut before t is certain.
+ * A cut at `e` is certain when nothing that was looked at to find it, or any cut before it, may change. Every
+ * pattern here looks no further than the end of the run of like characters that begins at `e` (letters and
+ * marks, digits, white space, others: `U*W+` of o200k goes to the end of the letters, `\s*[\r\n]+` to the end
+ * of the space), and three units more (`'ll`). So: let q be LOOK_AHEAD before the place from which the text
+ * is open, and t the begin of the run that holds q. Every cut before t is certain.
  */
 
 import type { CharTable } from './char-table.ts'
@@ -21,8 +21,9 @@ const LOOK_AHEAD = 3
 /** Pieces of a text, from left to right. */
 export interface Scanner {
   /**
-   * Fills `ends` with the ends of the pieces from `from` on, as many as fit; returns how many. `from` is the end of a piece.
-   * `goesOn`: it is where the last call for this text and this `end` stopped, so what that has found out still holds.
+   * Fills `ends` with the ends of the pieces from `from` on, as many as fit; returns how many. `from` is the
+   * end of a piece. `goesOn`: it is where the last call for this text and this `end` stopped, so what that
+   * has found out still holds.
    */
   fill(units: Uint16Array, from: number, end: number, ends: Int32Array, goesOn: boolean): number
 }
@@ -115,7 +116,10 @@ function scannerOf(plan: SplitPlan, classes: CharTable, joins: JoinArrays): Scan
   }
 }
 
-/** Digits as texts of their own, one by one or in runs; another scanner for what is between them, and inside runs. */
+/**
+ * Digits as texts of their own, one by one or in runs; another scanner for what is between them, and inside
+ * runs.
+ */
 class DigitsScanner implements Scanner {
   readonly #inner: Scanner
   readonly #isOneByOne: boolean
@@ -133,7 +137,8 @@ class DigitsScanner implements Scanner {
   fill(units: Uint16Array, from: number, end: number, ends: Int32Array, goesOn: boolean): number {
     let at = from
     let count = 0
-    // The end of the section that the last call had no room for; looked for anew, long sections would cost its square.
+    // The end of the section that the last call had no room for; looked for anew, long sections would cost
+    // its square.
     let isInside = goesOn && from < this.#stop
     while (at < end && count < ends.length) {
       if (!isInside) this.#stop = this.#sectionEnd(units, at, end)

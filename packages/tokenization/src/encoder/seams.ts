@@ -1,18 +1,18 @@
 /**
- * Seams: places inside a piece of a byte-level model that no merge crosses, so that long words without spaces (Chinese, Japanese,
- * Thai) fall into parts that come again, instead of being merged anew each time.
+ * Seams: places inside a piece of a byte-level model that no merge crosses, so that long words without spaces
+ * (Chinese, Japanese, Thai) fall into parts that come again, instead of being merged anew each time.
  *
- * A merge that crosses the place between two characters makes a token that holds the end of the one beside the begin of
- * the other. Its bytes there are one of
+ * A merge that crosses the place between two characters makes a token that holds the end of the one beside
+ * the begin of the other. Its bytes there are one of
  *
  *   all of the first, all of the second          pair (first, second)
  *   all of the first, some of the second         pair (first, HEAD | first byte of the second)
  *   some of the first, all of the second         pair (TAIL | last byte of the first, second)
  *   some of the first, some of the second        pair (TAIL | last byte, HEAD | first byte)
  *
- * All such pairs of all tokens that merges make are in one set, made at load. Where none of the four is in it, there is a
- * seam. HEAD and TAIL are values of surrogates, which are no characters; beside surrogates and between two
- * ASCII characters there is none.
+ * All such pairs of all tokens that merges make are in one set, made at load. Where none of the four is in
+ * it, there is a seam. HEAD and TAIL are values of surrogates, which are no characters; beside surrogates and
+ * between two ASCII characters there is none.
  */
 
 import { buildPairSet, hasPair, pairOf } from './pair-set.ts'

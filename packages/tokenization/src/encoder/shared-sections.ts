@@ -3,8 +3,8 @@
  *
  *   | section 0 | pad | section 1 | pad | …     each begins at a multiple of 8 bytes
  *
- * The list is structured-clonable, so a thread that gets buffer and list has all sections again, without a copy. Sections
- * are written before the buffer is handed out and never after, so no access is atomic.
+ * The list is structured-clonable, so a thread that gets buffer and list has all sections again, without a
+ * copy. Sections are written before the buffer is handed out and never after, so no access is atomic.
  */
 
 /** What a section may be. */

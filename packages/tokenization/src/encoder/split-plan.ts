@@ -1,8 +1,8 @@
 /**
  * Split plan: which scanner a pre-tokenizer needs, recognised by the exact text of its regular expressions.
  *
- * A pattern that is not in the table is refused: a scanner that is right for almost every text gives wrong prefixes for the
- * others, and no error reports them.
+ * A pattern that is not in the table is refused: a scanner that is right for almost every text gives wrong
+ * prefixes for the others, and no error reports them.
  */
 
 import type { CasedRules } from './scan-cased.ts'

@@ -1,8 +1,8 @@
 /**
  * Token bytes: the bytes of text that a token of tokenizer.json stands for.
  *
- * Byte-level models write a byte as one character (GPT-2's table); a token with other characters, such as `<｜User｜>`, stands for no
- * bytes. Other models write the text itself; its bytes are UTF-8.
+ * Byte-level models write a byte as one character (GPT-2's table); a token with other characters, such as
+ * `<｜User｜>`, stands for no bytes. Other models write the text itself; its bytes are UTF-8.
  */
 
 /** Turns tokens into bytes, one way or the other. */
@@ -15,7 +15,10 @@ export class TokenBytes {
     this.#byteOf = byteOfUnit()
   }
 
-  /** Writes the bytes of a token into `target`, which has room for three a unit; where they end, or -1 when there are none. */
+  /**
+   * Writes the bytes of a token into `target`, which has room for three a unit; where they end, or -1 when
+   * there are none.
+   */
   write(token: string, from: number, to: number, target: Uint8Array, at: number): number {
     return this.isByteLevel
       ? this.#writeBytes(token, from, to, target, at)

@@ -1,10 +1,11 @@
 /**
- * Tokenizer plan: what a tokenizer.json asks for, in the few forms that this encoder does exactly as the reference; or the
- * reason why it asks for something else.
+ * Tokenizer plan: what a tokenizer.json asks for, in the few forms that this encoder does exactly as the
+ * reference; or the reason why it asks for something else.
  *
  *   normalizer -> pre_tokenizer -> model (BPE) -> post_processor, and added_tokens before all
  *
- * Everything that is not named here is refused: a step that is nearly right gives prefixes that are nearly right.
+ * Everything that is not named here is refused: a step that is nearly right gives prefixes that are nearly
+ * right.
  */
 
 import type { JsonObject } from '../tokenizer-files.ts'

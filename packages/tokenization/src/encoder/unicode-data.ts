@@ -1,6 +1,6 @@
 /**
- * What tokenizers 0.23.3 knows of Unicode: runs of code points that share a value, as triples
- * "code points between, length, value" in base 36. Made by ../../test/encoder/fixtures/record_unicode.py; do not edit.
+ * What tokenizers 0.23.3 knows of Unicode: runs of code points that share a value, as triples "code points
+ * between, length, value" in base 36. Made by ../../test/encoder/fixtures/record_unicode.py; do not edit.
  */
 
 /** 1 Lu or Lt, 2 Ll, 4 Lm or Lo, 8 M, 16 N, 32 P, 64 S, 128 white space. */
@@ -183,7 +183,10 @@ export const CLASS_RUNS =
 /** What Digits splits off besides class N. */
 export const NUMERIC_RUNS = '1kgw a 1 g7e 3 1'
 
-/** 1 a mark that may move, 2 changes under NFC or joins what is before it, 4 the same for NFKC, 8 may be first in a composition. */
+/**
+ * 1 a mark that may move, 2 changes under NFC or joins what is before it, 4 the same for NFKC, 8 may be first
+ * in a composition.
+ */
 export const FORM_RUNS =
   '1o 3 8 2 g 8 1 9 8 6 g 8 1 9 8 11 1 4 7 1 c 1 1 4 4 1 4 2 4 4 2 3 4 1 3 4 1 g 8 1 6 8 1 6 8 2 g 8 1 ' +
   '6 8 1 6 8 1 h 8 2 k 8 2 9 8 1 2 4 0 4 8 1 6 8 0 2 4 2 6 8 0 1 4 2 6 8 2 i 8 2 n 8 0 1 c w 2 8 d 2 8 ' +

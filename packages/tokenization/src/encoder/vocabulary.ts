@@ -7,12 +7,13 @@
  *   starts    where the bytes of entry i begin; the bytes of all entries lie in a row, so starts[i + 1] ends them
  *   ids       the id of entry i
  *
- * A token of up to 8 bytes, most words, costs one look at one slot. What merging its bytes gives: WHOLE this token alone,
- * PARTED something else, UNKNOWN not tried yet.
+ * A token of up to 8 bytes, most words, costs one look at one slot. What merging its bytes gives: WHOLE this
+ * token alone, PARTED something else, UNKNOWN not tried yet.
  *
- * The bytes are those that the text of the token has: of byte-level models the bytes themselves, of others UTF-8.
- * What merging gives is the one part that is written after the tables are handed out: by any thread, for each token always the
- * same value, one word at a time. A thread that misses another's write finds the same out again.
+ * The bytes are those that the text of the token has: of byte-level models the bytes themselves, of others
+ * UTF-8. What merging gives is the one part that is written after the tables are handed out: by any thread,
+ * for each token always the same value, one word at a time. A thread that misses another's write finds the
+ * same out again.
  */
 
 export const UNKNOWN = 0
@@ -118,7 +119,10 @@ export class Vocabulary {
     this.#slots[slot + 2] = (this.#slots[slot + 2]! & ID_MASK) | (value << WHOLE_SHIFT)
   }
 
-  /** The same, where entries `guess` and the one behind it are looked at first: cheaper than a look by hash where one is right. */
+  /**
+   * The same, where entries `guess` and the one behind it are looked at first: cheaper than a look by hash
+   * where one is right.
+   */
   findNear(guess: number, bytes: Uint8Array, start: number, end: number): number {
     const last = Math.min(guess + 1, this.#ids.length - 1)
     for (let entry = Math.max(guess, 0); entry <= last; entry++)

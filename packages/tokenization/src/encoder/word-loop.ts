@@ -1,13 +1,13 @@
 /**
- * Word loop: the part of encoding that most of a text needs and nothing more, in WebAssembly (../../wasm/word-loop.ts): cut a piece
- * off, find its ids in the word table, go on. What the table lacks is noted, and the caller encodes it afterwards; the loop
- * stops at what it cannot cut: a surrogate.
+ * Word loop: the part of encoding that most of a text needs and nothing more, in WebAssembly
+ * (../../wasm/word-loop.ts): cut a piece off, find its ids in the word table, go on. What the table lacks is
+ * noted, and the caller encodes it afterwards; the loop stops at what it cannot cut: a surrogate.
  *
  *   memory   classes of characters | masks | answer | window: a part of the text | ids | misses | room of the word table
  *   misses   3 words each: where the piece begins, where it ends, how many of `ids` come before it
  *
- * The patterns of GPT-2, cl100k and its relatives are cut here (./scan-words.ts says how); encoders with other patterns have no
- * word loop.
+ * The patterns of GPT-2, cl100k and its relatives are cut here (./scan-words.ts says how); encoders with
+ * other patterns have no word loop.
  *
  * Invariants
  *   I1  Cuts are those of the scanner of the same plan. A piece that might end elsewhere if the text behind the window were
@@ -66,7 +66,10 @@ const WINDOW_UNITS = 8192
 const IDS_AT = WINDOW_AT + (WINDOW_UNITS + 16) * 2
 const IDS = 8192
 const MISSES_AT = IDS_AT + IDS * 4
-/** So few that the next run finds words which the last one missed, instead of missing them each time they come up. */
+/**
+ * So few that the next run finds words which the last one missed, instead of missing them each time they come
+ * up.
+ */
 const MISSES = 128
 const MISS_WORDS = 3
 const TABLE_AT = MISSES_AT + MISSES * MISS_WORDS * 4
@@ -155,8 +158,8 @@ export class WordLoop {
   }
 
   /**
-   * Goes on in the text from `from`, as far as the window reaches, at most to `end`, where the text ends; the fields then
-   * say how far it came. `certain`: the place before which cuts are certain, for `settledAt`.
+   * Goes on in the text from `from`, as far as the window reaches, at most to `end`, where the text ends; the
+   * fields then say how far it came. `certain`: the place before which cuts are certain, for `settledAt`.
    */
   run(units: Uint16Array, from: number, end: number, certain: number): void {
     const size = Math.min(end - from, WINDOW_UNITS)

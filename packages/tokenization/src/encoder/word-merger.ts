@@ -4,8 +4,9 @@
  *   units -> UTF-8 bytes -> a token of the vocabulary, where that is what merging would give
  *                        -> else one symbol per byte or character, merged pair by pair (./byte-pairs.ts)
  *
- * Merging a token's own bytes gives that token, most times, but merges may also make something else of them. That is found
- * out when a token first comes up as a piece, and kept for all threads. With `ignore_merges` every token is taken as it is.
+ * Merging a token's own bytes gives that token, most times, but merges may also make something else of them.
+ * That is found out when a token first comes up as a piece, and kept for all threads. With `ignore_merges`
+ * every token is taken as it is.
  */
 
 import { EncodeError } from '../errors.ts'
@@ -45,7 +46,9 @@ export class WordMerger {
     return slot < 0 ? -1 : this.#vocabulary.idOfSlot(slot)
   }
 
-  /** How many ids merging gives, whatever the vocabulary holds. Throws EncodeError when the part is too long. */
+  /**
+   * How many ids merging gives, whatever the vocabulary holds. Throws EncodeError when the part is too long.
+   */
   mergePart(units: Uint16Array, start: number, end: number): number {
     this.mergedCount++
     return this.#mergeBytes(this.#toBytes(units, start, end))

@@ -9,24 +9,28 @@
  *
  * A word of up to 8 units and 2 ids, nine of ten in a text, costs one look at one slot. No string is made.
  *
- * Two generations share the bound. Words go into the young one; when that is full it becomes the old one, and what was old is
- * forgotten. A word found in the old one moves into the young one, so words in use stay. A text of junk therefore costs
- * one generation, and no more memory than the bound.
+ * Two generations share the bound. Words go into the young one; when that is full it becomes the old one, and
+ * what was old is forgotten. A word found in the old one moves into the young one, so words in use stay. A
+ * text of junk therefore costs one generation, and no more memory than the bound.
  *
- * The first generation doubles where it lies until it has half of the bound: most of a table twice as large is memory that was
- * in use already. Memory that nobody has touched costs 1 to 2 µs a page, which was most of the time that doubling took.
+ * The first generation doubles where it lies until it has half of the bound: most of a table twice as large
+ * is memory that was in use already. Memory that nobody has touched costs 1 to 2 µs a page, which was most of
+ * the time that doubling took.
  *
  *   n slots   | slots    | spilled |
  *   2n slots  | slots               | spilled           |
  *
- * A word is what its units say, never what its hash says: every hit compares all units. One thread, one table.
+ * A word is what its units say, never what its hash says: every hit compares all units. One thread, one
+ * table.
  */
 
 /** Longer words are not kept; they are rare, and merging them is near-linear. */
 export const WORD_UNITS_MAX = 256
 const IDS_MAX = WORD_UNITS_MAX * 3
 const SHORT_UNITS = 8
-/** Added to the units in a head: parts of pieces, where a whole piece of the same units may have other ids. */
+/**
+ * Added to the units in a head: parts of pieces, where a whole piece of the same units may have other ids.
+ */
 export const PART = 0x400
 const UNITS_MASK = PART - 1
 const PROBES_MAX = 16
@@ -101,8 +105,8 @@ export class WordTable {
   }
 
   /**
-   * How many ids the word has, then `foundIds` from `foundAt` on; 0 when it is not here. Reads up to 8 units from
-   * `start`, whatever `end` is. `kind` is 0 or PART.
+   * How many ids the word has, then `foundIds` from `foundAt` on; 0 when it is not here. Reads up to 8 units
+   * from `start`, whatever `end` is. `kind` is 0 or PART.
    */
   find(units: Uint16Array, start: number, end: number, kind: number): number {
     const length = end - start
@@ -229,7 +233,10 @@ export class WordTable {
     return this.#foundOld(units, start, end, kind, this.#found(old, kept, old.slots[kept + 1]! + idWords))
   }
 
-  /** Moves a word of the old generation where there is room; else the next new word makes some, and this one waits. */
+  /**
+   * Moves a word of the old generation where there is room; else the next new word makes some, and this one
+   * waits.
+   */
   #foundOld(units: Uint16Array, start: number, end: number, kind: number, count: number): number {
     if (hasRoom(this.#young, spilledSize(end - start, count)))
       this.add(units, start, end, kind, this.foundIds, this.foundAt, count)
@@ -259,7 +266,10 @@ export class WordTable {
     }
   }
 
-  /** Spilled words move behind where the slots will end; the slots stay, and half of the words move into their new half. */
+  /**
+   * Spilled words move behind where the slots will end; the slots stay, and half of the words move into their
+   * new half.
+   */
   #double(generation: Generation): void {
     const { used } = generation
     const slotWords = generation.slots.length
@@ -315,12 +325,12 @@ function makeGeneration(slotCount: number, at: number): Generation {
 }
 
 /**
- * Brings each word of the first `usedWords` words of slots to where it belongs among all of them, twice as many; the others are
- * free. Answers how many found no place.
+ * Brings each word of the first `usedWords` words of slots to where it belongs among all of them, twice as
+ * many; the others are free. Answers how many found no place.
  *
- * A word that stays in its half finds a place no later than where it lay, for the words before it, back to the free slot that
- * their row begins behind, were brought to their places before. The row at the very begin may go on from the end; it is taken out
- * first and comes last.
+ * A word that stays in its half finds a place no later than where it lay, for the words before it, back to
+ * the free slot that their row begins behind, were brought to their places before. The row at the very begin
+ * may go on from the end; it is taken out first and comes last.
  */
 function spread(slots: Int32Array, usedWords: number): number {
   let lost = 0

@@ -35,7 +35,10 @@ function mergedSimply(merges: readonly Merge[], symbols: readonly number[]): num
   }
 }
 
-/** Texts of tokens are unique, so merges make tokens by concatenation; ranks are in any order, and pairs may come twice. */
+/**
+ * Texts of tokens are unique, so merges make tokens by concatenation; ranks are in any order, and pairs may
+ * come twice.
+ */
 const vocabularies = fc.array(fc.tuple(fc.nat(), fc.nat()), { minLength: 1, maxLength: 40 }).chain(picks => {
   const texts = ['a', 'b', 'c']
   const merges: Merge[] = []

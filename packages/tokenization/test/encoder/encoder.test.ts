@@ -1,6 +1,6 @@
 /**
- * The encoder against what the reference made of hostile texts (fixtures/record_encoder.py), for every pattern that it knows; and
- * against itself when the texts grow.
+ * The encoder against what the reference made of hostile texts (fixtures/record_encoder.py), for every
+ * pattern that it knows; and against itself when the texts grow.
  */
 
 import { readFileSync } from 'node:fs'

@@ -1,4 +1,7 @@
-/** Vocabulary and merges that are read from the bytes of a file are those that JSON.parse gives; what is in no plain form JSON.parse reads. */
+/**
+ * Vocabulary and merges that are read from the bytes of a file are those that JSON.parse gives; what is in no
+ * plain form JSON.parse reads.
+ */
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

@@ -1,6 +1,7 @@
 /**
- * The encoder against a naive model of it: the pattern as a regular expression of JavaScript, bytes, and merging by search. Both get generated
- * texts of characters whose classes JavaScript and the reference agree on.
+ * The encoder against a naive model of it: the pattern as a regular expression of JavaScript, bytes, and
+ * merging by search. Both get generated texts of characters whose classes JavaScript and the reference agree
+ * on.
  */
 
 import assert from 'node:assert/strict'

@@ -1,4 +1,7 @@
-/** Normal forms against String.prototype.normalize, over the characters that the reference knows; and classes against RegExp. */
+/**
+ * Normal forms against String.prototype.normalize, over the characters that the reference knows; and classes
+ * against RegExp.
+ */
 
 import assert from 'node:assert/strict'
 import fc from 'fast-check'

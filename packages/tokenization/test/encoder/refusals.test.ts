@@ -1,4 +1,7 @@
-/** What the encoder does not do exactly as the reference, it refuses by name; what makes no difference, it takes. */
+/**
+ * What the encoder does not do exactly as the reference, it refuses by name; what makes no difference, it
+ * takes.
+ */
 
 import { readFileSync } from 'node:fs'
 import t from 'tap'

@@ -1,4 +1,7 @@
-/** What scanners look at, counted: cutting a text looks at each unit a bounded number of times, on the worst texts known too. */
+/**
+ * What scanners look at, counted: cutting a text looks at each unit a bounded number of times, on the worst
+ * texts known too.
+ */
 
 import t from 'tap'
 import { PATTERN_NAMES, preTokenizer } from '../../scripts/split-patterns.ts'
@@ -14,7 +17,10 @@ const LONG = 30_000
 const ENDS = 64
 const READS_OF_A_UNIT_MAX = 16
 
-/** One unit for a place of the text each: runs without end, and what makes alternatives of the patterns begin and fail. */
+/**
+ * One unit for a place of the text each: runs without end, and what makes alternatives of the patterns begin
+ * and fail.
+ */
 const TEXTS: Readonly<Record<string, (i: number, length: number) => string>> = {
   'one letter': () => 'a',
   'one capital': () => 'A',

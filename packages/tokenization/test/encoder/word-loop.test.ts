@@ -1,4 +1,7 @@
-/** The word loop against the scanner and the word table in TypeScript: the same cuts, the same ids, on texts longer than its window. */
+/**
+ * The word loop against the scanner and the word table in TypeScript: the same cuts, the same ids, on texts
+ * longer than its window.
+ */
 
 import assert from 'node:assert/strict'
 import { seededRandom } from '@homing/base'

@@ -1,4 +1,7 @@
-/** The word table against a Map: what it finds is right, whatever it has forgotten, and it stays within its bound. */
+/**
+ * The word table against a Map: what it finds is right, whatever it has forgotten, and it stays within its
+ * bound.
+ */
 
 import assert from 'node:assert/strict'
 import fc from 'fast-check'

@@ -3,7 +3,8 @@
  *
  *   pnpm exec node packages/tokenization/test/reference/compare.ts SUBJECT REFERENCE [TEXTS] [SEED] [VOCABULARY …]
  *
- * SUBJECT and REFERENCE are `ours`, `native`, `library` or `python` (HOMING_PYTHON); exit code 1 when any text differs.
+ * SUBJECT and REFERENCE are `ours`, `native`, `library` or `python` (HOMING_PYTHON); exit code 1 when any
+ * text differs.
  */
 
 import { readFileSync } from 'node:fs'

@@ -1,9 +1,10 @@
 /**
- * The encoder gives the ids of the reference, token for token: on every vocabulary those recorded, live those of the native
- * binding on further texts, on tokenizers drawn at random, and however a text grows.
+ * The encoder gives the ids of the reference, token for token: on every vocabulary those recorded, live those
+ * of the native binding on further texts, on tokenizers drawn at random, and however a text grows.
  *
- * Runs for HOMING_FUZZ_SECONDS beyond the recording (4; `.ci/run` takes 45). For minutes run it as a program, since
- * `pnpm test` bounds a file. Each case has a seed of its own; a failure says which, and HOMING_SEED=<that> runs it first.
+ * Runs for HOMING_FUZZ_SECONDS beyond the recording (4; `.ci/run` takes 45). For minutes run it as a program,
+ * since `pnpm test` bounds a file. Each case has a seed of its own; a failure says which, and
+ * HOMING_SEED=<that> runs it first.
  */
 
 import { join } from 'node:path'

@@ -1,4 +1,7 @@
-/** Differences that the search has found, as small as they became. Each is refused or encoded as the reference does. */
+/**
+ * Differences that the search has found, as small as they became. Each is refused or encoded as the reference
+ * does.
+ */
 
 import { seededRandom } from '@homing/base'
 import t from 'tap'

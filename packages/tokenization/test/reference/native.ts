@@ -1,6 +1,6 @@
 /**
- * The native binding of Hugging Face's Rust `tokenizers` (npm @anush008/tokenizers 0.6.0, which holds 0.22.2), as a
- * reference that needs no Python. It is there where its registry has a binary for the platform.
+ * The native binding of Hugging Face's Rust `tokenizers` (npm @anush008/tokenizers 0.6.0, which holds
+ * 0.22.2), as a reference that needs no Python. It is there where its registry has a binary for the platform.
  */
 
 import type { Tokenizer } from '@anush008/tokenizers'

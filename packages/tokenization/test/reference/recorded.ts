@@ -1,11 +1,11 @@
 /**
  * What the reference made of hostile texts, recorded, so that tests compare without it.
  *
- * Of each text a digest of its ids is kept, of the first few the ids themselves. The texts are made again from the seed;
- * a digest over all of them tells when the generator has changed since the recording.
+ * Of each text a digest of its ids is kept, of the first few the ids themselves. The texts are made again
+ * from the seed; a digest over all of them tells when the generator has changed since the recording.
  *
- * `HOMING_PYTHON=PYTHON pnpm exec node packages/tokenization/test/reference/recorded.ts` records anew, where PYTHON has
- * the package `tokenizers`; vocabularies that are not at hand keep what was recorded of them.
+ * `HOMING_PYTHON=PYTHON pnpm exec node packages/tokenization/test/reference/recorded.ts` records anew, where
+ * PYTHON has the package `tokenizers`; vocabularies that are not at hand keep what was recorded of them.
  */
 
 import { spawn } from 'node:child_process'

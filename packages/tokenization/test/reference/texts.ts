@@ -1,6 +1,7 @@
 /**
- * Hostile texts: what tokenizers get wrong, drawn at random from a seed. The same seed gives the same texts on every
- * version of Node, because no list here is taken from the Unicode tables of the platform. All texts are well-formed.
+ * Hostile texts: what tokenizers get wrong, drawn at random from a seed. The same seed gives the same texts
+ * on every version of Node, because no list here is taken from the Unicode tables of the platform. All texts
+ * are well-formed.
  */
 
 import type { Random } from '@homing/base'
@@ -418,7 +419,9 @@ export function hostileText(random: Random): string {
   return text
 }
 
-/** One of up to some 100,000 characters: hundreds of hostile texts in a row, and runs that no buffer foresees. */
+/**
+ * One of up to some 100,000 characters: hundreds of hostile texts in a row, and runs that no buffer foresees.
+ */
 export function longHostileText(random: Random): string {
   let text = ''
   for (let count = 20 + random.below(300); count > 0; count--) {

@@ -1,9 +1,10 @@
 /**
- * Tokenizers drawn at random: every setting of a tokenizer.json of the type BPE that models use, and some that none does,
- * with small vocabularies learnt from hostile text. An encoder may refuse one; what it takes, it must encode as the reference.
+ * Tokenizers drawn at random: every setting of a tokenizer.json of the type BPE that models use, and some
+ * that none does, with small vocabularies learnt from hostile text. An encoder may refuse one; what it takes,
+ * it must encode as the reference.
  *
- * Merges are learnt from unsplit text by joining neighbours at random, so they reach over the cuts of every pattern: a wrong
- * cut shows. Ids are shuffled, because nothing may lean on their order.
+ * Merges are learnt from unsplit text by joining neighbours at random, so they reach over the cuts of every
+ * pattern: a wrong cut shows. Ids are shuffled, because nothing may lean on their order.
  */
 
 import type { Random } from '@homing/base'
@@ -133,7 +134,9 @@ function learn(random: Random, text: readonly string[], letters: readonly string
   return { tokens, merges }
 }
 
-/** A content that is a token of the vocabulary has the id of that; the ids of the others follow without a gap. */
+/**
+ * A content that is a token of the vocabulary has the id of that; the ids of the others follow without a gap.
+ */
 function addedTokens(random: Random, text: string, vocabulary: Vocab): readonly Json[] {
   const contents = new Set<string>()
   for (let count = random.below(8); count > 0; count--) contents.add(addedContent(random, text))

@@ -73,7 +73,9 @@ export class BadGeneratorError extends CodedError {
 
 const REQUESTS = 10_000
 const GROUPS: GroupsOptions = { groups: 150, questions: 5, systemTokens: 6000 }
-/** Eight H100 with an 8B model and a good policy reach their limit at about speed 3 to 4 with each of these. */
+/**
+ * Eight H100 with an 8B model and a good policy reach their limit at about speed 3 to 4 with each of these.
+ */
 const PER_SECOND: Readonly<Record<GeneratorName, number>> = {
   sessions: 20,
   coding: 3,
@@ -169,8 +171,9 @@ export function generatedRequests(spec: GeneratorSpec, seed: number): Iterable<T
 }
 
 /**
- * The traffic of a generator whose loop is closed, for one run. `users` multiplies the users for the same span of time: so many times as many requests,
- * as many times as often. Think times stay, because nobody thinks faster on a busy day.
+ * The traffic of a generator whose loop is closed, for one run. `users` multiplies the users for the same
+ * span of time: so many times as many requests, as many times as often. Think times stay, because nobody
+ * thinks faster on a busy day.
  */
 export function generatedLoop(spec: GeneratorSpec, seed: number, users = 1): UserLoop {
   const random = seededRandom(seed)

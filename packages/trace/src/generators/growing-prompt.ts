@@ -1,18 +1,23 @@
 /**
- * Growing prompt: the prefix ids of a prompt that is put together from parts, some of them shared with other prompts.
+ * Growing prompt: the prefix ids of a prompt that is put together from parts, some of them shared with other
+ * prompts.
  *
- * An id stands for a block of 512 tokens and everything before it. So two prompts get equal ids exactly as far as they begin
- * with the same parts. The last block, if it is not full, has an id too; it stands for the tokens that are there. When the
- * prompt grows, that block becomes another one, with another id.
+ * An id stands for a block of 512 tokens and everything before it. So two prompts get equal ids exactly as
+ * far as they begin with the same parts. The last block, if it is not full, has an id too; it stands for the
+ * tokens that are there. When the prompt grows, that block becomes another one, with another id.
  *
- * A part with a name is the same text in every prompt, and has the same length everywhere; a part without a name occurs once.
- * Blocks behind an unnamed part are never looked up again, so nothing is remembered of them.
+ * A part with a name is the same text in every prompt, and has the same length everywhere; a part without a
+ * name occurs once. Blocks behind an unnamed part are never looked up again, so nothing is remembered of
+ * them.
  */
 
 /** Tokens of one block of a trace. */
 const BLOCK_TOKENS = 512
 
-/** Gives out ids, and remembers those of shared blocks: as many as there are different beginnings made of named parts. */
+/**
+ * Gives out ids, and remembers those of shared blocks: as many as there are different beginnings made of
+ * named parts.
+ */
 export class PrefixIds {
   readonly #shared = new Map<string, number>()
   #next = 0

@@ -1,8 +1,10 @@
 /**
- * Multi-turn traffic as a closed loop: the next turn of a user starts a think time after the answer to the one before has ended.
+ * Multi-turn traffic as a closed loop: the next turn of a user starts a think time after the answer to the
+ * one before has ended.
  *
- * New users arrive at random (Poisson). All that a user will ask is drawn when the user arrives, in order of arrival, so it does
- * not depend on how fast anybody is served; only times do. At most the users who are in the middle of something are in memory.
+ * New users arrive at random (Poisson). All that a user will ask is drawn when the user arrives, in order of
+ * arrival, so it does not depend on how fast anybody is served; only times do. At most the users who are in
+ * the middle of something are in memory.
  */
 
 import type { Random } from '@homing/base'
@@ -15,7 +17,9 @@ export interface UserLoop {
   readonly requestsExpected: number
   /** The first request of every user, in order of arrival. */
   first(): Iterable<TraceRequest>
-  /** The answer to `request` ended at `atMs`: what the same user asks next, and when. Undefined: that was all. */
+  /**
+   * The answer to `request` ended at `atMs`: what the same user asks next, and when. Undefined: that was all.
+   */
   onComplete(request: TraceRequest, atMs: number): TraceRequest | undefined
 }
 
@@ -108,8 +112,8 @@ const FIRST_TOKEN_MS = 500
 const TOKEN_MS = 20
 
 /**
- * The same traffic with fixed times, as if every answer took half a second and 20 ms a token: it does not slow down when answers are
- * late. In order of time; in memory are those who are in the middle of something.
+ * The same traffic with fixed times, as if every answer took half a second and 20 ms a token: it does not
+ * slow down when answers are late. In order of time; in memory are those who are in the middle of something.
  */
 export function* asOpenLoop(loop: UserLoop): Generator<TraceRequest> {
   const due: TraceRequest[] = []

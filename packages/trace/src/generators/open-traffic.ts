@@ -1,6 +1,6 @@
 /**
- * Traffic with fixed times, one generator per kind. Each yields requests in order of time, for as long as it is asked, but `groups`, which
- * has an end; prompts of a kind share exactly what its description says.
+ * Traffic with fixed times, one generator per kind. Each yields requests in order of time, for as long as it
+ * is asked, but `groups`, which has an end; prompts of a kind share exactly what its description says.
  */
 
 import type { Random } from '@homing/base'
@@ -8,7 +8,10 @@ import type { TraceRequest } from '../trace-request.ts'
 import { poissonGapMs, shuffle, tokensDraw, uniformDraw, ZipfRanks } from './draws.ts'
 import { GrowingPrompt, PrefixIds } from './growing-prompt.ts'
 
-/** Production chat as in the Mooncake conversation trace: a median prompt of 6,900 tokens and a mean of 12,000. */
+/**
+ * Production chat as in the Mooncake conversation trace: a median prompt of 6,900 tokens and a mean of
+ * 12,000.
+ */
 const CHAT_TOKENS_MEDIAN = 6900
 const CHAT_TOKENS_SIGMA = 1.05
 const CHAT_TOKENS_MAX = 126_000
@@ -28,7 +31,10 @@ const HOT_TOKENS = 32_768
 const HOT_MS = 120_000
 const HOT_SHARE = 0.6
 
-/** One prefix of 32 k tokens takes 60 % of the requests for two minutes, then another one; the rest shares nothing. */
+/**
+ * One prefix of 32 k tokens takes 60 % of the requests for two minutes, then another one; the rest shares
+ * nothing.
+ */
 export function* hotTraffic(random: Random, perSecond: number): Generator<TraceRequest> {
   const ids = new PrefixIds()
   for (let nowMs = 0; ; ) {
@@ -50,8 +56,9 @@ const DOCUMENT_TOKENS_MAX = 6000
 const DOCUMENTS_PER_REQUEST_MAX = 5
 
 /**
- * One to five documents of 2 to 6 k tokens out of 5,000 by Zipf's law (exponent 0.8), then a question. In half of the requests the documents
- * are in the order of their numbers, so that prompts with the same documents share them; in the others in any order.
+ * One to five documents of 2 to 6 k tokens out of 5,000 by Zipf's law (exponent 0.8), then a question. In
+ * half of the requests the documents are in the order of their numbers, so that prompts with the same
+ * documents share them; in the others in any order.
  */
 export function* ragTraffic(random: Random, perSecond: number): Generator<TraceRequest> {
   const ids = new PrefixIds()
@@ -86,8 +93,9 @@ const GROUP_OUTPUT_TOKENS = 1000
 const STAGES = [0.5, 0.75, 1, 1.25, 1.5]
 
 /**
- * Groups that share a system prompt: every group asks `questions` questions in each of five stages, in any order, at a rate that grows from half to one
- * and a half times `perSecond`. Questions and answers all have the same length, and no question is asked twice.
+ * Groups that share a system prompt: every group asks `questions` questions in each of five stages, in any
+ * order, at a rate that grows from half to one and a half times `perSecond`. Questions and answers all have
+ * the same length, and no question is asked twice.
  */
 export function* groupsTraffic(
   random: Random,
@@ -118,10 +126,12 @@ const DEEP_TOKENS = 320_000
 const BURST = 16
 
 /**
- * What hurts: one chain of 320,000 tokens (20,000 blocks of 16) that is asked for up to every depth, so that all workers come to hold it; thousands of
- * prompts that part behind its first block; prompts of one token; the same prompt sixteen times in the same millisecond.
+ * What hurts: one chain of 320,000 tokens (20,000 blocks of 16) that is asked for up to every depth, so that
+ * all workers come to hold it; thousands of prompts that part behind its first block; prompts of one token;
+ * the same prompt sixteen times in the same millisecond.
  *
- * The ids of a trace stand for whole prefixes, so equal blocks behind different parents cannot be said in one; the index is tested with those.
+ * The ids of a trace stand for whole prefixes, so equal blocks behind different parents cannot be said in
+ * one; the index is tested with those.
  */
 export function* adversarialTraffic(random: Random, perSecond: number): Generator<TraceRequest> {
   const ids = new PrefixIds()

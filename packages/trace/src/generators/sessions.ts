@@ -1,8 +1,9 @@
 /**
  * Chats over a few shared system prompts, as a closed loop.
  *
- * A system prompt of 1 to 8 k tokens out of 50 by Zipf's law (exponent 1); a first turn of 600 tokens in the median; every further turn adds the
- * answer and 80 tokens in the median; 6 turns in the mean (geometric); answers of 250 tokens and think times of 20 s in the median.
+ * A system prompt of 1 to 8 k tokens out of 50 by Zipf's law (exponent 1); a first turn of 600 tokens in the
+ * median; every further turn adds the answer and 80 tokens in the median; 6 turns in the mean (geometric);
+ * answers of 250 tokens and think times of 20 s in the median.
  */
 
 import type { Random } from '@homing/base'

@@ -1,4 +1,7 @@
-/** Traffic of several tenants with fixed times: a chat beside a flood of long prompts, and tenants who all want the same. */
+/**
+ * Traffic of several tenants with fixed times: a chat beside a flood of long prompts, and tenants who all
+ * want the same.
+ */
 
 import { type Random, seededRandom } from '@homing/base'
 import type { TraceRequest } from '../trace-request.ts'
@@ -13,8 +16,8 @@ const FLOOD_TOKENS = 60_000
 const FLOOD_OUTPUT_TOKENS = 100
 
 /**
- * The tenant `chat` asks short things, `chatsPerSecond`; the tenant `flood` sends prompts of 60,000 tokens, `floodsPerSecond`, 0 for none.
- * Nothing is shared. The chats of a seed are the same whatever the flood does.
+ * The tenant `chat` asks short things, `chatsPerSecond`; the tenant `flood` sends prompts of 60,000 tokens,
+ * `floodsPerSecond`, 0 for none. Nothing is shared. The chats of a seed are the same whatever the flood does.
  */
 export function* floodTraffic(
   random: Random,
