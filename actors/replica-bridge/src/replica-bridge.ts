@@ -24,8 +24,8 @@
  */
 
 import { type ActorContext, defineActor, type Reply, signal } from '@homing/actor'
-import type { AffinityBinding } from '@homing/actors/router'
 import { toErrorRecord } from '@homing/base'
+import type { AffinityBinding } from '@homing/placement'
 import {
   encodeBatch,
   encodeBye,

@@ -1,53 +1,57 @@
 /**
- * Decider: what a router knows of workers and caches, and where it sends a request by that.
+ * Decider: gathers what a router knows of a request and its workers, asks packages/placement where it goes, and books that.
  *
- *   fleet ─▶ eligible ─▶ overlaps (shards of the index) ─▶ load (tracker) ─▶ room ─▶ selector ─▶ guard ─▶ receipt ─▶ booking
+ *   fleet ─▶ candidatesFor ─▶ overlaps (shards of the index) ─▶ loads (tracker) ─▶ place ─▶ receipt ─▶ booking
  *
- * Owns   its copy of the fleet, the open decisions, the audits, the guard, the turn of round-robin.
+ * Owns   its copy of the fleet, the open decisions, the audits, the guard, the sessions, the turn of round-robin.
  */
 
 import type { ActorContext } from '@homing/actor'
 import type { GatewayLife } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet, WorkerKeyRecord } from '@homing/fleet'
-import { filterProjection } from '@homing/load'
 import {
-  AllBusyError,
-  AllFilteredError,
+  type AffinityBinding,
+  type Busy,
+  bestCachedTokens,
+  type Candidate,
   type CandidateLoads,
+  ConversationAffinity,
+  candidatesFor,
   type DecideResult,
   type Decision,
   type Delivery,
+  decisionOf,
+  eligibleInSession,
+  isBeginning,
   type Measured,
+  OverlapLookup,
+  otherRanks,
+  type Placed,
+  type PlacementSettings,
+  place,
+  placementSettings,
   type QueueReceipt,
   type Receipt,
   type Receipts,
+  RoutingGuard,
   type RoutingRequest,
+  type Situation,
+  settingsFor,
+  slotsOf,
   TooManyRequestsError,
-  WorkerNotNamedError,
+  thresholdsFor,
+  writeReceipt,
 } from '@homing/placement'
 import { Overload, type RoomRule } from '@homing/queue'
-import {
-  Audits,
-  type Candidates,
-  CustomSelectionError,
-  type SelectionSettings,
-  Selector,
-} from '@homing/selection'
+import { Audits, CustomSelectionError, Selector } from '@homing/selection'
 import { customRandom, urlAlphabet } from 'nanoid'
-import { BlindThresholds, BusyCheck, otherRanks, thresholdsFor } from './busy-workers.ts'
-import { type AffinityBinding, ConversationAffinity } from './conversation-affinity.ts'
-import { type Eligible, eligible } from './eligible.ts'
-import { inputOf, type Known, selectionRequestOf } from './known-candidates.ts'
+import { BlindThresholds } from './blind-thresholds.ts'
 import type { RouterMessage } from './messages.ts'
 import { type LoggedDecision, type OpenDecision, OpenDecisions } from './open-decisions.ts'
-import { type Candidate, OverlapLookup } from './overlap-lookup.ts'
-import { bestCachedTokens, isBusy } from './room.ts'
 import type { RouterArgs } from './router-args.ts'
-import { RoutingGuard } from './routing-guard.ts'
 import { SeparatedPrompts } from './separated-prompts.ts'
 import { ShardMemories } from './shard-memories.ts'
-import { type DecisionFigures, decisionOf, writeReceipt } from './write-receipt.ts'
 
 /** One question of the queue. */
 interface Question {
@@ -58,21 +62,15 @@ interface Question {
   readonly queue: QueueReceipt | undefined
 }
 
-type Busy = Extract<DecideResult, { readonly kind: 'busy' }>
-
-interface Placed {
+/** A place with its receipt. */
+interface Chosen {
+  readonly placed: Placed
   readonly receipt: Receipt
-  readonly winner: Candidate
-  readonly figures: DecisionFigures
-  readonly prefillTokens: number
-  /** Turn of round-robin, once this place is taken. */
-  readonly nextTurn: number
+  readonly lookupMs: number
 }
 
 /** Id for `explain`, which decides nothing: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
 const ID_LENGTH = 21
-/** Of so many decisions, one looks at workers on trial, too. */
-const TRIAL_EVERY = 20
 const ALL_BUSY = 'HOMING_ROUTER_ALL_BUSY'
 const NO_HASHES = new Int32Array(0)
 
@@ -96,10 +94,7 @@ export class Decider {
   readonly #blind: BlindThresholds
   readonly #affinity: ConversationAffinity | undefined
   readonly #selector: Selector
-  /** For prompts that are not known. */
-  readonly #byLoad: SelectionSettings
-  /** For requests with a weight of their own, where auto is the policy. */
-  readonly #linear: SelectionSettings
+  readonly #settings: PlacementSettings
   readonly #newId: () => string
   #turn = 0
   #questions = 0
@@ -125,8 +120,7 @@ export class Decider {
       restarted: shard => this.separatedPrompts.indexerRestarted(shard),
     })
     this.#selector = new Selector(args.workerSlotsMax)
-    this.#byLoad = { ...args.selection, mode: 'least-loaded' }
-    this.#linear = { ...args.selection, policy: 'linear' }
+    this.#settings = placementSettings(args.selection, args.overloadStatus)
     this.#newId = customRandom(urlAlphabet, ID_LENGTH, count => context.random.bytes(count))
   }
 
@@ -138,10 +132,11 @@ export class Decider {
   /** Chooses, books, keeps the receipt. A tracker that does not answer refuses the request, not the router. */
   async decide(question: Question, receipts: Receipts): Promise<DecideResult> {
     const { id, gateway, request, queue } = question
-    const placed = await this.#choose(request, question)
-    if ('code' in placed) return this.#refuse(id, gateway, request, placed)
-    if ('kind' in placed) return placed
-    const { winner, figures, prefillTokens } = placed
+    const chosen = await this.#choose(request, question)
+    if ('code' in chosen) return this.#refuse(id, gateway, request, chosen)
+    if ('kind' in chosen) return chosen
+    const { placed, lookupMs } = chosen
+    const { winner, prefillTokens } = placed
     this.#turn = placed.nextTurn
     const booking = {
       decisionId: id,
@@ -169,9 +164,9 @@ export class Decider {
       return this.#refuse(id, gateway, request, toErrorRecord(thrown))
     }
     this.#overloads.get(request.model)?.placed(this.#context.clock.nowMs())
-    const receipt = queue === undefined ? placed.receipt : { ...placed.receipt, queue }
+    const receipt = queue === undefined ? chosen.receipt : { ...chosen.receipt, queue }
     receipts.add(receipt)
-    const decision = decisionOf(receipt, winner, figures)
+    const decision = decisionOf(receipt, placed, lookupMs)
     // Before it is sent, so before any event that it causes.
     this.separatedPrompts.sent(request, winner.key)
     const takeBack = this.#guess(request, winner, id)
@@ -203,7 +198,7 @@ export class Decider {
   /** What those who keep it will be told of it. */
   #logged(request: RoutingRequest): LoggedDecision | undefined {
     if (this.#args.decisionLog === undefined && this.#args.whatIf === undefined) return undefined
-    const { mode, policy: fixed, custom } = this.#settingsFor(request)
+    const { mode, policy: fixed, custom } = settingsFor(this.#settings, request)
     const policy = mode === 'kv' ? (custom?.name ?? fixed) : mode
     return { request, policy, decidedMs: this.#context.clock.nowMs() }
   }
@@ -221,84 +216,91 @@ export class Decider {
     this.#affinity?.ended(session, worker, workerJoinedMs, outcome === 'error', this.#context.clock.nowMs())
   }
 
-  #eligible(request: RoutingRequest): Eligible | ErrorRecord {
-    const found = eligible(this.fleet, request, this.#questions % TRIAL_EVERY === 0)
-    const session = this.#affinity?.keyOf(request)
-    if ('code' in found || session === undefined) return found
-    return this.#affinity!.applied(found, session, this.#context.clock.nowMs())
-  }
-
-  /** No worker has been probed yet, as far as it knows. */
-  get #isBeginning(): boolean {
-    const { version, workers } = this.fleet
-    return version === 0 || (workers.length > 0 && workers.every(({ state }) => state === 'probing'))
-  }
-
   /** What the best of the workers that could take it holds of its prompt, or why none could. */
   measure(request: RoutingRequest): Measured | ErrorRecord {
-    const found = this.#eligible(request)
-    if ('code' in found) return this.#isBeginning ? { cachedTokens: 0, boundWorker: undefined } : found
+    const found = eligibleInSession(this.#candidatesQuestion(request))
+    if ('code' in found) return isBeginning(this.fleet) ? { cachedTokens: 0, boundWorker: undefined } : found
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
     const cachedTokens = bestCachedTokens(request, overlaps, found.candidates.length)
     return { cachedTokens, boundWorker: found.boundWorker }
   }
 
   /** The receipt of the best place, or why there is none. Changes nothing. */
-  async explain(request: RoutingRequest): Promise<Placed | ErrorRecord> {
-    const placed = await this.#choose(request, undefined)
+  async explain(request: RoutingRequest): Promise<Receipt | ErrorRecord> {
+    const chosen = await this.#choose(request, undefined)
     // Nobody is made to wait without rules.
-    return placed as Exclude<typeof placed, Busy>
+    return 'receipt' in chosen ? chosen.receipt : (chosen as Exclude<typeof chosen, Busy>)
+  }
+
+  #candidatesQuestion(request: RoutingRequest) {
+    return {
+      fleet: this.fleet,
+      request,
+      questions: this.#questions,
+      affinity: this.#affinity,
+      nowMs: this.#context.clock.nowMs(),
+    }
   }
 
   /** Without a question it is no experiment of the guard, and never busy. */
   async #choose(
     request: RoutingRequest,
     question: Question | undefined,
-  ): Promise<Placed | Busy | ErrorRecord> {
-    const startedMs = this.#context.clock.nowMs()
-    if (this.#args.selection.mode === 'direct' && request.pinnedInstanceId === undefined) {
-      return toErrorRecord(new WorkerNotNamedError())
-    }
-    const found = this.#eligible(request)
-    if ('code' in found) {
-      // This life of the router, or of the directory, has just begun: what may wait is not lost by that.
-      const mayWait = question?.roomRules !== undefined && this.#isBeginning
-      return mayWait ? { kind: 'busy', cachedTokens: 0, boundWorker: undefined, falls: undefined } : found
-    }
+  ): Promise<Chosen | Busy | ErrorRecord> {
+    const { clock, log } = this.#context
+    const startedMs = clock.nowMs()
+    const roomRules = question?.roomRules
+    const found = candidatesFor({
+      ...this.#candidatesQuestion(request),
+      settings: this.#settings,
+      mayWait: roomRules !== undefined,
+    })
+    if (!('candidates' in found)) return found
     if (question !== undefined) this.#questions++
-    const { boundWorker } = found
-    const workerSlots = Int32Array.from(found.candidates, candidate => candidate.key.workerSlot)
-    const beforeLookupMs = this.#context.clock.nowMs()
+    const workerSlots = slotsOf(found.candidates)
+    const beforeLookupMs = clock.nowMs()
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
-    const times = { startedMs, lookupMs: this.#context.clock.nowMs() - beforeLookupMs }
+    const lookupMs = clock.nowMs() - beforeLookupMs
     if (!overlaps.isComplete) this.shards.askForStale()
-    const load = await this.#load(workerSlots, request.sequenceHashes, request)
+    const load = await this.#load(workerSlots, request.sequenceHashes, request, this.#wantsEngines)
     if ('code' in load) return load
+    const otherLoads = await this.#otherLoads(found.candidates, request)
+    if (otherLoads !== undefined && 'code' in otherLoads) return otherLoads
+    const situation: Situation = {
+      fleet: this.fleet,
+      request,
+      found,
+      workerSlots,
+      overlaps,
+      load,
+      heldBlocks: candidate => this.#lookup.heldBlocks(candidate),
+      otherLoads,
+      roomRules,
+      isWaiting: question?.queue !== undefined,
+      isReal: question !== undefined,
+    }
+    const placed = this.#place(situation)
+    if ('code' in placed) {
+      if (question === undefined || placed.code !== ALL_BUSY) return placed
+      this.busyRefused.set(request.model, (this.busyRefused.get(request.model) ?? 0) + 1)
+      return this.#overloaded(placed, request.model)
+    }
+    if ('kind' in placed) return placed
+    const id = question?.id ?? this.#newId()
+    const receipt = writeReceipt(placed, id, clock.wallMs(), () => clock.nowMs() - startedMs)
+    log.debug({ ...receipt, candidates: receipt.candidates.length }, 'worker selected')
+    return { placed, receipt, lookupMs }
+  }
+
+  #place(situation: Situation): Placed | Busy | ErrorRecord {
+    const { random, log } = this.#context
+    const means = { selector: this.#selector, guard: this.guard, random, turn: this.#turn }
     try {
-      const all = this.#filtered({ ...found, workerSlots, overlaps, load }, request)
-      if ('code' in all) return all
-      const known = await this.#notBusy(all, request)
-      if ('code' in known) {
-        if (question === undefined || known.code !== ALL_BUSY) return known
-        if (question.queue === undefined) {
-          this.busyRefused.set(request.model, (this.busyRefused.get(request.model) ?? 0) + 1)
-          return this.#overloaded(known, request.model)
-        }
-        // What waits already waits on.
-        const cachedTokens = bestCachedTokens(request, all.overlaps, all.candidates.length)
-        return { kind: 'busy', cachedTokens, boundWorker, falls: load.falls }
-      }
-      const roomRules = question?.roomRules
-      if (roomRules !== undefined) {
-        const cachedTokens = bestCachedTokens(request, known.overlaps, known.candidates.length)
-        if (isBusy(roomRules, known, request.promptTokens - cachedTokens))
-          return { kind: 'busy', cachedTokens, boundWorker, falls: load.falls }
-      }
-      return this.#place(question?.id, request, known, times)
+      return place(situation, this.#settings, means)
     } catch (thrown) {
       // The code of whoever embeds the router; a bug of ours goes on.
       if (!(thrown instanceof CustomSelectionError)) throw thrown
-      this.#context.log.error({ error: thrown }, 'selection failed')
+      log.error({ error: thrown }, 'selection failed')
       return toErrorRecord(thrown)
     }
   }
@@ -314,127 +316,6 @@ export class Decider {
     return retryAfterSeconds === undefined
       ? error
       : { ...error, details: { ...error.details, retryAfterSeconds } }
-  }
-
-  #inputOf(known: Known): Candidates {
-    return inputOf(known, candidate => this.#lookup.heldBlocks(candidate))
-  }
-
-  /** Without the candidates that the filter of a selection of one's own leaves out. */
-  #filtered(known: Known, request: RoutingRequest): Known | ErrorRecord {
-    const { custom } = this.#args.selection
-    if (custom === undefined) return known
-    const isKept = this.#selector.eligible(
-      this.#inputOf(known),
-      selectionRequestOf(request),
-      this.#args.selection,
-    )
-    if (isKept === undefined) return known
-    const reason = `the filter of the selection ${custom.name} left it out`
-    const left = this.#without(known, request, i => (isKept[i] === true ? undefined : reason))
-    if (left !== undefined) return left
-    const names = known.candidates.map(({ key }) => key.key)
-    return toErrorRecord(new AllFilteredError(custom.name, names))
-  }
-
-  /** Without the candidates that are past a busy threshold of the model. */
-  async #notBusy(known: Known, request: RoutingRequest): Promise<Known | ErrorRecord> {
-    const thresholds = thresholdsFor(this.fleet, request)
-    if (thresholds === undefined) return known
-    const { candidates } = known
-    const check = new BusyCheck(thresholds)
-    check.add(known.workerSlots, known.load)
-    const others = otherRanks(candidates)
-    if (others.length > 0) {
-      const load = await this.#load(others, NO_HASHES, request)
-      if ('code' in load) return load
-      check.add(others, load)
-    }
-    const left = this.#without(known, request, i => check.reason(candidates[i]!))
-    if (left !== undefined) return left
-    const busy = candidates.map(one => `${one.key.key}: ${check.reason(one)}`)
-    const isPinned = request.pinnedInstanceId !== undefined
-    return toErrorRecord(new AllBusyError(busy, isPinned, this.#args.overloadStatus))
-  }
-
-  /** Without the candidates that there is a reason against; undefined: none is left. */
-  #without(
-    known: Known,
-    request: RoutingRequest,
-    reasonAgainst: (i: number) => string | undefined,
-  ): Known | undefined {
-    const reasons = known.candidates.map((_, i) => reasonAgainst(i))
-    const isKept = reasons.map(reason => reason === undefined)
-    if (!isKept.includes(false)) return known
-    if (!isKept.includes(true)) return undefined
-    const only = (_: unknown, i: number): boolean => isKept[i] === true
-    const candidates = known.candidates.filter(only)
-    const leftOut = known.candidates.flatMap(({ key }, i) => {
-      const reason = reasons[i]
-      return reason === undefined ? [] : [{ worker: key.key, reason }]
-    })
-    const { load, preferences, workerSlots } = known
-    return {
-      candidates,
-      excluded: [...known.excluded, ...leftOut],
-      preferences: preferences?.filter(only),
-      workerSlots: workerSlots.filter(only),
-      overlaps: this.#lookup.lookUp(request, candidates, this.audits),
-      load: {
-        activeBlocks: load.activeBlocks.filter(only),
-        newBlocks: load.newBlocks.filter(only),
-        soughtBlocks: load.soughtBlocks,
-        activePrefillTokens: load.activePrefillTokens.filter(only),
-        activeRequests: load.activeRequests.filter(only),
-        engines: load.engines === undefined ? undefined : filterProjection(load.engines, isKept),
-        reportedShares: load.reportedShares?.filter(only),
-        falls: load.falls,
-      },
-    }
-  }
-
-  #place(
-    decisionId: string | undefined,
-    request: RoutingRequest,
-    known: Known,
-    { startedMs, lookupMs }: { readonly startedMs: number; readonly lookupMs: number },
-  ): Placed {
-    const { candidates, overlaps } = known
-    const { creditFactors } = overlaps
-    const settings = this.#settingsFor(request)
-    const input = this.#inputOf(known)
-    const choice = this.#selector.choose(
-      input,
-      selectionRequestOf(request),
-      settings,
-      this.#context.random,
-      this.#turn,
-    )
-    const isReal = decisionId !== undefined
-    const guard = this.guard.consider(request, settings, input, choice, this.#selector, isReal)
-    const receipt = writeReceipt(
-      this.#context.clock,
-      decisionId ?? this.#newId(),
-      request,
-      settings.mode,
-      known,
-      choice,
-      input,
-      guard,
-      startedMs,
-    )
-    const creditedTokens = receipt.overlapBlocks * request.blockSizeTokens * creditFactors[choice.winner]!
-    const prefillTokens = Math.max(0, Math.round(request.promptTokens - creditedTokens))
-    // The choice is overwritten by the next one.
-    const { nextTurn } = choice
-    const winner = candidates[choice.winner]!
-    this.#context.log.debug({ ...receipt, candidates: receipt.candidates.length }, 'worker selected')
-    const figures = {
-      guessedBlocks: overlaps.guessedBlocks[choice.winner]!,
-      bestOverlapBlocks: largest(overlaps.blocks, candidates.length),
-      lookupMs,
-    }
-    return { receipt, winner, figures, prefillTokens, nextTurn }
   }
 
   takeFleet(fleet: Fleet, keys: readonly WorkerKeyRecord[]): void {
@@ -476,25 +357,30 @@ export class Decider {
     return () => void indexer?.tell({ type: 'unrouted', id, workerSlot, epoch, localHashes })
   }
 
-  /**
-   * A prompt that is not known has no cost: every worker would be as cheap. It goes where the fewest
-   * requests are, whose number is known of all. A selection of one's own is told. A request that brings a weight or a temperature means
-   * the linear rule: auto has none.
-   */
-  #settingsFor({ unknownPromptReason, override }: RoutingRequest): SelectionSettings {
-    const { selection } = this.#args
-    if (selection.mode !== 'kv' || selection.custom !== undefined) return selection
-    if (unknownPromptReason !== undefined) return this.#byLoad
-    const isWeighed = override.overlapWeight !== undefined || override.temperature !== undefined
-    return isWeighed && selection.policy === 'auto' ? this.#linear : selection
+  /** Of ranks that are no candidates, where a busy threshold asks for them. */
+  async #otherLoads(
+    candidates: readonly Candidate[],
+    request: RoutingRequest,
+  ): Promise<Situation['otherLoads'] | ErrorRecord> {
+    if (thresholdsFor(this.fleet, request) === undefined) return undefined
+    const workerSlots = otherRanks(candidates)
+    if (workerSlots.length === 0) return undefined
+    // Without what is before the engines: how busy queues are is learned from what candidates find.
+    const load = await this.#load(workerSlots, NO_HASHES, request, false)
+    return 'code' in load ? load : { workerSlots, load }
+  }
+
+  get #wantsEngines(): boolean {
+    const { policy, custom } = this.#args.selection
+    return policy === 'auto' && custom === undefined
   }
 
   async #load(
     workerSlots: Int32Array,
     sequenceHashes: Int32Array,
     request: RoutingRequest,
+    wantsEngines: boolean,
   ): Promise<CandidateLoads | ErrorRecord> {
-    const { policy, custom } = this.#args.selection
     const { tracking } = request
     try {
       return await this.#args.tracker.ask(
@@ -503,7 +389,7 @@ export class Decider {
           workerSlots,
           sequenceHashes,
           tracking,
-          wantsEngines: policy === 'auto' && custom === undefined,
+          wantsEngines,
           wantsReported: thresholdsFor(this.fleet, request)?.decodeBlocksFraction !== undefined,
         },
         { timeout: this.#args.trackerMsMax },
@@ -512,11 +398,4 @@ export class Decider {
       return toErrorRecord(thrown)
     }
   }
-}
-
-/** Of the first `count`; 0 if there are none. */
-function largest(values: ArrayLike<number>, count: number): number {
-  let found = 0
-  for (let i = 0; i < count; i++) if (values[i]! > found) found = values[i]!
-  return found
 }

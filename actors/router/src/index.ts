@@ -1,4 +1,3 @@
-export type { AffinityBinding } from './conversation-affinity.ts'
 export type { HourReport } from './last-hour.ts'
 export type { RouterMessage } from './messages.ts'
 export { router } from './router.ts'

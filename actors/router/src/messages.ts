@@ -4,6 +4,7 @@ import type { GatewayLife } from '@homing/actors/tracker'
 import type { ErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
 import type {
+  AffinityBinding,
   DecideResult,
   Delivery,
   GuardStatus,
@@ -14,7 +15,6 @@ import type {
 } from '@homing/placement'
 import type { RoomRule } from '@homing/queue'
 import type { KeyAudit } from '@homing/selection'
-import type { AffinityBinding } from './conversation-affinity.ts'
 import type { HourReport } from './last-hour.ts'
 
 export type RouterMessage =

@@ -7,15 +7,13 @@ import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { RouterSettings } from '@homing/config'
 import type { ShardMemory } from '@homing/index'
-import type { TrackingSettings } from '@homing/placement'
+import type { AffinitySettings, LayerWeights, TrackingSettings } from '@homing/placement'
 import {
   CustomPolicy,
   type CustomSelection,
   type GuardSettings,
   type SelectionSettings,
 } from '@homing/selection'
-import type { AffinitySettings } from './conversation-affinity.ts'
-import type { LayerWeights } from './overlap-lookup.ts'
 
 export interface RouterArgs {
   readonly tracker: ActorRef<TrackerMessage>

@@ -136,8 +136,7 @@ export const router = defineActor(
       },
 
       async explain({ request, reply }) {
-        const placed = await decider.explain(request)
-        reply('receipt' in placed ? placed.receipt : placed)
+        reply(await decider.explain(request))
       },
 
       settled({ id, delivery, wasTaken, isPlacedAgain }) {

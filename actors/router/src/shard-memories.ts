@@ -6,8 +6,8 @@
 
 import type { ActorRef } from '@homing/actor'
 import type { IndexerMessage, RoutedMessage, ShardMemoryMessage } from '@homing/actors/indexer'
+import type { OverlapLookup } from '@homing/placement'
 import type { RouterMessage } from './messages.ts'
-import type { OverlapLookup } from './overlap-lookup.ts'
 
 export interface ShardMemoriesOptions {
   /** By shard. */

@@ -1,7 +1,7 @@
 /** Sessions: where they are bound, what ends a binding, and that there are only so many. */
 
+import { ConversationAffinity } from '@homing/placement'
 import t from 'tap'
-import { ConversationAffinity } from '../src/conversation-affinity.ts'
 import type { RouterArgs } from '../src/index.ts'
 import { DELIVERED, fleetOf, GATEWAY, LEFT, request, start } from './router-world.ts'
 

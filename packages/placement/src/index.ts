@@ -1,4 +1,7 @@
+export { otherRanks, thresholdsFor } from './busy-workers.ts'
+export { type Candidate, slotsOf } from './candidate.ts'
 export type { CandidateLoads } from './candidate-loads.ts'
+export { type AffinityBinding, type AffinitySettings, ConversationAffinity } from './conversation-affinity.ts'
 export type { DecideResult, Decision, Measured } from './decision.ts'
 export {
   AllBusyError,
@@ -10,6 +13,21 @@ export {
   TooManyRequestsError,
   WorkerNotNamedError,
 } from './errors.ts'
+export { OverlapLookup, type OverlapLookupOptions } from './overlap-lookup.ts'
+export { creditLayers, type LayerWeights, newOverlaps, type Overlaps } from './overlaps.ts'
+export {
+  type Busy,
+  candidatesFor,
+  eligibleInSession,
+  isBeginning,
+  type Placed,
+  type PlacementMeans,
+  type PlacementSettings,
+  place,
+  placementSettings,
+  type Situation,
+  settingsFor,
+} from './place.ts'
 export type {
   CandidateTerms,
   Delivery,
@@ -20,5 +38,8 @@ export type {
   Receipt,
 } from './receipt.ts'
 export { type ReceiptBounds, Receipts } from './receipts.ts'
+export { bestCachedTokens } from './room.ts'
+export { RoutingGuard } from './routing-guard.ts'
 export type { RoutingRequest } from './routing-request.ts'
 export type { RequestTracking, TrackingSettings } from './tracking.ts'
+export { decisionOf, writeReceipt } from './write-receipt.ts'

@@ -10,15 +10,10 @@
 
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
-import {
-  ModelNotFoundError,
-  NoWorkerError,
-  PinNotAllowedError,
-  PinnedWorkerError,
-  type RoutingRequest,
-} from '@homing/placement'
 import { WorkerFilter } from '@homing/selection'
-import type { Candidate } from './overlap-lookup.ts'
+import type { Candidate } from './candidate.ts'
+import { ModelNotFoundError, NoWorkerError, PinNotAllowedError, PinnedWorkerError } from './errors.ts'
+import type { RoutingRequest } from './routing-request.ts'
 
 const ON_TRIAL = 'joined a moment ago: what it holds is not known yet'
 

@@ -6,7 +6,6 @@
  */
 
 import type { Random } from '@homing/base'
-import type { Delivery, GuardReceipt, GuardStatus, RoutingRequest } from '@homing/placement'
 import {
   type Candidates,
   type Choice,
@@ -20,6 +19,8 @@ import {
   SHADOW_NAMES,
   ShadowCosts,
 } from '@homing/selection'
+import type { Delivery, GuardReceipt, GuardStatus } from './receipt.ts'
+import type { RoutingRequest } from './routing-request.ts'
 
 export class RoutingGuard {
   readonly #guard: Guard

@@ -16,8 +16,8 @@
  */
 
 import { createHash } from 'node:crypto'
-import type { RoutingRequest } from '@homing/placement'
 import type { Eligible } from './eligible.ts'
+import type { RoutingRequest } from './routing-request.ts'
 
 /** Where a session was bound by another router. */
 export interface AffinityBinding {

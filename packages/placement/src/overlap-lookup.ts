@@ -7,14 +7,12 @@
  *                             prompts of which only the text is known
  *
  * One lookup of all keys together answers for keys with one layer; only keys with more layers need a walk of their own.
- * A layer counts with its weight times the credit factor of its kind of knowledge: events, or guesses.
+ * overlaps.ts says what a layer counts for.
  *
  * Reads  every shard of the index, directly. The result was true at some instant of the call; for a shard that has
  *        moved, until its new memory comes, at the instant of the move.
  */
 
-import type { ShardMemoryMessage } from '@homing/actors/indexer'
-import type { WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
 import {
   DEVICE_LAYER,
   GUESSED_LAYER,
@@ -27,19 +25,17 @@ import {
   OverlapCounts,
   type ShardMemory,
 } from '@homing/index'
-import type { LayerTerm, RoutingRequest } from '@homing/placement'
-import { type Audits, creditFactor } from '@homing/selection'
+import type { Audits } from '@homing/selection'
+import type { Candidate } from './candidate.ts'
+import { creditLayers, type LayerWeights, newOverlaps, type OpenOverlaps, type Overlaps } from './overlaps.ts'
+import type { RoutingRequest } from './routing-request.ts'
 
-export interface Candidate {
-  readonly worker: WorkerRecord
-  readonly key: WorkerKeyRecord
-}
-
-/** What a block of a lower tier counts for, when one on the device counts 1. */
-export interface LayerWeights {
-  readonly host: number
-  /** Also of what is held elsewhere. */
-  readonly disk: number
+/** Where a shard of the index is now, and which lower tiers hold something in it. */
+export interface ShardView {
+  readonly shard: number
+  readonly memory: IndexMemory
+  /** By worker slot: bit i for layer i of KEY_LAYERS; worker keys with none are left out. */
+  readonly lowerLayers: Readonly<Record<number, number>>
 }
 
 export interface OverlapLookupOptions {
@@ -50,31 +46,14 @@ export interface OverlapLookupOptions {
   readonly guessesPending: boolean
 }
 
-/** Element i of each belongs to candidate i. */
-export interface Overlaps {
-  /** Blocks of all layers together. */
-  readonly blocks: Int32Array
-  /** What these blocks count for, 0 … 1. */
-  readonly creditFactors: Float64Array
-  /** The part of blocks · credit factor that is in lower tiers. */
-  readonly lowerTierBlocks: Float64Array
-  /** Blocks of the guessed layer. */
-  readonly guessedBlocks: Int32Array
-  /** Layers with blocks, in their order; none where all blocks are on the device. */
-  readonly layers: readonly (readonly LayerTerm[])[]
+/** What the index holds of a prompt. */
+export interface FoundOverlaps extends Overlaps {
   /** False: a shard that has moved, or was busy, is missing. */
   readonly isComplete: boolean
 }
 
-/** The same, while it is filled in. */
-interface OwnOverlaps extends Overlaps {
-  readonly layers: (readonly LayerTerm[])[]
-  isComplete: boolean
-}
-
 const DEVICE_BIT = 1 << DEVICE_LAYER
 const GUESSED_BIT = 1 << GUESSED_LAYER
-const NO_LAYERS: readonly LayerTerm[] = []
 
 export class OverlapLookup {
   readonly #options: OverlapLookupOptions
@@ -98,7 +77,7 @@ export class OverlapLookup {
     this.#bySlot = new Int32Array(slots)
   }
 
-  takeShard({ shard, memory, lowerLayers }: ShardMemoryMessage): void {
+  takeShard({ shard, memory, lowerLayers }: ShardView): void {
     this.#lowerLayers[shard] = lowerLayers
     if (this.#memories[shard] === memory) return
     this.#memories[shard] = memory
@@ -116,41 +95,35 @@ export class OverlapLookup {
   }
 
   /** An engine always computes the last token itself. */
-  lookUp(request: RoutingRequest, candidates: readonly Candidate[], audits: Audits): Overlaps {
-    const overlaps: OwnOverlaps = {
-      blocks: new Int32Array(candidates.length),
-      creditFactors: Float64Array.from(candidates, ({ key }) => eventFactor(key, audits)),
-      lowerTierBlocks: new Float64Array(candidates.length),
-      guessedBlocks: new Int32Array(candidates.length),
-      layers: new Array(candidates.length).fill(NO_LAYERS),
-      isComplete: true,
-    }
+  lookUp(request: RoutingRequest, candidates: readonly Candidate[], audits: Audits): FoundOverlaps {
+    const overlaps = newOverlaps(candidates, audits)
     const blocksMax = Math.floor((request.promptTokens - 1) / request.blockSizeTokens)
     const count = Math.min(blocksMax, request.localHashes.length / 2)
-    if (count <= 0) return overlaps
-    const { workerSlotsMax } = this.#options
+    if (count <= 0) return { ...overlaps, isComplete: true }
+    const { workerSlotsMax, weights } = this.#options
     const scores = this.#scores
     const bySlot = this.#bySlot
     this.#reader.overlap(request.localHashes, count, scores)
-    overlaps.isComplete = scores.isComplete
+    let { isComplete } = scores
     for (let i = 0; i < scores.length; i++) bySlot[scores.workerSlots[i]!] = scores.blocks[i]!
     const walked: number[] = []
     for (let i = 0; i < candidates.length; i++) {
       const candidate = candidates[i]!
       const mask = this.#layersOf(candidate, request)
-      const { workerSlot } = candidate.key
+      const { key } = candidate
       if (mask === DEVICE_BIT) {
-        overlaps.blocks[i] = bySlot[workerSlot]!
+        overlaps.blocks[i] = bySlot[key.workerSlot]!
       } else if (mask === GUESSED_BIT) {
-        const blocks = bySlot[layerSlot(workerSlot, GUESSED_LAYER, workerSlotsMax)]!
-        this.#credit(overlaps, i, candidate.key, audits, layer => (layer === GUESSED_LAYER ? blocks : 0))
+        const blocks = bySlot[layerSlot(key.workerSlot, GUESSED_LAYER, workerSlotsMax)]!
+        creditLayers(overlaps, i, key, audits, weights, layer => (layer === GUESSED_LAYER ? blocks : 0))
       } else if (mask !== 0) {
         walked.push(i, mask)
       }
     }
     for (let i = 0; i < scores.length; i++) bySlot[scores.workerSlots[i]!] = 0
-    if (walked.length > 0) this.#walk(request.localHashes, count, candidates, walked, overlaps, audits)
-    return overlaps
+    if (walked.length > 0)
+      isComplete = this.#walk(request.localHashes, count, candidates, walked, overlaps, audits) && isComplete
+    return { ...overlaps, isComplete }
   }
 
   /** Bit per layer that counts for this request. */
@@ -164,16 +137,16 @@ export class OverlapLookup {
     return DEVICE_BIT | pending | (this.#lowerLayers[shard]?.[workerSlot] ?? 0)
   }
 
-  /** `walked`: numbers of candidates of several layers, each followed by its layers. */
+  /** `walked`: numbers of candidates of several layers, each followed by its layers. Whether every shard was read. */
   #walk(
     localHashes: Int32Array,
     count: number,
     candidates: readonly Candidate[],
     walked: readonly number[],
-    overlaps: OwnOverlaps,
+    overlaps: OpenOverlaps,
     audits: Audits,
-  ): void {
-    const { workerSlotsMax } = this.#options
+  ): boolean {
+    const { workerSlotsMax, weights } = this.#options
     const keys: number[] = []
     for (let at = 0; at < walked.length; at += 2) {
       keys.push(candidates[walked[at]!]!.key.workerSlot, walked[at + 1]!)
@@ -193,58 +166,11 @@ export class OverlapLookup {
     }
     const scores = this.#layerScores
     this.#reader.extend(localHashes, count, this.#walkLayers, scores)
-    overlaps.isComplete &&= scores.isComplete
     for (let walk = 0; 2 * walk < walked.length; walk++) {
       const i = walked[2 * walk]!
-      this.#credit(overlaps, i, candidates[i]!.key, audits, layer => scores.blocksOf(walk, layer))
+      const { key } = candidates[i]!
+      creditLayers(overlaps, i, key, audits, weights, layer => scores.blocksOf(walk, layer))
     }
+    return scores.isComplete
   }
-
-  #credit(
-    overlaps: OwnOverlaps,
-    i: number,
-    key: WorkerKeyRecord,
-    audits: Audits,
-    blocksOf: (layer: number) => number,
-  ): void {
-    const terms: LayerTerm[] = []
-    let sum = 0
-    let credited = 0
-    for (const [layer, name] of KEY_LAYERS.entries()) {
-      const blocks = blocksOf(layer)
-      if (blocks === 0) continue
-      const factor = this.#factorOf(name, key, audits)
-      terms.push({ layer: name, blocks, factor })
-      sum += blocks
-      credited += blocks * factor
-      if (layer === GUESSED_LAYER) overlaps.guessedBlocks[i] = blocks
-      else if (layer !== DEVICE_LAYER) overlaps.lowerTierBlocks[i]! += blocks * factor
-    }
-    if (sum === 0) return
-    overlaps.blocks[i] = sum
-    overlaps.creditFactors[i] = credited / sum
-    overlaps.layers[i] = terms
-  }
-
-  #factorOf(layer: LayerTerm['layer'], key: WorkerKeyRecord, audits: Audits): number {
-    const { host, disk } = this.#options.weights
-    switch (layer) {
-      case 'device':
-        return eventFactor(key, audits)
-      case 'guessed': {
-        const { precision, requests } = audits.guessPrecision(key.workerSlot)
-        return creditFactor('approximate', precision, requests)
-      }
-      case 'host':
-        return host * eventFactor(key, audits)
-      case 'disk':
-      case 'external':
-        return disk * eventFactor(key, audits)
-    }
-  }
-}
-
-function eventFactor(key: WorkerKeyRecord, audits: Audits): number {
-  const { precision, requests } = audits.precision(key.workerSlot)
-  return creditFactor(key.trust, precision, requests)
 }

@@ -1,29 +1,31 @@
 /** The receipt of a choice, and the decision that goes to the gateway. */
 
-import type { Clock } from '@homing/base'
-import type { Decision, GuardReceipt, Receipt, RoutingRequest } from '@homing/placement'
-import { type Candidates, type Choice, costTerms, describeCost, type RouterMode } from '@homing/selection'
-import { type Known, selectionRequestOf } from './known-candidates.ts'
-import type { Candidate } from './overlap-lookup.ts'
+import { costTerms, describeCost } from '@homing/selection'
+import type { Decision } from './decision.ts'
+import { selectionRequestOf } from './known-candidates.ts'
+import type { Placed, PlacedFigures } from './place.ts'
+import type { Receipt } from './receipt.ts'
 
-/** Every term of every candidate's cost. `startedMs`: by `clock`, when the choice began. */
+/**
+ * Every term of every candidate's cost. To be written before the selector of the placement chooses again. `elapsedMs`: how long
+ * the decision has taken; it is asked once the terms are written.
+ */
 export function writeReceipt(
-  clock: Clock,
+  { request, mode, known, choice, input, guard, winner }: Placed,
   id: string,
-  request: RoutingRequest,
-  mode: RouterMode,
-  { candidates, excluded, overlaps: { guessedBlocks, layers } }: Known,
-  choice: Choice,
-  input: Candidates,
-  guard: GuardReceipt | undefined,
-  startedMs: number,
+  atMs: number,
+  elapsedMs: () => number,
 ): Receipt {
+  const {
+    candidates,
+    excluded,
+    overlaps: { guessedBlocks, layers },
+  } = known
   const selectionRequest = selectionRequestOf(request)
-  const winner = candidates[choice.winner]!
   return {
     id,
     requestId: request.requestId,
-    atMs: clock.wallMs(),
+    atMs,
     mode,
     cost: describeCost(choice),
     model: request.model,
@@ -68,25 +70,16 @@ export function writeReceipt(
     excluded,
     excludedLeftOut: 0,
     guard,
-    decisionMs: clock.nowMs() - startedMs,
+    decisionMs: elapsedMs(),
     delivery: undefined,
   }
-}
-
-/** What a receipt does not say of the choice. */
-export interface DecisionFigures {
-  /** The guessed part of the winner's overlap. */
-  readonly guessedBlocks: number
-  /** The largest overlap of a candidate. */
-  readonly bestOverlapBlocks: number
-  readonly lookupMs: number
 }
 
 /** Where to send it. */
 export function decisionOf(
   receipt: Receipt,
-  { worker, key }: Candidate,
-  { guessedBlocks, bestOverlapBlocks, lookupMs }: DecisionFigures,
+  { winner: { worker, key }, guessedBlocks, bestOverlapBlocks }: PlacedFigures,
+  lookupMs: number,
 ): Decision {
   return {
     id: receipt.id,

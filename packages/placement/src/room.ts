@@ -1,15 +1,15 @@
 /** Room: whether a request is to wait rather than be placed, by what is known of the workers that could take it. */
 
 import { figureOf } from '@homing/load'
-import type { RoutingRequest } from '@homing/placement'
 import { mustWait, type RoomRule } from '@homing/queue'
 import type { Known } from './known-candidates.ts'
-import type { Overlaps } from './overlap-lookup.ts'
+import type { Overlaps } from './overlaps.ts'
+import type { RoutingRequest } from './routing-request.ts'
 
 /** Tokens of its prompt that the best of the candidates holds. */
 export function bestCachedTokens(
-  { promptTokens, blockSizeTokens }: RoutingRequest,
-  { blocks, creditFactors }: Overlaps,
+  { promptTokens, blockSizeTokens }: Pick<RoutingRequest, 'promptTokens' | 'blockSizeTokens'>,
+  { blocks, creditFactors }: Pick<Overlaps, 'blocks' | 'creditFactors'>,
   count: number,
 ): number {
   let best = 0

@@ -1,0 +1,104 @@
+/** What is known of the candidates for a request, and what selection is asked about them. */
+
+import { filterProjection } from '@homing/load'
+import type { Candidates, CandidateWorker, SelectionRequest } from '@homing/selection'
+import type { Candidate } from './candidate.ts'
+import type { CandidateLoads } from './candidate-loads.ts'
+import type { Eligible } from './eligible.ts'
+import { keptOverlaps, type Overlaps } from './overlaps.ts'
+import type { RoutingRequest } from './routing-request.ts'
+
+/** The candidates with all that is known of them; element i of each list belongs to candidate i. */
+export interface Known extends Eligible {
+  readonly workerSlots: Int32Array
+  readonly overlaps: Overlaps
+  readonly load: CandidateLoads
+}
+
+/** Without the candidates that there is a reason against; undefined: none is left. */
+export function without(known: Known, reasonAgainst: (i: number) => string | undefined): Known | undefined {
+  const reasons = known.candidates.map((_, i) => reasonAgainst(i))
+  const isKept = reasons.map(reason => reason === undefined)
+  if (!isKept.includes(false)) return known
+  if (!isKept.includes(true)) return undefined
+  const only = (_: unknown, i: number): boolean => isKept[i] === true
+  const leftOut = known.candidates.flatMap(({ key }, i) => {
+    const reason = reasons[i]
+    return reason === undefined ? [] : [{ worker: key.key, reason }]
+  })
+  const { load, preferences, workerSlots, overlaps } = known
+  return {
+    candidates: known.candidates.filter(only),
+    excluded: [...known.excluded, ...leftOut],
+    preferences: preferences?.filter(only),
+    workerSlots: workerSlots.filter(only),
+    overlaps: keptOverlaps(overlaps, isKept),
+    load: {
+      activeBlocks: kept(load.activeBlocks, isKept),
+      newBlocks: kept(load.newBlocks, isKept),
+      soughtBlocks: load.soughtBlocks,
+      activePrefillTokens: kept(load.activePrefillTokens, isKept),
+      activeRequests: kept(load.activeRequests, isKept),
+      engines: load.engines === undefined ? undefined : filterProjection(load.engines, isKept),
+      reportedShares: load.reportedShares?.filter(only),
+      falls: load.falls,
+    },
+  }
+}
+
+/** Of figures that may be longer than there are candidates. */
+function kept(figures: Int32Array | Float64Array, isKept: readonly boolean[]): Int32Array | Float64Array {
+  const only = (_: unknown, i: number): boolean => isKept[i] === true
+  return figures instanceof Int32Array ? figures.filter(only) : figures.filter(only)
+}
+
+/** What selection is asked about: all that is known of the candidates. `heldBlocks`: see OverlapLookup. */
+export function inputOf(
+  { candidates, preferences, workerSlots, overlaps, load }: Known,
+  heldBlocks: ((candidate: Candidate) => number) | undefined,
+): Candidates {
+  return {
+    count: candidates.length,
+    workerSlots,
+    overlapBlocks: overlaps.blocks,
+    creditFactors: overlaps.creditFactors,
+    lowerTierBlocks: overlaps.lowerTierBlocks,
+    heldBlocksOf: heldBlocks && (i => heldBlocks(candidates[i]!)),
+    preferences,
+    nameOf: i => nameOf(candidates[i]!),
+    ...load,
+    ...(load.engines === undefined ? {} : limitsOf(candidates)),
+  }
+}
+
+/** Of each candidate: KV tokens, 0 where they are not known, and tokens of a step. */
+function limitsOf(candidates: readonly Candidate[]): Pick<Candidates, 'kvCapacityTokens' | 'stepTokens'> {
+  const kvCapacityTokens = new Float64Array(candidates.length)
+  const stepTokens = new Float64Array(candidates.length)
+  for (const [i, { worker }] of candidates.entries()) {
+    const { kvBlocks, blockSizeTokens, maxBatchedTokens } = worker
+    kvCapacityTokens[i] = (kvBlocks?.value ?? 0) * (blockSizeTokens?.value ?? 0)
+    stepTokens[i] = maxBatchedTokens.value
+  }
+  return { kvCapacityTokens, stepTokens }
+}
+
+export function nameOf({ worker, key }: Candidate): CandidateWorker {
+  return { worker: key.key, instanceId: worker.instanceId, dpRank: key.dpRank, taints: worker.taints }
+}
+
+export function selectionRequestOf({
+  model,
+  promptTokens,
+  blockSizeTokens,
+  override,
+  unknownPromptReason,
+}: RoutingRequest): SelectionRequest {
+  return {
+    model,
+    promptTokens: Math.max(1, promptTokens),
+    blockSizeTokens,
+    override,
+    isPromptKnown: unknownPromptReason === undefined,
+  }
+}

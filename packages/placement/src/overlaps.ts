@@ -1,0 +1,120 @@
+/**
+ * Overlaps: the leading blocks of a prompt that each candidate is credited with, and what they count for.
+ *
+ * A layer counts with its weight times the credit factor of its kind of knowledge: events, or guesses.
+ */
+
+import type { WorkerKeyRecord } from '@homing/fleet'
+import { DEVICE_LAYER, GUESSED_LAYER, KEY_LAYERS } from '@homing/index'
+import { type Audits, creditFactor } from '@homing/selection'
+import type { Candidate } from './candidate.ts'
+import type { LayerTerm } from './receipt.ts'
+
+/** What a block of a lower tier counts for, when one on the device counts 1. */
+export interface LayerWeights {
+  readonly host: number
+  /** Also of what is held elsewhere. */
+  readonly disk: number
+}
+
+/** Element i of each belongs to candidate i. */
+export interface Overlaps {
+  /** Blocks of all layers together. */
+  readonly blocks: Int32Array
+  /** What these blocks count for, 0 … 1. */
+  readonly creditFactors: Float64Array
+  /** The part of blocks · credit factor that is in lower tiers. */
+  readonly lowerTierBlocks: Float64Array
+  /** Blocks of the guessed layer. */
+  readonly guessedBlocks: Int32Array
+  /** Layers with blocks, in their order; none where all blocks are on the device. */
+  readonly layers: readonly (readonly LayerTerm[])[]
+}
+
+/** The same, while it is filled in. */
+export interface OpenOverlaps extends Overlaps {
+  readonly layers: (readonly LayerTerm[])[]
+}
+
+const NO_LAYERS: readonly LayerTerm[] = []
+
+/** Without any blocks. */
+export function newOverlaps(candidates: readonly Candidate[], audits: Audits): OpenOverlaps {
+  const count = candidates.length
+  const creditFactors = new Float64Array(count)
+  for (let i = 0; i < count; i++) creditFactors[i] = eventFactor(candidates[i]!.key, audits)
+  return {
+    blocks: new Int32Array(count),
+    creditFactors,
+    lowerTierBlocks: new Float64Array(count),
+    guessedBlocks: new Int32Array(count),
+    layers: new Array(count).fill(NO_LAYERS),
+  }
+}
+
+/** Credits candidate `i` with blocks that are not all on the device. `blocksOf`: of a layer of KEY_LAYERS. */
+export function creditLayers(
+  overlaps: OpenOverlaps,
+  i: number,
+  key: WorkerKeyRecord,
+  audits: Audits,
+  weights: LayerWeights,
+  blocksOf: (layer: number) => number,
+): void {
+  const terms: LayerTerm[] = []
+  let sum = 0
+  let credited = 0
+  for (const [layer, name] of KEY_LAYERS.entries()) {
+    const blocks = blocksOf(layer)
+    if (blocks === 0) continue
+    const factor = factorOf(name, key, audits, weights)
+    terms.push({ layer: name, blocks, factor })
+    sum += blocks
+    credited += blocks * factor
+    if (layer === GUESSED_LAYER) overlaps.guessedBlocks[i] = blocks
+    else if (layer !== DEVICE_LAYER) overlaps.lowerTierBlocks[i]! += blocks * factor
+  }
+  if (sum === 0) return
+  overlaps.blocks[i] = sum
+  // Not by a quotient, which may be a rounding error off, where there is one layer.
+  overlaps.creditFactors[i] = terms.length === 1 ? terms[0]!.factor : credited / sum
+  overlaps.layers[i] = terms
+}
+
+/** Those of the candidates that are kept. */
+export function keptOverlaps(overlaps: Overlaps, isKept: readonly boolean[]): Overlaps {
+  const only = (_: unknown, i: number): boolean => isKept[i] === true
+  return {
+    blocks: overlaps.blocks.filter(only),
+    creditFactors: overlaps.creditFactors.filter(only),
+    lowerTierBlocks: overlaps.lowerTierBlocks.filter(only),
+    guessedBlocks: overlaps.guessedBlocks.filter(only),
+    layers: overlaps.layers.filter(only),
+  }
+}
+
+function factorOf(
+  layer: LayerTerm['layer'],
+  key: WorkerKeyRecord,
+  audits: Audits,
+  { host, disk }: LayerWeights,
+): number {
+  switch (layer) {
+    case 'device':
+      return eventFactor(key, audits)
+    case 'guessed': {
+      const { precision, requests } = audits.guessPrecision(key.workerSlot)
+      return creditFactor('approximate', precision, requests)
+    }
+    case 'host':
+      return host * eventFactor(key, audits)
+    case 'disk':
+    case 'external':
+      return disk * eventFactor(key, audits)
+  }
+}
+
+function eventFactor(key: WorkerKeyRecord, audits: Audits): number {
+  const { precision, requests } = audits.precision(key.workerSlot)
+  return creditFactor(key.trust, precision, requests)
+}
