@@ -1,5 +1,6 @@
 /** Sim request: one request on its way through a simulated fleet. The engine and the cell write it, each its own fields. */
 
+import type { RoutingRequest } from '@homing/placement'
 import type { GuardedDecision } from '@homing/selection'
 import type { TraceRequest } from '@homing/trace'
 
@@ -18,6 +19,8 @@ export interface SimRequest {
   /** Ids of the blocks that its answer fills behind them; empty where they are not known. */
   readonly answerIds: ArrayLike<number>
   readonly router: number
+  /** What its client asks for beside its prompt; undefined: nothing, as in traces. */
+  readonly hints?: Partial<RoutingRequest>
   worker: number
   /** When it was sent to that worker. */
   placedMs: number
@@ -31,6 +34,8 @@ export interface SimRequest {
   bookedOutstanding: number
   /** For the guard of its router. */
   guarded: GuardedDecision | undefined
+  /** Where its session was bound; undefined: it is of none. */
+  session?: { readonly key: string; readonly worker: string; readonly joinedMs: number }
   /** Its router hears of its first token before there is one. */
   isToldAtOnce: boolean
   /** −1 until there. */

@@ -1,31 +1,52 @@
 /**
- * Sim router: one router of a simulated fleet. It drives the product's own Selector, ActiveLoad and Audits, on virtual time.
+ * Sim router: one router of a simulated fleet. It gathers as the router actor does, from its own books and view, and places by the same
+ * code (packages/placement), on virtual time.
  *
  * Knows    its own decisions, at once; first tokens and completions of its own requests, when their signals arrive; the caches of the
  *          engines through its view; what other routers tell, if there is replica sync. It never looks at an engine, unless the spec
  *          wants an oracle.
- * Owns     its ActiveLoad, Audits and turn. A view of events may be shared with other routers, a view of guesses is its own.
+ * Owns     its ActiveLoad, Audits, guard, sessions and turn. A view of events may be shared with other routers, a view of guesses is
+ *          its own.
  */
 
-import type { Random } from '@homing/base'
-import { ActiveLoad, EngineBook, figureOf, type LoadTotals } from '@homing/load'
-import { mustWait, type RoomRule } from '@homing/queue'
+import type { ErrorRecord, Random } from '@homing/base'
+import type { Fleet } from '@homing/fleet'
+import type { Trust } from '@homing/index'
+import { ActiveLoad, copyProjection, EngineBook, type LoadTotals } from '@homing/load'
 import {
-  Audits,
-  type Candidates,
-  type Choice,
-  creditFactor,
-  POLICIES,
-  Selector,
-  selectionSettings,
-  withoutTerm,
-} from '@homing/selection'
+  type AffinitySettings,
+  type Busy,
+  bestCachedTokens,
+  type Candidate,
+  type CandidateLoads,
+  ConversationAffinity,
+  candidatesFor,
+  eligibleInSession,
+  type LayerTerm,
+  type Overlaps,
+  otherRanks,
+  type Placed,
+  type PlacementSettings,
+  place,
+  placementSettings,
+  type Receipt,
+  RoutingGuard,
+  type RoutingRequest,
+  type Situation,
+  slotsOf,
+  thresholdsFor,
+  writeReceipt,
+} from '@homing/placement'
+import type { RoomRule } from '@homing/queue'
+import { Audits, creditFactor, selectionSettings } from '@homing/selection'
 import type { CellSpec, GuardFigures } from './cell-types.ts'
 import { engineProfile } from './engine-profile.ts'
 import type { FleetView } from './fleet-view.ts'
+import { GuardTally } from './guard-tally.ts'
 import type { Replica, ReplicaOperation } from './replica-sync.ts'
-import { SimGuard } from './sim-guard.ts'
+import { trustOf } from './sim-fleet.ts'
 import type { SimRequest } from './sim-request.ts'
+import { SimSelector } from './sim-selector.ts'
 
 /** Bytes that the product takes a token of text for. */
 const TEXT_BYTES_PER_TOKEN = 4
@@ -33,6 +54,9 @@ const TEXT_BYTES_PER_TOKEN_DEFAULT = 4.5
 const REQUESTS_MAX = 16_777_216
 const ACTIVE_BLOCKS_MAX = 268_435_456
 const NO_HASHES = new Int32Array(0)
+const NO_SLOTS = new Int32Array(0)
+const NO_WORKERS: readonly string[] = []
+const NO_LAYERS: readonly (readonly LayerTerm[])[] = []
 
 /** The true state of the engines. */
 export interface Oracle {
@@ -50,9 +74,19 @@ export interface SimRouterOptions {
   readonly random: Random
   /** Of the guard, so that it does not change the other draws. */
   readonly guardRandom: Random
+  /** Undefined: sessions are bound to no worker. */
+  readonly affinity?: AffinitySettings
   /** Tells the other routers. */
   readonly tell?: (operation: ReplicaOperation, nowMs: number) => void
+  /** Is told why each request went where it went; undefined: no receipts are written. */
+  readonly receipt?: (receipt: Receipt) => void
 }
+
+/** `busy`: every worker is past the rules, and nothing was booked. */
+export type SimDecision =
+  | { readonly kind: 'placed' }
+  | { readonly kind: 'refused'; readonly error: ErrorRecord }
+  | Busy
 
 export class SimRouter implements Replica {
   readonly #spec: CellSpec
@@ -62,44 +96,52 @@ export class SimRouter implements Replica {
   readonly #load: ActiveLoad
   readonly #book: EngineBook
   readonly #audits = new Audits()
-  readonly #selector: Selector
-  readonly #settings
+  readonly #selector: SimSelector
+  readonly #settings: PlacementSettings
+  readonly #affinity: ConversationAffinity | undefined
+  readonly #trust: Trust
   readonly #countsTokens: boolean
   /** Prompt tokens as this router sees them, per token. */
   readonly #promptScale: number
   readonly #measures: boolean
-  readonly #guard: SimGuard | undefined
+  /** Undefined: there is none. */
+  readonly #guard: RoutingGuard | undefined
+  readonly #guardTally = new GuardTally()
   readonly #tell: SimRouterOptions['tell']
+  readonly #receipt: SimRouterOptions['receipt']
   /** Blocks that another router has active on each worker, by router. */
   readonly #foreignBlocks = new Map<number, Int32Array>()
+  readonly #stepTokens: number
   #turn = 0
+  #questions = 0
 
   // By worker.
   readonly #outstandingTokens: Float64Array
   readonly #overlaps: Int32Array
   readonly #credits: Float64Array
 
-  // By candidate.
+  /** What a block counts for before anything was measured. */
+  readonly #creditAtFirst: number
+
+  // By candidate: scratch of one decision.
   readonly #overlapBlocks: Int32Array
   readonly #creditFactors: Float64Array
+  readonly #noBlocks: Int32Array
+  readonly #noCredits: Float64Array
   readonly #activeBlocks: Float64Array
   readonly #newBlocks: Float64Array
   readonly #prefillTokens: Float64Array
   readonly #requests: Float64Array
-  readonly #stepTokens: Float64Array
-  readonly #kvCapacityTokens: Float64Array
-
-  // Of the rule threshold-received: new tokens sent to each worker, and scratch.
-  readonly #receivedTokens: Float64Array
-  readonly #keys: Float64Array
 
   #sequenceHashes = new Int32Array(512)
   #completedOutputTokens = 0
   #completed = 0
 
-  constructor({ spec, view, oracle, random, guardRandom, tell }: SimRouterOptions) {
+  constructor(options: SimRouterOptions) {
+    const { spec, view, oracle, random, guardRandom, affinity } = options
     const { workers } = spec
-    this.#tell = tell
+    this.#tell = options.tell
+    this.#receipt = options.receipt
     this.#spec = spec
     this.#view = oracle?.view ?? view
     this.#oracle = oracle
@@ -110,70 +152,99 @@ export class SimRouter implements Replica {
       activeBlocksMax: ACTIVE_BLOCKS_MAX,
     })
     this.#book = new EngineBook({ workerSlotsMax: workers })
-    const profile = engineProfile(spec.profile)
-    this.#stepTokens = new Float64Array(workers).fill(profile.stepTokensMax)
-    this.#kvCapacityTokens = new Float64Array(workers).fill(spec.kvCapacityTokens ?? profile.kvCapacityTokens)
-    this.#settings = selectionSettings(spec.selection)
-    this.#selector = new Selector(workers, policiesFor(spec))
+    this.#stepTokens = engineProfile(spec.profile).stepTokensMax
+    this.#settings = placementSettings(selectionSettings(spec.selection))
+    this.#selector = new SimSelector(spec)
+    this.#affinity = affinity && new ConversationAffinity(affinity)
+    this.#trust = trustOf(spec.view)
     this.#countsTokens = spec.loadCounts === 'tokens'
     const bytesPerToken = spec.view.textBytesPerToken ?? TEXT_BYTES_PER_TOKEN_DEFAULT
     this.#promptScale = spec.view.kind === 'text' ? bytesPerToken / TEXT_BYTES_PER_TOKEN : 1
     this.#measures = spec.view.credit !== 'full' && oracle === undefined
     const { guardShare } = spec.selection
-    this.#guard = guardShare === undefined ? undefined : new SimGuard(guardShare, guardRandom)
+    this.#guard = guardShare === undefined ? undefined : new RoutingGuard({ share: guardShare }, guardRandom)
     this.#outstandingTokens = new Float64Array(workers)
     this.#overlaps = new Int32Array(workers)
-    this.#credits = new Float64Array(workers).fill(this.#measures ? creditFactor(this.#trust, 1, 0) : 1)
+    this.#creditAtFirst = this.#measures ? creditFactor(this.#trust, 1, 0) : 1
+    this.#credits = new Float64Array(workers).fill(this.#creditAtFirst)
     this.#overlapBlocks = new Int32Array(workers)
     this.#creditFactors = new Float64Array(workers)
+    this.#noBlocks = new Int32Array(workers)
+    this.#noCredits = new Float64Array(workers)
     this.#activeBlocks = new Float64Array(workers)
     this.#newBlocks = new Float64Array(workers)
     this.#prefillTokens = new Float64Array(workers)
     this.#requests = new Float64Array(workers)
-    this.#receivedTokens = new Float64Array(workers)
-    this.#keys = new Float64Array(workers)
   }
 
-  /**
-   * Chooses one of the workers, and books the request there; or, if all are past the rules, books nothing and says how many tokens of
-   * its prompt the best of them holds.
-   */
-  decide(
-    request: SimRequest,
-    workers: Int32Array,
-    nowMs: number,
-    rules?: readonly RoomRule[],
-  ): number | undefined {
+  /** Chooses one of the workers, and books the request there; or, if all are past the rules, books nothing. */
+  decide(request: SimRequest, fleet: Fleet, nowMs: number, rules?: readonly RoomRule[]): SimDecision {
     // Placed again after the death of its worker.
-    this.#guard?.ended(request)
-    const { blockTokens } = this.#spec
-    const promptTokens = Math.max(1, Math.round(request.inputTokens * this.#promptScale))
+    this.#guard?.ended(request.guarded, undefined)
+    request.guarded = undefined
     const hashed = this.#countsTokens ? 0 : this.#hash(request)
-    const candidates = this.#candidates(request, workers, hashed, nowMs)
-    if (rules !== undefined) {
-      const cachedTokens = this.#bestCachedTokens(candidates, promptTokens)
-      if (this.#isBusy(rules, candidates, promptTokens - cachedTokens)) return cachedTokens
+    const routing = this.#routingOf(request, hashed)
+    const found = candidatesFor({
+      ...this.#candidatesQuestion(routing, fleet, nowMs),
+      settings: this.#settings,
+      mayWait: rules !== undefined,
+    })
+    if ('code' in found) return { kind: 'refused', error: found }
+    if ('kind' in found) return found
+    this.#questions++
+    this.#selector.request = request
+    const situation = this.#situationOf(request, routing, fleet, found, hashed, nowMs, rules)
+    const means = {
+      selector: this.#selector,
+      guard: this.#guard,
+      random: this.#random,
+      turn: this.#turn,
     }
-    const winner = this.#choose(request, candidates, promptTokens, nowMs)
-    const worker = workers[winner]!
-    const overlapTokens = candidates.overlapBlocks[winner]! * blockTokens
-    const credited = overlapTokens * candidates.creditFactors[winner]!
+    const placed = place(situation, this.#settings, means)
+    if ('code' in placed) return { kind: 'refused', error: placed }
+    if ('kind' in placed) return placed
+    this.#receipt?.(writeReceipt(placed, String(request.index), nowMs, () => 0))
+    this.#turn = placed.nextTurn
+    this.#sent(request, placed, hashed, nowMs, rules !== undefined)
+    return { kind: 'placed' }
+  }
+
+  /** Books a request where it was placed, and tells everybody. */
+  #sent(
+    request: SimRequest,
+    { request: routing, winner, overlapBlocks, prefillTokens, guard }: Placed,
+    hashed: number,
+    nowMs: number,
+    hasQueue: boolean,
+  ): void {
+    const { promptTokens } = routing
+    const worker = winner.key.workerSlot
     request.worker = worker
-    request.predictedTokens = Math.min(overlapTokens, promptTokens)
-    request.bookedTokens = Math.max(1, Math.round(promptTokens - credited))
+    request.predictedTokens = overlapBlocks * this.#spec.blockTokens
+    request.bookedTokens = prefillTokens
     const outcome = this.#load.book(String(request.index), worker, {
       sequenceHashes: this.#sequenceHashes,
       count: hashed,
       promptTokens,
-      prefillTokens: request.bookedTokens,
+      prefillTokens,
     })
     if (outcome !== 'booked') throw new RangeError(`cannot book request ${request.index}: ${outcome}`)
     // Without a queue, one that is placed again after the death of its worker has not waited here.
-    request.waitedMs = rules === undefined ? 0 : nowMs - request.arrivalMs
+    request.waitedMs = hasQueue ? nowMs - request.arrivalMs : 0
     const { waitedMs } = request
-    const sent = { promptTokens, newTokens: request.bookedTokens, waitedMs, nowMs }
+    const sent = { promptTokens, newTokens: prefillTokens, waitedMs, nowMs }
     const booked = this.#spec.trouble === 'crossed-book' ? (worker + 1) % this.#spec.workers : worker
-    this.#book.sent(String(request.index), booked, sent, this.#stepTokens[worker]!)
+    this.#book.sent(String(request.index), booked, sent, winner.worker.maxBatchedTokens.value)
+    if (guard !== undefined) {
+      request.guarded = this.#guard!.decided(guard, promptTokens, nowMs)
+      this.#guardTally.add(guard)
+    }
+    const session = this.#affinity?.keyOf(routing)
+    if (session !== undefined) {
+      const { key, worker: record } = winner
+      request.session = { key: session, worker: key.key, joinedMs: record.joinedMs }
+      this.#affinity!.placed(session, key.key, record.joinedMs, nowMs)
+    }
     request.bookedOutstanding = request.inputTokens + this.#expectedOutput(request)
     this.#outstandingTokens[worker]! += request.bookedOutstanding
     this.#tell?.(
@@ -184,26 +255,29 @@ export class SimRouter implements Replica {
         learnedAt: booked,
         activeBlocks: this.#load.ownBlocks(worker),
         promptTokens,
-        newTokens: request.bookedTokens,
+        newTokens: prefillTokens,
         waitedMs,
         outstandingTokens: request.bookedOutstanding,
       },
       nowMs,
     )
     this.#view.sent(request.blockIds, request.blocks, worker, nowMs)
-    return undefined
   }
 
-  /** Tokens of its prompt that the best of the workers holds. */
-  cachedTokens(request: SimRequest, workers: Int32Array, nowMs: number): number {
+  /** Tokens of its prompt that the best of the workers that may take it holds. */
+  cachedTokens(request: SimRequest, fleet: Fleet, nowMs: number): number {
     const hashed = this.#countsTokens ? 0 : this.#hash(request)
-    const promptTokens = Math.max(1, Math.round(request.inputTokens * this.#promptScale))
-    return this.#bestCachedTokens(this.#candidates(request, workers, hashed, nowMs), promptTokens)
+    const routing = this.#routingOf(request, hashed)
+    const found = eligibleInSession(this.#candidatesQuestion(routing, fleet, nowMs))
+    if ('code' in found) return 0
+    const overlaps = this.#overlapsOf(request, found.candidates, nowMs)
+    return bestCachedTokens(routing, overlaps, found.candidates.length)
   }
 
   /** The signal of the first token arrived. */
   firstToken(request: SimRequest, nowMs: number): void {
-    this.#guard?.firstToken(request, nowMs)
+    // What it waited at the router is not the worker's.
+    this.#guard?.firstToken(request.guarded, nowMs - request.arrivalMs - request.waitedMs, nowMs)
     this.#book.firstToken(String(request.index), nowMs)
     this.#load.prefillComplete(String(request.index))
     this.#tell?.({ kind: 'firstToken', id: String(request.index), worker: request.worker }, nowMs)
@@ -218,8 +292,12 @@ export class SimRouter implements Replica {
     this.#outstandingTokens[worker]! -= request.bookedOutstanding
     this.#completedOutputTokens += request.outputTokens
     this.#completed++
-    this.#guard?.ended(request)
-    if (this.#measures) this.#audit(request)
+    const { guarded, session } = request
+    this.#guard?.ended(guarded, undefined)
+    request.guarded = undefined
+    if (session !== undefined)
+      this.#affinity!.ended(session.key, session.worker, session.joinedMs, false, nowMs)
+    if (this.#measures) this.#audit(request, guarded)
     const { outputTokens, bookedOutstanding: outstandingTokens } = request
     const activeBlocks = this.#load.ownBlocks(worker)
     const id = String(request.index)
@@ -243,7 +321,7 @@ export class SimRouter implements Replica {
         if (outcome !== 'booked')
           throw new RangeError(`cannot book request ${id} of router ${from}: ${outcome}`)
         const sent = { promptTokens, newTokens, waitedMs, isOwn: false, nowMs }
-        this.#book.sent(id, learnedAt, sent, this.#stepTokens[worker]!)
+        this.#book.sent(id, learnedAt, sent, this.#stepTokens)
         this.#outstandingTokens[worker]! += outstandingTokens
         this.#setForeignBlocks(from, worker, operation.activeBlocks)
         return false
@@ -265,7 +343,7 @@ export class SimRouter implements Replica {
   }
 
   get guardFigures(): GuardFigures | undefined {
-    return this.#guard?.figures
+    return this.#guard && this.#guardTally.figures(this.#guard.status)
   }
 
   /** All that was there is gone. */
@@ -290,140 +368,143 @@ export class SimRouter implements Replica {
     this.#load.setForeignBlocks(worker, sum)
   }
 
-  #bestCachedTokens({ count, overlapBlocks, creditFactors }: Candidates, promptTokens: number): number {
-    let best = 0
-    for (let i = 0; i < count; i++) {
-      best = Math.max(best, Math.floor(overlapBlocks[i]! * creditFactors[i]! * this.#spec.blockTokens))
+  #routingOf(request: SimRequest, hashed: number): RoutingRequest {
+    return {
+      requestId: String(request.index),
+      model: '',
+      promptTokens: Math.max(1, Math.round(request.inputTokens * this.#promptScale)),
+      blockSizeTokens: this.#spec.blockTokens,
+      localHashes: NO_HASHES,
+      sequenceHashes: this.#sequenceHashes.subarray(0, 2 * hashed),
+      unknownPromptReason: undefined,
+      textBlocksReason: this.#spec.view.kind === 'text' ? 'no engine tokenizes' : undefined,
+      override: {},
+      pinnedInstanceId: undefined,
+      pinnedRank: undefined,
+      excludedWorkers: NO_WORKERS,
+      ...request.hints,
     }
-    return Math.min(promptTokens, best)
   }
 
-  #isBusy(
-    rules: readonly RoomRule[],
-    { count, activePrefillTokens, engines }: Candidates,
-    uncachedTokens: number,
-  ): boolean {
-    return mustWait(rules, uncachedTokens, count, i => ({
-      activePrefillTokens: activePrefillTokens[i]!,
-      queuedTokens: engines && figureOf(engines, i, 'queuedTokens'),
-      batchedTokensMax: this.#stepTokens[i]!,
-    }))
+  #candidatesQuestion(request: RoutingRequest, fleet: Fleet, nowMs: number) {
+    return { fleet, request, questions: this.#questions, affinity: this.#affinity, nowMs }
   }
 
-  #choose(request: SimRequest, candidates: Candidates, promptTokens: number, nowMs: number): number {
-    const { rule } = this.#spec.selection
-    if (rule === 'session') return sessionChoice(request, candidates)
-    if (rule === 'overlap') return overlapChoice(candidates, this.#random)
-    if (rule === 'logged') return loggedChoice(request, candidates)
-    if (rule === 'threshold-received') {
-      const winner = this.#receivedChoice(candidates, promptTokens)
-      const overlapTokens = candidates.overlapBlocks[winner]! * this.#spec.blockTokens
-      this.#receivedTokens[candidates.workerSlots[winner]!]! += Math.max(1, promptTokens - overlapTokens)
-      return winner
-    }
-    const choice = this.#selector.choose(
-      candidates,
-      { promptTokens, blockSizeTokens: this.#spec.blockTokens },
-      this.#settings,
-      this.#random,
-      this.#turn,
-    )
-    this.#turn = choice.nextTurn
-    const { nearTieMs } = this.#spec.selection
-    if (nearTieMs !== undefined) {
-      const other = nearTie(choice, candidates, nearTieMs, this.#random)
-      if (other !== choice.winner) this.#selector.divert(other, 1, true)
-    }
-    return this.#guard === undefined
-      ? choice.winner
-      : this.#guard.decide(request, candidates, choice, promptTokens, nowMs)
-  }
-
-  /** The product's threshold policy, but for its last clause, and ties that go to the fewest requests. */
-  #receivedChoice(
-    { count, workerSlots, overlapBlocks, activeRequests }: Candidates,
-    promptTokens: number,
-  ): number {
-    const keys = this.#keys
-    let fewest = Number.POSITIVE_INFINITY
-    let most = 0
-    let overlapMax = 0
-    for (let i = 0; i < count; i++) {
-      fewest = Math.min(fewest, activeRequests[i]!)
-      most = Math.max(most, activeRequests[i]!)
-      overlapMax = Math.max(overlapMax, overlapBlocks[i]!)
-    }
-    const isUneven = most - fewest > 64 && most > 1.5 * fewest
-    const isCached = (overlapMax * this.#spec.blockTokens) / promptTokens > 0.3
-    for (let i = 0; i < count; i++) {
-      if (isUneven) keys[i] = activeRequests[i]!
-      else if (isCached)
-        keys[i] = overlapBlocks[i] === overlapMax ? activeRequests[i]! : Number.POSITIVE_INFINITY
-      else keys[i] = this.#receivedTokens[workerSlots[i]!]!
-    }
-    return smallest(keys, count, this.#random)
-  }
-
-  #candidates(request: SimRequest, workers: Int32Array, hashed: number, nowMs: number): Candidates {
-    const { blockTokens } = this.#spec
-    const count = workers.length
-    this.#view.overlaps(request.blockIds, request.blocks, this.#overlaps, nowMs)
-    // With all workers alive, a candidate is its worker.
-    const isPlain = count === this.#overlaps.length && this.#promptScale === 1
-    const overlapBlocks = isPlain ? this.#overlaps : this.#overlapBlocks
-    const creditFactors = isPlain ? this.#credits : this.#creditFactors
-    if (!isPlain) this.#fillOverlaps(workers)
-    const oracle = this.#oracle
-    if (oracle !== undefined) {
-      return this.#trueCandidates(request, workers, overlapBlocks, creditFactors, oracle)
-    }
-    const load = this.#load.project(this.#sequenceHashes, hashed, workers)
-    let { activeBlocks, newBlocks }: { activeBlocks: ArrayLike<number>; newBlocks: ArrayLike<number> } = load
-    if (this.#countsTokens) {
-      for (let i = 0; i < count; i++) {
-        this.#activeBlocks[i] = this.#outstandingTokens[workers[i]!]! / blockTokens
-      }
-      this.#newBlocks.fill(request.inputTokens / blockTokens, 0, count)
-      activeBlocks = this.#activeBlocks
-      newBlocks = this.#newBlocks
+  #situationOf(
+    request: SimRequest,
+    routing: RoutingRequest,
+    fleet: Fleet,
+    found: Situation['found'],
+    hashed: number,
+    nowMs: number,
+    roomRules: readonly RoomRule[] | undefined,
+  ): Situation {
+    const { candidates } = found
+    const workerSlots = slotsOf(candidates)
+    const overlaps = this.#overlapsOf(request, candidates, nowMs)
+    const others = thresholdsFor(fleet, routing) === undefined ? NO_SLOTS : otherRanks(candidates)
+    let load = this.#loadOf(request, workerSlots, overlaps, hashed, nowMs)
+    let otherLoads: Situation['otherLoads']
+    if (others.length > 0) {
+      load = ownLoads(load)
+      otherLoads = { workerSlots: others, load: this.#bookedLoad(others, 0, undefined) }
     }
     const held = this.#view.heldBlocks
     return {
-      count,
-      workerSlots: workers,
-      overlapBlocks,
+      fleet,
+      request: routing,
+      found,
+      workerSlots,
+      overlaps,
+      load,
+      heldBlocks:
+        held === undefined || this.#oracle !== undefined ? undefined : ({ key }) => held[key.workerSlot]!,
+      otherLoads,
+      roomRules,
+      isWaiting: roomRules !== undefined && nowMs > request.arrivalMs,
+      isReal: true,
+    }
+  }
+
+  #overlapsOf(request: SimRequest, candidates: readonly Candidate[], nowMs: number): Overlaps {
+    this.#view.overlaps(request.blockIds, request.blocks, this.#overlaps, nowMs)
+    const blocks = this.#overlapBlocks
+    const creditFactors = this.#creditFactors
+    for (let i = 0; i < candidates.length; i++) {
+      const slot = candidates[i]!.key.workerSlot
+      // A text is known in pieces of its own size.
+      const held = Math.floor(this.#overlaps[slot]! * this.#promptScale)
+      blocks[i] = held
+      // What was not guessed counts by what is known of events.
+      const isMeasured = held > 0 || this.#trust === 'exact'
+      creditFactors[i] = isMeasured ? this.#credits[slot]! : this.#creditAtFirst
+    }
+    const isGuess = this.#trust === 'approximate'
+    return {
+      blocks,
       creditFactors,
-      heldBlocksOf: held === undefined ? undefined : i => held[workers[i]!]!,
+      lowerTierBlocks: this.#noCredits,
+      guessedBlocks: isGuess ? blocks : this.#noBlocks,
+      layers: this.#receipt === undefined ? NO_LAYERS : this.#layersOf(candidates.length, isGuess),
+    }
+  }
+
+  #layersOf(count: number, isGuess: boolean): readonly (readonly LayerTerm[])[] {
+    return Array.from({ length: count }, (_, i) => {
+      const blocks = this.#overlapBlocks[i]!
+      return isGuess && blocks > 0 ? [{ layer: 'guessed', blocks, factor: this.#creditFactors[i]! }] : []
+    })
+  }
+
+  #loadOf(
+    request: SimRequest,
+    workerSlots: Int32Array,
+    overlaps: Overlaps,
+    hashed: number,
+    nowMs: number,
+  ): CandidateLoads {
+    const oracle = this.#oracle
+    if (oracle !== undefined) return this.#trueLoad(request, workerSlots, overlaps, oracle)
+    const load = this.#bookedLoad(workerSlots, hashed, nowMs)
+    if (!this.#countsTokens) return load
+    const { blockTokens } = this.#spec
+    const count = workerSlots.length
+    for (let i = 0; i < count; i++) {
+      this.#activeBlocks[i] = this.#outstandingTokens[workerSlots[i]!]! / blockTokens
+    }
+    this.#newBlocks.fill(request.inputTokens / blockTokens, 0, count)
+    return { ...load, activeBlocks: this.#activeBlocks, newBlocks: this.#newBlocks }
+  }
+
+  /** `nowMs`: undefined where nobody asks what is before the engines. */
+  #bookedLoad(workerSlots: Int32Array, hashed: number, nowMs: number | undefined): CandidateLoads {
+    const { activeBlocks, newBlocks, activePrefillTokens, activeRequests } = this.#load.project(
+      this.#sequenceHashes,
+      hashed,
+      workerSlots,
+    )
+    const wantsEngines = nowMs !== undefined && this.#settings.usual.policy === 'auto'
+    return {
       activeBlocks,
       newBlocks,
       soughtBlocks: hashed,
-      activePrefillTokens: load.activePrefillTokens,
-      activeRequests: load.activeRequests,
-      engines: this.#settings.policy === 'auto' ? this.#book.project(workers, nowMs) : undefined,
-      kvCapacityTokens: this.#kvCapacityTokens,
-      stepTokens: this.#stepTokens,
+      activePrefillTokens,
+      activeRequests,
+      engines: wantsEngines ? this.#book.project(workerSlots, nowMs) : undefined,
+      reportedShares: undefined,
+      falls: 0,
     }
   }
 
-  #fillOverlaps(workers: Int32Array): void {
-    for (let i = 0; i < workers.length; i++) {
-      const worker = workers[i]!
-      // A text is known in pieces of its own size.
-      this.#overlapBlocks[i] = Math.floor(this.#overlaps[worker]! * this.#promptScale)
-      this.#creditFactors[i] = this.#credits[worker]!
-    }
-  }
-
-  #trueCandidates(
+  #trueLoad(
     request: SimRequest,
-    workers: Int32Array,
-    overlapBlocks: Int32Array,
-    creditFactors: Float64Array,
+    workerSlots: Int32Array,
+    { blocks }: Overlaps,
     oracle: Oracle,
-  ): Candidates {
+  ): CandidateLoads {
     const { blockTokens } = this.#spec
-    for (let i = 0; i < workers.length; i++) {
-      const worker = workers[i]!
+    for (let i = 0; i < workerSlots.length; i++) {
+      const worker = workerSlots[i]!
       this.#prefillTokens[i] = oracle.pendingPrefillTokens(worker)
       this.#requests[i] = oracle.requests(worker)
       if (this.#countsTokens) {
@@ -431,28 +512,23 @@ export class SimRouter implements Replica {
         this.#newBlocks[i] = request.inputTokens / blockTokens
       } else {
         this.#activeBlocks[i] = oracle.activeBlocks(worker)
-        this.#newBlocks[i] = request.blocks - overlapBlocks[i]!
+        this.#newBlocks[i] = request.blocks - blocks[i]!
       }
     }
     return {
-      count: workers.length,
-      workerSlots: workers,
-      overlapBlocks,
-      creditFactors,
       activeBlocks: this.#activeBlocks,
       newBlocks: this.#newBlocks,
+      soughtBlocks: request.blocks,
       activePrefillTokens: this.#prefillTokens,
       activeRequests: this.#requests,
+      engines: undefined,
+      reportedShares: undefined,
+      falls: 0,
     }
   }
 
-  get #trust(): 'exact' | 'approximate' | 'none' {
-    const { kind } = this.#spec.view
-    return kind === 'none' ? 'none' : kind === 'exact' || kind === 'late' ? 'exact' : 'approximate'
-  }
-
   /** Compares what was predicted with what the engine reused. */
-  #audit(request: SimRequest): void {
+  #audit(request: SimRequest, guarded: SimRequest['guarded']): void {
     const trust = this.#trust
     if (trust === 'none') return
     const { worker, predictedTokens } = request
@@ -467,7 +543,7 @@ export class SimRouter implements Replica {
       blockSizeTokens: this.#spec.blockTokens,
     }
     this.#audits.add(prediction, request.reusedTokens)
-    this.#guard?.audited(predictedTokens, request.reusedTokens)
+    this.#guard?.audited(guarded, predictedTokens, request.reusedTokens)
     const sample = isGuess ? this.#audits.guessPrecision(worker) : this.#audits.precision(worker)
     this.#credits[worker] = creditFactor(trust, sample.precision, sample.requests)
   }
@@ -490,91 +566,14 @@ export class SimRouter implements Replica {
   }
 }
 
-function policiesFor({ selection }: CellSpec): typeof POLICIES {
-  const { policy, withoutTerm: term } = selection
-  if (policy === undefined || term === undefined) return POLICIES
-  return { ...POLICIES, [policy]: withoutTerm(POLICIES[policy], term) }
-}
-
-/** Where the trace says that it went. */
-function loggedChoice({ trace, index }: SimRequest, { count, workerSlots }: Candidates): number {
-  for (let i = 0; i < count; i++) if (workerSlots[i] === trace.worker) return i
-  throw new RangeError(`cannot place request ${index} at worker ${trace.worker}: it is not there`)
-}
-
-/** Highest random weight: each key has a fixed order of all workers, and takes the first one that is there. */
-function sessionChoice({ trace, blockIds, blocks }: SimRequest, { count, workerSlots }: Candidates): number {
-  const key =
-    trace.sessionId === undefined ? (blockIds[Math.min(1, blocks - 1)] ?? 0) : textHash(trace.sessionId)
-  let best = 0
-  let bestWeight = -1
-  for (let i = 0; i < count; i++) {
-    const weight = mix(key, workerSlots[i]!)
-    if (weight > bestWeight) {
-      best = i
-      bestWeight = weight
-    }
+/** Of its own: what it was projected from is projected again. */
+function ownLoads(load: CandidateLoads): CandidateLoads {
+  return {
+    ...load,
+    activeBlocks: load.activeBlocks.slice(),
+    newBlocks: load.newBlocks.slice(),
+    activePrefillTokens: load.activePrefillTokens.slice(),
+    activeRequests: load.activeRequests.slice(),
+    engines: load.engines && copyProjection(load.engines),
   }
-  return best
-}
-
-function overlapChoice({ count, overlapBlocks, activeRequests }: Candidates, random: Random): number {
-  let best = 0
-  let ties = 1
-  for (let i = 1; i < count; i++) {
-    const order = overlapBlocks[best]! - overlapBlocks[i]! || activeRequests[i]! - activeRequests[best]!
-    if (order < 0) {
-      best = i
-      ties = 1
-    } else if (order === 0 && random.below(++ties) === 0) {
-      best = i
-    }
-  }
-  return best
-}
-
-/** Of two among those within `nearTieMs` of the best cost, the one with fewer requests, the cheaper one where these are equal. */
-function nearTie(
-  { winner, terms: { cost } }: Choice,
-  { count, activeRequests }: Candidates,
-  nearTieMs: number,
-  random: Random,
-): number {
-  const near: number[] = []
-  for (let i = 0; i < count; i++) if (cost[i]! - cost[winner]! <= nearTieMs) near.push(i)
-  if (near.length < 2) return winner
-  const [first] = near.splice(random.below(near.length), 1)
-  const second = near[random.below(near.length)]!
-  const order = activeRequests[first!]! - activeRequests[second]! || cost[first!]! - cost[second]!
-  return order <= 0 ? first! : second
-}
-
-/** Ties uniformly at random. */
-function smallest(keys: Float64Array, count: number, random: Random): number {
-  let best = 0
-  let ties = 1
-  for (let i = 1; i < count; i++) {
-    if (keys[i]! < keys[best]!) {
-      best = i
-      ties = 1
-    } else if (keys[i] === keys[best] && random.below(++ties) === 0) {
-      best = i
-    }
-  }
-  return best
-}
-
-function textHash(text: string): number {
-  let hash = 0x811c9dc5
-  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193)
-  return hash >>> 0
-}
-
-/** 32 bits; the finisher is murmur3's. */
-function mix(a: number, b: number): number {
-  let hash =
-    Math.imul((a | 0) ^ 0x9e3779b1, 0x85ebca77) ^ Math.imul(Math.floor(a / 4_294_967_296) + 1, 0xc2b2ae3d)
-  hash = Math.imul(hash ^ (hash >>> 16) ^ Math.imul(b + 1, 0x27d4eb2f), 0x7feb352d)
-  hash = Math.imul(hash ^ (hash >>> 15), 0x846ca68b)
-  return (hash ^ (hash >>> 16)) >>> 0
 }

@@ -12,6 +12,7 @@
  */
 
 import { type Clock, type Random, seededRandom, systemClock } from '@homing/base'
+import type { Fleet } from '@homing/fleet'
 import type { RoomRule } from '@homing/queue'
 import { TRACE_BLOCK_TOKENS, type TraceRequest, type TraceSource } from '@homing/trace'
 import { type Arrivals, arrivalsOf } from './arrivals.ts'
@@ -32,6 +33,7 @@ import { EventHeap } from './event-heap.ts'
 import { EmptyView, EventView, type FleetView, GuessView } from './fleet-view.ts'
 import { HolderTable } from './holder-table.ts'
 import { type ReplicaOperation, ReplicaSync } from './replica-sync.ts'
+import { SimFleet } from './sim-fleet.ts'
 import { SimQueue } from './sim-queue.ts'
 import { newSimRequest, type SimRequest } from './sim-request.ts'
 import { type Oracle, SimRouter } from './sim-router.ts'
@@ -114,6 +116,10 @@ class Cell implements EngineSink {
   #changesDone = 0
   readonly #isAlive: boolean[]
   #alive: Int32Array
+  readonly #simFleet: SimFleet
+  #fleet: Fleet
+  /** Without those that long prompts are kept from. */
+  #fleetForLong: Fleet
 
   nowMs = 0
   requestsDone = 0
@@ -187,7 +193,10 @@ class Cell implements EngineSink {
         : undefined
     const joining = new Set((spec.joins ?? []).map(({ worker }) => worker))
     this.#isAlive = Array.from({ length: workers }, (_, worker) => !joining.has(worker))
+    this.#simFleet = new SimFleet(spec)
     this.#alive = this.#aliveWorkers()
+    this.#fleet = this.#simFleet.of(this.#alive)
+    this.#fleetForLong = this.#simFleet.of(this.#workersForLong())
     this.#routers = Array.from({ length: spec.routers }, (_, router) => {
       const random = seededRandom(seed * 1_000_003 + router + 1)
       const guardRandom = seededRandom(seed * 1_000_003 - router - 1)
@@ -281,24 +290,22 @@ class Cell implements EngineSink {
   #decide(request: SimRequest, rules?: readonly RoomRule[]): number | undefined {
     const { nowMs } = this
     const startedMs = this.#clock.nowMs()
-    const cachedTokens = this.#routers[request.router]!.decide(
-      request,
-      this.#workersFor(request),
-      nowMs,
-      rules,
-    )
+    const isLong = request.inputTokens > this.#stepTokensMax
+    const fleet = isLong ? this.#fleetForLong : this.#fleet
+    const decision = this.#routers[request.router]!.decide(request, fleet, nowMs, rules)
     this.#decisionMs += this.#clock.nowMs() - startedMs
-    if (cachedTokens !== undefined) return cachedTokens
+    if (decision.kind === 'busy') return decision.cachedTokens
+    if (decision.kind === 'refused')
+      throw new RangeError(`cannot place request ${request.index}: ${decision.error.message}`)
     this.#decisions++
     this.#start(request)
     return undefined
   }
 
-  #workersFor({ inputTokens }: SimRequest): Int32Array {
+  #workersForLong(): Int32Array {
     const kept = this.#spec.selection.workersWithoutLongPrompts ?? 0
     const workers = this.#alive
-    if (kept === 0 || workers.length <= kept || inputTokens <= this.#stepTokensMax) return workers
-    return workers.subarray(0, workers.length - kept)
+    return kept === 0 || workers.length <= kept ? workers : workers.subarray(0, workers.length - kept)
   }
 
   /** It is sent to its worker. */
@@ -323,7 +330,7 @@ class Cell implements EngineSink {
     const asked = {
       tryPlace: (request: SimRequest, rules: readonly RoomRule[]) => this.#decide(request, rules),
       cachedTokens: (request: SimRequest) =>
-        this.#routers[router]!.cachedTokens(request, this.#alive, this.nowMs),
+        this.#routers[router]!.cachedTokens(request, this.#fleet, this.nowMs),
       refuse: (request: SimRequest) => {
         this.#fail(request)
         this.#refused++
@@ -480,6 +487,8 @@ class Cell implements EngineSink {
     if (this.#isAlive[worker] === !isDeath) return
     this.#isAlive[worker] = !isDeath
     this.#alive = this.#aliveWorkers()
+    this.#fleet = this.#simFleet.of(this.#alive)
+    this.#fleetForLong = this.#simFleet.of(this.#workersForLong())
     if (!isDeath) {
       for (const queue of this.#queues) queue.setWorkers(this.#alive.length, this.nowMs)
       return

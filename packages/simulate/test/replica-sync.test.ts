@@ -10,11 +10,13 @@ import t from 'tap'
 import { EmptyView } from '../src/fleet-view.ts'
 import { type CellResult, type CellSpec, parseColumn, type QueueSpec, simulateCell } from '../src/index.ts'
 import { type ReplicaGather, type ReplicaOperation, ReplicaSync } from '../src/replica-sync.ts'
+import { SimFleet } from '../src/sim-fleet.ts'
 import { newSimRequest, type SimRequest } from '../src/sim-request.ts'
 import { SimRouter } from '../src/sim-router.ts'
 import { REFERENCE_SPEC } from './reference-spec.ts'
 
 const SPEC: CellSpec = { ...REFERENCE_SPEC, workers: 4, knowsOutput: false, loadCounts: 'blocks' }
+const FLEET = new SimFleet(SPEC).of([0, 1, 2, 3])
 const POLICIES = ['auto-unguarded', 'product', 'linear', 'least-loaded'] as const
 /** Without auto: how busy queues are it samples at its own decisions, and the routers of several see other samples. */
 const PLAIN_POLICIES = ['product', 'linear', 'least-loaded'] as const
@@ -73,13 +75,12 @@ function uniqueRequest(index: number, inputTokens: number, nowMs: number): SimRe
 /** Plays the same steps on some routers; the workers that they chose, and what each counts after each step. */
 function play(routers: Routers, steps: readonly Step[], seed: number): readonly string[] {
   const random = seededRandom(seed)
-  const workers = Int32Array.from({ length: SPEC.workers }, (_, worker) => worker)
   const open: SimRequest[] = []
   const said: string[] = []
   let nowMs = 0
   let decided = 0
   const decide = (request: SimRequest): void => {
-    routers.at(request, nowMs).decide(request, workers, nowMs)
+    routers.at(request, nowMs).decide(request, FLEET, nowMs)
     said.push(`${nowMs}: request ${request.index} to ${request.worker}`)
   }
   const complete = (request: SimRequest): void => routers.at(request, nowMs).completed(request, nowMs)
@@ -167,7 +168,7 @@ t.test('a booking counts at others when it arrives there, as tokens and as a num
   const routers = new Routers(2, 'least-loaded', 5, seededRandom(1))
   const [, second] = routers.all as [SimRouter, SimRouter]
   const request = uniqueRequest(0, 2000, 100)
-  routers.at(request, 100).decide(request, Int32Array.of(0, 1, 2, 3), 100)
+  routers.at(request, 100).decide(request, FLEET, 100)
   const { worker } = request
   routers.at(request, 104.9)
   t.equal(second.totals(worker).activeRequests, 0)
