@@ -31,6 +31,7 @@ import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet, WorkerRecord } from '@homing/fleet'
 import type { DecideResult, Measured, QueueReceipt } from '@homing/placement'
 import {
+  LOOK_MS,
   ModelRules,
   PriorityQueue,
   type QueueRefusal,
@@ -47,8 +48,6 @@ import { laneOf } from './lane.ts'
 import type { PlaceResult, QueueMessage, QueueStatus } from './messages.ts'
 import type { QueueArgs } from './queue-args.ts'
 
-/** How often the queue looks again while something waits: estimates of load fall with time, too, and nobody tells. */
-const LOOK_MS = 100
 const UNKNOWN_STEP =
   'the queue goes by an assumed token budget: the engine does not report max_num_batched_tokens; give max_batched_tokens= with --worker'
 /** Models of which requests are held before the first fleet of this life has come. */

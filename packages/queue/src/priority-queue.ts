@@ -23,6 +23,7 @@
  * nothing can go, at most STRICT_PRIORITIES_MAX. `drop` and `snapshot` look at everything.
  */
 
+import { STEP_TOKENS_DEFAULT } from '@homing/load'
 import { DrainRate } from './drain-rate.ts'
 import {
   AGE_SLOT,
@@ -36,6 +37,7 @@ import {
 import { IndexedHeap } from './indexed-heap.ts'
 import { LongPrompts } from './long-prompts.ts'
 import type { QueueRoom } from './queue-room.ts'
+import { AGING_MS_DEFAULT } from './queue-times.ts'
 import { snapshotOf } from './snapshot.ts'
 import { StrictPriorityLevel } from './strict-priority.ts'
 import { type Tenant, TenantTable } from './tenants.ts'
@@ -51,9 +53,7 @@ import type {
 } from './types.ts'
 
 const TENANTS_MAX_DEFAULT = 1024
-const STEP_TOKENS_DEFAULT = 8192
 const CONTENTION_MS_DEFAULT = 30_000
-const AGING_MS_DEFAULT = 60_000
 /** Different strict priorities at one time; a further one counts as the nearest below, or as 0. */
 const STRICT_PRIORITIES_MAX = 64
 

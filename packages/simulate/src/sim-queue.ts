@@ -11,7 +11,10 @@
  * Cost   a decision for each request that goes, and one for each look that finds no room.
  */
 
+import { STEP_TOKENS_DEFAULT } from '@homing/load'
 import {
+  AGING_MS_DEFAULT,
+  LOOK_MS,
   ModelRules,
   orderOf,
   PriorityQueue,
@@ -19,19 +22,12 @@ import {
   QueueRoom,
   type RoomRule,
   thresholdOf,
+  WAIT_MS_MAX_DEFAULT,
 } from '@homing/queue'
 import { LatencyHistogram } from './cell-metrics.ts'
 import type { CellSelection, QueueFigures, QueueSpec } from './cell-types.ts'
 import { isAutoSelection } from './column.ts'
 import type { SimRequest } from './sim-request.ts'
-
-/** As the router's options, by default. */
-const AGING_MS = 60_000
-const WAIT_MS_MAX = 300_000
-/** As the queue actor. */
-const LOOK_MS = 100
-/** As the queue actor: prompts with more uncached tokens are long. */
-const STEP_TOKENS = 8192
 
 /** What the queue asks of its router. */
 export interface QueuedRouter {
@@ -61,7 +57,7 @@ export class SimQueue {
 
   constructor(spec: QueueSpec, selection: CellSelection, router: QueuedRouter, workers: number) {
     this.#router = router
-    this.#waitMsMax = spec.waitMsMax ?? WAIT_MS_MAX
+    this.#waitMsMax = spec.waitMsMax ?? WAIT_MS_MAX_DEFAULT
     const isAuto = isAutoSelection(selection)
     this.#rules = new ModelRules('', {
       threshold: thresholdOf(spec.threshold, isAuto, Object.keys(spec.tenantWeights ?? {}).length > 0),
@@ -72,8 +68,8 @@ export class SimQueue {
       profile: this.#rules.profile,
       room: new QueueRoom(),
       workers,
-      stepTokens: STEP_TOKENS,
-      agingMs: spec.agingMs ?? AGING_MS,
+      stepTokens: STEP_TOKENS_DEFAULT,
+      agingMs: spec.agingMs ?? AGING_MS_DEFAULT,
       tenantWeights: new Map(Object.entries(spec.tenantWeights ?? {})),
     })
   }
@@ -89,7 +85,7 @@ export class SimQueue {
   }
 
   arrive(request: SimRequest, nowMs: number): void {
-    const mayBeLong = request.inputTokens > STEP_TOKENS && (request.trace.tenant ?? '') !== ''
+    const mayBeLong = request.inputTokens > STEP_TOKENS_DEFAULT && (request.trace.tenant ?? '') !== ''
     if (this.waiting > 0 || mayBeLong) {
       this.#admit(this.#waitingOf(request, this.#router.cachedTokens(request)), nowMs, false)
     } else {
