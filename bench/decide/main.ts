@@ -5,7 +5,7 @@
  *            temperature 0 and 0.7.
  * Loop       one thread, closed, each part in a loop of its own after a warm-up:
  *              choose   scoring and choosing alone
- *              decide   index lookup, then choose
+ *              decide   who may take it, index lookup, place: as the router does it (packages/placement)
  *              hash     block and sequence hashes of 2 k, 12 k and 100 k token ids
  *              route    hash, then decide, on prompts of that length
  *              load     projecting, booking, completing and freeing in ActiveLoad
@@ -23,12 +23,14 @@
 import assert from 'node:assert/strict'
 import { seededRandom } from '@homing/base'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
-import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
+import { BlockIndex } from '@homing/index'
 import { ActiveLoad } from '@homing/load'
+import { placementSettings } from '@homing/placement'
 import { FIXED_POLICY_NAMES, type SelectionSettings, Selector, selectionSettings } from '@homing/selection'
 import { type Measure, type Measures, parameter, runBench, type Target } from '../harness.ts'
 import { BLOCK_TOKENS, type Fixture, fixtureOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
 import { NaiveIndex, naiveChoose } from './naive.ts'
+import { Placer, requestOf } from './placer.ts'
 import { measurePolicies } from './policies.ts'
 import { measureQueue, queueTargets } from './queue.ts'
 import { measureWhole, wholeTargets } from './whole.ts'
@@ -63,33 +65,6 @@ function indexOf(fixture: Fixture, prompt: Int32Array): BlockIndex {
   return index
 }
 
-/** Lookup and choice as the router does them: overlaps are scattered to the candidates, by slot. */
-class Decider {
-  readonly #fixture: Fixture
-  readonly #reader: IndexReader
-  readonly #scores: OverlapCounts
-  readonly #selector: Selector
-  readonly #random = seededRandom(1)
-
-  constructor(fixture: Fixture, index: BlockIndex) {
-    this.#fixture = fixture
-    this.#reader = new IndexReader([index.memory])
-    this.#scores = new OverlapCounts(fixture.workers)
-    this.#selector = new Selector(fixture.workers)
-  }
-
-  decide(local: Int32Array, count: number, promptTokens: number, settings: SelectionSettings): number {
-    const { candidates } = this.#fixture
-    this.#reader.overlap(local, count, this.#scores)
-    candidates.overlapBlocks.fill(0)
-    for (let i = 0; i < this.#scores.length; i++) {
-      candidates.overlapBlocks[this.#scores.workerSlots[i]!] = this.#scores.blocks[i]!
-    }
-    const request = { promptTokens, blockSizeTokens: BLOCK_TOKENS }
-    return this.#selector.choose(candidates, request, settings, this.#random).winner
-  }
-}
-
 function settingsAt(temperature: number): SelectionSettings {
   return selectionSettings({ temperature })
 }
@@ -109,12 +84,14 @@ function ours(): Measures {
     const index = indexOf(fixture, prompt)
     const { local, count } = hashBlocks(prompt, BLOCK_TOKENS, DEFAULT_SEED)
     for (const temperature of TEMPERATURES) {
-      const decider = new Decider(fixture, index)
-      const settings = settingsAt(temperature)
-      winnerSum += decider.decide(local, count, SEL_PROMPT_TOKENS, settings)
-      assert.deepEqual(fixture.candidates.overlapBlocks, fixture.overlapBlocks, 'overlaps of the index')
+      const placer = new Placer(fixture, index)
+      const settings = placementSettings(settingsAt(temperature))
+      const request = requestOf(local, count, SEL_PROMPT_TOKENS)
+      const { winner, overlaps } = placer.place(request, settings)
+      winnerSum += winner
+      assert.deepEqual(overlaps.blocks, fixture.overlapBlocks, 'overlaps of the index')
       measures[`decide W=${workers} T=${temperature}`] = nanosecondsEach(() => {
-        decider.decide(local, count, SEL_PROMPT_TOKENS, settings)
+        placer.place(request, settings)
       })
     }
   }
@@ -126,13 +103,15 @@ function ours(): Measures {
     })
     for (const workers of FLEETS.filter(workers => workers <= decideWorkersMax)) {
       const fixture = fixtureOf(workers, promptTokens)
-      const decider = new Decider(fixture, indexOf(fixture, prompt))
-      const settings = settingsAt(0)
+      const placer = new Placer(fixture, indexOf(fixture, prompt))
+      const settings = placementSettings(settingsAt(0))
+      const { local, count } = hashBlocks(prompt, BLOCK_TOKENS, DEFAULT_SEED)
+      const { overlaps } = placer.place(requestOf(local, count, promptTokens), settings)
+      assert.deepEqual(overlaps.blocks, fixture.overlapBlocks, 'overlaps of the index')
       measures[`route ${name} W=${workers} T=0`] = nanosecondsEach(() => {
-        const { local, count } = hashBlocks(prompt, BLOCK_TOKENS, DEFAULT_SEED)
-        decider.decide(local, count, promptTokens, settings)
+        const hashed = hashBlocks(prompt, BLOCK_TOKENS, DEFAULT_SEED)
+        placer.place(requestOf(hashed.local, hashed.count, promptTokens), settings)
       })
-      assert.deepEqual(fixture.candidates.overlapBlocks, fixture.overlapBlocks, 'overlaps of the index')
     }
   }
   for (const workers of FLEETS.filter(workers => workers <= decideWorkersMax)) {

@@ -20,14 +20,12 @@ import {
   FIGURES_PER_SLOT,
   STEP_TOKENS_DEFAULT,
 } from '@homing/load'
+import { RoutingGuard } from '@homing/placement'
 import {
   FIXED_POLICY_NAMES,
-  Guard,
-  predictedFirstTokenMs,
   ROUTER_MODES,
   type SelectionSettings,
   Selector,
-  ShadowCosts,
   selectionSettings,
 } from '@homing/selection'
 import type { Measure, Measures } from '../harness.ts'
@@ -35,6 +33,7 @@ import { mixInto } from '../index/splitmix.ts'
 import { median } from '../statistics.ts'
 import { BLOCK_TOKENS, type Fixture, fixtureOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
 import { naiveCosts, naiveWinners } from './naive.ts'
+import { requestOf } from './placer.ts'
 
 const PROMPTS = 64
 const CHAIN_BLOCKS = 128
@@ -126,8 +125,7 @@ class Decisions {
   readonly #heldBlocksOf = (i: number): number => this.#reader.blocksHeld(0, i)
   readonly #kvCapacityTokens: Float64Array
   readonly #stepTokens: Float64Array
-  readonly #guard = new Guard({ share: 0.01 })
-  readonly #shadows = new ShadowCosts()
+  readonly #guard = new RoutingGuard({ share: 0.01 }, this.#random)
   #next = 0
 
   constructor(fixture: Fixture, blocks: number) {
@@ -191,19 +189,10 @@ class Decisions {
     }
     const choice = this.#selector.choose(input, REQUEST, settings, this.#random, this.#next)
     if (!isGuarded) return choice.winner
-    const shadows = this.#shadows
     const guard = this.#guard
-    const { cost } = choice.terms
-    shadows.find(input, choice.terms)
-    const { leastLoaded } = shadows
-    const extraMs = cost[leastLoaded]! - cost[choice.winner]!
-    const arm = leastLoaded === choice.winner ? undefined : guard.draw(this.#random, extraMs)
-    if (arm !== undefined) this.#selector.divert(leastLoaded, guard.controlChance(extraMs), arm === 'control')
-    shadows.score(choice.terms, choice.winner)
-    shadows.count()
-    const predictedMs = predictedFirstTokenMs(choice, choice.winner)
-    const decision = guard.decided(arm, SEL_PROMPT_TOKENS, predictedMs, this.#next)
-    guard.firstToken(decision, predictedMs, this.#next)
+    const receipt = guard.consider(ROUTING, settings, input, choice, this.#selector, true)!
+    const decision = guard.decided(receipt, SEL_PROMPT_TOKENS, this.#next)
+    guard.firstToken(decision, receipt.predictedFirstTokenMs, this.#next)
     return choice.winner
   }
 
@@ -243,6 +232,8 @@ class Decisions {
   }
 }
 
+/** As the guard sees it: free to be tried. */
+const ROUTING = requestOf(new Int32Array(0), 0, SEL_PROMPT_TOKENS)
 const REQUEST = { promptTokens: SEL_PROMPT_TOKENS, blockSizeTokens: BLOCK_TOKENS }
 
 /** What an engine book says of workers with so many requests each, half of them decoding; every other cache is full. */

@@ -26,7 +26,7 @@ import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
 import { type SelectionSettings, selectionSettings } from '@homing/selection'
 import type { Measure, Measures, Target } from '../harness.ts'
 import { median } from '../statistics.ts'
-import { BLOCK_TOKENS, fixtureOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
+import { BLOCK_TOKENS, fixtureOf, fleetOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
 
 const PROMPTS = 64
 const OPEN = 32
@@ -265,42 +265,4 @@ const DELIVERED: Delivery = {
   durationMs: 400,
   streamEvents: 100,
   error: undefined,
-}
-
-function fleetOf(workers: number): Fleet {
-  return {
-    version: 1,
-    workers: Array.from({ length: workers }, (_, slot) => ({
-      id: `worker-${slot}`,
-      instanceId: slot,
-      joinedMs: 1,
-      origin: `http://worker-${slot}`,
-      state: 'up',
-      stateReason: 'it answers',
-      engine: 'vllm',
-      engineVersion: '',
-      models: [{ name: 'm', base: undefined, root: undefined, maxModelTokens: undefined }],
-      blockSizeTokens: { value: BLOCK_TOKENS, source: 'given' },
-      maxBatchedTokens: { value: 8192, source: 'given' },
-      kvBlocks: undefined,
-      ranks: { value: 1, source: 'given' },
-      taints: [],
-      canTokenize: false,
-      keys: [
-        {
-          key: `worker-${slot}/0`,
-          workerSlot: slot,
-          dpRank: 0,
-          eventsEndpoint: undefined,
-          replayEndpoint: undefined,
-          topic: '',
-          shard: 0,
-          trust: 'exact',
-          trustReason: '',
-          trustSinceMs: 0,
-          epoch: 1,
-        },
-      ],
-    })),
-  }
 }
