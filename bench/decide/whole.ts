@@ -20,7 +20,6 @@ import { type QueueMessage, queue, type WaitingHints } from '@homing/actors/queu
 import { type RouterArgs, type RouterMessage, router } from '@homing/actors/router'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
-import type { Fleet } from '@homing/fleet'
 import { BlockIndex, layeredOptions } from '@homing/index'
 import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
 import { type SelectionSettings, selectionSettings } from '@homing/selection'

@@ -22,7 +22,7 @@ import {
   type Decision,
   type Delivery,
   decisionOf,
-  eligibleInSession,
+  eligibleByAffinity,
   isBeginning,
   type Measured,
   OverlapLookup,
@@ -218,7 +218,7 @@ export class Decider {
 
   /** What the best of the workers that could take it holds of its prompt, or why none could. */
   measure(request: RoutingRequest): Measured | ErrorRecord {
-    const found = eligibleInSession(this.#candidatesQuestion(request))
+    const found = eligibleByAffinity(this.#candidatesQuestion(request))
     if ('code' in found) return isBeginning(this.fleet) ? { cachedTokens: 0, boundWorker: undefined } : found
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
     const cachedTokens = bestCachedTokens(request, overlaps, found.candidates.length)

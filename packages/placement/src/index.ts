@@ -18,7 +18,7 @@ export { creditLayers, type LayerWeights, newOverlaps, type Overlaps } from './o
 export {
   type Busy,
   candidatesFor,
-  eligibleInSession,
+  eligibleByAffinity,
   isBeginning,
   type Placed,
   type PlacementMeans,

@@ -146,7 +146,7 @@ export function isBeginning({ version, workers }: Fleet): boolean {
 }
 
 /** The worker keys that may take a request, as its session leaves them; or why there are none. */
-export function eligibleInSession({
+export function eligibleByAffinity({
   fleet,
   request,
   questions,
@@ -165,7 +165,7 @@ export function candidatesFor(question: CandidatesQuestion): Eligible | Busy | E
   if (settings.usual.mode === 'direct' && request.pinnedInstanceId === undefined) {
     return toErrorRecord(new WorkerNotNamedError())
   }
-  const found = eligibleInSession(question)
+  const found = eligibleByAffinity(question)
   // This life of the router, or of the directory, has just begun: what may wait is not lost by that.
   if ('code' in found && mayWait && isBeginning(fleet)) {
     return { kind: 'busy', cachedTokens: 0, boundWorker: undefined, falls: undefined }

@@ -59,7 +59,7 @@ const STRICT_PRIORITIES_MAX = 64
 
 export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   readonly #room: QueueRoom
-  #stepTokens = STEP_TOKENS_DEFAULT
+  #stepTokens: number = STEP_TOKENS_DEFAULT
   readonly #agingMs: number
   readonly #classes: readonly ClassAccount[]
   readonly #laneTables: readonly LaneTable[]

@@ -21,7 +21,7 @@ import {
   type CandidateLoads,
   ConversationAffinity,
   candidatesFor,
-  eligibleInSession,
+  eligibleByAffinity,
   type LayerTerm,
   type Overlaps,
   otherRanks,
@@ -268,7 +268,7 @@ export class SimRouter implements Replica {
   cachedTokens(request: SimRequest, fleet: Fleet, nowMs: number): number {
     const hashed = this.#countsTokens ? 0 : this.#hash(request)
     const routing = this.#routingOf(request, hashed)
-    const found = eligibleInSession(this.#candidatesQuestion(routing, fleet, nowMs))
+    const found = eligibleByAffinity(this.#candidatesQuestion(routing, fleet, nowMs))
     if ('code' in found) return 0
     const overlaps = this.#overlapsOf(request, found.candidates, nowMs)
     return bestCachedTokens(routing, overlaps, found.candidates.length)
