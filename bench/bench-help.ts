@@ -1,6 +1,14 @@
 /** The output of `pnpm bench NAME --help`: the header of the bench, its parameters with their defaults, its options. */
 
-import type { BenchDefinition } from './harness.ts'
+/** What the help says of a bench; a BenchDefinition has it all. */
+export interface BenchOutline {
+  readonly name: string
+  readonly parts?: readonly string[]
+  /** By name. */
+  readonly peers?: Readonly<Record<string, unknown>>
+  /** By name of the measure. */
+  readonly checks?: Readonly<Record<string, number>>
+}
 
 /** What a parameter is when it is not given. */
 export interface ParameterDefaults {
@@ -10,7 +18,7 @@ export interface ParameterDefaults {
 
 /** `header`: the header comment of the bench. */
 export function benchHelp(
-  definition: BenchDefinition,
+  definition: BenchOutline,
   header: string,
   parameters: ReadonlyMap<string, ParameterDefaults>,
 ): string {

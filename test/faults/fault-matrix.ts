@@ -18,6 +18,7 @@ import type { EngineSettings } from '@homing/engine'
 import type { Trust } from '@homing/index'
 import { createPublisher } from '@homing/publisher'
 import { BLOCK_SIZE_TOKENS, type SimulatedFleet } from '../simulation/simulated-fleet.ts'
+import type { Row } from './fault-row.ts'
 import type { Seen } from './looks.ts'
 import { LIFE_ROWS, StoredCheckpoints, UNTOLD_ROWS } from './mistaken-lives.ts'
 import { ObservedFleet, type ObservedOptions } from './observed-fleet.ts'
@@ -37,28 +38,6 @@ export interface Column {
   readonly hasSidecar?: boolean
   /** The engine publishes no events. */
   readonly isGuessed?: boolean
-}
-
-export interface Row {
-  readonly name: string
-  readonly engine?: Partial<EngineSettings>
-  readonly sidecarBatchesMax?: number
-  readonly observed?: Pick<ObservedOptions, 'mistake' | 'hasSalts' | 'hasReports'>
-  /** The router keeps checkpoints. */
-  readonly hasCheckpoints?: boolean
-  /** What it takes to happen; by default an engine and a router. */
-  readonly needs?: 'events' | 'replay' | 'vLLM' | 'sidecar' | 'broker' | 'ports'
-  /** It is a mistake of the start, and looked at from there. */
-  readonly isThereAtStart?: boolean
-  /** The trusts that it may end with; default: as its column says. */
-  readonly ends?: readonly Trust[]
-  /** By when its trust is what it stays, in milliseconds; default: as its column says. */
-  readonly healsMs?: number
-  /** Blocks whose removal nobody can read stay. */
-  readonly hidesRemovals?: boolean
-  /** Blocks may be missing, whatever the trust. */
-  readonly mayLack?: boolean
-  readonly deal: (observed: ObservedFleet) => void | Promise<void>
 }
 
 const SEEDS = 5

@@ -5,7 +5,7 @@
  */
 
 import type { CheckpointStore } from '@homing/actors/listener'
-import type { Row } from './fault-matrix.ts'
+import type { Row } from './fault-row.ts'
 import type { ObservedFleet } from './observed-fleet.ts'
 
 /** More than a listener remembers. */

@@ -17,7 +17,6 @@ import type {
 } from '@homing/fleet'
 import type { BusyThresholds } from '@homing/load'
 import type { AbsenceReason } from '@homing/transport'
-import type { KeptRegistrations } from './registered-workers.ts'
 
 /** Told to the directory by who compares predictions with answers. */
 export interface AuditMessage extends Message {
@@ -74,6 +73,14 @@ export interface KeptFleet {
     | undefined
   /** Of the workers that registered themselves. */
   readonly registered?: KeptRegistrations | undefined
+}
+
+/** What lasts over the lives of the directory. */
+export interface KeptRegistrations {
+  /** URLs of the workers that came by a registration, by id. */
+  readonly urls: ReadonlyMap<string, string>
+  /** Lives that the operator has sent away. */
+  readonly refused: readonly string[]
 }
 
 export type DirectoryMessage =

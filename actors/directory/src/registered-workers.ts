@@ -15,20 +15,12 @@ import type { ActorContext } from '@homing/actor'
 import { readRegistration, registrationEndpoint } from '@homing/publisher'
 import { type AbsenceReason, type Closable, transportCapability } from '@homing/transport'
 import type { FleetChanges } from './fleet-changes.ts'
-import type { DirectoryMessage } from './messages.ts'
+import type { DirectoryMessage, KeptRegistrations } from './messages.ts'
 
 export interface RegistrationArgs {
   /** 'host:port' each. */
   readonly servers: readonly string[]
   readonly namespace: string
-}
-
-/** What lasts over the lives of the directory. */
-export interface KeptRegistrations {
-  /** URLs of the workers that came by a registration, by id. */
-  readonly urls: ReadonlyMap<string, string>
-  /** Lives that the operator has sent away. */
-  readonly refused: readonly string[]
 }
 
 /** What one life says. */

@@ -13,9 +13,9 @@
 
 import { hostName, isOfThisMachine, isSameSocket } from '@homing/transport'
 import type { InheritanceMessage } from './inheritor.ts'
+import type { InheritedCounts } from './messages.ts'
 import type { RankDump } from './peer-dump.ts'
 import type { Rank } from './rank.ts'
-import type { InheritedCounts } from './shards.ts'
 
 /** The inheritor of a shard, as far as it is needed here. */
 export interface InheritorRef {

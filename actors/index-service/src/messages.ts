@@ -2,7 +2,6 @@ import type { Reply } from '@homing/actor'
 import type { ShardMemoryMessage, ShardResetMessage } from '@homing/actors/indexer'
 import type { SourceMessage } from '@homing/actors/listener'
 import type { ErrorRecord } from '@homing/base'
-import type { InheritedCounts } from './shards.ts'
 
 /** The service answers: where, and what it began with. */
 export interface ServiceReady {
@@ -13,6 +12,9 @@ export interface ServiceReady {
   /** What came of the peers, for people; undefined: none was given. */
   readonly recovery: string | undefined
 }
+
+/** Inherited blocks of one shard, by worker slot. */
+export type InheritedCounts = Readonly<Record<number, number>> | undefined
 
 export type IndexServiceMessage =
   /** Answered once it listens, or cannot. */

@@ -25,7 +25,7 @@ import {
 import { createIndexDoor, createIndexMemory, type IndexMemory, IndexReader } from '@homing/index'
 import { ServiceActorLostError } from './errors.ts'
 import { type InheritorMessage, inheritor } from './inheritor.ts'
-import type { IndexServiceMessage } from './messages.ts'
+import type { IndexServiceMessage, InheritedCounts } from './messages.ts'
 
 export interface ShardsOptions {
   readonly count: number
@@ -36,9 +36,6 @@ export interface ShardsOptions {
   /** Blocks of peers' dumps are to be kept beside those of the engines. */
   readonly inherits: boolean
 }
-
-/** Inherited blocks of one shard, by worker slot. */
-export type InheritedCounts = Readonly<Record<number, number>> | undefined
 
 const LOOK_INTERVAL_MS = 1000
 const WATCH_AGAIN_MS = 1000

@@ -1,14 +1,7 @@
 /** Assumed: what the rules of each model go by, where engines do not say it. */
 
 import type { Fleet } from '@homing/fleet'
-import type { Assumed } from './messages.ts'
-
-/** Of a model. */
-export interface AssumedRows {
-  /** The first ASSUMED_MAX. */
-  readonly rows: readonly Assumed[]
-  readonly leftOut: number
-}
+import type { Assumed, AssumedRows } from './messages.ts'
 
 export const NOTHING_ASSUMED: AssumedRows = { rows: [], leftOut: 0 }
 

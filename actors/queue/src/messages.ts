@@ -6,7 +6,6 @@ import type { FleetMessage } from '@homing/fleet'
 import type { DecideResult, Decision, Measured, RoutingRequest } from '@homing/placement'
 import type { QueueSnapshot } from '@homing/queue'
 import type { WaitingRow } from '@homing/replication'
-import type { AssumedRows } from './assumed.ts'
 
 /** How a request wants to wait, if it must. */
 export interface WaitingHints {
@@ -27,6 +26,13 @@ export interface WaitingHints {
 export type PlaceResult =
   | { readonly kind: 'decided'; readonly decision: Decision; readonly isLong?: boolean }
   | { readonly kind: 'refused'; readonly error: ErrorRecord }
+
+/** What is assumed of a model. */
+export interface AssumedRows {
+  /** The first ASSUMED_MAX. */
+  readonly rows: readonly Assumed[]
+  readonly leftOut: number
+}
 
 /** What a rule goes by for want of a figure of the engine: never silently off. */
 export interface Assumed {

@@ -42,10 +42,10 @@ import {
   type WaitReason,
 } from '@homing/queue'
 import type { WaitingRow } from '@homing/replication'
-import { type AssumedRows, assumedByModel, NOTHING_ASSUMED } from './assumed.ts'
+import { assumedByModel, NOTHING_ASSUMED } from './assumed.ts'
 import { CancelledError, refusedError } from './errors.ts'
 import { laneOf } from './lane.ts'
-import type { PlaceResult, QueueMessage, QueueStatus } from './messages.ts'
+import type { AssumedRows, PlaceResult, QueueMessage, QueueStatus } from './messages.ts'
 import type { QueueArgs } from './queue-args.ts'
 
 const UNKNOWN_STEP =

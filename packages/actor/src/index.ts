@@ -2,20 +2,12 @@ import './values/node-version.ts'
 
 export type { Clock, Duration, Log, LogFields, LogLevel, Random, Timer } from '@homing/base'
 export { CodedError, type ErrorDetails, type ErrorRecord, RemoteError } from '@homing/base'
-export type {
-  ArgsOf,
-  Arms,
-  NameOfExport,
-  Placement,
-  Pools,
-  Refused,
-  Stuck,
-  ThreadName,
-  Travelling,
-} from './contract/checks.ts'
+export type { Arms, NameOfExport, Stuck, Travelling } from './contract/checks.ts'
 export { type ActorSpecification, defineActor, defineCapability } from './contract/define.ts'
+export type { Refused } from './contract/refused.ts'
 export { systemView } from './contract/system-view.ts'
 export { isThreadLoss } from './contract/terminated.ts'
+export type { ArgsOf, Placement, Pools, ThreadName, ThreadPoolOptions } from './contract/thread-names.ts'
 export {
   type ActorContext,
   type ActorDefinition,
@@ -49,7 +41,6 @@ export {
   type TerminationReason,
   type ThreadFacilities,
   type ThreadPlacement,
-  type ThreadPoolOptions,
   type ThreadStatus,
 } from './contract/types.ts'
 export { type LayoutOf, layout, type MessageLayout } from './layout/layout.ts'

@@ -10,8 +10,7 @@
  * takes six timeouts and the time of listening at most, and three more with a request of its own.
  */
 
-import type { Clock, Random } from '@homing/base'
-import type { EventBroker, EventSource, KeySource, ProbeOutcome, WorkerSpec } from '@homing/fleet'
+import type { EventBroker, EventSource, ProbeOutcome, WorkerSpec } from '@homing/fleet'
 import {
   eventSourceOf,
   factsOf,
@@ -20,9 +19,9 @@ import {
   probeWorker,
   type ReachedOutcome,
   socketsOf,
-  type WorkerDefaults,
 } from '@homing/fleet'
-import { isSameSocket, SocketClaims, type Transport } from '@homing/transport'
+import { isSameSocket, SocketClaims } from '@homing/transport'
+import type { DiagnoseOptions } from './diagnose-options.ts'
 import { type Diagnosis, type Finding, trustOf, verdictOf } from './diagnosis.ts'
 import { doorsOf, flagsOf, plannedPorts } from './engine-flags.ts'
 import { eventFindings } from './event-findings.ts'
@@ -31,42 +30,11 @@ import { factFindings } from './fact-findings.ts'
 import { type OwnRequest, sendOwnRequest } from './own-request.ts'
 import { checkRank } from './rank-check.ts'
 import { RecordedHttp } from './recorded-http.ts'
-import type { ReplayDepth } from './replay-question.ts'
 import { requestFindings } from './request-findings.ts'
 import { oneLine, socketSteps, stepOf } from './step-texts.ts'
 import { unreachedFinding } from './unreached-findings.ts'
 
 const AT_ONE_TIME_MAX = 16
-
-/** The router's own tokenizer for a model. */
-export interface DiagnosisTokenizer {
-  /** For people. */
-  readonly name: string
-  /** With the special tokens that a completion gets. */
-  readonly encode: (text: string) => Int32Array
-}
-
-export interface DiagnoseOptions {
-  readonly transport: Pick<Transport, 'http' | 'messages'>
-  readonly clock: Clock
-  readonly random: Random
-  /** Longest wait for each answer. */
-  readonly timeoutMs: number
-  /** How long event sockets are listened to; it ends early when each has told something. */
-  readonly listenMs: number
-  readonly replayDepth: ReplayDepth
-  /** Send one short completion. */
-  readonly sends: boolean
-  readonly defaults: WorkerDefaults
-  /** API key of engines that name none of their own; undefined: they have none. */
-  readonly engineKey?: KeySource | undefined
-  /** Sockets that other workers name: two that name the same are both at fault. */
-  readonly claims?: SocketClaims
-  /** Workers that are there besides; the first of a model says which block size is right. */
-  readonly twins?: readonly ModelTwin[]
-  /** Undefined: none is known for this model. */
-  readonly tokenizerOf?: (outcome: ReachedOutcome) => Promise<DiagnosisTokenizer | undefined>
-}
 
 /** In the order given. All are probed before the sockets of any are looked at, so that two that name one socket are both told. */
 export async function diagnoseWorkers(

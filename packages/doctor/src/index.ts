@@ -1,4 +1,5 @@
-export { type DiagnoseOptions, type DiagnosisTokenizer, diagnoseWorker, diagnoseWorkers } from './diagnose.ts'
+export { diagnoseWorker, diagnoseWorkers } from './diagnose.ts'
+export type { DiagnoseOptions, DiagnosisTokenizer } from './diagnose-options.ts'
 export {
   type Diagnosis,
   type DiagnosisStep,

@@ -1,7 +1,7 @@
 /** Why a worker cannot be reached, and what to do about it: from the answer to the first question. */
 
 import type { WorkerSpec } from '@homing/fleet'
-import type { DiagnoseOptions } from './diagnose.ts'
+import type { DiagnoseOptions } from './diagnose-options.ts'
 import { type Finding, fault } from './diagnosis.ts'
 import { isRefused } from './port-owner.ts'
 import type { AskedHttp } from './recorded-http.ts'

@@ -10,13 +10,9 @@ import { HouseView } from './house-view.ts'
 import { Live, type LiveState } from './live.ts'
 import { MapView } from './map-view.ts'
 import { PaysView } from './pays-view.ts'
+import type { ViewProps } from './view-props.ts'
 import { WaitingView } from './waiting-view.ts'
 import { WhatIfView } from './what-if-view.ts'
-
-export interface ViewProps {
-  readonly state: LiveState
-  readonly live: Live
-}
 
 interface View {
   readonly name: string

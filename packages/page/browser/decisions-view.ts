@@ -3,10 +3,10 @@
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { DecisionRow, DecisionsSection } from '../src/sections.ts'
-import type { ViewProps } from './app.ts'
 import { el, note, part } from './elements.ts'
 import { cost, count, ms, timeOfDay } from './format.ts'
 import { ReceiptDialog } from './receipt-view.ts'
+import type { ViewProps } from './view-props.ts'
 
 export function DecisionsView({ state, live }: ViewProps): VNode {
   const [held, setHeld] = useState<DecisionsSection | undefined>(undefined)

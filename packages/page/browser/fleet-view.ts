@@ -3,10 +3,10 @@
 import type { ComponentChildren, VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { FleetKey, FleetSection } from '../src/sections.ts'
-import type { ViewProps } from './app.ts'
 import { bar, el, figure, note, part, sparkline, trustBadge } from './elements.ts'
 import { count, duration, ms, percent, short, since } from './format.ts'
 import type { Live, Sample } from './live.ts'
+import type { ViewProps } from './view-props.ts'
 
 export function FleetView({ state, live }: ViewProps): VNode {
   const { fleet, beat } = state.sections

@@ -2,9 +2,9 @@
 
 import type { VNode } from 'preact'
 import type { HouseActor, HouseThread } from '../src/sections.ts'
-import type { ViewProps } from './app.ts'
 import { bar, el, figure, note, part, table } from './elements.ts'
 import { bytes, count, duration, ms } from './format.ts'
+import type { ViewProps } from './view-props.ts'
 
 export function HouseView({ state }: ViewProps): VNode {
   const { house } = state.sections

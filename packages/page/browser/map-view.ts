@@ -9,10 +9,10 @@
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { MapNode, MapSection } from '../src/sections.ts'
-import type { ViewProps } from './app.ts'
 import { el, note, table } from './elements.ts'
 import { count, short } from './format.ts'
 import { aboutNode, apartText, holdersText, lengthText, sharingText } from './map-words.ts'
+import type { ViewProps } from './view-props.ts'
 
 const WIDTH = 1000
 const HEIGHT = 420

@@ -2,9 +2,9 @@
 
 import type { VNode } from 'preact'
 import type { PaysSection } from '../src/sections.ts'
-import type { ViewProps } from './app.ts'
 import { el, figure, note, table } from './elements.ts'
 import { count, duration, ms, percent, short } from './format.ts'
+import type { ViewProps } from './view-props.ts'
 
 export function PaysView({ state }: ViewProps): VNode {
   const { pays } = state.sections

@@ -2,9 +2,9 @@
 
 import type { VNode } from 'preact'
 import type { PageWaitingRow, WaitingSection } from '../src/sections.ts'
-import type { ViewProps } from './app.ts'
 import { bar, el, figure, note, table } from './elements.ts'
 import { count, ms, percent } from './format.ts'
+import type { ViewProps } from './view-props.ts'
 
 export function WaitingView({ state }: ViewProps): VNode {
   const { waiting } = state.sections

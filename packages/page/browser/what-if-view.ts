@@ -6,10 +6,10 @@
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { WhatIfAnswerRow, WhatIfFleetRow, WhatIfSection } from '../src/sections.ts'
-import type { ViewProps } from './app.ts'
 import { bar, el, figure, note, part, table } from './elements.ts'
 import { bytes, count, duration, ms, percent, short, since } from './format.ts'
 import type { Live } from './live.ts'
+import type { ViewProps } from './view-props.ts'
 
 const PATH = 'what_if'
 

@@ -1,12 +1,13 @@
-/** What the queue keeps of a request, of a policy class and of a lane, beside the order. */
+/**
+ * Entry: what the queue keeps of a request, of a policy class and of a lane, and where each waits. The records refer to
+ * each other both ways, so they stand in one file; fair-flows.ts and strict-priority.ts hold the rules that change them.
+ */
 
 import { FadingSum } from './drain-rate.ts'
-import type { Band, LaneFlows } from './fair-flows.ts'
-import type { HeapItem } from './indexed-heap.ts'
-import type { Ordered } from './orders.ts'
+import { type HeapItem, IndexedHeap } from './indexed-heap.ts'
+import { isBefore, type Ordered } from './orders.ts'
 import type { PolicyClass } from './policy-classes.ts'
-import type { StrictPriorityLevel } from './strict-priority.ts'
-import type { Tenant } from './tenants.ts'
+import type { Tenant } from './tenant.ts'
 import type { QueueRequest, RefusalReason, WaitingElsewhere } from './types.ts'
 
 /** Slots of the heaps that an entry can be in. */
@@ -36,7 +37,7 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
   /** The openings of its lane when it was asked about. */
   openingsAsked = 0
   /** Defined once it has waited; it keeps its room and its level until it goes. */
-  level: StrictPriorityLevel | undefined
+  level: LevelOfEntry | undefined
   /** Where it waits; undefined while it is asked about. */
   band: Band | undefined
 
@@ -65,6 +66,27 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
   }
 }
 
+/** The strict priority in which an entry waits. */
+export interface LevelOfEntry {
+  readonly strictPriority: number
+  readonly isEmpty: boolean
+  /** Requests of higher strict priority that were placed since one of this was. */
+  passedOver: number
+  add(entry: Entry): void
+  putBack(entry: Entry): void
+  settle(entry: Entry, isServed: boolean): void
+  remove(entry: Entry): void
+  update(entry: Entry): void
+}
+
+/** The flows of one policy class at one strict priority. */
+export interface FlowsOfClass {
+  /** A lane of it may have room again. */
+  opened(flows: LaneFlows): void
+  /** A side that was held may go again. */
+  wake(side: FlowSide): void
+}
+
 /** Requests with the same eligible workers and threshold. */
 export class Lane {
   readonly name: string
@@ -86,6 +108,71 @@ export class Lane {
     this.isClosed = false
     this.openings++
     for (const flows of this.flows) flows.fair.opened(flows)
+  }
+}
+
+/** Requests of one tenant and lane with about the same work. */
+export class Band {
+  readonly side: FlowSide
+  /** Band of work; odd for long prompts. */
+  readonly key: number
+  readonly isLong: boolean
+  readonly entries = new IndexedHeap<Entry>(ORDER_SLOT, isBefore)
+
+  constructor(side: FlowSide, key: number, isLong: boolean) {
+    this.side = side
+    this.key = key
+    this.isLong = isLong
+  }
+}
+
+/** What a tenant has in one lane. */
+export class FlowSide implements HeapItem {
+  readonly heapPlaces = [-1]
+  readonly flow: Flow
+  readonly lane: LaneFlows
+  /** In no order; few, so a list is faster than a map. */
+  readonly bands: Band[] = []
+  /** A copy of the start tag of its flow; late. */
+  startTag: number
+
+  constructor(flow: Flow, lane: LaneFlows) {
+    this.flow = flow
+    this.lane = lane
+    this.startTag = flow.startTag
+  }
+}
+
+/** What all tenants have in one lane. */
+export class LaneFlows {
+  readonly fair: FlowsOfClass
+  readonly lane: Lane
+  readonly ready = new IndexedHeap<FlowSide>(0, isSideBefore)
+  sides = 0
+
+  constructor(fair: FlowsOfClass, lane: Lane) {
+    this.fair = fair
+    this.lane = lane
+  }
+}
+
+/** What one tenant has in a policy class. */
+export class Flow implements HeapItem {
+  readonly heapPlaces = [-1]
+  readonly fair: FlowsOfClass
+  readonly tenant: Tenant
+  readonly sequence: number
+  /** In no order; mostly one. */
+  readonly sides: FlowSide[] = []
+  startTag: number
+  waiting = 0
+  asked = 0
+
+  constructor(fair: FlowsOfClass, tenant: Tenant, sequence: number, startTag: number) {
+    this.fair = fair
+    this.tenant = tenant
+    this.sequence = sequence
+    this.startTag = startTag
   }
 }
 
@@ -162,4 +249,8 @@ function deadline(given: number | undefined): number {
 /** A hint of a client as a strict priority. */
 export function strictPriorityOf(given: number): number {
   return given > 0 ? Math.min(Math.floor(given), STRICT_PRIORITY_MAX) : 0
+}
+
+function isSideBefore(a: FlowSide, b: FlowSide): boolean {
+  return a.startTag < b.startTag || (a.startTag === b.startTag && a.flow.sequence < b.flow.sequence)
 }

@@ -24,74 +24,20 @@
  * Source: Goyal, Vin, Cheng: Start-time Fair Queuing (1996).
  */
 
-import { type ClassAccount, type Entry, type Lane, ORDER_SLOT } from './entry.ts'
-import { type HeapItem, IndexedHeap } from './indexed-heap.ts'
-import { goesFirst, isBefore, orderKey, workBand } from './orders.ts'
-import type { Tenant, TenantTable } from './tenants.ts'
-
-/** Requests of one tenant and lane with about the same work. */
-export class Band {
-  readonly side: FlowSide
-  /** Band of work; odd for long prompts. */
-  readonly key: number
-  readonly isLong: boolean
-  readonly entries = new IndexedHeap<Entry>(ORDER_SLOT, isBefore)
-
-  constructor(side: FlowSide, key: number, isLong: boolean) {
-    this.side = side
-    this.key = key
-    this.isLong = isLong
-  }
-}
-
-/** What a tenant has in one lane. */
-export class FlowSide implements HeapItem {
-  readonly heapPlaces = [-1]
-  readonly flow: Flow
-  readonly lane: LaneFlows
-  /** In no order; few, so a list is faster than a map. */
-  readonly bands: Band[] = []
-  /** A copy of the start tag of its flow; late. */
-  startTag: number
-
-  constructor(flow: Flow, lane: LaneFlows) {
-    this.flow = flow
-    this.lane = lane
-    this.startTag = flow.startTag
-  }
-}
-
-/** What all tenants have in one lane. */
-export class LaneFlows {
-  readonly fair: FairFlows
-  readonly lane: Lane
-  readonly ready = new IndexedHeap<FlowSide>(0, isSideBefore)
-  sides = 0
-
-  constructor(fair: FairFlows, lane: Lane) {
-    this.fair = fair
-    this.lane = lane
-  }
-}
-
-class Flow implements HeapItem {
-  readonly heapPlaces = [-1]
-  readonly fair: FairFlows
-  readonly tenant: Tenant
-  readonly sequence: number
-  /** In no order; mostly one. */
-  readonly sides: FlowSide[] = []
-  startTag: number
-  waiting = 0
-  asked = 0
-
-  constructor(fair: FairFlows, tenant: Tenant, sequence: number, startTag: number) {
-    this.fair = fair
-    this.tenant = tenant
-    this.sequence = sequence
-    this.startTag = startTag
-  }
-}
+import {
+  Band,
+  type ClassAccount,
+  type Entry,
+  Flow,
+  FlowSide,
+  type FlowsOfClass,
+  type Lane,
+  LaneFlows,
+} from './entry.ts'
+import { IndexedHeap } from './indexed-heap.ts'
+import { goesFirst, orderKey, workBand } from './orders.ts'
+import type { Tenant } from './tenant.ts'
+import type { TenantTable } from './tenants.ts'
 
 /** What `take` changed, so that it can be undone. */
 export interface FairUndo {
@@ -99,7 +45,7 @@ export interface FairUndo {
   readonly virtualTime: number
 }
 
-export class FairFlows {
+export class FairFlows implements FlowsOfClass {
   readonly policyClass: ClassAccount
   readonly #tenants: TenantTable
   readonly #flows = new Map<Tenant, Flow>()
@@ -324,10 +270,6 @@ export class FairFlows {
 
 function isFlowBefore(a: Flow, b: Flow): boolean {
   return a.startTag < b.startTag || (a.startTag === b.startTag && a.sequence < b.sequence)
-}
-
-function isSideBefore(a: FlowSide, b: FlowSide): boolean {
-  return a.startTag < b.startTag || (a.startTag === b.startTag && a.flow.sequence < b.flow.sequence)
 }
 
 /** Takes an item out of a list without an order. */

@@ -9,7 +9,7 @@ export {
   singleClassProfile,
   type UncachedBucket,
 } from './policy-classes.ts'
-export { PriorityQueue } from './priority-queue.ts'
+export { PriorityQueue, type PriorityQueueOptions } from './priority-queue.ts'
 export { QueueRoom, type QueueRoomOptions } from './queue-room.ts'
 export { AGING_MS_DEFAULT, LOOK_MS, WAIT_MS_MAX_DEFAULT } from './queue-times.ts'
 export {
@@ -27,7 +27,6 @@ export type {
   ClassLimitKind,
   ClassRow,
   Outlook,
-  PriorityQueueOptions,
   QueueRefusal,
   QueueRequest,
   QueueSnapshot,

@@ -1,6 +1,7 @@
 /** Long prompts that workers compute now, by request: what the rule for long prompts counts (tenants.ts). */
 
-import type { Tenant, TenantTable } from './tenants.ts'
+import type { Tenant } from './tenant.ts'
+import type { TenantTable } from './tenants.ts'
 
 /** A prompt that nobody ended by then counts no more: no prefill takes so long. */
 const COUNTED_MS_MAX = 15 * 60_000

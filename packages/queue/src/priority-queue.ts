@@ -31,20 +31,22 @@ import {
   DEADLINE_SLOT,
   Entry,
   LaneTable,
+  type LevelOfEntry,
   NOTHING_ELSEWHERE,
   strictPriorityOf,
 } from './entry.ts'
 import { IndexedHeap } from './indexed-heap.ts'
 import { LongPrompts } from './long-prompts.ts'
+import type { PolicyProfile } from './policy-classes.ts'
 import type { QueueRoom } from './queue-room.ts'
 import { AGING_MS_DEFAULT } from './queue-times.ts'
 import { snapshotOf } from './snapshot.ts'
 import { StrictPriorityLevel } from './strict-priority.ts'
-import { type Tenant, TenantTable } from './tenants.ts'
+import type { Tenant } from './tenant.ts'
+import { TenantTable } from './tenants.ts'
 import type {
   Admission,
   Outlook,
-  PriorityQueueOptions,
   QueueRefusal,
   QueueRequest,
   QueueSnapshot,
@@ -56,6 +58,25 @@ const TENANTS_MAX_DEFAULT = 1024
 const CONTENTION_MS_DEFAULT = 30_000
 /** Different strict priorities at one time; a further one counts as the nearest below, or as 0. */
 const STRICT_PRIORITIES_MAX = 64
+
+export interface PriorityQueueOptions {
+  /** Its classes decide the order in each and the shares between them. */
+  readonly profile: PolicyProfile
+  /** Bounds of what waits; several queues can share one. */
+  readonly room: QueueRoom
+  /** Worker keys that serve the model: see `setWorkers`. */
+  readonly workers: number
+  /** Shares of tenants; 1 for those that are not named. */
+  readonly tenantWeights?: ReadonlyMap<string, number>
+  /** Tenants with an account of their own at one time, beside those in `tenantWeights`; the rest share one. Default 1,024. */
+  readonly tenantsMax?: number
+  /** Tokens of an engine step; prompts with more uncached tokens are long. Default 8,192. */
+  readonly stepTokens?: number
+  /** The rule for long prompts holds while another tenant was served within this time. Default 30,000. */
+  readonly contentionMs?: number
+  /** Requests that have waited this long go first: see orders.ts. Default 60,000. */
+  readonly agingMs?: number
+}
 
 export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   readonly #room: QueueRoom
@@ -440,7 +461,8 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#byAge.remove(entry)
     if (entry.level !== undefined) {
       this.#room.giveBack(entry.promptTokens, entry.request.bytes)
-      if (entry.level.isEmpty) this.#levels.splice(this.#levels.indexOf(entry.level), 1)
+      const levels: readonly LevelOfEntry[] = this.#levels
+      if (entry.level.isEmpty) this.#levels.splice(levels.indexOf(entry.level), 1)
     }
     entry.policyClass.lanes.left(entry.lane)
     this.#tenants.changed(entry.tenant, nowMs)
@@ -458,7 +480,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return level
   }
 
-  #passOver(placed: StrictPriorityLevel): void {
+  #passOver(placed: LevelOfEntry): void {
     placed.passedOver = 0
     for (let i = this.#levels.length - 1; i >= 0 && this.#levels[i] !== placed; i--)
       this.#levels[i]!.passedOver++

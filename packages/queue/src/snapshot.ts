@@ -1,8 +1,9 @@
 /** What waits, as `GET /queue` shows it. */
 
-import type { ClassAccount, Entry } from './entry.ts'
+import type { ClassAccount, Entry, LevelOfEntry } from './entry.ts'
 import type { StrictPriorityLevel } from './strict-priority.ts'
-import type { Tenant, TenantTable } from './tenants.ts'
+import type { Tenant } from './tenant.ts'
+import type { TenantTable } from './tenants.ts'
 import type {
   ClassRow,
   QueueSnapshot,
@@ -42,7 +43,7 @@ const NOTHING: WaitingTotals = totals()
 export function snapshotOf(input: SnapshotInput): QueueSnapshot {
   const { nowMs, classes, tenants, levels } = input
   const waiting = totals()
-  const byGroup = new Map<ClassAccount | Tenant | StrictPriorityLevel, Totals>()
+  const byGroup = new Map<ClassAccount | Tenant | LevelOfEntry, Totals>()
   let asked = 0
   for (const entry of input.entries) {
     if (entry.isAsked) {

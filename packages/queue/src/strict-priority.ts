@@ -21,13 +21,13 @@
  * gets up to 4/3 of its share. Here a class is paid when it is visited.
  */
 
-import type { ClassAccount, Entry } from './entry.ts'
+import type { ClassAccount, Entry, LevelOfEntry } from './entry.ts'
 import { FairFlows, type FairUndo } from './fair-flows.ts'
 import type { TenantTable } from './tenants.ts'
 
 const NONE = -1
 
-export class StrictPriorityLevel {
+export class StrictPriorityLevel implements LevelOfEntry {
   readonly strictPriority: number
   readonly #classes: readonly ClassAccount[]
   readonly #tenants: TenantTable

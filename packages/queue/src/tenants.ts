@@ -10,39 +10,12 @@
  * earlier when a new one needs its place.
  */
 
-import { FadingSum } from './drain-rate.ts'
-import type { FlowSide } from './fair-flows.ts'
-import type { RefusalReason } from './types.ts'
+import type { FlowSide } from './entry.ts'
+import { Tenant } from './tenant.ts'
 
 export const OTHER_TENANTS = '(others)'
 /** Characters. */
 const NAME_LENGTH_MAX = 256
-
-export class Tenant {
-  readonly name: string
-  readonly weight: number
-  waitingRequests = 0
-  waitingTokens = 0
-  askedRequests = 0
-  askedLong = 0
-  servedRequests = 0
-  servedTokens = 0
-  readonly recentTokens = new FadingSum()
-  /** Undefined until the first; there may be many tenants. */
-  refused: Map<RefusalReason, number> | undefined
-  /** Workers that compute a long prompt of it. */
-  longPromptWorkers = 0
-  idleSinceMs = 0
-
-  constructor(name: string, weight: number) {
-    this.name = name
-    this.weight = weight
-  }
-
-  get isIdle(): boolean {
-    return this.waitingRequests === 0 && this.askedRequests === 0 && this.longPromptWorkers === 0
-  }
-}
 
 interface TenantTableOptions {
   readonly tenantsMax: number

@@ -1,8 +1,5 @@
 /** Inputs and outputs of the priority queue. Times are of the caller's clock, in milliseconds, and never go back. */
 
-import type { PolicyProfile } from './policy-classes.ts'
-import type { QueueRoom } from './queue-room.ts'
-
 /**
  * A request that asks for a place. The figures are a snapshot of its arrival and do not change while it waits. Nothing is copied: `take`
  * and the others give back the same object, which may have fields of the caller's own.
@@ -69,25 +66,6 @@ export type RefusalReason = QueueRefusal['reason']
  * Otherwise it is refused, and nothing of it is kept.
  */
 export type Admission = 'ask' | 'waiting' | QueueRefusal
-
-export interface PriorityQueueOptions {
-  /** Its classes decide the order in each and the shares between them. */
-  readonly profile: PolicyProfile
-  /** Bounds of what waits; several queues can share one. */
-  readonly room: QueueRoom
-  /** Worker keys that serve the model: see `setWorkers`. */
-  readonly workers: number
-  /** Shares of tenants; 1 for those that are not named. */
-  readonly tenantWeights?: ReadonlyMap<string, number>
-  /** Tenants with an account of their own at one time, beside those in `tenantWeights`; the rest share one. Default 1,024. */
-  readonly tenantsMax?: number
-  /** Tokens of an engine step; prompts with more uncached tokens are long. Default 8,192. */
-  readonly stepTokens?: number
-  /** The rule for long prompts holds while another tenant was served within this time. Default 30,000. */
-  readonly contentionMs?: number
-  /** Requests that have waited this long go first: see orders.ts. Default 60,000. */
-  readonly agingMs?: number
-}
 
 /** Requests of a class, a tenant or a strict priority that wait. */
 export interface WaitingTotals {

@@ -7,6 +7,7 @@ export {
   type KeyAudit,
   type Prediction,
 } from './audits.ts'
+export type { Choice } from './choice.ts'
 export { CREDIT_PRIORS, creditFactor, PRIOR_REQUESTS } from './credit.ts'
 export {
   CustomPolicy,
@@ -43,20 +44,19 @@ export {
   type TermDescription,
 } from './policy.ts'
 export { predictedFirstTokenMs } from './predicted-first-token.ts'
+export type { SelectionSettings } from './selection-settings.ts'
 export { SELECTION_DEFAULTS, selectionSettings } from './selection-settings.ts'
 export { costTerms, describeCost, Selector } from './selector.ts'
 export { SHADOW_NAMES, ShadowCosts, type ShadowName } from './shadow-costs.ts'
 export {
   type Candidates,
   type CandidateWorker,
-  type Choice,
   type ChoiceTerms,
   type CostTerms,
   ROUTER_MODES,
   type RouterMode,
   type SelectionOverride,
   type SelectionRequest,
-  type SelectionSettings,
 } from './types.ts'
 export { withoutTerm } from './without-term.ts'
 export { type FilteredWorker, type WorkerConstraints, WorkerFilter } from './worker-filter.ts'

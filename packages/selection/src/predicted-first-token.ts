@@ -1,7 +1,7 @@
 /** What a choice by `auto` predicts for the first token: those of its terms that are before it. */
 
+import type { Choice } from './choice.ts'
 import { POLICY_TERMS_MAX } from './policy.ts'
-import type { Choice } from './types.ts'
 
 /** Milliseconds from sending, if candidate `index` is taken; 0 if the policy has no such terms. */
 export function predictedFirstTokenMs({ policy, terms }: Choice, index: number): number {

@@ -1,4 +1,29 @@
-import type { SelectionSettings } from './types.ts'
+import type { CustomPolicy } from './custom-selection.ts'
+import type { PolicyName } from './policy.ts'
+import type { RouterMode } from './types.ts'
+
+/** How to choose. `selectionSettings` fills in what is not given. */
+export interface SelectionSettings {
+  readonly mode: RouterMode
+  /** Whose costs mode kv compares; other modes only show them. */
+  readonly policy: PolicyName
+  /** Takes the place of `policy`. */
+  readonly custom?: CustomPolicy | undefined
+  /** linear: weight of prefill blocks against decode blocks, ≥ 0. 0: no policy credits what is cached. */
+  readonly overlapWeight: number
+  /** What a cached block on the device counts for, ≥ 0. Above 1 it makes up for queued prefill, too. */
+  readonly overlapCredit: number
+  /** How fast that credit falls with the prefill that a worker has queued beyond the others, ≥ 0. 0: not at all. */
+  readonly creditDecay: number
+  /** linear: blocks that each active request of a worker costs, ≥ 0. */
+  readonly activeRequestWeight: number
+  /** est-ttft: milliseconds that an engine computes for each token of a prompt, ≥ 0. */
+  readonly prefillMsPerToken: number
+  /** est-ttft: further milliseconds for a million pairs of a new token and a token before it, ≥ 0. */
+  readonly attentionMsPerMillionPairs: number
+  /** 0: the cheapest wins. Above: softmax over costs normalised by their range. */
+  readonly temperature: number
+}
 
 /**
  * Default settings.

@@ -16,6 +16,7 @@
  */
 
 import type { Random } from '@homing/base'
+import type { Choice } from './choice.ts'
 import { pickCertain, pickOfTwo, pickSmallest, pickSoftmax, pickUniform, smallestOther } from './pick.ts'
 import { POLICIES } from './policies.ts'
 import {
@@ -26,14 +27,8 @@ import {
   type PolicyWeights,
 } from './policy.ts'
 import { fillPrefill } from './prefill.ts'
-import type {
-  Candidates,
-  Choice,
-  ChoiceTerms,
-  CostTerms,
-  SelectionRequest,
-  SelectionSettings,
-} from './types.ts'
+import type { SelectionSettings } from './selection-settings.ts'
+import type { Candidates, ChoiceTerms, CostTerms, SelectionRequest } from './types.ts'
 
 interface OwnChoice {
   count: number

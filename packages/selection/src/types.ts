@@ -4,8 +4,6 @@
  */
 
 import type { EngineProjection } from '@homing/load'
-import type { CustomPolicy } from './custom-selection.ts'
-import type { Policy, PolicyName } from './policy.ts'
 
 /**
  * `kv` chooses by the cost of a policy; the others do not look at the cache. `direct` chooses among the ranks of the worker
@@ -72,29 +70,6 @@ export interface Candidates {
   readonly stepTokens?: ArrayLike<number> | undefined
 }
 
-/** How to choose. `selectionSettings` fills in what is not given. */
-export interface SelectionSettings {
-  readonly mode: RouterMode
-  /** Whose costs mode kv compares; other modes only show them. */
-  readonly policy: PolicyName
-  /** Takes the place of `policy`. */
-  readonly custom?: CustomPolicy | undefined
-  /** linear: weight of prefill blocks against decode blocks, ≥ 0. 0: no policy credits what is cached. */
-  readonly overlapWeight: number
-  /** What a cached block on the device counts for, ≥ 0. Above 1 it makes up for queued prefill, too. */
-  readonly overlapCredit: number
-  /** How fast that credit falls with the prefill that a worker has queued beyond the others, ≥ 0. 0: not at all. */
-  readonly creditDecay: number
-  /** linear: blocks that each active request of a worker costs, ≥ 0. */
-  readonly activeRequestWeight: number
-  /** est-ttft: milliseconds that an engine computes for each token of a prompt, ≥ 0. */
-  readonly prefillMsPerToken: number
-  /** est-ttft: further milliseconds for a million pairs of a new token and a token before it, ≥ 0. */
-  readonly attentionMsPerMillionPairs: number
-  /** 0: the cheapest wins. Above: softmax over costs normalised by their range. */
-  readonly temperature: number
-}
-
 /** What one request may change of the settings; undefined keeps them. */
 export interface SelectionOverride {
   readonly overlapWeight?: number | undefined
@@ -129,26 +104,6 @@ export interface ChoiceTerms {
   readonly cost: Float64Array
   /** Chance that this candidate had to win, given the costs and, for power-of-two, the two that were drawn; sums to 1. */
   readonly probability: Float64Array
-}
-
-/** Owned by the Selector and overwritten by its next `choose`. */
-export interface Choice {
-  readonly count: number
-  /** Index of the winner among the candidates. */
-  readonly winner: number
-  /** Index of the cheapest other candidate, or of the least loaded other one in the modes that compare load; −1 when there is none. */
-  readonly runnerUp: number
-  /** Pass as `turn` next time; only 'round-robin' advances it. */
-  readonly nextTurn: number
-  /** Whose costs these are: what its terms are called and measured in. */
-  readonly policy: Policy
-  /** Which of `policy.rules` the costs follow. */
-  readonly rule: number
-  /** The weight, credit and temperature that were used, after the override. */
-  readonly overlapWeight: number
-  readonly overlapCredit: number
-  readonly temperature: number
-  readonly terms: ChoiceTerms
 }
 
 /** The terms of one candidate as a plain record, for a receipt. */

@@ -30,16 +30,12 @@ import { Encoder } from './encoder/encoder.ts'
 import { buildEncoderTables, type EncoderTables } from './encoder/encoder-tables.ts'
 import { EncodeError, RenderingRefusedError, TokenizerLoadError } from './errors.ts'
 import { fromParsedJson, tryParseJson } from './json.ts'
+import type { JsonObject } from './json-object.ts'
 import { LongText } from './long-text.ts'
 import { PromptCache } from './prompt-cache.ts'
 import type { PythonDict, PythonValue } from './python-value.ts'
 import { stripSpace } from './template-functions.ts'
-import {
-  type JsonObject,
-  parseTokenizer,
-  readTokenizerFiles,
-  type TokenizerFiles,
-} from './tokenizer-files.ts'
+import { parseTokenizer, readTokenizerFiles, type TokenizerFiles } from './tokenizer-files.ts'
 
 /** The ids belong to the caller, but for those that are lent (`lendsIds`). */
 export interface Tokens {

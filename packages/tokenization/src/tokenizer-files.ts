@@ -12,9 +12,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type ModelBytes, splitModel } from './encoder/model-bytes.ts'
 import { TokenizerLoadError } from './errors.ts'
-
-/** Parsed JSON. */
-export type JsonObject = Readonly<Record<string, unknown>>
+import type { JsonObject } from './json-object.ts'
 
 /** The chat templates of a model; `toolUse` is the one for requests with tools. */
 export interface TemplateSources {

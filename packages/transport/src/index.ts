@@ -25,13 +25,8 @@ export {
 } from './errors.ts'
 export { giveUpBytes } from './give-up-bytes.ts'
 export { REQUEST_WINDOW_BYTES } from './limits.ts'
-export {
-  type HttpFate,
-  type MemoryFaults,
-  MemoryNetwork,
-  type MemoryNetworkOptions,
-  type MessageFate,
-} from './memory/network.ts'
+export type { HttpFate, MemoryFaults, MessageFate } from './memory/conditions.ts'
+export { MemoryNetwork, type MemoryNetworkOptions } from './memory/network.ts'
 export type { BrokerCounts } from './nats/broker.ts'
 export { type BrokerAccess, setBrokerAccess } from './nats/system-broker.ts'
 export {

@@ -12,17 +12,25 @@ import type { ActorContext, ActorRef } from '../contract/types.ts'
 import { toMs } from '../values/durations.ts'
 import { ActorTerminatedError } from '../values/errors.ts'
 import type { Message } from '../values/message.ts'
-import type { Cell } from './cell.ts'
-import { asRef } from './ref.ts'
+import type { LocalParent } from './kin.ts'
+import { asRef, type Ref } from './ref.ts'
+import type { TurnTaker } from './turn-taker.ts'
 
 type Public = ActorContext<Message>
 
+/** The cell of the actor; a Cell is one. */
+interface ContextCell extends TurnTaker, LocalParent {
+  readonly ref: Ref
+  requestOwnStop(drainMs?: number | 'shutdown'): void
+  stopChild(id: number, drainMs?: number | 'shutdown'): void
+}
+
 export class Context implements ActorContext<Message> {
-  readonly #cell: Cell
+  readonly #cell: ContextCell
   readonly #generation: number
   #log: Log | undefined = undefined
 
-  constructor(cell: Cell, generation: number) {
+  constructor(cell: ContextCell, generation: number) {
     this.#cell = cell
     this.#generation = generation
   }

@@ -4,13 +4,8 @@
  */
 
 import type { Message, ReplyMark, replyMark } from '../values/message.ts'
-import type { ActorRef, Asks, Behavior, signal, ThreadPoolOptions } from './types.ts'
-
-/** Stands where a type may not be; no value has it. */
-export interface Refused<Why extends string> {
-  readonly [refused]: Why
-}
-declare const refused: unique symbol
+import type { Refused } from './refused.ts'
+import type { ActorRef, Asks, Behavior, signal } from './types.ts'
 
 // ── Messages ───────────────────────────────────────────────────────────────────────────────────
 
@@ -73,42 +68,3 @@ export type Arms<M extends Message, B> = {
         : B[K]
     : Refused<'there is no such message type'>
 }
-
-// ── Threads ────────────────────────────────────────────────────────────────────────────────────
-
-export type Pools = Readonly<Record<string, ThreadPoolOptions>>
-
-/** The names of the threads of a system with these pools: every one where their number is known to the compiler. */
-export type ThreadName<P extends Pools> =
-  | 'main'
-  | (P extends unknown
-      ? { [K in keyof P & string]: `${K}-${IndexBelow<P[K]['count']>}` }[keyof P & string]
-      : never)
-
-type IndexBelow<Count extends number, Counted extends 1[] = []> = number extends Count
-  ? number
-  : Counted['length'] extends Count
-    ? never
-    : Counted['length'] extends 128
-      ? number
-      : Counted['length'] | IndexBelow<Count, [...Counted, 1]>
-
-/** T, when it can be a placement there; a string of which more is known only at run time can. */
-export type Placement<T, P extends Pools> = T extends string
-  ? T extends 'here' | 'dedicated' | ThreadName<P>
-    ? T
-    : [Extract<ThreadName<P>, T>] extends [never]
-      ? Refused<`the system has no thread '${T}'`>
-      : T
-  : T extends { readonly pool: infer Pool }
-    ? string extends Pool
-      ? T
-      : Pool extends PoolName<P>
-        ? T
-        : Refused<`the system has no pool '${Pool & string}'`>
-    : T
-
-type PoolName<P extends Pools> = P extends unknown ? keyof P & string : never
-
-/** What a spawn is to be given for args of type A: nothing, when they are void. */
-export type ArgsOf<A> = undefined extends A ? { readonly args?: A } : { readonly args: A }

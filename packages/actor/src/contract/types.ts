@@ -12,7 +12,7 @@ import type { FlightEvent } from '../observe/flight.ts'
 import type { SystemCounters } from '../observe/observatory.ts'
 import type { DeadLetterReason } from '../values/dead-letters.ts'
 import type { Message, MessageKey, Reply, TransferOptions } from '../values/message.ts'
-import type { ArgsOf, Placement, Pools } from './checks.ts'
+import type { ArgsOf, Placement, Pools } from './thread-names.ts'
 
 /** The variants of M that carry a `reply`, and so can be asked. */
 export type Asks<M extends Message> = Extract<M, { readonly reply: Reply<never> }>
@@ -302,12 +302,6 @@ export interface SpawnSettings<T extends ThreadPlacement = ThreadPlacement> {
    * without signals, and so does a dedicated thread, whatever it is doing. `infinity`: only the deadline of the system bounds it.
    */
   readonly shutdown?: Duration | 'kill' | 'infinity'
-}
-
-/** A pool of worker threads. */
-export interface ThreadPoolOptions {
-  /** Threads in the pool: named `<pool>-0` … `<pool>-<count − 1>`. */
-  readonly count: number
 }
 
 /** Options of a system; all have defaults. */

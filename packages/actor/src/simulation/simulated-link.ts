@@ -15,7 +15,7 @@ import type { CodedStatus, Frame, LinkHandlers, ThreadLink } from '../links/link
 import { INFLIGHT_MAX } from '../links/ring/ring-link.ts'
 import { copyMessage } from './copy.ts'
 import type { LossCause } from './faults.ts'
-import type { VirtualThread } from './virtual-thread.ts'
+import type { LinkEnd, VirtualThread } from './virtual-thread.ts'
 import { Source } from './world.ts'
 
 /** A quarter of the ring between workers: a larger body travels as an object. */
@@ -156,7 +156,7 @@ export function addressOf(
   return { name, uid, port: wire as never, out: out as never, in: into as never, isHeir }
 }
 
-export class SimulatedLink implements ThreadLink {
+export class SimulatedLink implements ThreadLink, LinkEnd {
   readonly thread: VirtualThread
   readonly #surroundings: LinkSurroundings
   readonly #out: Pipe

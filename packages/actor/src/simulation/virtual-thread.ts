@@ -4,7 +4,6 @@ import type { Clock, Random } from '@homing/base'
 import type { HeapSize } from '../observe/heap-gauge.ts'
 import type { Runtime } from '../runtime/runtime.ts'
 import type { CrashPoint } from './faults.ts'
-import type { SimulatedLink } from './simulated-link.ts'
 import { type Owner, Source, Task, type World } from './world.ts'
 
 /** Messages handled in one turn: few, so that other threads get between, or many. */
@@ -21,6 +20,16 @@ export interface ThreadEvents {
   failed(thread: VirtualThread, error: unknown): void
 }
 
+/** An end of a link, as its thread sees it. */
+export interface LinkEnd {
+  /** The actors of the thread have had a turn. */
+  turned(): void
+  /** Lets the reader see what was sent. */
+  publish(): void
+  /** The life that owns it has ended. */
+  die(): void
+}
+
 export class VirtualThread implements Owner {
   readonly name: string
   readonly uid: number
@@ -28,7 +37,7 @@ export class VirtualThread implements Owner {
   readonly random: Random
   readonly clock: Clock
   readonly held = new Set<Source>()
-  readonly links = new Set<SimulatedLink>()
+  readonly links = new Set<LinkEnd>()
   /** Releases what it holds outside, as an operating system does for a process. */
   readonly onEnd: (() => void)[] = []
   readonly slowness: number

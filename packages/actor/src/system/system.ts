@@ -14,10 +14,10 @@ import {
 import type { Cell } from '../cell/cell.ts'
 import type { Child } from '../cell/kin.ts'
 import { asRef } from '../cell/ref.ts'
-import type { Pools } from '../contract/checks.ts'
 import { BACKOFF_FIELDS, checkedFields, checkedHeapMb, checkedWord, drainMsOf } from '../contract/settings.ts'
 import { systemView } from '../contract/system-view.ts'
 import { terminatedOf } from '../contract/terminated.ts'
+import type { Pools } from '../contract/thread-names.ts'
 import type {
   ActorDefinition,
   ActorRef,

@@ -8,7 +8,7 @@
  * 13 MB.
  */
 
-import type { JsonObject } from '../tokenizer-files.ts'
+import type { JsonObject } from '../json-object.ts'
 import { type AddedToken, mayOverlap } from './added-tokens.ts'
 import { buildByteRanks } from './byte-pairs.ts'
 import { buildCharTable, CharTable } from './char-table.ts'

@@ -11,7 +11,7 @@
  */
 
 import { isUtf8 } from 'node:buffer'
-import type { JsonObject } from '../tokenizer-files.ts'
+import type { JsonObject } from '../json-object.ts'
 import { byteOfUnit } from './token-bytes.ts'
 import { Vocabulary } from './vocabulary.ts'
 

@@ -7,7 +7,7 @@
  * made.
  */
 
-import type { JsonObject } from '../tokenizer-files.ts'
+import type { JsonObject } from '../json-object.ts'
 import { buildMerges, type MergeArrays } from './byte-pairs.ts'
 import { type ModelBytes, readMergesBytes, readVocabBytes } from './model-bytes.ts'
 import { SeamBuilder } from './seams.ts'

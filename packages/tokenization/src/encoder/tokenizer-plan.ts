@@ -8,7 +8,7 @@
  * right.
  */
 
-import type { JsonObject } from '../tokenizer-files.ts'
+import type { JsonObject } from '../json-object.ts'
 import type { FormName } from './normal-form.ts'
 import { type DigitsFirst, planOfRegex, planOfRegexes, type SplitPlan } from './split-plan.ts'
 

@@ -8,8 +8,8 @@ import {
   type BrokerLink,
   type BrokerUser,
 } from '../nats/broker.ts'
+import type { MemoryConditions } from './conditions.ts'
 import { Lane } from './lane.ts'
-import type { MemoryNetwork } from './network.ts'
 
 const PAYLOAD_BYTES_MAX = 2 ** 20
 
@@ -32,7 +32,7 @@ interface Connection {
 }
 
 export class MemoryBrokers {
-  readonly #network: MemoryNetwork
+  readonly #network: MemoryConditions
   readonly #sessions = new Map<string, Set<MemorySession>>()
   readonly #connections = new Map<string, Set<Connection>>()
   readonly #down = new Set<string>()
@@ -40,7 +40,7 @@ export class MemoryBrokers {
   readonly #cutOff = new Map<Opened, Set<string>>()
   #inboxes = 0
 
-  constructor(network: MemoryNetwork) {
+  constructor(network: MemoryConditions) {
     this.#network = network
   }
 
@@ -129,7 +129,7 @@ export class MemoryBrokers {
 
 class MemorySession {
   isOpen = false
-  readonly #network: MemoryNetwork
+  readonly #network: MemoryConditions
   readonly #servers: string
   readonly #all: ReadonlySet<MemorySession>
   readonly #counts: BrokerCounts
@@ -138,7 +138,7 @@ class MemorySession {
   readonly #subscriptions = new Map<BrokerUser, Set<Subscription>>()
 
   constructor(
-    network: MemoryNetwork,
+    network: MemoryConditions,
     servers: string,
     all: ReadonlySet<MemorySession>,
     counts: BrokerCounts,

@@ -28,8 +28,8 @@ import type {
   HttpTransport,
   ListenOptions,
 } from '../types.ts'
+import type { MemoryConditions } from './conditions.ts'
 import { Lane } from './lane.ts'
-import type { MemoryNetwork } from './network.ts'
 import { findBound, placeOf } from './place.ts'
 
 /** What a server may write ahead of its client. */
@@ -47,11 +47,11 @@ interface Listening {
 }
 
 export class MemoryHttp {
-  readonly #network: MemoryNetwork
+  readonly #network: MemoryConditions
   readonly #listening = new Map<string, Listening>()
   readonly #severed = new Set<string>()
 
-  constructor(network: MemoryNetwork) {
+  constructor(network: MemoryConditions) {
     this.#network = network
   }
 
@@ -179,7 +179,7 @@ type Delivery =
 class MemoryCall implements HttpCall {
   readonly request: HttpRequest
   readonly #handler: HttpResponseHandler
-  readonly #network: MemoryNetwork
+  readonly #network: MemoryConditions
   readonly #lane: Lane
   readonly #onEnd: () => void
   /** What has arrived while the client paused. */
@@ -188,7 +188,12 @@ class MemoryCall implements HttpCall {
   #isPaused = false
   isEnded = false
 
-  constructor(request: HttpRequest, handler: HttpResponseHandler, network: MemoryNetwork, onEnd: () => void) {
+  constructor(
+    request: HttpRequest,
+    handler: HttpResponseHandler,
+    network: MemoryConditions,
+    onEnd: () => void,
+  ) {
     this.request = request
     this.#handler = handler
     this.#network = network

@@ -4,8 +4,8 @@ import { callOwner } from '../callback.ts'
 import { formatEndpoint, parseSocketEndpoint } from '../endpoint.ts'
 import { ListenError } from '../errors.ts'
 import type { Closable, Dealer, Frames, Publisher, Router, SocketRoles } from '../types.ts'
+import type { MemoryConditions } from './conditions.ts'
 import { Lane } from './lane.ts'
-import type { MemoryNetwork } from './network.ts'
 import { findBound, placeOf } from './place.ts'
 
 const DEALER_QUEUE_MAX = 1000
@@ -40,13 +40,13 @@ interface Link {
 }
 
 export class MemoryMessages {
-  readonly #network: MemoryNetwork
+  readonly #network: MemoryConditions
   readonly #bound = new Map<string, Bound>()
   readonly #connectors = new Set<Connector>()
   readonly #severed = new Set<string>()
   #linkCount = 0
 
-  constructor(network: MemoryNetwork) {
+  constructor(network: MemoryConditions) {
     this.#network = network
   }
 

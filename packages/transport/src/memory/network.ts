@@ -12,32 +12,12 @@ import type { Broker } from '../nats/broker.ts'
 import { brokerMessages } from '../nats/messages.ts'
 import { OwnLives } from '../nats/own-lives.ts'
 import { RequestPlane } from '../nats/request-plane.ts'
-import type { Frames, HttpRequest, MessageTransport, Transport } from '../types.ts'
+import type { MessageTransport, Transport } from '../types.ts'
 import { MemoryBrokers } from './broker.ts'
+import type { MemoryConditions, MemoryFaults } from './conditions.ts'
 import { MemoryHttp } from './http.ts'
 import { MemoryMessages } from './messages.ts'
 import { placeOf } from './place.ts'
-
-/**
- * `no-socket`: the caller's machine has none left. `stale`: the connection was closed for idleness while the request was written; nothing is answered.
- * `stall-body`: the head of the request arrives, its body never does.
- */
-export type HttpFate =
-  | 'deliver'
-  | 'no-socket'
-  | 'refuse'
-  | 'stale'
-  | 'stall-body'
-  | { readonly delayMs: number }
-/** `refuse`: there is no room on the way to a broker, which its sender is told; between sockets it is a `drop`. */
-export type MessageFate = 'deliver' | 'drop' | 'refuse' | { readonly delayMs: number }
-
-/** What happens to traffic; asked for every request, and for every message on every connection. */
-export interface MemoryFaults {
-  http?: ((request: HttpRequest) => HttpFate) | undefined
-  /** `endpoint` is the bound one; messages of both directions are asked about. */
-  message?: ((endpoint: string, frames: Frames) => MessageFate) | undefined
-}
 
 export interface MemoryNetworkOptions {
   readonly clock: Clock
@@ -45,7 +25,7 @@ export interface MemoryNetworkOptions {
   readonly latencyMs?: number
 }
 
-export class MemoryNetwork {
+export class MemoryNetwork implements MemoryConditions {
   readonly clock: Clock
   readonly latencyMs: number
   /** May be changed at any time. */

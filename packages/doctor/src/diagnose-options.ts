@@ -1,0 +1,37 @@
+/** Diagnose options: what a diagnosis is to look at, with what, and for how long. */
+
+import type { Clock, Random } from '@homing/base'
+import type { KeySource, ReachedOutcome, WorkerDefaults } from '@homing/fleet'
+import type { SocketClaims, Transport } from '@homing/transport'
+import type { ModelTwin } from './evidence.ts'
+import type { ReplayDepth } from './replay-question.ts'
+
+/** The router's own tokenizer for a model. */
+export interface DiagnosisTokenizer {
+  /** For people. */
+  readonly name: string
+  /** With the special tokens that a completion gets. */
+  readonly encode: (text: string) => Int32Array
+}
+
+export interface DiagnoseOptions {
+  readonly transport: Pick<Transport, 'http' | 'messages'>
+  readonly clock: Clock
+  readonly random: Random
+  /** Longest wait for each answer. */
+  readonly timeoutMs: number
+  /** How long event sockets are listened to; it ends early when each has told something. */
+  readonly listenMs: number
+  readonly replayDepth: ReplayDepth
+  /** Send one short completion. */
+  readonly sends: boolean
+  readonly defaults: WorkerDefaults
+  /** API key of engines that name none of their own; undefined: they have none. */
+  readonly engineKey?: KeySource | undefined
+  /** Sockets that other workers name: two that name the same are both at fault. */
+  readonly claims?: SocketClaims
+  /** Workers that are there besides; the first of a model says which block size is right. */
+  readonly twins?: readonly ModelTwin[]
+  /** Undefined: none is known for this model. */
+  readonly tokenizerOf?: (outcome: ReachedOutcome) => Promise<DiagnosisTokenizer | undefined>
+}

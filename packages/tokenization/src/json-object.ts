@@ -1,0 +1,2 @@
+/** Parsed JSON. */
+export type JsonObject = Readonly<Record<string, unknown>>
