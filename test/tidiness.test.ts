@@ -1,6 +1,13 @@
 import { join } from 'node:path'
 import t from 'tap'
-import { importsOf, type Repository, readRepository, rules, withoutComments } from './tidiness.ts'
+import {
+  importsOf,
+  type Manifest,
+  type Repository,
+  readRepository,
+  rules,
+  withoutComments,
+} from './tidiness.ts'
 
 const repository = readRepository(join(import.meta.dirname, '..'))
 
@@ -102,6 +109,40 @@ t.test('a fault of each kind is found', async t => {
   )
   t.equal(faultsOf(alongLayers, 'packages/actor/src/misplaced/x.ts', '').length, 1)
   t.equal(faultsOf(/among the dependencies/, actor, "import x from 'left-pad'").length, 1)
+})
+
+t.test('a dependency that nothing uses is found, and one that only tests use', async t => {
+  const folder = 'packages/load'
+  const faultsWith = (changed: Partial<Manifest>, path: string, text: string) =>
+    rules
+      .find(({ title }) => /every dependency is used/.test(title))!
+      .faults({
+        ...repository,
+        manifests: new Map([[folder, changed]]),
+        files: [{ path: `${folder}/${path}`, text, code: withoutComments(text) }],
+      })
+  const dependencies = { 'left-pad': '1.0.0' }
+  const fault = ['packages/load/package.json: left-pad is used by nothing']
+  t.strictSame(faultsWith({ dependencies }, 'src/a.ts', "import x from 'left-pad'"), [])
+  t.strictSame(faultsWith({ dependencies }, 'src/a.ts', "require('left-pad/all.js')"), [])
+  t.strictSame(faultsWith({ dependencies }, 'src/a.ts', "// import x from 'left-pad'"), fault)
+  t.strictSame(faultsWith({ dependencies }, 'src/a.ts', "import x from 'left-padding'"), fault)
+  t.strictSame(faultsWith({ dependencies }, 'test/a.test.ts', "import x from 'left-pad'"), fault)
+  t.strictSame(faultsWith({ devDependencies: dependencies }, 'test/a.test.ts', "import 'left-pad'"), [])
+  t.strictSame(faultsWith({ devDependencies: dependencies }, 'test/a.test.ts', ''), fault)
+})
+
+t.test('a workspace without a script for its tests is found', async t => {
+  const faults = rules
+    .find(({ title }) => /script that runs its tests/.test(title))!
+    .faults({
+      ...repository,
+      manifests: new Map([
+        ['packages/load', { scripts: { test: `${'node'} ../../test/run.ts .` } }],
+        ['actors', {}],
+      ]),
+    })
+  t.strictSame(faults, [`actors/package.json: its script test is not ${'node'} ../test/run.ts .`])
 })
 
 t.test(

@@ -6,7 +6,7 @@
  */
 
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
-import { basename, dirname, join } from 'node:path'
+import { basename, dirname, join, relative } from 'node:path'
 import { routerCommand } from '@homing/config'
 
 export interface Rule {
@@ -40,6 +40,7 @@ export interface Manifest {
   readonly private?: boolean
   readonly license?: string
   readonly exports?: Readonly<Record<string, string>>
+  readonly scripts?: Readonly<Record<string, string>>
   readonly dependencies?: Readonly<Record<string, string>>
   readonly devDependencies?: Readonly<Record<string, string>>
 }
@@ -73,6 +74,14 @@ const MAY_IMPORT_DEFINITIONS = [
   'actors/index-service/',
   'packages/homing/',
 ]
+
+/** Packages that no file imports, and what uses them. */
+const USED_WITHOUT_IMPORT: ReadonlyMap<string, string> = new Map([
+  ['@biomejs/biome', 'pnpm format and pnpm check run its binary'],
+  ['@types/node', 'tsconfig.json names it in `types`'],
+  ['node', 'every script of a manifest runs with its binary'],
+  ['typescript', 'pnpm check and pnpm build run tsc; for docs/site, TypeDoc asks for one of its own'],
+])
 
 /** Names for programs that embed the router. */
 const SETTING_KEYS = routerCommand.settings.map(({ key }) => ({
@@ -385,6 +394,36 @@ export const rules: readonly Rule[] = [
           .map(name => `${file.path}: ${name} is not among the dependencies of ${folder}`)
       }),
   },
+  {
+    title: 'every dependency is used: by a program that runs, or, of devDependencies, by any file',
+    faults: ({ root, files, manifests }) => {
+      const site = typescriptFiles(root, 'docs/site').map(path => readSource(root, path))
+      // It names packages that are used otherwise.
+      const all = [...files, ...site].filter(({ path }) => !path.startsWith('test/tidiness'))
+      return [...manifests].flatMap(([folder, { dependencies = {}, devDependencies = {} }]) => {
+        const own = all.filter(({ path }) => folder === '' || path.startsWith(`${folder}/`))
+        const running = own.filter(({ path }) => /\/(src|browser)\//.test(path))
+        const unused = (names: Readonly<Record<string, string>>, users: readonly SourceFile[]) =>
+          Object.keys(names)
+            .filter(name => !USED_WITHOUT_IMPORT.has(name))
+            .filter(name => !users.some(({ code }) => code.includes(name) && namesPackage(code, name)))
+            .map(name => `${folder || '.'}/package.json: ${name} is used by nothing`)
+        return [...unused(dependencies, running), ...unused(devDependencies, own)]
+      })
+    },
+  },
+  {
+    title: 'every workspace has a script that runs its tests',
+    faults: ({ manifests }) =>
+      [...manifests]
+        .filter(([folder]) => folder !== '')
+        .flatMap(([folder, { scripts }]) => {
+          const up = folder === 'test' ? '' : `${relative(folder, 'test')}/`
+          const what = folder === 'docs/site' ? '../../test/site.test.ts' : '.'
+          const wanted = `node ${up}run.ts ${what}`
+          return scripts?.test === wanted ? [] : [`${folder}/package.json: its script test is not ${wanted}`]
+        }),
+  },
 ]
 
 /** Reads the repository at `root`. */
@@ -396,16 +435,18 @@ export function readRepository(root: string): Repository {
   )
   const files = ['packages', 'actors', 'test', 'bench']
     .flatMap(folder => typescriptFiles(root, folder))
-    .map(path => {
-      const text = readFileSync(join(root, path), 'utf8')
-      return { path, text, code: withoutComments(text) }
-    })
+    .map(path => readSource(root, path))
   const manifests = new Map<string, Manifest>()
   for (const folder of ['', ...folders, 'actors', 'test', 'bench', 'docs/site']) {
     const path = join(root, folder, 'package.json')
     if (existsSync(path)) manifests.set(folder, JSON.parse(readFileSync(path, 'utf8')))
   }
   return { root, folders, files, manifests }
+}
+
+function readSource(root: string, path: string): SourceFile {
+  const text = readFileSync(join(root, path), 'utf8')
+  return { path, text, code: withoutComments(text) }
 }
 
 /** Blanks comments, keeping line breaks; strings and regular expressions on the same line are respected. */
@@ -622,6 +663,12 @@ function packageOf(specifier: string): string | undefined {
     return undefined
   const parts = specifier.split('/')
   return specifier.startsWith('@') ? parts.slice(0, 2).join('/') : parts[0]
+}
+
+/** Whether a text of the code is the package or a module of it: imports, and paths that are resolved. */
+function namesPackage(code: string, name: string): boolean {
+  const escaped = name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
+  return new RegExp(`(['"\`])${escaped}(/[^'"\`\\n]*)?\\1`).test(code)
 }
 
 function markdownFiles(root: string, folder: string): readonly string[] {
