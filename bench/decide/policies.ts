@@ -23,6 +23,7 @@ import {
 import { RoutingGuard } from '@homing/placement'
 import {
   FIXED_POLICY_NAMES,
+  GUARD_SHARE_DEFAULT,
   ROUTER_MODES,
   type SelectionSettings,
   Selector,
@@ -125,7 +126,7 @@ class Decisions {
   readonly #heldBlocksOf = (i: number): number => this.#reader.blocksHeld(0, i)
   readonly #kvCapacityTokens: Float64Array
   readonly #stepTokens: Float64Array
-  readonly #guard = new RoutingGuard({ share: 0.01 }, this.#random)
+  readonly #guard = new RoutingGuard({ share: GUARD_SHARE_DEFAULT }, this.#random)
   #next = 0
 
   constructor(fixture: Fixture, blocks: number) {

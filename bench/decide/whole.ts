@@ -22,7 +22,7 @@ import { type TrackerMessage, tracker } from '@homing/actors/tracker'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
 import { BlockIndex, layeredOptions } from '@homing/index'
 import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
-import { type SelectionSettings, selectionSettings } from '@homing/selection'
+import { GUARD_SHARE_DEFAULT, type SelectionSettings, selectionSettings } from '@homing/selection'
 import type { Measure, Measures, Target } from '../harness.ts'
 import { median } from '../statistics.ts'
 import { BLOCK_TOKENS, fixtureOf, fleetOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
@@ -52,7 +52,11 @@ interface Arm {
 const ARMS: readonly Arm[] = [
   { name: 'linear', settings: selectionSettings({ policy: 'linear' }), share: 0 },
   { name: 'auto', settings: selectionSettings({ policy: 'auto' }), share: 0 },
-  { name: 'auto with its guard', settings: selectionSettings({ policy: 'auto' }), share: 0.01 },
+  {
+    name: 'auto with its guard',
+    settings: selectionSettings({ policy: 'auto' }),
+    share: GUARD_SHARE_DEFAULT,
+  },
   { name: 'linear, queue off', settings: selectionSettings({ policy: 'linear' }), share: 0, queue: 'off' },
   { name: 'linear, queue on', settings: selectionSettings({ policy: 'linear' }), share: 0, queue: 'on' },
 ]

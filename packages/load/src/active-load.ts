@@ -1,13 +1,13 @@
 /**
  * ActiveLoad: active blocks, prefill tokens and requests of every worker slot, from booking to free.
  *
- *   runs    (parent run, hash of its first block) -> holders, first hold, blocks    a trie of the active prompts
+ *   runs    (parent run, hash of its first block) -> holders, first hold, blocks: a trie of active prompts
  *   holds   (run, slot) -> refs, parent hold, previous, next                         one per run and slot
  *   a request points at the hold of its last run
  *
- * A run is as many blocks in a row as all prompts through it have in common: where prompts part, or one ends, runs part. So a long
- * prompt is one run, or one for each other that it shares a part with, and the cost of its blocks is that of comparing and
- * copying their hashes.
+ * A run is as many blocks in a row as all prompts through it have in common: where prompts part, or one ends,
+ * runs part. So a long prompt is one run, or one for each other that it shares a part with, and the cost of
+ * its blocks is that of comparing and copying their hashes.
  *
  * Invariants
  *   I1  refs of a hold = holds below it on the same slot + requests that end at it; > 0.
@@ -18,14 +18,16 @@
  *   I6  A slot holds all of a run or nothing of it, and every request ends at the end of a run.
  *
  * What counts. A block shared by several requests of one slot counts once and is released with its last
- * holder. Only full, hashed blocks of the prompt and output blocks are active blocks: a partial last block has
- * no hash, so it is not counted here, while the cost of the prompt rounds up through its tokens.
- * Output blocks are private to their request and kept in whole 1/1024, so that the sum returns to 0. Of a request
- * that fades, the end of its prompt that nobody else on the slot holds fades with them: it is taken off its output.
- * Who else holds it is looked at when the request is told how far it has come, and not again before the next time.
+ * holder. Only full, hashed blocks of the prompt and output blocks are active blocks: a partial last block
+ * has no hash, so it is not counted here, while the cost of the prompt rounds up through its tokens. Output
+ * blocks are private to their request and kept in whole 1/1024, so that the sum returns to 0. Of a request
+ * that fades, the end of its prompt that nobody else on the slot holds fades with them: it is taken off its
+ * output. Who else holds it is looked at when the request is told how far it has come, and not again before
+ * the next time.
  *
- * Cost. book, free and project: one lookup for each run of the prompt, and a comparison of its hashes; booking copies those that are
- * new, or that part. Then project takes at most O(slots · log(runs)); see `#subtractDepths`.
+ * Cost. book, free and project: one lookup for each run of the prompt, and a comparison of its hashes;
+ * booking copies those that are new, or that part. Then project takes at most O(slots · log(runs)); see
+ * `#subtractDepths`.
  *
  * Source: Dynamo's slot manager (a prefix trie with references; the leading run decides what is new).
  */
@@ -174,7 +176,10 @@ export class ActiveLoad implements ActiveLoadMethods {
     return 'booked'
   }
 
-  /** The prompt is computed. False: the id is unknown, or this was said before (or there was nothing to compute). */
+  /**
+   * The prompt is computed. False: the id is unknown, or this was said before (or there was nothing to
+   * compute).
+   */
   prefillComplete(bookingId: string, nowMs?: number): boolean {
     const request = this.#requests.get(bookingId)
     if (request === undefined) return false
@@ -194,9 +199,9 @@ export class ActiveLoad implements ActiveLoadMethods {
   }
 
   /**
-   * Sets how many output blocks the request has and what each weighs: `fraction` 0 … 1, 1 by default, less as a
-   * request of known length nears its end. The blocks of its prompt that nobody else on its slot holds now weigh
-   * as much. False: the id is unknown. RangeError for figures out of range.
+   * Sets how many output blocks the request has and what each weighs: `fraction` 0 … 1, 1 by default, less as
+   * a request of known length nears its end. The blocks of its prompt that nobody else on its slot holds now
+   * weigh as much. False: the id is unknown. RangeError for figures out of range.
    */
   setOutputBlocks(bookingId: string, count: number, fraction = 1): boolean {
     if (!Number.isInteger(count) || count < 0) {
@@ -214,7 +219,10 @@ export class ActiveLoad implements ActiveLoadMethods {
     return true
   }
 
-  /** Sets how many blocks others than those who book here have active on a slot. RangeError unless it is a whole number ≥ 0. */
+  /**
+   * Sets how many blocks others than those who book here have active on a slot. RangeError unless it is a
+   * whole number ≥ 0.
+   */
   setForeignBlocks(workerSlot: number, blocks: number): void {
     this.#checkSlot(workerSlot)
     if (!Number.isInteger(blocks) || blocks < 0)
@@ -329,7 +337,10 @@ export class ActiveLoad implements ActiveLoadMethods {
     return hold
   }
 
-  /** The run of the prompt that begins at `block`, below `parent`: one that is there, its beginning, or a new one. */
+  /**
+   * The run of the prompt that begins at `block`, below `parent`: one that is there, its beginning, or a new
+   * one.
+   */
   #runAt(parent: number, sequenceHashes: Int32Array, block: number, count: number): number {
     const runs = this.#runs
     const [low, high] = [sequenceHashes[2 * block]!, sequenceHashes[2 * block + 1]!]
@@ -358,7 +369,10 @@ export class ActiveLoad implements ActiveLoadMethods {
     return end >> 1
   }
 
-  /** Parts a run behind `blocks`; returns the upper part. The lower one keeps its number, so that runs and holds below keep their parents. */
+  /**
+   * Parts a run behind `blocks`; returns the upper part. The lower one keeps its number, so that runs and
+   * holds below keep their parents.
+   */
   #split(lower: number, blocks: number): number {
     const runs = this.#runs
     const holds = this.#holds
@@ -453,7 +467,10 @@ export class ActiveLoad implements ActiveLoadMethods {
     this.#unlink(request)
   }
 
-  /** Fills #path and #pathBlocks with the runs of the leading blocks that are active anywhere; returns how many runs. */
+  /**
+   * Fills #path and #pathBlocks with the runs of the leading blocks that are active anywhere; returns how
+   * many runs.
+   */
   #findPath(sequenceHashes: Int32Array, count: number): number {
     const runs = this.#runs
     let length = 0

@@ -1,13 +1,13 @@
 /**
- * The constants of `auto`: every number that its cost, what it learns and its guard are built on. One table for
- * packages/load and packages/selection; their files declare none of their own.
+ * The constants of `auto`: every number that its cost, what it learns and its guard are built on. One table
+ * for packages/load and packages/selection; their files declare none of their own.
  *
  * The comment of a constant is its row: its unit, what it means, why it is so, and in brackets the section of
- * docs/decisions/0037-what-auto-weighs.md that has the reason or the measurement. A test checks that form. `Times`
- * is a factor without a unit; a share is 0 … 1.
+ * docs/decisions/0037-what-auto-weighs.md that has the reason or the measurement. A test checks that form.
+ * `Times` is a factor without a unit; a share is 0 … 1.
  *
- * Code copies what it needs into constants of its own module, as in `const { FADE } = AUTO_CONSTANTS.steps`. Read
- * from the object, or imported one by one, the constants make a decision of auto 5 % slower.
+ * Code copies what it needs into constants of its own module, as in `const { FADE } = AUTO_CONSTANTS.steps`.
+ * Read from the object, or imported one by one, the constants make a decision of auto 5 % slower.
  */
 
 export const AUTO_CONSTANTS = {
@@ -18,10 +18,7 @@ export const AUTO_CONSTANTS = {
      * behind everybody. [later_ms]
      */
     PRICED_PREFILLS_MAX: 2,
-    /**
-     * Exponent. How fast the price of eviction falls as queues fill: then prefill that is due now counts
-     * more. [evict_ms]
-     */
+    /** Exponent. How fast the price of eviction falls as queues fill; found by simulation. [evict_ms] */
     EVICT_EXPONENT: 4,
     /**
      * Tokens. Assumed size of a KV cache whose engine does not state it: some tens of gigabytes of a
@@ -139,7 +136,7 @@ export const AUTO_CONSTANTS = {
      * Times. A coefficient fitted as 0 counts as its prior ÷ this: else it would have no scale. [Step times]
      */
     ZERO_PRIOR_DIVISOR: 100,
-    /** Sweeps. Of coordinate descent in one solution; three coefficients settle in fewer. [Step times] */
+    /** Sweeps. Of coordinate descent over the three coefficients in one solution. [Step times] */
     SWEEPS: 12,
     /**
      * Ln. A worker is of another kind if its predicted ÷ observed time is off by more than this, and by

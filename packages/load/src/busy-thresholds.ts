@@ -5,11 +5,12 @@
  *   prefillTokens           prefill tokens     > this
  *   prefillFraction         prefill tokens     > this part of its token budget for a step
  *
- * A rank is busy past any of them that is set; a worker if all its ranks are. What cannot be computed, because the engine does not say
- * how large it is, holds nothing back.
+ * A rank is busy past any of them that is set; a worker if all its ranks are. What cannot be computed,
+ * because the engine does not say how large it is, holds nothing back.
  *
- * Source: Dynamo's busy thresholds (`/busy_threshold`). There the blocks latch, because the router's count and the engine's come apart:
- * set by either, cleared by both. Whoever looks at the last of each, as here, has the same.
+ * Source: Dynamo's busy thresholds (`/busy_threshold`). There the blocks latch, because the router's count
+ * and the engine's come apart: set by either, cleared by both. Whoever looks at the last of each, as here,
+ * has the same.
  */
 
 export interface BusyThresholds {

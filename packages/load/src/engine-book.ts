@@ -1,16 +1,19 @@
 /**
- * Engine book: what each worker has before it in milliseconds, as far as a router can know: what it sent there, and when first
- * tokens, later tokens and ends came back.
+ * Engine book: what each worker has before it in milliseconds, as far as a router can know: what it sent
+ * there, and when first tokens, later tokens and ends came back.
  *
  *   sent ──► queued (its prompt is to be computed) ──firstToken──► decoding ──ended──► gone
  *
- * Owns   the queue of each worker slot in order of sending, its decoding requests, what was learned (PrefillCosts, LearnedCosts), and how
- *        far all of that explains what is seen (UnseenLoad). The backlog that it tells is the own queue, and what is overdue beyond it.
- * Learns prefill from busy periods: from a first request in an empty queue until the queue is empty again or PERIOD_STEPS
- *        steps are over, when all of its requests have ended and said how much of their prompts was cached: what was predicted is wrong
- *        where the view of the caches is late or guessed. Decode from the time between first and last token, less the prefill of others in between.
- *        An answer that does not stream has no first token: it teaches its output length only, and its prefill is taken to end
- *        when it was estimated to. A request of which it is not known when it was sent or had its first token teaches nothing.
+ * Owns   the queue of each worker slot in order of sending, its decoding requests, what was learned
+ *        (PrefillCosts, LearnedCosts), and how far all of that explains what is seen (UnseenLoad). The
+ *        backlog that it tells is the own queue, and what is overdue beyond it.
+ * Learns prefill from busy periods: from a first request in an empty queue until the queue is empty again or
+ *        PERIOD_STEPS steps are over. A period teaches when all of its requests have ended and said how much of
+ *        their prompts was cached: what was predicted is wrong where the view of the caches is late or guessed.
+ *        Decoding is learned from the time between first and last token, less the prefill of others in between.
+ *        An answer that does not stream has no first token: it teaches its output length only, and its prefill
+ *        is taken to end when it was estimated to. A request teaches nothing if it is not known when it was
+ *        sent or had its first token.
  *
  * Invariants
  *   I1  The sums of a slot are those over its requests; a slot without requests has sums of exactly 0.
@@ -66,7 +69,9 @@ export interface SentRequest {
   readonly isStream?: boolean
   /** How long it waited in the router before; default 0. */
   readonly waitedMs?: number
-  /** This router has sent it; default true. For a request of another router, times are when this one was told. */
+  /**
+   * This router has sent it; default true. For a request of another router, times are when this one was told.
+   */
   readonly isOwn?: boolean
   readonly nowMs: number
 }
@@ -129,8 +134,8 @@ export class EngineBook {
   }
 
   /**
-   * One that was sent some time ago, nobody says when, and may have had its first token. It counts from now on, and teaches nothing. An id
-   * that is booked is left as it is.
+   * One that was sent some time ago, nobody says when, and may have had its first token. It counts from now
+   * on, and teaches nothing. An id that is booked is left as it is.
    */
   resumed(
     id: string,
@@ -180,7 +185,10 @@ export class EngineBook {
     this.#firstTokenMeanMs += (request.waitedMs + now - request.sentMs - this.#firstTokenMeanMs) / n
   }
 
-  /** It has sent so many tokens of its answer. Until it has more than the mean answer has halfway, that is what it counts for. */
+  /**
+   * It has sent so many tokens of its answer. Until it has more than the mean answer has halfway, that is
+   * what it counts for.
+   */
   grew(id: string, outputTokens: number, nowMs: number): void {
     const request = this.#requests.get(id)
     if (request === undefined || request.firstTokenMs < 0) return
@@ -401,7 +409,10 @@ export class EngineBook {
     entry.contextTokens += request.contextTokens
   }
 
-  /** Heads of the queue that do not stream, and whose time is over. What is measured while there are any would be a guess. */
+  /**
+   * Heads of the queue that do not stream, and whose time is over. What is measured while there are any would
+   * be a guess.
+   */
   #endSilentPrefills(entry: Slot, now: number): void {
     for (const head of entry.queue) {
       if (!head.isSilent) return
@@ -414,7 +425,8 @@ export class EngineBook {
   }
 
   #addToPeriod(request: BookedRequest, entry: Slot, now: number): void {
-    // Others may have their first tokens from the last step of a period as well: it is over when a later one comes.
+    // Others may have their first tokens from the last step of a period as well: it is over when a later one
+    // comes.
     const last = entry.period
     if (last !== undefined && last.predicted.steps >= PERIOD_STEPS && now > last.lastMs)
       this.#endPeriod(request.slot, entry, last.lastMs)

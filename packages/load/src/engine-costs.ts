@@ -4,15 +4,16 @@
  *   prefill   step ms · steps + token ms · charged tokens + pair ms · new tokens · (prompt − new tokens / 2)
  *   decode    step ms + request ms · requests + token ms · tokens that they hold together
  *
- * Each is a least-squares fit with coefficients ≥ 0. A fit keeps its normal equations, in which old observations fade,
- * so it is as large after a million of them as after one. A worker with few observations leans on the fit of the fleet
- * times one factor, its slowness, which a few observations are enough to learn. The fleet leans on the priors, which
- * stand for a mid-sized model on a fast GPU and are wrong by a factor of 2 to 10 elsewhere.
+ * Each is a least-squares fit with coefficients ≥ 0. A fit keeps its normal equations, in which old
+ * observations fade, so it is as large after a million of them as after one. A worker with few observations
+ * leans on the fit of the fleet times one factor, its slowness, which a few observations are enough to learn.
+ * The fleet leans on the priors, which stand for a mid-sized model on a fast GPU and are wrong by a factor of
+ * 2 to 10 elsewhere.
  *
- * An observation that is off by more than OUTLIER_TIMES moves the fit as far as one that is off by just that: a
- * stalled proxy is no slow engine, and an answer at once from a proxy's cache no fast one. The first observations are
- * held against the median of their own ratios to what was expected before, so that most of them decide. Observations
- * that are not finite or not positive are left out.
+ * An observation that is off by more than OUTLIER_TIMES moves the fit as far as one that is off by just that:
+ * a stalled proxy is no slow engine, and an answer at once from a proxy's cache no fast one. The first
+ * observations are held against the median of their own ratios to what was expected before, so that most of
+ * them decide. Observations that are not finite or not positive are left out.
  *
  * Source   docs/decisions/0037-what-auto-weighs.md, section Step times.
  */
@@ -40,8 +41,8 @@ const { PRIOR_DECODE_STEP_MS, PRIOR_DECODE_REQUEST_MS, PRIOR_DECODE_TOKEN_MS } =
 
 const FEATURES = 3
 /**
- * Of prefill: ms a step, ms a charged token, ms a pair of a new token and a token before it. Of decoding: ms a step,
- * ms a request in it, ms a token of context.
+ * Of prefill: ms a step, ms a charged token, ms a pair of a new token and a token before it. Of decoding: ms
+ * a step, ms a request in it, ms a token of context.
  */
 export type Coefficients = readonly [number, number, number]
 
@@ -63,7 +64,10 @@ const PRIOR_SCALE_MIN: Coefficients = [PRIOR_STEP_MS_SCALE_MIN, 0, 0]
 /** What is known of a worker's steps, and where it is from. */
 export interface CostKnowledge {
   readonly coefficients: Coefficients
-  /** 'prior': nothing was seen yet. 'fleet': too little of this worker to tell it from the others, or it is like them. */
+  /**
+   * 'prior': nothing was seen yet. 'fleet': too little of this worker to tell it from the others, or it is
+   * like them.
+   */
   readonly source: 'prior' | 'fleet' | 'worker'
   /** Those of this worker. */
   readonly observations: number
@@ -147,14 +151,20 @@ class Fit {
     this.#targets = FADE * this.#targets + weight * target * target
   }
 
-  /** How far what `coefficients` predict is from what was seen, as a multiple of what chance explains; ≤ 1: not for certain. */
+  /**
+   * How far what `coefficients` predict is from what was seen, as a multiple of what chance explains; ≤ 1:
+   * not for certain.
+   */
   distance(coefficients: Coefficients): number {
     const predicted = this.#predicted(coefficients)
     const allowed = APART + APART_OF_CHANCE / Math.sqrt(this.#weight)
     return predicted > 0 && this.#targets > 0 ? Math.abs(Math.log(predicted / this.#targets)) / allowed : 0
   }
 
-  /** How many times as long as `coefficients` predict its steps take, by what was seen; nearer to 1 where that is little. */
+  /**
+   * How many times as long as `coefficients` predict its steps take, by what was seen; nearer to 1 where that
+   * is little.
+   */
   slowness(coefficients: Coefficients): number {
     const predicted = this.#predicted(coefficients)
     if (!(predicted > 0 && this.#targets > 0)) return 1
@@ -175,7 +185,8 @@ class Fit {
         const own = p[i === 0 ? 0 : i === 1 ? 3 : 5]!
         let residual = this.#sums[i]!
         for (let j = 0; j < FEATURES; j++) if (j !== i) residual -= p[PAIR[i * FEATURES + j]!]! * c[j]!
-        // One pseudo-row for each coefficient says that it is that of the base, give or take as much as the larger of the two, and PRIOR_SCALE_MIN.
+        // One pseudo-row for each coefficient says that it is that of the base, give or take as much as the
+        // larger of the two, and PRIOR_SCALE_MIN.
         const scale = Math.max(c[i]!, base[i]!, PRIOR_SCALE_MIN[i]!, Number.MIN_VALUE)
         const pull = weight / scale / scale
         c[i] = Math.max(0, (residual + pull * base[i]!) / (own + pull))

@@ -3,8 +3,8 @@
  *
  *   figures   slot 0: backlogMs … decodeTokenMs │ slot 1: backlogMs … decodeTokenMs │ …
  *
- * One array, because a policy reads all figures of a worker for each decision: with an array for each of them its loop takes half as long again.
- * It is also one array to send.
+ * One array, because a policy reads all figures of a worker for each decision: with an array for each of them
+ * its loop takes half as long again. It is also one array to send.
  */
 
 /** What is known of one worker slot. */
@@ -19,7 +19,10 @@ export interface EngineFigures {
   readonly contextTokens: number
   /** Tokens that lately were new there, as a share of the mean of all slots. */
   readonly churn: number
-  /** New tokens that it was sent since it is known. Until they are as many as its cache holds, nothing is pushed out there. */
+  /**
+   * New tokens that it was sent since it is known. Until they are as many as its cache holds, nothing is
+   * pushed out there.
+   */
   readonly receivedTokens: number
   /** A step of prefill, whatever is in it, in ms: see prefill-costs.ts. */
   readonly prefillStepMs: number
@@ -35,7 +38,10 @@ export interface EngineFigures {
   readonly decodeTokenMs: number
 }
 
-/** Where each figure is in the part of a slot. The six times come last: all before them is 0 for a slot without requests. */
+/**
+ * Where each figure is in the part of a slot. The six times come last: all before them is 0 for a slot
+ * without requests.
+ */
 export const FIGURE_OFFSET: Readonly<Record<keyof EngineFigures, number>> = {
   backlogMs: 0,
   queuedTokens: 1,
@@ -67,7 +73,9 @@ export interface EngineProjection {
   /** Standard deviation ÷ mean of decodeStepMs of the slots, ≥ 0; 0: all are alike. */
   speedSpread: number
   outputTokensExpected: number
-  /** What a millisecond of decoding counts for against one of waiting for the first token, from what was seen. */
+  /**
+   * What a millisecond of decoding counts for against one of waiting for the first token, from what was seen.
+   */
   waitingShare: number
   /** Mean of the prefill of requests, as estimated when they were sent. */
   prefillMeanMs: number

@@ -1,5 +1,6 @@
 /**
- * Engine slot: what an engine book keeps of one worker slot: the requests that it has, what they have taken, the busy period that is observed.
+ * Engine slot: what an engine book keeps of one worker slot: the requests that it has, what they have taken,
+ * the busy period that is observed.
  */
 
 import { AUTO_CONSTANTS } from './auto-constants.ts'
@@ -39,7 +40,9 @@ export interface BookedRequest {
   contextMs: number
   /** The busy period in which its prompt was computed, once its first token came. */
   period: Period | undefined
-  /** The step of its period in which its prompt ended: requests whose first tokens come together were in one. */
+  /**
+   * The step of its period in which its prompt ended: requests whose first tokens come together were in one.
+   */
   step: number
   /** It is the first of its step. */
   isFirstOfStep: boolean
@@ -57,7 +60,10 @@ export interface Work {
   attention: number
 }
 
-/** A busy period of a slot. It teaches when its requests have ended: only then do engines say how much of their prompts was cached. */
+/**
+ * A busy period of a slot. It teaches when its requests have ended: only then do engines say how much of
+ * their prompts was cached.
+ */
 export interface Period {
   readonly startMs: number
   decodeMs: number
@@ -103,7 +109,10 @@ export interface Slot {
   period: Period | undefined
 }
 
-/** The head is under way since it could begin. What it takes longer than estimated is not held against those behind it here: see overdueOf. */
+/**
+ * The head is under way since it could begin. What it takes longer than estimated is not held against those
+ * behind it here: see overdueOf.
+ */
 export function backlogOf(entry: Slot, now: number): number {
   if (entry.queue.size === 0) return 0
   const [head] = entry.queue

@@ -87,7 +87,10 @@ export class KeyTable {
     this.#count--
   }
 
-  /** Gives an entry a key that no other one has; it keeps its number and its values. Another entry may have had the same key before. */
+  /**
+   * Gives an entry a key that no other one has; it keeps its number and its values. Another entry may have
+   * had the same key before.
+   */
   rekey(entry: number, a: number, b: number, c: number): void {
     this.#vacate(entry)
     const at = entry * this.stride

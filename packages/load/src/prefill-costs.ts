@@ -1,14 +1,15 @@
 /**
- * Prefill costs: how long the prefill of a worker takes, where a step with few tokens takes as long as one with some more.
+ * Prefill costs: how long the prefill of a worker takes, where a step with few tokens takes as long as one
+ * with some more.
  *
  *   prefill   step ms · steps + token ms · charged + pair ms · new · (prompt − new / 2)
  *   charged   the new tokens, and what the last step lacks to the knee
  *
- * A step reads all weights, however few tokens are in it. Up to the knee, reading takes longer than computing. The knee
- * is the accelerator's operations ÷ its bytes from memory in a second: 150 to 400 tokens, for dense models. It is not
- * stated, and tokens may be guessed from text; so all of KNEES learn from the same rows, and the one that predicted
- * best counts. Without it, a fleet that mostly computes a hundred tokens behind a cached prefix takes a thousand of
- * them for half of what they are.
+ * A step reads all weights, however few tokens are in it. Up to the knee, reading takes longer than
+ * computing. The knee is the accelerator's operations ÷ its bytes from memory in a second: 150 to 400 tokens,
+ * for dense models. It is not stated, and tokens may be guessed from text; so all of KNEES learn from the
+ * same rows, and the one that predicted best counts. Without it, a fleet that mostly computes a hundred
+ * tokens behind a cached prefix takes a thousand of them for half of what they are.
  *
  * The knee is that of the fleet. Another one counts once its recent errors are clearly smaller.
  *
@@ -23,7 +24,10 @@ const { KNEE_PRIOR, KNEE_ROWS_MIN, KNEE_FADE, KNEE_BETTER_SHARE, KNEE_RATIO_MAX 
 /** In tokens. */
 export const KNEES: readonly number[] = AUTO_CONSTANTS.knee.KNEES
 
-/** Prefill that was done: steps, tokens as each of KNEES charges them, and the sum of new · (prompt − new / 2). */
+/**
+ * Prefill that was done: steps, tokens as each of KNEES charges them, and the sum of new · (prompt − new /
+ * 2).
+ */
 interface PrefillWork {
   readonly steps: number
   readonly chargedTokens: readonly number[]

@@ -10,7 +10,10 @@ export interface ActiveLoadOptions {
   readonly workerSlotsMax: number
   /** Requests booked at one time; one more is refused with 'full'. Default 65,536. */
   readonly requestsMax?: number
-  /** Active prompt blocks at one time, over all slots; a booking that may pass it is refused with 'full'. Default 4,194,304. */
+  /**
+   * Active prompt blocks at one time, over all slots; a booking that may pass it is refused with 'full'.
+   * Default 4,194,304.
+   */
   readonly activeBlocksMax?: number
 }
 
@@ -25,13 +28,17 @@ export interface BookedLoad {
   readonly count: number
   /** Length of the prompt in tokens; for `totals` only. */
   readonly promptTokens: number
-  /** Prompt tokens the worker must still compute (effective uncached tokens). Rounded; below 0 counts as 0. */
+  /**
+   * Prompt tokens the worker must still compute (effective uncached tokens). Rounded; below 0 counts as 0.
+   */
   readonly prefillTokens: number
   /** When it was booked; the first sign of life for `expire`. Default: the latest time that was told. */
   readonly nowMs?: number
 }
 
-/** 'duplicate': the id is booked already (anywhere). 'full': a bound was reached. Either way nothing changed. */
+/**
+ * 'duplicate': the id is booked already (anywhere). 'full': a bound was reached. Either way nothing changed.
+ */
 export type BookOutcome = 'booked' | 'duplicate' | 'full'
 
 /**
@@ -79,8 +86,8 @@ export interface ActiveLoadMethods {
   /** A sign of life, so that `expire` leaves the request alone. False: unknown. */
   touch(bookingId: string, nowMs: number): boolean
   /**
-   * Sets the output blocks of a request; each weighs `fraction` (0 … 1, default 1), and so does each block of its
-   * prompt that nobody else on the slot holds now. False: unknown.
+   * Sets the output blocks of a request; each weighs `fraction` (0 … 1, default 1), and so does each block of
+   * its prompt that nobody else on the slot holds now. False: unknown.
    */
   setOutputBlocks(bookingId: string, count: number, fraction?: number): boolean
   /** Blocks that others have active on a slot; they count in `project` and `totals`. */

@@ -1,6 +1,6 @@
 /**
- * Unseen load: what own bookings do not explain. Other routers use the same workers, and so do clients that go past
- * this one. Their requests are not booked here; what shows is that first tokens are overdue.
+ * Unseen load: what own bookings do not explain. Other routers use the same workers, and so do clients that
+ * go past this one. Their requests are not booked here; what shows is that first tokens are overdue.
  *
  *   backlog         = own queue + overdue weight · min(10 s, how long the first token of its head is overdue)
  *   overdue weight  = 4 · (unseen share − 0.01), within 0 … 1
@@ -8,12 +8,14 @@
  *   late            = max(0, 1 − 1.25 · expected ÷ observed time to the first token)
  *   early           = max(0, 1 − 2 · observed ÷ expected time)
  *
- * Where own bookings explain the times, the unseen share is below 0.01 and the weight is 0: in the simulator, up to
- * 85 % of capacity. Times that vary by chance raise the weight: by a fifth (the standard deviation of their logarithm)
- * to 0.01, by 0.3 to 0.09, by a half to 0.23. Where many first tokens are far too early, those that are late say nothing
- * of load, either. A first token that has come says nothing of the next one: what held it up is over.
+ * Where own bookings explain the times, the unseen share is below 0.01 and the weight is 0: in the simulator,
+ * up to 85 % of capacity. Times that vary by chance raise the weight: by a fifth (the standard deviation of
+ * their logarithm) to 0.01, by 0.3 to 0.09, by a half to 0.23. Where many first tokens are far too early,
+ * those that are late say nothing of load, either. A first token that has come says nothing of the next one:
+ * what held it up is over.
  *
- * Invariant   A single request moves the unseen share by 2/REACH_REQUESTS at most, however late its first token is.
+ * Invariant   A single request moves the unseen share by 2/REACH_REQUESTS at most, however late its first
+ *             token is.
  * Source      docs/decisions/0037-what-auto-weighs.md, section Unseen load.
  */
 
@@ -33,13 +35,17 @@ export class UnseenLoad {
     return Math.min(1, UNSEEN_WEIGHT * Math.max(0, this.#share - UNSEEN_SHARE_MIN))
   }
 
-  /** A first token came after `seenMs`; `expectedFirstTokenMs` ≥ 0 was estimated when its request was sent. */
+  /**
+   * A first token came after `seenMs`; `expectedFirstTokenMs` ≥ 0 was estimated when its request was sent.
+   */
   firstToken(expectedFirstTokenMs: number, seenMs: number): void {
     this.#share += (lateShare(expectedFirstTokenMs, seenMs) - this.#share) / REACH_REQUESTS
   }
 }
 
-/** The share of the time that it was late by; below 0 if it took less than half of what was expected; −1 … 1. */
+/**
+ * The share of the time that it was late by; below 0 if it took less than half of what was expected; −1 … 1.
+ */
 function lateShare(expectedMs: number, seenMs: number): number {
   const ratio = expectedMs / Math.max(1, seenMs)
   if (ratio <= 1) return Math.max(0, 1 - LATE_TIMES * ratio)
@@ -47,10 +53,10 @@ function lateShare(expectedMs: number, seenMs: number): number {
 }
 
 /**
- * How long the first token of the head is overdue, in ms; 0 … OVERDUE_MS_MAX. It is due when it was expected, and not
- * before its prefill can be over: the head before it may have been late. It is 0 where a later own request was served
- * first, as then the head does not wait for the worker, and where the head is not timed. A request that does not stream
- * leaves the queue when it is due.
+ * How long the first token of the head is overdue, in ms; 0 … OVERDUE_MS_MAX. It is due when it was expected,
+ * and not before its prefill can be over: the head before it may have been late. It is 0 where a later own
+ * request was served first, as then the head does not wait for the worker, and where the head is not timed. A
+ * request that does not stream leaves the queue when it is due.
  */
 export function overdueOf(entry: Slot, now: number): number {
   if (entry.queue.size === 0) return 0

@@ -1,4 +1,7 @@
-/** The table of the constants of auto: every row says what the table promises, and no file beside it has constants of its own. */
+/**
+ * The table of the constants of auto: every row says what the table promises, and no file beside it has
+ * constants of its own.
+ */
 
 import { readFileSync } from 'node:fs'
 import t from 'tap'

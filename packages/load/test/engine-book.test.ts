@@ -1,4 +1,7 @@
-/** The engine book: what it learns from engines whose constants are known, and that its sums return to nothing. */
+/**
+ * The engine book: what it learns from engines whose constants are known, and that its sums return to
+ * nothing.
+ */
 
 import assert from 'node:assert/strict'
 import { seededRandom } from '@homing/base'

@@ -11,7 +11,10 @@ const STEP = STEP_TOKENS_DEFAULT
 /** What prefill of so many new tokens of a prompt takes, in milliseconds. */
 type Takes = (newTokens: number, promptTokens: number) => number
 
-/** An accelerator that reads its weights in 5.5 ms, as long as 239 tokens take, and one of which a step takes 16.5 ms and more with every token. */
+/**
+ * An accelerator that reads its weights in 5.5 ms, as long as 239 tokens take, and one of which a step takes
+ * 16.5 ms and more with every token.
+ */
 const ENGINES: Readonly<Record<string, Takes>> = {
   'takes no less below 239 tokens': (newTokens, promptTokens) =>
     1 + Math.max(5.5, 0.023 * newTokens) + 1e-6 * newTokens * (promptTokens - newTokens / 2),
@@ -19,7 +22,10 @@ const ENGINES: Readonly<Record<string, Takes>> = {
   'takes longer for each token': newTokens => 16.5 + 0.015 * newTokens,
 }
 
-/** Growing conversations: mostly a hundred or two new tokens behind a cached prefix, now and then a prompt of which nothing is cached; `fewer` times fewer tokens of all. */
+/**
+ * Growing conversations: mostly a hundred or two new tokens behind a cached prefix, now and then a prompt of
+ * which nothing is cached; `fewer` times fewer tokens of all.
+ */
 function served(
   takes: Takes,
   requests: number,
@@ -76,7 +82,10 @@ t.test(
   },
 )
 
-/** Busy periods of a few steps, now and then of many, with eight prompts in each of them and others that decode. */
+/**
+ * Busy periods of a few steps, now and then of many, with eight prompts in each of them and others that
+ * decode.
+ */
 function servedInEights(
   takes: Takes,
   periods: number,

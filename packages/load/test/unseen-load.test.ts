@@ -1,4 +1,7 @@
-/** The engine book where others use the workers, too: what is overdue counts as backlog, if own bookings do not explain what is seen. */
+/**
+ * The engine book where others use the workers, too: what is overdue counts as backlog, if own bookings do
+ * not explain what is seen.
+ */
 
 import assert from 'node:assert/strict'
 import { seededRandom } from '@homing/base'
@@ -11,7 +14,10 @@ const { OVERDUE_MS_MAX } = AUTO_CONSTANTS.unseen
 const REQUEST = { promptTokens: 1000, newTokens: 1000 }
 const PREFILL_MS = 24
 
-/** Requests one after the other; those of others hold up every third of them for `heldUpMs`. The time after them. */
+/**
+ * Requests one after the other; those of others hold up every third of them for `heldUpMs`. The time after
+ * them.
+ */
 function serve(
   book: EngineBook,
   requests: number,

@@ -1,7 +1,9 @@
 /**
- * Arm outcomes: what was seen of the decisions of one arm of the guard. Times are in multiples of what prompts as long take on average.
+ * Arm outcomes: what was seen of the decisions of one arm of the guard. Times are in multiples of what
+ * prompts as long take on average.
  *
- * Decisions whose first token is still to come are known by two sums, from which follows how long they have waited together, at any time.
+ * Decisions whose first token is still to come are known by two sums, from which follows how long they have
+ * waited together, at any time.
  */
 
 import { AUTO_CONSTANTS } from '@homing/load'
@@ -51,9 +53,10 @@ export class ArmOutcomes {
   }
 
   /**
-   * What is known now. Those that wait count with the time that they have waited: beside many outcomes, of which the mean has forgotten
-   * most, for as little as an outcome that fades; else the arm with more decisions would look faster, as it has more that have just
-   * begun. But if they have waited longer than is usual, they count in full. `other` says what is usual where this arm has not answered.
+   * What is known now. Those that wait count with the time that they have waited: beside many outcomes, of
+   * which the mean has forgotten most, for as little as an outcome that fades; else the arm with more
+   * decisions would look faster, as it has more that have just begun. But if they have waited longer than is
+   * usual, they count in full. `other` says what is usual where this arm has not answered.
    */
   at(nowMs: number, other: ArmOutcomes): ArmSight {
     const { seen } = this

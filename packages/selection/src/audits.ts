@@ -3,17 +3,19 @@
  *
  *   error = predicted − delivered; beyond TOLERANCE_BLOCKS it is an over- or an under-prediction
  *
- *   contradicted   since the last verdict or epoch, more than CONTRADICTED_SHARE of the requests that something was
- *                  predicted for were over-predicted, and at least CONTRADICTIONS_MIN: blocks count as held that are not
+ *   contradicted   since the last verdict or epoch, more than CONTRADICTED_SHARE of the requests that something
+ *                  was predicted for were over-predicted, and at least CONTRADICTIONS_MIN: blocks count as held
+ *                  that are not
  *   confirmed      of AGREEMENT_REQUESTS in a row at most AGREEMENT_MISSES were off, either way, and at least
  *                  AGREEMENT_HITS had something predicted: said once until the next contradiction or epoch
  *
- * The tolerance and the share allow for innocent causes: a removal that is on its way while the router decides, a
- * block that is evicted between the decision and the request's turn in the engine. Under-predictions are
- * counted, and prevent a confirmation, but contradict nothing: requests sent together share blocks before any event.
+ * The tolerance and the share allow for innocent causes: a removal that is on its way while the router
+ * decides, a block that is evicted between the decision and the request's turn in the engine.
+ * Under-predictions are counted, and prevent a confirmation, but contradict nothing: requests sent together
+ * share blocks before any event.
  *
- * Engines leave `cached_tokens` out if it would be 0, so its absence is 0 for an engine that has ever reported it.
- * An engine that never has, and reuses nothing although something was predicted, is unaudited.
+ * Engines leave `cached_tokens` out if it would be 0, so its absence is 0 for an engine that has ever
+ * reported it. An engine that never has, and reuses nothing although something was predicted, is unaudited.
  *
  * Bounded: one row per worker key of the fleet, SAMPLE_REQUESTS requests in each.
  */
@@ -62,10 +64,16 @@ export interface KeyAudit {
   readonly underPredictions: number
   /** Answers with usage that could not be compared, since the engine reports no cached tokens. */
   readonly unreported: number
-  /** Requests with an error up to each of ERROR_BOUNDS_BLOCKS and above the one before; then those above the last. */
+  /**
+   * Requests with an error up to each of ERROR_BOUNDS_BLOCKS and above the one before; then those above the
+   * last.
+   */
   readonly errorCounts: readonly number[]
   readonly errorBlocksSum: number
-  /** For predictions from events: delivered ÷ predicted over the sample, 0 … 1; 1 if nothing was predicted yet. */
+  /**
+   * For predictions from events: delivered ÷ predicted over the sample, 0 … 1; 1 if nothing was predicted
+   * yet.
+   */
   readonly precision: number
   readonly sampleRequests: number
   /** The same of what was guessed. */
@@ -97,7 +105,9 @@ export class Audits {
     }
   }
 
-  /** Takes in what a complete answer with usage says; `cachedTokens` is undefined where it does not say it. */
+  /**
+   * Takes in what a complete answer with usage says; `cachedTokens` is undefined where it does not say it.
+   */
   add(prediction: Prediction, cachedTokens: number | undefined): AuditOutcome {
     const { worker, workerSlot } = prediction
     let row = this.#rows.get(workerSlot)
@@ -207,7 +217,8 @@ class Row {
     this.guesses.add(guessedTokens, deliveredGuess)
     if (epoch < this.#epoch) return NOTHING
     if (epoch > this.#epoch) this.#begin(epoch)
-    // Verdicts are about events: a wrong guess contradicts none of them, and where they were not asked they said nothing.
+    // Verdicts are about events: a wrong guess contradicts none of them, and where they were not asked they
+    // said nothing.
     if (eventTokens === 0 && prediction.trust === 'approximate') return NOTHING
     const errorBlocks = (eventTokens - (deliveredTokens - deliveredGuess)) / blockSizeTokens
     return { isNewlyUnaudited: false, verdict: this.#judge(eventTokens > 0, errorBlocks) }

@@ -8,7 +8,10 @@ export interface Choice {
   readonly count: number
   /** Index of the winner among the candidates. */
   readonly winner: number
-  /** Index of the cheapest other candidate, or of the least loaded other one in the modes that compare load; −1 when there is none. */
+  /**
+   * Index of the cheapest other candidate, or of the least loaded other one in the modes that compare load;
+   * −1 when there is none.
+   */
   readonly runnerUp: number
   /** Pass as `turn` next time; only 'round-robin' advances it. */
   readonly nextTurn: number

@@ -6,8 +6,8 @@
  *   prior       the worth of the trust in the worker key before any measurement: CREDIT_PRIORS
  *   precision   the delivered part of the tokens predicted to be cached for the last n requests: 0 … 1
  *
- * So an exact 60 % beats an approximate 70 % (0.8 · 70 = 56), until the estimates of that worker have proved to be
- * better than that: after 64 requests that all found what was predicted, the factor is 0.96.
+ * So an exact 60 % beats an approximate 70 % (0.8 · 70 = 56), until the estimates of that worker have proved
+ * to be better than that: after 64 requests that all found what was predicted, the factor is 0.96.
  */
 
 import type { Trust } from '@homing/index'

@@ -1,12 +1,14 @@
 /**
- * Custom selection: a selection of one's own, in up to three steps, each a plain function of what is known of a worker key.
+ * Custom selection: a selection of one's own, in up to three steps, each a plain function of what is known of
+ * a worker key.
  *
  *   filter  ─▶  score  ─▶  pick
  *   may it take the request?   its cost, the lowest wins   which one, where that is not the cheapest
  *
- * Bounds   the functions run on the thread of the router, once per candidate and request; they must not wait. A record is made for each
- *          candidate, so a decision costs a few times what that of a policy does.
- * Fails    what they throw, and answers that cannot be used, refuse the request with CustomSelectionError; nothing else is affected.
+ * Bounds   the functions run on the thread of the router, once per candidate and request; they must not wait.
+ *          A record is made for each candidate, so a decision costs a few times what that of a policy does.
+ * Fails    what they throw, and answers that cannot be used, refuse the request with CustomSelectionError;
+ *          nothing else is affected.
  */
 
 import { CodedError, type Random } from '@homing/base'
@@ -36,7 +38,10 @@ export interface SelectionCandidate extends CandidateWorker {
   /** Blocks of this prompt that are not in use there. */
   readonly newBlocks: number
   readonly activeRequests: number
-  /** What the request's preferred taints make of it: below 1 if it prefers this worker, above 1 if it avoids it. Not in the score unless you put it there. */
+  /**
+   * What the request's preferred taints make of it: below 1 if it prefers this worker, above 1 if it avoids
+   * it. Not in the score unless you put it there.
+   */
   readonly preference: number
 }
 
@@ -61,8 +66,8 @@ export interface CustomSelection {
   /** The cost of a candidate, a finite number; lower is better. */
   readonly score: (candidate: SelectionCandidate, request: SelectedRequest) => number
   /**
-   * The index of the winner among the candidates; `costs[i]` is what candidate i costs. Default: the cheapest, or by softmax where the
-   * temperature is above 0.
+   * The index of the winner among the candidates; `costs[i]` is what candidate i costs. Default: the
+   * cheapest, or by softmax where the temperature is above 0.
    */
   readonly pick?: (
     candidates: readonly SelectionCandidate[],

@@ -1,6 +1,6 @@
 /**
- * Fading mean: mean and variance of the last values. The first ones weigh alike; once there are as many as it reaches back, older ones fade by the
- * factor e within that number.
+ * Fading mean: mean and variance of the last values. The first ones weigh alike; once there are as many as it
+ * reaches back, older ones fade by the factor e within that number.
  */
 
 export class FadingMean {

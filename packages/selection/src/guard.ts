@@ -1,30 +1,37 @@
 /**
  * Guard: whether following the caches pays, by what was seen rather than by what the model says of itself.
  *
- * A share of the decisions goes by least-loaded (the control arm), the others by the policy (the affinity arm). Only those count
- * in which the two would take different workers. The worse arm gets so few requests that they cost a hundredth of the mean.
+ * A share of the decisions goes by least-loaded (the control arm), the others by the policy (the affinity
+ * arm). Only decisions count in which the two would take different workers. The worse arm gets so few
+ * requests that they cost LOSS_MAX of the mean.
  *
  *                        something is off, or control looks better
- *   trusting  ─────────────────────────────────────────────────────────▶  testing
- *   control: `share`  ◀───── no worse ────────────────────────────────    half and half
- *                                                                          │     ▲
- *                                                     affinity is worse    ▼     │  no longer worse, or what was off is right again
- *                                                                         shrunk
- *                                                                         affinity: LOSS_MAX / (what it is worse by)
+ *   trusting  ─────────────────────────────────────────────────▶  testing
+ *   control: `share`  ◀───── no worse ────────────────────────    half and half
+ *                                                                  │     ▲  no longer worse, or what was
+ *                                             affinity is worse    ▼     │  off is right again
+ *                                                                 shrunk
+ *                                                                 affinity: LOSS_MAX / (how much worse it is)
  *
- *   seen        time to the first token ÷ the running mean of all requests with about as long a prompt (log2 of its tokens),
- *               at most GUARD_OUTLIER_TIMES; means and variances of each arm fade
+ *   seen        time to the first token ÷ the running mean of all requests with about as long a prompt (log2
+ *               of its tokens), at most GUARD_OUTLIER_TIMES; means and variances of each arm fade
  *   worse       Welch's z above Z_WORSE, and the mean by more than WORSE_RATIO
- *   off         the first tokens come far sooner or later than predicted (CALIBRATION_OFF), or too few of the predicted tokens were cached;
- *               against the last time that a test found nothing
+ *   off         first tokens come far sooner or later than predicted (CALIBRATION_OFF), or too few of the
+ *               predicted tokens were cached (CACHED_OFF); compared with the last time that a test found
+ *               nothing
  *
- * Half of the decisions may be fine where all of them are not: if first tokens come much later than in the last test, there is another one;
- * after a test that gave the decisions back, affinity is shrunk again without one.
+ * Half of the decisions may be fine where all of them are not. If first tokens come much later than in the
+ * last test, there is another test; after a test that gave the decisions back, affinity is shrunk again
+ * without one.
  *
- * A test that finds nothing puts off the next one, twice as long each time. A request counts for the phase in which it was
- * decided: else a phase would begin with those that are soon over.
+ * A test that finds nothing puts off the next one, twice as long each time. A request counts for the phase in
+ * which it was decided: else a phase would begin with those that are soon over.
  *
- * Pure and bounded: a few numbers per arm and length of prompt. What is not finite or not positive teaches nothing.
+ * Pure and bounded: a few numbers per arm and length of prompt. What is not finite or not positive teaches
+ * nothing.
+ *
+ * Source   docs/policies.md and docs/decisions/0037-what-auto-weighs.md, section The guard; the constants are
+ *          rows of packages/load/src/auto-constants.ts.
  */
 
 import type { Random } from '@homing/base'
@@ -41,11 +48,17 @@ export type GuardPhase = (typeof GUARD_PHASES)[number]
 export const GUARD_SHARE_DEFAULT: number = AUTO_CONSTANTS.guard.SHARE_DEFAULT
 
 export interface GuardSettings {
-  /** Share of the decisions that go by least-loaded while nothing speaks against the policy, 0 … 0.5. 0: none ever does. */
+  /**
+   * Share of the decisions that go by least-loaded while nothing speaks against the policy, 0 … 0.5. 0: none
+   * ever does.
+   */
   readonly share: number
 }
 
-/** A decision until its first token, or until there will be none. Owned by the guard; the caller only keeps it. */
+/**
+ * A decision until its first token, or until there will be none. Owned by the guard; the caller only keeps
+ * it.
+ */
 export interface GuardedDecision {
   /** Undefined: it is no experiment. */
   readonly arm: GuardArm | undefined
@@ -82,7 +95,10 @@ export interface GuardReport {
   readonly z: number
   /** First-token time seen ÷ predicted, geometric mean of the last ones; 0 before one was seen. */
   readonly calibration: number
-  /** Of the tokens that were predicted to be cached, those that were, over the last requests; 1 before one was seen. */
+  /**
+   * Of the tokens that were predicted to be cached, those that were, over the last requests; 1 before one was
+   * seen.
+   */
   readonly cachedShare: number
   /** Tests that were begun, and how often the affinity was shrunk. */
   readonly tests: number
@@ -139,7 +155,8 @@ export class Guard {
   /** How much worse the affinity arm was when it was shrunk, as a share of the other's mean. */
   #shrunkBy = 0
 
-  // Of the two arms: decisions of this phase of that with fewer, how far affinity is worse in standard errors, and as a share of control's mean.
+  // Of the two arms: decisions of this phase of that with fewer, how far affinity is worse in standard
+  // errors, and as a share of control's mean.
   #fewer = 0
   #z = 0
   #excess = 0
@@ -173,8 +190,8 @@ export class Guard {
   }
 
   /**
-   * Whose decision the next one is, where the two arms differ; undefined: the policy's, and it counts for neither. `extraMs`: what control
-   * would cost more, as predicted. Changes nothing.
+   * Whose decision the next one is, where the two arms differ; undefined: the policy's, and it counts for
+   * neither. `extraMs`: what control would cost more, as predicted. Changes nothing.
    */
   draw(random: Random, extraMs: number): GuardArm | undefined {
     const share = this.controlShare
@@ -205,7 +222,10 @@ export class Guard {
     return decision
   }
 
-  /** Its first token came, `firstTokenMs` after it was sent. Told again, or of a decision that is gone, it changes nothing but the means. */
+  /**
+   * Its first token came, `firstTokenMs` after it was sent. Told again, or of a decision that is gone, it
+   * changes nothing but the means.
+   */
   firstToken(decision: GuardedDecision, firstTokenMs: number, nowMs: number): void {
     const now = this.#time(nowMs)
     const isCounted = this.#close(decision as OwnDecision)
@@ -338,7 +358,10 @@ export class Guard {
     return Math.min(TEST_SHARE, Math.max(AFFINITY_SHARE_MIN, LOSS_MAX / Math.max(LOSS_MAX, worseBy)))
   }
 
-  /** Whether first tokens come much later since the policy has all decisions than in the last test, when it had half of them. */
+  /**
+   * Whether first tokens come much later since the policy has all decisions than in the last test, when it
+   * had half of them.
+   */
   get #isRelapse(): boolean {
     const { count, mean } = this.#recent
     return this.#testedMs > 0 && count >= RELAPSE_OUTCOMES && mean > RELAPSE_RATIO * this.#testedMs

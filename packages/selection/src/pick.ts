@@ -1,6 +1,7 @@
 /**
- * The ways to pick one of several candidates: each returns the index of the winner and fills in the chance that each candidate had.
- * Each draws at most one random number, but for `pickOfTwo`, which draws two; none where one candidate is certain.
+ * The ways to pick one of several candidates: each returns the index of the winner and fills in the chance
+ * that each candidate had. Each draws at most one random number, but for `pickOfTwo`, which draws two; none
+ * where one candidate is certain.
  */
 
 import type { Random } from '@homing/base'
@@ -60,7 +61,10 @@ export function pickOfTwo(
   return pickCertain(keys[second]! < keys[first]! ? second : first, count, probability)
 }
 
-/** Chance ∝ exp(−cost / (max − min) / temperature); all equal: uniform. The range makes the temperature free of the scale of the costs. */
+/**
+ * Chance ∝ exp(−cost / (max − min) / temperature); all equal: uniform. The range makes the temperature free
+ * of the scale of the costs.
+ */
 export function pickSoftmax(
   costs: Float64Array,
   count: number,

@@ -1,6 +1,6 @@
 /**
- * Policy: a rule that gives every candidate a cost, and describes the terms of that cost, so that a receipt or a page can show
- * them without knowing the policy.
+ * Policy: a rule that gives every candidate a cost, and describes the terms of that cost, so that a receipt
+ * or a page can show them without knowing the policy.
  */
 
 import type { Candidates, ChoiceTerms, SelectionRequest } from './types.ts'
@@ -18,7 +18,9 @@ export const POLICY_NAMES: readonly PolicyName[] = ['auto', ...FIXED_POLICY_NAME
 export interface TermDescription {
   /** As in a receipt, with its unit at the end: 'prefill_tokens'. */
   readonly name: string
-  /** 'blocks', 'tokens', 'ms', 'requests', 'token-requests', 'share', or what a selection of one's own says. */
+  /**
+   * 'blocks', 'tokens', 'ms', 'requests', 'token-requests', 'share', or what a selection of one's own says.
+   */
   readonly unit: string
   /** For people, one sentence. */
   readonly means: string
@@ -48,8 +50,8 @@ export interface Policy {
   readonly terms: readonly TermDescription[]
   readonly rules: readonly PolicyRule[]
   /**
-   * Fills `terms.ofPolicy` and `terms.cost`; the overlap, new tokens and prefill tokens of `terms` are there. Returns the index of
-   * the rule that it used. Allocates nothing: it runs for every request.
+   * Fills `terms.ofPolicy` and `terms.cost`; the overlap, new tokens and prefill tokens of `terms` are there.
+   * Returns the index of the rule that it used. Allocates nothing: it runs for every request.
    */
   score(candidates: Candidates, request: SelectionRequest, weights: PolicyWeights, terms: ChoiceTerms): number
 }

@@ -1,5 +1,6 @@
 /**
- * The prefill of every candidate: what of the prompt is credited as cached there, and what is left to compute.
+ * The prefill of every candidate: what of the prompt is credited as cached there, and what is left to
+ * compute.
  *
  *   overlap         = min(overlap, full blocks of the prompt)
  *   credited tokens = block size · (overlapCredit · decay · (overlap · creditFactor − lower) + lower)
@@ -7,10 +8,11 @@
  *   prefill tokens  = queued prefill tokens + new tokens
  *
  *   lower   the part of overlap · creditFactor that is not on the device
- *   decay   1 / (1 + creditDecay · excess); excess = prefill queued beyond the least of all candidates, in prompts of this size
+ *   decay   1 / (1 + creditDecay · excess); excess = prefill queued beyond the least of all candidates, in
+ *           prompts of this size
  *
- * An engine always computes the last token: hence the 1; it is 0 for a prompt of 0 tokens. A credit above 1 makes up for queued
- * prefill, too, down to that.
+ * An engine always computes the last token: hence the 1; it is 0 for a prompt of 0 tokens. A credit above 1
+ * makes up for queued prefill, too, down to that.
  *
  * Source   the credit form of NVIDIA Dynamo's key-value router.
  */

@@ -13,7 +13,10 @@ export interface SelectionSettings {
   readonly overlapWeight: number
   /** What a cached block on the device counts for, ≥ 0. Above 1 it makes up for queued prefill, too. */
   readonly overlapCredit: number
-  /** How fast that credit falls with the prefill that a worker has queued beyond the others, ≥ 0. 0: not at all. */
+  /**
+   * How fast that credit falls with the prefill that a worker has queued beyond the others, ≥ 0. 0: not at
+   * all.
+   */
   readonly creditDecay: number
   /** linear: blocks that each active request of a worker costs, ≥ 0. */
   readonly activeRequestWeight: number
@@ -28,8 +31,8 @@ export interface SelectionSettings {
 /**
  * Default settings.
  *
- * Source of the two times: an H100 with Llama-3.1-8B in BF16; 13.96 GFLOP per token at 62 % of 989 TFLOP/s, and 4 · layers · width FLOP
- * per pair of tokens at 55 %.
+ * Source of the two times: an H100 with Llama-3.1-8B in BF16; 13.96 GFLOP per token at 62 % of 989 TFLOP/s,
+ * and 4 · layers · width FLOP per pair of tokens at 55 %.
  */
 export const SELECTION_DEFAULTS: SelectionSettings = Object.freeze({
   mode: 'kv',

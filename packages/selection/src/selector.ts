@@ -6,11 +6,12 @@
  *   kv            temperature 0: the smallest cost, ties uniformly at random; above: softmax over the costs
  *   random        uniform
  *   round-robin   candidate `turn` mod count
- *   least-loaded  fewest active requests, ties uniformly at random; `direct` the same, among the ranks of one worker
+ *   least-loaded  fewest active requests, ties uniformly at random
+ *   direct        the same, among the ranks of one worker
  *   power-of-two  of two that are drawn, the one with fewer active requests
  *
- * Costs are filled in every mode, so that a receipt can show what mode kv would have seen. A selection of one's own takes the place of
- * the policy, and may filter and pick, too.
+ * Costs are filled in every mode, so that a receipt can show what mode kv would have seen. A selection of
+ * one's own takes the place of the policy, and may filter and pick, too.
  *
  * Cost: a few passes over the candidates; nothing is allocated unless there are more than ever before.
  */
@@ -55,7 +56,10 @@ export class Selector {
   readonly #policies: Readonly<Record<PolicyName, Policy>>
   #capacity: number
 
-  /** `candidatesExpected`: room to start with; it grows by itself. `policies`: what their names mean; benches give others. */
+  /**
+   * `candidatesExpected`: room to start with; it grows by itself. `policies`: what their names mean; benches
+   * give others.
+   */
   constructor(candidatesExpected = 64, policies: Readonly<Record<PolicyName, Policy>> = POLICIES) {
     this.#policies = policies
     this.#capacity = Math.max(1, candidatesExpected)
@@ -75,8 +79,9 @@ export class Selector {
 
   /**
    * Scores the candidates and chooses one. `turn` is the caller's round-robin counter; take `nextTurn` of the
-   * answer for the next call. The answer is overwritten by the next call. RangeError without candidates
-   * and for figures out of range: eligibility and requests are checked before. CustomSelectionError when a selection of one's own fails.
+   * answer for the next call. The answer is overwritten by the next call. RangeError without candidates and
+   * for figures out of range: eligibility and requests are checked before. CustomSelectionError when a
+   * selection of one's own fails.
    */
   choose(
     candidates: Candidates,
@@ -145,8 +150,8 @@ export class Selector {
   }
 
   /**
-   * Gives another candidate the chance to win instead of the winner of the last `choose`, and the place if it `isTaken`. For the guard, which
-   * draws itself.
+   * Gives another candidate the chance to win instead of the winner of the last `choose`, and the place if it
+   * `isTaken`. For the guard, which draws itself.
    */
   divert(other: number, chance: number, isTaken: boolean): void {
     const choice = this.#choice
@@ -161,8 +166,9 @@ export class Selector {
   }
 
   /**
-   * Element i: whether the filter of a selection of one's own lets candidate i take the request; undefined where there is no such filter.
-   * The caller leaves the others out. CustomSelectionError when the filter fails.
+   * Element i: whether the filter of a selection of one's own lets candidate i take the request; undefined
+   * where there is no such filter. The caller leaves the others out. CustomSelectionError when the filter
+   * fails.
    */
   eligible(
     candidates: Candidates,

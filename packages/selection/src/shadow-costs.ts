@@ -1,5 +1,6 @@
 /**
- * Shadow costs: where simpler rules would have sent the same request, and what that would have cost by the costs that were compared.
+ * Shadow costs: where simpler rules would have sent the same request, and what that would have cost by the
+ * costs that were compared.
  *
  *   round-robin   the next in its own turn
  *   least-loaded  the fewest active requests; of equals, the first from that turn on
@@ -7,7 +8,8 @@
  *
  *   regret = cost of the candidate that was taken − cost of the one that the rule would have taken
  *
- * It is below 0 where the rule would have cost more. It is the model's own word: whether the model is right is for the guard to see.
+ * It is below 0 where the rule would have cost more. It is the model's own word: whether the model is right
+ * is for the guard to see.
  *
  * Cost: one pass over the candidates, without allocation.
  */
@@ -41,8 +43,9 @@ export class ShadowCosts {
   }
 
   /**
-   * Fills `picks`. Changes nothing else. There must be a candidate, and `terms` those of its cost. `chosen`: who has been chosen; where
-   * nobody has any request, least-loaded takes it, too, and there is nothing to try: an idle fleet follows its caches.
+   * Fills `picks`. Changes nothing else. There must be a candidate, and `terms` those of its cost. `chosen`:
+   * who has been chosen; where nobody has any request, least-loaded takes it, too, and there is nothing to
+   * try: an idle fleet follows its caches.
    */
   find({ count, activeRequests }: Candidates, { prefillTokens }: ChoiceTerms, chosen?: number): void {
     const first = this.#turn % count

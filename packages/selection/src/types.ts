@@ -6,8 +6,8 @@
 import type { EngineProjection } from '@homing/load'
 
 /**
- * `kv` chooses by the cost of a policy; the others do not look at the cache. `direct` chooses among the ranks of the worker
- * that the request names: the caller leaves out all other candidates.
+ * `kv` chooses by the cost of a policy; the others do not look at the cache. `direct` chooses among the ranks
+ * of the worker that the request names: the caller leaves out all other candidates.
  */
 export type RouterMode = 'kv' | 'random' | 'round-robin' | 'least-loaded' | 'power-of-two' | 'direct'
 
@@ -35,13 +35,15 @@ export interface Candidates {
   readonly count: number
   /** Slot of the worker key; echoed, never interpreted. */
   readonly workerSlots: ArrayLike<number>
-  /** Leading blocks of the prompt that it holds, in all tiers. More than the prompt has counts as all of them. */
+  /**
+   * Leading blocks of the prompt that it holds, in all tiers. More than the prompt has counts as all of them.
+   */
   readonly overlapBlocks: ArrayLike<number>
   /** What its overlap counts for, 0 … 1: see `creditFactor`; the mean over its tiers. */
   readonly creditFactors: ArrayLike<number>
   /**
-   * The part of overlap · credit factor that is not on the device, in blocks: `overlapCredit` and `creditDecay` leave it as it is.
-   * Undefined: all of the overlap is on the device.
+   * The part of overlap · credit factor that is not on the device, in blocks: `overlapCredit` and
+   * `creditDecay` leave it as it is. Undefined: all of the overlap is on the device.
    */
   readonly lowerTierBlocks?: ArrayLike<number> | undefined
   /** Blocks in use by its running requests. */
@@ -51,8 +53,8 @@ export interface Candidates {
   /** Blocks of this prompt that were looked for among the active ones. Undefined: all full ones. */
   readonly soughtBlocks?: number | undefined
   /**
-   * Blocks that the device of a candidate holds, as its events say; −1 where they do not. Undefined: not known of any. Called only for a cache
-   * that was sent as many tokens as it holds.
+   * Blocks that the device of a candidate holds, as its events say; −1 where they do not. Undefined: not
+   * known of any. Called only for a cache that was sent as many tokens as it holds.
    */
   readonly heldBlocksOf?: ((index: number) => number) | undefined
   /** Tokens booked there and not yet prefilled. */
@@ -82,7 +84,10 @@ export interface SelectionRequest {
   readonly promptTokens: number
   /** ≥ 1. */
   readonly blockSizeTokens: number
-  /** For a selection of one's own: the model as the client named it, and whether anything is known of its prompt (default: yes). */
+  /**
+   * For a selection of one's own: the model as the client named it, and whether anything is known of its
+   * prompt (default: yes).
+   */
   readonly model?: string | undefined
   readonly isPromptKnown?: boolean | undefined
   readonly override?: SelectionOverride | undefined
@@ -92,7 +97,10 @@ export interface SelectionRequest {
 export interface ChoiceTerms {
   /** As used: clamped to the full blocks of the prompt. */
   readonly overlapBlocks: Int32Array
-  /** Tokens of this prompt that are not credited as cached; at least 1, as an engine always computes the last one. */
+  /**
+   * Tokens of this prompt that are not credited as cached; at least 1, as an engine always computes the last
+   * one.
+   */
   readonly newTokens: Float64Array
   /** The least of `newTokens`, at most the prompt. */
   newTokensMin: number
@@ -102,7 +110,10 @@ export interface ChoiceTerms {
   readonly ofPolicy: Float64Array
   /** In the unit of the rule that was used; lower is better. Filled in every mode. */
   readonly cost: Float64Array
-  /** Chance that this candidate had to win, given the costs and, for power-of-two, the two that were drawn; sums to 1. */
+  /**
+   * Chance that this candidate had to win, given the costs and, for power-of-two, the two that were drawn;
+   * sums to 1.
+   */
   readonly probability: Float64Array
 }
 

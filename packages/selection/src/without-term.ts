@@ -1,10 +1,13 @@
-/** Ablation: a policy without one of its terms, to see what the term is worth. For benches; a router uses policies as they are. */
+/**
+ * Ablation: a policy without one of its terms, to see what the term is worth. For benches; a router uses
+ * policies as they are.
+ */
 
 import { POLICY_TERMS_MAX, type Policy } from './policy.ts'
 
 /**
- * `policy` with costs that leave out the term of that name; its cost must be the sum of its terms, in each of its rules. RangeError
- * without such a term.
+ * `policy` with costs that leave out the term of that name; its cost must be the sum of its terms, in each of
+ * its rules. RangeError without such a term.
  */
 export function withoutTerm(policy: Policy, name: string): Policy {
   const term = policy.terms.findIndex(each => each.name === name)

@@ -1,9 +1,10 @@
 /**
- * The terms of auto: what the loop of the policy writes is what the named functions say, to the last bit, whatever it
- * is asked about. Receipts show what the loop has written, so they show these functions.
+ * The terms of auto: what the loop of the policy writes is what the named functions say, to the last bit,
+ * whatever it is asked about. Receipts show what the loop has written, so they show these functions.
  */
 
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { seededRandom } from '@homing/base'
 import {
   AUTO_CONSTANTS,
@@ -259,6 +260,21 @@ t.test('receipts name the terms of the table, in its order, and their sum as the
   t.equal(unit, 'ms')
   t.strictSame(structuredClone(POLICIES.auto.terms), terms, 'they can be sent to another thread')
 })
+
+t.test(
+  'docs/policies.md names the function of each term, and decision 0037 has a section for it',
+  async t => {
+    const policies = readFileSync(new URL('../../../docs/policies.md', import.meta.url), 'utf8')
+    const decision = readFileSync(
+      new URL('../../../docs/decisions/0037-what-auto-weighs.md', import.meta.url),
+      'utf8',
+    )
+    for (const { name, of } of AUTO_TERMS) {
+      t.ok(policies.includes(`\n| \`${name}\` | \`${of.name}\` | `), `${name}: ${of.name}`)
+      t.ok(decision.includes(`\n### ${name}\n`), `a section on ${name}`)
+    }
+  },
+)
 
 t.test('the prefill of a cost is the prefill that is learned, but for rounding', async () => {
   fc.assert(

@@ -54,7 +54,10 @@ function termOf({ policy, terms }: Choice, name: string, i: number): number {
   return terms.ofPolicy[i * POLICY_TERMS_MAX + policy.terms.findIndex(term => term.name === name)]!
 }
 
-/** The definition from the decision record, one worker at a time and with sums of its own, not those of auto-terms.ts. */
+/**
+ * The definition from the decision record, one worker at a time and with sums of its own, not those of
+ * auto-terms.ts.
+ */
 function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: number, i: number): number {
   const { cost: constants } = AUTO_CONSTANTS
   const { prefillStepMs, prefillTokenMs, prefillPairMs, ...figures } = figuresOf(engines, i)

@@ -1,14 +1,14 @@
 /**
- * The terms of `auto`: what a placement costs in milliseconds, to the request itself, to those that are there, and to
- * those that come.
+ * The terms of `auto`: what a placement costs in milliseconds, to the request itself, to those that are
+ * there, and to those that come.
  *
  *   cost = wait + prefill + later + evict + decode + others + unsure
  *
- * One pure function for each term, for one worker, in the order of the sum; before them the prices that are the same
- * for all workers, after them the quantities that several terms share. auto.ts has the same sum as a loop over all
- * workers, written out for speed; a property test holds the two equal to the last bit. The docs of a function name its
- * section of docs/decisions/0037-what-auto-weighs.md, where the reasons and measurements are; every number is a row of
- * packages/load/src/auto-constants.ts.
+ * One pure function for each term, for one worker, in the order of the sum; before them the prices that are
+ * the same for all workers, after them the quantities that several terms share. auto.ts has the same sum as a
+ * loop over all workers, written out for speed; a property test holds the two equal to the last bit. The docs
+ * of a function name its section of docs/decisions/0037-what-auto-weighs.md, where the reasons and
+ * measurements are; every number is a row of packages/load/src/auto-constants.ts.
  *
  * Units are in names. Of a PRICE, 1 means that a millisecond costs a millisecond.
  */
@@ -67,9 +67,9 @@ export interface AutoTerm extends TermDescription {
 // ── Prices: the same for all workers ─────────────────────────────────────────────────────────────
 
 /**
- * Whether nobody else uses the cached blocks of the prompt: running requests hold no more of it than caches do, less
- * one block. `newBlocksMin` is the least `newBlocks` of all workers and of `soughtBlocks`, `uncachedTokensMin` the least
- * `uncachedTokens`. docs/decisions/0037, section Choice.
+ * Whether nobody else uses the cached blocks of the prompt: running requests hold no more of it than caches
+ * do, less one block. `newBlocksMin` is the least `newBlocks` of all workers and of `soughtBlocks`,
+ * `uncachedTokensMin` the least `uncachedTokens`. docs/decisions/0037, section Choice.
  */
 export function isUnshared(
   promptTokens: number,
@@ -103,17 +103,25 @@ export function decodePrice(
   return Math.max(unlikePrice, isUnshared ? UNSHARED_SHARE * sharedPrice : sharedPrice)
 }
 
-/** Extra price of a felt millisecond that decoding requests are held up. docs/decisions/0037, section others_ms. */
+/**
+ * Extra price of a felt millisecond that decoding requests are held up. docs/decisions/0037, section
+ * others_ms.
+ */
 export function holdUpPrice({ busyShare }: AutoFleet): number {
   return HOLD_UP_PRICE * (1 - busyShare) ** HOLD_UP_EXPONENT
 }
 
-/** Decode steps that a prompt may hold up others before that is felt. docs/decisions/0037, section others_ms. */
+/**
+ * Decode steps that a prompt may hold up others before that is felt. docs/decisions/0037, section others_ms.
+ */
 export function freeSteps(isUnshared: boolean): number {
   return isUnshared ? FREE_STEPS_UNSHARED : FREE_STEPS_SHARED
 }
 
-/** The longest prefill that others pay for, in ms; Infinity before any was seen. docs/decisions/0037, section later_ms. */
+/**
+ * The longest prefill that others pay for, in ms; Infinity before any was seen. docs/decisions/0037, section
+ * later_ms.
+ */
 export function pricedPrefillMsMax({ prefillMeanMs }: AutoFleet): number {
   return prefillMeanMs > 0 ? PRICED_PREFILLS_MAX * prefillMeanMs : Infinity
 }
@@ -125,7 +133,10 @@ export function unsureMsPerToken(promptTokens: number): number {
 
 // ── Terms, in ms ─────────────────────────────────────────────────────────────────────────────────
 
-/** Until its prefill begins or there is room, and what decoding adds to it. docs/decisions/0037, section wait_ms. */
+/**
+ * Until its prefill begins or there is room, and what decoding adds to it. docs/decisions/0037, section
+ * wait_ms.
+ */
 export function waitMs(worker: AutoWorker, prompt: AutoPrompt, fleet: AutoFleet): number {
   const freeInMs = Math.max(worker.backlogMs, roomMs(worker, prompt, fleet))
   return freeInMs + decodeDelayMs(worker, newTokens(worker, prompt, fleet))
@@ -231,9 +242,9 @@ export const AUTO_TERMS: readonly AutoTerm[] = [
 // ── What terms share ─────────────────────────────────────────────────────────────────────────────
 
 /**
- * Tokens that the worker must compute: those that neither are cached there nor will be when its turn comes, because a
- * running request has them in its prompt. The latter credit is left out if it is worth more than the longest priced
- * prefill. docs/decisions/0037, section prefill_ms.
+ * Tokens that the worker must compute: those that neither are cached there nor will be when its turn comes,
+ * because a running request has them in its prompt. The latter credit is left out if it is worth more than
+ * the longest priced prefill. docs/decisions/0037, section prefill_ms.
  */
 export function newTokens(worker: AutoWorker, prompt: AutoPrompt, fleet: AutoFleet): number {
   const { uncachedTokens, newBlocks, creditFactor, prefillTokenMs } = worker
@@ -281,7 +292,10 @@ export function decodeStepMsNow(worker: EngineFigures): number {
   return worker.decodeStepMs + decodeLoadMs(worker)
 }
 
-/** What this request adds to each decode step, in ms, halfway through its answer. docs/decisions/0037, section others_ms. */
+/**
+ * What this request adds to each decode step, in ms, halfway through its answer. docs/decisions/0037, section
+ * others_ms.
+ */
 export function addedStepMs(
   { decodeRequestMs, decodeTokenMs }: EngineFigures,
   { promptTokens }: AutoPrompt,
@@ -291,8 +305,8 @@ export function addedStepMs(
 }
 
 /**
- * What decoding there adds until the first token, in ms: half of the step that is under way, and a part of each step of
- * the prompts before it and of its own. docs/decisions/0037, section wait_ms.
+ * What decoding there adds until the first token, in ms: half of the step that is under way, and a part of
+ * each step of the prompts before it and of its own. docs/decisions/0037, section wait_ms.
  */
 export function decodeDelayMs(worker: AutoWorker, tokens: number): number {
   if (!(worker.decoding > 0)) return 0
@@ -301,8 +315,8 @@ export function decodeDelayMs(worker: AutoWorker, tokens: number): number {
 }
 
 /**
- * Until the KV cache has room for the prompt and all outputs, in ms; 0 where it has, or where its size is not known.
- * Enough running requests must end, which all take as long. docs/decisions/0037, section wait_ms.
+ * Until the KV cache has room for the prompt and all outputs, in ms; 0 where it has, or where its size is not
+ * known. Enough running requests must end, which all take as long. docs/decisions/0037, section wait_ms.
  */
 export function roomMs(worker: AutoWorker, prompt: AutoPrompt, fleet: AutoFleet): number {
   const { capacityTokens, requests, activeBlocks, newBlocks } = worker
@@ -318,8 +332,8 @@ export function roomMs(worker: AutoWorker, prompt: AutoPrompt, fleet: AutoFleet)
 }
 
 /**
- * Until enough requests of `tokensEach` have ended to free `missingTokens` of a cache of `capacityTokens`, in ms.
- * `answerMs`: from the first token of an answer to its last.
+ * Until enough requests of `tokensEach` have ended to free `missingTokens` of a cache of `capacityTokens`, in
+ * ms. `answerMs`: from the first token of an answer to its last.
  */
 export function roomMsOf(
   missingTokens: number,

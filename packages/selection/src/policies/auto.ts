@@ -3,10 +3,10 @@
  *
  *   cost = wait + prefill + later + evict + decode + others + unsure
  *
- * auto-terms.ts defines the terms, one function each, and says what they mean; docs/decisions/0037-what-auto-weighs.md
- * says why. The loop below computes the same for every worker, to the last bit: a property test compares them. It does
- * not call the functions, since that takes 10 to 25 % longer with 1,024 workers. A comment names the function that the
- * lines under it stand for.
+ * auto-terms.ts defines the terms, one function each, and says what they mean;
+ * docs/decisions/0037-what-auto-weighs.md says why. The loop below computes the same for every worker, to the
+ * last bit: a property test compares them. It does not call the functions, since that takes 10 to 25 % longer
+ * with 1,024 workers. A comment names the function that the lines under it stand for.
  */
 
 import { AUTO_CONSTANTS, FIGURE_OFFSET, FIGURES_PER_SLOT, STEP_TOKENS_DEFAULT } from '@homing/load'
@@ -25,7 +25,8 @@ import {
   unsureMsPerToken,
 } from './auto-terms.ts'
 
-// Constants of this module: read from the imported object, or imported one by one, they make a decision 5 % slower.
+// Constants of this module: read from the imported object, or imported one by one, they make a decision 5 %
+// slower.
 const { CAPACITY_TOKENS_ASSUMED, CHURN_MAX } = AUTO_CONSTANTS.cost
 const { backlogMs: BACKLOG_MS, queuedTokens: QUEUED_TOKENS, receivedTokens: RECEIVED_TOKENS } = FIGURE_OFFSET
 const { requests: REQUESTS, decoding: DECODING, contextTokens: CONTEXT_TOKENS, churn: CHURN } = FIGURE_OFFSET

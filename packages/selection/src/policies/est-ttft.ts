@@ -11,7 +11,10 @@
 
 import { POLICY_TERMS_MAX, type Policy } from '../policy.ts'
 
-/** Part of the prompt that a new token attends to on average: between half of it, for a cold prompt, and nearly all of it. */
+/**
+ * Part of the prompt that a new token attends to on average: between half of it, for a cold prompt, and
+ * nearly all of it.
+ */
 const CONTEXT_SHARE = 0.6
 
 export const estTtft: Policy = {

@@ -1,10 +1,11 @@
 /**
  * linear: blocks to prefill, weighed against blocks to decode.
  *
- *   cost = overlapWeight · prefill tokens / block size + active blocks + new blocks + activeRequestWeight · active requests
+ *   cost = overlapWeight · prefill tokens / block size + active blocks + new blocks
+ *        + activeRequestWeight · active requests
  *
- * Source   NVIDIA Dynamo's key-value router: its linear rule, and its later credit form, of which `overlapWeight` is the prefill load
- *          scale.
+ * Source   NVIDIA Dynamo's key-value router: its linear rule, and its later credit form, of which
+ *          `overlapWeight` is the prefill load scale.
  */
 
 import { POLICY_TERMS_MAX, type Policy } from '../policy.ts'

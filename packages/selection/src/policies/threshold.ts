@@ -1,14 +1,16 @@
 /**
- * threshold: by load when the fleet is out of balance, else by overlap when there is enough of it, else by load.
+ * threshold: by load when the fleet is out of balance, else by overlap when there is enough of it, else by
+ * load.
  *
  *   imbalance   max L − min L > IMBALANCE_REQUESTS and max L > IMBALANCE_RATIO · min L:  cost = L
- *   overlap     else, the largest overlap share > OVERLAP_SHARE_MIN:                     cost = 1 − overlap share
+ *   overlap     else, the largest overlap share > OVERLAP_SHARE_MIN:                     cost = 1 − overlap
+ *               share
  *   load        else                                                                     cost = L
  *
  *   L = active requests; overlap share = tokens that are credited as cached / prompt tokens
  *
- * Source   the cache-aware rule of SGLang's router and its constants. Its last rule takes the worker whose tree has received the fewest
- *          tokens; this one takes the worker with the fewest requests.
+ * Source   the cache-aware rule of SGLang's router and its constants. Its last rule takes the worker whose
+ *          tree has received the fewest tokens; this one takes the worker with the fewest requests.
  */
 
 import { POLICY_TERMS_MAX, type Policy } from '../policy.ts'
