@@ -12,8 +12,8 @@
  *        or fails if the start is over.
  */
 
-import { type ActorRef, defineActor, signal, systemView } from '@homing/actor'
-import { toErrorRecord } from '@homing/base'
+import { type ActorContext, type ActorRef, defineActor, signal, systemView } from '@homing/actor'
+import { type Log, toErrorRecord } from '@homing/base'
 import {
   Bodies,
   EventStreams,
@@ -36,6 +36,7 @@ import { PageBuilder } from './page/page-builder.ts'
 const OPEN_MAX = 100
 /** Bodies of `POST /route` on a port of its own, all together. */
 const BODIES_COUNT_MAX = 4
+const LIFE_BYTES = 9
 
 export const operatorConsole = defineActor(
   import.meta.url,
@@ -43,98 +44,107 @@ export const operatorConsole = defineActor(
 )<ConsoleMessage, ConsoleArgs>({
   reentrant: true,
   async setup(context, args) {
-    const { log } = context
-    // After a start it is known with the guardian's next word; what needs it waits until then.
-    const known = Promise.withResolvers<ActorRef<FromConsole>>()
-    let gateway: ActorRef<FromConsole> | undefined
-    const system = context.use(systemView)
-    const transport = context.use(transportCapability)
-    let tabs: StreamCounts = { readers: 0, skippedFrames: 0, cutReaders: 0, refusedReaders: 0 }
-    const operations = new Operations({
-      args,
-      system,
-      process: context.use(processMetrics),
-      gateway: () => known.promise,
-      page: () => ({ ...tabs, ...builder.cost }),
-      brokers: transport.brokers,
-    })
-    const builder = new PageBuilder({
-      args,
-      clock: context.clock,
-      system,
-      life: Buffer.from(context.random.bytes(9)).toString('base64url'),
-      workers: () => operations.workers(),
-    })
-    const takeTabs = (counts: StreamCounts): void => {
-      tabs = counts
-      builder.tabs = counts.readers
-    }
-    const routes = new RouteTable(OPERATOR_ROUTES)
-    let openCount = 0
-
-    /** Never rejects. */
-    const answer = async (request: OperatorRequest): Promise<HttpAnswer> => {
-      openCount++
-      try {
-        if (openCount > OPEN_MAX) throw new ConsoleBusyError('are being answered', OPEN_MAX)
-        const { route, parameter } = routes.find(request, 'GET / lists them')
-        return await operations.answer(route.path, request, parameter)
-      } catch (thrown) {
-        const refusal = errorAnswer(thrown)
-        if (refusal.status >= 500)
-          log.warn({ path: request.path, error: toErrorRecord(thrown) }, 'request failed')
-        return refusal
-      } finally {
-        openCount--
-      }
-    }
-
-    const { adminPort } = args
-    const { http } = transport
-    // Both ports count alike; before the gateway is known there is nobody to count.
-    const count = (message: CountedMessage): void => void gateway?.tell(message)
-    const routeName = (path: string): string => routes.at(path)?.name ?? 'none'
-    const streams = new EventStreams({
-      clock: context.clock,
-      readersMax: args.pageTabsMax,
-      silenceMsMax: args.clientStallMsMax,
-      pull: isFirst => builder.update(isFirst),
-      told: takeTabs,
-    })
-    const door =
-      adminPort === undefined
-        ? undefined
-        : await openDoor(http, adminPort, args, { answer, count, routeName, streams })
-
+    const state = new Console(context, args)
+    const door = await state.open(args)
     return {
-      async serve({ request, reply }) {
-        reply(await answer(request))
-      },
-      async pageUpdate({ isFirst, reply }) {
-        reply(await builder.update(isFirst))
-      },
-      pageTabs({ counts }) {
-        takeTabs(counts)
-      },
-      gateway(message) {
-        gateway = message.gateway
-        known.resolve(gateway)
-      },
-      started() {
-        door?.assertOpen()
-      },
-      address({ reply }) {
-        reply(door?.address)
-      },
+      serve: async ({ request, reply }) => reply(await state.answer(request)),
+      pageUpdate: async ({ isFirst, reply }) => reply(await state.builder.update(isFirst)),
+      pageTabs: ({ counts }) => state.takeTabs(counts),
+      gateway: ({ gateway }) => state.takeGateway(gateway),
+      started: () => door?.assertOpen(),
+      address: ({ reply }) => reply(door?.address),
       [signal](event) {
         if (event.type === 'terminated') return
-        streams.close()
+        state.streams.close()
         // Also before a restart: the next instance listens on the same port.
         return door?.close(0)
       },
     }
   },
 })
+
+class Console {
+  readonly builder: PageBuilder
+  readonly streams: EventStreams
+  readonly #log: Log
+  readonly #http: HttpTransport
+  readonly #operations: Operations
+  readonly #routes = new RouteTable(OPERATOR_ROUTES)
+  /** After a start it is known with the guardian's next word; what needs it waits until then. */
+  readonly #known = Promise.withResolvers<ActorRef<FromConsole>>()
+  #gateway: ActorRef<FromConsole> | undefined
+  #tabs: StreamCounts = { readers: 0, skippedFrames: 0, cutReaders: 0, refusedReaders: 0 }
+  #openCount = 0
+
+  constructor(context: ActorContext<ConsoleMessage>, args: ConsoleArgs) {
+    const { clock, log, random } = context
+    const system = context.use(systemView)
+    const { http, brokers } = context.use(transportCapability)
+    this.#log = log
+    this.#http = http
+    this.#operations = new Operations({
+      args,
+      system,
+      process: context.use(processMetrics),
+      gateway: () => this.#known.promise,
+      page: () => ({ ...this.#tabs, ...this.builder.cost }),
+      brokers,
+    })
+    this.builder = new PageBuilder({
+      args,
+      clock,
+      system,
+      life: Buffer.from(random.bytes(LIFE_BYTES)).toString('base64url'),
+      workers: () => this.#operations.workers(),
+    })
+    this.streams = new EventStreams({
+      clock,
+      readersMax: args.pageTabsMax,
+      silenceMsMax: args.clientStallMsMax,
+      pull: isFirst => this.builder.update(isFirst),
+      told: counts => this.takeTabs(counts),
+    })
+  }
+
+  /** The port of its own; undefined: there is none. */
+  async open(args: ConsoleArgs): Promise<FrontDoor | undefined> {
+    if (args.adminPort === undefined) return undefined
+    return openDoor(this.#http, args.adminPort, args, {
+      answer: request => this.answer(request),
+      // Both ports count alike; before the gateway is known there is nobody to count.
+      count: message => void this.#gateway?.tell(message),
+      routeName: path => this.#routes.at(path)?.name ?? 'none',
+      streams: this.streams,
+    })
+  }
+
+  takeGateway(gateway: ActorRef<FromConsole>): void {
+    this.#gateway = gateway
+    this.#known.resolve(gateway)
+  }
+
+  takeTabs(counts: StreamCounts): void {
+    this.#tabs = counts
+    this.builder.tabs = counts.readers
+  }
+
+  /** Never rejects. */
+  async answer(request: OperatorRequest): Promise<HttpAnswer> {
+    this.#openCount++
+    try {
+      if (this.#openCount > OPEN_MAX) throw new ConsoleBusyError('are being answered', OPEN_MAX)
+      const { route, parameter } = this.#routes.find(request, 'GET / lists them')
+      return await this.#operations.answer(route.path, request, parameter)
+    } catch (thrown) {
+      const refusal = errorAnswer(thrown)
+      if (refusal.status >= 500)
+        this.#log.warn({ path: request.path, error: toErrorRecord(thrown) }, 'request failed')
+      return refusal
+    } finally {
+      this.#openCount--
+    }
+  }
+}
 
 type CountedMessage = Exclude<FromConsole, { readonly reply: unknown }>
 

@@ -13,9 +13,16 @@
  * Thread its own: hashes are looked up and lines written while requests are routed.
  */
 
-import { defineActor, signal } from '@homing/actor'
-import { LineWriter } from '@homing/base'
-import { headerLine, type LoggedWorker, loggedWorkers, lossLine, requestLine } from '@homing/trace'
+import { type ActorContext, defineActor, signal } from '@homing/actor'
+import { type Clock, LineWriter } from '@homing/base'
+import {
+  headerLine,
+  type LoggedSelection,
+  type LoggedWorker,
+  loggedWorkers,
+  lossLine,
+  requestLine,
+} from '@homing/trace'
 import { BlockNumbers } from './block-numbers.ts'
 import type { DecisionLogArgs } from './decision-log-args.ts'
 import { logFiles } from './log-files.ts'
@@ -36,89 +43,102 @@ export const decisionLog = defineActor(
 )<DecisionLogMessage, DecisionLogArgs>({
   reentrant: true,
   setup(context, args) {
-    const { path, fileBytesMax, filesMax, selection } = args
-    const blocks = new BlockNumbers(args.blocksRemembered ?? BLOCKS_REMEMBERED)
-    const sessions = new TextNumbers(SESSIONS_REMEMBERED)
-    const life = Buffer.from(context.random.bytes(LIFE_BYTES)).toString('base64url')
-    const startedMs = context.clock.nowMs()
-    const originMs = context.clock.wallMs()
-    let workers: readonly LoggedWorker[] = []
-    let headerDue = ''
-    /** Number of the next settled request. */
-    let expected: number | undefined
-    /** Requests that are in no file, and of which the file does not say so yet. */
-    let unsaid = 0
-
-    const header = (): string => {
-      const timestampMs = context.clock.nowMs() - startedMs
-      return headerLine({ life, originMs, timestampMs, selection, workers })
+    const log = new DecisionLog(context, args)
+    context.scheduleEvery(LOOK_MS, { type: 'look' })
+    return {
+      fleet: ({ fleet }) => log.takeFleet(loggedWorkers(fleet.workers)),
+      settled: ({ request, number }) => log.settled(request, number),
+      flush: async ({ reply }) => reply(await log.writer.flush()),
+      status: ({ reply }) => reply(log.writer.status),
+      look: () => log.writer.look(),
+      async [signal](event) {
+        if (event.type === 'stopped' || event.type === 'beforeRestart') await log.writer.close()
+      },
     }
-    const writer = new LineWriter({
+  },
+})
+
+class DecisionLog {
+  readonly writer: LineWriter
+  readonly #clock: Clock
+  readonly #selection: LoggedSelection
+  readonly #blocks: BlockNumbers
+  readonly #sessions = new TextNumbers(SESSIONS_REMEMBERED)
+  readonly #life: string
+  readonly #startedMs: number
+  readonly #originMs: number
+  #workers: readonly LoggedWorker[] = []
+  /** Goes before the next line; '' when the file has the fleet as it is. */
+  #headerDue = ''
+  /** Number of the next settled request. */
+  #expected: number | undefined
+  /** Requests that are in no file, and of which the file does not say so yet. */
+  #unsaid = 0
+
+  constructor(context: ActorContext<DecisionLogMessage>, args: DecisionLogArgs) {
+    const { clock, log, random } = context
+    const { path, fileBytesMax, filesMax } = args
+    this.#clock = clock
+    this.#selection = args.selection
+    this.#blocks = new BlockNumbers(args.blocksRemembered ?? BLOCKS_REMEMBERED)
+    this.#life = Buffer.from(random.bytes(LIFE_BYTES)).toString('base64url')
+    this.#startedMs = clock.nowMs()
+    this.#originMs = clock.wallMs()
+    this.writer = new LineWriter({
       files: context.use(logFiles),
       path,
       waitingBytesMax: WAITING_BYTES_MAX,
       fileBytesMax,
       filesMax,
-      header,
-      broke: reason => context.log.warn({ path, reason }, 'decision log cannot be written'),
+      header: () => this.#header(),
+      broke: reason => log.warn({ path, reason }, 'decision log cannot be written'),
       mended: () => {
-        context.log.info({ path, droppedRequests: writer.status.dropped }, 'decision log is written again')
+        log.info({ path, droppedRequests: this.writer.status.dropped }, 'decision log is written again')
       },
     })
-    context.scheduleEvery(LOOK_MS, { type: 'look' })
+  }
 
-    return {
-      fleet({ fleet }) {
-        const told = loggedWorkers(fleet.workers)
-        if (JSON.stringify(told) === JSON.stringify(workers)) return
-        workers = told
-        if (writer.isUsed) headerDue = header()
-      },
+  takeFleet(workers: readonly LoggedWorker[]): void {
+    if (JSON.stringify(workers) === JSON.stringify(this.#workers)) return
+    this.#workers = workers
+    if (this.writer.isUsed) this.#headerDue = this.#header()
+  }
 
-      settled({ request, number }) {
-        // A lower number: the router has begun anew.
-        const missing = Math.max(0, number - (expected ?? number))
-        writer.lost(missing)
-        unsaid += missing
-        expected = number + 1
-        const hashIds = numbersOf(request, blocks)
-        const { sessionId, blockSizeTokens } = request
-        const line = requestLine({
-          ...request,
-          timestampMs: request.arrivedAtMs - originMs,
-          inputTokens: request.promptTokens,
-          outputTokens: request.outputTokens ?? 0,
-          blockTokens: blockSizeTokens,
-          hashIds,
-          sessionId: sessionId === undefined ? undefined : String(sessions.of(sessionId)),
-        })
-        const loss = unsaid > 0 ? lossLine(unsaid) : ''
-        if (!writer.add(loss + headerDue + line)) {
-          unsaid++
-          return
-        }
-        unsaid = 0
-        headerDue = ''
-      },
-
-      async flush({ reply }) {
-        reply(await writer.flush())
-      },
-
-      status({ reply }) {
-        reply(writer.status)
-      },
-
-      look() {
-        writer.look()
-      },
-
-      async [signal](event) {
-        if (event.type === 'stopped' || event.type === 'beforeRestart') await writer.close()
-      },
+  settled(request: SettledRequest, number: number): void {
+    // A lower number: the router has begun anew.
+    const missing = Math.max(0, number - (this.#expected ?? number))
+    this.writer.lost(missing)
+    this.#unsaid += missing
+    this.#expected = number + 1
+    const { sessionId, blockSizeTokens } = request
+    const line = requestLine({
+      ...request,
+      timestampMs: request.arrivedAtMs - this.#originMs,
+      inputTokens: request.promptTokens,
+      outputTokens: request.outputTokens ?? 0,
+      blockTokens: blockSizeTokens,
+      hashIds: numbersOf(request, this.#blocks),
+      sessionId: sessionId === undefined ? undefined : String(this.#sessions.of(sessionId)),
+    })
+    const loss = this.#unsaid > 0 ? lossLine(this.#unsaid) : ''
+    if (!this.writer.add(loss + this.#headerDue + line)) {
+      this.#unsaid++
+      return
     }
-  },
-})
+    this.#unsaid = 0
+    this.#headerDue = ''
+  }
+
+  #header(): string {
+    return headerLine({
+      life: this.#life,
+      originMs: this.#originMs,
+      timestampMs: this.#clock.nowMs() - this.#startedMs,
+      selection: this.#selection,
+      workers: this.#workers,
+    })
+  }
+}
 
 /** One number for each block, the partial last one included: that one is nobody else's. */
 function numbersOf(
