@@ -115,8 +115,11 @@ export const gateway = defineActor(
       return found === true || found.length > 0 ? 'other' : 'none'
     }
 
-    const onExchange = (http: HttpExchange): void => {
-      const { exchange, note } = accessNotes?.begin(http, routeName) ?? { exchange: http, note: undefined }
+    const onExchange = (opened: HttpExchange): void => {
+      const { exchange, note } = accessNotes?.begin(opened, routeName) ?? {
+        exchange: opened,
+        note: undefined,
+      }
       exchange.onClientGone(reason => {
         if (reason === 'stalled') metrics.clientStalled(routeName(exchange))
       })

@@ -11,7 +11,7 @@
  *   R3  vLLM names the salt on the first block of a chain only; the blocks below inherit it. So the engine
  *       hashes of salted chains are kept per slot until they are removed.
  *   R4  Not every event names what separates a chain from others with the same tokens. A chain that begins like a prompt that was
- *       sent with a separator, and whose event does not say that it has none, is credited to nobody (separated-prompts.ts), nor is
+ *       sent with a separator, and whose event does not say that it has none, is credited to nobody (namespaced-beginnings.ts), nor is
  *       anything below it. If such prompts did not pass through the router, two hashes of equal tokens show them: the source is told.
  *   R5  The first block stored on the device decides the block size of a slot; blocks of another size are skipped.
  *   R6  A parent may be on any tier: the device evicts blocks that the host keeps. A clear clears all tiers.
@@ -60,7 +60,7 @@ import {
 } from '@homing/protocol'
 import type { LayerSlots } from './layer-slots.ts'
 import type { IndexedBlock, KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
-import { MarkRoom, SeparatedPrompts } from './separated-prompts.ts'
+import { MarkRoom, NamespacedBeginnings } from './namespaced-beginnings.ts'
 
 /** What became of a batch of events. */
 export interface ApplyReport {
@@ -128,7 +128,7 @@ export class EventApplier {
    * By worker slot, from the first such prompt until its key is gone: another opening may bring their blocks
    * again.
    */
-  readonly #separated = new Map<number, SeparatedPrompts>()
+  readonly #separated = new Map<number, NamespacedBeginnings>()
   readonly #markRoom = new MarkRoom()
   /** By worker slot that had other keys: what was sent in an earlier epoch was sent to them. */
   readonly #separatedFrom = new Map<number, number>()
@@ -178,7 +178,7 @@ export class EventApplier {
     if (epoch !== undefined && epoch < (this.#separatedFrom.get(workerSlot) ?? 0)) return undefined
     let prompts = this.#separated.get(workerSlot)
     if (prompts === undefined) {
-      prompts = new SeparatedPrompts(this.#markRoom)
+      prompts = new NamespacedBeginnings(this.#markRoom)
       this.#separated.set(workerSlot, prompts)
     }
     prompts.add(prompt)

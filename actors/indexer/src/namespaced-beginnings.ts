@@ -1,5 +1,5 @@
 /**
- * Separated prompts: the beginnings of prompts that were sent to a worker key with a separator (a cache salt,
+ * Namespaced beginnings: the beginnings of prompts that were sent to a worker key with a separator (a cache salt,
  * an adapter, an extra key) which the events of its engine may not name.
  *
  *   the router sends a prompt with a separator ─▶ `add`
@@ -37,7 +37,7 @@ export class MarkRoom {
   left = SHARD_MARKS_MAX
 }
 
-export class SeparatedPrompts {
+export class NamespacedBeginnings {
   /** Number of leading tokens -> their hash -> sets of separators that go unnamed, bit s for set s. */
   readonly #marks = new Map<number, Map<bigint, number>>()
   readonly #room: MarkRoom

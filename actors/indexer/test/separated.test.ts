@@ -22,7 +22,7 @@ import fc from 'fast-check'
 import t from 'tap'
 import { EventApplier } from '../src/event-applier.ts'
 import { LayerSlots } from '../src/layer-slots.ts'
-import { SeparatedPrompts } from '../src/separated-prompts.ts'
+import { NamespacedBeginnings } from '../src/namespaced-beginnings.ts'
 
 const BLOCK = 2
 
@@ -235,7 +235,7 @@ t.test('an engine that has named a separator once always does', async t => {
 })
 
 t.test('a prompt may have several separators, of which some are named', async t => {
-  const prompts = new SeparatedPrompts()
+  const prompts = new NamespacedBeginnings()
   const tokens = tokensOf('aabb')
   const seeds = { none: DEFAULT_SEED, salt: namespaceSeed({ cacheSalt: 's' }) }
   const hashes = new Int32Array(4)
@@ -314,7 +314,7 @@ t.test('two hashes of equal tokens show another life where events name all separ
 })
 
 t.test('beyond the bounds prompts are as if they were not known', async t => {
-  const many = new SeparatedPrompts()
+  const many = new NamespacedBeginnings()
   const mark = (i: number): SeparatedPrompt => ({
     firstTokens: 2,
     hashes: Int32Array.of(i, 0),
@@ -325,7 +325,7 @@ t.test('beyond the bounds prompts are as if they were not known', async t => {
   t.equal(many.unknownOf(SALT), 0, 'what is known takes no room')
   many.add(mark(16_384))
   t.strictSame([many.unknownOf(SALT), many.unknownOf(ADAPTER)], [SALT, 0])
-  const lengths = new SeparatedPrompts()
+  const lengths = new NamespacedBeginnings()
   for (let firstTokens = 1; firstTokens <= 65; firstTokens++) {
     lengths.add({ firstTokens, hashes: Int32Array.of(1, 0), unnamed: [EXTRA_KEY] })
     t.equal(lengths.unknownOf(EXTRA_KEY), firstTokens <= 64 ? 0 : EXTRA_KEY)

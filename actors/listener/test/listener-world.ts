@@ -17,7 +17,7 @@ import {
   type Frames,
   MemoryNetwork,
   type Publisher,
-  type Router,
+  type RouterSocket,
   transportCapability,
 } from '@homing/transport'
 import type { Test } from 'tap'
@@ -112,7 +112,7 @@ export class ListenerWorld {
   readonly #options: WorldOptions
   readonly #transport = this.network.transport()
   #publisher: Publisher | undefined
-  #router: Router | undefined
+  #router: RouterSocket | undefined
 
   constructor(options: WorldOptions = {}) {
     this.#options = options

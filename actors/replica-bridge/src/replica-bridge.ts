@@ -36,7 +36,7 @@ import {
   type ReplicaOperation,
   type WaitingRow,
 } from '@homing/replication'
-import { type OwnPresence, type Publisher, type Router, transportCapability } from '@homing/transport'
+import { type OwnPresence, type Publisher, type RouterSocket, transportCapability } from '@homing/transport'
 import type { ReplicaBridgeMessage, ReplicasReport } from './messages.ts'
 import { Peer } from './peer.ts'
 import type { ReplicaBridgeArgs, ReplicaPlane } from './replica-bridge-args.ts'
@@ -108,7 +108,7 @@ class ReplicaBridge {
   readonly #lives = new Map<string, string>()
   readonly #own: string
   #publisher: Publisher | undefined
-  #router: Router | undefined
+  #router: RouterSocket | undefined
   #presence: OwnPresence | undefined
   #endpoint: string | undefined
   #trackerLife: string | undefined

@@ -48,9 +48,9 @@ import { Audits, CustomSelectionError, Selector } from '@homing/selection'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { BlindThresholds } from './blind-thresholds.ts'
 import type { RouterMessage } from './messages.ts'
+import { NamespacedPrompts } from './namespaced-prompts.ts'
 import { type LoggedDecision, type OpenDecision, OpenDecisions } from './open-decisions.ts'
 import type { RouterArgs } from './router-args.ts'
-import { SeparatedPrompts } from './separated-prompts.ts'
 import { ShardMemories } from './shard-memories.ts'
 
 /** One question of the queue. */
@@ -81,7 +81,7 @@ export class Decider {
   readonly audits = new Audits()
   readonly open: OpenDecisions
   readonly guard: RoutingGuard
-  readonly separatedPrompts: SeparatedPrompts
+  readonly namespacedPrompts: NamespacedPrompts
   readonly shards: ShardMemories
   /** Requests that no worker took because all were busy, by model. */
   readonly busyRefused = new Map<string, number>()
@@ -106,7 +106,7 @@ export class Decider {
     this.#affinity = args.affinity && new ConversationAffinity(args.affinity)
     this.#blind = new BlindThresholds(context.log, args.tracking)
     this.guard = new RoutingGuard(args.guard, context.random)
-    this.separatedPrompts = new SeparatedPrompts(args.indexers)
+    this.namespacedPrompts = new NamespacedPrompts(args.indexers)
     this.#lookup = new OverlapLookup({
       indexMemories: args.indexMemories,
       workerSlotsMax: args.workerSlotsMax,
@@ -117,7 +117,7 @@ export class Decider {
       indexers: args.indexers,
       reader: context.self,
       lookup: this.#lookup,
-      restarted: shard => this.separatedPrompts.indexerRestarted(shard),
+      restarted: shard => this.namespacedPrompts.indexerRestarted(shard),
     })
     this.#selector = new Selector(args.workerSlotsMax)
     this.#settings = placementSettings(args.selection, args.overloadStatus)
@@ -168,7 +168,7 @@ export class Decider {
     receipts.add(receipt)
     const decision = decisionOf(receipt, placed, lookupMs)
     // Before it is sent, so before any event that it causes.
-    this.separatedPrompts.sent(request, winner.key)
+    this.namespacedPrompts.sent(request, winner.key)
     const takeBack = this.#guess(request, winner, id)
     const guarded =
       receipt.guard === undefined
@@ -333,7 +333,7 @@ export class Decider {
       this.busyRefused.delete(model)
       this.#overloads.delete(model)
     }
-    this.separatedPrompts.keepOnly(keys)
+    this.namespacedPrompts.keepOnly(keys)
   }
 
   /** What is sent counts as held for a while, where no events tell, or until they come. Returns what takes that back. */

@@ -1,5 +1,5 @@
 /**
- * Separated prompts: which worker keys were sent prompts with separators, and whether their indexers know.
+ * Namespaced prompts: which worker keys were sent prompts with separators, and whether their indexers know.
  *
  * Blocks of such a prompt may look like others in the events of its worker key. An indexer that has no room for the word is told later
  * that it has missed one: then the key cannot be trusted to the last block.
@@ -18,7 +18,7 @@ interface Sent {
   readonly unnamed: Set<number>
 }
 
-export class SeparatedPrompts {
+export class NamespacedPrompts {
   /** By shard. */
   readonly #indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
   /** By worker slot: sets of separators of the prompts that were sent there. */

@@ -94,7 +94,7 @@ export const router = defineActor(
     return {
       attachToShards() {
         decider.shards.ask()
-        decider.separatedPrompts.tellMissed()
+        decider.namespacedPrompts.tellMissed()
       },
 
       shardMemory(message) {

@@ -22,7 +22,7 @@ import {
   type ReplayForm,
   type SnapshotHeader,
 } from '@homing/protocol'
-import type { Frames, MessageTransport, Publisher, Router } from '@homing/transport'
+import type { Frames, MessageTransport, Publisher, RouterSocket } from '@homing/transport'
 import type { BufferedBatch } from './batch-ring.ts'
 import { PacedReplies } from './paced-replies.ts'
 
@@ -78,7 +78,7 @@ export class EventService {
   readonly #options: EventServiceOptions
   readonly #replies: PacedReplies
   #publisher: Publisher | undefined
-  #router: Router | undefined
+  #router: RouterSocket | undefined
   #publishedBatches = 0
   #replays = 0
   #snapshots = 0

@@ -1,4 +1,3 @@
-export { type PrefillLoad, type ThresholdState, type Thresholds, thresholdState } from './busy-threshold.ts'
 export { QUEUE_ORDERS, type QueueOrder } from './orders.ts'
 export { Overload } from './overload.ts'
 export { BadPolicyClassesError, type PolicyFile, parsePolicyClasses } from './policy-class-file.ts'
@@ -16,9 +15,13 @@ export {
   ModelRules,
   mustWait,
   orderOf,
+  type PrefillLoad,
   type QueueRules,
   type RoomRule,
+  type ThresholdState,
+  type Thresholds,
   thresholdOf,
+  thresholdState,
   type WorkerRoom,
 } from './room-rules.ts'
 export { OTHER_TENANTS } from './tenants.ts'

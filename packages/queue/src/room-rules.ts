@@ -1,9 +1,23 @@
 /** Room rules: from what was set to the policy classes of a model, and to when its requests wait. The router and the simulator ask the same. */
 
-import { type PrefillLoad, type Thresholds, thresholdState } from './busy-threshold.ts'
 import type { QueueOrder } from './orders.ts'
 import type { PolicyFile } from './policy-class-file.ts'
 import { type PolicyClass, type PolicyProfile, policyClassOf, singleClassProfile } from './policy-classes.ts'
+
+export type Thresholds = Pick<PolicyClass, 'busyTokens' | 'busyFraction'>
+
+/** What is known of an eligible worker. */
+export interface PrefillLoad {
+  readonly activePrefillTokens: number
+  /** Its token budget for one step; undefined: not known. */
+  readonly batchedTokensMax: number | undefined
+}
+
+/**
+ * 'room': some worker is not past the threshold, or there is no threshold, or no worker. 'past': all workers are past
+ * it. 'unknown': all would be but for workers whose token budget is not known, so the threshold holds nothing back.
+ */
+export type ThresholdState = 'room' | 'past' | 'unknown'
 
 /** When a request is to wait: every worker that could take it is past this. Without any of the three, it never is. */
 export interface RoomRule extends Thresholds {
@@ -54,6 +68,25 @@ export function thresholdOf(
 export function orderOf(given: QueueOrder | 'auto', isAuto: boolean): QueueOrder {
   if (given !== 'auto') return given
   return isAuto ? 'response-ratio' : 'fcfs'
+}
+
+/** Whether requests of a class have to wait, by the load of all eligible workers. */
+export function thresholdState(policyClass: Thresholds, workers: Iterable<PrefillLoad>): ThresholdState {
+  const { busyTokens, busyFraction } = policyClass
+  if (busyTokens === undefined && busyFraction === undefined) return 'room'
+  let state: ThresholdState | undefined
+  for (const { activePrefillTokens, batchedTokensMax } of workers) {
+    if (busyTokens !== undefined && activePrefillTokens > busyTokens) {
+      state ??= 'past'
+    } else if (busyFraction !== undefined && batchedTokensMax === undefined) {
+      state = 'unknown'
+    } else if (busyFraction !== undefined && activePrefillTokens > busyFraction * batchedTokensMax!) {
+      state ??= 'past'
+    } else {
+      return 'room'
+    }
+  }
+  return state ?? 'room'
 }
 
 /**

@@ -68,7 +68,7 @@ export type {
   PresenceOptions,
   PresentOne,
   Publisher,
-  Router,
+  RouterSocket,
   ServedExchange,
   ServeOptions,
   ServingListener,

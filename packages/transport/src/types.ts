@@ -250,7 +250,7 @@ export interface Publisher extends Closable {
   readonly droppedCount: number
 }
 
-export interface Router extends Closable {
+export interface RouterSocket extends Closable {
   readonly endpoint: string
   /** False: that peer is not connected, or reads too slowly; the message is dropped. */
   send(identity: Uint8Array, frames: Frames): boolean
@@ -281,7 +281,10 @@ export interface MessageTransport {
   /** Who is there under the subject of a broker, and that oneself is. Endpoints of sockets throw EndpointError. On the main thread only. */
   present(options: PresenceOptions, handler: PresenceHandler): OwnPresence
   /** ROUTER that binds; `frames` are those after the identity. */
-  serve(options: BindOptions, onMessage: (identity: Uint8Array, frames: Frames) => void): Promise<Router>
+  serve(
+    options: BindOptions,
+    onMessage: (identity: Uint8Array, frames: Frames) => void,
+  ): Promise<RouterSocket>
 }
 
 /** What sockets alone offer. */

@@ -3,7 +3,7 @@
 import { callOwner } from '../callback.ts'
 import { formatEndpoint, parseSocketEndpoint } from '../endpoint.ts'
 import { ListenError } from '../errors.ts'
-import type { Closable, Dealer, Frames, Publisher, Router, SocketRoles } from '../types.ts'
+import type { Closable, Dealer, Frames, Publisher, RouterSocket, SocketRoles } from '../types.ts'
 import type { MemoryConditions } from './conditions.ts'
 import { Lane } from './lane.ts'
 import { findBound, placeOf } from './place.ts'
@@ -114,9 +114,9 @@ export class MemoryMessages {
     endpoint: string,
     onMessage: (identity: Uint8Array, frames: Frames) => void,
     released: (socket: Closable) => void,
-  ): Router {
+  ): RouterSocket {
     const bound = this.#bind('ROUTER', endpoint, (link, frames) => onMessage(link.identity.slice(), frames))
-    const router: Router = {
+    const router: RouterSocket = {
       endpoint: bound.endpoint,
       send: (identity, frames) => {
         for (const link of bound.links) {

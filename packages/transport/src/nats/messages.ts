@@ -23,7 +23,7 @@ import type {
   Frames,
   MessageTransport,
   Publisher,
-  Router,
+  RouterSocket,
   SubscriberHandler,
 } from '../types.ts'
 import type { Broker, BrokerLink, OpenBroker } from './broker.ts'
@@ -372,7 +372,7 @@ class BrokerPublisher implements Publisher {
   }
 }
 
-class BrokerRouter implements Router {
+class BrokerRouter implements RouterSocket {
   readonly #place: Place
   readonly #environment: Environment
   readonly #onMessage: (identity: Uint8Array, frames: Frames) => void

@@ -21,7 +21,7 @@ import type {
   Frames,
   MessageTransport,
   Publisher,
-  Router,
+  RouterSocket,
   SubscriberHandler,
 } from '../types.ts'
 import { OP, type Op } from './batch.ts'
@@ -149,7 +149,7 @@ class Client {
   async serve(
     { endpoint: text, queuedMessagesMax }: BindOptions,
     onMessage: (identity: Uint8Array, frames: Frames) => void,
-  ): Promise<Router> {
+  ): Promise<RouterSocket> {
     const socket = ++this.#socketCount
     return this.#bind({ type: 'serve', socket, endpoint: text, queuedMessagesMax }, endpoint => {
       const peers = new PeerNames()

@@ -13,7 +13,7 @@
 
 import type { MessagePort } from 'node:worker_threads'
 import { systemClock } from '@homing/base'
-import type { BindOptions, Publisher, Router } from '../types.ts'
+import type { BindOptions, Publisher, RouterSocket } from '../types.ts'
 import { OP, type Op } from './batch.ts'
 import { fatal } from './library.ts'
 import { Link } from './link.ts'
@@ -137,7 +137,11 @@ class HostedClient {
     }
   }
 
-  #bind<T extends Publisher | Router>(socket: number, binding: Promise<T>, host: (bound: T) => Hosted): void {
+  #bind<T extends Publisher | RouterSocket>(
+    socket: number,
+    binding: Promise<T>,
+    host: (bound: T) => Hosted,
+  ): void {
     this.#sockets.set(socket, undefined)
     binding
       .then(
@@ -174,7 +178,7 @@ function bindOptions({
   return queuedMessagesMax === undefined ? { endpoint } : { endpoint, queuedMessagesMax }
 }
 
-function hostRouter(router: Router): Hosted {
+function hostRouter(router: RouterSocket): Hosted {
   return {
     send: ([identity, ...frames]) => void router.send(identity!, frames),
     close: () => router.close(),

@@ -4,7 +4,7 @@ import type * as zeromq from 'zeromq'
 import { callOwner } from '../callback.ts'
 import { parseSocketEndpoint } from '../endpoint.ts'
 import { ListenError } from '../errors.ts'
-import type { BindOptions, Closable, Dealer, Frames, Publisher, Router, SocketRoles } from '../types.ts'
+import type { BindOptions, Closable, Dealer, Frames, Publisher, RouterSocket, SocketRoles } from '../types.ts'
 import { ZmqConnector } from './connector.ts'
 import {
   bindSocket,
@@ -35,7 +35,7 @@ export interface ZmqMessages extends SocketRoles, Closable {
     options: BindOptions,
     onMessage: (identity: Uint8Array, frames: Frames) => void,
     gone?: (identity: Uint8Array) => void,
-  ): Promise<Router>
+  ): Promise<RouterSocket>
 }
 
 /** The roles, and one `close` for all that was opened. */
@@ -205,7 +205,7 @@ async function serve(
   gone: (identity: Uint8Array) => void,
   environment: ZmqEnvironment,
   released: Released,
-): Promise<Router> {
+): Promise<RouterSocket> {
   const { socket, endpoint } = await bound(
     text,
     (library, options) =>
@@ -235,7 +235,7 @@ async function serve(
     callOwner(onMessage, identity!, frames)
     return true
   }).catch(fatal)
-  const router: Router = {
+  const router: RouterSocket = {
     endpoint,
     send(identity, frames) {
       if (isClosed || frames.length === 0 || !peers.has(identity)) return false
