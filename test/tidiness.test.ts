@@ -49,6 +49,11 @@ t.test('a fault of each kind is found', async t => {
       .filter(fault => fault.startsWith(path))
   }
   const actor = 'actors/router/src/x.ts'
+  const constants = (text: string) => faultsOf(/constants of one name/, actor, text).length
+  t.equal(constants('const ASK_MS_MAX = 5 * SECOND_MS\nconst ASK_MS_MAX = 5001'), 1)
+  t.equal(constants('const ASK_MS_MAX = 5 * SECOND_MS\nexport const ASK_MS_MAX = 5_000'), 0)
+  t.equal(constants('const NONE = -1\nconst NONE = 0'), 0, 'one word is a matter of its file')
+  t.equal(constants("const TRUSTS = ['a', 'b', 'c'] as const\nconst TRUSTS = ['c', 'b', 'a']"), 1)
   t.equal(faultsOf(/sockets/, actor, "import { connect } from 'node:net'").length, 1)
   t.equal(faultsOf(/sockets/, actor, 'await fetch(url)').length, 1)
   t.equal(faultsOf(/sockets/, actor, 'await transport.fetch(url)').length, 0)

@@ -7,6 +7,7 @@
 
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { basename, dirname, join, relative } from 'node:path'
+import { runInNewContext } from 'node:vm'
 import { routerCommand } from '@homing/config'
 
 export interface Rule {
@@ -152,6 +153,19 @@ export const rules: readonly Rule[] = [
         }
       }
       return faults
+    },
+  },
+  {
+    title: 'constants of one name have one value, and one list of names has one owner',
+    faults: ({ files }) => {
+      const homes = new Map<string, { readonly path: string; readonly value: string }>()
+      return constantsOf(sources(files)).flatMap(({ path, name, value, isList }) => {
+        const home = homes.get(name)
+        if (home === undefined) homes.set(name, { path, value })
+        else if (home.value !== value) return [`${path}: ${name} is ${value}, in ${home.path} ${home.value}`]
+        else if (isList) return [`${path}: ${name} is a list of ${home.path}: import it`]
+        return []
+      })
     },
   },
   {
@@ -594,6 +608,53 @@ function wordsOf(name: string): string {
     .replaceAll('_', ' ')
     .replace(/ +/g, ' ')
     .toLowerCase()
+}
+
+/** Units that values are written in. */
+const UNITS: Readonly<Record<string, number>> = {
+  ...{ KIB: 2 ** 10, MIB: 2 ** 20, GIB: 2 ** 30 },
+  ...{ SECOND_MS: 1000, MINUTE_MS: 60_000, HOUR_MS: 3_600_000 },
+}
+
+interface Constant {
+  readonly path: string
+  readonly name: string
+  /** As it is compared: a number in digits, a text or a list of texts as it is written. */
+  readonly value: string
+  readonly isList: boolean
+}
+
+/**
+ * Constants of files whose value is a number, a text, or a list of three or more texts. Names of one word are
+ * left out: they number the words of a layout, or the states of a thing, for their own file.
+ */
+function constantsOf(files: readonly SourceFile[]): readonly Constant[] {
+  const declaration =
+    /^(?:export )?const ([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[A-Z]+S)(?:: [^=\n]+)? = (.+?)(?: as const)?$/gm
+  return files.flatMap(({ path, code }) =>
+    Array.from(code.matchAll(declaration), ([, name, written]) => {
+      const isList = /^\[('[^']*', ){2,}'[^']*'\]$/.test(written!)
+      const isText = /^'[^']*'$/.test(written!)
+      if (!isList && !name!.includes('_')) return undefined
+      const value = isList ? listValue(written!) : isText ? written : numberValue(written!)
+      return value === undefined ? undefined : { path, name: name!, value, isList }
+    }).filter(constant => constant !== undefined),
+  )
+}
+
+/** The order of a list is its user's. */
+function listValue(written: string): string {
+  return written.slice(1, -1).split(', ').sort().join(', ')
+}
+
+/** `8 * MIB` and `8_388_608` are one value; undefined: it is no number. */
+function numberValue(written: string): string | undefined {
+  const digits = written
+    .replace(/\b[A-Z]+(?:_[A-Z]+)*\b/g, name => String(UNITS[name] ?? name))
+    .replace(/(?<=[0-9a-f])_(?=[0-9a-f])/g, '')
+  if (!/^[-+*/() 0-9.]*(?:0x[0-9a-f]+|[0-9]+(?:\.[0-9]+)?(?:e[0-9]+)?|[-+*/() ])+$/.test(digits))
+    return undefined
+  return String(Number(runInNewContext(digits)))
 }
 
 function errorCodes(files: readonly SourceFile[]): ReadonlyMap<string, string> {

@@ -36,7 +36,7 @@ import { PageBuilder } from './page/page-builder.ts'
 const OPEN_MAX = 100
 /** Bodies of `POST /route` on a port of its own, all together. */
 const BODIES_COUNT_MAX = 4
-const LIFE_BYTES = 9
+const CONSOLE_LIFE_BYTES = 9
 
 export const operatorConsole = defineActor(
   import.meta.url,
@@ -94,7 +94,7 @@ class Console {
       args,
       clock,
       system,
-      life: Buffer.from(random.bytes(LIFE_BYTES)).toString('base64url'),
+      life: Buffer.from(random.bytes(CONSOLE_LIFE_BYTES)).toString('base64url'),
       workers: () => this.#operations.workers(),
     })
     this.streams = new EventStreams({

@@ -8,7 +8,7 @@
  * Bounds the mailbox, what waits for the disk (WAITING_BYTES_MAX), the hashes that are remembered
  *        (block-numbers.ts). Requests that find no room are counted; a line in front of the next one that finds
  *        room says how many are missing.
- * Fails  a file that cannot be written: said once, tried again every LOOK_MS; routing does not notice. After a restart the file
+ * Fails  a file that cannot be written: said once, tried again every LOG_LOOK_MS; routing does not notice. After a restart the file
  *        goes on behind a header of a new life, whose numbers begin at 0; what waited is lost.
  * Thread its own: hashes are looked up and lines written while requests are routed.
  */
@@ -34,8 +34,8 @@ const BLOCKS_REMEMBERED = 2 ** 20
 const SESSIONS_REMEMBERED = 2 ** 16
 /** Lines that wait for the file, in bytes. */
 export const WAITING_BYTES_MAX = 8 * 2 ** 20
-const LOOK_MS = 5000
-const LIFE_BYTES = 9
+const LOG_LOOK_MS = 5000
+const LOG_LIFE_BYTES = 9
 
 export const decisionLog = defineActor(
   import.meta.url,
@@ -44,7 +44,7 @@ export const decisionLog = defineActor(
   reentrant: true,
   setup(context, args) {
     const log = new DecisionLog(context, args)
-    context.scheduleEvery(LOOK_MS, { type: 'look' })
+    context.scheduleEvery(LOG_LOOK_MS, { type: 'look' })
     return {
       fleet: ({ fleet }) => log.takeFleet(loggedWorkers(fleet.workers)),
       settled: ({ request, number }) => log.settled(request, number),
@@ -81,7 +81,7 @@ class DecisionLog {
     this.#clock = clock
     this.#selection = args.selection
     this.#blocks = new BlockNumbers(args.blocksRemembered ?? BLOCKS_REMEMBERED)
-    this.#life = Buffer.from(random.bytes(LIFE_BYTES)).toString('base64url')
+    this.#life = Buffer.from(random.bytes(LOG_LIFE_BYTES)).toString('base64url')
     this.#startedMs = clock.nowMs()
     this.#originMs = clock.wallMs()
     this.writer = new LineWriter({

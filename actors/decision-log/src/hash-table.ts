@@ -7,11 +7,11 @@
  * The keys are hashes already, so their low word picks the slot. At most half of the slots are taken: 32 bytes a hash.
  */
 
-const SLOTS_MIN = 1024
+const HASH_SLOTS_MIN = 1024
 
 export class HashTable {
-  #keys = new Int32Array(2 * SLOTS_MIN)
-  #numbers = new Float64Array(SLOTS_MIN)
+  #keys = new Int32Array(2 * HASH_SLOTS_MIN)
+  #numbers = new Float64Array(HASH_SLOTS_MIN)
   #size = 0
 
   get size(): number {

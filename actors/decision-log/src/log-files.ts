@@ -11,7 +11,7 @@ import { beginsAsDecisionLog } from '@homing/trace'
 import { DecisionLogFileError } from './errors.ts'
 
 /** They tell a decision log. */
-const HEAD_BYTES = 32
+const LOG_HEAD_BYTES = 32
 /** Models, workers and the pattern of the traffic are in it. */
 const MODE = 0o600
 
@@ -33,7 +33,7 @@ export async function prepareDecisionLog(path: string): Promise<void> {
 }
 
 async function cutHalfLine(file: DiskLineFile): Promise<void> {
-  const head = Buffer.from(await file.head(HEAD_BYTES)).toString('latin1')
+  const head = Buffer.from(await file.head(LOG_HEAD_BYTES)).toString('latin1')
   if (!beginsAsDecisionLog(head))
     throw new Error('there is a file that is no decision log; name another, or move it away')
   const bytes = await file.wholeLineBytes()

@@ -83,7 +83,7 @@ export interface DirectoryArgs {
   readonly probeTimeoutMs: number
   /** API key of engines that name none of their own; undefined: they have none. */
   readonly engineKey?: KeySource | undefined
-  /** How long a worker may drain; default DRAIN_MS_MAX. */
+  /** How long a worker may drain; default WORKER_DRAIN_MS_MAX. */
   readonly drainMsMax?: number
   /** Silence after which a replay has ended. */
   readonly replayTimeoutMs: number
@@ -94,7 +94,7 @@ export interface DirectoryArgs {
 
 const STATUS_TIMEOUT_MS = 500
 const KEEPER_MS_MAX = 5000
-const DRAIN_MS_MAX = 600_000
+const WORKER_DRAIN_MS_MAX = 600_000
 
 export const directory = defineActor(
   import.meta.url,
@@ -267,7 +267,7 @@ class Directory {
     this.changes = new FleetChanges({
       context,
       workers,
-      drainMsMax: args.drainMsMax ?? DRAIN_MS_MAX,
+      drainMsMax: args.drainMsMax ?? WORKER_DRAIN_MS_MAX,
       joined: worker => this.#joined(worker),
       left: worker => this.#left(worker),
       changed,

@@ -52,8 +52,8 @@ const MISSES_MAX = 3
 const SLOW_PROBE_MS_MAX = 10_000
 /** Every so many probes of a worker that is up ask for everything. */
 const FULL_PROBE_TURNS = 5
-const RETRY_MS_MIN = 200
-const RETRY_MS_MAX = 2000
+const PROBE_RETRY_MS_MIN = 200
+const PROBE_RETRY_MS_MAX = 2000
 /** A suspicion within this time of the last one takes the worker down, and is probed later than the last one. */
 const SUSPECT_MEMORY_MS = 10_000
 /** Calls that break this soon after another broke it with one blow: an engine that ends cuts all it has. */
@@ -92,7 +92,7 @@ export class WorkerProbes {
       misses: 0,
       turnsSinceFull: 0,
       turn: ++this.#turns,
-      retryMs: RETRY_MS_MIN,
+      retryMs: PROBE_RETRY_MS_MIN,
       suspectedMs: Number.NEGATIVE_INFINITY,
     }
     this.#probings.set(worker, probing)
@@ -164,7 +164,7 @@ export class WorkerProbes {
         return
       }
     }
-    probing.retryMs = isAgain ? Math.min(RETRY_MS_MAX, probing.retryMs * 2) : RETRY_MS_MIN
+    probing.retryMs = isAgain ? Math.min(PROBE_RETRY_MS_MAX, probing.retryMs * 2) : PROBE_RETRY_MS_MIN
     probing.suspectedMs = nowMs
     this.#goDown(worker, reason)
     this.#schedule(worker, probing.retryMs)
@@ -227,7 +227,7 @@ export class WorkerProbes {
       )
     }
     this.#probings.get(worker)!.turnsSinceFull = FULL_PROBE_TURNS
-    this.#schedule(worker, RETRY_MS_MAX)
+    this.#schedule(worker, PROBE_RETRY_MS_MAX)
   }
 
   #reached(worker: Worker, outcome: ReachedOutcome): void {
@@ -251,11 +251,11 @@ export class WorkerProbes {
     probing.misses++
     if (worker.state === 'up' && probing.misses < MISSES_MAX) {
       probing.turnsSinceFull = FULL_PROBE_TURNS
-      this.#schedule(worker, RETRY_MS_MIN)
+      this.#schedule(worker, PROBE_RETRY_MS_MIN)
       return
     }
-    if (worker.state !== 'down') probing.retryMs = RETRY_MS_MIN
-    else probing.retryMs = Math.min(RETRY_MS_MAX, probing.retryMs * 2)
+    if (worker.state !== 'down') probing.retryMs = PROBE_RETRY_MS_MIN
+    else probing.retryMs = Math.min(PROBE_RETRY_MS_MAX, probing.retryMs * 2)
     probing.misses = Math.min(probing.misses, MISSES_MAX)
     this.#goDown(worker, reason)
     this.#schedule(worker, probing.retryMs)

@@ -24,7 +24,7 @@ import type { EngineUsageMessage, UsageOutcome } from './messages.ts'
 const POLLS_MAX = 16
 const MISSES_MAX = 3
 const LASTING_MS = 60_000
-const ANSWER_BYTES_MAX = 8 * 1024 * 1024
+const METRICS_BYTES_MAX = 8 * 1024 * 1024
 const IS_DOWN = 'the worker is down'
 const utf8 = new TextDecoder()
 
@@ -162,7 +162,7 @@ function shareOf(
 
 async function usageOf(http: HttpTransport, origin: string, timeoutMs: number): Promise<UsageOutcome> {
   try {
-    const limits = { timeoutMs, maxBytes: ANSWER_BYTES_MAX }
+    const limits = { timeoutMs, maxBytes: METRICS_BYTES_MAX }
     const { status, body } = await http.fetch({ origin, method: 'GET', path: '/metrics' }, limits)
     if (status !== 200) {
       const isLasting = status < 500 && status !== 429

@@ -9,8 +9,9 @@
  * of a model), the highest counts.
  */
 
+import { RANKS_MAX } from '@homing/fleet'
+
 const NAMES = ['vllm:kv_cache_usage_perc', 'sglang:token_usage', 'vllm:gpu_cache_usage_perc'] as const
-const RANK_MAX = 1023
 
 /** By rank; empty: the text names none. */
 export function readKvUsage(metrics: string): ReadonlyMap<number, number> {
@@ -33,7 +34,7 @@ function sharesOf(metrics: string, name: string): Map<number, number> {
     const [, labels = '', value = 'none'] = /^(?:\{(.*)\})? +(\S+)/.exec(line) ?? []
     const share = Number(value)
     const rank = Number(/(?:^|,) *(?:engine|dp_rank)="(\d{1,4})"/.exec(labels)?.[1] ?? 0)
-    if (!(share >= 0 && share <= 1) || rank > RANK_MAX) continue
+    if (!(share >= 0 && share <= 1) || rank >= RANKS_MAX) continue
     shares.set(rank, Math.max(share, shares.get(rank) ?? 0))
   }
   return shares

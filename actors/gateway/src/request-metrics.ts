@@ -2,7 +2,7 @@
  * Request metrics: what became of placed requests, by model, and how long each stage took.
  *
  * The labels are bounded: a model is named once the router has placed a request for it, so clients cannot make names up, and of more than
- * MODELS_MAX the others share one name.
+ * LABELLED_MODELS_MAX the others share one name.
  *
  *   stage       from                                        to
  *   read        the request's head                          the last byte of its body
@@ -28,7 +28,7 @@ export interface AnswerFigures {
   readonly tokensMs: number | undefined
 }
 
-const MODELS_MAX = 100
+const LABELLED_MODELS_MAX = 100
 const OTHER_MODELS = 'other'
 /** A relayed request that names none. */
 const NO_MODEL = 'none'
@@ -175,7 +175,7 @@ export class RequestMetrics {
   #bounded(model: string): string {
     if (model === '') return NO_MODEL
     if (this.#models.has(model)) return model
-    if (this.#models.size >= MODELS_MAX) return OTHER_MODELS
+    if (this.#models.size >= LABELLED_MODELS_MAX) return OTHER_MODELS
     this.#models.add(model)
     return model
   }

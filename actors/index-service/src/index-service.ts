@@ -42,7 +42,7 @@ import type { IndexServiceArgs } from './service-args.ts'
 import { ServiceMetrics } from './service-metrics.ts'
 import { Shards } from './shards.ts'
 
-const ASK_MS_MAX = 5000
+const SHARD_ASK_MS_MAX = 5000
 const SAVE_MS_MAX = 4000
 
 export const indexService = defineActor(
@@ -168,7 +168,7 @@ class IndexService {
       registry: this.registry,
       shards: this.shards,
       peers: this.#peers,
-      askMsMax: ASK_MS_MAX,
+      askMsMax: SHARD_ASK_MS_MAX,
       workerSlotsMax,
       openRequests: () => this.#open.count,
       bodyBytes: () => this.#open.bodyBytes,
@@ -183,7 +183,7 @@ class IndexService {
       peers: this.#peers,
       metrics: this.#metrics,
       accessLog: () => this.#accessLog,
-      askMsMax: ASK_MS_MAX,
+      askMsMax: SHARD_ASK_MS_MAX,
     })
   }
 
@@ -226,7 +226,7 @@ class IndexService {
   reviewInheritance(): void {
     if (this.#isRecovering || this.shards.inheritors.length === 0) return
     this.#context.pipe(
-      this.shards.inheritedBlocks(ASK_MS_MAX),
+      this.shards.inheritedBlocks(SHARD_ASK_MS_MAX),
       counts => ({ type: 'inheritedCounted', counts }),
       () => ({ type: 'inheritedCounted', counts: [] }),
     )

@@ -34,7 +34,7 @@ export interface Taken {
   readonly refused: readonly { readonly rank: Rank; readonly why: string }[]
 }
 
-const STATUS_TIMEOUT_MS = 1000
+const PEER_STATUS_TIMEOUT_MS = 1000
 const INHERIT_TIMEOUT_MS = 10_000
 
 export class Inheritance {
@@ -116,6 +116,8 @@ function whyOtherEngine({ endpoint }: RankDump, rank: Rank, url: string): string
 
 async function isConnected({ listener, heard }: Rank): Promise<boolean> {
   if (listener === undefined || heard.trust === 'exact') return false
-  const status = await listener.ask({ type: 'status' }, { timeout: STATUS_TIMEOUT_MS }).catch(() => undefined)
+  const status = await listener
+    .ask({ type: 'status' }, { timeout: PEER_STATUS_TIMEOUT_MS })
+    .catch(() => undefined)
   return status?.state === 'recovering' || status?.state === 'live'
 }

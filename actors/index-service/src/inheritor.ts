@@ -90,7 +90,7 @@ export interface InheritorArgs {
 
 /** Blocks of the events kept for a slot that waits: more than an engine publishes while a peer answers. */
 const KEPT_BLOCKS_MAX = 1 << 18
-const MAINTAIN_DELAY_MS = 5
+const INHERITOR_MAINTAIN_DELAY_MS = 5
 const PAY_INTERVAL_MS = 5
 const RESYNC: EventSourceMessage = {
   type: 'resync',
@@ -126,7 +126,7 @@ export const inheritor = defineActor(
     const maintain = (): void => {
       if (isMaintaining || !index.maintain()) return
       isMaintaining = true
-      context.schedule(MAINTAIN_DELAY_MS, { type: 'maintain' })
+      context.schedule(INHERITOR_MAINTAIN_DELAY_MS, { type: 'maintain' })
     }
     const drop = (workerSlot: number): void => {
       slots.delete(workerSlot)

@@ -19,6 +19,7 @@ import {
   Layers,
   layerSlot,
   OverlapCounts,
+  TRUSTS,
   type Trust,
 } from '@homing/index'
 import { type Rank, trustOf } from './rank.ts'
@@ -47,7 +48,6 @@ export interface OverlapResult {
 }
 
 /** From the most to the least. */
-const TRUSTS: readonly Trust[] = ['exact', 'partial', 'approximate', 'none']
 
 /** What is looked up for a partition, until its ranks are others. Key i of the layers is rank i. */
 interface Plan {

@@ -45,9 +45,10 @@ export interface HashQuery extends Partition {
 }
 
 export const DEFAULT_GROUP = 'default'
-const NAME_LENGTH_MAX = 1024
+const MODEL_NAME_LENGTH_MAX = 1024
 const BLOCK_SIZE_MAX = 65_536
-const RANK_MAX = 2 ** 32 - 1
+/** Of a data-parallel rank, as the wire has it. */
+export const RANK_MAX = 2 ** 32 - 1
 const TOKEN_MAX = 2 ** 32 - 1
 
 export function readRegistration(body: Uint8Array): Registration {
@@ -172,7 +173,8 @@ class Fields {
   name(name: string, preset?: string): string {
     const text = this.text(name) ?? preset ?? this.refuse(`${name} is missing`)
     if (text === '') this.refuse(`${name} must not be empty`)
-    if (text.length > NAME_LENGTH_MAX) this.refuse(`${name} has more than ${NAME_LENGTH_MAX} characters`)
+    if (text.length > MODEL_NAME_LENGTH_MAX)
+      this.refuse(`${name} has more than ${MODEL_NAME_LENGTH_MAX} characters`)
     return text
   }
 

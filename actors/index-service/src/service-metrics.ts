@@ -3,7 +3,7 @@
  * whose owner does not answer in time keeps its last value, and the scrape still succeeds.
  */
 
-import { SHARD_COLUMNS } from '@homing/index'
+import { SHARD_COLUMNS, TRUSTS } from '@homing/index'
 import { type Counter, type Histogram, Metrics } from '@homing/metrics'
 import type { Peers } from './peers.ts'
 import { trustOf } from './rank.ts'
@@ -12,7 +12,6 @@ import type { Shards } from './shards.ts'
 import { LISTENER_STATES, viewRanks } from './workers-view.ts'
 
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
-const TRUSTS = ['exact', 'partial', 'approximate', 'none'] as const
 
 export interface ServiceFigures {
   readonly process: Metrics

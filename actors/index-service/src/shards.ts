@@ -38,7 +38,7 @@ export interface ShardsOptions {
 }
 
 const LOOK_INTERVAL_MS = 1000
-const WATCH_AGAIN_MS = 1000
+const SHARD_WATCH_AGAIN_MS = 1000
 const MAILBOX = 16_384
 /** The part of a shard's memory for what is inherited, where anything can be. */
 const INHERITED_SHARE = 0.25
@@ -140,7 +140,7 @@ export class Shards {
     if (at < 0) return false
     if (!isThreadLoss(reason)) throw new ServiceActorLostError(ref.name, error?.message ?? reason)
     // Its thread is being replaced, and the actor started there again under the same ref.
-    this.#context.schedule(WATCH_AGAIN_MS, { type: 'watchAgain', shard: at % this.indexers.length })
+    this.#context.schedule(SHARD_WATCH_AGAIN_MS, { type: 'watchAgain', shard: at % this.indexers.length })
     return true
   }
 

@@ -67,7 +67,7 @@ export interface GuessStatus {
 }
 
 /** Requests that can be taken back: of more, the oldest are forgotten, and expire like others. */
-const RECENT_MAX = 8192
+const RECENT_GUESSES_MAX = 8192
 /** What one message takes out: about half a millisecond. */
 const SLICE_BLOCKS = 2048
 
@@ -185,7 +185,7 @@ export class Guesses {
 
   #remember(id: string, routed: Routed): void {
     this.#recent.set(id, routed)
-    if (this.#recent.size <= RECENT_MAX) return
+    if (this.#recent.size <= RECENT_GUESSES_MAX) return
     for (const oldest of this.#recent.keys()) {
       this.#recent.delete(oldest)
       return

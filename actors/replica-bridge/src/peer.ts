@@ -23,7 +23,7 @@ import type { Closable, Dealer, Frames, MessageTransport } from '@homing/transpo
 import type { ReplicaView } from './messages.ts'
 
 const ASK_MS_MIN = 500
-const ASK_MS_MAX = 5000
+const REPLICA_ASK_MS_MAX = 5000
 
 export interface PeerArgs {
   /** Where it tells of its bookings. */
@@ -149,7 +149,7 @@ export class Peer {
     }
     if (this.#mirror.state !== 'asking') return undefined
     if (nowMs - this.#askedMs >= this.#askMs) {
-      this.#askMs = Math.min(2 * this.#askMs, ASK_MS_MAX)
+      this.#askMs = Math.min(2 * this.#askMs, REPLICA_ASK_MS_MAX)
       this.#ask()
     }
     if (nowMs - this.#unsureMs! < expiryMs) return undefined

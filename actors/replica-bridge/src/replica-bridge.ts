@@ -45,12 +45,12 @@ const TICK_MS = 1000
 const BIND_AGAIN_MS = 1000
 /** How old the sum of what waits may be. */
 const WAITING_MS = 250
-const ASK_MS_MAX = 5000
+const REPLICA_ASK_MS_MAX = 5000
 /**
  * Whoever is there has said so by then: at a broker since it was asked, over sockets since they began to
  * connect.
  */
-const LISTEN_MS = 300
+const REPLICA_LISTEN_MS = 300
 /** What others have open holds up the start for so long at most. */
 const KNOWN_MS_MAX = 3000
 const LOOK_AGAIN_MS = 20
@@ -206,7 +206,7 @@ class ReplicaBridge {
   asked(identity: Uint8Array): void {
     const { tracker } = this.#args
     const answer = async (): Promise<void> => {
-      const snapshot = await tracker.ask({ type: 'ownBookings' }, { timeout: ASK_MS_MAX })
+      const snapshot = await tracker.ask({ type: 'ownBookings' }, { timeout: REPLICA_ASK_MS_MAX })
       if (snapshot === undefined) return
       for (const part of encodeSnapshot(snapshot)) this.#router?.send(identity, [EMPTY, part])
     }
@@ -251,7 +251,7 @@ class ReplicaBridge {
   tellWaiting(): void {
     const { self } = this.#context
     const elsewhere = [...this.#peers.values()].flatMap(({ waiting }) => waiting)
-    this.#args.queue.ask({ type: 'exchangeWaiting', elsewhere }, { timeout: ASK_MS_MAX }).then(
+    this.#args.queue.ask({ type: 'exchangeWaiting', elsewhere }, { timeout: REPLICA_ASK_MS_MAX }).then(
       rows => void self.tell({ type: 'waitingHere', rows }),
       // It is asked again in a moment.
       () => {},
@@ -268,7 +268,7 @@ class ReplicaBridge {
 
   tick(): void {
     const { tracker } = this.#args
-    tracker.ask({ type: 'replicate', bridge: this.#context.self }, { timeout: ASK_MS_MAX }).then(
+    tracker.ask({ type: 'replicate', bridge: this.#context.self }, { timeout: REPLICA_ASK_MS_MAX }).then(
       life => {
         if (life === this.#trackerLife) return
         this.#trackerLife = life
@@ -306,7 +306,7 @@ class ReplicaBridge {
     }
     // Its answer is behind what it was told of others, and what it says of a fleet that it has just heard of
     // is before 'booked'.
-    const timeout = Math.min(ASK_MS_MAX, ...this.#waiting.map(({ endMs }) => endMs - nowMs))
+    const timeout = Math.min(REPLICA_ASK_MS_MAX, ...this.#waiting.map(({ endMs }) => endMs - nowMs))
     this.#args.tracker.ask({ type: 'replicate', bridge: self }, { timeout }).then(
       () => void self.tell({ type: 'booked', isSo: true }),
       () => void self.tell({ type: 'booked', isSo: false }),
@@ -345,7 +345,7 @@ class ReplicaBridge {
   /** What is open at everybody who is there was told to the tracker. */
   #areOthersKnown(nowMs: number): boolean {
     if (this.#endpoint === undefined || this.#untold.size > 0) return false
-    if (this.#listensMs === undefined || nowMs - this.#listensMs < LISTEN_MS) return false
+    if (this.#listensMs === undefined || nowMs - this.#listensMs < REPLICA_LISTEN_MS) return false
     const isLive = (endpoint: string): boolean => this.#peers.get(endpoint)?.view().state === 'live'
     if (this.#args.plane.kind === 'nats') return [...new Set(this.#lives.values())].every(isLive)
     // Who is named, and cannot be reached, is not waited for.

@@ -41,9 +41,9 @@ export const LONG_BODY_BYTES = 2 ** 20
 /** The reader of long bodies gets this part of what is for remembering. */
 const LONG_CACHE_SHARE = 1 / 4
 /** The longest body that a gateway takes is read in a small part of this, also by a machine that is busy with other work. */
-const READ_MS_MAX = 10 * 60_000
-/** Only its thread ends a task: this is far beyond READ_MS_MAX, when the thread is ended because it hangs. */
-const ASK_MS_MAX = 6 * READ_MS_MAX
+const READER_READ_MS_MAX = 10 * 60_000
+/** Only its thread ends a task: this is far beyond READER_READ_MS_MAX, when the thread is ended because it hangs. */
+const READER_ASK_MS_MAX = 6 * READER_READ_MS_MAX
 
 export interface ReaderThreadsOptions {
   readonly threads: number
@@ -330,12 +330,12 @@ class ReaderThread {
   #newLife(): ReaderLife {
     const ref = this.#spawner.spawn(reader, {
       name: this.#name,
-      thread: { dedicated: { hungAfter: READ_MS_MAX } },
+      thread: { dedicated: { hungAfter: READER_READ_MS_MAX } },
       args: this.#args,
       shutdown: 'kill',
     })
     this.#spawner.watch(ref)
-    const started = ref.ask({ type: 'start' }, { timeout: ASK_MS_MAX }).then(
+    const started = ref.ask({ type: 'start' }, { timeout: READER_ASK_MS_MAX }).then(
       () => {
         life.hasStarted = true
       },
@@ -368,7 +368,7 @@ interface Waiting {
 
 /** A long body that lies in no shared memory is copied once, and moves. */
 function ask(ref: ActorRef<ReaderMessage>, task: ReaderTask): Promise<ReaderAnswer> {
-  const options = { timeout: ASK_MS_MAX }
+  const options = { timeout: READER_ASK_MS_MAX }
   if (bodyBytesOf(task) < DESK_BODY_BYTES_MIN) return ref.ask({ type: 'run', task }, options)
   const { body } = task as ReadTask
   if (body.buffer instanceof SharedArrayBuffer) return ref.ask({ type: 'run', task }, options)

@@ -32,8 +32,8 @@ export interface WhatIfArgs {
   readonly selection: LoggedSelection
 }
 
-const LOOK_MS = 10_000
-const ASK_MS_MAX = 5000
+const WHAT_IF_LOOK_MS = 10_000
+const LOADS_ASK_MS_MAX = 5000
 const ID_BYTES = 6
 /** Of a question, which uses about half of it; the runtime ends a thread whose heap stays 0.7 full. */
 const HEAP_MB_MAX = 1024
@@ -61,7 +61,7 @@ export const whatIf = defineActor(
     let asked: ActorRef<never> | undefined
     const ended = { done: 0, cancelled: 0, failed: 0 }
     let cpuMs = 0
-    context.scheduleEvery(LOOK_MS, { type: 'look' })
+    context.scheduleEvery(WHAT_IF_LOOK_MS, { type: 'look' })
 
     const report = (): WhatIfReport => {
       const { requests, bytes, refused, oldestMs } = memory.status
@@ -132,7 +132,9 @@ export const whatIf = defineActor(
         memory.look(nowMs)
         endOfTime = context.schedule(timeMsMax, { type: 'timeIsUp', run: id })
         reply(report())
-        const loads = await tracker.ask({ type: 'loads' }, { timeout: ASK_MS_MAX }).catch(() => undefined)
+        const loads = await tracker
+          .ask({ type: 'loads' }, { timeout: LOADS_ASK_MS_MAX })
+          .catch(() => undefined)
         if (!isOf(id)) return
         const task: WhatIfTask = {
           kept: memory.kept,

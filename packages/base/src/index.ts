@@ -18,7 +18,15 @@ export {
 } from './line-files.ts'
 export { LineWriter, type LineWriterOptions, type LineWriterStatus } from './line-writer.ts'
 export { isLocalFault } from './local-faults.ts'
-export { createLog, type Log, type LogFields, type LogFormat, type LogLevel, silentLog } from './log.ts'
+export {
+  createLog,
+  LOG_LEVELS,
+  type Log,
+  type LogFields,
+  type LogFormat,
+  type LogLevel,
+  silentLog,
+} from './log.ts'
 export { type LogLine, type RecordingLog, recordingLog } from './recording-log.ts'
 export { seededRandom } from './seeded-random.ts'
 export { SimulatedClock } from './simulated-clock.ts'

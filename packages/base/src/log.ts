@@ -14,7 +14,10 @@ import { logText } from './log-text.ts'
 const require = createRequire(import.meta.url)
 
 export type LogFields = Readonly<Record<string, unknown>>
-export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent'
+/** How much is logged, from all to nothing. */
+export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const
+
+export type LogLevel = (typeof LOG_LEVELS)[number]
 
 /** `auto`: text where standard error is a terminal, else JSON. */
 export type LogFormat = 'auto' | 'text' | 'json'
@@ -32,7 +35,6 @@ export interface Log {
 }
 
 const STDERR = 2
-const LEVELS: readonly LogLevel[] = ['trace', 'debug', 'info', 'warn', 'error', 'silent']
 
 /** A log on standard error. */
 export function createLog(level: LogLevel = 'info', fields: LogFields = {}, format: LogFormat = 'auto'): Log {
@@ -71,7 +73,7 @@ function lateLog(
   toText: ((line: LogFields) => string) | undefined,
   open: () => Log,
 ): Log {
-  const threshold = LEVELS.indexOf(level)
+  const threshold = LOG_LEVELS.indexOf(level)
   let opened: Log | undefined
   const tryOpen = (): Log | undefined => {
     try {
@@ -81,7 +83,7 @@ function lateLog(
     }
     return opened
   }
-  const isLevelEnabled = (of: LogLevel): boolean => of !== 'silent' && LEVELS.indexOf(of) >= threshold
+  const isLevelEnabled = (of: LogLevel): boolean => of !== 'silent' && LOG_LEVELS.indexOf(of) >= threshold
   const writer = (of: Exclude<LogLevel, 'silent'>): Log['info'] => {
     if (!isLevelEnabled(of)) return () => {}
     return (own, text) => {

@@ -3,8 +3,8 @@
  * help, and a default or a heading where it wants another one. And the rules over several of them.
  */
 
+import { LOG_LEVELS } from '@homing/base'
 import type { RuleFacts } from './descriptor.ts'
-import { LOG_LEVELS } from './log-levels.ts'
 import { hostWithoutBrackets } from './setting-value.ts'
 import { GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS } from './units.ts'
 

@@ -13,7 +13,7 @@
  */
 
 import type { EngineFamily } from '@homing/fleet'
-import type { Trust } from '@homing/index'
+import { TRUSTS, type Trust } from '@homing/index'
 
 export type FindingLevel = 'ok' | 'note' | 'warning' | 'fault'
 export type Verdict = 'well' | 'inexact' | 'unusable'
@@ -89,11 +89,8 @@ export function verdictOf(findings: readonly Pick<Finding, 'level'>[]): Verdict 
   return findings.some(({ level }) => level === 'warning') ? 'inexact' : 'well'
 }
 
-/** From nothing to everything. */
-const TRUSTS: readonly Trust[] = ['none', 'approximate', 'partial', 'exact']
-
 export function isLess(trust: Trust, than: Trust): boolean {
-  return TRUSTS.indexOf(trust) < TRUSTS.indexOf(than)
+  return TRUSTS.indexOf(trust) > TRUSTS.indexOf(than)
 }
 
 /** The least of what the findings allow, and the finding that allows no more. */

@@ -9,7 +9,7 @@ import type { RankCheck } from './rank-check.ts'
 import { jsonOf } from './recorded-http.ts'
 
 /** Of so many ranks with the same trouble each has its line; the others are counted. */
-const LINES_MAX = 8
+const FINDING_LINES_MAX = 8
 const START_APART = 'give each rank of each engine ports of its own'
 
 export function eventFindings(evidence: ReachedEvidence): readonly Finding[] {
@@ -76,12 +76,12 @@ function ranksWithout({ facts, ranks }: ReachedEvidence): readonly Finding[] {
   const known = new Set(ranks.map(({ dpRank }) => dpRank))
   const lacking = Array.from({ length: checked }, (_, dpRank) => dpRank).filter(rank => !known.has(rank))
   if (lacking.length === 0) return []
-  const shown = lacking.slice(0, LINES_MAX).join(', ')
+  const shown = lacking.slice(0, FINDING_LINES_MAX).join(', ')
   return [
     warning(
       'events',
       'approximate',
-      `no KV events of rank ${shown}${lacking.length > LINES_MAX ? ` and ${lacking.length - LINES_MAX} more` : ''}`,
+      `no KV events of rank ${shown}${lacking.length > FINDING_LINES_MAX ? ` and ${lacking.length - FINDING_LINES_MAX} more` : ''}`,
       'let every rank publish, or name the ports: ?events=PORT is that of rank 0',
     ),
   ]
@@ -234,7 +234,7 @@ function gathered(
   })
   const bad = found.filter(({ finding }) => finding.level !== 'ok')
   const well = found.filter(({ finding }) => finding.level === 'ok').slice(0, 1)
-  const shown = bad.slice(0, LINES_MAX).map(({ rank, finding }) => ({
+  const shown = bad.slice(0, FINDING_LINES_MAX).map(({ rank, finding }) => ({
     ...finding,
     text: ranks.length === 1 ? finding.text : `rank ${rank.dpRank}: ${finding.text}`,
   }))

@@ -13,7 +13,7 @@ import { type AskedHttp, jsonOf, type RecordedHttp } from './recorded-http.ts'
 
 const COMPLETIONS = '/v1/completions'
 const TOKENIZE = '/tokenize'
-const ANSWER_BYTES_MAX = 1024 * 1024
+const OWN_ANSWER_BYTES_MAX = 1024 * 1024
 /** Where the block size is not known yet. */
 const BLOCK_SIZE_GUESS = 64
 const BLOCKS = 2
@@ -109,7 +109,7 @@ async function post(
     body: new TextEncoder().encode(JSON.stringify(body)),
   }
   // What went wrong is in the record.
-  await http.fetch(request, { timeoutMs, maxBytes: ANSWER_BYTES_MAX }).catch(() => undefined)
+  await http.fetch(request, { timeoutMs, maxBytes: OWN_ANSWER_BYTES_MAX }).catch(() => undefined)
   return http.of(path)!
 }
 

@@ -15,7 +15,14 @@ export type {
 } from './fleet.ts'
 export { socketsOf } from './named-sockets.ts'
 export { checkHealth, probeWorker } from './probe.ts'
-export { readEventSources, readMetrics, readModels, readServerInfo, readVersion } from './probe-answers.ts'
+export {
+  RANKS_MAX,
+  readEventSources,
+  readMetrics,
+  readModels,
+  readServerInfo,
+  readVersion,
+} from './probe-answers.ts'
 export type { EventSource, ProbedFact, ProbeOutcome, ReachedOutcome } from './probe-outcome.ts'
 export { isOtherProcessStart } from './process-start.ts'
 export { brokerWayOf, chooseWay, type RequestBroker } from './request-way.ts'

@@ -11,8 +11,8 @@ import { EndpointError, parseEndpoint } from '@homing/transport'
 import type { EngineFamily, WorkerModel } from './fleet.ts'
 import type { EventSource } from './probe-outcome.ts'
 
-/** As for the ranks that are given. */
-const RANKS_MAX = 1024
+/** Of a worker. */
+export const RANKS_MAX = 1024
 
 type JsonObject = Readonly<Record<string, unknown>>
 

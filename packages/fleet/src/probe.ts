@@ -26,7 +26,7 @@ import {
 import type { ProbedFact, ProbeOutcome } from './probe-outcome.ts'
 import { hostOf } from './worker-spec.ts'
 
-const ANSWER_BYTES_MAX = 8 * 1024 * 1024
+const PROBE_ANSWER_BYTES_MAX = 8 * 1024 * 1024
 /** What each question tells. */
 const VERSION_FACTS: readonly ProbedFact[] = ['engine', 'engineVersion']
 const SOURCE_FACTS: readonly ProbedFact[] = ['eventSources', 'ranks']
@@ -202,7 +202,7 @@ async function tryFetch(
           body: new TextEncoder().encode(JSON.stringify(body)),
         }
   try {
-    return await http.fetch(request, { timeoutMs, maxBytes: ANSWER_BYTES_MAX })
+    return await http.fetch(request, { timeoutMs, maxBytes: PROBE_ANSWER_BYTES_MAX })
   } catch (error) {
     return error instanceof Error ? error : new Error(String(error))
   }

@@ -3,6 +3,7 @@
  * probed, probed over assumed. Pure: the directory keeps the inputs, this file derives the facts.
  */
 
+import { STEP_TOKENS_DEFAULT } from '@homing/load'
 import { brokerEndpointOf, type EventBroker } from './event-broker.ts'
 import type {
   EngineFamily,
@@ -18,7 +19,7 @@ import type { WorkerSpec } from './worker-spec.ts'
 import { eventsHostOf, hostOf } from './worker-spec.ts'
 
 /** What vLLM uses on large GPUs when it is not told; it does not say what it uses. */
-const MAX_BATCHED_TOKENS_DEFAULT = 8192
+const MAX_BATCHED_TOKENS_DEFAULT = STEP_TOKENS_DEFAULT
 
 /** What the directory assumes where neither the operator nor the worker says anything. */
 export interface WorkerDefaults {

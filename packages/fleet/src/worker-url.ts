@@ -17,6 +17,7 @@
 
 import { InvalidWorkerError } from './errors.ts'
 import { faultOfSubject } from './event-broker.ts'
+import { RANKS_MAX } from './probe-answers.ts'
 import type { WorkerSpec } from './worker-spec.ts'
 
 const PARAMETERS = [
@@ -39,7 +40,6 @@ const PARAMETERS = [
 /** Parameters that people put a key into. */
 const SECRET = /^(?:api[_-]?key|key|token|access[_-]?token|auth(?:orization)?|password|secret)$/i
 
-const RANKS_MAX = 1024
 const COUNT_MAX = 2 ** 31 - 1
 
 /** `position` among the workers given, from 0. Throws InvalidWorkerError. */

@@ -22,7 +22,7 @@ const MODEL = 'homing-demo'
 const TOKENIZER_DIRECTORY = fileURLToPath(
   new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')),
 )
-const STOP_MS_MAX = 5000
+const ENGINE_STOP_MS_MAX = 5000
 
 /** What a program can set of a demo fleet, with the defaults of the command line. */
 export type GivenDemoSettings = GivenSettings<
@@ -70,10 +70,10 @@ export async function startDemoFleet({
         // Nobody depends on it: it may fail as often as it likes.
         system.spawn(demoLoad, { name: 'load', thread: 'dedicated', args })
       },
-      stop: async () => void (await system.shutdown({ deadline: STOP_MS_MAX })),
+      stop: async () => void (await system.shutdown({ deadline: ENGINE_STOP_MS_MAX })),
     }
   } catch (thrown) {
-    await system.shutdown({ deadline: STOP_MS_MAX })
+    await system.shutdown({ deadline: ENGINE_STOP_MS_MAX })
     throw thrown
   }
 }

@@ -3,7 +3,7 @@
 import { type ActorRef, ActorTerminatedError, type Terminated } from '@homing/actor'
 import type { EngineDescription, EngineMessage } from '@homing/engine'
 
-const START_MS_MAX = 30_000
+const ENGINE_START_MS_MAX = 30_000
 
 /**
  * Resolves when the engine serves. Rejects with what made it fail (a taken port, a tokenizer that cannot be
@@ -14,7 +14,7 @@ export async function describeEngine(
   ended: Promise<Terminated>,
 ): Promise<EngineDescription> {
   try {
-    return await ref.ask({ type: 'describe' }, { timeout: START_MS_MAX })
+    return await ref.ask({ type: 'describe' }, { timeout: ENGINE_START_MS_MAX })
   } catch (thrown) {
     // The missing answer is a consequence; the actor's end has the cause.
     if (thrown instanceof ActorTerminatedError) throw (await ended).error ?? thrown

@@ -10,7 +10,7 @@ import { describeEngine } from './describe-engine.ts'
 import { errorLine } from './error-line.ts'
 import { untilStopped } from './until-stopped.ts'
 
-const STOP_MS_MAX = 5000
+const ENGINE_STOP_MS_MAX = 5000
 
 /** `homing engine`. */
 export const engineCommand: Command<typeof ENGINE_OPTIONS> = {
@@ -69,7 +69,7 @@ export const engineCommandEntry: CommandEntry = {
       console.error(failure)
       return 1
     } finally {
-      await system.shutdown({ deadline: STOP_MS_MAX })
+      await system.shutdown({ deadline: ENGINE_STOP_MS_MAX })
     }
   },
 }

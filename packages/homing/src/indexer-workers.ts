@@ -1,6 +1,12 @@
 /** The ranks and peers that `homing indexer` is given: `ID[:RANK]=ENDPOINT[?replay=PORT]`, `URL`; several in one text are separated by commas. */
 
-import { faultOfEndpoint, faultOfPeer, peerUrl, type Registration } from '@homing/actors/index-service'
+import {
+  faultOfEndpoint,
+  faultOfPeer,
+  peerUrl,
+  RANK_MAX,
+  type Registration,
+} from '@homing/actors/index-service'
 import { clashText, SocketClaims } from '@homing/transport'
 
 /** What all ranks of the command line have in common. */
@@ -11,7 +17,6 @@ export interface RankDefaults {
 }
 
 const INSTANCE_MAX = (1n << 64n) - 1n
-const RANK_MAX = 2 ** 32 - 1
 const RANK = /^(\d{1,20})(?::(\d{1,10}))?=([^?]+)(?:\?(.*))?$/
 
 /** Every fault, a sentence each that begins with the rank. `texts`: undefined where one is faulty already. */

@@ -10,14 +10,14 @@
 import { readFileSync } from 'node:fs'
 import { basename } from 'node:path'
 
-const DEPTH_MAX = 16
+const LAUNCHERS_MAX = 16
 const LAUNCHER = /^(npm|npx|pnpm|pnpx|yarn|corepack)(-cli)?(\.[cm]?js)?$/
 
 /** The parents of this process up to the outermost launcher, nearest first; the direct parent where there is none. */
 export function launcherPids(): readonly number[] {
   const pids: number[] = []
   let kept = 1
-  for (let pid = process.ppid; pid > 1 && pids.length < DEPTH_MAX; pid = parentOf(pid) ?? 0) {
+  for (let pid = process.ppid; pid > 1 && pids.length < LAUNCHERS_MAX; pid = parentOf(pid) ?? 0) {
     pids.push(pid)
     if (isLauncher(pid)) kept = pids.length
   }

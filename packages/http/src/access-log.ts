@@ -1,8 +1,8 @@
 /**
  * Access log: one JSON line per request, into a file that may be moved away, or to standard output.
  *
- * A line writer of packages/base keeps the lines, at most WAITING_BYTES_MAX of them, and writes them; nobody
- * waits for it. Every LOOK_MS it looks whether its file was moved away, and tries again what failed.
+ * A line writer of packages/base keeps the lines, at most ACCESS_LINES_BYTES_MAX of them, and writes them; nobody
+ * waits for it. Every FILE_LOOK_MS it looks whether its file was moved away, and tries again what failed.
  *
  * Invariants
  *   I1  Written lines and dropped ones, and those that wait, are all that it was given.
@@ -38,10 +38,10 @@ export interface AccessLogOptions {
 }
 
 /** Lines that wait, in bytes. */
-const WAITING_BYTES_MAX = 4 * 1024 * 1024
-const LOOK_MS = 1000
+const ACCESS_LINES_BYTES_MAX = 4 * 1024 * 1024
+const FILE_LOOK_MS = 1000
 /** A reader that does not read must not keep a process from ending. */
-const CLOSE_MS_MAX = 2000
+const LOG_CLOSE_MS_MAX = 2000
 /** Names that stand for a stream of this process. */
 const STREAMS: Readonly<Record<string, 1 | 2>> = { '-': 1, '/dev/stdout': 1, '/dev/stderr': 2 }
 /** Paths, models and names of tenants are in it; those who collect logs often run as the group. */
@@ -62,7 +62,7 @@ export class AccessLog {
     this.#writer = new LineWriter({
       files,
       path,
-      waitingBytesMax: WAITING_BYTES_MAX,
+      waitingBytesMax: ACCESS_LINES_BYTES_MAX,
       isHeld,
       broke: reason => this.#broke(reason),
       mended: () => log.info({ path, droppedLines: this.dropped }, 'access log is written again'),
@@ -98,13 +98,13 @@ export class AccessLog {
     await this.#writer.reopen()
   }
 
-  /** Resolves when all lines are written, or cannot be, or after CLOSE_MS_MAX. */
+  /** Resolves when all lines are written, or cannot be, or after LOG_CLOSE_MS_MAX. */
   async close(): Promise<void> {
     if (this.#isClosed) return
     this.#isClosed = true
     this.#look?.cancel()
     const late = Promise.withResolvers<void>()
-    const timer = this.#clock.after(CLOSE_MS_MAX, late.resolve, { unref: true })
+    const timer = this.#clock.after(LOG_CLOSE_MS_MAX, late.resolve, { unref: true })
     const closed = this.#writer.close().catch((thrown: unknown) => this.#broke(String(thrown)))
     await Promise.race([closed, late.promise])
     timer.cancel()
@@ -119,7 +119,7 @@ export class AccessLog {
       this.#lookLater()
       this.#writer.look()
     }
-    this.#look = this.#clock.after(LOOK_MS, look, { unref: true })
+    this.#look = this.#clock.after(FILE_LOOK_MS, look, { unref: true })
   }
 }
 

@@ -65,7 +65,7 @@ export function sendOrStream(exchange: HttpExchange, answer: HttpAnswer, streams
   return sendAnswer(exchange, errorAnswer(new StreamsBusyError(streams.readersMax)))
 }
 
-const RETRY_MS = 1000
+const STREAM_RETRY_MS = 1000
 const utf8 = new TextEncoder()
 
 export class EventStreams {
@@ -136,7 +136,7 @@ export class EventStreams {
   async #pull(isFirst: boolean): Promise<void> {
     this.#timer = undefined
     this.#isPulling = true
-    let pauseMs = RETRY_MS
+    let pauseMs = STREAM_RETRY_MS
     try {
       const pulled = await this.#options.pull(isFirst)
       pauseMs = pulled.pauseMs

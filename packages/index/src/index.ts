@@ -23,7 +23,7 @@ export { OverlapCounts } from './overlap-counts.ts'
 export { SHARD_COLUMNS, type ShardFigures } from './shard-columns.ts'
 export { createIndexMemory } from './shard-memory.ts'
 export type { TreeSample, TreeSampleOptions, TreeSegment } from './tree-sample.ts'
-export type { Trust } from './trust.ts'
+export { TRUSTS, type Trust } from './trust.ts'
 export type {
   BlockPlace,
   Copies,

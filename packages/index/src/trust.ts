@@ -3,4 +3,7 @@
  * and none is missing. `partial`: every listed block is held, but older blocks may be missing. `approximate`:
  * guessed from routing history. `none`: nothing is known.
  */
-export type Trust = 'exact' | 'partial' | 'approximate' | 'none'
+export type Trust = (typeof TRUSTS)[number]
+
+/** From all to nothing. */
+export const TRUSTS = ['exact', 'partial', 'approximate', 'none'] as const

@@ -43,7 +43,7 @@ import type {
   LoadTotals,
 } from './types.ts'
 
-const REQUESTS_MAX_DEFAULT = 65_536
+const ACTIVE_REQUESTS_MAX_DEFAULT = 65_536
 const ACTIVE_BLOCKS_MAX_DEFAULT = 4_194_304
 
 /** Parent of a first block, and end of every list. */
@@ -120,7 +120,7 @@ export class ActiveLoad implements ActiveLoadMethods {
   /** Throws RangeError for bounds that are not whole numbers ≥ 1. */
   constructor(options: ActiveLoadOptions) {
     this.workerSlotsMax = wholeBound('workerSlotsMax', options.workerSlotsMax)
-    this.#requestsMax = wholeBound('requestsMax', options.requestsMax ?? REQUESTS_MAX_DEFAULT)
+    this.#requestsMax = wholeBound('requestsMax', options.requestsMax ?? ACTIVE_REQUESTS_MAX_DEFAULT)
     this.#activeBlocksMax = wholeBound(
       'activeBlocksMax',
       options.activeBlocksMax ?? ACTIVE_BLOCKS_MAX_DEFAULT,

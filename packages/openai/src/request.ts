@@ -119,7 +119,7 @@ const I32_MAX = 2 ** 31 - 1
 const U32_MAX = 2 ** 32 - 1
 const U64_MAX = 2n ** 64n - 1n
 /** As the settings of the router; far above, costs leave the range of numbers and cannot be compared. */
-const WEIGHT_MAX = 1000
+const REQUEST_WEIGHT_MAX = 1000
 const TEMPERATURE_MAX = 1000
 /** Ids of nvext.allowed_worker_ids; taints in each of the two lists. */
 const ALLOWED_IDS_MAX = 16_384
@@ -240,12 +240,12 @@ function readPriority(agent: Fields | undefined, headers: RequestHeaders): Prior
 
 /** All are checked, also those that another one takes precedence over. */
 function readOverride(override: Fields | undefined, agent: Fields | undefined): RoutingOverride {
-  const weight = override?.number('overlap_score_weight', 0, WEIGHT_MAX)
-  const loadScale = override?.number('prefill_load_scale', 0, WEIGHT_MAX)
-  const hint = agent?.number('kv_overlap_score_weight', 0, WEIGHT_MAX)
+  const weight = override?.number('overlap_score_weight', 0, REQUEST_WEIGHT_MAX)
+  const loadScale = override?.number('prefill_load_scale', 0, REQUEST_WEIGHT_MAX)
+  const hint = agent?.number('kv_overlap_score_weight', 0, REQUEST_WEIGHT_MAX)
   return {
     overlapWeight: weight ?? loadScale ?? hint,
-    overlapCredit: override?.number('overlap_score_credit', 0, WEIGHT_MAX),
+    overlapCredit: override?.number('overlap_score_credit', 0, REQUEST_WEIGHT_MAX),
     temperature: override?.number('router_temperature', 0, TEMPERATURE_MAX),
   }
 }
@@ -262,7 +262,7 @@ function readConstraints(nvext: Fields | undefined): RoutingConstraints | undefi
   const taints = nvext?.object('routing_constraints')
   const allowedInstanceIds = nvext?.ids('allowed_worker_ids', ALLOWED_IDS_MAX)
   const requiredTaints = taints?.texts('required_taints', TAINTS_MAX) ?? []
-  const preferredTaints = taints?.weights('preferred_taints', TAINTS_MAX, WEIGHT_MAX) ?? {}
+  const preferredTaints = taints?.weights('preferred_taints', TAINTS_MAX, REQUEST_WEIGHT_MAX) ?? {}
   const hasTaints = requiredTaints.length > 0 || Object.keys(preferredTaints).length > 0
   if (allowedInstanceIds === undefined && !hasTaints) return undefined
   return { allowedInstanceIds, requiredTaints, preferredTaints }

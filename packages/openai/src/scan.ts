@@ -9,7 +9,7 @@
  * A text whose beginning has been scanned before can be scanned from a ScanPoint on: behind a message of its
  * `messages`.
  *
- * Bounds: DEPTH_MAX levels (the top-level object is level 1), MEMBERS_MAX top-level members.
+ * Bounds: JSON_DEPTH_MAX levels (the top-level object is level 1), MEMBERS_MAX top-level members.
  * Cost: linear, about 1 ns per byte; no recursion, no allocation but for the members.
  */
 
@@ -18,7 +18,7 @@ import { MalformedJsonError } from './errors.ts'
 import type { Member, MessageList, RequestScan, ScanPoint } from './types.ts'
 
 /** Deeper texts are refused: no request needs it, and engines' parsers give up at about 1,000. */
-export const DEPTH_MAX = 256
+export const JSON_DEPTH_MAX = 256
 /** An OpenAI request has some 60 known members. */
 export const MEMBERS_MAX = 4096
 
@@ -141,7 +141,7 @@ function skipElements(bytes: Uint8Array, from: number, ends: number[]): number {
 }
 
 /** What surrounds a position inside the value, innermost last: 1 for an object. */
-const insideObject = new Uint8Array(DEPTH_MAX)
+const insideObject = new Uint8Array(JSON_DEPTH_MAX)
 
 /** The end of the value that starts at `at`, `above` levels below the top-level object. */
 function skipValue(bytes: Uint8Array, at: number, above: number): number {
@@ -154,7 +154,8 @@ function skipValue(bytes: Uint8Array, at: number, above: number): number {
     } else if (byte === OPEN_BRACE || byte === OPEN_BRACKET) {
       const isObject = byte === OPEN_BRACE
       // The top-level object is one level already.
-      if (above + depth + 2 > DEPTH_MAX) throw new MalformedJsonError(here, `more than ${DEPTH_MAX} levels`)
+      if (above + depth + 2 > JSON_DEPTH_MAX)
+        throw new MalformedJsonError(here, `more than ${JSON_DEPTH_MAX} levels`)
       here = skipSpace(bytes, here + 1)
       if (bytes[here] === (isObject ? CLOSE_BRACE : CLOSE_BRACKET)) {
         here++

@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import t from 'tap'
 import {
   cutMembers,
-  DEPTH_MAX,
+  JSON_DEPTH_MAX,
   MalformedJsonError,
   MEMBERS_MAX,
   type RequestScan,
@@ -119,8 +119,8 @@ t.test('refuses invalid UTF-8 at its first byte', async t => {
 
 t.test('is bounded in depth and in members', async t => {
   const nested = (levels: number) => Buffer.from(`{"a":${'['.repeat(levels - 1)}${']'.repeat(levels - 1)}}`)
-  t.equal(scanRequest(nested(DEPTH_MAX)).members.length, 1)
-  t.throws(() => scanRequest(nested(DEPTH_MAX + 1)), { message: /more than 256 levels/ })
+  t.equal(scanRequest(nested(JSON_DEPTH_MAX)).members.length, 1)
+  t.throws(() => scanRequest(nested(JSON_DEPTH_MAX + 1)), { message: /more than 256 levels/ })
   t.throws(() => scanRequest(Buffer.from('{"a":'.repeat(100_000))), MalformedJsonError)
   const many = (count: number) => Buffer.from(`{${Array.from({ length: count }, (_, i) => `"${i}":0`)}}`)
   t.equal(scanRequest(many(MEMBERS_MAX)).members.length, MEMBERS_MAX)
@@ -227,8 +227,8 @@ function withoutEnds(scan: RequestScan | undefined) {
 
 t.test('messages are bounded in depth like everything else', async t => {
   const nested = (levels: number) => Buffer.from(`{"messages":[${'['.repeat(levels)}${']'.repeat(levels)}]}`)
-  scanRequest(nested(DEPTH_MAX - 2))
-  t.throws(() => scanRequest(nested(DEPTH_MAX - 1)), MalformedJsonError)
+  scanRequest(nested(JSON_DEPTH_MAX - 2))
+  t.throws(() => scanRequest(nested(JSON_DEPTH_MAX - 1)), MalformedJsonError)
   for (const [body, number] of [
     ['{"messages":[{}]}', 1],
     ['{"messages":{}}', 0],

@@ -3,10 +3,10 @@
  * published in between.
  *
  *   begin  ->  burst  ->  PACE_MS  ->  burst  ->  …  ->  done
- *                 └ refused ->  RETRY_MS  ->  burst      for STALL_MS_MAX without progress: given up
+ *                 └ refused ->  REPLY_RETRY_MS  ->  burst      for STALL_MS_MAX without progress: given up
  *
  * Order    one answer per peer at a time: a further request of the same peer ends the answer before.
- * Bounds   `peersMax` answers at one time; a burst is BURST_MESSAGES_MAX messages or BURST_BYTES_MAX bytes.
+ * Bounds   `peersMax` answers at one time; a burst is REPLY_BURST_MESSAGES_MAX messages or BURST_BYTES_MAX bytes.
  *          Messages that a peer has not read wait in its socket, up to the high-water mark: an answer of
  *          fewer messages than that loses none. The mark counts messages, and ZeroMQ does not tell how many
  *          were read. So a peer, which is one connection, gets no further answer once it was sent
@@ -16,10 +16,10 @@
 import type { Clock, Timer } from '@homing/base'
 import type { Frames } from '@homing/transport'
 
-const BURST_MESSAGES_MAX = 64
+const REPLY_BURST_MESSAGES_MAX = 64
 const BURST_BYTES_MAX = 2 ** 20
 const PACE_MS = 1
-const RETRY_MS = 10
+const REPLY_RETRY_MS = 10
 const STALL_MS_MAX = 5000
 /** Peers of which it is known what they were sent; the transport knows as many. */
 const KNOWN_PEERS_MAX = 16_384
@@ -97,7 +97,7 @@ export class PacedReplies {
     const { clock, send } = this.#options
     answer.timer = undefined
     let bytes = 0
-    for (let count = 0; count < BURST_MESSAGES_MAX && bytes < BURST_BYTES_MAX; count++) {
+    for (let count = 0; count < REPLY_BURST_MESSAGES_MAX && bytes < BURST_BYTES_MAX; count++) {
       const frames = answer.refused ?? answer.messages.next().value
       if (frames === undefined) {
         this.#end(name)
@@ -108,7 +108,7 @@ export class PacedReplies {
         if (clock.nowMs() - answer.lastProgressMs >= STALL_MS_MAX) {
           abandon(answer)
           this.#end(name)
-        } else answer.timer = clock.after(RETRY_MS, () => this.#burst(name, answer))
+        } else answer.timer = clock.after(REPLY_RETRY_MS, () => this.#burst(name, answer))
         return
       }
       answer.refused = undefined

@@ -4,7 +4,7 @@
  * for all routers.
  *
  *   POST /kv_cache_events  ->  TensorRtEvents  ->  one republisher per rank
- *        └ fails  ->  withdrawn, once  ->  pause, doubling up to PAUSE_MS_MAX  ->  asked again
+ *        └ fails  ->  withdrawn, once  ->  pause, doubling up to POLL_PAUSE_MS_MAX  ->  asked again
  *
  *   the answer                                          what is published
  *   has events                                          the same events, as vLLM writes them
@@ -27,10 +27,10 @@ import type { Republisher } from './republisher.ts'
 
 /** An empty queue is answered after some 2 s. */
 const TIMEOUT_MS = 10_000
-const ANSWER_BYTES_MAX = 256 * 2 ** 20
+const POLL_ANSWER_BYTES_MAX = 256 * 2 ** 20
 const BATCH_EVENTS_MAX = 128
-const PAUSE_MS_MIN = 100
-const PAUSE_MS_MAX = 5000
+const POLL_PAUSE_MS_MIN = 100
+const POLL_PAUSE_MS_MAX = 5000
 const NO_BODY = new Uint8Array(0)
 
 export interface PolledSidecarOptions {
@@ -107,13 +107,13 @@ export class PolledSidecar {
   }
 
   async #run(): Promise<void> {
-    let pauseMs = PAUSE_MS_MIN
+    let pauseMs = POLL_PAUSE_MS_MIN
     while (!this.#abort.signal.aborted) {
       const failure = await this.#ask()
       if (this.#abort.signal.aborted) return
       if (failure !== undefined) this.#failed(failure)
       await this.#wait(failure === undefined ? this.#options.pollIntervalMs : pauseMs)
-      pauseMs = failure === undefined ? PAUSE_MS_MIN : Math.min(PAUSE_MS_MAX, pauseMs * 2)
+      pauseMs = failure === undefined ? POLL_PAUSE_MS_MIN : Math.min(POLL_PAUSE_MS_MAX, pauseMs * 2)
     }
   }
 
@@ -121,7 +121,7 @@ export class PolledSidecar {
   async #ask(): Promise<string | undefined> {
     const { http, engineOrigin: origin, log } = this.#options
     const request = { origin, method: 'POST', path: '/kv_cache_events', body: NO_BODY }
-    const options = { timeoutMs: TIMEOUT_MS, maxBytes: ANSWER_BYTES_MAX, signal: this.#abort.signal }
+    const options = { timeoutMs: TIMEOUT_MS, maxBytes: POLL_ANSWER_BYTES_MAX, signal: this.#abort.signal }
     try {
       const { status, body } = await http.fetch(request, options)
       if (this.#abort.signal.aborted) return undefined

@@ -5,13 +5,13 @@
  *
  *   none ──SETBACKS_MAX within WITHIN_MS──▶ apart ──pause──▶ calming ──as long again without one──▶ none
  *                                             ▲                 │
- *                                             └────a setback────┘      the pause doubles, up to PAUSE_MS_MAX
+ *                                             └────a setback────┘      the pause doubles, up to SETBACK_PAUSE_MS_MAX
  */
 
 const SETBACKS_MAX = 3
 const WITHIN_MS = 60_000
-const PAUSE_MS_MIN = 1000
-const PAUSE_MS_MAX = 30_000
+const SETBACK_PAUSE_MS_MIN = 1000
+const SETBACK_PAUSE_MS_MAX = 30_000
 
 export class Setbacks {
   readonly #nowMs: () => number
@@ -45,7 +45,8 @@ export class Setbacks {
     const nowMs = this.#nowMs()
     this.#recentMs = [...this.#recentMs, nowMs].filter(ms => nowMs - ms < WITHIN_MS).slice(-SETBACKS_MAX)
     if (!isProof && this.state === 'none' && this.#recentMs.length < SETBACKS_MAX) return false
-    this.#pauseMs = this.#pauseMs === 0 ? PAUSE_MS_MIN : Math.min(PAUSE_MS_MAX, 2 * this.#pauseMs)
+    this.#pauseMs =
+      this.#pauseMs === 0 ? SETBACK_PAUSE_MS_MIN : Math.min(SETBACK_PAUSE_MS_MAX, 2 * this.#pauseMs)
     this.#state = 'apart'
     this.#untilMs = nowMs + this.#pauseMs
     return true

@@ -11,7 +11,7 @@ export interface QueueRoomOptions {
   readonly bytesMax?: number
 }
 
-const REQUESTS_MAX_DEFAULT = 100_000
+const QUEUED_REQUESTS_MAX_DEFAULT = 100_000
 const TOKENS_MAX_DEFAULT = 2 ** 31
 const BYTES_MAX_DEFAULT = 2 ** 30
 
@@ -25,7 +25,7 @@ export class QueueRoom {
 
   /** Throws RangeError for bounds that are not whole numbers ≥ 0. */
   constructor(options: QueueRoomOptions = {}) {
-    this.requestsMax = bound('requestsMax', options.requestsMax ?? REQUESTS_MAX_DEFAULT)
+    this.requestsMax = bound('requestsMax', options.requestsMax ?? QUEUED_REQUESTS_MAX_DEFAULT)
     this.tokensMax = bound('tokensMax', options.tokensMax ?? TOKENS_MAX_DEFAULT)
     this.bytesMax = bound('bytesMax', options.bytesMax ?? BYTES_MAX_DEFAULT)
   }

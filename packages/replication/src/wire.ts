@@ -41,7 +41,7 @@ const BYE = 'bye'
 /** Rows of a message; of more, the first are told. */
 const WAITING_ROWS_MAX = 4096
 /** Tokens, blocks and requests: of more, somebody is mistaken. */
-const COUNT_MAX = 2 ** 30
+const WIRE_COUNT_MAX = 2 ** 30
 /** A request that waited for longer than a week has not. */
 const WAITED_MS_MAX = 604_800_000
 
@@ -275,7 +275,7 @@ function isText(value: unknown): value is string {
 }
 
 function isCount(value: unknown): value is number {
-  return Number.isInteger(value) && (value as number) >= 0 && (value as number) <= COUNT_MAX
+  return Number.isInteger(value) && (value as number) >= 0 && (value as number) <= WIRE_COUNT_MAX
 }
 
 function isSequence(value: unknown): value is number {

@@ -11,7 +11,7 @@
  *   A macro sees the scope it was defined in, not the one it is called from.
  *   What a loop sets is gone after the turn; `namespace()` is how templates carry state.
  *
- * Bounds: STEPS_MAX nodes are evaluated and CALLS_MAX macro calls nested, then the rendering is refused.
+ * Bounds: TEMPLATE_STEPS_MAX nodes are evaluated and TEMPLATE_CALLS_MAX macro calls nested, then the rendering is refused.
  */
 
 import { RenderingRefusedError } from './errors.ts'
@@ -52,8 +52,8 @@ import {
   sliceOf,
 } from './template-functions.ts'
 
-const STEPS_MAX = 5_000_000
-const CALLS_MAX = 100
+const TEMPLATE_STEPS_MAX = 5_000_000
+const TEMPLATE_CALLS_MAX = 100
 const RANGE_MAX = 100_000
 /** Names that Jinja2 defines and this package does not. */
 const REFUSED_NAMES: ReadonlySet<string> = new Set([
@@ -280,7 +280,7 @@ class Rendering {
     display: string | undefined,
   ): PythonFunction {
     return new PythonFunction(display ?? name, (args, keywords) => {
-      if (++this.#calls > CALLS_MAX) throw new RenderingRefusedError('macros are nested too deeply')
+      if (++this.#calls > TEMPLATE_CALLS_MAX) throw new RenderingRefusedError('macros are nested too deeply')
       const inner = new Scope(scope)
       const unused = new Set(keywords.keys())
       if (unused.delete('caller')) inner.set('caller', keywords.get('caller'))
@@ -316,7 +316,7 @@ class Rendering {
   }
 
   #evaluate(node: Node, scope: Scope): PythonValue {
-    if (++this.#steps > STEPS_MAX) throw new RenderingRefusedError('the rendering takes too long')
+    if (++this.#steps > TEMPLATE_STEPS_MAX) throw new RenderingRefusedError('the rendering takes too long')
     switch (node.type) {
       case 'StringLiteral':
         return node.value
@@ -479,7 +479,7 @@ function binary(operator: string, left: PythonValue, right: PythonValue): Python
     }
   }
   if (operator === '*' && typeof left === 'string' && typeof right === 'number') {
-    if (left.length * right > STEPS_MAX)
+    if (left.length * right > TEMPLATE_STEPS_MAX)
       throw new RenderingRefusedError('the template repeats a string too often')
     return left.repeat(Math.max(0, right))
   }

@@ -14,7 +14,7 @@
  *   I2  The bytes held, as accounted by the user, are at most `bytesMax` after each `grow`.
  *   I3  In the list by use, a node stands behind the one above it; so the last of the list has no node below it.
  *
- * Bounds   `bytesMax`; CANDIDATES_MAX nodes of equal hash: texts that are made to collide push out each
+ * Bounds   `bytesMax`; PREFIX_CANDIDATES_MAX nodes of equal hash: texts that are made to collide push out each
  *          other, or are not remembered.
  * Cost     a comparison of memory for each window that is known; a look at one unit in SAMPLE_STRIDE where
  *          sequences part.
@@ -85,7 +85,7 @@ class Node<Piece, Payload> implements PrefixNode<Payload> {
 
 /** Units between two that are hashed. */
 export const SAMPLE_STRIDE = 64
-const CANDIDATES_MAX = 4
+const PREFIX_CANDIDATES_MAX = 4
 /** Of the bytes, the most that one call of `grow` adds. */
 const ADDED_SHARE_MAX = 0.25
 /** A node and its place in the map, about. */
@@ -191,7 +191,7 @@ export class PrefixTree<Piece, Payload> {
   /** Of nodes with equal hashes there are few: one on which no other stands makes room. */
   #hasRoom(key: number, parent: Node<Piece, Payload> | undefined): boolean {
     const equals = this.#nodes.get(key)
-    if (equals === undefined || equals.length < CANDIDATES_MAX) return true
+    if (equals === undefined || equals.length < PREFIX_CANDIDATES_MAX) return true
     const last = equals.find(node => node.childCount === 0 && node !== parent)
     if (last !== undefined) this.#forget(last)
     return last !== undefined

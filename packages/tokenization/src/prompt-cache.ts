@@ -35,7 +35,7 @@ export interface ResumableEncoder {
   encode(text: ReadableText, out: TokenBuffer, from?: SettledPoint): SettledPoint
 }
 
-const WINDOW_UNITS = 2048
+const CACHE_WINDOW_UNITS = 2048
 /** Longer answers are not kept: 4 MiB. */
 const KEPT_IDS = 2 ** 20
 /** An array of ids and a point beside the ids themselves. */
@@ -68,11 +68,11 @@ export class PromptCache {
     if (this.#out.ids.length > KEPT_IDS) this.#out = new TokenBuffer()
     const out = this.#out
     out.length = 0
-    if (this.#bytesMax === 0 || text.length < WINDOW_UNITS) {
+    if (this.#bytesMax === 0 || text.length < CACHE_WINDOW_UNITS) {
       encoder.encode(text, out)
       return out
     }
-    const windows = new TextWindows(text, WINDOW_UNITS)
+    const windows = new TextWindows(text, CACHE_WINDOW_UNITS)
     const path = this.#tree.find(scope, windows)
     for (const { payload } of path) out.pushAll(payload.ids)
     const added = encodeWindows(encoder, text, windows.windows, path, out)
@@ -97,12 +97,12 @@ function encodeWindows(
 ): readonly KnownTokens[] {
   const added: KnownTokens[] = []
   let point = path.at(-1)?.payload.point
-  let triedTo = path.length * WINDOW_UNITS
+  let triedTo = path.length * CACHE_WINDOW_UNITS
   for (let number = path.length; number < count; number++) {
-    const end = wholeEnd(text, (number + 1) * WINDOW_UNITS)
+    const end = wholeEnd(text, (number + 1) * CACHE_WINDOW_UNITS)
     const settledAt = point?.at ?? 0
     const tokens = point?.tokens ?? 0
-    if (end - triedTo < triedTo - settledAt - WINDOW_UNITS) {
+    if (end - triedTo < triedTo - settledAt - CACHE_WINDOW_UNITS) {
       added.push({ ids: new Int32Array(0), point })
       continue
     }

@@ -238,8 +238,10 @@ function readFields(fields: Fields): DecisionLogLine | string {
   }
 }
 
-const OUTCOMES = ['ok', 'error', 'aborted', 'refused'] as const
-const KNOWLEDGE = ['tokens', 'text', 'none'] as const
+/** How a request may end. */
+export const OUTCOMES = ['ok', 'error', 'aborted', 'refused'] as const
+/** What a router may know of a prompt. */
+export const KNOWLEDGE = ['tokens', 'text', 'none'] as const
 
 function readHeader(fields: Fields): LogHeader {
   const selection = fields.object('selection')

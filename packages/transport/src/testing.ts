@@ -13,8 +13,8 @@ import { freePort } from './free-ports.ts'
 export { freePort, freePorts } from './free-ports.ts'
 
 const HOST = '127.0.0.1'
-const START_MS_MAX = 20_000
-const LOOK_MS = 20
+const TEST_START_MS_MAX = 20_000
+const TEST_LOOK_MS = 20
 
 /** Why tests that need the server are skipped; false: they are not. For the `skip` of a test. */
 export const NO_NATS_SERVER =
@@ -104,12 +104,12 @@ export class NatsServer {
     })
     this.#process = child
     for (const fromMs = systemClock.nowMs(); !(await this.#answers()); ) {
-      if (child.exitCode !== null || systemClock.nowMs() - fromMs > START_MS_MAX) {
+      if (child.exitCode !== null || systemClock.nowMs() - fromMs > TEST_START_MS_MAX) {
         this.#process = undefined
         child.kill('SIGKILL')
         throw new Error(`cannot start nats-server on port ${this.port}: ${output}`)
       }
-      await new Promise<void>(resolve => systemClock.after(LOOK_MS, resolve))
+      await new Promise<void>(resolve => systemClock.after(TEST_LOOK_MS, resolve))
     }
   }
 

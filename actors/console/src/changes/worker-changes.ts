@@ -20,7 +20,7 @@ export interface WorkerChangeParts {
 }
 
 const DRAIN = '/drain'
-const URL_CHARACTERS_MAX = 2048
+const ADDED_URL_CHARACTERS_MAX = 2048
 
 /** 201 with the id; it is probed from now on, and `GET /workers` shows how far it is known. */
 export async function addWorker(
@@ -75,7 +75,7 @@ function urlOf(body: Uint8Array = new Uint8Array(0)): string {
   const [stranger] = Object.keys(rest)
   if (stranger !== undefined)
     throw new BadParameterError(stranger, '', `the body takes url alone: ${EXAMPLE}`)
-  if (typeof url !== 'string' || url.length > URL_CHARACTERS_MAX)
+  if (typeof url !== 'string' || url.length > ADDED_URL_CHARACTERS_MAX)
     throw new BadParameterError('url', '', `send the URL of an engine: ${EXAMPLE}`)
   return url
 }

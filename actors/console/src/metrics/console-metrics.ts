@@ -11,8 +11,7 @@ import type { SourceStatus } from '@homing/actors/listener'
 import type { LoadReport } from '@homing/actors/tracker'
 import type { WhatIfMessage } from '@homing/actors/what-if'
 import type { WorkerRecord, WorkerState } from '@homing/fleet'
-import type { Trust } from '@homing/index'
-import { SHARD_COLUMNS } from '@homing/index'
+import { SHARD_COLUMNS, TRUSTS } from '@homing/index'
 import { type MetricColumn, Metrics } from '@homing/metrics'
 import { ERROR_BOUNDS_BLOCKS, type KeyAudit } from '@homing/selection'
 import type { ConsoleArgs } from '../console-args.ts'
@@ -23,7 +22,6 @@ import { collectQueue } from './queue-metrics.ts'
 import { collectReplicas } from './replica-metrics.ts'
 
 const STATES: readonly WorkerState[] = ['probing', 'up', 'down', 'draining']
-const TRUSTS: readonly Trust[] = ['exact', 'partial', 'approximate', 'none']
 
 /** Counters of a listener, by the name of the metric. */
 const SOURCE_COUNTERS = {

@@ -3,7 +3,7 @@
  *
  * Decisions are looked at with every update, the rest less often. After an update the builder asks for a pause of COST_SHARE times what
  * the update took, and of UPDATE_MS at least: a large fleet is drawn more seldom, and costs no larger part of this thread. The pause is
- * PAUSE_MS_MAX at most, so an update above 0.2 s, as of 10,000 workers, may take a larger part.
+ * PAGE_PAUSE_MS_MAX at most, so an update above 0.2 s, as of 10,000 workers, may take a larger part.
  *
  * An owner that does not answer in time leaves its section as it was, and is named in the beat.
  */
@@ -29,7 +29,7 @@ const UPDATE_MS = 250
 /** An update may take one part in so many of the time. */
 const COST_SHARE = 50
 /** A tab that is told nothing for 15 s takes its stream to be lost (SILENCE_MS of the page's live.ts). */
-const PAUSE_MS_MAX = 10_000
+const PAGE_PAUSE_MS_MAX = 10_000
 
 type SectionName = Exclude<keyof PageSections, 'beat'>
 
@@ -88,7 +88,7 @@ export class PageBuilder {
     )
     this.#updates++
     this.#buildMs = clock.nowMs() - startMs
-    this.#pauseMs = Math.min(PAUSE_MS_MAX, Math.max(UPDATE_MS, this.#buildMs * COST_SHARE))
+    this.#pauseMs = Math.min(PAGE_PAUSE_MS_MAX, Math.max(UPDATE_MS, this.#buildMs * COST_SHARE))
     const beat: BeatSection = {
       // To the second: a beat alone goes out once a second.
       now: new Date(Math.floor(clock.wallMs() / 1000) * 1000).toISOString(),

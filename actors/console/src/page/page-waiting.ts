@@ -4,7 +4,7 @@ import type { PageWaitingRow, WaitingSection } from '@homing/page'
 import type { QueueView } from '../views/queue-view.ts'
 
 const MODELS_SHOWN = 20
-const TENANTS_SHOWN = 20
+const PAGE_TENANTS_SHOWN = 20
 
 type ModelView = QueueView['models'][number]
 
@@ -22,9 +22,9 @@ export function waitingSection(view: QueueView): WaitingSection {
       expected_wait_ms: model.expected_wait_ms,
       classes: model.classes.map(row => rowOf(row.policy_class, row)),
       tenants: model.tenants
-        .slice(0, TENANTS_SHOWN)
+        .slice(0, PAGE_TENANTS_SHOWN)
         .map(row => ({ ...rowOf(row.tenant, row), weight: row.weight })),
-      tenants_left_out: model.tenants_left_out + Math.max(0, model.tenants.length - TENANTS_SHOWN),
+      tenants_left_out: model.tenants_left_out + Math.max(0, model.tenants.length - PAGE_TENANTS_SHOWN),
     })),
     models_left_out: Math.max(0, view.models.length - MODELS_SHOWN),
   }

@@ -9,7 +9,7 @@ export interface Numbered {
   readonly corr: number
 }
 
-const SLOTS_MIN = 256
+const ASK_SLOTS_MIN = 256
 const SLOTS_MAX = 1 << 16
 
 export class AskTable<T extends Numbered> {
@@ -19,8 +19,8 @@ export class AskTable<T extends Numbered> {
   #size = 0
 
   constructor() {
-    this.#slots = new Array<T | undefined>(SLOTS_MIN).fill(undefined)
-    this.#mask = SLOTS_MIN - 1
+    this.#slots = new Array<T | undefined>(ASK_SLOTS_MIN).fill(undefined)
+    this.#mask = ASK_SLOTS_MIN - 1
   }
 
   get size(): number {

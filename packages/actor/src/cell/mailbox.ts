@@ -18,7 +18,7 @@
 
 import type { Message, MessageKey } from '../values/message.ts'
 
-const SLOTS_MIN = 8
+const MAILBOX_SLOTS_MIN = 8
 
 /** How a definition sorts its messages. */
 export interface MailboxRules {
@@ -72,7 +72,9 @@ class Queue {
   }
 
   #grow(): void {
-    const slots = new Array<Message | undefined>(Math.max(SLOTS_MIN, this.#slots.length * 2)).fill(undefined)
+    const slots = new Array<Message | undefined>(Math.max(MAILBOX_SLOTS_MIN, this.#slots.length * 2)).fill(
+      undefined,
+    )
     for (let i = 0; i < this.count; i++) slots[i] = this.#slots[(this.#head + i) & (this.#slots.length - 1)]
     this.#slots = slots
     this.#head = 0

@@ -63,7 +63,7 @@ export interface VariantShape {
 }
 
 /** Records nested deeper, and so every cycle, are refused. */
-const DEPTH_MAX = 16
+const LAYOUT_DEPTH_MAX = 16
 
 /** Its variants in their order. Throws LayoutError when `description` is not a description. */
 export function shapesOf(description: unknown): readonly VariantShape[] {
@@ -125,8 +125,8 @@ function shapeOf(type: string, path: string, field: unknown, depth: number): Sha
     const right = 'use the name of a kind, { list }, { optional } or an object of fields'
     throw new LayoutError(type, path, show(field), right)
   }
-  if (depth === DEPTH_MAX) {
-    throw new LayoutError(type, path, show(field), `use at most ${DEPTH_MAX} levels, and no cycle`)
+  if (depth === LAYOUT_DEPTH_MAX) {
+    throw new LayoutError(type, path, show(field), `use at most ${LAYOUT_DEPTH_MAX} levels, and no cycle`)
   }
   const [first] = entries
   if (entries.length === 1 && first![0] === 'list') {

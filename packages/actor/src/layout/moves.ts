@@ -10,7 +10,7 @@
 // As a whole: an older Node lacks isMarkedAsUntransferable, and would fail to link it before the check of its version runs.
 import workerThreads from 'node:worker_threads'
 import { UnserializableMessageError } from '../values/errors.ts'
-import { DEPTH_MAX, type DescribeReply, type Path, putAt, refusalOf, tooDeep } from './pack.ts'
+import { type DescribeReply, PACKED_DEPTH_MAX, type Path, putAt, refusalOf, tooDeep } from './pack.ts'
 
 /** Makes the same value again, over the buffers that replace those that moved. */
 type Remake = (moved: ReadonlyMap<ArrayBufferLike, ArrayBuffer>) => unknown
@@ -64,7 +64,7 @@ export class Moves {
   #lift(value: unknown, path: (string | number)[]): unknown {
     if (typeof value !== 'object' || value === null) return value
     // A cycle has no end.
-    if (path.length > DEPTH_MAX) throw tooDeep()
+    if (path.length > PACKED_DEPTH_MAX) throw tooDeep()
     const lifted = this.#lifted.get(value)
     if (lifted !== undefined) return lifted
     if (value instanceof ArrayBuffer || ArrayBuffer.isView(value)) {
@@ -136,7 +136,7 @@ export class Moves {
   /** For a view, a buffer, and anything inside a Map or Set; undefined when nothing in it moves. It is made once. */
   #remakeIn(value: unknown, depth: number): Remake | undefined {
     if (typeof value !== 'object' || value === null) return undefined
-    if (depth > DEPTH_MAX) throw tooDeep()
+    if (depth > PACKED_DEPTH_MAX) throw tooDeep()
     if (this.#remakes.has(value)) return this.#remakes.get(value)
     const remake = once(this.#remakeInside(value, depth))
     this.#remakes.set(value, remake)

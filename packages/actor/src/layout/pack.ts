@@ -3,7 +3,7 @@
  * no function, so the refs and replies in a message are taken out and noted as *patches*: the path to
  * each and what to put back there. A message without any passes untouched, after one scan.
  *
- * A part that occurs in several places may be reached in 2 to the power of DEPTH_MAX ways. It is replaced in the first place and a
+ * A part that occurs in several places may be reached in 2 to the power of PACKED_DEPTH_MAX ways. It is replaced in the first place and a
  * patch leads there from the others; a scan that has become long remembers the objects that it has seen.
  *
  * A view of part of a buffer is cut to its own bytes, because clone would copy the whole buffer;
@@ -69,7 +69,7 @@ export interface Packed {
 }
 
 /** Deeper nesting, and so every cycle, is refused. */
-export const DEPTH_MAX = 64
+export const PACKED_DEPTH_MAX = 64
 /** Objects, items and fields that a scan looks at before it remembers objects: most messages are over by then. */
 const STEPS_UNREMEMBERED = 4096
 /** Steps of a path that are told. */
@@ -179,7 +179,7 @@ function workIn(value: unknown, depth: number, scan: Scan): Work {
     return WORK.none
   }
   if (value === null) return WORK.none
-  if (depth > DEPTH_MAX) throw tooDeep()
+  if (depth > PACKED_DEPTH_MAX) throw tooDeep()
   const known = scan.known?.get(value)
   if (known !== undefined) return known
   let most: Work = WORK.none
@@ -233,9 +233,9 @@ function seen(value: object, parts: number, work: Work, scan: Scan): void {
   }
 }
 
-/** For an object below DEPTH_MAX. */
+/** For an object below PACKED_DEPTH_MAX. */
 export function tooDeep(): Refusal {
-  return new Refusal('a value', `it is cyclic or nested deeper than ${DEPTH_MAX} levels`)
+  return new Refusal('a value', `it is cyclic or nested deeper than ${PACKED_DEPTH_MAX} levels`)
 }
 
 /** Why `value` may not travel, with the path to what is wrong in it: looked for only now that something is. */

@@ -6,7 +6,7 @@ import type { Counts } from './counts.ts'
 import type { FlightRecorder } from './flight.ts'
 
 /** Where somebody acts on it, a look is due so long after the last. */
-const LOOK_MS = 5
+const GAUGE_LOOK_MS = 5
 /** From this share of the limit on the flight recorder notes it. */
 const PRESSURE = 0.7
 const MEBIBYTE = 2 ** 20
@@ -38,7 +38,7 @@ export class HeapGauge {
 
   /** True when somebody acts on what is seen and has not heard for a while. */
   isLookDue(nowMs: number): boolean {
-    return this.onPressure !== undefined && nowMs - this.#lookedMs >= LOOK_MS
+    return this.onPressure !== undefined && nowMs - this.#lookedMs >= GAUGE_LOOK_MS
   }
 
   look(nowMs: number): void {

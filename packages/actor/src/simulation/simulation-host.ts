@@ -26,9 +26,9 @@ import { type ThreadEvents, VirtualThread } from './virtual-thread.ts'
 import { drawInterval, type World } from './world.ts'
 
 /** A new life takes so long when a spare is ready. */
-const START_MS_MAX = 3
+const VIRTUAL_START_MS_MAX = 3
 /** How long after a death others hear of it. */
-const CLOSE_MS_MAX = 2
+const VIRTUAL_CLOSE_MS_MAX = 2
 const SLOW_START_MS_MAX_DEFAULT = 2000
 const HANG_MS_MAX_DEFAULT = 200
 const DELAY_MS_MAX_DEFAULT = 20
@@ -138,7 +138,7 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     const { spareNotReady = 0, slowStartMsMax = SLOW_START_MS_MAX_DEFAULT } = this.#faults
     const isSlow = spareNotReady > 0 && this.#random.next() < spareNotReady
     if (isSlow) this.#options.observer.fault?.('spareNotReady', thread.name)
-    const delayMs = this.#random.next() * (isSlow ? slowStartMsMax : START_MS_MAX)
+    const delayMs = this.#random.next() * (isSlow ? slowStartMsMax : VIRTUAL_START_MS_MAX)
     this.world.timer(thread, delayMs, () => this.#run(thread, init))
     return {
       terminate: () => this.#terminate(thread),
@@ -400,7 +400,7 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
   }
 
   #closeMs(): number {
-    return this.#random.next() * CLOSE_MS_MAX
+    return this.#random.next() * VIRTUAL_CLOSE_MS_MAX
   }
 
   #newThread(name: string, uid: number): VirtualThread {

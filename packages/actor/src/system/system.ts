@@ -3,14 +3,7 @@
  * threads beside main.
  */
 
-import {
-  createLog,
-  type Duration,
-  type LogFormat,
-  type LogLevel,
-  systemClock,
-  systemRandom,
-} from '@homing/base'
+import { createLog, type Duration, LOG_LEVELS, type LogFormat, systemClock, systemRandom } from '@homing/base'
 import type { Cell } from '../cell/cell.ts'
 import type { Child } from '../cell/kin.ts'
 import { asRef } from '../cell/ref.ts'
@@ -69,7 +62,6 @@ const POOL_FIELDS = ['count'] as const
 const SHUTDOWN_FIELDS = ['deadline', 'after', 'within'] as const
 const PRESSURE_FIELDS = ['shedAt', 'recycleAt', 'shedFor'] as const
 const LOG_FORMATS: readonly LogFormat[] = ['auto', 'text', 'json']
-const LOG_LEVELS: readonly LogLevel[] = ['trace', 'debug', 'info', 'warn', 'error', 'silent']
 const THREAD_RESTARTS_MAX_DEFAULT = 10
 const HUNG_AFTER_DEFAULT = '10s'
 const THREAD_BACKOFF_DEFAULT = { min: '20ms', max: '2s' } as const
@@ -79,14 +71,14 @@ const SHED_FOR_DEFAULT = '2s'
 const RING_KIB_MIN = 16
 const RING_KIB_MAX = 8192
 const RING_KIB_DEFAULT = 1024
-const SHUTDOWN_MS_DEFAULT = 10_000
+const SYSTEM_SHUTDOWN_MS_DEFAULT = 10_000
 /** The part of the deadline in which actors may drain; the rest is left for their stop. */
 const DRAIN_SHARE = 0.8
 /** Left for the threads, and then for main's capabilities, when the deadline is used up. */
 const RELEASE_MS_MIN = 1000
 const QUERY_MS_MAX = 1000
 const FLIGHT_LIMIT_DEFAULT = 100
-const KEEP_ALIVE_MS = 2 ** 31 - 1
+const PROCESS_KEEP_ALIVE_MS = 2 ** 31 - 1
 
 /**
  * Starts a system: `main` is the calling thread, the pools are workers. Resolves when every thread is
@@ -314,7 +306,7 @@ export class LocalActorSystem implements ActorSystem {
 
   shutdown(options: StopOptions & { readonly deadline?: Duration } = {}): Promise<ShutdownReport> {
     checkedFields('the options of a shutdown', options, SHUTDOWN_FIELDS)
-    const { deadline = SHUTDOWN_MS_DEFAULT, ...how } = options
+    const { deadline = SYSTEM_SHUTDOWN_MS_DEFAULT, ...how } = options
     const deadlineMs = toMs(deadline)
     const drainMs = drainMsOf(how)
     this.#shutdown ??= this.#stopAll(deadlineMs, drainMs === 'shutdown' ? deadlineMs * DRAIN_SHARE : drainMs)
@@ -371,7 +363,7 @@ export class LocalActorSystem implements ActorSystem {
   }
 
   #stayAlive(): void {
-    this.#keepAlive = systemClock.after(KEEP_ALIVE_MS, () => this.#stayAlive())
+    this.#keepAlive = systemClock.after(PROCESS_KEEP_ALIVE_MS, () => this.#stayAlive())
   }
 }
 

@@ -45,7 +45,7 @@ const GROWTH = 0.1
  */
 const COLLECT_SHARE = 5
 /** A thread that sheds may have no turns in which to look. */
-const LOOK_MS = 20
+const HEAP_LOOK_MS = 20
 /** How long a thread that is recycled may work on what it has taken. */
 export const DRAIN_MS_MAX = 1000
 const DRAINED_LOOK_MS = 5
@@ -136,13 +136,13 @@ export class HeapGuard {
     runtime.flight.note('shed', 0, '', percent(share))
     runtime.log.warn({ share: round(share) }, 'heap pressure: messages of other threads are shed')
     // A thread that sheds again after a moment of calm has one planned.
-    if (this.#nextLook.position === -1) runtime.deadlines.add(this.#nextLook, LOOK_MS)
+    if (this.#nextLook.position === -1) runtime.deadlines.add(this.#nextLook, HEAP_LOOK_MS)
   }
 
   #lookAgain(): void {
     const { heap, inbound, deadlines } = this.#runtime
     this.look(heap.share())
-    if (inbound.isShedding && this.#nextLook.position === -1) deadlines.add(this.#nextLook, LOOK_MS)
+    if (inbound.isShedding && this.#nextLook.position === -1) deadlines.add(this.#nextLook, HEAP_LOOK_MS)
   }
 
   /** What waits in the rings goes to the next life; what this one has is handled first. */

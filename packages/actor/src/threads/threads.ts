@@ -31,7 +31,7 @@ import type { ThreadHost } from './thread-host.ts'
 import { ThreadSlot, type ThreadStanding } from './thread-slot.ts'
 import { Watchdog, type WatchdogHost } from './watchdog.ts'
 
-const START_MS_MAX = 30_000
+const THREAD_START_MS_MAX = 30_000
 const TERMINATE_MS_MAX = 2000
 const UID_MAIN = 1
 const LIFE_OF_MAIN: Life = { name: MAIN, uid: UID_MAIN }
@@ -281,10 +281,10 @@ export class Threads implements Registrar {
 
   #boundStart(slot: ThreadSlot, uid: number): void {
     const limit = this.#runtime.clock.after(
-      START_MS_MAX,
+      THREAD_START_MS_MAX,
       () => {
         if (slot.uid !== uid || slot.isReady) return
-        slot.lastError = new ThreadStartError(slot.name, `it was not ready within ${START_MS_MAX} ms`)
+        slot.lastError = new ThreadStartError(slot.name, `it was not ready within ${THREAD_START_MS_MAX} ms`)
         void this.#terminate(slot)
       },
       { unref: true },

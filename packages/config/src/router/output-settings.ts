@@ -1,7 +1,7 @@
 /** Settings of `homing router`: what it writes, and the demo fleet. */
 
+import { LOG_LEVELS } from '@homing/base'
 import type { SettingDescriptor } from '../descriptor.ts'
-import { LOG_LEVELS } from '../log-levels.ts'
 import { shared } from '../shared-settings.ts'
 import { GIB, KIB, MIB } from '../units.ts'
 

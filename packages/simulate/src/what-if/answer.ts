@@ -10,6 +10,7 @@
 
 import { type Clock, CodedError } from '@homing/base'
 import { PROFILE_NAMES, type ProfileName, timingProfile } from '@homing/engine'
+import { STEP_TOKENS_DEFAULT } from '@homing/load'
 import {
   type CellResult,
   type CellSelection,
@@ -186,7 +187,14 @@ function oneModel(log: DecisionLog): {
 }
 
 function goneWorker(key: string, model: string, blockTokens: number): LoggedWorker {
-  return { key, models: [model], blockTokens, kvBlocks: undefined, stepTokensMax: 8192, isUp: false }
+  return {
+    key,
+    models: [model],
+    blockTokens,
+    kvBlocks: undefined,
+    stepTokensMax: STEP_TOKENS_DEFAULT,
+    isUp: false,
+  }
 }
 
 function mostOf<T>(values: readonly T[]): T {

@@ -1,7 +1,7 @@
 /** Reads what a request memory has kept, as a decision log. */
 
-import type { DecisionLog, LoggedRequest } from '@homing/trace'
-import { KNOWLEDGE, NONE, OUTCOMES, WORDS } from './request-memory.ts'
+import { type DecisionLog, KNOWLEDGE, type LoggedRequest, OUTCOMES } from '@homing/trace'
+import { NONE, WORDS } from './request-memory.ts'
 import type { KeptChunk, WhatIfTask } from './types.ts'
 
 /**

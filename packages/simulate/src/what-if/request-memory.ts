@@ -15,7 +15,7 @@
  * Cost. A request takes some words and a copy of its hashes; there is nothing to collect.
  */
 
-import type { LoggedOutcome, PromptKnowledge } from '@homing/trace'
+import { KNOWLEDGE, OUTCOMES } from '@homing/trace'
 import type { KeptRequest, KeptRequests } from './types.ts'
 
 export interface RequestMemoryOptions {
@@ -40,8 +40,6 @@ export const WORDS = 15
 /** Of its words, the one with its arrival. */
 const ARRIVED = 1
 
-export const OUTCOMES: readonly LoggedOutcome[] = ['ok', 'error', 'aborted', 'refused']
-export const KNOWLEDGE: readonly PromptKnowledge[] = ['tokens', 'text', 'none']
 /** In place of a figure that is not known. */
 export const NONE = -1
 

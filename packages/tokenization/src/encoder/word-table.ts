@@ -34,11 +34,11 @@ const SHORT_UNITS = 8
 export const PART = 0x400
 const UNITS_MASK = PART - 1
 const PROBES_MAX = 16
-const SLOT_WORDS = 8
-const SLOTS_MIN = 2048
+const WORD_SLOT_WORDS = 8
+const WORD_SLOTS_MIN = 2048
 /** Words of `spilled` per slot; half of the slots are used at most. */
 const SPILLED_PER_SLOT = 4
-const SLOT_BYTES = (SLOT_WORDS + SPILLED_PER_SLOT) * 4
+const SLOT_BYTES = (WORD_SLOT_WORDS + SPILLED_PER_SLOT) * 4
 
 /** Figures for gauges. */
 export interface WordTableStats {
@@ -85,7 +85,7 @@ export class WordTable {
     const slots = slotsMaxOf(bytesMax)
     this.#slotsMax = slots
     this.#room = room
-    this.#young = this.#generation(Math.min(SLOTS_MIN, slots), 0)
+    this.#young = this.#generation(Math.min(WORD_SLOTS_MIN, slots), 0)
     this.#old = makeGeneration(1, 0)
     this.foundIds = this.#young.slots
   }
@@ -119,7 +119,7 @@ export class WordTable {
     const d = (units[start + 6]! | (units[start + 7]! << 16)) & MASKS[masks + 3]!
     const hash = hashOfShort(a, b, c, d)
     const { slots, mask } = this.#young
-    let at = (hash & mask) * SLOT_WORDS
+    let at = (hash & mask) * WORD_SLOT_WORDS
     for (let probes = 0; probes < PROBES_MAX; probes++) {
       const head = slots[at]!
       if (head === 0) break
@@ -131,7 +131,7 @@ export class WordTable {
         slots[at + 4] === d
       )
         return this.#found(this.#young, at, 0)
-      at = (at + SLOT_WORDS) & (slots.length - 1)
+      at = (at + WORD_SLOT_WORDS) & (slots.length - 1)
     }
     return this.#old.count === 0 ? 0 : this.#findOldShort(units, start, tagged, hash, a, b, c, d)
   }
@@ -201,7 +201,7 @@ export class WordTable {
   ): number {
     const old = this.#old
     const { slots, mask } = old
-    let at = (hash & mask) * SLOT_WORDS
+    let at = (hash & mask) * WORD_SLOT_WORDS
     for (let probes = 0; probes < PROBES_MAX; probes++) {
       const head = slots[at]!
       if (head === 0) return 0
@@ -215,7 +215,7 @@ export class WordTable {
         const end = start + (tagged & UNITS_MASK)
         return this.#foundOld(units, start, end, tagged & PART, this.#found(old, at, 0))
       }
-      at = (at + SLOT_WORDS) & (slots.length - 1)
+      at = (at + WORD_SLOT_WORDS) & (slots.length - 1)
     }
     return 0
   }
@@ -291,9 +291,9 @@ export class WordTable {
   /** Its arrays, anew. */
   #attach(generation: Generation): void {
     const { at, mask } = generation
-    const slotWords = (mask + 1) * SLOT_WORDS
+    const slotWords = (mask + 1) * WORD_SLOT_WORDS
     const spilledWords = (mask + 1) * SPILLED_PER_SLOT
-    const words = this.#room.array(at * (SLOT_WORDS + SPILLED_PER_SLOT), slotWords + spilledWords)
+    const words = this.#room.array(at * (WORD_SLOT_WORDS + SPILLED_PER_SLOT), slotWords + spilledWords)
     generation.slots = words.subarray(0, slotWords)
     generation.spilled = words.subarray(slotWords)
   }
@@ -335,10 +335,10 @@ function makeGeneration(slotCount: number, at: number): Generation {
 function spread(slots: Int32Array, usedWords: number): number {
   let lost = 0
   let first = 0
-  while (first < usedWords && slots[first] !== 0) first += SLOT_WORDS
+  while (first < usedWords && slots[first] !== 0) first += WORD_SLOT_WORDS
   const row = slots.slice(0, first)
   slots.fill(0, 0, first)
-  for (let at = first; at < usedWords; at += SLOT_WORDS) {
+  for (let at = first; at < usedWords; at += WORD_SLOT_WORDS) {
     if (slots[at] === 0) continue
     const head = slots[at]!
     slots[at] = 0
@@ -350,14 +350,14 @@ function spread(slots: Int32Array, usedWords: number): number {
     if (target < 0) lost++
     else {
       slots[target] = head
-      for (let i = 1; i < SLOT_WORDS; i++) slots[target + i] = slots[at + i]!
+      for (let i = 1; i < WORD_SLOT_WORDS; i++) slots[target + i] = slots[at + i]!
     }
-    for (let i = 1; i < SLOT_WORDS; i++) slots[at + i] = 0
+    for (let i = 1; i < WORD_SLOT_WORDS; i++) slots[at + i] = 0
   }
-  for (let at = 0; at < row.length; at += SLOT_WORDS) {
+  for (let at = 0; at < row.length; at += WORD_SLOT_WORDS) {
     const target = freeSlot(slots, row[at + 7]!)
     if (target < 0) lost++
-    else for (let i = 0; i < SLOT_WORDS; i++) slots[target + i] = row[at + i]!
+    else for (let i = 0; i < WORD_SLOT_WORDS; i++) slots[target + i] = row[at + i]!
   }
   return lost
 }
@@ -373,10 +373,10 @@ function spilledSize(length: number, count: number): number {
 
 /** Where a free slot begins, or -1: texts that aim at one place of the table get no more entries there. */
 function freeSlot(slots: Int32Array, hash: number): number {
-  let at = Math.imul(hash, SLOT_WORDS) & (slots.length - 1)
+  let at = Math.imul(hash, WORD_SLOT_WORDS) & (slots.length - 1)
   for (let probes = 0; probes < PROBES_MAX; probes++) {
     if (slots[at] === 0) return at
-    at = (at + SLOT_WORDS) & (slots.length - 1)
+    at = (at + WORD_SLOT_WORDS) & (slots.length - 1)
   }
   return -1
 }
@@ -390,7 +390,7 @@ function longSlot(
   kind: number,
 ): number {
   const length = end - start
-  let at = (hash & mask) * SLOT_WORDS
+  let at = (hash & mask) * WORD_SLOT_WORDS
   for (let probes = 0; probes < PROBES_MAX; probes++) {
     const head = slots[at]!
     if (head === 0) return -1
@@ -404,7 +404,7 @@ function longSlot(
         i += 2
       if (i >= length || (i === length - 1 && spilled[offset + (i >> 1)] === units[start + i])) return at
     }
-    at = (at + SLOT_WORDS) & (slots.length - 1)
+    at = (at + WORD_SLOT_WORDS) & (slots.length - 1)
   }
   return -1
 }

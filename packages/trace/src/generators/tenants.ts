@@ -11,7 +11,7 @@ import { GrowingPrompt, PrefixIds } from './growing-prompt.ts'
 export const CHAT_TENANT = 'chat'
 export const FLOOD_TENANT = 'flood'
 
-const CHAT_TOKENS_MEDIAN = 800
+const TENANT_CHAT_TOKENS_MEDIAN = 800
 const FLOOD_TOKENS = 60_000
 const FLOOD_OUTPUT_TOKENS = 100
 
@@ -33,7 +33,7 @@ export function* floodTraffic(
     for (; floodMs < chatMs; floodMs = nextFlood(floodMs)) {
       yield requestOf(ids, FLOOD_TENANT, floodMs, FLOOD_TOKENS, FLOOD_OUTPUT_TOKENS)
     }
-    const inputTokens = tokensDraw(random, CHAT_TOKENS_MEDIAN, 0.7, 16, 4000)
+    const inputTokens = tokensDraw(random, TENANT_CHAT_TOKENS_MEDIAN, 0.7, 16, 4000)
     yield requestOf(ids, CHAT_TENANT, chatMs, inputTokens, tokensDraw(random, 150, 0.5, 1, 1000))
   }
 }

@@ -9,7 +9,7 @@
  * the answer broke. Nothing is sent twice.
  *
  * Bounds   what a paused call holds is within the credit that it gave, `windowBytes`. A server that is not heard for SILENCE_LOOKS looks of BEAT_MS is
- *          gone; looks are counted, so a thread of ours that stood still takes nobody for gone. A call waits CONNECT_MS_MAX for a broker that is
+ *          gone; looks are counted, so a thread of ours that stood still takes nobody for gone. A call waits CALL_CONNECT_MS_MAX for a broker that is
  *          not there, and not at all once it has been away for that long.
  */
 
@@ -38,7 +38,7 @@ import {
 
 /** So many looks without a word of the other side, and it is gone. */
 export const SILENCE_LOOKS = 5
-const CONNECT_MS_MAX = 2000
+const CALL_CONNECT_MS_MAX = 2000
 
 export interface RequestClientOptions {
   readonly clock: Clock
@@ -235,7 +235,7 @@ class BrokerCall implements HttpCall {
       this.up(link)
       return
     }
-    const waitMs = Math.max(0, downMs + CONNECT_MS_MAX - clock.nowMs())
+    const waitMs = Math.max(0, downMs + CALL_CONNECT_MS_MAX - clock.nowMs())
     this.#timer = clock.after(waitMs, () =>
       this.#fail('connect', `there is no connection to the NATS broker ${name}`),
     )

@@ -4,7 +4,7 @@
  * A connection that ends is made again after RECONNECT_MS_MIN, twice as long each time, up to RECONNECT_MS_MAX. The package's own reconnection
  * is off: it would hide that messages were lost meanwhile.
  *
- * Bounds   what is under way to the broker is counted until the broker has read it; past UNDER_WAY_BYTES_MAX nothing more is taken. A broker cuts
+ * Bounds   what is under way to the broker is counted until the broker has read it; past BROKER_UNDER_WAY_BYTES_MAX nothing more is taken. A broker cuts
  *          a connection that reads too slowly; that is a new connection like any other.
  */
 
@@ -42,7 +42,7 @@ const PING_MS = 5000
 const PINGS_OUT_MAX = 2
 /** A flush is asked for each so many bytes. */
 const FLUSH_BYTES = 2 ** 18
-const UNDER_WAY_BYTES_MAX = 64 * 2 ** 20
+const BROKER_UNDER_WAY_BYTES_MAX = 64 * 2 ** 20
 
 let access: BrokerAccess = {}
 const brokers = new Map<string, SystemBroker>()
@@ -213,7 +213,7 @@ class SystemSession {
   }
 
   #publish(subject: string, payload: Uint8Array, reply: string | undefined): boolean {
-    if (this.isEnded || this.#connection.isClosed() || this.#underWayBytes > UNDER_WAY_BYTES_MAX) {
+    if (this.isEnded || this.#connection.isClosed() || this.#underWayBytes > BROKER_UNDER_WAY_BYTES_MAX) {
       this.#counts.lostMessages++
       return false
     }

@@ -24,7 +24,7 @@ import type {
 import { believedCertificates } from './certificates.ts'
 import { InterimAnswers } from './interim-answers.ts'
 
-const KEEP_ALIVE_MS = 4000
+const CLIENT_KEEP_ALIVE_MS = 4000
 const KEEP_ALIVE_MS_MAX = 4500
 const HEADER_BYTES_MAX = 64 * 1024
 
@@ -41,7 +41,7 @@ export class HttpClient {
   constructor({ connectTimeoutMs }: HttpClientOptions) {
     this.#agent = new Agent({
       allowH2: false,
-      keepAliveTimeout: KEEP_ALIVE_MS,
+      keepAliveTimeout: CLIENT_KEEP_ALIVE_MS,
       keepAliveMaxTimeout: KEEP_ALIVE_MS_MAX,
       headersTimeout: 0,
       bodyTimeout: 0,

@@ -3,7 +3,7 @@
  *
  * Headers have HEADER_BYTES_MAX and HEADERS_MS_MAX. The owner decides how long a body may be silent and a reader may take
  * nothing; the time of a whole request or answer is not bounded here. An idle connection is kept for
- * KEEP_ALIVE_MS, longer than the 60 s after which load balancers in front commonly let go, since the
+ * SERVER_KEEP_ALIVE_MS, longer than the 60 s after which load balancers in front commonly let go, since the
  * side that closes last never loses a request.
  *
  * connection.ts handles everything that is not an exchange (a request that is not HTTP, a half close).
@@ -43,7 +43,7 @@ import type {
 } from '../types.ts'
 import { Connection, type OpenExchange } from './connection.ts'
 
-const KEEP_ALIVE_MS = 75_000
+const SERVER_KEEP_ALIVE_MS = 75_000
 /** Clients read sizes of 16 digits at least; what they need is 8 at most. */
 const ZEROS_MAX = 6
 /** A body that comes in tiny pieces is put together every so often: each piece costs far more than its bytes. */
@@ -60,7 +60,7 @@ export async function listenHttp(
     noDelay: true,
     maxHeaderSize: HEADER_BYTES_MAX,
     headersTimeout: HEADERS_MS_MAX,
-    keepAliveTimeout: KEEP_ALIVE_MS,
+    keepAliveTimeout: SERVER_KEEP_ALIVE_MS,
     // A long upload is the gateway's to judge.
     requestTimeout: 0,
     // Node's own answer has no body.

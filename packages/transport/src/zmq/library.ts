@@ -38,7 +38,7 @@ const FRAME_BYTES_MAX = 256 * 2 ** 20
 const SOCKETS_MAX = 16_384
 
 /** How long is waited for sockets that are on their way out. */
-const CLOSE_MS_MAX = 1000
+const SOCKET_CLOSE_MS_MAX = 1000
 
 /** A dead host is noticed by the kernel's probes within 75 s: silence is normal between engines and us. */
 const COMMON_OPTIONS = {
@@ -117,7 +117,7 @@ export function closeBound(socket: zeromq.Publisher | zeromq.Router): void {
 export function closedAreGone(clock: Clock): Promise<void> | undefined {
   if (closing.size === 0) return undefined
   return new Promise(resolve => {
-    const timer = clock.after(CLOSE_MS_MAX, resolve)
+    const timer = clock.after(SOCKET_CLOSE_MS_MAX, resolve)
     void Promise.all(closing).then(() => {
       timer.cancel()
       resolve()
