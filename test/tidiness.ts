@@ -290,7 +290,7 @@ export const rules: readonly Rule[] = [
   {
     title: 'every link between pages leads somewhere',
     faults: ({ root }) =>
-      ['README.md', 'CHANGELOG.md', ...markdownFiles(root, 'docs')]
+      ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', ...markdownFiles(root, 'docs')]
         .filter(page => existsSync(join(root, page)))
         .flatMap(page =>
           [...readFileSync(join(root, page), 'utf8').matchAll(/\]\((?![a-z]+:|#)([^)#\s]+)/g)]
