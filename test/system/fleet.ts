@@ -372,17 +372,14 @@ class ThreadFleet extends RouterClient implements Fleet {
   }
 }
 
-/** Engines only; their router is the caller's. `threads`: that all of them share; default: each has its own. */
+/** Engines only; their router is the caller's. They share so many threads: each costs a quarter of a second of CPU to start. */
 export async function startEngines(
   settings: readonly Partial<EngineSettings>[],
-  threads?: number,
+  threads = 1,
 ): Promise<{ readonly engines: readonly ThreadEngine[]; stop(): Promise<void> }> {
-  const names = { name: 'test-engines', logLevel: 'warn' } as const
-  const system = await createActorSystem(
-    threads === undefined ? names : { ...names, pools: { engines: { count: threads } } },
-  )
-  const placeOf = (number: number): ThreadPlacement =>
-    threads === undefined ? 'dedicated' : { pool: 'engines', key: number }
+  const pools = { engines: { count: threads } }
+  const system = await createActorSystem({ name: 'test-engines', logLevel: 'warn', pools })
+  const placeOf = (number: number): ThreadPlacement => ({ pool: 'engines', key: number })
   try {
     const refs = settings.map((one, number) =>
       system.spawn(engine, { name: `engine-${number}`, thread: placeOf(number), args: { ...QUICK, ...one } }),

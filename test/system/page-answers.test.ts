@@ -96,7 +96,12 @@ t.test('what waits, was served and was refused is on the page as in /queue', asy
     )
   }
   t.equal((await send(3, 'late')).status, 503)
-  const { requests, prompt_tokens, models } = (await fleet.send('/queue')).json as Queue
+  // The total tells of a request a moment before the rows do.
+  const { requests, prompt_tokens, models } = await until('the rows of /queue tell of both', async () => {
+    const queue = (await fleet.send('/queue')).json as Queue
+    const rows = queue.models.flatMap(({ classes }) => classes)
+    return rows.reduce((sum, { waiting }) => sum + waiting.requests, 0) === 2 ? queue : undefined
+  })
   t.equal(requests, 2)
   const wanted = models.flatMap(({ classes, tenants }) =>
     [...classes, ...tenants].map(row => [
