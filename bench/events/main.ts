@@ -9,6 +9,7 @@
  *                   zmq2 is path into two. `brokerCpu` is the CPU time of the server, per event.
  *            cost   decode, hash and index in one thread, runs of 1, 16 and 128 blocks, on an index of 10 k, 1 M and 10 M
  *                   memberships.
+ *            hop    a frame from main to an event thread: in batches over a port, and as a tell, field by field and cloned.
  * Checked    every batch is seen by a lookup; no gap, no malformed frame; what each engine holds at the end.
  * Read it    `block/s` counts stored and removed blocks, with everything from the socket to the index. Sockets are on
  *            main, as in the router, and so are the engines and the reader, which polls: main is the busier thread, and
@@ -21,6 +22,7 @@ import { CORES_MIN, effectiveCores } from '../actors/cores.ts'
 import { gated } from '../actors/gate.ts'
 import { isSmoke, type Measures, parameter, runBench, Skip, say } from '../harness.ts'
 import { costOfEvents } from './cost.ts'
+import { hopOfFrames } from './hop.ts'
 import { eventPath } from './path.ts'
 
 const options = {
@@ -29,12 +31,19 @@ const options = {
   batches: parameter('batches', { smoke: 400, full: 4000 }),
   pacedBatches: parameter('pacedBatches', { smoke: 100, full: 2000 }),
 }
+const hop = {
+  frames: parameter('frames', { smoke: 1000, full: 50_000 }),
+  frameBytes: parameter('frameBytes', { smoke: 700, full: 700 }),
+  burst: parameter('burst', { smoke: 32, full: 32 }),
+  rounds: parameter('rounds', { smoke: 1, full: 7 }),
+}
 const membershipsMax = parameter('memberships', { smoke: 10_000, full: 10_000_000 })
 
 async function runPart(part: string): Promise<Measures | Skip> {
   const cores = await effectiveCores()
   say(`  ${part}: two busy threads get ${cores.toFixed(2)} cores; load average ${loadavg()[0]!.toFixed(2)}`)
   if (part === 'cost') return costOfEvents(membershipsMax)
+  if (part === 'hop') return hopOfFrames(hop)
   if (part.startsWith('nats') && NO_NATS_SERVER !== false) return new Skip(NO_NATS_SERVER)
   const run = () => measurePath(part)
   if (isSmoke) return run()
@@ -64,7 +73,7 @@ await runBench(
   {
     name: 'events',
     question: 'How fast do KV events of engines become visible to lookups, and what does one cost?',
-    parts: ['path', 'nats', 'zmq2', 'nats2', 'cost'],
+    parts: ['path', 'nats', 'zmq2', 'nats2', 'cost', 'hop'],
   },
   runPart,
 )

@@ -48,8 +48,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     what: 'a restart loses the mailbox',
     scenario: 'toys',
     file: 'packages/actor/src/cell/cell.ts',
-    right: '    this.unstash()\n    failTakenAsks(',
-    wrong: '    this.dropAll()\n    failTakenAsks(',
+    right: '    failTakenAsks(this, () => this.mailbox.waiting())\n    host.log.warn',
+    wrong: '    this.dropAll()\n    host.log.warn',
   },
   {
     what: 'actors of a lost thread are not spawned again',

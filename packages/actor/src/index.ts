@@ -61,7 +61,6 @@ export {
   NestedSystemError,
   NotOnMainError,
   RestartBudgetError,
-  StashFullError,
   SystemStoppedError,
   ThreadDownError,
   ThreadStartError,

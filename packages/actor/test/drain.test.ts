@@ -39,7 +39,13 @@ function worker(seen: string[]) {
         )
       },
       piped: ({ reply }) => reply(3),
-      keep: m => ctx.stash(m),
+      // It waits for ever, with no arm in flight.
+      keep: () =>
+        ctx.pipe(
+          new Promise<void>(() => {}),
+          () => ({ type: 'fail' }),
+          () => ({ type: 'fail' }),
+        ),
       fail() {
         throw new Error('it broke')
       },
@@ -140,15 +146,6 @@ t.test('past its time it stops as ever: what waits is dropped, and it is reporte
     { undrained: [], slow: [], droppedMessages: 0 },
     'which was before the shutdown',
   )
-})
-
-t.test('what is stashed waits too, until the time is over', async t => {
-  const sys = startSystem(t)
-  const ref = sys.spawn(worker([]), { name: 'a', args: undefined })
-  ref.tell({ type: 'keep' })
-  const report = sys.shutdown({ after: 'mailbox', within: 50 })
-  await sys.advance(50)
-  t.match(await report, { undrained: ['a'], slow: [], droppedMessages: 1 })
 })
 
 t.test('a failure meanwhile restarts the actor, which goes on', async t => {
@@ -270,7 +267,7 @@ t.test('without any time an actor has drained if nothing waits for it', async t 
     if (name === 'keeps') ref.tell({ type: 'keep' })
   }
   await sys.settle()
-  t.match(await sys.shutdown({ after: 'mailbox', within: 0 }), { undrained: ['keeps'], droppedMessages: 1 })
+  t.match(await sys.shutdown({ after: 'mailbox', within: 0 }), { undrained: ['keeps'], droppedMessages: 0 })
 })
 
 t.test('a parent whose time is over reports the children that it could not let drain', async t => {

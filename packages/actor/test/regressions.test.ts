@@ -164,27 +164,6 @@ t.test(
   },
 )
 
-t.test('stash lost: what an ended actor had stashed is dead letters, and its asks are rejected', async t => {
-  const sys = startSystem(t)
-  const ref = sys.spawn(
-    actor<Told>(ctx => ({
-      note: m => ctx.stash(m),
-      fail() {
-        throw new Error('x')
-      },
-      hang() {},
-      get: m => ctx.stash(m),
-    })),
-    { name: 'a', args: undefined },
-  )
-  for (const n of [1, 2]) ref.tell({ type: 'note', n })
-  const asked = t.rejects(ref.ask({ type: 'get', n: 1 }, soon), ActorTerminatedError)
-  ref.tell({ type: 'fail' })
-  await sys.whenTerminated(ref)
-  await asked
-  t.equal((await sys.stats()).deadLettersByReason.stopped, 3)
-})
-
 t.test('pending mailbox lost on restart: what waits is handled by the next instance', async t => {
   const sys = startSystem(t)
   const seen: number[] = []

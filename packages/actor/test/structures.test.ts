@@ -47,7 +47,7 @@ t.test('a mailbox with a control lane and keys holds what two arrays would, in t
       type: fc.constantFrom('control', 'data'),
       key: fc.constantFrom(undefined, 'x', 'y', 'z'),
     }),
-    fc.record({ kind: fc.constantFrom('shift', 'stash', 'putBack', 'follow') }),
+    fc.record({ kind: fc.constantFrom('shift', 'follow') }),
   )
   const rules = { control: new Set(['control']), coalesce: (m: M) => m.key }
   const agree = fc.property(
@@ -57,11 +57,7 @@ t.test('a mailbox with a control lane and keys holds what two arrays would, in t
       const mailbox = new Mailbox(capacity)
       let isFollowing = false
       let [control, user]: [M[], M[]] = [[], []]
-      let stash: M[] = []
-      /** Keys are found among messages that came in by the back; what was put back in front replaces and is replaced by none. */
-      let isFront = new Set<M>()
-      const same = (m: M) => (w: M) =>
-        isFollowing && m.key !== undefined && w.key === m.key && !isFront.has(w)
+      const same = (m: M) => (w: M) => isFollowing && m.key !== undefined && w.key === m.key
       const add = (m: M): 'full' | 'ok' => {
         if (isFollowing && m.type === 'control') {
           if (control.length >= capacity) return 'full'
@@ -79,22 +75,12 @@ t.test('a mailbox with a control lane and keys holds what two arrays would, in t
           const m: M = { type: given.type, key: given.key, n }
           const taken = mailbox.replace(m) !== undefined || mailbox.offer(m)
           assert.equal(taken ? 'ok' : 'full', add(m))
-        } else if (given.kind === 'shift' || given.kind === 'stash') {
+        } else if (given.kind === 'shift') {
           const m = mailbox.take() as M | undefined
           assert.equal(m, control.shift() ?? user.shift())
-          if (given.kind === 'stash' && m !== undefined) stash.push(m)
-        } else if (given.kind === 'putBack') {
-          mailbox.putBack(stash)
-          const isControl = (m: M): boolean => isFollowing && m.type === 'control'
-          control = [...stash.filter(isControl), ...control]
-          const front = stash.filter(m => !isControl(m))
-          user = [...front, ...user]
-          isFront = new Set([...isFront, ...front])
-          stash = []
         } else if (!isFollowing) {
           mailbox.follow(rules)
           isFollowing = true
-          isFront = new Set()
           const waiting = user
           user = []
           for (const m of waiting) {
@@ -355,7 +341,6 @@ t.test('options out of range are refused', async t => {
   const backoff = { min: 1, max: 1 }
   const refused = [
     { ...base, mailbox: { capacity: 0 } },
-    { ...base, mailbox: { capacity: 1, stash: -1 } },
     { ...base, mailbox: { capacity: 1, overflow: 'coalesce' } as const },
     { ...base, shutdown: -1 },
     { ...base, supervision: { directive: 'restart', max: -1, within: 1, backoff } as const },

@@ -176,7 +176,6 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     }
     host.log.warn(failure, 'actor failed')
     host.flight.note('failed', this.id, message?.type ?? '')
-    if (message !== undefined) this.dropStashed(message)
     if (settings.directive === 'resume' && this.state === RUNNING) return
     if (settings.directive === 'restart') {
       this.#recover().restart(error, message?.type)
@@ -241,7 +240,6 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     host.flight.note('restarted', this.id, '', this.#restarts)
     this.state = RESTARTING
     this.leaveGeneration()
-    this.unstash()
     failTakenAsks(this, () => this.mailbox.waiting())
     host.log.warn({ actor: this.name, restarts: this.#restarts, delayMs }, 'actor restarts')
     const given: Signal = {

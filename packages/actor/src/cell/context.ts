@@ -108,17 +108,6 @@ export class Context implements ActorContext<Message> {
     }
   }
 
-  get stash(): Public['stash'] {
-    return message => {
-      if (this.#isCurrent) this.#cell.stash(message)
-      else this.#cell.lose(message)
-    }
-  }
-
-  get unstashAll(): Public['unstashAll'] {
-    return () => (this.#isCurrent ? this.#cell.unstashAll() : 0)
-  }
-
   get pipe(): Public['pipe'] {
     return (promise, onFulfilled, onRejected) => {
       if (!this.#isCurrent) {

@@ -7,7 +7,7 @@
  * Catching up: other threads may have told it something that is still on its way. Each answers once, over the link that
  * carries its messages; so what it had sent before has come by then. Until then only frames are taken; after that nothing.
  *
- * Nothing waits: no message, no stashed one, no arm or piped promise in flight, and every ask that it took has
+ * Nothing waits: no message, no arm or piped promise in flight, and every ask that it took has
  * settled. Then its children drain within what is left of the time, the last spawned first, each before the next: children.ts
  * divides it.
  */

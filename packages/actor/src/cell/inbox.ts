@@ -1,5 +1,5 @@
 /**
- * Inbox: everything that waits for an actor: its mailbox, its stashed messages, and its scheduled messages to itself.
+ * Inbox: everything that waits for an actor: its mailbox, and its scheduled messages to itself.
  *
  * A full mailbox answers according to the overflow policy of the actor. A message that is not taken, or is dropped for a
  * newer one, is a dead letter or was refused, and an ask in it fails at once. Waiting messages outlive the instance that was to
@@ -11,7 +11,6 @@ import { openAskOf } from '../asks/message-asks.ts'
 import type { Settings } from '../contract/settings.ts'
 import type { ActorDefinition, TellStatus } from '../contract/types.ts'
 import type { Deadline } from '../values/deadlines.ts'
-import { MalformedMessageError, StashFullError } from '../values/errors.ts'
 import { type Message, type MessageKey, typeOf } from '../values/message.ts'
 import { describe } from '../values/thrown.ts'
 import type { Drain } from './drain.ts'
@@ -41,8 +40,7 @@ export abstract class Inbox {
   declare protected readonly mailbox: Mailbox
   readonly #isCoalescing: boolean
   #highWater = 0
-  // Most actors never need these two.
-  #stash: Message[] | undefined = undefined
+  // Most actors never need it.
   #scheduled: Set<Deadline | Pipe> | undefined = undefined
 
   constructor(host: CellHost, { id, name, settings }: InboxInit) {
@@ -239,53 +237,13 @@ export abstract class Inbox {
     return Math.max(this.#highWater, this.mailbox.size)
   }
 
-  /** A message that an earlier instance still had and could not keep. */
-  lose(message: Message): void {
-    this.host.deadLetters.add(this.name, message.type, 'dead', this.id)
-    openAskOf(message)?.fail('terminated')
-  }
-
   /** Nobody will handle what waits. */
   protected dropAll(): void {
-    this.unstash()
     for (let message = this.mailbox.take(); message !== undefined; message = this.mailbox.take()) {
       this.host.counts.dropped++
       this.host.deadLetters.add(this.name, message.type, 'stopped', this.id)
       openAskOf(message)?.fail('terminated')
     }
-  }
-
-  // ── Stash ────────────────────────────────────────────────────────────────────────────────────
-
-  stash(message: Message): void {
-    if (typeOf(message) === undefined) throw new MalformedMessageError(this.name)
-    this.#stash ??= []
-    const { stashCapacity } = this.settings
-    if (this.#stash.length >= stashCapacity) throw new StashFullError(this.name, message.type, stashCapacity)
-    this.#stash.push(message)
-  }
-
-  unstashAll(): number {
-    const count = this.#stash?.length ?? 0
-    this.unstash()
-    this.wake()
-    return count
-  }
-
-  protected get hasStash(): boolean {
-    return this.#stash !== undefined && this.#stash.length > 0
-  }
-
-  /** What is stashed waits again, in front. */
-  protected unstash(): void {
-    if (this.#stash === undefined) return
-    this.mailbox.putBack(this.#stash)
-    this.#stash = undefined
-  }
-
-  /** A message that made an instance fail is not given to the next. */
-  protected dropStashed(message: Message): void {
-    this.#stash = this.#stash?.filter(stashed => stashed !== message)
   }
 
   // ── Schedules ────────────────────────────────────────────────────────────────────────────────

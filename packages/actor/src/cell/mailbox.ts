@@ -9,11 +9,11 @@
  *
  * Invariants
  *   I1  The n-th message that enters the back of a queue has the sequence number n for as long as it waits: the
- *       oldest has `firstSequence`. Messages that are put back in front count down from there.
+ *       oldest has `firstSequence`.
  *   I2  While the mailbox coalesces, at most one waiting user message has a given key, and `sequences` says which.
  *
  * `pushForced` bypasses the bound: it is for the actor's own outstanding messages (its schedules
- * and piped promises), whose number the actor bounds; `putBack` is for stashed messages.
+ * and piped promises), whose number the actor bounds.
  */
 
 import type { Message, MessageKey } from '../values/message.ts'
@@ -39,14 +39,6 @@ class Queue {
     if (this.count === this.#slots.length) this.#grow()
     this.#slots[(this.#head + this.count) & (this.#slots.length - 1)] = message
     this.count++
-  }
-
-  unshift(message: Message): void {
-    if (this.count === this.#slots.length) this.#grow()
-    this.#head = (this.#head - 1) & (this.#slots.length - 1)
-    this.#slots[this.#head] = message
-    this.count++
-    this.firstSequence--
   }
 
   shift(): Message | undefined {
@@ -179,15 +171,6 @@ export class Mailbox extends Queue {
     return sequence === undefined ? undefined : this.replaceAt(sequence, message)
   }
 
-  /** Puts messages in front of all others, in their order, past the capacity and without regard to keys. */
-  putBack(messages: readonly Message[]): void {
-    for (let i = messages.length - 1; i >= 0; i--) {
-      const message = messages[i]!
-      if (this.isControl(message)) this.#sorting!.control.unshift(message)
-      else this.unshift(message)
-    }
-  }
-
   /** The oldest message, control first; or undefined. */
   take(): Message | undefined {
     if (this.#sorting === undefined) return this.shift()
@@ -196,14 +179,12 @@ export class Mailbox extends Queue {
 
   /** The oldest user message, or undefined. */
   takeUser(): Message | undefined {
-    const sequence = this.firstSequence
     const message = this.shift()
     const keyOf = this.#sorting?.keyOf
     if (message === undefined || keyOf === undefined) return message
     const key = keyOf(message)
     const { sequences } = this.#sorting!
-    // One that was put back in front may have its key in common with another, which keeps it.
-    if (key !== undefined && sequences.get(key) === sequence) sequences.delete(key)
+    if (key !== undefined) sequences.delete(key)
     return message
   }
 

@@ -176,7 +176,7 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   }
 
   get #hasNothingBegun(): boolean {
-    return this.inFlightCount === 0 && this.firstAsk === undefined && !this.hasStash && !this.hasPipes
+    return this.inFlightCount === 0 && this.firstAsk === undefined && !this.hasPipes
   }
 
   asksAnswered(): void {

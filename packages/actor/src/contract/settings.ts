@@ -20,7 +20,6 @@ export interface Settings {
   readonly jitter: number
   readonly capacity: number
   readonly overflow: NonNullable<MailboxOptions['overflow']>
-  readonly stashCapacity: number
   /** Infinity when only the system bounds it. */
   readonly shutdownMs: number
   /** A stop ends it at once, without signals. */
@@ -35,7 +34,6 @@ export interface ThreadBounds {
 
 const CAPACITY_DEFAULT = 1024
 const SHUTDOWN_MS_DEFAULT = 5000
-const STASH_CAPACITY_DEFAULT = 1024
 
 const DEFAULTS: Settings = {
   directive: 'stop',
@@ -49,7 +47,6 @@ const DEFAULTS: Settings = {
   jitter: 0,
   capacity: CAPACITY_DEFAULT,
   overflow: 'reject',
-  stashCapacity: STASH_CAPACITY_DEFAULT,
   shutdownMs: SHUTDOWN_MS_DEFAULT,
   isKilled: false,
 }
@@ -132,16 +129,12 @@ function shutdownSettings(shutdown: NonNullable<SpawnOptions<unknown>['shutdown'
   return { shutdownMs: shutdown === 'infinity' ? Number.POSITIVE_INFINITY : toMs(shutdown) }
 }
 
-function mailboxSettings({ capacity, overflow, stash }: MailboxOptions): Partial<Settings> {
+function mailboxSettings({ capacity, overflow }: MailboxOptions): Partial<Settings> {
   if (!Number.isInteger(capacity) || capacity < 1) {
     throw new RangeError(`cannot use ${capacity} as the capacity of a mailbox: use an integer ≥ 1`)
   }
   checkedWord('overflow', overflow ?? 'reject', ['reject', 'dropOldest', 'dropNewest', 'coalesce'])
-  const stashCapacity = stash ?? STASH_CAPACITY_DEFAULT
-  if (!Number.isInteger(stashCapacity) || stashCapacity < 0) {
-    throw new RangeError(`cannot stash ${stash} messages: use an integer ≥ 0`)
-  }
-  return { capacity, overflow: overflow ?? 'reject', stashCapacity }
+  return { capacity, overflow: overflow ?? 'reject' }
 }
 
 /** The smallest heap of a thread. */
@@ -156,7 +149,7 @@ export function checkedHeapMb(heapMb: number): number {
 const SPAWN_FIELDS = ['name', 'args', 'thread', 'supervision', 'mailbox', 'shutdown'] as const
 const SUPERVISION_FIELDS = ['directive', 'type', 'max', 'within', 'backoff', 'whenExhausted'] as const
 const STOP_FIELDS = ['after', 'within'] as const
-const MAILBOX_FIELDS = ['capacity', 'overflow', 'stash'] as const
+const MAILBOX_FIELDS = ['capacity', 'overflow'] as const
 export const BACKOFF_FIELDS = ['min', 'max', 'jitter'] as const
 
 /** Spawns are many, so their few fields are compared one by one. */

@@ -167,13 +167,6 @@ export interface ActorContext<M extends Message> {
    * Throws RangeError for an interval of 0.
    */
   scheduleEvery(interval: Duration, message: M): { cancel(): void }
-  /**
-   * Sets a message aside until `unstashAll`, its ask with it. Throws StashFullError past the bound of `mailbox.stash`.
-   * A restart puts what is stashed back in front of the mailbox; a stop makes it dead letters.
-   */
-  stash(message: M): void
-  /** Puts what is stashed back in front of the mailbox, in its order. Returns how many. */
-  unstashAll(): number
   /** Turns the outcome of a promise into a message to this actor; never an unhandled rejection. */
   pipe<T>(promise: Promise<T>, onFulfilled: (value: T) => M, onRejected: (error: unknown) => M): void
 }
@@ -277,8 +270,6 @@ export interface MailboxOptions {
    * full of other keys it rejects. The definition says what the key is.
    */
   readonly overflow?: 'reject' | 'dropOldest' | 'dropNewest' | 'coalesce'
-  /** Messages that the actor may stash; default 1024. */
-  readonly stash?: number
 }
 
 /**

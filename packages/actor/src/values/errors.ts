@@ -50,19 +50,6 @@ export class ActorTerminatedError extends CodedError {
   }
 }
 
-/** An actor stashes more messages than its mailbox option `stash` allows; the message was not taken. */
-export class StashFullError extends CodedError {
-  readonly code = 'HOMING_ACTOR_STASH_FULL'
-
-  constructor(actor: string, type: string, capacity: number) {
-    super(`cannot stash '${type}' in actor ${actor}: ${capacity} messages are stashed`, {
-      actor,
-      type,
-      capacity,
-    })
-  }
-}
-
 /** The thread of the target died, or is being replaced; `cause` is the error that ended it. */
 export class ThreadDownError extends CodedError {
   readonly code = 'HOMING_ACTOR_THREAD_DOWN'
@@ -243,7 +230,6 @@ const CLASSES: ReadonlyMap<string, ErrorClass> = new Map<string, ErrorClass>([
   ['HOMING_ACTOR_ASK_REFUSED', AskRefusedError],
   ['HOMING_ACTOR_ASK_ABORTED', AskAbortedError],
   ['HOMING_ACTOR_TERMINATED', ActorTerminatedError],
-  ['HOMING_ACTOR_STASH_FULL', StashFullError],
   ['HOMING_ACTOR_THREAD_DOWN', ThreadDownError],
   ['HOMING_ACTOR_FAILED', ActorFailedError],
   ['HOMING_ACTOR_RESTART_BUDGET', RestartBudgetError],
