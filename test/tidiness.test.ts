@@ -150,38 +150,78 @@ t.test('a workspace without a script for its tests is found', async t => {
   t.strictSame(faults, [`actors/package.json: its script test is not ${'node'} ../test/run.ts .`])
 })
 
+t.test('a circle of imports is found, within a package and between two, and one of types, too', async t => {
+  const circlesIn = (texts: Readonly<Record<string, string>>) => {
+    const files = Object.entries(texts).map(([path, text]) => ({ path, text, code: withoutComments(text) }))
+    return rules.find(({ title }) => /in a circle/.test(title))!.faults({ ...repository, files })
+  }
+  const a = 'packages/load/src/a.ts'
+  const b = 'packages/load/src/b.ts'
+  const c = 'packages/load/src/c.ts'
+  const back = "import { a } from './a.ts'"
+  t.strictSame(circlesIn({ [a]: "import { b } from './b.ts'", [b]: back }), [`${a} → ${b} → ${a}`])
+  t.strictSame(circlesIn({ [a]: "import { b } from './b.ts'", [b]: "import type { A } from './a.ts'" }), [
+    `${a} → ${b} → ${a}`,
+  ])
+  t.strictSame(circlesIn({ [a]: "import { b } from './b.ts'", [b]: "import type { C } from './c.ts'" }), [])
+  t.strictSame(
+    circlesIn({
+      [a]: "import './b.ts'",
+      [b]: "export { c } from './c.ts'",
+      [c]: back,
+      'packages/load/src/d.ts': back,
+    }),
+    [`${a} → ${b} → ${c} → ${a}`],
+  )
+  const index = 'packages/actor/src/index.ts'
+  const testing = 'packages/actor/src/testing.ts'
+  t.strictSame(
+    circlesIn({
+      [testing]: "import { x } from '@homing/load'",
+      'packages/load/src/index.ts': "export { x } from './a.ts'",
+      [a]: "import { y } from '@homing/actor/testing'",
+      [index]: "export { x } from '@homing/load'",
+    }),
+    [`${testing} → packages/load/src/index.ts → ${a} → ${testing}`],
+  )
+})
+
 t.test(
-  'a circle of run-time imports is found, within a package and between two, and one of types is none',
+  'an import of a later folder or an actor is found, and a folder that imports what imports it',
   async t => {
-    const circlesIn = (texts: Readonly<Record<string, string>>) => {
+    const faultsIn = (title: RegExp, texts: Readonly<Record<string, string>>) => {
       const files = Object.entries(texts).map(([path, text]) => ({ path, text, code: withoutComments(text) }))
-      return rules.find(({ title }) => /in a circle/.test(title))!.faults({ ...repository, files })
+      return rules.find(rule => title.test(rule.title))!.faults({ ...repository, files })
     }
-    const a = 'packages/load/src/a.ts'
-    const b = 'packages/load/src/b.ts'
-    const c = 'packages/load/src/c.ts'
-    const back = "import { a } from './a.ts'"
-    t.strictSame(circlesIn({ [a]: "import { b } from './b.ts'", [b]: back }), [`${a} → ${b} → ${a}`])
-    t.strictSame(circlesIn({ [a]: "import { b } from './b.ts'", [b]: "import type { A } from './a.ts'" }), [])
+    const later = /stand before it/
+    const load = 'packages/load/src/a.ts'
+    const why = 'which stands no lower than packages/load in docs/architecture.md'
+    t.strictSame(faultsIn(later, { [load]: "import type { A } from '@homing/placement'" }), [
+      `${load}: imports packages/placement, ${why}`,
+    ])
+    t.strictSame(faultsIn(later, { [load]: "import type { A } from '@homing/actors/router'" }), [
+      `${load}: imports actors, ${why}`,
+    ])
+    t.strictSame(faultsIn(later, { [load]: "import { A } from '@homing/base'" }), [])
+    t.strictSame(faultsIn(later, { 'actors/router/src/a.ts': "import { A } from '@homing/load'" }), [])
+    t.equal(faultsIn(later, { 'actors/router/src/a.ts': "import { run } from 'homing'" }).length, 1)
+
+    const upward = /no folder imports/
+    const folder = 'packages/load/src/inner'
+    const types = 'packages/load/src/types.ts'
+    const asksTypes = { [`${folder}/b.ts`]: "import type { T } from '../types.ts'" }
+    const index = { 'packages/load/src/index.ts': "export { b } from './inner/b.ts'" }
+    t.strictSame(faultsIn(upward, { ...index, ...asksTypes, [types]: '' }), [])
+    t.strictSame(faultsIn(upward, { ...asksTypes, [types]: "import type { C } from './inner/c.ts'" }), [
+      `${folder} → ${types} → ${folder}`,
+    ])
+    const other = 'packages/load/src/other'
     t.strictSame(
-      circlesIn({
-        [a]: "import './b.ts'",
-        [b]: "export { c } from './c.ts'",
-        [c]: back,
-        'packages/load/src/d.ts': back,
+      faultsIn(upward, {
+        [`${folder}/b.ts`]: "import type { D } from '../other/d.ts'",
+        [`${other}/e.ts`]: "import type { C } from '../inner/c.ts'",
       }),
-      [`${a} → ${b} → ${c} → ${a}`],
-    )
-    const index = 'packages/actor/src/index.ts'
-    const testing = 'packages/actor/src/testing.ts'
-    t.strictSame(
-      circlesIn({
-        [testing]: "import { x } from '@homing/load'",
-        'packages/load/src/index.ts': "export { x } from './a.ts'",
-        [a]: "import { y } from '@homing/actor/testing'",
-        [index]: "export { x } from '@homing/load'",
-      }),
-      [`${testing} → packages/load/src/index.ts → ${a} → ${testing}`],
+      [`${folder} → ${other} → ${folder}`],
     )
   },
 )

@@ -22,11 +22,11 @@ export {
   createLog,
   LOG_LEVELS,
   type Log,
-  type LogFields,
   type LogFormat,
   type LogLevel,
   silentLog,
 } from './log.ts'
+export type { LogFields } from './log-text.ts'
 export { type LogLine, type RecordingLog, recordingLog } from './recording-log.ts'
 export { seededRandom } from './seeded-random.ts'
 export { SimulatedClock } from './simulated-clock.ts'

@@ -7,7 +7,8 @@
  * values with spaces, quotes or line breaks are written as JSON.
  */
 
-import type { LogFields } from './log.ts'
+/** What a line says beside its text. */
+export type LogFields = Readonly<Record<string, unknown>>
 
 const COLOURS: Readonly<Record<string, number>> = { warn: 33, error: 31, debug: 2, trace: 2 }
 const LEVEL_WIDTH = 5

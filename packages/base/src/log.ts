@@ -9,11 +9,10 @@ import { createRequire } from 'node:module'
 import process from 'node:process'
 import { isatty } from 'node:tty'
 import type pino from 'pino'
-import { logText } from './log-text.ts'
+import { type LogFields, logText } from './log-text.ts'
 
 const require = createRequire(import.meta.url)
 
-export type LogFields = Readonly<Record<string, unknown>>
 /** How much is logged, from all to nothing. */
 export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const
 

@@ -1,6 +1,7 @@
 /** A log that keeps its lines instead of writing them: for tests. */
 
-import type { Log, LogFields, LogLevel } from './log.ts'
+import type { Log, LogLevel } from './log.ts'
+import type { LogFields } from './log-text.ts'
 
 export interface LogLine {
   readonly level: LogLevel

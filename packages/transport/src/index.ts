@@ -1,4 +1,5 @@
 export { announcedBytes, faultOfAnswerHead } from './answer-head.ts'
+export type { BrokerCounts } from './broker-counts.ts'
 export { transportCapability } from './capability.ts'
 export {
   type BrokerEndpoint,
@@ -27,7 +28,6 @@ export { giveUpBytes } from './give-up-bytes.ts'
 export { REQUEST_WINDOW_BYTES } from './limits.ts'
 export type { HttpFate, MemoryFaults, MessageFate } from './memory/conditions.ts'
 export { MemoryNetwork, type MemoryNetworkOptions } from './memory/network.ts'
-export type { BrokerCounts } from './nats/broker.ts'
 export { type BrokerAccess, setBrokerAccess } from './nats/system-broker.ts'
 export {
   clashText,

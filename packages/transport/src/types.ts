@@ -8,8 +8,8 @@
  * stops the thread like any other; the transport goes on.
  */
 
+import type { BrokerCounts } from './broker-counts.ts'
 import type { HttpCallError, HttpRequestError } from './errors.ts'
-import type { BrokerCounts } from './nats/broker.ts'
 
 export type HttpHeaders = Readonly<Record<string, string | readonly string[] | undefined>>
 

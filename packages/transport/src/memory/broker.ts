@@ -1,13 +1,8 @@
 /** A broker on a network in memory, for every list of addresses that somebody names. */
 
+import { BrokerCounts } from '../broker-counts.ts'
 import { callOwner } from '../callback.ts'
-import {
-  type Broker,
-  BrokerCounts,
-  type BrokerHandler,
-  type BrokerLink,
-  type BrokerUser,
-} from '../nats/broker.ts'
+import type { Broker, BrokerHandler, BrokerLink, BrokerUser } from '../nats/broker.ts'
 import type { MemoryConditions } from './conditions.ts'
 import { Lane } from './lane.ts'
 

@@ -1,5 +1,7 @@
 /** What the roles need of a broker: one connection for all who use it, made again whenever it ends. */
 
+import type { BrokerCounts } from '../broker-counts.ts'
+
 /** One connection that is up. */
 export interface BrokerLink {
   /** Larger payloads are not taken. */
@@ -24,25 +26,6 @@ export interface BrokerUser {
   down(): void
   /** Why there is no session, or what the broker complains of; told to one of the users. */
   failed(reason: string): void
-}
-
-/** What a broker did for this thread, since somebody first named it. Its users count here themselves. */
-export class BrokerCounts {
-  isConnected = false
-  /** Connections that were made. */
-  connections = 0
-  /** Of all messages that were published. */
-  publishedBytes = 0
-  /** Published, and not read by the broker yet, as far as it is known. */
-  underWayBytes = 0
-  /** Messages that were not published: too much was under way, or the connection had ended. */
-  lostMessages = 0
-  /** HTTP calls that go over it now. */
-  openCalls = 0
-  /** Of answers, what waits because their readers are paused. */
-  heldBytes = 0
-  /** HTTP calls that have ended. */
-  readonly endedCalls = { answered: 0, failed: 0, aborted: 0 }
 }
 
 export interface Broker {

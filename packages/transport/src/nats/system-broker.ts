@@ -13,15 +13,9 @@ import { isIP } from 'node:net'
 import { checkServerIdentity } from 'node:tls'
 import type { Clock, Timer } from '@homing/base'
 import type * as nats from 'nats'
-import { believedCertificates } from '../system/certificates.ts'
-import {
-  type Broker,
-  BrokerCounts,
-  type BrokerHandler,
-  type BrokerLink,
-  type BrokerUser,
-  type OpenBroker,
-} from './broker.ts'
+import { BrokerCounts } from '../broker-counts.ts'
+import { believedCertificates } from '../certificates.ts'
+import type { Broker, BrokerHandler, BrokerLink, BrokerUser, OpenBroker } from './broker.ts'
 
 /** How connections to brokers are made. It is in no message and no view. */
 export interface BrokerAccess {

@@ -11,6 +11,7 @@ import type { Socket } from 'node:net'
 import { isLocalFault } from '@homing/base'
 import { Agent, buildConnector, type Dispatcher, errors } from 'undici'
 import { callOwner } from '../callback.ts'
+import { believedCertificates } from '../certificates.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'
 import { endToEndHeaders, withAccess } from '../headers.ts'
 import type {
@@ -21,7 +22,6 @@ import type {
   HttpRequest,
   HttpResponseHandler,
 } from '../types.ts'
-import { believedCertificates } from './certificates.ts'
 import { InterimAnswers } from './interim-answers.ts'
 
 const CLIENT_KEEP_ALIVE_MS = 4000

@@ -1,0 +1,18 @@
+/** What a broker did for this thread, since somebody first named it. Its users count here themselves. */
+export class BrokerCounts {
+  isConnected = false
+  /** Connections that were made. */
+  connections = 0
+  /** Of all messages that were published. */
+  publishedBytes = 0
+  /** Published, and not read by the broker yet, as far as it is known. */
+  underWayBytes = 0
+  /** Messages that were not published: too much was under way, or the connection had ended. */
+  lostMessages = 0
+  /** HTTP calls that go over it now. */
+  openCalls = 0
+  /** Of answers, what waits because their readers are paused. */
+  heldBytes = 0
+  /** HTTP calls that have ended. */
+  readonly endedCalls = { answered: 0, failed: 0, aborted: 0 }
+}
