@@ -41,9 +41,10 @@ t.setTimeout(100_000)
 t.test('the router and the simulator decide every history equally', { timeout: 100_000 }, async t => {
   const seen = new Map<string, number>()
   for (const seed of SEEDS) {
-    const { policy, trust, events } = await playDecisions(seed).catch(thrown => {
-      t.comment(`seed ${seed}: HOMING_SIM_SEED=${seed} plays it alone`)
-      throw thrown
+    const { policy, trust, events } = await playDecisions(seed).catch((thrown: Error) => {
+      throw new Error(`seed ${seed} (HOMING_SIM_SEED=${seed} plays it alone): ${thrown.message}`, {
+        cause: thrown,
+      })
     })
     for (const [what, times] of [[`policy ${policy}`, 1], [`trust ${trust}`, 1], ...events] as const)
       seen.set(what, (seen.get(what) ?? 0) + times)

@@ -22,7 +22,7 @@
  *        router then looks at both within the same instant.
  * Fails  at a restart those that waited are forgotten, and their asks fail: the gateway answers 503. The router's effects of open
  *        questions end with `settled`, which waits in the mailbox meanwhile. No message that is lost lets a request hang: while
- *        something waits, the queue looks again every LOOK_MS.
+ *        something waits, the queue looks again every QUEUE_LOOK_MS.
  */
 
 import { type ActorContext, AskRefusedError, defineActor, type Reply } from '@homing/actor'
@@ -31,9 +31,9 @@ import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet, WorkerRecord } from '@homing/fleet'
 import type { DecideResult, Measured, QueueReceipt } from '@homing/placement'
 import {
-  LOOK_MS,
   ModelRules,
   PriorityQueue,
+  QUEUE_LOOK_MS,
   type QueueRefusal,
   type QueueRequest,
   QueueRoom,
@@ -421,7 +421,7 @@ class WaitingRoom {
     if (this.#room.requests === 0 && this.#untold.length === 0) return
     this.#release()
     let waits = this.#untold.length > 0
-    let dueMs = LOOK_MS
+    let dueMs = QUEUE_LOOK_MS
     const nowMs = this.#nowMs
     for (const { queue: waiting } of this.#models.values()) {
       if (waiting.waiting === 0) continue

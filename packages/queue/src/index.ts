@@ -10,7 +10,7 @@ export {
 } from './policy-classes.ts'
 export { PriorityQueue, type PriorityQueueOptions } from './priority-queue.ts'
 export { QueueRoom, type QueueRoomOptions } from './queue-room.ts'
-export { AGING_MS_DEFAULT, LOOK_MS, WAIT_MS_MAX_DEFAULT } from './queue-times.ts'
+export { AGING_MS_DEFAULT, QUEUE_LOOK_MS, WAIT_MS_MAX_DEFAULT } from './queue-times.ts'
 export {
   ModelRules,
   mustWait,

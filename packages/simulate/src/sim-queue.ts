@@ -14,10 +14,10 @@
 import { STEP_TOKENS_DEFAULT } from '@homing/load'
 import {
   AGING_MS_DEFAULT,
-  LOOK_MS,
   ModelRules,
   orderOf,
   PriorityQueue,
+  QUEUE_LOOK_MS,
   type QueueRequest,
   QueueRoom,
   type RoomRule,
@@ -109,7 +109,7 @@ export class SimQueue {
   /** Time passed. */
   look(nowMs: number): void {
     for (const { request } of this.#queue.expire(nowMs)) this.#refuse(request)
-    this.#lookMs = nowMs + LOOK_MS
+    this.#lookMs = nowMs + QUEUE_LOOK_MS
     this.loadFell(nowMs)
   }
 
@@ -160,7 +160,7 @@ export class SimQueue {
 
   /** Something waits. */
   #counted(nowMs: number): void {
-    if (this.waiting === 1) this.#lookMs = nowMs + LOOK_MS
+    if (this.waiting === 1) this.#lookMs = nowMs + QUEUE_LOOK_MS
     this.#waitingMost = Math.max(this.#waitingMost, this.waiting)
   }
 
