@@ -12,12 +12,17 @@
  *        After a restart the tracker is empty; freeing requests that were under way then has no effect.
  */
 
-import { type ActorRef, defineActor } from '@homing/actor'
+import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
+import type { Fleet } from '@homing/fleet'
 import { ActiveLoad, copyProjection, EngineBook } from '@homing/load'
-import { newLife } from '@homing/replication'
+import type { CandidateLoads, TrackingSettings } from '@homing/placement'
+import { newLife, type ReplicaSnapshot } from '@homing/replication'
 import type {
+  Booking,
   GatewayLife,
+  KvUsageReport,
   LoadFellMessage,
+  LoadReport,
   OwnOperationsMessage,
   TellAgainMessage,
   TrackerMessage,
@@ -35,254 +40,292 @@ export const tracker = defineActor(
   import.meta.url,
   'tracker',
 )<TrackerMessage, TrackerArgs>({
-  setup(
-    context,
-    { directory, workerSlotsMax, requestsMax, idleMsMax, tracking = TRACK_ALL, replicationMs, replicaSalt },
-  ) {
-    const load = new ActiveLoad({ workerSlotsMax, requestsMax })
-    let keysBySlot = new Map<number, string>()
-    let slotsByKey = new Map<string, number>()
-    /** By id: who booked it. */
-    const gateways = new Map<string, GatewayLife>()
-    const book = new EngineBook({ workerSlotsMax })
-    const outputs = tracking.outputBlocks ? new OutputBlocks(load) : undefined
-    const replicas =
-      replicationMs === undefined
-        ? undefined
-        : new ReplicaBookings({
-            load,
-            book,
-            life: newLife(context.random, replicaSalt),
-            nowMs: () => context.clock.nowMs(),
-            slotOf: worker => slotsByKey.get(worker),
-          })
-    let bridge: ActorRef<OwnOperationsMessage | TellAgainMessage> | undefined
-    let isFlushDue = false
-    let flushedMs = Number.NEGATIVE_INFINITY
-    /** After a pause at once, with all that waits in the mailbox; else when what was told last is so old that more may follow. */
-    const flushLater = (): void => {
-      if (replicas === undefined || isFlushDue || !replicas.outbox.isDue) return
-      isFlushDue = true
-      const waitMs = flushedMs + replicationMs! - context.clock.nowMs()
-      if (waitMs > 0 || context.self.tell({ type: 'flushOperations' }) !== 'ok')
-        context.schedule(Math.max(0, waitMs), { type: 'flushOperations' })
-    }
-    const flush = (): void => {
-      isFlushDue = false
-      if (replicas?.outbox.isDue !== true) return
-      flushedMs = context.clock.nowMs()
-      // What has no taker is in the next snapshot, as what is open.
-      bridge?.tell({ type: 'ownOperations', batch: replicas.outbox.take() })
-    }
-    /** By worker slot. */
-    const reported = new Map<number, NonNullable<WorkerLoad['reported']>>()
-    let falls = 0
-    let watcher: ActorRef<LoadFellMessage> | undefined
-    /** Worker slots of those that drain, by worker id. */
-    const draining = new Map<string, readonly number[]>()
-    const tellDrained = (): void => {
-      for (const [workerId, slots] of draining) {
-        if (slots.some(slot => load.totals(slot).activeRequests > 0)) continue
-        // Where its mailbox is full, the next fleet or the next request that ends says it again.
-        if (directory?.tell({ type: 'drained', workerId }) === 'ok') draining.delete(workerId)
-      }
-    }
-    const fell = (): void => {
-      falls++
-      if (draining.size > 0) tellDrained()
-      watcher?.tell({ type: 'loadFell' })
-      watcher = undefined
-    }
-    const free = (decisionId: string, { outputTokens, cachedShare }: TrackerUsage = {}): void => {
-      gateways.delete(decisionId)
-      outputs?.ended(decisionId)
-      const isFreed = load.free(decisionId)
-      replicas?.freed(decisionId, { outputTokens, cachedShare })
-      flushLater()
-      book.ended(decisionId, context.clock.nowMs(), outputTokens, cachedShare)
-      if (isFreed) fell()
-    }
+  setup(context, args) {
+    const state = new Tracker(context, args)
     context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
-
     return {
-      fleet({ fleet }) {
-        const present = new Map<number, string>()
-        draining.clear()
-        for (const worker of fleet.workers) {
-          if (worker.isDraining === true)
-            draining.set(
-              worker.id,
-              worker.keys.map(key => key.workerSlot),
-            )
-          for (const { key, workerSlot } of worker.keys) present.set(workerSlot, key)
-        }
-        for (const [workerSlot, key] of keysBySlot) {
-          if (present.get(workerSlot) === key) continue
-          for (const decisionId of load.freeWorker(workerSlot)) {
-            gateways.delete(decisionId)
-            outputs?.ended(decisionId)
-            replicas?.freed(decisionId, {})
-            replicas?.forgotten(decisionId, workerSlot)
-          }
-          book.forget(workerSlot)
-          reported.delete(workerSlot)
-        }
-        const isNew = [...present.values()].some(key => !slotsByKey.has(key))
-        keysBySlot = present
-        slotsByKey = new Map([...present].map(([slot, key]) => [key, slot]))
-        if (isNew) bridge?.tell({ type: 'tellAgain' })
-        flushLater()
-        fell()
-      },
-
-      project({
-        workerSlots,
-        sequenceHashes: given,
-        tracking: ofRequest,
-        wantsEngines,
-        wantsReported,
-        reply,
-      }) {
-        const sequenceHashes = trackedHashes(given, trackingOf(tracking, ofRequest), context.random)
-        const projection = load.project(sequenceHashes, sequenceHashes.length / 2, workerSlots)
-        const { count } = projection
-        reply({
-          activeBlocks: projection.activeBlocks.slice(0, count),
-          newBlocks: projection.newBlocks.slice(0, count),
-          soughtBlocks: sequenceHashes.length / 2,
-          activePrefillTokens: projection.activePrefillTokens.slice(0, count),
-          activeRequests: projection.activeRequests.slice(0, count),
-          engines: wantsEngines
-            ? copyProjection(book.project(workerSlots, context.clock.nowMs()))
-            : undefined,
-          reportedShares:
-            wantsReported === true
-              ? Float64Array.from(workerSlots, slot => reported.get(slot)?.share ?? Number.NaN)
-              : undefined,
-          falls,
-        })
-      },
-
-      reportedUsage({ reports }) {
-        let isLess = false
-        for (const { worker, workerSlot, share, reason } of reports) {
-          if (keysBySlot.get(workerSlot) !== worker) continue
-          isLess ||= (share ?? 0) < (reported.get(workerSlot)?.share ?? 0)
-          reported.set(workerSlot, { share, reason })
-        }
-        if (isLess) fell()
-      },
-
-      watchLoad(message) {
-        watcher = message.watcher
-        if (message.falls === falls) return
-        watcher.tell({ type: 'loadFell' })
-        watcher = undefined
-      },
-
-      book({ booking, reply }) {
-        const { decisionId, gateway, workerSlot, promptTokens, prefillTokens } = booking
-        const counts = trackingOf(tracking, booking.tracking)
-        const sequenceHashes = trackedHashes(booking.sequenceHashes, counts, context.random)
-        const { isStream, waitedMs = 0, stepTokens } = booking
-        const outcome = load.book(decisionId, workerSlot, {
-          sequenceHashes,
-          count: sequenceHashes.length / 2,
-          promptTokens,
-          prefillTokens: counts.prefillTokens ? prefillTokens : 0,
-          nowMs: context.clock.nowMs(),
-        })
-        if (outcome === 'booked') {
-          gateways.set(decisionId, gateway)
-          outputs?.booked(booking)
-          const worker = keysBySlot.get(workerSlot)
-          if (worker !== undefined) replicas?.booked(booking, worker, counts.prefillTokens)
-          flushLater()
-          const nowMs = context.clock.nowMs()
-          const sent = { promptTokens, newTokens: prefillTokens, isStream, waitedMs, nowMs }
-          book.sent(decisionId, workerSlot, sent, stepTokens)
-        }
-        reply(outcome)
-      },
-
-      prefillComplete({ decisionId }) {
-        const isLess = load.prefillComplete(decisionId, context.clock.nowMs())
-        book.firstToken(decisionId, context.clock.nowMs())
-        replicas?.firstToken(decisionId)
-        flushLater()
-        if (isLess) fell()
-      },
-
-      touch({ decisionId, outputTokens }) {
-        if (!load.touch(decisionId, context.clock.nowMs()) || outputTokens === undefined) return
-        book.grew(decisionId, outputTokens, context.clock.nowMs())
-        if (outputs?.grew(decisionId, outputTokens) === 'less') fell()
-      },
-
-      free({ decisionId, outputTokens, cachedShare }) {
-        free(decisionId, { outputTokens, cachedShare })
-      },
-
-      gatewayStarted({ gateway }) {
-        for (const [decisionId, { name, life }] of gateways)
-          if (name === gateway.name && life !== gateway.life) free(decisionId)
-      },
-
-      loads({ reply }) {
-        const rows: WorkerLoad[] = []
-        for (const [workerSlot, worker] of keysBySlot) {
-          const { activeBlocks, activePrefillTokens, activeRequests } = load.totals(workerSlot)
-          const learned = book.learned(workerSlot)
-          const says = reported.get(workerSlot)
-          rows.push({
-            worker,
-            workerSlot,
-            activeBlocks,
-            activePrefillTokens,
-            activeRequests,
-            reported: says,
-            learned,
-          })
-        }
-        reply({ rows, stats: load.stats, replicas: replicas?.counts })
-      },
-
-      replicate(message) {
-        bridge = message.bridge
-        message.reply(replicas?.outbox.life)
-        // Also where there is nothing to tell: then it says that nothing was lost.
-        if (replicas !== undefined) bridge.tell({ type: 'ownOperations', batch: replicas.outbox.take() })
-      },
-
-      ownBookings({ reply }) {
-        flush()
-        reply(replicas?.outbox.snapshot())
-      },
-
-      replicaOperations({ replica, operations, isLate }) {
-        if (replicas?.apply(replica, operations, isLate) === true) fell()
-      },
-
-      replicaBookings({ replica, bookings }) {
-        if (replicas?.reset(replica, bookings) === true) fell()
-      },
-
-      replicasKnown({ replicas: known }) {
-        if (replicas?.retain(known) === true) fell()
-      },
-
-      flushOperations: flush,
-
+      fleet: ({ fleet }) => state.takeFleet(fleet),
+      project: question => question.reply(state.project(question)),
+      reportedUsage: ({ reports }) => state.reportedUsage(reports),
+      watchLoad: ({ watcher, falls }) => state.watchLoad(watcher, falls),
+      book: ({ booking, reply }) => reply(state.book(booking)),
+      prefillComplete: ({ decisionId }) => state.prefillComplete(decisionId),
+      touch: ({ decisionId, outputTokens }) => state.touch(decisionId, outputTokens),
+      free: ({ decisionId, outputTokens, cachedShare }) =>
+        state.free(decisionId, { outputTokens, cachedShare }),
+      gatewayStarted: ({ gateway }) => state.gatewayStarted(gateway),
+      loads: ({ reply }) => reply(state.loads()),
+      replicate: ({ bridge, reply }) => state.replicate(bridge, reply),
+      ownBookings: ({ reply }) => reply(state.ownBookings()),
+      replicaOperations: ({ replica, operations, isLate }) =>
+        state.fellIf(state.replicas?.apply(replica, operations, isLate)),
+      replicaBookings: ({ replica, bookings }) => state.fellIf(state.replicas?.reset(replica, bookings)),
+      replicasKnown: ({ replicas }) => state.fellIf(state.replicas?.retain(replicas)),
+      flushOperations: () => state.flush(),
       sweep() {
-        replicas?.keepAlive()
-        const expired = load.expire(context.clock.nowMs(), idleMsMax)
-        for (const decisionId of expired) {
-          free(decisionId)
-          context.log.warn({ decisionId, idleMsMax }, 'booking freed: no sign of life')
-        }
-        if (expired.length > 0) fell()
+        state.sweep()
         context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
       },
     }
   },
 })
+
+type MessageOf<T extends TrackerMessage['type']> = Extract<TrackerMessage, { readonly type: T }>
+
+class Tracker {
+  /** Undefined: there are no other routers. */
+  readonly replicas: ReplicaBookings | undefined
+  readonly #context: ActorContext<TrackerMessage>
+  readonly #directory: TrackerArgs['directory']
+  readonly #tracking: TrackingSettings
+  readonly #idleMsMax: number
+  readonly #replicationMs: number
+  readonly #load: ActiveLoad
+  readonly #book: EngineBook
+  /** Undefined: output blocks are not counted. */
+  readonly #outputs: OutputBlocks | undefined
+  #keysBySlot = new Map<number, string>()
+  #slotsByKey = new Map<string, number>()
+  /** By id: who booked it. */
+  readonly #gateways = new Map<string, GatewayLife>()
+  /** By worker slot. */
+  readonly #reported = new Map<number, NonNullable<WorkerLoad['reported']>>()
+  /** Worker slots of those that drain, by worker id. */
+  readonly #draining = new Map<string, readonly number[]>()
+  #falls = 0
+  #watcher: ActorRef<LoadFellMessage> | undefined
+  #bridge: ActorRef<OwnOperationsMessage | TellAgainMessage> | undefined
+  #isFlushDue = false
+  #flushedMs = Number.NEGATIVE_INFINITY
+
+  constructor(context: ActorContext<TrackerMessage>, args: TrackerArgs) {
+    const { workerSlotsMax, requestsMax, tracking = TRACK_ALL, replicationMs, replicaSalt } = args
+    this.#context = context
+    this.#directory = args.directory
+    this.#tracking = tracking
+    this.#idleMsMax = args.idleMsMax
+    this.#replicationMs = replicationMs ?? 0
+    this.#load = new ActiveLoad({ workerSlotsMax, requestsMax })
+    this.#book = new EngineBook({ workerSlotsMax })
+    this.#outputs = tracking.outputBlocks ? new OutputBlocks(this.#load) : undefined
+    this.replicas =
+      replicationMs === undefined
+        ? undefined
+        : new ReplicaBookings({
+            load: this.#load,
+            book: this.#book,
+            life: newLife(context.random, replicaSalt),
+            nowMs: () => context.clock.nowMs(),
+            slotOf: worker => this.#slotsByKey.get(worker),
+          })
+  }
+
+  takeFleet({ workers }: Fleet): void {
+    const present = new Map<number, string>()
+    this.#draining.clear()
+    for (const worker of workers) {
+      if (worker.isDraining === true)
+        this.#draining.set(
+          worker.id,
+          worker.keys.map(key => key.workerSlot),
+        )
+      for (const { key, workerSlot } of worker.keys) present.set(workerSlot, key)
+    }
+    for (const [workerSlot, key] of this.#keysBySlot)
+      if (present.get(workerSlot) !== key) this.#forget(workerSlot)
+    const isNew = [...present.values()].some(key => !this.#slotsByKey.has(key))
+    this.#keysBySlot = present
+    this.#slotsByKey = new Map([...present].map(([slot, key]) => [key, slot]))
+    if (isNew) this.#bridge?.tell({ type: 'tellAgain' })
+    this.#flushLater()
+    this.#fell()
+  }
+
+  project(question: MessageOf<'project'>): CandidateLoads {
+    const { workerSlots, wantsEngines, wantsReported } = question
+    const { random, clock } = this.#context
+    const counts = trackingOf(this.#tracking, question.tracking)
+    const sequenceHashes = trackedHashes(question.sequenceHashes, counts, random)
+    const soughtBlocks = sequenceHashes.length / 2
+    const projection = this.#load.project(sequenceHashes, soughtBlocks, workerSlots)
+    const { count } = projection
+    return {
+      activeBlocks: projection.activeBlocks.slice(0, count),
+      newBlocks: projection.newBlocks.slice(0, count),
+      soughtBlocks,
+      activePrefillTokens: projection.activePrefillTokens.slice(0, count),
+      activeRequests: projection.activeRequests.slice(0, count),
+      engines: wantsEngines ? copyProjection(this.#book.project(workerSlots, clock.nowMs())) : undefined,
+      reportedShares:
+        wantsReported === true
+          ? Float64Array.from(workerSlots, slot => this.#reported.get(slot)?.share ?? Number.NaN)
+          : undefined,
+      falls: this.#falls,
+    }
+  }
+
+  reportedUsage(reports: readonly KvUsageReport[]): void {
+    let isLess = false
+    for (const { worker, workerSlot, share, reason } of reports) {
+      if (this.#keysBySlot.get(workerSlot) !== worker) continue
+      isLess ||= (share ?? 0) < (this.#reported.get(workerSlot)?.share ?? 0)
+      this.#reported.set(workerSlot, { share, reason })
+    }
+    this.fellIf(isLess)
+  }
+
+  watchLoad(watcher: ActorRef<LoadFellMessage>, falls: number): void {
+    if (falls === this.#falls) this.#watcher = watcher
+    else {
+      this.#watcher = undefined
+      watcher.tell({ type: 'loadFell' })
+    }
+  }
+
+  book(booking: Booking): 'booked' | 'duplicate' | 'full' {
+    const { decisionId, gateway, workerSlot, promptTokens, prefillTokens } = booking
+    const { isStream, waitedMs = 0, stepTokens } = booking
+    const { clock, random } = this.#context
+    const counts = trackingOf(this.#tracking, booking.tracking)
+    const sequenceHashes = trackedHashes(booking.sequenceHashes, counts, random)
+    const outcome = this.#load.book(decisionId, workerSlot, {
+      sequenceHashes,
+      count: sequenceHashes.length / 2,
+      promptTokens,
+      prefillTokens: counts.prefillTokens ? prefillTokens : 0,
+      nowMs: clock.nowMs(),
+    })
+    if (outcome !== 'booked') return outcome
+    this.#gateways.set(decisionId, gateway)
+    this.#outputs?.booked(booking)
+    const worker = this.#keysBySlot.get(workerSlot)
+    if (worker !== undefined) this.replicas?.booked(booking, worker, counts.prefillTokens)
+    this.#flushLater()
+    const sent = { promptTokens, newTokens: prefillTokens, isStream, waitedMs, nowMs: clock.nowMs() }
+    this.#book.sent(decisionId, workerSlot, sent, stepTokens)
+    return outcome
+  }
+
+  prefillComplete(decisionId: string): void {
+    const { clock } = this.#context
+    const isLess = this.#load.prefillComplete(decisionId, clock.nowMs())
+    this.#book.firstToken(decisionId, clock.nowMs())
+    this.replicas?.firstToken(decisionId)
+    this.#flushLater()
+    this.fellIf(isLess)
+  }
+
+  touch(decisionId: string, outputTokens: number | undefined): void {
+    const { clock } = this.#context
+    if (!this.#load.touch(decisionId, clock.nowMs()) || outputTokens === undefined) return
+    this.#book.grew(decisionId, outputTokens, clock.nowMs())
+    this.fellIf(this.#outputs?.grew(decisionId, outputTokens) === 'less')
+  }
+
+  free(decisionId: string, { outputTokens, cachedShare }: TrackerUsage = {}): void {
+    this.#gateways.delete(decisionId)
+    this.#outputs?.ended(decisionId)
+    const isFreed = this.#load.free(decisionId)
+    this.replicas?.freed(decisionId, { outputTokens, cachedShare })
+    this.#flushLater()
+    this.#book.ended(decisionId, this.#context.clock.nowMs(), outputTokens, cachedShare)
+    this.fellIf(isFreed)
+  }
+
+  gatewayStarted(gateway: GatewayLife): void {
+    for (const [decisionId, { name, life }] of this.#gateways)
+      if (name === gateway.name && life !== gateway.life) this.free(decisionId)
+  }
+
+  loads(): LoadReport {
+    const rows: WorkerLoad[] = []
+    for (const [workerSlot, worker] of this.#keysBySlot) {
+      const { activeBlocks, activePrefillTokens, activeRequests } = this.#load.totals(workerSlot)
+      rows.push({
+        worker,
+        workerSlot,
+        activeBlocks,
+        activePrefillTokens,
+        activeRequests,
+        reported: this.#reported.get(workerSlot),
+        learned: this.#book.learned(workerSlot),
+      })
+    }
+    return { rows, stats: this.#load.stats, replicas: this.replicas?.counts }
+  }
+
+  replicate(
+    bridge: ActorRef<OwnOperationsMessage | TellAgainMessage>,
+    reply: MessageOf<'replicate'>['reply'],
+  ): void {
+    this.#bridge = bridge
+    const { replicas } = this
+    reply(replicas?.outbox.life)
+    // Also where there is nothing to tell: then it says that nothing was lost.
+    if (replicas !== undefined) bridge.tell({ type: 'ownOperations', batch: replicas.outbox.take() })
+  }
+
+  ownBookings(): ReplicaSnapshot | undefined {
+    this.flush()
+    return this.replicas?.outbox.snapshot()
+  }
+
+  flush(): void {
+    this.#isFlushDue = false
+    if (this.replicas?.outbox.isDue !== true) return
+    this.#flushedMs = this.#context.clock.nowMs()
+    // What has no taker is in the next snapshot, as what is open.
+    this.#bridge?.tell({ type: 'ownOperations', batch: this.replicas.outbox.take() })
+  }
+
+  sweep(): void {
+    const idleMsMax = this.#idleMsMax
+    this.replicas?.keepAlive()
+    const expired = this.#load.expire(this.#context.clock.nowMs(), idleMsMax)
+    for (const decisionId of expired) {
+      this.free(decisionId)
+      this.#context.log.warn({ decisionId, idleMsMax }, 'booking freed: no sign of life')
+    }
+    this.fellIf(expired.length > 0)
+  }
+
+  fellIf(isLess: boolean | undefined): void {
+    if (isLess === true) this.#fell()
+  }
+
+  /** The worker key of this slot is gone: its requests count nowhere any more. */
+  #forget(workerSlot: number): void {
+    for (const decisionId of this.#load.freeWorker(workerSlot)) {
+      this.#gateways.delete(decisionId)
+      this.#outputs?.ended(decisionId)
+      this.replicas?.freed(decisionId, {})
+      this.replicas?.forgotten(decisionId, workerSlot)
+    }
+    this.#book.forget(workerSlot)
+    this.#reported.delete(workerSlot)
+  }
+
+  #fell(): void {
+    this.#falls++
+    if (this.#draining.size > 0) this.#tellDrained()
+    this.#watcher?.tell({ type: 'loadFell' })
+    this.#watcher = undefined
+  }
+
+  #tellDrained(): void {
+    for (const [workerId, slots] of this.#draining) {
+      if (slots.some(slot => this.#load.totals(slot).activeRequests > 0)) continue
+      // Where its mailbox is full, the next fleet or the next request that ends says it again.
+      if (this.#directory?.tell({ type: 'drained', workerId }) === 'ok') this.#draining.delete(workerId)
+    }
+  }
+
+  /** After a pause at once, with all that waits in the mailbox; else when what was told last is so old that more may follow. */
+  #flushLater(): void {
+    if (this.replicas === undefined || this.#isFlushDue || !this.replicas.outbox.isDue) return
+    this.#isFlushDue = true
+    const waitMs = this.#flushedMs + this.#replicationMs - this.#context.clock.nowMs()
+    if (waitMs > 0 || this.#context.self.tell({ type: 'flushOperations' }) !== 'ok')
+      this.#context.schedule(Math.max(0, waitMs), { type: 'flushOperations' })
+  }
+}
