@@ -2,11 +2,12 @@
  * KV usage in the metrics of an engine: the share of its KV cache that its requests use, 0 … 1, by
  * data-parallel rank.
  *
- *   vllm:kv_cache_usage_perc{engine="RANK"}     vLLM, and engines that speak like it; vllm:gpu_cache_usage_perc before 0.10
+ *   vllm:kv_cache_usage_perc{engine="RANK"}     vLLM and engines that copy it
+ *   vllm:gpu_cache_usage_perc{engine="RANK"}    vLLM before 0.10
  *   sglang:token_usage{dp_rank="RANK"}          SGLang with --enable-metrics; without the label it is rank 0
  *
- * Blocks that are cached and that nobody uses count in neither. Where several lines have one rank (the shards
- * of a model), the highest counts.
+ * Cached blocks that no request uses count in neither. If several lines have one rank (the shards of a
+ * model), the highest counts.
  */
 
 import { RANKS_MAX } from '@homing/fleet'

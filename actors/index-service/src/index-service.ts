@@ -4,11 +4,14 @@
  * In     HTTP exchanges from the transport; `source` from listeners; `shardReset` and `shardMemory` from
  *        indexers.
  * Out    a listener per registered rank; answers directly from shared memory.
- * Owns   the registrations, worker slots, peers, the HTTP listener; indexers and listeners as children. Its modules
- *        share `Rank` (rank.ts), where each field has one writer:
- *          registry       registered ranks, slots and shards    rank-listeners   the lives of the listeners
- *          shards         indexers, the reader of their memory  peers            what other services know
- *          routes         requests to answers                   inheritance      blocks known only from a peer
+ * Owns   the registrations, worker slots, peers, the HTTP listener; indexers and listeners as children. Its
+ *        modules share `Rank` (rank.ts), where each field has one writer:
+ *          registry        registered ranks, slots and shards
+ *          rank-listeners  the lives of the listeners
+ *          shards          indexers, the reader of their memory
+ *          peers           what other services know
+ *          routes          requests to answers
+ *          inheritance     blocks known only from a peer
  * Order  at the start: listeners of the given ranks; then dumps of peers; then HTTP. A worker slot serves
  *        another rank only after its listener has ended and its indexer has forgotten it.
  * Fails  an error inside one request becomes its answer. An indexer that is lost for good, or a bug here,

@@ -1,7 +1,8 @@
 /**
  * Inheritance: which ranks have blocks known only from a peer, from before the first until none is left.
  *
- *   listeners connect ─▶ a peer is asked for its dump ─▶ its blocks are inherited ─▶ `exact`, another epoch: dropped
+ *   listeners connect ─▶ a peer is asked for its dump ─▶ its blocks are inherited
+ *   `exact`, in another epoch ─▶ the inherited blocks are dropped
  *
  * The listener connects before the peer is asked, so removals after the peer's answer arrive here too. A rank
  * inherits only if its listener is connected by then, and if partition, block size and engine are the same.

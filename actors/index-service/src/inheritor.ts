@@ -14,14 +14,15 @@
  *      └──────────`disinherit`, too many events────────────────────────────────────────────▶
  *
  * Invariants
- *   I1  The dump was requested after the source had connected, and the same epoch has lasted since: a clear drops everything. So the
- *       kept events reach back at least to the moment of the dump, and no removal is missed.
- *   I2  A block counts once here, however often it is stored: one copy too few loses credit early, one too many would
- *       keep it for ever.
- *   I3  Events are read as the indexer reads them (CacheReading): a removal of a block that only the dump named counts, whatever its
- *       group.
- *   I4  A store is taken only below a block that is held here, with its own salt: a chain whose salt is only in the dump
- *       is stored with hashes that differ from its own, which no prompt finds.
+ *   I1  The dump was requested after the source had connected, and the same epoch has lasted since: a clear
+ *       drops everything. So the kept events reach back at least to the moment of the dump, and no removal is
+ *       missed.
+ *   I2  A block counts once here, however often it is stored: one copy too few loses credit early, one too
+ *       many would keep it forever.
+ *   I3  Events are read as the indexer reads them (CacheReading): a removal of a block that only the dump
+ *       named counts, whatever its group.
+ *   I4  A store is taken only below a block that is held here, with its own salt. If only the dump had the
+ *       salt of a chain, the chain would be stored with wrong hashes, which no prompt finds.
  *
  * Fails  when it restarts, its index is emptied and nothing is inherited any more.
  */

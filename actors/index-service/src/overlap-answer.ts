@@ -1,12 +1,13 @@
 /**
- * The answer of `/query` and `/query_by_hash`: how many tokens of a prompt each rank holds, from its first
- * one on.
+ * The answer of `/query` and `/query_by_hash`: how many tokens of a prompt each rank holds, from the first
+ * token on.
  *
  * `scores`       by instance and rank, on the device; `frequencies[i]`: ranks that hold block i and all
  *                before it there
- * `instances`    by instance: `gpu` is the most that one of its ranks holds on the device, `dp` that of each; `cpu` is the
- *                longest run whose blocks are all on the device or the host, `disk` also includes disks and stores outside
- *                the machine. `longest_matched` is the largest of them, which is `disk`.
+ * `instances`    by instance: `gpu` is the most that one of its ranks holds on the device, `dp` that of each;
+ *                `cpu` is the longest run whose blocks are all on the device or the host; `disk` also
+ *                includes disks and stores outside the machine. `longest_matched` is the largest of them:
+ *                `disk`.
  * Ranks that hold nothing of the prompt are not listed.
  *
  * Cost: three walks through the index; the second and third end at once for ranks that have no lower tier.

@@ -1,7 +1,9 @@
 /**
  * Dumps as peers exchange them:
  *
- *   {"<model>:<group>": {"block_size": n, "endpoints": {"<instance>": {"<rank>": "tcp://…"}}, "events": [RouterEvent …]}}
+ *   {"<model>:<group>": {"block_size": n,
+ *                        "endpoints": {"<instance>": {"<rank>": "tcp://…"}},
+ *                        "events": [RouterEvent …]}}
  *
  * `endpoints` say which engines the blocks belong to; dumps of other implementations have none.
  *

@@ -4,8 +4,8 @@
  * Invariants
  *   I1  An instance is in one partition (model and routing group); a partition has one block size, and exists
  *       while it has a rank.
- *   I2  A slot has one rank at most. It is free again when `end` is called, not when its rank is taken out: until
- *       the indexer has forgotten the slot, another rank would inherit its blocks.
+ *   I2  A slot has one rank at most. It is free again when `end` is called, not when its rank is taken out:
+ *       until the indexer has forgotten the slot, another rank would inherit its blocks.
  *   I3  A rank keeps its shard for life; a new one goes to the shard with the fewest.
  *   I4  No two ranks name one socket: events there do not say whose they are.
  *

@@ -2,18 +2,20 @@
  * Event applier: turns the KV events of worker keys into stores and removes of one `BlockIndex`.
  *
  * What counts
- *   R1  Events are read as everywhere (CacheReading of packages/protocol): groups, copies, tiers. Skipped events are
- *       counted by reason. Each tier is a layer of its own. A placeholder (no tokens, block
+ *   R1  Events are read as everywhere (CacheReading of packages/protocol): groups, copies, tiers. Skipped
+ *       events are counted by reason. Each tier is a layer of its own. A placeholder (no tokens, block
  *       size 0) names blocks that another tier holds; blocks that no tier holds are skipped.
  *   R2  Tokens are hashed here, in the namespace of their chain (adapter and cache salt); engine hashes are
  *       handles. A chain whose content is not in its tokens (adapter known by number only, prompt
  *       embeddings) is skipped.
  *   R3  vLLM names the salt on the first block of a chain only; the blocks below inherit it. So the engine
  *       hashes of salted chains are kept per slot until they are removed.
- *   R4  Not every event names what separates a chain from others with the same tokens. A chain that begins like a prompt that was
- *       sent with a separator, and whose event does not say that it has none, is credited to nobody (namespaced-beginnings.ts), nor is
- *       anything below it. If such prompts did not pass through the router, two hashes of equal tokens show them: the source is told.
- *   R5  The first block stored on the device decides the block size of a slot; blocks of another size are skipped.
+ *   R4  Not every event names what separates a chain from others with the same tokens. A chain is not
+ *       credited, nor anything below it, if it begins like a prompt that was sent with a separator and its
+ *       event does not say that it has none (namespaced-beginnings.ts). If such prompts did not pass through
+ *       the router, two hashes of equal tokens show them: then the source is told.
+ *   R5  The first block stored on the device decides the block size of a slot; blocks of another size are
+ *       skipped.
  *   R6  A parent may be on any tier: the device evicts blocks that the host keeps. A clear clears all tiers.
  *
  * Cost: one hash per block, and that of the index. Memory: per slot, one entry per block of a salted

@@ -1,13 +1,13 @@
 /**
  * Guess table: the blocks that were sent to a worker key, each with the time until which it counts as held.
  *
- *   buckets    tick 41 ──▶ newest … oldest      a tick is BUCKET_MS; a block lies in the bucket of its expiry,
- *              tick 47 ──▶ newest … oldest      rounded up
+ *   buckets    tick 41 ──▶ newest … oldest      a tick is BUCKET_MS; a block lies in the bucket of its
+ *              tick 47 ──▶ newest … oldest      expiry, rounded up
  *   places     sequence hash ─▶ entry           open addressing, linear probing
  *
  * Invariants
- *   I1  A block expires no earlier than the blocks below it: a request refreshes its whole prefix, and an expiry
- *       only grows.
+ *   I1  A block expires no earlier than the blocks below it: a request refreshes its whole prefix, and an
+ *       expiry only grows.
  *   I2  In its bucket a block comes after every block below it: those came later, and were put before it.
  *   So taking a block from the front of the earliest bucket leaves no block stranded below it.
  *

@@ -4,13 +4,14 @@
  *
  *   a request was sent to a key ─▶ its blocks are held, until their expiry ─▶ removed, in slices
  *   sent again                  ─▶ the expiry of the whole prefix moves
- *   it was not sent after all   ─▶ the blocks that it added are removed, unless something else was sent with them since
+ *   it was not sent after all   ─▶ the blocks that it added are removed, unless another request with them
+ *                                  was sent since
  *
  * Owns   a GuessTable per key, and the guessed layer of every key in the index.
- * Bounds the caller gives the bound of each key, usually the size of its engine's cache; all keys of the shard together have
- *        `blocksMax`. A key that exceeds either is pruned to `pruneTargetRatio` of its bound, or of
- *        its size: earliest expiry first, the deepest first. A table that holds too much, because
- *        slices of its pruning are still to come, gives up as many blocks as it takes in.
+ * Bounds the caller gives the bound of each key, usually the size of its engine's cache; all keys of the
+ *        shard together have `blocksMax`. A key that exceeds either is pruned to `pruneTargetRatio` of its
+ *        bound, or of its size: earliest expiry first, the deepest first. A table that holds too much,
+ *        because slices of its pruning are still to come, gives up as many blocks as it takes in.
  * Fences a key is forgotten with an epoch; requests sent in an earlier epoch say nothing, and are dropped.
  * Names  blocks are named by their sequence hashes: nothing else names them before an engine does.
  */

@@ -1,11 +1,12 @@
 /**
- * Namespaced beginnings: the beginnings of prompts that were sent to a worker key with a separator (a cache salt,
- * an adapter, an extra key) which the events of its engine may not name.
+ * Namespaced beginnings: the beginnings of prompts that were sent to a worker key with a separator (a cache
+ * salt, an adapter, an extra key) which the events of its engine may not name.
  *
  *   the router sends a prompt with a separator ─▶ `add`
- *   an event stores blocks that begin a prompt, and names no separator ─▶ `mayBegin`: they may be of such a prompt
+ *   an event stores blocks that begin a prompt, and names no separator ─▶ `mayBegin`: they may be of such a
+ *   prompt
  *
- * Nobody can tell such a block from one of a prompt without separators, so it is credited to nobody. Blocks
+ * Such a block looks like one of a prompt without separators, so no worker key is credited with it. Blocks
  * below it follow it by their parent. Blocks stored before the first such prompt was sent stay: an engine
  * that hashes separators gives different hashes to them, and one that does not reports the beginning again.
  *

@@ -6,7 +6,8 @@
  *
  * Invariants
  *   I1  Replies count only for the current attempt: each has a number, and none is used twice.
- *   I2  A recovery has at most `replayAttemptsTotalMax` attempts, and at most `replayAttemptsMax` in a row that brought nothing.
+ *   I2  A recovery has at most `replayAttemptsTotalMax` attempts, and at most `replayAttemptsMax` in a row
+ *       that brought nothing.
  *   I3  A replay that may have lost replies at its end is asked again until nothing new comes.
  */
 

@@ -2,24 +2,23 @@
  * Contradictions: counts how often the live socket contradicted itself or the replay, and decides what
  * follows.
  *
- * One is an engine that restarted, and the history is rebuilt at once; but not where the dp rank is another
- * one, which no engine changes. More of them in a short time are not: a replay endpoint that belongs to
- * another engine, or two publishers that number their batches on one socket. Then every rebuild would bring
- * the next contradiction, and `exact` in between would be a lie.
+ * One contradiction means that the engine restarted: the history is rebuilt at once. Several contradictions
+ * in a short time mean something else: a replay endpoint of another engine, or two publishers that number
+ * their batches on one socket. Then every rebuild would bring the next contradiction, and `exact` in between
+ * would be false. Another dp rank proves it at once, because no engine changes its rank.
  *
- *   none ──`contradictionsMax` within `contradictionsWithinMs`──▶ apart ──pause──▶ reconciling ──live and replay agree──▶ calming
- *     ▲                                                             ▲                  │                                   │ │
- *     │                                                             └──contradiction───┴───────────────────────────────────┘ │
- *     └───────────────────────────────────────────────────────────────────────────────────────────────────────────pause──────┘
+ *   none                  ──`contradictionsMax` within `contradictionsWithinMs`──▶  apart
+ *   apart                 ──pause──▶                                                reconciling
+ *   reconciling           ──live and replay agree──▶                                calming
+ *   reconciling, calming  ──contradiction──▶                                        apart
+ *   calming               ──pause──▶                                                none
  *
- * While apart, nothing is asked of the replay but whether it repeats what the live socket told. What counts
- * meanwhile is what the live socket alone has told since; and nothing where it is the live socket that
- * contradicts itself.
+ * While apart, the replay is asked only whether it repeats what the live socket told. Only what the live
+ * socket has told since then counts; if the live socket contradicts itself, nothing does.
  *
  * Invariants
- *   I1  From the first contradiction too many to the end of calming the source is not `exact`.
+ *   I1  The source is not `exact` from the contradiction that reaches the limit to the end of calming.
  *   I2  The pause doubles with every contradiction from there on, from `apartMsMin` to `apartMsMax`.
- */
 
 import type { ListenerLimits } from './limits.ts'
 
@@ -89,14 +88,14 @@ export class Contradictions {
     this.#recent = this.#recent.filter(({ atMs }) => nowMs - atMs < contradictionsWithinMs)
     this.#recent = [...this.#recent, { kind, atMs: nowMs }].slice(-contradictionsMax)
     if (!isProof && this.#state.is === 'none' && this.#recent.length < contradictionsMax) return
-    // One is what a restart brings.
+    // A restart causes one.
     const isOfLive = this.#recent.filter(one => one.kind === 'live').length > 1
     this.#kind = isProof ? kind : isOfLive ? 'live' : 'replay'
     this.#pauseMs = this.#pauseMs === 0 ? apartMsMin : Math.min(apartMsMax, 2 * this.#pauseMs)
     this.#state = { is: 'apart', untilMs: nowMs + this.#pauseMs }
   }
 
-  /** What the two publishers of one socket would be called: two dp ranks, or two topics. */
+  /** Names the two publishers of one socket: two dp ranks, or two topics. */
   mark(what: string, one: number | string | undefined, other: number | string | undefined): void {
     if (one === undefined || other === undefined || one === other) return
     this.#marks = ` (${what} ${[one, other].toSorted().join(' and ')})`

@@ -4,9 +4,9 @@
  *
  * Invariants
  *   I1  Bounded in number and bytes; beyond the bound a batch is dropped, and missing.
- *   I2  One of them continues the history only if it is not older than what it follows, and of the same rank: it may be left over
- *       from a life of the engine that ended, unnoticed, before a replay was answered; or fill a hole of such a life.
- */
+ *   I2  A batch continues the history only if it is not older than its predecessor and has the same rank. It
+ *       may be left over from a life of the engine that ended unnoticed before a replay was answered, or fill
+ *       a hole of such a life.
 
 import type { History } from './history.ts'
 import type { Life } from './life.ts'

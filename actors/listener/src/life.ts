@@ -1,8 +1,8 @@
 /**
  * Life: what proves that batches are of one life of one engine, whichever way they came.
  *
- * An engine that restarts numbers its batches from 0 again, nothing in them names their life, and a replay socket may even
- * belong to another engine. These signs tell lives apart:
+ * An engine that restarts numbers its batches from 0 again, and nothing in them names their life. A replay
+ * socket may even belong to another engine. These signs tell lives apart:
  *   content     the same number with different content belongs to another life (seen-batches.ts)
  *   direction   a publisher never goes back, although a batch may be overtaken on its way
  *   dp rank     a publisher never changes it
@@ -13,23 +13,23 @@
  *
  * The **link** says whether the live socket and the current history are of one life:
  *
- *   unheard ──a live batch──▶ due ──the replay and the live socket tell one sequence with the same content──▶ linked
- *      │                       ▲                                                                              │ ▲
- *      │                       └──a live batch is older than the one before it, or fills a hole late──────────┘ │
- *      └──the history begins with a live batch, or one of them clears the cache─────────────────────────────────┘
+ *   unheard  ──a live batch──▶                                                                    due
+ *   unheard  ──the history begins with a live batch, or a live batch clears the cache──▶          linked
+ *   due      ──the replay and the live socket tell one sequence with the same content──▶          linked
+ *   linked   ──a live batch is older than the one before it, or fills a hole late──▶              due
  *
- * Where the history came from a replay, and a live batch continues it, the seam between them is such a place:
- * the engine may have restarted in between, and what it published unheard be as long as what was replayed. So
- * are all places where nothing but the number says that a batch is the next one. `joinedMax` is the last
- * sequence up to which a replay has told the history at a time when it was already there.
+ * A **seam** is a place where only the number says that a batch is the next one. One is where a live batch
+ * continues a history from a replay: the engine may have restarted in between, and may have published unheard
+ * as many batches as were replayed. `joinedMax` is the last sequence up to which a replay has told the
+ * history at a time when it was already there.
  *
- * A batch that was overtaken by those of the next life may have just the number that is expected of that one,
- * and the batches of the next life may go on from the last number of the life before, behind a hole. So a
- * live batch that is older than the one before it, or fills a hole late, opens such a seam before itself.
- * Until it is closed the history is **doubted**.
+ * A batch that the next life overtook may have just the number that is expected of the next life. And the
+ * batches of the next life may go on from the last number of the life before, after a hole. So a live batch
+ * that is older than the one before it, or fills a hole late, opens a seam before itself. Until the seam is
+ * closed, the history is **doubted**.
  *
  * Invariants
- *   I1  `applied` remembers only batches of the current history: it is forgotten with it.
+ *   I1  `applied` remembers only batches of the current history: both are forgotten together.
  *   I2  `live` remembers batches since the socket came up, or since the last sign of another life.
  *   I3  A link never rests on a number alone, nor on a batch that is not remembered.
  */

@@ -2,8 +2,11 @@
  * Listener lives: starts the listeners of worker keys as children of an actor, follows their lives, and has
  * the indexer forget a slot afterwards.
  *
- *   idle ──start──▶ running ──stop──▶ stopping ──ended──▶ releasing ──the indexer has forgotten the slot──▶ idle
- *                      └─────────────failed for good──────────▲
+ *   idle      ──start──▶                               running
+ *   running   ──stop──▶                                stopping
+ *   stopping  ──ended──▶                               releasing
+ *   running   ──failed for good──▶                     releasing
+ *   releasing ──the indexer has forgotten the slot──▶  idle
  *
  * Owns   `phase`, `listener` and, while there is no listener to report, `heard` of every key. Its owner
  *        decides when to start and stop.

@@ -3,11 +3,11 @@
  * a reason to, that the engine still repeats the applied batches. It notices when a replay that failed, or
  * contradicted the live socket, agrees with it again. And it limits how long a live batch may be unconfirmed.
  *
- *   check     asks for what was applied since the last one: after a rebuild; with the first live batch behind what was replayed;
- *             with one that comes after a silence; every `checkIntervalMs`
+ *   check     asks for what was applied since the last check: after a rebuild; with the first live batch
+ *             after a replay; with a live batch after a silence; every `checkIntervalMs`
  *   compare   asks for the last live batch only, while nothing of the replay is believed
  *
- * Invariant  an answer to a comparison is applied by nobody; that of a check as any reply is (replay.ts).
+ * Invariant  the answer to a comparison is never applied; that of a check is, as any reply (replay.ts).
  */
 
 import type { Attempts } from './attempts.ts'

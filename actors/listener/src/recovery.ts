@@ -3,8 +3,8 @@
  * outcomes of a replay. The table of its transitions is at the head of sequence-follower.ts.
  *
  * Invariants
- *   I1  There is at most one wait for a move at a time, and every phase but `live`, `connecting` and `disconnected` has one:
- *       nothing waits for ever.
+ *   I1  At most one wait for a move at a time. Every phase but `live`, `connecting` and `disconnected` has
+ *       one: nothing waits forever.
  *   I2  A rebuild begins with a clear, and nothing is replayed before the indexer has taken it.
  *   I3  While the replay is kept apart from the live socket, no part of it is applied.
  */

@@ -3,17 +3,17 @@
  * the current history before they continue it, and that they belong to the live socket before live batches
  * continue them.
  *
- *   asked                        continues the history when
- *   the batches from a hole on   the last batch applied, which is asked for again, comes first and is the same
+ *   request                      the reply continues the history when
+ *   the batches from a hole on   the last batch applied, requested again, comes first and is the same
  *   a check                      the same, from the last seam on (life.ts)
- *   those behind a checkpoint    its last batches, which are asked for again, are the same
+ *   those after a checkpoint     its last batches, which are requested again, are the same
  *   a snapshot                   all of its parts came, in order
  *   all from 0 on                always: nothing is held before
  *
- *   live batches continue it     when one that the live socket had brought before the question is in the
- *                                reply, the same. An engine keeps what it publishes, so a reply without it is
- *                                of another one. Before that, an end or a silence lets them continue it only
- *                                while the first of them is believed (live-watch.ts)
+ * Live batches continue the reply when it repeats, with the same content, one that the live socket had
+ * brought before the request. An engine keeps what it publishes, so a reply without that batch is of another
+ * engine. Before that, an end or a silence lets live batches continue it only while the first of them is
+ * believed (live-watch.ts).
  *
  * It decides nothing about the source: every reply has an outcome, and the follower acts on it.
  */

@@ -3,92 +3,111 @@
  * without applying a batch twice, and knows how much of the history it has.
  *
  * It only coordinates; each of its parts owns one concern:
- *   life       which batches are of the same life of the engine     recovery   what follows when the history is broken
- *   history    what is applied, and what is missing of it           live watch what is checked when it is not
- *   held back  live batches that wait for what is before them       replay     what replies mean, and what proves them
- *   trust      how far all that may be believed                     attempts   at a replay, and when to stop
- *   contradictions  when a restart is no longer believed            snapshots  of publishers that are not engines
+ *   life            which batches are of the same life of the engine
+ *   history         what is applied, and what is missing of it
+ *   held back       live batches that wait for an earlier one
+ *   trust           how far the history may be believed
+ *   contradictions  when a restart is no longer believed
+ *   recovery        what follows when the history is broken
+ *   live watch      what is checked when it is not broken
+ *   replay          what replies mean, and what proves them
+ *   attempts        attempts at a replay, and when to stop
+ *   snapshots       snapshots of publishers that are not engines
  *
- *   state          what happens                             then
- *   connecting     socket is up, or a batch comes           recovering: clear, replay from 0
- *   recovering     reply at the expected sequence           applied
- *                  reply after a hole                       left; asked for again from the hole
- *                  first reply is not the last batch        recovering: clear, replay from 0
- *                  applied, which was asked for again
- *                  …or it is, with another content          the engine restarted
- *                  reply is not what the live socket        contradicted
- *                  told under its number, or the end comes
- *                  before what it told before the question
- *                  live batch                               held back (bounded; past the bound dropped)
- *                  replay reached the batches held back,    they are applied in order, and live ones from here on; the
- *                  and has told one of the live socket      attempt ends as a check does
- *                  end or silence, nothing missing          live; but where replies may be lost at the end (a hole was
- *                                                           seen, or there were as many as a socket drops after),
- *                                                           asked again until nothing new comes
- *                  end or silence, something missing        next attempt, at most `replayAttempts…Max`
- *                  …or the live batches held back were      the same, and it repeats one of them, or is contradicted
- *                  heard more than `unconfirmedMsMax` ago,
- *                  and it has told none of them
- *                  end, and it keeps nothing of what the    live from the batches held back: clear, partial
- *                  live socket told
- *                  a snapshot                               applied part by part; the history begins behind it
- *                  a checkpoint, and the engine repeats     taken over; the history goes on behind it
- *                  the last batches of it
- *                  …the last one, but not all of them       the same; partial until checks have them repeated
- *                  …and it repeats another, or none         the checkpoint is dropped; replay from 0
- *                  attempts used up, filling a gap          recovering: clear, replay from 0
- *                  attempts used up, replaying from 0       live from the batches held back: clear, partial
- *                  first live batch has sequence 0          live: the whole history is at hand
- *                  live batches fill the hole, and the      live; checked from before it, partial until both are told
- *                  last batch before it is not repeated
- *                  first reply goes on from live batches    the history begins with those
- *                  that were held back
- *   live           expected sequence                        applied
- *                  …the first one behind a replay, or       …and checked: a replay from the last seam on, while live
- *                  behind a silence; now and then           batches are applied as before
- *                  …no replay confirms the first one        partial after `unconfirmedMsMax`; asked again
- *                  …and in it the cache was cleared         the history is whole from here on
- *                  …of another dp rank                      contradicted
- *                  …older than the one before it            checked from before it, partial until both are told
- *                  lower, seen with the same content        duplicate: dropped
- *                  lower, missing until now                 late: fills its hole, if it is not younger than what follows it
- *                  lower, nothing is remembered of it       held back; clear, replay from 0, which has it, too, or not
- *                  lower, anything else, and not younger    dropped; clear, replay from 0; without replay nothing is held, and
- *                                                           no history begins with it
- *                  lower, anything else                     the engine restarted
- *                  higher                                   recovering the gap: replay from the hole
- *                  …and older than the newest               dropped; clear, replay from 0, which has it, too; without replay
- *                                                           nothing is held, nor begun for `lateMsMax` with an older one
- *                  higher, replay impossible                live: clear, start anew here, partial
- *                  partial, since the replay failed         compared now and then; it repeats the last batch: recovering
- *   any            the engine restarted                     recovering: clear, replay from 0; the batch that showed it is
- *                                                           held back
- *                  contradicted                             clear; recovering, with the next live batch held back
- *                  …too often (contradictions.ts)           live: clear, partial, only what the live socket tells; or nothing,
- *                                                           where it contradicts itself. Compared ever more rarely
- *                  resync, reconnected, a probe's word      recovering: clear, replay from 0
- *                  socket is down                           disconnected: clear, trust none
- *   disconnected   socket is up                             recovering: clear, replay from 0
- *                  batch                                    dropped: left over from before
+ * Transitions: for each state, what happens and what follows. A row with "…" narrows the row above it.
+ *
+ * connecting
+ *   the socket is up, or a batch comes       recovering: clear, replay from 0
+ *
+ * recovering
+ *   reply at the expected sequence           applied
+ *   reply after a hole                       dropped; requested again from the hole on
+ *   first reply is not the last batch        recovering: clear, replay from 0
+ *   applied, which was requested again
+ *   …it is, but with other content           the engine restarted
+ *   reply differs from the live batch of     contradicted
+ *   its number, or the replay ends before a
+ *   live batch that came before the request
+ *   live batch                               held back (bounded; past the bound dropped)
+ *   replay reached the batches held back,    they are applied in order, and live batches from here on;
+ *   and repeated a batch of the live socket  the attempt ends as a check does
+ *   end or silence, nothing missing          live; if replies may be lost at the end (a hole was seen, or
+ *                                            there were so many that a socket drops the rest), requested
+ *                                            again until nothing new comes
+ *   end or silence, something missing        next attempt, at most `replayAttempts…Max`
+ *   …the live batches held back came more    next attempt; its replay repeats one of them, or is
+ *   than `unconfirmedMsMax` ago, and the     contradicted
+ *   replay has repeated none of them
+ *   end, and the replay keeps nothing of     live from the batches held back: clear, partial
+ *   what the live socket told
+ *   a snapshot                               applied part by part; the history begins after it
+ *   a checkpoint, and the engine repeats     taken over; the history goes on after it
+ *   the last batches of it
+ *   …the last one, but not all of them       the same; partial until checks have them repeated
+ *   …it repeats another batch, or none       the checkpoint is dropped; replay from 0
+ *   attempts used up, filling a gap          recovering: clear, replay from 0
+ *   attempts used up, replaying from 0       live from the batches held back: clear, partial
+ *   first live batch has sequence 0          live: the whole history is at hand
+ *   live batches fill the hole, and the      live; checked from before the hole, partial until the replay
+ *   last batch before it is not repeated     has told both sides
+ *   first reply goes on from live batches    the history begins with those live batches
+ *   that were held back
+ *
+ * live
+ *   expected sequence                        applied
+ *   …the first one after a replay or a       applied and checked: a replay from the last seam on, while
+ *   silence; also from time to time          live batches are applied as before
+ *   …no replay confirms the first one        partial after `unconfirmedMsMax`; requested again
+ *   …the cache was cleared in it             the history is whole from here on
+ *   …of another dp rank                      contradicted
+ *   …older than the batch before it          checked from before it, partial until both are told
+ *   lower, seen with the same content        duplicate: dropped
+ *   lower, missing until now                 late: fills its hole, if it is not younger than its successor
+ *   lower, no batch of it is remembered      held back; clear, replay from 0, which shows whether it belongs
+ *   lower, anything else, and not younger    dropped; clear, replay from 0; without replay nothing is held,
+ *                                            and no history begins with it
+ *   lower, anything else                     the engine restarted
+ *   higher                                   recovering the gap: replay from the hole on
+ *   …older than the newest batch             dropped; clear, replay from 0, which repeats it; without replay
+ *                                            nothing is held, and for `lateMsMax` no history begins with
+ *                                            an older batch
+ *   higher, replay impossible                live: clear, start anew here, partial
+ *   partial, because the replay failed       compared from time to time; when the replay repeats the last
+ *                                            batch: recovering
+ *
+ * any state
+ *   the engine restarted                     recovering: clear, replay from 0; the batch that showed the
+ *                                            restart is held back
+ *   contradicted                             clear; recovering, with the next live batch held back
+ *   …too often (contradictions.ts)           live: clear, partial, only what the live socket tells; nothing
+ *                                            if it contradicts itself. Compared less and less often
+ *   resync, reconnected, or a probe found    recovering: clear, replay from 0
+ *   another process of the engine
+ *   the socket is down                       disconnected: clear, trust none
+ *
+ * disconnected
+ *   the socket is up                         recovering: clear, replay from 0
+ *   batch                                    dropped: left over from the connection before
  *
  * Invariants
  *   I1  Between two clears the batches applied have sequences s, s + 1, …; none twice, none left out.
- *   I2  Trust `exact` only while s is 0, or the cache was cleared since s, and every batch since then could be read; or
- *       nothing was published at all.
- *   I3  The applied batches are a suffix of the history of one life of the engine. So blocks that count as held are held
- *       even without trust `exact`: a history with a hole is never kept, because a removal in
- *       the hole would leave a block that counts for ever. (A batch that cannot be decoded is such
- *       a hole, and kept with trust `partial`: its engine would send the same again.)
- *   I4  Nothing continues a history by its number alone, but a live batch one that the live socket told or confirmed before. A
- *       replay repeats the last batch applied, or the last before the seam in question; a checkpoint's last batches are
- *       repeated before it counts. What is not remembered is no proof.
- *   I5  Live batches follow what was replayed only if the replay has told one of them, with the same content. Before any was
- *       heard, and for `unconfirmedMsMax` behind the first, an engine is believed to answer its own replays; not behind
- *       a contradiction.
- *   I6  There is at most one wait for a move at a time, and every state but `live`, `connecting` and `disconnected`
- *       has one: nothing waits for ever.
+ *   I2  Trust is `exact` only if s is 0 or the cache was cleared since s, and every batch since then could be
+ *       read; or if nothing was published at all.
+ *   I3  The applied batches are a suffix of the history of one life of the engine. So blocks that count as
+ *       held are held even without trust `exact`. A history with a hole is never kept: a removal in the hole
+ *       would leave a block that counts forever. (A batch that cannot be decoded is such a hole, and is kept
+ *       with trust `partial`: its engine would send the same again.)
+ *   I4  A number alone never continues a history; but a live batch may follow one that the live socket told
+ *       or confirmed before. A replay repeats the last batch applied, or the last before the seam in
+ *       question; the last batches of a checkpoint are repeated before it counts. A batch that is not
+ *       remembered proves nothing.
+ *   I5  Live batches follow replayed ones only if the replay has told one of them, with the same content.
+ *       Before any live batch came, and for `unconfirmedMsMax` after the first, an engine is believed to
+ *       answer its own replays; not after a contradiction.
+ *   I6  At most one wait for a move at a time. Every state but `live`, `connecting` and `disconnected` has
+ *       one: nothing waits forever.
  *
- * Publishers beside an engine (a sidecar) number their own batches. When they do not know the engine's cache,
+ * Publishers beside an engine (sidecars) number their own batches. When they do not know the engine's cache,
  * they publish a withdrawal: a clear that does not say that the cache is empty. They offer snapshots, which
  * say whether they know all of it. So a snapshot is requested with the first replay; an engine drops that
  * request and answers the replay request after it.
@@ -435,7 +454,7 @@ export class SequenceFollower {
     this.#recovery.late(this.#isOfOtherRank(payload), `batch ${sequence} came after later ones`)
   }
 
-  /** It is of another life than what was there before, and may be the first of it that is heard. */
+  /** The batch is of another life than the history, and may be the first live one of that life. */
   #begunAnew(batch: PendingBatch, kind: ContradictionKind, reason: string): void {
     const isProof = this.#isOfOtherRank(batch.payload)
     this.#restarted()
@@ -446,8 +465,8 @@ export class SequenceFollower {
   }
 
   /**
-   * Than the batch before it that was not followed, or the history: two publish, because none changes its
-   * rank.
+   * The batch has another rank than the history, or than the last batch that was not followed: two engines
+   * publish here, because no engine changes its rank.
    */
   #isOfOtherRank(payload: Uint8Array): boolean {
     const before = this.#life.rank ?? this.#otherRank

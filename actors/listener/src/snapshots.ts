@@ -2,14 +2,14 @@
  * Snapshots: whether the publisher of a source offers them (then it is not an engine), and how much of one
  * has arrived.
  *
- *   unknown ──a batch, or the end of a replay──▶ none      an engine drops the request and answers the next one
- *      └──────a part, or a refusal─────────────▶ offered
+ *   unknown  ──a batch, or the end of a replay──▶  none     an engine drops the request, answers the next one
+ *   unknown  ──a part, or a refusal──▶             offered
  *
- * When a probe has found another process of the engine, what its publisher has told up to then may be of the
- * process before, and it may not have noticed, if its connection to the engine goes through something that
- * holds it. Then its snapshots are **outdated** until it withdraws what it told; unless it has done so since
- * a probe last found the process before, or none has. That withdrawal may be of a restart before this one: so
- * what it has told since must not be older than the process is.
+ * When a probe has found another process of the engine, the publisher may still tell of the process before:
+ * it may not have noticed, if something between it and the engine holds the connection. Then its snapshots
+ * are **outdated** until it withdraws what it told; unless it has done so since a probe last found the
+ * process before, or no probe has. That withdrawal may be of an earlier restart: so what the publisher has
+ * told since must not be older than the process is.
  *
  * Invariant  the parts of a snapshot are applied in order, from the first on, within one attempt; otherwise
  *            none of it counts.

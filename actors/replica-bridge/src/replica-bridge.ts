@@ -1,26 +1,25 @@
 /**
- * Replica bridge: tells other replicas of the router what this one has booked, and its tracker what they
- * have.
+ * Replica bridge: tells other replicas of the router what this one has booked, and tells its tracker what
+ * they have booked.
  *
- *   tracker ── ownOperations ──▶ bridge ──▶ every replica          batches, numbered by the tracker
+ *   tracker ── ownOperations ──▶ bridge ──▶ every replica       batches, numbered by the tracker
  *   a replica ──▶ bridge ── replicaOperations ──▶ tracker
- *   queue ◀── exchangeWaiting ──▶ bridge ◀──▶ every replica        what waits, as sums by model and policy class
+ *   queue ◀── exchangeWaiting ──▶ bridge ◀──▶ every replica     waiting requests: sums by model, policy class
  *
  * In     `ownOperations` from the tracker; batches, questions, answers and sums of other replicas; `report`;
  *        `whenKnown`, which a router that starts awaits before it says that it is ready.
  * Out    to the tracker: `replicate`, every second; what others booked and freed, or all that is open there.
- *        To the router: sessions that they bound. To the queue, every WAITING_MS: what waits elsewhere; it
- *        answers what waits there.
- * Owns   its sockets, a mirror of the open bookings of every other replica, and what it said last of its
- *        queue.
- * Order  batches of a replica are applied in the order of their numbers; where one is missing, all that is
- *        open there is asked for.
+ *        To the router: sessions that they bound. To the queue, every WAITING_MS: what waits elsewhere; the
+ *        queue answers with what waits there.
+ * Owns   its sockets, a mirror of the open bookings of every other replica, and the last sums of its queue.
+ * Order  batches of a replica are applied in the order of their numbers; if one is missing, the bridge asks
+ *        the replica for all that is open there.
  * Fails  restarted by the guardian: the tracker keeps what was booked until the mirrors are there again; what
- *        no mirror has after `expiryMs` is freed. A replica that said good-bye is forgotten at once; one that
- *        is silent for `expiryMs` does not count, nor one that gives no answer for so long. What the tracker
- *        had no room for is told again.
+ *        no mirror has after `expiryMs` is freed. A replica that said good-bye is forgotten at once. One that
+ *        is silent, or gives no answer, for `expiryMs` does not count. What the tracker had no room for is
+ *        sent to it again.
  *
- * Other replicas are those that are named (ZeroMQ), or those that are present at the broker (NATS).
+ * The other replicas are the named ones (ZeroMQ), or those that are present at the broker (NATS).
  */
 
 import { type ActorContext, defineActor, type Reply, signal } from '@homing/actor'
