@@ -5,9 +5,9 @@
  *   a peer on this machine that speaks for itself                   ─▶ yes
  *   all others                                                      ─▶ 403
  *
- * A proxy on this machine speaks for others (it says so in `x-forwarded-for` or `forwarded`), and so does a browser that shows a page of
- * another site (`origin`): both need the key. A proxy that says nothing cannot be told from a local client, so where one
- * stands in front, use --admin-port and keep that port to yourself.
+ * A proxy on this machine speaks for others (it says so in `x-forwarded-for` or `forwarded`), and so does a
+ * browser that shows a page of another site (`origin`): both need the key. A proxy that says nothing cannot
+ * be told from a local client, so where one stands in front, use --admin-port and keep that port to yourself.
  */
 
 import { createHash, timingSafeEqual } from 'node:crypto'
@@ -24,8 +24,9 @@ export function assertMayChange(request: OperatorRequest, adminKey: string | und
 }
 
 /**
- * The live part of the page. With a key, whoever sends it; without one, this machine. Throws PageForbiddenError. The name by which a
- * page was called must be one of this machine, too: a name of somebody else that leads here is how another site's page would look in.
+ * The live part of the page. With a key, whoever sends it; without one, this machine. Throws
+ * PageForbiddenError. The name by which a page was called must be one of this machine, too: a name of
+ * somebody else that leads here is how another site's page would look in.
  */
 export function assertMayLook(request: OperatorRequest, adminKey: string | undefined): void {
   if (adminKey !== undefined) {

@@ -1,15 +1,19 @@
 /**
  * Console: answers operators and their tools: views of the router, and the metrics of all actors.
  *
- * In     requests of operators: from the gateway, as plain data, or from its own port if it has one (--admin-port).
- * Out    questions to router, directory, tracker, indexers and the gateway, each with a deadline. It changes nothing by itself: workers and
- *        thresholds are the directory's, which is asked to change them; the gateway counts the errors and the cut clients of its own port.
- * Owns   its listener, if it has one, with the streams of the page there; what the page is told, made anew for each update. What it shows belongs to others and is asked for each time, so its restart loses
- *        only the count of failed collectors. The gateway counts its own requests, and renders these metrics itself.
+ * In     requests of operators: from the gateway, as plain data, or from its own port if it has one
+ *        (--admin-port).
+ * Out    questions to router, directory, tracker, indexers and the gateway, each with a deadline. It changes
+ *        nothing by itself: workers and thresholds are the directory's, which is asked to change them; the
+ *        gateway counts the errors and the cut clients of its own port.
+ * Owns   its listener, if it has one, with the streams of the page there; what the page is told, made anew
+ *        for each update. What it shows belongs to others and is asked for each time, so its restart loses
+ *        only the count of failed collectors. The gateway counts its own requests, and renders these metrics
+ *        itself.
  * Order  none between requests: at most OPEN_MAX are answered at one time, further ones get 503.
- * Fails  an error inside one request becomes its answer. While the console restarts, requests wait for it up to their
- *        deadline; then the gateway answers 503 or 504, and everything else goes on. If it cannot listen, it tells the guardian,
- *        or fails if the start is over.
+ * Fails  an error inside one request becomes its answer. While the console restarts, requests wait for it up
+ *        to their deadline; then the gateway answers 503 or 504, and everything else goes on. If it cannot
+ *        listen, it tells the guardian, or fails if the start is over.
  */
 
 import { type ActorContext, type ActorRef, defineActor, signal, systemView } from '@homing/actor'

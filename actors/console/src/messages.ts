@@ -40,7 +40,10 @@ export type FromConsole =
 export type ConsoleMessage =
   /** From the gateway, of its own clients; always answered, with an error in OpenAI's form where need be. */
   | { readonly type: 'serve'; readonly request: OperatorRequest; readonly reply: Reply<HttpAnswer> }
-  /** From the gateway, whose clients have tabs of the page open: what has become of them, and what they are to be told. */
+  /**
+   * From the gateway, whose clients have tabs of the page open: what has become of them, and what they are to
+   * be told.
+   */
   | { readonly type: 'pageUpdate'; readonly isFirst: boolean; readonly reply: Reply<Pulled> }
   | { readonly type: 'pageTabs'; readonly counts: StreamCounts }
   /** From the guardian, again and again: whom to ask. */

@@ -4,9 +4,9 @@
  *   young | hash -> number |   what is new, and what is seen again
  *   old   | hash -> number |   what was not seen since the young one was empty
  *
- * When the young table holds `rememberedMin` hashes it becomes the old one, and the old one is forgotten. So at least the last
- * `rememberedMin` different hashes are known, and at most twice as many. A hash that was forgotten gets a new number when it
- * returns: it then looks like a prompt that was never seen.
+ * When the young table holds `rememberedMin` hashes it becomes the old one, and the old one is forgotten. So
+ * at least the last `rememberedMin` different hashes are known, and at most twice as many. A hash that was
+ * forgotten gets a new number when it returns: it then looks like a prompt that was never seen.
  *
  * Memory: 32 bytes for each hash of a table that is full, and as much again for the other table.
  */

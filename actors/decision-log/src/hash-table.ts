@@ -4,7 +4,8 @@
  *   keys     | lo | hi | lo | hi | …     Int32
  *   numbers  | number + 1 | …            Float64; 0: the slot is free
  *
- * The keys are hashes already, so their low word picks the slot. At most half of the slots are taken: 32 bytes a hash.
+ * The keys are hashes already, so their low word picks the slot. At most half of the slots are taken: 32
+ * bytes a hash.
  */
 
 const HASH_SLOTS_MIN = 1024

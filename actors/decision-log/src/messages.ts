@@ -2,7 +2,10 @@ import type { Message, Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/fleet'
 import type { LoggedRequest } from '@homing/trace'
 
-/** A request that is over, as the router knows it: what its line says, but for what is numbered or counted from the origin. */
+/**
+ * A request that is over, as the router knows it: what its line says, but for what is numbered or counted
+ * from the origin.
+ */
 export interface SettledRequest
   extends Omit<
     LoggedRequest,

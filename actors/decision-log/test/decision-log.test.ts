@@ -1,4 +1,6 @@
-/** The decision log: its lines, its header, its numbers, and what it says of requests that it has no room for. */
+/**
+ * The decision log: its lines, its header, its numbers, and what it says of requests that it has no room for.
+ */
 
 import t from 'tap'
 import { WAITING_BYTES_MAX } from '../src/decision-log.ts'

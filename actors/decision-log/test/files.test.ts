@@ -1,4 +1,7 @@
-/** The files of the decision log: rotation, a full disk, files that are moved away, lives that ended in the middle of a line. */
+/**
+ * The files of the decision log: rotation, a full disk, files that are moved away, lives that ended in the
+ * middle of a line.
+ */
 
 import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

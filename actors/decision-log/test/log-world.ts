@@ -1,4 +1,7 @@
-/** A decision log of its own on files in memory, told what the test makes up; every letter of a prompt is a block. */
+/**
+ * A decision log of its own on files in memory, told what the test makes up; every letter of a prompt is a
+ * block.
+ */
 
 import { createTestSystem } from '@homing/actor/testing'
 import { recordingLog, SimulatedClock } from '@homing/base'

@@ -1,4 +1,7 @@
-/** What is logged and read again has the same lengths, and prompts begin alike exactly where their blocks were the same. */
+/**
+ * What is logged and read again has the same lengths, and prompts begin alike exactly where their blocks were
+ * the same.
+ */
 
 import assert from 'node:assert/strict'
 import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises'

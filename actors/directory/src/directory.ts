@@ -1,10 +1,10 @@
 /**
  * Directory: which workers exist, their facts, their health, and how well their caches are known.
  *
- * In     `suspect` from the gateway; `source` from listeners; `audit` from the router; `shardReset` from indexers; results of its
- *        own probes; subscriptions and questions.
- * Out    `fleet` to its subscribers after every change; a listener per worker key that publishes events. To indexers:
- *        when a worker key has lost what was sent to it.
+ * In     `suspect` from the gateway; `source` from listeners; `audit` from the router; `shardReset` from
+ *        indexers; results of its own probes; subscriptions and questions.
+ * Out    `fleet` to its subscribers after every change; a listener per worker key that publishes events. To
+ *        indexers: when a worker key has lost what was sent to it.
  * Owns   every `WorkerRecord`, the worker slots, and the listeners (as children). Its modules share `Worker` and
  *        `Key` (worker.ts), where each field has one writer:
  *          worker-probes     whether a worker is up           worker-keys      keys, slots and shards of its ranks
@@ -18,11 +18,11 @@
  *          workers-file-watch  the same, by a file
  *          worker-diagnoses    a fresh look at one worker, for operators
  *        This file passes them the messages, and passes the findings of one to the others.
- * Order  a subscriber sees the versions in order, and on this thread finally the last one. A worker slot serves another key only
- *        after its listener has ended and its indexer has answered `release`.
+ * Order  a subscriber sees the versions in order, and on this thread finally the last one. A worker slot
+ *        serves another key only after its listener has ended and its indexer has answered `release`.
  * Fails  a worker that does not answer is a state, not a failure. When the directory itself restarts, it
- *        begins empty: new slots, new probes, new listeners. Workers and busy thresholds as they were set at run time
- *        come back from its keeper.
+ *        begins empty: new slots, new probes, new listeners. Workers and busy thresholds as they were set at
+ *        run time come back from its keeper.
  */
 
 import { type ActorContext, type ActorRef, defineActor, type Signal, signal } from '@homing/actor'
@@ -283,7 +283,8 @@ class Directory {
     }
     if (registration !== undefined)
       this.#registered = new RegisteredWorkers(this.#context, this.changes, registration, kept?.registered)
-    // Also where nothing was changed at run time: in the next life of the directory, workers that stayed are no others.
+    // Also where nothing was changed at run time: in the next life of the directory, workers that stayed are
+    // no others.
     this.changes.keep()
     this.shards.observe()
     this.feed.publish()
@@ -371,7 +372,10 @@ class Directory {
     this.probes.begin(worker)
   }
 
-  /** Its slots are free when its listeners have ended and their indexers have forgotten it; nobody sees it from now on. */
+  /**
+   * Its slots are free when its listeners have ended and their indexers have forgotten it; nobody sees it
+   * from now on.
+   */
   #left(worker: Worker): void {
     this.#registered?.left(worker.spec.id)
     this.probes.end(worker)
@@ -404,7 +408,10 @@ class Directory {
     this.trials.answered(worker)
   }
 
-  /** Requests sent to a key without events are no longer cached there. A key with events learns this from them. */
+  /**
+   * Requests sent to a key without events are no longer cached there. A key with events learns this from
+   * them.
+   */
   #forgetRouted(key: Key): void {
     if (key.trust !== 'approximate') return
     const { workerSlot, shard } = key

@@ -5,8 +5,8 @@
  *   drain ──▶ draining ──last request has ended, or `drainMsMax`──▶ left
  *   remove ──▶ left: keys, slots, probes and listeners end; requests under way go on by themselves
  *
- * Owns   which workers drain, and the roll of those that are here. Its part of joining and leaving is to say when;
- *        `joined` and `left` do it.
+ * Owns   which workers drain, and the roll of those that are here. Its part of joining and leaving is to say
+ *        when; `joined` and `left` do it.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -96,7 +96,10 @@ export class FleetChanges {
     }
   }
 
-  /** Larger than that of any worker of now or before, and than those that were kept over the lives of the directory. */
+  /**
+   * Larger than that of any worker of now or before, and than those that were kept over the lives of the
+   * directory.
+   */
   #nextJoinedMs(): number {
     this.#joinedMsLast = Math.max(this.#joinedMsLast + 1, Math.floor(this.#options.context.clock.wallMs()))
     return this.#joinedMsLast

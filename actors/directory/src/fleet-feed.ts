@@ -105,7 +105,10 @@ export class FleetFeed {
     if (!this.#willPublish) this.#answerWaiters()
   }
 
-  /** The record of this worker may have changed: publishes once what waits in the mailbox has been looked at too. */
+  /**
+   * The record of this worker may have changed: publishes once what waits in the mailbox has been looked at
+   * too.
+   */
   touch(worker: Worker): void {
     // A key of one that has left may still have to end.
     if (!this.#workers.has(worker)) return
@@ -127,7 +130,10 @@ export class FleetFeed {
     this.#publishSoon()
   }
 
-  /** Undefined: no worker serves the model. Those of models that are gone are kept while there is room for them. */
+  /**
+   * Undefined: no worker serves the model. Those of models that are gone are kept while there is room for
+   * them.
+   */
   setBusyThresholds(model: string, change: Partial<BusyThresholds>): BusyThresholds | undefined {
     if (!this.#fleet.workers.some(({ models }) => models.some(({ name }) => name === model))) return undefined
     const { others, byModel } = this.#thresholds

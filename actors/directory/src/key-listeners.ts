@@ -3,8 +3,8 @@
  *
  *   idle ──endpoint known──▶ running ──endpoint changed or useless──▶ stopping … (listener-lives.ts of actors/listener)
  *
- * Owns   `startedFor` of every key; the listeners are children of the directory. The key of a rank that is gone ends only in
- *        `idle`.
+ * Owns   `startedFor` of every key; the listeners are children of the directory. The key of a rank that is
+ *        gone ends only in `idle`.
  * Fails  a listener that fails for good is started again after a pause.
  */
 

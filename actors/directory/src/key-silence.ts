@@ -1,11 +1,11 @@
 /**
  * Key silence: notices a source that publishes nothing although its engine has computed blocks.
  *
- * An engine whose publisher is dead or disabled, with its sockets open, looks like one whose cache is empty or does
- * not change: `exact`. But computed blocks are published. So an answer to a prompt with blocks that were not cached
- * is a promise: if its source has published nothing GRACE_PROBES probe intervals later, its trust is
- * `partial` until it does. An engine with its prefix cache switched off is treated the same. This costs nothing,
- * because nothing is credited to it anyway.
+ * An engine whose publisher is dead or disabled, with its sockets open, looks like one whose cache is empty
+ * or does not change: `exact`. But computed blocks are published. So an answer to a prompt with blocks that
+ * were not cached is a promise: if its source has published nothing GRACE_PROBES probe intervals later, its
+ * trust is `partial` until it does. An engine with its prefix cache switched off is treated the same. This
+ * costs nothing, because nothing is credited to it anyway.
  *
  * Owns `silence` of every key.
  */

@@ -1,13 +1,13 @@
 /**
  * Key trust: how far the index can be believed about a worker key, and why, in words for people.
  *
- * If no events can be believed, now or ever, prompts count as cached where they were sent: `approximate`. Nothing at all is
- * known only about a worker that has never answered.
+ * If no events can be believed, now or ever, prompts count as cached where they were sent: `approximate`.
+ * Nothing at all is known only about a worker that has never answered.
  *
- * The listener owns the trust in its source; this trust counts while the key should have a listener. Answers of the
- * engine outweigh its events: they can take `exact` away, and can give it to a history whose only
- * fault is that it has no beginning.
- * Owns `trust`, `trustReason` and `trustSinceMs` of every key, which others are told.
+ * The listener owns the trust in its source; this trust counts while the key should have a listener. Answers
+ * of the engine outweigh its events: they can take `exact` away, and can give it to a history whose only
+ * fault is that it has no beginning. Owns `trust`, `trustReason` and `trustSinceMs` of every key, which
+ * others are told.
  */
 
 import type { ActorContext } from '@homing/actor'

@@ -24,7 +24,9 @@ export interface AuditMessage extends Message {
   readonly workerSlot: number
   /** Epoch of the worker key when the predictions were made. */
   readonly epoch: number
-  /** `contradicted`: blocks count as held that are not. `confirmed`: a run of answers agreed with the events. */
+  /**
+   * `contradicted`: blocks count as held that are not. `confirmed`: a run of answers agreed with the events.
+   */
   readonly verdict: 'contradicted' | 'confirmed'
   /** For people. */
   readonly reason: string
@@ -67,7 +69,10 @@ export interface KeptFleet {
     /** As in its record; undefined: it joins now. */
     readonly joinedMs?: number
   }[]
-  /** Of the workers file, as it counted last: all its URLs, and those of the workers that came from it, by worker id. */
+  /**
+   * Of the workers file, as it counted last: all its URLs, and those of the workers that came from it, by
+   * worker id.
+   */
   readonly file:
     | { readonly urls: readonly string[]; readonly urlsById: ReadonlyMap<string, string> }
     | undefined
@@ -93,8 +98,9 @@ export type DirectoryMessage =
   /** Sends the fleet now and after every change; a subscriber that ends is forgotten. */
   | { readonly type: 'subscribe'; readonly subscriber: ActorRef<FleetMessage> }
   /**
-   * From the gateway: a call to the worker broke. `isUnreachable`: there was no connection, so it is down until a
-   * probe succeeds. Otherwise it is probed at once, and is down if that fails or if it breaks calls again and again.
+   * From the gateway: a call to the worker broke. `isUnreachable`: there was no connection, so it is down
+   * until a probe succeeds. Otherwise it is probed at once, and is down if that fails or if it breaks calls
+   * again and again.
    */
   | {
       readonly type: 'suspect'
@@ -108,7 +114,10 @@ export type DirectoryMessage =
   | ComputedMessage
   /** From an indexer that restarted with an empty shard: every listener of it resyncs. */
   | ShardResetMessage
-  /** Sets what is given of the thresholds of a model that some worker serves, and answers with all of them; undefined: none serves it. */
+  /**
+   * Sets what is given of the thresholds of a model that some worker serves, and answers with all of them;
+   * undefined: none serves it.
+   */
   | {
       readonly type: 'setBusyThresholds'
       readonly model: string
@@ -121,9 +130,15 @@ export type DirectoryMessage =
       readonly url: string
       readonly reply: Reply<{ readonly id: string } | ErrorRecord>
     }
-  /** Takes a worker out of the fleet at once; requests that it has go on. Answers whether there is one of this id. */
+  /**
+   * Takes a worker out of the fleet at once; requests that it has go on. Answers whether there is one of this
+   * id.
+   */
   | { readonly type: 'removeWorker'; readonly workerId: string; readonly reply: Reply<boolean> }
-  /** Sends it nothing new, and removes it with its last open request, or after the limit. Answers as `removeWorker`. */
+  /**
+   * Sends it nothing new, and removes it with its last open request, or after the limit. Answers as
+   * `removeWorker`.
+   */
   | { readonly type: 'drainWorker'; readonly workerId: string; readonly reply: Reply<boolean> }
   /** Looks anew at a worker. 'unknown': there is none of this id. 'busy': as many as may be are looked at. */
   | {

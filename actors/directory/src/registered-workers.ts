@@ -5,8 +5,9 @@
  *   good-bye, or silent for five seconds  ─▶ the life before it counts; without one it is removed, with all that was known of it
  *   no broker  ─▶ they stay, as their health has it; who is not there RETURN_MS after the broker is back is gone
  *
- * Workers that the operator named stay the operator's: a registration of the same id changes nothing. One that the operator removes stays
- * away: it comes back with another life, that is, when its process is started anew.
+ * Workers that the operator named stay the operator's: a registration of the same id changes nothing. One
+ * that the operator removes stays away: it comes back with another life, that is, when its process is started
+ * anew.
  * Owns   which lives are present, which workers came by them, and which lives the operator has sent away.
  * Bounds of more than REFUSED_MAX lives that were sent away, the first are forgotten.
  */
@@ -153,7 +154,10 @@ export class RegisteredWorkers {
     this.#settle(id, reason)
   }
 
-  /** The worker becomes what the last of its lives says. `reason`: why the one that is there leaves, if it does. */
+  /**
+   * The worker becomes what the last of its lives says. `reason`: why the one that is there leaves, if it
+   * does.
+   */
   #settle(id: string, reason: string): void {
     const registered = this.#byId.get(id)!
     const life = [...registered.lives].at(-1)

@@ -106,7 +106,10 @@ export class WorkerDiagnoses {
   }
 }
 
-/** What the router knows that a fresh look does not show: it has less trust than is within reach, or sends it nothing. */
+/**
+ * What the router knows that a fresh look does not show: it has less trust than is within reach, or sends it
+ * nothing.
+ */
 function knownFindings({ state, stateReason, keys }: Worker, reachable: Trust): readonly Finding[] {
   const findings: Finding[] = []
   if (state !== 'up') findings.push(note('router', `to the router it is ${state}: ${stateReason}`))

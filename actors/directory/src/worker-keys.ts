@@ -64,7 +64,9 @@ export class WorkerKeys {
     }
   }
 
-  /** Takes the last key of a worker that has more keys than ranks; undefined: it has not. It ends with `end`. */
+  /**
+   * Takes the last key of a worker that has more keys than ranks; undefined: it has not. It ends with `end`.
+   */
   takeSurplus(worker: Worker, ranks: number): Key | undefined {
     if (worker.keys.length <= ranks) return undefined
     const key = worker.keys.pop()!

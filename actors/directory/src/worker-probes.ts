@@ -4,11 +4,12 @@
  *   probing ──reached──▶ up ──unreachable, or MISSES_MAX misses──▶ down ──reached──▶ up
  *      └──────one miss──────────────────────────────────────────▲
  *
- * A probe is one of two kinds: `full` asks for everything and is used until a worker is up and has said where its events are, after a
- * miss or a suspicion, and every FULL_PROBE_TURNS; the cheap one only asks whether it answers. A slow answer
- * is not death: each miss doubles the time that the next probe may take. One broken call is not death either: the worker is
- * probed at once, and only a miss of that probe, or further broken calls soon after, take it down. If this machine lacks
- * a resource (file descriptors, ports), this does not count as a miss of the worker.
+ * A probe is one of two kinds: `full` asks for everything and is used until a worker is up and has said where
+ * its events are, after a miss or a suspicion, and every FULL_PROBE_TURNS; the cheap one only asks whether it
+ * answers. A slow answer is not death: each miss doubles the time that the next probe may take. One broken
+ * call is not death either: the worker is probed at once, and only a miss of that probe, or further broken
+ * calls soon after, take it down. If this machine lacks a resource (file descriptors, ports), this does not
+ * count as a miss of the worker.
  *
  * Owns   `state`, `stateReason` and `wasProbed` of every worker, and when it is probed next.
  * Order  a worker has one *turn* at a time: a probe under way, or a wait for the next. Every decision about
@@ -54,7 +55,9 @@ const SLOW_PROBE_MS_MAX = 10_000
 const FULL_PROBE_TURNS = 5
 const PROBE_RETRY_MS_MIN = 200
 const PROBE_RETRY_MS_MAX = 2000
-/** A suspicion within this time of the last one takes the worker down, and is probed later than the last one. */
+/**
+ * A suspicion within this time of the last one takes the worker down, and is probed later than the last one.
+ */
 const SUSPECT_MEMORY_MS = 10_000
 /** Calls that break this soon after another broke it with one blow: an engine that ends cuts all it has. */
 const SUSPECT_EPISODE_MS = 500
@@ -76,7 +79,9 @@ export class WorkerProbes {
   readonly #options: WorkerProbesOptions
   readonly #context: ActorContext<DirectoryMessage>
   readonly #probings = new Map<Worker, Probing>()
-  /** One after the other for all workers: a turn of one that left is not taken for one of the next of its id. */
+  /**
+   * One after the other for all workers: a turn of one that left is not taken for one of the next of its id.
+   */
   #turns = 0
   /** A probe has failed for want of something of this machine, and none has gone well since. */
   #couldNotAsk = false

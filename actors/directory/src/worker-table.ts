@@ -1,5 +1,6 @@
 /**
- * Worker table: the workers, in the order in which they were given or added, and facts about all of them together.
+ * Worker table: the workers, in the order in which they were given or added, and facts about all of them
+ * together.
  *
  * Owns the list. Otherwise pure: it answers from the fields that the other
  * modules wrote into the workers.

@@ -58,7 +58,10 @@ export class WorkerTrials {
   }
 }
 
-/** As well as can be. Its keys may still have to wait for those of an earlier life, and it may yet say where its events are. */
+/**
+ * As well as can be. Its keys may still have to wait for those of an earlier life, and it may yet say where
+ * its events are.
+ */
 function isKnown({ spec, outcome, keys }: Worker): boolean {
   if (outcome !== undefined && owesEventSources(spec, outcome)) return false
   return keys.length > 0 && keys.every(key => !isCatchingUp(key) && isSettled(key))

@@ -1,9 +1,9 @@
 /**
  * A worker and its keys, as the modules of the directory share them.
  *
- * All of it lives on the directory's thread and is changed only while it handles a message. Everybody
- * may read a field; one module writes it, named above it. State that only one module needs (misses of probes, free
- * slots) is inside that module.
+ * All of it lives on the directory's thread and is changed only while it handles a message. Everybody may
+ * read a field; one module writes it, named above it. State that only one module needs (misses of probes,
+ * free slots) is inside that module.
  */
 
 import type { Listened } from '@homing/actors/listener'
@@ -58,7 +58,10 @@ export interface Key extends Listened {
   startedFor: string
 
   // directory.ts
-  /** Grows by one whenever everything known about its cache is forgotten, from its events and from requests sent there. */
+  /**
+   * Grows by one whenever everything known about its cache is forgotten, from its events and from requests
+   * sent there.
+   */
   epoch: number
 
   // key-audits.ts
@@ -67,8 +70,8 @@ export interface Key extends Listened {
 
   // key-silence.ts
   /**
-   * An answer has shown that blocks were computed, and since then (milliseconds of the clock) events are expected; where
-   * they did not come in time, for people, why not. Undefined: nothing is expected.
+   * An answer has shown that blocks were computed, and since then (milliseconds of the clock) events are
+   * expected; where they did not come in time, for people, why not. Undefined: nothing is expected.
    */
   silence: { readonly sinceMs: number; readonly reason: string | undefined } | undefined
 

@@ -5,8 +5,9 @@
  *   a URL that went  ─▶ the worker drains
  *   other parameters for a worker  ─▶ it is removed and added
  *
- * Only workers that the file named are touched, and only by what changes in it: one that an operator took out stays out
- * until its line goes and comes back. A file that cannot be used changes nothing, and is told of once.
+ * Only workers that the file named are touched, and only by what changes in it: one that an operator took out
+ * stays out until its line goes and comes back. A file that cannot be used changes nothing, and is told of
+ * once.
  * Owns   the last text that counted, and which workers came from it.
  */
 

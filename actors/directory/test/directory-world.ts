@@ -66,7 +66,10 @@ export class DirectoryWorld {
     this.#ref.tell({ type: 'subscribe', subscriber: this.subscriber.ref })
   }
 
-  /** An engine on a host. Its answers are kept under its host, or 'host:port' where the port is another than 8000. */
+  /**
+   * An engine on a host. Its answers are kept under its host, or 'host:port' where the port is another than
+   * 8000.
+   */
   async engine(host: string, answers: EngineAnswers = {}, port = 8000): Promise<HttpListener> {
     const name = port === 8000 ? host : `${host}:${port}`
     this.answers.set(name, answers)

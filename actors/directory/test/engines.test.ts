@@ -1,6 +1,6 @@
 /**
- * The event path as it runs: simulated engines on threads of their own, real HTTP and real ZeroMQ, listeners and
- * indexers on event threads. Whatever happens, the index finally holds what the engines hold.
+ * The event path as it runs: simulated engines on threads of their own, real HTTP and real ZeroMQ, listeners
+ * and indexers on event threads. Whatever happens, the index finally holds what the engines hold.
  */
 
 import assert from 'node:assert/strict'
@@ -160,7 +160,8 @@ t.test(
 
     const before = await fleet.directory.ask({ type: 'describe' }, ASK)
     const sources = Object.values(before.sources)
-    // Not of each one: which batches are lost, and whether a replay brings them before they are missed, is chance.
+    // Not of each one: which batches are lost, and whether a replay brings them before they are missed, is
+    // chance.
     t.ok(sources.some(source => source !== undefined && source.gaps > 0))
     await fleet.system.killThread('events-0')
     await work(fleet, 5)

@@ -1,4 +1,7 @@
-/** Workers that register themselves at a broker: they join, leave, are lost and come back; and what strangers say. */
+/**
+ * Workers that register themselves at a broker: they join, leave, are lost and come back; and what strangers
+ * say.
+ */
 
 import { registerWorker } from '@homing/publisher'
 import t from 'tap'

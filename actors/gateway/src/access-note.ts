@@ -1,6 +1,6 @@
 /**
- * Access note: what the access log is to say of one request. Those who serve the request write on it, and it becomes one line when the
- * answer is over.
+ * Access note: what the access log is to say of one request. Those who serve the request write on it, and it
+ * becomes one line when the answer is over.
  *
  * It has no place for a body, a header, a query or a key. What clients name themselves is cut to a length.
  */

@@ -1,7 +1,7 @@
 /**
- * Access notes: opens a note for each request that the access log is to have a line of, and gives the line to the log when the request
- * is over. A share of them (`sample`), drawn for each request, whatever becomes of it. Lines wait until the router has said that it is ready:
- * on standard output that line is the first.
+ * Access notes: opens a note for each request that the access log is to have a line of, and gives the line to
+ * the log when the request is over. A share of them (`sample`), drawn for each request, whatever becomes of
+ * it. Lines wait until the router has said that it is ready: on standard output that line is the first.
  */
 
 import type { ActorContext, Capability } from '@homing/actor'

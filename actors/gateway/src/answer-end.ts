@@ -1,8 +1,8 @@
 /**
  * Whether an answer that ended with its connection is whole.
  *
- * Without a length and without chunks, HTTP takes an orderly close of the connection for the end (RFC 9112 §6.3).
- * A server that died looks the same. The content of the answer often tells:
+ * Without a length and without chunks, HTTP takes an orderly close of the connection for the end (RFC 9112
+ * §6.3). A server that died looks the same. The content of the answer often tells:
  *
  *   stream of completions      whole behind `[DONE]` or an error
  *   of responses, messages     whole behind its last event

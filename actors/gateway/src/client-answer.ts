@@ -1,6 +1,6 @@
 /**
- * Client answer: the bytes sent to one client, and their counters. It has at most one head, and ends exactly once: complete, with
- * an error in OpenAI's form, or cut if an error could not be told apart from the answer.
+ * Client answer: the bytes sent to one client, and their counters. It has at most one head, and ends exactly
+ * once: complete, with an error in OpenAI's form, or cut if an error could not be told apart from the answer.
  */
 
 import { type Clock, type ErrorRecord, type Log, toErrorRecord } from '@homing/base'

@@ -1,6 +1,7 @@
 /**
- * Exchange: one request of a client, from its first byte to the last byte of its answer. It owns everything that a request holds: its
- * body, its placement, its call to a worker, its answer. Nobody else places, retries or settles a request.
+ * Exchange: one request of a client, from its first byte to the last byte of its answer. It owns everything
+ * that a request holds: its body, its placement, its call to a worker, its answer. Nobody else places,
+ * retries or settles a request.
  *
  *   state      waits for                            goes on to
  *   reading    the body, then what is in it         placing; settled (refused, or answered without a worker)
@@ -20,8 +21,9 @@
  *   I5  The bytes of its body count against the bound of all bodies until it is settled and nobody reads them. Those that the
  *       tokenizer has not given back in time are counted by the reader.
  *
- * A worker that answers 503 refuses: others are tried, and its answer is kept for the client in case nobody takes the request.
- * If this machine has no socket for the call, no worker is blamed or tried. A client that reads slowly pauses the call.
+ * A worker that answers 503 refuses: others are tried, and its answer is kept for the client in case nobody
+ * takes the request. If this machine has no socket for the call, no worker is blamed or tried. A client that
+ * reads slowly pauses the call.
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
@@ -175,7 +177,10 @@ export class Exchange {
     })
   }
 
-  /** Gives up what takes too long, and tells the tracker of what lives. A client that reads slowly is not silence of the worker. */
+  /**
+   * Gives up what takes too long, and tells the tracker of what lives. A client that reads slowly is not
+   * silence of the worker.
+   */
   look(nowMs: number): void {
     this.#guard(() => this.#look(nowMs))
   }
@@ -379,7 +384,10 @@ export class Exchange {
     this.#answer.refuse(thrown, this.#parts.context.log)
   }
 
-  /** The fleet failed it. The words of a worker that refused it say more than ours, unless it was begun elsewhere since. */
+  /**
+   * The fleet failed it. The words of a worker that refused it say more than ours, unless it was begun
+   * elsewhere since.
+   */
   #fail(error: ErrorRecord, wasTaken = this.#state !== 'placing'): void {
     const isUntouched = this.#state !== 'relaying' && !OWN_WORDS.has(error.code)
     const whole = this.#call?.takeWhole()

@@ -1,7 +1,9 @@
 /**
- * Exchanges: the open ones, at most `openMax`. Checks each of them periodically, and ends all when their gateway ends.
+ * Exchanges: the open ones, at most `openMax`. Checks each of them periodically, and ends all when their
+ * gateway ends.
  *
- * A request that has ended counts as open until the router has accepted the message about it (placement.ts), so these messages are bounded too.
+ * A request that has ended counts as open until the router has accepted the message about it (placement.ts),
+ * so these messages are bounded too.
  */
 
 import type { ErrorRecord } from '@homing/base'
@@ -35,7 +37,9 @@ export class Exchanges {
     return exchange
   }
 
-  /** Gives up what takes too long, tells the tracker of what lives, and the router of what it had no room for. */
+  /**
+   * Gives up what takes too long, tells the tracker of what lives, and the router of what it had no room for.
+   */
   look(): void {
     this.#parts.placements.tellUntold()
     const nowMs = this.#parts.context.clock.nowMs()

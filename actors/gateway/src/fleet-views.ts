@@ -30,7 +30,10 @@ export class FleetViews {
     sendJson(exchange, 200, list.data[0])
   }
 
-  /** 200 as long as this process answers: a process that is started anew has no more workers. Its `status` tells how they are. */
+  /**
+   * 200 as long as this process answers: a process that is started anew has no more workers. Its `status`
+   * tells how they are.
+   */
   health(exchange: HttpExchange): void {
     const { up, workers, waiting } = this.#standing()
     const status = !this.#isStarted() ? 'starting' : waiting.length > 0 || up === 0 ? 'degraded' : 'ok'

@@ -30,7 +30,10 @@ export interface GatewayArgs {
   /** Tabs of the page that may be open on its port. */
   readonly pageTabsMax: number
   readonly openRequestsMax: number
-  /** Where the access log goes (`-`: standard output), and the share of requests that get a line, 0 … 1; undefined: there is none. */
+  /**
+   * Where the access log goes (`-`: standard output), and the share of requests that get a line, 0 … 1;
+   * undefined: there is none.
+   */
   readonly accessLog?: { readonly path: string; readonly sample: number } | undefined
   /** Responses whose worker is remembered; 0: none. */
   readonly rememberedResponsesMax: number
@@ -50,7 +53,9 @@ export interface GatewayArgs {
   readonly router: ActorRef<RouterMessage>
   readonly directory: ActorRef<DirectoryMessage>
   readonly tracker: ActorRef<TrackerMessage>
-  /** The actor that answers the operator routes, and these routes; undefined: they are on a port of their own. */
+  /**
+   * The actor that answers the operator routes, and these routes; undefined: they are on a port of their own.
+   */
   readonly operators?: Operators | undefined
 }
 
@@ -79,7 +84,10 @@ export type GatewaySettings = Pick<
 const READ_MS_MAX = 60_000
 const ASK_MS_MAX = 10_000
 
-/** `isQueueOn`: requests may wait for room. `operators`: has no effect where these routes have a port of their own. */
+/**
+ * `isQueueOn`: requests may wait for room. `operators`: has no effect where these routes have a port of their
+ * own.
+ */
 export function gatewayArgsFromSettings(
   settings: GatewaySettings,
   parts: Pick<GatewayArgs, 'tokenizer' | 'queue' | 'router' | 'directory' | 'tracker'> & {

@@ -1,4 +1,6 @@
-/** The gateway's own metrics. It renders them itself; the console shows them with the metrics of the others. */
+/**
+ * The gateway's own metrics. It renders them itself; the console shows them with the metrics of the others.
+ */
 
 import type { AccessLog } from '@homing/http'
 import { type Counter, type Gauge, Metrics } from '@homing/metrics'

@@ -2,15 +2,19 @@
  * Gateway: HTTP in, token stream out.
  *
  * In     HTTP exchanges from the transport; the fleet; questions of the console, and what it has counted.
- * Out    for each completion, by its exchange (exchange.ts): to tokenizer, queue and router; the call to its worker; to tracker: first byte
- *        and signs of life; to directory: workers that could not be reached. To console: requests for the operator routes, unless
- *        it has a port of its own; if its answer does not come in time, the request gets 503 or 504, and nothing else waits for it.
- * Owns   the HTTP listener, the tabs of the page that are open on it, and the open exchanges with everything that they hold: bodies, placements, calls, answers.
- * Order  bytes reach the client in the order of the worker's. Sockets and their bytes stay on this thread: they pass no mailbox.
- * Fails  every exchange ends with exactly one answer: the engine's, or an error in OpenAI's form. A
- *        failure inside one exchange never touches another. A gateway that stops or is restarted ends its exchanges first.
- *        A gateway whose thread dies cannot: its next life tells queue, router and tracker, which release what it held.
- *        If it cannot listen, it says so when asked for its address, and fails if it should serve already.
+ * Out    for each completion, by its exchange (exchange.ts): to tokenizer, queue and router; the call to its
+ *        worker; to tracker: first byte and signs of life; to directory: workers that could not be reached.
+ *        To console: requests for the operator routes, unless it has a port of its own; if its answer does
+ *        not come in time, the request gets 503 or 504, and nothing else waits for it.
+ * Owns   the HTTP listener, the tabs of the page that are open on it, and the open exchanges with everything
+ *        that they hold: bodies, placements, calls, answers.
+ * Order  bytes reach the client in the order of the worker's. Sockets and their bytes stay on this thread:
+ *        they pass no mailbox.
+ * Fails  every exchange ends with exactly one answer: the engine's, or an error in OpenAI's form. A failure
+ *        inside one exchange never touches another. A gateway that stops or is restarted ends its exchanges
+ *        first. A gateway whose thread dies cannot: its next life tells queue, router and tracker, which
+ *        release what it held. If it cannot listen, it says so when asked for its address, and fails if it
+ *        should serve already.
  */
 
 import { type ActorRef, defineActor, signal } from '@homing/actor'

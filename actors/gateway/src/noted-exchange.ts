@@ -1,6 +1,6 @@
 /**
- * Noted exchange: an HTTP exchange of which the access log gets a line, however it is answered, when its answer is over or its
- * client has gone. It changes nothing else.
+ * Noted exchange: an HTTP exchange of which the access log gets a line, however it is answered, when its
+ * answer is over or its client has gone. It changes nothing else.
  */
 
 import type { BodyRoom, ClientGoneReason, HttpExchange, HttpHeaders } from '@homing/transport'

@@ -1,4 +1,7 @@
-/** Routes that the gateway answers itself. Neither these nor the operator routes can be given to `--relay-route`. */
+/**
+ * Routes that the gateway answers itself. Neither these nor the operator routes can be given to
+ * `--relay-route`.
+ */
 
 import type { Route } from '@homing/http'
 

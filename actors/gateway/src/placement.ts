@@ -113,15 +113,18 @@ export class Placement {
     this.#tell(this.#parts.queue, { type: 'prefillComplete', id: this.id, model: this.#model })
   }
 
-  /** The first token of a stream came, so many milliseconds after the call. Not sent again where there is no room. */
+  /**
+   * The first token of a stream came, so many milliseconds after the call. Not sent again where there is no
+   * room.
+   */
   firstToken(firstTokenMs: number): void {
     if (!this.#isSettled) this.#parts.router.tell({ type: 'firstToken', id: this.id, firstTokenMs })
   }
 
   /**
-   * It is over: its booking is freed and its receipt completed. `wasTaken`: the worker may have worked on the request; where
-   * it never did, it holds nothing of the prompt that it was predicted to hold. `isPlacedAgain`: another placement of the request follows.
-   * Only the first call counts.
+   * It is over: its booking is freed and its receipt completed. `wasTaken`: the worker may have worked on the
+   * request; where it never did, it holds nothing of the prompt that it was predicted to hold.
+   * `isPlacedAgain`: another placement of the request follows. Only the first call counts.
    */
   settle(delivery: Delivery, wasTaken: boolean, isPlacedAgain: boolean): void {
     if (this.#isSettled) return

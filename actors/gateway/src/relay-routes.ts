@@ -1,12 +1,13 @@
 /**
  * Relay routes: the routes of engines that clients may use besides completions.
  *
- * Engines serve much more on the same port, some of it open to anybody who can reach it: loading adapters, changing
- * weights, putting the engine to sleep. So only the routes listed here pass, and those that the operator adds
- * (`--relay-route`). A path passes as it came, so it must be spelled as in the list: no percent signs, no empty
- * segments, no `.` or `..`, which two programs may read as two paths.
+ * Engines serve much more on the same port, some of it open to anybody who can reach it: loading adapters,
+ * changing weights, putting the engine to sleep. So only the routes listed here pass, and those that the
+ * operator adds (`--relay-route`). A path passes as it came, so it must be spelled as in the list: no percent
+ * signs, no empty segments, no `.` or `..`, which two programs may read as two paths.
  *
- * Source: the routes of vLLM 0.32 and SGLang 0.5 that compute something for a request and change nothing else.
+ * Source: the routes of vLLM 0.32 and SGLang 0.5 that compute something for a request and change nothing
+ * else.
  */
 
 import type { RelayRoute } from '@homing/config'

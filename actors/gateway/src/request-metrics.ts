@@ -1,8 +1,8 @@
 /**
  * Request metrics: what became of placed requests, by model, and how long each stage took.
  *
- * The labels are bounded: a model is named once the router has placed a request for it, so clients cannot make names up, and of more than
- * LABELLED_MODELS_MAX the others share one name.
+ * The labels are bounded: a model is named once the router has placed a request for it, so clients cannot
+ * make names up, and of more than LABELLED_MODELS_MAX the others share one name.
  *
  *   stage       from                                        to
  *   read        the request's head                          the last byte of its body

@@ -1,14 +1,17 @@
 /**
- * Request reader: the first step of an exchange. It reads the body, and extracts what the router needs to place the request.
+ * Request reader: the first step of an exchange. It reads the body, and extracts what the router needs to
+ * place the request.
  *
  *   body -> tokenizer (model, prompt hashes, nvext) -> routing and upstream request
  *
- * A tokenizer that does not answer in time has the body nevertheless: its bytes count against the bound of all bodies until it answers.
+ * A tokenizer that does not answer in time has the body nevertheless: its bytes count against the bound of
+ * all bodies until it answers.
  *
- * What refers to a response by its id is pinned to the worker that has it (./response-holders.ts), unless the client pinned it.
+ * What refers to a response by its id is pinned to the worker that has it (./response-holders.ts), unless the
+ * client pinned it.
  *
- * A console request for `/route` goes as far as the receipt. Relayed routes skip the tokenizer: the router does not know how
- * engines make prompts of them, so they are placed by load, or where they are pinned.
+ * A console request for `/route` goes as far as the receipt. Relayed routes skip the tokenizer: the router
+ * does not know how engines make prompts of them, so they are placed by load, or where they are pinned.
  */
 
 import { AskTimeoutError } from '@homing/actor'
@@ -159,7 +162,9 @@ export class RequestReader {
     }
   }
 
-  /** How an engine makes a prompt of a relayed request is not known; what separates its blocks from others is. */
+  /**
+   * How an engine makes a prompt of a relayed request is not known; what separates its blocks from others is.
+   */
   #separatedRelay(read: RelayedRequest): SeparatedPrompt | undefined {
     const cards = this.#parts.fleet().workers.flatMap(({ models }) => models)
     const hasAdapter =
@@ -172,7 +177,9 @@ export class RequestReader {
     return { firstTokens: 0, hashes: new Int32Array(0), unnamed: [separators] }
   }
 
-  /** `nvext.annotations: ["query_instance_id"]`: the choice as server-sent events; nothing is sent or booked. */
+  /**
+   * `nvext.annotations: ["query_instance_id"]`: the choice as server-sent events; nothing is sent or booked.
+   */
   async #selectOnly(
     exchange: HttpExchange,
     route: CompletionRoute,

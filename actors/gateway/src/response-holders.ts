@@ -1,11 +1,12 @@
 /**
- * Response holders: which worker has which response, so that what refers to a response by its id goes where that is.
+ * Response holders: which worker has which response, so that what refers to a response by its id goes where
+ * that is.
  *
  *   an answer names its response ──note──▶ id -> worker, rank ──find──▶ a request with that id is pinned there
  *
- * Engines keep responses in their own memory. A worker that has left the fleet, is down or drains cannot be asked for them, and one that
- * has left and came back is another one.
- * This gateway knows the responses that passed through it in this life, and no others.
+ * Engines keep responses in their own memory. A worker that has left the fleet, is down or drains cannot be
+ * asked for them, and one that has left and came back is another one. This gateway knows the responses that
+ * passed through it in this life, and no others.
  *
  * Bounds   `countMax` responses; of more, those noted first are forgotten.
  */

@@ -1,12 +1,14 @@
 /**
- * StreamForms: which streams the router asks for usage on behalf of the client, and the form that each is converted back to.
+ * StreamForms: which streams the router asks for usage on behalf of the client, and the form that each is
+ * converted back to.
  *
  *   not known ──a stream sent as it is has ended──▶ known ──FORM_STREAMS_MAX streams, another epoch,──▶ not known
  *                                                           or a call that broke
  *
- * The form belongs to a worker key and a path without its query, because clients choose the query. The router does not ask in the
- * first stream to each, and learns the form from it: its prediction is not audited. The form is learned again from time to time,
- * because an engine may come back with other flags under the same name.
+ * The form belongs to a worker key and a path without its query, because clients choose the query. The router
+ * does not ask in the first stream to each, and learns the form from it: its prediction is not audited. The
+ * form is learned again from time to time, because an engine may come back with other flags under the same
+ * name.
  */
 
 import { canAsk, type StreamForm } from '@homing/openai'
@@ -28,8 +30,8 @@ export class StreamForms {
   readonly #known = new Map<string, Map<string, KnownForm>>()
 
   /**
-   * What to do with a stream that could be asked: ask, and bring it back to this form; or send it as it is, and learn
-   * the form from it, or not.
+   * What to do with a stream that could be asked: ask, and bring it back to this form; or send it as it is,
+   * and learn the form from it, or not.
    */
   next({ worker, epoch }: Decision, path: string): StreamForm | 'learn' | 'leave' {
     const known = this.#known.get(worker)?.get(withoutQuery(path))

@@ -1,5 +1,6 @@
 /**
- * Waiting hints: what a request says of how it is to wait for room, from its headers and from what was read of its body.
+ * Waiting hints: what a request says of how it is to wait for room, from its headers and from what was read
+ * of its body.
  *
  *   x-homing-tenant, else x-tenant-id                               whose share it counts against
  *   x-homing-policy-class, else x-dynamo-meta-policy-class          its policy class

@@ -4,10 +4,11 @@
  *   started ──▶ head (prefill may go on) ──▶ passing ──▶ ended | broke
  *      └─ 503 ─▶ refusing ──▶ refused
  *
- * A head waits for the first byte that passes: vLLM sends the head of a stream before prefill, and a worker that dies in between
- * has delivered nothing. A stream passes in whole events. If the client did not ask for usage, the router asks for it, and
- * undoes what that changes (stream-forms.ts): the client gets what it would have got without a router. An answer that ends with
- * its connection may have been cut; its content tells (answer-end.ts).
+ * A head waits for the first byte that passes: vLLM sends the head of a stream before prefill, and a worker
+ * that dies in between has delivered nothing. A stream passes in whole events. If the client did not ask for
+ * usage, the router asks for it, and undoes what that changes (stream-forms.ts): the client gets what it
+ * would have got without a router. An answer that ends with its connection may have been cut; its content
+ * tells (answer-end.ts).
  *
  * Invariants
  *   I1  Exactly one of ended, refused and broke is reported, unless `abort` comes first; nothing after it.
@@ -83,7 +84,10 @@ export interface WorkerCallHandler {
   data(bytes: Uint8Array): void
   /** The answer is whole. */
   ended(): void
-  /** The worker answered this status, and may be asked again later; undefined: its words were too long, or too slow. */
+  /**
+   * The worker answered this status, and may be asked again later; undefined: its words were too long, or too
+   * slow.
+   */
   refused(status: number, refusal: Refusal | undefined): void
   broke(broken: BrokenCall): void
 }
@@ -120,7 +124,10 @@ export class WorkerCall {
   #isOver = false
   /** The body with the question for usage in it. */
   #edited: Uint8Array | undefined
-  /** The form of a stream that was asked for usage in the client's place; 'learn': one that was not teaches it. */
+  /**
+   * The form of a stream that was asked for usage in the client's place; 'learn': one that was not teaches
+   * it.
+   */
   #streamForm: StreamForm | 'learn' | undefined
   #learner: StreamFormLearner | undefined
   #refusal: OpenRefusal | undefined

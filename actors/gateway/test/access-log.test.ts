@@ -1,4 +1,7 @@
-/** The access log: one line for each request, however it ends, with what became of it and nothing of what was said. */
+/**
+ * The access log: one line for each request, however it ends, with what became of it and nothing of what was
+ * said.
+ */
 
 import t from 'tap'
 import { start } from './gateway-world.ts'

@@ -52,7 +52,9 @@ export interface StartOptions {
   readonly adminPort?: number
   /** False: it answers nothing, ever. */
   readonly consoleAnswers?: boolean
-  /** What calls to workers say of their bodies, once they have ended; by default these are in use for ever. */
+  /**
+   * What calls to workers say of their bodies, once they have ended; by default these are in use for ever.
+   */
   readonly usesBody?: () => boolean
 }
 

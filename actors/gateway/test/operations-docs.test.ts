@@ -1,4 +1,7 @@
-/** docs/operations.md against the answers of a running gateway: every field of a receipt and of /workers, every operator route. */
+/**
+ * docs/operations.md against the answers of a running gateway: every field of a receipt and of /workers,
+ * every operator route.
+ */
 
 import { readFileSync } from 'node:fs'
 import { OPERATOR_ROUTES } from '@homing/actors/console'
@@ -24,7 +27,10 @@ function named(heading: string): string[] {
   return cells.flatMap(([, cell]) => [...cell!.matchAll(/`([^`]+)`/g)].map(([, name]) => name!))
 }
 
-/** Paths of all fields of a value: `a`, `a.b`, `a[].b`. Lists of plain values and empty objects have no fields. */
+/**
+ * Paths of all fields of a value: `a`, `a.b`, `a[].b`. Lists of plain values and empty objects have no
+ * fields.
+ */
 function fieldsOf(value: unknown, at = ''): string[] {
   if (Array.isArray(value)) return value.flatMap(element => fieldsOf(element, `${at}[]`))
   if (value === null || typeof value !== 'object') return []

@@ -1,4 +1,7 @@
-/** One worker, one request to it, its decision and its receipt, as the scripted actors tell them unless a test says otherwise. */
+/**
+ * One worker, one request to it, its decision and its receipt, as the scripted actors tell them unless a test
+ * says otherwise.
+ */
 
 import type { WorkerDiagnosis } from '@homing/actors/directory'
 import type { ShardStatus } from '@homing/actors/indexer'

@@ -1,4 +1,7 @@
-/** Scripted actors: the tokenizer, router, directory, tracker and indexers of one fixed fleet, which answer what a test wrote down. */
+/**
+ * Scripted actors: the tokenizer, router, directory, tracker and indexers of one fixed fleet, which answer
+ * what a test wrote down.
+ */
 
 import { type ActorRef, defineActor, type Message } from '@homing/actor'
 import type { DecisionLogMessage } from '@homing/actors/decision-log'
@@ -57,7 +60,10 @@ export class RouterLog {
 
 const scripts = new Map<string, Script & { readonly log: RouterLog }>()
 
-/** The script of that name, which actors are given. Says that every request is read, and decided for the one worker; but for `change`. */
+/**
+ * The script of that name, which actors are given. Says that every request is read, and decided for the one
+ * worker; but for `change`.
+ */
 export function writeScript(name: string, change: Partial<Script>): Script & { readonly log: RouterLog } {
   const script = {
     read: () => ({ kind: 'read', request: READ }) as const,

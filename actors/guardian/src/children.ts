@@ -1,7 +1,9 @@
 /**
- * Children: all actors of the router but the guardian, in the order of their start; each gets the refs of those before it.
+ * Children: all actors of the router but the guardian, in the order of their start; each gets the refs of
+ * those before it.
  *
- * This is the list: name, thread, mailbox, supervision. What an actor is given is made from the settings beside the actor.
+ * This is the list: name, thread, mailbox, supervision. What an actor is given is made from the settings
+ * beside the actor.
  */
 
 import type {
@@ -174,7 +176,10 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
 
 type ChildOptions = Partial<Pick<SpawnOptions<never>, 'thread' | 'supervision' | 'mailbox'>>
 
-/** Spawns children that are watched; without options: on `main`, under SUPERVISION, with a mailbox of `capacity`. */
+/**
+ * Spawns children that are watched; without options: on `main`, under SUPERVISION, with a mailbox of
+ * `capacity`.
+ */
 function spawner(context: ActorContext<GuardianMessage>, capacity: number) {
   const spawn = <M extends Message, A>(
     definition: ActorDefinition<M, A>,

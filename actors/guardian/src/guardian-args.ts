@@ -28,6 +28,9 @@ export interface RouterInputs {
   /** A selection of one's own, in place of the policy. */
   readonly customSelection?: CustomSelection | undefined
   readonly policyClasses?: PolicyFile | undefined
-  /** 16 hexadecimal digits that no other router has, where random numbers may be equal; undefined: they are not. */
+  /**
+   * 16 hexadecimal digits that no other router has, where random numbers may be equal; undefined: they are
+   * not.
+   */
   readonly replicaSalt?: string | undefined
 }

@@ -2,15 +2,16 @@
  * Guardian: starts the router's actors in order, keeps them running, stops them in reverse.
  *
  * In     `whenReady` and `drain` from the program; from the directory, what it wants kept over its lives.
- * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that the start is over, and
- *        tells the console its gateway, so that these survive restarts of either side.
- * Owns   workers and busy thresholds as they were set at run time; the order: indexers, directory, tracker, tokenizer, decision log, router, replica bridge, queue, console, gateway. Each gets the
- *        refs of those before it. Stopping goes the other way, so nobody sends messages to a stopped actor.
+ * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that
+ *        the start is over, and tells the console its gateway, so that these survive restarts of either side.
+ * Owns   workers and busy thresholds as they were set at run time; the order: indexers, directory, tracker,
+ *        tokenizer, decision log, router, replica bridge, queue, console, gateway. Each gets the refs of
+ *        those before it. Stopping goes the other way, so nobody sends messages to a stopped actor.
  * Fails  a child that fails is restarted under its own budget. A child whose budget is used up fails the
  *        guardian, and with it the process: a router without one of its parts is worse than one that is
- *        restarted. The runtime replaces a thread that dies, with its actors. A gateway or
- *        console that cannot listen at the first start is reported, not retried. The budgets of the console and of the decision log
- *        are practically unlimited, because requests do not need them.
+ *        restarted. The runtime replaces a thread that dies, with its actors. A gateway or console that
+ *        cannot listen at the first start is reported, not retried. The budgets of the console and of the
+ *        decision log are practically unlimited, because requests do not need them.
  */
 
 import {

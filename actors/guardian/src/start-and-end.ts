@@ -1,4 +1,7 @@
-/** What the children are told at the start, what the start of a router waits for, and what its end saves; each for a bounded time. */
+/**
+ * What the children are told at the start, what the start of a router waits for, and what its end saves; each
+ * for a bounded time.
+ */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
 import type { DirectoryMessage, FleetReport } from '@homing/actors/directory'
@@ -41,7 +44,10 @@ export function tellStarted({ gateway, console }: Children): void {
   console.tell({ type: 'started' })
 }
 
-/** Where the router listens and what it found, once it serves. Throws what the gateway, the console or the tokenizer could not do. */
+/**
+ * Where the router listens and what it found, once it serves. Throws what the gateway, the console or the
+ * tokenizer could not do.
+ */
 export async function whenReady(
   context: ActorContext<GuardianMessage>,
   children: Children,
@@ -74,7 +80,10 @@ async function whenServing(
   return { ...address, admin, fleet: settled ?? fleet }
 }
 
-/** Takes no more requests, lets open ones end for `graceMs`, and saves what lasts. Resolves with how many requests were cut. */
+/**
+ * Takes no more requests, lets open ones end for `graceMs`, and saves what lasts. Resolves with how many
+ * requests were cut.
+ */
 export async function drain(
   context: ActorContext<GuardianMessage>,
   { gateway, directory, decisionLog, router }: Children,
@@ -116,7 +125,10 @@ async function lastCheckpoints(
   }
 }
 
-/** The fleet once no trust is about to change, or after FIRST_TRUST_MS_MAX; undefined: the directory does not answer. */
+/**
+ * The fleet once no trust is about to change, or after FIRST_TRUST_MS_MAX; undefined: the directory does not
+ * answer.
+ */
 async function settledFleet(
   context: ActorContext<GuardianMessage>,
   directoryRef: ActorRef<DirectoryMessage>,

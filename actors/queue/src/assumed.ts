@@ -9,8 +9,8 @@ export const NOTHING_ASSUMED: AssumedRows = { rows: [], leftOut: 0 }
 const ASSUMED_MAX = 100
 
 /**
- * For `GET /queue`: no queue and no threshold that lacks a figure is silently off. By model; one without has none. `mayWait`: the queue is on for
- * the model. One pass over the workers and their models.
+ * For `GET /queue`: no queue and no threshold that lacks a figure is silently off. By model; one without has
+ * none. `mayWait`: the queue is on for the model. One pass over the workers and their models.
  */
 export function assumedByModel(
   { workers, busyThresholds }: Fleet,

@@ -2,7 +2,10 @@
 
 import type { RoutingRequest } from '@homing/placement'
 
-/** Requests that the same workers may take share a lane. `boundWorker`: the worker key to which its session is bound. */
+/**
+ * Requests that the same workers may take share a lane. `boundWorker`: the worker key to which its session is
+ * bound.
+ */
 export function laneOf(
   { pinnedInstanceId, pinnedRank, constraints, excludedWorkers }: RoutingRequest,
   boundWorker: string | undefined,

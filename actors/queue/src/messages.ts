@@ -48,7 +48,10 @@ export interface ModelQueueStatus {
   /** False: nothing of it ever waits. */
   readonly isOn: boolean
   readonly workers: number
-  /** Of the step of an engine where a rule of the queue or a busy threshold goes by it; of KV blocks where a busy threshold does. */
+  /**
+   * Of the step of an engine where a rule of the queue or a busy threshold goes by it; of KV blocks where a
+   * busy threshold does.
+   */
   readonly assumed: AssumedRows
   readonly snapshot: QueueSnapshot
 }
@@ -70,8 +73,8 @@ export type QueueMessage =
   | FleetMessage
   | LoadFellMessage
   /**
-   * Asks for a place. Whatever the answer is, and also where none came, the asker settles it: with the router if it was decided, here
-   * otherwise.
+   * Asks for a place. Whatever the answer is, and also where none came, the asker settles it: with the router
+   * if it was decided, here otherwise.
    */
   | {
       readonly type: 'place'
@@ -85,7 +88,10 @@ export type QueueMessage =
       readonly hints: WaitingHints | undefined
       readonly reply: Reply<PlaceResult>
     }
-  /** It is over before it was decided, as far as its asker knows. Passed on to the router, behind every question about it. */
+  /**
+   * It is over before it was decided, as far as its asker knows. Passed on to the router, behind every
+   * question about it.
+   */
   | Extract<RouterMessage, { readonly type: 'settled' }>
   /** The prompt of one that `isLong` is computed, or it ended. */
   | { readonly type: 'prefillComplete'; readonly id: string; readonly model: string }
@@ -98,7 +104,10 @@ export type QueueMessage =
       readonly reply: Reply<readonly WaitingRow[]>
     }
   | { readonly type: 'queueStatus'; readonly reply: Reply<QueueStatus> }
-  /** Of the queue to itself: what the router answered, undefined where it did not; `questionNumber` tells apart the questions about one request. */
+  /**
+   * Of the queue to itself: what the router answered, undefined where it did not; `questionNumber` tells
+   * apart the questions about one request.
+   */
   | {
       readonly type: 'answered'
       readonly id: string

@@ -10,7 +10,10 @@ type PolicySettings = Pick<RouterSettings, 'routerMode' | 'routerPolicy'>
 export type QueueRuleSettings = PolicySettings &
   Pick<RouterSettings, 'queueThreshold' | 'queueOrder' | 'tenantWeights'>
 
-/** The order of all requests that are in no class with one of its own. `custom`: the selection in place of the policy. */
+/**
+ * The order of all requests that are in no class with one of its own. `custom`: the selection in place of the
+ * policy.
+ */
 export function queueOrderOf(
   settings: PolicySettings & Pick<RouterSettings, 'queueOrder'>,
   custom: CustomSelection | undefined,

@@ -2,11 +2,12 @@
  * Queue: what waits between exchange and router, and who goes next. Only it asks the router to decide.
  *
  * In     `place` and `settled` from gateways; the fleet; from the tracker, while something waits: load fell.
- * Out    to the router: `decide`, one question at a time for what waited; `measure` of what comes while others wait; `settled` and
- *        `gatewayStarted`, passed on. To the tracker: `watchLoad`.
- *        To the replica bridge, when it asks: what waits, against what waits at other routers; both count towards limits of classes.
- * Owns   what waits: a PriorityQueue for each model of the fleet, in one room (packages/queue), and the questions about it that are open.
- *        Not load, not places.
+ * Out    to the router: `decide`, one question at a time for what waited; `measure` of what comes while
+ *        others wait; `settled` and `gatewayStarted`, passed on. To the tracker: `watchLoad`. To the replica
+ *        bridge, when it asks: what waits, against what waits at other routers; both count towards limits of
+ *        classes.
+ * Owns   what waits: a PriorityQueue for each model of the fleet, in one room (packages/queue), and the
+ *        questions about it that are open. Not load, not places.
  *
  *   state      waits for                          goes on to
  *   measured   how much of it is cached           asked (nobody is before it), waiting, refused
@@ -17,12 +18,13 @@
  *   While nothing of its model waits, a short request begins as asked: it costs one message more than without the queue. What never
  *   waits is passed to the router with its reply.
  *
- * Order  what a gateway settles here reaches the router behind every question about it, so it finds all their effects.
- *        A request that comes between the question about another one and the answer 'busy' may be asked about before it is parked: the
- *        router then looks at both within the same instant.
- * Fails  at a restart those that waited are forgotten, and their asks fail: the gateway answers 503. The router's effects of open
- *        questions end with `settled`, which waits in the mailbox meanwhile. No message that is lost lets a request hang: while
- *        something waits, the queue looks again every QUEUE_LOOK_MS.
+ * Order  what a gateway settles here reaches the router behind every question about it, so it finds all their
+ *        effects. A request that comes between the question about another one and the answer 'busy' may be
+ *        asked about before it is parked: the router then looks at both within the same instant.
+ * Fails  at a restart those that waited are forgotten, and their asks fail: the gateway answers 503. The
+ *        router's effects of open questions end with `settled`, which waits in the mailbox meanwhile. No
+ *        message that is lost lets a request hang: while something waits, the queue looks again every
+ *        QUEUE_LOOK_MS.
  */
 
 import { type ActorContext, AskRefusedError, defineActor, type Reply } from '@homing/actor'
@@ -415,7 +417,10 @@ class WaitingRoom {
 
   // ── Going on ─────────────────────────────────────────────────────────────────────────────────
 
-  /** At the end of every arm: asks about what can go, one at a time, and sees to it that somebody wakes it when nothing can. */
+  /**
+   * At the end of every arm: asks about what can go, one at a time, and sees to it that somebody wakes it
+   * when nothing can.
+   */
   #goOn(): void {
     // Nothing waits, and most of the time nothing does: the clock is not even read.
     if (this.#room.requests === 0 && this.#untold.length === 0) return
@@ -500,7 +505,10 @@ class WaitingRoom {
     if (this.#args.router.tell(message) === 'full') this.#untold.push(message)
   }
 
-  /** A threshold that somebody gave in parts of a step is worth what is known of the step. Where none was given, nobody has to do anything. */
+  /**
+   * A threshold that somebody gave in parts of a step is worth what is known of the step. Where none was
+   * given, nobody has to do anything.
+   */
   #tellOfUnknown({ id, models, maxBatchedTokens }: WorkerRecord): void {
     const rules = models.flatMap(({ name }) => this.#models.get(name)?.rules ?? [])
     const isUsed = rules.some(({ mayWait }) => mayWait)
@@ -510,7 +518,10 @@ class WaitingRoom {
     this.#context.log[level]({ worker: id, tokens: maxBatchedTokens.value }, UNKNOWN_STEP)
   }
 
-  /** Before the first fleet of this life nothing is known of models: all are held, and those that there are not are forgotten then. */
+  /**
+   * Before the first fleet of this life nothing is known of models: all are held, and those that there are
+   * not are forgotten then.
+   */
   #modelOf(name: string): Model | undefined {
     const known = this.#models.get(name)
     if (known !== undefined || this.#fleet !== undefined || name === '') return known

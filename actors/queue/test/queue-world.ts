@@ -1,4 +1,6 @@
-/** A queue between a router of which the test says how much room it has, and a tracker that the test plays. */
+/**
+ * A queue between a router of which the test says how much room it has, and a tracker that the test plays.
+ */
 
 import { defineActor } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'

@@ -1,4 +1,6 @@
-/** Blind thresholds: warns of busy thresholds that have no effect on a worker, or that go by an assumption. */
+/**
+ * Blind thresholds: warns of busy thresholds that have no effect on a worker, or that go by an assumption.
+ */
 
 import type { ActorContext } from '@homing/actor'
 import type { Fleet } from '@homing/fleet'

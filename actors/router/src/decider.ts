@@ -1,9 +1,11 @@
 /**
- * Decider: gathers what a router knows of a request and its workers, asks packages/placement where it goes, and books that.
+ * Decider: gathers what a router knows of a request and its workers, asks packages/placement where it goes,
+ * and books that.
  *
  *   fleet ─▶ candidatesFor ─▶ overlaps (shards of the index) ─▶ loads (tracker) ─▶ place ─▶ receipt ─▶ booking
  *
- * Owns   its copy of the fleet, the open decisions, the audits, the guard, the sessions, the turn of round-robin.
+ * Owns   its copy of the fleet, the open decisions, the audits, the guard, the sessions, the turn of
+ *        round-robin.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -69,7 +71,10 @@ interface Chosen {
   readonly lookupMs: number
 }
 
-/** Id for `explain`, which decides nothing: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
+/**
+ * Id for `explain`, which decides nothing: 21 characters of nanoid's alphabet, drawn from the thread's
+ * randomness.
+ */
 const ID_LENGTH = 21
 const ALL_BUSY = 'HOMING_ROUTER_ALL_BUSY'
 const NO_HASHES = new Int32Array(0)
@@ -129,7 +134,9 @@ export class Decider {
     return RoutingGuard.isFor(this.#args.selection)
   }
 
-  /** Chooses, books, keeps the receipt. A tracker that does not answer refuses the request, not the router. */
+  /**
+   * Chooses, books, keeps the receipt. A tracker that does not answer refuses the request, not the router.
+   */
   async decide(question: Question, receipts: Receipts): Promise<DecideResult> {
     const { id, gateway, request, queue } = question
     const chosen = await this.#choose(request, question)
@@ -336,7 +343,10 @@ export class Decider {
     this.namespacedPrompts.keepOnly(keys)
   }
 
-  /** What is sent counts as held for a while, where no events tell, or until they come. Returns what takes that back. */
+  /**
+   * What is sent counts as held for a while, where no events tell, or until they come. Returns what takes
+   * that back.
+   */
   #guess(request: RoutingRequest, { worker, key }: Candidate, id: string): (() => void) | undefined {
     const { ttlWithoutEventsMs, ttlUntilEventsMs, blocksMax } = this.#args.guesses
     const isGuess = key.trust === 'approximate' || request.textBlocksReason !== undefined

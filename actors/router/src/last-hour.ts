@@ -1,8 +1,9 @@
 /**
  * Last hour: what routing has brought, minute by minute, in fixed memory.
  *
- * A ring of MINUTES minutes, each with sums and a histogram of first-token times whose bounds grow by a quarter of a power of two (19 %):
- * 60 minutes take 25 KB, whatever the load. A minute that comes around again is emptied first.
+ * A ring of MINUTES minutes, each with sums and a histogram of first-token times whose bounds grow by a
+ * quarter of a power of two (19 %): 60 minutes take 25 KB, whatever the load. A minute that comes around
+ * again is emptied first.
  *
  * Hits count answers whose engine says what was cached; others are requests and no more.
  */
@@ -26,14 +27,20 @@ export interface HourReport {
   /** Of answers whose engine says what was cached. */
   readonly promptTokens: number
   readonly cachedTokens: number
-  /** Tokens fewer that were charged than if nothing had been cached: element i as the i-th of KNEES charges them. */
+  /**
+   * Tokens fewer that were charged than if nothing had been cached: element i as the i-th of KNEES charges
+   * them.
+   */
   readonly sparedTokens: readonly number[]
   /** Pairs of tokens whose attention was not computed. */
   readonly cachedPairs: number
   /** Streams with a first token, and how long it took from their arrival, to 9 %. */
   readonly firstTokens: number
   readonly firstTokenMs: { readonly p50: number; readonly p90: number; readonly p99: number } | undefined
-  /** Mean of what first tokens were off from their prediction, as a share of what they took; undefined: there was none. */
+  /**
+   * Mean of what first tokens were off from their prediction, as a share of what they took; undefined: there
+   * was none.
+   */
   readonly predictionError: number | undefined
   /** Decisions by `auto`, and the sums of their regrets: below 0, the rule would have cost more. */
   readonly guarded: number

@@ -25,8 +25,8 @@ export type RouterMessage =
   /** Asks the indexers where their shards are. Of the router to itself. */
   | { readonly type: 'attachToShards' }
   /**
-   * Chooses and books; the booking exists before the reply. Whatever the reply is, and also where none came, `settled` with
-   * the same id follows.
+   * Chooses and books; the booking exists before the reply. Whatever the reply is, and also where none came,
+   * `settled` with the same id follows.
    */
   | {
       readonly type: 'decide'
@@ -34,7 +34,10 @@ export type RouterMessage =
       readonly id: string
       readonly gateway: GatewayLife
       readonly request: RoutingRequest
-      /** By ascending `uncachedTokensMin`, the last that applies counts; undefined: it is placed, however busy all are. */
+      /**
+       * By ascending `uncachedTokensMin`, the last that applies counts; undefined: it is placed, however busy
+       * all are.
+       */
       readonly roomRules?: readonly RoomRule[] | undefined
       /** Undefined: it did not wait. */
       readonly queue?: QueueReceipt | undefined
@@ -47,8 +50,8 @@ export type RouterMessage =
       readonly reply: Reply<Measured | ErrorRecord>
     }
   /**
-   * What was decided is over: its booking is freed, its receipt completed. Where the worker never worked on it
-   * (`wasTaken`), what it was guessed to hold is taken back.
+   * What was decided is over: its booking is freed, its receipt completed. Where the worker never worked on
+   * it (`wasTaken`), what it was guessed to hold is taken back.
    */
   | {
       readonly type: 'settled'

@@ -1,8 +1,8 @@
 /**
  * Namespaced prompts: which worker keys were sent prompts with separators, and whether their indexers know.
  *
- * Blocks of such a prompt may look like others in the events of its worker key. An indexer that has no room for the word is told later
- * that it has missed one: then the key cannot be trusted to the last block.
+ * Blocks of such a prompt may look like others in the events of its worker key. An indexer that has no room
+ * for the word is told later that it has missed one: then the key cannot be trusted to the last block.
  */
 
 import type { ActorRef } from '@homing/actor'
@@ -23,7 +23,9 @@ export class NamespacedPrompts {
   readonly #indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
   /** By worker slot: sets of separators of the prompts that were sent there. */
   readonly #sent = new Map<number, Sent>()
-  /** Worker slots with such prompts that their indexer was not told of, or that its former life took with it. */
+  /**
+   * Worker slots with such prompts that their indexer was not told of, or that its former life took with it.
+   */
   readonly #missed = new Set<number>()
 
   constructor(indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]) {

@@ -1,7 +1,8 @@
 /**
  * Open decisions: those that their gateway has not settled yet, with the effects to undo when it does.
  *
- * Bounds `openMax`; a gateway has fewer requests than that, so one more means that some will never be settled: the oldest are dropped.
+ * Bounds `openMax`; a gateway has fewer requests than that, so one more means that some will never be
+ * settled: the oldest are dropped.
  */
 
 import type { GatewayLife } from '@homing/actors/tracker'

@@ -1,19 +1,22 @@
 /**
  * Router: chooses a worker key by overlap and load, and writes a receipt for every decision.
  *
- * In     `decide` and `measure` from the queue, `explain` without effect; `firstToken`; `settled`, which ends every `decide`; the fleet; new lives of gateways.
- * Out    to tracker: one projection and one booking per decision, freed when it is settled. To directory: a subscription to the fleet, at the
- *        start of each life; when answers contradict or confirm the events of a worker key. To the decision log, if there is one: what is settled. To indexers: `attach`, every ATTACH_INTERVAL_MS and when a shard turns out
- *        to have moved; they answer with its memory. `routed` if sent blocks are to count as held, `unrouted` if they were not sent
- *        after all; `separated` if the blocks of a prompt may look like those of others.
- * Owns   the open decisions, the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits, the guard, the sums of the last hour, the turn of round-robin,
- *        its copy of the fleet.
- * Order  one decision at a time: the booking of one is in the load that the next one sees.
- *        The booking exists before the reply. `settled` comes after `decide`, even if the reply was
- *        not awaited, so it finds the booking, the receipt and the guesses. Decisions that a gateway did not settle before its
- *        life ended are settled when its next one begins.
- * Reads  every shard of the index, directly. The result was true at some instant of the call; for a shard that has
- *        moved, until its new memory comes, at the instant of the move.
+ * In     `decide` and `measure` from the queue, `explain` without effect; `firstToken`; `settled`, which ends
+ *        every `decide`; the fleet; new lives of gateways.
+ * Out    to tracker: one projection and one booking per decision, freed when it is settled. To directory: a
+ *        subscription to the fleet, at the start of each life; when answers contradict or confirm the events
+ *        of a worker key. To the decision log, if there is one: what is settled. To indexers: `attach`, every
+ *        ATTACH_INTERVAL_MS and when a shard turns out to have moved; they answer with its memory. `routed`
+ *        if sent blocks are to count as held, `unrouted` if they were not sent after all; `separated` if the
+ *        blocks of a prompt may look like those of others.
+ * Owns   the open decisions, the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits,
+ *        the guard, the sums of the last hour, the turn of round-robin, its copy of the fleet.
+ * Order  one decision at a time: the booking of one is in the load that the next one sees. The booking exists
+ *        before the reply. `settled` comes after `decide`, even if the reply was not awaited, so it finds the
+ *        booking, the receipt and the guesses. Decisions that a gateway did not settle before its life ended
+ *        are settled when its next one begins.
+ * Reads  every shard of the index, directly. The result was true at some instant of the call; for a shard
+ *        that has moved, until its new memory comes, at the instant of the move.
  */
 
 import { defineActor } from '@homing/actor'
@@ -168,7 +171,10 @@ export const router = defineActor(
   },
 })
 
-/** What the tracker learns from: of a prompt, the share, because the router may count its tokens otherwise than the engine. */
+/**
+ * What the tracker learns from: of a prompt, the share, because the router may count its tokens otherwise
+ * than the engine.
+ */
 function usageOf({ promptTokens, cachedTokens, completionTokens }: Delivery): TrackerUsage {
   const isSaid = cachedTokens !== undefined && promptTokens !== undefined && promptTokens > 0
   return { outputTokens: completionTokens, cachedShare: isSaid ? cachedTokens / promptTokens : undefined }

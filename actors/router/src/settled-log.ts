@@ -1,6 +1,6 @@
 /**
- * Settled log: tells whoever keeps them about every request that is over: the decision log, and what-if. They are numbered, so that each
- * notices those that its mailbox had no room for.
+ * Settled log: tells whoever keeps them about every request that is over: the decision log, and what-if. They
+ * are numbered, so that each notices those that its mailbox had no room for.
  *
  * A request that is placed several times is told once, with its last place.
  */

@@ -1,5 +1,6 @@
 /**
- * Shard memories: which memory of each shard of the index is read, and the questions to indexers where theirs is now.
+ * Shard memories: which memory of each shard of the index is read, and the questions to indexers where theirs
+ * is now.
  *
  * An indexer with nothing new does not answer. A shard that is asked for twice answers twice at worst.
  */

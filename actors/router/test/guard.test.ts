@@ -1,4 +1,7 @@
-/** The guard in the router: which decisions are experiments, what receipts say of them, and what first tokens change. */
+/**
+ * The guard in the router: which decisions are experiments, what receipts say of them, and what first tokens
+ * change.
+ */
 
 import { createTestSystem } from '@homing/actor/testing'
 import { recordingLog } from '@homing/base'

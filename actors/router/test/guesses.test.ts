@@ -1,4 +1,7 @@
-/** Messages to indexers about decisions, and blocks that count as held although no event names them, or on lower tiers. */
+/**
+ * Messages to indexers about decisions, and blocks that count as held although no event names them, or on
+ * lower tiers.
+ */
 
 import { defineActor } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'

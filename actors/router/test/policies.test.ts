@@ -1,4 +1,7 @@
-/** The policies and modes in the router: what it decides is what selection says, and its receipts show every term. */
+/**
+ * The policies and modes in the router: what it decides is what selection says, and its receipts show every
+ * term.
+ */
 
 import { POLICIES, POLICY_NAMES, selectionSettings } from '@homing/selection'
 import t from 'tap'

@@ -1,4 +1,7 @@
-/** A router and a tracker of their own before a fleet that the test makes up, where every letter of a prompt is a block. */
+/**
+ * A router and a tracker of their own before a fleet that the test makes up, where every letter of a prompt
+ * is a block.
+ */
 
 import assert from 'node:assert/strict'
 import { createTestSystem } from '@homing/actor/testing'

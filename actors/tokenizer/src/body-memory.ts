@@ -1,6 +1,6 @@
 /**
- * Body memory: the beginnings of request bodies that this thread has read, with the messages found in them, so that of a
- * conversation only what is new is scanned, decoded and parsed.
+ * Body memory: the beginnings of request bodies that this thread has read, with the messages found in them,
+ * so that of a conversation only what is new is scanned, decoded and parsed.
  *
  *   body      {"model":…,"messages":[{…},{…},{…},{…}],…}
  *   known     ────────────────────────────▶|               to the end of the last message in windows that are equal
@@ -34,7 +34,10 @@ interface KnownMessages {
 
 export interface ReadBody {
   readonly scan: RequestScan
-  /** The values of the body; undefined where Python would not read it so. Throws RenderingRefusedError for too deep nesting. */
+  /**
+   * The values of the body; undefined where Python would not read it so. Throws RenderingRefusedError for too
+   * deep nesting.
+   */
   readonly values: () => PythonDict | undefined
 }
 

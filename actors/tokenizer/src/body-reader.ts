@@ -5,11 +5,11 @@
  *          none can be asked, hash the text in pieces
  *   hash   an engine's `/tokenize` reply to block hashes
  *
- * Until a worker has reported its block size, a prompt is hashed in blocks of an assumed size: guesses from sent
- * requests work with any size.
+ * Until a worker has reported its block size, a prompt is hashed in blocks of an assumed size: guesses from
+ * sent requests work with any size.
  *
- * Owns     every tokenizer that it has loaded, and the beginnings of bodies and prompts that it has read, up to a bound:
- *          when a conversation goes on, only the new part is read.
+ * Owns     every tokenizer that it has loaded, and the beginnings of bodies and prompts that it has read, up
+ *          to a bound: when a conversation goes on, only the new part is read.
  */
 
 import { isLocalFault, toErrorRecord } from '@homing/base'
@@ -57,7 +57,9 @@ import { hasValue, mediaTypeIn, tokenizeBody } from './tokenize-body.ts'
 
 /** Until a worker has said another one. */
 const ASSUMED_BLOCK_SIZE_TOKENS = 16
-/** The share of the memory for remembered texts that is for bodies; the rest is for prompts and their tokens. */
+/**
+ * The share of the memory for remembered texts that is for bodies; the rest is for prompts and their tokens.
+ */
 const BODY_SHARE = 0.5
 
 export interface BodyReaderOptions {
@@ -278,7 +280,10 @@ export class BodyReader {
     return this.#tokenizers.prompt(view.values, request, entry, wallMs)
   }
 
-  /** The text of a prompt, as far as it decides what an engine caches; undefined where there is more than text to it. */
+  /**
+   * The text of a prompt, as far as it decides what an engine caches; undefined where there is more than text
+   * to it.
+   */
   async #textOf(
     { body, scan, values, request }: PromptView,
     entry: ModelEntry,
@@ -417,8 +422,8 @@ function upstreamBodyOf(body: Uint8Array, scan: RequestScan, request: RequestFie
 }
 
 /**
- * `scan` where the body has been scanned already. A stream of several choices is not asked: each has a last chunk, and what
- * asking moves out of the earlier ones is known only at the end.
+ * `scan` where the body has been scanned already. A stream of several choices is not asked: each has a last
+ * chunk, and what asking moves out of the earlier ones is known only at the end.
  */
 function usageEditOf(
   request: RequestFields,

@@ -1,8 +1,8 @@
 /**
  * An engine's `/tokenize`: asked over HTTP, and its ids read.
  *
- * An engine that cannot be reached or answers 5xx, as one that starts again, is no reason to know a prompt as text only: another one is asked
- * in what is left of the time. One that never answers takes all of it.
+ * An engine that cannot be reached or answers 5xx, as one that starts again, is no reason to know a prompt as
+ * text only: another one is asked in what is left of the time. One that never answers takes all of it.
  */
 
 import type { ActorContext } from '@homing/actor'

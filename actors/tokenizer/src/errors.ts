@@ -9,7 +9,10 @@ export class TokenizerOverloadedError extends CodedError {
   }
 }
 
-/** The thread of a reader is gone, and none can be started in its place: files or memory of this machine are used up. */
+/**
+ * The thread of a reader is gone, and none can be started in its place: files or memory of this machine are
+ * used up.
+ */
 export class NoTokenizerThreadError extends CodedError {
   readonly code = 'HOMING_TOKENIZER_NO_THREAD'
 

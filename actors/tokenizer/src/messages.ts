@@ -95,7 +95,10 @@ export type TokenizerMessage =
       /** Lower-cased request headers that change routing (nvext headers); others are ignored. */
       readonly headers: Readonly<Record<string, string>>
       readonly wantTokenIds: boolean
-      /** Longest wait for a thread, in milliseconds; past it the request is refused, and its body is no longer kept. */
+      /**
+       * Longest wait for a thread, in milliseconds; past it the request is refused, and its body is no longer
+       * kept.
+       */
       readonly waitMsMax: number
       readonly reply: Reply<ReadResult>
     }

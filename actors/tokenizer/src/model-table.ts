@@ -39,8 +39,9 @@ export function readGivenTokenizers(texts: readonly string[]): GivenTokenizers {
 }
 
 /**
- * Block size and engine family of a model are those of its first worker that has said them, up or not:
- * the directory compares the others with the same one, and for one that differs only guesses from sent requests count.
+ * Block size and engine family of a model are those of its first worker that has said them, up or not: the
+ * directory compares the others with the same one, and for one that differs only guesses from sent requests
+ * count.
  */
 export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
   const table = new Map<string, ModelEntry>()
@@ -67,7 +68,10 @@ export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
   return table
 }
 
-/** Given for the model, for its base, for all; else where the engine loaded it from, if that is on this machine. */
+/**
+ * Given for the model, for its base, for all; else where the engine loaded it from, if that is on this
+ * machine.
+ */
 function directoryOf(
   worker: WorkerRecord,
   name: string,

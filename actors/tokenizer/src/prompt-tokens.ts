@@ -41,7 +41,10 @@ export interface ThreadTokenizersOptions {
   readonly wordTableBytes: number
 }
 
-/** The tokenizers of one thread, loaded at first use, by directory and dialect: bounded by the models of the fleet. */
+/**
+ * The tokenizers of one thread, loaded at first use, by directory and dialect: bounded by the models of the
+ * fleet.
+ */
 export class ThreadTokenizers {
   readonly #loaded = new Map<string, Promise<PromptTokenizer | string>>()
   /** Of those, the ones that are loaded. */
@@ -71,7 +74,10 @@ export class ThreadTokenizers {
     return bytes
   }
 
-  /** What one thread has loaded for all, by directory, takes the place of what this thread has loaded by itself. */
+  /**
+   * What one thread has loaded for all, by directory, takes the place of what this thread has loaded by
+   * itself.
+   */
   use(shared: ReadonlyMap<string, LoadedTokenizer>, distrusted: ReadonlySet<string>): void {
     this.#distrusted = distrusted
     for (const name of this.#loaded.keys()) {
@@ -82,7 +88,10 @@ export class ThreadTokenizers {
     this.#shared = shared
   }
 
-  /** `values`: of the body. `wallMs`: Unix milliseconds, by the clock of the actor: threads have none of their own. */
+  /**
+   * `values`: of the body. `wallMs`: Unix milliseconds, by the clock of the actor: threads have none of their
+   * own.
+   */
   async prompt(
     values: () => PythonDict | undefined,
     request: RequestFields,
@@ -113,7 +122,10 @@ export class ThreadTokenizers {
       : { kind: 'tokens', ids: first, by: 'router' }
   }
 
-  /** Whether vLLM puts system messages of a Messages request in front, where its template refuses them elsewhere; and what disabled thinking is to it. */
+  /**
+   * Whether vLLM puts system messages of a Messages request in front, where its template refuses them
+   * elsewhere; and what disabled thinking is to it.
+   */
   async messagesRules({ tokenizerDirectory, dialect }: ModelEntry): Promise<MessagesRules> {
     if (tokenizerDirectory === undefined) return UNKNOWN_RULES
     const tokenizer = await this.#load(tokenizerDirectory, dialect)
@@ -148,7 +160,10 @@ export class ThreadTokenizers {
     return answer.kind === 'text' ? answer.text + answer.textAfter : undefined
   }
 
-  /** The tokenizer, or why it cannot be loaded; that is not tried again, but where this machine lacked something. */
+  /**
+   * The tokenizer, or why it cannot be loaded; that is not tried again, but where this machine lacked
+   * something.
+   */
   #load(directory: string, dialect: ModelEntry['dialect']): Promise<PromptTokenizer | string> {
     const name = `${dialect} ${directory}`
     let loading = this.#loaded.get(name)

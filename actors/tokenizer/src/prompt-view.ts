@@ -1,6 +1,7 @@
 /**
- * Prompt view: the request whose prompt is read. Of a chat or a completion it is the body itself; of Messages and Responses the chat
- * that the engine makes of it, as values, and as bytes only where somebody needs bytes.
+ * Prompt view: the request whose prompt is read. Of a chat or a completion it is the body itself; of Messages
+ * and Responses the chat that the engine makes of it, as values, and as bytes only where somebody needs
+ * bytes.
  */
 
 import { type RequestFields, type RequestScan, scanRequest } from '@homing/openai'

@@ -1,4 +1,7 @@
-/** What readers are asked, and what they answer. Errors are outcomes, as records: an error class does not survive the way back. */
+/**
+ * What readers are asked, and what they answer. Errors are outcomes, as records: an error class does not
+ * survive the way back.
+ */
 
 import type { ErrorRecord } from '@homing/base'
 import type { HashNamespace } from '@homing/blocks'

@@ -4,13 +4,14 @@
  *   task ──▶ body up to LONG_BODY_BYTES ──▶ the reader of its affinity, or one that has less to do
  *        └─▶ longer ──▶ a reader for these alone, started with the first of them
  *
- * A reader is given one task at a time, and reads it to its end. What waits for it stays here, because a mailbox on the other
- * thread could do none of this: keep a waiting body uncopied, drop a request that has waited too long while the thread is busy,
- * and keep everything but the task in hand when the thread dies. So a request waits for at most the bodies before it, and none
- * of these is longer than LONG_BODY_BYTES, whatever text others send.
+ * A reader is given one task at a time, and reads it to its end. What waits for it stays here, because a
+ * mailbox on the other thread could do none of this: keep a waiting body uncopied, drop a request that has
+ * waited too long while the thread is busy, and keep everything but the task in hand when the thread dies. So
+ * a request waits for at most the bodies before it, and none of these is longer than LONG_BODY_BYTES,
+ * whatever text others send.
  *
- * Fails  a reader that ends takes the task it had with it; another one is spawned, and what waits goes there. If no thread can be
- *        started, what waits is refused, and the next request tries again.
+ * Fails  a reader that ends takes the task it had with it; another one is spawned, and what waits goes there.
+ *        If no thread can be started, what waits is refused, and the next request tries again.
  */
 
 import { availableParallelism } from 'node:os'
@@ -40,9 +41,15 @@ const AFFINITY_QUEUE = 1
 export const LONG_BODY_BYTES = 2 ** 20
 /** The reader of long bodies gets this part of what is for remembering. */
 const LONG_CACHE_SHARE = 1 / 4
-/** The longest body that a gateway takes is read in a small part of this, also by a machine that is busy with other work. */
+/**
+ * The longest body that a gateway takes is read in a small part of this, also by a machine that is busy with
+ * other work.
+ */
 const READER_READ_MS_MAX = 10 * 60_000
-/** Only its thread ends a task: this is far beyond READER_READ_MS_MAX, when the thread is ended because it hangs. */
+/**
+ * Only its thread ends a task: this is far beyond READER_READ_MS_MAX, when the thread is ended because it
+ * hangs.
+ */
 const READER_ASK_MS_MAX = 6 * READER_READ_MS_MAX
 
 export interface ReaderThreadsOptions {
@@ -61,9 +68,10 @@ export interface ReaderThreads {
   /** Resolves once every reader runs; rejects with NoTokenizerThreadError where one cannot be started. */
   start(): Promise<void>
   /**
-   * Tasks of equal `affinity` (an integer) go to the same reader, which remembers what it has read of them, unless others
-   * have less to do. Starts a reader that is gone; rejects with NoTokenizerThreadError where that is not possible, and
-   * with TokenizerOverloadedError where `queueMax` tasks wait, or this one has waited `waitMsMax` milliseconds (default: no limit).
+   * Tasks of equal `affinity` (an integer) go to the same reader, which remembers what it has read of them,
+   * unless others have less to do. Starts a reader that is gone; rejects with NoTokenizerThreadError where
+   * that is not possible, and with TokenizerOverloadedError where `queueMax` tasks wait, or this one has
+   * waited `waitMsMax` milliseconds (default: no limit).
    */
   run(task: ReaderTask, affinity?: number, waitMsMax?: number): Promise<ReaderOutcome>
   /** What tasks from now on need; each reader is told of it before the first of them. */
@@ -180,7 +188,10 @@ interface ReaderLife {
   version: number
 }
 
-/** A place for a reader, filled at once: later there may be no files for its thread. A reader that ends is replaced; what waits stays. */
+/**
+ * A place for a reader, filled at once: later there may be no files for its thread. A reader that ends is
+ * replaced; what waits stays.
+ */
 class ReaderThread {
   /** Tasks that wait or are done. */
   pending = 0
@@ -306,7 +317,10 @@ class ReaderThread {
     if (life.ref.tell({ type: 'configure', configuration }) === 'ok') life.version = configuration.version
   }
 
-  /** Shared memory for a body of this size, if it is worth it and some is free: else the body is copied anew each time. */
+  /**
+   * Shared memory for a body of this size, if it is worth it and some is free: else the body is copied anew
+   * each time.
+   */
   #deskFor(size: number): Desk | undefined {
     if (size < DESK_BODY_BYTES_MIN || size > DESK_BODY_BYTES_MAX) return undefined
     const desk = this.#desks.find(({ isFree }) => isFree)

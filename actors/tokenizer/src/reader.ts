@@ -1,12 +1,14 @@
 /**
  * Reader: reads request bodies, on a thread of its own.
  *
- * In     `run` from the tokenizer, one at a time: it keeps what waits; `configure` before the first task that needs it.
+ * In     `run` from the tokenizer, one at a time: it keeps what waits; `configure` before the first task that
+ *        needs it.
  * Out    the answer to each task, with what the reader remembers.
- * Owns   a body reader: the tokenizers that it has loaded, and the beginnings of bodies and prompts that it has read.
+ * Owns   a body reader: the tokenizers that it has loaded, and the beginnings of bodies and prompts that it
+ *        has read.
  * Order  tasks are done as they come.
- * Fails  a task never throws: what the world can cause is an outcome. If the thread ends, the task in hand is lost, and the
- *        tokenizer starts another reader.
+ * Fails  a task never throws: what the world can cause is an outcome. If the thread ends, the task in hand is
+ *        lost, and the tokenizer starts another reader.
  */
 
 import { defineActor, type Reply } from '@homing/actor'

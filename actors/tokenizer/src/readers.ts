@@ -4,9 +4,11 @@
  *   body ──▶ short, and every model has the own encoder ──▶ this thread
  *        └─▶ else ──▶ a reader on a thread of its own
  *
- * A short body costs less to read than to give to a thread and take back: a message there and back is 0.4 ms of CPU.
+ * A short body costs less to read than to give to a thread and take back: a message there and back is 0.4 ms
+ * of CPU.
  *
- * Owns     the configuration of all readers: the models, and each tokenizer as one thread has loaded it for all.
+ * Owns     the configuration of all readers: the models, and each tokenizer as one thread has loaded it for
+ *          all.
  * Bounds   `inlineBodyBytesMax` bytes are what this thread reads of one request.
  */
 
@@ -36,7 +38,9 @@ export interface ReadersOptions {
   readonly wordTableBytes: number
   /** By directory: what is loaded already. */
   readonly loaded: ReadonlyMap<string, LoadedTokenizer>
-  /** Directories whose ids were seen to differ from an engine's; added to, so that it outlives these readers. */
+  /**
+   * Directories whose ids were seen to differ from an engine's; added to, so that it outlives these readers.
+   */
   readonly distrusted: Set<string>
   /** A tokenizer cannot be loaded: models that need it ask an engine. */
   readonly onLoadFailed: (directory: string, error: ErrorRecord) => void
@@ -145,7 +149,10 @@ export class Readers {
     }
   }
 
-  /** `mayComeBack`: it is tried again with the next word of the fleet, and meanwhile each reader tries for itself. */
+  /**
+   * `mayComeBack`: it is tried again with the next word of the fleet, and meanwhile each reader tries for
+   * itself.
+   */
   #failed(directory: string, error: ErrorRecord, mayComeBack: boolean): void {
     if (mayComeBack) this.#asked.delete(directory)
     else this.#failures.set(directory, error.message)
@@ -168,8 +175,8 @@ function directoriesOf(table: ModelTable): readonly string[] {
 }
 
 /**
- * The same for the turns of a conversation: a hash of the body's beginning. Conversations that begin alike for long share a
- * thread until that has more to do than others.
+ * The same for the turns of a conversation: a hash of the body's beginning. Conversations that begin alike
+ * for long share a thread until that has more to do than others.
  */
 function affinityOf(body: Uint8Array): number {
   let hash = 0

@@ -1,4 +1,7 @@
-/** The beginning of a prompt with a cache salt, an adapter or an extra key, in the events of engines that do not name them all. */
+/**
+ * The beginning of a prompt with a cache salt, an adapter or an extra key, in the events of engines that do
+ * not name them all.
+ */
 
 import { type HashNamespace, hashLocals, namespaceSeed } from '@homing/blocks'
 import { ADAPTER, SALT, type SeparatedPrompt } from '@homing/protocol'
@@ -10,8 +13,8 @@ export function unknownPromptWith(separators: number): SeparatedPrompt | undefin
 }
 
 /**
- * `separators`: all that the prompt has. Those in `namespace` may be named by events, together or not; of the others nothing
- * is known that could be.
+ * `separators`: all that the prompt has. Those in `namespace` may be named by events, together or not; of the
+ * others nothing is known that could be.
  */
 export function separatedPrompt(
   ids: Int32Array,

@@ -1,13 +1,15 @@
 /**
- * Token checker: of many prompts that are tokenized here, one is also given to its engine, and the ids are compared.
+ * Token checker: of many prompts that are tokenized here, one is also given to its engine, and the ids are
+ * compared.
  *
  *   request ──1 in `checkEvery`──▶ our ids ──────┬─ equal ──▶ counted
  *                             └──▶ /tokenize ────┴─ differ ─▶ logged; engines are asked for this tokenizer from now on
  *
  * The request does not wait for any of this.
  *
- * Bounds   one check at a time; requests that are offered meanwhile are not checked. The report of a difference names a hash
- *          of the body, lengths and the first place that differs, and nothing of the text.
+ * Bounds   one check at a time; requests that are offered meanwhile are not checked. The report of a
+ *          difference names a hash of the body, lengths and the first place that differs, and nothing of the
+ *          text.
  */
 
 import type { ActorContext } from '@homing/actor'

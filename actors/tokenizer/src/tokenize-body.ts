@@ -1,4 +1,6 @@
-/** The body of an engine's `/tokenize` for a request: the client's own members as bytes, nothing rewritten. */
+/**
+ * The body of an engine's `/tokenize` for a request: the client's own members as bytes, nothing rewritten.
+ */
 
 import type { RequestFields, RequestScan } from '@homing/openai'
 

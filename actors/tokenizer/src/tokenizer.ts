@@ -2,16 +2,18 @@
  * Tokenizer: extracts what routing needs from request bytes.
  *
  * In     `read` from the gateway; the fleet; `whenStarted` from the guardian.
- * Out    `read` is answered here for short requests, and by a reader on a thread of its own (reader.ts) for others. If the
- *        prompt's tokens cannot be known, an engine is asked (`/tokenize`). If no engine can be asked either, or none answers,
- *        the text of the prompt is hashed instead; a prompt that is more than text is not known.
- * Owns   the readers, whose threads are started at once, what waits for them, and their configuration. A tokenizer is loaded
- *        once, as soon as a model needs it; its tables are in memory that all threads share.
+ * Out    `read` is answered here for short requests, and by a reader on a thread of its own (reader.ts) for
+ *        others. If the prompt's tokens cannot be known, an engine is asked (`/tokenize`). If no engine can
+ *        be asked either, or none answers, the text of the prompt is hashed instead; a prompt that is more
+ *        than text is not known.
+ * Owns   the readers, whose threads are started at once, what waits for them, and their configuration. A
+ *        tokenizer is loaded once, as soon as a model needs it; its tables are in memory that all threads
+ *        share.
  * Order  none between requests.
- * Fails  a request that cannot be read is refused with the reason. Where `queueMax` requests wait, more are refused. A reader
- *        that ends is replaced; the request that it had is refused. If no thread can be started, waiting and new requests are
- *        refused until one can. If an engine does not tokenize in time, the text remains: the worker is chosen by the texts
- *        that were sent to each.
+ * Fails  a request that cannot be read is refused with the reason. Where `queueMax` requests wait, more are
+ *        refused. A reader that ends is replaced; the request that it had is refused. If no thread can be
+ *        started, waiting and new requests are refused until one can. If an engine does not tokenize in time,
+ *        the text remains: the worker is chosen by the texts that were sent to each.
  */
 
 import { type ActorContext, type Capability, defineActor, defineCapability, signal } from '@homing/actor'
@@ -28,7 +30,10 @@ import { TokenChecker } from './token-checker.ts'
 export interface TokenizerArgs {
   /** By directory: tokenizers that are loaded already. */
   readonly loaded: ReadonlyMap<string, LoadedTokenizer>
-  /** Of so many prompts that are tokenized here, one is also given to its engine, and the ids compared; 0: none is. */
+  /**
+   * Of so many prompts that are tokenized here, one is also given to its engine, and the ids compared; 0:
+   * none is.
+   */
   readonly checkEvery: number
   readonly threads: number
   /** `[MODEL=]DIR`. */
@@ -45,7 +50,10 @@ export interface TokenizerArgs {
   readonly tokenizeMsMax: number
 }
 
-/** Directories whose ids were seen to differ from an engine's: a restarted tokenizer must not trust them again. */
+/**
+ * Directories whose ids were seen to differ from an engine's: a restarted tokenizer must not trust them
+ * again.
+ */
 const distrustCapability: Capability<Set<string>> = defineCapability({
   name: 'distrusted-tokenizers',
   create: () => new Set(),

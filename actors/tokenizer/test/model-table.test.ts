@@ -1,4 +1,7 @@
-/** The model table: what the threads are told about each model, from the fleet and from the operator's settings. */
+/**
+ * The model table: what the threads are told about each model, from the fleet and from the operator's
+ * settings.
+ */
 
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

@@ -13,7 +13,10 @@ const TINY = fileURLToPath(new URL('../fixtures/tiny', import.meta.resolve('@hom
 const NOWHERE = '/no/such/directory'
 const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
 
-/** Readers whose other thread is one reader on this one; what it was asked is noted. `refusals`: loads that fail before one goes well. */
+/**
+ * Readers whose other thread is one reader on this one; what it was asked is noted. `refusals`: loads that
+ * fail before one goes well.
+ */
 function start(directory: string, inlineBodyBytesMax: number, refusals = 0) {
   const asked: string[] = []
   const told = Promise.withResolvers<string>()

@@ -1,4 +1,7 @@
-/** The tokenizer as an actor, with engines that it can ask over a network in memory, for the tests of this folder. */
+/**
+ * The tokenizer as an actor, with engines that it can ask over a network in memory, for the tests of this
+ * folder.
+ */
 
 import { fileURLToPath } from 'node:url'
 import type { Worker } from 'node:worker_threads'

@@ -32,7 +32,9 @@ export interface Booking {
   /** Tokens that the answer is expected to have; undefined: nobody says. */
   readonly expectedOutputTokens?: number | undefined
   readonly tracking?: RequestTracking | undefined
-  /** Its session, as other routers know it, too; undefined: it is of none, or sessions are bound to no worker. */
+  /**
+   * Its session, as other routers know it, too; undefined: it is of none, or sessions are bound to no worker.
+   */
   readonly session?: string | undefined
   /** Its first token will be told by `prefillComplete`. */
   readonly isStream: boolean
@@ -75,7 +77,10 @@ export interface WorkerLoad {
 export interface LoadReport {
   readonly rows: readonly WorkerLoad[]
   readonly stats: LoadStats
-  /** Open bookings of other replicas, and operations that could not be booked; undefined: there are no replicas. */
+  /**
+   * Open bookings of other replicas, and operations that could not be booked; undefined: there are no
+   * replicas.
+   */
   readonly replicas?: { readonly bookings: number; readonly unbooked: number } | undefined
 }
 
@@ -124,11 +129,15 @@ export type TrackerMessage =
   /** The request ended, however. Idempotent. */
   | ({ readonly type: 'free'; readonly decisionId: string } & TrackerUsage)
   /**
-   * Tells the watcher once, as soon as load falls: a request ended, its prompt was computed, its worker is gone. At once, if `falls` is
-   * no longer the count: it fell between the look at it and this. One watcher at a time: the last.
+   * Tells the watcher once, as soon as load falls: a request ended, its prompt was computed, its worker is
+   * gone. At once, if `falls` is no longer the count: it fell between the look at it and this. One watcher at
+   * a time: the last.
    */
   | { readonly type: 'watchLoad'; readonly watcher: ActorRef<LoadFellMessage>; readonly falls: number }
-  /** The replica bridge is there, and is told what is booked here from now on. Idempotent. Answers the life of what it is told; undefined: nothing is. */
+  /**
+   * The replica bridge is there, and is told what is booked here from now on. Idempotent. Answers the life of
+   * what it is told; undefined: nothing is.
+   */
   | {
       readonly type: 'replicate'
       readonly bridge: ActorRef<OwnOperationsMessage | TellAgainMessage>

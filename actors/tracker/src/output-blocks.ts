@@ -1,9 +1,9 @@
 /**
  * Output blocks: what running requests have generated, as blocks in use.
  *
- * A request has one for each block that its answer has begun beyond its prompt. Where it says how long its answer will be, they fade:
- * each counts 1 − generated ÷ expected, because a request near its end soon gives all of them back. So do the blocks
- * of its prompt that no other request on its worker has.
+ * A request has one for each block that its answer has begun beyond its prompt. Where it says how long its
+ * answer will be, they fade: each counts 1 − generated ÷ expected, because a request near its end soon gives
+ * all of them back. So do the blocks of its prompt that no other request on its worker has.
  *
  * Source: Dynamo's `--router-track-output-blocks`.
  */

@@ -1,11 +1,14 @@
 /**
- * Replica bookings: what other replicas of the router have booked, in the load of this one, and what this one tells them.
+ * Replica bookings: what other replicas of the router have booked, in the load of this one, and what this one
+ * tells them.
  *
- * Their bookings count as any other, but nobody here frees them for silence: their replica says when they end, or that it is gone is found
- * by the bridge. A booking on a worker key that is not known here is not booked; the bridge tells all again when the fleet has changed.
- * What is known of a snapshot only, or late, counts and teaches nothing: nobody says when it happened.
+ * Their bookings count as any other, but nobody here frees them for silence: their replica says when they
+ * end, or that it is gone is found by the bridge. A booking on a worker key that is not known here is not
+ * booked; the bridge tells all again when the fleet has changed. What is known of a snapshot only, or late,
+ * counts and teaches nothing: nobody says when it happened.
  *
- * Invariant   the blocks of a replica count on a slot only while one of its bookings there does, so all sums return to exactly 0.
+ * Invariant   the blocks of a replica count on a slot only while one of its bookings there does, so all sums
+ *             return to exactly 0.
  */
 
 import type { ActiveLoad, EngineBook } from '@homing/load'

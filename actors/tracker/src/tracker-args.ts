@@ -14,9 +14,15 @@ export interface TrackerArgs {
   readonly tracking?: TrackingSettings
   /** Bookings without a sign of life for this long are freed, in milliseconds. */
   readonly idleMsMax: number
-  /** What is booked here is told to other replicas of the router: at once, and in batches that are so many milliseconds apart at least; undefined: there are none. */
+  /**
+   * What is booked here is told to other replicas of the router: at once, and in batches that are so many
+   * milliseconds apart at least; undefined: there are none.
+   */
   readonly replicationMs?: number | undefined
-  /** 16 hexadecimal digits that tell this router from others whose random numbers are the same; undefined: there are none. */
+  /**
+   * 16 hexadecimal digits that tell this router from others whose random numbers are the same; undefined:
+   * there are none.
+   */
   readonly replicaSalt?: string | undefined
 }
 

@@ -1,15 +1,18 @@
 /**
  * Tracker: the slot manager, the sole writer of the load of every worker key.
  *
- * In     `project`, `book` and `free` from the router; first byte and signs of life of answers from the gateway;
- *        lost worker keys from the fleet; new lives of gateways; what engines say of their KV caches.
- * Out    replies; to the queue, when it waits for that: load fell; to the directory: a worker that drains has no open request.
- * Owns   ActiveLoad: active blocks, prefill tokens and requests of every worker slot. EngineBook: what is before each in milliseconds, and what
- *        was learned of its speed. Beside them, never mixed with them: what each engine says of its own KV cache.
+ * In     `project`, `book` and `free` from the router; first byte and signs of life of answers from the
+ *        gateway; lost worker keys from the fleet; new lives of gateways; what engines say of their KV
+ *        caches.
+ * Out    replies; to the queue, when it waits for that: load fell; to the directory: a worker that drains has
+ *        no open request.
+ * Owns   ActiveLoad: active blocks, prefill tokens and requests of every worker slot. EngineBook: what is
+ *        before each in milliseconds, and what was learned of its speed. Beside them, never mixed with them:
+ *        what each engine says of its own KV cache.
  * Order  a router that awaits each `book` before its next `project` never decides on stale load.
- * Fails  bookings of a gateway's ended life are freed when the next life begins. A booking that nobody touches for
- *        `idleMsMax` is freed and counted: its owner has lost it.
- *        After a restart the tracker is empty; freeing requests that were under way then has no effect.
+ * Fails  bookings of a gateway's ended life are freed when the next life begins. A booking that nobody
+ *        touches for `idleMsMax` is freed and counted: its owner has lost it. After a restart the tracker is
+ *        empty; freeing requests that were under way then has no effect.
  */
 
 import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
@@ -320,7 +323,10 @@ class Tracker {
     }
   }
 
-  /** After a pause at once, with all that waits in the mailbox; else when what was told last is so old that more may follow. */
+  /**
+   * After a pause at once, with all that waits in the mailbox; else when what was told last is so old that
+   * more may follow.
+   */
   #flushLater(): void {
     if (this.replicas === undefined || this.#isFlushDue || !this.replicas.outbox.isDue) return
     this.#isFlushDue = true

@@ -1,8 +1,10 @@
 /**
- * What if: keeps the requests of the last minutes, and has a simulation say what another fleet or policy would have done with them.
+ * What if: keeps the requests of the last minutes, and has a simulation say what another fleet or policy
+ * would have done with them.
  *
  * In     `settled` from the router; the fleet; questions, cancellations and looks of the console.
- * Out    to an actor for each question (question.ts), on a thread of its own: what is kept, as memory that both can read.
+ * Out    to an actor for each question (question.ts), on a thread of its own: what is kept, as memory that
+ *        both can read.
  * Owns   the kept requests, the run that is under way, the last answer.
  * Bounds bytes and age of what is kept (request-memory.ts); one run at a time; its blocks (read-kept.ts), its time, its heap, its share of a
  *        core; the mailbox. Requests that find no room are counted; those that no worker took are not kept.
@@ -54,7 +56,10 @@ export const whatIf = defineActor(
     /** Number of the next settled request. */
     let expected: number | undefined
     let lost = 0
-    /** The clock of the computer, set back or forth since the router began, is so much ahead of the times of requests. */
+    /**
+     * The clock of the computer, set back or forth since the router began, is so much ahead of the times of
+     * requests.
+     */
     let aheadMs = 0
     let endOfTime: { cancel(): void } | undefined
     let run: Running | undefined

@@ -1,4 +1,7 @@
-/** The real thread of a question: it answers, takes its share of a core at the lowest priority, is gone afterwards, and can be stopped. */
+/**
+ * The real thread of a question: it answers, takes its share of a core at the lowest priority, is gone
+ * afterwards, and can be stopped.
+ */
 
 import { readdirSync, readFileSync } from 'node:fs'
 import process from 'node:process'

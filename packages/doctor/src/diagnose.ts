@@ -1,13 +1,15 @@
 /**
- * Diagnose: asks a worker everything that a router would ask it, looks at its sockets, and says what was found.
+ * Diagnose: asks a worker everything that a router would ask it, looks at its sockets, and says what was
+ * found.
  *
  *   probe            the directory's own (probe.ts), each question recorded; of all workers, before what follows
  *   sockets          per rank, all at the same time: subscribe, ask for a replay, listen for a while
  *   own request      only if asked for
  *   findings         from all that, pure
  *
- * It changes nothing in the worker; a request of its own puts two blocks into the cache. Every wait has an end: the whole
- * takes six timeouts and the time of listening at most, and three more with a request of its own.
+ * It changes nothing in the worker; a request of its own puts two blocks into the cache. Every wait has an
+ * end: the whole takes six timeouts and the time of listening at most, and three more with a request of its
+ * own.
  */
 
 import type { EventBroker, EventSource, ProbeOutcome, WorkerSpec } from '@homing/fleet'
@@ -36,7 +38,10 @@ import { unreachedFinding } from './unreached-findings.ts'
 
 const AT_ONE_TIME_MAX = 16
 
-/** In the order given. All are probed before the sockets of any are looked at, so that two that name one socket are both told. */
+/**
+ * In the order given. All are probed before the sockets of any are looked at, so that two that name one
+ * socket are both told.
+ */
 export async function diagnoseWorkers(
   specs: readonly WorkerSpec[],
   options: DiagnoseOptions,

@@ -127,7 +127,10 @@ export function fault(about: FindingSubject, text: string, remedy?: string): Fin
   return { level: 'fault', about, text, remedy, trustMax: 'none', needsFlags: false }
 }
 
-/** A warning whose remedy is to start the engine with the options of the diagnosis; `otherwise`: what else would do. */
+/**
+ * A warning whose remedy is to start the engine with the options of the diagnosis; `otherwise`: what else
+ * would do.
+ */
 export function flagsMissing(
   about: FindingSubject,
   trustMax: Trust,

@@ -1,4 +1,7 @@
-/** Findings about KV events: whether there are any, whether they can be followed, and how far back they go. Pure. */
+/**
+ * Findings about KV events: whether there are any, whether they can be followed, and how far back they go.
+ * Pure.
+ */
 
 import { owesEventSources } from '@homing/fleet'
 import { clashText } from '@homing/transport'

@@ -1,4 +1,7 @@
-/** Findings about the facts of a worker: what it says of itself, what was given instead, and what is guessed. Pure. */
+/**
+ * Findings about the facts of a worker: what it says of itself, what was given instead, and what is guessed.
+ * Pure.
+ */
 
 import type { ProbedFact } from '@homing/fleet'
 import { type Finding, note, ok, warning } from './diagnosis.ts'
@@ -180,8 +183,8 @@ function blockFinding({ spec, outcome, facts, ranks, twin }: ReachedEvidence): F
 /**
  * The budget decides how long a prompt keeps a worker busy, so a wrong one misplaces long prompts.
  *
- * The histogram `vllm:iteration_tokens_total` does not show it: vLLM 0.32.0 counts a prompt whole when its prefill ends, 1,062
- * tokens with a budget of 512.
+ * The histogram `vllm:iteration_tokens_total` does not show it: vLLM 0.32.0 counts a prompt whole when its
+ * prefill ends, 1,062 tokens with a budget of 512.
  */
 function budgetFinding({ outcome, facts }: ReachedEvidence): Finding {
   const { value, source } = facts.maxBatchedTokens

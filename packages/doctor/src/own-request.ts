@@ -1,8 +1,9 @@
 /**
- * Own request: one short completion, to see whether the engine publishes what it computes, and whether its tokens are the router's.
+ * Own request: one short completion, to see whether the engine publishes what it computes, and whether its
+ * tokens are the router's.
  *
- * The prompt is long enough for two blocks and like no other: random numbers, each of which is one token or more. It costs
- * the engine that prefill and one token.
+ * The prompt is long enough for two blocks and like no other: random numbers, each of which is one token or
+ * more. It costs the engine that prefill and one token.
  */
 
 import type { Clock, Random } from '@homing/base'
@@ -51,7 +52,10 @@ export interface OwnRequest {
   readonly storedBlocks: number
   /** Stores of other prompts that came meanwhile. */
   readonly otherStores: number
-  /** The tokens of the events against those of the router's own tokenizer; undefined: one of them is not known. */
+  /**
+   * The tokens of the events against those of the router's own tokenizer; undefined: one of them is not
+   * known.
+   */
   readonly agreement: TokenAgreement | undefined
 }
 
@@ -113,7 +117,10 @@ async function post(
   return http.of(path)!
 }
 
-/** The stores that begin the prompt, and those behind them; without expected tokens, every store that begins a sequence. */
+/**
+ * The stores that begin the prompt, and those behind them; without expected tokens, every store that begins a
+ * sequence.
+ */
 function ownStores(stores: readonly KvStored[], expected: Int32Array | undefined): readonly KvStored[] {
   const found: KvStored[] = []
   let tokenCount = 0

@@ -1,6 +1,7 @@
 /**
- * Recorded HTTP: passes small questions on and keeps each with its answer and the time that it took, so that a probe
- * that answers only with facts can be shown step by step. What it keeps is bounded by its caller, who asks a dozen questions.
+ * Recorded HTTP: passes small questions on and keeps each with its answer and the time that it took, so that
+ * a probe that answers only with facts can be shown step by step. What it keeps is bounded by its caller, who
+ * asks a dozen questions.
  */
 
 import type { Clock } from '@homing/base'

@@ -1,8 +1,9 @@
 /**
  * Replay question: whether a replay socket answers, and how far back it goes.
  *
- * `whole` asks for everything that the engine keeps, as a router does when it starts. `end` asks for what is newer than anything, so
- * that the engine has nothing to repeat: enough to see that it answers, at no cost for a busy engine.
+ * `whole` asks for everything that the engine keeps, as a router does when it starts. `end` asks for what is
+ * newer than anything, so that the engine has nothing to repeat: enough to see that it answers, at no cost
+ * for a busy engine.
  */
 
 import type { Clock } from '@homing/base'

@@ -1,4 +1,6 @@
-/** Steps of a diagnosis as people read them: what was asked, what was answered, and the fact in the answer. */
+/**
+ * Steps of a diagnosis as people read them: what was asked, what was answered, and the fact in the answer.
+ */
 
 import type { EventSource } from '@homing/fleet'
 import { readEventSources, readMetrics, readModels, readServerInfo, readVersion } from '@homing/fleet'

@@ -1,8 +1,9 @@
 /**
- * Engine keys: reads the API key of each engine and gives it to the transport, which puts it into every request to that engine.
+ * Engine keys: reads the API key of each engine and gives it to the transport, which puts it into every
+ * request to that engine.
  *
- * So the key is in no message, no argument and no view: who calls an engine names its origin, and that is all. Files are read
- * again before each probe, so a key that is changed counts without a restart.
+ * So the key is in no message, no argument and no view: who calls an engine names its origin, and that is
+ * all. Files are read again before each probe, so a key that is changed counts without a restart.
  */
 
 import { readFileSync, statSync } from 'node:fs'
@@ -41,8 +42,8 @@ function checked(text: string, name: string): FoundKey {
 }
 
 /**
- * Has every request to `origin` carry the key of `source`. Returns why it cannot be had; undefined: it can, or none is
- * wanted.
+ * Has every request to `origin` carry the key of `source`. Returns why it cannot be had; undefined: it can,
+ * or none is wanted.
  */
 export function openDoor(
   http: Pick<HttpTransport, 'setAccess'>,

@@ -19,8 +19,8 @@ export interface Sourced<T> {
 export type EngineFamily = 'vllm' | 'sglang' | 'trtllm' | 'homing' | 'unknown'
 
 /**
- * A worker with no settled answer yet is `probing`; `down` is not routed to and is probed again; `draining` answers, gets no new
- * requests, and leaves the fleet with its last open one.
+ * A worker with no settled answer yet is `probing`; `down` is not routed to and is probed again; `draining`
+ * answers, gets no new requests, and leaves the fleet with its last open one.
  */
 export type WorkerState = 'probing' | 'up' | 'down' | 'draining'
 
@@ -58,18 +58,30 @@ export interface WorkerKeyRecord {
 export interface WorkerRecord {
   /** `host:port` of its URL. */
   readonly id: string
-  /** For `nvext.backend_instance_id`: its position among the workers given, from 0, unless `?id=` says otherwise. */
+  /**
+   * For `nvext.backend_instance_id`: its position among the workers given, from 0, unless `?id=` says
+   * otherwise.
+   */
   readonly instanceId: number
-  /** Unix milliseconds at which it joined the fleet; no two are the same, so one that has left and came back has another. */
+  /**
+   * Unix milliseconds at which it joined the fleet; no two are the same, so one that has left and came back
+   * has another.
+   */
   readonly joinedMs: number
   readonly origin: string
   /** 'nats://host:port/subject' where it is called over a broker; undefined: at its origin. */
   readonly calledAt?: string | undefined
   readonly state: WorkerState
   readonly stateReason: string
-  /** It leaves with its last open request, whatever its state: one that drains may be down, or was never reached. */
+  /**
+   * It leaves with its last open request, whatever its state: one that drains may be down, or was never
+   * reached.
+   */
   readonly isDraining?: boolean
-  /** It joined at run time and its cache is not known yet, but may be: it gets a small share of the requests until then. */
+  /**
+   * It joined at run time and its cache is not known yet, but may be: it gets a small share of the requests
+   * until then.
+   */
   readonly isOnTrial?: boolean
   readonly engine: EngineFamily
   readonly engineVersion: string

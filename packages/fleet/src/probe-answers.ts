@@ -39,8 +39,8 @@ export function readModels(
 }
 
 /**
- * The models of SGLang with where it loaded their tokenizer from, as `/model_info` says: in `/v1/models` the root is the name
- * under which they are served.
+ * The models of SGLang with where it loaded their tokenizer from, as `/model_info` says: in `/v1/models` the
+ * root is the name under which they are served.
  */
 export function withTokenizerPath(
   models: readonly WorkerModel[],
@@ -151,7 +151,8 @@ export function readMetrics(metrics: string): MetricsFacts {
   const blockSizeTokens = count(Number(config?.['block_size']))
   const kvTokens = count(Number(config?.['kv_cache_size_tokens']))
   const kvBlocks =
-    // On models with several cache groups the blocks are shared between the groups, and the tokens say what fits.
+    // On models with several cache groups the blocks are shared between the groups, and the tokens say what
+    // fits.
     kvTokens !== undefined && blockSizeTokens !== undefined
       ? Math.floor(kvTokens / blockSizeTokens)
       : count(Number(config?.['num_gpu_blocks']))
@@ -180,7 +181,10 @@ export function familyOfOwner(owner: string | undefined): EngineFamily | undefin
   return undefined
 }
 
-/** An endpoint that can be dialled: `*` and the like stand for the host of the worker's URL. Undefined: nobody can connect to it. */
+/**
+ * An endpoint that can be dialled: `*` and the like stand for the host of the worker's URL. Undefined: nobody
+ * can connect to it.
+ */
 export function dialled(endpoint: string | undefined, host: string): string | undefined {
   if (endpoint === undefined) return undefined
   const [, given, port] = /^tcp:\/\/(.*):(\d+)$/.exec(endpoint) ?? []

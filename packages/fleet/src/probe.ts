@@ -7,9 +7,9 @@
  *   GET  /metrics                                  block size, capacity, ranks, start of the process
  *   POST /tokenize                                 whether it tokenizes
  *
- * The requests after the first are sent at the same time, each with its own deadline. If one is not
- * answered in time, or with 429 or 5xx, its facts stay unknown and it is named in `unanswered`. 403 and 404 both mean "not here":
- * vLLM answers 403 on routes that are switched off.
+ * The requests after the first are sent at the same time, each with its own deadline. If one is not answered
+ * in time, or with 429 or 5xx, its facts stay unknown and it is named in `unanswered`. 403 and 404 both mean
+ * "not here": vLLM answers 403 on routes that are switched off.
  */
 
 import { HttpCallError, type HttpReply, type HttpTransport } from '@homing/transport'

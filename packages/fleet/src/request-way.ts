@@ -1,4 +1,7 @@
-/** Request way: whether requests to a worker go over sockets or over a broker. Tells the transport once; whoever calls a worker names its origin. */
+/**
+ * Request way: whether requests to a worker go over sockets or over a broker. Tells the transport once;
+ * whoever calls a worker names its origin.
+ */
 
 import type { HttpTransport } from '@homing/transport'
 import type { WorkerSpec } from './worker-spec.ts'
@@ -11,7 +14,9 @@ export interface RequestBroker {
   readonly windowBytes: number
 }
 
-/** 'nats://host:port/subject' where a worker is called over a broker; undefined: it is called over sockets. */
+/**
+ * 'nats://host:port/subject' where a worker is called over a broker; undefined: it is called over sockets.
+ */
 export function brokerWayOf(
   { requestSubject }: Pick<WorkerSpec, 'requestSubject'>,
   broker: RequestBroker | undefined,

@@ -51,7 +51,9 @@ export function outcomeAfter(before: ReachedOutcome | undefined, outcome: Reache
   return { ...outcome, ...(kept as Partial<ReachedOutcome>) }
 }
 
-/** Whether the engine runs as another process than before: its start moved, or its blocks have another size. */
+/**
+ * Whether the engine runs as another process than before: its start moved, or its blocks have another size.
+ */
 export function isOtherProcess(before: ReachedOutcome, after: ReachedOutcome): boolean {
   const [started, size] = [after.processStartSeconds, after.blockSizeTokens]
   const sizeBefore = before.blockSizeTokens ?? size
@@ -169,7 +171,10 @@ export interface EventPorts {
 
 const EVENT_PORTS: EventPorts = { events: 5557, replay: 6557, topic: '' }
 
-/** The flags that make an engine publish its KV events. `pageFlag`: for SGLang, whose pages are too small by default. */
+/**
+ * The flags that make an engine publish its KV events. `pageFlag`: for SGLang, whose pages are too small by
+ * default.
+ */
 export function eventFlags(
   engine: EngineFamily,
   { events, replay, topic }: EventPorts = EVENT_PORTS,

@@ -1,8 +1,10 @@
 /**
- * Worker roll: workers as given, of which no two are the same engine, have the same id or name the same socket.
+ * Worker roll: workers as given, of which no two are the same engine, have the same id or name the same
+ * socket.
  *
- * Names of one host count as one as far as they can be told apart without asking anybody: `localhost` is `127.0.0.1`. An engine
- * under two names that only a name server knows is two workers here; they name one socket of events then, as the probes find.
+ * Names of one host count as one as far as they can be told apart without asking anybody: `localhost` is
+ * `127.0.0.1`. An engine under two names that only a name server knows is two workers here; they name one
+ * socket of events then, as the probes find.
  */
 
 import { clashText, hostName, SocketClaims } from '@homing/transport'
@@ -15,7 +17,10 @@ export class WorkerRoll {
   readonly #byInstanceId = new Map<number, string>()
   readonly #claims = new SocketClaims()
 
-  /** `label`: how people know it. Throws WorkerConflictError if it conflicts with one that is here; then nothing has changed. */
+  /**
+   * `label`: how people know it. Throws WorkerConflictError if it conflicts with one that is here; then
+   * nothing has changed.
+   */
   enter(label: string, spec: WorkerSpec): void {
     const place = placeOf(spec)
     const twin = this.#byPlace.get(place)
@@ -40,7 +45,10 @@ export class WorkerRoll {
     this.#byInstanceId.set(spec.instanceId, label)
   }
 
-  /** One that is here already, whatever it conflicts with: two that name one socket are both here, and neither's events are followed. */
+  /**
+   * One that is here already, whatever it conflicts with: two that name one socket are both here, and
+   * neither's events are followed.
+   */
   note(label: string, spec: WorkerSpec): void {
     const place = placeOf(spec)
     if (this.#byPlace.has(place)) return

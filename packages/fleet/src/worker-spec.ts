@@ -13,7 +13,10 @@ export interface WorkerSpec {
   readonly eventsPort: number | undefined
   readonly replayPort: number | undefined
   readonly topic: string | undefined
-  /** Subject under which its events are published at the broker; rank r publishes under this and .r. Undefined: none was named. */
+  /**
+   * Subject under which its events are published at the broker; rank r publishes under this and .r.
+   * Undefined: none was named.
+   */
   readonly natsSubject?: string | undefined
   /** Subject under which it takes requests at the broker; undefined: nowhere. */
   readonly requestSubject?: string | undefined

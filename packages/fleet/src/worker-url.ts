@@ -140,7 +140,10 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   }
 }
 
-/** A replay port that leaves room for every rank: 1000 above the events, or below where there is no room above. */
+/**
+ * A replay port that leaves room for every rank: 1000 above the events, or below where there is no room
+ * above.
+ */
 function freeReplayPort(eventsPort: number, lastRank: number): number {
   const distance = Math.max(1000, lastRank + 1)
   return eventsPort + distance + lastRank <= 65_535 ? eventsPort + distance : eventsPort - distance

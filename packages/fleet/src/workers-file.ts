@@ -4,8 +4,9 @@
  *   http://10.0.0.1:8001?events=5557      one URL a line, # begins a comment
  *   workers: [http://10.0.0.1:8001]       or YAML: a list, or a map with `workers`
  *
- * The file is looked at regularly, not watched: that works on network file systems, and where whole files and links are
- * replaced. Text counts when two looks in a row have found it, so a file that is half written does not.
+ * The file is looked at regularly, not watched: that works on network file systems, and where whole files and
+ * links are replaced. Text counts when two looks in a row have found it, so a file that is half written does
+ * not.
  */
 
 import { constants } from 'node:fs'
@@ -17,7 +18,10 @@ import { parseWorkerSpec } from './worker-url.ts'
 const BYTES_MAX = 4 * 1024 * 1024
 const WORKERS_MAX = 16_384
 
-/** The URLs in it, in their order. Throws WorkersFileError for the first fault, with its line where it has one. */
+/**
+ * The URLs in it, in their order. Throws WorkersFileError for the first fault, with its line where it has
+ * one.
+ */
 export function parseWorkersFile(text: string, path: string): readonly string[] {
   const lines = text.split(/\r?\n/).map(line => line.replace(/(^|\s)#.*$/, '').trim())
   const first = lines.find(line => line !== '')
@@ -128,7 +132,10 @@ export class WorkersFile {
     return this.#urls
   }
 
-  /** `found`: its text, or why it could not be read. Undefined: nothing has changed, or not yet. `isNewFault`: say so. */
+  /**
+   * `found`: its text, or why it could not be read. Undefined: nothing has changed, or not yet. `isNewFault`:
+   * say so.
+   */
   looked(found: WorkersFileLook): WorkersFileChange | 'newFault' | undefined {
     const { text, fault } = found
     const isSteady = text === this.#text

@@ -1,7 +1,8 @@
 /**
  * Busy workers: the candidates that take no more requests, by the busy thresholds of the model.
  *
- * A worker is busy if all its ranks are: ranks that the request may not go to count, too, so their load is asked for as well.
+ * A worker is busy if all its ranks are: ranks that the request may not go to count, too, so their load is
+ * asked for as well.
  */
 
 import type { Fleet, WorkerRecord } from '@homing/fleet'

@@ -2,7 +2,9 @@
 
 import type { EngineProjection } from '@homing/load'
 
-/** Arrays beside each other: index i belongs to the i-th worker slot that was asked about. They may be longer. */
+/**
+ * Arrays beside each other: index i belongs to the i-th worker slot that was asked about. They may be longer.
+ */
 export interface CandidateLoads {
   readonly activeBlocks: Int32Array | Float64Array
   /** Prompt blocks of the request that would become active there. */
@@ -13,7 +15,10 @@ export interface CandidateLoads {
   readonly activeRequests: Int32Array | Float64Array
   /** What is before each of them in milliseconds; undefined if it was not asked for. */
   readonly engines: EngineProjection | undefined
-  /** Share of the KV blocks in use as its engine says, 0 … 1, NaN where it does not; undefined if it was not asked for. */
+  /**
+   * Share of the KV blocks in use as its engine says, 0 … 1, NaN where it does not; undefined if it was not
+   * asked for.
+   */
   readonly reportedShares: Float64Array | undefined
   /** How often load has fallen so far: see `watchLoad`. */
   readonly falls: number

@@ -1,16 +1,18 @@
 /**
- * Conversation affinity: where the requests of a conversation went before, so that the next ones go there, too.
+ * Conversation affinity: where the requests of a conversation went before, so that the next ones go there,
+ * too.
  *
  *   key      the model and the client's x-dynamo-session-id; else, if so set, the first blocks of the prompt
  *   soft     the worker key costs half; only mode kv weighs costs
  *   hard     the only candidate, if it is one
  *
- * A session is bound by the first decision for it, and again by the next one if its worker key is no candidate any more. A worker that
- * has left the fleet and came back is another one. A binding is forgotten when a request there fails, `ttlMs` after its last request ended, or when it is the one that was used longest ago of more than
- * `sessionsMax`. Bindings live as long as the router.
+ * A session is bound by the first decision for it, and again by the next one if its worker key is no
+ * candidate any more. A worker that has left the fleet and came back is another one. A binding is forgotten
+ * when a request there fails, `ttlMs` after its last request ended, or when it is the one that was used
+ * longest ago of more than `sessionsMax`. Bindings live as long as the router.
  *
- * Other routers of the same workers tell of theirs. Where two have bound one session to two worker keys, each takes the one with the larger
- * rendezvous score, so that they agree without asking.
+ * Other routers of the same workers tell of theirs. Where two have bound one session to two worker keys, each
+ * takes the one with the larger rendezvous score, so that they agree without asking.
  *
  * Source: Dynamo's `--router-session-affinity-ttl-secs`.
  */
@@ -60,7 +62,10 @@ export class ConversationAffinity {
     return this.#bindings.size
   }
 
-  /** The session of a request, as 16 hexadecimal digits that say nothing of it; undefined: it has none, or names its worker itself. */
+  /**
+   * The session of a request, as 16 hexadecimal digits that say nothing of it; undefined: it has none, or
+   * names its worker itself.
+   */
   keyOf(request: RoutingRequest): string | undefined {
     const { model, sessionId, sequenceHashes, pinnedInstanceId, pinnedRank } = request
     if (pinnedInstanceId !== undefined || pinnedRank !== undefined) return undefined
@@ -115,7 +120,10 @@ export class ConversationAffinity {
     }
   }
 
-  /** Another router has sent a request of the session to a worker key. `joinedMs`: of its record; undefined: it is not known here. */
+  /**
+   * Another router has sent a request of the session to a worker key. `joinedMs`: of its record; undefined:
+   * it is not known here.
+   */
   placedElsewhere(key: string, worker: string, joinedMs: number | undefined, nowMs: number): void {
     const own = this.#bindings.get(key)
     const isHere = own !== undefined && !this.#isOver(own, nowMs)

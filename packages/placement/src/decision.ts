@@ -42,9 +42,10 @@ export interface Measured {
 }
 
 /**
- * `refused`: the error says why and what would help. `busy`: it is to wait; nothing was booked, counted or kept. `cachedTokens`: what the
- * best of the workers that could take it holds of its prompt; `falls`: the tracker's count when the router looked, undefined if no worker
- * has been probed yet, as far as it knows. `boundWorker`: the worker key to which its session is bound, if only that one may take it.
+ * `refused`: the error says why and what would help. `busy`: it is to wait; nothing was booked, counted or
+ * kept. `cachedTokens`: what the best of the workers that could take it holds of its prompt; `falls`: the
+ * tracker's count when the router looked, undefined if no worker has been probed yet, as far as it knows.
+ * `boundWorker`: the worker key to which its session is bound, if only that one may take it.
  */
 export type DecideResult =
   | { readonly kind: 'decided'; readonly decision: Decision }

@@ -6,11 +6,11 @@
  *   guessed                   if there are no events, or guesses cover the time until they come; and for
  *                             prompts of which only the text is known
  *
- * One lookup of all keys together answers for keys with one layer; only keys with more layers need a walk of their own.
- * overlaps.ts says what a layer counts for.
+ * One lookup of all keys together answers for keys with one layer; only keys with more layers need a walk of
+ * their own. overlaps.ts says what a layer counts for.
  *
- * Reads  every shard of the index, directly. The result was true at some instant of the call; for a shard that has
- *        moved, until its new memory comes, at the instant of the move.
+ * Reads  every shard of the index, directly. The result was true at some instant of the call; for a shard
+ *        that has moved, until its new memory comes, at the instant of the move.
  */
 
 import {
@@ -137,7 +137,10 @@ export class OverlapLookup {
     return DEVICE_BIT | pending | (this.#lowerLayers[shard]?.[workerSlot] ?? 0)
   }
 
-  /** `walked`: numbers of candidates of several layers, each followed by its layers. Whether every shard was read. */
+  /**
+   * `walked`: numbers of candidates of several layers, each followed by its layers. Whether every shard was
+   * read.
+   */
   #walk(
     localHashes: Int32Array,
     count: number,

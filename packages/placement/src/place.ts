@@ -6,8 +6,9 @@
  *   place           a filter of one's own ─▶ busy thresholds ─▶ room ─▶ selector ─▶ guard
  *   (the caller writes the receipt, and books)
  *
- * Both are functions of what they are given, and wait for nothing. `place` writes only the scratch memory of the selector and of the
- * guard, and draws from the random numbers that it is given; turn, guard and sessions change when the caller says that it was placed.
+ * Both are functions of what they are given, and wait for nothing. `place` writes only the scratch memory of
+ * the selector and of the guard, and draws from the random numbers that it is given; turn, guard and sessions
+ * change when the caller says that it was placed.
  */
 
 import { type ErrorRecord, type Random, toErrorRecord } from '@homing/base'
@@ -126,9 +127,9 @@ export function placementSettings(selection: SelectionSettings, overloadStatus?:
 }
 
 /**
- * What chooses for a request. A prompt that is not known has no cost: every worker would be as cheap. It goes to the worker with the
- * fewest requests, whose number is known of all. A selection of one's own is told. A request that brings a weight or a temperature
- * means the linear rule: auto has none.
+ * What chooses for a request. A prompt that is not known has no cost: every worker would be as cheap. It goes
+ * to the worker with the fewest requests, whose number is known of all. A selection of one's own is told. A
+ * request that brings a weight or a temperature means the linear rule: auto has none.
  */
 export function settingsFor(
   { usual, byLoad, linear }: PlacementSettings,
@@ -173,7 +174,10 @@ export function candidatesFor(question: CandidatesQuestion): Eligible | Busy | E
   return found
 }
 
-/** Where the request goes; or that it is to wait, or why it cannot be placed. CustomSelectionError when a selection of one's own fails. */
+/**
+ * Where the request goes; or that it is to wait, or why it cannot be placed. CustomSelectionError when a
+ * selection of one's own fails.
+ */
 export function place(
   situation: Situation,
   settings: PlacementSettings,

@@ -107,11 +107,17 @@ export interface Receipt {
   readonly temperature: number
   readonly worker: string
   readonly runnerUp: string | undefined
-  /** Trust in the worker's credited overlap: `approximate` if a part of it is guessed, whatever its events are worth. */
+  /**
+   * Trust in the worker's credited overlap: `approximate` if a part of it is guessed, whatever its events are
+   * worth.
+   */
   readonly trust: Trust
   readonly overlapBlocks: number
   readonly candidates: readonly CandidateTerms[]
-  /** Candidates that were there and are no longer in the list: the receipt is old, and memory for them bounded. */
+  /**
+   * Candidates that were there and are no longer in the list: the receipt is old, and memory for them
+   * bounded.
+   */
   readonly candidatesLeftOut: number
   /** Workers that serve the model but could not be chosen, with the reason. */
   readonly excluded: readonly { readonly worker: string; readonly reason: string }[]

@@ -1,6 +1,7 @@
 /**
- * Receipts: the last decisions by id, within two bounds: their number, and the rows in all of them together. A row is a
- * candidate or a worker that was excluded; in a fleet of a thousand worker keys every decision has a thousand.
+ * Receipts: the last decisions by id, within two bounds: their number, and the rows in all of them together.
+ * A row is a candidate or a worker that was excluded; in a fleet of a thousand worker keys every decision has
+ * a thousand.
  *
  * If there are too many rows, the oldest receipts are shortened to the chosen worker, the runner-up and the
  * cheapest of the others. If that is not enough, the oldest receipts are dropped.

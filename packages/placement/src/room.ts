@@ -1,4 +1,7 @@
-/** Room: whether a request is to wait rather than be placed, by what is known of the workers that could take it. */
+/**
+ * Room: whether a request is to wait rather than be placed, by what is known of the workers that could take
+ * it.
+ */
 
 import { figureOf } from '@homing/load'
 import { mustWait, type RoomRule } from '@homing/queue'

@@ -1,8 +1,9 @@
 /**
- * Routing guard: the shadow costs and the guard beside the decisions of one router. They apply where mode kv decides by the costs of `auto`.
+ * Routing guard: the shadow costs and the guard beside the decisions of one router. They apply where mode kv
+ * decides by the costs of `auto`.
  *
- * A decision is an experiment only if it is free: no worker is named or preferred, nothing is weighed otherwise than usual, and it is the
- * first place of its request.
+ * A decision is an experiment only if it is free: no worker is named or preferred, nothing is weighed
+ * otherwise than usual, and it is the first place of its request.
  */
 
 import type { Random } from '@homing/base'
@@ -38,8 +39,8 @@ export class RoutingGuard {
   }
 
   /**
-   * May divert the last choice of `selector`, made with `settings`. Undefined: another rule chose. `isReal`: the decision will be made.
-   * Nothing is counted yet.
+   * May divert the last choice of `selector`, made with `settings`. Undefined: another rule chose. `isReal`:
+   * the decision will be made. Nothing is counted yet.
    */
   consider(
     request: RoutingRequest,

@@ -22,7 +22,10 @@ export interface RoutingRequest {
   readonly sequenceHashes: Int32Array
   /** Why the prompt is not known; undefined when it is. */
   readonly unknownPromptReason: string | undefined
-  /** Why the hashes are of pieces of its text, which only what was sent before can match; undefined: they are not. */
+  /**
+   * Why the hashes are of pieces of its text, which only what was sent before can match; undefined: they are
+   * not.
+   */
   readonly textBlocksReason: string | undefined
   /** How it begins in events that do not name its separators (packages/protocol); undefined: it has none. */
   readonly separated?: SeparatedPrompt | undefined

@@ -11,7 +11,10 @@ export interface TrackingSettings {
   readonly assumesReuse: boolean
 }
 
-/** What of one request counts as load, where it says so itself; undefined members leave the settings as they are. */
+/**
+ * What of one request counts as load, where it says so itself; undefined members leave the settings as they
+ * are.
+ */
 export interface RequestTracking {
   readonly prefillTokens: boolean | undefined
   readonly assumesReuse: boolean | undefined

@@ -7,8 +7,8 @@ import type { Placed, PlacedFigures } from './place.ts'
 import type { Receipt } from './receipt.ts'
 
 /**
- * Every term of every candidate's cost. To be written before the selector of the placement chooses again. `elapsedMs`: how long
- * the decision has taken; it is asked once the terms are written.
+ * Every term of every candidate's cost. To be written before the selector of the placement chooses again.
+ * `elapsedMs`: how long the decision has taken; it is asked once the terms are written.
  */
 export function writeReceipt(
   { request, mode, known, choice, input, guard, winner }: Placed,

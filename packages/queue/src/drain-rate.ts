@@ -1,7 +1,8 @@
 /**
  * Drain rate: how fast a queue empties, and what part of it each share gets, from what was placed lately.
  *
- * Time counts only while requests wait: an empty queue says nothing of how fast a full one drains. Old figures fade with FADE_MS.
+ * Time counts only while requests wait: an empty queue says nothing of how fast a full one drains. Old
+ * figures fade with FADE_MS.
  */
 
 /** After this time a figure counts for 1/e. */

@@ -1,6 +1,7 @@
 /**
- * Entry: what the queue keeps of a request, of a policy class and of a lane, and where each waits. The records refer to
- * each other both ways, so they stand in one file; fair-flows.ts and strict-priority.ts hold the rules that change them.
+ * Entry: what the queue keeps of a request, of a policy class and of a lane, and where each waits. The
+ * records refer to each other both ways, so they stand in one file; fair-flows.ts and strict-priority.ts hold
+ * the rules that change them.
  */
 
 import { FadingSum } from './drain-rate.ts'

@@ -5,12 +5,13 @@
  *     sides   one per tenant with a request in the lane       start-time fair queueing, over the flow of the tenant
  *       bands   by work, long prompts apart                   see orders.ts
  *
- * Start-time fair queueing. The flow of a tenant is all that it has here, in any lane. Each flow has a start tag; the lowest goes first,
- * and its tag grows by uncached tokens ÷ weight. The virtual time is the tag of the last one that went. A flow that has just come,
- * or could not go, starts at the virtual time: it gets no credit for the time away. With nothing left all tags are forgotten.
+ * Start-time fair queueing. The flow of a tenant is all that it has here, in any lane. Each flow has a start
+ * tag; the lowest goes first, and its tag grows by uncached tokens ÷ weight. The virtual time is the tag of
+ * the last one that went. A flow that has just come, or could not go, starts at the virtual time: it gets no
+ * credit for the time away. With nothing left all tags are forgotten.
  *
- * Sides keep a copy of the tag of their flow, which is late: lower than the tag, never higher. The first side of a lane is brought up to
- * date until it stays the first.
+ * Sides keep a copy of the tag of their flow, which is late: lower than the tag, never higher. The first side
+ * of a lane is brought up to date until it stays the first.
  *
  * Invariants
  *   I1  Of two tenants that always have a request that can go, the service ÷ weight differs by at most the largest request ÷ weight
@@ -19,7 +20,8 @@
  *       a ready side. Both may be so without: whoever looks finds out and takes them out.
  *   I3  The virtual time never goes back, but for a request that is put back before another was taken.
  *
- * Cost   O(log n), plus the bands of response ratio, plus the lanes that are open at the time, plus the lanes of the tenant that goes.
+ * Cost   O(log n), plus the bands of response ratio, plus the lanes that are open at the time, plus the lanes
+ *        of the tenant that goes.
  *
  * Source: Goyal, Vin, Cheng: Start-time Fair Queuing (1996).
  */

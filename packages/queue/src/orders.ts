@@ -1,5 +1,6 @@
 /**
- * Orders: which of the waiting requests of one tenant goes next. Smaller keys go first; equal keys go by arrival.
+ * Orders: which of the waiting requests of one tenant goes next. Smaller keys go first; equal keys go by
+ * arrival.
  *
  *   fcfs             arrival − priority jump
  *   lcfs             −(arrival + priority jump): newest first; it starves the oldest under overload, as documented
@@ -7,14 +8,17 @@
  *   wspt-total       the same, by all tokens of the prompt
  *   response-ratio   (wait + priority jump) / uncached tokens, the largest first
  *
- * Aging. A request that has waited `agingMs` goes before all that have not, in order of arrival. So under every order but lcfs, once
- * it is that old, only requests that came before it go first: it waits at most `agingMs` and the time for those.
+ * Aging. A request that has waited `agingMs` goes before all that have not, in order of arrival. So under
+ * every order but lcfs, once it is that old, only requests that came before it go first: it waits at most
+ * `agingMs` and the time for those.
  *
- * Response ratio without re-sorting: the ratio changes with time, the order of two requests of equal work does not. So requests lie
- * in bands of work, two for each doubling, oldest first, and a release compares the heads of the bands only. The head that wins has
- * waited at least as long as any other of its band, and has at most √2 times its work: its ratio is at least 1/√2 of the largest.
+ * Response ratio without re-sorting: the ratio changes with time, the order of two requests of equal work
+ * does not. So requests lie in bands of work, two for each doubling, oldest first, and a release compares the
+ * heads of the bands only. The head that wins has waited at least as long as any other of its band, and has
+ * at most √2 times its work: its ratio is at least 1/√2 of the largest.
  *
- * Source: priority jump as in Dynamo's queue (seconds of head start); highest response ratio next (Hansen 1971).
+ * Source: priority jump as in Dynamo's queue (seconds of head start); highest response ratio next (Hansen
+ * 1971).
  */
 
 export const QUEUE_ORDERS = ['fcfs', 'lcfs', 'wspt', 'wspt-total', 'response-ratio'] as const

@@ -1,8 +1,9 @@
 /**
  * Overload: when a request may come back that was refused because every worker is past a busy threshold.
  *
- * Those who were refused lately count as if they waited: at the rate at which requests were placed since the first of them, how long until
- * all of them have a place. Both fade with time (drain-rate.ts), so who does not come back is forgotten.
+ * Those who were refused lately count as if they waited: at the rate at which requests were placed since the
+ * first of them, how long until all of them have a place. Both fade with time (drain-rate.ts), so who does
+ * not come back is forgotten.
  */
 
 import { DrainRate, FadingSum } from './drain-rate.ts'
@@ -15,7 +16,10 @@ export class Overload {
   readonly #refused = new FadingSum()
   #rate = new DrainRate()
 
-  /** A request was refused. Returns the seconds for its `Retry-After`, 1 … 60; undefined: nothing has been placed since the first. */
+  /**
+   * A request was refused. Returns the seconds for its `Retry-After`, 1 … 60; undefined: nothing has been
+   * placed since the first.
+   */
   refused(nowMs: number): number | undefined {
     if (this.#refused.at(nowMs) < REFUSED_MIN) {
       // The time without anybody to place says nothing of how fast places come.

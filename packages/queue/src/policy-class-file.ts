@@ -11,7 +11,8 @@
  *   models:
  *     some-model: { … }        the same three fields; they replace all of the above for this model
  *
- * All faults of a file are told together, each with its line. Source: the file of Dynamo's `--router-policy-config`.
+ * All faults of a file are told together, each with its line. Source: the file of Dynamo's
+ * `--router-policy-config`.
  */
 
 import { CodedError } from '@homing/base'
@@ -63,7 +64,10 @@ interface Value {
   readonly what: string
 }
 
-/** Reads the text of a class file; `path` is its name in the error, `order` what classes without `queue_policy` have. */
+/**
+ * Reads the text of a class file; `path` is its name in the error, `order` what classes without
+ * `queue_policy` have.
+ */
 export function parsePolicyClasses(text: string, path: string, order: QueueOrder = 'fcfs'): PolicyFile {
   const reader = new FileReader(text, order)
   const file = reader.file()

@@ -1,8 +1,10 @@
 /**
- * Policy classes: what kinds of requests wait apart from one another, each with its order, its share, its limits and its thresholds.
+ * Policy classes: what kinds of requests wait apart from one another, each with its order, its share, its
+ * limits and its thresholds.
  *
- * The class of a request is found by a family, which the client names, and by its uncached tokens: each family has one class for each
- * bucket. A class without family and bucket is explicit: it is chosen by its own name, whatever the prompt.
+ * The class of a request is found by a family, which the client names, and by its uncached tokens: each
+ * family has one class for each bucket. A class without family and bucket is explicit: it is chosen by its
+ * own name, whatever the prompt.
  */
 
 import type { QueueOrder } from './orders.ts'

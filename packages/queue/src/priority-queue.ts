@@ -1,5 +1,6 @@
 /**
- * PriorityQueue: the requests for one model that ask for a place, and which of them goes next. It never decides where.
+ * PriorityQueue: the requests for one model that ask for a place, and which of them goes next. It never
+ * decides where.
  *
  *   admit ──▶ ask ◀── take ── waiting          the caller asks the router, and says
  *              │                 ▲
@@ -7,10 +8,10 @@
  *              └── placed ──▶ gone             placed: it has a worker
  *   cancel, expire, drop: gone from either
  *
- * Who goes next: the highest strict priority; in it the policy class whose turn it is (strict-priority.ts); in it the tenant with the
- * least service by weight (fair-flows.ts); of its requests the first by the order of the class (orders.ts). A request that cannot go
- * now, because its lane is closed or the rule for long prompts holds it (tenants.ts), is passed over and holds up nobody behind it in
- * another lane.
+ * Who goes next: the highest strict priority; in it the policy class whose turn it is (strict-priority.ts);
+ * in it the tenant with the least service by weight (fair-flows.ts); of its requests the first by the order
+ * of the class (orders.ts). A request that cannot go now, because its lane is closed or the rule for long
+ * prompts holds it (tenants.ts), is passed over and holds up nobody behind it in another lane.
  *
  * Invariants
  *   I1  Every request that was admitted ends exactly once: placed, refused by `busy`, or given back by cancel, expire or drop.
@@ -68,7 +69,10 @@ export interface PriorityQueueOptions {
   readonly workers: number
   /** Shares of tenants; 1 for those that are not named. */
   readonly tenantWeights?: ReadonlyMap<string, number>
-  /** Tenants with an account of their own at one time, beside those in `tenantWeights`; the rest share one. Default 1,024. */
+  /**
+   * Tenants with an account of their own at one time, beside those in `tenantWeights`; the rest share one.
+   * Default 1,024.
+   */
   readonly tenantsMax?: number
   /** Tokens of an engine step; prompts with more uncached tokens are long. Default 8,192. */
   readonly stepTokens?: number
@@ -137,7 +141,9 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return this.#waiting
   }
 
-  /** A request has come. RangeError for a class that there is not, and for figures that no caller should have. */
+  /**
+   * A request has come. RangeError for a class that there is not, and for figures that no caller should have.
+   */
   admit(request: R, nowMs: number): Admission {
     const policyClass = this.#classOf(request)
     const tenant = this.#tenants.of(request.tenant, nowMs)
@@ -147,8 +153,8 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   }
 
   /**
-   * The next request that may go: ask the router about it, then say `placed` or `busy`. undefined: none can go now. Call `expire`
-   * before: a request past its deadline may still be taken.
+   * The next request that may go: ask the router about it, then say `placed` or `busy`. undefined: none can
+   * go now. Call `expire` before: a request past its deadline may still be taken.
    */
   take(nowMs: number): R | undefined {
     if (this.#waiting === 0) return undefined
@@ -178,7 +184,10 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return true
   }
 
-  /** A request was placed without `admit`, because nothing waited: it counts as served. RangeError as for `admit`. */
+  /**
+   * A request was placed without `admit`, because nothing waited: it counts as served. RangeError as for
+   * `admit`.
+   */
   placedAtOnce(request: R, worker: string, nowMs: number): void {
     const policyClass = this.#classOf(request)
     const tenant = this.#tenants.of(request.tenant, nowMs)
@@ -187,8 +196,9 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   }
 
   /**
-   * The router has no room for the request: it waits, and its lane is closed. It is refused if it may not wait. undefined: it is not
-   * asked about. `laneName`: the lane in which it waits from now on, if the workers that may take it have changed; its turn stays.
+   * The router has no room for the request: it waits, and its lane is closed. It is refused if it may not
+   * wait. undefined: it is not asked about. `laneName`: the lane in which it waits from now on, if the
+   * workers that may take it have changed; its turn stays.
    */
   busy(id: string, nowMs: number, laneName?: string): 'waiting' | QueueRefusal | undefined {
     const entry = this.#entries.get(id)
@@ -231,7 +241,10 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return entry.request
   }
 
-  /** Takes back every request that waits past its deadline, the earliest deadline first; each is to be refused with 'deadline'. */
+  /**
+   * Takes back every request that waits past its deadline, the earliest deadline first; each is to be refused
+   * with 'deadline'.
+   */
   expire(nowMs: number): R[] {
     const expired: R[] = []
     for (let entry = this.#byDeadline.first; entry !== undefined; entry = this.#byDeadline.first) {
@@ -243,7 +256,10 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return expired
   }
 
-  /** Takes back all requests for which `isDropped`, in order of admission: a gateway's life is over, a worker with pins is gone. */
+  /**
+   * Takes back all requests for which `isDropped`, in order of admission: a gateway's life is over, a worker
+   * with pins is gone.
+   */
   drop(isDropped: (request: R) => boolean, nowMs: number): R[] {
     const dropped: R[] = []
     for (const { request } of this.#entries.values()) if (isDropped(request)) dropped.push(request)
@@ -265,7 +281,10 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#tenants.setWorkers(workers)
   }
 
-  /** What waits at other routers of the same workers, by policy class: with what waits here it counts towards the limits of classes. */
+  /**
+   * What waits at other routers of the same workers, by policy class: with what waits here it counts towards
+   * the limits of classes.
+   */
   setElsewhere(waiting: ReadonlyMap<string, WaitingElsewhere>): void {
     for (const account of this.#classes) {
       account.elsewhere = waiting.get(account.policy.name) ?? NOTHING_ELSEWHERE
@@ -285,7 +304,9 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     }
   }
 
-  /** Tokens of an engine step: prompts with more uncached tokens are long. Of requests that come from now on. */
+  /**
+   * Tokens of an engine step: prompts with more uncached tokens are long. Of requests that come from now on.
+   */
   setStepTokens(tokens: number): void {
     this.#stepTokens = positive('stepTokens', tokens)
   }
@@ -294,7 +315,10 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return uncachedTokens > this.#stepTokens
   }
 
-  /** Whether another tenant was served lately: only then may the rule for long prompts hold one of this tenant. */
+  /**
+   * Whether another tenant was served lately: only then may the rule for long prompts hold one of this
+   * tenant.
+   */
   isContended(tenant: string, nowMs: number): boolean {
     return this.#tenants.isContended(tenant, nowMs)
   }
@@ -304,7 +328,10 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#longPrompts.ownerStarted(owner, life, nowMs)
   }
 
-  /** The prompt of a request that was placed is computed, or its request ended. Any id may be told, and more than once. */
+  /**
+   * The prompt of a request that was placed is computed, or its request ended. Any id may be told, and more
+   * than once.
+   */
   prefillComplete(id: string, nowMs: number): void {
     this.#longPrompts.ended(id, nowMs)
   }
@@ -326,7 +353,10 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     }
   }
 
-  /** Seconds for `Retry-After`, 1 … 3,600: until what waits of the class has drained; undefined: nothing has drained yet. */
+  /**
+   * Seconds for `Retry-After`, 1 … 3,600: until what waits of the class has drained; undefined: nothing has
+   * drained yet.
+   */
   retryAfterSeconds(className: string, nowMs: number): number | undefined {
     const waitMs = this.#expectedMs(this.#classByName.get(className), undefined, nowMs)
     return waitMs === undefined ? undefined : Math.min(3600, Math.max(1, Math.ceil(waitMs / 1000)))
@@ -387,7 +417,10 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return refusal ?? 'waiting'
   }
 
-  /** Whether its lane has no room, something that waits can go before it, or the rule for long prompts holds it. */
+  /**
+   * Whether its lane has no room, something that waits can go before it, or the rule for long prompts holds
+   * it.
+   */
   #mustWait(entry: Entry<R>, nowMs: number): boolean {
     if (entry.lane.isClosed) return true
     if (entry.isLong && this.#tenants.isHeld(entry.tenant, nowMs)) return true
@@ -499,8 +532,9 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   }
 
   /**
-   * How long one that comes now is expected to wait: until what waits of the tenant, of the class, or of all has drained at the share
-   * that each has, whichever is first. 0: nothing waits; undefined: nothing has drained yet.
+   * How long one that comes now is expected to wait: until what waits of the tenant, of the class, or of all
+   * has drained at the share that each has, whichever is first. 0: nothing waits; undefined: nothing has
+   * drained yet.
    */
   #expectedMs(
     policyClass: ClassAccount | undefined,

@@ -42,7 +42,10 @@ export class QueueRoom {
     return this.#bytes
   }
 
-  /** Takes room for a request, or says which bound it would pass: these, unlike the limits of classes, are never passed. */
+  /**
+   * Takes room for a request, or says which bound it would pass: these, unlike the limits of classes, are
+   * never passed.
+   */
   take(promptTokens: number, bytes: number): QueueRefusal | undefined {
     if (this.#requests + 1 > this.requestsMax) return full('requests', this.#requests, this.requestsMax)
     if (this.#tokens + promptTokens > this.tokensMax) return full('tokens', this.#tokens, this.tokensMax)

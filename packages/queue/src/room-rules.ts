@@ -1,4 +1,7 @@
-/** Room rules: from what was set to the policy classes of a model, and to when its requests wait. The router and the simulator ask the same. */
+/**
+ * Room rules: from what was set to the policy classes of a model, and to when its requests wait. The router
+ * and the simulator ask the same.
+ */
 
 import type { QueueOrder } from './orders.ts'
 import type { PolicyFile } from './policy-class-file.ts'
@@ -14,16 +17,23 @@ export interface PrefillLoad {
 }
 
 /**
- * 'room': some worker is not past the threshold, or there is no threshold, or no worker. 'past': all workers are past
- * it. 'unknown': all would be but for workers whose token budget is not known, so the threshold holds nothing back.
+ * 'room': some worker is not past the threshold, or there is no threshold, or no worker. 'past': all workers
+ * are past it. 'unknown': all would be but for workers whose token budget is not known, so the threshold
+ * holds nothing back.
  */
 export type ThresholdState = 'room' | 'past' | 'unknown'
 
-/** When a request is to wait: every worker that could take it is past this. Without any of the three, it never is. */
+/**
+ * When a request is to wait: every worker that could take it is past this. Without any of the three, it never
+ * is.
+ */
 export interface RoomRule extends Thresholds {
   /** Applies to requests with at least so many uncached tokens. */
   readonly uncachedTokensMin: number
-  /** A worker is past it, too, if an engine step or more of prefill is queued there, by what the load model says. */
+  /**
+   * A worker is past it, too, if an engine step or more of prefill is queued there, by what the load model
+   * says.
+   */
   readonly byStep: boolean
 }
 
@@ -37,8 +47,9 @@ export interface WorkerRoom extends PrefillLoad {
 /** What was set. */
 export interface QueueRules {
   /**
-   * A worker is past it with more prefill tokens than this part of its step; 'step': with a step or more queued before the request, by
-   * what the load model says; undefined: nothing waits, except where `classes` say otherwise.
+   * A worker is past it with more prefill tokens than this part of its step; 'step': with a step or more
+   * queued before the request, by what the load model says; undefined: nothing waits, except where `classes`
+   * say otherwise.
    */
   readonly threshold: number | 'step' | undefined
   readonly order: QueueOrder
@@ -50,8 +61,8 @@ export interface QueueRules {
 const THRESHOLD_OF_OTHERS = 2
 
 /**
- * What a threshold means as it was set, or was not; `isAuto`: under the policy auto, which has a load model; `hasWeights`: tenants have
- * weights, which would mean nothing if nothing waited.
+ * What a threshold means as it was set, or was not; `isAuto`: under the policy auto, which has a load model;
+ * `hasWeights`: tenants have weights, which would mean nothing if nothing waited.
  */
 export function thresholdOf(
   given: 'none' | 'auto' | number | undefined,
@@ -90,8 +101,9 @@ export function thresholdState(policyClass: Thresholds, workers: Iterable<Prefil
 }
 
 /**
- * Whether all of `count` workers are past the rule for a request with so many uncached tokens; the first with room is the last looked at.
- * Nothing of the request but its size class counts: where one finds no room, none of its class does, so its lane may be closed.
+ * Whether all of `count` workers are past the rule for a request with so many uncached tokens; the first with
+ * room is the last looked at. Nothing of the request but its size class counts: where one finds no room, none
+ * of its class does, so its lane may be closed.
  */
 export function mustWait(
   rules: readonly RoomRule[],

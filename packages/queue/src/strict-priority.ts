@@ -1,5 +1,6 @@
 /**
- * One strict priority: its requests, shared out between policy classes by deficit round robin over uncached tokens.
+ * One strict priority: its requests, shared out between policy classes by deficit round robin over uncached
+ * tokens.
  *
  * A class has a deficit, which is credit that it has not spent, in tokens. The classes are visited in a ring:
  *
@@ -8,17 +9,18 @@
  *   deficit ≥ cost            the request goes
  *   otherwise                 the quantum is added, once per visit; the request goes if that is enough
  *
- * What goes is subtracted, and the class may send again while its credit lasts; then the next one is visited. Rounds in which nobody can
- * go are added up at once, so the time does not depend on the size of requests.
+ * What goes is subtracted, and the class may send again while its credit lasts; then the next one is visited.
+ * Rounds in which nobody can go are added up at once, so the time does not depend on the size of requests.
  *
  * Invariants
  *   I1  Deficit of a class < its largest request + its quantum.
  *   I2  What two classes that always have a request that can go have sent, by quantum, differs by at most a round and a request of each.
  *   I3  A request that is put back before another was taken leaves everything as it was before it was taken.
  *
- * Source: Shreedhar, Varghese: Efficient fair queuing using deficit round robin (1995), with the rounds at once of Dynamo's queue. There
- * every class is paid for the last of these rounds at once, and again when it is visited next: with requests of three quanta a class
- * gets up to 4/3 of its share. Here a class is paid when it is visited.
+ * Source: Shreedhar, Varghese: Efficient fair queuing using deficit round robin (1995), with the rounds at
+ * once of Dynamo's queue. There every class is paid for the last of these rounds at once, and again when it
+ * is visited next: with requests of three quanta a class gets up to 4/3 of its share. Here a class is paid
+ * when it is visited.
  */
 
 import type { ClassAccount, Entry, LevelOfEntry } from './entry.ts'
@@ -146,7 +148,8 @@ export class StrictPriorityLevel implements LevelOfEntry {
     if (winner === NONE) return undefined
     for (let i = 0; i < count; i++) {
       const index = (this.#cursor + i) % count
-      // Those after the winner have not come to their last visit. There was one visit only if not all heads were looked at.
+      // Those after the winner have not come to their last visit. There was one visit only if not all heads
+      // were looked at.
       const paid = i <= winner ? visits : visits - 1
       if (paid === 0) break
       const head = heads[i]

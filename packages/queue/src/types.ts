@@ -1,8 +1,12 @@
-/** Inputs and outputs of the priority queue. Times are of the caller's clock, in milliseconds, and never go back. */
+/**
+ * Inputs and outputs of the priority queue. Times are of the caller's clock, in milliseconds, and never go
+ * back.
+ */
 
 /**
- * A request that asks for a place. The figures are a snapshot of its arrival and do not change while it waits. Nothing is copied: `take`
- * and the others give back the same object, which may have fields of the caller's own.
+ * A request that asks for a place. The figures are a snapshot of its arrival and do not change while it
+ * waits. Nothing is copied: `take` and the others give back the same object, which may have fields of the
+ * caller's own.
  */
 export interface QueueRequest {
   /** Different for every request in the queue; the decision id. */
@@ -21,13 +25,18 @@ export interface QueueRequest {
   readonly tenant: string
   /** Seconds of head start (latency sensitivity or priority). Negative, or not a number: 0. */
   readonly priorityJumpSeconds: number
-  /** All of a higher one go before any of a lower one. Not a whole number from 0 to 2³² − 1: the nearest below, or 0. */
+  /**
+   * All of a higher one go before any of a lower one. Not a whole number from 0 to 2³² − 1: the nearest
+   * below, or 0.
+   */
   readonly strictPriority: number
   /** It is refused when it waits then, or would have to; undefined: never. */
   readonly deadlineMs?: number | undefined
   /** It is refused instead of made to wait. */
   readonly doNotQueue: boolean
-  /** Requests with the same eligible workers share a lane: the worker key of a pinned one, '' for any worker. */
+  /**
+   * Requests with the same eligible workers share a lane: the worker key of a pinned one, '' for any worker.
+   */
   readonly lane: string
   /** Whose it is: the gateway's name and life. */
   readonly owner: string
@@ -62,8 +71,8 @@ export type QueueRefusal =
 export type RefusalReason = QueueRefusal['reason']
 
 /**
- * 'ask': nobody is before it; ask the router now, then say `placed` or `busy`. 'waiting': it is parked; `take` will give it.
- * Otherwise it is refused, and nothing of it is kept.
+ * 'ask': nobody is before it; ask the router now, then say `placed` or `busy`. 'waiting': it is parked;
+ * `take` will give it. Otherwise it is refused, and nothing of it is kept.
  */
 export type Admission = 'ask' | 'waiting' | QueueRefusal
 
@@ -133,7 +142,9 @@ export interface QueueSnapshot {
   readonly bytes: number
   /** Requests about which the router is being asked. */
   readonly asked: number
-  /** Uncached tokens that leave the queue in a second while requests wait; undefined while nothing is known. */
+  /**
+   * Uncached tokens that leave the queue in a second while requests wait; undefined while nothing is known.
+   */
   readonly drainTokensPerSecond: number | undefined
   readonly expectedWaitMs: number | undefined
   readonly classes: readonly ClassRow[]

@@ -32,7 +32,8 @@ t.test('requests far larger than a quantum go in as many rounds at once as are n
   const queue = queueOf('fcfs', { profile })
   parkMany(queue, 'a', 8, 1000)
   parkMany(queue, 'b', 8, 1000)
-  // In round 334 b has 1,002 and keeps 2, in round 667 it has 1,001 and keeps 1. In round 1,000 both have 1,000.
+  // In round 334 b has 1,002 and keeps 2, in round 667 it has 1,001 and keeps 1. In round 1,000 both have
+  // 1,000.
   t.equal(sequence(queue, 8), 'bbabbbab')
 })
 

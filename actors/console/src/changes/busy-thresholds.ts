@@ -1,5 +1,6 @@
 /**
- * `/busy_threshold`: reads and sets the busy thresholds of models. Its bodies are those of Dynamo's route, errors too: `{"error": …}`.
+ * `/busy_threshold`: reads and sets the busy thresholds of models. Its bodies are those of Dynamo's route,
+ * errors too: `{"error": …}`.
  *
  *   GET                                          every model that a worker serves
  *   POST {"model"}                               that model; of one that nobody serves, null for each

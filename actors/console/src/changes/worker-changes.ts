@@ -1,5 +1,6 @@
 /**
- * Workers at run time: `POST /workers {"url"}`, `DELETE /workers/ID`, `POST /workers/ID/drain`. The id is the `id` of `GET /workers`, host and port.
+ * Workers at run time: `POST /workers {"url"}`, `DELETE /workers/ID`, `POST /workers/ID/drain`. The id is the
+ * `id` of `GET /workers`, host and port.
  */
 
 import type { ActorRef } from '@homing/actor'

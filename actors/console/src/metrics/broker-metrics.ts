@@ -1,4 +1,7 @@
-/** Metrics of NATS brokers: whether they are there, and what goes over them. Without a broker there are no series. */
+/**
+ * Metrics of NATS brokers: whether they are there, and what goes over them. Without a broker there are no
+ * series.
+ */
 
 import type { MetricColumn, Metrics } from '@homing/metrics'
 import type { BrokerCounts, Transport } from '@homing/transport'

@@ -1,5 +1,6 @@
 /**
- * Metrics of the router: the gateway's own text, and figures that are fetched from their owners at scrape time.
+ * Metrics of the router: the gateway's own text, and figures that are fetched from their owners at scrape
+ * time.
  *
  * A figure whose owner does not answer in time keeps its last value, and the scrape still succeeds.
  */

@@ -1,6 +1,7 @@
 /**
- * Metrics of the process: memory, processor time, event loop, garbage collection. They belong to the thread, so that a console
- * that restarts neither loses totals nor observes twice. A simulation, which has no process of its own, provides an empty set.
+ * Metrics of the process: memory, processor time, event loop, garbage collection. They belong to the thread,
+ * so that a console that restarts neither loses totals nor observes twice. A simulation, which has no process
+ * of its own, provides an empty set.
  */
 
 import { defineCapability } from '@homing/actor'

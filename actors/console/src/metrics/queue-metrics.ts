@@ -1,4 +1,7 @@
-/** Metrics of the queue, by model and policy class: both are set by operators, so their number is bounded. Tenants are on `GET /queue`. */
+/**
+ * Metrics of the queue, by model and policy class: both are set by operators, so their number is bounded.
+ * Tenants are on `GET /queue`.
+ */
 
 import type { Metrics } from '@homing/metrics'
 import type { ClassRow } from '@homing/queue'

@@ -1,9 +1,10 @@
 /**
  * Page builder: makes the sections of the page, for all tabs together.
  *
- * Decisions are looked at with every update, the rest less often. After an update the builder asks for a pause of COST_SHARE times what
- * the update took, and of UPDATE_MS at least: a large fleet is drawn more seldom, and costs no larger part of this thread. The pause is
- * PAGE_PAUSE_MS_MAX at most, so an update above 0.2 s, as of 10,000 workers, may take a larger part.
+ * Decisions are looked at with every update, the rest less often. After an update the builder asks for a
+ * pause of COST_SHARE times what the update took, and of UPDATE_MS at least: a large fleet is drawn more
+ * seldom, and costs no larger part of this thread. The pause is PAGE_PAUSE_MS_MAX at most, so an update above
+ * 0.2 s, as of 10,000 workers, may take a larger part.
  *
  * An owner that does not answer in time leaves its section as it was, and is named in the beat.
  */

@@ -1,7 +1,8 @@
 /**
  * The section `decisions` of the page: a line for each receipt.
  *
- * A receipt never changes, it is replaced: so the text of its line is made once and kept as long as the receipt.
+ * A receipt never changes, it is replaced: so the text of its line is made once and kept as long as the
+ * receipt.
  */
 
 import { CANDIDATES_SHOWN, type DecisionRow } from '@homing/page'

@@ -3,7 +3,10 @@
 import { type FleetKey, type FleetSection, KEYS_SHOWN } from '@homing/page'
 import type { WorkersView } from '../views/workers-view.ts'
 
-/** What wants attention is drawn first; within a rank the order of `/workers` stays, so that cards do not jump. */
+/**
+ * What wants attention is drawn first; within a rank the order of `/workers` stays, so that cards do not
+ * jump.
+ */
 const TRUST_RANK: Readonly<Record<string, number>> = { none: 1, approximate: 2, partial: 3, exact: 4 }
 
 export function fleetSection(view: WorkersView): FleetSection {

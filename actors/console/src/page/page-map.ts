@@ -3,8 +3,8 @@
  *
  *   samples of shards ─▶ a tree of blocks, equal prefixes put together ─▶ blocks in a row with the same holders are one node
  *
- * Each shard knows its own workers only, so copies and holders of a prefix at workers of two shards add up. All holders are counted;
- * the WORKERS_APART workers with most blocks are told apart.
+ * Each shard knows its own workers only, so copies and holders of a prefix at workers of two shards add up.
+ * All holders are counted; the WORKERS_APART workers with most blocks are told apart.
  */
 
 import type { WorkerRecord } from '@homing/fleet'
@@ -67,7 +67,10 @@ function workersApart(keys: readonly Key[], shards: readonly TreeSample[]): read
     .map(({ key }) => key)
 }
 
-/** Adds the segments of a shard: the copies of each block, and what is below it and was not answered to the last block of its row. */
+/**
+ * Adds the segments of a shard: the copies of each block, and what is below it and was not answered to the
+ * last block of its row.
+ */
 function merge(tree: Tree, { segments }: TreeSample, positionOf: PositionOf): void {
   /** Of each segment, the blocks of the tree that it became. */
   const rows: (readonly Block[])[] = []

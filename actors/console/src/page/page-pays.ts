@@ -51,8 +51,8 @@ const armOf = ({ decisions, outcomes, correctedTtft }: GuardStatus['control']) =
 })
 
 /**
- * What the cached tokens would have taken at a worker of the fleet, by what was learned of their speed. A step takes no less below the knee: of a
- * prompt that is cached but for few tokens, less is saved.
+ * What the cached tokens would have taken at a worker of the fleet, by what was learned of their speed. A
+ * step takes no less below the knee: of a prompt that is cached but for few tokens, less is saved.
  */
 function savedEngineMs(
   { sparedTokens, cachedPairs }: HourReport,

@@ -116,7 +116,10 @@ function keyView(
   }
 }
 
-/** What policy auto takes a step for: `source` tells a worker's own figures from those of the fleet and from assumptions. */
+/**
+ * What policy auto takes a step for: `source` tells a worker's own figures from those of the fleet and from
+ * assumptions.
+ */
 function learnedView(learned: LearnedSpeed | undefined) {
   if (learned === undefined) return null
   const { prefill, decode } = learned

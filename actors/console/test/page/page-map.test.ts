@@ -1,4 +1,7 @@
-/** The cache map over several shards: equal prefixes are one node, and what is below never is more than what is above. */
+/**
+ * The cache map over several shards: equal prefixes are one node, and what is below never is more than what
+ * is above.
+ */
 
 import type { WorkerRecord } from '@homing/fleet'
 import { BlockIndex } from '@homing/index'
