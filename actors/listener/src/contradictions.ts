@@ -19,6 +19,7 @@
  * Invariants
  *   I1  The source is not `exact` from the contradiction that reaches the limit to the end of calming.
  *   I2  The pause doubles with every contradiction from there on, from `apartMsMin` to `apartMsMax`.
+ */
 
 import type { ListenerLimits } from './limits.ts'
 

@@ -7,6 +7,7 @@
  *   I2  A batch continues the history only if it is not older than its predecessor and has the same rank. It
  *       may be left over from a life of the engine that ended unnoticed before a replay was answered, or fill
  *       a hole of such a life.
+ */
 
 import type { History } from './history.ts'
 import type { Life } from './life.ts'
