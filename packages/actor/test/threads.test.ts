@@ -1,7 +1,5 @@
 /** The promises of docs/actors.md between threads, and what happens when a thread dies. */
 
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import {
   type ActorRef,
   type ActorSystem,
@@ -460,9 +458,8 @@ t.test('a thread stuck where nothing ends it is cut off, reported and replaced',
   const system = await startThreads(t)
   const stuck = system.spawn(echo, { name: 'stuck', args: {}, thread: 'p-0', supervision: restart })
   await stuck.ask({ type: 'where' }, soon)
-  const file = join(t.testdir(), 'end')
-  t.teardown(() => writeFileSync(file, ''))
-  stuck.tell({ type: 'sleepNatively', until: file })
+  // Until the end of this test, when its folder is removed.
+  stuck.tell({ type: 'sleepNatively', whileThere: t.testdir() })
   await stuck.ask({ type: 'where' }, { timeout: 50 }).catch(() => {})
   const open = t.rejects(stuck.ask({ type: 'silent' }, { timeout: '1m' }), ThreadDownError)
   // It resolves although the thread goes on: nothing but the limit of a termination can do that.
