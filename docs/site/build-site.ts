@@ -38,7 +38,7 @@ function copyLinked(dist: string): void {
 /** Paths in the repository. */
 function linkedFiles(): string[] {
   const docs = join(ROOT, 'docs')
-  const pages = ['.', 'decisions'].flatMap(folder =>
+  const pages = ['.', 'decisions', 'records'].flatMap(folder =>
     readdirSync(join(docs, folder))
       .filter(name => name.endsWith('.md'))
       .map(name => join(docs, folder, name)),

@@ -1,6 +1,5 @@
 export { operatorConsole } from './console.ts'
 export { type ConsoleArgs, consoleArgsFromSettings } from './console-args.ts'
-export { ConsoleBusyError } from './errors.ts'
 export type { ConsoleMessage, Explained, FromConsole, OperatorRequest } from './messages.ts'
 export { processMetrics } from './metrics/process-metrics.ts'
 export { OPERATOR_ROUTES } from './operator-routes.ts'

@@ -1,6 +1,5 @@
 export { type DirectoryArgs, directory } from './directory.ts'
 export { directoryArgsFromSettings } from './directory-args.ts'
-export { NoWorkerSlotError } from './errors.ts'
 export type {
   AuditMessage,
   ComputedMessage,

@@ -1,6 +1,4 @@
-export { ShuttingDownError, TooManyExchangesError } from './errors.ts'
 export { gateway } from './gateway.ts'
 export { type GatewayArgs, gatewayArgsFromSettings } from './gateway-args.ts'
-export type { GatewayMessage } from './messages.ts'
-export { OWN_ROUTES, type OwnRoute } from './own-routes.ts'
+export { OWN_ROUTES } from './own-routes.ts'
 export { ENGINE_ROUTES, relayedNames } from './relay-routes.ts'

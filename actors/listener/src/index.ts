@@ -1,13 +1,12 @@
 export { type CheckpointStore, checkpointFiles, prepareCheckpointDirectory } from './checkpoint-files.ts'
 export { type CheckpointOptions, checkpointOptions } from './checkpoints.ts'
-export { CheckpointDirectoryError, type CheckpointFault, UnusableCheckpointError } from './errors.ts'
-export { LISTENER_LIMITS, type ListenerLimits } from './limits.ts'
+export { CheckpointDirectoryError, UnusableCheckpointError } from './errors.ts'
+export { LISTENER_LIMITS } from './limits.ts'
 export { type ListenerArgs, listener } from './listener.ts'
 export {
   type Listened,
   type ListenedSource,
   ListenerLives,
-  type ListenerPhase,
   type ReleaseMessage,
   unheard,
 } from './listener-lives.ts'

@@ -1,7 +1,3 @@
-export type { ReplicaBridgeMessage, ReplicasReport, ReplicaView } from './messages.ts'
+export type { ReplicaBridgeMessage, ReplicasReport } from './messages.ts'
 export { replicaBridge } from './replica-bridge.ts'
-export {
-  type ReplicaBridgeArgs,
-  type ReplicaPlane,
-  replicaBridgeArgsFromSettings,
-} from './replica-bridge-args.ts'
+export { type ReplicaPlane, replicaBridgeArgsFromSettings } from './replica-bridge-args.ts'

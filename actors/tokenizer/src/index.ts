@@ -1,4 +1,3 @@
-export { TokenizerOverloadedError } from './errors.ts'
 export type {
   CompletionRoute,
   ReadRequest,
@@ -7,6 +6,6 @@ export type {
   TokenizerPath,
   TokenizerStatus,
 } from './messages.ts'
-export { type GivenTokenizers, readGivenTokenizers } from './model-table.ts'
+export { readGivenTokenizers } from './model-table.ts'
 export { type TokenizerArgs, tokenizer } from './tokenizer.ts'
 export { tokenizerArgsFromSettings } from './tokenizer-args.ts'

@@ -11,27 +11,12 @@ export {
   bigintToHash,
   formatHash,
   formatHashNumber,
-  type Hash64,
   hashToBigInt,
   parseHash,
   sortHashes,
   tryHashNumber,
 } from './hash64.ts'
-export {
-  type MediaByBlock,
-  type MediaObject,
-  mediaByBlock,
-  mediaHashOf,
-  mediaOfBlocks,
-  mediaPadToken,
-  tryMediaDigest,
-} from './media.ts'
-export {
-  DEFAULT_SEED,
-  type HashNamespace,
-  NOBODYS_SEED,
-  namespaceSeed,
-  type Seed,
-} from './namespace.ts'
-export { hashText, TEXT_BYTES_PER_TOKEN, textTokens } from './text-blocks.ts'
+export { mediaByBlock, mediaHashOf, mediaOfBlocks, mediaPadToken, tryMediaDigest } from './media.ts'
+export { DEFAULT_SEED, type HashNamespace, NOBODYS_SEED, namespaceSeed, type Seed } from './namespace.ts'
+export { hashText, textTokens } from './text-blocks.ts'
 export { INPUT_SIZE_MAX, xxh3 } from './xxh3.ts'

@@ -1,25 +1,9 @@
 export { natsServersOf } from './broker-settings.ts'
-export { type CompleteOptions, completeSettings, type GivenSettings } from './complete-settings.ts'
-export type {
-  ChoiceSetting,
-  Command,
-  ComputedDefault,
-  DurationSetting,
-  EnvironmentAlias,
-  FlagSetting,
-  ListSetting,
-  Machine,
-  NumberSetting,
-  RuleFacts,
-  SettingDescriptor,
-  SettingSource,
-  SettingsOf,
-  SizeSetting,
-  TextSetting,
-} from './descriptor.ts'
+export { completeSettings, type GivenSettings } from './complete-settings.ts'
+export type { Command, Machine, SettingDescriptor, SettingSource } from './descriptor.ts'
 export { type DoctorSettings, doctorCommand } from './doctor-command.ts'
 export { type IndexerSettings, indexerCommand } from './indexer-command.ts'
-export { asksForHelp, type ParsedSettings, type ParseOptions, parseSettings } from './parse-settings.ts'
+export { asksForHelp, parseSettings } from './parse-settings.ts'
 export { type RelayRoute, readRelayRoute, relayRouteFault } from './relay-route.ts'
 export { renderHelp, renderReference } from './render-help.ts'
 export { readTenantWeights } from './router/queue-settings.ts'

@@ -6,7 +6,6 @@ export {
   type Door,
   type Finding,
   type FindingLevel,
-  type FindingSubject,
   isLess,
   note,
   type Verdict,

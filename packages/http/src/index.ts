@@ -1,26 +1,16 @@
 export { type AccessLine, AccessLog, type AccessLogOptions, prepareAccessLog } from './access-log.ts'
-export {
-  errorAnswer,
-  errorHeaders,
-  type HttpAnswer,
-  jsonAnswer,
-  sendAnswer,
-  textAnswer,
-} from './answers.ts'
+export { errorAnswer, errorHeaders, type HttpAnswer, jsonAnswer, sendAnswer, textAnswer } from './answers.ts'
 export { Bodies, type BodyHold } from './bodies.ts'
 export { apiErrorOf } from './error-kinds.ts'
 export {
-  AccessLogError,
   BadParameterError,
   MethodNotAllowedError,
   NoSuchRouteError,
   NotFoundError,
   RefusedError,
-  StreamsBusyError,
 } from './errors.ts'
 export {
   EventStreams,
-  type EventStreamsOptions,
   type Pulled,
   type StreamCounts,
   type StreamEvent,
@@ -28,4 +18,4 @@ export {
 } from './event-streams.ts'
 export { FrontDoor, type HttpAddress } from './front-door.ts'
 export { limitOf, queryOf, wantsText } from './query.ts'
-export { type FoundRoute, type Route, RouteTable, refuseRoute, takesMethod } from './route-table.ts'
+export { type Route, RouteTable, refuseRoute, takesMethod } from './route-table.ts'

@@ -8,14 +8,8 @@ export {
   type RankLoad,
   whyBusy,
 } from './busy-thresholds.ts'
-export { EngineBook, type LearnedSpeed, type SentRequest, STEP_TOKENS_DEFAULT } from './engine-book.ts'
-export {
-  type Coefficients,
-  type CostKnowledge,
-  DECODE_PRIOR,
-  LearnedCosts,
-  PREFILL_PRIOR,
-} from './engine-costs.ts'
+export { EngineBook, type LearnedSpeed, STEP_TOKENS_DEFAULT } from './engine-book.ts'
+export { DECODE_PRIOR, LearnedCosts, PREFILL_PRIOR } from './engine-costs.ts'
 export {
   copyProjection,
   type EngineFigures,
@@ -27,12 +21,4 @@ export {
   filterProjection,
 } from './engine-projection.ts'
 export { KNEES, prefillCost, shortOfKnee } from './prefill-costs.ts'
-export type {
-  ActiveLoadMethods,
-  ActiveLoadOptions,
-  BookedLoad,
-  BookOutcome,
-  LoadProjection,
-  LoadStats,
-  LoadTotals,
-} from './types.ts'
+export type { LoadStats, LoadTotals } from './types.ts'

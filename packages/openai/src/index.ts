@@ -1,7 +1,6 @@
 export { isJsonAnswer, isStreamAnswer } from './answer-type.ts'
-export { type ApiErrorOptions, apiError, type ErrorForm, errorBody, errorEvent } from './api-error.ts'
+export { apiError, type ErrorForm, errorBody, errorEvent } from './api-error.ts'
 export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './errors.ts'
-export type { EventRelayOptions } from './event-relay.ts'
 export { type ModelCard, modelsBody } from './models.ts'
 export {
   type ReadOptions,
@@ -12,21 +11,16 @@ export {
 } from './request.ts'
 export { JSON_DEPTH_MAX, MEMBERS_MAX, scanPoint, scanRequest } from './scan.ts'
 export { type BodyEdit, cutMembers, editBody, spliceMember } from './splice.ts'
-export { canAsk, type StreamForm, StreamFormLearner, type UsageMember } from './stream-form.ts'
+export { canAsk, type StreamForm, StreamFormLearner } from './stream-form.ts'
 export { parseTokenIds } from './token-ids.ts'
 export type {
   ApiError,
   ApiErrorKind,
-  ByteRange,
-  Member,
-  MessageList,
   PriorityHints,
-  PromptShape,
   RequestFields,
   RequestHeaders,
   RequestScan,
   RoutingConstraints,
-  RoutingHints,
   RoutingOverride,
   ScanPoint,
   TrackingHints,

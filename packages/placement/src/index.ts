@@ -3,25 +3,15 @@ export { type Candidate, slotsOf } from './candidate.ts'
 export type { CandidateLoads } from './candidate-loads.ts'
 export { type AffinityBinding, type AffinitySettings, ConversationAffinity } from './conversation-affinity.ts'
 export type { DecideResult, Decision, Measured } from './decision.ts'
-export {
-  AllBusyError,
-  AllFilteredError,
-  ModelNotFoundError,
-  NoWorkerError,
-  PinNotAllowedError,
-  PinnedWorkerError,
-  TooManyRequestsError,
-  WorkerNotNamedError,
-} from './errors.ts'
-export { OverlapLookup, type OverlapLookupOptions } from './overlap-lookup.ts'
-export { creditLayers, type LayerWeights, newOverlaps, type Overlaps } from './overlaps.ts'
+export { TooManyRequestsError } from './errors.ts'
+export { OverlapLookup } from './overlap-lookup.ts'
+export type { LayerWeights, Overlaps } from './overlaps.ts'
 export {
   type Busy,
   candidatesFor,
   eligibleByAffinity,
   isBeginning,
   type Placed,
-  type PlacementMeans,
   type PlacementSettings,
   place,
   placementSettings,
@@ -37,7 +27,7 @@ export type {
   QueueReceipt,
   Receipt,
 } from './receipt.ts'
-export { type ReceiptBounds, Receipts } from './receipts.ts'
+export { Receipts } from './receipts.ts'
 export { bestCachedTokens } from './room.ts'
 export { RoutingGuard } from './routing-guard.ts'
 export type { RoutingRequest } from './routing-request.ts'

@@ -1,4 +1,4 @@
-export { type AttentionGroupRecord, AttentionGroups } from './attention-groups.ts'
+export { AttentionGroups } from './attention-groups.ts'
 export {
   addsCopies,
   CacheReading,
@@ -12,7 +12,6 @@ export {
 } from './cache-reading.ts'
 export { MalformedEventFramesError, MalformedKvBatchError } from './errors.ts'
 export {
-  type EventMessage,
   encodeEventFrames,
   encodeReplayEnd,
   encodeReplayReply,
@@ -50,4 +49,4 @@ export {
   type SnapshotReply,
   snapshotRequestFrames,
 } from './snapshot-frames.ts'
-export { type TensorRtAnswer, type TensorRtBatch, TensorRtEvents } from './tensorrt-events.ts'
+export { type TensorRtAnswer, TensorRtEvents } from './tensorrt-events.ts'

@@ -1,14 +1,6 @@
-export {
-  type AuditOutcome,
-  type AuditState,
-  Audits,
-  type AuditVerdict,
-  ERROR_BOUNDS_BLOCKS,
-  type KeyAudit,
-  type Prediction,
-} from './audits.ts'
+export { type AuditState, Audits, ERROR_BOUNDS_BLOCKS, type KeyAudit } from './audits.ts'
 export type { Choice } from './choice.ts'
-export { CREDIT_PRIORS, creditFactor, PRIOR_REQUESTS } from './credit.ts'
+export { CREDIT_PRIORS, creditFactor } from './credit.ts'
 export {
   CustomPolicy,
   type CustomSelection,
@@ -39,9 +31,6 @@ export {
   POLICY_TERMS_MAX,
   type Policy,
   type PolicyName,
-  type PolicyRule,
-  type PolicyWeights,
-  type TermDescription,
 } from './policy.ts'
 export { predictedFirstTokenMs } from './predicted-first-token.ts'
 export type { SelectionSettings } from './selection-settings.ts'
@@ -52,11 +41,10 @@ export {
   type Candidates,
   type CandidateWorker,
   type ChoiceTerms,
-  type CostTerms,
   ROUTER_MODES,
   type RouterMode,
   type SelectionOverride,
   type SelectionRequest,
 } from './types.ts'
 export { withoutTerm } from './without-term.ts'
-export { type FilteredWorker, type WorkerConstraints, WorkerFilter } from './worker-filter.ts'
+export { type WorkerConstraints, WorkerFilter } from './worker-filter.ts'
