@@ -1,8 +1,8 @@
 /**
  * Block manager: the paged KV cache of one dp rank of the simulated engine, block for block as vLLM keeps it.
  *
- *   free list   blank blocks  <->  cached, oldest … newest      blocks that nobody uses
- *   cached      engine hash -> physical blocks                  used or free; the first one stored serves hits
+ *   free list   blank blocks  <->  cached, oldest … newest      blocks that no sequence uses
+ *   cached      engine hash -> physical blocks                  used or free; the first stored serves hits
  *   sequence    physical blocks in token order                  each counted once per sequence that holds it
  *
  * Invariants
@@ -10,8 +10,8 @@
  *   I2  Only full blocks carry an engine hash; a hash covers all tokens from 0, the adapter and the salt.
  *   I3  A hit covers at most floor((tokens − 1) / block size) blocks: one token is always computed.
  *   I4  The parent of a cached block is cached, because sequences are released tail first.
- *   I5  Per hash, stored − removed events equal the physical copies (until a clear, which ends the epoch); where only the last
- *       removal is told, a hash is cached from a store to the next removal.
+ *   I5  Per hash, stored − removed events equal the physical copies (until a clear, which ends the epoch); if
+ *       only the last removal is told, a hash is cached from a store to the next removal.
  *
  * Duplicates are kept, as vLLM does: a prompt of exactly n blocks recomputes its last block each time, stores
  * it anew and removes it later, so one hash may be stored three times and removed three times.

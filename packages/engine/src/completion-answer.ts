@@ -25,10 +25,10 @@ import {
 /**
  * Where a stream has its fingerprint and its usage.
  *
- *   vllm            fingerprint in the last chunk of a choice, or in the event with usage where that is asked for
- *   openai          fingerprint in every chunk; `usage: null` in every chunk where usage is asked for
- *   usage-in-chunks usage unasked in every chunk and in an event of its own, which has the fingerprint, as vLLM writes it
- *                   with --enable-force-include-usage
+ *   vllm            fingerprint in the last chunk of a choice, or in the event with usage if requested
+ *   openai          fingerprint in every chunk; `usage: null` in every chunk if usage is requested
+ *   usage-in-chunks usage unasked in every chunk and in an event of its own, which has the fingerprint, as
+ *                   vLLM writes it with --enable-force-include-usage
  *   usage-at-end    fingerprint in every chunk, and usage unasked in an event of its own
  */
 export const ANSWER_FORMS = ['vllm', 'openai', 'usage-in-chunks', 'usage-at-end'] as const

@@ -1,13 +1,15 @@
 /**
- * Engine admin: the door for tests, which stays open while the engine hangs or is down.
+ * Engine admin: the routes for tests, which stay open while the engine hangs or is down.
  *
- *   GET  /admin/state[?blocks=1]               what it published, holds, runs and answered
- *   GET, POST, DELETE /admin/faults            see engine-faults.ts; DELETE ends all of them
- *   POST /admin/restart {downMs?}              a new life: empty cache, other hashes, sequence 0, same ports; requests
- *                                              under way are cut; for downMs every other connection is cut too
- *   POST /admin/restart {inPlace: true, firstSequence?}   a new life of which nothing shows but its events: same process,
- *                                              same sockets, a sequence that begins where it is told to
- *   POST /admin/kill                           everything is cut and closed; the owner of the engine is told
+ *   GET  /admin/state[?blocks=1]          what it published, holds, runs and answered
+ *   GET, POST, DELETE /admin/faults       see engine-faults.ts; DELETE ends all of them
+ *   POST /admin/restart {downMs?}         a new life: empty cache, other hashes, sequence 0, same ports;
+ *                                         requests under way are cut; for downMs every other connection is
+ *                                         cut too
+ *   POST /admin/restart {inPlace: true, firstSequence?}
+ *                                         a new life that only its events show: same process, same sockets, a
+ *                                         sequence that begins at `firstSequence`
+ *   POST /admin/kill                      everything is cut and closed; the owner of the engine is told
  */
 
 import type { HttpExchange } from '@homing/transport'

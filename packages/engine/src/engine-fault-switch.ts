@@ -1,7 +1,8 @@
 /**
  * Engine fault switch: the faults of requests that are on, counted down, and the requests that hang.
  *
- * Owns   the current `EngineFaults` (those of events belong to the publishers) and the requests that wait for a hang to end.
+ * Owns   the current `EngineFaults` (those of events belong to the publishers) and the requests that wait for
+ *        a hang to end.
  * Bounds HUNG_MAX requests hang at most; further ones are cut.
  */
 

@@ -8,15 +8,16 @@
  *   events.replayLoseEvery  a replay leaves out every N-th message silently (0: none)
  *   events.replayRepliesMax a replay loses what is behind so many replies (0: nothing)
  *   events.replaySilent     replay requests get no answer
- *   events.unknownRemovals  the removals of the next N batches with any go by a name that no router knows
- *   events.group, …         the manners of event-manners.ts: group and removalGroup ("form", "same", "none" or a number),
- *                           slidingGroup, repeatsStores, namesKinds, namesSalts
+ *   events.unknownRemovals  the next N batches with removals name blocks that no router knows
+ *   events.group, …         the manners of event-manners.ts: group and removalGroup ("form", "same", "none"
+ *                           or a number), slidingGroup, repeatsStores, namesKinds, namesSalts
  *   events.rank             the dp rank meant; without it, all of them
  *   hang                    'off', 'generation' (no step, no answer to /v1) or 'all' (every route but /admin)
  *   slowFactor              stretches every step; 1 is normal
  *   slowMs                  real milliseconds added to every step; 0 is normal
- *   sources                 what /kv_event_sources tells: 'own', 'first' (every rank names the sockets of rank 0, as replicas behind one
- *                           balancer do) or 'none' (404, as vLLM before it had the route)
+ *   sources                 what /kv_event_sources tells: 'own', 'first' (every rank names the sockets of
+ *                           rank 0, as replicas behind one balancer do) or 'none' (404, as vLLM before it had
+ *                           the route)
  *   refuse N                the next N requests to /v1 get 503; −1: all of them, and /health too
  *   die {tokens, requests}  the next `requests` requests lose their connection after `tokens` tokens;
  *                           0 tokens: before the first byte of the answer

@@ -5,14 +5,16 @@
  *                 ^------------------ pre-empted ---------'
  *
  * One step (`startStep`, then `finishStep` after the milliseconds it asked for):
- *   1  every decoding request gets one token; the rest of the token budget goes to requests in prefill, in order;
- *   2  while budget and seats remain, the head of the queue alone is looked at: its leading cached blocks are reused
- *      and it is admitted when the rest of its prompt fits. Nobody overtakes it;
- *   3  blocks that will be full after the step are cached at once, so that an identical prompt in the same step hits;
- *   4  at the end the events of the step come out as one list; requests whose prompt is complete, and decoding ones,
- *      emit one token; the finished ones give their blocks back, tail first.
- * When blocks run out for a running request, the most recently admitted one is pre-empted: its blocks are released,
- * it goes to the head of the queue and is computed again later, without emitting a token twice.
+ *   1  every decoding request gets one token; the rest of the token budget goes to requests in prefill, in
+ *      order;
+ *   2  while budget and seats remain, only the head of the queue is considered: its leading cached blocks are
+ *      reused, and it is admitted when the rest of its prompt fits. No request overtakes it;
+ *   3  blocks that will be full after the step are cached at once, so that an identical prompt in the same
+ *      step hits;
+ *   4  at the end the events of the step come out as one list; requests whose prompt is complete, and
+ *      decoding ones, emit one token; the finished ones give their blocks back, tail first.
+ * When blocks run out for a running request, the most recently admitted one is pre-empted: its blocks are
+ * released, it goes to the head of the queue and is computed again later, without emitting a token twice.
  *
  * Invariants
  *   I1  waiting + running ≤ requests submitted and not ended; an ended request holds no block.

@@ -2,7 +2,8 @@
  * Engine rank: one dp rank in time. Runs the step loop of its `EngineModel` on a clock, publishes the events
  * of each step as one batch, then hands the tokens to the requests that asked for them.
  *
- *   idle --submit--> step: startStep | wait stepMs / speed | finishStep -> events, then tokens --> next step or idle
+ *   idle --submit--> step: startStep | wait stepMs / speed | finishStep -> events, then tokens
+ *                    --> next step or idle
  *
  * Speed 0 means no waiting: up to `STEPS_PER_TURN_MAX` steps run in one turn of the event loop, the first one
  * in the turn of the request. With a speed, a step begins when the one before was due, so that late timers do

@@ -1,12 +1,14 @@
 /**
- * A simulated engine: OpenAI HTTP as vLLM serves it, KV events over ZeroMQ, and a door for faults.
+ * A simulated engine: OpenAI HTTP as vLLM serves it, KV events over ZeroMQ, and routes for faults.
  *
  * Life     An *epoch* begins at start and at each restart: ranks with empty caches, other hashes, sequence 0,
  *          on the ports of the first one. Before it begins there are no ranks, and requests are cut.
  * Owns     the epoch, the HTTP listener, and the parts that own the rest:
- *            engine-routes   what HTTP answers            request-lives        completions under way, their log
- *            engine-admin    the door under /admin        engine-fault-switch  faults of requests, who hangs
- *            engine-ranks    ranks, caches, event sockets
+ *            engine-routes        what HTTP answers
+ *            engine-admin         the routes under /admin
+ *            engine-ranks         ranks, caches, event sockets
+ *            request-lives        completions under way, their log
+ *            engine-fault-switch  faults of requests, and those that hang
  * Fails    a port that stays taken fails start or restart; after the latter the engine stays down.
  */
 

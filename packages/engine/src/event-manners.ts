@@ -1,12 +1,13 @@
 /**
  * Event manners: the ways in which an engine reports its cache changes. The cache is the same in all of them;
- * what a listener can know about it is not.
+ * a listener learns more or less of it.
  *
- *   repeatsStores  a further copy of a cached block is a store again (vLLM); false: it is not reported (SGLang, which also
- *                  reports only the last removal: `removals` of the engine)
+ *   repeatsStores  a further copy of a cached block is a store again (vLLM); false: it is not reported
+ *                  (SGLang, which also reports only the last removal: `removals` of the engine)
  *   group          form          as the engine of this form: vLLM names group 0, SGLang none
  *                  none, number  this one
- *   slidingGroup   a second group that tells the same hashes, with a sliding window: of each store only the last block
+ *   slidingGroup   a second group that tells the same hashes, with a sliding window: of each store only the
+ *                  last block
  *   removalGroup   same          that of the store
  *                  none, number  removals name this one
  *   namesKinds     stores say which attention their group has

@@ -2,7 +2,8 @@
  * Answers of /v1/responses and /v1/messages: events that name their type, and their whole forms.
  *
  *   responses   response.created, output_text.delta for each token, response.completed (or incomplete)
- *   messages    message_start, content_block_start, content_block_delta for each token, …stop, message_delta, message_stop
+ *   messages    message_start, content_block_start, content_block_delta for each token, …stop, message_delta,
+ *               message_stop
  *
  * As vLLM writes them, with the members that clients read. Neither stream ends with [DONE].
  */

@@ -1,7 +1,8 @@
 /**
  * Workloads: prompts as token ids, from a seed or from a trace.
  *
- *   sessions   multi-turn chats over a few shared system prompts; the next turn holds the answer of the one before
+ *   sessions   multi-turn chats over a few shared system prompts; the next turn holds the answer of the one
+ *              before
  *   trace      requests of @homing/trace, one id per 512 tokens
  *
  * Equal ids give equal tokens: token t of id h comes from a mix of (h, t), so prompts share exactly the

@@ -1,7 +1,8 @@
 /**
  * Layout of a shard in shared memory: its regions, the words of a chunk, how much of each there may be.
  *
- *   header     64 words, written at creation; H_HOLDER_WORDS, H_BUCKETS, H_LIFE, H_LEFT and H_SPARE_SCRATCH change
+ *   header     64 words, written at creation; these change: H_HOLDER_WORDS, H_BUCKETS, H_LIFE, H_LEFT,
+ *              H_SPARE_SCRATCH
  *   state      of the writer, in lines of its own
  *   unlinks    one counter per group of buckets: grows by 2 when a chain has lost a chunk, odd while a
  *              bucket of the group is split or joined
@@ -25,9 +26,9 @@
  * sets, blocks held by holder, and room for the blocks of one event. Behind the shard are the scratches of
  * readers.
  *
- * Every region is reserved for the capacity and used from its beginning: pages that were never written cost no
- * memory. A block id is `chunk << 4 | slot`; 0 stands for the root, and for "none". A set id is 0 (nobody),
- * 1 … H (exactly holder id − 1), above H an interned bitmap of holders; see holders.ts.
+ * Every region is reserved for the capacity and used from its beginning: pages that were never written cost
+ * no memory. A block id is `chunk << 4 | slot`; 0 stands for the root, and for "none". A set id is 0 (no
+ * holder), 1 … H (exactly holder id − 1), above H an interned bitmap of holders; see holders.ts.
  */
 
 import type { IndexOptions } from './types.ts'

@@ -1,14 +1,15 @@
 /**
  * Tree sample: the largest prefixes of a shard, found without looking at all of it.
  *
- *   every s-th chunk ─▶ what its blocks weigh is added to it and to all chunks above it ─▶ the heaviest, parents first
+ *   every s-th chunk ─▶ the weight of its blocks is added to it and to all chunks above it
+ *                    ─▶ the heaviest, parents first
  *
- * The weight of a block is its copies: the number of worker slots that hold it. A small shard is looked at
- * whole; of a larger one `chunksMax` chunks, each of which stands for s: then weights are estimates, and
- * small prefixes are missing. The next call with another `turn` looks at others.
+ * The weight of a block is its copies: the number of worker slots that hold it. A small shard is read whole;
+ * of a larger one `chunksMax` chunks, each of which stands for s: then weights are estimates, and small
+ * prefixes are missing. The next call with another `turn` reads others.
  *
- * Worker keys with most copies are told apart, the others are counted: an answer is bounded by `segmentsMax`
- * and `keysApartMax`, whatever the fleet.
+ * Worker keys with most copies are listed one by one, the others are counted: an answer is bounded by
+ * `segmentsMax` and `keysApartMax`, whatever the size of the fleet.
  *
  * Cost  at most `chunksMax` chunks and `stepsMax` steps towards the root, with up to `keysApartMax` keys for
  *       each block and step. The members of a set of holders are read once, however many blocks have that

@@ -4,14 +4,15 @@
  * A thin layer on prom-client that holds no global state: the creator of a `Metrics` owns everything in it.
  *
  * Invariants
- *   I1  A name is `homing_<area>_<what>_<unit>`, or `homing_<what>_info`; only a counter has the unit `total`.
+ *   I1  A name is `homing_<area>_<what>_<unit>`, or `homing_<what>_info`; only a counter has the unit
+ *       `total`.
  *       Metrics of the process have the names that all Prometheus clients share: process_*, nodejs_*.
  *   I2  A name is declared once. Both are checked when it is declared: breaking them is a bug.
  *   I3  A collector that fails costs its own figures, not the scrape: it is counted in
  *       `homing_metrics_collector_failures_total` and the figures it set before stay.
  *   I4  An included text comes from another Metrics of the same process that declares other names.
  *
- * Figures that somebody else keeps (loads, mailbox depths) are fetched when Prometheus asks: see `collect`.
+ * Figures that other modules keep (loads, mailbox depths) are read when Prometheus scrapes: see `collect`.
  *
  * Source   https://prometheus.io/docs/practices/naming/
  */

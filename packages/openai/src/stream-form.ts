@@ -1,15 +1,18 @@
 /**
- * StreamForm: where an engine puts usage and the members of a stream's last chunk when nobody asks it for
+ * StreamForm: where an engine puts usage and the members of a stream's last chunk when no request asks for
  * usage.
  *
- *   unasked        {"choices":[{…"finish_reason":"stop"}],"system_fingerprint":"f"}          [DONE]
- *   asked, vLLM    {"choices":[{…"finish_reason":"stop"}]}     {"choices":[],"usage":{…},"system_fingerprint":"f"}
- *   asked, OpenAI  {…,"usage":null} in every chunk             {"choices":[],"usage":{…}}
+ *   unasked        {"choices":[{…"finish_reason":"stop"}],"system_fingerprint":"f"}
+ *                  [DONE]
+ *   asked, vLLM    {"choices":[{…"finish_reason":"stop"}]}
+ *                  {"choices":[],"usage":{…},"system_fingerprint":"f"}
+ *   asked, OpenAI  {…,"usage":null} in every chunk
+ *                  {"choices":[],"usage":{…}}
  *
- * A stream alone does not tell: usage at its end may be an answer to the question or come in any case, and
- * `usage: null` likewise. So the form is learned from a stream that was sent as the client wrote it, and
- * streams that were asked are converted back to it, chunk by chunk. An engine that sends usage unasked need
- * not be asked.
+ * A stream alone does not show the form: usage at its end may come because the request asked, or in any case,
+ * and `usage: null` likewise. So the form is learned from a stream that was sent as the client wrote it.
+ * Streams with added questions are converted back to that form, chunk by chunk. An engine that sends usage
+ * unasked need not be asked.
  *
  * Source: vLLM 0.32 (`system_fingerprint` in the chunk that ends a choice, or else in the event with usage;
  * `--enable-force-include-usage`), OpenAI's reference of `stream_options`.

@@ -1,8 +1,8 @@
 /**
  * Page files: what a browser loads, read once and kept compressed.
  *
- *   browser/page.html  page.css  *.ts      ─▶ the page, its style, its modules (types stripped, nothing else changed)
- *   preact             from npm            ─▶ vendor/preact.mjs, vendor/hooks.mjs; an import map in the page names them
+ *   browser/page.html  page.css  *.ts      ─▶ the page, its style, its modules (only the types are stripped)
+ *   preact             from npm            ─▶ vendor/preact.mjs, vendor/hooks.mjs, named in an import map
  *
  * All URLs in them are relative, so that the page works below any path. Its policy allows scripts, styles and
  * requests of its own origin alone, and one inline script: the import map, by its hash.

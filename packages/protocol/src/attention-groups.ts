@@ -1,20 +1,21 @@
 /**
- * Which events of a hybrid model describe prefix residency.
+ * Attention groups: which events of a hybrid model describe prefix residency.
  *
- * A model with several cache groups publishes every block once per group, with the same hashes.
- * Only a group with full attention keeps whole prefixes; counting the others would promise cache
- * that is not there. One instance per event stream (worker key and epoch).
+ * A model with several cache groups publishes every block once per group, with the same hashes. Only a group
+ * with full attention keeps whole prefixes; counting the others would promise cache that is not there. One
+ * instance per event stream (worker key and epoch).
  *
  * Rules
  *   R1  A store without group and kind belongs to an engine without groups: accepted.
  *   R2  A store with an attention kind teaches the kind of its group; the kind decides.
- *   R3  Of the groups, only the main one is accepted. Once any kind is known, it is the first one that stored under a kind
- *       that keeps whole prefixes. An engine may have several of those: a prefix is of use only while all of them hold it.
- *   R4  Without any kind, the main group is the first one that has not shown to be sparse, and of several that are known at once
- *       the lowest. A sparse group stored more tokens than its hashes cover.
- *   R5  A removal under a group that does not keep whole prefixes says nothing. A removal under the main group takes a copy. A
- *       removal under any other group, even one that never stored, or under none if the stores name groups, takes the block:
- *       it is not known which copies it means.
+ *   R3  Of the groups, only the main one is accepted. Once any kind is known, the main group is the first one
+ *       that stored under a kind that keeps whole prefixes. An engine may have several of those: a prefix is
+ *       of use only while all of them hold it.
+ *   R4  Without any kind, the main group is the first one that is not known to be sparse; of several that are
+ *       known at once, the lowest. A sparse group stored more tokens than its hashes cover.
+ *   R5  A removal under a group that does not keep whole prefixes says nothing. A removal under the main
+ *       group takes a copy. A removal under any other group, even one that never stored, or under none if the
+ *       stores name groups, takes the block: it is not known which copies it means.
  */
 
 import type { KvStored } from './kv-event.ts'

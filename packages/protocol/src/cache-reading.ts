@@ -1,21 +1,24 @@
 /**
- * Cache reading: derives the held blocks from the events of one life of a cache. Every follower of events
- * reads them with this: index, sidecar, publisher and inheritor, so that they cannot differ.
+ * Cache reading: derives the held blocks from the events of one life of a cache. Index, sidecar, publisher
+ * and inheritor all read events with this, so that they cannot differ.
  *
- *   store     why it says nothing about prefixes (faultOf), and whether a held block gets one more copy (addsCopies)
+ *   store     whether it says something about prefixes, and if not, why (faultOf); whether a held block gets
+ *             one more copy (addsCopies)
  *   removal   from which tiers it takes its blocks, and whether it takes a copy or all of them (remove)
  *
- * Rules. If events leave something open, less is held: a missing block costs a computation, one block too many is a
- * broken promise.
+ * Rules. If events leave something open, less is held: a missing block costs a computation, one block too
+ * many is a broken promise.
  *   R1  Groups as in attention-groups.ts. Blocks in other places say nothing.
- *   R2  Only the device has copies. A store that begins at token 0 adds none: vLLM repeats a prefix on request so ("full" report
- *       mode), unmarked, and never removes it again.
- *   R3  A removal takes the block with all its copies, until the engine has shown that it removes each copy: by a further
- *       removal of a block that had copies left, without a store between. vLLM up to 0.32 does so; an engine that reports only
- *       the last copy's removal (vLLM #55092) never does. From then on a removal takes one copy.
- *   R4  A removal from a tier that never stored takes the block from all tiers: it may be another spelling of one of them.
- *   R5  A clear may be the end of a life, so what R3 and R4 have learned ends with it; groups are the model's and stay. Behind a
- *       withdrawal another engine may be heard, so groups are learned anew.
+ *   R2  Only the device has copies. A store that begins at token 0 adds none: vLLM on request ("full" report
+ *       mode) repeats a prefix in this way, unmarked, and never removes it again.
+ *   R3  A removal takes the block with all its copies, until the engine has shown that it removes each copy:
+ *       by a further removal of a block that had copies left, without a store between. vLLM up to 0.32 does
+ *       so; an engine that reports only the last copy's removal (vLLM #55092) never does. From then on a
+ *       removal takes one copy.
+ *   R4  A removal from a tier that never stored takes the block from all tiers: the tier may be another
+ *       spelling of one of them.
+ *   R5  A clear may be the end of a life, so what R3 and R4 have learned ends with it; groups belong to the
+ *       model and stay. After a withdrawal another engine may be heard, so groups are learned anew.
  *
  * Memory   at most LEFT_MAX hashes that had copies left.
  */

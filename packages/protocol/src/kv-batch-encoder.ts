@@ -2,7 +2,8 @@
  * Encodes batches of KV events the way engines do: for simulated engines, sidecars and tests.
  *
  *   vllm-array   as vLLM 0.21 to 0.23: every slot written, 12 in a store, 4 in a removal
- *   vllm-array-8 as vLLM 0.13 to 0.15: the first 8 slots of a store and 3 of a removal, without extra keys and groups
+ *   vllm-array-8 as vLLM 0.13 to 0.15: the first 8 slots of a store and 3 of a removal, without extra keys
+ *                and groups
  *   vllm-map     as vLLM 0.24 and later: optional fields that are nil are left out
  *   sglang-array as SGLang until September 2026: 7 slots, metadata of a store in a map behind them
  *   sglang-map   as SGLang since

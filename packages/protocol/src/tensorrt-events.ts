@@ -3,17 +3,18 @@
  * server's queue.
  *
  *   created             a life begins: a clear
- *   stored              the full blocks, in runs of one tier; partial ones are passed over
- *   removed             of the device, and of the host where something was ever there; partial ones are passed over
+ *   stored              the full blocks, in runs of one tier; partial ones are skipped
+ *   removed             from the device, and from the host if it ever stored; partial ones are skipped
  *   updated, new level  a placeholder on the new tier, then a removal from the old one
  *   updated, priority   nothing
  *
  * Rules
- *   R1  Only events of the largest window are about whole prefixes. A window larger than those before starts over: with a clear
- *       if `created` announced it, otherwise with a withdrawal.
- *   R2  Ids of a rank that go on are a history. A hole is told as `missedEvents`. An id that goes back is another life: told as
- *       a clear if it is 0, else as missed events, which were the first of that life.
- *   R3  An event that cannot be understood is counted and skipped. Only an answer that is not a JSON array is an error.
+ *   R1  Only events of the largest window are about whole prefixes. A window larger than those before starts
+ *       over: with a clear if `created` announced it, otherwise with a withdrawal.
+ *   R2  Consecutive ids of a rank are a history. A hole is reported as `missedEvents`. An id that goes back
+ *       is another life: reported as a clear if it is 0, else as missed events, the first of that life.
+ *   R3  An event that cannot be understood is counted and skipped. Only an answer that is not a JSON array is
+ *       an error.
  *
  * Only one reader may ask a server, because each event is returned once. Hashes are beyond 2^53: numbers are
  * read from their text. One instance per server; ranks and windows are remembered from answer to answer.

@@ -4,7 +4,8 @@
  *
  *   publish                       ->  PUB     [topic] [sequence] [payload]
  *   ROUTER  [] [start]            ->  the batches kept from there on, then the end marker
- *   ROUTER  [] [snapshot] [1]     ->  the parts of a snapshot, or a refusal (see snapshot-frames.ts of @homing/protocol)
+ *   ROUTER  [] [snapshot] [1]     ->  the parts of a snapshot, or a refusal (snapshot-frames.ts of
+ *                                     @homing/protocol)
  *   ROUTER  anything else         ->  nothing, as engines do
  *
  * Loss     a subscriber that reads too slowly loses batches past `queuedMessagesMax` and asks for them. An

@@ -5,20 +5,20 @@
  *   tier  ->  engine hash  ->  { parent, tokens, labels, copies }
  *
  * Invariants
- *   I1  Events are read as everywhere (CacheReading of packages/protocol): what is held here is held by the engine. A block
- *       that comes back with another parent or other tokens replaces the one that was held.
- *   I2  The stores of `freeze().runs`, applied in order to an empty cache, give exactly the blocks and copies of that
- *       moment, whatever is applied meanwhile, and parents come before children where they are held at all.
- *   I3  `bytes` ≤ `bytesMax`. A block that finds no room is not held, and what is held is no longer whole.
+ *   I1  Events are read as everywhere (CacheReading of packages/protocol): what is held here is held by the
+ *       engine. A block that comes back with another parent or other tokens replaces the held one.
+ *   I2  The stores of `freeze().runs`, applied in order to an empty cache, give exactly the blocks and copies
+ *       of that moment, whatever is applied meanwhile. Parents come before children if they are held at all.
+ *   I3  `bytes` ≤ `bytesMax`. A block that finds no room is not held, and the record is no longer complete.
  *
  * Events that say nothing about prefixes that this worker can use are skipped. A store whose tokens do not
  * match its hashes leaves something out, and so may an event of an unknown kind: then the record is no longer
  * complete.
  *
  * Cost     BLOCK_BYTES and four per token for each block; a copy beyond the first is counted as a block,
- *          since a dump repeats it. Tokens of blocks that go while they are frozen stay until the release of
- *          the last freeze that has them: for each open freeze at most as many again. To freeze takes about
- *          half a microsecond per block, and a pointer for each until the release.
+ *          since a dump repeats it. Tokens of blocks that are removed while they are frozen stay until the
+ *          release of the last freeze that has them: for each open freeze at most as many again. A freeze
+ *          takes about half a microsecond per block, and a pointer for each until the release.
  */
 
 import {

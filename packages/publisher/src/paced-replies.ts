@@ -6,11 +6,11 @@
  *                 └ refused ->  REPLY_RETRY_MS  ->  burst      for STALL_MS_MAX without progress: given up
  *
  * Order    one answer per peer at a time: a further request of the same peer ends the answer before.
- * Bounds   `peersMax` answers at one time; a burst is REPLY_BURST_MESSAGES_MAX messages or BURST_BYTES_MAX bytes.
- *          Messages that a peer has not read wait in its socket, up to the high-water mark: an answer of
- *          fewer messages than that loses none. The mark counts messages, and ZeroMQ does not tell how many
- *          were read. So a peer, which is one connection, gets no further answer once it was sent
- *          `peerBytesMax`: at most that and one answer wait for it.
+ * Bounds   `peersMax` answers at one time; a burst is REPLY_BURST_MESSAGES_MAX messages or
+ *          BURST_BYTES_MAX bytes. Messages that a peer has not read wait in its socket, up to the high-water
+ *          mark: an answer of fewer messages than that loses none. The mark counts messages, and ZeroMQ does
+ *          not tell how many were read. So a peer, which is one connection, gets no further answer once it
+ *          was sent `peerBytesMax`: at most that and one answer wait for it.
  */
 
 import type { Clock, Timer } from '@homing/base'

@@ -10,7 +10,8 @@
  *   has events                                          the same events, as vLLM writes them
  *   begins after a hole: the server's queue overflowed  a withdrawal, then the events
  *   has an event that cannot be read                    the events, then a withdrawal
- *   has an event of an unknown type                     the events, then one of an unknown kind: the cache is not fully known
+ *   has an event of an unknown type                     the events, then one of an unknown kind, which says
+ *                                                       that the cache is not fully known
  *   does not come                                       a withdrawal, at once
  */
 

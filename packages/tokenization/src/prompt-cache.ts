@@ -1,6 +1,6 @@
 /**
- * Prompt cache: the beginnings of prompt texts that this thread has encoded, with their token ids, so that of
- * a conversation only what is new is encoded.
+ * Prompt cache: the beginnings of prompt texts that this thread has encoded, with their token ids, so that
+ * only the new part of a conversation is encoded.
  *
  *   text      <|im_start|>system … <|im_end|>\n<|im_start|>user\n …
  *   windows   |           |           |           |  rest
@@ -10,10 +10,11 @@
  * the last settled point whose windows are all equal.
  *
  * Invariants
- *   I1  The ids are those of encoding the whole text: windows are compared, never guessed by hash (./prefix-tree.ts), and
- *       an id before a settled point depends on nothing behind it (./encoder/encoder.ts).
- *   I2  Where no point settles over long stretches, encoding is tried again only after as much text once more, so that a
- *       text costs at most three times what it would cost without the cache.
+ *   I1  The ids are those of encoding the whole text: windows are compared, never guessed by hash
+ *       (./prefix-tree.ts), and an id before a settled point depends on nothing behind it
+ *       (./encoder/encoder.ts).
+ *   I2  Where no point settles over a long stretch, encoding is tried again only after as much text once
+ *       more, so that a text costs at most three times what it would cost without the cache.
  *
  * Bounds   `bytesMax`, over all tokenizers of the thread.
  */

@@ -1,8 +1,10 @@
 /**
  * Messages and Responses as the chats that SGLang makes of them.
  *
- *   messages     system texts joined by a line end; a tool_result stays between the texts of its message; empty texts stay
- *   responses    instructions in front; consecutive messages of the assistant are one, their texts joined by an empty line
+ *   messages     system texts joined by a line end; a tool_result stays between the texts of its message;
+ *                empty texts stay
+ *   responses    instructions in front; consecutive messages of the assistant are one, their texts joined by
+ *                an empty line
  *
  * What SGLang's flags and templates decide is refused by name: thinking, system messages among the others,
  * developer messages.

@@ -1,16 +1,16 @@
 /**
  * Transformations: what benches do to a trace before they replay it, always in this order.
  *
- *   spread    request j of the n that share a timestamp moves to t + binMs · j / n, or less far if the next timestamp is nearer
+ *   spread    request j of the n that share a timestamp moves to t + binMs · j / n, or less far if the next
+ *             timestamp is nearer
  *   copies    copy d of each request comes 0.37 · d s later, with ids of its own: the trees stay disjoint
  *   speed     all times are divided by it
  *   stretch   each id becomes `stretch` ids, and prompts are as many times as long
  *
- * All of them stream. Spread holds the requests of one timestamp, copies those of the last 0.37 · (copies −
- * 1) s.
+ * All of them stream. Spread holds the requests of one timestamp, copies those of the last
+ * 0.37 · (copies − 1) s.
  *
- * Speed and copies are not the same: speed shortens the time between two uses of a block, copies multiply the
- * blocks.
+ * Speed and copies differ: speed shortens the time between two uses of a block, copies multiply the blocks.
  */
 
 import { TRACE_BLOCK_TOKENS, type TraceRequest, type TraceSource } from './trace-request.ts'

@@ -2,40 +2,45 @@
  * Chunks: the tree in shared memory, its buckets, and which chunks are free. The reader is reader.ts. This
  * file knows blocks, local hashes and set words, not what a set means or how a block is named.
  *
- * A chunk that was just freed is still in the processor's cache and given out again first; else the lowest
- * that is free; one that was never used only when none is free. So what was ever used lies at the beginning.
+ * A chunk that was just freed is still in the processor's cache, so it is given out again first; then the
+ * lowest free chunk; a chunk that was never used only when none is free. So all used chunks lie at the
+ * beginning.
  *
  * Invariants
  *   C1  A child is either the next slot of its parent's chunk or the first block of exactly one chunk.
  *   C2  A chunk in use is in the chain of the bucket of (PARENT, first local hash), and in no other.
- *   C3  The chunks below a chunk are a list: FIRST, then links, two words a chunk: next, previous. Those below the root
- *       are in none.
- *   C4  MASK bit s is set when a chunk hangs below slot s; it may be when none does any more.
+ *   C3  The chunks below a chunk are a list: FIRST, then links, two words a chunk: next, previous. Those
+ *       below the root are in none.
+ *   C4  MASK bit s is set when a chunk hangs below slot s; it may stay set when none does any more.
  *   C5  The last used slot has a set other than 0 or its mask bit; `trim` restores this.
  *
  * Protocol, one writer; readers take no lock and write nothing. The order of the writer's steps:
  *   use      VER + 2 (even), PARENT = −1, fill, HNEXT, PARENT, bucket, MASK, NEXT
- *            A reader that stands on a chunk that is used again sees VER change; one that comes while it is
+ *            A reader on a chunk that is used again sees VER change; a reader that comes while the chunk is
  *            filled sees PARENT = −1 and does not match.
  *   append   VER + 2 if slots that were used before are used again; hashes, sets; USED
  *   free     unhook from the chain, then the unlink counter + 2; the memory is used again only later.
  *            A reader that strays from the freed chunk has taken its counter before, so it sees the change.
  *   split    (a bucket, or two are joined) counter + 1 (odd), the chains, H_BUCKETS, counter + 1.
  *            A reader takes the counter, then H_BUCKETS. It says "no such child" only when the counter was
- *            even and is still the same: any overlap with a split is seen. What it finds it may believe.
+ *            even and is still the same: any overlap with a split is seen. A child that it finds is valid.
  *   move     chunk a to the free chunk b, while readers are in a, above it and below it:
  *            1  b: use, content of a; not in a chain yet
- *            2  VER of a odd. Who was in a before: its closing check fails. Who comes now: may read what a
- *               holds, but "no such child below a" does not count.
+ *            2  VER of a odd. A reader that was in a before: its closing check fails. A reader that comes
+ *               now: may read what a holds, but "no such child below a" does not count.
  *            3  each chunk below a: unhook, PARENT = b…, hook. A reader of that child goes on: its content
  *               is the same. A reader that looks for it below a, and misses it: step 2.
  *            4  PARENT of b; b in the place of a in its chain, counter + 2; NEXT of the chunk above.
  *               A reader that found a just before goes on in a, whose content is of that moment.
- *            5  USED of a = 0, a is free. Who reads 0 under an odd VER begins again. Used again, its VER is even
- *               and another: who is still in a sees it.
+ *            5  USED of a = 0, a is free. A reader that sees 0 under an odd VER begins again. When a is used
+ *               again, its VER is even and another one, so a reader that is still in a sees it.
  *   merge    chunk k, the only one below the last slot of p, to the tail of p:
- *            1  VER of p and of k odd   2  hashes and sets behind the last slot of p   3  children of k as in move
- *            4  unhook k, MASK, NEXT of p   5  USED of p   6  VER of p even
+ *            1  VER of p and of k odd
+ *            2  hashes and sets behind the last slot of p
+ *            3  children of k as in move
+ *            4  unhook k, MASK, NEXT of p
+ *            5  USED of p
+ *            6  VER of p even
  *            A reader with the old USED finds k, or misses it below a p whose VER is odd or has changed; that
  *            MASK says "nothing below" counts as little. A reader in k: VER of k is odd.
  *   Chunks that are free have USED = 0.

@@ -2,21 +2,23 @@
  * Engine table: engine hash → blocks that carry it as their name. Private to the writer.
  *
  *   names     8 bytes of every block slot, written when the block is named
- *   segments  groups by the first bits of the hash: each reserved for the capacity and used from its beginning; the
- *             number of groups grows by half when a segment is 0.62 full. The sizes are out of step on purpose, so
- *             that all of them never grow at once. A step rebuilds one segment, about 0.3 ms at most.
+ *   segments  groups by the first bits of the hash: each reserved for the capacity and used from its
+ *             beginning. The number of groups grows by half when a segment is 0.62 full. The sizes are out of
+ *             step on purpose: all segments never grow at once. A step rebuilds one segment, about 0.3 ms at
+ *             most.
  *
  *   group, one line of a processor's cache
  *   ┌ 12 tags of 8 bits, 0: empty ┬ 1 over ┬ 3 spare ┬ 12 block ids ┐
  *     over: entries that went past this group; at 255 it stays
  *
  * Invariants
- *   T1  An entry is in the group of its hash, or behind it with no group of `over` 0 between; groups are a ring.
- *   T2  The duplicates are Σ over distinct hashes of (entries of that hash − 1): while there are none, an entry with the
- *       right hash is the only one.
+ *   T1  An entry is in the group of its hash, or behind it with no group of `over` 0 between; groups are a
+ *       ring.
+ *   T2  The duplicates are Σ over distinct hashes of (entries of that hash − 1): while there are none, an
+ *       entry with the right hash is the only one.
  *
- * One hash may name several blocks: workers need not agree. Deletion is one store; where an entry is does not
- * change but by a rebuild.
+ * One hash may name several blocks: workers need not agree. Deletion is one store; an entry moves only in a
+ * rebuild.
  */
 
 import {

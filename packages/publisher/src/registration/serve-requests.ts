@@ -1,13 +1,14 @@
 /**
  * Serving requests at a broker: each goes to a handler, or to an engine that speaks HTTP on this machine.
  *
- *   handler   gets the whole request; its answer is sent as its pieces come, as fast as the router takes them. When the router leaves, `signal`
- *             aborts, and the pieces are asked to end. What it throws is a 500 before its first piece, and afterwards cuts the answer.
- *   engine    gets the request as it came, and gives its answer as it comes: status, headers and bytes are those of the engine
+ *   handler   gets the whole request; its answer is sent piece by piece, as fast as the router takes the
+ *             pieces. When the router leaves, `signal` aborts, and the pieces are asked to end. An error that
+ *             it throws is a 500 before its first piece, and afterwards cuts the answer.
+ *   engine    gets the request unchanged, and its answer is relayed unchanged: status, headers, bytes
  *
- * Bounds   a body by `bodyBytesMax`, all bodies until nobody has them any more by `bodiesBytesMax`, and a
- *          body that stalls by `bodySilenceMsMax`; requests and what is on the way of each body by the
- *          transport; of an answer one piece, or of an engine's what its socket had read already.
+ * Bounds   a body by `bodyBytesMax`, all bodies in use together by `bodiesBytesMax`, and a body that stalls
+ *          by `bodySilenceMsMax`; requests, and the part of each body that is on the way, by the transport;
+ *          of an answer one piece, or of an engine's answer what its socket had read already.
  */
 
 import type { Log } from '@homing/base'

@@ -4,8 +4,8 @@
  * This is the reference's search (Aho-Corasick, leftmost-longest, over the bytes of the text), with what it
  * does around a match:
  *
- *   single_word   a match beside a letter, digit, mark or underscore is dropped, and the search goes on behind it: a shorter
- *                 token at the same place is not tried
+ *   single_word   a match beside a letter, digit, mark or underscore is dropped, and the search goes on
+ *                 behind it: a shorter token at the same place is not tried
  *   lstrip        white space before the match belongs to it, as far back as the end of the match before
  *   rstrip        white space after the match belongs to it
  *

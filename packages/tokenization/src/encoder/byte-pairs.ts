@@ -2,17 +2,19 @@
  * Byte-pair merging: of all neighbours that may merge, the pair of the lowest rank merges first, and of equal
  * pairs the leftmost; until none may. That is the order of the reference (a heap of rank and position).
  *
- *   merges      by rank, 3 words each: left id, right id, id of the merged token. Merges of low ranks come up most, and lie side by side
- *   slots       1 word each: high bits of the hash | rank + 1; open addressing, at most 5/8 full; 0: free. Most looks that find
- *               nothing end here, in a quarter of the memory that whole entries would take
- *   byteRanks   by two bytes: the rank of their merge, or NONE; the first look of every piece of a byte-level model
- *               stays in the processor's caches
+ *   merges      by rank, 3 words each: left id, right id, id of the merged token. Merges of low ranks are the
+ *               most frequent, and lie side by side
+ *   slots       1 word each: high bits of the hash | rank + 1; open addressing, at most 5/8 full; 0: free.
+ *               Most look-ups that find nothing end here, in a quarter of the memory of whole entries
+ *   byteRanks   by two bytes: the rank of their merge, or NONE; the first look-up of every piece of a
+ *               byte-level model stays in the processor's caches
  *
  * Cost
- *   short   up to SHORT symbols: the lowest rank is searched anew for each merge, in arrays that fit the processor's first cache
- *   long    a heap of pairs over a list of symbols: n log n. An entry is out of date when the two symbols at its place
- *           no longer merge into its token; symbols at a place only grow, so such an entry never comes true again.
- *           16 bytes of heap and 12 of list per symbol, freed afterwards.
+ *   short   up to SHORT symbols: the lowest rank is searched anew for each merge, in arrays that fit the
+ *           processor's first cache
+ *   long    a heap of pairs over a list of symbols: n log n. An entry is out of date when the two symbols at
+ *           its place no longer merge into its token; symbols at a place only grow, so such an entry never
+ *           comes true again. 16 bytes of heap and 12 of list per symbol, freed afterwards.
  */
 
 /** Symbols that are merged by searching. */

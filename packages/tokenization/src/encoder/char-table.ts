@@ -2,7 +2,8 @@
  * CharTable: eight flags for every code point, asked by position in a text of UTF-16 units.
  *
  *   units below U+10000     one byte each, direct
- *   pairs of surrogates     index of blocks of 256 code points, then the block; equal blocks in a row are stored once
+ *   pairs of surrogates     index of blocks of 256 code points, then the block; equal blocks in a row are
+ *                           stored once
  *
  * Surrogates have no flags of their own, so a scanner looks at its unit's byte first, and only where that is
  * 0 asks whether a pair begins. Texts are well-formed: a high surrogate is always followed by a low one.

@@ -11,12 +11,13 @@
  * on the text is in EncoderTables, which threads share; the word table and the scratch memory belong to this
  * encoder and its thread.
  *
- * A text that grows is taken up again at a settled point: a place before which no id depends on what follows.
- * `encode(a)` answers one; `encode(a + b, out, point)`, with `out` cut to `point.tokens` ids, then gives the
- * ids of the whole. A point is behind an added token, or where ./scanner.ts is certain of a cut.
+ * Encoding of a text that grows goes on from a settled point: a place before which no id depends on what
+ * follows. `encode(a)` returns one; `encode(a + b, out, point)`, with `out` cut to `point.tokens` ids, then
+ * gives the ids of the whole. A point is behind an added token, or where ./scanner.ts is certain of a cut.
  *
  * Invariants
- *   I1  Ids before a settled point are the same for every text that begins with the text up to it and was encoded beyond it.
+ *   I1  Ids before a settled point are the same for every text that begins with the text up to it and was
+ *       encoded beyond it.
  *   I2  Memory kept between calls: the word table within `wordTableBytesMax`, and scratch of less than 2 MB.
  */
 

@@ -2,12 +2,13 @@
  * Scanner for o200k's pattern and its relatives (gpt-oss, Mistral tekken), which cut words where lower case
  * turns into upper case:
  *
- *   [^\r\n\p{L}\p{N}]?U*W+(?i:'s|…)? | [^\r\n\p{L}\p{N}]?U+W*(?i:'s|…)? | \p{N}{1,3} | ?[^\s\p{L}\p{N}]+[\r\n/]* |
- *   \s*[\r\n]+ | \s+(?!\S) | \s+           U = [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]   W = [\p{Ll}\p{Lm}\p{Lo}\p{M}]
+ *   [^\r\n\p{L}\p{N}]?U*W+(?i:'s|…)? | [^\r\n\p{L}\p{N}]?U+W*(?i:'s|…)? |
+ *   \p{N}{1,3} | ?[^\s\p{L}\p{N}]+[\r\n/]* | \s*[\r\n]+ | \s+(?!\S) | \s+
+ *     U = [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]   W = [\p{Ll}\p{Lm}\p{Lo}\p{M}]
  *
- * U and W share letters without case and marks, so `U*W+` goes back: it takes all of U, and where no lower
- * case follows it gives back as far as the last character that is in W too. A mark may be the one character
- * before a word or be its beginning; the engine tries the first, so that order is kept here.
+ * U and W share letters without case and marks, so `U*W+` backtracks: it takes all of U, and if no lower case
+ * follows, it gives back as far as the last character that is in W too. A mark may be the one character
+ * before a word or the beginning of the word; the engine tries the first, and so does this scanner.
  */
 
 import { type CharTable, widthOf } from './char-table.ts'

@@ -3,12 +3,12 @@
  *
  *   1  \p{N}{1,3}
  *   2  [一-龥぀-ゟ゠-ヿ]+
- *   3  [!-/:-~][A-Za-z]+ | [^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+ | ?[\p{P}\p{S}]+[\r\n]* | \s*[\r\n]+ | \s+(?!\S) | \s+
+ *   3  [!-/:-~][A-Za-z]+ | [^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+ | ?[\p{P}\p{S}]+[\r\n]* | \s*[\r\n]+ |
+ *      \s+(?!\S) | \s+
  *
- * The third sees each match of the second, and the text between two matches, as a text of its own: its
- * look-ahead ends there. In a match of the first it finds nothing. What it does not match (control
+ * The third split sees each match of the second, and the text between two matches, as a separate text: its
+ * look-ahead ends there. In a match of the first it finds nothing. Text that it does not match (control
  * characters, private use, unassigned) stays as one piece up to the next match.
- */
 
 import { type CharTable, widthOf } from './char-table.ts'
 import { endOfDigits, endOfSpace, LETTER, MARK, NUMBER, PUNCTUATION, SPACE, SYMBOL } from './scan-words.ts'

@@ -4,16 +4,16 @@
  *   slots     4 words each, a quarter of a cache line; open addressing, at most half full
  *             short token  | bytes 0 … 3 | 4 … 7  | what merging gives, id | entry, length |
  *             long token   | hash        | 0      |                        | entry, LONG   |
- *   starts    where the bytes of entry i begin; the bytes of all entries lie in a row, so starts[i + 1] ends them
+ *   starts    where the bytes of entry i begin; the bytes of all entries lie in a row, so starts[i + 1] ends
+ *             them
  *   ids       the id of entry i
  *
- * A token of up to 8 bytes, most words, costs one look at one slot. What merging its bytes gives: WHOLE this
- * token alone, PARTED something else, UNKNOWN not tried yet.
+ * A token of up to 8 bytes (most words) costs one look at one slot. "What merging gives" of its bytes: WHOLE
+ * this token alone, PARTED something else, UNKNOWN not tried yet.
  *
- * The bytes are those that the text of the token has: of byte-level models the bytes themselves, of others
- * UTF-8. What merging gives is the one part that is written after the tables are handed out: by any thread,
- * for each token always the same value, one word at a time. A thread that misses another's write finds the
- * same out again.
+ * The bytes are those that the text of the token has: in byte-level models the bytes themselves, in others
+ * UTF-8. Only "what merging gives" is written after the tables are handed out: by any thread, for each token
+ * always the same value, one word at a time. A thread that misses another's write computes the same value.
  */
 
 export const UNKNOWN = 0

@@ -1,17 +1,18 @@
 /**
- * Word loop: the part of encoding that most of a text needs and nothing more, in WebAssembly
- * (../../wasm/word-loop.ts): cut a piece off, find its ids in the word table, go on. What the table lacks is
- * noted, and the caller encodes it afterwards; the loop stops at what it cannot cut: a surrogate.
+ * Word loop: the part of encoding that most text needs, in WebAssembly (../../wasm/word-loop.ts): cut a piece
+ * off, find its ids in the word table, go on. Pieces that the table lacks are noted, and the caller encodes
+ * them afterwards; the loop stops at what it cannot cut: a surrogate.
  *
- *   memory   classes of characters | masks | answer | window: a part of the text | ids | misses | room of the word table
+ *   memory   classes of characters | masks | answer | window: a part of the text | ids | misses |
+ *            room of the word table
  *   misses   3 words each: where the piece begins, where it ends, how many of `ids` come before it
  *
  * The patterns of GPT-2, cl100k and its relatives are cut here (./scan-words.ts says how); encoders with
  * other patterns have no word loop.
  *
  * Invariants
- *   I1  Cuts are those of the scanner of the same plan. A piece that might end elsewhere if the text behind the window were
- *       seen is not cut.
+ *   I1  Cuts are those of the scanner of the same plan. A piece is not cut if it might end elsewhere when the
+ *       text behind the window is seen.
  *   I2  A word is found where `WordTable.find` would find it in the young generation, and nowhere else.
  */
 

@@ -2,26 +2,25 @@
  * Word table: the ids of words that were merged before, found by the words' UTF-16 units.
  *
  *   slots    8 words each, half a cache line; open addressing, PROBES_MAX probes at most
- *            short word   | head | units 0,1 | 2,3 | 4,5 | 6,7 | first id | second id or offset of the ids | hash |
- *            long word    | head | offset of units and ids    |   0       |                               | hash |
- *            head         units << 16 | ids, and PART where the word is a part of a piece; 0: free
+ *            short word   | head | units 0,1 | 2,3 | 4,5 | 6,7 | first id | second id or ids' offset | hash |
+ *            long word    | head | offset of units and ids    |   0       |                          | hash |
+ *            head         units << 16 | ids, and PART if the word is a part of a piece; 0: free
  *   spilled  what finds no room in a slot: units, two a word, and ids
  *
- * A word of up to 8 units and 2 ids, nine of ten in a text, costs one look at one slot. No string is made.
+ * A word of up to 8 units and 2 ids (nine of ten in a text) costs one look at one slot. No string is made.
  *
  * Two generations share the bound. Words go into the young one; when that is full it becomes the old one, and
- * what was old is forgotten. A word found in the old one moves into the young one, so words in use stay. A
+ * the old one is forgotten. A word found in the old one moves into the young one, so words in use stay. A
  * text of junk therefore costs one generation, and no more memory than the bound.
  *
- * The first generation doubles where it lies until it has half of the bound: most of a table twice as large
- * is memory that was in use already. Memory that nobody has touched costs 1 to 2 µs a page, which was most of
- * the time that doubling took.
+ * The first generation doubles in place until it has half of the bound: most of a table twice as large is
+ * memory that was in use already. Untouched memory costs 1 to 2 µs a page, which was most of the time that
+ * doubling took.
  *
  *   n slots   | slots    | spilled |
  *   2n slots  | slots               | spilled           |
  *
- * A word is what its units say, never what its hash says: every hit compares all units. One thread, one
- * table.
+ * A hash never identifies a word: every hit compares all units. One thread, one table.
  */
 
 /** Longer words are not kept; they are rare, and merging them is near-linear. */

@@ -1,7 +1,8 @@
 /**
  * Compares two tokenizers on hostile texts, and prints how many differ, with the shortest texts that do.
  *
- *   pnpm exec node packages/tokenization/test/reference/compare.ts SUBJECT REFERENCE [TEXTS] [SEED] [VOCABULARY …]
+ *   pnpm exec node packages/tokenization/test/reference/compare.ts \
+ *     SUBJECT REFERENCE [TEXTS] [SEED] [VOCABULARY …]
  *
  * SUBJECT and REFERENCE are `ours`, `native`, `library` or `python` (HOMING_PYTHON); exit code 1 when any
  * text differs.
