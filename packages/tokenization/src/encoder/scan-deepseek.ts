@@ -9,6 +9,7 @@
  * The third split sees each match of the second, and the text between two matches, as a separate text: its
  * look-ahead ends there. In a match of the first it finds nothing. Text that it does not match (control
  * characters, private use, unassigned) stays as one piece up to the next match.
+ */
 
 import { type CharTable, widthOf } from './char-table.ts'
 import { endOfDigits, endOfSpace, LETTER, MARK, NUMBER, PUNCTUATION, SPACE, SYMBOL } from './scan-words.ts'
