@@ -1,4 +1,7 @@
-/** The header comment of a bench, which says what it asks, does and checks: for the list of benches and for --help. */
+/**
+ * The header comment of a bench, which says what it asks, does and checks: for the list of benches and for
+ * --help.
+ */
 
 import { readFileSync } from 'node:fs'
 

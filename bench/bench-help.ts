@@ -1,4 +1,7 @@
-/** The output of `pnpm bench NAME --help`: the header of the bench, its parameters with their defaults, its options. */
+/**
+ * The output of `pnpm bench NAME --help`: the header of the bench, its parameters with their defaults, its
+ * options.
+ */
 
 /** What the help says of a bench; a BenchDefinition has it all. */
 export interface BenchOutline {

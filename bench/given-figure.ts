@@ -1,6 +1,9 @@
 /** Figures on the command line of a bench. */
 
-/** `text` as a number from `min` on. RangeError with a sentence where it is none: the bench would run nothing, and write that down. */
+/**
+ * `text` as a number from `min` on. RangeError with a sentence where it is none: the bench would run nothing,
+ * and write that down.
+ */
 export function givenFigure(option: string, text: string, min = 0): number {
   const figure = Number(text)
   if (text.trim() === '' || !(figure >= min && figure < Infinity))

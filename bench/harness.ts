@@ -1,7 +1,8 @@
 /**
  * Harness of the benches: parameters from the command line, runs in fresh processes, medians, one JSON line.
  *
- *   pnpm bench NAME [--smoke] [--runs N] [--vs PEER,…] [--check FILE] [--json] [out=FILE] [key=value …] [--help]
+ *   pnpm bench NAME [--smoke] [--runs N] [--vs PEER,…] [--check FILE] [--json] [out=FILE]
+ *       [key=value …] [--help]
  *
  * A bench declares its parameters at the top of its module, then calls `runBench` once. People read
  * standard error (nothing with --json); the last line of standard output is one JSON object. Every run is a
@@ -10,9 +11,10 @@
  * in turn with ours on the same input, and `ratio` is the median of ours ÷ peer over paired runs, to the best
  * of the peers when there are several. `out=` writes the same object with the values of every run to a file.
  *
- * Targets are printed as met or missed and change nothing else: a bench fails on a wrong answer, never on time.
- * But for --check: it compares with the file of an earlier run, and fails when a figure is worse than that by
- * more than the bench allows. It takes the best run of each, since whatever else the machine does only adds.
+ * Targets are printed as met or missed and change nothing else: a bench fails on a wrong answer, never on
+ * time. But for --check: it compares with the file of an earlier run, and fails when a figure is worse than
+ * that by more than the bench allows. It takes the best run of each, since whatever else the machine does
+ * only adds.
  */
 
 import { execFileSync, spawnSync } from 'node:child_process'
@@ -362,7 +364,10 @@ function report(
   }
 }
 
-/** Prints one measure over its runs, beside the raw figures, the targets and the peers; returns it for the JSON. */
+/**
+ * Prints one measure over its runs, beside the raw figures, the targets and the peers; returns it for the
+ * JSON.
+ */
 function reportMeasure(
   name: string,
   measured: readonly (Measure | undefined)[],

@@ -1,5 +1,6 @@
 /**
- * `pnpm bench`: lists the benches with the question each answers; `pnpm bench NAME …` runs one, with --help says what it takes.
+ * `pnpm bench`: lists the benches with the question each answers; `pnpm bench NAME …` runs one, with --help
+ * says what it takes.
  *
  * A bench is a folder here with a main.ts; the word "Question" in its header comment is what is listed.
  */

@@ -1,16 +1,20 @@
 /**
  * Against: the rows of this bench in two checkouts, in turns: has anything become slower?
  *
- *   pnpm exec node bench/actors/against.ts OLD [NEW] [turns=5] [rows=a,b] [least=0.95] [--smoke] [key=value …]
+ *   pnpm exec node bench/actors/against.ts OLD [NEW] [turns=5] [rows=a,b] [least=0.95]
+ *       [--smoke] [key=value …]
  *
- * OLD and NEW are folders of checkouts with their packages installed; NEW is this one by default. In each turn every row
- * runs once in each of them, and the order of the two changes from turn to turn, so a slow minute of the machine hits
- * both. All other words go to the bench as they are: with --smoke no row waits for free cores, and sizes are small unless given.
+ * OLD and NEW are folders of checkouts with their packages installed; NEW is this one by default. In each
+ * turn every row runs once in each of them, and the order of the two changes from turn to turn, so a slow
+ * minute of the machine hits both. All other words go to the bench as they are: with --smoke no row waits for
+ * free cores, and sizes are small unless given.
  *
- * Read it    *speed* is new ÷ old of rates, and old ÷ new of times, CPU and bytes: above 1 the new one is better. Median of the
- *            turns, range in brackets. *beside raw* is the same of the ratios to the raw means, which are measured in
- *            the same process as ours and so take out what differs between two processes.
- * Exit code  1 when the median of a measure is below `least` in both columns (in the first, where there is no raw).
+ * Read it    *speed* is new ÷ old of rates, and old ÷ new of times, CPU and bytes: above 1 the new one is
+ *            better. Median of the turns, range in brackets. *beside raw* is the same of the ratios to the
+ *            raw means, which are measured in the same process as ours and so take out what differs between
+ *            two processes.
+ * Exit code  1 when the median of a measure is below `least` in both columns (in the first, where there is no
+ *            raw).
  */
 
 import { spawnSync } from 'node:child_process'

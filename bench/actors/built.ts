@@ -1,6 +1,6 @@
 /**
- * The actor package as JavaScript, as its users get it from npm: its sources without their types, in a folder of their
- * own. What `pnpm build` makes differs in comments and white space.
+ * The actor package as JavaScript, as its users get it from npm: its sources without their types, in a folder
+ * of their own. What `pnpm build` makes differs in comments and white space.
  */
 
 import { execFileSync } from 'node:child_process'

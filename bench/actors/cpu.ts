@@ -1,6 +1,6 @@
 /**
- * CPU time of a piece of work, of the process and of its two threads. On a shared machine it is steadier than the
- * clock: time in which other programs ran does not count.
+ * CPU time of a piece of work, of the process and of its two threads. On a shared machine it is steadier than
+ * the clock: time in which other programs ran does not count.
  */
 
 import process from 'node:process'

@@ -1,4 +1,7 @@
-/** The rows of tells from main to another thread: typed messages, and objects that only structured clone can carry. */
+/**
+ * The rows of tells from main to another thread: typed messages, and objects that only structured clone can
+ * carry.
+ */
 
 import { type ActorRef, AskRefusedError } from '@homing/actor'
 import {
@@ -169,7 +172,9 @@ async function drained(refs: readonly ActorRef<AskTally>[], told: number): Promi
     requireEqual('messages handled in order', count - violations, told)
 }
 
-/** Asks again while the link is full of what was told before: that is its answer to too much, as `full` is. */
+/**
+ * Asks again while the link is full of what was told before: that is its answer to too much, as `full` is.
+ */
 async function tallyOf(ref: ActorRef<AskTally>): Promise<Tally> {
   const untilMs = performance.now() + TALLY_MS_MAX
   for (;;) {

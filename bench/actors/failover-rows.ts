@@ -1,4 +1,7 @@
-/** The rows on the death of a thread: how long until the next life works, with a spare, without, and after a hang. */
+/**
+ * The rows on the death of a thread: how long until the next life works, with a spare, without, and after a
+ * hang.
+ */
 
 import { type Measures, percentile } from '../harness.ts'
 import { type End, takeoverMs } from './raw-lives.ts'

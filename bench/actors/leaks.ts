@@ -1,4 +1,7 @@
-/** The leaks of leaks.ts as a process of its own: `pnpm exec node bench/actors/leaks.ts seed=1 cycles=1000 bursts=100`; one line of JSON. */
+/**
+ * The leaks of leaks.ts as a process of its own: `pnpm exec node bench/actors/leaks.ts seed=1 cycles=1000
+ * bursts=100`; one line of JSON.
+ */
 
 import { leaks } from '../../packages/actor/test/torture/leaks.ts'
 

@@ -1,4 +1,7 @@
-/** Loads: the shapes of work that a row runs on ours, on the raw means and on a peer alike. Every answer is checked. */
+/**
+ * Loads: the shapes of work that a row runs on ours, on the raw means and on a peer alike. Every answer is
+ * checked.
+ */
 
 const WAIT_MS_MAX = 30_000
 
@@ -90,7 +93,9 @@ export function nextTurn(): Promise<void> {
   return new Promise(resolve => setImmediate(resolve))
 }
 
-/** Resolves when `isSo`, looked at once in each round of the event loop; rejects when it does not come about. */
+/**
+ * Resolves when `isSo`, looked at once in each round of the event loop; rejects when it does not come about.
+ */
 export async function until(isSo: () => boolean): Promise<void> {
   const fromMs = performance.now()
   while (!isSo()) {

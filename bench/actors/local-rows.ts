@@ -10,7 +10,9 @@ import { type Row, restarting, withMain } from './row.ts'
 import { inFlight, localAsks, localTells } from './sizes.ts'
 import { inTurns } from './turns.ts'
 
-/** Messages told in a row before the teller waits for them; with the ask behind them a default mailbox full. */
+/**
+ * Messages told in a row before the teller waits for them; with the ask behind them a default mailbox full.
+ */
 export const BURST = 1023
 
 export const localRows: readonly Row[] = [

@@ -1,22 +1,23 @@
 /**
  * Question   What does the actor runtime cost, beside the raw means of Node, and beside other libraries?
  * Workload   one row for each promise on speed: tell and ask on one thread and between two, spawn and stop,
- *            memory of an idle actor, a fixed rate, rest, start, death and hang of threads, restarts without end,
- *            simulation, and what must never be lost. `rows=a,b` names some.
- * Loop       closed, but for openLoop (asks at a fixed rate, in bursts of a millisecond). A message counts when
- *            its behavior has run: every row drains before it stops the clock. Ours and the raw means (raw-*.ts: a
- *            bare loop, a ring in shared memory with both sides spinning, a MessagePort, workers) take turns on the
- *            same work in one process. A row of a run is a process of its own.
- * Checked    in every row: each message arrives once and in order of its sender, each answer is the right one,
- *            nothing is left over. A violation fails the bench, but for those that rows count (night, kills,
- *            modelCheck; with --smoke these do, too). Time never does: floors and goals are printed as met or missed.
+ *            memory of an idle actor, a fixed rate, rest, start, death and hang of threads, restarts without
+ *            end, simulation, and what must never be lost. `rows=a,b` names some.
+ * Loop       closed, but for openLoop (asks at a fixed rate, in bursts of a millisecond). A message counts
+ *            when its behavior has run: every row drains before it stops the clock. Ours and the raw means
+ *            (raw-*.ts: a bare loop, a ring in shared memory with both sides spinning, a MessagePort,
+ *            workers) take turns on the same work in one process. A row of a run is a process of its own.
+ * Checked    in every row: each message arrives once and in order of its sender, each answer is the right
+ *            one, nothing is left over. A violation fails the bench, but for those that rows count (night,
+ *            kills, modelCheck; with --smoke these do, too). Time never does: floors and goals are printed as
+ *            met or missed.
  * Gate       rows of two threads count only where two busy threads get CORES_MIN cores, before and after
  *            (gate.ts); else a run of that row waits, is made again, or is skipped by name. With --smoke the
  *            cores are only said.
- * Read it    medians over the runs, range in brackets. `× raw` is the ratio within a run. `…Cpu` is the CPU time
- *            that a message took in all threads of the process, `…CpuBusier` in the busier of the two: steadier
- *            than the clock on a shared machine, and its inverse the rate that two free cores allow. One machine only.
- *            `--vs nact,comedy,comlink,piscina,xstate`: the same loads on each (rivals/).
+ * Read it    medians over the runs, range in brackets. `× raw` is the ratio within a run. `…Cpu` is the CPU
+ *            time that a message took in all threads of the process, `…CpuBusier` in the busier of the two:
+ *            steadier than the clock on a shared machine, and its inverse the rate that two free cores allow.
+ *            One machine only. `--vs nact,comedy,comlink,piscina,xstate`: the same loads on each (rivals/).
  * Elsewhere  10,000 deaths: `pnpm bench soak`; what actors carry (KV events, decisions): the other benches.
  */
 

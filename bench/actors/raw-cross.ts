@@ -1,6 +1,6 @@
 /**
- * The raw figures between two threads: rings in shared memory with both sides spinning, and a MessagePort. No names,
- * types, bounds, deadlines, supervision, counters.
+ * The raw figures between two threads: rings in shared memory with both sides spinning, and a MessagePort. No
+ * names, types, bounds, deadlines, supervision, counters.
  */
 
 import { once } from 'node:events'

@@ -1,4 +1,6 @@
-/** The bare worker whose start and end are timed. It imports next to nothing: that would be part of its start. */
+/**
+ * The bare worker whose start and end are timed. It imports next to nothing: that would be part of its start.
+ */
 
 import process from 'node:process'
 import { parentPort, workerData } from 'node:worker_threads'

@@ -36,8 +36,9 @@ export async function workerExitMs(): Promise<number> {
 }
 
 /**
- * Milliseconds from the end of a worker to the first message that another handles: main posts it at the exit event,
- * to a worker that stands ready or to a new one. Of one that hangs, the end is when main terminates it.
+ * Milliseconds from the end of a worker to the first message that another handles: main posts it at the exit
+ * event, to a worker that stands ready or to a new one. Of one that hangs, the end is when main terminates
+ * it.
  */
 export async function takeoverMs(end: End, hasSpare: boolean): Promise<number> {
   const timesNs = newTimes()

@@ -1,6 +1,6 @@
 /**
- * The raw figures of one thread: a queue, a microtask for each burst and a table of functions. No names, bounds,
- * deadlines, supervision, counters.
+ * The raw figures of one thread: a queue, a microtask for each burst and a table of functions. No names,
+ * bounds, deadlines, supervision, counters.
  */
 
 import { costsOf, cpuTimes } from './cpu.ts'

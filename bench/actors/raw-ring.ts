@@ -1,6 +1,6 @@
 /**
- * The barest ring between two threads: records of 16 words in a SharedArrayBuffer, one writer, one reader, both
- * spinning. No sizes, no types, no wake-up: what shared memory itself allows, to hold ours against.
+ * The barest ring between two threads: records of 16 words in a SharedArrayBuffer, one writer, one reader,
+ * both spinning. No sizes, no types, no wake-up: what shared memory itself allows, to hold ours against.
  *
  *   word 0    tail: records published        word 16   head: records taken
  *   word 32   the records; every one of the 16 words is written and read

@@ -1,6 +1,6 @@
 /**
- * Resident memory of this process, for slopes. Linux takes back pages of mapped files when others need memory, which
- * looks like a leak that heals: there, only memory that the process made counts.
+ * Resident memory of this process, for slopes. Linux takes back pages of mapped files when others need
+ * memory, which looks like a leak that heals: there, only memory that the process made counts.
  */
 
 import { existsSync, readFileSync } from 'node:fs'

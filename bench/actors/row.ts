@@ -78,7 +78,10 @@ export async function requireNoDeadLetters(system: ActorSystem): Promise<void> {
   requireEqual('dead letters', deadLetters, 0)
 }
 
-/** The measures of what a message costs two threads in CPU time, named after the measure `name` of its clock time. */
+/**
+ * The measures of what a message costs two threads in CPU time, named after the measure `name` of its clock
+ * time.
+ */
 export function costMeasures(
   name: string,
   { cpuNs, busierNs }: CpuCosts,

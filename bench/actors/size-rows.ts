@@ -1,4 +1,7 @@
-/** The rows of sizes: plain objects and moved buffers between two threads beside bare posts, and actors that drain. */
+/**
+ * The rows of sizes: plain objects and moved buffers between two threads beside bare posts, and actors that
+ * drain.
+ */
 
 import { once } from 'node:events'
 import type { ActorRef } from '@homing/actor'

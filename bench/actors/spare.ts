@@ -1,9 +1,9 @@
 /**
- * The warm spare of the system in this process. The runtime tells nobody when it is ready, and need not; a bench has
- * to know, or it measures a death for which nobody was prepared, or work beside a spare that loads.
+ * The warm spare of the system in this process. The runtime tells nobody when it is ready, and need not; a
+ * bench has to know, or it measures a death for which nobody was prepared, or work beside a spare that loads.
  *
- * A spare says one word when its runtime is loaded; the modules of actors that it is told of come next. It is ready
- * when it has said so and has nothing more to do. The next one is made soon after one was needed.
+ * A spare says one word when its runtime is loaded; the modules of actors that it is told of come next. It is
+ * ready when it has said so and has nothing more to do. The next one is made soon after one was needed.
  */
 
 import { subscribe } from 'node:diagnostics_channel'

@@ -1,6 +1,6 @@
 /**
- * Spin: a thread is busy, in pieces of equal work that can be counted. The work is done by machine code of Node: how
- * far the compiler of JavaScript has got with a loop would change it sixfold.
+ * Spin: a thread is busy, in pieces of equal work that can be counted. The work is done by machine code of
+ * Node: how far the compiler of JavaScript has got with a loop would change it sixfold.
  */
 
 import process from 'node:process'

@@ -1,5 +1,6 @@
 /**
- * Writes the actor package as JavaScript into a folder, with the packages that it needs: their sources without types.
+ * Writes the actor package as JavaScript into a folder, with the packages that it needs: their sources
+ * without types.
  *
  *   pnpm exec node bench/actors/strip.ts FOLDER        FOLDER/node_modules/@homing/actor, …
  */

@@ -1,4 +1,7 @@
-/** Where a thread that ends and its heir write down when: shared memory outlives them. BigInt64, nanoseconds of `process.hrtime`. */
+/**
+ * Where a thread that ends and its heir write down when: shared memory outlives them. BigInt64, nanoseconds
+ * of `process.hrtime`.
+ */
 
 /** When the thread was ended. */
 export const EXIT_AT = 0

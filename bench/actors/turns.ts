@@ -1,6 +1,6 @@
 /**
- * Turns: several do the same work in turn, round after round, in one process. A slow second of the machine then
- * hits all of them, and ratios hold where figures do not.
+ * Turns: several do the same work in turn, round after round, in one process. A slow second of the machine
+ * then hits all of them, and ratios hold where figures do not.
  */
 
 import { percentile } from '../harness.ts'
@@ -15,8 +15,8 @@ export type Side<F extends Figures> = (count: number) => Promise<F>
 type Sides = Readonly<Record<string, Side<Figures>>>
 
 /**
- * Of each side the medians over the rounds, which share `count` out among them. A first round is warm-up and not
- * counted.
+ * Of each side the medians over the rounds, which share `count` out among them. A first round is warm-up and
+ * not counted.
  */
 export async function inTurns<S extends Sides>(
   count: number,

@@ -49,8 +49,8 @@ export class Victim {
   }
 
   /**
-   * Ends the thread `count` times in the ways of `ends`, in turn, at failoverLoadPerS messages a second. Milliseconds
-   * from each end, or the begin of a hang, to the first message that the next life handled.
+   * Ends the thread `count` times in the ways of `ends`, in turn, at failoverLoadPerS messages a second.
+   * Milliseconds from each end, or the begin of a hang, to the first message that the next life handled.
    */
   async outagesMs(count: number, ends: readonly End[]): Promise<Float64Array> {
     await this.serves()

@@ -7,7 +7,9 @@ const SHOWN_MAX = 5
 const SEED_MAX = 1e9
 const SMOKE_SEED = 1
 
-/** A new one in every run, which finds nothing in the seeds of the run before; always the same with --smoke. */
+/**
+ * A new one in every run, which finds nothing in the seeds of the run before; always the same with --smoke.
+ */
 export function newSeed(): number {
   return isSmoke ? SMOKE_SEED : 1 + Math.floor(Math.random() * SEED_MAX)
 }

@@ -9,15 +9,18 @@
  *              hash     block and sequence hashes of 2 k, 12 k and 100 k token ids
  *              route    hash, then decide, on prompts of that length
  *              load     projecting, booking, completing and freeing in ActiveLoad
- *            The part `policies` (parts=policies) has every policy and mode at 64 and 1,024 workers, each decision with its lookup in an
- *            index of 10 M blocks. They take turns, so that what else the machine does falls on all; 64 prompts in turn.
- *            The part `queue` (parts=queue) has what the order of the queue costs a request with 1,000 to 100,000 waiting.
+ *            The part `policies` (parts=policies) has every policy and mode at 64 and 1,024 workers, each
+ *            decision with its lookup in an index of 10 M blocks. They take turns, so that what else the
+ *            machine does falls on all; 64 prompts in turn.
+ *            The part `queue` (parts=queue) has what the order of the queue costs a request with 1,000 to
+ *            100,000 waiting.
  *            The part `whole` (parts=whole) has a request's whole stay at the router, with real actors.
  * Checked    before the clock starts, every answer against the definition computed with plain arrays: costs,
  *            probabilities, winner, overlaps; `winnerSum` pins the behavior.
- * Read it    nanoseconds per decision, mean of the loop, or median of the turns; a run is one process for each part. Outside of `policies`
- *            one prompt is decided again and again, so caches are warm: on a router that does other work, expect more. One machine
- *            only. `--vs naive`: arrays of records and a map of sets, for choose and decide.
+ * Read it    nanoseconds per decision, mean of the loop, or median of the turns; a run is one process for
+ *            each part. Outside of `policies` one prompt is decided again and again, so caches are warm: on a
+ *            router that does other work, expect more. One machine only. `--vs naive`: arrays of records and
+ *            a map of sets, for choose and decide.
  */
 
 import assert from 'node:assert/strict'
@@ -147,7 +150,9 @@ function measureChoose(workers: number, temperature: number): Measure {
   })
 }
 
-/** Bookkeeping of one request on a fleet that is busy with others; all of them begin with the same 64 blocks. */
+/**
+ * Bookkeeping of one request on a fleet that is busy with others; all of them begin with the same 64 blocks.
+ */
 function measureLoad(workers: number): Measures {
   const load = new ActiveLoad({ workerSlotsMax: workers })
   const shared = hashBlocks(promptOf(SEL_PROMPT_TOKENS), BLOCK_TOKENS, DEFAULT_SEED).sequence
@@ -229,7 +234,10 @@ function naivePeer(): Measures {
   return measures
 }
 
-/** Linear within 4 µs at 64 workers and 30 µs at 1,024; every other fixed policy within 1.5 times that; auto with its guard within 2 and 4 times; with all messages, and of the queue, see there. */
+/**
+ * Linear within 4 µs at 64 workers and 30 µs at 1,024; every other fixed policy within 1.5 times that; auto
+ * with its guard within 2 and 4 times; with all messages, and of the queue, see there.
+ */
 function targets(): Readonly<Record<string, Target>> {
   const of = (floor: number): Target => ({ floor, goal: 0.8 * floor })
   const others = FIXED_POLICY_NAMES.filter(policy => policy !== 'linear')

@@ -1,4 +1,7 @@
-/** Choice and lookup by their definitions, with records and maps: what `decide` is checked against and compared with. */
+/**
+ * Choice and lookup by their definitions, with records and maps: what `decide` is checked against and
+ * compared with.
+ */
 
 import type { Random } from '@homing/base'
 import type { Candidates, SelectionRequest, SelectionSettings } from '@homing/selection'

@@ -1,4 +1,6 @@
-/** Placer: places requests on the fleet of a fixture, as the router actor does, without actors and receipts. */
+/**
+ * Placer: places requests on the fleet of a fixture, as the router actor does, without actors and receipts.
+ */
 
 import assert from 'node:assert/strict'
 import { type Random, seededRandom } from '@homing/base'

@@ -1,12 +1,15 @@
 /**
- * The part `policies` of the bench: a decision by each policy and in each mode, with its lookup in an index of many blocks.
+ * The part `policies` of the bench: a decision by each policy and in each mode, with its lookup in an index
+ * of many blocks.
  *
- *   index    `blocks` memberships: PROMPTS prompts, of each of which worker i holds its first (i mod 32) · 64 tokens, and chains
- *            of 128 blocks that no prompt begins with
- *   arms     every policy at temperature 0 and 0.7, every other mode, linear with a decaying credit, auto alone and with all that its guard
- *            does for a decision and its first token; they take turns every SLICE_MS, each decision with the next prompt
+ *   index    `blocks` memberships: PROMPTS prompts, of each of which worker i holds its first (i mod 32) · 64
+ *            tokens, and chains of 128 blocks that no prompt begins with
+ *   arms     every policy at temperature 0 and 0.7, every other mode, linear with a decaying credit, auto
+ *            alone and with all that its guard does for a decision and its first token; they take turns every
+ *            SLICE_MS, each decision with the next prompt
  *
- * A ratio is the median over rounds of an arm's time ÷ that of linear at the same temperature in the same round.
+ * A ratio is the median over rounds of an arm's time ÷ that of linear at the same temperature in the same
+ * round.
  */
 
 import assert from 'node:assert/strict'
@@ -215,7 +218,10 @@ class Decisions {
     }
   }
 
-  /** CPU time of this thread for one decision: a processor that is shared with others takes turns longer than a slice. */
+  /**
+   * CPU time of this thread for one decision: a processor that is shared with others takes turns longer than
+   * a slice.
+   */
   nanosecondsEach({ settings, isGuarded }: Arm, forMs: number): number {
     const from = process.threadCpuUsage()
     let calls = 0
@@ -237,7 +243,10 @@ class Decisions {
 const ROUTING = requestOf(new Int32Array(0), 0, SEL_PROMPT_TOKENS)
 const REQUEST = { promptTokens: SEL_PROMPT_TOKENS, blockSizeTokens: BLOCK_TOKENS }
 
-/** What an engine book says of workers with so many requests each, half of them decoding; every other cache is full. */
+/**
+ * What an engine book says of workers with so many requests each, half of them decoding; every other cache is
+ * full.
+ */
 function enginesOf({ workers, candidates: { activeRequests, workerSlots } }: Fixture): EngineProjection {
   const book = new EngineBook({ workerSlotsMax: workers })
   for (let worker = 0; worker < workers; worker++) {

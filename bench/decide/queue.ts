@@ -2,15 +2,16 @@
  * The part `queue` of the bench: what the order of the queue costs a request, at three depths.
  *
  *   plain   one class in the order of the name, one tenant
- *   mixed   four classes, one in each order; 1,000 tenants; 5 % of requests pinned to one of 64 workers, 5 % of a higher strict priority,
- *           half with a deadline
+ *   mixed   four classes, one in each order; 1,000 tenants; 5 % of requests pinned to one of 64 workers, 5 %
+ *           of a higher strict priority, half with a deadline
  *
- * A round parks 2 · BATCH requests, releases BATCH and cancels BATCH at random, so the depth stays. `release`: a worker has room, so the
- * common lane and its own are reopened, and one request is taken and placed. `no room`: the same lanes are reopened, and requests are
- * taken and put back until both are closed again. `pass` is a request that does not wait: admitted, asked about, placed.
+ * A round parks 2 · BATCH requests, releases BATCH and cancels BATCH at random, so the depth stays.
+ * `release`: a worker has room, so the common lane and its own are reopened, and one request is taken and
+ * placed. `no room`: the same lanes are reopened, and requests are taken and put back until both are closed
+ * again. `pass` is a request that does not wait: admitted, asked about, placed.
  *
- * Checked: every request ends once; a plain fcfs queue gives requests in order of arrival. `queueSum` pins the order of all others.
- * CPU time of the thread: other work on the machine changes it less than the clock.
+ * Checked: every request ends once; a plain fcfs queue gives requests in order of arrival. `queueSum` pins
+ * the order of all others. CPU time of the thread: other work on the machine changes it less than the clock.
  */
 
 import assert from 'node:assert/strict'

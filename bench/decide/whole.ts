@@ -1,15 +1,17 @@
 /**
- * The part `whole` of the bench: a request's whole stay at the router, with real actors: router, tracker and the messages between them.
+ * The part `whole` of the bench: a request's whole stay at the router, with real actors: router, tracker and
+ * the messages between them.
  *
- *   one request   `decide` asked and answered (lookup, load from the tracker, choice, guard, receipt, booking), its first token told to
- *                 both, then `settled`; OPEN requests are always under way
+ *   one request   `decide` asked and answered (lookup, load from the tracker, choice, guard, receipt,
+ *                 booking), its first token told to both, then `settled`; OPEN requests are always under way
  *   index         64 prompts, of each of which worker i holds its first (i mod 32) · 64 tokens
- *   arms          linear, auto without and with its guard; linear again with the queue in between, off and on. Each has a router and a
- *                 tracker of its own, and they take turns
- *   queue         `place` and `settled` go to it, and it asks the router; on, its threshold is so high that nothing ever waits
+ *   arms          linear, auto without and with its guard; linear again with the queue in between, off and
+ *                 on. Each has a router and a tracker of its own, and they take turns
+ *   queue         `place` and `settled` go to it, and it asks the router; on, its threshold is so high that
+ *                 nothing ever waits
  *
- * CPU time of the thread, so that what else the machine does counts less. A ratio, or what the queue adds, is the median over rounds of an
- * arm's time ÷, or −, that of linear in the same round.
+ * CPU time of the thread, so that what else the machine does counts less. A ratio, or what the queue adds, is
+ * the median over rounds of an arm's time ÷, or −, that of linear in the same round.
  */
 
 import assert from 'node:assert/strict'
@@ -115,7 +117,9 @@ export async function measureWhole({ fleets, rounds }: WholeParameters): Promise
   return measures
 }
 
-/** Auto with its guard within 1.5 times linear; the queue adds at most 10 µs to a request that does not wait. */
+/**
+ * Auto with its guard within 1.5 times linear; the queue adds at most 10 µs to a request that does not wait.
+ */
 export function wholeTargets(fleets: readonly number[]): Readonly<Record<string, Target>> {
   return Object.fromEntries(
     fleets.flatMap((workers): [string, Target][] => [
@@ -200,7 +204,8 @@ class House {
 
   async requests(count: number): Promise<void> {
     for (let i = 0; i < count; i++) {
-      // A router gets its requests from sockets, so no burst of microtasks is endless: what is kept until its end stays small.
+      // A router gets its requests from sockets, so no burst of microtasks is endless: what is kept until its
+      // end stays small.
       if (i % BURST === 0) await nextTurn()
       const decision = await this.#decide()
       const { id } = decision

@@ -1,6 +1,7 @@
 /**
- * Cost: what one event takes on its thread, without actors and sockets: bytes → decode → hash → index, on an index
- * that holds 10 k, 1 M or 10 M memberships already. A run is stored and removed in turn, so the index keeps its size.
+ * Cost: what one event takes on its thread, without actors and sockets: bytes → decode → hash → index, on an
+ * index that holds 10 k, 1 M or 10 M memberships already. A run is stored and removed in turn, so the index
+ * keeps its size.
  */
 
 import { BlockIndex, layeredOptions } from '@homing/index'

@@ -1,6 +1,6 @@
 /**
- * Hop: what a frame costs on its way from main to an event thread: in batches over a port, as it goes, and as a tell of the actor
- * runtime, field by field and cloned. The ways take turns.
+ * Hop: what a frame costs on its way from main to an event thread: in batches over a port, as it goes, and as
+ * a tell of the actor runtime, field by field and cloned. The ways take turns.
  */
 
 import { MessageChannel, type MessagePort, postMessageToThread, threadId } from 'node:worker_threads'

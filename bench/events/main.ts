@@ -1,19 +1,22 @@
 /**
  * Question   How fast do KV events of engines become visible to lookups, and what does one cost?
- * Workload   engines that store a run of blocks of 16 tokens with every batch and remove an old one, encoded as vLLM
- *            does (MessagePack maps); the index holds the last 1,024 batches.
- * Parts      path   wire to reader: publishers on main over ZeroMQ on loopback, listeners and indexer as actors on one
- *                   event thread, a reader on main. Closed with 512 batches in flight (`eventBlocks`), then at half of
- *                   that rate: from sent to visible.
- *            nats   the same through a NATS server (a process of its own on this machine); nats2 into two indexes on a thread each;
- *                   zmq2 is path into two. `brokerCpu` is the CPU time of the server, per event.
- *            cost   decode, hash and index in one thread, runs of 1, 16 and 128 blocks, on an index of 10 k, 1 M and 10 M
- *                   memberships.
- *            hop    a frame from main to an event thread: in batches over a port, and as a tell, field by field and cloned.
+ * Workload   engines that store a run of blocks of 16 tokens with every batch and remove an old one, encoded
+ *            as vLLM does (MessagePack maps); the index holds the last 1,024 batches.
+ * Parts      path   wire to reader: publishers on main over ZeroMQ on loopback, listeners and indexer as
+ *                   actors on one event thread, a reader on main. Closed with 512 batches in flight
+ *                   (`eventBlocks`), then at half of that rate: from sent to visible.
+ *            nats   the same through a NATS server (a process of its own on this machine); nats2 into two
+ *                   indexes on a thread each; zmq2 is path into two. `brokerCpu` is the CPU time of the
+ *                   server, per event.
+ *            cost   decode, hash and index in one thread, runs of 1, 16 and 128 blocks, on an index of 10 k,
+ *                   1 M and 10 M memberships.
+ *            hop    a frame from main to an event thread: in batches over a port, and as a tell, field by
+ *                   field and cloned.
  * Checked    every batch is seen by a lookup; no gap, no malformed frame; what each engine holds at the end.
- * Read it    `block/s` counts stored and removed blocks, with everything from the socket to the index. Sockets are on
- *            main, as in the router, and so are the engines and the reader, which polls: main is the busier thread, and
- *            the rate a lower bound for the event thread. `eventThreadCpu` is the CPU time of all threads but main.
+ * Read it    `block/s` counts stored and removed blocks, with everything from the socket to the index.
+ *            Sockets are on main, as in the router, and so are the engines and the reader, which polls: main
+ *            is the busier thread, and the rate a lower bound for the event thread. `eventThreadCpu` is the
+ *            CPU time of all threads but main.
  */
 
 import { loadavg } from 'node:os'

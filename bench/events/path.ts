@@ -1,7 +1,7 @@
 /**
- * Path: the real way of events. Engines on main publish over ZeroMQ (loopback); their listeners and the indexer are
- * actors on one event thread; main looks into the shared index with a reader. A batch is done when a lookup of the
- * run that it stores finds all of it.
+ * Path: the real way of events. Engines on main publish over ZeroMQ (loopback); their listeners and the
+ * indexer are actors on one event thread; main looks into the shared index with a reader. A batch is done
+ * when a lookup of the run that it stores finds all of it.
  */
 
 import { type ActorRef, type ActorSystem, createActorSystem, defineActor, type Message } from '@homing/actor'
@@ -230,7 +230,10 @@ class Path {
     })
   }
 
-  /** A subscription takes a moment, and what is published before is lost: repeats the first batch until it is seen. */
+  /**
+   * A subscription takes a moment, and what is published before is lost: repeats the first batch until it is
+   * seen.
+   */
   async #join(): Promise<void> {
     const from = performance.now()
     const first = this.#make(1)

@@ -1,7 +1,7 @@
 /**
- * Workload: what engines say about their caches, on the wire. Batch n of an engine stores one run of blocks at the
- * root and removes the run of `kept` batches before, so an index holds as much at the end as after the first round.
- * Everything follows from the number of the engine and of the batch.
+ * Workload: what engines say about their caches, on the wire. Batch n of an engine stores one run of blocks
+ * at the root and removes the run of `kept` batches before, so an index holds as much at the end as after the
+ * first round. Everything follows from the number of the engine and of the batch.
  */
 
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'

@@ -1,6 +1,6 @@
 /**
- * Simulated engines in a process of their own. `engines.ts COUNT SPEED TOKENIZER`: prints one line when all serve, with their URLs,
- * and ends when its standard input does.
+ * Simulated engines in a process of their own. `engines.ts COUNT SPEED TOKENIZER`: prints one line when all
+ * serve, with their URLs, and ends when its standard input does.
  */
 
 import { createActorSystem } from '@homing/actor'

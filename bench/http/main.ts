@@ -1,29 +1,33 @@
 /**
- * Question   How much CPU time does the router take for a request, compared with a plain relay and with itself before a change?
- * Workload   Chats of `promptTokens` tokens, three quarters of which were seen before: `conversations` beginnings, each
- *            prompt with an end of its own. Answers of `outputTokens` tokens, streamed (part stream) and in one piece
- *            (part whole), from simulated engines, `engines` for each arm, that make a token in 6.5 ms ÷ `speed`.
- *            Parts new-1k … new-100k: chats of new text, prose with some code, answers of 8 tokens in one piece. Parts
- *            next-1k … next-100k: conversations of that length that go on by a turn of 128 tokens with each request.
- *            `parts=` takes some of them. `tokenizer=` is the directory of a tokenizer for routers and engines.
+ * Question   How much CPU time does the router take for a request, compared with a plain relay and with
+ *            itself before a change?
+ * Workload   Chats of `promptTokens` tokens, three quarters of which were seen before: `conversations`
+ *            beginnings, each prompt with an end of its own. Answers of `outputTokens` tokens, streamed (part
+ *            stream) and in one piece (part whole), from simulated engines, `engines` for each arm, that make
+ *            a token in 6.5 ms ÷ `speed`. Parts new-1k … new-100k: chats of new text, prose with some code,
+ *            answers of 8 tokens in one piece. Parts next-1k … next-100k: conversations of that length that
+ *            go on by a turn of 128 tokens with each request. `parts=` takes some of them. `tokenizer=` is
+ *            the directory of a tokenizer for routers and engines.
  * Arms       direct       client → engine
  *            relay        a Node program that takes the engines in turn and pipes both bodies
  *            relay parse  the same, with the body read whole and given to JSON.parse
  *            homing       the router of this checkout, with KV events and a tokenizer of its own
  *            before       the router of another checkout (installed), with `against=PATH`
  *            The engines of these parts are ten times as fast, which changes how long a part takes.
- * Warm-up    A router runs for days, so code that is not compiled yet is no part of the question: relays and router first get
- *            `warmUp` requests each, 64 at a time: four fifths new text of 1,000 tokens, one fifth turns of conversations of
- *            4,000, which another thread of the router reads. Then come requests of the part itself.
- * Loop       closed, `concurrency` requests at a time: `requests` on each arm (fewer of 12k and 100k tokens), in slices
- *            of `slice`: the arms take turns, forwards and backwards. Client, engines and each router are processes.
- * Checked    Every answer is what the engine says to that prompt directly; the router's trust is exact when the clock
- *            starts, and its overlap at least a quarter of the prompt.
- * Read it    `… homing`: CPU time (user and system) of the router process for a request, with the relays as raw figures; others on
- *            the machine change it less than the clock. `homing ÷ before` is of the same run, so each run is a
- *            round: `--runs 7` for a verdict. `first byte` is the median at the client, which all else on the machine
- *            delays. `pieces`: reads of one answer at the client; fewer than tokens means that chunks came together,
- *            which is cheaper for everybody.
+ * Warm-up    A router runs for days, so code that is not compiled yet is no part of the question: relays and
+ *            router first get `warmUp` requests each, 64 at a time: four fifths new text of 1,000 tokens, one
+ *            fifth turns of conversations of 4,000, which another thread of the router reads. Then come
+ *            requests of the part itself.
+ * Loop       closed, `concurrency` requests at a time: `requests` on each arm (fewer of 12k and 100k tokens),
+ *            in slices of `slice`: the arms take turns, forwards and backwards. Client, engines and each
+ *            router are processes.
+ * Checked    Every answer is what the engine says to that prompt directly; the router's trust is exact when
+ *            the clock starts, and its overlap at least a quarter of the prompt.
+ * Read it    `… homing`: CPU time (user and system) of the router process for a request, with the relays as
+ *            raw figures; others on the machine change it less than the clock. `homing ÷ before` is of the
+ *            same run, so each run is a round: `--runs 7` for a verdict. `first byte` is the median at the
+ *            client, which all else on the machine delays. `pieces`: reads of one answer at the client; fewer
+ *            than tokens means that chunks came together, which is cheaper for everybody.
  */
 
 import assert from 'node:assert/strict'
@@ -137,7 +141,8 @@ function workloadOf(part: string): Workload {
 
 /** Every arm has engines of its own: what they have cached is what this arm sent. */
 async function startArms(start: typeof startProcess, engineSpeed: number): Promise<readonly Arm[]> {
-  // Neither of the two that are compared is at an end, where turns forwards and backwards of an arm follow each other.
+  // Neither of the two that are compared is at an end, where turns forwards and backwards of an arm follow
+  // each other.
   const names = ['direct', 'homing', ...(against === '' ? [] : ['before']), 'relay', 'relay parse']
   const { urls } = await start(ENGINES, [String(names.length * engineCount), String(engineSpeed), tokenizer])
   return Promise.all(

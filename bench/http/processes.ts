@@ -16,7 +16,10 @@ const ERROR_CHARACTERS_MAX = 4000
 const START_MS_MAX = 60_000
 const STOP_MS_MAX = 5000
 
-/** Starts `node file words…` and resolves with its first line, "… ready on URL … (pid N)". Rejects when it ends before. */
+/**
+ * Starts `node file words…` and resolves with its first line, "… ready on URL … (pid N)". Rejects when it
+ * ends before.
+ */
 export async function startProcess(file: string, words: readonly string[]): Promise<Process> {
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('HOMING_')))
   // With its standard input a program of ours ends, however this process ended.
@@ -50,8 +53,9 @@ export async function startProcess(file: string, words: readonly string[]): Prom
 export const knowsCpuTime = existsSync(`/proc/${process.pid}/task/${process.pid}/schedstat`)
 
 /**
- * CPU time of all threads of a process so far, user and system, in milliseconds. Read per thread, because /proc/PID/stat
- * counts in hundredths of a second; a thread that has ended is not in it, and the programs here end none while they serve.
+ * CPU time of all threads of a process so far, user and system, in milliseconds. Read per thread, because
+ * /proc/PID/stat counts in hundredths of a second; a thread that has ended is not in it, and the programs
+ * here end none while they serve.
  */
 export function cpuMsOf(pid: number): number {
   const tasks = `/proc/${pid}/task`

@@ -1,6 +1,6 @@
 /**
- * The prompts of the bench: chats of which three quarters were seen before, chats of new text only, and chats that go on
- * with another turn.
+ * The prompts of the bench: chats of which three quarters were seen before, chats of new text only, and chats
+ * that go on with another turn.
  */
 
 import { fileURLToPath } from 'node:url'
@@ -68,7 +68,10 @@ export function* newBodies({ seed, promptTokens, outputTokens }: TurnOptions): G
   for (;;) yield chatBody([SYSTEM, { role: 'user', content: prose(random, promptTokens) }], outputTokens)
 }
 
-/** Request bodies of conversations in turn: first each as it begins, then each with an answer and a question more. */
+/**
+ * Request bodies of conversations in turn: first each as it begins, then each with an answer and a question
+ * more.
+ */
 export function* nextBodies(options: TurnOptions): Generator<string, never> {
   const { seed, promptTokens, outputTokens, conversations } = options
   const random = seededRandom(seed)

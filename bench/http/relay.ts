@@ -1,9 +1,11 @@
 /**
- * A plain relay: the cost in Node alone of passing a request on and its answer back. `relay.ts pipe|parse URL …`
- * takes the engines in turn, prints one line when it serves, and ends when its standard input does.
+ * A plain relay: what it costs in Node alone to pass a request on and its answer back.
+ * `relay.ts pipe|parse URL …` takes the engines in turn, prints one line when it serves, and ends when its
+ * standard input ends.
  *
  *   pipe    the body goes on as it comes
- *   parse   the body is read whole and given to JSON.parse, as any program that looks into it must, and sent on unchanged
+ *   parse   the body is read whole and given to JSON.parse, as any program that looks into it must, and sent
+ *           on unchanged
  */
 
 import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'

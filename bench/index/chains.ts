@@ -1,4 +1,6 @@
-/** Ballast: memberships in disjoint chains, and lookups that find their chain in no cache of the processor. */
+/**
+ * Ballast: memberships in disjoint chains, and lookups that find their chain in no cache of the processor.
+ */
 
 import { chainSequence } from '@homing/blocks'
 import { type CorpusTotals, CorpusWriter } from './kvc1.ts'

@@ -2,11 +2,13 @@
  * Loop churn: a sliding window. Workers store runs at a fixed rate, and every run is removed 10 s later, for
  * `minutes`: after the first minute memory must not grow any more.
  *
- * A prompt is one of 64 trunks of 16 blocks and a tail of its own. A trunk is stored when its worker lacks it, and
- * removed 10 s later like everything else: tails outlive it, so holes come and are filled again. Hashes are made
- * again from the number of a run when it goes: the window keeps two numbers a run and no hash.
+ * A prompt is one of 64 trunks of 16 blocks and a tail of its own. A trunk is stored when its worker lacks
+ * it, and removed 10 s later like everything else: tails outlive it, so holes come and are filled again.
+ * Hashes are made again from the number of a run when it goes: the window keeps two numbers a run and no
+ * hash.
  *
- * Samples: resident bytes after a collection, what the index counts, memberships. churnOut=NAME writes NAME.csv and NAME.svg.
+ * Samples: resident bytes after a collection, what the index counts, memberships. churnOut=NAME writes
+ * NAME.csv and NAME.svg.
  */
 
 import { writeFileSync } from 'node:fs'

@@ -1,15 +1,18 @@
 /**
  * The corpora by name, as files that are made once.
  *
- *   idx-small     conversation trace, 64 workers, blocks of 64 tokens, caches of 6,875 blocks: the everyday run
+ *   idx-small     conversation trace, 64 workers, blocks of 64 tokens, caches of 6,875 blocks: the everyday
+ *                 run
  *   idx-16        the same with blocks of 16 tokens, caches of 27,500
- *   idx-main      20 copies, each id four blocks of 128 tokens, 128 workers, caches of 16,384: the main figure
+ *   idx-main      20 copies, each id four blocks of 128 tokens, 128 workers, caches of 16,384: the main
+ *                 figure
  *   idx-wide      tool-agent trace, 4 copies, 1,000 workers: hot prefixes on all of them
  *   idx-ballast   10 M memberships in chains of 128; idx-ballast-4 and -16: 40 M and 160 M
  *   synthetic     generated sessions, sizes by parameters: the smoke, and where no trace is found
  *
- * A file is written under another name, renamed when it is whole, and lies beside a description with its totals,
- * its digest and the digest of the trace. Its name has a digest of how it is made, so other ways do not meet.
+ * A file is written under another name, renamed when it is whole, and lies beside a description with its
+ * totals, its digest and the digest of the trace. Its name has a digest of how it is made, so other ways do
+ * not meet.
  */
 
 import { createHash } from 'node:crypto'

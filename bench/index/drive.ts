@@ -1,4 +1,6 @@
-/** Steps that all loops share: make an index, feed it a record, query it, and check that it took everything. */
+/**
+ * Steps that all loops share: make an index, feed it a record, query it, and check that it took everything.
+ */
 
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'

@@ -1,6 +1,7 @@
 /**
- * Dynamo: runs the prefix indexes of the Rust crate dynamo-kv-router on the same corpus files, in processes of its
- * own (bench/peers/dynamo). Built by cargo on first use; where cargo is not installed the peer is skipped.
+ * Dynamo: runs the prefix indexes of the Rust crate dynamo-kv-router on the same corpus files, in processes
+ * of its own (bench/peers/dynamo). Built by cargo on first use; where cargo is not installed the peer is
+ * skipped.
  */
 
 import { execFileSync, spawnSync } from 'node:child_process'

@@ -4,14 +4,15 @@
  *   control  word 0 published: slots that the issuer has filled; only it stores it
  *            word 16 applied: slots that the writer is done with; only it stores it
  *            word 17 failed: 1 once the writer has thrown; the issuer then throws instead of waiting
- *   slot     8 words of head: kind, worker, count, has a parent, parent (2), time (f64)
- *            512 words: of a stored run its engine hashes, from word 256 its local hashes; of others all engine hashes
+ *   slot     8 words of head: kind, worker, count, has a parent, parent (2), time (f64);
+ *            512 words: a stored run has its engine hashes, and its local hashes from word 256; other kinds
+ *            have engine hashes only
  *
- * Slots have one size, so that views into them are made once and neither side makes an object per event. Both counters
- * grow for ever (up to 2^31 events) and are published by Atomics after the words they cover.
+ * Slots have one size, so that views into them are made once and neither side makes an object per event. Both
+ * counters grow for ever (up to 2^31 events) and are published by Atomics after the words they cover.
  *
- * Waiting   spins, then sleeps a tenth of a millisecond at a time: on a machine with one free core the other side
- *           needs it.
+ * Waiting   spins, then sleeps a tenth of a millisecond at a time: on a machine with one free core the other
+ *           side needs it.
  */
 
 import { type Corpus, STORED } from './kvc1.ts'

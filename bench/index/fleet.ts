@@ -1,16 +1,18 @@
 /**
- * Fleet: makes a corpus of a trace. Every request goes to a worker drawn at random (the heaviest stream that a
- * fleet could produce, whatever the policy), whose LRU cache then stores what it lacks and removes the oldest.
+ * Fleet: makes a corpus of a trace. Every request goes to a worker drawn at random (the heaviest stream that
+ * a fleet could produce, whatever the policy), whose LRU cache then stores what it lacks and removes the
+ * oldest.
  *
  * Blocks    block j of trace id h has the local hash mix(256 h + j); sequence hashes are chained by
- *           packages/blocks. Ids are prefix ids, so (id, j) names a path, and stands for the sequence hash here.
- * Request   lookup of all its blocks; then it pins the longest prefix that its worker holds, removes as many of
- *           the oldest blocks as needed (one removed event), stores the rest (at most 128 blocks an event), and
- *           releases its blocks tail first, so that leaves go before roots.
+ *           packages/blocks. Ids are prefix ids, so (id, j) names a path, and stands for the sequence hash
+ *           here.
+ * Request   lookup of all its blocks; then it pins the longest prefix that its worker holds, removes as many
+ *           of the oldest blocks as needed (one removed event), stores the rest (at most 128 blocks an
+ *           event), and releases its blocks tail first, so that leaves go before roots.
  * Order     by deadline; at one deadline lookups first, then events by worker, then as they came.
  *
- * Two files: the schedule, and the memberships alive at its end as stored events in the order in which they were
- * stored. Both are written as they come; in memory are the caches and one hash per block of the trace.
+ * Two files: the schedule, and the memberships alive at its end as stored events in the order in which they
+ * were stored. Both are written as they come; in memory are the caches and one hash per block of the trace.
  */
 
 import { chainSequence } from '@homing/blocks'

@@ -11,8 +11,8 @@
  *            removed   n × u64 sequence hash
  *            cleared   nothing, n = 0
  *
- * The digest of a file is the exclusive or of the first hash of every record (of a stored one the local hash).
- * A peer in another language reads the same file.
+ * The digest of a file is the exclusive or of the first hash of every record (of a stored one the local
+ * hash). A peer in another language reads the same file.
  */
 
 import { closeSync, fstatSync, openSync, readSync, writeSync } from 'node:fs'

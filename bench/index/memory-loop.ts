@@ -1,7 +1,8 @@
 /**
- * Loop F: memory. Events are streamed from the file in a process of their own, so that only the index is there:
- * what is alive at the end stored into a fresh index (`rssLive`), the whole schedule (`rssAfterSchedule`), and then
- * everything removed (`rssEmptied`). Resident bytes less those before the index; arrays are what the index counts.
+ * Loop F: memory. Events are streamed from the file in a process of their own, so that only the index is
+ * there: what is alive at the end stored into a fresh index (`rssLive`), the whole schedule
+ * (`rssAfterSchedule`), and then everything removed (`rssEmptied`). Resident bytes less those before the
+ * index; arrays are what the index counts.
  */
 
 import { execFileSync } from 'node:child_process'

@@ -1,7 +1,9 @@
 /**
  * Prints how much memory an index takes.
  *
- *   node --expose-gc memory-probe.ts FILE LIVE-FILE CAPACITY-MB      events of FILE; then what LIVE-FILE has is removed
+ *   node --expose-gc memory-probe.ts FILE LIVE-FILE CAPACITY-MB
+ *
+ * It applies the events of FILE, then removes the blocks of LIVE-FILE.
  */
 
 import { readFileSync } from 'node:fs'

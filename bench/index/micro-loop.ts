@@ -1,12 +1,13 @@
 /**
- * Loop E: single operations on an index of 10 k, 1 M and 10 M memberships (chains of 128 blocks of one worker).
+ * Loop E: single operations on an index of 10 k, 1 M and 10 M memberships (chains of 128 blocks of one
+ * worker).
  *
  *   stored, removed   a run of 1, 16 or 128 new blocks at the root; the same run again
- *   lookup            depth 1 … 8,000, all held; 128 blocks of which half or none are held; 128 blocks that 1, 8,
- *                     64 or 1,000 workers hold
+ *   lookup            depth 1 … 8,000, all held; 128 blocks of which half or none are held; 128 blocks that
+ *                     1, 8, 64 or 1,000 workers hold
  *
- * Chains are taken in turn, so that one is out of the caches when its turn comes again. Timed in batches of at least
- * 200 µs; the figure is the median batch, per operation.
+ * Chains are taken in turn, so that one is out of the caches when its turn comes again. Timed in batches of
+ * at least 200 µs; the figure is the median batch, per operation.
  */
 
 import { chainSequence } from '@homing/blocks'

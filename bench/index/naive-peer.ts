@@ -1,6 +1,7 @@
 /**
  * NaivePeer: the plainest index that answers exactly, as a baseline: per worker a map from engine hash to the
- * path of the block, and one map from path to workers. Paths are rolling hashes as texts; no copies, no orphans.
+ * path of the block, and one map from path to workers. Paths are rolling hashes as texts; no copies, no
+ * orphans.
  */
 
 export class NaivePeer {

@@ -1,11 +1,11 @@
 /**
- * Loops B and D: the schedule by its deadlines, scaled to a window. The issuer waits for each deadline, looks up
- * itself and copies events into the ring; one thread applies them.
+ * Loops B and D: the schedule by its deadlines, scaled to a window. The issuer waits for each deadline, looks
+ * up itself and copies events into the ring; one thread applies them.
  *
- *   B   windows for six offered rates, log-spaced. An offered rate is kept up when everything was issued within
- *       1.01 × window and applied within 1.10 × window. The ceiling is the highest that was.
- *   D   the window for half of that ceiling. Lag of issue, service of a lookup, deadline to the answer of a lookup,
- *       accepted to applied of an event.
+ *   B   windows for six offered rates, log-spaced. An offered rate is kept up when everything was issued
+ *       within 1.01 × window and applied within 1.10 × window. The ceiling is the highest that was.
+ *   D   the window for half of that ceiling. Lag of issue, service of a lookup, deadline to the answer of a
+ *       lookup, accepted to applied of an event.
  */
 
 import { type IndexReader, OverlapCounts } from '@homing/index'
@@ -42,7 +42,8 @@ export async function keepUpLoop(): Promise<Measures> {
 export async function latencyLoop(): Promise<Measures> {
   const { corpus, writer } = await begin()
   const ceiling = await findCeiling(corpus, writer)
-  // Where no rate was kept up, half of the lowest: a machine too busy for figures, but answers are still checked.
+  // Where no rate was kept up, half of the lowest: a machine too busy for figures, but answers are still
+  // checked.
   const rate = (ceiling || offeredMin) / 2
   const windowMs = windowOf(corpus, rate)
   const samples: Samples = {

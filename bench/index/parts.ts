@@ -1,4 +1,7 @@
-/** The parts of a run: one loop each. Reports the cores and load that each of them had; those of two threads pass the gate. */
+/**
+ * The parts of a run: one loop each. Reports the cores and load that each of them had; those of two threads
+ * pass the gate.
+ */
 
 import { loadavg } from 'node:os'
 import { CORES_MIN, effectiveCores } from '../actors/cores.ts'
@@ -48,7 +51,10 @@ export async function runPart(part: string): Promise<Measures | Skip> {
   return measures instanceof Skip ? measures : { ...measures, ...machine }
 }
 
-/** What `run` measures, by us or by a peer, unless the part has two threads and there are not two cores for them. */
+/**
+ * What `run` measures, by us or by a peer, unless the part has two threads and there are not two cores for
+ * them.
+ */
 export async function passGate(part: string, run: Loop['run']): Promise<Measures | Skip> {
   if (isSmoke || LOOPS[part]!.threads === 1) return run()
   const outcome = await gated(part, async () => run())

@@ -1,6 +1,7 @@
 /**
- * Reference: the right answers to a corpus, found by replaying its events into one plain set per worker. Sampled
- * lookups get the overlap with every worker; at the end a count and a digest of what every worker holds.
+ * Reference: the right answers to a corpus, found by replaying its events into one plain set per worker.
+ * Sampled lookups get the overlap with every worker; at the end a count and a digest of what every worker
+ * holds.
  *
  * Independent of how the corpus was made and of the index. Kept beside the corpus, since it takes longer than
  * the index does.

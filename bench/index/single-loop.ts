@@ -1,6 +1,7 @@
 /**
- * Loop A: one thread, closed. The schedule back to back (`mixed`), all lookups on the full index, then the events
- * alone into a fresh index, stored and removed apart. It describes the data structure and nothing else.
+ * Loop A: one thread, closed. The schedule back to back (`mixed`), all lookups on the full index, then the
+ * events alone into a fresh index, stored and removed apart. It describes the data structure and nothing
+ * else.
  */
 
 import { PerformanceObserver } from 'node:perf_hooks'

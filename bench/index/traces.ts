@@ -26,7 +26,9 @@ export interface Trace {
   readonly sha256: string
 }
 
-/** The file of this name: `given`, in HOMING_TRACES, or beside the repository; undefined when it is nowhere. */
+/**
+ * The file of this name: `given`, in HOMING_TRACES, or beside the repository; undefined when it is nowhere.
+ */
 export function findTrace(name: string, given: string): string | undefined {
   if (given !== '') return given
   return [process.env['HOMING_TRACES'], fileURLToPath(new URL('../../../shared/traces', import.meta.url))]
@@ -35,7 +37,9 @@ export function findTrace(name: string, given: string): string | undefined {
     .find(path => existsSync(path))
 }
 
-/** One JSON object a line, gzip or plain. With `isBinned`, those that share a bin of 3 s are spread over it. */
+/**
+ * One JSON object a line, gzip or plain. With `isBinned`, those that share a bin of 3 s are spread over it.
+ */
 export function readTrace(path: string, isBinned: boolean): Trace {
   const bytes = readFileSync(path)
   const requests = (path.endsWith('.gz') ? gunzipSync(bytes) : bytes)

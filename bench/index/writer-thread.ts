@@ -1,7 +1,7 @@
 /**
- * The writer thread of loops B, C and D: takes events out of the ring and applies them to the index that it alone
- * writes. FRESH makes a new index and posts its memory; CHECK compares what it holds with the reference, and posts
- * the CPU time that this thread had since FRESH.
+ * The writer thread of loops B, C and D: takes events out of the ring and applies them to the index that it
+ * alone writes. FRESH makes a new index and posts its memory; CHECK compares what it holds with the
+ * reference, and posts the CPU time that this thread had since FRESH.
  */
 
 import { parentPort, workerData } from 'node:worker_threads'

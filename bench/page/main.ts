@@ -1,17 +1,21 @@
 /**
  * Question   Does it cost requests anything when operators look at the page?
- * Workload   Chats of `promptTokens` tokens, three quarters of which were seen before, with short streamed answers, `concurrency` at a time, from
- *            `engines` simulated engines that take no time. `tabs` streams of the page are read, as by as many browsers.
+ * Workload   Chats of `promptTokens` tokens, three quarters of which were seen before, with short streamed
+ *            answers, `concurrency` at a time, from `engines` simulated engines that take no time. `tabs`
+ *            streams of the page are read, as by as many browsers.
  * Arms       none         nobody looks
  *            tabs         all tabs are open
- *            what if      one question after the other is on a thread beside, cancelled at the end of the arm;
- *                         the slice in which its thread starts counts apart
- *            They take turns in slices of `slice` requests on one router, `rounds` times, in one order and then in the other.
- * Soak       `minutes=60` goes on for so long at `rate` requests a second with all tabs open, and says by how much the memory of the router grew
- *            after the first tenth, and its slope over the last five: what has no bound still grows there. Where Chromium is installed the
- *            tabs are those of a browser, each on another view; then also by how much the heaps of the page grew, garbage collected.
- * Read it    `decision` is the router's own time from the question to the decision (decision_ms of its receipts). The ratios are of medians
- *            over slices next to each other, so others on the machine change them less than the figures.
+ *            what if      one question after the other is on a thread beside, cancelled at the end of the
+ *                         arm; the slice in which its thread starts counts apart
+ *            They take turns in slices of `slice` requests on one router, `rounds` times, in one order and
+ *            then in the other.
+ * Soak       `minutes=60` goes on for so long at `rate` requests a second with all tabs open, and says by how
+ *            much the memory of the router grew after the first tenth, and its slope over the last five: what
+ *            has no bound still grows there. Where Chromium is installed the tabs are those of a browser,
+ *            each on another view; then also by how much the heaps of the page grew, garbage collected.
+ * Read it    `decision` is the router's own time from the question to the decision (decision_ms of its
+ *            receipts). The ratios are of medians over slices next to each other, so others on the machine
+ *            change them less than the figures.
  */
 
 import assert from 'node:assert/strict'
@@ -127,7 +131,10 @@ async function takeSlice(router: Process, url: string, bodies: Generator<string,
   }
 }
 
-/** Asks what if, again and again; the function that is given ends that, cancels the last question, and says how many there were. */
+/**
+ * Asks what if, again and again; the function that is given ends that, cancels the last question, and says
+ * how many there were.
+ */
 function keepAsking(url: string): () => Promise<number> {
   let isOver = false
   const asking = async (): Promise<number> => {

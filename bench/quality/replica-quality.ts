@@ -1,10 +1,13 @@
 /**
- * Several router processes over real sockets, with replica sync and without, against one: conversations through them in turn.
+ * Several router processes over real sockets, with replica sync and without, against one: conversations
+ * through them in turn.
  *
- *   pnpm exec node bench/quality/replica-quality.ts [--rounds 3] [--routers 3] [--sessions 60] [--rate 5] [--write]
+ *   pnpm exec node bench/quality/replica-quality.ts [--rounds 3] [--routers 3] [--sessions 60] [--rate 5]
+ *       [--write]
  *
- * The load is that of cell `plain` of socket-quality.ts. In each round one router and several have a fleet of their own, on the same requests, one
- * after the other. With `--write` the table of docs/records/routing-quality.md is written.
+ * The load is that of cell `plain` of socket-quality.ts. In each round one router and several have a fleet of
+ * their own, on the same requests, one after the other. With `--write` the table of
+ * docs/records/routing-quality.md is written.
  */
 
 import { readFile, writeFile } from 'node:fs/promises'

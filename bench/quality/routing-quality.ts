@@ -1,20 +1,23 @@
 /**
- * What exact events are worth, and whether `auto` makes the most of them: knowledge of the caches and policies, on simulated engines and a
- * virtual clock. `pnpm exec node bench/quality/routing-quality.ts --write` writes the table of docs/records/routing-quality.md; `--seeds N`,
- * `--first-seed N`, `--only 'router alone'`, `--column exact --column rival`.
+ * What exact events are worth, and whether `auto` makes the most of them: knowledge of the caches and
+ * policies, on simulated engines and a virtual clock. `pnpm exec node bench/quality/routing-quality.ts
+ * --write` writes the table of docs/records/routing-quality.md; `--seeds N`, `--first-seed N`, `--only
+ * 'router alone'`, `--column exact --column rival`.
  *
  *   exact             KV events, policy auto, as are the next three
  *   approximate       --no-kv-events: what was sent where
  *   text              what was sent where, of the text: no engine tokenizes
  *   none              --no-kv-events with room for one block
- *   linear            KV events, the linear rule, with cached blocks counting as much as load; weight 4: four times as much
+ *   linear            KV events, the linear rule, with cached blocks counting as much as load; weight 4: four
+ *                     times as much
  *   rival             another router: the policy of the best router that uses text alone (TextPolicy)
  *
- * Traffic: conversations of 1 to 6 turns, each turn the text of all before and more; one of eight system prompts at their
- * beginning. Turns begin by a Poisson process that is the same for every cell of a seed.
+ * Traffic: conversations of 1 to 6 turns, each turn the text of all before and more; one of eight system
+ * prompts at their beginning. Turns begin by a Poisson process that is the same for every cell of a seed.
  *
- * `exact` is held against the rival over the requests that both answered: an engine that restarts loses some, and not the same of both. `exact` is
- * to be ahead where others use the engines too, where there are two routers, and where caches are very tight.
+ * `exact` is held against the rival over the requests that both answered: an engine that restarts loses some,
+ * and not the same of both. `exact` is to be ahead where others use the engines too, where there are two
+ * routers, and where caches are very tight.
  */
 
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -256,8 +259,9 @@ export function isAheadWanted({ pastShare, routers }: Trouble, blocks: number): 
 }
 
 /**
- * Ratios of exact to the rival with their 95 % intervals, and what exact misses. It is behind where its whole interval is beyond the bound, and ahead
- * where its whole interval is below 1: as `wantsAhead` says, it is to be ahead in both ratios.
+ * Ratios of exact to the rival with their 95 % intervals, and what exact misses. It is behind where its whole
+ * interval is beyond the bound, and ahead where its whole interval is below 1: as `wantsAhead` says, it is to
+ * be ahead in both ratios.
  */
 export function verdictOf(pairs: readonly (readonly [Outcome, Outcome])[], wantsAhead: boolean): string {
   const ratio = (of: (outcome: Outcome) => number) =>

@@ -1,8 +1,10 @@
 /**
- * Conversations of four turns for a fleet of engines, and what one cache with the blocks of the whole fleet would have had of them.
+ * Conversations of four turns for a fleet of engines, and what one cache with the blocks of the whole fleet
+ * would have had of them.
  *
- * A turn is the prompt of the turn before, what was answered, and new text. Turns of all conversations are mixed: the next request is that
- * of any conversation that has turns left, by chance. Prompts are token ids, no two texts alike.
+ * A turn is the prompt of the turn before, what was answered, and new text. Turns of all conversations are
+ * mixed: the next request is that of any conversation that has turns left, by chance. Prompts are token ids,
+ * no two texts alike.
  */
 
 import { type Random, seededRandom } from '@homing/base'
@@ -65,7 +67,10 @@ export function sessionLoad({ seed, sessions, perSecond, hotShare }: SessionOpti
   return { requests, hotTokens, workingSetBlocks: distinct.size }
 }
 
-/** Share of the prompt tokens that one LRU cache of so many blocks would have had, the requests one after the other. */
+/**
+ * Share of the prompt tokens that one LRU cache of so many blocks would have had, the requests one after the
+ * other.
+ */
 export function hitRateOfOneCache(requests: readonly SessionRequest[], blocks: number): number {
   const cache = new Map<string, true>()
   let prompt = 0

@@ -1,4 +1,7 @@
-/** What the simulator says of a router's own decision log agrees with what the log says happened, for three policies. */
+/**
+ * What the simulator says of a router's own decision log agrees with what the log says happened, for three
+ * policies.
+ */
 
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

@@ -1,11 +1,13 @@
 /**
- * The simulator against the real thing. A fleet of four engines serves a recorded load through a router that writes its decision log;
- * the log is simulated again, with every request where it really went, and both are compared (packages/simulate/src/log-fit.ts).
+ * The simulator against the real thing. A fleet of four engines serves a recorded load through a router that
+ * writes its decision log; the log is simulated again, with every request where it really went, and both are
+ * compared (packages/simulate/src/log-fit.ts).
  *
  *   pnpm exec node bench/quality/simulator-fit.ts [--requests 600] [--rate 8] [--write]
  *
- * starts four `homing engine` processes and a `homing router` process for each policy, and sends the load from a third one. With
- * `--write` the table of docs/decision-log.md is written. The test does the same on simulated engines and a virtual clock.
+ * starts four `homing engine` processes and a `homing router` process for each policy, and sends the load
+ * from a third one. With `--write` the table of docs/decision-log.md is written. The test does the same on
+ * simulated engines and a virtual clock.
  */
 
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
@@ -29,7 +31,10 @@ const BLOCKS = 4000
 const BLOCK_SIZE_TOKENS = 16
 const PROFILE = 'h100-8b'
 const INPUT_TOKENS_MAX = 30_000
-/** Each token is an event that all processes handle; these are about a second of decoding for every engine and second. */
+/**
+ * Each token is an event that all processes handle; these are about a second of decoding for every engine and
+ * second.
+ */
 const OUTPUT_TOKENS_MAX = 24
 /** Of the trace as it is generated. */
 const TRACE_PER_SECOND = 3.4

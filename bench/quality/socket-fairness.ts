@@ -1,15 +1,18 @@
 /**
- * A chat beside a flood, over real sockets: four `homing engine` processes, a `homing router` process, two tenants from this one.
+ * A chat beside a flood, over real sockets: four `homing engine` processes, a `homing router` process, two
+ * tenants from this one.
  *
- *   pnpm exec node bench/quality/socket-fairness.ts [--rounds 3] [--seconds 12] [--chats 12] [--floods 2.5] [--tokens 60000] [--write] [--smoke]
+ *   pnpm exec node bench/quality/socket-fairness.ts [--rounds 3] [--seconds 12] [--chats 12] [--floods 2.5]
+ *       [--tokens 60000] [--write] [--smoke]
  *
  *   alone     the chat, and nobody else
  *   none      beside a tenant who floods with long prompts, and nothing waits in the router
  *   queue     the same flood, with the queue as it is by default
  *
- * In each round every case has a fleet of its own, on the same requests, one case after the other. The flood begins behind the first
- * chat; from when the workers have some of it, chats count. What of the flood has no answer when the last chat has one is left. Time to the first token is what the client sees. With `--write` the table of
- * docs/queue.md is written; `--smoke` is small, and shows that it runs.
+ * In each round every case has a fleet of its own, on the same requests, one case after the other. The flood
+ * begins behind the first chat; from when the workers have some of it, chats count. What of the flood has no
+ * answer when the last chat has one is left. Time to the first token is what the client sees. With `--write`
+ * the table of docs/queue.md is written; `--smoke` is small, and shows that it runs.
  */
 
 import { readFile, writeFile } from 'node:fs/promises'
@@ -211,7 +214,10 @@ function bodyOf(prompt: readonly number[], outputTokens: number): string {
   return JSON.stringify({ model: MODEL, prompt, max_tokens: outputTokens, stream: true })
 }
 
-/** What a step with a chunk of a long prompt takes on that profile: the last of the prompt, which is the longest. */
+/**
+ * What a step with a chunk of a long prompt takes on that profile: the last of the prompt, which is the
+ * longest.
+ */
 export function chunkMs(promptTokens: number): number {
   const { stepTokensMax, stepMs } = timingProfile(PROFILE)
   const prefillTokens = Math.min(stepTokensMax, promptTokens)

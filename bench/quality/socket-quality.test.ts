@@ -39,7 +39,10 @@ t.test('a load has four turns of each conversation, each with all of the turns b
   t.equal(continued.length, 18)
 })
 
-/** Requests that an engine can have at a time in so small a load; more that are lost are lost for another reason than its restart. */
+/**
+ * Requests that an engine can have at a time in so small a load; more that are lost are lost for another
+ * reason than its restart.
+ */
 const LOST_MAX = 24
 
 for (const cell of ['trouble', 'slow'] as const) {

@@ -1,14 +1,19 @@
 /**
- * Placement over real sockets: four `homing engine` processes, a `homing router` process, conversations of four turns from this one.
+ * Placement over real sockets: four `homing engine` processes, a `homing router` process, conversations of
+ * four turns from this one.
  *
- *   pnpm exec node bench/quality/socket-quality.ts [--rounds 3] [--sessions 60] [--rate 5] [--cells plain,trouble,slow] [--write]
+ *   pnpm exec node bench/quality/socket-quality.ts [--rounds 3] [--sessions 60] [--rate 5]
+ *       [--cells plain,trouble,slow] [--write]
  *
  *   plain    engines that hold about two thirds of all conversations together
- *   trouble  30 % of the requests go past the router to an engine of their own choice, and one engine starts again in the middle
- *   slow     one engine of a quarter of the speed, which is the only one to hold the text that half of the conversations begin with
+ *   trouble  30 % of the requests go past the router to an engine of their own choice, and one engine starts
+ *            again in the middle
+ *   slow     one engine of a quarter of the speed, which is the only one to hold the text that half of the
+ *            conversations begin with
  *
- * In each round every way to place has a fleet of its own, on the same requests, one after the other. Time to the first token is that of
- * the client, of requests that the router placed. With `--write` the table of docs/records/routing-quality.md is written.
+ * In each round every way to place has a fleet of its own, on the same requests, one after the other. Time to
+ * the first token is that of the client, of requests that the router placed. With `--write` the table of
+ * docs/records/routing-quality.md is written.
  */
 
 import { readFile, writeFile } from 'node:fs/promises'
@@ -64,7 +69,10 @@ export interface Outcome {
   readonly lost: number
   /** Requests that went past the router. */
   readonly past: number
-  /** Mean over the arrivals of the placed ones: requests at the engine with the most, divided by those at an engine on average. */
+  /**
+   * Mean over the arrivals of the placed ones: requests at the engine with the most, divided by those at an
+   * engine on average.
+   */
   readonly imbalance: number
 }
 
@@ -83,7 +91,10 @@ export function loadOf({ cell, seed, sessions, perSecond }: RunOptions): Session
   return sessionLoad({ seed, sessions, perSecond, hotShare: cell === 'slow' ? 0.5 : 0 })
 }
 
-/** The requests of a load through a fleet that is started for it. Throws when one of them is not answered by 200. */
+/**
+ * The requests of a load through a fleet that is started for it. Throws when one of them is not answered by
+ * 200.
+ */
 export async function runWay(way: string, options: RunOptions): Promise<Outcome> {
   const { cell, seed } = options
   const load = loadOf(options)

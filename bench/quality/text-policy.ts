@@ -1,9 +1,10 @@
 /**
- * The policy of a router that knows only texts, for comparison: that of SGLang's router (`cache_aware`), as its users' documentation
- * describes it, with its default thresholds.
+ * The policy of a router that knows only texts, for comparison: that of SGLang's router (`cache_aware`), as
+ * its users' documentation describes it, with its default thresholds.
  *
- * Each worker has the texts that were sent to it. If load is out of balance, the worker with the fewest open requests is taken. Otherwise
- * the one that was sent the longest beginning of this text, if that is enough of it; otherwise the one that was sent the least.
+ * Each worker has the texts that were sent to it. If load is out of balance, the worker with the fewest open
+ * requests is taken. Otherwise the one that was sent the longest beginning of this text, if that is enough of
+ * it; otherwise the one that was sent the least.
  */
 
 /** Part of a text that must have been sent before. */

@@ -3,12 +3,14 @@
  *
  *   capacity   the highest speed inside a tier: auto, and the best fixed rule
  *   loads      auto and the fixed rules at shares of that capacity; F8, variants of it, F64, several routers
- *   safety     auto, round-robin and least-loaded, under, near and over capacity, without, with little and with much sharing
+ *   safety     auto, round-robin and least-loaded, under, near and over capacity, without, with little and
+ *              with much sharing
  *   terms      auto without each of its terms
  *   knowledge  auto with less and less knowledge of the caches
  *
- * Seeds differ in traffic: generators draw it, requests of traces move by up to a fifth of the time to the next one, or of their place in
- * a bin. Else the seeds of a policy that leaves nothing to chance would all be the same run.
+ * Seeds differ in traffic: generators draw it, requests of traces move by up to a fifth of the time to the
+ * next one, or of their place in a bin. Else the seeds of a policy that leaves nothing to chance would all be
+ * the same run.
  */
 
 import { POLICIES } from '@homing/selection'
@@ -209,7 +211,10 @@ function safetyPlaces(sharing: readonly string[], f8: ReadonlyMap<string, Place>
   )
 }
 
-/** As many times the requests, for a fleet that is as many times as large and as fast. In a closed loop the speed does that. */
+/**
+ * As many times the requests, for a fleet that is as many times as large and as fast. In a closed loop the
+ * speed does that.
+ */
 function timesLonger(workload: Workload, times: number): Workload {
   if (workload.kind !== 'generator') return workload
   const { generator } = workload

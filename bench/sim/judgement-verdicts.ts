@@ -1,7 +1,9 @@
 /**
- * Verdicts over paired seeds: the ratio or difference of auto and the best other column, its 95 % interval, and whether a bound is missed.
+ * Verdicts over paired seeds: the ratio or difference of auto and the best other column, its 95 % interval,
+ * and whether a bound is missed.
  *
- * A bound is missed when the whole interval lies beyond it. One seed has no interval: then its value alone decides, and the mark is 'fails?'.
+ * A bound is missed when the whole interval lies beyond it. One seed has no interval: then its value alone
+ * decides, and the mark is 'fails?'.
  */
 
 import { type CellResult, seedMean } from '@homing/simulate'

@@ -1,9 +1,11 @@
 /**
- * The judgement of auto: is it best or close to it everywhere, safe, and is each of its terms worth having? Tables for docs/records/routing-quality.md.
- * `pnpm exec node bench/sim/judgement.ts --write --minutes 60` writes them; without --write they are printed. `--seeds N` at most, from `--first-seed N` on.
+ * The judgement of auto: is it best or close to it everywhere, safe, and is each of its terms worth having?
+ * Tables for docs/records/routing-quality.md. `pnpm exec node bench/sim/judgement.ts --write --minutes 60`
+ * writes them; without --write they are printed. `--seeds N` at most, from `--first-seed N` on.
  *
- * All places are run with the first seed, then with the next and so on, until the time is up: the tables say how many seeds a row has, and leave out rows
- * without any. Cells are kept in .cache/bench-sim, so the next run goes on from there, as long as the code is the same.
+ * All places are run with the first seed, then with the next and so on, until the time is up: the tables say
+ * how many seeds a row has, and leave out rows without any. Cells are kept in .cache/bench-sim, so the next
+ * run goes on from there, as long as the code is the same.
  */
 
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -38,9 +40,13 @@ import { type FoundCapacity, type Judged, renderJudgement } from './judgement-ta
 const PAGE = fileURLToPath(new URL('../../docs/records/routing-quality.md', import.meta.url))
 const CACHE = fileURLToPath(new URL('../../.cache/bench-sim', import.meta.url))
 export const JUDGEMENT_MARKS = marksOf('judgement')
-/** How much higher than the best capacity another rule must be good to be searched: as fine as a search is. */
+/**
+ * How much higher than the best capacity another rule must be good to be searched: as fine as a search is.
+ */
 const CHALLENGE = 129 / 128
-/** Speeds beyond so many times the guess are taken for too high: some fleets serve a short trace at any speed. */
+/**
+ * Speeds beyond so many times the guess are taken for too high: some fleets serve a short trace at any speed.
+ */
 const SPEED_TIMES_MAX = 8
 
 export interface JudgementOptions {
@@ -116,7 +122,10 @@ class Judgement {
     return result
   }
 
-  /** The highest capacity of any column at tier standard, with the first seed: loads are the same however many seeds there are. */
+  /**
+   * The highest capacity of any column at tier standard, with the first seed: loads are the same however many
+   * seeds there are.
+   */
   bestSpeed(place: Place): Promise<number> {
     let speed = this.#bestSpeeds.get(place)
     if (speed === undefined) {
@@ -136,8 +145,8 @@ class Judgement {
   }
 
   /**
-   * Capacity of auto and of the best fixed rule. The rule that serves best at the capacity of auto is searched; the others only if they are good
-   * enough at a higher speed.
+   * Capacity of auto and of the best fixed rule. The rule that serves best at the capacity of auto is
+   * searched; the others only if they are good enough at a higher speed.
    */
   async #capacitiesOf(place: Place, tier: TierName, seed: number): Promise<Omit<FoundCapacity, 'linear'>> {
     const ours = await this.#search(place, 'auto', tier, seed, place.speedGuess)

@@ -1,12 +1,14 @@
 /**
  * Question   How good are the decisions of each policy, and how long does it take to find out?
- * Workload   The conversation trace of Mooncake (`trace=FILE`, or in HOMING_TRACES or ../shared/traces; without one, generated chats with
- *            fixed times), as `homing simulate` replays it: F8 at speed 3, and F1000 with 16 copies at speed 24. One seed, KV events 20 ms late.
- * Parts      f8      a cell for each policy: its seconds, TTFT, hit rate, goodput; then its decisions, CPU time of each
+ * Workload   The conversation trace of Mooncake (`trace=FILE`, or in HOMING_TRACES or ../shared/traces;
+ *            without one, generated chats with fixed times), as `homing simulate` replays it: F8 at speed 3,
+ *            and F1000 with 16 copies at speed 24. One seed, KV events 20 ms late.
+ * Parts      f8      a cell for each policy: its seconds, TTFT, hit rate, goodput; then its decisions, CPU
+ *                    time of each
  *            f1000   one cell, streamed from its file: seconds and the memory of the whole process
  * Checked    every request is answered, and figures are the same in every run (`pins`).
- * Read it    seconds of a cell are of one thread; figures in s and % are simulated and the same on every machine. To compare policies with
- *            seeds and intervals use `homing simulate`.
+ * Read it    seconds of a cell are of one thread; figures in s and % are simulated and the same on every
+ *            machine. To compare policies with seeds and intervals use `homing simulate`.
  */
 
 import assert from 'node:assert/strict'
@@ -100,7 +102,8 @@ async function largeFleet(): Promise<Measures> {
   const { user, system } = process.cpuUsage(before)
   return {
     'large seconds': { value: run.cost.elapsedMs / 1000, unit: 's' },
-    // Of all threads, garbage collection included: what the seconds would be on a machine that does nothing else.
+    // Of all threads, garbage collection included: what the seconds would be on a machine that does nothing
+    // else.
     'large cpu': { value: (user + system) / 1e6, unit: 's' },
     'large memory': { value: (process.resourceUsage().maxRSS * 1024) / GIB, unit: 'GiB' },
     'large requests': { value: run.result.withWarmup.requests, unit: '' },

@@ -1,9 +1,11 @@
 /**
- * The fixed policies on three traces, two fleets and three loads: the table of docs/records/routing-quality.md.
- * `pnpm exec node bench/sim/policy-table.ts --write` writes it; without --write it is printed. `--seeds N`, `--fleets F8,F64`.
+ * The fixed policies on three traces, two fleets and three loads: the table of
+ * docs/records/routing-quality.md. `pnpm exec node bench/sim/policy-table.ts --write` writes it; without
+ * --write it is printed. `--seeds N`, `--fleets F8,F64`.
  *
- * A load is a share of the capacity, at tier standard, of the policy that has the highest one in that fleet and on that trace. Results are kept in
- * .cache/bench-sim, so that a run that was stopped goes on, and a changed policy runs its own column only.
+ * A load is a share of the capacity, at tier standard, of the policy that has the highest one in that fleet
+ * and on that trace. Results are kept in .cache/bench-sim, so that a run that was stopped goes on, and a
+ * changed policy runs its own column only.
  */
 
 import { readFileSync, writeFileSync } from 'node:fs'

@@ -275,7 +275,8 @@ async function floodRun(flood: number, selection: CellSelection, seed: number): 
     { ...F8, speed: 1, seed, selection },
     generatedRequests(generator, seed),
     {
-      // What is left when no more come takes another while under every policy, with all workers and without chats.
+      // What is left when no more come takes another while under every policy, with all workers and without
+      // chats.
       onServed: ({ trace, firstTokenMs, reusedTokens }) => {
         if (firstTokenMs < 1000 * FLOOD_SECONDS) tokens += trace.inputTokens - reusedTokens
       },
@@ -300,7 +301,10 @@ export const shareRows: Rows = async (_runner, seeds, collect) => {
   }
 }
 
-/** Tokens of each tenant ÷ what its weight says, of the prompts that were sent to a worker within a minute in which all have some waiting. */
+/**
+ * Tokens of each tenant ÷ what its weight says, of the prompts that were sent to a worker within a minute in
+ * which all have some waiting.
+ */
 export async function sharesOf(
   weights: Readonly<Record<string, number>>,
   seed: number,

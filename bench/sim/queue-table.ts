@@ -1,9 +1,11 @@
 /**
- * What a queue in the router brings: the tables of docs/records/routing-quality.md. `pnpm exec node bench/sim/queue-table.ts --write` writes them;
- * without --write they are printed. `--seeds N`, `--only PART`, `--policies NAME,…`, `--minutes N`: past
- * them it stops, and writes nothing. Results are kept in .cache/bench-sim, so the next run goes on from there.
+ * What a queue in the router brings: the tables of docs/records/routing-quality.md. `pnpm exec node
+ * bench/sim/queue-table.ts --write` writes them; without --write they are printed. `--seeds N`, `--only
+ * PART`, `--policies NAME,…`, `--minutes N`: past them it stops, and writes nothing. Results are kept in
+ * .cache/bench-sim, so the next run goes on from there.
  *
- * Eight workers (F8); a load is a share of the capacity of auto without a queue, at tier standard, with the first seed.
+ * Eight workers (F8); a load is a share of the capacity of auto without a queue, at tier standard, with the
+ * first seed.
  */
 
 import { readFileSync, writeFileSync } from 'node:fs'

@@ -1,10 +1,11 @@
 /**
- * Several routers on one fleet, with replica sync and without, against one: the tables of docs/records/routing-quality.md.
- * `pnpm exec node bench/sim/replica-table.ts --write` writes them; without --write they are printed. `--seeds N`, `--minutes N`: past
- * them it stops, and writes nothing. Results are kept in .cache/bench-sim, so the next run goes on from there.
+ * Several routers on one fleet, with replica sync and without, against one: the tables of
+ * docs/records/routing-quality.md. `pnpm exec node bench/sim/replica-table.ts --write` writes them; without
+ * --write they are printed. `--seeds N`, `--minutes N`: past them it stops, and writes nothing. Results are
+ * kept in .cache/bench-sim, so the next run goes on from there.
  *
- * Policy auto with its guard and its queue. A load is a share of the capacity of one router with auto without a queue, F8, tier standard,
- * first seed; F64 has eight copies of the first requests at the same speeds.
+ * Policy auto with its guard and its queue. A load is a share of the capacity of one router with auto without
+ * a queue, F8, tier standard, first seed; F64 has eight copies of the first requests at the same speeds.
  */
 
 import { readFileSync, writeFileSync } from 'node:fs'

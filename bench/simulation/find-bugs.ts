@@ -1,6 +1,7 @@
 /**
- * Does simulation find bugs? Plants one at a time, by changing places of source files as they are loaded, and counts
- * the seeds until a checker objects, from 1 or the bug's own on. Prints a table; fails when a bug stays hidden, or nothing was planted.
+ * Does simulation find bugs? Plants one at a time, by changing places of source files as they are loaded, and
+ * counts the seeds until a checker objects, from 1 or the bug's own on. Prints a table; fails when a bug
+ * stays hidden, or nothing was planted.
  *
  *   pnpm exec node bench/simulation/find-bugs.ts [SEEDS_MAX [SCENARIO]]      default 1000, all scenarios
  */

@@ -1,4 +1,6 @@
-/** The bugs that `find-bugs.ts` plants: one place of a source file each, or several, changed as it is loaded. */
+/**
+ * The bugs that `find-bugs.ts` plants: one place of a source file each, or several, changed as it is loaded.
+ */
 
 /** One place. */
 export interface Change {

@@ -1,4 +1,6 @@
-/** The first half of the soak: threads die under load, and the promises about this are checked by counting. */
+/**
+ * The first half of the soak: threads die under load, and the promises about this are checked by counting.
+ */
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { loadavg, tmpdir } from 'node:os'

@@ -1,18 +1,22 @@
 /**
- * Question   What is lost, doubled, stuck or left behind over ten thousand deaths of threads, and over 200 million
- *            messages of simulated ones?
- * Workload   deaths: the torture of packages/actor/test/torture. Nodes on `threads` threads and on main exchange
- *            numbered messages on both lanes, ask, watch and spawn, while threads are killed, exit, throw outside of
- *            arms, hang, or die with their links full, one death or more a cycle; `faults` other faults for each.
- *            simulation: the crowd of packages/actor/test/simulation. Members on all threads throw numbered balls at
- *            each other, ask and fail, while threads die, hang and are slow; `messages` in all, `seedMessages` a seed.
- * Loop       closed: the next death comes when the thread handles messages again. `cycles` deaths, at most `seconds`.
- * Checked    deaths: at rest, every `quietEvery` deaths, each message was handled or is missing for a stated reason,
- *            none twice, none out of order; each ask settled, each watch fired. simulation: the same of messages and
- *            asks, at every message and at rest. A violation is printed and counted; with --smoke it fails the bench.
- * Read it    failover is from the death to the first message that the next life handles. Growth of memory is the slope
- *            of a line through the size at rest, garbage of main collected, in the second half of the run. One long
- *            run says most: `--runs 1`.
+ * Question   What is lost, doubled, stuck or left behind over ten thousand deaths of threads, and over 200
+ *            million messages of simulated ones?
+ * Workload   deaths: the torture of packages/actor/test/torture. Nodes on `threads` threads and on main
+ *            exchange numbered messages on both lanes, ask, watch and spawn, while threads are killed, exit,
+ *            throw outside of arms, hang, or die with their links full, one death or more a cycle; `faults`
+ *            other faults for each.
+ *            simulation: the crowd of packages/actor/test/simulation. Members on all threads throw numbered
+ *            balls at each other, ask and fail, while threads die, hang and are slow; `messages` in all,
+ *            `seedMessages` a seed.
+ * Loop       closed: the next death comes when the thread handles messages again. `cycles` deaths, at most
+ *            `seconds`.
+ * Checked    deaths: at rest, every `quietEvery` deaths, each message was handled or is missing for a stated
+ *            reason, none twice, none out of order; each ask settled, each watch fired.
+ *            simulation: the same of messages and asks, at every message and at rest. A violation is printed
+ *            and counted; with --smoke it fails the bench.
+ * Read it    failover is from the death to the first message that the next life handles. Growth of memory is
+ *            the slope of a line through the size at rest, garbage of main collected, in the second half of
+ *            the run. One long run says most: `--runs 1`.
  */
 
 import { isSmoke, type Measures, parameter, runBench, say } from '../harness.ts'

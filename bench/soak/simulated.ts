@@ -1,4 +1,7 @@
-/** The second half of the soak: a crowd in simulated systems, seed after seed, with faults and a ledger of every message. */
+/**
+ * The second half of the soak: a crowd in simulated systems, seed after seed, with faults and a ledger of
+ * every message.
+ */
 
 import { runCrowd } from '../../packages/actor/test/simulation/crowd.ts'
 import { type Measures, say } from '../harness.ts'

@@ -1,14 +1,15 @@
 /**
- * Texts of four kinds for the bench, from what lies here: nothing is downloaded and nothing is copied into the repository.
+ * Texts of four kinds for the bench, from what lies here: nothing is downloaded and nothing is copied into
+ * the repository.
  *
  *   english   the prose of this repository's pages, and of the comments in @types/node
  *   code      the TypeScript of this repository
- *   cjk       names of regions, languages, scripts and currencies in Chinese, Japanese and Korean, as the platform knows
- *             them, in sentences drawn at random; and three pages of Biome in these languages
+ *   cjk       names of regions, languages, scripts and currencies in Chinese, Japanese and Korean, as the
+ *             platform knows them, in sentences drawn at random; and three pages of Biome in these languages
  *   mixed     pieces of all three, of names in eight other scripts, emoji, and one hostile text in twenty
  *
- * Each kind is cut into paragraphs and shuffled from a seed; a first half fills tables, the second is measured, so that
- * what is measured is other text of the same kind.
+ * Each kind is cut into paragraphs and shuffled from a seed; a first half fills tables, the second is
+ * measured, so that what is measured is other text of the same kind.
  */
 
 import { readdirSync, readFileSync } from 'node:fs'

@@ -1,21 +1,28 @@
 /**
- * Question   What does it cost to turn text into token ids, beside the JavaScript library and the native binding?
- * Workload   Texts of four kinds (corpora.ts) of `sizes` tokens, on real vocabularies, which `pnpm vocabularies` makes:
+ * Question   What does it cost to turn text into token ids, beside the JavaScript library and the native
+ *            binding?
+ * Workload   Texts of four kinds (corpora.ts) of `sizes` tokens, on real vocabularies, which `pnpm
+ *            vocabularies` makes:
  *              new    tables are empty at the start of each text
  *              warm   tables are filled by other text of the same kind, and this text was never seen
- *              turn   warm, and all of the text but its last quarter (at most `turnTokens`) was encoded a moment ago
+ *              turn   warm, and all of the text but its last quarter (at most `turnTokens`) was encoded a
+ *                     moment ago
  * Arms       ours       the encoder of this checkout, its word table bounded by `wordTableMb`
  *            library    @huggingface/tokenizers in JavaScript, its caches filled by other text
- *            native     Hugging Face's Rust library by its native binding, likewise; left out where it has no binary
- * Loop       one text at a time; each arm goes through half of the texts, then the other half in the opposite order of arms. Where
- *            arms took turns on each text, the library's work threw our tables out of the processor's caches before each
- *            text of 1 k, and not the other way round: 0.35 ms instead of 0.20.
- * Checked    Every text gives the same ids in all arms and states, or the bench fails; the JavaScript library alone may differ
- *            (it does on some vocabularies), and is counted. Part equality: `tokens` tokens of hostile and of plain text for each of
- *            `vocabularies`, ours beside the native binding; texts that ours refuses (too many marks on one character) are counted.
- *            Part memory: ./memory.ts, for `minutes`; fails when words or what is remembered take more than their settings.
- * Read it    CPU time (user and system) for a text; a process for each row, so that no text was seen before. Ratios within one
- *            run only. library and native always get the whole text: they have no way to go on.
+ *            native     Hugging Face's Rust library by its native binding, likewise; left out where it has no
+ *                       binary
+ * Loop       one text at a time; each arm goes through half of the texts, then the other half in the opposite
+ *            order of arms. Where arms took turns on each text, the library's work threw our tables out of
+ *            the processor's caches before each text of 1 k, and not the other way round: 0.35 ms instead of
+ *            0.20.
+ * Checked    Every text gives the same ids in all arms and states, or the bench fails; the JavaScript library
+ *            alone may differ (it does on some vocabularies), and is counted. Part equality: `tokens` tokens
+ *            of hostile and of plain text for each of `vocabularies`, ours beside the native binding; texts
+ *            that ours refuses (too many marks on one character) are counted. Part memory: ./memory.ts, for
+ *            `minutes`; fails when words or what is remembered take more than their settings.
+ * Read it    CPU time (user and system) for a text; a process for each row, so that no text was seen before.
+ *            Ratios within one run only. library and native always get the whole text: they have no way to go
+ *            on.
  */
 
 import assert from 'node:assert/strict'
@@ -116,7 +123,8 @@ async function measure(
   warm.encode(other)
   const cpuMs = new Map<string, number>()
   const ids = list.map(() => new Map<string, ArrayLike<number>>())
-  // What a text needs before the clock runs is made for each text anew; what it has filled must not be left to another.
+  // What a text needs before the clock runs is made for each text anew; what it has filled must not be left
+  // to another.
   const contestants: readonly (readonly [string, (text: string) => Encode])[] = [
     [
       'new' satisfies State,
@@ -178,7 +186,10 @@ function processCpuMs(): number {
   return (user + system) / 1000
 }
 
-/** Linux brings the time of a running thread up to date when it is asked for that of the process, else every few milliseconds. */
+/**
+ * Linux brings the time of a running thread up to date when it is asked for that of the process, else every
+ * few milliseconds.
+ */
 function threadCpuMs(): number {
   process.cpuUsage()
   const { user, system } = process.threadCpuUsage()
@@ -271,7 +282,10 @@ function listOf(
     .filter(word => word !== '')
 }
 
-/** A vocabulary has at most 40 MB. English and code: 25 and 8 times as fast as the library; the others 5 and 3 times. A next turn has no bar here. */
+/**
+ * A vocabulary has at most 40 MB. English and code: 25 and 8 times as fast as the library; the others 5 and 3
+ * times. A next turn has no bar here.
+ */
 function targets(): Readonly<Record<string, Target>> {
   const bars = { english: [25, 8], code: [25, 8], mixed: [5, 3], cjk: [5, 3] } as const
   const memory = vocabularies.map(

@@ -1,4 +1,7 @@
-/** A thread of ./memory.ts: reads requests that nobody has seen, for as long as it is told, and answers with its gauges. */
+/**
+ * A thread of ./memory.ts: reads requests that nobody has seen, for as long as it is told, and answers with
+ * its gauges.
+ */
 
 import { getHeapStatistics, setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'

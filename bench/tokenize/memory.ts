@@ -1,13 +1,14 @@
 /**
- * Memory of a tokenizer: what lies once for all threads, what each thread adds, and whether what threads keep of texts stays within
- * its settings while all text is new.
+ * Memory of a tokenizer: what lies once for all threads, what each thread adds, and whether what threads keep
+ * of texts stays within its settings while all text is new.
  *
- *   load   vocabulary and merges in shared memory ──▶ threads, each with the reader that the router has on its threads
- *   run    for `minutes` each thread reads chat requests that nobody has seen: conversations of six turns, their words
- *          drawn from syllables, names in four languages, numbers, code and hostile texts
+ *   load   vocabulary and merges in shared memory ──▶ threads, each with the reader that
+ *          the router has on its threads
+ *   run    for `minutes` each thread reads chat requests that nobody has seen: conversations of six turns,
+ *          their words drawn from syllables, names in four languages, numbers, code and hostile texts
  *
- * What a thread holds is heap and buffers of its own after a full collection, less those of a thread without a tokenizer; beside
- * it stands what its gauges say.
+ * What a thread holds is heap and buffers of its own after a full collection, less those of a thread without
+ * a tokenizer; beside it stands what its gauges say.
  */
 
 import { fileURLToPath } from 'node:url'

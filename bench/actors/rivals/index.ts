@@ -1,6 +1,6 @@
 /**
- * Rivals: the same loads on other libraries, each in the way its own documents show. Deadlines are used where a rival
- * has them. Imports are late: a rival that is not installed is skipped by name.
+ * Rivals: the same loads on other libraries, each in the way its own documents show. Deadlines are used where
+ * a rival has them. Imports are late: a rival that is not installed is skipped by name.
  */
 
 import { comedy } from './comedy.ts'

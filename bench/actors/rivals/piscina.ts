@@ -1,4 +1,7 @@
-/** piscina: tasks of a pool of one worker. Every setting that matters is measured and named; the best one counts. */
+/**
+ * piscina: tasks of a pool of one worker. Every setting that matters is measured and named; the best one
+ * counts.
+ */
 
 import { fileURLToPath } from 'node:url'
 import type { Measure, Measures } from '../../harness.ts'

@@ -1,6 +1,6 @@
 /**
- * XState: one thread; `fromTransition` actors, its fastest kind. It has no ask: a function in the event answers. A
- * `send` runs the transition at once; nothing is queued.
+ * XState: one thread; `fromTransition` actors, its fastest kind. It has no ask: a function in the event
+ * answers. A `send` runs the transition at once; nothing is queued.
  */
 
 import type { Add } from '../loads.ts'

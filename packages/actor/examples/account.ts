@@ -1,4 +1,6 @@
-/** An account that is robbed by those who look, wait and then take: between the two another may have taken. */
+/**
+ * An account that is robbed by those who look, wait and then take: between the two another may have taken.
+ */
 
 import { defineActor, type Reply } from '@homing/actor'
 

@@ -1,6 +1,6 @@
 /**
- * Draining shutdown: what a shutdown does with messages that wait. By default they are dropped and counted. With
- * `after: 'mailbox'` they are handled first, for as long as `within` allows.
+ * Draining shutdown: what a shutdown does with messages that wait. By default they are dropped and counted.
+ * With `after: 'mailbox'` they are handled first, for as long as `within` allows.
  */
 
 import { createActorSystem, type StopOptions } from '@homing/actor'

@@ -1,6 +1,7 @@
 /**
- * Blocking and dying threads: a thread whose event loop stands still is ended after `hungAfter`, one that ends is replaced.
- * The actors come back under the same ref; whoever asked meanwhile is told at once that the thread is down.
+ * Blocking and dying threads: a thread whose event loop stands still is ended after `hungAfter`, one that
+ * ends is replaced. The actors come back under the same ref; whoever asked meanwhile is told at once that the
+ * thread is down.
  */
 
 import { type ActorRef, createActorSystem, ThreadDownError } from '@homing/actor'

@@ -1,4 +1,6 @@
-/** JavaScript as it is: no types, no compiler. Threads import this module too, so only main runs the program. */
+/**
+ * JavaScript as it is: no types, no compiler. Threads import this module too, so only main runs the program.
+ */
 
 import { isMainThread } from 'node:worker_threads'
 import { createActorSystem, defineActor } from '@homing/actor'

@@ -1,4 +1,7 @@
-/** Overflow: a mailbox has a bound, and four answers to what is one too many. Control messages overtake the others. */
+/**
+ * Overflow: a mailbox has a bound, and four answers to what is one too many. Control messages overtake the
+ * others.
+ */
 
 import { createActorSystem } from '@homing/actor'
 import { slowReader } from './slow-reader.ts'

@@ -1,8 +1,8 @@
 /**
  * Your own actor, from a module of your own, under faults: it throws, then its thread is killed.
  *
- * Its ref stays good throughout. What it had counted is lost each time, and what it was told meanwhile is not.
- * An actor that must not forget writes down what it knows, or asks somebody for it in its setup.
+ * Its ref stays good throughout. What it had counted is lost each time, and what it was told meanwhile is
+ * not. An actor that must not forget writes down what it knows, or asks somebody for it in its setup.
  */
 
 import { createActorSystem } from '@homing/actor'
@@ -26,12 +26,14 @@ const count = (word: string): Promise<number> => counter.ask({ type: 'count', wo
 counter.tell({ type: 'add', text: 'The pigeon that flies home, flies home.' })
 console.log('flies:', await count('flies'))
 
-// It throws: not a text. The message that it failed with is lost, the one behind it waits for the next instance.
+// It throws: not a text. The message that it failed with is lost, the one behind it waits for the next
+// instance.
 counter.tell({ type: 'add', text: 42 as never })
 counter.tell({ type: 'add', text: 'home' })
 console.log('home, after it failed:', await count('home'))
 
-// Its thread is killed, as a crash would end it. Meanwhile tells are accepted and wait for the thread's next life.
+// Its thread is killed, as a crash would end it. Meanwhile tells are accepted and wait for the thread's next
+// life.
 const replaced = system.killThread('core-0')
 await new Promise<void>(resolve => setImmediate(resolve))
 console.log('a tell while its thread is away:', counter.tell({ type: 'add', text: 'home again' }))

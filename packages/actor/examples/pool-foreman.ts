@@ -1,4 +1,6 @@
-/** The foreman of the pool: supervises its workers, and hands each job on to the next of them, which answers. */
+/**
+ * The foreman of the pool: supervises its workers, and hands each job on to the next of them, which answers.
+ */
 
 import { defineActor, type Reply } from '@homing/actor'
 import { poolWorker } from './pool-worker.ts'

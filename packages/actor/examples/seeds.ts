@@ -1,6 +1,7 @@
 /**
- * Simulation with seeds: two customers take coins out of one account, each on a thread of its own. A seed decides who runs
- * when. Some seeds find that both got the last coin; the same seed always does, and with the same trace.
+ * Simulation with seeds: two customers take coins out of one account, each on a thread of its own. A seed
+ * decides who runs when. Some seeds find that both got the last coin; the same seed always does, and with the
+ * same trace.
  */
 
 import { createSimulation, runSeeds, type SeedOutcome } from '@homing/actor/simulation'

@@ -1,6 +1,6 @@
 /**
- * Supervised pool: four workers on two threads. One job fails its worker, which is restarted; the ask of that job ends at its
- * deadline, because the foreman handed its reply on, and the others are answered.
+ * Supervised pool: four workers on two threads. One job fails its worker, which is restarted; the ask of that
+ * job ends at its deadline, because the foreman handed its reply on, and the others are answered.
  */
 
 import { createActorSystem } from '@homing/actor'

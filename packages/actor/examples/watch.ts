@@ -1,4 +1,7 @@
-/** Watch: one actor is told how others end, on whatever thread, once for each; also when they have ended already. */
+/**
+ * Watch: one actor is told how others end, on whatever thread, once for each; also when they have ended
+ * already.
+ */
 
 import { createActorSystem } from '@homing/actor'
 import { nurse } from './nurse.ts'

@@ -1,7 +1,7 @@
 /**
- * A system for tests: one thread, a simulated clock, every placement means here. Actors are tested
- * through messages and probes; nothing sleeps, and no thread is started. What actors of different placements tell each
- * other is copied, as between threads.
+ * A system for tests: one thread, a simulated clock, every placement means here. Actors are tested through
+ * messages and probes; nothing sleeps, and no thread is started. What actors of different placements tell
+ * each other is copied, as between threads.
  */
 
 import './values/node-version.ts'
@@ -51,7 +51,9 @@ export interface TestSystemOptions {
   readonly log?: Log
   /** Values to use instead of making the capability of that name. */
   readonly provide?: readonly Provided[]
-  /** Pass messages, answers and args by reference, whatever the placements. Default false: see docs/actors.md. */
+  /**
+   * Pass messages, answers and args by reference, whatever the placements. Default false: see docs/actors.md.
+   */
   readonly byReference?: boolean
 }
 

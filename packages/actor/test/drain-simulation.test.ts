@@ -1,7 +1,7 @@
 /**
- * A draining shutdown from many seeds: sources on several threads have told a sink on another, and asked a crew whose hands
- * are everywhere, when it begins. Links are slow, threads hang for a while; in every other seed they also die.
- * `HOMING_SIM_SEEDS` sets how many seeds (default 60), `HOMING_SIM_SEED` the first.
+ * A draining shutdown from many seeds: sources on several threads have told a sink on another, and asked a
+ * crew whose hands are everywhere, when it begins. Links are slow, threads hang for a while; in every other
+ * seed they also die. `HOMING_SIM_SEEDS` sets how many seeds (default 60), `HOMING_SIM_SEED` the first.
  */
 
 import { createSimulation, runSeeds, type SeedOutcome } from '@homing/actor/simulation'

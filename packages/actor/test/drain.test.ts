@@ -1,4 +1,7 @@
-/** A stop with `after: 'mailbox'`: what waits is handled first, on one thread and on several, and the time for it ends. */
+/**
+ * A stop with `after: 'mailbox'`: what waits is handled first, on one thread and on several, and the time for
+ * it ends.
+ */
 
 import { type ActorRef, ActorTerminatedError, type Reply, type ShutdownReport, signal } from '@homing/actor'
 import { recordingLog } from '@homing/base'

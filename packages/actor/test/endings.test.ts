@@ -1,4 +1,7 @@
-/** The promises of docs/actors.md about stops, watches and shutdown that one thread can show, on a simulated clock. */
+/**
+ * The promises of docs/actors.md about stops, watches and shutdown that one thread can show, on a simulated
+ * clock.
+ */
 
 import assert from 'node:assert/strict'
 import {

@@ -1,4 +1,7 @@
-/** The programs of the examples, the README and docs/actors.md do what the texts say; everything that docs/actors.md names exists. */
+/**
+ * The programs of the examples, the README and docs/actors.md do what the texts say; everything that
+ * docs/actors.md names exists.
+ */
 
 import { execFile } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

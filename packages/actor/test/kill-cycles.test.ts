@@ -14,7 +14,10 @@ const ASKERS = 16
 const ASK_MS_MAX = 60_000
 const MAILBOX = 4096
 const NOTES_AT_ONCE = 50
-/** Notes wait for the next life of their actor; however long that takes to start, they leave room for the asks behind them. */
+/**
+ * Notes wait for the next life of their actor; however long that takes to start, they leave room for the asks
+ * behind them.
+ */
 const NOTES_WAITING_MAX = MAILBOX / 2
 const seed = Number(process.env['HOMING_TEST_SEED'] ?? 1)
 
@@ -64,7 +67,8 @@ t.test(`${KILLS} kills of a thread under load, seed ${seed}`, { timeout: 600_000
         if (status !== 'ok') count(`note ${status}`)
         sent++
       }
-      // An answer means that those before it were taken, or lost with their thread: the load is as much as the thread can do.
+      // An answer means that those before it were taken, or lost with their thread: the load is as much as
+      // the thread can do.
       const sentBefore = sent
       const where = await noted.ask({ type: 'where' }, { timeout: ASK_MS_MAX }).catch(nextRound)
       if (where !== undefined) taken = sentBefore

@@ -1,4 +1,7 @@
-/** A Node that is too old is told so in a sentence. The built package is imported by one in test/examples-project.test.ts. */
+/**
+ * A Node that is too old is told so in a sentence. The built package is imported by one in
+ * test/examples-project.test.ts.
+ */
 
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -11,8 +14,8 @@ import { oldNode, TOO_OLD } from './old-node.ts'
 
 const PACKAGE = join(import.meta.dirname, '..')
 /**
- * What Node 20 exports from its own modules, of what is imported by name. A name that it lacks fails when the modules are
- * linked, before any of them runs: such a name is read from the module imported as a whole.
+ * What Node 20 exports from its own modules, of what is imported by name. A name that it lacks fails when the
+ * modules are linked, before any of them runs: such a name is read from the module imported as a whole.
  */
 const NODE_20_EXPORTS: Readonly<Record<string, readonly string[]>> = {
   crypto: ['randomBytes'],

@@ -1,4 +1,6 @@
-/** Observation of a system: counters, threads and flight recorders, including those of hung and dead threads. */
+/**
+ * Observation of a system: counters, threads and flight recorders, including those of hung and dead threads.
+ */
 
 import { type ActorSystemOptions, type FlightEvent, systemView, textOfEvent } from '@homing/actor'
 import { recordingLog, SimulatedClock, seededRandom, silentLog } from '@homing/base'

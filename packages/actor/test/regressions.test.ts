@@ -2,8 +2,8 @@
  * Bugs of other actor libraries, one test each. All of them apply here, except that no message is
  * relayed or dispatched by proxies: for those the test shows that nothing depends on garbage collection.
  *
- * The worst case of a stuck `terminate`, native code that nothing ends, takes seconds and is in threads.test.ts
- * ("a thread stuck where nothing ends it is cut off, reported and replaced").
+ * The worst case of a stuck `terminate`, native code that nothing ends, takes seconds and is in
+ * threads.test.ts ("a thread stuck where nothing ends it is cut off, reported and replaced").
  */
 
 import { setFlagsFromString } from 'node:v8'

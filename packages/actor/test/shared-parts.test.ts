@@ -1,6 +1,6 @@
 /**
- * Messages whose parts occur in several places: looked at once, however many ways lead to them, and still one object where
- * they arrive.
+ * Messages whose parts occur in several places: looked at once, however many ways lead to them, and still one
+ * object where they arrive.
  */
 
 import assert from 'node:assert/strict'

@@ -290,7 +290,8 @@ t.test('what an actor is told right after its spawn, and its dead thread had not
     const simulation = await createSimulation({
       seed,
       pools: { core: { count: 2 } },
-      // So that the heir of the thread may be told of its actors by main after it has read what they were told.
+      // So that the heir of the thread may be told of its actors by main after it has read what they were
+      // told.
       faults: { delay: 0.5, delayMsMax: 20 },
       observer: {
         taken({ op, body }, thread) {

@@ -1,6 +1,6 @@
 /**
- * Simulated systems: that runs repeat, that faults do what they say, and many seeds of toys under faults against the
- * checkers. `HOMING_SIM_SEEDS` sets how many (default 250), `HOMING_SIM_SEED` the first.
+ * Simulated systems: that runs repeat, that faults do what they say, and many seeds of toys under faults
+ * against the checkers. `HOMING_SIM_SEEDS` sets how many (default 250), `HOMING_SIM_SEED` the first.
  */
 
 import assert from 'node:assert/strict'

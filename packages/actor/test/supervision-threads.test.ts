@@ -1,4 +1,7 @@
-/** Supervision between threads: siblings that are restarted together, budgets that escalate, mailboxes that sort. */
+/**
+ * Supervision between threads: siblings that are restarted together, budgets that escalate, mailboxes that
+ * sort.
+ */
 
 import { RestartBudgetError, type Supervision } from '@homing/actor'
 import { createProbe } from '@homing/actor/testing'

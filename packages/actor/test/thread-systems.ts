@@ -1,4 +1,7 @@
-/** What the tests of several threads share: systems that end with their tests, and waiting for an actor whose thread is away. */
+/**
+ * What the tests of several threads share: systems that end with their tests, and waiting for an actor whose
+ * thread is away.
+ */
 
 import {
   type ActorRef,

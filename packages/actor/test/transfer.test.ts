@@ -1,4 +1,7 @@
-/** Buffers of a transfer list move to another thread, at once and whole; in every other case nobody loses them. */
+/**
+ * Buffers of a transfer list move to another thread, at once and whole; in every other case nobody loses
+ * them.
+ */
 
 import assert from 'node:assert/strict'
 import { UnserializableMessageError } from '@homing/actor'

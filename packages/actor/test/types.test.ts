@@ -1,6 +1,6 @@
 /**
- * What the compiler refuses. Nothing here runs: `tsc` in `pnpm check` fails when a line under `@ts-expect-error` has no
- * error, or another line has one.
+ * What the compiler refuses. Nothing here runs: `tsc` in `pnpm check` fails when a line under
+ * `@ts-expect-error` has no error, or another line has one.
  */
 
 import {

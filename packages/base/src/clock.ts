@@ -15,13 +15,16 @@ export interface Clock {
   /** Milliseconds since an arbitrary origin, never going back; fractions allowed. */
   nowMs(): number
   /**
-   * Calls `callback` when the microtasks that are planned now have run. Absent where no time passes meanwhile: there a
-   * look at the clock costs nothing, and need not be put off.
+   * Calls `callback` when the microtasks that are planned now have run. Absent where no time passes
+   * meanwhile: there a look at the clock costs nothing, and need not be put off.
    */
   afterBurst?(callback: () => void): void
   /** Milliseconds since 1970-01-01T00:00Z. May jump; only for people and for wire formats. */
   wallMs(): number
-  /** Calls `callback` once after `delayMs` (≥ 0). A pending timer keeps the process alive unless `unref` is set. */
+  /**
+   * Calls `callback` once after `delayMs` (≥ 0). A pending timer keeps the process alive unless `unref` is
+   * set.
+   */
   after(delayMs: number, callback: () => void, options?: { readonly unref?: boolean }): Timer
 }
 

@@ -14,7 +14,10 @@ export interface LineFile {
   readonly bytes: number
   /** How many of the bytes were written behind all that is there, in order. Rejects when none could be. */
   append(bytes: Uint8Array): Promise<number>
-  /** Keeps the first `bytes` bytes. Undefined: what a failed write has left stays, and the next one goes on there. */
+  /**
+   * Keeps the first `bytes` bytes. Undefined: what a failed write has left stays, and the next one goes on
+   * there.
+   */
   readonly cut: ((bytes: number) => Promise<void>) | undefined
   /** False: the file was moved away, or removed. */
   isAt(path: string): Promise<boolean>
@@ -56,7 +59,10 @@ export class DiskLineFile implements LineFile {
     this.cut = isOwn ? bytes => this.#cut(bytes) : undefined
   }
 
-  /** `prepare` reads it and mends its end. Rejects, with no file open, as that does, and where there is no file. */
+  /**
+   * `prepare` reads it and mends its end. Rejects, with no file open, as that does, and where there is no
+   * file.
+   */
   static async open(
     path: string,
     { mode, isOwn, hint = '' }: DiskLineFileOptions,

@@ -6,17 +6,20 @@
  *              ▼                           ▼
  *            dropped                     broken ──look──▶ tried again
  *
- * Lines that come while a write is under way are the next batch, so a fast disk sees single lines and a slow one
- * few writes. `look` also finds out whether the file was moved away or removed, and begins a new one then.
+ * Lines that come while a write is under way are the next batch, so a fast disk sees single lines and a slow
+ * one few writes. `look` also finds out whether the file was moved away or removed, and begins a new one
+ * then.
  *
  * Invariants
- *   I1  Nobody waits for it, and at most `waitingBytesMax` wait. A line that finds no room is dropped and counted.
- *   I2  A file begins with the header, if there is one, and has whole lines: what a failed write has left is cut
- *       off, or where that cannot be, the next write goes on there. A line of which a part went into a file that
- *       was moved away is written again, as a whole, into the next one.
- *   I3  A file is longer than `fileBytesMax` by its header and one line at most; there are `filesMax` files at most.
- *   I4  Written lines and dropped ones, and those that wait, are all that it was given. While it is broken nothing
- *       is lost that had found room: those lines are written when the file can be written again.
+ *   I1  Nobody waits for it, and at most `waitingBytesMax` wait. A line that finds no room is dropped and
+ *       counted.
+ *   I2  A file begins with the header, if there is one, and has whole lines: what a failed write has left is
+ *       cut off, or where that cannot be, the next write goes on there. A line of which a part went into a
+ *       file that was moved away is written again, as a whole, into the next one.
+ *   I3  A file is longer than `fileBytesMax` by its header and one line at most; there are `filesMax` files
+ *       at most.
+ *   I4  Written lines and dropped ones, and those that wait, are all that it was given. While it is broken
+ *       nothing is lost that had found room: those lines are written when the file can be written again.
  */
 
 import type { LineFile, LineFiles } from './line-files.ts'
@@ -92,7 +95,10 @@ export class LineWriter {
     }
   }
 
-  /** Takes a line with its line feed; `text` may begin with others, which are not counted. False: it is dropped. */
+  /**
+   * Takes a line with its line feed; `text` may begin with others, which are not counted. False: it is
+   * dropped.
+   */
   add(text: string): boolean {
     const bytes = utf8.encode(text)
     if (this.#isClosed || this.#waitingBytes + bytes.length > this.#options.waitingBytesMax) {
@@ -124,7 +130,10 @@ export class LineWriter {
     else if (this.#file !== undefined) this.#start(this.#renew())
   }
 
-  /** Goes on in a new file if the old one was moved away. Rejects as `files.open` does; then it goes on as before. */
+  /**
+   * Goes on in a new file if the old one was moved away. Rejects as `files.open` does; then it goes on as
+   * before.
+   */
   async reopen(): Promise<void> {
     while (this.#running !== undefined) await this.#running
     const opened = this.#renew()

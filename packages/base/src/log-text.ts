@@ -3,8 +3,8 @@
  *
  *   14:14:24 info  directory: worker found worker=127.0.0.1:46481 engine="vllm 0.32.0" ranks=1
  *
- * Time of day where the process runs, level, actor (or thread), text, fields. It is one line whatever the fields hold:
- * values with spaces, quotes or line breaks are written as JSON.
+ * Time of day where the process runs, level, actor (or thread), text, fields. It is one line whatever the
+ * fields hold: values with spaces, quotes or line breaks are written as JSON.
  */
 
 /** What a line says beside its text. */

@@ -1,7 +1,8 @@
 /**
- * Log: `log.info({ fields }, 'constant text')`, one line each on standard error: plain text where that is a terminal, else
- * JSON. Written by pino, synchronously, so that the last line before a crash is not lost. If pino cannot be loaded,
- * because the process cannot open another file, lines are written without it: a log line must never fail its caller.
+ * Log: `log.info({ fields }, 'constant text')`, one line each on standard error: plain text where that is a
+ * terminal, else JSON. Written by pino, synchronously, so that the last line before a crash is not lost. If
+ * pino cannot be loaded, because the process cannot open another file, lines are written without it: a log
+ * line must never fail its caller.
  */
 
 import { writeSync } from 'node:fs'
@@ -55,7 +56,10 @@ export function createLog(level: LogLevel = 'info', fields: LogFields = {}, form
   })
 }
 
-/** How a line is shown; undefined: as JSON. Terminals know colours, and their users may want none (no-color.org). */
+/**
+ * How a line is shown; undefined: as JSON. Terminals know colours, and their users may want none
+ * (no-color.org).
+ */
 function textOf(format: LogFormat): ((line: LogFields) => string) | undefined {
   if (format === 'json') return undefined
   const isTerminal = isatty(STDERR)
@@ -65,7 +69,10 @@ function textOf(format: LogFormat): ((line: LogFields) => string) | undefined {
   return line => logText(line, isColoured)
 }
 
-/** Loads pino with its first line: that takes 5 ms or more, which a thread that starts for one that died has better use for. */
+/**
+ * Loads pino with its first line: that takes 5 ms or more, which a thread that starts for one that died has
+ * better use for.
+ */
 function lateLog(
   level: LogLevel,
   fields: LogFields,

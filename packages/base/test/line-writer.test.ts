@@ -132,7 +132,8 @@ t.test('each line is in one file, whole and in order, or counted as dropped, wha
       const pieces = text.match(/[^\n]*\n|[^\n]+$/g) ?? []
       if (hasHeader && canCut && text !== '') assert.equal(pieces[0], 'header\n')
       const whole = pieces.filter(piece => taken.includes(piece))
-      // Where nothing can be cut off, half a line may stay, ended or at the end of a file that was moved away.
+      // Where nothing can be cut off, half a line may stay, ended or at the end of a file that was moved
+      // away.
       const others = pieces.filter(piece => !taken.includes(piece) && piece !== 'header\n')
       if (canCut) assert.deepEqual(others, [])
       for (const half of others)

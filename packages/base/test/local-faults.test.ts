@@ -4,7 +4,10 @@ import t from 'tap'
 import { isLocalFault } from '../src/local-faults.ts'
 
 const fault = (code: string): Error => Object.assign(new Error(code), { code })
-/** As Node reports a host with several addresses of which none could be connected to: its code is that of the first. */
+/**
+ * As Node reports a host with several addresses of which none could be connected to: its code is that of the
+ * first.
+ */
 const several = (...codes: string[]): Error =>
   Object.assign(new AggregateError(codes.map(fault)), { code: codes[0] })
 

@@ -23,8 +23,8 @@ export interface EnvironmentAlias {
   /** Written behind its value before that is parsed: 'MiB' turns 64 into 64MiB. */
   readonly suffix?: string
   /**
-   * For a variable whose values have a form of their own: translates its value into one of the setting, or returns undefined
-   * if there is none, which is a warning and not a fault.
+   * For a variable whose values have a form of their own: translates its value into one of the setting, or
+   * returns undefined if there is none, which is a warning and not a fault.
    */
   readonly read?: (text: string) => string | undefined
 }
@@ -136,8 +136,8 @@ type ValueOf<D> = D extends { readonly kind: 'flag' }
         : number | Unset<D>
 
 /**
- * The parsed settings of a table: one property per setting, under its `key`. Durations are
- * milliseconds, sizes are bytes. The table must be declared `as const satisfies readonly SettingDescriptor[]`.
+ * The parsed settings of a table: one property per setting, under its `key`. Durations are milliseconds,
+ * sizes are bytes. The table must be declared `as const satisfies readonly SettingDescriptor[]`.
  */
 export type SettingsOf<T extends readonly SettingDescriptor[]> = {
   readonly [D in T[number] as D['key']]: ValueOf<D>

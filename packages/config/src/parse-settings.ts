@@ -1,17 +1,18 @@
 /**
- * Reads the settings of a command from its arguments, the environment and a file, in one pass that finds every fault.
+ * Reads the settings of a command from its arguments, the environment and a file, in one pass that finds
+ * every fault.
  *
  *   command line  >  environment HOMING_*  >  DYN_* aliases  >  file  >  default
  *
  * Invariants
- *   I1  Nothing is accepted and silently ignored. An unknown option or file key is a fault. These are warnings: a `DYN_*`
- *       variable without a counterpart, one that is overruled, one with a value that means nothing to us,
- *       and a `HOMING_*` variable that looks like a misspelling.
+ *   I1  Nothing is accepted and silently ignored. An unknown option or file key is a fault. These are
+ *       warnings: a `DYN_*` variable without a counterpart, one that is overruled, one with a value that
+ *       means nothing to us, and a `HOMING_*` variable that looks like a misspelling.
  *   I2  Each alias of the environment that is set gives exactly one warning.
  *   I3  The settings are frozen; their sources say where each came from.
  *
- * When an option is given twice, the last one counts, so that a script can append; a list collects. A list given
- * in one place replaces the list of another place.
+ * When an option is given twice, the last one counts, so that a script can append; a list collects. A list
+ * given in one place replaces the list of another place.
  */
 
 import { readFileSync } from 'node:fs'
@@ -42,8 +43,8 @@ export interface ParseOptions<S = unknown> {
   /** Default: this machine. */
   readonly machine?: Machine
   /**
-   * Further checks of lists, by key, for callers that know more than the table: faults of the items and between them, a
-   * sentence each. An item is undefined if it has a fault already.
+   * Further checks of lists, by key, for callers that know more than the table: faults of the items and
+   * between them, a sentence each. An item is undefined if it has a fault already.
    */
   readonly listChecks?: { readonly [K in keyof S]?: ListCheck }
 }
@@ -127,8 +128,9 @@ export function parseSettings<T extends readonly SettingDescriptor[]>(
 }
 
 /**
- * True when the arguments ask for the help text instead of a run; values do not matter then. Throws SettingsError if
- * they also name an unknown option: a user who mistypes an option beside --help should be told.
+ * True when the arguments ask for the help text instead of a run; values do not matter then. Throws
+ * SettingsError if they also name an unknown option: a user who mistypes an option beside --help should be
+ * told.
  */
 export function asksForHelp(command: Command, argv: readonly string[]): boolean {
   const others = argv.filter(argument => !HELP.includes(argument))

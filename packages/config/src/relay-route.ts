@@ -3,8 +3,8 @@
  *
  *   '/v1/files'   'GET /v1/files/*'   'POST /v1/load_lora_adapter'
  *
- * Without a method, any. `*` stands for one segment of the path. Routes that the router serves itself cannot be given: it
- * would not pass them on.
+ * Without a method, any. `*` stands for one segment of the path. Routes that the router serves itself cannot
+ * be given: it would not pass them on.
  */
 
 export interface RelayRoute {

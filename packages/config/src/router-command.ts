@@ -161,7 +161,10 @@ function faultOfEstimate({ settings, isGiven }: RuleFacts<RouterSettings>): stri
     : undefined
 }
 
-/** The option that goes by prefill tokens, if there is one. What policy auto itself calls a step it learns in another way. */
+/**
+ * The option that goes by prefill tokens, if there is one. What policy auto itself calls a step it learns in
+ * another way.
+ */
 function prefillThresholdOf(settings: RouterSettings): string | undefined {
   const { queueThreshold, routerPolicy, routerMode, selectionModule } = settings
   const isAuto = routerPolicy === 'auto' && routerMode === 'kv' && selectionModule === undefined

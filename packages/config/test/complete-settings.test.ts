@@ -162,7 +162,8 @@ t.test('settings of the command line are complete: nothing of them changes', asy
     }
   }
   const kinds = new Set(['integer', 'choice', 'flag'])
-  // Of two ports the second must differ from the first, and thresholds need what they go by; other tests have these.
+  // Of two ports the second must differ from the first, and thresholds need what they go by; other tests have
+  // these.
   const choices = routerCommand.settings.filter(
     ({ kind, name }) =>
       kinds.has(kind) &&

@@ -30,8 +30,8 @@ export type GivenDemoSettings = GivenSettings<
 >
 
 /**
- * Starts `demoEngines` engines on free ports. They behave as one model: equal prompts, equal answers. Rejects with SettingsError
- * for settings that cannot be.
+ * Starts `demoEngines` engines on free ports. They behave as one model: equal prompts, equal answers. Rejects
+ * with SettingsError for settings that cannot be.
  */
 export async function startDemoFleet({
   demoEngines,

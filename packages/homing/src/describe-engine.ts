@@ -7,7 +7,8 @@ const ENGINE_START_MS_MAX = 30_000
 
 /**
  * Resolves when the engine serves. Rejects with what made it fail (a taken port, a tokenizer that cannot be
- * loaded), or with what the ask says when it is merely late. `ended`: as the system was asked when it was spawned.
+ * loaded), or with what the ask says when it is merely late. `ended`: as the system was asked when it was
+ * spawned.
  */
 export async function describeEngine(
   ref: ActorRef<EngineMessage>,

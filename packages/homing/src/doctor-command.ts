@@ -1,8 +1,9 @@
 /**
  * `homing doctor`: looks at workers as a router would, says what it found and what to change, and ends.
  *
- * Standard output: a paragraph per worker, and a line per worker at the end if there are several; with --json one object.
- * Exit code: 0 all is well, 1 some cache cannot be known exactly, 2 bad usage, 3 some worker cannot be used.
+ * Standard output: a paragraph per worker, and a line per worker at the end if there are several; with --json
+ * one object. Exit code: 0 all is well, 1 some cache cannot be known exactly, 2 bad usage, 3 some worker
+ * cannot be used.
  */
 
 import { diagnosisView } from '@homing/actors/console'
@@ -52,7 +53,10 @@ export interface DoctorWorld {
   readonly random: Random
 }
 
-/** What is printed, and the exit code. Throws SettingsError for a tokenizer, key or certificate that cannot be used. */
+/**
+ * What is printed, and the exit code. Throws SettingsError for a tokenizer, key or certificate that cannot be
+ * used.
+ */
 export async function examine(
   settings: DoctorSettings,
   world: DoctorWorld,

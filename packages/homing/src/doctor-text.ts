@@ -1,5 +1,6 @@
 /**
- * A diagnosis for people: what was asked, then a line for each finding with a sign and a word, then what follows from them.
+ * A diagnosis for people: what was asked, then a line for each finding with a sign and a word, then what
+ * follows from them.
  *
  *   ✓ ok   ! note   ! warning   ✗ fault
  */

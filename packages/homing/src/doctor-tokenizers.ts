@@ -1,4 +1,7 @@
-/** The tokenizers that a doctor has at hand: the directory that was given, or the one that the engine names, if it is here. */
+/**
+ * The tokenizers that a doctor has at hand: the directory that was given, or the one that the engine names,
+ * if it is here.
+ */
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'

@@ -5,7 +5,10 @@ import { readFile } from 'node:fs/promises'
 import { ENGINE_KEY_VARIABLE, SettingsError, secretVariable } from '@homing/config'
 import { type KeySource, readKey } from '@homing/fleet'
 
-/** Of engines that name none of their own. Throws SettingsError if the file cannot be used; what is in it is in no message. */
+/**
+ * Of engines that name none of their own. Throws SettingsError if the file cannot be used; what is in it is
+ * in no message.
+ */
 export function givenEngineKey(file: string | undefined, command = 'router'): KeySource | undefined {
   if (file === undefined) {
     return secretVariable(ENGINE_KEY_VARIABLE) === undefined ? undefined : { env: ENGINE_KEY_VARIABLE }

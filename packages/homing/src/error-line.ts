@@ -1,4 +1,7 @@
-/** The line that a user sees when an error ends a command: what, why, what to do, and the code for docs/errors.md. */
+/**
+ * The line that a user sees when an error ends a command: what, why, what to do, and the code for
+ * docs/errors.md.
+ */
 
 import type { CodedError } from '@homing/base'
 

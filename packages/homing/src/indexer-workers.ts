@@ -1,4 +1,7 @@
-/** The ranks and peers that `homing indexer` is given: `ID[:RANK]=ENDPOINT[?replay=PORT]`, `URL`; several in one text are separated by commas. */
+/**
+ * The ranks and peers that `homing indexer` is given: `ID[:RANK]=ENDPOINT[?replay=PORT]`, `URL`; several in
+ * one text are separated by commas.
+ */
 
 import {
   faultOfEndpoint,

@@ -1,5 +1,6 @@
 /**
- * Launchers: the processes between this one and the user who typed the command: npx, pnpm, and the shells that they start.
+ * Launchers: the processes between this one and the user who typed the command: npx, pnpm, and the shells
+ * that they start.
  *
  *   npm exec ── sh ── pnpm ── sh ── node's shim (sh) ── this process
  *
@@ -13,7 +14,10 @@ import { basename } from 'node:path'
 const LAUNCHERS_MAX = 16
 const LAUNCHER = /^(npm|npx|pnpm|pnpx|yarn|corepack)(-cli)?(\.[cm]?js)?$/
 
-/** The parents of this process up to the outermost launcher, nearest first; the direct parent where there is none. */
+/**
+ * The parents of this process up to the outermost launcher, nearest first; the direct parent where there is
+ * none.
+ */
 export function launcherPids(): readonly number[] {
   const pids: number[] = []
   let kept = 1
@@ -25,8 +29,8 @@ export function launcherPids(): readonly number[] {
 }
 
 /**
- * True while the first of `pids` is the parent of this process, and each other one that of the one before it, as far as can be read:
- * a process without a file left to open does not lose its launchers by that.
+ * True while the first of `pids` is the parent of this process, and each other one that of the one before it,
+ * as far as can be read: a process without a file left to open does not lose its launchers by that.
  */
 export function isChainWhole(pids: readonly number[]): boolean {
   return pids.every((pid, i) => {

@@ -19,8 +19,8 @@ if (fault === undefined) {
   nodeModule.enableCompileCache()
   // Only now: an old Node may fail to load the rest, with a stack trace instead of a reason.
   const { runCommandLine } = await import('./command-line.ts')
-  // At once: while an idle process winds down, its signal handlers are gone already, and the copy of a signal that
-  // its launcher passes on late would kill it. What was written to a file or a pipe has left it.
+  // At once: while an idle process winds down, its signal handlers are gone already, and the copy of a signal
+  // that its launcher passes on late would kill it. What was written to a file or a pipe has left it.
   process.exit(await runCommandLine(process.argv.slice(2)))
 } else {
   console.error(`homing: ${fault}`)

@@ -2,7 +2,9 @@
 
 const NODE_MIN = [22, 19] as const
 
-/** Why this version of Node cannot run homing; undefined when it can. `version` as in `process.versions.node`. */
+/**
+ * Why this version of Node cannot run homing; undefined when it can. `version` as in `process.versions.node`.
+ */
 export function faultOfNodeVersion(version: string): string | undefined {
   const [major = 0, minor = 0] = version.split('.').map(Number)
   if (major > NODE_MIN[0] || (major === NODE_MIN[0] && minor >= NODE_MIN[1])) return undefined

@@ -1,6 +1,6 @@
 /**
- * How many requests the limit of open files of this process allows. Every socket is a file; when none are left, clients
- * are reset and workers cannot be reached, which is worse than refusing one request too many.
+ * How many requests the limit of open files of this process allows. Every socket is a file; when none are
+ * left, clients are reset and workers cannot be reached, which is worse than refusing one request too many.
  */
 
 import { readFileSync } from 'node:fs'
@@ -17,12 +17,15 @@ export interface SocketNeeds {
 
 /** Threads, logs, tokenizers, and clients that are refused or idle. */
 const FILES_RESERVED = 256
-/** Questions of a probe, event and replay sockets of a few ranks; twice, where a demo engine is in this process too. */
+/**
+ * Questions of a probe, event and replay sockets of a few ranks; twice, where a demo engine is in this
+ * process too.
+ */
 const FILES_PER_WORKER = 40
 
 /**
- * As many requests as there are files for, at most `openRequestsMax`; at least half of what is not reserved is for requests. Where
- * that is less than `openRequestsMax`, the log says what to type.
+ * As many requests as there are files for, at most `openRequestsMax`; at least half of what is not reserved
+ * is for requests. Where that is less than `openRequestsMax`, the log says what to type.
  */
 export function requestsWithinFiles(needs: SocketNeeds, log: Log, filesMax = openFilesMax()): number {
   const { openRequestsMax, perRequest, workers } = needs
@@ -47,7 +50,9 @@ export function requestsWithinFiles(needs: SocketNeeds, log: Log, filesMax = ope
   return lowered
 }
 
-/** The limit of this process; undefined where it cannot be known. Node has raised it as far as it may already. */
+/**
+ * The limit of this process; undefined where it cannot be known. Node has raised it as far as it may already.
+ */
 export function openFilesMax(): number | undefined {
   const limit = limitInProc() ?? limitInReport()
   return limit === 'unlimited' ? undefined : Number(limit) || undefined

@@ -1,4 +1,7 @@
-/** The line of the banner that says how the router places requests, and why it is not `auto` where nobody asked for another rule. */
+/**
+ * The line of the banner that says how the router places requests, and why it is not `auto` where nobody
+ * asked for another rule.
+ */
 
 import type { RouterSettings, SettingSource } from '@homing/config'
 

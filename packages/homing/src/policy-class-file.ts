@@ -8,8 +8,8 @@ const NOT_COUNTED =
   'its thresholds go by prefill tokens, which --no-router-track-prefill-tokens does not count: leave one of them out'
 
 /**
- * Rejects with SettingsError for all faults of the file at once, each with its line. `order`: of classes that name none. `countsPrefill`:
- * thresholds can hold something back.
+ * Rejects with SettingsError for all faults of the file at once, each with its line. `order`: of classes that
+ * name none. `countsPrefill`: thresholds can hold something back.
  */
 export async function loadPolicyClasses(
   path: string,

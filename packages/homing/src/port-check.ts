@@ -18,7 +18,10 @@ export async function checkPorts(settings: {
   })
 }
 
-/** Listens for a moment. Rejects with ListenError when the address cannot be had: a free port (0) of a foreign host neither. */
+/**
+ * Listens for a moment. Rejects with ListenError when the address cannot be had: a free port (0) of a foreign
+ * host neither.
+ */
 export async function checkPort({
   host,
   port,

@@ -1,6 +1,7 @@
 /**
- * Progress of a long command on standard error: a bar with the time left that rewrites its line on a terminal, plain lines elsewhere, where
- * each stays in a log: one at every tenth of the work, and one a minute.
+ * Progress of a long command on standard error: a bar with the time left that rewrites its line on a
+ * terminal, plain lines elsewhere, where each stays in a log: one at every tenth of the work, and one a
+ * minute.
  */
 
 import type { Clock, Timer } from '@homing/base'

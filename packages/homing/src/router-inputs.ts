@@ -1,4 +1,7 @@
-/** Reads what the settings of a router name: workers, tokenizers, keys, certificates, policies. All of it before anything is started. */
+/**
+ * Reads what the settings of a router name: workers, tokenizers, keys, certificates, policies. All of it
+ * before anything is started.
+ */
 
 import type { RouterInputs } from '@homing/actors/guardian'
 import { queueOrderOf } from '@homing/actors/queue'

@@ -5,7 +5,10 @@ import { pathToFileURL } from 'node:url'
 import { SettingsError } from '@homing/config'
 import { type CustomSelection, faultOfSelection } from '@homing/selection'
 
-/** `module`: a path, from the working directory, or a file: URL. Rejects with SettingsError when it has no selection. */
+/**
+ * `module`: a path, from the working directory, or a file: URL. Rejects with SettingsError when it has no
+ * selection.
+ */
 export async function loadSelection(module: string): Promise<CustomSelection> {
   const fail = (why: string): never => {
     throw new SettingsError('router', [`--selection-module ${JSON.stringify(module)} ${why}`])

@@ -1,7 +1,9 @@
 /**
- * `homing sidecar`: a process beside an engine: one sidecar per rank that subscribes, or one that polls for all ranks.
+ * `homing sidecar`: a process beside an engine: one sidecar per rank that subscribes, or one that polls for
+ * all ranks.
  *
- * Standard output: the ready line, then one line per rank and how to point a router at it. Logs go to standard error.
+ * Standard output: the ready line, then one line per rank and how to point a router at it. Logs go to
+ * standard error.
  */
 
 import { createLog, type Log, systemClock, systemRandom } from '@homing/base'

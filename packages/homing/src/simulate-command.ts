@@ -1,8 +1,9 @@
 /**
  * `homing simulate`: one routing policy beside the other on the same traffic, in a simulated fleet.
  *
- * Standard output: the fit to a decision log, if there is one, then the tables. Standard error: progress and warnings. Ctrl-C ends what runs and prints, and writes, what is done so far; the exit code
- * is then 130. Results are kept, so the next run goes on from there.
+ * Standard output: the fit to a decision log, if there is one, then the tables. Standard error: progress and
+ * warnings. Ctrl-C ends what runs and prints, and writes, what is done so far; the exit code is then 130.
+ * Results are kept, so the next run goes on from there.
  */
 
 import { accessSync, closeSync, constants, existsSync, openSync, writeFileSync } from 'node:fs'

@@ -1,8 +1,8 @@
 /**
  * From the settings of `homing simulate` to what is run, and to what the report says of it.
  *
- * A decision log brings its fleet along: what is not given on the command line is as it was. Before anything is concluded from it, what
- * really happened is simulated and compared with the log.
+ * A decision log brings its fleet along: what is not given on the command line is as it was. Before anything
+ * is concluded from it, what really happened is simulated and compared with the log.
  */
 
 import { numbersOf, readTenantWeights, type SettingSource, type SimulateSettings } from '@homing/config'

@@ -23,21 +23,25 @@ export interface RunningIndexer {
   /** Resolves with the reason when the indexer cannot go on by itself; pending while it serves. */
   readonly whenFailed: Promise<string>
   /**
-   * Takes no more requests, lets open ones end for `graceMs` (default: the setting `shutdownTimeoutMs`), stops every actor
-   * and thread. Idempotent.
+   * Takes no more requests, lets open ones end for `graceMs` (default: the setting `shutdownTimeoutMs`),
+   * stops every actor and thread. Idempotent.
    */
   stop(graceMs?: number): Promise<StopReport>
 }
 
-/** What a program can set; what it leaves out has the default of the command line. See docs/configuration.md for each. */
+/**
+ * What a program can set; what it leaves out has the default of the command line. See docs/configuration.md
+ * for each.
+ */
 export type GivenIndexerSettings = Omit<GivenSettings<IndexerSettings>, 'detach'>
 
 /** Beyond what peers may take. */
 const READY_MS_MAX = 60_000
 
 /**
- * Starts an indexer in this process and resolves when it serves: after its peers, where there are any. Rejects with
- * SettingsError for all that is wrong with the settings at once, ListenError when the port cannot be had, AccessLogError.
+ * Starts an indexer in this process and resolves when it serves: after its peers, where there are any.
+ * Rejects with SettingsError for all that is wrong with the settings at once, ListenError when the port
+ * cannot be had, AccessLogError.
  */
 export async function startIndexer(given: GivenIndexerSettings): Promise<RunningIndexer> {
   const listChecks = { workers: faultsOfRanks, peers: faultsOfPeers }

@@ -37,23 +37,26 @@ export interface RunningRouter {
   /** Resolves with the reason when the router cannot go on by itself; pending while it serves. */
   readonly whenFailed: Promise<string>
   /**
-   * Takes no more requests, lets open ones end for `graceMs` (default: the setting `shutdownTimeoutMs`), stops every actor
-   * and thread. Idempotent.
+   * Takes no more requests, lets open ones end for `graceMs` (default: the setting `shutdownTimeoutMs`),
+   * stops every actor and thread. Idempotent.
    */
   stop(graceMs?: number): Promise<StopReport>
 }
 
-/** What a program can set; what it leaves out has the default of the command line. See docs/configuration.md for each. */
+/**
+ * What a program can set; what it leaves out has the default of the command line. See docs/configuration.md
+ * for each.
+ */
 export type GivenRouterSettings = Omit<GivenSettings<RouterSettings>, (typeof COMMAND_LINE_ONLY)[number]>
 
 const READY_MS_MAX = 60_000
 const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoLoad', 'detach'] as const
 
 /**
- * Starts a router in this process and resolves when it serves: it listens, and each worker was probed once. Rejects with
- * SettingsError for all that is wrong with the settings at once, ListenError when the port cannot be had,
- * TokenizerLoadError for a directory of `tokenizers` that cannot be used, CheckpointDirectoryError,
- * DecisionLogFileError and AccessLogError likewise.
+ * Starts a router in this process and resolves when it serves: it listens, and each worker was probed once.
+ * Rejects with SettingsError for all that is wrong with the settings at once, ListenError when the port
+ * cannot be had, TokenizerLoadError for a directory of `tokenizers` that cannot be used,
+ * CheckpointDirectoryError, DecisionLogFileError and AccessLogError likewise.
  */
 export async function startRouter(given: GivenRouterSettings): Promise<RunningRouter> {
   const settings = completeSettings(routerCommand, given, {

@@ -12,7 +12,10 @@ export interface StopReport {
 /** Beyond the grace of open requests: how long actors and threads may take to end. */
 export const STOP_MS_MAX = 10_000
 
-/** Stops once, whoever asks and how often, after `graceMsDefault` where nobody says another. `drain` answers how many requests it had to cut, and rejects when nothing is left to drain. */
+/**
+ * Stops once, whoever asks and how often, after `graceMsDefault` where nobody says another. `drain` answers
+ * how many requests it had to cut, and rejects when nothing is left to drain.
+ */
 export function serviceStop(
   system: ActorSystem,
   graceMsDefault: number,

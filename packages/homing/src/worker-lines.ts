@@ -1,4 +1,6 @@
-/** The lines after the ready line: what each worker is, and what it lacks; who encodes with each tokenizer. */
+/**
+ * The lines after the ready line: what each worker is, and what it lacks; who encodes with each tokenizer.
+ */
 
 import { missingOf, type WorkerKeyRecord, type WorkerRecord } from '@homing/fleet'
 import type { EncoderPath } from '@homing/tokenization'
@@ -6,7 +8,8 @@ import type { EncoderPath } from '@homing/tokenization'
 /**
  * One line per worker, and below it, indented, why its cache is not fully known and what to do:
  *
- *   worker 127.0.0.1:8100: vllm 0.32.0, model tiny, blocks of 32 tokens, 1 rank, events tcp://127.0.0.1:5557, trust exact
+ *   worker 127.0.0.1:8100: vllm 0.32.0, model tiny, blocks of 32 tokens, 1 rank,
+ *       events tcp://127.0.0.1:5557, trust exact
  */
 export function workerLines(worker: WorkerRecord): readonly string[] {
   if (worker.state !== 'up') {

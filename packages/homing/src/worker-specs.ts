@@ -1,4 +1,7 @@
-/** Checks all given workers together: each is a usable URL, and no two are the same, have the same id or name the same socket. */
+/**
+ * Checks all given workers together: each is a usable URL, and no two are the same, have the same id or name
+ * the same socket.
+ */
 
 import {
   InvalidWorkerError,
@@ -15,7 +18,10 @@ export function parseWorkers(texts: readonly string[]): readonly WorkerSpec[] {
   return specs
 }
 
-/** Every fault, a sentence each that begins with the worker. `texts`: undefined where a worker is faulty already. */
+/**
+ * Every fault, a sentence each that begins with the worker. `texts`: undefined where a worker is faulty
+ * already.
+ */
 export function faultsOfWorkers(texts: readonly (string | undefined)[]): readonly string[] {
   return readWorkers(texts).faults.map(faultText)
 }

@@ -1,4 +1,7 @@
-/** The file of `--workers-file` at the start, when there is no earlier state to keep: what is wrong with it ends the start. */
+/**
+ * The file of `--workers-file` at the start, when there is no earlier state to keep: what is wrong with it
+ * ends the start.
+ */
 
 import type { GivenWorkersFile } from '@homing/actors/directory'
 import { SettingsError } from '@homing/config'

@@ -1,4 +1,6 @@
-/** Engines that are set up wrongly, and what is typed to look at them; docs/doctor.md shows what is printed. */
+/**
+ * Engines that are set up wrongly, and what is typed to look at them; docs/doctor.md shows what is printed.
+ */
 
 import { closedPort, type DoctorWorld, type Ending, type GivenDoctorSettings } from './doctor-world.ts'
 

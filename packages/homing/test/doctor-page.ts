@@ -1,6 +1,6 @@
 /**
- * The blocks of docs/doctor.md: what `homing doctor` prints about engines that are set up wrongly, each behind a mark
- * `<!-- doctor: NAME -->`. Run as a program it writes them (`pnpm run docs`); a test compares.
+ * The blocks of docs/doctor.md: what `homing doctor` prints about engines that are set up wrongly, each
+ * behind a mark `<!-- doctor: NAME -->`. Run as a program it writes them (`pnpm run docs`); a test compares.
  */
 
 import { readFileSync, writeFileSync } from 'node:fs'

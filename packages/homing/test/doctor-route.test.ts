@@ -1,4 +1,7 @@
-/** `GET /workers/ID/diagnosis` of a running router gives what `homing doctor` gives, and what the router knows. */
+/**
+ * `GET /workers/ID/diagnosis` of a running router gives what `homing doctor` gives, and what the router
+ * knows.
+ */
 
 import { join } from 'node:path'
 import t from 'tap'

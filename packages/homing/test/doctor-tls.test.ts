@@ -1,4 +1,7 @@
-/** `homing doctor` about engines behind TLS. Certificates are made by openssl; TLS ends in this process, in front of a simulated engine. */
+/**
+ * `homing doctor` about engines behind TLS. Certificates are made by openssl; TLS ends in this process, in
+ * front of a simulated engine.
+ */
 
 import { execFileSync, spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'

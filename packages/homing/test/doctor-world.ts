@@ -1,4 +1,7 @@
-/** Simulated engines with real sockets, and what a doctor prints about them: ports by the name of their engine, no times. */
+/**
+ * Simulated engines with real sockets, and what a doctor prints about them: ports by the name of their
+ * engine, no times.
+ */
 
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:net'

@@ -71,7 +71,10 @@ t.test('the ports of every engine that is printed leave room for its ranks', asy
   t.ok(count >= 6, `${count} configurations`)
 })
 
-/** What stands behind --worker, and every URL with a parameter of a worker; words in capitals stand for something. */
+/**
+ * What stands behind --worker, and every URL with a parameter of a worker; words in capitals stand for
+ * something.
+ */
 function workerUrlsOf(text: string): readonly string[] {
   const urls = [
     ...text.matchAll(/--worker '?((?:https?:\/\/)[^\s'"`]+)/g),

@@ -21,7 +21,8 @@ t.test(
   'Ctrl-C under pnpm is an orderly end with exit code 0, and nobody complains',
   { skip: SKIP },
   async t => {
-    // Without `exec` a shell that stays (dash, where SHELL is not set) would die of Ctrl-C and hide how pnpm ended.
+    // Without `exec` a shell that stays (dash, where SHELL is not set) would die of Ctrl-C and hide how pnpm
+    // ended.
     const line = `exec ${[process.execPath, PNPM, 'start', ...IDLE].map(word => `'${word}'`).join(' ')}`
     const terminal = spawn('script', ['--quiet', '--flush', '--return', '--command', line, '/dev/null'], {
       cwd: ROOT,

@@ -1,4 +1,7 @@
-/** The log as people and programs get it: text on a terminal, JSON elsewhere, and what was asked for everywhere. */
+/**
+ * The log as people and programs get it: text on a terminal, JSON elsewhere, and what was asked for
+ * everywhere.
+ */
 
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'

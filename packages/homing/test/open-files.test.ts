@@ -160,7 +160,8 @@ t.test(
 
 t.test('files that run out are told as what they are: no worker is down for it', { skip: SKIP }, async t => {
   const { router, url, pid, worker } = await startBoth(t)
-  // Connections of all clients are there before; of those to the engine only the few that its probes have left.
+  // Connections of all clients are there before; of those to the engine only the few that its probes have
+  // left.
   const clients = Array.from({ length: 30 }, (_, client) => client)
   const agent = new Agent({ keepAlive: true, maxSockets: clients.length })
   await Promise.all(clients.map(() => ask(url, agent, '/health')))
@@ -168,7 +169,8 @@ t.test('files that run out are told as what they are: no worker is down for it',
   const limit = (files: number): void => {
     spawnSync('prlimit', ['--pid', String(pid), `--nofile=${files}:`])
   }
-  // What has the lowest numbers is there as long as the process is: whatever else is closed meanwhile gives no number back.
+  // What has the lowest numbers is there as long as the process is: whatever else is closed meanwhile gives
+  // no number back.
   const files = 20
   const open = new Set(readdirSync(`/proc/${pid}/fd`).map(Number))
   t.ok(Array.from({ length: files }, (_, file) => open.has(file)).every(Boolean), 'no lower number is free')

@@ -1,4 +1,7 @@
-/** Routes that the gateway serves itself, and what `--relay-route` refuses because of them: one list as seen from two packages. */
+/**
+ * Routes that the gateway serves itself, and what `--relay-route` refuses because of them: one list as seen
+ * from two packages.
+ */
 
 import { OPERATOR_ROUTES } from '@homing/actors/console'
 import { ENGINE_ROUTES, OWN_ROUTES } from '@homing/actors/gateway'

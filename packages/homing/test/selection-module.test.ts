@@ -1,4 +1,7 @@
-/** A selection of one's own: the example of docs/policies.md, what a module may do, and what becomes of one that fails. */
+/**
+ * A selection of one's own: the example of docs/policies.md, what a module may do, and what becomes of one
+ * that fails.
+ */
 
 import { execFile } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

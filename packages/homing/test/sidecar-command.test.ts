@@ -58,7 +58,9 @@ function complete(url: string, prompt: readonly number[]): Promise<unknown> {
   })
 }
 
-/** Asks until the answer is as wanted; each ask waits for its answer, and the time limit of the test ends it. */
+/**
+ * Asks until the answer is as wanted; each ask waits for its answer, and the time limit of the test ends it.
+ */
 async function keyOf(url: string, isWanted: (key: Key) => boolean): Promise<Key> {
   for (;;) {
     const { workers } = (await json(`${url}/workers`)) as {

@@ -1,4 +1,7 @@
-/** `homing simulate` on a decision log: its first line, what it takes from the log, and when it refuses to conclude. */
+/**
+ * `homing simulate` on a decision log: its first line, what it takes from the log, and when it refuses to
+ * conclude.
+ */
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

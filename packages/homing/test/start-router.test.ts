@@ -1,4 +1,7 @@
-/** The router embedded in a program: defaults of settings that it leaves out, and faults of those that it names. */
+/**
+ * The router embedded in a program: defaults of settings that it leaves out, and faults of those that it
+ * names.
+ */
 
 import { SettingsError, startDemoFleet, startIndexer, startRouter } from 'homing'
 import t from 'tap'

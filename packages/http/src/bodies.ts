@@ -1,8 +1,9 @@
 /**
  * The memory of request bodies: how many bytes are held, over all requests, and who holds them.
  *
- * A body is held from its first piece until its request has ended and nobody keeps its bytes any more. Only received bytes count, never announced ones: an
- * announced length takes no memory, and would let a few clients that send nothing keep everybody else out.
+ * A body is held from its first piece until its request has ended and nobody keeps its bytes any more. Only
+ * received bytes count, never announced ones: an announced length takes no memory, and would let a few
+ * clients that send nothing keep everybody else out.
  */
 
 import type { BodyRoom } from '@homing/transport'
@@ -36,8 +37,8 @@ export class Bodies {
   }
 
   /**
-   * Counts bytes that somebody keeps although their request has ended, past the bound: they are there. Answers what ends that; it is
-   * to be called once.
+   * Counts bytes that somebody keeps although their request has ended, past the bound: they are there.
+   * Answers what ends that; it is to be called once.
    */
   keep(byteCount: number): () => void {
     this.#bytes += byteCount

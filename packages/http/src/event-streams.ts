@@ -4,9 +4,10 @@
  *   pull ─▶ events ─▶ those whose data has changed ─▶ every reader that has room
  *
  * Invariants
- *   I1  The source is asked only while there is a reader, once at a time, with a pause after each answer: its cost does not grow with
- *       the number of readers.
- *   I2  At most one frame waits for a reader. One that has not taken its last is skipped, and gets all events anew when it has.
+ *   I1  The source is asked only while there is a reader, once at a time, with a pause after each answer: its
+ *       cost does not grow with the number of readers.
+ *   I2  At most one frame waits for a reader. One that has not taken its last is skipped, and gets all events
+ *       anew when it has.
  *   I3  A reader that takes nothing for `silenceMsMax` is cut. The next reader past `readersMax` is refused.
  *
  * When the source fails, readers hear nothing of it but that nothing comes; it is asked again.
@@ -56,7 +57,8 @@ interface Reader {
 }
 
 /**
- * Sends an answer; one that is the head of an event stream goes on as one of `streams`, if there is room. Returns the status.
+ * Sends an answer; one that is the head of an event stream goes on as one of `streams`, if there is room.
+ * Returns the status.
  */
 export function sendOrStream(exchange: HttpExchange, answer: HttpAnswer, streams: EventStreams): number {
   const isStream = answer.status === 200 && answer.headers['content-type']?.startsWith('text/event-stream')

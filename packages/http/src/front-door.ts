@@ -1,6 +1,7 @@
 /**
- * Front door: a listener that an actor opens in its setup. If it cannot be opened, the program that asks for the
- * address is told, and may be given another port; an actor that should serve already fails, and is restarted.
+ * Front door: a listener that an actor opens in its setup. If it cannot be opened, the program that asks for
+ * the address is told, and may be given another port; an actor that should serve already fails, and is
+ * restarted.
  */
 
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'

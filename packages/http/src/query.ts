@@ -1,9 +1,15 @@
-/** The query of an operator route: unknown parameters are refused, so that a typing error does not go unnoticed. */
+/**
+ * The query of an operator route: unknown parameters are refused, so that a typing error does not go
+ * unnoticed.
+ */
 
 import type { HttpExchange } from '@homing/transport'
 import { BadParameterError } from './errors.ts'
 
-/** The parameters given, by name. Throws BadParameterError for one that is not among `names`, or is given twice. */
+/**
+ * The parameters given, by name. Throws BadParameterError for one that is not among `names`, or is given
+ * twice.
+ */
 export function queryOf<N extends string>(
   { path, query }: Pick<HttpExchange, 'path' | 'query'>,
   names: readonly N[] = [],

@@ -1,9 +1,9 @@
 /**
  * Route table: from method and path of a request to the code that serves it.
  *
- * A trailing '*' of a pattern takes the rest of the path, at least one character, as the parameter. HEAD is GET without the
- * body, which the HTTP server leaves out by itself. A path with a segment '..' is on no route: '/v1/../admin' is under /v1 only
- * for programs that do not resolve it.
+ * A trailing '*' of a pattern takes the rest of the path, at least one character, as the parameter. HEAD is
+ * GET without the body, which the HTTP server leaves out by itself. A path with a segment '..' is on no
+ * route: '/v1/../admin' is under /v1 only for programs that do not resolve it.
  */
 
 import { MethodNotAllowedError, NoSuchRouteError } from './errors.ts'

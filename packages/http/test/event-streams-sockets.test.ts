@@ -1,4 +1,7 @@
-/** Fifty readers over real sockets, half of which take nothing: the others lose nothing by it, and no memory grows. Time is simulated. */
+/**
+ * Fifty readers over real sockets, half of which take nothing: the others lose nothing by it, and no memory
+ * grows. Time is simulated.
+ */
 
 import { connect, type Socket } from 'node:net'
 import { setFlagsFromString } from 'node:v8'
@@ -117,7 +120,8 @@ t.test('of fifty readers half take nothing: the others are told all, and nothing
     source.state++
     await pass()
   }
-  // A reader that is in time is skipped now and then, too, so all silent ones are held back when as many are, update after update.
+  // A reader that is in time is skipped now and then, too, so all silent ones are held back when as many are,
+  // update after update.
   for (let held = 0; held < 20; ) {
     t.ok(source.state < UPDATES_MAX, 'what the system keeps for a socket is full in the end')
     if (source.state >= UPDATES_MAX) return

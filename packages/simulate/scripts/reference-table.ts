@@ -1,4 +1,7 @@
-/** Prints every reference cell beside ours, as a Markdown table: `pnpm exec node packages/simulate/scripts/reference-table.ts`. */
+/**
+ * Prints every reference cell beside ours, as a Markdown table: `pnpm exec node
+ * packages/simulate/scripts/reference-table.ts`.
+ */
 
 import process from 'node:process'
 import {

@@ -1,9 +1,10 @@
 /**
  * Answers of a log: which blocks the answers of its requests have filled, as far as later prompts show it.
  *
- * An engine caches what it writes. The next turn of a conversation begins with the prompt before it and its answer, so what follows that prompt
- * in it, as far as the answer was long, are the blocks of the answer. Not where the client, or the chat template, has changed the answer: then they
- * are never found. The log says which it is: what engines found of such prompts that came back to their worker.
+ * An engine caches what it writes. The next turn of a conversation begins with the prompt before it and its
+ * answer, so what follows that prompt in it, as far as the answer was long, are the blocks of the answer. Not
+ * where the client, or the chat template, has changed the answer: then they are never found. The log says
+ * which it is: what engines found of such prompts that came back to their worker.
  */
 
 import type { LoggedRequest } from '@homing/trace'
@@ -17,7 +18,10 @@ interface Shown {
   readonly to: number
 }
 
-/** Ids of the blocks behind those of its prompt, for each request whose answer was cached; `requests` in order of arrival. */
+/**
+ * Ids of the blocks behind those of its prompt, for each request whose answer was cached; `requests` in order
+ * of arrival.
+ */
 export function answersOf(requests: readonly LoggedRequest[]): ReadonlyMap<LoggedRequest, readonly number[]> {
   const shown = shownAnswers(requests)
   let found = 0

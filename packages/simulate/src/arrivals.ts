@@ -1,4 +1,7 @@
-/** Arrivals: the requests of a cell one after the other, from a trace or from users who wait for their answers. */
+/**
+ * Arrivals: the requests of a cell one after the other, from a trace or from users who wait for their
+ * answers.
+ */
 
 import { seededRandom } from '@homing/base'
 import {
@@ -11,7 +14,10 @@ import {
 import type { CellSpec, ClosedLoop } from './cell-types.ts'
 import { SimulationError } from './simulation-error.ts'
 
-/** Where requests come from, one after the other; `peekMs` is Infinity when none is left, or none is known yet. */
+/**
+ * Where requests come from, one after the other; `peekMs` is Infinity when none is left, or none is known
+ * yet.
+ */
 export interface Arrivals {
   readonly peekMs: number
   take(): TraceRequest
@@ -101,8 +107,8 @@ class StreamArrivals implements Arrivals {
 }
 
 /**
- * Requests of a closed loop: those that begin, as they come, and a heap of next turns by time, then by order of becoming known. At one
- * instant those that begin come first.
+ * Requests of a closed loop: those that begin, as they come, and a heap of next turns by time, then by order
+ * of becoming known. At one instant those that begin come first.
  */
 class LoopArrivals implements Arrivals {
   readonly #loop: ClosedLoop

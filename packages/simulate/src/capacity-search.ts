@@ -1,9 +1,9 @@
 /**
  * Capacity search: the highest speed at which a fleet still keeps a tier for 95 % of the requests.
  *
- * From a guess it doubles or halves until it has one speed that is good enough and one, twice as high, that is not; then it halves the
- * interval eight times. So the answer is exact to 1/256 of itself, if more speed never serves better; where it does, the search ends at
- * one of the crossings.
+ * From a guess it doubles or halves until it has one speed that is good enough and one, twice as high, that
+ * is not; then it halves the interval eight times. So the answer is exact to 1/256 of itself, if more speed
+ * never serves better; where it does, the search ends at one of the crossings.
  */
 
 export const CAPACITY_SHARE = 0.95

@@ -1,8 +1,8 @@
 /**
  * Cell metrics: figures over the requests of a run, in bounded memory.
  *
- * Histogram: buckets whose bounds grow by 2^(1/1024), from 1 µs to 12 days; a percentile is off by less than 0.04 %. Means are
- * exact. A percentile p is the smallest value that at least p of all values do not exceed.
+ * Histogram: buckets whose bounds grow by 2^(1/1024), from 1 µs to 12 days; a percentile is off by less than
+ * 0.04 %. Means are exact. A percentile p is the smallest value that at least p of all values do not exceed.
  */
 
 import type { CompanyFigures, Goodput, LatencyFigures, RequestFigures } from './cell-types.ts'
@@ -203,8 +203,8 @@ function indexOfLargest(values: Float64Array): number {
 }
 
 /**
- * The hit rate that one cache without bound would have: remembers every id it saw, a bit each, in pages. Ids that are
- * scattered over more than PAGES_MAX pages are too many: then there is no answer.
+ * The hit rate that one cache without bound would have: remembers every id it saw, a bit each, in pages. Ids
+ * that are scattered over more than PAGES_MAX pages are too many: then there is no answer.
  */
 export class InfiniteCache {
   static readonly #PAGE_BITS = 32_768

@@ -1,8 +1,10 @@
 /**
- * Cell runner: runs cells on a pool of threads and keeps their results, so that what was run once is not run again.
+ * Cell runner: runs cells on a pool of threads and keeps their results, so that what was run once is not run
+ * again.
  *
- * A result is kept under the hash of everything that it depends on: the spec, the content of the trace or the parameters of the generator, and the
- * version of the code (see code-version.ts). A result that is kept costs no thread.
+ * A result is kept under the hash of everything that it depends on: the spec, the content of the trace or the
+ * parameters of the generator, and the version of the code (see code-version.ts). A result that is kept costs
+ * no thread.
  */
 
 import { type Clock, fromErrorRecord } from '@homing/base'
@@ -71,7 +73,8 @@ export class CellRunner {
       // Without it, a task that finds every thread busy goes behind those that came after it.
       stricterFIFO: true,
     })
-    // A thread that fails without a task; also an answer that crosses the end of the pool, which is nothing to report.
+    // A thread that fails without a task; also an answer that crosses the end of the pool, which is nothing
+    // to report.
     this.#pool.on('error', error => {
       if (this.#isStopped) return
       this.#fault = error
@@ -79,13 +82,19 @@ export class CellRunner {
     })
   }
 
-  /** Says how many more cells will come (or, below 0, less), for the time left. `weight`: the work of one, in any unit that all use. */
+  /**
+   * Says how many more cells will come (or, below 0, less), for the time left. `weight`: the work of one, in
+   * any unit that all use.
+   */
   expect(cells: number, weight: number): void {
     this.#cellsExpected += cells
     this.#weightExpected += cells * weight
   }
 
-  /** The run of a cell. Rejects with RunnerStopped after `stop`, and with what the simulation throws for bad input. */
+  /**
+   * The run of a cell. Rejects with RunnerStopped after `stop`, and with what the simulation throws for bad
+   * input.
+   */
   async run(workload: Workload, spec: CellSpec, weight = 1): Promise<CellRun> {
     if (this.#isStopped) throw this.#fault ?? new RunnerStopped()
     const { store, clock } = this.#options

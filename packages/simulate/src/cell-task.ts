@@ -8,7 +8,10 @@ import { openWorkload, type Workload } from './workload.ts'
 export interface CellTask {
   readonly workload: Workload
   readonly spec: CellSpec
-  /** Word 0: requests done, word 1: requests expected, 0 if nobody knows. Shared memory: the thread writes, others read. */
+  /**
+   * Word 0: requests done, word 1: requests expected, 0 if nobody knows. Shared memory: the thread writes,
+   * others read.
+   */
   readonly progress: Int32Array
 }
 

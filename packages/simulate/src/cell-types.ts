@@ -1,8 +1,9 @@
 /**
- * Cell: one simulated run, a fleet under a workload with a policy. Its spec in, its figures out; both are plain data.
+ * Cell: one simulated run, a fleet under a workload with a policy. Its spec in, its figures out; both are
+ * plain data.
  *
- * Equal specs and requests give results that are equal byte for byte; what depends on the machine is kept apart, in
- * `CellCost`.
+ * Equal specs and requests give results that are equal byte for byte; what depends on the machine is kept
+ * apart, in `CellCost`.
  */
 
 import type { Clock } from '@homing/base'
@@ -51,8 +52,8 @@ export interface ViewSpec {
   /** For `text`: what a token really has, while the router reckons with 4; default 4.5. */
   readonly textBytesPerToken?: number
   /**
-   * What an overlap counts for: by default 'measured', as the product does (trust, then delivered ÷ predicted of the last
-   * requests). 'full': all of it.
+   * What an overlap counts for: by default 'measured', as the product does (trust, then delivered ÷ predicted
+   * of the last requests). 'full': all of it.
    */
   readonly credit?: 'measured' | 'full'
 }
@@ -60,11 +61,11 @@ export interface ViewSpec {
 /**
  * Rules of the simulator's own, beside those of @homing/selection.
  *
- *   session   the session id, or else the second block id, names the worker, whatever its load
- *   overlap   fewest new tokens, then fewest requests: shows why load matters
- *   threshold-received   as the policy threshold, but where load and overlap say nothing, the worker that was sent the fewest new
- *             tokens so far; equal overlaps go to the fewest requests
- *   logged    where the trace says that it went
+ *   session              the session id, or else the second block id, names the worker, whatever its load
+ *   overlap              fewest new tokens, then fewest requests: shows why load matters
+ *   threshold-received   as the policy threshold, but where load and overlap say nothing, the worker that was
+ *                        sent the fewest new tokens so far; equal overlaps go to the fewest requests
+ *   logged               the worker that the trace names
  */
 export const CUSTOM_RULES = ['session', 'overlap', 'threshold-received', 'logged'] as const
 export type CustomRule = (typeof CUSTOM_RULES)[number]
@@ -73,15 +74,21 @@ export type CustomRule = (typeof CUSTOM_RULES)[number]
 export interface CellSelection extends Partial<SelectionSettings> {
   /** Takes the place of mode and policy. */
   readonly rule?: CustomRule
-  /** A term that the policy goes without, by its name in receipts: to see what it is worth. For policies whose cost is a sum. */
+  /**
+   * A term that the policy goes without, by its name in receipts: to see what it is worth. For policies whose
+   * cost is a sum.
+   */
   readonly withoutTerm?: string
-  /** The routers read the true state of the engines instead of their own books and views: the price of not knowing. */
+  /**
+   * The routers read the true state of the engines instead of their own books and views: the price of not
+   * knowing.
+   */
   readonly oracleView?: boolean
   /** Share of the decisions of `auto` that its guard sends by least-loaded; undefined: it has no guard. */
   readonly guardShare?: number
   /**
-   * For comparison: of two that are drawn among the workers whose costs are within so many milliseconds of the best, the one with fewer requests
-   * wins. Undefined: the best does.
+   * For comparison: of two that are drawn among the workers whose costs are within so many milliseconds of
+   * the best, the one with fewer requests wins. Undefined: the best does.
    */
   readonly nearTieMs?: number
   /** For comparison: prompts longer than an engine step are kept from the last so many workers. */
@@ -122,7 +129,8 @@ export interface QueueFigures {
  *   at-once          first tokens are told 1 ms after the request: a proxy answers before its engine
  *   some-at-once     those of every fourth worker are
  *   crossed-book     what goes to a worker is booked, and learned, at the next one
- *   random           half of them are told so, the others up to eight times later than they came, at most until the end
+ *   random           half of them are told so, the others up to eight times later than they came, at most
+ *                    until the end
  */
 export const TROUBLES = ['flipped-root', 'at-once', 'some-at-once', 'random', 'crossed-book'] as const
 export type Trouble = (typeof TROUBLES)[number]
@@ -158,7 +166,9 @@ export interface CellSpec {
   readonly traceBlockTokens?: number
   /** KV tokens of each worker; default: the profile's. */
   readonly kvCapacityTokens?: number
-  /** When blocks of a prompt can be reused: default 'prompt-end'. vLLM registers a chunk as it is scheduled. */
+  /**
+   * When blocks of a prompt can be reused: default 'prompt-end'. vLLM registers a chunk as it is scheduled.
+   */
   readonly storeAt?: 'prompt-end' | 'chunk-end' | 'chunk-start'
   /** Added to every TTFT and E2E: the time of router and network; default 0. */
   readonly baseLatencyMs?: number
@@ -182,7 +192,10 @@ export interface CellSpec {
   readonly companyMs?: number
   readonly view: ViewSpec
   readonly selection: CellSelection
-  /** What the policies count as decode load: default 'blocks', as the product does (shared blocks once, no output). */
+  /**
+   * What the policies count as decode load: default 'blocks', as the product does (shared blocks once, no
+   * output).
+   */
   readonly loadCounts?: 'tokens' | 'blocks'
   /** Policies that count output know its length; else they take the mean so far. */
   readonly knowsOutput: boolean
@@ -280,7 +293,10 @@ export interface CellResult extends RequestFigures {
   readonly queue?: QueueFigures
   /** Where the trace names tenants, by name; those of the most requests, and all others as one. */
   readonly tenants?: readonly TenantFigures[]
-  /** Requests that were never served, outside every tier: no worker can hold them, none is left, or the queue refused them. */
+  /**
+   * Requests that were never served, outside every tier: no worker can hold them, none is left, or the queue
+   * refused them.
+   */
   readonly refused: number
   /** Requests that ended with their worker. */
   readonly lost: number
@@ -333,8 +349,9 @@ export interface SimulateOptions {
 }
 
 /**
- * The form of `simulateCell`. A trace is given as it was recorded; the transformations of the spec are applied here. It is
- * read twice (an array, or a file of `openTrace`) if `copies` or `warmupShare` need its size.
+ * The form of `simulateCell`. A trace is given as it was recorded; the transformations of the spec are
+ * applied here. It is read twice (an array, or a file of `openTrace`) if `copies` or `warmupShare` need its
+ * size.
  */
 export type SimulateCell = (
   spec: CellSpec,
@@ -343,9 +360,9 @@ export type SimulateCell = (
 ) => Promise<CellRun>
 
 /**
- * Requests that depend on answers: the next turn comes after the answer to the one before. It begins with `first`, in
- * order of arrival; what `onComplete` returns arrives at its `timestampMs`, which is not before `atMs`. `timestampMs` is
- * simulated time: speed, copies and spread of the spec do not apply.
+ * Requests that depend on answers: the next turn comes after the answer to the one before. It begins with
+ * `first`, in order of arrival; what `onComplete` returns arrives at its `timestampMs`, which is not before
+ * `atMs`. `timestampMs` is simulated time: speed, copies and spread of the spec do not apply.
  */
 export interface ClosedLoop {
   readonly requestsExpected: number

@@ -1,9 +1,11 @@
 /**
- * Code version: a hash of the code that makes the result of a cell, so that results are kept just as long as they are true.
+ * Code version: a hash of the code that makes the result of a cell, so that results are kept just as long as
+ * they are true.
  *
- * It covers the file that a thread loads to run a cell and everything that this imports, here and in other packages of
- * ours, found by following the import lines. Files in a folder `policies/` count only for the policy that they are named after. So a change in one policy makes
- * another version for its columns alone, and a change anywhere else makes another version for all of them.
+ * It covers the file that a thread loads to run a cell and everything that this imports, here and in other
+ * packages of ours, found by following the import lines. Files in a folder `policies/` count only for the
+ * policy that they are named after. So a change in one policy makes another version for its columns alone,
+ * and a change anywhere else makes another version for all of them.
  *
  * Cost: some hundred small files are read once per process.
  */
@@ -13,7 +15,10 @@ import { existsSync, readFileSync, realpathSync } from 'node:fs'
 import { basename, dirname, extname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-/** Imports and re-exports as they stand in TypeScript and JavaScript: whether of types alone, the list of names, the specifier. */
+/**
+ * Imports and re-exports as they stand in TypeScript and JavaScript: whether of types alone, the list of
+ * names, the specifier.
+ */
 const IMPORTS = /(?:^|[;\s])(?:import|export)\s(type\s)?([^'"`;]*?\sfrom\s+)?['"]([^'"]+)['"]/g
 
 export interface SourceText {
@@ -23,8 +28,8 @@ export interface SourceText {
 }
 
 /**
- * `entry` (an URL) and all that it imports by relative paths and from packages of ours, sorted by path. What an index.ts
- * re-exports counts only as far as its names are imported, and types not at all.
+ * `entry` (an URL) and all that it imports by relative paths and from packages of ours, sorted by path. What
+ * an index.ts re-exports counts only as far as its names are imported, and types not at all.
  */
 export function sourcesBehind(entry: string): readonly SourceText[] {
   const found = new Map<string, string>()
@@ -83,8 +88,8 @@ function targetsOf(specifier: string, names: readonly string[] | undefined, from
 }
 
 /**
- * The file of a package of ours, where the sources lie; what is installed imports all of ours by relative paths. Looks from
- * the importing file, whose dependencies others may not have.
+ * The file of a package of ours, where the sources lie; what is installed imports all of ours by relative
+ * paths. Looks from the importing file, whose dependencies others may not have.
  */
 function packageEntry(specifier: string, from: string): string | undefined {
   const [, name, subpath = ''] = /^(@homing\/[^/]+)(\/.*)?$/.exec(specifier) ?? []

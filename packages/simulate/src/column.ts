@@ -7,7 +7,8 @@
  *   auto-unguarded    auto without its guard
  *   round-robin       a mode that ignores the caches
  *   session           a rule of the simulator's own
- *   product@oracle    the router reads the true state of the engines: the price of not knowing; not for auto, whose figures are learned
+ *   product@oracle    the router reads the true state of the engines: the price of not knowing; not for auto,
+ *                     whose figures are learned
  */
 
 import { CodedError } from '@homing/base'

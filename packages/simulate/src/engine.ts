@@ -5,22 +5,24 @@
  *
  * A step (`startStep`, then `finishStep` after the milliseconds it asked for):
  *   1  every decoding request takes one token of the budget; those in prefill take the rest, in order;
- *   2  while budget and seats remain, only the head of the queue is looked at. It reuses the longest run of leading
- *      blocks that are cached now, at most input − 1 tokens, and is admitted if blocks for the rest of its prompt and all of
- *      its output are free or evictable. They are reserved at once. Nobody overtakes it;
+ *   2  while budget and seats remain, only the head of the queue is looked at. It reuses the longest run of
+ *      leading blocks that are cached now, at most input − 1 tokens, and is admitted if blocks for the rest
+ *      of its prompt and all of its output are free or evictable. They are reserved at once. Nobody overtakes
+ *      it;
  *   3  the profile says what the step takes, from prefill chunks and decode contexts;
- *   4  at the end, blocks of a prompt that is done (or as `storeAt` says) are cached; each request whose prompt is done
- *      and each decoding one has one more token; those with their last one give their blocks back, tail first, so that
- *      eviction (least recently given back) takes leaves before roots.
+ *   4  at the end, blocks of a prompt that is done (or as `storeAt` says) are cached; each request whose
+ *      prompt is done and each decoding one has one more token; those with their last one give their blocks
+ *      back, tail first, so that eviction (least recently given back) takes leaves before roots.
  *
  * Blocks:  free + cached and unreferenced (evictable) + cached and referenced + private = capacity
- *   A block is private until it is cached. If another request cached the same block meanwhile, the private copy is given
- *   back and that one is shared.
+ *   A block is private until it is cached. If another request cached the same block meanwhile, the private
+ *   copy is given back and that one is shared.
  *
  * Invariants
- *   I1  A request that has not ended holds ceil((input + output) / block) blocks from its admission on; so nothing is
- *       ever pre-empted.
- *   I2  If a block is cached, all before it on its path are: they are referenced or given back later (tail first).
+ *   I1  A request that has not ended holds ceil((input + output) / block) blocks from its admission on; so
+ *       nothing is ever pre-empted.
+ *   I2  If a block is cached, all before it on its path are: they are referenced or given back later (tail
+ *       first).
  *   I3  `#contextTokens` = Σ (input + generated) over decoding requests.
  *
  * Cost: O(1) per step and decoding request it ends, not per token; O(blocks) per request.
@@ -65,7 +67,8 @@ export class SimEngine {
     kvUsage: 0,
   }
 
-  // Cached blocks: tables by place, and a ring of the unreferenced ones, the oldest after the place `capacity`.
+  // Cached blocks: tables by place, and a ring of the unreferenced ones, the oldest after the place
+  // `capacity`.
   readonly #placeOf = new Map<number, number>()
   readonly #ids: Float64Array
   readonly #references: Int32Array
@@ -192,7 +195,10 @@ export class SimEngine {
     }
   }
 
-  /** The engine dies: its cache is empty. Returns the requests that it had, in order of admission, then of arrival. */
+  /**
+   * The engine dies: its cache is empty. Returns the requests that it had, in order of admission, then of
+   * arrival.
+   */
   clear(): SimRequest[] {
     const requests = [
       ...this.#decoding.sort((a, b) => a.index - b.index),

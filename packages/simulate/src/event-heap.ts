@@ -1,5 +1,6 @@
 /**
- * Event heap: which worker's step ends next. A worker has one pending end at most, so it is named by its number.
+ * Event heap: which worker's step ends next. A worker has one pending end at most, so it is named by its
+ * number.
  *
  * Equal times come in order of `push`. Cost: O(log workers) per call, O(1) to look at the next.
  */

@@ -1,19 +1,23 @@
 /**
  * Fleet view: what a router knows of the engines' caches.
  *
- *   EventView    KV events, so many milliseconds late, some batches lost; one view may serve all routers, which hear the
- *                same events
+ *   EventView    KV events, so many milliseconds late, some batches lost; one view may serve all routers,
+ *                which hear the same events
  *   GuessView    what this router sent counts as held, for a time, up to what an engine holds; one per router
  *   EmptyView    nothing
  *
- * Views are told of events at their time and catch up when they are asked: no view needs events of the simulation.
+ * Views are told of events at their time and catch up when they are asked: no view needs events of the
+ * simulation.
  */
 
 import type { Random } from '@homing/base'
 import { HolderTable } from './holder-table.ts'
 
 export interface FleetView {
-  /** Blocks that each worker holds, as events have told by the last `overlaps`; undefined: there are no events. */
+  /**
+   * Blocks that each worker holds, as events have told by the last `overlaps`; undefined: there are no
+   * events.
+   */
   readonly heldBlocks: Int32Array | undefined
   /** Sets `into[w]` to the leading blocks that worker w holds, as far as is known at `nowMs`. */
   overlaps(ids: ArrayLike<number>, count: number, into: Int32Array, nowMs: number): void

@@ -3,11 +3,11 @@
  *
  *   id ─▶ node ─▶ | bit per worker, in words of 32 | holders |
  *
- * A node lives while a worker holds its block. An id stands for a block and all before it, so the overlap of a prompt is
- * found by intersecting the workers of one block after the other.
+ * A node lives while a worker holds its block. An id stands for a block and all before it, so the overlap of
+ * a prompt is found by intersecting the workers of one block after the other.
  *
- * Cost: one lookup per block and call; `overlaps` one pass over the workers, and one over their words per block until
- * no worker is left.
+ * Cost: one lookup per block and call; `overlaps` one pass over the workers, and one over their words per
+ * block until no worker is left.
  */
 
 const NODES_AT_START = 1024

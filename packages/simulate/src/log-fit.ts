@@ -1,16 +1,18 @@
 /**
  * Log fit: how well a simulation of what a router really did agrees with what its decision log says of it.
  *
- * Every request goes where the log says it went, so that routing is not in question, only the model of the engines: their step
- * times, their scheduling, their caches. An answer to "what if" is worth no more than this fit.
+ * Every request goes where the log says it went, so that routing is not in question, only the model of the
+ * engines: their step times, their scheduling, their caches. An answer to "what if" is worth no more than
+ * this fit.
  *
- *   seen        arrival ──router──▶ call ──network, engine──▶ first token          (ttft_ms, router_ms, cached_tokens)
+ *   seen        arrival ──router──▶ call ──network, engine──▶ first token
+ *               (ttft_ms, router_ms, cached_tokens)
  *   simulated                       call ──────────engine──▶ first token ─ base ─▶
  *
- * The time of the router is as logged, for each request. `baseMs` stands for what the simulation has no model of: the way to the
- * engine and back, and its work on a request outside of its steps. It is learned from the log: the part by which
- * the fastest tenth of the requests, compared with its simulation, was slower. A constant can shift a distribution, and hides
- * neither a wrong queue nor a wrong cache.
+ * The time of the router is as logged, for each request. `baseMs` stands for what the simulation has no model
+ * of: the way to the engine and back, and its work on a request outside of its steps. It is learned from the
+ * log: the part by which the fastest tenth of the requests, compared with its simulation, was slower. A
+ * constant can shift a distribution, and hides neither a wrong queue nor a wrong cache.
  */
 
 import { CodedError } from '@homing/base'
@@ -21,7 +23,10 @@ import type { CellSpec, InlineProfile, ServedRequest, SimulateOptions } from './
 import { simulateCell } from './simulate-cell.ts'
 import { SimulationError } from './simulation-error.ts'
 
-/** A simulation of what really happened does not agree with what was seen, so what it says of other things is worth nothing. */
+/**
+ * A simulation of what really happened does not agree with what was seen, so what it says of other things is
+ * worth nothing.
+ */
 export class PoorFitError extends CodedError {
   readonly code = 'HOMING_SIMULATE_POOR_FIT'
 

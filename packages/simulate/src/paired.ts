@@ -1,8 +1,10 @@
 /**
- * Figures over seeds: the mean with its 95 % interval, and differences between two columns that had the same seeds.
+ * Figures over seeds: the mean with its 95 % interval, and differences between two columns that had the same
+ * seeds.
  *
- * The traffic, its order and the numbering of workers are those of the seed, whatever the policy. So the difference per seed says more than the
- * difference of the means: what a seed does to both columns cancels out.
+ * The traffic, its order and the numbering of workers are those of the seed, whatever the policy. So the
+ * difference per seed says more than the difference of the means: what a seed does to both columns cancels
+ * out.
  */
 
 export interface SeedMean {
@@ -23,7 +25,10 @@ export function tQuantile(degrees: number): number {
   return T_QUANTILES[degrees - 1] ?? 1.96 + 2.372 / degrees + 2.82 / degrees ** 2
 }
 
-/** Mean and interval of one value per seed; at least one. Values that are not finite are left out and do not count. */
+/**
+ * Mean and interval of one value per seed; at least one. Values that are not finite are left out and do not
+ * count.
+ */
 export function seedMean(values: readonly number[]): SeedMean {
   const known = values.filter(Number.isFinite)
   const seeds = known.length

@@ -1,10 +1,11 @@
 /**
  * Replica sync: what the routers of a cell tell each other, on its way.
  *
- *   tell(from, atMs) ──▶ gathered ──▶ on its way for delayMs ──▶ deliver(untilMs) ──▶ heard by all others, in order of time
+ *   tell(from, atMs) ──▶ gathered ──▶ on its way for delayMs ──▶ deliver(untilMs) ──▶ all other routers,
+ *                                                                                 in order of time
  *
- * The operations are those of the product (packages/replication): a booking with what its sender then has active on that worker as a
- * number of blocks, a first token, an end with its usage. Nothing is lost here.
+ * The operations are those of the product (packages/replication): a booking with what its sender then has
+ * active on that worker as a number of blocks, a first token, an end with its usage. Nothing is lost here.
  *
  * Bounds   what happens within the delay.
  */
@@ -49,7 +50,10 @@ export interface Replica {
 export interface ReplicaGather {
   /** Between two batches of a router at least. */
   readonly ms: number
-  /** `always`: what comes first waits so long for more. `behind-first`, as the product: it goes at once, and only what follows waits. */
+  /**
+   * `always`: what comes first waits so long for more. `behind-first`, as the product: it goes at once, and
+   * only what follows waits.
+   */
   readonly waits: 'always' | 'behind-first'
 }
 

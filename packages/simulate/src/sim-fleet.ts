@@ -1,4 +1,7 @@
-/** Sim fleet: the workers of a cell as the fleet that a router is told of. One rank each; worker w has worker slot w. */
+/**
+ * Sim fleet: the workers of a cell as the fleet that a router is told of. One rank each; worker w has worker
+ * slot w.
+ */
 
 import type { Fleet, WorkerRecord } from '@homing/fleet'
 import type { Trust } from '@homing/index'

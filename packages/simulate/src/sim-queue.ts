@@ -1,12 +1,12 @@
 /**
- * Sim queue: what waits at one simulated router. It drives the product's own PriorityQueue and room rules as the queue actor does, on
- * virtual time; its questions to the router are calls, which take no time.
+ * Sim queue: what waits at one simulated router. It drives the product's own PriorityQueue and room rules as
+ * the queue actor does, on virtual time; its questions to the router are calls, which take no time.
  *
- *   arrive ──▶ ask the router ──▶ placed          while nothing waits; prompts that may be long are admitted first
+ *   arrive ──▶ ask the router ──▶ placed      while nothing waits; prompts that may be long come first
  *                 │  ▲
- *              busy  └── loadFell, look           it waits, and is asked about again: fresh loads and overlaps
+ *              busy  └── loadFell, look       it waits; the router is asked again: fresh loads and overlaps
  *                 ▼  │
- *               waiting ──▶ refused               its time is over, or no worker is left
+ *               waiting ──▶ refused           its time is over, or no worker is left
  *
  * Cost   a decision for each request that goes, and one for each look that finds no room.
  */
@@ -31,7 +31,10 @@ import type { SimRequest } from './sim-request.ts'
 
 /** What the queue asks of its router. */
 export interface QueuedRouter {
-  /** Places the request; or, if every worker is past the rules, says how much of its prompt the best of them holds. */
+  /**
+   * Places the request; or, if every worker is past the rules, says how much of its prompt the best of them
+   * holds.
+   */
   tryPlace(request: SimRequest, rules: readonly RoomRule[]): number | undefined
   cachedTokens(request: SimRequest): number
   /** It will not be served. */

@@ -1,4 +1,7 @@
-/** Sim request: one request on its way through a simulated fleet. The engine and the cell write it, each its own fields. */
+/**
+ * Sim request: one request on its way through a simulated fleet. The engine and the cell write it, each its
+ * own fields.
+ */
 
 import type { RoutingRequest } from '@homing/placement'
 import type { GuardedDecision } from '@homing/selection'

@@ -1,12 +1,12 @@
 /**
- * Sim router: one router of a simulated fleet. It gathers as the router actor does, from its own books and view, and places by the same
- * code (packages/placement), on virtual time.
+ * Sim router: one router of a simulated fleet. It gathers as the router actor does, from its own books and
+ * view, and places by the same code (packages/placement), on virtual time.
  *
- * Knows    its own decisions, at once; first tokens and completions of its own requests, when their signals arrive; the caches of the
- *          engines through its view; what other routers tell, if there is replica sync. It never looks at an engine, unless the spec
- *          wants an oracle.
- * Owns     its ActiveLoad, Audits, guard, sessions and turn. A view of events may be shared with other routers, a view of guesses is
- *          its own.
+ * Knows    its own decisions, at once; first tokens and completions of its own requests, when their signals
+ *          arrive; the caches of the engines through its view; what other routers tell, if there is replica
+ *          sync. It never looks at an engine, unless the spec wants an oracle.
+ * Owns     its ActiveLoad, Audits, guard, sessions and turn. A view of events may be shared with other
+ *          routers, a view of guesses is its own.
  */
 
 import type { ErrorRecord, Random } from '@homing/base'
@@ -177,7 +177,9 @@ export class SimRouter implements Replica {
     this.#requests = new Float64Array(workers)
   }
 
-  /** Chooses one of the workers, and books the request there; or, if all are past the rules, books nothing. */
+  /**
+   * Chooses one of the workers, and books the request there; or, if all are past the rules, books nothing.
+   */
   decide(request: SimRequest, fleet: Fleet, nowMs: number, rules?: readonly RoomRule[]): SimDecision {
     // Placed again after the death of its worker.
     this.#guard?.ended(request.guarded, undefined)
@@ -308,8 +310,8 @@ export class SimRouter implements Replica {
   }
 
   /**
-   * Books, or ends, what another router has at a worker: in the load, with its blocks as a number, and in the book of the engines, which
-   * learns from it as from its own.
+   * Books, or ends, what another router has at a worker: in the load, with its blocks as a number, and in the
+   * book of the engines, which learns from it as from its own.
    */
   heard(from: number, operation: ReplicaOperation, nowMs: number): boolean {
     const { id, worker } = operation

@@ -1,7 +1,9 @@
 /**
- * Sim selector: the product's Selector, and beside it the rules of the simulator's own that policies are compared with.
+ * Sim selector: the product's Selector, and beside it the rules of the simulator's own that policies are
+ * compared with.
  *
- * A rule takes the place of mode and policy. The costs are those of the policy all the same, as a receipt shows them.
+ * A rule takes the place of mode and policy. The costs are those of the policy all the same, as a receipt
+ * shows them.
  */
 
 import type { Random } from '@homing/base'
@@ -111,7 +113,9 @@ function loggedChoice({ trace, index }: SimRequest, { count, workerSlots }: Cand
   throw new RangeError(`cannot place request ${index} at worker ${trace.worker}: it is not there`)
 }
 
-/** Highest random weight: each key has a fixed order of all workers, and takes the first one that is there. */
+/**
+ * Highest random weight: each key has a fixed order of all workers, and takes the first one that is there.
+ */
 function sessionChoice({ trace, blockIds, blocks }: SimRequest, { count, workerSlots }: Candidates): number {
   const key =
     trace.sessionId === undefined ? (blockIds[Math.min(1, blocks - 1)] ?? 0) : textHash(trace.sessionId)
@@ -142,7 +146,10 @@ function overlapChoice({ count, overlapBlocks, activeRequests }: Candidates, ran
   return best
 }
 
-/** Of two among those within `nearTieMs` of the best cost, the one with fewer requests, the cheaper one where these are equal. */
+/**
+ * Of two among those within `nearTieMs` of the best cost, the one with fewer requests, the cheaper one where
+ * these are equal.
+ */
 function nearTie(
   { winner, terms: { cost } }: Choice,
   { count, activeRequests }: Candidates,

@@ -1,12 +1,13 @@
 /**
  * Simulate cell: runs one cell, a discrete-event simulation on virtual time.
  *
- *   arrival ─▶ router (dealt by the seed) ─▶ engine queue ─▶ steps ─▶ first token, completion ─▶ signals ─▶ router
- *                   ▲                                          └▶ stored, evicted ─▶ views
- *                   └────────────── overlaps ──────────────────────────────────────────┘
+ *   arrival ─▶ router (by the seed) ─▶ engine queue ─▶ steps ─▶ first token, completion ─▶ signals ─▶ router
+ *                   ▲                                    └▶ stored, evicted ─▶ views
+ *                   └────────────── overlaps ────────────────────────────────────┘
  *
- * Events are the ends of engine steps (EventHeap) and arrivals; at one instant steps come first. Signals and KV events need no
- * events of their own: they wait in order of time until a router decides. So does what routers tell each other.
+ * Events are the ends of engine steps (EventHeap) and arrivals; at one instant steps come first. Signals and
+ * KV events need no events of their own: they wait in order of time until a router decides. So does what
+ * routers tell each other.
  *
  * Memory: open requests, the caches' block ids, and histograms; a trace streams through.
  */
@@ -46,7 +47,10 @@ const PROGRESS_MS = 100
 /** Events between two looks at the real clock. */
 const EVENTS_PER_LOOK = 8192
 
-/** Runs one cell. Throws SimulationError for a spec or requests that cannot be, the reason of `signal`, and what reading the source throws. */
+/**
+ * Runs one cell. Throws SimulationError for a spec or requests that cannot be, the reason of `signal`, and
+ * what reading the source throws.
+ */
 export async function simulateCell(
   spec: CellSpec,
   requests: TraceSource | ClosedLoop,
@@ -286,7 +290,10 @@ class Cell implements EngineSink {
     else queue.arrive(request, nowMs)
   }
 
-  /** Undefined: the request was placed; else every worker is past the rules, and so much of its prompt is cached. */
+  /**
+   * Undefined: the request was placed; else every worker is past the rules, and so much of its prompt is
+   * cached.
+   */
   #decide(request: SimRequest, rules?: readonly RoomRule[]): number | undefined {
     const { nowMs } = this
     const startedMs = this.#clock.nowMs()
@@ -377,7 +384,10 @@ class Cell implements EngineSink {
     this.#imbalance.add(worker, tokens, this.nowMs)
   }
 
-  /** Ids of the full blocks of a prompt: id h of the trace at block size b is blocks h · (512 / b) + 0, 1, 2, … */
+  /**
+   * Ids of the full blocks of a prompt: id h of the trace at block size b is blocks h · (512 / b) + 0, 1, 2,
+   * …
+   */
   #blockIds({ hashIds, inputTokens }: TraceRequest, blocks: number): ArrayLike<number> {
     const perId = this.#idsPerTraceId
     if (hashIds.length * perId < blocks) {

@@ -1,8 +1,9 @@
 /**
  * Sweep: every policy on every workload at every load, with the same seeds for all, and the capacity of each.
  *
- * Loads are speeds, or shares of a capacity: of the highest capacity that any column of the sweep has on that workload, so that all columns see the
- * same traffic. Cells are begun seed by seed, so a sweep that is stopped has whole tables of fewer seeds.
+ * Loads are speeds, or shares of a capacity: of the highest capacity that any column of the sweep has on that
+ * workload, so that all columns see the same traffic. Cells are begun seed by seed, so a sweep that is
+ * stopped has whole tables of fewer seeds.
  */
 
 import { CAPACITY_SHARE, searchCapacity } from './capacity-search.ts'
@@ -65,11 +66,16 @@ export interface SweepOutcome {
 
 /** Cells of a search, for the time left: bracket and steps. */
 const SEARCH_CELLS = 11
-/** How much higher than the best capacity another column must be good to be searched: as fine as a search is. */
+/**
+ * How much higher than the best capacity another column must be good to be searched: as fine as a search is.
+ */
 const CHALLENGE = 129 / 128
 const LOAD_TIER: TierName = 'standard'
 
-/** Runs the plan; if the runner is stopped, resolves with what is done. Rejects with the first error of a cell. */
+/**
+ * Runs the plan; if the runner is stopped, resolves with what is done. Rejects with the first error of a
+ * cell.
+ */
 export async function runSweep(plan: SweepPlan, runner: CellRunner): Promise<SweepOutcome> {
   const cells: SweptCell[] = []
   const capacities: SweptCapacity[] = []
@@ -124,8 +130,8 @@ export async function runSweep(plan: SweepPlan, runner: CellRunner): Promise<Swe
   }
 
   /**
-   * The highest capacity of any column. The column that serves best at the guess is searched first; the others are only asked whether they are good
-   * enough at a higher speed, and searched if they are.
+   * The highest capacity of any column. The column that serves best at the guess is searched first; the
+   * others are only asked whether they are good enough at a higher speed, and searched if they are.
    */
   const searchBest = async (each: SweepWorkload, seed: number): Promise<number> => {
     const weight = weightOf(each.spec)
@@ -188,7 +194,10 @@ export async function runSweep(plan: SweepPlan, runner: CellRunner): Promise<Swe
   return { cells: sortedCells(plan, cells), capacities: sortedCapacities(plan, capacities), isComplete }
 }
 
-/** Waits for all, also if one fails: nothing runs on behind the caller's back. An error of a cell goes before the end of the runner. */
+/**
+ * Waits for all, also if one fails: nothing runs on behind the caller's back. An error of a cell goes before
+ * the end of the runner.
+ */
 async function allOf<T>(promises: readonly Promise<T>[]): Promise<T[]> {
   const settled = await Promise.allSettled(promises)
   const failures = settled.flatMap(each => (each.status === 'rejected' ? [each.reason as unknown] : []))

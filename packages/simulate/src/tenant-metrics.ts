@@ -1,4 +1,7 @@
-/** Tenant metrics: figures over the requests of each tenant, in bounded memory: about 2 MiB for each of at most TENANTS_MAX and the rest. */
+/**
+ * Tenant metrics: figures over the requests of each tenant, in bounded memory: about 2 MiB for each of at
+ * most TENANTS_MAX and the rest.
+ */
 
 import { LatencyHistogram, RequestMetrics } from './cell-metrics.ts'
 import type { TenantFigures } from './cell-types.ts'

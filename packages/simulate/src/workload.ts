@@ -1,6 +1,6 @@
 /**
- * Workload: the requests of a cell, as data that a thread can open: a trace file by its path and content, the files of a decision log
- * likewise, or a generator.
+ * Workload: the requests of a cell, as data that a thread can open: a trace file by its path and content, the
+ * files of a decision log likewise, or a generator.
  */
 
 import { createHash } from 'node:crypto'
@@ -100,12 +100,18 @@ export function openWorkload(workload: Workload, spec: CellSpec): TraceSource | 
     : generatedRequests(generator, spec.seed)
 }
 
-/** Timestamps of the Mooncake conversation trace are multiples of this, or 1 ms less: 5999 stands beside 27000. */
+/**
+ * Timestamps of the Mooncake conversation trace are multiples of this, or 1 ms less: 5999 stands beside
+ * 27000.
+ */
 const BIN_MS = 3000
 const BIN_ROUNDING_MS = 1
 const BIN_SAMPLE = 200
 
-/** 3 s if the first timestamps are all multiples of 3 s, or 1 ms less, with several requests each; 0 otherwise. */
+/**
+ * 3 s if the first timestamps are all multiples of 3 s, or 1 ms less, with several requests each; 0
+ * otherwise.
+ */
 export async function detectBinMs(workload: Workload): Promise<number> {
   // A log has the times of arrivals.
   if (workload.kind !== 'file') return 0

@@ -35,7 +35,10 @@ function request(
   }
 }
 
-/** 25 tokens, an answer of 20, and the next turn of 75: the answer fills blocks 3 and 4, but for its last token. */
+/**
+ * 25 tokens, an answer of 20, and the next turn of 75: the answer fills blocks 3 and 4, but for its last
+ * token.
+ */
 const FIRST = request(0, [1, 2, 90])
 const next = (more: Partial<LoggedRequest> = {}): LoggedRequest =>
   request(200, [1, 2, 3, 4, 5, 6, 7, 91], { cachedTokens: 40, ...more })

@@ -40,7 +40,8 @@ for (const profile of ['h100-8b', 'h100-70b-tp4'] as const) {
 
   t.test(`${profile}: a decode step takes what the constants say`, async t => {
     for (const [i, [batch, context]] of DECODE_STEPS.entries()) {
-      // Prompts that another request brought into the cache, so that all of them join in one step; each answer has two tokens.
+      // Prompts that another request brought into the cache, so that all of them join in one step; each
+      // answer has two tokens.
       const requests = Array.from({ length: batch }, (_, j) => ({
         timestampMs: 0,
         inputTokens: context - 1,

@@ -7,7 +7,10 @@ import { newSimRequest, type SimRequest } from '../src/sim-request.ts'
 
 const BLOCK_TOKENS = 10
 
-/** An engine whose steps are taken by hand. A step takes 1 ms per prompt token, 100 per decoding request, 1/1000 per token of context. */
+/**
+ * An engine whose steps are taken by hand. A step takes 1 ms per prompt token, 100 per decoding request,
+ * 1/1000 per token of context.
+ */
 class Bench {
   readonly engine: SimEngine
   readonly stored: number[] = []

@@ -1,4 +1,7 @@
-/** The guard in the simulator: what it costs where nothing is wrong, and what it saves where all that is known is wrong. */
+/**
+ * The guard in the simulator: what it costs where nothing is wrong, and what it saves where all that is known
+ * is wrong.
+ */
 
 import { generatedRequests, parseGenerator } from '@homing/trace'
 import t from 'tap'

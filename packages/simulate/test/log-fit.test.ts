@@ -1,4 +1,7 @@
-/** The fit of a simulation to a decision log: exact where the log comes from the same engines, refused where it does not. */
+/**
+ * The fit of a simulation to a decision log: exact where the log comes from the same engines, refused where
+ * it does not.
+ */
 
 import { makeTrace } from '@homing/engine'
 import type { DecisionLog, LoggedRequest, LoggedWorker, TraceRequest } from '@homing/trace'

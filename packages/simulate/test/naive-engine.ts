@@ -1,6 +1,6 @@
 /**
- * Naive engine: the rules of src/engine.ts, written as plainly as they are told, one token and one block at a time. Steps take what
- * `stepMs` says of the work. Only the default `storeAt`.
+ * Naive engine: the rules of src/engine.ts, written as plainly as they are told, one token and one block at a
+ * time. Steps take what `stepMs` says of the work. Only the default `storeAt`.
  */
 
 import type { StepWork } from '@homing/engine'
@@ -57,7 +57,8 @@ export function naiveEngine(
     references.size + running.reduce((sum, { privateBlocks }) => sum + privateBlocks, 0)
 
   while (arriving.length > 0 || waiting.length > 0 || running.length > 0) {
-    // What arrives during a step, or before its end, waits for the next one. An idle engine begins with one request alone.
+    // What arrives during a step, or before its end, waits for the next one. An idle engine begins with one
+    // request alone.
     while (arriving.length > 0 && arriving[0]!.arrivalMs < nowMs) waiting.push(arriving.shift()!)
     if (waiting.length === 0 && running.length === 0) {
       nowMs = arriving[0]!.arrivalMs

@@ -1,4 +1,7 @@
-/** The cell of the reference values: no delays, nothing lost, no warm-up cut, blocks of 512 tokens, known lengths. */
+/**
+ * The cell of the reference values: no delays, nothing lost, no warm-up cut, blocks of 512 tokens, known
+ * lengths.
+ */
 
 import type { CellSpec } from '../src/index.ts'
 

@@ -1,8 +1,10 @@
 /**
- * The reference values on conversation and toolagent_like at speeds 2 and 3: means within 10 %, hit rate within 2 points.
+ * The reference values on conversation and toolagent_like at speeds 2 and 3: means within 10 %, hit rate
+ * within 2 points.
  *
- * Routers read their own books, as the product does. The policies of the reference read what the engines have still to compute: with the
- * same knowledge, the cells of synthetic are inside, too. `pnpm exec node packages/simulate/scripts/reference-table.ts` prints all cells.
+ * Routers read their own books, as the product does. The policies of the reference read what the engines have
+ * still to compute: with the same knowledge, the cells of synthetic are inside, too. `pnpm exec node
+ * packages/simulate/scripts/reference-table.ts` prints all cells.
  */
 
 import t, { type Test } from 'tap'

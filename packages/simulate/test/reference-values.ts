@@ -1,5 +1,6 @@
 /**
- * Reference values: figures of an independent simulator of the same model, for comparison. No delays, seed 1, no warm-up cut.
+ * Reference values: figures of an independent simulator of the same model, for comparison. No delays, seed 1,
+ * no warm-up cut.
  *
  * Source: the benchmarking notes of this project, section 5.7.
  */
@@ -58,7 +59,9 @@ export interface ReferenceCell {
 
 const THRESHOLDS = ['threshold', 'threshold-received'] as const
 
-/** The rows of the tables, a text for each cell. The row threshold stands for both forms of its last clause. */
+/**
+ * The rows of the tables, a text for each cell. The row threshold stands for both forms of its last clause.
+ */
 const ROWS: readonly [TraceName, number, Partial<Record<PolicyLabel, string>>][] = [
   [
     'conversation',
@@ -155,7 +158,10 @@ export const REFERENCE_CELLS: readonly ReferenceCell[] = ROWS.flatMap(([trace, s
 
 const traces = new Map<TraceName, TraceRequest[]>()
 
-/** Simulates a cell. `isOracle`: policies read what engines have still to compute, as those of the reference did. */
+/**
+ * Simulates a cell. `isOracle`: policies read what engines have still to compute, as those of the reference
+ * did.
+ */
 export async function simulateReference(
   { trace, speed, label }: ReferenceCell,
   isOracle: boolean,

@@ -18,7 +18,10 @@ import { REFERENCE_SPEC } from './reference-spec.ts'
 const SPEC: CellSpec = { ...REFERENCE_SPEC, workers: 4, knowsOutput: false, loadCounts: 'blocks' }
 const FLEET = new SimFleet(SPEC).of([0, 1, 2, 3])
 const POLICIES = ['auto-unguarded', 'product', 'linear', 'least-loaded'] as const
-/** Without auto: how busy queues are it samples at its own decisions, and the routers of several see other samples. */
+/**
+ * Without auto: how busy queues are it samples at its own decisions, and the routers of several see other
+ * samples.
+ */
 const PLAIN_POLICIES = ['product', 'linear', 'least-loaded'] as const
 const REQUESTS = 120
 
@@ -72,7 +75,9 @@ function uniqueRequest(index: number, inputTokens: number, nowMs: number): SimRe
   return newSimRequest(trace, index, hashIds, blocks, 0)
 }
 
-/** Plays the same steps on some routers; the workers that they chose, and what each counts after each step. */
+/**
+ * Plays the same steps on some routers; the workers that they chose, and what each counts after each step.
+ */
 function play(routers: Routers, steps: readonly Step[], seed: number): readonly string[] {
   const random = seededRandom(seed)
   const open: SimRequest[] = []

@@ -84,7 +84,9 @@ t.test('a request waits only while every worker has something to do, and is serv
   await fc.assert(property, { numRuns: 30 })
 })
 
-/** Every worker has a request at every moment between; it is known to be gone when its last signal has come. */
+/**
+ * Every worker has a request at every moment between; it is known to be gone when its last signal has come.
+ */
 function checkBusy(served: readonly ServedRequest[], fromMs: number, toMs: number): void {
   for (let worker = 0; worker < SPEC.workers; worker++) {
     const own = served.filter(each => each.worker === worker).toSorted((a, b) => a.placedMs - b.placedMs)

@@ -1,4 +1,7 @@
-/** A task for the pool that runs no simulation. A trace that is called `broken` cannot be read; one called `endless` never ends. */
+/**
+ * A task for the pool that runs no simulation. A trace that is called `broken` cannot be read; one called
+ * `endless` never ends.
+ */
 
 import { appendFileSync } from 'node:fs'
 import { toErrorRecord } from '@homing/base'

@@ -1,4 +1,6 @@
-/** Results without a simulation, for tests of what is around it: figures follow from the spec by simple rules. */
+/**
+ * Results without a simulation, for tests of what is around it: figures follow from the spec by simple rules.
+ */
 
 import type { CellResult, CellRun, CellSpec, RequestFigures } from '../src/cell-types.ts'
 
@@ -10,7 +12,10 @@ export const STAND_IN_CAPACITY: Readonly<Record<string, number>> = {
   threshold: 2.5,
 }
 
-/** Better policies have a higher capacity; past it everything is late. Seeds differ by a little, in the same way for all. */
+/**
+ * Better policies have a higher capacity; past it everything is late. Seeds differ by a little, in the same
+ * way for all.
+ */
 export function standInRun(spec: CellSpec): CellRun {
   const { speed, seed, selection } = spec
   const capacity = selection.mode === 'kv' ? (STAND_IN_CAPACITY[selection.policy ?? ''] ?? 1) : 2

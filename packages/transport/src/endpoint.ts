@@ -1,6 +1,7 @@
 /**
- * Endpoints of messages: 'tcp://host:port', 'tcp://[v6]:port' and 'ipc://path' of ZeroMQ sockets; 'nats://host:port/subject' of a publisher
- * at a NATS broker, with the broker's other addresses behind commas: 'nats://a:4222,b:4222/subject'.
+ * Endpoints of messages: 'tcp://host:port', 'tcp://[v6]:port' and 'ipc://path' of ZeroMQ sockets;
+ * 'nats://host:port/subject' of a publisher at a NATS broker, with the broker's other addresses behind
+ * commas: 'nats://a:4222,b:4222/subject'.
  */
 
 import { EndpointError } from './errors.ts'
@@ -46,7 +47,9 @@ export function parseBrokerEndpoint(text: string): BrokerEndpoint {
   return { scheme: 'nats', servers, subject }
 }
 
-/** 'host:port' of a server of a broker, as 'host', 'host:port' or 'nats://host:port'. Throws EndpointError. */
+/**
+ * 'host:port' of a server of a broker, as 'host', 'host:port' or 'nats://host:port'. Throws EndpointError.
+ */
 export function brokerServer(text: string, whole = text): string {
   const bare = text.startsWith('nats://') ? text.slice('nats://'.length).replace(/\/$/, '') : text
   if (bare.includes('@'))

@@ -36,9 +36,10 @@ export class SocketHostError extends CodedError {
 }
 
 /**
- * Why a call ended without an answer. `connect`: no connection; `local`: none, for want of something of this machine
- * (file descriptors, ports, memory), which says nothing of the server; `reset`: it broke; `protocol`: the answer is
- * no HTTP; `request`: ours cannot be written as HTTP; `timeout`, `tooLarge`, `aborted`: we ended it.
+ * Why a call ended without an answer. `connect`: no connection; `local`: none, for want of something of this
+ * machine (file descriptors, ports, memory), which says nothing of the server; `reset`: it broke; `protocol`:
+ * the answer is no HTTP; `request`: ours cannot be written as HTTP; `timeout`, `tooLarge`, `aborted`: we
+ * ended it.
  */
 export type HttpCallFailure =
   | 'connect'

@@ -3,13 +3,19 @@
 import { createServer } from 'node:net'
 import process from 'node:process'
 
-/** Below the ports that systems give to those who dial or ask for any port: nobody takes one before its server listens. */
+/**
+ * Below the ports that systems give to those who dial or ask for any port: nobody takes one before its server
+ * listens.
+ */
 const PORTS_FROM = 20_000
 const PORTS_TO = 32_000
 /** Processes that look at the same time begin at different ports. */
 let nextPort = PORTS_FROM + ((process.pid * 89) % (PORTS_TO - PORTS_FROM))
 
-/** Ports that differ, in 20,000 … 31,999, on which nobody listens at any address; given once by a process until all were given. */
+/**
+ * Ports that differ, in 20,000 … 31,999, on which nobody listens at any address; given once by a process
+ * until all were given.
+ */
 export async function freePorts(count: number): Promise<number[]> {
   const ports: number[] = []
   for (let tried = 0; ports.length < count; tried++) {

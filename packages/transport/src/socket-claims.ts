@@ -1,14 +1,15 @@
 /**
- * Socket claims: the sockets that each worker key, or rank of an instance, names for its events and its replay, and those that
- * another one names too.
+ * Socket claims: the sockets that each worker key, or rank of an instance, names for its events and its
+ * replay, and those that another one names too.
  *
- * A socket belongs to one engine. If two keys name it, at least one of them would be credited with blocks of the
- * other, and the events there do not say whose they are. So both are at fault, and neither may follow it.
+ * A socket belongs to one engine. If two keys name it, at least one of them would be credited with blocks of
+ * the other, and the events there do not say whose they are. So both are at fault, and neither may follow it.
  *
  *   tcp://localhost:5557, tcp://127.0.0.1:5557, tcp://[::1]:5557      one socket: this machine is one host
  *
- * The same class serves workers as given (owners are their texts), as found by probes (owners are their keys), and ranks as they are
- * registered with an indexer. A claim costs one look-up per socket, whatever the number of owners.
+ * The same class serves workers as given (owners are their texts), as found by probes (owners are their
+ * keys), and ranks as they are registered with an indexer. A claim costs one look-up per socket, whatever the
+ * number of owners.
  */
 
 import { isBrokerEndpoint } from './endpoint.ts'

@@ -1,8 +1,9 @@
 /**
- * Watches a writer whose reader takes nothing: cuts it when not one waiting byte has gone for `msMax` in a row.
+ * Watches a writer whose reader takes nothing: cuts it when not one waiting byte has gone for `msMax` in a
+ * row.
  *
- * Looked at LOOKS times per bound instead of at every write: a cut comes at most one look late, and an answer that is
- * read as fast as it is written costs no timer.
+ * Looked at LOOKS times per bound instead of at every write: a cut comes at most one look late, and an answer
+ * that is read as fast as it is written costs no timer.
  */
 
 import type { Clock, Timer } from '@homing/base'
@@ -32,7 +33,10 @@ export class StallWatch {
     this.#writer = writer
   }
 
-  /** Bytes may be waiting from now on; where none are, as mostly at the end of an answer, there is nothing to watch. */
+  /**
+   * Bytes may be waiting from now on; where none are, as mostly at the end of an answer, there is nothing to
+   * watch.
+   */
   start(): void {
     if (this.#timer !== undefined || this.#msMax === Number.POSITIVE_INFINITY) return
     if (this.#writer.waitingBytes() === 0) return

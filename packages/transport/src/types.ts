@@ -15,13 +15,19 @@ export type HttpHeaders = Readonly<Record<string, string | readonly string[] | u
 
 /** Decides whether bytes of a request body may be kept. */
 export interface BodyRoom {
-  /** Throws when `byteCount` more bytes would find no room. Takes nothing: a length that is announced may never come. */
+  /**
+   * Throws when `byteCount` more bytes would find no room. Takes nothing: a length that is announced may
+   * never come.
+   */
   check(byteCount: number): void
   /** Takes room for bytes that have come; throws when there is none. The owner gives it back. */
   take(byteCount: number): void
 }
 
-/** Why there is nobody to answer any more. `stalled`: the client took no byte for `readerStallMsMax` and was cut. */
+/**
+ * Why there is nobody to answer any more. `stalled`: the client took no byte for `readerStallMsMax` and was
+ * cut.
+ */
 export type ClientGoneReason = 'left' | 'stalled'
 
 /** One HTTP exchange as the server sees it. */
@@ -37,20 +43,23 @@ export interface HttpExchange {
   /** True once the client has gone or the answer is complete. */
   readonly isClosed: boolean
   /**
-   * The whole body. Rejects with BodyTooLargeError past `maxBytes`, with BodyTimeoutError when nothing of it comes
-   * for the listener's `bodySilenceMsMax`, and with what `room` throws; the rest is then not read, and the
-   * connection closed after the answer. The same with MalformedHttpError for a body that ends before its length, or is
-   * no chunks. Rejects with ClientGoneError when the client leaves. Call at most once.
+   * The whole body. Rejects with BodyTooLargeError past `maxBytes`, with BodyTimeoutError when nothing of it
+   * comes for the listener's `bodySilenceMsMax`, and with what `room` throws; the rest is then not read, and
+   * the connection closed after the answer. The same with MalformedHttpError for a body that ends before its
+   * length, or is no chunks. Rejects with ClientGoneError when the client leaves. Call at most once.
    */
   readBody(maxBytes: number, room?: BodyRoom): Promise<Uint8Array>
   /**
-   * Called once when the client leaves, or is cut, before the answer is complete. A client that has only closed its own side of
-   * the connection has not left.
+   * Called once when the client leaves, or is cut, before the answer is complete. A client that has only
+   * closed its own side of the connection has not left.
    */
   onClientGone(callback: (reason: ClientGoneReason) => void): void
   /** Sends status and headers. `content-length` is the caller's to give; otherwise the body is chunked. */
   writeHead(status: number, headers: HttpHeaders): void
-  /** Sends bytes. False: the client reads slowly; wait for `onDrain` before the next. The buffer must not be changed afterwards. */
+  /**
+   * Sends bytes. False: the client reads slowly; wait for `onDrain` before the next. The buffer must not be
+   * changed afterwards.
+   */
   write(bytes: Uint8Array): boolean
   /** Called once when more may be written; never after the client has gone. */
   onDrain(callback: () => void): void
@@ -67,13 +76,13 @@ export interface ListenOptions {
   /** Longest wait for the next bytes of a request body, in milliseconds; default: no bound. */
   readonly bodySilenceMsMax?: number
   /**
-   * Longest time that an answer may wait for a client that takes none of its bytes, in milliseconds; the connection is cut
-   * then, up to a quarter later. Default: no bound.
+   * Longest time that an answer may wait for a client that takes none of its bytes, in milliseconds; the
+   * connection is cut then, up to a quarter later. Default: no bound.
    */
   readonly readerStallMsMax?: number
   /**
-   * What a client is told whose request is no HTTP that can be served; such a request is no exchange. Default: the
-   * error's status and message, as text.
+   * What a client is told whose request is no HTTP that can be served; such a request is no exchange.
+   * Default: the error's status and message, as text.
    */
   readonly errorAnswer?: (error: HttpRequestError) => HttpErrorAnswer
   /** Speaks TLS with this certificate. In memory it changes nothing. Default: plain HTTP. */
@@ -122,12 +131,15 @@ export interface HttpFailure {
 }
 
 /**
- * How an answer's end is known. `framed`: its length or its last chunk said so, or it can have no body. `closed`: it had
- * neither, and the server closed the connection in good order. HTTP takes that for the end; a server that died looks the same.
+ * How an answer's end is known. `framed`: its length or its last chunk said so, or it can have no body.
+ * `closed`: it had neither, and the server closed the connection in good order. HTTP takes that for the end;
+ * a server that died looks the same.
  */
 export type HttpEnd = 'framed' | 'closed'
 
-/** Called in order sent, head, data*, then exactly one of end and failed. Interim answers (1xx) are not told. */
+/**
+ * Called in order sent, head, data*, then exactly one of end and failed. Interim answers (1xx) are not told.
+ */
 export interface HttpResponseHandler {
   /** There is a connection, and the request is about to be written to it. */
   sent?(): void
@@ -156,7 +168,10 @@ export interface HttpReply {
 
 /** What requests to an origin carry, whoever makes them. It is in no message and no view. */
 export interface HttpAccess {
-  /** Goes out as `authorization: Bearer …`; undefined: nothing does. An `authorization` or `x-api-key` of the request never does. */
+  /**
+   * Goes out as `authorization: Bearer …`; undefined: nothing does. An `authorization` or `x-api-key` of the
+   * request never does.
+   */
   readonly key: string | undefined
 }
 
@@ -173,9 +188,14 @@ export interface ServeOptions {
   readonly endpoint: string
   /** Requests above so many are answered with 503; default 4096. */
   readonly callsMax?: number
-  /** Most bytes of a body that are on the way, or wait to be read; 4096 … 2^30, default 1 MiB. A client sends up to 256 KiB along with its request. */
+  /**
+   * Most bytes of a body that are on the way, or wait to be read; 4096 … 2^30, default 1 MiB. A client sends
+   * up to 256 KiB along with its request.
+   */
   readonly windowBytes?: number
-  /** Longest wait for the next bytes of a body, in milliseconds; looked at once a second. Default: no bound. */
+  /**
+   * Longest wait for the next bytes of a body, in milliseconds; looked at once a second. Default: no bound.
+   */
   readonly bodySilenceMsMax?: number
 }
 
@@ -190,30 +210,37 @@ export interface ServedExchange extends HttpExchange {
 export interface ServingListener {
   /** Exchanges that are open. */
   readonly openCount: number
-  /** Takes no more requests; resolves when open exchanges have ended or after `graceMs`, then cuts the rest. */
+  /**
+   * Takes no more requests; resolves when open exchanges have ended or after `graceMs`, then cuts the rest.
+   */
   close(graceMs: number): Promise<void>
 }
 
 export interface HttpTransport {
   /** How requests to this origin are made from now on; undefined: as they are given. */
   setAccess(origin: string, access: HttpAccess | undefined): void
-  /** Certificates in PEM that are believed for https, besides those of Node and of the system. Only before the first https call. */
+  /**
+   * Certificates in PEM that are believed for https, besides those of Node and of the system. Only before the
+   * first https call.
+   */
   trust(certificates: string): void
   /**
-   * Which way requests to this origin go from now on: over a broker; undefined: over sockets of their own. Calls are the same either way.
-   * Throws EndpointError. On the main thread only.
+   * Which way requests to this origin go from now on: over a broker; undefined: over sockets of their own.
+   * Calls are the same either way. Throws EndpointError. On the main thread only.
    */
   setRoute(origin: string, route: HttpRoute | undefined): void
   /**
-   * Takes requests that come over a broker. One that is away is waited for, and so is one that comes back. Throws EndpointError. On the main
-   * thread only.
+   * Takes requests that come over a broker. One that is away is waited for, and so is one that comes back.
+   * Throws EndpointError. On the main thread only.
    */
   serve(options: ServeOptions, onExchange: (exchange: ServedExchange) => void): ServingListener
   /** Rejects with ListenError (port taken, no permission, …). */
   listen(options: ListenOptions, onExchange: (exchange: HttpExchange) => void): Promise<HttpListener>
   /** Streams an answer to `handler`. No time limit of its own. */
   call(request: HttpRequest, handler: HttpResponseHandler): HttpCall
-  /** One small answer, whole. Rejects with HttpCallError; after `timeoutMs`; past `maxBytes` (default 16 MiB). */
+  /**
+   * One small answer, whole. Rejects with HttpCallError; after `timeoutMs`; past `maxBytes` (default 16 MiB).
+   */
   fetch(
     request: HttpRequest,
     options: { readonly timeoutMs: number; readonly maxBytes?: number; readonly signal?: AbortSignal },
@@ -259,7 +286,10 @@ export interface RouterSocket extends Closable {
 /** A role that binds. */
 export interface BindOptions {
   readonly endpoint: string
-  /** Messages held per peer that reads too slowly, 1 … 100,000, which is the default; further ones to it are lost. In memory there is no bound. */
+  /**
+   * Messages held per peer that reads too slowly, 1 … 100,000, which is the default; further ones to it are
+   * lost. In memory there is no bound.
+   */
   readonly queuedMessagesMax?: number
 }
 
@@ -278,7 +308,10 @@ export interface MessageTransport {
   publish(options: BindOptions): Promise<Publisher>
   /** DEALER that connects. */
   dial(options: { readonly endpoint: string }, onMessage: (frames: Frames) => void): Dealer
-  /** Who is there under the subject of a broker, and that oneself is. Endpoints of sockets throw EndpointError. On the main thread only. */
+  /**
+   * Who is there under the subject of a broker, and that oneself is. Endpoints of sockets throw
+   * EndpointError. On the main thread only.
+   */
   present(options: PresenceOptions, handler: PresenceHandler): OwnPresence
   /** ROUTER that binds; `frames` are those after the identity. */
   serve(

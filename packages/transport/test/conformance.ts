@@ -38,7 +38,9 @@ export function bounded<T>(promise: Promise<T>, what: string): Promise<T> {
   })
 }
 
-/** A port on which nobody listens; below those that systems give to whoever dials, so that it stays unused. */
+/**
+ * A port on which nobody listens; below those that systems give to whoever dials, so that it stays unused.
+ */
 async function unusedPort(): Promise<number> {
   for (let port = 20_000 + ((process.pid * 89) % 10_000); ; port++) {
     const server = createServer()

@@ -1,6 +1,6 @@
 /**
- * A thread like those that follow KV events: subscribes to an engine, repeatedly asks it for a replay, and binds ports of
- * its own that its successor will need. Reports how many messages it has received.
+ * A thread like those that follow KV events: subscribes to an engine, repeatedly asks it for a replay, and
+ * binds ports of its own that its successor will need. Reports how many messages it has received.
  */
 
 import { parentPort, workerData } from 'node:worker_threads'

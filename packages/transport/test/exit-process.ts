@@ -1,6 +1,6 @@
 /**
- * A process that ends in the way its argument says, with ZeroMQ sockets open on the main thread and on another, and messages
- * on their way between all of them.
+ * A process that ends in the way its argument says, with ZeroMQ sockets open on the main thread and on
+ * another, and messages on their way between all of them.
  */
 
 import { isMainThread, parentPort, Worker } from 'node:worker_threads'

@@ -1,6 +1,6 @@
 /**
- * A process that connects and binds while it has 0, 1, … FREE_MAX file descriptors left, and after each hears a message
- * over the connection when it has enough again. Prints the codes of the refused binds.
+ * A process that connects and binds while it has 0, 1, … FREE_MAX file descriptors left, and after each hears
+ * a message over the connection when it has enough again. Prints the codes of the refused binds.
  */
 
 import { closeSync, openSync } from 'node:fs'

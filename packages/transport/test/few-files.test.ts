@@ -1,4 +1,7 @@
-/** ZeroMQ sockets in a process whose file descriptors run out: each is refused or made later, and nothing breaks. */
+/**
+ * ZeroMQ sockets in a process whose file descriptors run out: each is refused or made later, and nothing
+ * breaks.
+ */
 
 import { spawnSync } from 'node:child_process'
 import t from 'tap'

@@ -1,4 +1,7 @@
-/** The roles behind a broker: on a network in memory, on a real NATS server, and on the server from another thread. */
+/**
+ * The roles behind a broker: on a network in memory, on a real NATS server, and on the server from another
+ * thread.
+ */
 
 import { setTimeout as delay } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'

@@ -22,7 +22,8 @@ import {
 } from './request-plane-world.ts'
 
 t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
-  // One connection per process is shared: the library keeps it by the addresses, so two names for one server are two.
+  // One connection per process is shared: the library keeps it by the addresses, so two names for one server
+  // are two.
   const realWorld = async (t: Test, configuration: readonly string[] = []) => {
     const server = await NatsServer.start({ configuration })
     t.teardown(() => server.stop())
@@ -308,7 +309,10 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
   })
 })
 
-/** A server of another make at this subject: it accepts every call with a window of 4,096 bytes, and goes on as `answer` says. */
+/**
+ * A server of another make at this subject: it accepts every call with a window of 4,096 bytes, and goes on
+ * as `answer` says.
+ */
 async function serveAsStranger(
   t: Test,
   address: string,

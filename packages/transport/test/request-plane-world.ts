@@ -1,4 +1,7 @@
-/** What every way over a broker must do with HTTP exchanges, and what tests of it have in common. What is random is drawn from a printed seed. */
+/**
+ * What every way over a broker must do with HTTP exchanges, and what tests of it have in common. What is
+ * random is drawn from a printed seed.
+ */
 
 import { setTimeout as delay } from 'node:timers/promises'
 import { seededRandom } from '@homing/base'

@@ -1,4 +1,7 @@
-/** A thread that falls asleep at the first message until it is woken, and then checks that no later one is missing. */
+/**
+ * A thread that falls asleep at the first message until it is woken, and then checks that no later one is
+ * missing.
+ */
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { systemClock } from '@homing/base'

@@ -1,4 +1,6 @@
-/** The conformance suite on ZeroMQ as it is on the main thread, and through the host, as it is on all others. */
+/**
+ * The conformance suite on ZeroMQ as it is on the main thread, and through the host, as it is on all others.
+ */
 
 import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'

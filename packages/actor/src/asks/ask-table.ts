@@ -1,7 +1,8 @@
 /**
- * AskTable: asks in flight by their number. Numbers are given out one after the other, so those in flight mostly lie
- * close together: an ask is kept at its number modulo the size of a flat table, and in a Map when another one that
- * takes longer is there. A Map for all of them costs a third of a cross-thread ask in garbage.
+ * AskTable: asks in flight by their number. Numbers are given out one after the other, so those in flight
+ * mostly lie close together: an ask is kept at its number modulo the size of a flat table, and in a Map when
+ * another one that takes longer is there. A Map for all of them costs a third of a cross-thread ask in
+ * garbage.
  */
 
 /** Something that waits under a number. */

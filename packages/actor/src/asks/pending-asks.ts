@@ -1,6 +1,6 @@
 /**
- * PendingAsks: the asks of this thread that await an answer. Each has a deadline; an ask that another thread may answer
- * also has a number, by which the answer finds it. An answer to a settled number is discarded.
+ * PendingAsks: the asks of this thread that await an answer. Each has a deadline; an ask that another thread
+ * may answer also has a number, by which the answer finds it. An answer to a settled number is discarded.
  */
 
 import type { Counts } from '../observe/counts.ts'
@@ -86,7 +86,9 @@ export class PendingAsks implements AskHost {
     return this.#remote.size
   }
 
-  /** No answer comes from `thread` any more: it fails them with `error`; it had not taken those of `untaken`. */
+  /**
+   * No answer comes from `thread` any more: it fails them with `error`; it had not taken those of `untaken`.
+   */
   threadLost(
     thread: string,
     error: ThreadDownError,

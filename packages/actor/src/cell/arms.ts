@@ -1,6 +1,7 @@
 /**
  * Arms: a behavior that answers only to its own arms. A message type is any string, even `toString` or
- * `__proto__`: inherited members of objects must not be found under it, and this must not make finding an arm slower.
+ * `__proto__`: inherited members of objects must not be found under it, and this must not make finding an arm
+ * slower.
  */
 
 import type { Signal, signal } from '../contract/types.ts'
@@ -14,7 +15,9 @@ export type Arms = Record<string, ((message: Message) => void | Promise<void>) |
   readonly [anyMessage]?: (message: Message) => void
 }
 
-/** The behavior itself, cut off from `Object.prototype`; one of a class, or frozen, as a table of its arms. */
+/**
+ * The behavior itself, cut off from `Object.prototype`; one of a class, or frozen, as a table of its arms.
+ */
 export function armsOf(behavior: object): Arms {
   const parent: unknown = Object.getPrototypeOf(behavior)
   if (parent === null) return behavior as Arms

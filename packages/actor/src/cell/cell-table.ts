@@ -1,6 +1,7 @@
 /**
- * CellTable: the cells of a thread by id. An id is the life that spawned the actor · 2³² + a number; as one key it would
- * be a double, which a Map finds four times slower than a small integer, so there is a Map for each life.
+ * CellTable: the cells of a thread by id. An id is the life that spawned the actor · 2³² + a number; as one
+ * key it would be a double, which a Map finds four times slower than a small integer, so there is a Map for
+ * each life.
  */
 
 import type { Cell } from './cell.ts'

@@ -1,6 +1,7 @@
 /**
- * Cell: one actor on its thread: its life cycle, supervision, children and watchers. Its waiting messages are in its inbox
- * (inbox.ts), its turns handle them (turn-taker.ts): parts of one object, because there may be millions.
+ * Cell: one actor on its thread: its life cycle, supervision, children and watchers. Its waiting messages are
+ * in its inbox (inbox.ts), its turns handle them (turn-taker.ts): parts of one object, because there may be
+ * millions.
  *
  *   starting ──setup──▶ running ──failure, restart──▶ restarting ──backoff──▶ starting
  *       │                  │                              │
@@ -8,9 +9,9 @@
  *
  * An ended cell has no children, no schedules, no open asks and no watchers.
  *
- * Stopping waits for the current message, then for the children in reverse order of their spawn, then
- * for the `stopped` signal. One deadline, `shutdown`, covers all of it; after it the cell and its remaining
- * children are abandoned: they end at once and are reported as slow. A stop may let the actor drain first: drain.ts.
+ * Stopping waits for the current message, then for the children in reverse order of their spawn, then for the
+ * `stopped` signal. One deadline, `shutdown`, covers all of it; after it the cell and its remaining children
+ * are abandoned: they end at once and are reported as slow. A stop may let the actor drain first: drain.ts.
  */
 
 import type { CodedError } from '@homing/base'
@@ -193,8 +194,8 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
   }
 
   /**
-   * Ends the instance for the sake of a sibling, after the message in hand; another follows `release`. One that drains does
-   * not come back in any case: it goes on, and nobody waits for it.
+   * Ends the instance for the sake of a sibling, after the message in hand; another follows `release`. One
+   * that drains does not come back in any case: it goes on, and nobody waits for it.
    */
   halt(error: unknown): void {
     const isNotWaitedFor = this.drain !== undefined || this.#recovery?.isHeld === true
@@ -318,7 +319,8 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     if (this.state >= STOPPING || this.#stopRequest !== undefined) return
     this.#stopRequest = ending
     this.isInterrupted = true
-    // An actor that does nothing now begins its stop in its next turn; only what takes longer needs the bound.
+    // An actor that does nothing now begins its stop in its next turn; only what takes longer needs the
+    // bound.
     if (this.state !== RUNNING || this.inFlightCount > 0) this.#boundStop()
     this.wake()
   }

@@ -3,9 +3,10 @@
  * they are stopped: the last spawned first, each before the next. With a strategy other than `one-for-one`,
  * `group` restarts siblings together.
  *
- * When all drain, the time that their parent has left for it is divided: the child whose turn it is may use all but what it
- * leaves to those that wait behind it, which is the `shutdown` of each, together at most half. It drains for four fifths of
- * that or more, is told to stop, and is abandoned when the rest is over. The last one has all that is left.
+ * When all drain, the time that their parent has left for it is divided: the child whose turn it is may use
+ * all but what it leaves to those that wait behind it, which is the `shutdown` of each, together at most
+ * half. It drains for four fifths of that or more, is told to stop, and is abandoned when the rest is over.
+ * The last one has all that is left.
  */
 
 import type { Strategy } from '../contract/types.ts'
@@ -70,8 +71,8 @@ export class Children implements GroupHost {
   }
 
   /**
-   * Stops one child, or lets it drain for so long before; nothing when it is not one, or is stopping already. A child that
-   * drains can still be stopped.
+   * Stops one child, or lets it drain for so long before; nothing when it is not one, or is stopping already.
+   * A child that drains can still be stopped.
    */
   stop(id: number, drainMs?: number): void {
     const child = this.#children.get(id)
@@ -108,7 +109,10 @@ export class Children implements GroupHost {
     return child
   }
 
-  /** Stops the children one after the other, the last spawned first, after they have drained; then calls `done`. */
+  /**
+   * Stops the children one after the other, the last spawned first, after they have drained; then calls
+   * `done`.
+   */
   stopAll(done: () => void, drain?: TimeLeft): void {
     this.group?.cancel()
     this.#leavePresent()
@@ -199,8 +203,8 @@ export class Children implements GroupHost {
   }
 
   /**
-   * Ends every child at once, the last spawned first; reported as slow unless that is how they are to end. `isDrain`: they
-   * were to drain.
+   * Ends every child at once, the last spawned first; reported as slow unless that is how they are to end.
+   * `isDrain`: they were to drain.
    */
   abandonAll(isReported: boolean, isDrain: boolean): void {
     this.group?.cancel()

@@ -1,6 +1,6 @@
 /**
- * CellHost: the interface of a cell to its thread: turns, deadlines, counts, watches, kin, dead
- * letters, and the facilities of its context. A runtime implements it; cells know neither the runtime nor other threads.
+ * CellHost: the interface of a cell to its thread: turns, deadlines, counts, watches, kin, dead letters, and
+ * the facilities of its context. A runtime implements it; cells know neither the runtime nor other threads.
  */
 
 import type { CodedError, Log, Random } from '@homing/base'
@@ -39,7 +39,10 @@ export interface CellHost extends LocalRefHost, TurnFacilities {
   readonly slowActors: SlowActors
   /** Actors that were stopped before they had drained. */
   readonly undrained: SlowActors
-  /** Calls `done` once all has come that other threads had sent here; waits for none of them longer than `limitMs`. */
+  /**
+   * Calls `done` once all has come that other threads had sent here; waits for none of them longer than
+   * `limitMs`.
+   */
   whenCaughtUp(limitMs: number, done: () => void): void
   /** The cell is over: forgets it, and tells its parent. */
   ended(cell: EndedCell, ending: Ending): void

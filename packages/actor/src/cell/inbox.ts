@@ -1,9 +1,9 @@
 /**
  * Inbox: everything that waits for an actor: its mailbox, and its scheduled messages to itself.
  *
- * A full mailbox answers according to the overflow policy of the actor. A message that is not taken, or is dropped for a
- * newer one, is a dead letter or was refused, and an ask in it fails at once. Waiting messages outlive the instance that was to
- * handle them: a restart loses only the failing message.
+ * A full mailbox answers according to the overflow policy of the actor. A message that is not taken, or is
+ * dropped for a newer one, is a dead letter or was refused, and an ask in it fails at once. Waiting messages
+ * outlive the instance that was to handle them: a restart loses only the failing message.
  */
 
 import { type InboundAsk, type OpenAsk, type PendingAsk, type ReplyFunction, replyTo } from '../asks/asks.ts'
@@ -26,7 +26,8 @@ export interface InboxInit {
 }
 
 export abstract class Inbox {
-  // `declare`, here and in what extends it: a field that is defined is written twice, which is 2 % of a spawn.
+  // `declare`, here and in what extends it: a field that is defined is written twice, which is 2 % of a
+  // spawn.
   declare readonly host: CellHost
   declare readonly id: number
   declare readonly name: string
@@ -83,7 +84,9 @@ export abstract class Inbox {
     return this.isAccepting ? this.#put(message) : this.#tooLate(message)
   }
 
-  /** Takes a message that came from another thread: when the actor began to drain it may have been on its way. */
+  /**
+   * Takes a message that came from another thread: when the actor began to drain it may have been on its way.
+   */
   enqueueFrame(message: Message): TellStatus {
     return this.isAccepting || this.isCatchingUp ? this.#put(message) : this.#tooLate(message)
   }

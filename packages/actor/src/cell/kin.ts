@@ -1,6 +1,6 @@
 /**
- * Kin: messages between parents and children. On one thread they call each other; between two threads, the runtimes of both
- * carry the messages.
+ * Kin: messages between parents and children. On one thread they call each other; between two threads, the
+ * runtimes of both carry the messages.
  */
 
 import type { CodedError, ErrorRecord } from '@homing/base'
@@ -107,11 +107,16 @@ export interface ChildCell {
 
 /** Carries what parents and children tell each other. */
 export interface Kinship {
-  /** Tells a child to stop, or to drain if it has a time for that; its parent hears from it through `childEnded`. */
+  /**
+   * Tells a child to stop, or to drain if it has a time for that; its parent hears from it through
+   * `childEnded`.
+   */
   stop(parent: LocalParent, child: Child): void
   /** Ends a child at once and reports it as slow. */
   abandon(child: Child): void
-  /** Ends the present instance of a child, which then reports through `childHalted` and waits for `release`. */
+  /**
+   * Ends the present instance of a child, which then reports through `childHalted` and waits for `release`.
+   */
   halt(child: Child, error: unknown): void
   release(child: Child): void
   /** A child was restarted after a failure. */

@@ -8,9 +8,10 @@
  * grows by doubling, so that an idle actor costs no slots.
  *
  * Invariants
- *   I1  The n-th message that enters the back of a queue has the sequence number n for as long as it waits: the
- *       oldest has `firstSequence`.
- *   I2  While the mailbox coalesces, at most one waiting user message has a given key, and `sequences` says which.
+ *   I1  The n-th message that enters the back of a queue has the sequence number n for as long as it waits:
+ *       the oldest has `firstSequence`.
+ *   I2  While the mailbox coalesces, at most one waiting user message has a given key, and `sequences` says
+ *       which.
  *
  * `pushForced` bypasses the bound: it is for the actor's own outstanding messages (its schedules
  * and piped promises), whose number the actor bounds.
@@ -162,7 +163,10 @@ export class Mailbox extends Queue {
     return this.#sorting?.controlTypes.has(message.type) === true
   }
 
-  /** Puts the message in the place of a waiting one with its key, which is returned; undefined when there is none. */
+  /**
+   * Puts the message in the place of a waiting one with its key, which is returned; undefined when there is
+   * none.
+   */
   replace(message: Message): Message | undefined {
     const keyOf = this.#sorting?.keyOf
     if (keyOf === undefined || this.isControl(message)) return undefined

@@ -1,9 +1,10 @@
 /**
- * Recovery: brings an actor that is restarted to its next instance. Created when the actor first needs it; most never do.
+ * Recovery: brings an actor that is restarted to its next instance. Created when the actor first needs it;
+ * most never do.
  *
  *   by itself       after a failure: within its budget, after its backoff. Beyond the budget the actor ends
- *   with siblings   if its parent restarts children together: the actor *halts* when it is told to, or fails; then it
- *                   is *held*, without an instance, until it is *released*
+ *   with siblings   if its parent restarts children together: the actor *halts* when it is told to, or fails;
+ *                   then it is *held*, without an instance, until it is *released*
  *
  * A halt waits for the current message, but no longer than the shutdown time.
  */

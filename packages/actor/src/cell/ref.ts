@@ -1,6 +1,7 @@
 /**
- * Ref: the way to reach an actor. A LocalRef (local-ref.ts) reaches a cell of this thread directly and passes messages by
- * reference; a RemoteRef (runtime/remote-ref.ts) sends frames. Neither throws, whatever happened to the target.
+ * Ref: the way to reach an actor. A LocalRef (local-ref.ts) reaches a cell of this thread directly and passes
+ * messages by reference; a RemoteRef (runtime/remote-ref.ts) sends frames. Neither throws, whatever happened
+ * to the target.
  */
 
 import { inspect } from 'node:util'

@@ -1,4 +1,6 @@
-/** Schedules: messages that an actor sends itself later: once, periodically, or when a promise has settled. */
+/**
+ * Schedules: messages that an actor sends itself later: once, periodically, or when a promise has settled.
+ */
 
 import type { Deadline, Deadlines } from '../values/deadlines.ts'
 import type { Message } from '../values/message.ts'

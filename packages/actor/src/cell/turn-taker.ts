@@ -1,6 +1,6 @@
 /**
- * TurnTaker: handles the waiting messages of an actor: in turns, one message or signal at a time, with the arms of the
- * current instance's behavior.
+ * TurnTaker: handles the waiting messages of an actor: in turns, one message or signal at a time, with the
+ * arms of the current instance's behavior.
  *
  * Invariants
  *   I1  Only `turn` runs arms of the behavior, so one message is handled at a time; a pending async
@@ -90,8 +90,8 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   // ── Turns ────────────────────────────────────────────────────────────────────────────────────
 
   /**
-   * One turn. Returns the number of messages and signals handled. The caller took the cell out of the run queue; it
-   * is back in it when work remains.
+   * One turn. Returns the number of messages and signals handled. The caller took the cell out of the run
+   * queue; it is back in it when work remains.
    */
   turn(): number {
     const handled = this.work()
@@ -100,7 +100,9 @@ export abstract class TurnTaker extends Inbox implements Watcher {
     return handled
   }
 
-  /** Does whatever is due of starting, stopping and signals, then handles messages, up to QUANTUM together. */
+  /**
+   * Does whatever is due of starting, stopping and signals, then handles messages, up to QUANTUM together.
+   */
   work(): number {
     const { flight, turns } = this.host
     let handled = 0

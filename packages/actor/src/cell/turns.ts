@@ -1,15 +1,17 @@
 /**
  * Turns: the run queue of a thread, and when the event loop lets it run.
  *
- * A burst of messages is handled in the microtask after it. A *round* is everything that runs in one cycle of the event
- * loop. After TURN_MESSAGES_MAX messages or TURN_MS_MAX of a round the rest waits for setImmediate, so that sockets and
- * timers get their share, even when every message arrives from a promise or from another thread.
+ * A burst of messages is handled in the microtask after it. A *round* is everything that runs in one cycle of
+ * the event loop. After TURN_MESSAGES_MAX messages or TURN_MS_MAX of a round the rest waits for setImmediate,
+ * so that sockets and timers get their share, even when every message arrives from a promise or from another
+ * thread.
  *
  * Invariants
- *   I1  A round ends before the thread waits: in the immediate that its first microtask planned, or with the immediate
- *       that began it. Otherwise the wait would count, and the messages after it would have no time left.
- *   I2  The time of turns is the time between begin and end of each turn: it excludes other work of the event loop in the
- *       round, and work of async arms after an await.
+ *   I1  A round ends before the thread waits: in the immediate that its first microtask planned, or with the
+ *       immediate that began it. Otherwise the wait would count, and the messages after it would have no time
+ *       left.
+ *   I2  The time of turns is the time between begin and end of each turn: it excludes other work of the event
+ *       loop in the round, and work of async arms after an await.
  *
  * One turn in TIMED_TURNS looks at the clock after each cell, for the times of handlers.
  */
@@ -113,7 +115,9 @@ export class Turns {
     return this.#ready.length === 0
   }
 
-  /** True when an actor that has handled this many messages in its turn is to make room for the event loop. */
+  /**
+   * True when an actor that has handled this many messages in its turn is to make room for the event loop.
+   */
   isOverAfter(messages: number): boolean {
     if (messages !== FIRST_LOOK_MESSAGES && messages !== SECOND_LOOK_MESSAGES) return false
     return this.#roundMs >= 0 && this.#clock.nowMs() - this.#roundMs >= TURN_MS_MAX
@@ -149,7 +153,10 @@ export class Turns {
     setImmediate(this.#immediateTurn)
   }
 
-  /** Handles up to about `budget` messages; returns how many, at least 1 per cell. None when the round is over. */
+  /**
+   * Handles up to about `budget` messages; returns how many, at least 1 per cell. None when the round is
+   * over.
+   */
   #run(budget: number): number {
     let handled = 0
     let lookAt = FIRST_LOOK_MESSAGES

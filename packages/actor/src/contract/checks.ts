@@ -1,6 +1,7 @@
 /**
- * Checks that the compiler makes of what users declare: that messages can travel, that a behavior has no arm too many, that
- * the name of a thread is one. They have no value at run time, where the same is checked as far as it can be.
+ * Checks that the compiler makes of what users declare: that messages can travel, that a behavior has no arm
+ * too many, that the name of a thread is one. They have no value at run time, where the same is checked as
+ * far as it can be.
  */
 
 import type { Message, ReplyMark, replyMark } from '../values/message.ts'
@@ -13,8 +14,9 @@ type Plain = string | number | boolean | bigint | null | undefined | Date | RegE
 type Bytes = ArrayBuffer | SharedArrayBuffer | ArrayBufferView
 
 /**
- * T, with `Refused` in the place of what cannot travel between threads: functions that are no Reply, symbols, instances of
- * classes with methods, refs and replies in a Map or Set. A class without methods looks like plain data.
+ * T, with `Refused` in the place of what cannot travel between threads: functions that are no Reply, symbols,
+ * instances of classes with methods, refs and replies in a Map or Set. A class without methods looks like
+ * plain data.
  */
 export type Travelling<T> = unknown extends T
   ? T
@@ -54,7 +56,10 @@ export type NameOfExport<M extends Message> = [Stuck<M>] extends [never]
 
 // ── Behaviors ──────────────────────────────────────────────────────────────────────────────────
 
-/** B, when its arms are those of the messages, and every arm of an ask takes the message that it is to answer, or only throws. */
+/**
+ * B, when its arms are those of the messages, and every arm of an ask takes the message that it is to answer,
+ * or only throws.
+ */
 export type Arms<M extends Message, B> = {
   readonly [K in keyof B]: K extends keyof Behavior<M>
     ? K extends typeof signal

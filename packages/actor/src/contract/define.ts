@@ -22,21 +22,25 @@ export interface ActorSpecification<M extends Message, A, B = Behavior<M>> {
   /** Message types that overtake all others in the mailbox; they keep their order among themselves. */
   readonly control?: readonly M['type'][]
   /**
-   * For a mailbox with overflow `coalesce`: a message replaces a waiting one with the same key; undefined: none.
-   * Here and not in the options, because code does not travel between threads. Pure, and never throws.
+   * For a mailbox with overflow `coalesce`: a message replaces a waiting one with the same key; undefined:
+   * none. Here and not in the options, because code does not travel between threads. Pure, and never throws.
    */
   readonly coalesce?: (message: M) => MessageKey
 }
 
-/** The form without checks, for messages that never leave their thread: `defineActor(url, name)<M, Args>({ setup })`. */
+/**
+ * The form without checks, for messages that never leave their thread: `defineActor(url, name)<M, Args>({
+ * setup })`.
+ */
 export function defineActor(
   moduleUrl: string,
   exportName: string,
 ): <M extends Message, A = void>(specification: ActorSpecification<M, A>) => ActorDefinition<M, A>
 /**
  * Declares an actor: `export const session = defineActor<M, Args>(import.meta.url, 'session')({ setup })`.
- * `exportName` is the name under which the module at `moduleUrl` exports the result. The compiler refuses messages that
- * cannot travel between threads, arms for types that are none, and arms of asks that cannot reply.
+ * `exportName` is the name under which the module at `moduleUrl` exports the result. The compiler refuses
+ * messages that cannot travel between threads, arms for types that are none, and arms of asks that cannot
+ * reply.
  */
 export function defineActor<M extends Message, A = void>(
   moduleUrl: string,

@@ -81,8 +81,8 @@ export function toSettings(
 }
 
 /**
- * How long a stop lets the actor drain; `shutdown`: as long as its shutdown time; undefined: it does not. Throws RangeError
- * for options that are none.
+ * How long a stop lets the actor drain; `shutdown`: as long as its shutdown time; undefined: it does not.
+ * Throws RangeError for options that are none.
  */
 export function drainMsOf(options: StopOptions | undefined): number | 'shutdown' | undefined {
   if (options === undefined) return undefined
@@ -171,7 +171,10 @@ function checkedSpawnOptions(options: SpawnOptions<unknown>): void {
   }
 }
 
-/** Throws RangeError for what is no object, and for a field that `where` does not know: a misspelt one would do nothing. */
+/**
+ * Throws RangeError for what is no object, and for a field that `where` does not know: a misspelt one would
+ * do nothing.
+ */
 export function checkedFields(where: string, given: object, known: readonly string[]): void {
   if (!isObject(given)) throw new RangeError(`cannot use ${shown(given)} as ${where}: use an object`)
   for (const field of Object.keys(given)) if (!known.includes(field)) throw unknownField(field, where, known)

@@ -4,7 +4,10 @@ import { NotOnMainError } from '../values/errors.ts'
 import { defineCapability } from './define.ts'
 import type { SystemView } from './types.ts'
 
-/** What the threads and actors of the system do, for an actor that shows it. Throws NotOnMainError elsewhere than on main. */
+/**
+ * What the threads and actors of the system do, for an actor that shows it. Throws NotOnMainError elsewhere
+ * than on main.
+ */
 export const systemView = defineCapability<SystemView>({
   name: 'homing.systemView',
   create() {

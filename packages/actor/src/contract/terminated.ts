@@ -18,7 +18,10 @@ export function terminatedOf(
   }
 }
 
-/** True when an actor ended only because its thread did: with directive `restart` it comes back, under the same ref. */
+/**
+ * True when an actor ended only because its thread did: with directive `restart` it comes back, under the
+ * same ref.
+ */
 export function isThreadLoss(reason: TerminationReason): boolean {
   return reason === 'threadExit' || reason === 'threadHung' || reason === 'threadOom'
 }

@@ -10,7 +10,10 @@ export interface ThreadPoolOptions {
 
 export type Pools = Readonly<Record<string, ThreadPoolOptions>>
 
-/** The names of the threads of a system with these pools: every one where their number is known to the compiler. */
+/**
+ * The names of the threads of a system with these pools: every one where their number is known to the
+ * compiler.
+ */
 export type ThreadName<P extends Pools> =
   | 'main'
   | (P extends unknown

@@ -24,8 +24,9 @@ export type AskInput<A> = A extends unknown ? Omit<A, 'reply'> : never
 export type AskResult<A> = A extends { readonly reply: Reply<infer R> } ? R : never
 
 /**
- * What `tell` answers. `ok`: accepted by the mailbox, or by the link to the thread of the actor, also while that thread is being
- * replaced; `full`: refused by a bound, try again later or go without; `dead`: nobody there, or the message cannot travel.
+ * What `tell` answers. `ok`: accepted by the mailbox, or by the link to the thread of the actor, also while
+ * that thread is being replaced; `full`: refused by a bound, try again later or go without; `dead`: nobody
+ * there, or the message cannot travel.
  */
 export type TellStatus = 'ok' | 'full' | 'dead'
 
@@ -61,9 +62,10 @@ export interface ActorRef<in M extends Message> {
 }
 
 /**
- * Why an actor ended. `stopped`: it was told to, or stopped itself; `failed`: and is not restarted; `threadExit`: its
- * thread ended; `threadHung`, `threadOom`: was ended because it did not answer, or ran out of memory; `unreachable`:
- * its thread is not coming back. After the loss of a thread an actor with directive `restart` comes back: isThreadLoss.
+ * Why an actor ended. `stopped`: it was told to, or stopped itself; `failed`: and is not restarted;
+ * `threadExit`: its thread ended; `threadHung`, `threadOom`: was ended because it did not answer, or ran out
+ * of memory; `unreachable`: its thread is not coming back. After the loss of a thread an actor with directive
+ * `restart` comes back: isThreadLoss.
  */
 export type TerminationReason =
   | 'stopped'
@@ -87,8 +89,9 @@ export interface Terminated {
 export type Signal =
   | Terminated
   /**
-   * This instance is about to be replaced; release what it holds. After `error`, its own or that of a sibling, and
-   * with the type of its message that failed, if it was one. A `permanent` actor that stopped has no error.
+   * This instance is about to be replaced; release what it holds. After `error`, its own or that of a
+   * sibling, and with the type of its message that failed, if it was one. A `permanent` actor that stopped
+   * has no error.
    */
   | { readonly type: 'beforeRestart'; readonly error: unknown; readonly messageType?: string }
   /** The actor has stopped for good; the last thing it is given. */
@@ -126,8 +129,9 @@ export interface ThreadFacilities {
 }
 
 /**
- * What a setup is given: who the actor is, and all that it may do beside answering. Its functions may be taken out of it, as in
- * `setup({ self, spawn })`. That of an instance which was replaced or has ended does nothing, and its `spawn` throws.
+ * What a setup is given: who the actor is, and all that it may do beside answering. Its functions may be
+ * taken out of it, as in `setup({ self, spawn })`. That of an instance which was replaced or has ended does
+ * nothing, and its `spawn` throws.
  */
 export interface ActorContext<M extends Message> {
   /** For messages and args of others; also to tell itself something. */
@@ -145,9 +149,10 @@ export interface ActorContext<M extends Message> {
   /** The thread's instance of a capability, made at the first use. */
   use<T>(capability: Capability<T>): T
   /**
-   * Spawns a child: it is supervised here and stopped with this actor, before it. Returns at once; the child starts later,
-   * and what it is told until then waits. Throws UnknownExportError, UnknownThreadError, UnserializableMessageError
-   * (args), RangeError (options), or ActorTerminatedError when this instance has ended.
+   * Spawns a child: it is supervised here and stopped with this actor, before it. Returns at once; the child
+   * starts later, and what it is told until then waits. Throws UnknownExportError, UnknownThreadError,
+   * UnserializableMessageError (args), RangeError (options), or ActorTerminatedError when this instance has
+   * ended.
    */
   spawn<C extends Message, A, const T extends ThreadPlacement = ThreadPlacement>(
     definition: ActorDefinition<C, A>,
@@ -162,9 +167,9 @@ export interface ActorContext<M extends Message> {
   /** Tells `message` to this actor later; cancelled when the actor stops or restarts. */
   schedule(delay: Duration, message: M): { cancel(): void }
   /**
-   * Tells `message` to this actor at every multiple of `interval` from now, until cancelled, stopped or restarted.
-   * One still waiting, or a pause of any length, is followed by one message, not by all that were due.
-   * Throws RangeError for an interval of 0.
+   * Tells `message` to this actor at every multiple of `interval` from now, until cancelled, stopped or
+   * restarted. One still waiting, or a pause of any length, is followed by one message, not by all that were
+   * due. Throws RangeError for an interval of 0.
    */
   scheduleEvery(interval: Duration, message: M): { cancel(): void }
   /** Turns the outcome of a promise into a message to this actor; never an unhandled rejection. */
@@ -192,8 +197,9 @@ export interface ActorDefinition<M extends Message, A> {
 }
 
 /**
- * Where an actor runs. 'here': the spawner's thread. A thread name such as 'main' or 'events-0'. `{ pool, key }`: the thread
- * of the pool that `key` sticks to. 'dedicated', or `{ dedicated }` with bounds: a thread of its own, ended with the actor.
+ * Where an actor runs. 'here': the spawner's thread. A thread name such as 'main' or 'events-0'. `{ pool, key
+ * }`: the thread of the pool that `key` sticks to. 'dedicated', or `{ dedicated }` with bounds: a thread of
+ * its own, ended with the actor.
  */
 export type ThreadPlacement =
   | 'here'
@@ -207,17 +213,18 @@ export interface DedicatedThread {
   /** Heap limit in MB, at least 16, instead of `threadHeapMb`. Such a thread cannot be the warm spare. */
   readonly heapMb?: number
   /**
-   * How long one message may keep its event loop before the thread counts as hung, if that is more than the `hungAfter` of the
-   * system.
+   * How long one message may keep its event loop before the thread counts as hung, if that is more than the
+   * `hungAfter` of the system.
    */
   readonly hungAfter?: Duration
 }
 
 /**
- * What a stop does with messages that wait. `message` (default): it stops after the one in hand; the others are dead letters,
- * and their asks reject with ActorTerminatedError. `mailbox`: it handles first what was told before, on any thread, answers
- * the asks that it took, and lets its children do the same. Meanwhile tells answer `dead` and asks reject. What is left after
- * `within` (default: the `shutdown` of the actor) is dropped as for `message`; then the actor has its `shutdown` to stop.
+ * What a stop does with messages that wait. `message` (default): it stops after the one in hand; the others
+ * are dead letters, and their asks reject with ActorTerminatedError. `mailbox`: it handles first what was
+ * told before, on any thread, answers the asks that it took, and lets its children do the same. Meanwhile
+ * tells answer `dead` and asks reject. What is left after `within` (default: the `shutdown` of the actor) is
+ * dropped as for `message`; then the actor has its `shutdown` to stop.
  */
 export type StopOptions =
   | { readonly after?: 'message' }
@@ -234,15 +241,18 @@ export interface Backoff {
 }
 
 /**
- * Which siblings are restarted with a child that fails and is restarted: none, all, or those that were spawned
- * after it. They are stopped in reverse order and restarted in order, with the same refs and mailboxes.
+ * Which siblings are restarted with a child that fails and is restarted: none, all, or those that were
+ * spawned after it. They are stopped in reverse order and restarted in order, with the same refs and
+ * mailboxes.
  */
 export type Strategy = 'one-for-one' | 'one-for-all' | 'rest-for-one'
 
 /** What happens when the actor fails. Default: stop, and tell the watchers. */
 export type Supervision =
   | { readonly directive: 'stop' }
-  /** Keeps the instance and its state; only the failing message is lost. A setup that fails ends the actor. */
+  /**
+   * Keeps the instance and its state; only the failing message is lost. A setup that fails ends the actor.
+   */
   | { readonly directive: 'resume' }
   | {
       readonly directive: 'restart'
@@ -254,7 +264,10 @@ export type Supervision =
       readonly within: Duration
       /** Messages wait meanwhile. */
       readonly backoff: Backoff
-      /** Past `max` restarts within `within` the actor ends as failed; `escalate`: and fails the parent. Default `stop`. */
+      /**
+       * Past `max` restarts within `within` the actor ends as failed; `escalate`: and fails the parent.
+       * Default `stop`.
+       */
       readonly whenExhausted?: 'stop' | 'escalate'
     }
   /** Fails the parent. */
@@ -273,8 +286,8 @@ export interface MailboxOptions {
 }
 
 /**
- * How and where an actor is spawned. `args` are given to the setup at the start and at every restart, and travel like a
- * message; they may be left out where the actor takes none.
+ * How and where an actor is spawned. `args` are given to the setup at the start and at every restart, and
+ * travel like a message; they may be left out where the actor takes none.
  */
 export type SpawnOptions<A, T extends ThreadPlacement = ThreadPlacement> = SpawnSettings<T> & ArgsOf<A>
 
@@ -289,8 +302,9 @@ export interface SpawnSettings<T extends ThreadPlacement = ThreadPlacement> {
   /** Default: 1024 messages, the rest refused. */
   readonly mailbox?: MailboxOptions
   /**
-   * How long the actor may take to stop before it is abandoned and reported; default 5 s. `kill`: it ends at once,
-   * without signals, and so does a dedicated thread, whatever it is doing. `infinity`: only the deadline of the system bounds it.
+   * How long the actor may take to stop before it is abandoned and reported; default 5 s. `kill`: it ends at
+   * once, without signals, and so does a dedicated thread, whatever it is doing. `infinity`: only the
+   * deadline of the system bounds it.
    */
   readonly shutdown?: Duration | 'kill' | 'infinity'
 }
@@ -319,12 +333,12 @@ export interface ActorSystemOptions<P extends Pools = Pools> {
    */
   readonly hungAfter?: Duration
   /**
-   * What a thread beside main does before its heap is full. From the share `shedAt` (default 0.7) of its limit on, until
-   * it is 0.1 below, what other threads tell and ask its actors is refused: tells answer `full`, asks reject with
-   * AskRefusedError; control messages pass. What was on its way is a dead letter of reason `shed`. From `recycleAt`
-   * (default 0.85) on, and when it has shed for `shedFor` (default 2 s) and `shedAt` of its heap is still in use, it is
-   * replaced, after up to 1 s for what it has taken; its actors end with reason `threadOom`, and with directive
-   * `restart` come back. `false`: nothing.
+   * What a thread beside main does before its heap is full. From the share `shedAt` (default 0.7) of its
+   * limit on, until it is 0.1 below, what other threads tell and ask its actors is refused: tells answer
+   * `full`, asks reject with AskRefusedError; control messages pass. What was on its way is a dead letter of
+   * reason `shed`. From `recycleAt` (default 0.85) on, and when it has shed for `shedFor` (default 2 s) and
+   * `shedAt` of its heap is still in use, it is replaced, after up to 1 s for what it has taken; its actors
+   * end with reason `threadOom`, and with directive `restart` come back. `false`: nothing.
    */
   readonly heapPressure?:
     | { readonly shedAt?: number; readonly recycleAt?: number; readonly shedFor?: Duration }
@@ -332,7 +346,8 @@ export interface ActorSystemOptions<P extends Pools = Pools> {
   /** Heap limit of each thread beside main, in MB, at least 16; default: as Node has it. */
   readonly threadHeapMb?: number
   /**
-   * Shared memory for what one thread tells another and has not been taken, in KiB: a power of two, 16 … 8192; default
+   * Shared memory for what one thread tells another and has not been taken, in KiB: a power of two, 16 …
+   * 8192; default
    * 1024. Each pair of threads has two. However large, about 16,384 messages wait in it at most.
    */
   readonly ringKib?: number
@@ -340,7 +355,10 @@ export interface ActorSystemOptions<P extends Pools = Pools> {
   readonly warmSpare?: boolean
   /** Node options of the other threads; default: those of the process, with their preloads. */
   readonly threadExecArgv?: readonly string[]
-  /** The log of main, instead of one on standard error; other threads make their own with `logLevel` and `logFormat`. */
+  /**
+   * The log of main, instead of one on standard error; other threads make their own with `logLevel` and
+   * `logFormat`.
+   */
   readonly log?: Log
   /** Values to use on main instead of making the capability; they stay the caller's to dispose. */
   readonly provide?: readonly Provided[]
@@ -352,7 +370,10 @@ export interface ShutdownReport {
   readonly durationMs: number
   /** Actors that did not stop within their time. */
   readonly slow: readonly string[]
-  /** Actors that had not handled all that waited when the time to drain was over, or that failed or lost their thread before. */
+  /**
+   * Actors that had not handled all that waited when the time to drain was over, or that failed or lost their
+   * thread before.
+   */
   readonly undrained: readonly string[]
   /** Messages that were handled after it began. */
   readonly handledMessages: number
@@ -409,8 +430,8 @@ export interface ThreadStatus {
   readonly name: string
   /**
    * `shedding`: its heap is nearly full: it refuses messages of other threads, or is about to be replaced;
-   * `hung`: it gives no sign of life and is being ended; `replacing`: it has ended and its next life is about to
-   * start; `ended`: it is not coming back.
+   * `hung`: it gives no sign of life and is being ended; `replacing`: it has ended and its next life is about
+   * to start; `ended`: it is not coming back.
    */
   readonly state: 'starting' | 'running' | 'shedding' | 'hung' | 'replacing' | 'stopping' | 'ended'
   /** Times that it was started. */
@@ -436,28 +457,35 @@ export interface SystemView {
   /** Main first. */
   threads(): readonly ThreadStatus[]
   /**
-   * The last `limit` (default 100) things that a thread did, the oldest first, also of one that is hung or dead;
-   * undefined: no such thread is known.
+   * The last `limit` (default 100) things that a thread did, the oldest first, also of one that is hung or
+   * dead; undefined: no such thread is known.
    */
   flight(thread: string, limit?: number): readonly FlightEvent[] | undefined
 }
 
-/** A running system: spawns top-level actors, shows what goes on, and ends it all. Main has it; actors have their context. */
+/**
+ * A running system: spawns top-level actors, shows what goes on, and ends it all. Main has it; actors have
+ * their context.
+ */
 export interface ActorSystem<P extends Pools = Pools> extends SystemView {
   /**
-   * Spawns a top-level actor. Returns at once; the actor starts later. Throws UnknownExportError when the definition's module
-   * lacks the export, UnknownThreadError, UnserializableMessageError (args), RangeError (options), SystemStoppedError.
+   * Spawns a top-level actor. Returns at once; the actor starts later. Throws UnknownExportError when the
+   * definition's module lacks the export, UnknownThreadError, UnserializableMessageError (args), RangeError
+   * (options), SystemStoppedError.
    */
   spawn<M extends Message, A, const T extends ThreadPlacement = ThreadPlacement>(
     definition: ActorDefinition<M, A>,
     options: SpawnOptions<A, T & Placement<T, P>>,
   ): ActorRef<M>
-  /** Resolves when `ref` has ended, with the reason; for a top-level actor when it is not coming back. Never rejects. */
+  /**
+   * Resolves when `ref` has ended, with the reason; for a top-level actor when it is not coming back. Never
+   * rejects.
+   */
   whenTerminated(ref: ActorRef<never>): Promise<Terminated>
   /**
-   * Stops one actor and its children, after what waits for them if `options` say so; resolves when it has ended, bounded by
-   * its `shutdown` (and by `within`). Rejects with ThreadDownError for one that is no top-level actor while its thread is
-   * being replaced.
+   * Stops one actor and its children, after what waits for them if `options` say so; resolves when it has
+   * ended, bounded by its `shutdown` (and by `within`). Rejects with ThreadDownError for one that is no
+   * top-level actor while its thread is being replaced.
    */
   stop(ref: ActorRef<never>, options?: StopOptions): Promise<Terminated>
   /** Asks every thread; bounded by a second, without those that do not answer. */
@@ -470,10 +498,11 @@ export interface ActorSystem<P extends Pools = Pools> extends SystemView {
    */
   killThread(name: string): Promise<void>
   /**
-   * Stops top-level actors, the last spawned first, then threads and capabilities. Resolves by about `deadline` (default
-   * 10 s) with what did not stop in time; never rejects for that. What waits in mailboxes is dropped, unless `after` says
-   * `mailbox`: then each actor drains before it stops, and all together have `within` (default: four fifths of the deadline)
-   * for it. Nothing is spawned at the top meanwhile. A second call joins the first.
+   * Stops top-level actors, the last spawned first, then threads and capabilities. Resolves by about
+   * `deadline` (default 10 s) with what did not stop in time; never rejects for that. What waits in mailboxes
+   * is dropped, unless `after` says `mailbox`: then each actor drains before it stops, and all together have
+   * `within` (default: four fifths of the deadline) for it. Nothing is spawned at the top meanwhile. A second
+   * call joins the first.
    */
   shutdown(options?: StopOptions & { readonly deadline?: Duration }): Promise<ShutdownReport>
 }

@@ -11,21 +11,23 @@
  *   UNWATCH     actor     –      –
  *   TERMINATED  actor     –      Ending (of the watched actor)
  *   SPAWN       actor     –      SpawnSpec
- *   STOP        actor     –      true: at once, without waiting; false: after the message in hand; or DrainRequest
+ *   STOP        actor     –      true: stop at once; false: after the message in hand; or DrainRequest
  *   CHILD_ENDED parent    child  Ending
- *   HELLO       last id   life   – (first on every link: the life that is meant; spawns over it have higher ids)
+ *   HELLO       last id   life   – (first on every link: the receiver's life; spawns over it have higher ids)
  *   HALT        child  –      HaltRequest: end the instance, then say HALTED and wait
  *   HALTED      parent child  Halt: the instance has ended
  *   RELEASE     child  –      – (the next instance may start)
- *   DRAINS      parent child  milliseconds: it drains by its own word or that of a third; its next life is to go on with it
+ *   DRAINS      parent child  milliseconds: the child drains, not by its parent's order; its next life
+ *                             continues the drain
  *   LAYOUT      –         index  LayoutDescription, for frames that follow (the link's own)
  * and between a thread and main, which keeps the list of threads:
  *   CONNECT     –         –      PeerAddress, with its port
- *   LINKED      –         life   name: linked with that life of it, and all was registered that earlier ones were to have
- *   SPAWNED     –         life   name: all is on its way that this life of it wants there of what it has registered
+ *   LINKED      –         life   name: linked with this life of that thread; what earlier lives were to
+ *                             register is registered
+ *   SPAWNED     –         life   name: the registered actors that this life wants there are on their way
  *   LOST        –         –      PeerLoss: the thread is gone, its link may not have noticed
- *   ENDING      –         –      PeerLoss: the thread is about to end (also from the thread itself, to all others)
- *   GONE        –         1      name: the thread is not coming back (the answer is the same frame: it is forgotten)
+ *   ENDING      –         –      PeerLoss: the thread is about to end (the thread itself tells all others)
+ *   GONE        –         1      name: the thread does not come back (answered by the same frame)
  *   GONE        –         –      name: there is no such thread
  *   REGISTER    actor     –      Registration
  *   UNREGISTER  actor     –      – (it is brought back no more, and stopped where it may still run)

@@ -5,9 +5,9 @@
  * Order      first in, first out, whichever way a frame was sent.
  * Bound      `offer` answers false when the link is full; `send` bypasses the bound: it is for signals and
  *            answers, whose number other bounds limit.
- * Death      when the other thread ends, its sent frames are taken, then `onClosed` comes once. Frames that were offered
- *            and not taken stay, and so do frames that are offered meanwhile: the next life of the thread gets them, but
- *            only tells.
+ * Death      when the other thread ends, its sent frames are taken, then `onClosed` comes once. Frames that
+ *            were offered and not taken stay, and so do frames that are offered meanwhile: the next life of
+ *            the thread gets them, but only tells.
  */
 
 import type { Transferable } from 'node:worker_threads'
@@ -37,8 +37,8 @@ export interface ThreadLink {
   /** Queues a frame past the bound. Ignored once closed. */
   send(frame: Frame): void
   /**
-   * As `offer`, with the body written by the codec of a variant and not kept. A REPLY is written by the codec of
-   * the answer, and goes past the bound.
+   * As `offer`, with the body written by the codec of a variant and not kept. A REPLY is written by the codec
+   * of the answer, and goes past the bound.
    */
   offerCoded(
     op: number,
@@ -69,7 +69,10 @@ export interface LinkHandlers {
   readonly handedOver: () => number
   /** True when none of the first so many that were handed over waits for a turn of its actor. */
   readonly isHandled: (position: number) => boolean
-  /** The other thread has ended, and all that it sent was handed over: `close` is to be called once it is known why. */
+  /**
+   * The other thread has ended, and all that it sent was handed over: `close` is to be called once it is
+   * known why.
+   */
   readonly onSilent: (close: () => void) => void
   readonly onClosed: () => void
   /** A frame could not be copied to the other thread. */

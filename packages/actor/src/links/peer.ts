@@ -1,5 +1,6 @@
 /**
- * Peer: what one thread knows about another: its current life, the link to it, and everything that depends on it.
+ * Peer: what one thread knows about another: its current life, the link to it, and everything that depends on
+ * it.
  *
  *   connecting   heard of, no link yet; frames wait, up to a bound
  *   up           linked
@@ -65,7 +66,10 @@ export class Peer {
     return this.link !== undefined || this.state === 'connecting'
   }
 
-  /** Sends within the bound of the link; false when it is full. While the peer is down only tells may be offered. */
+  /**
+   * Sends within the bound of the link; false when it is full. While the peer is down only tells may be
+   * offered.
+   */
   offer(frame: Frame): boolean {
     if (this.link !== undefined) return this.link.offer(frame)
     if (this.state !== 'connecting' || this.#waiting.length >= LINK_FRAMES_MAX) return false

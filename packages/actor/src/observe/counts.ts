@@ -1,6 +1,6 @@
 /**
- * Counts: the figures of one thread, written where they survive it. A counter continues from the previous life of the
- * thread; a gauge begins again.
+ * Counts: the figures of one thread, written where they survive it. A counter continues from the previous
+ * life of the thread; a gauge begins again.
  */
 
 import { DEAD_LETTER_REASONS, type DeadLetterCounts, type DeadLetterReason } from '../values/dead-letters.ts'

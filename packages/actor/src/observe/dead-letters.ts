@@ -1,6 +1,6 @@
 /**
- * Dead letters: messages that nobody will handle. Each is counted and noted; the log gets a few per second and then the
- * number of the others, so that a flood of dead letters is not a flood of lines.
+ * Dead letters: messages that nobody will handle. Each is counted and noted; the log gets a few per second
+ * and then the number of the others, so that a flood of dead letters is not a flood of lines.
  */
 
 import type { Clock, Log } from '@homing/base'
@@ -22,7 +22,10 @@ export class DeadLetters {
     this.#limit = new LineLimit(clock)
   }
 
-  /** `id`: of the actor, when it is or was on this thread; `why` says more, where the reason leaves something open. */
+  /**
+   * `id`: of the actor, when it is or was on this thread; `why` says more, where the reason leaves something
+   * open.
+   */
   add(actor: string, type: string, reason: DeadLetterReason, id = 0, why?: string): void {
     this.#counts.deadLetter(reason)
     // What coalescing is there for is no event, and no news.

@@ -1,15 +1,15 @@
 /**
  * Flight recorder: the last things that a thread did, in memory that outlives it.
  *
- *   messages   messages that actors were given. A run of messages of one type for one actor is one record with
- *              their count, cut every RUN_MS_MAX; the count grows when they have been handled
- *   events     everything else, so that a flood of messages does not wash away why an actor failed a minute ago.
- *              Equal ones in a row are one record with their count
+ *   messages   messages that actors were given. A run of messages of one type for one actor is one record
+ *              with their count, cut every RUN_MS_MAX; the count grows when they have been handled
+ *   events     everything else, so that a flood of messages does not wash away why an actor failed a minute
+ *              ago. Equal ones in a row are one record with their count
  *
  * Everything in a turn has the time of the turn's beginning.
  *
- * Cost       a comparison for each message in a row, a look-up in a Map and seven stores for each row. Measured:
- *            see docs/actor-runtime.md.
+ * Cost       a comparison for each message in a row, a look-up in a Map and seven stores for each row.
+ *            Measured: see docs/actor-runtime.md.
  */
 
 import type { Clock } from '@homing/base'

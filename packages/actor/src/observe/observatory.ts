@@ -1,6 +1,7 @@
 /**
- * Observatory: main's view of what every thread writes about itself. It holds the memory of each thread over all its
- * lives; for dedicated threads that are not coming back, the latest GONE_MAX, and the sums of earlier ones.
+ * Observatory: main's view of what every thread writes about itself. It holds the memory of each thread over
+ * all its lives; for dedicated threads that are not coming back, the latest GONE_MAX, and the sums of earlier
+ * ones.
  */
 
 import type { Clock, Log } from '@homing/base'

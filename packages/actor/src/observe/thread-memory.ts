@@ -6,14 +6,14 @@
  *   messages   ring of the messages that actors were given              flight.ts
  *   events     ring of everything else that happened                    flight.ts
  *   types      the texts of message types, by number; never forgotten
- *   names      the names of actors, and the lives that had them last, in a slot by id; a later actor takes the slot of an
- *              earlier one
+ *   names      the names of actors, and the lives that had them last, in a slot by id; a later actor takes
+ *              the slot of an earlier one
  *   endings    ring of the ids of actors that ended by themselves, negative for those that failed
  *
  * Protocol   The thread is the only writer; it uses plain stores of 64-bit numbers, each of which is one
- *            instruction on the machines that Node runs on. A reader sees every number whole, some a moment later
- *            than others; a record of a ring may be half written, which its sequence number shows, except for
- *            a race that costs a wrong line. Once the thread has ended, all of it is exact.
+ *            instruction on the machines that Node runs on. A reader sees every number whole, some a moment
+ *            later than others; a record of a ring may be half written, which its sequence number shows,
+ *            except for a race that costs a wrong line. Once the thread has ended, all of it is exact.
  * Cost       257 KiB for each thread.
  */
 

@@ -14,7 +14,9 @@ export type AnyDefinition = ActorDefinition<Message, unknown>
 export interface DefinitionSource {
   /** Throws UnknownExportError for a definition that the other thread would not find. */
   verify(definition: AnyDefinition): void
-  /** The definition that another thread spawned here. Rejects with ModuleImportError or UnknownExportError. */
+  /**
+   * The definition that another thread spawned here. Rejects with ModuleImportError or UnknownExportError.
+   */
   find(moduleUrl: string, exportName: string, thread: string): Promise<AnyDefinition>
 }
 

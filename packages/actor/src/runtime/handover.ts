@@ -1,9 +1,9 @@
 /**
- * Handover: the messages of other threads that wait for a turn of their actors. A link takes no more frames until those
- * of its last batch have been handled, because messages in mailboxes die with the thread.
+ * Handover: the messages of other threads that wait for a turn of their actors. A link takes no more frames
+ * until those of its last batch have been handled, because messages in mailboxes die with the thread.
  *
- * A message is identified by its sequence number in the mailbox of its actor. It also counts as handled when it waits for
- * something other than a turn: for the promise of an earlier message, or for a restart.
+ * A message is identified by its sequence number in the mailbox of its actor. It also counts as handled when
+ * it waits for something other than a turn: for the promise of an earlier message, or for a restart.
  */
 
 import type { Cell } from '../cell/cell.ts'

@@ -57,7 +57,10 @@ export interface ReceivingThread {
 }
 
 export class Inbound {
-  /** Messages of other threads are refused, except to control and to the runtime itself: the heap is nearly full. */
+  /**
+   * Messages of other threads are refused, except to control and to the runtime itself: the heap is nearly
+   * full.
+   */
   isShedding = false
   readonly handover = new Handover()
   readonly #thread: ReceivingThread
@@ -231,8 +234,8 @@ export class Inbound {
       case OP.ENDING: {
         const { name, uid, end } = frame.body as PeerLoss
         thread.lives.noteEnd(name, uid, end)
-        // Its own last word: nothing comes after it, and its port closes only when the worker has been cleared away. Later,
-        // because the batch that this frame came with is still being taken.
+        // Its own last word: nothing comes after it, and its port closes only when the worker has been
+        // cleared away. Later, because the batch that this frame came with is still being taken.
         if (name === peer.name) queueMicrotask(() => thread.lives.lost(name, uid, end))
         return
       }

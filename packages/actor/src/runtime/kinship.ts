@@ -47,7 +47,10 @@ export class ThreadKinship implements Kinship {
 
   // ── From a parent to its child ───────────────────────────────────────────────────────────────
 
-  /** Tells a child to stop, or to drain if it has a time for that; its parent hears from it through `childEnded`. */
+  /**
+   * Tells a child to stop, or to drain if it has a time for that; its parent hears from it through
+   * `childEnded`.
+   */
   stop(parent: LocalParent, child: Child): void {
     const drainMs = this.#drainMs(child)
     if (child.settings.isKilled && child.isDedicated && drainMs === undefined) {
@@ -129,7 +132,9 @@ export class ThreadKinship implements Kinship {
     if (child.isRegistered) registrar!.unregister(child.id)
   }
 
-  /** Ends the present instance of a child, which then reports through `childHalted` and waits for `release`. */
+  /**
+   * Ends the present instance of a child, which then reports through `childHalted` and waits for `release`.
+   */
   halt(child: Child, error: unknown): void {
     if (child.thread === undefined) (child.ref as LocalRef).cell?.halt(error)
     else {

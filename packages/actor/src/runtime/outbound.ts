@@ -1,9 +1,10 @@
 /**
- * Outbound: frames that leave this thread: tells, asks and answers, by the codec of a layout if there is one, otherwise
- * packed.
+ * Outbound: frames that leave this thread: tells, asks and answers, by the codec of a layout if there is one,
+ * otherwise packed.
  *
- * A reply function in a message travels as the thread and number of its ask. Once it has left, the ask is answered on the
- * other thread and no longer depends on the cell that had it. A call there sends the answer directly to the thread that asked.
+ * A reply function in a message travels as the thread and number of its ask. Once it has left, the ask is
+ * answered on the other thread and no longer depends on the cell that had it. A call there sends the answer
+ * directly to the thread that asked.
  */
 
 import type { Log } from '@homing/base'

@@ -1,13 +1,15 @@
 /**
- * PeerLives: the lives of other threads as they come and go, and the consequences for everything that depends on one.
+ * PeerLives: the lives of other threads as they come and go, and the consequences for everything that depends
+ * on one.
  *
  *   connecting ──connect──▶ up ──its life ends──▶ down ──connect──▶ up …
  *        └───────────────────┴────────────────────┴─────gone─────▶ gone
  *
- * When a life ends, its link hands over the frames that it had sent and falls silent. How it ended is known by then if it said so
- * itself, as a thread does that exits or throws, or if main ended it; otherwise main has to say it (a full heap), and the link
- * stays open for so long. Then it closes, and asks, watches and
- * children over there fail, and so do the asks, watches and parents of that life here. Tells that were not taken stay in the link.
+ * When a life ends, its link hands over the frames that it had sent and falls silent. How it ended is known
+ * by then if it said so itself, as a thread does that exits or throws, or if main ended it; otherwise main
+ * has to say it (a full heap), and the link stays open for so long. Then it closes, and asks, watches and
+ * children over there fail, and so do the asks, watches and parents of that life here. Tells that were not
+ * taken stay in the link.
  */
 
 import type { Log } from '@homing/base'
@@ -106,7 +108,9 @@ export class PeerLives {
     this.#upPeer(name, uid)?.link?.close()
   }
 
-  /** The thread's life `uid` is ending, or has ended. What it says itself of an exit is more than others know. */
+  /**
+   * The thread's life `uid` is ending, or has ended. What it says itself of an exit is more than others know.
+   */
   noteEnd(name: string, uid: number, end: ThreadEnd): void {
     const peer = this.#upPeer(name, uid)
     if (peer === undefined) return

@@ -1,4 +1,6 @@
-/** Peers: the other threads as this one knows them, and which of their spawns may still be on their way here. */
+/**
+ * Peers: the other threads as this one knows them, and which of their spawns may still be on their way here.
+ */
 
 import type { SpawnSpec } from '../links/frames.ts'
 import { Peer } from '../links/peer.ts'
@@ -46,7 +48,9 @@ export class Peers {
     this.#uidMax = Math.max(this.#uidMax, uid)
   }
 
-  /** Forgets a thread that is not coming back. Refs keep the object; a new one would have to ask main again. */
+  /**
+   * Forgets a thread that is not coming back. Refs keep the object; a new one would have to ask main again.
+   */
   forget(name: string): void {
     this.#peers.delete(name)
   }

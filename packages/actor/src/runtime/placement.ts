@@ -23,7 +23,10 @@ export function checkedPlacement(placement: ThreadPlacement): void {
   throw new RangeError(`cannot place an actor in a pool by the key ${shown(key)}: use a string or a number`)
 }
 
-/** The bounds of a thread of its own; undefined: the placement means another one. Throws RangeError for what is no bound. */
+/**
+ * The bounds of a thread of its own; undefined: the placement means another one. Throws RangeError for what
+ * is no bound.
+ */
 export function boundsOf(placement: ThreadPlacement): ThreadBounds | undefined {
   if (placement === 'dedicated') return NO_BOUNDS
   if (typeof placement !== 'object' || placement === null || !('dedicated' in placement)) return undefined

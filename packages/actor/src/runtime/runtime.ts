@@ -1,6 +1,6 @@
 /**
- * Runtime: the actors of one thread. It keeps and creates the cells, and decides where others are created. It composes the rest
- * from parts that own their state:
+ * Runtime: the actors of one thread. It keeps and creates the cells, and decides where others are created. It
+ * composes the rest from parts that own their state:
  *
  *   turns              which cells have work, and when they do it
  *   asks, limbo        asks that wait for an answer; messages for an actor that is on its way here
@@ -8,8 +8,8 @@
  *   watches, kinship   watchers of an end; messages between parents and children
  *   outbound, inbound  tells, asks and answers between threads
  *
- * No part knows the runtime: each declares, as an interface beside it, the few things that it needs from its thread. The
- * runtime neither makes threads nor knows how links are built.
+ * No part knows the runtime: each declares, as an interface beside it, the few things that it needs from its
+ * thread. The runtime neither makes threads nor knows how links are built.
  */
 
 import type { Clock, CodedError, Log, Random } from '@homing/base'
@@ -178,7 +178,8 @@ export class Runtime implements CellHost, LinkedThread {
     this.deadlines = new Deadlines(options.clock)
     this.asks = new PendingAsks(this)
     this.#capabilities = new Capabilities(options, options.provide)
-    // Each part declares the little that it needs of this thread, and reads what is made after it only when it is called.
+    // Each part declares the little that it needs of this thread, and reads what is made after it only when
+    // it is called.
     this.limbo = new Limbo(this.deadlines)
     this.peers = new Peers(this)
     this.watches = new Watches(this)
@@ -370,7 +371,10 @@ export class Runtime implements CellHost, LinkedThread {
     return ref.ask(query, { timeout: timeoutMs })
   }
 
-  /** Calls `done` once all has come that other threads had sent here; waits for none of them longer than `limitMs`. */
+  /**
+   * Calls `done` once all has come that other threads had sent here; waits for none of them longer than
+   * `limitMs`.
+   */
   whenCaughtUp(limitMs: number, done: () => void): void {
     let awaitedCount = 1
     const answered = (): void => {
@@ -423,8 +427,8 @@ export class Runtime implements CellHost, LinkedThread {
   }
 
   /**
-   * Ends what is left here and releases the capabilities, which may take them `limitMs`. Reports what was abandoned in
-   * the last `reportedMs` and now.
+   * Ends what is left here and releases the capabilities, which may take them `limitMs`. Reports what was
+   * abandoned in the last `reportedMs` and now.
    */
   async dispose(limitMs: number, reportedMs: number): Promise<Disposal> {
     const sinceMs = this.clock.nowMs() - reportedMs

@@ -1,8 +1,9 @@
 /**
  * Watches: the watchers of actors, on this thread and between two. A watch of an actor elsewhere is one frame
- * to its thread, however many watchers it has here; while that thread is being replaced, it waits for the next life.
- * The endings of the latest actors are kept for those who watch too late; without their errors also for the next lives of
- * the thread (observe/thread-memory.ts). What a life has never had, and nobody has noted, was lost with an earlier one.
+ * to its thread, however many watchers it has here; while that thread is being replaced, it waits for the
+ * next life. The endings of the latest actors are kept for those who watch too late; without their errors
+ * also for the next lives of the thread (observe/thread-memory.ts). What a life has never had, and nobody has
+ * noted, was lost with an earlier one.
  */
 
 import type { CodedError } from '@homing/base'
@@ -173,7 +174,10 @@ export class Watches implements WatchList {
     for (const watcher of watch.watchers) watcher.onTerminated(key, watch.name, reason, known)
   }
 
-  /** The thread of the peer has ended, and all its actors with it: nobody watches from there, nobody is left to watch. */
+  /**
+   * The thread of the peer has ended, and all its actors with it: nobody watches from there, nobody is left
+   * to watch.
+   */
   threadLost(peer: Peer, reason: TerminationReason, error: ThreadDownError): void {
     for (const [id, watcher] of peer.watchers) this.#thread.cells.get(id)?.removeWatcher(watcher)
     peer.watchers.clear()

@@ -1,6 +1,7 @@
 /**
- * Checkers: the promises of the actor runtime, as functions over a recorded history. Each returns the faults that it
- * found, in words; nothing if the promise was kept. They assume that the run had come to rest at its end.
+ * Checkers: the promises of the actor runtime, as functions over a recorded history. Each returns the faults
+ * that it found, in words; nothing if the promise was kept. They assume that the run had come to rest at its
+ * end.
  */
 
 import type { HistoryEntry, TellTag } from './history.ts'
@@ -167,8 +168,8 @@ export const watchesFireOnce: Checker = history => {
 }
 
 /**
- * No actor restarts more than `max` times within any `withinMs`. Counted for one life of its thread: the next does not
- * know of a failure that the thread did not live to report.
+ * No actor restarts more than `max` times within any `withinMs`. Counted for one life of its thread: the next
+ * does not know of a failure that the thread did not live to report.
  */
 export function restartsWithinBudget(max: number, withinMs: number): Checker {
   return history => {
@@ -205,8 +206,8 @@ export const stoppedReceiveNothing: Checker = history => {
 }
 
 /**
- * When an actor ends or restarts, its children have ended. `graceMs`: for children on other threads, when threads
- * die; the runtime stops those as soon as it hears of it.
+ * When an actor ends or restarts, its children have ended. `graceMs`: for children on other threads, when
+ * threads die; the runtime stops those as soon as it hears of it.
  */
 export function childrenWithinParents(graceMs: number): Checker {
   return history => {
@@ -266,7 +267,9 @@ export function childrenWithinParents(graceMs: number): Checker {
   }
 }
 
-/** After the last fault, everybody who was asked answered within `withinMs`; `actors`: how many were asked. */
+/**
+ * After the last fault, everybody who was asked answered within `withinMs`; `actors`: how many were asked.
+ */
 export function servesAgain(actors: number, withinMs: number): Checker {
   return history => {
     const calm = history.findLast(({ type }) => type === 'calm')

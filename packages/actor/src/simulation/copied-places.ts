@@ -1,10 +1,11 @@
 /**
- * CopiedPlaces: between actors that production would have on different threads, a test on one thread copies messages, answers
- * and args as a link does, and refuses what cannot travel. Who sees the same object where production has two would pass its
- * test and fail there.
+ * CopiedPlaces: between actors that production would have on different threads, a test on one thread copies
+ * messages, answers and args as a link does, and refuses what cannot travel. Who sees the same object where
+ * production has two would pass its test and fail there.
  *
- * Each actor has a *place*: the thread that its spawn names, or that of its parent. A ref belongs to the place that has it:
- * a PlacedRef copies when the place of its target is another. In a copy the refs belong to the place where it arrives.
+ * Each actor has a *place*: the thread that its spawn names, or that of its parent. A ref belongs to the
+ * place that has it: a PlacedRef copies when the place of its target is another. In a copy the refs belong to
+ * the place where it arrives.
  */
 
 import {
@@ -59,7 +60,9 @@ export class CopiedPlaces implements Places {
     return new PlacedRef(this.#host!, id, name, this, place)
   }
 
-  /** The value as it arrives at `place`. Throws UnserializableMessageError when something in it cannot travel. */
+  /**
+   * The value as it arrives at `place`. Throws UnserializableMessageError when something in it cannot travel.
+   */
   carry(value: unknown, place: string, transfer?: readonly ArrayBuffer[]): unknown {
     // What cannot move is refused here as well.
     if (transfer !== undefined) new Moves(transfer)

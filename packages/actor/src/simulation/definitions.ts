@@ -1,4 +1,7 @@
-/** Definitions of a simulation: all threads share one heap, so the definition that was spawned is the one found. */
+/**
+ * Definitions of a simulation: all threads share one heap, so the definition that was spawned is the one
+ * found.
+ */
 
 import type { AnyDefinition, DefinitionSource } from '../runtime/definitions.ts'
 import { UnknownExportError } from '../values/errors.ts'

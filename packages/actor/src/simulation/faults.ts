@@ -1,6 +1,6 @@
 /**
- * Faults of a simulation: what can go wrong between and in its threads, by name, and how likely. Chances are per
- * message, per batch or per step; 0 and absent both mean never.
+ * Faults of a simulation: what can go wrong between and in its threads, by name, and how likely. Chances are
+ * per message, per batch or per step; 0 and absent both mean never.
  */
 
 import { checkedFields, checkedWord, shown } from '../contract/settings.ts'
@@ -29,25 +29,36 @@ export const CRASH_POINTS = [
 export type CrashPoint = (typeof CRASH_POINTS)[number]
 
 export interface SimulatedFaults {
-  /** Chance per message between threads (tell, ask or answer) to be lost. The runtime's own words never are. */
+  /**
+   * Chance per message between threads (tell, ask or answer) to be lost. The runtime's own words never are.
+   */
   readonly drop?: number
   /** Chance per message between threads to be delivered twice, one right after the other. */
   readonly duplicate?: number
   /** Chance per batch that its link stands still, for up to `delayMsMax` (default 20). */
   readonly delay?: number
   readonly delayMsMax?: number
-  /** Chance per step that a thread dies, at one of `crashPoints` (default all); `crashesMax` times at most. */
+  /**
+   * Chance per step that a thread dies, at one of `crashPoints` (default all); `crashesMax` times at most.
+   */
   readonly crash?: number
   readonly crashPoints?: readonly CrashPoint[]
   readonly crashesMax?: number
-  /** Chance per step that a thread runs nothing for up to `hangMsMax` (default 200); `hangsMax` times at most. */
+  /**
+   * Chance per step that a thread runs nothing for up to `hangMsMax` (default 200); `hangsMax` times at most.
+   */
   readonly hang?: number
   readonly hangMsMax?: number
   readonly hangsMax?: number
-  /** Frames that a link holds; default 1024. Some more wait with the sender, `spillFrames` (default 16,384). */
+  /**
+   * Frames that a link holds; default 1024. Some more wait with the sender, `spillFrames` (default 16,384).
+   */
   readonly linkFrames?: number
   readonly spillFrames?: number
-  /** Chance per turn that a link of its thread is read although actors have not handled what it gave them before. */
+  /**
+   * Chance per turn that a link of its thread is read although actors have not handled what it gave them
+   * before.
+   */
   readonly eager?: number
   /** Chance that no spare is ready: the new life takes up to `slowStartMsMax` (default 2000). */
   readonly spareNotReady?: number

@@ -2,7 +2,9 @@
 
 import { SimulationError } from './errors.ts'
 
-/** What Node itself calls between two callbacks of the event loop: ticks, microtasks, unhandled rejections. */
+/**
+ * What Node itself calls between two callbacks of the event loop: ticks, microtasks, unhandled rejections.
+ */
 const drain = (process as unknown as { _tickCallback?: () => void })._tickCallback
 
 /** Does nothing within a microtask: call it from a callback of the event loop only. */

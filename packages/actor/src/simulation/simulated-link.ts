@@ -1,11 +1,13 @@
 /**
- * SimulatedLink: the link between two virtual threads, with the promises of a RingLink and without its memory.
+ * SimulatedLink: the link between two virtual threads, with the promises of a RingLink and without its
+ * memory.
  *
- *   Pipe    one direction, as the ring: what a life of the writer sent to a thread. It outlives the lives of its
- *           reader; frames behind `published` are seen by the reader, those after it die with the writer
+ *   Pipe    one direction, as the ring: what a life of the writer sent to a thread. It outlives the lives of
+ *           its reader; frames behind `published` are seen by the reader, those after it die with the writer
  *   Wire    the connection of two lives, as the port: when one ends, the other is told, some time later
  *
- * A frame is copied when it is sent, through the codec of its layout if it has one, so that nothing is shared.
+ * A frame is copied when it is sent, through the codec of its layout if it has one, so that nothing is
+ * shared.
  */
 
 import type { RingViews } from '../layout/codec.ts'
@@ -313,8 +315,8 @@ export class SimulatedLink implements ThreadLink, LinkEnd {
   }
 
   /**
-   * What is taken now would wait in mailboxes, and be lost with them: what was taken before comes first, as with a
-   * RingLink. When actors have had a turn, `turned` looks again.
+   * What is taken now would wait in mailboxes, and be lost with them: what was taken before comes first, as
+   * with a RingLink. When actors have had a turn, `turned` looks again.
    */
   mayRead(inbound: InboundEnd): boolean {
     if (inbound.isDelayed || !this.isReadable(inbound)) return false

@@ -1,6 +1,6 @@
 /**
- * SimulationHost: threads are runtimes of one real thread, linked by simulated links. The registrar of threads on
- * main (threads.ts) is the very same as over workers.
+ * SimulationHost: threads are runtimes of one real thread, linked by simulated links. The registrar of
+ * threads on main (threads.ts) is the very same as over workers.
  */
 
 import type { Log, Random } from '@homing/base'
@@ -227,7 +227,10 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     }
   }
 
-  /** A living thread has opened its end, or is about to: a life that was never linked with the writer is neither. */
+  /**
+   * A living thread has opened its end, or is about to: a life that was never linked with the writer is
+   * neither.
+   */
   #isRead({ reader, writerUid, delivery }: Pipe): boolean {
     const life = this.threads.get(reader)
     if (life === undefined) return false
@@ -338,7 +341,9 @@ export class SimulationHost implements ThreadHost, ThreadEvents {
     this.#living(name).hang(ms)
   }
 
-  /** Lets an instance fail, as a throw in an arm would, when it runs; false when no actor of that name does. */
+  /**
+   * Lets an instance fail, as a throw in an arm would, when it runs; false when no actor of that name does.
+   */
   fail(actor: string): boolean {
     for (const thread of this.threads.values()) {
       for (const cell of thread.runtime?.cells.values() ?? []) {

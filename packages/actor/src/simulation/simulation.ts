@@ -1,6 +1,6 @@
 /**
- * A system of actors whose threads are simulated: the same runtimes, cells and registrar as over workers, on one
- * real thread, in an order that a seed decides. The same seed and code repeat a run exactly.
+ * A system of actors whose threads are simulated: the same runtimes, cells and registrar as over workers, on
+ * one real thread, in an order that a seed decides. The same seed and code repeat a run exactly.
  *
  * Only `run`, `settle` and `step` make anything run. While they run, real time, timers and randomness throw.
  */
@@ -50,7 +50,9 @@ export interface SimulationOptions {
   readonly pools?: Readonly<Record<string, { readonly count: number }>>
   /** Deals faults once all threads are up; `linkFrames` and `spillFrames` hold from the start. */
   readonly faults?: SimulatedFaults
-  /** Values to use instead of making the capability of that name: for all threads, or for each life of one. */
+  /**
+   * Values to use instead of making the capability of that name: for all threads, or for each life of one.
+   */
   readonly provide?: readonly Provided[] | ((thread: SimulatedThread) => readonly Provided[])
   /** The log of each thread; default: writes nothing. */
   readonly log?: (thread: string) => Log
@@ -71,7 +73,9 @@ export interface SimulatedThread {
   /** Its timers end with it. */
   readonly clock: Clock
   readonly random: Random
-  /** Runs `callback` on the thread, in a step of its own, in the order of the calls; never when it is dead. */
+  /**
+   * Runs `callback` on the thread, in a step of its own, in the order of the calls; never when it is dead.
+   */
   post(callback: () => void): void
   /** Called when the life ends, however. */
   onEnd(release: () => void): void
@@ -100,7 +104,9 @@ export interface Simulation extends ActorSystem {
   readonly violations: readonly string[]
   /** Names of the threads that run now, main included. */
   readonly threadNames: readonly string[]
-  /** Runs until `until` answers true (asked after every step), nothing is left to run, or a limit is reached. */
+  /**
+   * Runs until `until` answers true (asked after every step), nothing is left to run, or a limit is reached.
+   */
   run(until?: () => boolean, limits?: RunLimits): Promise<RunOutcome>
   /** Runs until `promise` settles. Rejects with SimulationError when it does not. */
   settle<T>(promise: PromiseLike<T>, limits?: RunLimits): Promise<T>
@@ -110,7 +116,9 @@ export interface Simulation extends ActorSystem {
   crash(thread: string, point: CrashPoint): void
   /** The thread runs nothing for so long. */
   hang(thread: string, duration: Duration): void
-  /** Lets the running actor of that name fail with SimulatedFailure, some steps from now. False: none runs. */
+  /**
+   * Lets the running actor of that name fail with SimulatedFailure, some steps from now. False: none runs.
+   */
   fail(actor: string): boolean
   /** From now on only these faults are dealt; the capacity of links stays. */
   setFaults(faults: SimulatedFaults): void

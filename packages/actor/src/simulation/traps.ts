@@ -1,6 +1,6 @@
 /**
- * Traps: while a simulation runs, real time, real timers and real randomness throw RealWorldError. The code that made the
- * mistake may catch the error, so every case is reported as well.
+ * Traps: while a simulation runs, real time, real timers and real randomness throw RealWorldError. The code
+ * that made the mistake may catch the error, so every case is reported as well.
  */
 
 import { RealWorldError } from './errors.ts'

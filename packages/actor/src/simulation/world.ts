@@ -1,13 +1,15 @@
 /**
- * World: the order of everything in a simulation. All virtual threads live in one real thread; each *step* runs one
- * source of one of them (a turn, a batch of frames, a timer, …) to its end, then the microtasks that it left behind.
+ * World: the order of everything in a simulation. All virtual threads live in one real thread; each *step*
+ * runs one source of one of them (a turn, a batch of frames, a timer, …) to its end, then the microtasks that
+ * it left behind.
  *
  *   time      moves by STEP_MS per step, to the next timer when nothing can run, and sometimes, as on a
  *             machine that pauses, by up to `pauseMsMax` although something can run
  *   chance    which source is next: from the seed. Actors and faults have random generators of their own
  *   trace     a rolling hash of every choice and of every frame: equal seeds give equal traces
  *
- * Microtasks are first in, first out and no real time passes within a step, so promises are no source of chance.
+ * Microtasks are first in, first out and no real time passes within a step, so promises are no source of
+ * chance.
  */
 
 import { type Clock, type Random, seededRandom, type Timer } from '@homing/base'

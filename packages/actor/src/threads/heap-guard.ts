@@ -1,22 +1,22 @@
 /**
- * HeapGuard: protects a thread beside main before its heap is full, because an isolate that runs out of memory may
- * take the whole process with it, whatever `resourceLimits` says.
+ * HeapGuard: protects a thread beside main before its heap is full, because an isolate that runs out of
+ * memory may take the whole process with it, whatever `resourceLimits` says.
  *
  *   calm ──shedAt──▶ shedding ──recycleAt, or shedFor──▶ recycling ──▶ replaced by main
  *    ▲                   │
  *    └───────────────────┘ below shedAt − CALM_MARGIN; after shedFor, below shedAt
  *
- * Shedding ends after `shedFor`, whatever happens: the thread serves again, or is recycled. Times of shedding add up until
- * the thread has been calm for `shedFor`, so a heap that rises and falls does not shed for longer either. While it sheds, the
- * other threads know it, so that a tell there answers `full`.
+ * Shedding ends after `shedFor`, whatever happens: the thread serves again, or is recycled. Times of shedding
+ * add up until the thread has been calm for `shedFor`, so a heap that rises and falls does not shed for
+ * longer either. While it sheds, the other threads know it, so that a tell there answers `full`.
  *
- * A thread that is recycled reads its rings no more, and ends when its mailboxes are empty, after DRAIN_MS_MAX, or
+ * A thread that is recycled reads its rings no more, and ends when its mailboxes are empty, after
+ * DRAIN_MS_MAX, or half way from recycleAt to a full heap.
+ *
+ * Only memory in use after a collection counts: garbage is no pressure. So a full collection comes before
+ * each change; V8 would soon make one itself. When the heap grows faster than it may be collected, the thread
+ * sheds until the next collection, because a flood fills a small heap within milliseconds; and it is recycled
  * half way from recycleAt to a full heap.
- *
- * Only memory in use after a collection counts: garbage is no pressure. So a full collection comes before each
- * change; V8 would soon make one itself. When the heap grows faster than it may be collected, the thread sheds until
- * the next collection, because a flood fills a small heap within milliseconds; and it is recycled half way from recycleAt
- * to a full heap.
  */
 
 import { setFlagsFromString } from 'node:v8'
@@ -40,8 +40,8 @@ const COLLECT_MS_MIN = 1000
 const COLLECT_GROWN_MS_MIN = 100
 const GROWTH = 0.1
 /**
- * The time between two collections is so many times that of the last. V8 ends an isolate that spends most of its
- * time on collections while its heap is 80 % full.
+ * The time between two collections is so many times that of the last. V8 ends an isolate that spends most of
+ * its time on collections while its heap is 80 % full.
  */
 const COLLECT_SHARE = 5
 /** A thread that sheds may have no turns in which to look. */
@@ -193,7 +193,10 @@ function round(share: number): number {
 let gc: (() => void) | undefined
 const TRIES = 10
 
-/** Node lends its collector only to contexts that are made while the flag is set, which other threads set and reset too. */
+/**
+ * Node lends its collector only to contexts that are made while the flag is set, which other threads set and
+ * reset too.
+ */
 function collectGarbage(): void {
   for (let tries = 0; gc === undefined && tries < TRIES; tries++) {
     setFlagsFromString('--expose-gc')

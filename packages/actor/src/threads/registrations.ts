@@ -1,7 +1,7 @@
 /**
- * Registrations: the actors that main knows because their thread may be replaced, or is their own. Actors whose directive
- * is `restart` go with the next life of their thread, within their restart budget. For the others, and for those beyond
- * their budget, the parent is told that they have ended.
+ * Registrations: the actors that main knows because their thread may be replaced, or is their own. Actors
+ * whose directive is `restart` go with the next life of their thread, within their restart budget. For the
+ * others, and for those beyond their budget, the parent is told that they have ended.
  */
 
 import type { CodedError } from '@homing/base'
@@ -85,7 +85,9 @@ export class Registrations {
     return specs
   }
 
-  /** Life `uid` has ended, and the parents on it: nobody may bring back their children, which are returned. */
+  /**
+   * Life `uid` has ended, and the parents on it: nobody may bring back their children, which are returned.
+   */
   removeChildrenOf(uid: number): Registration[] {
     const removed: Registration[] = []
     for (const [id, { registration }] of this.#entries) {
@@ -110,7 +112,8 @@ export class Registrations {
       if (thread !== name || entry.uid === 0) continue
       const { directive, restartsMax, withinMs, isGrouped, whenExhausted } = spec.settings
       if (directive !== 'restart') {
-        // Its parent saw the link close and has ended it already, unless it was spawned after that, through main.
+        // Its parent saw the link close and has ended it already, unless it was spawned after that, through
+        // main.
         if (sentToUid === entry.uid) this.#entries.delete(id)
         else this.end(id, end.reason, ThreadDownError.ended(thread, end))
         continue

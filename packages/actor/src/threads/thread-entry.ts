@@ -1,7 +1,7 @@
 /**
- * Thread entry: the code that a worker of an actor system runs. It gets everything from main: its name, a link to every
- * other thread, and the actors that were here before it was replaced. A worker with no such data is a spare: it
- * loads the modules that it is told about and waits for a name.
+ * Thread entry: the code that a worker of an actor system runs. It gets everything from main: its name, a
+ * link to every other thread, and the actors that were here before it was replaced. A worker with no such
+ * data is a spare: it loads the modules that it is told about and waits for a name.
  */
 
 import process from 'node:process'
@@ -42,7 +42,10 @@ async function start(init: ThreadInit): Promise<void> {
   })
 }
 
-/** Before a link is read: what waits there is not to overflow mailboxes, nor to be lost in them when this life ends. */
+/**
+ * Before a link is read: what waits there is not to overflow mailboxes, nor to be lost in them when this life
+ * ends.
+ */
 async function load({ spawns }: ThreadInit): Promise<void> {
   const urls = new Set(spawns.map(({ moduleUrl }) => moduleUrl))
   if (urls.size === 0) return

@@ -1,6 +1,6 @@
 /**
- * ThreadHost: makes the lives of threads, and the links between them. Behind it are workers (worker-host.ts) or,
- * in a simulation, runtimes on one thread. Threads (threads.ts) decides which live; it knows no worker.
+ * ThreadHost: makes the lives of threads, and the links between them. Behind it are workers (worker-host.ts)
+ * or, in a simulation, runtimes on one thread. Threads (threads.ts) decides which live; it knows no worker.
  */
 
 import type { PeerAddress } from '../links/frames.ts'
@@ -26,13 +26,13 @@ export interface ThreadHost {
   /** Starts a life. Throws when it cannot be made. */
   start(init: ThreadInit, events: LifeEvents): HostedThread
   /**
-   * How a life that runs and one that starts reach each other: the address of the first, for the second, and the
-   * other way round. What the first had sent to an earlier life of the second's thread is inherited.
+   * How a life that runs and one that starts reach each other: the address of the first, for the second, and
+   * the other way round. What the first had sent to an earlier life of the second's thread is inherited.
    */
   link(running: Life, starting: Life): readonly [ofRunning: PeerAddress, ofStarting: PeerAddress]
   /**
-   * The address of a thread that is between two lives, with the life AWAY, for one that starts: what that tells it is
-   * inherited by the next.
+   * The address of a thread that is between two lives, with the life AWAY, for one that starts: what that
+   * tells it is inherited by the next.
    */
   linkAway(name: string, starting: Life): PeerAddress
   /** Links the runtime of main. */
@@ -40,8 +40,8 @@ export interface ThreadHost {
   /** `reader` has linked `writer`, and has no link to earlier lives of that thread any more. */
   linked(reader: Life, writer: Life): void
   /**
-   * The life is over: nobody inherits what it was sent by dead lives, nor what it sent. `hasEnded`: it runs no more,
-   * for certain.
+   * The life is over: nobody inherits what it was sent by dead lives, nor what it sent. `hasEnded`: it runs
+   * no more, for certain.
    */
   forgetLife(life: Life, hasEnded: boolean): void
   /** The thread is not coming back. */

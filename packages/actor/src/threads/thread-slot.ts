@@ -105,7 +105,9 @@ export class ThreadSlot {
     this.endReason = 'threadExit'
   }
 
-  /** Counts a replacement: its number within the last minute, from 1. Undefined when there were `max` already. */
+  /**
+   * Counts a replacement: its number within the last minute, from 1. Undefined when there were `max` already.
+   */
   countRestart(nowMs: number, max: number): number | undefined {
     this.#restartTimesMs = this.#restartTimesMs.filter(timeMs => nowMs - timeMs < RESTART_WINDOW_MS)
     if (this.#restartTimesMs.length >= max) return undefined

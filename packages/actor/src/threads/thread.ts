@@ -1,4 +1,6 @@
-/** The runtime of a thread beside main: linked to every other thread, and to main as the keeper of threads. */
+/**
+ * The runtime of a thread beside main: linked to every other thread, and to main as the keeper of threads.
+ */
 
 import type { LogFormat, LogLevel } from '@homing/base'
 import type { Provided, ThreadFacilities } from '../contract/types.ts'

@@ -3,11 +3,12 @@
  *
  * Every life is started here through the host, with a direct link to every other thread. A thread that ends
  * without being told to is replaced, as often as `threadRestartsMax` within a minute allows; the actors
- * registered on it whose directive is `restart` go with the new life and are there before its first frame is read.
+ * registered on it whose directive is `restart` go with the new life and are there before its first frame is
+ * read.
  *
- * A thread is ended and replaced if the watchdog finds that it hangs, or if it reports that its heap is full. It can be
- * stuck where nothing ends it (native synchronous I/O): after TERMINATE_MS_MAX it is a zombie, which is reported, cut off from
- * every other thread and replaced like a dead one.
+ * A thread is ended and replaced if the watchdog finds that it hangs, or if it reports that its heap is full.
+ * It can be stuck where nothing ends it (native synchronous I/O): after TERMINATE_MS_MAX it is a zombie,
+ * which is reported, cut off from every other thread and replaced like a dead one.
  */
 
 import type { Transferable } from 'node:worker_threads'
@@ -248,13 +249,18 @@ export class Threads implements Registrar {
     return uid === 0 || (peer?.uid === uid && peer.state === 'down')
   }
 
-  /** Its parent is over, if not yet reported to be: a life that starts now is not linked with it, and would never know. */
+  /**
+   * Its parent is over, if not yet reported to be: a life that starts now is not linked with it, and would
+   * never know.
+   */
   #isOrphan({ parent }: SpawnSpec): boolean {
     const slot = this.#slots.get(parent.thread)
     return slot?.uid === parent.uid && this.#isOver(slot)
   }
 
-  /** What `peer` had registered for earlier lives of the thread was sent before: it learns that no more comes. */
+  /**
+   * What `peer` had registered for earlier lives of the thread was sent before: it learns that no more comes.
+   */
   #linked(peer: Peer, thread: string, uid: number): void {
     this.#host.linked(peer, { name: thread, uid })
     if (this.#slots.get(thread)?.uid === uid)

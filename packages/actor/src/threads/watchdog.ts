@@ -1,12 +1,15 @@
 /**
- * Watchdog: regularly looks for the signs of life that every thread gives (observe/thread-memory.ts), and reports
- * a thread that gives none for `hungAfterMs`.
+ * Watchdog: regularly looks for the signs of life that every thread gives (observe/thread-memory.ts), and
+ * reports a thread that gives none for `hungAfterMs`.
  */
 
 import type { Clock } from '@homing/base'
 import type { ThreadSlot } from './thread-slot.ts'
 
-/** Signs of life are given and looked at this often within `hungAfterMs`, but no oftener than every WATCH_MS_MIN. */
+/**
+ * Signs of life are given and looked at this often within `hungAfterMs`, but no oftener than every
+ * WATCH_MS_MIN.
+ */
 const WATCHES = 20
 const WATCH_MS_MIN = 2
 const WATCH_MS_MAX = 1000

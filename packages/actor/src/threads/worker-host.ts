@@ -1,8 +1,9 @@
 /**
  * WorkerHost: threads are workers, linked by rings in shared memory.
  *
- * Warm spare: one worker waits, with the runtime and the modules of all actors loaded, for a name. The first thread
- * that dies gets it (3 ms instead of 30), and another one is prepared in the background. It costs memory but no time.
+ * Warm spare: one worker waits, with the runtime and the modules of all actors loaded, for a name. The first
+ * thread that dies gets it (3 ms instead of 30), and another one is prepared in the background. It costs
+ * memory but no time.
  */
 
 import { MessageChannel, Worker } from 'node:worker_threads'
@@ -29,11 +30,12 @@ export interface WorkerHostOptions {
 }
 
 /**
- * What a worker runs: the module beside this one, which is `.ts` in the repository and `.js` once built, with Node's
- * compile cache, which keeps compiled modules on disk. A thread starts from TypeScript in 58 ms instead of 160, from
- * JavaScript in 57 instead of 66. An entry that is a file would be compiled first, without the cache: 20 ms. One that is
- * evaluated would not wait for the modules of `--import`.
- * NODE_COMPILE_CACHE says where it is (default: with temporary files), NODE_DISABLE_COMPILE_CACHE=1 does without.
+ * What a worker runs: the module beside this one, which is `.ts` in the repository and `.js` once built, with
+ * Node's compile cache, which keeps compiled modules on disk. A thread starts from TypeScript in 58 ms
+ * instead of 160, from JavaScript in 57 instead of 66. An entry that is a file would be compiled first,
+ * without the cache: 20 ms. One that is evaluated would not wait for the modules of `--import`.
+ * NODE_COMPILE_CACHE says where it is (default: with temporary files), NODE_DISABLE_COMPILE_CACHE=1 does
+ * without.
  */
 const ENTRY = new URL(
   `data:text/javascript,${encodeURIComponent(

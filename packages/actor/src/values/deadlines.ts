@@ -7,8 +7,9 @@
  * sequence of answered asks costs one timer per timeout, not one per ask. Timers are unref'd; the
  * system keeps the process alive.
  *
- * Reading the clock costs a third of an ask. So entries of one burst of microtasks get their time together, at its
- * end: never too early, and late by at most the length of the burst, in which no timer could fire anyway.
+ * Reading the clock costs a third of an ask. So entries of one burst of microtasks get their time together,
+ * at its end: never too early, and late by at most the length of the burst, in which no timer could fire
+ * anyway.
  */
 
 import type { Clock, Timer } from '@homing/base'

@@ -216,7 +216,10 @@ function messageOf(thrown: unknown): string {
 export class LayoutError extends CodedError {
   readonly code = 'HOMING_ACTOR_LAYOUT'
 
-  /** `field` is the path to it, dotted, or '' for the variant itself; `given` what stands there; `right` what may. */
+  /**
+   * `field` is the path to it, dotted, or '' for the variant itself; `given` what stands there; `right` what
+   * may.
+   */
   constructor(type: string, field: string, given: string, right: string) {
     const what = field === '' ? `'${type}'` : `field '${field}' of '${type}'`
     super(`cannot lay out ${what} as ${given}: ${right}`, { type, field, given })

@@ -1,8 +1,8 @@
 /** Messages between actors. An object is a message if its `type` is a string. */
 
 /**
- * Every message is plain readonly data with a `type`; a protocol is a union of such types. It belongs to the receiver once it
- * is sent: on one thread it is the same object, between threads a copy.
+ * Every message is plain readonly data with a `type`; a protocol is a union of such types. It belongs to the
+ * receiver once it is sent: on one thread it is the same object, between threads a copy.
  */
 export interface Message {
   readonly type: string
@@ -11,20 +11,23 @@ export interface Message {
 /** What a message or an answer takes along. */
 export interface TransferOptions {
   /**
-   * Buffers in the message, in plain objects and arrays, that move to the thread of the receiver instead of being copied: they
-   * are detached when `tell` returns `ok`. Between actors of one thread nothing moves, and the receiver gets the same
-   * object; its sender does not touch it any more, as with any message.
+   * Buffers in the message, in plain objects and arrays, that move to the thread of the receiver instead of
+   * being copied: they are detached when `tell` returns `ok`. Between actors of one thread nothing moves, and
+   * the receiver gets the same object; its sender does not touch it any more, as with any message.
    */
   readonly transfer?: readonly ArrayBuffer[]
 }
 
 /**
- * Answers an ask, once; a second call, or one after the deadline, is discarded. May be called later, and may be passed on
- * in a message to an actor on any thread. Never throws.
+ * Answers an ask, once; a second call, or one after the deadline, is discarded. May be called later, and may
+ * be passed on in a message to an actor on any thread. Never throws.
  */
 export type Reply<T> = ((value: T, options?: TransferOptions) => void) & ReplyMark
 
-/** Tells a reply from any other function, for the compiler only: no reply has it, and any function may stand for one. */
+/**
+ * Tells a reply from any other function, for the compiler only: no reply has it, and any function may stand
+ * for one.
+ */
 export interface ReplyMark {
   readonly [replyMark]?: never
 }

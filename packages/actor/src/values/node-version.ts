@@ -1,6 +1,6 @@
 /**
- * The oldest Node that this package runs on, checked before anything else of it is evaluated: an older one would fail
- * on the first function that it lacks. Every entry of the package imports this first.
+ * The oldest Node that this package runs on, checked before anything else of it is evaluated: an older one
+ * would fail on the first function that it lacks. Every entry of the package imports this first.
  */
 
 /** As in `engines` of package.json. */

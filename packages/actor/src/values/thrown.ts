@@ -1,7 +1,7 @@
 /**
- * Thrown: the value that an actor threw, in the forms that logs, watchers and other threads can take. Anything can
- * be thrown, even a value that throws when it is inspected; nothing here throws, because the runtime calls it
- * while it deals with a failure.
+ * Thrown: the value that an actor threw, in the forms that logs, watchers and other threads can take.
+ * Anything can be thrown, even a value that throws when it is inspected; nothing here throws, because the
+ * runtime calls it while it deals with a failure.
  */
 
 import { CodedError, type ErrorRecord, fromErrorRecord, UNEXPECTED_CODE } from '@homing/base'
@@ -55,7 +55,10 @@ function detailsOf({ details }: CodedError): Record<string, Primitive> {
   return plain
 }
 
-/** What an error of another library says about itself, beside its code and message: fields of its own, and `details`. */
+/**
+ * What an error of another library says about itself, beside its code and message: fields of its own, and
+ * `details`.
+ */
 function foreignDetails(error: Error): Record<string, Primitive> {
   const plain: Record<string, Primitive> = {}
   let count = 0
@@ -74,8 +77,8 @@ function foreignDetails(error: Error): Record<string, Primitive> {
 const OWN_FIELDS: ReadonlySet<string> = new Set(['code', 'message', 'name', 'stack', 'cause'])
 
 /**
- * The error of a record: of its class, if that is one of this library's, with all that the record has; a RemoteError
- * otherwise.
+ * The error of a record: of its class, if that is one of this library's, with all that the record has; a
+ * RemoteError otherwise.
  */
 export function errorOf(record: ErrorRecord): CodedError {
   const { code, message, details, cause } = record

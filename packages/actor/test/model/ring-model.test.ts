@@ -2,7 +2,8 @@
  * The ring of production code in every interleaving of its threads, within the bounds that the tests print.
  * How it works: explorer.ts. What the threads do: ring-programs.ts.
  *
- * `pnpm exec node packages/actor/test/model/ring-model.test.ts --traces` prints the shortest trace of each broken variant.
+ * `pnpm exec node packages/actor/test/model/ring-model.test.ts --traces` prints the shortest trace of each
+ * broken variant.
  */
 
 import process from 'node:process'

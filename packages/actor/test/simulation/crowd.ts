@@ -1,6 +1,7 @@
 /**
- * One seed of a crowd: members on all threads throw numbered balls at each other, on both lanes, ask and fail, while
- * threads die, hang and are slow. A ledger counts what becomes of every ball, so that a run may be of any length.
+ * One seed of a crowd: members on all threads throw numbered balls at each other, on both lanes, ask and
+ * fail, while threads die, hang and are slow. A ledger counts what becomes of every ball, so that a run may
+ * be of any length.
  */
 
 import {
@@ -129,7 +130,10 @@ function throwBall(
   if (target.tell({ type, from, to, uid, number, left }) === 'ok') ledger.sent(from, to)
 }
 
-/** The faults of a seed. A link that loses or doubles what it carries breaks what is checked here: these have none. */
+/**
+ * The faults of a seed. A link that loses or doubles what it carries breaks what is checked here: these have
+ * none.
+ */
 function faultsOf(seed: number): SimulatedFaults {
   const random = seededRandom(seed ^ 0xc40d)
   const often = (chance: number): number => (random.below(4) === 0 ? 0 : chance)

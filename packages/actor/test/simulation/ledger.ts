@@ -1,13 +1,16 @@
 /**
- * Ledger: what became of numbered messages, as counters for each pair of sender and receiver. It checks the same as
- * the checkers of a history (fifoPerPair, noDuplicates, lossesHaveCauses, asksSettleOnce), and besides the window, in
- * constant memory and time for each message: for runs that are too long for a list of all that happened.
+ * Ledger: what became of numbered messages, as counters for each pair of sender and receiver. It checks the
+ * same as the checkers of a history (fifoPerPair, noDuplicates, lossesHaveCauses, asksSettleOnce), and
+ * besides the window, in constant memory and time for each message: for runs that are too long for a list of
+ * all that happened.
  *
- * Numbers   A sender gives its messages to one receiver the numbers 0, 1, 2 … and a number again when it was refused.
- * Losses    Whoever knows of a loss books it for the pair before a later number can be handled. A gap in the numbers
- *           that arrive is a message lost without a cause when it is larger than what is booked.
- * Deaths    What a dead thread had taken and not handled is lost within the *window*, up to INFLIGHT_MAX frames of each
- *           link, or with a mailbox: of an actor that was between two instances, or had not caught up since.
+ * Numbers   A sender gives its messages to one receiver the numbers 0, 1, 2 … and a number again when it was
+ *           refused.
+ * Losses    Whoever knows of a loss books it for the pair before a later number can be handled. A gap in the
+ *           numbers that arrive is a message lost without a cause when it is larger than what is booked.
+ * Deaths    What a dead thread had taken and not handled is lost within the *window*, up to INFLIGHT_MAX
+ *           frames of each link, or with a mailbox: of an actor that was between two instances, or had not
+ *           caught up since.
  */
 
 import { INFLIGHT_MAX } from '../../src/links/ring/inbound-ring.ts'

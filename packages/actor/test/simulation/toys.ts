@@ -1,6 +1,7 @@
 /**
- * Toys: actors that do at random whatever actors can do to each other (tell, ask, watch, spawn on other threads,
- * fail, stop), and record it. The history is a capability, so that all threads of a simulation share it.
+ * Toys: actors that do at random whatever actors can do to each other (tell, ask, watch, spawn on other
+ * threads, fail, stop), and record it. The history is a capability, so that all threads of a simulation share
+ * it.
  */
 
 import {

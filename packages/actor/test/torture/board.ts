@@ -6,12 +6,12 @@
  *   node      where it is, how often it was set up
  *   log       one record for each gap in the numbers of a pair, with what had changed since the number before
  *
- * Numbers   A sender notes the number it is about to send (INTENT), tells, then notes it as sent (NEXT). Its heir
- *           never uses a number that may have been sent: a number twice is a message twice.
- * Gaps      A receiver that misses numbers notes whether its thread, that of the sender, or neither had died since
- *           the last number it saw. A gap with neither is a message lost without a cause.
- * Writers   A record has one writer at a time: the thread of the sender, or that of the receiver. An heir starts
- *           after the end of the thread before it. Counters of everybody are added to atomically.
+ * Numbers   A sender notes the number it is about to send (INTENT), tells, then notes it as sent (NEXT). Its
+ *           heir never uses a number that may have been sent: a number twice is a message twice.
+ * Gaps      A receiver that misses numbers notes whether its thread, that of the sender, or neither had died
+ *           since the last number it saw. A gap with neither is a message lost without a cause.
+ * Writers   A record has one writer at a time: the thread of the sender, or that of the receiver. An heir
+ *           starts after the end of the thread before it. Counters of everybody are added to atomically.
  */
 
 export const MAIN_INDEX = 0
@@ -208,8 +208,9 @@ export class Board {
   }
 
   /**
-   * The gaps since the last call. Call it often enough; throws when some were overwritten. One that is being written
-   * ends it, unless nobody writes any more: then its writer died over it, and its heir has noted the gap once more.
+   * The gaps since the last call. Call it often enough; throws when some were overwritten. One that is being
+   * written ends it, unless nobody writes any more: then its writer died over it, and its heir has noted the
+   * gap once more.
    */
   *takeGaps(isAtRest: boolean): Generator<Gap> {
     const words = this.#words
@@ -235,7 +236,10 @@ export class Board {
     }
   }
 
-  /** Messages that the sender was told are on their way, those that were handled, and the number that is expected. */
+  /**
+   * Messages that the sender was told are on their way, those that were handled, and the number that is
+   * expected.
+   */
   pair(sender: number, receiver: number): { sent: number; received: number; expected: number } {
     const at = pairAt(sender, receiver)
     const words = this.#words
@@ -327,7 +331,9 @@ export class Board {
     Atomics.store(words, at + PLACE, thread + 1)
   }
 
-  /** The instance of a node throws: until another follows, and has caught up, its mailbox keeps what comes. */
+  /**
+   * The instance of a node throws: until another follows, and has caught up, its mailbox keeps what comes.
+   */
   heldUp(node: number): void {
     this.#words[nodeAt(node) + HELD_UP_IN_LIFE] = this.#life
   }

@@ -1,6 +1,6 @@
 /**
- * Faults of a torture run whose outcome is known: timers that fire once each, a budget that ends an actor, a mailbox that
- * overflows. Each is looked at while the run goes on.
+ * Faults of a torture run whose outcome is known: timers that fire once each, a budget that ends an actor, a
+ * mailbox that overflows. Each is looked at while the run goes on.
  */
 
 import type { ActorRef, ActorSystem } from '@homing/actor'

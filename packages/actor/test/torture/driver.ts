@@ -1,9 +1,10 @@
 /**
  * Driver: a torture run of an actor system on real threads, and what it proves.
  *
- * Nodes exchange numbered messages on both lanes, ask, watch and spawn, while threads are killed in every way,
- * one death or more a cycle. What happened is on the board. At *quiet points* nobody dies and nothing is sent any
- * more: then every message has arrived or is missing for a reason that the runtime states (losses.ts).
+ * Nodes exchange numbered messages on both lanes, ask, watch and spawn, while threads are killed in every
+ * way, one death or more a cycle. What happened is on the board. At *quiet points* nobody dies and nothing is
+ * sent any more: then every message has arrived or is missing for a reason that the runtime states
+ * (losses.ts).
  */
 
 import { getActiveResourcesInfo } from 'node:process'
@@ -492,7 +493,10 @@ class Run {
     )
   }
 
-  /** Once everything has ended that was told to: the asks of the runtimes too, such as that for the end of a thread. */
+  /**
+   * Once everything has ended that was told to: the asks of the runtimes too, such as that for the end of a
+   * thread.
+   */
   async #statsAtRest(): Promise<SystemStats> {
     const expected = this.#nodes.length + this.#watchers.length + this.#nurseries.length
     const limitMs = performance.now() + QUIET_MS_MAX

@@ -1,7 +1,7 @@
 /**
- * Leaks: an actor's heap grows to a random level and stays there, again and again, while an innocent actor of the same
- * thread is asked all the time. Each time the thread has to serve again within `shedFor` and the time to end and replace
- * it; whoever watches is told threadOom when it was replaced.
+ * Leaks: an actor's heap grows to a random level and stays there, again and again, while an innocent actor of
+ * the same thread is asked all the time. Each time the thread has to serve again within `shedFor` and the
+ * time to end and replace it; whoever watches is told threadOom when it was replaced.
  */
 
 import {
@@ -87,7 +87,10 @@ export async function leaks(options: LeakOptions): Promise<LeakResult> {
   const outcomes: Record<Outcome, number> = { served: 0, replaced: 0 }
   let toldFull = 0
 
-  /** Asks the innocent actor until `isOver` says so and it has answered since; returns the longest time without an answer. */
+  /**
+   * Asks the innocent actor until `isOver` says so and it has answered since; returns the longest time
+   * without an answer.
+   */
   const watchService = async (isOver: () => boolean): Promise<number> => {
     const startMs = systemClock.nowMs()
     let answeredMs = startMs

@@ -2,7 +2,8 @@
  * Losses of a torture run: each message that is missing is lost for a reason, or is a violation.
  *
  * Reasons    window    the thread of the receiver died: at most INFLIGHT_MAX frames of each link to it
- *            mailbox   …, when the receiver had been in a backoff, or its thread was starting: its mailbox as well
+ *            mailbox   …, when the receiver had been in a backoff, or its thread was starting: its mailbox as
+ *                      well
  *            sender    the thread of the sender died before it had published them
  *            local     both on one thread, which died
  *            both      the threads of both died
@@ -25,7 +26,10 @@ export class Losses {
   readonly #violate: (what: string) => void
   /** Missing messages of each pair. */
   readonly #missing = new Map<string, number>()
-  /** Messages that were lost of a link before a life, by the deaths that may have lost them: the last, the last two … */
+  /**
+   * Messages that were lost of a link before a life, by the deaths that may have lost them: the last, the
+   * last two …
+   */
   readonly #windows = new Map<string, number[]>()
   /** Lives whose start, or the start of the one before, was killed. */
   readonly #killedStarts = new Set<string>()
@@ -43,7 +47,10 @@ export class Losses {
     if (this.#ways.length > 20) this.#ways.shift()
   }
 
-  /** The start of this life is killed: whatever the next one takes while its actors are loaded waits in their mailboxes. */
+  /**
+   * The start of this life is killed: whatever the next one takes while its actors are loaded waits in their
+   * mailboxes.
+   */
   killedStart(thread: number, life: number): void {
     this.#killedStarts.add(`${thread} ${life}`).add(`${thread} ${life + 1}`)
   }
@@ -98,7 +105,8 @@ export class Losses {
     sizes[lives] = (sizes[lives] ?? 0) + size
     let isWithin = true
     let total = 0
-    // What was seen last before the last death was lost with that one; before the last two, with either of them.
+    // What was seen last before the last death was lost with that one; before the last two, with either of
+    // them.
     for (let deaths = 1; deaths < sizes.length; deaths++) {
       total += sizes[deaths] ?? 0
       if (deaths < lives) continue

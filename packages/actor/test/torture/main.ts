@@ -1,4 +1,7 @@
-/** One torture run as a process of its own: `pnpm exec node packages/actor/test/torture/main.ts seed=1 threads=3 cycles=100 limitMs=10000`; one line of JSON. */
+/**
+ * One torture run as a process of its own: `pnpm exec node packages/actor/test/torture/main.ts seed=1
+ * threads=3 cycles=100 limitMs=10000`; one line of JSON.
+ */
 
 import { torture } from './driver.ts'
 

@@ -137,8 +137,8 @@ export const outputSettings = [
 ] as const satisfies readonly SettingDescriptor[]
 
 /**
- * The level of a filter such as 'info,hyper=warn': that of its last directive without a target. Directives with a
- * target are about modules that we do not have.
+ * The level of a filter such as 'info,hyper=warn': that of its last directive without a target. Directives
+ * with a target are about modules that we do not have.
  *
  * Source   EnvFilter of the Rust crate tracing-subscriber.
  */

@@ -1,8 +1,8 @@
 /**
  * The report as one HTML page that asks for nothing else: no script, no font, no picture of another place.
  *
- * Curves first, because they show the shape; tables below, because they show the figures. Light and dark follow the reader's system. A policy is
- * hidden by its box in the legend, which is CSS alone.
+ * Curves first, because they show the shape; tables below, because they show the figures. Light and dark
+ * follow the reader's system. A policy is hidden by its box in the legend, which is CSS alone.
  */
 
 import type { ReportAbout } from './about.ts'

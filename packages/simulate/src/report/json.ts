@@ -1,6 +1,6 @@
 /**
- * The JSON of a sweep: what was asked, every cell with its spec and figures, the summary. The same sweep gives the same bytes: nothing in it depends
- * on the machine or the time.
+ * The JSON of a sweep: what was asked, every cell with its spec and figures, the summary. The same sweep
+ * gives the same bytes: nothing in it depends on the machine or the time.
  */
 
 import type { SweepOutcome } from '../sweep.ts'

@@ -1,4 +1,6 @@
-/** What a report shows of a cell: each figure with its unit, its number of digits, and which way is better. */
+/**
+ * What a report shows of a cell: each figure with its unit, its number of digits, and which way is better.
+ */
 
 import type { CellResult } from '../cell-types.ts'
 
@@ -64,7 +66,9 @@ export const METRICS = {
 
 export type MetricKey = keyof typeof METRICS
 
-/** A figure as people read it, without its unit: three digits where it is small, no more digits than it has. */
+/**
+ * A figure as people read it, without its unit: three digits where it is small, no more digits than it has.
+ */
 export function figureText(metric: Metric, value: number): string {
   if (!Number.isFinite(value)) return '–'
   const shown = metric.unit === '%' ? value * 100 : value

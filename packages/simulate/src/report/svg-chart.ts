@@ -1,8 +1,10 @@
 /**
- * Charts as SVG text: curves against a load, and rows of dots. Drawn at 360 units of width, so that their text is readable on a telephone.
+ * Charts as SVG text: curves against a load, and rows of dots. Drawn at 360 units of width, so that their
+ * text is readable on a telephone.
  *
- * A series is told by its colour, its mark and its dashes, so that it can be told without colours. Colours are CSS variables `--s0` … of the page; each
- * series has a class `s0` …, so that the page can hide or lift it. Every mark has its values as a tooltip.
+ * A series is told by its colour, its mark and its dashes, so that it can be told without colours. Colours
+ * are CSS variables `--s0` … of the page; each series has a class `s0` …, so that the page can hide or lift
+ * it. Every mark has its values as a tooltip.
  */
 
 export interface ChartPoint {

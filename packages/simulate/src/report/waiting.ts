@@ -1,4 +1,7 @@
-/** Waiting: what requests waited in the queues of the routers, and what each tenant got, over the seeds of a row. */
+/**
+ * Waiting: what requests waited in the queues of the routers, and what each tenant got, over the seeds of a
+ * row.
+ */
 
 import { seedMean } from '../paired.ts'
 import type { SweptCell } from '../sweep.ts'

@@ -1,11 +1,12 @@
 /**
  * Answer: what the requests of the last minutes would have got from another fleet, or by another policy.
  *
- *   kept requests ─▶ those of one model ─▶ caches filled (prime.ts) ─▶ fit: placed as they were, against what was seen
- *                                                                   └▶ one cell for each question, "as it is" first
+ *   kept requests ─▶ one model ─▶ caches filled ─▶ fit: as they were placed, beside the figures seen
+ *                                               └▶ one cell for each question, "as it is" first
  *
- * A simulation is worth no more than its fit, so that comes first, and where it is poor nothing else is said, unless asked for anyway.
- * All cells have the same requests at the same times: clients that wait for answers would send sooner or later behind another fleet.
+ * A simulation is worth no more than its fit, so that comes first, and where it is poor nothing else is said,
+ * unless asked for anyway. All cells have the same requests at the same times: clients that wait for answers
+ * would send sooner or later behind another fleet.
  */
 
 import { type Clock, CodedError } from '@homing/base'
@@ -47,7 +48,10 @@ export interface AnswerOptions {
   readonly onProgress: (progress: WhatIfProgress) => void
 }
 
-/** Of the requests of a log, the first that are simulated and not compared: those that were under way before are not known. */
+/**
+ * Of the requests of a log, the first that are simulated and not compared: those that were under way before
+ * are not known.
+ */
 const WARMUP_SHARE = 0.1
 /** How late the router hears of the engines. */
 const LATE = { kind: 'late', eventDelayMs: 20, signalDelayMs: 2 } as const

@@ -1,14 +1,17 @@
 /**
  * Prime: fills the caches of a simulation with what was in them before its first request.
  *
- * A log of some minutes begins with warm caches. What a request found in the cache of its worker, and neither a prompt nor an answer before
- * it has put there, was there before: a request of its own, ahead of all others, puts it there. These requests have no answer, and count
- * nowhere.
+ * A log of some minutes begins with warm caches. What a request found in the cache of its worker, and neither
+ * a prompt nor an answer before it has put there, was there before: a request of its own, ahead of all
+ * others, puts it there. These requests have no answer, and count nowhere.
  */
 
 import type { DecisionLog, LoggedRequest } from '@homing/trace'
 
-/** Between two of them, and for each of their tokens: slow enough that no queue is left when the first real one comes. */
+/**
+ * Between two of them, and for each of their tokens: slow enough that no queue is left when the first real
+ * one comes.
+ */
 const GAP_MS = 50
 const MS_PER_TOKEN = 0.25
 
@@ -48,7 +51,10 @@ type Origin = 'before' | 'computed' | 'end of a prompt'
 class WarmCache {
   readonly #origins = new Map<number, Origin>()
 
-  /** A prompt of `whole` blocks of which `found` were there. Answers how many of them were there before the log, and are not known to be. */
+  /**
+   * A prompt of `whole` blocks of which `found` were there. Answers how many of them were there before the
+   * log, and are not known to be.
+   */
   take(hashIds: ArrayLike<number>, found: number, whole: number): number {
     let known = 0
     while (known < found && this.#origins.has(hashIds[known]!)) known++

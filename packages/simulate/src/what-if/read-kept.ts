@@ -5,8 +5,8 @@ import { NONE, WORDS } from './request-memory.ts'
 import type { KeptChunk, WhatIfTask } from './types.ts'
 
 /**
- * What one question reads at most, in blocks: a block takes up to 100 bytes on the way, a request as much as 20 of them. The heap of a thread
- * must never be full: V8 then ends the whole process, not only the thread.
+ * What one question reads at most, in blocks: a block takes up to 100 bytes on the way, a request as much as
+ * 20 of them. The heap of a thread must never be full: V8 then ends the whole process, not only the thread.
  */
 const BLOCKS_MAX = 4_000_000
 const BLOCKS_OF_A_REQUEST = 20
@@ -17,7 +17,10 @@ export interface ReadLog {
   readonly leftOut: number
 }
 
-/** In order of arrival. Blocks are numbered as they first appear; the partial last one of a prompt is nobody else's. */
+/**
+ * In order of arrival. Blocks are numbered as they first appear; the partial last one of a prompt is nobody
+ * else's.
+ */
 export function readKept({ kept, sinceMs, workers, selection }: WhatIfTask): ReadLog {
   const places = kept.chunks.flatMap(chunk => placesIn(chunk, sinceMs))
   places.sort((a, b) => a.arrivedAtMs - b.arrivedAtMs)

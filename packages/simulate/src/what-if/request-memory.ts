@@ -1,13 +1,16 @@
 /**
- * Request memory: the requests of the last minutes, packed into memory that another thread can read without a copy.
+ * Request memory: the requests of the last minutes, packed into memory that another thread can read without a
+ * copy.
  *
  *   keep ─▶ last chunk ──full, or begun `ageMsMax` / 2 ago──▶ a new one
  *           first chunk ──all of it older than `ageMsMax`, or too many bytes──▶ dropped
  *
- *   a request   WORDS words of 8 bytes, then one for each full block of its prompt: the two halves of its sequence hash
+ *   a request   WORDS words of 8 bytes, then one for each full block of its prompt: the two halves of its
+ *               sequence hash
  *
  * Invariants
- *   I1  A word that was written is never written again: whoever has a chunk may read what it was told of at any time.
+ *   I1  A word that was written is never written again: whoever has a chunk may read what it was told of at
+ *       any time.
  *   I2  Chunks take `bytesMax` at most. A request that needs more is not kept, and counted.
  *   I3  Names of models and workers belong to a chunk and go with it.
  *   I4  No request is kept for longer than 1.5 × `ageMsMax` if somebody looks.

@@ -1,9 +1,15 @@
-/** What is asked, what is known of it, and what is answered. All of it is plain data, but for memory that threads share. */
+/**
+ * What is asked, what is known of it, and what is answered. All of it is plain data, but for memory that
+ * threads share.
+ */
 
 import type { LearnedSpeed } from '@homing/load'
 import type { LoggedRequest, LoggedSelection, LoggedWorker } from '@homing/trace'
 
-/** Whose step times may be asked for: what the router has learned of its workers, and the profiles of the simulator. */
+/**
+ * Whose step times may be asked for: what the router has learned of its workers, and the profiles of the
+ * simulator.
+ */
 export const WHAT_IF_PROFILES = ['learned', 'h100-8b', 'h100-70b-tp4', 'mock-poly', 'mock-simple'] as const
 
 /** A request that is over, and that a worker took. */
@@ -40,7 +46,10 @@ export interface WhatIfTask {
   readonly workers: readonly LoggedWorker[]
   /** As the router places now. */
   readonly selection: LoggedSelection
-  /** Step times of the engines: one of PROFILE_NAMES; undefined: whichever of those and `learned` reproduces best what was seen. */
+  /**
+   * Step times of the engines: one of PROFILE_NAMES; undefined: whichever of those and `learned` reproduces
+   * best what was seen.
+   */
   readonly profile: string | undefined
   /** What the router has learned of its workers, by worker key. */
   readonly learned: Readonly<Record<string, LearnedSpeed>>

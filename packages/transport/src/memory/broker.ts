@@ -193,7 +193,9 @@ class MemorySession {
     return true
   }
 
-  /** Undefined: nobody heard the question. `queues` have their message already. True: somebody here listens. */
+  /**
+   * Undefined: nobody heard the question. `queues` have their message already. True: somebody here listens.
+   */
   deliver(
     subject: string,
     payload: Uint8Array | undefined,

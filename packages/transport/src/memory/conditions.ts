@@ -4,8 +4,9 @@ import type { Clock } from '@homing/base'
 import type { Frames, HttpRequest } from '../types.ts'
 
 /**
- * `no-socket`: the caller's machine has none left. `stale`: the connection was closed for idleness while the request was written; nothing is answered.
- * `stall-body`: the head of the request arrives, its body never does.
+ * `no-socket`: the caller's machine has none left. `stale`: the connection was closed for idleness while the
+ * request was written; nothing is answered. `stall-body`: the head of the request arrives, its body never
+ * does.
  */
 export type HttpFate =
   | 'deliver'
@@ -15,7 +16,10 @@ export type HttpFate =
   | 'stall-body'
   | { readonly delayMs: number }
 
-/** `refuse`: there is no room on the way to a broker, which its sender is told; between sockets it is a `drop`. */
+/**
+ * `refuse`: there is no room on the way to a broker, which its sender is told; between sockets it is a
+ * `drop`.
+ */
 export type MessageFate = 'deliver' | 'drop' | 'refuse' | { readonly delayMs: number }
 
 /** What happens to traffic; asked for every request, and for every message on every connection. */

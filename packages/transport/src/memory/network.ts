@@ -85,8 +85,8 @@ export class MemoryNetwork implements MemoryConditions {
   }
 
   /**
-   * Breaks every connection of an endpoint ('tcp://…' or 'http://…') and lets none be made until `reconnect`; of 'nats://…' those of all with its
-   * broker, or that of one transport of this network.
+   * Breaks every connection of an endpoint ('tcp://…' or 'http://…') and lets none be made until `reconnect`;
+   * of 'nats://…' those of all with its broker, or that of one transport of this network.
    */
   disconnect(endpoint: string, of?: Transport): void {
     if (isBrokerEndpoint(endpoint)) this.#brokers.disconnect(brokerOf(endpoint), of && this.#opened.get(of))

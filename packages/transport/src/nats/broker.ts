@@ -6,9 +6,15 @@ import type { BrokerCounts } from '../broker-counts.ts'
 export interface BrokerLink {
   /** Larger payloads are not taken. */
   readonly payloadBytesMax: number
-  /** Queues. False: too much is on its way to the broker already, or the connection has ended; the message is lost. */
+  /**
+   * Queues. False: too much is on its way to the broker already, or the connection has ended; the message is
+   * lost.
+   */
   publish(subject: string, payload: Uint8Array, reply?: string): boolean
-  /** Until the session ends, or the answer is called. Of all subscribers of a subject with one `queue`, each message goes to one. */
+  /**
+   * Until the session ends, or the answer is called. Of all subscribers of a subject with one `queue`, each
+   * message goes to one.
+   */
   subscribe(subject: string, handler: BrokerHandler, queue?: string): () => void
 }
 
@@ -30,7 +36,10 @@ export interface BrokerUser {
 
 export interface Broker {
   readonly counts: BrokerCounts
-  /** `up` is called for a session that is there, in a later turn, and for each one that comes. Answers how to leave. */
+  /**
+   * `up` is called for a session that is there, in a later turn, and for each one that comes. Answers how to
+   * leave.
+   */
   join(user: BrokerUser): () => void
   /** A subject that nobody else uses. */
   newInbox(): string

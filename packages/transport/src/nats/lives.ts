@@ -7,8 +7,9 @@
  *     └──────────────────┘  ▼                                  ▼
  *                      followed, anew                       contested ──one alone for SILENCE_MS──▶ followed
  *
- * A newcomer is believed at once: usually the one before it is dead, and what it held with it. If that turns out to live, two publishers share
- * the subject, nobody can tell whose blocks are whose, and neither is followed.
+ * A newcomer is believed at once: usually the one before it is dead, and what it held with it. If that turns
+ * out to live, two publishers share the subject, nobody can tell whose blocks are whose, and neither is
+ * followed.
  */
 
 /** A publisher says so often that it lives, in milliseconds. */

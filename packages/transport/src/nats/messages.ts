@@ -2,15 +2,19 @@
  * The four roles over a broker, under the subject of an endpoint:
  *
  *   SUBJECT.events   messages of the publisher, in parts where the broker takes no larger ones
- *   SUBJECT.beats    the publisher lives: every BEAT_MS, at each of its connections, and when asked; and its last word
+ *   SUBJECT.beats    the publisher lives: every BEAT_MS, at each of its connections, and when asked; and its
+ *                    last word
  *   SUBJECT.hello    a subscriber asks whether it lives
- *   SUBJECT.ask      questions to whoever answers under this subject; the answers go to an inbox of the one who asks
+ *   SUBJECT.ask      questions to whoever answers under this subject; the answers go to an inbox of the one
+ *                    who asks
  *
- * A broker keeps nothing and tells nobody who is there. So a subscriber is `connected` while it hears its publisher (lives.ts), and again
- * after every doubt: another life or connection of the publisher, a connection of its own, messages that it had no room for.
- * Whatever was lost falls into such a doubt: messages under way are lost only with a connection.
+ * A broker keeps nothing and tells nobody who is there. So a subscriber is `connected` while it hears its
+ * publisher (lives.ts), and again after every doubt: another life or connection of the publisher, a
+ * connection of its own, messages that it had no room for. Whatever was lost falls into such a doubt:
+ * messages under way are lost only with a connection.
  *
- * The publisher and the answers under one subject are of one process, and share its life there. A question goes to the life that is followed, if any is.
+ * The publisher and the answers under one subject are of one process, and share its life there. A question
+ * goes to the life that is followed, if any is.
  */
 
 import type { Clock, Timer } from '@homing/base'
@@ -46,7 +50,10 @@ export interface BrokerEnvironment {
   readonly clock: Clock
   readonly log: { warn(fields: Readonly<Record<string, unknown>>, text: string): void }
   readonly openBroker: OpenBroker
-  /** What was received waits for what this answers; it is dropped meanwhile, which the subscriber is told. Undefined: go on. */
+  /**
+   * What was received waits for what this answers; it is dropped meanwhile, which the subscriber is told.
+   * Undefined: go on.
+   */
   readonly gate?: () => Promise<void> | undefined
   /** Of the process; default: one of its own. */
   readonly own?: OwnLives
@@ -305,7 +312,10 @@ class BrokerPublisher implements Publisher {
     return this.#place.endpoint
   }
 
-  /** Messages that found no connection, or no room on the way to the broker. What the broker drops, nobody tells. */
+  /**
+   * Messages that found no connection, or no room on the way to the broker. What the broker drops, nobody
+   * tells.
+   */
   get droppedCount(): number {
     return this.#droppedCount
   }

@@ -5,9 +5,11 @@
  *   byte 1        kind
  *   bytes 2…9     life of the sender; of a question, the life that it is for, or 0
  *   bytes 10…13   number of the sender's connection, from 1, little-endian
- *   then          of a message: length (4 bytes, little-endian) and bytes of every frame; of a part: a piece of that
+ *   then          of a message: length (4 bytes, little-endian) and bytes of every frame; of a part: a piece
+ *                 of that
  *
- * A message that is larger than the broker takes goes in parts; those of one sender are never mixed with its other messages.
+ * A message that is larger than the broker takes goes in parts; those of one sender are never mixed with its
+ * other messages.
  */
 
 export const VERSION = 1
@@ -60,7 +62,10 @@ export function encodeMessage(frames: readonly Uint8Array[], sender: Sender, byt
   return payloads
 }
 
-/** 'other-version': another program, or another version of this one. Undefined: nothing of ours. The body is a view. */
+/**
+ * 'other-version': another program, or another version of this one. Undefined: nothing of ours. The body is a
+ * view.
+ */
 export function decodePayload(bytes: Uint8Array): Payload | 'other-version' | undefined {
   if (bytes.length < HEAD_BYTES) return undefined
   if (bytes[0] !== VERSION) return 'other-version'

@@ -1,7 +1,9 @@
 /**
- * Request plane over a broker, beside the HTTP of a transport: which origins are called over it, and what is served there.
+ * Request plane over a broker, beside the HTTP of a transport: which origins are called over it, and what is
+ * served there.
  *
- * Whoever calls an engine names its origin; only whoever knows the fleet has told, once, which way requests to that origin go.
+ * Whoever calls an engine names its origin; only whoever knows the fleet has told, once, which way requests
+ * to that origin go.
  */
 
 import type { Clock } from '@homing/base'

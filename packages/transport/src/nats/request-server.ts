@@ -1,12 +1,14 @@
 /**
  * Request server: HTTP exchanges whose clients are at a broker (request-client.ts, request-wire.ts).
  *
- * Of several servers under one subject the broker chooses one for each request; a router takes them for one worker, so whose blocks are where is
- * anybody's guess. Each says under SUBJECT.served that it is there, and warns of the others. A client that cancels, is not heard for SILENCE_LOOKS looks, or cannot
- * be heard because the connection to the broker ended, has left.
+ * Of several servers under one subject the broker chooses one for each request; a router takes them for one
+ * worker, so whose blocks are where is anybody's guess. Each says under SUBJECT.served that it is there, and
+ * warns of the others. A client that cancels, is not heard for SILENCE_LOOKS looks, or cannot be heard
+ * because the connection to the broker ended, has left.
  *
- * Bounds   `callsMax` exchanges; what comes above is answered with 503. Of a body no more than `windowBytes` is under way; a body is kept only by
- *          who reads it. Of an answer only what its writer writes although it was told to wait.
+ * Bounds   `callsMax` exchanges; what comes above is answered with 503. Of a body no more than `windowBytes`
+ *          is under way; a body is kept only by who reads it. Of an answer only what its writer writes
+ *          although it was told to wait.
  */
 
 import type { Clock, Timer } from '@homing/base'
@@ -48,7 +50,9 @@ const CALLS_MAX = 4096
 /** So many others under one's subject are told of. */
 const OTHERS_MAX = 8
 const INBOX_BYTES_MAX = 200
-/** Short enough for the payloads of any broker, so that the end of an answer is never lost with its reason. */
+/**
+ * Short enough for the payloads of any broker, so that the end of an answer is never lost with its reason.
+ */
 const REASON_CHARACTERS_MAX = 300
 const NO_CALL = '0'.repeat(2 * CALL_BYTES)
 

@@ -19,12 +19,14 @@
  *     credit    4 bytes: so much more of the body may come
  *     head      JSON {status, headers}
  *     data      a piece of the answer, within the client's credit
- *     end       1 byte: 0, the answer is whole; 1, its source was closed in good order, and its content tells whether it is whole
+ *     end       1 byte: 0, the answer is whole; 1, its source was closed in good order, and its content tells
+ *               whether it is whole
  *     failed    text: there will be no whole answer, and why
  *     alive     the server is there, although it has nothing to say
  *
- * A piece of n bytes takes n + PIECE_BYTES of credit, which is what holding it may cost. Header values are latin1, as on the wire of HTTP. The first byte of every
- * version is its number, so that the other side can say what it cannot read.
+ * A piece of n bytes takes n + PIECE_BYTES of credit, which is what holding it may cost. Header values are
+ * latin1, as on the wire of HTTP. The first byte of every version is its number, so that the other side can
+ * say what it cannot read.
  */
 
 import { REQUEST_WINDOW_BYTES } from '../limits.ts'
@@ -116,7 +118,10 @@ export function headersOf(word: unknown): HttpHeaders | undefined {
   return headers
 }
 
-/** Whether so many bytes may be on the way; less than a piece with what it takes beside its bytes would be nothing ever. */
+/**
+ * Whether so many bytes may be on the way; less than a piece with what it takes beside its bytes would be
+ * nothing ever.
+ */
 export function isWindow(bytes: unknown): bytes is number {
   const { min, max } = REQUEST_WINDOW_BYTES
   return Number.isSafeInteger(bytes) && (bytes as number) >= min && (bytes as number) <= max

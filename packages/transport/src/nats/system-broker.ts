@@ -1,11 +1,13 @@
 /**
- * Brokers by the nats package, for the main thread: one connection for all roles of the process that name the same addresses.
+ * Brokers by the nats package, for the main thread: one connection for all roles of the process that name the
+ * same addresses.
  *
- * A connection that ends is made again after RECONNECT_MS_MIN, twice as long each time, up to RECONNECT_MS_MAX. The package's own reconnection
- * is off: it would hide that messages were lost meanwhile.
+ * A connection that ends is made again after RECONNECT_MS_MIN, twice as long each time, up to
+ * RECONNECT_MS_MAX. The package's own reconnection is off: it would hide that messages were lost meanwhile.
  *
- * Bounds   what is under way to the broker is counted until the broker has read it; past BROKER_UNDER_WAY_BYTES_MAX nothing more is taken. A broker cuts
- *          a connection that reads too slowly; that is a new connection like any other.
+ * Bounds   what is under way to the broker is counted until the broker has read it; past
+ *          BROKER_UNDER_WAY_BYTES_MAX nothing more is taken. A broker cuts a connection that reads too
+ *          slowly; that is a new connection like any other.
  */
 
 import { createRequire } from 'node:module'
@@ -24,7 +26,10 @@ export interface BrokerAccess {
   readonly user?: string | undefined
   readonly password?: string | undefined
   readonly token?: string | undefined
-  /** Certificates in PEM that are believed besides those of Node and of the system. Given: the connection must be TLS, and nothing is sent before it is. */
+  /**
+   * Certificates in PEM that are believed besides those of Node and of the system. Given: the connection must
+   * be TLS, and nothing is sent before it is.
+   */
   readonly certificates?: string | undefined
 }
 
@@ -239,7 +244,8 @@ class SystemSession {
   ): () => void {
     const subscription = this.#connection.subscribe(subject, {
       ...(queue === undefined ? {} : { queue }),
-      // An error is the end of the subscription: it comes with that of the connection, or is among its complaints.
+      // An error is the end of the subscription: it comes with that of the connection, or is among its
+      // complaints.
       callback: (error, message) => {
         if (error !== null) return
         if (message.headers?.code === NO_RESPONDERS && message.data.length === 0) handler.unheard?.()
@@ -287,8 +293,8 @@ function tlsOf(servers: readonly string[], certificates: string): nats.TlsOption
 }
 
 /**
- * The package names no server that was given as an address, and Node then takes it for `localhost`. Such a certificate must be for one of those that
- * were given.
+ * The package names no server that was given as an address, and Node then takes it for `localhost`. Such a
+ * certificate must be for one of those that were given.
  */
 function identityCheck(servers: readonly string[]): typeof checkServerIdentity {
   const hosts = servers.map(server => server.replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1'))

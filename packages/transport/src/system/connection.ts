@@ -5,14 +5,15 @@
  *   a body cut short   its exchange is told, and answers; then the connection is closed
  *   a half close       the client has said all and still reads: it gets its answers
  *
- * A client that leaves sends the same as one that half closes. Only a write can tell them apart: a client that has left answers
- * with a reset, which the second write meets. So bytes are written that change nothing: `100 Continue` before the
- * answer, which a client must read over (RFC 9110 §15.2), and between two chunks a zero, which begins the size of the
- * next one (RFC 9112 §7.1: sizes may have leading zeros). A client of HTTP/1.0 knows neither, and is taken to be there
- * until the answer itself is written; so is one that gets an answer with a length.
+ * A client that leaves sends the same as one that half closes. Only a write can tell them apart: a client
+ * that has left answers with a reset, which the second write meets. So bytes are written that change nothing:
+ * `100 Continue` before the answer, which a client must read over (RFC 9110 §15.2), and between two chunks a
+ * zero, which begins the size of the next one (RFC 9112 §7.1: sizes may have leading zeros). A client of
+ * HTTP/1.0 knows neither, and is taken to be there until the answer itself is written; so is one that gets an
+ * answer with a length.
  *
- * Bounds  an error answer waits LINGER_MS at most for the client to close its side: a connection that is closed while
- *         bytes come in is reset, and the answer may be lost.
+ * Bounds  an error answer waits LINGER_MS at most for the client to close its side: a connection that is
+ *         closed while bytes come in is reset, and the answer may be lost.
  */
 
 import { STATUS_CODES } from 'node:http'

@@ -134,7 +134,10 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
     this.#controller?.resume()
   }
 
-  /** A server may answer before it has read all; what is written then lies with the connection, and must stay as it is. */
+  /**
+   * A server may answer before it has read all; what is written then lies with the connection, and must stay
+   * as it is.
+   */
   get usesBody(): boolean {
     if (!this.#isEnded) return true
     const socket = this.#socket

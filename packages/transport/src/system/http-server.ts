@@ -1,10 +1,10 @@
 /**
  * The HTTP server, on node:http: exchanges as the rest of the project sees them.
  *
- * Headers have HEADER_BYTES_MAX and HEADERS_MS_MAX. The owner decides how long a body may be silent and a reader may take
- * nothing; the time of a whole request or answer is not bounded here. An idle connection is kept for
- * SERVER_KEEP_ALIVE_MS, longer than the 60 s after which load balancers in front commonly let go, since the
- * side that closes last never loses a request.
+ * Headers have HEADER_BYTES_MAX and HEADERS_MS_MAX. The owner decides how long a body may be silent and a
+ * reader may take nothing; the time of a whole request or answer is not bounded here. An idle connection is
+ * kept for SERVER_KEEP_ALIVE_MS, longer than the 60 s after which load balancers in front commonly let go,
+ * since the side that closes last never loses a request.
  *
  * connection.ts handles everything that is not an exchange (a request that is not HTTP, a half close).
  */
@@ -46,7 +46,9 @@ import { Connection, type OpenExchange } from './connection.ts'
 const SERVER_KEEP_ALIVE_MS = 75_000
 /** Clients read sizes of 16 digits at least; what they need is 8 at most. */
 const ZEROS_MAX = 6
-/** A body that comes in tiny pieces is put together every so often: each piece costs far more than its bytes. */
+/**
+ * A body that comes in tiny pieces is put together every so often: each piece costs far more than its bytes.
+ */
 const LOOSE_PIECES_MAX = 1024
 
 /** Rejects with ListenError. */
@@ -377,7 +379,8 @@ class NodeExchange implements HttpExchange, OpenExchange {
 
   destroy(): void {
     const { socket, httpVersionMinor } = this.#request
-    // HTTP/1.0 has no chunks: the end of the connection is the end of the answer, and only a reset tells of a cut.
+    // HTTP/1.0 has no chunks: the end of the connection is the end of the answer, and only a reset tells of a
+    // cut.
     if (httpVersionMinor === 0 && !this.#hasLength) socket.resetAndDestroy()
     else socket.destroy()
   }
@@ -389,8 +392,9 @@ class NodeExchange implements HttpExchange, OpenExchange {
 }
 
 /**
- * Bytes of a connection that the operating system has taken for the client, at least where they stopped. A long write is taken in
- * parts; how much of it waits is known only to the handle, where Node's own socket timeout looks for it, too.
+ * Bytes of a connection that the operating system has taken for the client, at least where they stopped. A
+ * long write is taken in parts; how much of it waits is known only to the handle, where Node's own socket
+ * timeout looks for it, too.
  */
 function bytesTaken(socket: Socket): number {
   const handle = (socket as { readonly _handle?: { readonly writeQueueSize?: number } | null })._handle

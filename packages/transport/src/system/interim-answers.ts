@@ -4,11 +4,12 @@
  *   HTTP/1.1 100 Continue↵↵ │ HTTP/1.1 103 Early Hints↵link: …↵↵ │ HTTP/1.1 200 OK↵ …  ▶ the parser
  *   dropped                   dropped                              passes, and all after it
  *
- * A server may send any number of them, asked or not (RFC 9110 §15.2). undici fails a call at `100 Continue`, and has no
- * setting for it; nobody here reads the others. `101 Switching Protocols` is final and passes.
+ * A server may send any number of them, asked or not (RFC 9110 §15.2). undici fails a call at `100 Continue`,
+ * and has no setting for it; nobody here reads the others. `101 Switching Protocols` is final and passes.
  *
- * undici takes bytes from its socket with `read()`, so that is where they are looked at, and only until the final
- * answer of a request has begun: a body costs nothing. A head that is not whole is kept back, up to the bound of heads.
+ * undici takes bytes from its socket with `read()`, so that is where they are looked at, and only until the
+ * final answer of a request has begun: a body costs nothing. A head that is not whole is kept back, up to the
+ * bound of heads.
  */
 
 import type { Socket } from 'node:net'

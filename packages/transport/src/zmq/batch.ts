@@ -1,7 +1,7 @@
 /**
  * The messages between host and client in a burst, packed into one buffer that is transferred, not copied.
  *
- *   | word count n | n words: op, socket, value, frame count, size of each frame … | frames, one after the other |
+ *   | word count n | n words: op, socket, value, frame count, size of each frame … | the frames |
  *
  * Cost: each frame is copied once, into the buffer; the reader gets views of it.
  */

@@ -1,12 +1,14 @@
 /**
- * The four ZeroMQ roles on any thread but the main one: a port to the host there (see host.ts), which has the sockets.
+ * The four ZeroMQ roles on any thread but the main one: a port to the host there (see host.ts), which has the
+ * sockets.
  *
  * Order    per socket as on the main thread; between sockets of one thread, too.
- * Bounds   messages that were sent and that the host has not yet handled are counted: publishers and routers lose messages past
- *          Link's bound, a dealer past DEALER_QUEUE_MAX messages that libzmq has not taken.
- * Fails    when the main thread has not loaded this package: binds reject, and a thread that subscribed or dialled
- *          stops with SocketHostError: the host cannot come later than the threads it serves.
- *          When the thread ends, its port closes, and with it all its sockets.
+ * Bounds   messages that were sent and that the host has not yet handled are counted: publishers and routers
+ *          lose messages past Link's bound, a dealer past DEALER_QUEUE_MAX messages that libzmq has not
+ *          taken.
+ * Fails    when the main thread has not loaded this package: binds reject, and a thread that subscribed or
+ *          dialled stops with SocketHostError: the host cannot come later than the threads it serves. When
+ *          the thread ends, its port closes, and with it all its sockets.
  * Lifetime the port keeps the thread alive while sockets are open, as sockets of node do.
  */
 

@@ -2,15 +2,17 @@
  * The connecting side of SUB and DEALER: one library socket per connection, made again whenever that ends.
  *
  * Invariants
- *   I1  `connected` is reported before the first message of its connection, `disconnected` after the last. libzmq hands
- *       messages and events on separate queues, and a socket that reconnects keeps what was not read yet: so messages wait
- *       for the handshake's event, and a socket whose connection has ended is read empty and closed, not used again.
- *   I2  `connected` follows the handshake, not the TCP connection: a peer that never spoke ZeroMQ is not there.
- *   I3  A socket that libzmq has given up (it does so, for good, when a peer breaks the protocol) is replaced, too, and one
- *       that this machine has no file descriptors for is made when it has.
+ *   I1  `connected` is reported before the first message of its connection, `disconnected` after the last.
+ *       libzmq hands messages and events on separate queues, and a socket that reconnects keeps what was not
+ *       read yet: so messages wait for the handshake's event, and a socket whose connection has ended is read
+ *       empty and closed, not used again.
+ *   I2  `connected` follows the handshake, not the TCP connection: a peer that never spoke ZeroMQ is not
+ *       there.
+ *   I3  A socket that libzmq has given up (it does so, for good, when a peer breaks the protocol) is
+ *       replaced, too, and one that this machine has no file descriptors for is made when it has.
  *
- * Until a handshake libzmq tries by itself, after 100 ms and twice as long each time, up to 5 s. Sockets are replaced
- * after as long, and the delay starts over with a handshake.
+ * Until a handshake libzmq tries by itself, after 100 ms and twice as long each time, up to 5 s. Sockets are
+ * replaced after as long, and the delay starts over with a handshake.
  */
 
 import { type Clock, isLocalFault, type Timer } from '@homing/base'

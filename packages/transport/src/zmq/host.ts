@@ -1,14 +1,17 @@
 /**
- * The host: opens the ZeroMQ sockets of all threads on the main thread, where the library is safe (see library.ts).
+ * The host: opens the ZeroMQ sockets of all threads on the main thread, where the library is safe (see
+ * library.ts).
  *
  *   thread                                   main thread
  *   hostedMessages ── MessagePort ────────── HostedClient ── mainMessages ── libzmq, nats
  *
  * In     commands to open, and batches of messages to send (protocol.ts, batch.ts).
  * Out    batches of what was received: one per turn of the event loop, so that a burst costs one wake-up.
- * Owns   the sockets of a client, until its port closes: when the client closes it, or its thread ends, however that
- *        happens. They are closed at once, so the thread that replaces it can bind the same ports.
- * Bounds a client that does not read makes its sockets wait, and their peers' queues fill; nothing is dropped here.
+ * Owns   the sockets of a client, until its port closes: when the client closes it, or its thread ends,
+ *        however that happens. They are closed at once, so the thread that replaces it can bind the same
+ *        ports.
+ * Bounds a client that does not read makes its sockets wait, and their peers' queues fill; nothing is dropped
+ *        here.
  */
 
 import type { MessagePort } from 'node:worker_threads'

@@ -1,12 +1,14 @@
 /**
  * The zeromq package as the roles use it: loaded on first use, one context, one place that opens and closes.
  *
- * Only for the main thread. When a thread ends while the library waits for a message on it, the library throws in
- * native code and the whole process aborts; the main thread ends with the process, where nothing of the kind happens.
+ * Only for the main thread. When a thread ends while the library waits for a message on it, the library
+ * throws in native code and the whole process aborts; the main thread ends with the process, where nothing of
+ * the kind happens.
  *
  * Protocol
- *   A socket that was closed is gone only when its monitor has said 'end': until then libzmq's own threads hold its port
- *   and may even accept a connection. Every bind or connect waits for the bound sockets that were closed before.
+ *   A socket that was closed is gone only when its monitor has said 'end': until then libzmq's own threads
+ *   hold its port and may even accept a connection. Every bind or connect waits for the bound sockets that
+ *   were closed before.
  */
 
 import { closeSync, openSync } from 'node:fs'
@@ -22,7 +24,10 @@ import { ListenError } from '../errors.ts'
 export interface ZmqEnvironment {
   readonly clock: Clock
   readonly log: { warn(fields: Readonly<Record<string, unknown>>, text: string): void }
-  /** Reading waits for what this answers, so that a reader that falls behind is not buried. Undefined: read on. */
+  /**
+   * Reading waits for what this answers, so that a reader that falls behind is not buried. Undefined: read
+   * on.
+   */
   readonly gate?: () => Promise<void> | undefined
 }
 
@@ -60,9 +65,9 @@ type Library = typeof zeromq
 
 let loaded: { readonly library: Library; readonly context: zeromq.Context } | undefined
 /**
- * File descriptors that must be free before a socket is made or bound. A socket takes one for itself and each end of its
- * monitor; a monitor that got only a part of its own is never closed. A bind lists the network's interfaces, and libzmq
- * aborts the process when it cannot. The rest is for what its threads open meanwhile.
+ * File descriptors that must be free before a socket is made or bound. A socket takes one for itself and each
+ * end of its monitor; a monitor that got only a part of its own is never closed. A bind lists the network's
+ * interfaces, and libzmq aborts the process when it cannot. The rest is for what its threads open meanwhile.
  */
 const FREE_FILES = 10
 
@@ -76,8 +81,8 @@ export function zmqSocketCount(): number {
 }
 
 /**
- * Makes a socket for an endpoint and tells its monitor's events until it is gone. An address with ':' is IPv6; names are
- * looked up as IPv4, as libzmq does unless told otherwise. Throws EMFILE or ENFILE when file
+ * Makes a socket for an endpoint and tells its monitor's events until it is gone. An address with ':' is
+ * IPv6; names are looked up as IPv4, as libzmq does unless told otherwise. Throws EMFILE or ENFILE when file
  * descriptors are about to run out.
  */
 export function openSocket<S extends Socket>(
@@ -175,8 +180,8 @@ export function nextTurn(): Promise<void> {
 const BURST_MESSAGES_MAX = 128
 
 /**
- * Tells the messages of a socket until it is closed or `onMessage` answers false; the library's errors while the socket
- * is closed are the end, others reject.
+ * Tells the messages of a socket until it is closed or `onMessage` answers false; the library's errors while
+ * the socket is closed are the end, others reject.
  */
 export async function readMessages(
   socket: zeromq.Subscriber | zeromq.Dealer | zeromq.Router,

@@ -108,7 +108,10 @@ async function bound<S extends zeromq.Publisher | zeromq.Router>(
   }
 }
 
-/** libzmq does not tell how many messages a slow subscriber lost past `queuedMessagesMax`, so they are not counted. */
+/**
+ * libzmq does not tell how many messages a slow subscriber lost past `queuedMessagesMax`, so they are not
+ * counted.
+ */
 async function publish(
   { endpoint: text, queuedMessagesMax = QUEUED_MESSAGES_MAX }: BindOptions,
   environment: ZmqEnvironment,

@@ -1,7 +1,8 @@
 /**
  * The peers of a ROUTER that may still be there: those that sent something and were not found gone.
  *
- * libzmq reports that a peer has gone only when a message is sent to it. Beyond PEERS_MAX the peer that was silent longest is forgotten.
+ * libzmq reports that a peer has gone only when a message is sent to it. Beyond PEERS_MAX the peer that was
+ * silent longest is forgotten.
  */
 
 const PEERS_MAX = 16_384

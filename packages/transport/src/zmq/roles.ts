@@ -1,4 +1,6 @@
-/** The roles of this thread: on the main thread the libraries themselves, on any other through the host there. */
+/**
+ * The roles of this thread: on the main thread the libraries themselves, on any other through the host there.
+ */
 
 import { isMainThread } from 'node:worker_threads'
 import type { Closable, MessageTransport } from '../types.ts'

@@ -7,11 +7,11 @@
  *        4, 5  corr
  *        6 …   the body
  *
- * The encoding says what the body is: a *token*, whose body comes over the port under the number in it; the fields of a
- * layout, of a message or of its reply; or a primitive.
+ * The encoding says what the body is: a *token*, whose body comes over the port under the number in it; the
+ * fields of a layout, of a message or of its reply; or a primitive.
  *
- * Code that writes or reads every frame copies these constants and spells the header out: V8 folds no imported
- * constant, and calls for the header cost 5 % of a frame, although they are inlined.
+ * Code that writes or reads every frame copies these constants and spells the header out: V8 folds no
+ * imported constant, and calls for the header cost 5 % of a frame, although they are inlined.
  */
 
 import type { RingViews } from '../../layout/codec.ts'

@@ -1,12 +1,12 @@
 /**
  * InboundRing: the half of a link that this thread reads, for one life of the other thread.
  *
- * A batch of up to INFLIGHT_MAX frames is taken, then its actors run, then the next: frames that are taken and not handled are
- * lost with this thread. A reader that finds the ring empty looks again for a while, and then parks: the other side
- * wakes it with a doorbell.
+ * A batch of up to INFLIGHT_MAX frames is taken, then its actors run, then the next: frames that are taken
+ * and not handled are lost with this thread. A reader that finds the ring empty looks again for a while, and
+ * then parks: the other side wakes it with a doorbell.
  *
- * An heir reads nothing before its resumption, and gets only tells until a frame HELLO shows that the sender knows
- * this life, because frames for several earlier lives may wait here.
+ * An heir reads nothing before its resumption, and gets only tells until a frame HELLO shows that the sender
+ * knows this life, because frames for several earlier lives may wait here.
  */
 
 import { receiveMessageOnPort } from 'node:worker_threads'
@@ -28,7 +28,9 @@ const { TOKEN, CODED, CODED_REPLY, INTEGER, DOUBLE } = ENCODING
 
 /** Frames taken from the ring before their actors have run: what a thread that dies may lose of a link. */
 export const INFLIGHT_MAX = 64
-/** Empty looks at the ring, one for each round of the event loop, that a flood earns before its reader parks. */
+/**
+ * Empty looks at the ring, one for each round of the event loop, that a flood earns before its reader parks.
+ */
 const LOOKS_MAX = 64
 /** Frames that earn a look. */
 const LOOK_FRAMES = 8
@@ -109,7 +111,9 @@ export class InboundRing {
     this.#drain()
   }
 
-  /** Something came over the port: there may be frames. Many posts may come in one round of the event loop. */
+  /**
+   * Something came over the port: there may be frames. Many posts may come in one round of the event loop.
+   */
   wake(): void {
     if (!this.#isDrainPlanned) this.#drain()
   }
@@ -121,8 +125,8 @@ export class InboundRing {
   }
 
   /**
-   * Takes one batch. The next comes after the microtasks of this one, so that what its actors sent is on its way, and
-   * the other thread at work on it, while this one goes on.
+   * Takes one batch. The next comes after the microtasks of this one, so that what its actors sent is on its
+   * way, and the other thread at work on it, while this one goes on.
    */
   readonly #drainBatch = (): void => {
     if (!this.#mayRead) return

@@ -1,6 +1,6 @@
 /**
- * KeptBodies: the bodies whose frames are only tokens in the ring. They are posted many at a time, and kept until their
- * tokens are taken, so that the next life of the other thread can get those that this one left.
+ * KeptBodies: the bodies whose frames are only tokens in the ring. They are posted many at a time, and kept
+ * until their tokens are taken, so that the next life of the other thread can get those that this one left.
  */
 
 import type { Transferable } from 'node:worker_threads'
@@ -85,7 +85,10 @@ export class KeptBodies {
     }
   }
 
-  /** For an heir: all are to be posted again, but only the tells. The rest is void, and a port in it may be gone already. */
+  /**
+   * For an heir: all are to be posted again, but only the tells. The rest is void, and a port in it may be
+   * gone already.
+   */
   startAgain(): void {
     for (let at = this.#keptAt; at < this.#kept.length; at++) {
       if (this.#kept[at]!.frame.op !== OP.TELL) this.#void(at)

@@ -8,8 +8,8 @@
  * One flush per microtask: the bodies are posted, then the tail is published, then a parked peer is woken. So
  * the body of every visible token is available.
  *
- * Ring and spill together hold LINK_FRAMES_MAX frames. How many wait in the ring is known from marks: how far it was
- * written, each MARK_FRAMES frames.
+ * Ring and spill together hold LINK_FRAMES_MAX frames. How many wait in the ring is known from marks: how far
+ * it was written, each MARK_FRAMES frames.
  */
 
 import type { RingViews } from '../../layout/codec.ts'
@@ -51,7 +51,9 @@ export class OutboundRing {
   #lastLayoutIndex = 0
   #spill: Spilled[] = []
   #spillAt = 0
-  /** Frames that were written to the ring; those of them that are known to be taken, MARK_FRAMES at a time. */
+  /**
+   * Frames that were written to the ring; those of them that are known to be taken, MARK_FRAMES at a time.
+   */
   #framesWritten = 0
   #framesTaken = 0
   readonly #marks = new Int32Array(MARKS)
@@ -254,8 +256,8 @@ export class OutboundRing {
   // ── Flush ────────────────────────────────────────────────────────────────────────────────────
 
   /**
-   * A post costs more than all else. While the other thread has frames to take anyway, bodies wait for more of them,
-   * until the event loop goes round.
+   * A post costs more than all else. While the other thread has frames to take anyway, bodies wait for more
+   * of them, until the event loop goes round.
    */
   readonly #plannedFlush = (): void => {
     const isBusy = this.#bodies.hasUnposted && this.#writer.publishedPosition !== this.#writer.takenPosition

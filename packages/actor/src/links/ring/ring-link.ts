@@ -6,8 +6,8 @@
  *   port   the bodies of tokens, many in one post, and doorbells (any number)
  *
  * The outbound half outlives the other thread. Bodies are kept until the head of the ring has passed their
- * tokens; `reopen` posts them again to the next life, with the layouts, before it reads its first frame. The inbound
- * half and the port belong to one life.
+ * tokens; `reopen` posts them again to the next life, with the layouts, before it reads its first frame. The
+ * inbound half and the port belong to one life.
  */
 
 import type { CompiledLayout, VariantCodec } from '../../layout/compile.ts'

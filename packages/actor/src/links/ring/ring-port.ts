@@ -1,6 +1,6 @@
 /**
- * RingPort: the port beside the rings to one life of another thread. It carries the bodies of tokens, many in one post,
- * the message that lets an heir read, and doorbells (any number).
+ * RingPort: the port beside the rings to one life of another thread. It carries the bodies of tokens, many in
+ * one post, the message that lets an heir read, and doorbells (any number).
  */
 
 import type { MessagePort, Transferable } from 'node:worker_threads'

@@ -1,19 +1,20 @@
 /**
- * RingStock: the rings between the threads of a system, on main: who writes and reads them, and which are unused,
- * so that new links can use them again.
+ * RingStock: the rings between the threads of a system, on main: who writes and reads them, and which are
+ * unused, so that new links can use them again.
  *
  *   in use ──its writer is over──▶ orphaned ──its reader is done with it──▶ free ──a link──▶ in use
  *
- * A ring is written by one life and read by one thread, over all its lives. The reader of an orphan still takes the
- * published frames; it is done once it has linked the next life of the writer's thread, or has ended itself.
+ * A ring is written by one life and read by one thread, over all its lives. The reader of an orphan still
+ * takes the published frames; it is done once it has linked the next life of the writer's thread, or has
+ * ended itself.
  *
- * Why not leave them to the garbage collectors: every thread that had a link to the ring has to collect it, and shared
- * memory weighs nothing in the account of any of them. 1,500 deaths cost 250 MiB that way.
+ * Why not leave them to the garbage collectors: every thread that had a link to the ring has to collect it,
+ * and shared memory weighs nothing in the account of any of them. 1,500 deaths cost 250 MiB that way.
  *
  * The rings of a thread that is not coming back are free once the other side has forgotten it.
  *
- * Rings that a life wrote or read which could not be ended are never used again: it may wake up. Free rings beyond
- * FREE_BYTES_MAX are left to the garbage collectors.
+ * Rings that a life wrote or read which could not be ended are never used again: it may wake up. Free rings
+ * beyond FREE_BYTES_MAX are left to the garbage collectors.
  */
 
 import type { Life } from '../life.ts'
@@ -119,7 +120,10 @@ export class RingStock {
     }
   }
 
-  /** `life` has forgotten a thread that is not coming back: it reads nothing from there and writes nothing to it. */
+  /**
+   * `life` has forgotten a thread that is not coming back: it reads nothing from there and writes nothing to
+   * it.
+   */
   forgot(life: Life, thread: string): void {
     this.#release(({ readerUid, writer }) => readerUid === life.uid && writer.name === thread)
     const written = this.#rings.get(life.uid)

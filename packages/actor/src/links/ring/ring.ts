@@ -17,8 +17,8 @@
  *       WAITING and head.
  *   I3  One doorbell for each park: the side that exchanges PARKED (or WAITING) for RUNNING rings it.
  *
- * All of it outlives its threads. A reader that is made on a used ring goes on at its head: frames that an earlier
- * reader had taken stay taken. Checked by test/model (every interleaving within bounds).
+ * All of it outlives its threads. A reader that is made on a used ring goes on at its head: frames that an
+ * earlier reader had taken stay taken. Checked by test/model (every interleaving within bounds).
  */
 
 import type { Words } from './words.ts'
@@ -164,8 +164,8 @@ export class RingReader {
   }
 
   /**
-   * Gives back the words of all frames gone past. True: the writer waits, and the caller has to wake it. That is
-   * not before half of the ring is free, so that it does not wake for each batch; no frame needs more.
+   * Gives back the words of all frames gone past. True: the writer waits, and the caller has to wake it. That
+   * is not before half of the ring is free, so that it does not wake for each batch; no frame needs more.
    */
   release(): boolean {
     const words = this.#words
