@@ -1,8 +1,9 @@
 /**
- * Access note: what the access log is to say of one request. Those who serve the request write on it, and it
- * becomes one line when the answer is over.
+ * Access note: what the access log will say about one request. Each part that serves the request writes its
+ * share; the note becomes one log line when the answer is over.
  *
- * It has no place for a body, a header, a query or a key. What clients name themselves is cut to a length.
+ * A note has no place for a body, a header, a query or a key. Names that clients choose are cut to a fixed
+ * length.
  */
 
 import type { WaitingHints } from '@homing/actors/queue'
@@ -12,14 +13,14 @@ import type { UsageReport } from '@homing/openai'
 import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
 import type { Stage } from './request-metrics.ts'
 
-/** What is known before anybody looks at a request. */
+/** What is known before the request is read. */
 export interface AccessStart {
-  /** ISO 8601, of its arrival. */
+  /** Time of arrival, ISO 8601. */
   readonly time: string
   readonly method?: string
-  /** Without the query, which may say what nobody else is to know. */
+  /** Without the query, which may hold secrets. */
   readonly path?: string
-  /** Given by the client; one that is read without has an id of the router's. */
+  /** The client's id. A request without one gets an id from the router when it is read. */
   readonly requestId?: string | undefined
 }
 
@@ -27,13 +28,13 @@ export interface AccessStart {
 export interface AccessEnd {
   /** Name of its route in metrics. */
   readonly route: string
-  /** Undefined: the client left before there was one. */
+  /** Undefined: the client left before an answer began. */
   readonly status: number | undefined
   readonly requestBytes?: number | undefined
   readonly answerBytes?: number
-  /** From its arrival, in milliseconds. */
+  /** Milliseconds since its arrival. */
   readonly durationMs: number
-  /** `stalled`: the client took nothing and was cut. */
+  /** `stalled`: the client stopped reading and was cut off. */
   readonly clientGone?: 'left' | 'stalled' | undefined
 }
 
@@ -62,7 +63,7 @@ export class AccessNote {
     this.#start = start
   }
 
-  /** A stage took so long, in milliseconds; of one that is repeated, all times together. */
+  /** Adds the time of a stage, in milliseconds; times of a repeated stage are summed. */
   stage(stage: Stage, elapsedMs: number): void {
     this.#stages[stage] = (this.#stages[stage] ?? 0) + elapsedMs
   }
@@ -79,7 +80,7 @@ export class AccessNote {
     this.stage('decide', decision.decisionMs)
   }
 
-  /** The first token of a stream, in milliseconds from the arrival. */
+  /** Notes the first token of a stream, in milliseconds since the arrival. */
   firstToken(elapsedMs: number): void {
     this.#firstTokenMs = elapsedMs
   }
@@ -88,7 +89,7 @@ export class AccessNote {
     this.#result = result
   }
 
-  /** It was answered with this error, and placed nowhere. */
+  /** The request was answered with this error and was not placed. */
   refused(code: string): void {
     this.#error = code
   }
@@ -145,7 +146,7 @@ function cut(text: string | undefined): string | undefined {
   return text === undefined || text.length <= CHARACTERS_MAX ? text : `${text.slice(0, CHARACTERS_MAX)}…`
 }
 
-/** To microseconds. */
+/** Rounds to microseconds. */
 function rounded(ms: number | undefined): number | undefined {
   return ms === undefined ? undefined : Math.round(ms * 1000) / 1000
 }

@@ -1,7 +1,8 @@
 /**
- * Access notes: opens a note for each request that the access log is to have a line of, and gives the line to
- * the log when the request is over. A share of them (`sample`), drawn for each request, whatever becomes of
- * it. Lines wait until the router has said that it is ready: on standard output that line is the first.
+ * Access notes: opens a note for each request that gets a line in the access log, and hands the line to the
+ * log when the request is over. `sample` is the share of requests that get a line; it is drawn per request,
+ * whatever its outcome. Lines wait until the router has printed that it is ready: on standard output that
+ * line comes first.
  */
 
 import type { ActorContext, Capability } from '@homing/actor'
@@ -45,7 +46,7 @@ export class AccessNotes {
     this.#sample = sample
   }
 
-  /** Undefined: the request gets no line. Else it is to be served through `exchange`. */
+  /** Undefined: the request gets no line. Otherwise serve it through `exchange`. */
   begin(
     http: HttpExchange,
     routeName: (exchange: HttpExchange) => string,
@@ -63,7 +64,7 @@ export class AccessNotes {
     return { exchange, note }
   }
 
-  /** Something came that is no HTTP request, and was answered with this status. */
+  /** Notes input that was not an HTTP request, and the status of its answer. */
   noRequest(status: number): void {
     if (!this.#isDrawn()) return
     const end = { route: 'none', status, durationMs: 0 }

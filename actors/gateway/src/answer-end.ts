@@ -1,14 +1,14 @@
 /**
- * Whether an answer that ended with its connection is whole.
+ * Answer end: tells whether an answer that ended when its connection closed is complete.
  *
  * Without a length and without chunks, HTTP takes an orderly close of the connection for the end (RFC 9112
- * §6.3). A server that died looks the same. The content of the answer often tells:
+ * §6.3). A server that died looks the same. The content of the answer often tells the difference:
  *
- *   stream of completions      whole behind `[DONE]` or an error
- *   of responses, messages     whole behind its last event
- *   any other stream           whole between two events
- *   JSON                       whole behind its last bracket
- *   anything else              whole
+ *   stream of completions      complete after `[DONE]` or an error
+ *   of responses, messages     complete after its last event
+ *   any other stream           complete between two events
+ *   JSON                       complete after its last bracket
+ *   anything else              counts as complete
  */
 
 import type { UsageReport } from '@homing/openai'
@@ -22,11 +22,11 @@ export interface EndedAnswer {
   readonly isJson: boolean
 }
 
-/** Why it is not whole; undefined: nothing says so. */
+/** Why the answer is not complete; undefined if nothing shows that. */
 export function cutOf({ request, isStream, isJson }: EndedAnswer, report: UsageReport): string | undefined {
   if (isStream) {
     if (report.isInside) return 'the connection was closed inside an event'
-    // An engine that told its own failure may leave it at that.
+    // An engine that has reported an error may send nothing more.
     if (report.isDone || report.sawError) return undefined
     const hasLastEvent = HAS_LAST_EVENT.test(request.path)
     return hasLastEvent ? 'the connection was closed before the last event of the stream' : undefined

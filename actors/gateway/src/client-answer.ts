@@ -1,6 +1,7 @@
 /**
- * Client answer: the bytes sent to one client, and their counters. It has at most one head, and ends exactly
- * once: complete, with an error in OpenAI's form, or cut if an error could not be told apart from the answer.
+ * Client answer: the bytes sent to one client, and their counters. An answer has at most one head and ends
+ * exactly once: complete, with an error in OpenAI's form, or cut if the client could not tell an error from
+ * the answer.
  */
 
 import { type Clock, type ErrorRecord, type Log, toErrorRecord } from '@homing/base'
@@ -17,7 +18,7 @@ const FORMS: Readonly<Record<string, ErrorForm>> = {
   '/v1/responses': 'responses',
 }
 const LINE_FEED = 0x0a
-/** Up to this status the client is at fault. */
+/** Statuses up to this one are the client's fault. */
 const CLIENT_STATUS_MAX = 499
 
 /** Headers of one connection only, and those that a new body framing makes wrong (RFC 9110 §7.6.1). */
@@ -41,7 +42,7 @@ export class ClientAnswer {
   readonly #form: ErrorForm
   #head: 'none' | 'stream' | 'whole' = 'none'
   #hasBytes = false
-  /** The last byte that the client was sent, and the one before it. */
+  /** The last two bytes sent to the client. */
   #lastByte = LINE_FEED
   #byteBefore = LINE_FEED
 
@@ -61,7 +62,7 @@ export class ClientAnswer {
     this.#metrics.head(this.#route, status)
   }
 
-  /** False: the client reads slowly, and `onDrain` of its exchange says when it has read. */
+  /** False: the client reads slowly; `onDrain` of its exchange reports when it has caught up. */
   data(bytes: Uint8Array): boolean {
     if (!this.#hasBytes) {
       this.#hasBytes = true
@@ -74,13 +75,13 @@ export class ClientAnswer {
     return this.#http.write(bytes)
   }
 
-  /** The answer is whole. */
+  /** Ends an answer that is complete. */
   end(): void {
     this.#http.end()
     this.#metrics.ended(this.#route, this.#clock.nowMs() - this.#startedMs)
   }
 
-  /** It was sent nowhere. What the client did not cause is logged. */
+  /** Answers a request that went to no worker with an error. Logs errors that the client did not cause. */
   refuse(thrown: unknown, log: Log): void {
     if (this.#http.isClosed) return
     const status = sendAnswer(this.#http, errorAnswer(thrown, this.#form))
@@ -89,7 +90,7 @@ export class ClientAnswer {
       log.warn({ path: this.#http.path, error: toErrorRecord(thrown) }, 'request failed')
   }
 
-  /** The fleet failed the request. `decision`: the last place that it had. */
+  /** Ends the answer of a request that the fleet failed. `decision`: its last placement. */
   fail(record: ErrorRecord, decision: Decision | undefined): void {
     const error = apiErrorOf(record)
     const phase = this.#head === 'none' ? 'before_first_byte' : 'after_first_byte'
@@ -101,12 +102,12 @@ export class ClientAnswer {
       this.#http.writeHead(error.status, { ...error.headers, ...headers, ...length })
       this.#http.end(body)
     } else if (this.#head === 'stream') {
-      // The answer may have stopped inside an event: an empty line ends that, or changes nothing.
+      // The answer may have stopped inside an event: an empty line ends the event, or changes nothing.
       const isBetweenEvents = this.#lastByte === LINE_FEED && this.#byteBefore === LINE_FEED
       if (!isBetweenEvents) this.#http.write(Uint8Array.of(LINE_FEED, LINE_FEED))
       this.#http.end(errorEvent(error, this.#form))
     } else {
-      // A short answer would look whole to a client that does not check lengths.
+      // A short answer would look complete to a client that does not check lengths.
       this.#http.destroy()
     }
   }

@@ -11,7 +11,7 @@ export class TooManyExchangesError extends CodedError {
   }
 }
 
-/** The bodies of other requests take all the memory that bodies may take. */
+/** The bodies of other requests fill the memory that bodies may take. */
 export class NoBodyRoomError extends CodedError {
   readonly code = 'HOMING_GATEWAY_NO_BODY_ROOM'
 
@@ -23,7 +23,7 @@ export class NoBodyRoomError extends CodedError {
   }
 }
 
-/** The router is draining. */
+/** The router is draining and takes no new requests. */
 export class ShuttingDownError extends CodedError {
   readonly code = 'HOMING_GATEWAY_SHUTTING_DOWN'
 
@@ -32,7 +32,7 @@ export class ShuttingDownError extends CodedError {
   }
 }
 
-/** The worker broke the connection, or could not be reached and no other could take the request. */
+/** The worker broke the connection, or could not be reached and no other worker could take the request. */
 export class UpstreamFailedError extends CodedError {
   readonly code = 'HOMING_DISPATCH_UPSTREAM_FAILED'
 
@@ -41,7 +41,7 @@ export class UpstreamFailedError extends CodedError {
   }
 }
 
-/** This machine has no socket for the call: no worker is at fault, and another would not help. */
+/** This machine has no socket for the call: no worker is at fault, and another one would not help. */
 export class NoSocketError extends CodedError {
   readonly code = 'HOMING_DISPATCH_NO_SOCKET'
 
@@ -50,7 +50,7 @@ export class NoSocketError extends CodedError {
   }
 }
 
-/** The worker took longer than the limits allow: its silence, or the whole answer. */
+/** The worker was silent for too long, or its whole answer took too long. */
 export class NoAnswerError extends CodedError {
   readonly code = 'HOMING_DISPATCH_NO_ANSWER'
 
@@ -59,7 +59,7 @@ export class NoAnswerError extends CodedError {
   }
 }
 
-/** The gateway failed, or stops, while the request was under way. */
+/** The gateway failed or stopped while the request was in progress. */
 export class GatewayRestartedError extends CodedError {
   readonly code = 'HOMING_GATEWAY_RESTARTED'
 

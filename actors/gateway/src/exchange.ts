@@ -1,29 +1,31 @@
 /**
- * Exchange: one request of a client, from its first byte to the last byte of its answer. It owns everything
- * that a request holds: its body, its placement, its call to a worker, its answer. Nobody else places,
- * retries or settles a request.
+ * Exchange: one client request, from its first byte to the last byte of its answer. It owns everything that
+ * the request holds: its body, its placement, its call to a worker, its answer. Only the exchange places,
+ * retries or settles its request.
  *
- *   state      waits for                            goes on to
- *   reading    the body, then what is in it         placing; settled (refused, or answered without a worker)
- *   placing    room, and where the router sends it  calling; settled (refused)
- *   calling    the first byte that passes           relaying; calling (a connection that was used before broke);
- *                                                   placing (the worker failed or refused, and tries are left); settled
- *   relaying   the worker's bytes, the client's     settled: after the first byte a request is never sent again
- *              room for them
+ *   state      waits for                     goes on to
+ *   reading    the body and its parsing      placing; settled (refused, or answered without a worker)
+ *   placing    room in the queue, and the    calling; settled (refused)
+ *              router's decision
+ *   calling    the first byte to relay       relaying; calling again (a reused connection broke);
+ *                                            placing (the worker failed or refused, and tries are left); settled
+ *   relaying   bytes from the worker, and    settled: after the first byte a request is never sent again
+ *              room at the client
  *   settled    nothing
- *   any        the client leaves, a time limit passes, the gateway ends, or a fault in it: settled
+ *   any        -                             settled: the client leaves, a time limit passes, the gateway ends,
+ *                                            or the exchange has a bug
  *
  * Invariants
- *   I1  Every placement that it asks for is settled exactly once, by `#leave`; only then it asks for the next one.
- *   I2  A client that is there gets exactly one answer: the worker's, or an error in OpenAI's form.
- *   I3  Nothing happens to an exchange that is settled: late results belong to a call or a placement that it has left.
- *   I4  An exception in an exchange ends it and touches no other.
- *   I5  The bytes of its body count against the bound of all bodies until it is settled and nobody reads them. Those that the
- *       tokenizer has not given back in time are counted by the reader.
+ *   I1  Each placement is settled exactly once, by `#leave`, before the exchange asks for the next one.
+ *   I2  A client that is still connected gets exactly one answer: the worker's, or an error in OpenAI's form.
+ *   I3  A settled exchange ignores everything: late results belong to a call or placement that it has left.
+ *   I4  An exception in an exchange ends that exchange and touches no other.
+ *   I5  The bytes of its body count against the bound of all bodies until the exchange is settled and nothing
+ *       reads them any more. If the tokenizer returns a body late, the reader counts its bytes until then.
  *
- * A worker that answers 503 refuses: others are tried, and its answer is kept for the client in case nobody
- * takes the request. If this machine has no socket for the call, no worker is blamed or tried. A client that
- * reads slowly pauses the call.
+ * A worker that answers 503 refuses the request. The exchange tries other workers and keeps that answer for
+ * the client, in case none takes the request. If this machine has no socket for the call, no worker is blamed
+ * and no other is tried. When a client reads slowly, the exchange pauses the call.
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
@@ -52,21 +54,21 @@ export interface ExchangeParts {
   readonly metrics: GatewayMetrics
   readonly placements: Placements
   readonly streamForms: StreamForms
-  /** Told which worker has which response. */
+  /** Remembers which worker has which response. */
   readonly responses: ResponseHolders
   readonly tracker: ActorRef<TrackerMessage>
   readonly directory: ActorRef<DirectoryMessage>
   readonly limits: ExchangeLimits
   /** Streams are asked for usage, for the audit of predictions. */
   readonly audit: boolean
-  /** It is settled, and holds nothing any more. */
+  /** Called when the exchange is settled and holds nothing any more. */
   readonly ended: (exchange: Exchange) => void
 }
 
 export interface ExchangeLimits {
-  /** Other workers that one request may be tried on before its first byte; ≥ 0. */
+  /** How many other workers a request may be tried on before its first byte; ≥ 0. */
   readonly retriesMax: number
-  /** Longest wait for the next byte of an answer, in milliseconds; the first included. */
+  /** Longest wait for the next byte of an answer, including the first, in milliseconds. */
   readonly silenceMsMax: number
   /** Longest time from the call to the end of its answer, in milliseconds; 0: no limit. */
   readonly requestMsMax: number
@@ -80,7 +82,7 @@ export interface ReadyRequest {
   readonly upstream: UpstreamRequest
 }
 
-/** Reads a request. Undefined: it was answered already, and needs no worker. */
+/** Reads a request. Undefined: it has been answered already and needs no worker. */
 export type ReadStep = (
   http: HttpExchange,
   hold: BodyHold,
@@ -89,10 +91,13 @@ export type ReadStep = (
 
 export type ExchangeState = 'reading' | 'placing' | 'calling' | 'relaying' | 'settled'
 
-/** What is told although a worker refused before: the request may have run elsewhere since. */
+/**
+ * Errors that the client gets even if a worker refused the request before: the request may have run on
+ * another worker since.
+ */
 const OWN_WORDS: ReadonlySet<string> = new Set(['HOMING_DISPATCH_NO_ANSWER', 'HOMING_GATEWAY_RESTARTED'])
 
-/** What became of a placement when it is left. */
+/** How a placement ended. */
 interface Outcome {
   readonly outcome: Delivery['outcome']
   readonly error?: ErrorRecord
@@ -108,12 +113,12 @@ export class Exchange {
   readonly #http: HttpExchange
   readonly #hold: BodyHold
   readonly #answer: ClientAnswer
-  /** For the access log; undefined: it gets no line of this one. */
+  /** For the access log; undefined: this request gets no line. */
   readonly #note: AccessNote | undefined
   #state: ExchangeState = 'reading'
-  /** Somebody may still be reading the body. */
+  /** The reader (or the tokenizer) may still be reading the body. */
   #isBeingRead = true
-  /** A call that is over may still have its body read. */
+  /** The body may still be read for a call that is over. */
   #isBodyLent = false
   #ready: ReadyRequest | undefined
   #placement: Placement | undefined
@@ -121,18 +126,18 @@ export class Exchange {
   #call: WorkerCall | undefined
   #attempts = 0
   #failedWorkers: readonly string[] = []
-  /** On the worker at hand. */
+  /** Whether the call to the current worker was repeated. */
   #hasRetried = false
   #refusal: Refusal | undefined
   readonly #arrivedMs: number
-  /** The first call. */
+  /** Time of the first call. */
   #calledMs: number | undefined
   #firstByteMs: number | undefined
-  /** Of a stream, from the worker at hand. */
+  /** First token of a stream from the current worker. */
   #firstTokenMs: number | undefined
   #lastByteMs = 0
   #isPaused = false
-  /** The response of its answer has been noted, or there is none. */
+  /** The answer's response id has been noted, or it has none. */
   #isResponseNoted: boolean
 
   constructor(parts: ExchangeParts, http: HttpExchange, route: string, hold: BodyHold, note?: AccessNote) {
@@ -152,7 +157,7 @@ export class Exchange {
     return this.#state
   }
 
-  /** Reads the request, and sends it on its way. */
+  /** Reads the request, then places it. */
   async serve(read: ReadStep): Promise<void> {
     const outcome = await read(this.#http, this.#hold, this.#note).then(
       ready => ({ ready }),
@@ -169,7 +174,7 @@ export class Exchange {
     }
   }
 
-  /** Ends it with an error: a limit is over, or its gateway ends. */
+  /** Ends the exchange with an error: a limit has passed, or the gateway ends. */
   end(error: ErrorRecord): void {
     this.#guard(() => {
       if (this.#state === 'reading') this.#refuse(fromErrorRecord(error))
@@ -178,8 +183,8 @@ export class Exchange {
   }
 
   /**
-   * Gives up what takes too long, and tells the tracker of what lives. A client that reads slowly is not
-   * silence of the worker.
+   * Gives up if the request takes too long; otherwise sends the tracker a sign of life. A slow client does
+   * not count as silence of the worker.
    */
   look(nowMs: number): void {
     this.#guard(() => this.#look(nowMs))
@@ -271,7 +276,10 @@ export class Exchange {
     if (this.#isPaused) call.pause()
   }
 
-  /** Only in a stream is it the first token. A router that has no room for it counts one outcome less. */
+  /**
+   * The prefill is over. Only for a stream is this the first token. If the router's mailbox is full, the
+   * router learns from one outcome less.
+   */
   #prefilled({ isStream }: WorkerCall): void {
     const { tracker } = this.#parts
     tracker.tell({ type: 'prefillComplete', decisionId: this.#placement!.id })
@@ -300,7 +308,7 @@ export class Exchange {
       this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)))
       return
     }
-    // An idle connection that the worker had closed looks like this; a fresh one tells.
+    // The worker may have closed an idle connection; only a fresh one shows whether the worker failed.
     if (reusedConnection && !this.#hasRetried) {
       this.#hasRetried = true
       this.#endCall()
@@ -312,7 +320,7 @@ export class Exchange {
       this.#fail(toErrorRecord(new NoSocketError(reason)), wasTaken)
       return
     }
-    // What we cannot write as a request is no fault of the worker.
+    // A request that we cannot write is not the worker's fault.
     if (failure !== 'request')
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
     if (this.#failedWorkers.length >= limits.retriesMax)
@@ -336,7 +344,7 @@ export class Exchange {
   // ── Relaying ─────────────────────────────────────────────────────────────────────────────────
 
   #relay(bytes: Uint8Array): void {
-    // Before the client sees its id, for which it may ask at once.
+    // Noted before the client sees the id, because it may ask for that response at once.
     if (!this.#isResponseNoted) this.#noteResponse()
     if (this.#answer.data(bytes) || this.#isPaused) return
     this.#isPaused = true
@@ -377,7 +385,7 @@ export class Exchange {
 
   // ── The end ──────────────────────────────────────────────────────────────────────────────────
 
-  /** It was sent nowhere. */
+  /** Refuses a request that was sent to no worker. */
   #refuse(thrown: unknown): void {
     this.#leave({ outcome: 'error', error: toErrorRecord(thrown), wasTaken: false })
     this.#settled()
@@ -385,8 +393,8 @@ export class Exchange {
   }
 
   /**
-   * The fleet failed it. The words of a worker that refused it say more than ours, unless it was begun
-   * elsewhere since.
+   * Ends a request that the fleet failed. If a worker refused it, its answer tells more than our error,
+   * unless the request was begun on another worker since.
    */
   #fail(error: ErrorRecord, wasTaken = this.#state !== 'placing'): void {
     const isUntouched = this.#state !== 'relaying' && !OWN_WORDS.has(error.code)
@@ -417,7 +425,7 @@ export class Exchange {
     this.#settled()
   }
 
-  /** The one place where a placement ends: its call with it, its booking freed, its receipt completed. */
+  /** The only place where a placement ends: ends its call, frees its booking, completes its receipt. */
   #leave({ outcome, error, wasTaken, isPlacedAgain = false }: Outcome): void {
     const [placement, call] = [this.#placement, this.#call]
     const usage = call?.usage
@@ -465,13 +473,13 @@ export class Exchange {
   #release(): void {
     this.#hold.release()
     const body = this.#ready?.upstream.body
-    // One that was read to its end is kept by nobody but calls.
+    // Once a body is read to its end, only calls keep it.
     if (body !== undefined && !this.#isBodyLent) giveUpBytes(body)
     this.#ready = undefined
     this.#parts.ended(this)
   }
 
-  /** What is thrown in here ends this exchange, and nothing else. */
+  /** Anything thrown in `run` ends this exchange only. */
   #guard(run: () => void): void {
     try {
       run()
@@ -480,16 +488,16 @@ export class Exchange {
     }
   }
 
-  /** A bug of ours: this exchange ends with it. */
+  /** Handles a bug of ours: it ends this exchange. */
   #fault(thrown: unknown): void {
     const error = toErrorRecord(thrown)
     this.#parts.context.log.error({ path: this.#http.path, state: this.#state, error }, 'exchange failed')
     try {
       if (this.#state !== 'settled') this.#fail(error)
-      // It was settled, and its answer failed.
+      // The exchange was settled already, and its answer failed.
       else if (!this.#http.isClosed) this.#http.destroy()
     } catch {
-      // The answer itself is what fails: it is cut, so that it cannot look whole.
+      // Writing the answer fails, so the answer is cut: it must not look complete.
       this.#leave({ outcome: 'error', error, wasTaken: true })
       this.#settled()
       this.#http.destroy()

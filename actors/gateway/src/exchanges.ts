@@ -1,9 +1,9 @@
 /**
- * Exchanges: the open ones, at most `openMax`. Checks each of them periodically, and ends all when their
- * gateway ends.
+ * Exchanges: the open exchanges, at most `openMax`. Checks each of them periodically, and ends all of them
+ * when the gateway ends.
  *
- * A request that has ended counts as open until the router has accepted the message about it (placement.ts),
- * so these messages are bounded too.
+ * A request that has ended counts as open until the router has accepted the message about its end
+ * (placement.ts), so the number of those messages is bounded too.
  */
 
 import type { ErrorRecord } from '@homing/base'
@@ -38,7 +38,8 @@ export class Exchanges {
   }
 
   /**
-   * Gives up what takes too long, tells the tracker of what lives, and the router of what it had no room for.
+   * Gives up exchanges that take too long, sends the tracker signs of life of the others, and repeats
+   * messages that found a mailbox full.
    */
   look(): void {
     this.#parts.placements.tellUntold()

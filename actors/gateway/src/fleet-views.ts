@@ -31,8 +31,8 @@ export class FleetViews {
   }
 
   /**
-   * 200 as long as this process answers: a process that is started anew has no more workers. Its `status`
-   * tells how they are.
+   * 200 while this process answers: to restart it would not bring back workers. `status` in the body tells
+   * how the workers are.
    */
   health(exchange: HttpExchange): void {
     const { up, workers, waiting } = this.#standing()
@@ -67,7 +67,7 @@ export class FleetViews {
     return { workers, waiting, up: workers.length - waiting.length }
   }
 
-  /** Of each name the first one. */
+  /** The first entry of each name. */
   #modelCards(): readonly ModelCard[] {
     const cards = new Map<string, ModelCard>()
     for (const worker of this.#fleet().workers) {

@@ -21,7 +21,7 @@ export interface GatewayArgs {
   /** 0 picks a free port; `address` tells which. */
   readonly port: number
   readonly bodyBytesMax: number
-  /** Most bytes of all request bodies together. */
+  /** Maximum bytes of all request bodies together. */
   readonly bodiesBytesMax: number
   /** Longest wait for the next bytes of a request body, in milliseconds. */
   readonly bodySilenceMsMax: number
@@ -40,21 +40,21 @@ export interface GatewayArgs {
   readonly exchangeLimits: ExchangeLimits
   /** Streams are asked for usage, for the audit of predictions. */
   readonly audit: boolean
-  /** Routes of engines that are relayed besides those that always are; default: none. */
+  /** Engine routes to relay besides the built-in ones (relay-routes.ts); default: none. */
   readonly relayRoutes?: readonly RelayRoute[]
   /** Longest wait for the tokenizer, in milliseconds; a long prompt may need seconds. */
   readonly readMsMax: number
   /** Longest wait for the router, in milliseconds. */
   readonly askMsMax: number
   readonly tokenizer: ActorRef<TokenizerMessage>
-  /** Longest that a request may wait for room, in milliseconds; 0: none does. */
+  /** Longest wait of a request for room, in milliseconds; 0: requests never wait. */
   readonly queueMsMax: number
   readonly queue: ActorRef<QueueMessage>
   readonly router: ActorRef<RouterMessage>
   readonly directory: ActorRef<DirectoryMessage>
   readonly tracker: ActorRef<TrackerMessage>
   /**
-   * The actor that answers the operator routes, and these routes; undefined: they are on a port of their own.
+   * The operator routes and the actor that answers them; undefined: they have a port of their own.
    */
   readonly operators?: Operators | undefined
 }
@@ -85,8 +85,8 @@ const READ_MS_MAX = 60_000
 const ASK_MS_MAX = 10_000
 
 /**
- * `isQueueOn`: requests may wait for room. `operators`: has no effect where these routes have a port of their
- * own.
+ * `isQueueOn`: requests may wait for room. `operators` has no effect if the operator routes have a port of
+ * their own.
  */
 export function gatewayArgsFromSettings(
   settings: GatewaySettings,

@@ -1,5 +1,5 @@
 /**
- * The gateway's own metrics. It renders them itself; the console shows them with the metrics of the others.
+ * The gateway's own metrics. The gateway renders them; the console shows them with those of other actors.
  */
 
 import type { AccessLog } from '@homing/http'
@@ -11,7 +11,7 @@ const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 
 export class GatewayMetrics {
   readonly #metrics = new Metrics()
-  /** Of placed requests, by model and stage. */
+  /** Metrics of placed requests, by model and stage. */
   readonly requests = new RequestMetrics(this.#metrics)
   readonly #requests: Counter<'route' | 'status'>
   readonly #failures: Counter<'route' | 'phase'>
@@ -127,7 +127,7 @@ export class GatewayMetrics {
     if (phase === 'before_first_byte') this.#requests.add(1, { route, status })
   }
 
-  /** An error that the router answered itself. */
+  /** Counts an error that the router answered itself. */
   refused(route: string, status: number): void {
     this.#requests.add(1, { route, status })
   }
@@ -140,7 +140,7 @@ export class GatewayMetrics {
     this.#clientsStalled.add(1, { route })
   }
 
-  /** A request refers to a response, and nobody knows who has it. */
+  /** Counts a request that refers to a response whose worker is not known. */
   responseLost(): void {
     this.#responsesLost.add(1)
   }
@@ -153,7 +153,7 @@ export class GatewayMetrics {
     if (routing.textBlocksReason !== undefined) this.#textPrompts.add(1)
   }
 
-  /** Figures of worker keys that have left the fleet go with them. */
+  /** Drops the figures of worker keys that have left the fleet. */
   async workersLeft(isHere: (worker: string) => boolean): Promise<void> {
     await this.#decisions.keepOnly(({ worker }) => isHere(String(worker)))
   }

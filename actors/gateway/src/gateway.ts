@@ -1,20 +1,21 @@
 /**
  * Gateway: HTTP in, token stream out.
  *
- * In     HTTP exchanges from the transport; the fleet; questions of the console, and what it has counted.
- * Out    for each completion, by its exchange (exchange.ts): to tokenizer, queue and router; the call to its
- *        worker; to tracker: first byte and signs of life; to directory: workers that could not be reached.
- *        To console: requests for the operator routes, unless it has a port of its own; if its answer does
- *        not come in time, the request gets 503 or 504, and nothing else waits for it.
- * Owns   the HTTP listener, the tabs of the page that are open on it, and the open exchanges with everything
+ * In     HTTP exchanges from the transport; the fleet from the directory; from the console, questions and its
+ *        own counts.
+ * Out    for each completion, by its exchange (exchange.ts): to tokenizer, queue and router, then the call to
+ *        the worker; to tracker: first byte and signs of life; to directory: workers that could not be
+ *        reached. To console: requests for the operator routes, unless the console has its own port. If the
+ *        console does not answer in time, that request gets 503 or 504; nothing else waits for it.
+ * Owns   the HTTP listener, the streams of the operators' page on it, and the open exchanges with everything
  *        that they hold: bodies, placements, calls, answers.
- * Order  bytes reach the client in the order of the worker's. Sockets and their bytes stay on this thread:
- *        they pass no mailbox.
+ * Order  bytes reach the client in the order in which the worker sent them. Sockets and their bytes stay on
+ *        this thread: they never pass through a mailbox.
  * Fails  every exchange ends with exactly one answer: the engine's, or an error in OpenAI's form. A failure
- *        inside one exchange never touches another. A gateway that stops or is restarted ends its exchanges
- *        first. A gateway whose thread dies cannot: its next life tells queue, router and tracker, which
- *        release what it held. If it cannot listen, it says so when asked for its address, and fails if it
- *        should serve already.
+ *        in one exchange never touches another. A gateway that stops or restarts ends its exchanges first. If
+ *        its thread dies, it cannot: then its next life reports its start to queue, router and tracker, which
+ *        release what the dead life held. If the gateway cannot listen, it says so when asked for its
+ *        address; if it was serving already, it fails.
  */
 
 import { type ActorRef, defineActor, signal } from '@homing/actor'
@@ -42,10 +43,10 @@ import { RequestReader } from './request-reader.ts'
 import { ResponseHolders } from './response-holders.ts'
 import { StreamForms } from './stream-forms.ts'
 
-/** Answers one request at once; what it throws becomes an error answer. */
+/** Answers one request at once; an exception becomes an error answer. */
 export type ViewHandler = (exchange: HttpExchange, parameter: string) => Promise<void> | void
 
-/** `read`: it takes the work of other actors, and counts against `openRequestsMax`. */
+/** `read`: needs the work of other actors and counts against `openRequestsMax`. */
 type Served = { readonly view: ViewHandler } | { readonly read: ReadStep }
 type ServedRoute = OwnRoute & Served
 
@@ -111,7 +112,7 @@ export const gateway = defineActor(
       if (passes !== true) refuseRoute(exchange, passes, hint)
       await exchanges.open(exchange, 'other', note).serve(relay)
     }
-    /** Its label in metrics, also where no route takes the method. */
+    /** Its label in metrics, even if no route takes the method. */
     const routeName = ({ method, path }: HttpExchange): string => {
       const own = routes.at(path)
       if (own !== undefined) return own.name
@@ -153,7 +154,7 @@ export const gateway = defineActor(
         isStarted = true
       },
       look() {
-        // Later than `started`, which goes out together with the word that the router is ready.
+        // Later than `started`, which goes out together with the line that the router is ready.
         if (isStarted) accessNotes?.log.release()
         exchanges.look()
       },
@@ -174,7 +175,7 @@ export const gateway = defineActor(
         isDraining = true
         tabs?.close()
         let cutRequests = 0
-        // Set before the listener's own timer, which is due with it and cuts what is still open then.
+        // Set before the listener's own timer, which fires at the same time and cuts all open connections.
         const timer = clock.after(graceMs, () => {
           cutRequests = exchanges.size
           exchanges.endAll(toErrorRecord(new ShuttingDownError()))
@@ -213,7 +214,7 @@ function ownRoutes(reader: RequestReader, views: FleetViews): readonly ServedRou
   return OWN_ROUTES.map(route => ({ ...route, ...served[route.path] }))
 }
 
-/** The tabs of the page that are open on this port: the console makes what they are told. */
+/** The tabs of the page that are open on this port; the console makes their contents. */
 function pageTabs(
   clock: Clock,
   { pageTabsMax, clientStallMsMax, askMsMax, readMsMax }: GatewayArgs,
@@ -228,14 +229,14 @@ function pageTabs(
   })
 }
 
-/** Those that the console answers. One with a body is a request like any other as long as that is held. */
+/** Routes that the console answers. While the gateway holds a body for one, it counts as an open request. */
 function operatorRoutes(
   { operators, bodyBytesMax, readMsMax, askMsMax }: GatewayArgs,
   metrics: GatewayMetrics,
   tabs: EventStreams | undefined,
 ): readonly ServedRoute[] {
   if (operators === undefined || tabs === undefined) return []
-  // Longer than the console may wait itself.
+  // Longer than the console's own deadlines.
   const options = { timeout: readMsMax + askMsMax }
   const pass = async (exchange: HttpExchange, name: string, body: OperatorRequest['body']): Promise<void> => {
     const { method, path, query, headers, peerAddress } = exchange

@@ -14,5 +14,5 @@ export type GatewayMessage =
   | { readonly type: 'started' }
   /** Stops accepting, lets open exchanges end for `graceMs`, cuts the rest; answers how many were cut. */
   | { readonly type: 'drain'; readonly graceMs: number; readonly reply: Reply<number> }
-  /** Looks at what is open, now and then. Of the gateway to itself. */
+  /** From the gateway to itself, periodically: check the open exchanges. */
   | { readonly type: 'look' }

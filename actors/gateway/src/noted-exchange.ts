@@ -1,18 +1,18 @@
 /**
- * Noted exchange: an HTTP exchange of which the access log gets a line, however it is answered, when its
- * answer is over or its client has gone. It changes nothing else.
+ * Noted exchange: an HTTP exchange that gets a line in the access log when its answer is over or its client
+ * has left, however it was answered. It changes nothing else.
  */
 
 import type { BodyRoom, ClientGoneReason, HttpExchange, HttpHeaders } from '@homing/transport'
 
 /** How it ended. */
 export interface NotedEnd {
-  /** Undefined: no answer was begun. */
+  /** Undefined: no answer began. */
   readonly status: number | undefined
   /** Undefined: no body was read. */
   readonly requestBytes: number | undefined
   readonly answerBytes: number
-  /** Undefined: it was answered to the end, or cut by the router. */
+  /** Undefined: the answer was complete, or the router cut it. */
   readonly clientGone: ClientGoneReason | undefined
 }
 
@@ -25,7 +25,7 @@ export class NotedExchange implements HttpExchange {
   #requestBytes: number | undefined
   #answerBytes = 0
 
-  /** `ended` is called once, after everybody else who wants to know that the client has gone. */
+  /** `ended` is called once, after all other listeners that the client has gone. */
   constructor(http: HttpExchange, ended: (end: NotedEnd) => void) {
     this.#http = http
     this.#ended = ended
@@ -69,7 +69,7 @@ export class NotedExchange implements HttpExchange {
   }
 
   onClientGone(callback: (reason: ClientGoneReason) => void): void {
-    // Who comes late is told by the exchange itself, in its own way.
+    // The exchange itself calls a listener that is added late.
     if (this.#isOver) this.#http.onClientGone(callback)
     else this.#onGone.push(callback)
   }

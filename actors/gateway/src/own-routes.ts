@@ -1,6 +1,5 @@
 /**
- * Routes that the gateway answers itself. Neither these nor the operator routes can be given to
- * `--relay-route`.
+ * Routes that the gateway answers itself. `--relay-route` accepts neither these nor the operator routes.
  */
 
 import type { Route } from '@homing/http'

@@ -1,14 +1,16 @@
 /**
- * Placement: one question to the queue where a request should go, from the question until it is settled.
+ * Placement: one question to the queue about where a request should go, from the question until it is
+ * settled.
  *
- *   asked ──▶ decided ──settle with the router──▶ settled
- *     └─────▶ refused | no answer yet | none in time ──settle with the queue, which tells the router──▶ settled
+ *   asked ──▶ decided ────────────────────────▶ settled with the router
+ *     └─────▶ refused, no answer (in time) ───▶ settled with the queue, which passes it on to the router
  *
  * Invariants
- *   I1  Every question is settled exactly once, whatever the answer, even if none came: the router may have decided
- *       anyway. The message to settle follows the question in the router's mailbox, so it finds all effects of the question: a decision
- *       was there before its answer; everything else takes the way of the question.
- *   I2  A message that finds no room is sent again until it does. It counts as an open request until then.
+ *   I1  Every question is settled exactly once, whatever the answer, and even without one: the router may have
+ *       decided anyway. In the router's mailbox `settled` always comes after the question, so it finds every
+ *       effect of it. After a decision that is certain; otherwise `settled` takes the same way as the question.
+ *   I2  A message that finds a mailbox full is sent again until it is accepted. Until then it counts as an open
+ *       request.
  */
 
 import type { ActorRef, Message } from '@homing/actor'
@@ -19,10 +21,10 @@ import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
 
 type Settled = Extract<RouterMessage, { readonly type: 'settled' }>
-/** Tells what must arrive: again, as long as there is no room for it. */
+/** Sends a message that must arrive: repeats it while the mailbox is full. */
 type TellSurely = <M extends Message>(to: ActorRef<M>, message: M) => void
 
-/** Questions of the queue to the router about a request, beside its wait, whose end the queue tells. */
+/** How often the queue may ask the router about one request, apart from its wait, which the queue ends. */
 const ASKS_MAX = 3
 
 export interface PlacementParts {
@@ -36,28 +38,28 @@ export interface PlacementParts {
   readonly newId: () => string
 }
 
-/** Asks for placements, on behalf of one life of a gateway. */
+/** Asks for placements, for one life of a gateway. */
 export class Placements {
   readonly #parts: PlacementParts
-  /** Messages that found no room. */
+  /** Messages that found a mailbox full. */
   #untold: (() => void)[] = []
 
   constructor(parts: PlacementParts) {
     this.#parts = parts
   }
 
-  /** Requests that have ended, of which could not be told yet. */
+  /** Number of messages that are still to be delivered. */
   get untoldCount(): number {
     return this.#untold.length
   }
 
-  /** `id` is that of the decision, if there will be one. `ageMs`: since the request came. */
+  /** `id`: of the decision, if there will be one. `ageMs`: time since the request arrived. */
   ask(request: RoutingRequest, hints: WaitingHints | undefined, ageMs: number): Placement {
     const { newId } = this.#parts
     return new Placement(newId(), request, hints, ageMs, this.#parts, this.#tell)
   }
 
-  /** Tells again what found no room. */
+  /** Repeats the messages that found a mailbox full. */
   tellUntold(): void {
     for (const tell of this.#untold.splice(0)) tell()
   }
@@ -75,7 +77,7 @@ export class Placement {
   readonly #parts: PlacementParts
   readonly #tell: TellSurely
   #isDecided = false
-  /** The queue is to hear when its prompt is computed. */
+  /** A long prompt: the queue must be told when it is computed. */
   #isLong = false
   #isSettled = false
 
@@ -109,21 +111,21 @@ export class Placement {
   prefilled(): void {
     if (!this.#isLong) return
     this.#isLong = false
-    // Until the queue hears of it, prompts of the same tenant may be held.
+    // Until the queue knows, it may hold other prompts of the same tenant.
     this.#tell(this.#parts.queue, { type: 'prefillComplete', id: this.id, model: this.#model })
   }
 
   /**
-   * The first token of a stream came, so many milliseconds after the call. Not sent again where there is no
-   * room.
+   * The first token of a stream came `firstTokenMs` after the call. Not repeated if the router's mailbox is
+   * full.
    */
   firstToken(firstTokenMs: number): void {
     if (!this.#isSettled) this.#parts.router.tell({ type: 'firstToken', id: this.id, firstTokenMs })
   }
 
   /**
-   * It is over: its booking is freed and its receipt completed. `wasTaken`: the worker may have worked on the
-   * request; where it never did, it holds nothing of the prompt that it was predicted to hold.
+   * Ends the placement: the router frees its booking and completes its receipt. `wasTaken`: the worker may
+   * have worked on the request; if false, the router takes back the guess that the worker holds the prompt.
    * `isPlacedAgain`: another placement of the request follows. Only the first call counts.
    */
   settle(delivery: Delivery, wasTaken: boolean, isPlacedAgain: boolean): void {

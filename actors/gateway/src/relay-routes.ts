@@ -1,10 +1,11 @@
 /**
- * Relay routes: the routes of engines that clients may use besides completions.
+ * Relay routes: the engine routes that clients may use besides completions.
  *
- * Engines serve much more on the same port, some of it open to anybody who can reach it: loading adapters,
- * changing weights, putting the engine to sleep. So only the routes listed here pass, and those that the
- * operator adds (`--relay-route`). A path passes as it came, so it must be spelled as in the list: no percent
- * signs, no empty segments, no `.` or `..`, which two programs may read as two paths.
+ * Engines serve much more on the same port, and some of it is open to anyone who can reach it: loading
+ * adapters, changing weights, putting the engine to sleep. So only the routes listed here pass, and those
+ * that the operator adds (`--relay-route`). A path is relayed unchanged, so it must be spelled as in the
+ * list: no percent signs, no empty segments, no `.` or `..`. Two programs may read those as two different
+ * paths.
  *
  * Source: the routes of vLLM 0.32 and SGLang 0.5 that compute something for a request and change nothing
  * else.
@@ -40,7 +41,7 @@ export class RelayRoutes {
     this.#routes = routes.map(({ method, path }) => ({ method, segments: path.split('/') }))
   }
 
-  /** Whether a request passes; else the methods that the path passes with, none where it is not listed. */
+  /** Whether a request passes; if not, the methods with which its path would pass (none if not listed). */
   find(method: string, path: string): true | readonly string[] {
     const segments = path.split('/')
     const allowed: string[] = []
@@ -53,7 +54,7 @@ export class RelayRoutes {
   }
 }
 
-/** All that are relayed, for people: 'POST /v1/embeddings'. */
+/** All relayed routes, for people to read: 'POST /v1/embeddings'. */
 export function relayedNames(added: readonly RelayRoute[]): readonly string[] {
   const routes = [...ENGINE_ROUTES, ...added]
   return routes.map(({ method, path }) => (method === undefined ? path : `${method} ${path}`))

@@ -1,17 +1,17 @@
 /**
- * Request metrics: what became of placed requests, by model, and how long each stage took.
+ * Request metrics: the outcomes of placed requests, by model, and how long each stage took.
  *
- * The labels are bounded: a model is named once the router has placed a request for it, so clients cannot
- * make names up, and of more than LABELLED_MODELS_MAX the others share one name.
+ * The labels are bounded. A model gets a label only once the router has placed a request for it, so clients
+ * cannot make up names; models beyond LABELLED_MODELS_MAX share one label.
  *
- *   stage       from                                        to
- *   read        the request's head                          the last byte of its body
- *   tokenize    that                                        model, tokens and hashes of its blocks are known
- *   place       that                                        a decision; waiting in the queue included
- *   lookup      (a part of place) the router's look into the index, for all candidates
- *   decide      (a part of place) the whole decision, lookup and load included
- *   call        the call to the worker                      the first byte that passes to the client
- *   connect     (a part of call) until there is a connection to it, which is kept and used again, and the request is written
+ *   stage       from                                   to
+ *   read        the request's head                     the last byte of its body
+ *   tokenize    end of read                            model, tokens and block hashes are known
+ *   place       end of tokenize                        the decision; waiting in the queue included
+ *   lookup      (a part of place)                      the router's look into the index, for all candidates
+ *   decide      (a part of place)                      the whole decision, lookup and load included
+ *   call        the call to the worker                 the first byte that passes to the client
+ *   connect     (a part of call)                       a connection, new or reused, and the request written
  */
 
 import type { Counter, Histogram, Metrics } from '@homing/metrics'
@@ -19,7 +19,7 @@ import type { Decision, RoutingRequest } from '@homing/placement'
 
 export type Stage = 'read' | 'tokenize' | 'place' | 'lookup' | 'decide' | 'connect' | 'call'
 
-/** What an answer said of itself. */
+/** What an answer says about itself. */
 export interface AnswerFigures {
   readonly promptTokens: number | undefined
   readonly completionTokens: number | undefined
@@ -30,7 +30,7 @@ export interface AnswerFigures {
 
 const LABELLED_MODELS_MAX = 100
 const OTHER_MODELS = 'other'
-/** A relayed request that names none. */
+/** Label of a relayed request that names no model. */
 const NO_MODEL = 'none'
 const STAGE_SECONDS = [
   0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
@@ -133,7 +133,7 @@ export class RequestMetrics {
     this.#stages.observe(elapsedMs / 1000, { stage })
   }
 
-  /** `isFirst`: it was not placed before. */
+  /** `isFirst`: the first placement of the request. */
   decided(
     { model: given, promptTokens, blockSizeTokens }: RoutingRequest,
     { overlapBlocks, bestOverlapBlocks, lookupMs, decisionMs }: Decision,
@@ -160,7 +160,7 @@ export class RequestMetrics {
     this.#firstToken.observe(elapsedMs / 1000, { model: this.#bounded(model) })
   }
 
-  /** It was answered well. */
+  /** Counts a request that was answered successfully. */
   answered(given: string, { promptTokens, completionTokens, cachedTokens, tokensMs }: AnswerFigures): void {
     const model = this.#bounded(given)
     if (promptTokens !== undefined) this.#promptTokens.observe(promptTokens, { model })

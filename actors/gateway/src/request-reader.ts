@@ -1,17 +1,18 @@
 /**
- * Request reader: the first step of an exchange. It reads the body, and extracts what the router needs to
+ * Request reader: the first step of an exchange. It reads the body and extracts what the router needs to
  * place the request.
  *
- *   body -> tokenizer (model, prompt hashes, nvext) -> routing and upstream request
+ *   body -> tokenizer (model, prompt hashes, nvext) -> routing request and upstream request
  *
- * A tokenizer that does not answer in time has the body nevertheless: its bytes count against the bound of
- * all bodies until it answers.
+ * A tokenizer that does not answer in time still has the body: its bytes count against the bound of all
+ * bodies until the tokenizer answers.
  *
- * What refers to a response by its id is pinned to the worker that has it (./response-holders.ts), unless the
- * client pinned it.
+ * A request that refers to a response by its id is pinned to the worker that has the response
+ * (./response-holders.ts), unless the client pinned it.
  *
- * A console request for `/route` goes as far as the receipt. Relayed routes skip the tokenizer: the router
- * does not know how engines make prompts of them, so they are placed by load, or where they are pinned.
+ * A console request for `/route` goes no further than the receipt. Relayed routes skip the tokenizer: the
+ * router does not know how an engine makes prompts of them. So they are placed by load, or go where they are
+ * pinned.
  */
 
 import { AskTimeoutError } from '@homing/actor'
@@ -39,7 +40,7 @@ import type { ResponseHolders } from './response-holders.ts'
 import { waitingHints } from './waiting-hints.ts'
 import type { UpstreamRequest } from './worker-call.ts'
 
-/** What reading a request takes. */
+/** What is needed to read a request. */
 export interface ReaderParts {
   readonly args: GatewayArgs
   readonly clock: Clock
@@ -53,9 +54,9 @@ export interface ReaderParts {
 const NOT_A_COMPLETION = 'not a completion: placed by load'
 const AT_HOLDER = 'it refers to a response: placed at the worker that has it'
 const HOLDER_UNKNOWN = 'it refers to a response whose worker is gone or not known: placed by load'
-/** A stored response, and what is done with it. */
+/** The path of a stored response, and of an action on it. */
 const RESPONSE_PATH = /^\/v1\/responses\/([^/]+)(?:\/[^/]+)?$/
-/** Block size of requests whose prompt is not known: it only scales their cost. */
+/** Block size for requests whose prompt is not known: it only scales their cost. */
 const ASSUMED_BLOCK_SIZE_TOKENS = 16
 /** One hour: a tokenizer that has not answered by then has lost the request. */
 const TOKENIZER_MS_MAX = 3_600_000
@@ -100,7 +101,7 @@ export class RequestReader {
     note?.stage(stage, elapsedMs)
   }
 
-  /** A relayed route: bytes through, to the worker with the least load or to the one that it is pinned to. */
+  /** A relayed route: the bytes go unchanged to the least loaded worker, or to the one it is pinned to. */
   async relayed(exchange: HttpExchange, hold: BodyHold): Promise<ReadyRequest> {
     const { args, newId } = this.#parts
     const hasBody = exchange.method !== 'GET' && exchange.method !== 'HEAD'
@@ -119,7 +120,7 @@ export class RequestReader {
       separated: this.#separatedRelay(read),
       override: { temperature: hints.override.temperature },
       constraints: hints.constraints,
-      // Ids of workers are small; a larger number names none, and the router says so.
+      // Worker ids are small. A larger number names no worker, and the router says so.
       pinnedInstanceId: hints.workerId === undefined ? undefined : Number(hints.workerId),
       pinnedRank: hints.dpRank,
       excludedWorkers: [],
@@ -128,7 +129,7 @@ export class RequestReader {
     return ready(exchange, routing, { body: read.body, usageEdit: undefined })
   }
 
-  /** Pinned to the worker that has the response `id`; its engine says itself that it has it no more. */
+  /** Pins to the worker that has response `id`. If the engine no longer has it, the engine says so. */
   #atHolder(request: RoutingRequest, id: string | undefined): RoutingRequest {
     if (id === undefined || request.pinnedInstanceId !== undefined) return request
     const { responses, fleet, metrics } = this.#parts
@@ -146,7 +147,7 @@ export class RequestReader {
     }
   }
 
-  /** The decision for a body: nothing is sent, nothing changed. Never rejects. */
+  /** The decision for a body; sends and changes nothing. Never rejects. */
   async explain(body: Uint8Array, headers: HttpHeaders): Promise<Explained> {
     try {
       const { args } = this.#parts
@@ -163,7 +164,8 @@ export class RequestReader {
   }
 
   /**
-   * How an engine makes a prompt of a relayed request is not known; what separates its blocks from others is.
+   * How an engine makes a prompt of a relayed request is not known, but what separates its blocks from
+   * others is.
    */
   #separatedRelay(read: RelayedRequest): SeparatedPrompt | undefined {
     const cards = this.#parts.fleet().workers.flatMap(({ models }) => models)
@@ -276,7 +278,7 @@ function requestId(headers: HttpHeaders, newId: () => string): string {
   return typeof given === 'string' && given !== '' ? given : newId()
 }
 
-/** The client's name for the conversation. */
+/** The client's id of the conversation. */
 function sessionId(headers: HttpHeaders): string | undefined {
   const given = headers['x-dynamo-session-id']
   return typeof given === 'string' && given !== '' ? given : undefined
@@ -292,12 +294,12 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
 
 const NO_MEMBERS = new TextEncoder().encode('{}')
 
-/** Model, pins and the bytes for the engine; of a body that is not JSON, or none, the headers alone tell. */
+/** Model, pins and the bytes for the engine. Without a JSON body, only the headers are read. */
 function readRelayed(
   body: Uint8Array | undefined,
   { headers }: HttpExchange,
 ): RelayedRequest & { readonly body: Uint8Array | undefined } {
-  // Clients name a type also of a body that they do not send.
+  // Some clients send a content type without a body.
   const isJson =
     body !== undefined && body.length > 0 && String(headers['content-type'] ?? '').includes('json')
   const bytes = isJson ? body : NO_MEMBERS

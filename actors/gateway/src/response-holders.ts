@@ -1,14 +1,14 @@
 /**
- * Response holders: which worker has which response, so that what refers to a response by its id goes where
- * that is.
+ * Response holders: remembers which worker has which response, so that a request that refers to a response by
+ * its id goes to that worker.
  *
- *   an answer names its response ──note──▶ id -> worker, rank ──find──▶ a request with that id is pinned there
+ *   answer names its response ──note──▶ id -> worker, rank ──find──▶ a request with that id is pinned there
  *
  * Engines keep responses in their own memory. A worker that has left the fleet, is down or drains cannot be
- * asked for them, and one that has left and came back is another one. This gateway knows the responses that
- * passed through it in this life, and no others.
+ * asked for them; a worker that left and came back counts as another one. A gateway knows only the responses
+ * that passed through it in this life.
  *
- * Bounds   `countMax` responses; of more, those noted first are forgotten.
+ * Bounds   `countMax` responses; beyond it the oldest are forgotten.
  */
 
 import type { Fleet } from '@homing/fleet'
@@ -16,7 +16,7 @@ import type { Decision } from '@homing/placement'
 
 export interface ResponseHolder {
   readonly instanceId: number
-  /** Undefined: the worker has one rank, or chooses itself. */
+  /** Undefined: the worker has one rank, or chooses the rank itself. */
   readonly dpRank: number | undefined
 }
 
@@ -49,7 +49,7 @@ export class ResponseHolders {
     }
   }
 
-  /** Undefined: it is not known, or its worker is gone. `model`: that it must serve; empty: any. */
+  /** Undefined: not known, or its worker is gone. `model`: the worker must serve it; empty: any model. */
   find(id: string, fleet: Fleet, model: string): ResponseHolder | undefined {
     const held = this.#held.get(id)
     const worker =

@@ -1,22 +1,22 @@
 /**
- * StreamForms: which streams the router asks for usage on behalf of the client, and the form that each is
- * converted back to.
+ * StreamForms: which streams the router asks for usage in the client's place, and the form to which each such
+ * stream is converted back.
  *
- *   not known ──a stream sent as it is has ended──▶ known ──FORM_STREAMS_MAX streams, another epoch,──▶ not known
- *                                                           or a call that broke
+ *   not known ──a stream that was sent unchanged has ended──▶ known
+ *   known     ──FORM_STREAMS_MAX streams, a new epoch, or a broken call──▶ not known
  *
- * The form belongs to a worker key and a path without its query, because clients choose the query. The router
- * does not ask in the first stream to each, and learns the form from it: its prediction is not audited. The
- * form is learned again from time to time, because an engine may come back with other flags under the same
- * name.
+ * A form belongs to a worker key and a path without its query, because clients choose the query. The router
+ * does not ask for usage in the first stream of each, and learns the form from that stream; its prediction is
+ * not audited. The form is learned again from time to time, because an engine may restart with other flags
+ * under the same name.
  */
 
 import { canAsk, type StreamForm } from '@homing/openai'
 import type { Decision } from '@homing/placement'
 
-/** One in so many streams is sent as it is. */
+/** One in so many streams is sent unchanged, to learn the form. */
 const FORM_STREAMS_MAX = 256
-/** Worker keys that are remembered; of more, those learned first are forgotten. */
+/** Worker keys that are remembered; beyond it the oldest are forgotten. */
 const KEYS_MAX = 4096
 
 interface KnownForm {
@@ -30,8 +30,8 @@ export class StreamForms {
   readonly #known = new Map<string, Map<string, KnownForm>>()
 
   /**
-   * What to do with a stream that could be asked: ask, and bring it back to this form; or send it as it is,
-   * and learn the form from it, or not.
+   * What to do with a stream that could be asked for usage. A form: ask, and convert back to this form.
+   * 'learn': send it unchanged and learn the form from it. 'leave': send it unchanged.
    */
   next({ worker, epoch }: Decision, path: string): StreamForm | 'learn' | 'leave' {
     const known = this.#known.get(worker)?.get(withoutQuery(path))
@@ -51,7 +51,7 @@ export class StreamForms {
     }
   }
 
-  /** The engine may have gone. */
+  /** Forgets a worker key whose engine may be gone. */
   forget({ worker }: Decision): void {
     this.#known.delete(worker)
   }

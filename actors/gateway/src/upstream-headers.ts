@@ -1,4 +1,4 @@
-/** Which of the client's headers reach the worker, and which are added. */
+/** Upstream headers: which of the client's headers reach the worker, and which the router adds. */
 
 import type { Decision } from '@homing/placement'
 import type { HttpHeaders } from '@homing/transport'
@@ -19,7 +19,7 @@ const NOT_FORWARDED: ReadonlySet<string> = new Set([
   'upgrade',
   // Compressed answers could not be read for usage, and save nothing inside a data centre.
   'accept-encoding',
-  // Ours to decide.
+  // The router sets these itself.
   'x-data-parallel-rank',
 ])
 

@@ -1,18 +1,17 @@
 /**
- * Waiting hints: what a request says of how it is to wait for room, from its headers and from what was read
- * of its body.
+ * Waiting hints: how a request wants to wait for room, by its headers and its body.
  *
- *   x-homing-tenant, else x-tenant-id                               whose share it counts against
- *   x-homing-policy-class, else x-dynamo-meta-policy-class          its policy class
- *   x-homing-queue-timeout-ms                                       it is refused if it still waits then
- *   x-homing-do-not-queue: true                                     it is refused instead
+ *   x-homing-tenant, else x-tenant-id                         the tenant whose share it counts against
+ *   x-homing-policy-class, else x-dynamo-meta-policy-class    its policy class
+ *   x-homing-queue-timeout-ms                                 refused if it still waits after this time
+ *   x-homing-do-not-queue: true                               refused instead of waiting
  */
 
 import type { WaitingHints } from '@homing/actors/queue'
 import { InvalidRequestError, type PriorityHints } from '@homing/openai'
 import type { HttpHeaders } from '@homing/transport'
 
-/** Longer keys count by what they begin with. */
+/** Longer keys are cut to this length. */
 const TENANT_CHARACTERS_MAX = 256
 const TIMEOUT = 'x-homing-queue-timeout-ms'
 const DO_NOT_QUEUE = 'x-homing-do-not-queue'

@@ -1,14 +1,14 @@
 /**
- * Worker call: sends a request to the worker that it was placed on, and reports what comes back.
+ * Worker call: sends a request to the worker on which it was placed, and reports what comes back.
  *
  *   started ──▶ head (prefill may go on) ──▶ passing ──▶ ended | broke
  *      └─ 503 ─▶ refusing ──▶ refused
  *
- * A head waits for the first byte that passes: vLLM sends the head of a stream before prefill, and a worker
- * that dies in between has delivered nothing. A stream passes in whole events. If the client did not ask for
- * usage, the router asks for it, and undoes what that changes (stream-forms.ts): the client gets what it
- * would have got without a router. An answer that ends with its connection may have been cut; its content
- * tells (answer-end.ts).
+ * The head is held back until the first byte that passes: vLLM sends the head of a stream before prefill, and
+ * a worker that dies in between has delivered nothing. A stream passes in whole events. If the client did not
+ * ask for usage, the router asks, and undoes the difference in the stream (stream-forms.ts): the client gets
+ * what it would have got without a router. An answer that ends when its connection closes may have been cut;
+ * its content tells (answer-end.ts).
  *
  * Invariants
  *   I1  Exactly one of ended, refused and broke is reported, unless `abort` comes first; nothing after it.
@@ -45,11 +45,11 @@ export interface UpstreamRequest {
   readonly path: string
   readonly headers: HttpHeaders
   readonly body: Uint8Array | undefined
-  /** What asks for the usage of a stream, in `body`; undefined: nothing is to be asked. */
+  /** How `body` asks for the usage of a stream; undefined: do not ask. */
   readonly usageEdit: BodyEdit | undefined
 }
 
-/** Where it is sent, and how it is told from other attempts at the same request. */
+/** Where the request is sent, and what tells this attempt from others at the same request. */
 export interface CallTarget {
   readonly decision: Decision
   readonly requestId: string
@@ -57,15 +57,15 @@ export interface CallTarget {
   readonly attempt: number
 }
 
-/** Why a call ended without a whole answer. */
+/** Why a call ended without a complete answer. */
 export interface BrokenCall {
   readonly reason: string
   readonly failure: HttpCallFailure
-  /** It went over a connection that had served another one. */
+  /** The connection had served an earlier call. */
   readonly reusedConnection: boolean
 }
 
-/** A 503 of a worker, whole, for the client should nobody take the request. */
+/** A worker's whole 503 answer, for the client in case no worker takes the request. */
 export interface Refusal {
   readonly status: number
   readonly headers: HttpHeaders
@@ -74,19 +74,19 @@ export interface Refusal {
 }
 
 export interface WorkerCallHandler {
-  /** There is a connection to the worker. */
+  /** The worker is connected. */
   connected(): void
-  /** Something came. */
+  /** Bytes came from the worker. */
   alive(): void
   /** The prefill is over. */
   prefilled(): void
   head(status: number, headers: HttpHeaders): void
   data(bytes: Uint8Array): void
-  /** The answer is whole. */
+  /** The answer is complete. */
   ended(): void
   /**
-   * The worker answered this status, and may be asked again later; undefined: its words were too long, or too
-   * slow.
+   * The worker refused with this status and may be asked again later. `refusal` is undefined if its answer
+   * was too long or too slow to keep.
    */
   refused(status: number, refusal: Refusal | undefined): void
   broke(broken: BrokenCall): void
@@ -98,12 +98,12 @@ export interface WorkerCallParts {
   readonly streamForms: StreamForms
   /** Streams are asked for usage, for the audit of predictions. */
   readonly audit: boolean
-  /** A 503 is a refusal, after which others may be tried; else it is an answer as any. */
+  /** A 503 is a refusal, after which other workers may be tried; otherwise it is passed on as an answer. */
   readonly mayRefuse: boolean
 }
 
 const EARLY_EVENTS = /^\/v1\/(?:responses|messages)(?:$|\?)/
-/** The body of a refusal that is kept, and the wait for it; a longer one is not kept. */
+/** Limits for keeping a refusal: size of its body, and wait for it. Beyond them it is not kept. */
 const REFUSAL_BYTES_MAX = 65_536
 const REFUSAL_MS_MAX = 1000
 
@@ -122,16 +122,16 @@ export class WorkerCall {
   readonly #handler: WorkerCallHandler
   #call: HttpCall | undefined
   #isOver = false
-  /** The body with the question for usage in it. */
+  /** The body with the request for usage added. */
   #edited: Uint8Array | undefined
   /**
-   * The form of a stream that was asked for usage in the client's place; 'learn': one that was not teaches
-   * it.
+   * The form of a stream that was asked for usage in the client's place; 'learn': it was not asked, and its
+   * form is learned.
    */
   #streamForm: StreamForm | 'learn' | undefined
   #learner: StreamFormLearner | undefined
   #refusal: OpenRefusal | undefined
-  /** Until its first byte or its end comes. */
+  /** Held back until the first byte or the end comes. */
   #heldHead: { readonly status: number; readonly headers: HttpHeaders } | undefined
   #status: number | undefined
   #isStream = false
@@ -151,17 +151,17 @@ export class WorkerCall {
     this.#handler = handler
   }
 
-  /** The status that was told; undefined: none yet. */
+  /** The reported status; undefined: none yet. */
   get status(): number | undefined {
     return this.#status
   }
 
-  /** What the answer said of its tokens, as far as it came; undefined where no head of it was told. */
+  /** The usage that the answer reported so far; undefined if no head was reported. */
   get usage(): UsageReport | undefined {
     return this.#status === undefined ? undefined : this.#tap?.finish()
   }
 
-  /** Its answer comes as events. */
+  /** The answer is a stream of events. */
   get isStream(): boolean {
     return this.#isStream
   }
@@ -190,7 +190,7 @@ export class WorkerCall {
     if (this.#isOver) this.#call.abort()
   }
 
-  /** Nothing more is told. */
+  /** Ends the call; nothing more is reported. */
   abort(): void {
     this.#isOver = true
     this.#refusal?.timer.cancel()
@@ -205,7 +205,7 @@ export class WorkerCall {
     this.#call?.resume()
   }
 
-  /** It is over. True: nobody reads the request's body for it any more. */
+  /** For a call that is over. True: nothing reads the request's body for it any more. */
   giveUpBody(): boolean {
     if (this.#call === undefined) return true
     if (this.#call.usesBody) return false
@@ -214,7 +214,7 @@ export class WorkerCall {
     return true
   }
 
-  /** The bytes held back, without half an event, for an answer that is cut here. */
+  /** The bytes held back, in whole events, for an answer that is cut here. */
   takeWhole(): Uint8Array | undefined {
     return this.#status === undefined ? undefined : this.#tap?.takeWhole()
   }
@@ -223,14 +223,14 @@ export class WorkerCall {
     this.#handler.alive()
     const isKeyRefused = (status === 401 || status === 403) && this.#target.decision.usesKey
     if ((status === 503 || isKeyRefused) && this.#parts.mayRefuse) {
-      // Nothing of an answer has reached the client, so another worker may take the request.
+      // Nothing has reached the client yet, so another worker may take the request.
       const timer = this.#parts.clock.after(REFUSAL_MS_MAX, () => this.#leaveRefusal())
       this.#refusal = { status, headers, pieces: [], bytes: 0, timer }
       return
     }
     this.#isStream = isStreamAnswer(headers)
     this.#isJson = isJsonAnswer(headers)
-    // What is changed in a stream, or told at its cut, is not in the length that the engine gave.
+    // The engine's length does not count what the router changes in a stream, or adds when it is cut.
     this.#heldHead = { status, headers: this.#isStream ? withoutLength(headers) : headers }
     this.#tap = this.#newTap()
     if (!this.#isStream) this.#handler.prefilled()
@@ -289,7 +289,7 @@ export class WorkerCall {
 
   #failed(broken: BrokenCall): void {
     if (this.#refusal !== undefined) this.#leaveRefusal()
-    // Behind the last event of a stream nothing is missing, however its connection ends.
+    // After the last event of a stream nothing is missing, however its connection ends.
     else if (this.#isStream && this.#tap?.finish().isDone === true) this.#endWhole()
     else this.#break(broken)
   }
@@ -300,7 +300,7 @@ export class WorkerCall {
     this.#handler.broke(broken)
   }
 
-  /** The rest of a refusal is too long, too late, or never comes: it goes without its words. */
+  /** The rest of a refusal is too long or too late: the refusal is reported without its body. */
   #leaveRefusal(): void {
     if (this.#isOver) return
     this.abort()
@@ -326,7 +326,7 @@ export class WorkerCall {
     this.#handler.head(status, headers)
   }
 
-  /** Asks for usage where that is wanted, possible and of use: where anything is known of the worker. */
+  /** Asks for usage if that is wanted, possible and useful: if anything is known of the worker. */
   #body(): Uint8Array | undefined {
     const { body, path, usageEdit } = this.#request
     const { decision } = this.#target
