@@ -7,5 +7,6 @@ export type {
   TokenizerStatus,
 } from './messages.ts'
 export { readGivenTokenizers } from './model-table.ts'
-export { type TokenizerArgs, tokenizer } from './tokenizer.ts'
+export { tokenizer } from './tokenizer.ts'
+export type { TokenizerArgs } from './tokenizer-args.ts'
 export { tokenizerArgsFromSettings } from './tokenizer-args.ts'

@@ -1,7 +1,30 @@
 /** Arguments of the tokenizer, from the settings of the router. */
 
 import type { RouterSettings } from '@homing/config'
-import type { TokenizerArgs } from './tokenizer.ts'
+import type { LoadedTokenizer } from '@homing/tokenization'
+
+export interface TokenizerArgs {
+  /** By directory: tokenizers that are loaded already. */
+  readonly loaded: ReadonlyMap<string, LoadedTokenizer>
+  /**
+   * Of so many prompts that are tokenized here, one is also given to its engine, and the ids compared; 0:
+   * none is.
+   */
+  readonly checkEvery: number
+  readonly threads: number
+  /** `[MODEL=]DIR`. */
+  readonly tokenizers: readonly string[]
+  /** Requests that may wait for a thread. */
+  readonly queueMax: number
+  /** Bytes for what is remembered of request bodies and prompts, over all threads. */
+  readonly promptCacheBytes: number
+  /** Bytes for the words that each tokenizer has seen, on each thread that reads requests. */
+  readonly wordTableBytes: number
+  /** Bodies up to this size are read on the thread of this actor where that is cheap; in bytes. */
+  readonly inlineBodyBytesMax: number
+  /** Longest wait for an engine's `/tokenize`, in milliseconds. */
+  readonly tokenizeMsMax: number
+}
 
 export type TokenizerSettings = Pick<
   RouterSettings,

@@ -16,39 +16,24 @@
  *        the text remains: the worker is chosen by the texts that were sent to each.
  */
 
-import { type ActorContext, type Capability, defineActor, defineCapability, signal } from '@homing/actor'
-import { toErrorRecord } from '@homing/base'
-import type { LoadedTokenizer } from '@homing/tokenization'
+import {
+  type ActorContext,
+  type Capability,
+  defineActor,
+  defineCapability,
+  signal,
+  type Terminated,
+} from '@homing/actor'
+import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import type { Fleet } from '@homing/fleet'
 import { askToTokenize } from './engine-tokenize.ts'
-import type { ReadResult, TokenizerMessage } from './messages.ts'
-import { modelTable, readGivenTokenizers } from './model-table.ts'
+import type { ReadResult, TokenizerMessage, TokenizerStatus } from './messages.ts'
+import { type GivenTokenizers, modelTable, readGivenTokenizers } from './model-table.ts'
 import type { ReaderOutcome } from './reader-tasks.ts'
 import { SpawnedReaders } from './reader-threads.ts'
 import { Readers } from './readers.ts'
 import { TokenChecker } from './token-checker.ts'
-
-export interface TokenizerArgs {
-  /** By directory: tokenizers that are loaded already. */
-  readonly loaded: ReadonlyMap<string, LoadedTokenizer>
-  /**
-   * Of so many prompts that are tokenized here, one is also given to its engine, and the ids compared; 0:
-   * none is.
-   */
-  readonly checkEvery: number
-  readonly threads: number
-  /** `[MODEL=]DIR`. */
-  readonly tokenizers: readonly string[]
-  /** Requests that may wait for a thread. */
-  readonly queueMax: number
-  /** Bytes for what is remembered of request bodies and prompts, over all threads. */
-  readonly promptCacheBytes: number
-  /** Bytes for the words that each tokenizer has seen, on each thread that reads requests. */
-  readonly wordTableBytes: number
-  /** Bodies up to this size are read on the thread of this actor where that is cheap; in bytes. */
-  readonly inlineBodyBytesMax: number
-  /** Longest wait for an engine's `/tokenize`, in milliseconds. */
-  readonly tokenizeMsMax: number
-}
+import type { TokenizerArgs } from './tokenizer-args.ts'
 
 /**
  * Directories whose ids were seen to differ from an engine's: a restarted tokenizer must not trust them
@@ -65,21 +50,51 @@ export const tokenizer = defineActor(
 )<TokenizerMessage, TokenizerArgs>({
   reentrant: true,
   setup(context, args) {
-    const given = readGivenTokenizers(args.tokenizers)
-    const inlineCacheBytes =
-      args.inlineBodyBytesMax === 0 ? 0 : Math.floor(args.promptCacheBytes * INLINE_CACHE_SHARE)
-    const threads = new SpawnedReaders(context, {
+    const state = new Tokenizer(context, args)
+    return {
+      fleet: ({ fleet }) => state.takeFleet(fleet),
+      tokenizers: ({ reply }) => reply(state.status()),
+      whenStarted: async ({ reply }) => reply(await state.start()),
+      read: async message => message.reply(await state.read(message)),
+      [signal](event) {
+        if (event.type === 'terminated') state.threadEnded(event)
+      },
+    }
+  },
+})
+
+type ReadMessage = Extract<TokenizerMessage, { readonly type: 'read' }>
+type EngineQuestion = Extract<ReaderOutcome, { readonly kind: 'ask-engine' }>
+
+/** This thread reads short requests; it gets this part of the bytes for remembering bodies and prompts. */
+const INLINE_CACHE_SHARE = 1 / 8
+
+class Tokenizer {
+  readonly #context: ActorContext<TokenizerMessage>
+  readonly #tokenizeMsMax: number
+  readonly #given: GivenTokenizers
+  readonly #threads: SpawnedReaders
+  readonly #readers: Readers
+  readonly #checker: TokenChecker
+
+  constructor(context: ActorContext<TokenizerMessage>, args: TokenizerArgs) {
+    const { promptCacheBytes, wordTableBytes, inlineBodyBytesMax } = args
+    this.#context = context
+    this.#tokenizeMsMax = args.tokenizeMsMax
+    this.#given = readGivenTokenizers(args.tokenizers)
+    const inlineCacheBytes = inlineBodyBytesMax === 0 ? 0 : Math.floor(promptCacheBytes * INLINE_CACHE_SHARE)
+    this.#threads = new SpawnedReaders(context, {
       threads: args.threads,
       queueMax: args.queueMax,
-      promptCacheBytes: args.promptCacheBytes - inlineCacheBytes,
-      wordTableBytes: args.wordTableBytes,
+      promptCacheBytes: promptCacheBytes - inlineCacheBytes,
+      wordTableBytes,
       onError: error => context.log.error({ error: toErrorRecord(error) }, 'tokenizer thread failed'),
     })
-    const readers = new Readers({
-      threads,
-      inlineBodyBytesMax: args.inlineBodyBytesMax,
+    this.#readers = new Readers({
+      threads: this.#threads,
+      inlineBodyBytesMax,
       promptCacheBytes: inlineCacheBytes,
-      wordTableBytes: args.wordTableBytes,
+      wordTableBytes,
       loaded: args.loaded,
       distrusted: context.use(distrustCapability),
       onLoaded({ directory, tables, refusal }) {
@@ -94,83 +109,70 @@ export const tokenizer = defineActor(
       onLoadFailed: (directory, error) =>
         context.log.warn({ directory, error }, 'tokenizer cannot be loaded; engines are asked'),
     })
+    this.#checker = new TokenChecker(context, args, this.#readers)
+  }
 
-    const checker = new TokenChecker(context, args, readers)
+  takeFleet(fleet: Fleet): void {
+    this.#readers.setModels(modelTable(fleet, this.#given))
+  }
 
-    return {
-      fleet({ fleet }) {
-        readers.setModels(modelTable(fleet, given))
-      },
+  status(): TokenizerStatus {
+    const { checks, differences, checksFailed } = this.#checker
+    const { paths: tokenizers, promptCacheBytes, wordTableBytes, vocabularyBytes } = this.#readers
+    const bytes = { promptCacheBytes, wordTableBytes, vocabularyBytes }
+    return { tokenizers, checks, differences, checksFailed, ...bytes }
+  }
 
-      tokenizers({ reply }) {
-        const { checks, differences, checksFailed } = checker
-        const { paths: tokenizers, promptCacheBytes, wordTableBytes, vocabularyBytes } = readers
-        const bytes = { promptCacheBytes, wordTableBytes, vocabularyBytes }
-        reply({ tokenizers, checks, differences, checksFailed, ...bytes })
-      },
-
-      async whenStarted({ reply }) {
-        try {
-          await threads.start()
-          reply(undefined)
-        } catch (thrown) {
-          reply(toErrorRecord(thrown))
-        }
-      },
-
-      async read(message) {
-        message.reply(await read(message))
-      },
-
-      [signal](event) {
-        if (event.type === 'terminated') threads.terminated(event.ref, event.error ?? event.reason)
-      },
+  /** Undefined: every thread has started. */
+  async start(): Promise<ErrorRecord | undefined> {
+    try {
+      await this.#threads.start()
+      return undefined
+    } catch (thrown) {
+      return toErrorRecord(thrown)
     }
+  }
 
-    async function read(message: Extract<TokenizerMessage, { type: 'read' }>): Promise<ReadResult> {
-      const { route, body, headers, wantTokenIds, waitMsMax } = message
-      try {
-        const wallMs = context.clock.wallMs()
-        const task = { route, body, headers, wantTokenIds, wallMs }
-        const outcome = await readers.read({ ...task, unaskable: undefined }, waitMsMax)
-        if (outcome.kind === 'read' && outcome.request.tokenizedBy === 'router') {
-          checker.offer({ ...task, unaskable: undefined })
-        }
-        if (outcome.kind !== 'ask-engine') return resultOf(outcome)
-        const answer = await askEngine(context, args, outcome, wantTokenIds, readers)
-        if (typeof answer !== 'string') return answer
-        context.log.debug({ model: outcome.request.model, reason: answer }, 'prompt is known only as text')
-        return resultOf(await readers.read({ ...task, unaskable: answer }, waitMsMax))
-      } catch (thrown) {
-        return { kind: 'refused', error: toErrorRecord(thrown), param: undefined }
+  threadEnded({ ref, error, reason }: Terminated): void {
+    this.#threads.terminated(ref, error ?? reason)
+  }
+
+  /** Never rejects. */
+  async read(message: ReadMessage): Promise<ReadResult> {
+    const { route, body, headers, wantTokenIds, waitMsMax } = message
+    try {
+      const wallMs = this.#context.clock.wallMs()
+      const task = { route, body, headers, wantTokenIds, wallMs }
+      const outcome = await this.#readers.read({ ...task, unaskable: undefined }, waitMsMax)
+      if (outcome.kind === 'read' && outcome.request.tokenizedBy === 'router') {
+        this.#checker.offer({ ...task, unaskable: undefined })
       }
+      if (outcome.kind !== 'ask-engine') return resultOf(outcome)
+      const answer = await this.#askEngine(outcome, wantTokenIds)
+      if (typeof answer !== 'string') return answer
+      const { model } = outcome.request
+      this.#context.log.debug({ model, reason: answer }, 'prompt is known only as text')
+      return resultOf(await this.#readers.read({ ...task, unaskable: answer }, waitMsMax))
+    } catch (thrown) {
+      return { kind: 'refused', error: toErrorRecord(thrown), param: undefined }
     }
-  },
-})
+  }
 
-/** This thread reads short requests; it gets this part of the bytes for remembering bodies and prompts. */
-const INLINE_CACHE_SHARE = 1 / 8
+  /** Has an engine tokenize, and a reader hash what it answers; or why that cannot be. */
+  async #askEngine(question: EngineQuestion, wantTokenIds: boolean): Promise<ReadResult | string> {
+    const { request, namespace, why } = question
+    try {
+      const reply = await askToTokenize(this.#context, question, this.#tokenizeMsMax)
+      const hashed = await this.#readers.hash({ type: 'hash', reply, request, namespace, wantTokenIds })
+      if (hashed.kind === 'read') return hashed
+      return `${why}; /tokenize gave an answer that cannot be read`
+    } catch (thrown) {
+      return `${why}; ${toErrorRecord(thrown).message}`
+    }
+  }
+}
 
 function resultOf(outcome: ReaderOutcome): ReadResult {
   if (outcome.kind === 'read' || outcome.kind === 'refused') return outcome
   throw new Error(`cannot read a request: the reader answered "${outcome.kind}"`)
-}
-
-/** Has an engine tokenize, and a reader hash what it answers; or why that cannot be. */
-async function askEngine(
-  context: ActorContext<TokenizerMessage>,
-  args: TokenizerArgs,
-  outcome: Extract<ReaderOutcome, { kind: 'ask-engine' }>,
-  wantTokenIds: boolean,
-  readers: Readers,
-): Promise<ReadResult | string> {
-  const { request, namespace, why } = outcome
-  try {
-    const reply = await askToTokenize(context, outcome, args.tokenizeMsMax)
-    const hashed = await readers.hash({ type: 'hash', reply, request, namespace, wantTokenIds })
-    if (hashed.kind === 'read') return hashed
-    return `${why}; /tokenize gave an answer that cannot be read`
-  } catch (thrown) {
-    return `${why}; ${toErrorRecord(thrown).message}`
-  }
 }
