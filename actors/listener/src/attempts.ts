@@ -14,8 +14,8 @@
 import type { ListenerLimits } from './limits.ts'
 
 /**
- * `rebuild`: from the beginning. `gap`: from a hole. `check`: only to make sure that nothing is missing, or
- * of another life.
+ * `rebuild`: from the beginning. `gap`: from a hole. `check`: only to make sure that nothing is missing, and
+ * that nothing is of another life.
  */
 export type Purpose = 'rebuild' | 'gap' | 'check'
 
@@ -25,7 +25,7 @@ export interface AttemptQuestion {
   readonly asksSnapshot: boolean
   /** The first sequence that it asks for; undefined: for none. */
   readonly from: number | undefined
-  /** The batch that its reply is to repeat before it counts; undefined: none, or it has. */
+  /** The batch that the reply must repeat before it counts; undefined: none, or already repeated. */
   readonly toRepeat: number | undefined
   /** The highest sequence that the live socket had brought; −1: none. */
   readonly heardMax: number
@@ -34,7 +34,7 @@ export interface AttemptQuestion {
 /** One question to the replay socket. */
 export interface Attempt extends AttemptQuestion {
   readonly number: number
-  /** `comparison`: only to see whether it answers, and repeats what the live socket brought last. */
+  /** `comparison`: only to see whether the replay answers, and repeats the last live batch. */
   readonly asksFor: 'history' | 'comparison'
   toRepeat: number | undefined
   /** The highest sequence that it brought; −1: none. */
@@ -43,14 +43,14 @@ export interface Attempt extends AttemptQuestion {
   applied: number
   hasReplies: boolean
   hadHole: boolean
-  /** The indexer refused something of it. */
+  /** The indexer refused a part of the reply. */
   wasRefused: boolean
 }
 
 /** `live`: nothing is missing any more. `again`: at once. `pause`: again after `pauseMs`. */
 export type AttemptVerdict = 'live' | 'again' | 'pause' | 'giveUp'
 
-/** An engine's replay socket keeps 1,000 messages for a peer, and drops further ones without a word. */
+/** An engine's replay socket keeps 1,000 messages for a peer, and drops further ones silently. */
 const LOSSLESS_REPLIES_MAX = 1000
 
 export class Attempts {
@@ -69,10 +69,10 @@ export class Attempts {
   #replies = 0
   #hadHole = false
   #toldMax = -1
-  /** An attempt ended without an end marker: what was to come of it may have been late. */
+  /** An attempt ended without an end marker: the rest of its replies may have been late. */
   #fellSilent = false
   #lastReplyMs = 0
-  /** Until then no replay is asked for: the last recovery failed with it. */
+  /** Until then no replay is requested: in the last recovery the replay failed. */
   #pausedUntilMs = Number.NEGATIVE_INFINITY
   #mayHealLater = false
   /** In a row. */
@@ -87,7 +87,7 @@ export class Attempts {
     return this.#purpose
   }
 
-  /** It began as a rebuild, whatever its purpose has become. */
+  /** The recovery began as a rebuild; its purpose may have changed since. */
   get isRebuild(): boolean {
     return this.#isRebuild
   }
@@ -117,7 +117,7 @@ export class Attempts {
     return this.#replies > 0
   }
 
-  /** Something that the replay socket sent may have been lost, and so may be its end. */
+  /** Replies may have been lost, the end of the replay included. */
   get mayLackEnd(): boolean {
     return this.#hadHole || this.#attempt.hadHole || this.#replies >= LOSSLESS_REPLIES_MAX
   }
@@ -131,11 +131,11 @@ export class Attempts {
     this.#hadHole = false
     this.#fellSilent = false
     this.#toldMax = -1
-    // A gap that is filled, or a check, leaves as unknown what was unknown before it.
+    // Filling a gap, or a check, does not change what was unknown before.
     if (purpose === 'rebuild') this.#mayHealLater = false
   }
 
-  /** One attempt beside the live socket. It is in vain until it is known to have confirmed the history. */
+  /** One attempt beside the live socket. It counts as vain until it has confirmed the history. */
   beginCheck(): void {
     this.begin('gap')
     this.#purpose = 'check'
@@ -143,33 +143,33 @@ export class Attempts {
   }
 
   /**
-   * The history has reached the live socket: what is still to come of the attempt may be what that has lost
-   * since.
+   * The history has reached the live socket: further replies of the attempt may be batches that the live
+   * socket has lost since.
    */
   joined(): void {
     this.#purpose = 'check'
   }
 
-  /** It was not able to make sure: what follows fills a gap. */
+  /** The check could not confirm the history: what follows fills a gap. */
   checkFailed(): void {
     if (this.#purpose === 'check') this.#purpose = 'gap'
   }
 
   /**
-   * The recovery has ended. `isConfirmed`: there is nothing of the live socket that it should have confirmed,
-   * and did not.
+   * The recovery has ended. `isConfirmed`: it has confirmed all that it should have confirmed of the live
+   * socket.
    */
   ended(isConfirmed: boolean): void {
     if (isConfirmed) this.#vainChecks = 0
     this.#purpose = 'gap'
   }
 
-  /** What is still to come of the attempt under way no longer counts. */
+  /** Further replies of the attempt under way no longer count. */
   fence(): void {
     this.#attempt = { ...this.#attempt, number: this.#attempt.number + 1 }
   }
 
-  /** A failed replay says nothing of another connection, or life. */
+  /** A failed replay says nothing about another connection or life. */
   forgetFailure(): void {
     this.#pausedUntilMs = Number.NEGATIVE_INFINITY
     this.#mayHealLater = false
@@ -183,7 +183,7 @@ export class Attempts {
     return this.#attempt
   }
 
-  /** Asks for what the live socket brought last. */
+  /** Asks for the last live batch. */
   compare(heardMax: number): Attempt {
     const from = Math.max(0, heardMax)
     const question = { asksSnapshot: false, from, toRepeat: undefined, heardMax }
@@ -192,40 +192,40 @@ export class Attempts {
   }
 
   /**
-   * The highest sequence that any attempt of this recovery has told; −1: none. What is there up to it may be
-   * asked for again.
+   * The highest sequence that any attempt of this recovery has told; −1: none. Batches up to it may be
+   * requested again.
    */
   get toldMax(): number {
     return this.#toldMax
   }
 
-  /** A batch came of the attempt under way. */
+  /** The attempt under way brought a batch. */
   told(sequence: number): void {
     this.#attempt.repliedMax = Math.max(this.#attempt.repliedMax, sequence)
     this.#toldMax = Math.max(this.#toldMax, sequence)
   }
 
-  /** Something came of the attempt under way. */
+  /** The attempt under way brought a reply. */
   replied(): void {
     this.#lastReplyMs = this.#nowMs()
     this.#replies++
   }
 
   /**
-   * How long a silence ends the attempt. A replay that has begun comes from memory: when it falls silent, its
-   * end was lost.
+   * How long a silence must be to end the attempt. A replay that has begun comes from memory: when it falls
+   * silent, its end was lost.
    */
   get silenceMsMax(): number {
     const { replayTimeoutMs, replaySilenceMs } = this.#limits
     return this.#attempt.hasReplies ? Math.min(replayTimeoutMs, replaySilenceMs) : replayTimeoutMs
   }
 
-  /** Until the silence is over. */
+  /** When the silence is long enough. */
   get silenceDueMs(): number {
     return this.#lastReplyMs + this.silenceMsMax - this.#nowMs()
   }
 
-  /** `isMarked`: with an end marker. `reachesLive`: nothing is missing that is known of. */
+  /** `isMarked`: with an end marker. `reachesLive`: nothing is known to be missing. */
   currentEnded(isMarked: boolean, reachesLive: boolean): AttemptVerdict {
     const { applied, hadHole, wasRefused } = this.#attempt
     const isAnswered = isMarked || applied > 0 || this.#purpose === 'check'
@@ -254,7 +254,7 @@ export class Attempts {
     this.#mayHealLater = mayHeal || !this.hasAnswers || this.#hadHole || this.#fellSilent
   }
 
-  /** What is left alone now, because it failed, may bring more when the pause is over. */
+  /** The replay failed and is left alone now; it may bring more when the pause is over. */
   resumeLater(): void {
     if (this.isPaused) this.#mayHealLater = true
   }

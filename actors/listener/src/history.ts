@@ -36,12 +36,12 @@ export interface HistoryEffects {
   /** Forgets everything applied. False: refused, to be tried again. */
   clear(): boolean
   /**
-   * Hands on what the checkpoint holds that was offered, behind a clear. False: refused, nothing was taken.
+   * Hands on the content of the offered checkpoint, after a clear. False: refused, nothing was taken.
    */
   restore(): boolean
 }
 
-/** `unknown`: there are older blocks that nobody has told of. Else the history began with an empty cache. */
+/** `unknown`: the cache held older blocks that no batch told of. Else it was empty at the beginning. */
 export type Beginning = 'unknown' | 'start' | 'cleared'
 
 /**
@@ -50,33 +50,33 @@ export type Beginning = 'unknown' | 'start' | 'cleared'
  */
 export type Applied = 'applied' | 'refused' | 'otherRank' | 'older'
 
-/** What a trust in it depends on. */
+/** What the trust in a history depends on. */
 export interface HistoryView {
   readonly epoch: number
   readonly expected: number | undefined
   readonly beginning: Beginning
-  /** Why it has no beginning, or was forgotten. */
+  /** Why the history has no beginning, or was forgotten. */
   readonly reason: string
-  /** Batches that could not be read, or not all of them. */
+  /** Batches that could not be read, or only in part. */
   readonly unreadableBatches: number
   /** Why the index lacks something that was applied. */
   readonly lacks: string | undefined
-  /** Why some of what was applied may be of an earlier life of the engine. */
+  /** Why some applied batches may be of an earlier life of the engine. */
   readonly doubt: string | undefined
 }
 
 export interface HistoryParts {
   readonly counters: SourceCounters
   readonly life: Life
-  /** Which say what publishes it. */
+  /** They show which kind of publisher this is. */
   readonly snapshots: Snapshots
   readonly hasReplay: boolean
   readonly dpRank: number
-  /** Its first batch is known, and no checkpoint any more that could stand before it. */
+  /** The first batch of the history is known, and no checkpoint can come before it any more. */
   readonly began: () => void
   /**
-   * `unreadable`: a batch, or some of it. `cleared`: nothing is held that was applied before; `withdrawn`:
-   * the same, but the cache is not known.
+   * `unreadable`: a batch, or a part of it. `cleared`: nothing applied before is held; `withdrawn`: the same,
+   * but the cache is not known.
    */
   readonly changed: (what: 'unreadable' | 'cleared' | 'withdrawn') => void
 }
@@ -94,8 +94,8 @@ export class History implements Extent, HistoryView {
   #unreadableBatches = 0
   #lacks: string | undefined
   /**
-   * Sequences that the engine has to repeat before what was taken over counts as of its present life, and how
-   * many were asked for.
+   * Sequences that the engine must repeat before the checkpoint counts as of its present life, and how many
+   * were requested.
    */
   readonly #unproven = new Set<number>()
   #proofs = 0
@@ -159,7 +159,7 @@ export class History implements Extent, HistoryView {
     this.#unproven.delete(sequence)
   }
 
-  /** Nothing of it can be held. */
+  /** The history can hold no block. */
   get isEmpty(): boolean {
     return this.#lastSequence === undefined || this.#expected === 0
   }
@@ -187,7 +187,7 @@ export class History implements Extent, HistoryView {
     this.tryClear()
   }
 
-  /** Why there is nothing of it, where that is now known better. */
+  /** Gives a better reason why the history is empty. */
   explain(reason: string): void {
     this.#reason = reason
   }
@@ -199,7 +199,7 @@ export class History implements Extent, HistoryView {
     this.#parts.life.begin(sequence, source)
   }
 
-  /** Behind a snapshot that was applied. */
+  /** Begins after a snapshot that was applied. */
   beginBehindSnapshot(nextSequence: number, isWhole: boolean): void {
     this.#beginAt(nextSequence, isWhole, 'the publisher beside the engine has not seen its whole history')
     this.#lastSequence = nextSequence - 1
@@ -207,8 +207,8 @@ export class History implements Extent, HistoryView {
   }
 
   /**
-   * Takes over what an earlier life of the router knew; `payload` is the last batch of it. Of its last
-   * batches the engine has repeated these. False: refused.
+   * Takes over what an earlier life of the router knew; `payload` is its last batch. `repeated`: which of its
+   * last batches the engine has repeated. False: refused.
    */
   restore(point: HistoryPoint, payload: Uint8Array, repeated: ReadonlySet<number>): boolean {
     const { nextSequence, fingerprints, isWhole, wasCleared, gapReason } = point
@@ -242,7 +242,7 @@ export class History implements Extent, HistoryView {
     }
   }
 
-  /** Not all that was applied is in the index, until the next clear. */
+  /** The index lacks some of what was applied, until the next clear. */
   lacksSome(reason: string): void {
     this.#lacks = reason
   }
@@ -253,7 +253,7 @@ export class History implements Extent, HistoryView {
     return !this.#owesClear
   }
 
-  /** Applies the batch that is expected. One that was held back is not older than what it follows. */
+  /** Applies the expected batch. A batch that was held back must not be older than its predecessor. */
   apply(batch: PendingBatch, source: BatchSource, wasHeldBack = false): Applied {
     if (this.#owesClear && !this.tryClear()) return 'refused'
     const { life } = this.#parts
@@ -272,10 +272,10 @@ export class History implements Extent, HistoryView {
     this.#parts.snapshots.applied(read?.events ?? [], read?.timestampSeconds)
     if (clear !== undefined) this.#nothingIsHeld(clear.isWithdrawal)
     if (source === 'replay') life.joined(sequence)
-    // The engine's clock was set back; or it is left over from a life that ended, and the number fits by
-    // chance.
+    // The engine's clock was set back; or the batch is left over from a life that ended, and its number fits
+    // by chance.
     else if (isOlder) life.openSeam(sequence - 1)
-    // What the live socket told since is all that is held.
+    // All that is held was told by the live socket since.
     else if (wasEmpty || clear !== undefined) life.begin(sequence, 'live')
     // An event of a kind that is not known may be a removal.
     const isUnreadable = read === undefined || unreadEvents(read) > 0
@@ -302,7 +302,7 @@ export class History implements Extent, HistoryView {
     this.#parts.began()
   }
 
-  /** Undefined: as it was told before. */
+  /** Undefined: the reason given before still holds. */
   #whyNotWhole(sequence: number, source: BatchSource): string | undefined {
     if (this.#parts.snapshots.isOffered) {
       return 'the publisher beside the engine has not said how much it knows'
@@ -313,9 +313,8 @@ export class History implements Extent, HistoryView {
   }
 
   /**
-   * Nothing counts that came before: what is unknown of it, or was not readable, no longer matters. Either
-   * the cache was cleared, or a publisher beside the engine withdrew what it had told, and does not know the
-   * cache.
+   * Nothing before counts any more, so unknown or unreadable batches no longer matter. Either the cache was
+   * cleared, or a publisher beside the engine withdrew what it had told, and does not know the cache.
    */
   #nothingIsHeld(isWithdrawal: boolean): void {
     this.#beginning = isWithdrawal ? 'unknown' : 'cleared'
@@ -323,7 +322,7 @@ export class History implements Extent, HistoryView {
     this.#lacks = undefined
     this.#unproven.clear()
     if (!isWithdrawal) return
-    // Nothing is to be forgotten, but what answers have said of the history before is not true of this one.
+    // Nothing is to be forgotten, but answers given about the history before do not hold for this one.
     this.#epoch++
     this.#reason = 'the publisher beside the engine withdrew its earlier events'
   }
@@ -348,7 +347,7 @@ export class History implements Extent, HistoryView {
  */
 const PROOF_BATCHES_MAX = 16
 
-/** Undefined: nobody can decode it. */
+/** Undefined: the payload cannot be decoded. */
 export function tryDecode(payload: Uint8Array): KvBatch | undefined {
   try {
     return decodeKvBatch(payload)

@@ -42,7 +42,7 @@ export interface LiveWatchParts {
 export class LiveWatch {
   readonly #parts: LiveWatchParts
   #nextCheckMs = Number.NEGATIVE_INFINITY
-  /** When a replay that failed is compared; checks, too, come between. Undefined: none is. */
+  /** When a failed replay is compared next; checks come in between. Undefined: never. */
   #compareDueMs: number | undefined
   /** Since when a live batch waits for a replay that confirms it; undefined: none does. */
   #unconfirmedSinceMs: number | undefined
@@ -52,7 +52,7 @@ export class LiveWatch {
   }
 
   /**
-   * True if the live socket and the history are known to be of one life, or there was no time yet to know.
+   * True if the live socket and the history are known to be of one life, or if it is too early to know.
    */
   get isConfirmed(): boolean {
     const { life } = this.#parts
@@ -84,7 +84,7 @@ export class LiveWatch {
     }
   }
 
-  /** One attempt to make sure that nothing is missing, and nothing of another life. */
+  /** One attempt to make sure that nothing is missing, and that nothing is of another life. */
   check(): void {
     const { attempts, history, life, limits, replay, waits, nowMs } = this.#parts
     if (!replay.canAsk || history.expected === undefined) return
@@ -99,7 +99,7 @@ export class LiveWatch {
   }
 
   /**
-   * Asks the replay socket for what the live socket brought last, to see whether it answers, and the same.
+   * Asks the replay socket for the last live batch, to see whether it answers with the same content.
    */
   compare(): void {
     const { attempts, contradictions, counters, life, limits, waits, nowMs } = this.#parts
@@ -137,7 +137,7 @@ export class LiveWatch {
     }
   }
 
-  /** Waits for the time at which the trust is another one though nothing happens. */
+  /** Waits for the time at which the trust changes by itself. */
   timeTrust(): void {
     const { contradictions, life, waits, nowMs } = this.#parts
     if (life.link !== 'due') this.#unconfirmedSinceMs = undefined

@@ -31,7 +31,7 @@ import { Waits } from './waits.ts'
 
 export interface RecoveryEffects {
   nowMs(): number
-  /** Replies carry the attempt. Ends the attempt before. */
+  /** Replies carry the number of the attempt. Ends the attempt before. */
   startReplay(attempt: number, asked: ReplayQuestion): void
   stopReplay(): void
   /** Calls `wake(wait)` after the delay; a later wait replaces an earlier one. */
@@ -48,13 +48,12 @@ export interface RecoveryParts {
   readonly replay: Replay
   readonly snapshots: Snapshots
   readonly limits: ListenerLimits
-  /** The trust may be another one. */
+  /** The trust may have changed. */
   readonly moved: () => void
   /** Another life of the engine has begun: what the live socket brought belongs to the one before. */
   readonly restarted: () => void
   /**
-   * The same, unless it is the replay that is wrong: what is older than what was heard is late in either
-   * case.
+   * The same, unless the replay is wrong. In both cases batches older than the live ones are late.
    */
   readonly mayHaveRestarted: () => void
   /** The same, but only up to this sequence. */
@@ -99,7 +98,7 @@ export class Recovery {
     return this.#phase !== 'connecting' && this.#phase !== 'disconnected'
   }
 
-  /** Why a rebuild is due that came too soon after the last one. */
+  /** Why a rebuild is due; it waits because the last one was too recent. */
   get owedRebuild(): string | undefined {
     return this.#owedRebuild
   }
@@ -127,7 +126,7 @@ export class Recovery {
     this.#moved()
   }
 
-  /** What came on the live socket, or was lost there, belongs to the past, and so do failed replays. */
+  /** Live batches up to now, received or lost, and failed replays belong to the past. */
   forgetLive(): void {
     const { attempts, heldBack, replay } = this.#parts
     this.#hasLostLive = false
@@ -171,8 +170,8 @@ export class Recovery {
   }
 
   /**
-   * Something is of another life than something else. One is a restart; too many are not, nor is what no
-   * restart explains.
+   * Batches are of different lives. One contradiction means a restart. Too many do not, and neither does one
+   * that no restart explains (`isProof`).
    */
   contradicted(kind: ContradictionKind, reason: string, isProof = false): void {
     if (this.#noteContradiction(kind, isProof)) return
@@ -180,7 +179,7 @@ export class Recovery {
     this.rebuild(reason)
   }
 
-  /** Something is missing before what is held back. */
+  /** A batch is missing before those held back. */
   gap(): void {
     const { attempts, replay } = this.#parts
     attempts.begin('gap')
@@ -190,37 +189,37 @@ export class Recovery {
     this.#moved()
   }
 
-  /** A batch came that belongs before what is applied, or is of another life. */
+  /** A batch came that belongs before the applied ones, or is of another life. */
   late(isProof: boolean, reason: string): void {
     this.#parts.heldBack.forget()
     if (!this.#noteContradiction('live', isProof)) this.rebuild(reason)
   }
 
-  /** Live batches were lost, nobody knows which. */
+  /** Live batches were lost; it is unknown which. */
   lostLive(): void {
     this.#hasLostLive = true
     if (this.#phase === 'live') this.#goLive()
   }
 
-  /** A live batch came during a recovery, and what is held back was drained, if it could be. */
+  /** A live batch came during a recovery; the batches held back were drained as far as possible. */
   heldOneBack(drained: Drained): void {
     const { attempts, counters, life } = this.#parts
     const isCheck = attempts.purpose === 'check'
     if (drained === 'otherRank' || drained === 'older') this.#contradict(HELD_BACK_IS_OTHER)
     else if (drained === 'empty' && !isCheck) {
       const { toRepeat } = attempts.current
-      // The hole was filled late, and the engine has not repeated what was before it.
+      // The hole was filled late, and the engine has not repeated the batch before it.
       if (toRepeat !== undefined) life.openSeam(toRepeat)
       this.#goLive()
     } else if (drained !== 'empty' && isCheck) {
-      // The check has something to find: what is held back may be a removal.
+      // The check has something to find: a batch held back may be a removal.
       counters.gaps++
       attempts.checkFailed()
       this.#moved()
     }
   }
 
-  /** A live batch came that no replay has confirmed, or one that is confirmed at last. */
+  /** A live batch is not confirmed by a replay, or has been confirmed at last. */
   linkChanged(): void {
     const { contradictions, life } = this.#parts
     if (this.#phase === 'live' && life.link === 'linked') contradictions.agreed()
@@ -228,12 +227,12 @@ export class Recovery {
     this.#moved()
   }
 
-  /** The first live batch came: a publisher that had nothing to tell may have now. */
+  /** The first live batch came: a publisher that had no snapshot may have one now. */
   heardFirst(): void {
     if (this.#phase === 'live' && this.#parts.snapshots.isDue(true)) this.#awaitMove(false)
   }
 
-  /** A live batch came behind a silence in which the engine may have restarted. */
+  /** A live batch came after a silence in which the engine may have restarted. */
   liveAfterSilence(): void {
     if (this.#phase === 'live' && this.#parts.life.link === 'linked') this.watch.check()
   }
@@ -313,12 +312,12 @@ export class Recovery {
   #replayOrGoOn(): void {
     const { history, life } = this.#parts
     if (!this.#parts.replay.canAsk) this.#startFromLive(history.reason)
-    // What the replay tells counts when it is seen to be of the live socket: with the next live batch.
+    // The replay counts once it agrees with the live socket: with the next live batch.
     else if (life.isContradicted && life.liveMax < 0) this.#goLive()
     else this.#startAttempt()
   }
 
-  /** What was replayed is of another life than the live socket. */
+  /** The replayed batches are of another life than the live ones. */
   #contradict(reason: string): void {
     const { life, mayHaveRestarted } = this.#parts
     mayHaveRestarted()
@@ -326,7 +325,7 @@ export class Recovery {
     this.contradicted('replay', reason)
   }
 
-  /** True: there are too many of them, and nothing is rebuilt for now. */
+  /** True: there are too many contradictions, and nothing is rebuilt for now. */
   #noteContradiction(kind: ContradictionKind, isProof: boolean): boolean {
     const { contradictions, counters } = this.#parts
     counters.contradictions++
@@ -336,8 +335,7 @@ export class Recovery {
   }
 
   /**
-   * Until the pause is over only what the live socket tells is followed, or nothing, where it contradicts
-   * itself.
+   * Until the pause is over, only the live socket is followed; nothing is followed if it contradicts itself.
    */
   #keepApart(): void {
     const { attempts, contradictions, history, limits, restarted } = this.#parts
@@ -365,7 +363,7 @@ export class Recovery {
     this.#effects.startReplay(attempts.current.number, question)
   }
 
-  /** Nothing came for a while: the end of the replay, unless something came since the wait began. */
+  /** A silence ends the replay, unless a reply came since the wait began. */
   #awaitReplies(): void {
     const { attempts, replay } = this.#parts
     const dueMs = attempts.silenceDueMs
@@ -442,7 +440,7 @@ export class Recovery {
     else this.#goLive()
   }
 
-  /** Something was refused: tries again, and goes on where it stopped. */
+  /** The indexer refused something: tries again, and goes on where it stopped. */
   #retry(): void {
     const { contradictions, heldBack, history, limits, replay } = this.#parts
     if (history.owesClear && !history.tryClear()) {
@@ -460,7 +458,7 @@ export class Recovery {
       this.#moved()
       return
     }
-    // While it waited, a proof may have become due.
+    // During the wait a proof may have become due.
     const drained = replay.canAsk && replay.isProofDue ? 'hole' : heldBack.drain()
     if (drained === 'refused') this.#waits.set('retry', limits.backoffMsMin)
     else if (drained === 'empty') this.#goLive()

@@ -46,11 +46,12 @@ export type ReplayedReply =
   | { readonly kind: 'malformed' }
 
 /**
- * What follows. `more`: the attempt goes on. `joined`: so it does, and the history has reached the live
- * socket. `live`: nothing is missing any more. `again`, `pause`: another attempt, at once or later. `retry`:
- * the indexer refused something. `startFromLive`: the history begins with what the live socket brought.
- * `restart`: the replay is of another life than the history at hand. `contradict`: it is of another life than
- * the live socket. `behind`: what the live socket brought up to there is, or may be, of the life before.
+ * What follows. `more`: the attempt goes on. `joined`: the attempt goes on, and the history has reached the
+ * live socket. `live`: nothing is missing any more. `again`, `pause`: another attempt, at once or later.
+ * `retry`: the indexer refused something. `startFromLive`: the history begins with what the live socket
+ * brought. `restart`: the replay is of another life than the history at hand. `contradict`: it is of another
+ * life than the live socket. `behind`: what the live socket brought up to there is, or may be, of the life
+ * before.
  */
 export type ReplayOutcome =
   | { readonly next: 'more' | 'joined' | 'live' | 'again' | 'pause' | 'retry' | 'giveUp' }
@@ -68,9 +69,9 @@ export interface ReplayParts {
   readonly snapshots: Snapshots
   /** Past it, a check asks for the last batch only. */
   readonly checkBatchesMax: number
-  /** The live socket and the history are of one life, or there was no time yet to know. */
+  /** The live socket and the history are of one life, or it is too early to know. */
   readonly isConfirmed: () => boolean
-  /** The checkpoint that was offered is done with: taken over, or of no use for this reason. */
+  /** The offered checkpoint was taken over, or refused for this reason. */
   readonly checkpointSettled: (refusal: string | undefined) => void
 }
 
@@ -92,12 +93,12 @@ const LACKS_LIVE: ReplayOutcome = {
 
 export class Replay {
   readonly #parts: ReplayParts
-  /** What was offered and is not yet proven. */
+  /** The offered checkpoint, while it is not proven. */
   #checkpoint: HistoryPoint | undefined
   /** Batches of it that the engine has repeated. */
   readonly #proofs = new Set<number>()
   #hasUnusable = false
-  /** It has brought a batch, so its engine keeps them. */
+  /** The replay has brought a batch, so its engine keeps batches. */
   #hasTold = false
 
   constructor(parts: ReplayParts) {
@@ -114,7 +115,7 @@ export class Replay {
     this.#parts.checkpointSettled(why)
   }
 
-  /** Messages came that are unreadable, or under another topic: what seems to be no history may be one. */
+  /** Unreadable messages came, or messages under another topic: an empty history may not be empty. */
   sawUnusable(): void {
     this.#hasUnusable = true
   }
@@ -123,7 +124,7 @@ export class Replay {
     this.#hasUnusable = false
   }
 
-  /** Whether a replay may be asked for what is to be applied. */
+  /** Whether a replay may be asked for batches to apply. */
   get canAsk(): boolean {
     const { attempts, contradictions, hasReplay } = this.#parts
     return hasReplay && !attempts.isPaused && !contradictions.isApart
@@ -150,7 +151,7 @@ export class Replay {
     if (history.expected !== undefined) return this.#asked(snapshots.isUnknown, history.expected, undefined)
     life.askedForHistory()
     if (snapshots.isOffered) {
-      // Behind it, what the live socket brought, to see that it is of the same publisher.
+      // After the snapshot, the live batches are requested, to see that both are of one publisher.
       const heard = heldBack.first?.sequence ?? (life.liveMax >= 0 ? life.liveMax : undefined)
       return this.#asked(true, heard, undefined)
     }
@@ -172,7 +173,7 @@ export class Replay {
     return this.#batch(reply.sequence, reply.payload, began)
   }
 
-  /** A part of a snapshot, or the word that there is none now. */
+  /** A part of a snapshot, or the answer that there is none now. */
   snapshot(reply: Exclude<SnapshotReply, { readonly kind: 'malformed' }>): ReplayOutcome {
     const { attempts, history, snapshots } = this.#parts
     attempts.replied()
@@ -197,9 +198,9 @@ export class Replay {
     attempts.current.applied++
     history.beginBehindSnapshot(nextSequence, isWhole)
     if (mayBeStale) history.lacksSome(NOT_ALL_READ)
-    // Nor anything of it: with the engine's first batch it will know.
+    // The publisher knows nothing of the cache yet: it will, with the engine's first batch.
     if (!isWhole && nextSequence === 0) snapshots.askAgainWithItsNextBatch()
-    // What the live socket brought before is in the replay behind it.
+    // The earlier live batches are in the replay that follows the snapshot.
     if (this.#parts.life.canBeLinked && attempts.current.from !== undefined) return MORE
     return this.#drain() === 'empty' ? LIVE : this.ended(false)
   }
@@ -243,8 +244,8 @@ export class Replay {
   }
 
   /**
-   * What is asked for again: the last batch, or the one before the last seam, if that is not known to be one
-   * life.
+   * The sequence that is requested again: the last batch, or the one before the last seam if both sides of
+   * the seam are not known to be of one life.
    */
   get #repeatedFrom(): number {
     const { attempts, checkBatchesMax, history, life } = this.#parts
@@ -281,7 +282,7 @@ export class Replay {
     }
     if (attempt.toRepeat !== undefined) {
       if (sequence < attempt.toRepeat) return MORE
-      // What it does not repeat, it cannot continue. Of a check less will do, where it keeps less.
+      // A replay cannot continue what it does not repeat. A check may do with less if the engine keeps less.
       const isLess = attempts.purpose === 'check' && life.link === 'linked' && sequence < history.expected!
       if (sequence > attempt.toRepeat && !isLess) return this.#notRepeated()
       if (life.compare(sequence, fingerprint) !== 'same') return this.#otherHistory(sequence)
@@ -292,8 +293,8 @@ export class Replay {
     if (heard === 'other') return NOT_THE_LIVE_ONE
     if (history.expected === undefined && !this.#begin(sequence, heard === 'same')) return NOT_THE_LIVE_ONE
     const expected = history.expected as number
-    // A replay loses what its socket has no room for, which is never the first: the engine no longer keeps
-    // what is missing.
+    // A full socket never loses the first reply of a replay. So the engine no longer keeps what is missing
+    // before it.
     if (isFirst && sequence > expected && attempts.purpose !== 'rebuild')
       return { next: 'rebuild', reason: FORGOTTEN }
     if (sequence < expected) {
@@ -319,8 +320,8 @@ export class Replay {
   }
 
   /**
-   * With the first batch that the replay has, or, if the live socket told the same, with what it told before
-   * that. False: that is not of one life.
+   * Begins with the first batch of the replay, or, if the live socket told the same batch, with the live
+   * batches before it. False: those are not of one life.
    */
   #begin(sequence: number, wasHeard: boolean): boolean {
     const { heldBack, history, snapshots } = this.#parts
@@ -336,9 +337,9 @@ export class Replay {
   }
 
   /**
-   * A reply to the question for its last batches: all that is repeated of them, and the last one, has to be
-   * the same. An engine that restarted, and went on with its numbers, keeps none of the life before: where
-   * some are not repeated, it is not exact.
+   * A reply to the request for the checkpoint's last batches. All repeated ones must be the same, and the
+   * last one must be repeated. An engine that restarted and went on with its numbers keeps none of the life
+   * before: if some batches are not repeated, the history is not exact.
    */
   #proveCheckpoint(
     checkpoint: HistoryPoint,
@@ -367,8 +368,7 @@ export class Replay {
   }
 
   /**
-   * Where the batches held back begin here, what else this replay brings is known already, or was lost by the
-   * live socket.
+   * If the batches held back begin here, further replies are known already, or were lost by the live socket.
    */
   #join(): ReplayOutcome {
     const { attempts, heldBack, history, life } = this.#parts
@@ -380,8 +380,8 @@ export class Replay {
   }
 
   /**
-   * What is held back is no longer believed to follow by its number alone. The replay is asked again: it was
-   * asked before the live socket told that, and now it repeats one of it, or contradicts it.
+   * The batches held back came too long ago to follow by their numbers alone. The replay was requested before
+   * they came; requested again, it repeats one of them or contradicts them.
    */
   get isProofDue(): boolean {
     const { heldBack, isConfirmed, life } = this.#parts
@@ -393,21 +393,21 @@ export class Replay {
   }
 
   /**
-   * The replay begins behind the batch that was to show that the engine is still the same, or ends before it.
+   * The replay does not contain the batch that should show that the engine is still the same.
    */
   #notRepeated(): ReplayOutcome {
     const { attempts, life } = this.#parts
     const behind = attempts.current.toRepeat!
     const isCheck = attempts.purpose === 'check' && life.link === 'linked'
     if (!isCheck || attempts.current.repliedMax >= 0) return { next: 'rebuild', reason: FORGOTTEN, behind }
-    // One that never kept anything shows nothing.
+    // A replay that never kept a batch proves nothing.
     return this.#hasTold ? this.#otherHistory(behind) : LIVE
   }
 
   /**
-   * It is of another life than the history at hand, up to this batch. Live batches behind it show whether of
-   * theirs. Where there are none, one that had been heard before contradicts it, and the next one shows who
-   * is right.
+   * The replay is of another life than the history, up to this batch. Later live batches show whether it is
+   * of their life. If there are none, a live batch that came before contradicts it, and the next live batch
+   * decides which is right.
    */
   #otherHistory(behind: number): ReplayOutcome {
     const { liveMax } = this.#parts.life
@@ -416,7 +416,7 @@ export class Replay {
   }
 
   /**
-   * It ends before a batch that the live socket had brought before it was asked, and cannot have been lost.
+   * The replay ends before a live batch that came before the request, and cannot have lost it.
    */
   #lacksLive(): boolean {
     const { attempts } = this.#parts
@@ -424,7 +424,7 @@ export class Replay {
     return from !== undefined && from <= heardMax && repliedMax < heardMax && !attempts.mayLackEnd
   }
 
-  /** Something of it is missing: forgets what was applied, and asks again. */
+  /** A part is missing: forgets what was applied, and asks again. */
   #snapshotFailed(): ReplayOutcome {
     const { attempts, history, snapshots } = this.#parts
     snapshots.cut()

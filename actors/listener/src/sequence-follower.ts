@@ -136,7 +136,7 @@ import { trustOf } from './source-trust.ts'
 
 /** What a follower can do to the world. */
 export interface FollowerEffects extends HistoryEffects, RecoveryEffects {
-  /** The checkpoint that was offered is done with: taken over, or of no use for this reason. */
+  /** The offered checkpoint was taken over, or refused for this reason. */
   checkpointSettled(refusal: string | undefined): void
   trustChanged(trust: SourceTrust): void
 }
@@ -162,14 +162,14 @@ export class SequenceFollower {
   readonly #contradictions: Contradictions
   readonly #replay: Replay
   readonly #recovery: Recovery
-  /** A batch came before the socket said that it is up; its word will not begin another epoch. */
+  /** A batch came before the socket reported that it is up; that report will not begin another epoch. */
   #upByBatch = false
-  /** A rebuild from the beginning did not bring the parents that are unknown; in this life of the engine. */
+  /** In this life of the engine, a rebuild from the beginning did not bring the unknown parents. */
   #hasRebuiltOrphans = false
   #lastTrust = ''
-  /** The last live batch by its time, of this life, or of one that may be the same. */
+  /** The live batch with the latest time stamp, of this life or of one that may be the same. */
   #newest: Uint8Array | undefined
-  /** What came late may not have been the last that does. */
+  /** A batch came late: until then, others may. */
   #lateUntilMs = Number.NEGATIVE_INFINITY
   /** The rank in the last batch that was not followed, since the socket is up. */
   #otherRank: number | undefined
@@ -230,7 +230,7 @@ export class SequenceFollower {
     this.#reportTrust()
   }
 
-  /** Everything but what only the listener around it can know. */
+  /** Everything except what only the listener around it knows. */
   status(): Omit<SourceStatus, 'foreignTopics' | 'lostFrames' | 'checkpoint'> {
     const { phase } = this.#recovery
     return {
@@ -242,7 +242,7 @@ export class SequenceFollower {
   }
 
   /**
-   * Before anything else: where an earlier life of this listener stood. It counts when the engine proves it.
+   * Called first: where an earlier life of this listener stood. It counts once the engine proves it.
    */
   offer(checkpoint: HistoryPoint): void {
     this.#replay.offer(checkpoint)
@@ -277,22 +277,22 @@ export class SequenceFollower {
   }
 
   /**
-   * The engine runs as another process: what was applied is of a cache that is gone. `startSeconds`: when
-   * that began; undefined: it does not say.
+   * The engine runs as another process: the applied batches are of a cache that is gone. `startSeconds`: when
+   * the process began; undefined: the engine does not say.
    */
   engineRestarted(startSeconds: number | undefined): void {
     this.#snapshots.otherProcess(startSeconds)
     if (this.#recovery.isUp) this.#recovery.restart('the engine restarted')
   }
 
-  /** The engine was seen to run as the process that it was before. */
+  /** A probe found the engine's process unchanged. */
   engineRuns(): void {
     this.#snapshots.sameProcess()
   }
 
   /**
-   * What was applied is lost: rebuilds now, or when the last rebuild is old enough. Orphans are no
-   * reason where the history does not begin at its beginning: they would come again.
+   * The applied batches are lost: rebuilds now, or when the last rebuild is old enough. Orphans are no reason
+   * if the history lacks its beginning: they would come again.
    */
   resync(cause: ResyncCause, reason: string): void {
     if (!this.#recovery.isUp || (cause === 'orphans' && !this.#history.isWhole)) return
@@ -305,28 +305,28 @@ export class SequenceFollower {
     this.#recovery.rebuildSoon(reason)
   }
 
-  /** A message that cannot be read at all: its sequence is unknown, so it will show as a gap. */
+  /** A message cannot be read at all: its sequence is unknown, so it will show as a gap. */
   malformed(): void {
     this.#counters.malformedFrames++
     this.#replay.sawUnusable()
   }
 
-  /** A message under another topic: there is a history, and it is not heard. */
+  /** A message came under another topic: there is a history that is not heard. */
   foreign(): void {
     this.#replay.sawUnusable()
   }
 
-  /** Live batches came and are lost, which ones nobody knows. They may have been the last for long. */
+  /** Live batches came and are lost; it is unknown which. They may have been the last for a long time. */
   lostLive(): void {
     if (this.#recovery.isUp) this.#recovery.lostLive()
   }
 
-  /** Replies came and are lost: a hole in the replay, perhaps at its end. */
+  /** Replies came and are lost: the replay has a hole, perhaps at its end. */
   lostReplies(): void {
     this.#attempts.current.hadHole = true
   }
 
-  /** Not all that was applied is in the index, until the next clear. */
+  /** The index lacks some of what was applied, until the next clear. */
   incomplete(reason: string): void {
     this.#history.lacksSome(reason)
     this.#reportTrust()
@@ -335,7 +335,7 @@ export class SequenceFollower {
   live(sequence: number, payload: Uint8Array): void {
     const [life, recovery] = [this.#life, this.#recovery]
     if (recovery.phase === 'disconnected' || recovery.phase === 'apart') {
-      // Left over in a queue, and its history has ended; or nobody knows whose it is.
+      // Left over in a queue from a history that has ended, or of an unknown source.
       this.#counters.droppedBatches++
       return
     }
@@ -371,7 +371,7 @@ export class SequenceFollower {
     if (attempt === this.#attempts.current.number) this.#recovery.replied(reply)
   }
 
-  /** A part of a snapshot, or the word that there is none now. */
+  /** A part of a snapshot, or the answer that there is none now. */
   snapshot(attempt: number, reply: Exclude<SnapshotReply, { readonly kind: 'malformed' }>): void {
     if (attempt === this.#attempts.current.number) this.#recovery.snapshotReplied(reply)
   }
@@ -415,7 +415,7 @@ export class SequenceFollower {
   #liveHeldBack(batch: PendingBatch): void {
     const [heldBack, history] = [this.#heldBack, this.#history]
     heldBack.hold(batch)
-    // Of a publisher beside the engine a snapshot says more than its first batch.
+    // A snapshot of a publisher beside the engine says more than its first batch.
     const isFree = history.expected === undefined && !this.#snapshots.isOffered
     if (isFree && heldBack.first?.sequence === 0) history.begin(0, 'live')
     const isNext = !history.owesClear && heldBack.first?.sequence === history.expected
@@ -423,8 +423,8 @@ export class SequenceFollower {
   }
 
   /**
-   * What does not go on from what came before is late, if it was not published after it; or before it, where
-   * there is a hole between the two, or where that was forgotten.
+   * A batch that does not continue the batch before is late if it was not published after that one; if there
+   * is a hole between the two, or the one before was forgotten, only if it was published before it.
    */
   #isLate(verdict: LiveVerdict, { sequence, payload }: PendingBatch): boolean {
     const { liveMax } = this.#life
@@ -443,13 +443,13 @@ export class SequenceFollower {
   }
 
   /**
-   * No history begins with it; but an engine that restarted with its clock set back would look the same, so
-   * none goes on, either.
+   * No history begins with a late batch. But an engine that restarted with its clock set back would look the
+   * same, so no history goes on either.
    */
   #late({ sequence, payload, fingerprint }: PendingBatch): void {
     this.#counters.droppedBatches++
     this.#lateUntilMs = this.#effects.nowMs() + this.#options.limits.lateMsMax
-    // A replay has to tell it, too; alone it would prove one that lacks what came before it.
+    // A replay must tell this batch too; alone it would prove a replay that lacks the batches before it.
     if (this.#life.liveMax >= 0) this.#life.heard(sequence, fingerprint)
     this.#recovery.late(this.#isOfOtherRank(payload), `batch ${sequence} came after later ones`)
   }
@@ -476,13 +476,13 @@ export class SequenceFollower {
     return before !== undefined && rank !== undefined && rank !== before
   }
 
-  /** A replay that is asked for now has this batch, if it is of the same life. */
+  /** A replay requested now contains this batch if it is of the same life. */
   #replayBehind(batch: PendingBatch, reason: string): void {
     this.#heldBack.hold(batch)
     this.#recovery.rebuild(reason)
   }
 
-  /** What the live socket brought belongs to the past, and so do failed replays. */
+  /** Live batches up to now and failed replays belong to the past. */
   #restarted(): void {
     this.#newest = undefined
     this.#mayHaveRestarted()
