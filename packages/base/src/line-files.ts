@@ -1,9 +1,9 @@
 /**
  * Line files: where a line writer puts its lines: a file of the disk, or a stream of this process.
  *
- * `sonic-boom`, the writer under pino, appends: it goes on after a short write, and waits for a pipe that is
- * busy. It gets one batch at a time, because after a failed write it would keep the rest for itself, also
- * where that must not follow: in another file, behind a header, behind what was cut off.
+ * `sonic-boom`, the writer under pino, appends: it continues after a short write, and waits for a busy pipe.
+ * It gets one batch at a time. After a failed write it would keep the rest of a batch and write it later,
+ * even where that must not follow: into another file, after a header, or after a cut.
  */
 
 import { type FileHandle, open, rename, rm, stat } from 'node:fs/promises'

@@ -6,20 +6,19 @@
  *              ▼                           ▼
  *            dropped                     broken ──look──▶ tried again
  *
- * Lines that come while a write is under way are the next batch, so a fast disk sees single lines and a slow
- * one few writes. `look` also finds out whether the file was moved away or removed, and begins a new one
- * then.
+ * Lines that arrive during a write form the next batch: a fast disk gets single lines, a slow disk gets few
+ * large writes. `look` also checks whether the file was moved away or removed, and then begins a new one.
  *
  * Invariants
- *   I1  Nobody waits for it, and at most `waitingBytesMax` wait. A line that finds no room is dropped and
+ *   I1  Callers never wait. At most `waitingBytesMax` of lines wait; a line without room is dropped and
  *       counted.
- *   I2  A file begins with the header, if there is one, and has whole lines: what a failed write has left is
- *       cut off, or where that cannot be, the next write goes on there. A line of which a part went into a
- *       file that was moved away is written again, as a whole, into the next one.
- *   I3  A file is longer than `fileBytesMax` by its header and one line at most; there are `filesMax` files
- *       at most.
- *   I4  Written lines and dropped ones, and those that wait, are all that it was given. While it is broken
- *       nothing is lost that had found room: those lines are written when the file can be written again.
+ *   I2  A file begins with the header, if there is one, and has whole lines. The rest of a failed write is
+ *       cut off; where it cannot be cut, the next write continues the line. If a part of a line went into a
+ *       file that was moved away, the whole line is written again into the next file.
+ *   I3  A file is longer than `fileBytesMax` by its header and one line at most. At most `filesMax` files
+ *       exist.
+ *   I4  Written, dropped and waiting lines together are all lines that were added. While the writer is
+ *       broken, waiting lines are kept; they are written when the file can be written again.
  */
 
 import type { LineFile, LineFiles } from './line-files.ts'

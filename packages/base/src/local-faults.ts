@@ -1,6 +1,6 @@
 /**
- * Resources that this machine lacks for a file, a thread or a connection. Such a fault says nothing about the
- * file or the peer.
+ * Local faults: this machine lacks a resource for a file, a thread or a connection. Such a fault says nothing
+ * about the file or the peer.
  */
 
 /** By the codes of its kernel: files of the process or the machine, memory of sockets, ports. */

@@ -1,15 +1,15 @@
 /**
  * Access log: one JSON line per request, into a file that may be moved away, or to standard output.
  *
- * A line writer of packages/base keeps the lines, at most ACCESS_LINES_BYTES_MAX of them, and writes them;
- * nobody waits for it. Every FILE_LOOK_MS it looks whether its file was moved away, and tries again what
- * failed.
+ * A line writer of packages/base keeps at most ACCESS_LINES_BYTES_MAX of lines and writes them; requests
+ * never wait for it. Every FILE_LOOK_MS it checks whether its file was moved away, and retries a failed
+ * write.
  *
  * Invariants
- *   I1  Written lines and dropped ones, and those that wait, are all that it was given.
- *   I2  The file has whole lines. It may be cut to nothing while it is written, and others may append to it:
- *       so the half line that a full disk has left is gone on with where it was cut, and the one that a
- *       killed process has left is ended when the file is opened again.
+ *   I1  Written, dropped and waiting lines together are all lines that were added.
+ *   I2  The file has whole lines, although other programs may truncate it or append to it. After a full disk
+ *       the next write continues the half line. After a killed process the next start ends the half line
+ *       when it opens the file.
  */
 
 import {

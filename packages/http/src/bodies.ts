@@ -1,9 +1,9 @@
 /**
- * The memory of request bodies: how many bytes are held, over all requests, and who holds them.
+ * The memory of request bodies: how many bytes all requests hold, and which request holds how many.
  *
- * A body is held from its first piece until its request has ended and nobody keeps its bytes any more. Only
- * received bytes count, never announced ones: an announced length takes no memory, and would let a few
- * clients that send nothing keep everybody else out.
+ * A body counts from its first piece until its request has ended and its bytes are released. Only received
+ * bytes count: an announced length takes no memory, and if it counted, a few clients that announce much and
+ * send nothing could keep all others out.
  */
 
 import type { BodyRoom } from '@homing/transport'
@@ -24,7 +24,7 @@ export class Bodies {
     return this.#bytes
   }
 
-  /** For the body of one request; its owner calls `release` when nobody keeps the body any more. */
+  /** For the body of one request; its owner calls `release` when the body is not kept any more. */
   hold(): BodyHold {
     return new BodyHold({
       check: byteCount => {

@@ -1,16 +1,16 @@
 /**
  * Event streams: server-sent events from one source to many readers.
  *
- *   pull ─▶ events ─▶ those whose data has changed ─▶ every reader that has room
+ *   pull ─▶ events ─▶ only events with changed data ─▶ every reader that has room
  *
  * Invariants
- *   I1  The source is asked only while there is a reader, once at a time, with a pause after each answer: its
- *       cost does not grow with the number of readers.
- *   I2  At most one frame waits for a reader. One that has not taken its last is skipped, and gets all events
- *       anew when it has.
- *   I3  A reader that takes nothing for `silenceMsMax` is cut. The next reader past `readersMax` is refused.
+ *   I1  The source is asked only while there is a reader, one question at a time, with a pause after each
+ *       answer: the cost does not grow with the number of readers.
+ *   I2  At most one frame waits for a reader. A reader that has not taken its last frame is skipped, and gets
+ *       all events again once it has.
+ *   I3  A reader that takes nothing for `silenceMsMax` is cut. A reader past `readersMax` is refused.
  *
- * When the source fails, readers hear nothing of it but that nothing comes; it is asked again.
+ * When the source fails, readers are not told: no event comes, and the source is asked again.
  */
 
 import type { Clock, Timer } from '@homing/base'
@@ -40,7 +40,7 @@ export interface EventStreamsOptions {
   readonly told: (counts: StreamCounts) => void
 }
 
-/** What has happened since the beginning, and who reads now. */
+/** Counts since the start; `readers` are the current ones. */
 export interface StreamCounts {
   readonly readers: number
   readonly skippedFrames: number
@@ -110,7 +110,7 @@ export class EventStreams {
     exchange.onClientGone(() => this.#gone(reader))
     exchange.writeHead(200, headers)
     this.#tell()
-    // What is known is better than nothing, but for the first, to whom it is old.
+    // Known events are better than none, except for the first reader: for it they are old.
     if (this.#readers.size > 1) this.#send(reader, [])
     if (!this.#isPulling && this.#readers.size === 1) void this.#pull(true)
     return true

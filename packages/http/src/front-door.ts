@@ -1,7 +1,7 @@
 /**
- * Front door: a listener that an actor opens in its setup. If it cannot be opened, the program that asks for
- * the address is told, and may be given another port; an actor that should serve already fails, and is
- * restarted.
+ * Front door: a listener that an actor opens in its setup. If it cannot be opened at the first start, the
+ * caller that asks for the address gets the error and may choose another port. Once the service
+ * has started, the actor fails instead and is restarted.
  */
 
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'

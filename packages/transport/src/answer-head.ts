@@ -1,4 +1,4 @@
-/** Heads of answers: what HTTP can carry, so that whoever gets one can pass it on. */
+/** Heads of answers: only what HTTP can carry, so that a receiver can pass the head on. */
 
 import { HEADER_BYTES_MAX } from './limits.ts'
 import type { HttpHeaders } from './types.ts'
@@ -12,7 +12,7 @@ const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
 const LENGTH = /^\d{1,15}$/
 const SHOWN_CHARACTERS_MAX = 80
 
-/** What is wrong with a head; undefined: HTTP can carry it. What is given may be of any type. */
+/** The fault of a head; undefined: HTTP can carry it. The arguments may have any type. */
 export function faultOfAnswerHead(status: unknown, headers: unknown): string | undefined {
   if (!Number.isInteger(status) || (status as number) < STATUS_MIN || (status as number) > STATUS_MAX)
     return `its status ${shown(status)} is not a whole number from ${STATUS_MIN} to ${STATUS_MAX}`

@@ -1,4 +1,4 @@
-/** What a broker did for this thread, since somebody first named it. Its users count here themselves. */
+/** Counts of a broker for this thread, from its first use on. The users of the broker add to them. */
 export class BrokerCounts {
   isConnected = false
   /** Connections that were made. */

@@ -1,6 +1,6 @@
 /**
- * Calls an owner's callback. What it throws is thrown again from a microtask: it is a bug of the owner and
- * reaches the thread's handler of uncaught errors, and the socket it happened on stays usable.
+ * Calls an owner's callback. If it throws, that is a bug of the owner: the error is thrown again from a
+ * microtask, where it reaches the thread's handler of uncaught errors. The socket stays usable.
  */
 export function callOwner<A extends readonly unknown[]>(callback: (...args: A) => void, ...args: A): void {
   try {

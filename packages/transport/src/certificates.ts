@@ -1,4 +1,4 @@
-/** Which authorities are believed over TLS, by engines and brokers alike. */
+/** Which certificate authorities TLS connections to engines and brokers trust. */
 
 import { getCACertificates } from 'node:tls'
 

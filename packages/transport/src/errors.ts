@@ -77,7 +77,7 @@ export abstract class HttpRequestError extends CodedError {
   abstract readonly status: number
 }
 
-/** It is no HTTP, or HTTP that nobody may send. */
+/** The request is not valid HTTP, or a form that this server refuses. */
 export class MalformedHttpError extends HttpRequestError {
   readonly code = 'HOMING_TRANSPORT_MALFORMED_HTTP'
   readonly status = 400

@@ -1,9 +1,10 @@
 /**
  * Socket claims: the sockets that each worker key, or rank of an instance, names for its events and its
- * replay, and those that another one names too.
+ * replay, and which of them a second owner names too.
  *
- * A socket belongs to one engine. If two keys name it, at least one of them would be credited with blocks of
- * the other, and the events there do not say whose they are. So both are at fault, and neither may follow it.
+ * A socket belongs to one engine. If two keys name it, one of them would be credited with blocks of the
+ * other: events do not say which key they belong to. So both keys are at fault, and neither may follow the
+ * socket.
  *
  *   tcp://localhost:5557, tcp://127.0.0.1:5557, tcp://[::1]:5557      one socket: this machine is one host
  *

@@ -1,8 +1,7 @@
 /**
- * Watches a writer whose reader takes nothing: cuts it when not one waiting byte has gone for `msMax` in a
- * row.
+ * Stall watch: cuts a writer when its reader has taken none of the waiting bytes for `msMax` in a row.
  *
- * Looked at LOOKS times per bound instead of at every write: a cut comes at most one look late, and an answer
+ * It checks LOOKS times per bound instead of at every write: a cut comes at most one look late, and an answer
  * that is read as fast as it is written costs no timer.
  */
 
@@ -45,7 +44,7 @@ export class StallWatch {
     this.#lookLater()
   }
 
-  /** Nothing waits any more, or nobody is left to wait for. */
+  /** Call it when no byte waits any more, or the reader is gone. */
   stop(): void {
     this.#timer?.cancel()
     this.#timer = undefined

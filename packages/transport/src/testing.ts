@@ -66,7 +66,7 @@ export class NatsServer {
     return `nats://${this.address}/${subject}`
   }
 
-  /** Publishes as somebody who is none of ours; resolves when the server has read all of it. */
+  /** Publishes as a foreign process; resolves when the server has read all of it. */
   async say(messages: readonly { readonly subject: string; readonly payload: Uint8Array }[]): Promise<void> {
     const socket = connect(this.port, HOST)
     let answers = ''

@@ -25,7 +25,7 @@ export interface BodyRoom {
 }
 
 /**
- * Why there is nobody to answer any more. `stalled`: the client took no byte for `readerStallMsMax` and was
+ * Why an exchange has no client any more. `stalled`: the client took no byte for `readerStallMsMax` and was
  * cut.
  */
 export type ClientGoneReason = 'left' | 'stalled'
@@ -156,7 +156,7 @@ export interface HttpCall {
   /** Backpressure towards the server. */
   pause(): void
   resume(): void
-  /** False: the call has ended, and nobody will read the body of its request any more. */
+  /** False: the call has ended, and the body of its request is not read any more. */
   readonly usesBody: boolean
 }
 
@@ -166,11 +166,11 @@ export interface HttpReply {
   readonly body: Uint8Array
 }
 
-/** What requests to an origin carry, whoever makes them. It is in no message and no view. */
+/** What every request to an origin carries. It appears in no message and in no view. */
 export interface HttpAccess {
   /**
-   * Goes out as `authorization: Bearer …`; undefined: nothing does. An `authorization` or `x-api-key` of the
-   * request never does.
+   * Sent as `authorization: Bearer …`; undefined: none is sent. An `authorization` or `x-api-key` of the
+   * request itself is never sent.
    */
   readonly key: string | undefined
 }
@@ -186,7 +186,7 @@ export interface HttpRoute {
 export interface ServeOptions {
   /** 'nats://host:port/subject'. */
   readonly endpoint: string
-  /** Requests above so many are answered with 503; default 4096. */
+  /** Most open requests; further ones are answered with 503. Default 4096. */
   readonly callsMax?: number
   /**
    * Most bytes of a body that are on the way, or wait to be read; 4096 … 2^30, default 1 MiB. A client sends
@@ -309,7 +309,7 @@ export interface MessageTransport {
   /** DEALER that connects. */
   dial(options: { readonly endpoint: string }, onMessage: (frames: Frames) => void): Dealer
   /**
-   * Who is there under the subject of a broker, and that oneself is. Endpoints of sockets throw
+   * Announces this peer under a subject of a broker and reports other peers. Endpoints of sockets throw
    * EndpointError. On the main thread only.
    */
   present(options: PresenceOptions, handler: PresenceHandler): OwnPresence
@@ -320,44 +320,44 @@ export interface MessageTransport {
   ): Promise<RouterSocket>
 }
 
-/** What sockets alone offer. */
+/** The roles that ZeroMQ sockets have. */
 export type SocketRoles = Omit<MessageTransport, 'present'>
 
 export interface PresenceOptions {
   /** 'nats://host:port/subject'. */
   readonly endpoint: string
-  /** What others are told of oneself, with each beat, so it should be short; undefined: one only listens. */
+  /** Sent to other peers with each beat, so it should be short; undefined: this peer only listens. */
   readonly card: Uint8Array | undefined
 }
 
-/** That oneself is there. Closing it says good-bye to others. */
+/** The announced presence of this peer. Closing it says good-bye to others. */
 export interface OwnPresence extends Closable {
-  /** Ends it without good-bye, for one that is back at once: others notice only its silence. Idempotent. */
+  /** Ends without good-bye, for a peer that is back at once: others notice only its silence. Idempotent. */
   leave(): void
 }
 
-/** Somebody who is there. */
+/** A peer that is there. */
 export interface PresentOne {
   /** 16 hexadecimal digits, others in each life. */
   readonly life: string
   readonly card: Uint8Array
 }
 
-/** Why somebody is not there any more: said so, was not heard for too long, or nobody can be heard. */
+/** Why a peer is gone: it said good-bye, it was silent too long, or the broker cannot be reached. */
 export type AbsenceReason = 'bye' | 'silence' | 'no broker'
 
 export interface PresenceHandler {
-  /** Somebody else came, or has another card. */
+  /** A peer came, or changed its card. */
   present(one: PresentOne): void
   gone(life: string, reason: AbsenceReason): void
-  /** There is a connection to the broker, again or for the first time: whoever is there will be told. */
+  /** A connection to the broker was made, the first or a new one: all peers will be reported. */
   connected?(): void
 }
 
 export interface Transport {
   readonly http: HttpTransport
   readonly messages: MessageTransport
-  /** What each broker did for this thread, by its addresses ('host:port,…'). */
+  /** Counts of each broker for this thread, by its addresses ('host:port,…'). */
   brokers(): readonly (readonly [string, Readonly<BrokerCounts>])[]
   /** Closes all that was opened through this instance, at once; idempotent. */
   close(): void

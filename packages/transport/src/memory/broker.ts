@@ -1,4 +1,4 @@
-/** A broker on a network in memory, for every list of addresses that somebody names. */
+/** Brokers on a network in memory, one for each list of addresses that is named. */
 
 import { BrokerCounts } from '../broker-counts.ts'
 import { callOwner } from '../callback.ts'
@@ -31,7 +31,7 @@ export class MemoryBrokers {
   readonly #sessions = new Map<string, Set<MemorySession>>()
   readonly #connections = new Map<string, Set<Connection>>()
   readonly #down = new Set<string>()
-  /** Of those that are cut off by themselves: the brokers. */
+  /** Transports that are cut off alone, and from which brokers. */
   readonly #cutOff = new Map<Opened, Set<string>>()
   #inboxes = 0
 
@@ -39,7 +39,7 @@ export class MemoryBrokers {
     this.#network = network
   }
 
-  /** Brokers as one transport sees them; `own`: those that it has named. */
+  /** Opens brokers for one transport; `own` has the brokers that it has named. */
   opener(own: Opened): (servers: readonly string[]) => Broker {
     return servers => {
       const key = servers.join(',')

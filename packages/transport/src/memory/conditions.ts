@@ -1,4 +1,4 @@
-/** Conditions of a network in memory: its clock, its latency, and what befalls what is sent. */
+/** Conditions of a network in memory: its clock, its latency, and its faults. */
 
 import type { Clock } from '@homing/base'
 import type { Frames, HttpRequest } from '../types.ts'

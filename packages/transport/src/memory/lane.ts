@@ -34,7 +34,7 @@ export class Lane {
     })
   }
 
-  /** What is under way is lost, and so is what is put in later. */
+  /** Loses what is under way, and all that is put in later. */
   cut(): void {
     this.#isCut = true
   }

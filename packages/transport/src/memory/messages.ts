@@ -245,7 +245,7 @@ export class MemoryMessages {
     })
   }
 
-  /** `saysLast`: what it sent before, and is not late, still arrives. */
+  /** `saysLast`: messages that were sent before and are not delayed still arrive. */
   #unlink(link: Link, saysLast = false): void {
     const { connector, bound } = link
     if (!saysLast || !link.isUp) link.toConnector.cut()

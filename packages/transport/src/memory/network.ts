@@ -94,14 +94,14 @@ export class MemoryNetwork implements MemoryConditions {
     else this.#messages.disconnect(placeOf(endpoint))
   }
 
-  /** Ends a `disconnect`: whoever waits for the endpoint is connected again. */
+  /** Ends a `disconnect`: clients that wait for the endpoint are connected again. */
   reconnect(endpoint: string, of?: Transport): void {
     if (isBrokerEndpoint(endpoint)) this.#brokers.reconnect(brokerOf(endpoint), of && this.#opened.get(of))
     else if (endpoint.startsWith('http://')) this.#http.reconnect(placeOf(endpoint))
     else this.#messages.reconnect(placeOf(endpoint))
   }
 
-  /** Somebody who is none of ours publishes at a broker, 'host:port'. */
+  /** A foreign process publishes at a broker, 'host:port'. */
   sayAtBroker(server: string, subject: string, payload: Uint8Array): void {
     this.#brokers.say(server, subject, payload)
   }

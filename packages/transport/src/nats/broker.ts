@@ -1,4 +1,4 @@
-/** What the roles need of a broker: one connection for all who use it, made again whenever it ends. */
+/** What the roles need of a broker: one connection for all users, made again whenever it ends. */
 
 import type { BrokerCounts } from '../broker-counts.ts'
 

@@ -1,5 +1,5 @@
 /**
- * Lives: whose messages a subscriber follows, where anybody may publish under a subject.
+ * Lives: which publisher a subscriber follows, since any process may publish under a subject.
  *
  *   nobody ──heard──▶ followed ──another, never heard of──▶ followed (the newcomer)
  *     ▲                  │  │                                  │
@@ -7,14 +7,14 @@
  *     └──────────────────┘  ▼                                  ▼
  *                      followed, anew                       contested ──one alone for SILENCE_MS──▶ followed
  *
- * A newcomer is believed at once: usually the one before it is dead, and what it held with it. If that turns
- * out to live, two publishers share the subject, nobody can tell whose blocks are whose, and neither is
- * followed.
+ * A new publisher is followed at once: usually the publisher before it is dead, and its blocks are gone. If
+ * the earlier publisher is heard again, two publishers share the subject. The subscriber cannot tell which
+ * blocks belong to which, so it follows neither.
  */
 
 /** A publisher says so often that it lives, in milliseconds. */
 export const BEAT_MS = 1000
-/** Whoever is silent for so long counts as gone. */
+/** A peer that is silent for this long counts as gone. */
 export const SILENCE_MS = 5 * BEAT_MS
 const LIVES_MAX = 8
 

@@ -1,20 +1,20 @@
 /**
  * The four roles over a broker, under the subject of an endpoint:
  *
- *   SUBJECT.events   messages of the publisher, in parts where the broker takes no larger ones
+ *   SUBJECT.events   messages of the publisher; a message larger than the broker allows goes in parts
  *   SUBJECT.beats    the publisher lives: every BEAT_MS, at each of its connections, and when asked; and its
  *                    last word
- *   SUBJECT.hello    a subscriber asks whether it lives
- *   SUBJECT.ask      questions to whoever answers under this subject; the answers go to an inbox of the one
- *                    who asks
+ *   SUBJECT.hello    a subscriber asks whether the publisher lives
+ *   SUBJECT.ask      questions to the process that answers under this subject; answers go to an inbox of the
+ *                    asker
  *
- * A broker keeps nothing and tells nobody who is there. So a subscriber is `connected` while it hears its
- * publisher (lives.ts), and again after every doubt: another life or connection of the publisher, a
- * connection of its own, messages that it had no room for. Whatever was lost falls into such a doubt:
- * messages under way are lost only with a connection.
+ * A broker keeps no messages and does not report which peers exist. So a subscriber is `connected` while it
+ * hears its publisher (lives.ts). It reports `connected` again after every possible loss: another life or
+ * connection of the publisher, a new connection of its own, or messages that it had no room for. No other
+ * loss is possible: messages under way are lost only with a connection.
  *
- * The publisher and the answers under one subject are of one process, and share its life there. A question
- * goes to the life that is followed, if any is.
+ * The publisher and the answering side of one subject belong to one process and share its life. A question
+ * goes to the followed life, if there is one.
  */
 
 import type { Clock, Timer } from '@homing/base'
@@ -153,7 +153,7 @@ class BrokerSubscriber implements Closable {
   #timer: Timer | undefined
   #session: BrokerLink | undefined
   #isConnected = false
-  /** What is received is dropped until the reader has caught up. */
+  /** Received messages are dropped until the reader has caught up. */
   #isFull = false
   #isClosed = false
   #warned: string | undefined
@@ -313,8 +313,8 @@ class BrokerPublisher implements Publisher {
   }
 
   /**
-   * Messages that found no connection, or no room on the way to the broker. What the broker drops, nobody
-   * tells.
+   * Messages that were dropped here: no connection, or no room on the way to the broker. A broker does not
+   * report what it drops.
    */
   get droppedCount(): number {
     return this.#droppedCount
@@ -331,7 +331,7 @@ class BrokerPublisher implements Publisher {
     for (const payload of encodeMessage(frames, this.#sender, session.payloadBytesMax)) {
       if (session.publish(subject, payload)) continue
       this.#droppedCount++
-      // Whoever follows is to know: what comes next is behind a hole that may have nothing after it.
+      // A new connection number tells followers of the loss, even if no message follows.
       this.#connection++
       return
     }
@@ -468,7 +468,7 @@ class BrokerDealer implements Dealer {
   readonly #leave: () => void
   /** Not sent, or not heard. */
   readonly #queue: Frames[] = []
-  /** Sent without an answer so far, the oldest first: a broker tells in order that nobody heard them. */
+  /** Sent, not yet answered, oldest first: a broker reports in order which of them had no receiver. */
   readonly #unanswered: Frames[] = []
   #session: BrokerLink | undefined
   /** Whose answers are taken: one life's only. */

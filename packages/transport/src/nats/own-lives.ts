@@ -17,7 +17,10 @@ export class OwnLives {
     this.newLife = newLife
   }
 
-  /** The life of whoever publishes and answers there, one of each at most. Throws ListenError. */
+  /**
+   * The life under `endpoint`, shared by its one publisher and one server. A second of a kind throws
+   * ListenError.
+   */
   take(endpoint: string, kind: Kind): string {
     const own = this.#lives.get(endpoint) ?? { life: this.newLife(), kinds: new Set() }
     if (own.kinds.has(kind))

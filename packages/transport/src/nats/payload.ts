@@ -21,7 +21,7 @@ export const MESSAGE_BYTES_MAX = 256 * 2 ** 20
 export const KIND = { message: 0, part: 1, lastPart: 2, beat: 3, bye: 4 } as const
 export type Kind = (typeof KIND)[keyof typeof KIND]
 
-/** Who sends. */
+/** The sender of a payload. */
 export interface Sender {
   /** 16 hexadecimal digits. */
   readonly life: string

@@ -1,11 +1,12 @@
 /**
- * Presence: who is there under a subject, where everybody says so.
+ * Presence: which peers are there under a subject. Every peer announces itself.
  *
- *   SUBJECT.present   one's card, every BEAT_MS, at each connection, and when somebody asks; one's last word
- *   SUBJECT.hello     somebody asks who is there
+ *   SUBJECT.present   the card of a peer: every BEAT_MS, at each connection, and when asked; and its last
+ *                     word
+ *   SUBJECT.hello     a peer asks which peers are there
  *
- * Whoever is not heard for SILENCE_MS is gone, and so is everybody when the connection to the broker ends.
- * Bounds: of more than PRESENT_MAX others, those that came last are not told.
+ * A peer that is not heard for SILENCE_MS is gone. All peers are gone when the connection to the broker ends.
+ * Bounds: beyond PRESENT_MAX peers, later ones are not reported.
  */
 
 import type { Clock, Timer } from '@homing/base'

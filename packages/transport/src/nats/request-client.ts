@@ -1,18 +1,17 @@
 /**
- * Request client: HTTP calls that go over a broker, to whoever serves a subject (request-server.ts,
- * request-wire.ts).
+ * Request client: HTTP calls over a broker to the server of a subject (request-server.ts, request-wire.ts).
  *
  *   waiting ──a connection──▶ sent ──accept──▶ accepted ──head──▶ answering ──end, all is read──▶ over
  *      │ none in time           │ no server, silence, a broken order, or the broker's connection ends
  *      └────────────────────────┴──────────────▶ over (failed)
  *
- * To its caller a call is like one over a socket, with the same failures: `connect` where nobody can have
- * seen the request, `reset` where the answer broke. Nothing is sent twice.
+ * To its caller a call looks like one over a socket, with the same failures: `connect` when no server can
+ * have seen the request, `reset` when the answer broke off. No request is sent twice.
  *
- * Bounds   what a paused call holds is within the credit that it gave, `windowBytes`. A server that is not
- *          heard for SILENCE_LOOKS looks of BEAT_MS is gone; looks are counted, so a thread of ours that
- *          stood still takes nobody for gone. A call waits CALL_CONNECT_MS_MAX for a broker that is not
- *          there, and not at all once it has been away for that long.
+ * Bounds   a paused call holds at most the credit that it gave, `windowBytes`. A server that is not heard for
+ *          SILENCE_LOOKS looks of BEAT_MS is gone; looks are counted instead of time, so a thread of ours
+ *          that stood still does not take a live server for gone. A call waits up to CALL_CONNECT_MS_MAX for
+ *          a broker that is away, and not at all once the broker has been away for that long.
  */
 
 import type { Clock, Timer } from '@homing/base'

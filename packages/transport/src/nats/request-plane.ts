@@ -1,9 +1,9 @@
 /**
- * Request plane over a broker, beside the HTTP of a transport: which origins are called over it, and what is
- * served there.
+ * Request plane over a broker, beside the HTTP of a transport: which origins are called over the broker, and
+ * which servers of this process listen there.
  *
- * Whoever calls an engine names its origin; only whoever knows the fleet has told, once, which way requests
- * to that origin go.
+ * A caller of an engine names only its origin. The owner of the fleet's data has set once, for that origin,
+ * which way its requests go.
  */
 
 import type { Clock } from '@homing/base'
@@ -97,7 +97,7 @@ export class RequestPlane {
   }
 }
 
-/** Settings are checked before: another value is a bug. A smaller window would hold a piece back for ever. */
+/** Settings are checked before: another value is a bug. With a smaller window a piece would never be sent. */
 function assertWindow(bytes: number): void {
   if (!isWindow(bytes))
     throw new RangeError(

@@ -1,14 +1,14 @@
 /**
  * Request server: HTTP exchanges whose clients are at a broker (request-client.ts, request-wire.ts).
  *
- * Of several servers under one subject the broker chooses one for each request; a router takes them for one
- * worker, so whose blocks are where is anybody's guess. Each says under SUBJECT.served that it is there, and
- * warns of the others. A client that cancels, is not heard for SILENCE_LOOKS looks, or cannot be heard
- * because the connection to the broker ended, has left.
+ * If several servers share a subject, the broker chooses one for each request. A router takes them for one
+ * worker, so its knowledge of their blocks is wrong. Each server announces itself under SUBJECT.served, and
+ * warns when it hears another. A client has left if it cancels, is not heard for SILENCE_LOOKS looks, or
+ * cannot be heard because the connection to the broker ended.
  *
- * Bounds   `callsMax` exchanges; what comes above is answered with 503. Of a body no more than `windowBytes`
- *          is under way; a body is kept only by who reads it. Of an answer only what its writer writes
- *          although it was told to wait.
+ * Bounds   `callsMax` exchanges; further requests are answered with 503. At most `windowBytes` of a body are
+ *          under way; only the reader of a body keeps it. Of an answer, only the bytes wait here that its
+ *          writer writes although it was told to wait.
  */
 
 import type { Clock, Timer } from '@homing/base'
@@ -374,7 +374,7 @@ class BrokerExchange implements ServedExchange {
     else this.#writer.put(FRAME.alive)
   }
 
-  /** There is nobody to answer any more. */
+  /** The client has left. */
   gone(): void {
     if (!this.#over()) return
     this.#isGone = true

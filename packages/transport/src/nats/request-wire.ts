@@ -12,7 +12,7 @@
  *   client, to the server's inbox, which the reply subject of `accept` names
  *     body      more of it, within the server's credit
  *     credit    4 bytes, little-endian: so much more of the answer may come
- *     cancel    nobody wants the answer
+ *     cancel    the client no longer wants the answer
  *     alive     the client is there, although it has nothing to say
  *   server
  *     accept    JSON {windowBytes}: so much of the body may come
@@ -25,8 +25,8 @@
  *     alive     the server is there, although it has nothing to say
  *
  * A piece of n bytes takes n + PIECE_BYTES of credit, which is what holding it may cost. Header values are
- * latin1, as on the wire of HTTP. The first byte of every version is its number, so that the other side can
- * say what it cannot read.
+ * latin1, as on the wire of HTTP. The first byte is the version in every version, so that the other side can
+ * name a version that it cannot read.
  */
 
 import { REQUEST_WINDOW_BYTES } from '../limits.ts'
@@ -118,10 +118,7 @@ export function headersOf(word: unknown): HttpHeaders | undefined {
   return headers
 }
 
-/**
- * Whether so many bytes may be on the way; less than a piece with what it takes beside its bytes would be
- * nothing ever.
- */
+/** Whether a window may have this size. In a window below the minimum not even one piece would fit. */
 export function isWindow(bytes: unknown): bytes is number {
   const { min, max } = REQUEST_WINDOW_BYTES
   return Number.isSafeInteger(bytes) && (bytes as number) >= min && (bytes as number) <= max
@@ -139,7 +136,7 @@ export function readCountFrame(bytes: Uint8Array): number | undefined {
   return new DataView(bytes.buffer, bytes.byteOffset, 4).getUint32(0, true)
 }
 
-/** How large a piece may be where the broker takes payloads of so many bytes. */
+/** Largest piece that fits into a payload of `payloadBytesMax`. */
 export function pieceBytesMax(payloadBytesMax: number): number {
   return Math.max(1, payloadBytesMax - HEAD_BYTES - FRAME_HEAD_BYTES)
 }

@@ -5,9 +5,9 @@
  * A connection that ends is made again after RECONNECT_MS_MIN, twice as long each time, up to
  * RECONNECT_MS_MAX. The package's own reconnection is off: it would hide that messages were lost meanwhile.
  *
- * Bounds   what is under way to the broker is counted until the broker has read it; past
- *          BROKER_UNDER_WAY_BYTES_MAX nothing more is taken. A broker cuts a connection that reads too
- *          slowly; that is a new connection like any other.
+ * Bounds   bytes under way to the broker are counted until the broker has read them; past
+ *          BROKER_UNDER_WAY_BYTES_MAX no more are accepted. A broker cuts a connection that reads too
+ *          slowly; after that a new connection is made as after any end.
  */
 
 import { createRequire } from 'node:module'
@@ -39,7 +39,7 @@ const RECONNECT_MS_MAX = 5000
 /** A broker that does not answer two pings in a row is gone. */
 const PING_MS = 5000
 const PINGS_OUT_MAX = 2
-/** A flush is asked for each so many bytes. */
+/** Bytes between two flushes. */
 const FLUSH_BYTES = 2 ** 18
 const BROKER_UNDER_WAY_BYTES_MAX = 64 * 2 ** 20
 
@@ -293,8 +293,8 @@ function tlsOf(servers: readonly string[], certificates: string): nats.TlsOption
 }
 
 /**
- * The package names no server that was given as an address, and Node then takes it for `localhost`. Such a
- * certificate must be for one of those that were given.
+ * For a server given as an IP address the package passes no name, and Node then checks for `localhost`. In
+ * that case the certificate must be for one of the given servers.
  */
 function identityCheck(servers: readonly string[]): typeof checkServerIdentity {
   const hosts = servers.map(server => server.replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1'))

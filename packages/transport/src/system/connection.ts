@@ -1,16 +1,16 @@
 /**
  * Connection: handles events on a client's connection to the HTTP server outside its exchanges.
  *
- *   what is no HTTP    an error answer, once those before it have ended; then the connection is closed
+ *   not HTTP           an error answer, after the answers before it; then the connection is closed
  *   a body cut short   its exchange is told, and answers; then the connection is closed
- *   a half close       the client has said all and still reads: it gets its answers
+ *   a half close       the client has sent all and still reads: it gets its answers
  *
- * A client that leaves sends the same as one that half closes. Only a write can tell them apart: a client
- * that has left answers with a reset, which the second write meets. So bytes are written that change nothing:
- * `100 Continue` before the answer, which a client must read over (RFC 9110 §15.2), and between two chunks a
- * zero, which begins the size of the next one (RFC 9112 §7.1: sizes may have leading zeros). A client of
- * HTTP/1.0 knows neither, and is taken to be there until the answer itself is written; so is one that gets an
- * answer with a length.
+ * A client that leaves and a client that half closes send the same. Only a write can tell them apart: the
+ * machine of a client that has left replies with a reset, and the second write fails. So bytes are written
+ * that change nothing: `100 Continue` before the answer, which a client must skip (RFC 9110 §15.2), and
+ * between two chunks a zero, which begins the size of the next chunk (RFC 9112 §7.1: sizes may have leading
+ * zeros). HTTP/1.0 has neither, and an answer with a length has no chunks: such a client counts as present
+ * until the answer itself is written.
  *
  * Bounds  an error answer waits LINGER_MS at most for the client to close its side: a connection that is
  *         closed while bytes come in is reset, and the answer may be lost.
@@ -68,7 +68,7 @@ export class Connection {
     this.#open.add(exchange)
   }
 
-  /** Its answer is complete, or nobody is there for it. */
+  /** The answer is complete, or its client has left. */
   closed(exchange: OpenExchange): void {
     this.#open.delete(exchange)
     if (this.#open.size > 0) return
@@ -80,7 +80,7 @@ export class Connection {
   broke(cause: Error): void {
     const code = String((cause as { readonly code?: unknown }).code)
     const isHttp = code.startsWith('HPE_') || code === 'ERR_HTTP_REQUEST_TIMEOUT'
-    // The connection itself is broken: there is nobody to be told.
+    // The connection itself is broken: no error answer can be sent.
     if (!isHttp || !this.#socket.writable) {
       this.#socket.destroy()
       return

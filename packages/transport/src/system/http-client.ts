@@ -1,9 +1,9 @@
 /**
  * The HTTP client, on undici: answers as they arrive, not decompressed, with backpressure and abort.
  *
- * Engines run servers that close a connection after 5 s without a request. Ours are let go before
- * that, so that a request rarely meets a connection that is just being closed; when it does, the
- * caller learns it from `reusedConnection` and may send it again.
+ * Many engines close a connection after 5 s without a request. This client closes its idle connections
+ * earlier, so that a request rarely meets a connection that is being closed. If one does, `reusedConnection`
+ * tells the caller, which may send the request again.
  */
 
 import { subscribe } from 'node:diagnostics_channel'

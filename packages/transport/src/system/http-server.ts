@@ -1,10 +1,10 @@
 /**
  * The HTTP server, on node:http: exchanges as the rest of the project sees them.
  *
- * Headers have HEADER_BYTES_MAX and HEADERS_MS_MAX. The owner decides how long a body may be silent and a
- * reader may take nothing; the time of a whole request or answer is not bounded here. An idle connection is
- * kept for SERVER_KEEP_ALIVE_MS, longer than the 60 s after which load balancers in front commonly let go,
- * since the side that closes last never loses a request.
+ * Headers are limited to HEADER_BYTES_MAX and HEADERS_MS_MAX. The owner sets how long a body may be silent
+ * and how long a reader may take nothing; the time of a whole request or answer has no limit here. An idle
+ * connection is kept for SERVER_KEEP_ALIVE_MS. That is longer than the 60 s after which load balancers
+ * commonly close it: if the server closed first, a request could be lost.
  *
  * connection.ts handles everything that is not an exchange (a request that is not HTTP, a half close).
  */
@@ -91,7 +91,7 @@ export async function listenHttp(
   server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
     socket.on('end', () => connectionOf(socket).halfClosed())
   })
-  // Whoever does not speak TLS, or does not believe the certificate, has been cut.
+  // The client does not speak TLS or does not trust the certificate; its connection is closed already.
   server.on('tlsClientError', () => {})
   server.on('request', (request, response) => {
     if (connectionOf(request.socket).isFaulty) return

@@ -5,11 +5,12 @@
  *   dropped                   dropped                              passes, and all after it
  *
  * A server may send any number of them, asked or not (RFC 9110 §15.2). undici fails a call at `100 Continue`,
- * and has no setting for it; nobody here reads the others. `101 Switching Protocols` is final and passes.
+ * and has no setting for it; other interim answers are not used here. `101 Switching Protocols` is final and
+ * passes.
  *
- * undici takes bytes from its socket with `read()`, so that is where they are looked at, and only until the
- * final answer of a request has begun: a body costs nothing. A head that is not whole is kept back, up to the
- * bound of heads.
+ * undici takes bytes from its socket with `read()`, so the bytes are inspected there, and only until the
+ * final answer of a request has begun: a body costs nothing. An incomplete head is kept back, up to the size
+ * limit of heads.
  */
 
 import type { Socket } from 'node:net'

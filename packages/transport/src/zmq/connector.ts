@@ -3,16 +3,16 @@
  *
  * Invariants
  *   I1  `connected` is reported before the first message of its connection, `disconnected` after the last.
- *       libzmq hands messages and events on separate queues, and a socket that reconnects keeps what was not
- *       read yet: so messages wait for the handshake's event, and a socket whose connection has ended is read
- *       empty and closed, not used again.
- *   I2  `connected` follows the handshake, not the TCP connection: a peer that never spoke ZeroMQ is not
- *       there.
- *   I3  A socket that libzmq has given up (it does so, for good, when a peer breaks the protocol) is
- *       replaced, too, and one that this machine has no file descriptors for is made when it has.
+ *       libzmq delivers messages and events on separate queues, and a socket that reconnects keeps unread
+ *       messages. So messages wait for the handshake's event, and a socket whose connection has ended is
+ *       read empty and closed, not used again.
+ *   I2  `connected` follows the handshake, not the TCP connection: a peer that does not speak ZeroMQ is not
+ *       connected.
+ *   I3  libzmq gives a socket up for good when a peer breaks the protocol; that socket is replaced too. If
+ *       this machine has no file descriptor for a socket, it is made when there is one.
  *
- * Until a handshake libzmq tries by itself, after 100 ms and twice as long each time, up to 5 s. Sockets are
- * replaced after as long, and the delay starts over with a handshake.
+ * Until a handshake libzmq retries by itself, after 100 ms and twice as long each time, up to 5 s. Sockets
+ * are replaced after the same delays; a handshake resets the delay.
  */
 
 import { type Clock, isLocalFault, type Timer } from '@homing/base'
@@ -33,7 +33,7 @@ const RECONNECT_MS_MIN = 100
 const RECONNECT_MS_MAX = 5000
 const CONNECT_MS_MAX = 5000
 
-/** A socket whose connection has ended is read for at most so many turns of the event loop. */
+/** A socket whose connection has ended is read for at most this many turns of the event loop. */
 const DRAIN_TURNS_MAX = 1000
 
 export interface ConnectorHandler {
@@ -142,7 +142,7 @@ export class ZmqConnector<S extends zeromq.Subscriber | zeromq.Dealer> {
       case 'handshake:error:protocol':
       case 'handshake:error:auth':
       case 'handshake:error:other':
-        // One that hangs up on what it is told says no more than one that ends the connection.
+        // EPIPE: the peer closed during the handshake, which tells no more than a closed connection.
         if ((event.error as NodeJS.ErrnoException).code !== 'EPIPE') this.#failure = event.error.message
         break
       case 'disconnect':

@@ -10,8 +10,8 @@
  * Owns   the sockets of a client, until its port closes: when the client closes it, or its thread ends,
  *        however that happens. They are closed at once, so the thread that replaces it can bind the same
  *        ports.
- * Bounds a client that does not read makes its sockets wait, and their peers' queues fill; nothing is dropped
- *        here.
+ * Bounds if a client does not read, its sockets wait and the queues of their peers fill; the host drops
+ *        nothing.
  */
 
 import type { MessagePort } from 'node:worker_threads'

@@ -1,14 +1,13 @@
 /**
  * The zeromq package as the roles use it: loaded on first use, one context, one place that opens and closes.
  *
- * Only for the main thread. When a thread ends while the library waits for a message on it, the library
- * throws in native code and the whole process aborts; the main thread ends with the process, where nothing of
- * the kind happens.
+ * Only for the main thread. If a thread ends while the library waits for a message on it, the library throws
+ * in native code and the whole process aborts. The main thread ends with the process, so it has no such end.
  *
  * Protocol
- *   A socket that was closed is gone only when its monitor has said 'end': until then libzmq's own threads
- *   hold its port and may even accept a connection. Every bind or connect waits for the bound sockets that
- *   were closed before.
+ *   A closed socket is gone only when its monitor has reported 'end': until then libzmq's own threads hold
+ *   its port and may even accept a connection. Every bind or connect waits for the bound sockets that were
+ *   closed before.
  */
 
 import { closeSync, openSync } from 'node:fs'
@@ -66,8 +65,9 @@ type Library = typeof zeromq
 let loaded: { readonly library: Library; readonly context: zeromq.Context } | undefined
 /**
  * File descriptors that must be free before a socket is made or bound. A socket takes one for itself and each
- * end of its monitor; a monitor that got only a part of its own is never closed. A bind lists the network's
- * interfaces, and libzmq aborts the process when it cannot. The rest is for what its threads open meanwhile.
+ * end of its monitor; a monitor that got only some of its descriptors is never closed. A bind lists the
+ * network interfaces, and libzmq aborts the process if it cannot. The rest is for files that libzmq's threads
+ * open meanwhile.
  */
 const FREE_FILES = 10
 

@@ -1,10 +1,10 @@
 /**
- * One side of the port between a host and a client: sends in batches, and knows how much the other side has
- * yet to read.
+ * One side of the port between a host and a client: sends in batches, and counts what the other side has not
+ * yet read.
  *
  * Order   commands and batch entries arrive in the order in which they were given.
- * Bounds  what is under way is counted in bytes from `add` until the other side has dealt with it; `isFull`
- *         says that UNDER_WAY_BYTES_MAX is passed, and it is on the giver to hold back.
+ * Bounds  bytes under way are counted from `add` until the other side has handled them; `isFull` says that
+ *         UNDER_WAY_BYTES_MAX is passed, and then the caller must hold back.
  */
 
 import type { MessagePort } from 'node:worker_threads'

@@ -21,7 +21,7 @@ export function mainMessages(environment: ZmqEnvironment): MainMessages {
     subscribe: (options, handler) => of(options).subscribe(options, handler),
     publish: options => of(options).publish(options),
     dial: (options, onMessage, taken) => of(options).dial(options, onMessage, taken),
-    // Peers of a broker never leave: nobody tells.
+    // A broker does not report that a peer has left.
     serve: (options, onMessage, gone) =>
       isBrokerEndpoint(options.endpoint)
         ? broker.serve(options, onMessage)

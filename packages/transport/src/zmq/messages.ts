@@ -19,7 +19,7 @@ import { PeerNames } from './peer-names.ts'
 
 /** Messages that wait in a DEALER for its first or next connection. */
 export const DEALER_QUEUE_MAX = 1000
-/** What a publisher said last still goes out when it is closed, to whoever takes it within this time. */
+/** After a publisher is closed, its last messages still go out for this time. */
 const LAST_WORD_MS_MAX = 200
 
 /** What a host needs beside the roles. */

@@ -1,8 +1,8 @@
 /**
- * The peers of a ROUTER that may still be there: those that sent something and were not found gone.
+ * The peers of a ROUTER that may still be there: each has sent something and was not yet found gone.
  *
- * libzmq reports that a peer has gone only when a message is sent to it. Beyond PEERS_MAX the peer that was
- * silent longest is forgotten.
+ * libzmq reports that a peer has gone only when a message is sent to it. Beyond PEERS_MAX the peer that has
+ * been silent longest is forgotten.
  */
 
 const PEERS_MAX = 16_384

@@ -1,8 +1,8 @@
 /**
  * Messages between a client on a thread and the host on the main thread, besides batches (see batch.ts).
  *
- * The client numbers its sockets. Each command to open is followed by `bound` or `refused` when the socket
- * binds, by nothing when it connects. The port's end is the end of all its sockets.
+ * The client numbers its sockets. The host answers a command to bind with `bound` or `refused`, and a command
+ * to connect not at all. When the port closes, all its sockets are closed.
  */
 
 import type { MessagePort } from 'node:worker_threads'
