@@ -7,8 +7,8 @@
  *   reading    the body and its parsing      placing; settled (refused, or answered without a worker)
  *   placing    room in the queue, and the    calling; settled (refused)
  *              router's decision
- *   calling    the first byte to relay       relaying; calling again (a reused connection broke);
- *                                            placing (the worker failed or refused, and tries are left); settled
+ *   calling    the first byte to relay       relaying; calling again (a reused connection broke); settled;
+ *                                            placing (the worker failed or refused, and tries are left)
  *   relaying   bytes from the worker, and    settled: after the first byte a request is never sent again
  *              room at the client
  *   settled    nothing

@@ -1,5 +1,5 @@
 /**
- * Blind thresholds: warns of busy thresholds that have no effect on a worker, or that go by an assumption.
+ * Blind thresholds: warns of busy thresholds that have no effect on a worker, or that rest on an assumption.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -16,7 +16,7 @@ const NO_STEP =
 const NOT_COUNTED =
   'a busy threshold has no effect: its load is not counted, by --no-router-track-active-blocks or --no-router-track-prefill-tokens'
 
-/** Says once of each worker that a threshold cannot be held against it, or goes by an assumption. */
+/** Warns once per worker that a threshold cannot be applied to it, or rests on an assumption. */
 export class BlindThresholds {
   readonly #log: Log
   readonly #tracking: Counted

@@ -1,8 +1,8 @@
 /**
- * Decider: gathers what a router knows of a request and its workers, asks packages/placement where it goes,
- * and books that.
+ * Decider: gathers what the router knows of a request and of the workers, asks packages/placement where the
+ * request goes, and books the result.
  *
- *   fleet ─▶ candidatesFor ─▶ overlaps (shards of the index) ─▶ loads (tracker) ─▶ place ─▶ receipt ─▶ booking
+ *   fleet ─▶ candidatesFor ─▶ overlaps (index shards) ─▶ loads (tracker) ─▶ place ─▶ receipt ─▶ booking
  *
  * Owns   its copy of the fleet, the open decisions, the audits, the guard, the sessions, the turn of
  *        round-robin.
@@ -55,7 +55,7 @@ import { type LoggedDecision, type OpenDecision, OpenDecisions } from './open-de
 import type { RouterArgs } from './router-args.ts'
 import { ShardMemories } from './shard-memories.ts'
 
-/** One question of the queue. */
+/** One question from the queue. */
 interface Question {
   readonly id: string
   readonly gateway: GatewayLife
@@ -90,7 +90,7 @@ export class Decider {
   readonly shards: ShardMemories
   /** Requests that no worker took because all were busy, by model. */
   readonly busyRefused = new Map<string, number>()
-  /** Of the same models. */
+  /** For the same models: when refused clients should come back. */
   readonly #overloads = new Map<string, Overload>()
 
   readonly #context: ActorContext<RouterMessage>
@@ -129,13 +129,14 @@ export class Decider {
     this.#newId = customRandom(urlAlphabet, ID_LENGTH, count => context.random.bytes(count))
   }
 
-  /** Whether its guard has decisions to look at. */
+  /** Whether the guard applies to the decisions of this router. */
   get usesGuard(): boolean {
     return RoutingGuard.isFor(this.#args.selection)
   }
 
   /**
-   * Chooses, books, keeps the receipt. A tracker that does not answer refuses the request, not the router.
+   * Chooses, books, keeps the receipt. If the tracker does not answer, this request is refused; the router
+   * goes on.
    */
   async decide(question: Question, receipts: Receipts): Promise<DecideResult> {
     const { id, gateway, request, queue } = question
@@ -167,14 +168,15 @@ export class Decider {
       )
       if (booked !== 'booked') throw new TooManyRequestsError(booked)
     } catch (thrown) {
-      // It may have been booked although nobody said so: it is settled, too.
+      // The tracker may have booked it without an answer. The gateway settles refused requests too, which
+      // frees it.
       return this.#refuse(id, gateway, request, toErrorRecord(thrown))
     }
     this.#overloads.get(request.model)?.placed(this.#context.clock.nowMs())
     const receipt = queue === undefined ? chosen.receipt : { ...chosen.receipt, queue }
     receipts.add(receipt)
     const decision = decisionOf(receipt, placed, lookupMs)
-    // Before it is sent, so before any event that it causes.
+    // Before the request is sent, so before any KV event that it causes.
     this.namespacedPrompts.sent(request, winner.key)
     const takeBack = this.#guess(request, winner, id)
     const guarded =
@@ -202,7 +204,7 @@ export class Decider {
     this.guard.ended(this.open.add(id, open)?.guarded, undefined)
   }
 
-  /** What those who keep it will be told of it. */
+  /** What the decision log and what-if will be told of the request; undefined: there is neither. */
   #logged(request: RoutingRequest): LoggedDecision | undefined {
     if (this.#args.decisionLog === undefined && this.#args.whatIf === undefined) return undefined
     const { mode, policy: fixed, custom } = settingsFor(this.#settings, request)
@@ -210,7 +212,7 @@ export class Decider {
     return { request, policy, decidedMs: this.#context.clock.nowMs() }
   }
 
-  /** Another router of the same workers has sent requests of these sessions. */
+  /** Another router of the same workers has placed requests of these sessions. */
   boundElsewhere(bindings: readonly AffinityBinding[]): void {
     const nowMs = this.#context.clock.nowMs()
     if (this.#affinity === undefined) return
@@ -223,7 +225,7 @@ export class Decider {
     this.#affinity?.ended(session, worker, workerJoinedMs, outcome === 'error', this.#context.clock.nowMs())
   }
 
-  /** What the best of the workers that could take it holds of its prompt, or why none could. */
+  /** How much of the prompt the best eligible worker holds, or why no worker is eligible. */
   measure(request: RoutingRequest): Measured | ErrorRecord {
     const found = eligibleByAffinity(this.#candidatesQuestion(request))
     if ('code' in found) return isBeginning(this.fleet) ? { cachedTokens: 0, boundWorker: undefined } : found
@@ -232,10 +234,10 @@ export class Decider {
     return { cachedTokens, boundWorker: found.boundWorker }
   }
 
-  /** The receipt of the best place, or why there is none. Changes nothing. */
+  /** The receipt of the best placement, or why there is none. Changes nothing. */
   async explain(request: RoutingRequest): Promise<Receipt | ErrorRecord> {
     const chosen = await this.#choose(request, undefined)
-    // Nobody is made to wait without rules.
+    // Without room rules the answer is never "busy".
     return 'receipt' in chosen ? chosen.receipt : (chosen as Exclude<typeof chosen, Busy>)
   }
 
@@ -249,7 +251,7 @@ export class Decider {
     }
   }
 
-  /** Without a question it is no experiment of the guard, and never busy. */
+  /** Without a question the choice is never an experiment of the guard and never busy. */
   async #choose(
     request: RoutingRequest,
     question: Question | undefined,
@@ -305,14 +307,14 @@ export class Decider {
     try {
       return place(situation, this.#settings, means)
     } catch (thrown) {
-      // The code of whoever embeds the router; a bug of ours goes on.
+      // Catches faults in the selection of a program that embeds the router. Our own bugs are thrown on.
       if (!(thrown instanceof CustomSelectionError)) throw thrown
       log.error({ error: thrown }, 'selection failed')
       return toErrorRecord(thrown)
     }
   }
 
-  /** With when to come back, by how fast others got a place since the first was refused. */
+  /** Adds when to come back: by how fast requests were placed since the first refusal. */
   #overloaded(error: ErrorRecord, model: string): ErrorRecord {
     let overload = this.#overloads.get(model)
     if (overload === undefined) {
@@ -344,8 +346,8 @@ export class Decider {
   }
 
   /**
-   * What is sent counts as held for a while, where no events tell, or until they come. Returns what takes
-   * that back.
+   * Counts the prompt as held by the worker for a while: if there are no KV events, or until they come.
+   * Returns a function that takes the guess back.
    */
   #guess(request: RoutingRequest, { worker, key }: Candidate, id: string): (() => void) | undefined {
     const { ttlWithoutEventsMs, ttlUntilEventsMs, blocksMax } = this.#args.guesses
@@ -367,7 +369,7 @@ export class Decider {
     return () => void indexer?.tell({ type: 'unrouted', id, workerSlot, epoch, localHashes })
   }
 
-  /** Of ranks that are no candidates, where a busy threshold asks for them. */
+  /** The loads of ranks that are no candidates, if a busy threshold needs them. */
   async #otherLoads(
     candidates: readonly Candidate[],
     request: RoutingRequest,
@@ -375,7 +377,7 @@ export class Decider {
     if (thresholdsFor(this.fleet, request) === undefined) return undefined
     const workerSlots = otherRanks(candidates)
     if (workerSlots.length === 0) return undefined
-    // Without what is before the engines: how busy queues are is learned from what candidates find.
+    // Without engine projections: the tracker learns how busy queues are from those of candidates only.
     const load = await this.#load(workerSlots, NO_HASHES, request, false)
     return 'code' in load ? load : { workerSlots, load }
   }

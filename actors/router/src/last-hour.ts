@@ -1,48 +1,46 @@
 /**
- * Last hour: what routing has brought, minute by minute, in fixed memory.
+ * Last hour: what routing has saved, minute by minute, in fixed memory.
  *
  * A ring of MINUTES minutes, each with sums and a histogram of first-token times whose bounds grow by a
- * quarter of a power of two (19 %): 60 minutes take 25 KB, whatever the load. A minute that comes around
- * again is emptied first.
+ * quarter of a power of two (19 %): 60 minutes take 25 KB at any load. A minute is emptied when the ring
+ * comes around to it again.
  *
- * Hits count answers whose engine says what was cached; others are requests and no more.
+ * Hits count only answers whose engine reports cached tokens; other answers count as requests.
  */
 
 import { KNEES, shortOfKnee } from '@homing/load'
 import type { Delivery, GuardReceipt } from '@homing/placement'
 import { SHADOW_NAMES, type ShadowName } from '@homing/selection'
 
-/** What the last hour has brought, or the time since the router began. */
+/** What routing has saved in the last hour, or since the router started. */
 export interface HourReport {
   /** How long it looks back. */
   readonly spanMs: number
-  /** The oldest first; the last one is not over. */
+  /** The oldest first; the last one is still running. */
   readonly minutes: readonly {
     readonly requests: number
     readonly promptTokens: number
     readonly cachedTokens: number
   }[]
-  /** Requests that were placed and are over. */
+  /** Requests that were placed and have ended. */
   readonly requests: number
-  /** Of answers whose engine says what was cached. */
+  /** Prompt tokens of answers whose engine reports cached tokens. */
   readonly promptTokens: number
   readonly cachedTokens: number
   /**
-   * Tokens fewer that were charged than if nothing had been cached: element i as the i-th of KNEES charges
-   * them.
+   * Charged tokens that caching has saved: element i as the i-th of KNEES charges them.
    */
   readonly sparedTokens: readonly number[]
   /** Pairs of tokens whose attention was not computed. */
   readonly cachedPairs: number
-  /** Streams with a first token, and how long it took from their arrival, to 9 %. */
+  /** Streams with a first token; the times from arrival to first token are exact to 9 %. */
   readonly firstTokens: number
   readonly firstTokenMs: { readonly p50: number; readonly p90: number; readonly p99: number } | undefined
   /**
-   * Mean of what first tokens were off from their prediction, as a share of what they took; undefined: there
-   * was none.
+   * Mean error of predicted first-token times, as a share of the actual time; undefined: no prediction.
    */
   readonly predictionError: number | undefined
-  /** Decisions by `auto`, and the sums of their regrets: below 0, the rule would have cost more. */
+  /** Decisions by `auto`, and the sums of their regrets. Below 0: the other rule would have cost more. */
   readonly guarded: number
   readonly regretMs: Readonly<Record<ShadowName, number>>
 }
@@ -59,7 +57,7 @@ interface Minute {
   requests: number
   promptTokens: number
   cachedTokens: number
-  /** Tokens fewer that were charged than if nothing had been cached, as each of KNEES charges them. */
+  /** Charged tokens that caching has saved, as each of KNEES charges them. */
   readonly sparedTokens: Float64Array
   /** Half the squares of cached lengths: pairs of tokens whose attention was not computed. */
   cachedPairs: number
@@ -80,7 +78,7 @@ export class LastHour {
     this.#startMs = nowMs
   }
 
-  /** A request that was placed is over. `guard`: of its receipt. */
+  /** Counts a placed request that has ended. `guard`: from its receipt. */
   settled(delivery: Delivery, guard: GuardReceipt | undefined, nowMs: number): void {
     const minute = this.#at(nowMs)
     minute.requests++
@@ -181,7 +179,7 @@ function boundOf(ms: number): number {
   return Math.min(BOUNDS - 1, Math.ceil(4 * Math.log2(ms / FIRST_BOUND_MS)))
 }
 
-/** The middle, on the scale of the bounds, of the one that the quantile falls into: at most 9 % off. */
+/** The middle (on the scale of the bounds) of the bucket that holds the quantile: at most 9 % off. */
 function quantile(histogram: readonly number[], total: number, share: number): number {
   let below = 0
   for (const [bound, times] of histogram.entries()) {

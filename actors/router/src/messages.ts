@@ -22,11 +22,11 @@ export type RouterMessage =
   | ShardMemoryMessage
   /** Other routers of the same workers have bound sessions. */
   | { readonly type: 'boundElsewhere'; readonly bindings: readonly AffinityBinding[] }
-  /** Asks the indexers where their shards are. Of the router to itself. */
+  /** From the router to itself: ask the indexers where their shards are. */
   | { readonly type: 'attachToShards' }
   /**
-   * Chooses and books; the booking exists before the reply. Whatever the reply is, and also where none came,
-   * `settled` with the same id follows.
+   * Choose and book; the booking exists before the reply. `settled` with the same id always follows, whatever
+   * the reply is, and even if none came.
    */
   | {
       readonly type: 'decide'
@@ -35,23 +35,23 @@ export type RouterMessage =
       readonly gateway: GatewayLife
       readonly request: RoutingRequest
       /**
-       * By ascending `uncachedTokensMin`, the last that applies counts; undefined: it is placed, however busy
-       * all are.
+       * By ascending `uncachedTokensMin`; the last rule that applies counts. Undefined: the request is placed
+       * even if all workers are busy.
        */
       readonly roomRules?: readonly RoomRule[] | undefined
-      /** Undefined: it did not wait. */
+      /** Undefined: the request did not wait. */
       readonly queue?: QueueReceipt | undefined
       readonly reply: Reply<DecideResult>
     }
-  /** What the best of the workers that could take it holds of its prompt; changes nothing. */
+  /** How much of the prompt the best eligible worker holds. Changes nothing. */
   | {
       readonly type: 'measure'
       readonly request: RoutingRequest
       readonly reply: Reply<Measured | ErrorRecord>
     }
   /**
-   * What was decided is over: its booking is freed, its receipt completed. Where the worker never worked on
-   * it (`wasTaken`), what it was guessed to hold is taken back.
+   * A decision has ended: free its booking, complete its receipt. If the worker never worked on the request
+   * (`wasTaken` is false), take back the guess that the worker holds its prompt.
    */
   | {
       readonly type: 'settled'
@@ -61,20 +61,20 @@ export type RouterMessage =
       /** Another placement of the same request follows; default false. */
       readonly isPlacedAgain?: boolean
     }
-  /** The first token of a decision came, so many milliseconds after its first call. */
+  /** The first token of a decision came `firstTokenMs` after its first call. */
   | { readonly type: 'firstToken'; readonly id: string; readonly firstTokenMs: number }
   /** Requests refused because all workers were busy, by model. */
   | { readonly type: 'busyRefused'; readonly reply: Reply<readonly (readonly [string, number])[]> }
   | { readonly type: 'lastHour'; readonly reply: Reply<HourReport> }
-  /** What the guard has seen and does; undefined where no decision is its business. */
+  /** What the guard has seen and does; undefined if it applies to no decision. */
   | { readonly type: 'guard'; readonly reply: Reply<GuardStatus | undefined> }
-  /** Answers when all that was settled before is in the decision log (true), or cannot be written. */
+  /** Answers true when everything settled before is in the decision log, false if it cannot be written. */
   | {
       readonly type: 'flushDecisionLog'
       readonly timeoutMs: number
       readonly reply: Reply<boolean>
     }
-  /** What this gateway had decided in another life, and not settled, is over. */
+  /** A gateway has restarted: settle the decisions that its earlier lives left open. */
   | { readonly type: 'gatewayStarted'; readonly gateway: GatewayLife }
   /** The receipt that `decide` would write; changes nothing. */
   | {
@@ -82,7 +82,7 @@ export type RouterMessage =
       readonly request: RoutingRequest
       readonly reply: Reply<Receipt | ErrorRecord>
     }
-  /** What was predicted against what was delivered, per worker key. */
+  /** Predicted against delivered cached tokens, per worker key. */
   | { readonly type: 'audits'; readonly reply: Reply<readonly KeyAudit[]> }
   | { readonly type: 'receipt'; readonly id: string; readonly reply: Reply<Receipt | undefined> }
   | { readonly type: 'receipts'; readonly limit: number; readonly reply: Reply<readonly Receipt[]> }

@@ -1,8 +1,9 @@
 /**
  * Namespaced prompts: which worker keys were sent prompts with separators, and whether their indexers know.
  *
- * Blocks of such a prompt may look like others in the events of its worker key. An indexer that has no room
- * for the word is told later that it has missed one: then the key cannot be trusted to the last block.
+ * In the KV events of a worker key, blocks of such a prompt may look like blocks of other prompts. If the
+ * indexer's mailbox is full, the indexer is told later that it missed such a prompt; then not every block of
+ * the key can be trusted.
  */
 
 import type { ActorRef } from '@homing/actor'
@@ -21,10 +22,10 @@ interface Sent {
 export class NamespacedPrompts {
   /** By shard. */
   readonly #indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
-  /** By worker slot: sets of separators of the prompts that were sent there. */
+  /** By worker slot: the separators of the prompts that were sent there. */
   readonly #sent = new Map<number, Sent>()
   /**
-   * Worker slots with such prompts that their indexer was not told of, or that its former life took with it.
+   * Worker slots with such prompts of which the indexer was not told, or which it forgot when it restarted.
    */
   readonly #missed = new Set<number>()
 
@@ -32,11 +33,11 @@ export class NamespacedPrompts {
     this.#indexers = indexers
   }
 
-  /** Before it is sent, so before any event that it causes. */
+  /** Call before the request is sent, so before any KV event that it causes. */
   sent({ separated }: RoutingRequest, { key, workerSlot, shard, epoch }: WorkerKeyRecord): void {
     if (separated === undefined) return
     const before = this.#sent.get(workerSlot)
-    // Another key may have had the slot when this one was chosen, and a later one may have it now.
+    // The slot may have changed its key since the choice.
     if (before !== undefined && before.key !== key && before.epoch > epoch) return
     const sent = before?.key === key ? before : { key, shard, epoch, unnamed: new Set<number>() }
     sent.epoch = Math.max(sent.epoch, epoch)
@@ -51,7 +52,7 @@ export class NamespacedPrompts {
     this.#missed.add(workerSlot)
   }
 
-  /** An indexer that lives anew has heard of none. */
+  /** An indexer that has restarted knows of no such prompt. */
   indexerRestarted(shard: number): void {
     for (const [workerSlot, sent] of this.#sent) if (sent.shard === shard) this.#missed.add(workerSlot)
     this.tellMissed()
@@ -66,7 +67,7 @@ export class NamespacedPrompts {
     }
   }
 
-  /** Tells again what indexers had no room for. */
+  /** Repeats what found the mailbox of an indexer full. */
   tellMissed(): void {
     for (const workerSlot of this.#missed) {
       const { shard, epoch, unnamed } = this.#sent.get(workerSlot)!

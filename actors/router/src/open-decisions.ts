@@ -1,8 +1,8 @@
 /**
- * Open decisions: those that their gateway has not settled yet, with the effects to undo when it does.
+ * Open decisions: decisions that their gateway has not settled yet, with the effects to undo when it does.
  *
- * Bounds `openMax`; a gateway has fewer requests than that, so one more means that some will never be
- * settled: the oldest are dropped.
+ * Bounds   `openMax`. A gateway has fewer requests than that, so beyond it some decisions will never be
+ *          settled: the oldest are dropped.
  */
 
 import type { GatewayLife } from '@homing/actors/tracker'
@@ -11,15 +11,15 @@ import type { GuardedDecision } from '@homing/selection'
 
 export interface OpenDecision {
   readonly gateway: GatewayLife
-  /** Undefined: the request was refused; it is here for the decision log and what-if. */
+  /** Undefined: the request was refused; it is kept for the decision log and what-if. */
   readonly decision: Decision | undefined
-  /** Takes back what the worker was guessed to hold; undefined: nothing was. */
+  /** Takes back the guess that the worker holds the prompt; undefined: there is no guess. */
   readonly takeBack: (() => void) | undefined
-  /** Undefined: the guard has nothing to do with it. */
+  /** Undefined: the guard does not apply to it. */
   readonly guarded: GuardedDecision | undefined
   /** As in its receipt. */
   readonly guard?: GuardReceipt | undefined
-  /** Undefined: it belongs to none. */
+  /** Undefined: it belongs to no session. */
   readonly session?: string | undefined
   /** For the decision log and what-if; undefined: there is neither. */
   readonly logged: LoggedDecision | undefined
@@ -27,7 +27,7 @@ export interface OpenDecision {
 
 export interface LoggedDecision {
   readonly request: RoutingRequest
-  /** What chose. */
+  /** The policy that chose, or the mode other than kv. */
   readonly policy: string
   /** By the clock of the thread. */
   readonly decidedMs: number
@@ -42,7 +42,7 @@ export class OpenDecisions {
     this.#openMax = openMax
   }
 
-  /** Returns the one that was dropped for it. */
+  /** Returns the decision that was dropped to make room, if any. */
   add(id: string, open: OpenDecision): OpenDecision | undefined {
     this.#open.set(id, open)
     if (this.#open.size <= this.#openMax) return undefined
@@ -57,14 +57,14 @@ export class OpenDecisions {
     return this.#open.get(id)
   }
 
-  /** Undefined: there is none of this id, or no longer. */
+  /** Undefined: no open decision has this id. */
   take(id: string): OpenDecision | undefined {
     const open = this.#open.get(id)
     this.#open.delete(id)
     return open
   }
 
-  /** Ids of decisions of this gateway from its other lives. */
+  /** Ids of the decisions of this gateway's earlier lives. */
   idsOfOtherLives(gateway: GatewayLife): readonly string[] {
     const ids: string[] = []
     for (const [id, open] of this.#open) {

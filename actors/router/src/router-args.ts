@@ -1,4 +1,4 @@
-/** What a router is given. */
+/** Router args: what a router is given at start. */
 
 import type { ActorRef } from '@homing/actor'
 import type { DecisionLogMessage, SettledMessage } from '@homing/actors/decision-log'
@@ -20,13 +20,13 @@ export interface RouterArgs {
   readonly directory: ActorRef<
     AuditMessage | ComputedMessage | Extract<DirectoryMessage, { readonly type: 'subscribe' }>
   >
-  /** Undefined: none is written. */
+  /** Undefined: no decision log is written. */
   readonly decisionLog?: ActorRef<DecisionLogMessage> | undefined
-  /** Is told of every request that is over, as the decision log is; undefined: nobody keeps them. */
+  /** Is told of every request that has ended, as the decision log is; undefined: requests are not kept. */
   readonly whatIf?: ActorRef<SettledMessage> | undefined
-  /** One per shard of the index: its door, or its memory. */
+  /** One per index shard: its door (index service) or its memory. */
   readonly indexMemories: readonly ShardMemory[]
-  /** By shard; they say where its memory is. */
+  /** By shard; an indexer tells where the memory of its shard is. */
   readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
   readonly workerSlotsMax: number
   readonly layerWeights: LayerWeights
@@ -34,27 +34,27 @@ export interface RouterArgs {
   readonly selection: SelectionSettings
   readonly guard: GuardSettings
   readonly decisionsKept: number
-  /** Candidates and excluded workers in all receipts together. */
+  /** Maximum candidates and excluded workers in all receipts together. */
   readonly receiptRowsMax: number
-  /** Decisions that are not settled. */
+  /** Maximum decisions that are not settled. */
   readonly openMax: number
   /** HTTP status of requests for which all workers are busy; default: that of the error. */
   readonly overloadStatus?: number | undefined
   /** Undefined: requests of a session go by cost like any others. */
   readonly affinity?: AffinitySettings | undefined
-  /** What the tracker counts; default: all that thresholds need. */
+  /** What the tracker counts; default: everything that thresholds need. */
   readonly tracking?: Pick<TrackingSettings, 'activeBlocks' | 'prefillTokens'>
   /** Longest wait for the tracker, in milliseconds. */
   readonly trackerMsMax: number
 }
 
-/** What is taken to be held because it was sent there. */
+/** Guesses: blocks count as held by a worker because a prompt was sent there. */
 export interface GuessSettings {
-  /** How long, in milliseconds, where no events tell. */
+  /** Lifetime of a guess without KV events, in milliseconds. */
   readonly ttlWithoutEventsMs: number
-  /** How long where events do, until they come; undefined: not at all. */
+  /** Lifetime of a guess with KV events, until they come, in milliseconds; undefined: no such guesses. */
   readonly ttlUntilEventsMs: number | undefined
-  /** Most blocks of a worker key; fewer where its engine is known to hold fewer. */
+  /** Maximum guessed blocks of a worker key; fewer if its engine is known to hold fewer. */
   readonly blocksMax: number
 }
 
@@ -91,10 +91,10 @@ type AffinityOfSettings = Pick<
 >
 
 const TRACKER_MS_MAX = 10_000
-/** A request that is placed again has a decision more before the first is settled. */
+/** A request that is placed again has a second decision before the first one is settled. */
 const DECISIONS_PER_REQUEST = 2
 
-/** `customSelection`: the selection in place of the policy; undefined: none is. */
+/** `customSelection`: replaces the policy; undefined: the policy selects. */
 export function routerArgsFromSettings(
   settings: SettingsOfRouter,
   parts: Pick<

@@ -1,22 +1,22 @@
 /**
- * Router: chooses a worker key by overlap and load, and writes a receipt for every decision.
+ * Router: chooses a worker key for each request by overlap and load, and writes a receipt for every decision.
  *
- * In     `decide` and `measure` from the queue, `explain` without effect; `firstToken`; `settled`, which ends
- *        every `decide`; the fleet; new lives of gateways.
- * Out    to tracker: one projection and one booking per decision, freed when it is settled. To directory: a
- *        subscription to the fleet, at the start of each life; when answers contradict or confirm the events
- *        of a worker key. To the decision log, if there is one: what is settled. To indexers: `attach`, every
- *        ATTACH_INTERVAL_MS and when a shard turns out to have moved; they answer with its memory. `routed`
- *        if sent blocks are to count as held, `unrouted` if they were not sent after all; `separated` if the
- *        blocks of a prompt may look like those of others.
+ * In     from the queue: `decide`, `measure`; from the gateway: `explain` (without effect), `firstToken`, and
+ *        `settled`, which ends every `decide`; the fleet; restarts of gateways.
+ * Out    to tracker: one projection and one booking per decision, freed when the decision is settled. To
+ *        directory: at the start of each life, a subscription to the fleet; later, when answers contradict or
+ *        confirm the KV events of a worker key. To the decision log and what-if, if they exist: settled
+ *        requests. To indexers: `attach`, every ATTACH_INTERVAL_MS and when a shard has moved (they answer
+ *        with its memory); `routed` if sent blocks are to count as held, `unrouted` if they were not sent
+ *        after all; `separated` if the blocks of a prompt may look like those of other prompts.
  * Owns   the open decisions, the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits,
  *        the guard, the sums of the last hour, the turn of round-robin, its copy of the fleet.
- * Order  one decision at a time: the booking of one is in the load that the next one sees. The booking exists
- *        before the reply. `settled` comes after `decide`, even if the reply was not awaited, so it finds the
- *        booking, the receipt and the guesses. Decisions that a gateway did not settle before its life ended
- *        are settled when its next one begins.
- * Reads  every shard of the index, directly. The result was true at some instant of the call; for a shard
- *        that has moved, until its new memory comes, at the instant of the move.
+ * Order  one decision at a time: each decision sees the booking of the one before. The booking exists before
+ *        the reply. `settled` comes after `decide`, even if the reply was not awaited, so it finds the
+ *        booking, the receipt and the guesses. Decisions that a gateway left open when its life ended are
+ *        settled when its next life begins.
+ * Reads  every shard of the index, directly. A result was true at some instant of the call; for a shard that
+ *        has moved, and until its new memory comes, at the instant of the move.
  */
 
 import { defineActor } from '@homing/actor'
@@ -43,7 +43,7 @@ export const router = defineActor(
       decider.shards.ask()
       context.scheduleEvery(ATTACH_INTERVAL_MS, { type: 'attachToShards' })
     }
-    // The guardian subscribes it, too, but not before a second is over.
+    // The guardian subscribes the router, too, but only after a second.
     args.directory.tell({ type: 'subscribe', subscriber: context.self })
     if (decider.usesGuard && args.guard.share === 0) context.log.warn({}, GUARD_OFF)
     const { audits } = decider
@@ -51,12 +51,12 @@ export const router = defineActor(
       args.decisionLog === undefined && args.whatIf === undefined
         ? undefined
         : new SettledLog(args.decisionLog, args.whatIf === undefined ? [] : [args.whatIf], context.clock)
-    /** When the directory was last told that blocks were computed, by worker slot. */
+    /** By worker slot: when the directory was last told that blocks were computed. */
     const toldMs = new Map<number, number>()
 
-    /** The one place where a decision ends. */
+    /** The only place where a decision ends. */
     const settle = (id: string, delivery: Delivery, wasTaken: boolean, isPlacedAgain = false): void => {
-      // Behind its booking, also where that was made in an earlier life.
+      // Arrives after its booking, even if an earlier life of this router booked it.
       const usage = delivery.outcome === 'ok' ? usageOf(delivery) : undefined
       args.tracker.tell({ type: 'free', decisionId: id, ...usage })
       receipts.complete(id, delivery)
@@ -73,9 +73,9 @@ export const router = defineActor(
         settledLog?.settled(open, open.logged, delivery, wasTaken)
     }
 
-    /** What was predicted with what was delivered. */
+    /** Compares what was predicted with what was delivered. */
     const compare = ({ guarded }: OpenDecision, decision: Decision, delivery: Delivery): void => {
-      // An answer that failed says nothing; and where nothing is known, nothing was predicted.
+      // A failed answer proves nothing. Without trust in the key, nothing was predicted.
       if (delivery.outcome !== 'ok' || delivery.promptTokens === undefined) return
       const { worker, workerSlot, epoch, trust } = decision
       if (trust === 'none') return
@@ -83,7 +83,7 @@ export const router = defineActor(
       decider.guard.audited(guarded, decision.predictedTokens, delivery.cachedTokens)
       if (isNewlyUnaudited) context.log.warn({ worker }, UNAUDITED)
       if (verdict !== undefined) args.directory.tell({ type: 'audit', workerSlot, epoch, ...verdict })
-      // Some may have come into the cache since the decision.
+      // Some blocks may have come into the cache since the decision.
       const cachedTokens = Math.max(decision.predictedTokens, delivery.cachedTokens ?? 0)
       const computedTokens = delivery.promptTokens - cachedTokens
       if (trust !== 'exact' || computedTokens < COMPUTED_BLOCKS_MIN * decision.blockSizeTokens) return
@@ -148,7 +148,7 @@ export const router = defineActor(
 
       gatewayStarted({ gateway }) {
         for (const id of decider.open.idsOfOtherLives(gateway)) settle(id, CUT, true)
-        // What an earlier life of this router has booked, too.
+        // Includes bookings of an earlier life of this router.
         args.tracker.tell({ type: 'gatewayStarted', gateway })
       },
 
@@ -172,17 +172,17 @@ export const router = defineActor(
 })
 
 /**
- * What the tracker learns from: of a prompt, the share, because the router may count its tokens otherwise
- * than the engine.
+ * What the tracker learns from. The cached part of a prompt is a share, because router and engine may count
+ * its tokens differently.
  */
 function usageOf({ promptTokens, cachedTokens, completionTokens }: Delivery): TrackerUsage {
   const isSaid = cachedTokens !== undefined && promptTokens !== undefined && promptTokens > 0
   return { outputTokens: completionTokens, cachedShare: isSaid ? cachedTokens / promptTokens : undefined }
 }
 
-/** One may be cached and computed all the same: engines compute the last token always. */
+/** A single block may be cached and still be computed: engines always compute the last token. */
 const COMPUTED_BLOCKS_MIN = 2
-/** The directory need not know about every answer of a worker key. */
+/** The directory is told at most once per this time and worker key. */
 const COMPUTED_MS_MIN = 1000
 
 const UNAUDITED =
@@ -191,7 +191,7 @@ const UNAUDITED =
 const GUARD_OFF =
   'guard is off (--router-guard-share 0): nothing is tried against the policy, so if following the caches does harm, nobody notices'
 
-/** What becomes of a request whose gateway was gone before its end. */
+/** The outcome of a request whose gateway ended before it. */
 const CUT: Delivery = {
   outcome: 'aborted',
   status: undefined,

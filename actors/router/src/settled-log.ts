@@ -1,8 +1,8 @@
 /**
- * Settled log: tells whoever keeps them about every request that is over: the decision log, and what-if. They
- * are numbered, so that each notices those that its mailbox had no room for.
+ * Settled log: reports every request that has ended to the decision log and to what-if. The reports are
+ * numbered, so that each receiver notices those that its full mailbox refused.
  *
- * A request that is placed several times is told once, with its last place.
+ * A request that is placed several times is reported once, with its last placement.
  */
 
 import type { ActorRef } from '@homing/actor'
@@ -19,7 +19,7 @@ export class SettledLog {
   readonly #originMs: number
   #told = 0
 
-  /** `log`: is also asked to write what waits. */
+  /** `log` is also asked to flush. */
   constructor(
     log: ActorRef<DecisionLogMessage> | undefined,
     others: readonly ActorRef<SettledMessage>[],
@@ -33,7 +33,7 @@ export class SettledLog {
 
   settled(open: OpenDecision, logged: LoggedDecision, delivery: Delivery, wasTaken: boolean): void {
     const nowMs = this.#clock.nowMs()
-    // One that its gateway could not settle has no times of its own.
+    // A request that its gateway could not settle has no times of its own.
     const arrivedMs = Math.min(nowMs - delivery.waitedMs - delivery.durationMs, logged.decidedMs)
     const request = settledRequest(open, logged, delivery, {
       arrivedAtMs: this.#originMs + arrivedMs,
@@ -44,7 +44,7 @@ export class SettledLog {
     for (const keeper of this.#keepers) keeper.tell(message)
   }
 
-  /** False: it does not answer, or cannot write. */
+  /** False: the decision log does not answer, or cannot write. */
   async flush(timeoutMs: number): Promise<boolean> {
     return (
       this.#log === undefined || this.#log.ask({ type: 'flush' }, { timeout: timeoutMs }).catch(() => false)
@@ -66,7 +66,7 @@ function settledRequest(
     promptTokens: isUnknown ? (delivery.promptTokens ?? 0) : request.promptTokens,
     outputTokens: delivery.completionTokens ?? streamEvents,
     blockSizeTokens: request.blockSizeTokens,
-    // Of its own memory: a view would take all that is behind it along to another thread.
+    // A copy: a view would carry its whole buffer to the other thread.
     sequenceHashes: request.sequenceHashes.slice(),
     knowledge: isUnknown ? 'none' : request.textBlocksReason === undefined ? 'tokens' : 'text',
     sessionId: request.sessionId,

@@ -1,8 +1,8 @@
 /**
- * Shard memories: which memory of each shard of the index is read, and the questions to indexers where theirs
- * is now.
+ * Shard memories: which memory is read for each shard of the index, and the questions to indexers where that
+ * memory is now.
  *
- * An indexer with nothing new does not answer. A shard that is asked for twice answers twice at worst.
+ * An indexer with nothing new does not answer. If a shard is asked for twice, it may be answered twice.
  */
 
 import type { ActorRef } from '@homing/actor'
@@ -13,18 +13,18 @@ import type { RouterMessage } from './messages.ts'
 export interface ShardMemoriesOptions {
   /** By shard. */
   readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
-  /** Whom they answer. */
+  /** Receives the answers of the indexers. */
   readonly reader: ActorRef<RouterMessage>
   readonly lookup: OverlapLookup
-  /** The indexer of this shard has begun another life. */
+  /** Called when the indexer of a shard has restarted. */
   readonly restarted: (shard: number) => void
 }
 
 export class ShardMemories {
   readonly #options: ShardMemoriesOptions
-  /** By shard: of the memory that is read; undefined before it came. */
+  /** By shard: the number of the memory that is read; undefined before the first came. */
   readonly #memoryNumbers: (number | undefined)[]
-  /** Of the indexer that it came from. */
+  /** By shard: the life of the indexer that the memory came from. */
   readonly #incarnations: (number | undefined)[] = []
 
   constructor(options: ShardMemoriesOptions) {

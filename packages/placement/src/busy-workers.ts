@@ -1,8 +1,8 @@
 /**
  * Busy workers: the candidates that take no more requests, by the busy thresholds of the model.
  *
- * A worker is busy if all its ranks are: ranks that the request may not go to count, too, so their load is
- * asked for as well.
+ * A worker is busy only if all its ranks are. Ranks that the request may not use count too, so their loads
+ * are needed as well.
  */
 
 import type { Fleet, WorkerRecord } from '@homing/fleet'
@@ -14,7 +14,7 @@ import type { RoutingRequest } from './routing-request.ts'
 type Loads = Pick<CandidateLoads, 'activeBlocks' | 'activePrefillTokens' | 'reportedShares'>
 
 interface SlotLoad extends Pick<RankLoad, 'activeBlocks' | 'activePrefillTokens'> {
-  /** NaN: its engine does not say. */
+  /** NaN: the engine does not report it. */
   readonly reportedShare: number
 }
 
@@ -28,7 +28,7 @@ export function thresholdsFor(
   return hasThreshold(thresholds) ? thresholds : undefined
 }
 
-/** Worker slots of ranks of the candidates' workers that are no candidates. */
+/** Slots of the other ranks of the candidates' workers: those that are no candidates themselves. */
 export function otherRanks(candidates: readonly Candidate[]): Int32Array {
   const slots = new Set<number>()
   for (const { worker } of candidates) {
@@ -38,7 +38,7 @@ export function otherRanks(candidates: readonly Candidate[]): Int32Array {
   return Int32Array.from(slots)
 }
 
-/** Why each candidate takes no more; undefined where it does. */
+/** Why each candidate takes no more requests; undefined if it does. */
 export class BusyCheck {
   readonly #loads = new Map<number, SlotLoad>()
   readonly #reasons = new Map<WorkerRecord, string | undefined>()

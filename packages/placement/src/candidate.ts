@@ -7,7 +7,7 @@ export interface Candidate {
   readonly key: WorkerKeyRecord
 }
 
-/** Their worker slots, in their order. */
+/** The worker slots of the candidates, in their order. */
 export function slotsOf(candidates: readonly Candidate[]): Int32Array {
   const slots = new Int32Array(candidates.length)
   for (let i = 0; i < slots.length; i++) slots[i] = candidates[i]!.key.workerSlot

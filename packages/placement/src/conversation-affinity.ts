@@ -1,18 +1,17 @@
 /**
- * Conversation affinity: where the requests of a conversation went before, so that the next ones go there,
- * too.
+ * Conversation affinity: sends the requests of a conversation to the worker key that served it before.
  *
- *   key      the model and the client's x-dynamo-session-id; else, if so set, the first blocks of the prompt
- *   soft     the worker key costs half; only mode kv weighs costs
- *   hard     the only candidate, if it is one
+ *   session  the model and the client's x-dynamo-session-id; else, if set so, the prompt's first blocks
+ *   soft     the bound worker key costs half; only mode kv weighs costs
+ *   hard     the bound worker key is the only candidate, if it is a candidate
  *
- * A session is bound by the first decision for it, and again by the next one if its worker key is no
- * candidate any more. A worker that has left the fleet and came back is another one. A binding is forgotten
- * when a request there fails, `ttlMs` after its last request ended, or when it is the one that was used
- * longest ago of more than `sessionsMax`. Bindings live as long as the router.
+ * The first decision for a session binds it to a worker key. If that key is no longer a candidate, the next
+ * decision binds it anew. A worker that has left the fleet and came back counts as another worker. A binding
+ * is forgotten when a request there fails, `ttlMs` after its last request ended, or as the least recently
+ * used one when there are more than `sessionsMax`. Bindings are lost when the router restarts.
  *
- * Other routers of the same workers tell of theirs. Where two have bound one session to two worker keys, each
- * takes the one with the larger rendezvous score, so that they agree without asking.
+ * Routers of the same workers exchange their bindings. If two have bound a session to different worker keys,
+ * both take the key with the larger rendezvous score, so they agree without asking each other.
  *
  * Source: Dynamo's `--router-session-affinity-ttl-secs`.
  */
@@ -21,7 +20,7 @@ import { createHash } from 'node:crypto'
 import type { Eligible } from './eligible.ts'
 import type { RoutingRequest } from './routing-request.ts'
 
-/** Where a session was bound by another router. */
+/** A binding that another router made. */
 export interface AffinityBinding {
   readonly session: string
   /** Worker key. */
@@ -31,16 +30,16 @@ export interface AffinityBinding {
 export interface AffinitySettings {
   readonly ttlMs: number
   readonly isHard: boolean
-  /** A request without a session id belongs to that of its first so many blocks; 0: to none. */
+  /** Without a session id, the first `prefixBlocks` blocks of the prompt name the session; 0: no session. */
   readonly prefixBlocks: number
   readonly sessionsMax: number
 }
 
 interface Binding {
   readonly worker: string
-  /** Of that worker's record; undefined: another router bound it to one that was not known here. */
+  /** From that worker's record; undefined: another router bound it to a worker that was unknown here. */
   readonly joinedMs: number | undefined
-  /** Requests under way. */
+  /** Requests in progress. */
   open: number
   idleSinceMs: number
 }
@@ -50,7 +49,7 @@ const SOFT_FACTOR = 0.5
 
 export class ConversationAffinity {
   readonly #settings: AffinitySettings
-  /** The longest unused first. */
+  /** The least recently used first. */
   readonly #bindings = new Map<string, Binding>()
 
   constructor(settings: AffinitySettings) {
@@ -63,8 +62,8 @@ export class ConversationAffinity {
   }
 
   /**
-   * The session of a request, as 16 hexadecimal digits that say nothing of it; undefined: it has none, or
-   * names its worker itself.
+   * The session of a request, as 16 hexadecimal digits that reveal nothing; undefined: the request has no
+   * session, or names its worker itself.
    */
   keyOf(request: RoutingRequest): string | undefined {
     const { model, sessionId, sequenceHashes, pinnedInstanceId, pinnedRank } = request
@@ -75,7 +74,7 @@ export class ConversationAffinity {
     return digest(`${model}\n\n${sequenceHashes[words - 2]} ${sequenceHashes[words - 1]}`)
   }
 
-  /** The candidates of a request as its session leaves them. */
+  /** The candidates of a request, after its session's binding is applied. */
   applied(found: Eligible, key: string, nowMs: number): Eligible {
     const bound = this.#bindings.get(key)
     if (bound === undefined || this.#isOver(bound, nowMs)) return found
@@ -102,7 +101,7 @@ export class ConversationAffinity {
     }
   }
 
-  /** A request of the session goes to a worker key. */
+  /** A request of the session was placed on a worker key. */
   placed(key: string, worker: string, joinedMs: number, nowMs: number): void {
     const before = this.#bindings.get(key)
     const keeps = before !== undefined && before.worker === worker && before.joinedMs === joinedMs
@@ -121,8 +120,8 @@ export class ConversationAffinity {
   }
 
   /**
-   * Another router has sent a request of the session to a worker key. `joinedMs`: of its record; undefined:
-   * it is not known here.
+   * Another router has placed a request of the session on a worker key. `joinedMs`: from the worker's record;
+   * undefined: the worker is not known here.
    */
   placedElsewhere(key: string, worker: string, joinedMs: number | undefined, nowMs: number): void {
     const own = this.#bindings.get(key)
@@ -134,11 +133,11 @@ export class ConversationAffinity {
     this.#prune(nowMs)
   }
 
-  /** One of its requests is over. `hasFailed`: its worker did not do it. */
+  /** A request of the session has ended. `hasFailed`: its worker failed it. */
   ended(key: string, worker: string, joinedMs: number, hasFailed: boolean, nowMs: number): void {
     const binding = this.#bindings.get(key)
     if (binding === undefined || binding.worker !== worker) return
-    // It went to that worker before it left and came back.
+    // The request went to that worker before the worker left and came back.
     if (binding.joinedMs !== undefined && binding.joinedMs !== joinedMs) return
     if (hasFailed) {
       this.#bindings.delete(key)
@@ -161,7 +160,7 @@ function digest(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, DIGEST_CHARACTERS)
 }
 
-/** Of a session at a worker key: the same on every machine. */
+/** The rendezvous score of a session at a worker key: the same on every machine. */
 function score(key: string, worker: string): string {
   return digest(`${key} ${worker}`)
 }

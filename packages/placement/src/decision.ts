@@ -3,21 +3,21 @@
 import type { ErrorRecord } from '@homing/base'
 import type { Trust } from '@homing/index'
 
-/** The answer to `decide`: where to send it. */
+/** The answer to `decide`: where to send the request. */
 export interface Decision {
   readonly id: string
   readonly workerId: string
-  /** As in its record: which life of this id it is. */
+  /** From the worker's record: tells lives of the same worker id apart. */
   readonly workerJoinedMs: number
   readonly worker: string
   readonly workerSlot: number
   readonly origin: string
   readonly dpRank: number
-  /** More than one rank: the engine must be told which. */
+  /** The worker has more than one rank, so the engine must be told which. */
   readonly pinRank: boolean
-  /** The router has an API key for it: a 401 is not the client's fault. */
+  /** The router has an API key for the worker: a 401 is not the client's fault. */
   readonly usesKey: boolean
-  /** Its engine is of a family that knows `stream_options.include_usage`. */
+  /** Its engine family knows `stream_options.include_usage`. */
   readonly takesUsageOption: boolean
   readonly overlapBlocks: number
   readonly blockSizeTokens: number
@@ -28,24 +28,24 @@ export interface Decision {
   readonly decisionMs: number
   /** Tokens of the prompt that are predicted to be cached. */
   readonly predictedTokens: number
-  /** The part of those that counts as cached because it was sent there. */
+  /** The part of `predictedTokens` that is guessed: it counts as cached because it was sent there. */
   readonly guessedTokens: number
   readonly trust: Trust
-  /** Epoch of the worker key, according to the fleet, when it was chosen. */
+  /** Epoch of the worker key in the fleet at the time of the choice. */
   readonly epoch: number
 }
 
-/** What the router says of a request before it is placed; see `DecideResult`. */
+/** What the router knows of a request before it is placed; see `DecideResult`. */
 export interface Measured {
   readonly cachedTokens: number
   readonly boundWorker: string | undefined
 }
 
 /**
- * `refused`: the error says why and what would help. `busy`: it is to wait; nothing was booked, counted or
- * kept. `cachedTokens`: what the best of the workers that could take it holds of its prompt; `falls`: the
- * tracker's count when the router looked, undefined if no worker has been probed yet, as far as it knows.
- * `boundWorker`: the worker key to which its session is bound, if only that one may take it.
+ * `refused`: the error says why and what would help. `busy`: the request must wait; nothing was booked,
+ * counted or kept. `cachedTokens`: how much of the prompt the best eligible worker holds. `falls`: the
+ * tracker's count of load falls when the router looked; undefined if the router knows of no probed worker
+ * yet. `boundWorker`: the worker key to which the session is bound, if only that one may take the request.
  */
 export type DecideResult =
   | { readonly kind: 'decided'; readonly decision: Decision }

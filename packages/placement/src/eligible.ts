@@ -1,11 +1,12 @@
 /**
- * Eligible: the worker keys that may take a request, and why the others may not.
+ * Eligible: the worker keys that may take a request, and why the others may not. A worker must:
  *
- *   serves its model  ─▶  is up  ─▶  has not failed it  ─▶  is the one that it names  ─▶  meets its constraints  ─▶  is not on trial
+ *   serve the model  ─▶  be up  ─▶  not have failed the request  ─▶  be the one that the request names
+ *                    ─▶  meet its constraints  ─▶  not be on trial
  *
- * A worker on trial is left out only if others are left, and the request does not name it.
+ * A worker on trial is left out only if others are left, and if the request does not name it.
  *
- * None left: the error says what was asked for and does not exist, or else why each worker was left out.
+ * If none is left, the error names what was asked for and does not exist, or why each worker was left out.
  */
 
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
@@ -25,13 +26,13 @@ export interface Excluded {
 export interface Eligible {
   readonly candidates: readonly Candidate[]
   readonly excluded: readonly Excluded[]
-  /** What the cost of each candidate is multiplied by; undefined: the request prefers none. */
+  /** Factors for the cost of each candidate; undefined: the request has no preferences. */
   readonly preferences: Float64Array | undefined
-  /** Its session is bound to this one, so it is the only candidate. */
+  /** The session is bound to this worker key, so it is the only candidate. */
   readonly boundWorker?: string
 }
 
-/** `isTrial`: workers on trial are candidates like all others for this one. */
+/** `isTrial`: for this request, workers on trial are candidates like all others. */
 export function eligible(fleet: Fleet, request: RoutingRequest, isTrial = true): Eligible | ErrorRecord {
   const { model, pinnedInstanceId, pinnedRank, excludedWorkers, constraints } = request
   const filter = new WorkerFilter(constraints)
@@ -76,7 +77,7 @@ export function eligible(fleet: Fleet, request: RoutingRequest, isTrial = true):
   return toErrorRecord(new NoWorkerError(model, excluded))
 }
 
-/** Those on trial, if others are left. */
+/** Leaves out workers on trial, if others are left. */
 function leaveOutTrials(candidates: Candidate[], excluded: Excluded[]): void {
   const others = candidates.filter(({ worker }) => worker.isOnTrial !== true)
   if (others.length === 0 || others.length === candidates.length) return

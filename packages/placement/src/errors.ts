@@ -25,7 +25,7 @@ export class NoWorkerError extends CodedError {
   }
 }
 
-/** The worker or rank that the request names does not exist, or does not serve its model. */
+/** The worker or rank that the request names does not exist or does not serve its model. */
 export class PinnedWorkerError extends CodedError {
   readonly code = 'HOMING_ROUTER_PINNED_WORKER'
 
@@ -52,7 +52,7 @@ export class PinNotAllowedError extends CodedError {
   }
 }
 
-/** The router takes no choice of its own (mode direct), and the request makes none. */
+/** In mode direct the router does not choose, and the request names no worker. */
 export class WorkerNotNamedError extends CodedError {
   readonly code = 'HOMING_ROUTER_WORKER_NOT_NAMED'
 
@@ -64,7 +64,7 @@ export class WorkerNotNamedError extends CodedError {
   }
 }
 
-/** The filter of a selection of one's own let no worker take the request. */
+/** The filter of a custom selection left no worker for the request. */
 export class AllFilteredError extends CodedError {
   readonly code = 'HOMING_ROUTER_ALL_FILTERED'
 
@@ -76,7 +76,7 @@ export class AllFilteredError extends CodedError {
   }
 }
 
-/** Every worker that could take the request is past a busy threshold. */
+/** Every eligible worker is past a busy threshold. */
 export class AllBusyError extends CodedError {
   readonly code = 'HOMING_ROUTER_ALL_BUSY'
 
@@ -90,7 +90,7 @@ export class AllBusyError extends CodedError {
   }
 }
 
-/** The bounds of the slot manager are reached. */
+/** The slot manager (the tracker) has reached its bounds. */
 export class TooManyRequestsError extends CodedError {
   readonly code = 'HOMING_ROUTER_TOO_MANY_REQUESTS'
 

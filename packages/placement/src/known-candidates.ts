@@ -1,4 +1,4 @@
-/** What is known of the candidates for a request, and what selection is asked about them. */
+/** Known candidates: all that is known of the candidates for a request, and the input of selection. */
 
 import { filterProjection } from '@homing/load'
 import type { Candidates, CandidateWorker, SelectionRequest } from '@homing/selection'
@@ -8,14 +8,14 @@ import type { Eligible } from './eligible.ts'
 import { keptOverlaps, type Overlaps } from './overlaps.ts'
 import type { RoutingRequest } from './routing-request.ts'
 
-/** The candidates with all that is known of them; element i of each list belongs to candidate i. */
+/** The candidates and all that is known of them; element i of each list belongs to candidate i. */
 export interface Known extends Eligible {
   readonly workerSlots: Int32Array
   readonly overlaps: Overlaps
   readonly load: CandidateLoads
 }
 
-/** Without the candidates that there is a reason against; undefined: none is left. */
+/** Leaves out the candidates that have a reason against them; undefined: none is left. */
 export function without(known: Known, reasonAgainst: (i: number) => string | undefined): Known | undefined {
   const reasons = known.candidates.map((_, i) => reasonAgainst(i))
   const isKept = reasons.map(reason => reason === undefined)
@@ -46,13 +46,13 @@ export function without(known: Known, reasonAgainst: (i: number) => string | und
   }
 }
 
-/** Of figures that may be longer than there are candidates. */
+/** The kept part of figures; the array may be longer than the list of candidates. */
 function kept(figures: Int32Array | Float64Array, isKept: readonly boolean[]): Int32Array | Float64Array {
   const only = (_: unknown, i: number): boolean => isKept[i] === true
   return figures instanceof Int32Array ? figures.filter(only) : figures.filter(only)
 }
 
-/** What selection is asked about: all that is known of the candidates. `heldBlocks`: see OverlapLookup. */
+/** The input of selection: all that is known of the candidates. `heldBlocks`: see OverlapLookup. */
 export function inputOf(
   { candidates, preferences, workerSlots, overlaps, load }: Known,
   heldBlocks: ((candidate: Candidate) => number) | undefined,
@@ -71,7 +71,7 @@ export function inputOf(
   }
 }
 
-/** Of each candidate: KV tokens, 0 where they are not known, and tokens of a step. */
+/** Per candidate: KV capacity in tokens (0: not known), and tokens of a step. */
 function limitsOf(candidates: readonly Candidate[]): Pick<Candidates, 'kvCapacityTokens' | 'stepTokens'> {
   const kvCapacityTokens = new Float64Array(candidates.length)
   const stepTokens = new Float64Array(candidates.length)

@@ -1,16 +1,16 @@
 /**
  * Overlap lookup: the leading blocks of a prompt that each candidate is credited with, layer by layer.
  *
- *   device                    if the events of the key are believed
+ *   device                    if the KV events of the key are trusted
  *   host, disk, external      in addition, for keys whose events have named them
- *   guessed                   if there are no events, or guesses cover the time until they come; and for
- *                             prompts of which only the text is known
+ *   guessed                   if there are no events; until they come, if so set; and for prompts of which only
+ *                             the text is known
  *
- * One lookup of all keys together answers for keys with one layer; only keys with more layers need a walk of
- * their own. overlaps.ts says what a layer counts for.
+ * One lookup of all keys together is enough for keys with one layer; only keys with more layers need a walk
+ * of their own. overlaps.ts defines what a layer counts for.
  *
- * Reads  every shard of the index, directly. The result was true at some instant of the call; for a shard
- *        that has moved, until its new memory comes, at the instant of the move.
+ * Reads  every shard of the index, directly. A result was true at some instant of the call; for a shard that
+ *        has moved, and until its new memory comes, at the instant of the move.
  */
 
 import {
@@ -30,11 +30,11 @@ import type { Candidate } from './candidate.ts'
 import { creditLayers, type LayerWeights, newOverlaps, type OpenOverlaps, type Overlaps } from './overlaps.ts'
 import type { RoutingRequest } from './routing-request.ts'
 
-/** Where a shard of the index is now, and which lower tiers hold something in it. */
+/** Where a shard of the index is now, and which of its lower tiers hold blocks. */
 export interface ShardView {
   readonly shard: number
   readonly memory: IndexMemory
-  /** By worker slot: bit i for layer i of KEY_LAYERS; worker keys with none are left out. */
+  /** By worker slot: bit i for layer i of KEY_LAYERS; worker keys without any are left out. */
   readonly lowerLayers: Readonly<Record<number, number>>
 }
 
@@ -42,13 +42,13 @@ export interface OverlapLookupOptions {
   readonly indexMemories: readonly ShardMemory[]
   readonly workerSlotsMax: number
   readonly weights: LayerWeights
-  /** Guesses count for keys with events too. */
+  /** Guesses count for keys with events, too. */
   readonly guessesPending: boolean
 }
 
 /** What the index holds of a prompt. */
 export interface FoundOverlaps extends Overlaps {
-  /** False: a shard that has moved, or was busy, is missing. */
+  /** False: a shard is missing, because it has moved or was busy. */
   readonly isComplete: boolean
 }
 
@@ -60,12 +60,12 @@ export class OverlapLookup {
   readonly #reader: IndexReader
   readonly #scores: OverlapCounts
   readonly #layerScores = new LayerOverlaps()
-  /** Overlap by worker slot of a layer, for the request at hand; zero between requests. */
+  /** By worker slot: overlap of a layer for the current request; zero between requests. */
   readonly #bySlot: Int32Array
-  /** By shard and worker slot: lower tiers that hold something, bit per layer. */
+  /** By shard and worker slot: the lower tiers that hold blocks, one bit per layer. */
   readonly #lowerLayers: Readonly<Record<number, number>>[] = []
   readonly #memories: IndexMemory[] = []
-  /** Keys and layers of the last walk in layers, kept because they are mostly the same. */
+  /** Keys and layers of the last walk, kept because the next walk mostly has the same. */
   #walkKeys: number[] = []
   #walkLayers = new Layers([])
 
@@ -84,17 +84,17 @@ export class OverlapLookup {
     this.#reader.replaceShard(shard, memory)
   }
 
-  /** Whether the last lookup found that this shard has other memory now. */
+  /** Whether the last lookup found that this shard has moved to other memory. */
   isStale(shard: number): boolean {
     return this.#reader.isStale(shard)
   }
 
-  /** Blocks that its device holds, as its events say; −1 where they do not. */
+  /** Blocks that the device holds according to its events; −1 if they are not known. */
   heldBlocks({ key: { trust, shard, workerSlot } }: Candidate): number {
     return trust === 'exact' ? this.#reader.blocksHeld(shard, workerSlot) : -1
   }
 
-  /** An engine always computes the last token itself. */
+  /** The overlap of each candidate. It never covers the whole prompt: engines compute the last token. */
   lookUp(request: RoutingRequest, candidates: readonly Candidate[], audits: Audits): FoundOverlaps {
     const overlaps = newOverlaps(candidates, audits)
     const blocksMax = Math.floor((request.promptTokens - 1) / request.blockSizeTokens)
@@ -126,20 +126,19 @@ export class OverlapLookup {
     return { ...overlaps, isComplete }
   }
 
-  /** Bit per layer that counts for this request. */
+  /** The layers that count for this request, one bit each. */
   #layersOf({ worker, key }: Candidate, request: RoutingRequest): number {
     const { trust, workerSlot, shard } = key
     if (trust === 'none') return 0
     if (trust === 'approximate' || request.textBlocksReason !== undefined) return GUESSED_BIT
     const pending = this.#options.guessesPending ? GUESSED_BIT : 0
-    // Blocks of another size are other blocks.
+    // Blocks of another size have other hashes.
     if (worker.blockSizeTokens?.value !== request.blockSizeTokens) return pending
     return DEVICE_BIT | pending | (this.#lowerLayers[shard]?.[workerSlot] ?? 0)
   }
 
   /**
-   * `walked`: numbers of candidates of several layers, each followed by its layers. Whether every shard was
-   * read.
+   * `walked`: pairs of a candidate's number and its layers. Returns whether every shard was read.
    */
   #walk(
     localHashes: Int32Array,

@@ -10,10 +10,10 @@ import { type Audits, creditFactor } from '@homing/selection'
 import type { Candidate } from './candidate.ts'
 import type { LayerTerm } from './receipt.ts'
 
-/** What a block of a lower tier counts for, when one on the device counts 1. */
+/** What a block of a lower tier counts for; a block on the device counts 1. */
 export interface LayerWeights {
   readonly host: number
-  /** Also of what is held elsewhere. */
+  /** Also for blocks in external storage. */
   readonly disk: number
 }
 
@@ -23,22 +23,22 @@ export interface Overlaps {
   readonly blocks: Int32Array
   /** What these blocks count for, 0 … 1. */
   readonly creditFactors: Float64Array
-  /** The part of blocks · credit factor that is in lower tiers. */
+  /** The part of `blocks` · `creditFactors` that is in lower tiers. */
   readonly lowerTierBlocks: Float64Array
   /** Blocks of the guessed layer. */
   readonly guessedBlocks: Int32Array
-  /** Layers with blocks, in their order; none where all blocks are on the device. */
+  /** Layers with blocks, in their order; empty if all blocks are on the device. */
   readonly layers: readonly (readonly LayerTerm[])[]
 }
 
-/** The same, while it is filled in. */
+/** Overlaps while they are filled in. */
 export interface OpenOverlaps extends Overlaps {
   readonly layers: (readonly LayerTerm[])[]
 }
 
 const NO_LAYERS: readonly LayerTerm[] = []
 
-/** Without any blocks. */
+/** Overlaps without any blocks. */
 export function newOverlaps(candidates: readonly Candidate[], audits: Audits): OpenOverlaps {
   const count = candidates.length
   const creditFactors = new Float64Array(count)
@@ -76,12 +76,12 @@ export function creditLayers(
   }
   if (sum === 0) return
   overlaps.blocks[i] = sum
-  // Not by a quotient, which may be a rounding error off, where there is one layer.
+  // With one layer, no quotient: it may be off by a rounding error.
   overlaps.creditFactors[i] = terms.length === 1 ? terms[0]!.factor : credited / sum
   overlaps.layers[i] = terms
 }
 
-/** Those of the candidates that are kept. */
+/** The overlaps of the candidates that are kept. */
 export function keptOverlaps(overlaps: Overlaps, isKept: readonly boolean[]): Overlaps {
   const only = (_: unknown, i: number): boolean => isKept[i] === true
   return {

@@ -1,14 +1,14 @@
 /**
- * Place: which worker key a request goes to, by all that is known of the fleet.
+ * Place: chooses the worker key for a request, from all that is known of the fleet.
  *
- *   candidatesFor   fleet ─▶ eligible ─▶ its session
- *   (the caller gathers overlaps and loads of these)
- *   place           a filter of one's own ─▶ busy thresholds ─▶ room ─▶ selector ─▶ guard
+ *   candidatesFor   fleet ─▶ eligible workers ─▶ session binding
+ *   (the caller gathers overlaps and loads of the candidates)
+ *   place           custom filter ─▶ busy thresholds ─▶ room ─▶ selector ─▶ guard
  *   (the caller writes the receipt, and books)
  *
- * Both are functions of what they are given, and wait for nothing. `place` writes only the scratch memory of
- * the selector and of the guard, and draws from the random numbers that it is given; turn, guard and sessions
- * change when the caller says that it was placed.
+ * Both are functions of their arguments and never wait. `place` writes only the scratch memory of the
+ * selector and of the guard, and draws from the random numbers that it is given. Turn, guard and sessions
+ * change only when the caller reports that the request was placed.
  */
 
 import { type ErrorRecord, type Random, toErrorRecord } from '@homing/base'
@@ -29,68 +29,68 @@ import { bestCachedTokens, isBusy } from './room.ts'
 import type { RoutingGuard } from './routing-guard.ts'
 import type { RoutingRequest } from './routing-request.ts'
 
-/** Of so many decisions, one looks at workers on trial, too. */
+/** One in TRIAL_EVERY decisions considers workers on trial, too. */
 const TRIAL_EVERY = 20
 
-/** It is to wait. */
+/** The request must wait. */
 export type Busy = Extract<DecideResult, { readonly kind: 'busy' }>
 
-/** What is asked before anything is known of overlaps and loads. */
+/** The input of `candidatesFor`: what is known before overlaps and loads. */
 export interface CandidatesQuestion {
   readonly fleet: Fleet
   readonly request: RoutingRequest
   readonly settings: PlacementSettings
-  /** Requests for which there were candidates before: one of TRIAL_EVERY looks at workers on trial, too. */
+  /** Number of earlier requests that had candidates: one in TRIAL_EVERY considers workers on trial, too. */
   readonly questions: number
-  /** Undefined: sessions are bound to no worker. */
+  /** Undefined: sessions are not bound to workers. */
   readonly affinity: ConversationAffinity | undefined
   readonly nowMs: number
-  /** It may wait while no worker has been probed yet. */
+  /** The request may wait while no worker has been probed yet. */
   readonly mayWait: boolean
 }
 
-/** All that a caller has gathered about a request. */
+/** The input of `place`: all that the caller has gathered about a request. */
 export interface Situation {
   readonly fleet: Fleet
   readonly request: RoutingRequest
   readonly found: Eligible
-  /** Of the candidates that were found, in their order. */
+  /** Slots of the candidates, in their order. */
   readonly workerSlots: Int32Array
   readonly overlaps: Overlaps
   readonly load: CandidateLoads
-  /** Blocks that the device of a candidate holds, as its events say, or −1. Undefined: not known of any. */
+  /** Blocks that a candidate's device holds by its events, or −1. Undefined: not known for any candidate. */
   readonly heldBlocks: ((candidate: Candidate) => number) | undefined
-  /** Of `otherRanks` of the candidates; undefined: there are none, or no busy threshold. */
+  /** Loads of `otherRanks` of the candidates; undefined: no other ranks, or no busy threshold. */
   readonly otherLoads: { readonly workerSlots: Int32Array; readonly load: CandidateLoads } | undefined
-  /** By ascending `uncachedTokensMin`; undefined: it is placed, however busy all are. */
+  /** By ascending `uncachedTokensMin`; undefined: the request is placed even if all workers are busy. */
   readonly roomRules: readonly RoomRule[] | undefined
-  /** It waits already: while all are past a busy threshold, it waits on. */
+  /** The request waits already; it keeps waiting while all workers are past a busy threshold. */
   readonly isWaiting: boolean
-  /** The decision will be made; else nobody experiments with it. */
+  /** The decision will be carried out; otherwise the guard makes no experiment of it. */
   readonly isReal: boolean
 }
 
-/** What a caller owns and `place` works with. */
+/** What the caller owns and `place` uses. */
 export interface PlacementMeans {
   readonly selector: Selector
-  /** Undefined: there is none. */
+  /** Undefined: there is no guard. */
   readonly guard: RoutingGuard | undefined
   readonly random: Random
-  /** Of round-robin. */
+  /** The turn of round-robin. */
   readonly turn: number
 }
 
 export interface PlacementSettings {
   readonly usual: SelectionSettings
-  /** For prompts that are not known. */
+  /** For requests whose prompt is not known. */
   readonly byLoad: SelectionSettings
-  /** For requests with a weight of their own, where auto is the policy. */
+  /** For requests that bring their own weights, if the policy is auto. */
   readonly linear: SelectionSettings
-  /** HTTP status of requests for which all workers are busy; undefined: that of the error. */
+  /** HTTP status if all workers are busy; undefined: that of the error. */
   readonly overloadStatus: number | undefined
 }
 
-/** What a receipt does not say of the choice. */
+/** Figures of a choice that are not in its receipt. */
 export interface PlacedFigures {
   readonly winner: Candidate
   /** The guessed part of the winner's overlap. */
@@ -99,21 +99,21 @@ export interface PlacedFigures {
   readonly bestOverlapBlocks: number
 }
 
-/** Where a request goes. */
+/** The result of `place`: where the request goes. */
 export interface Placed extends PlacedFigures {
   readonly request: RoutingRequest
   readonly mode: RouterMode
   readonly known: Known
   readonly input: Candidates
-  /** Overwritten when its selector chooses again. */
+  /** Overwritten when the selector chooses again. */
   readonly choice: Choice
-  /** Undefined: the guard had nothing to do with it. */
+  /** Undefined: the guard does not apply. */
   readonly guard: GuardReceipt | undefined
-  /** Blocks that count as held by the winner: full blocks of the prompt. */
+  /** Full blocks of the prompt that count as held by the winner. */
   readonly overlapBlocks: number
-  /** Tokens that the winner must compute, as predicted. */
+  /** Prompt tokens that the winner is predicted to compute. */
   readonly prefillTokens: number
-  /** Turn of round-robin, once this place is taken. */
+  /** The turn of round-robin after this placement. */
   readonly nextTurn: number
 }
 
@@ -127,9 +127,9 @@ export function placementSettings(selection: SelectionSettings, overloadStatus?:
 }
 
 /**
- * What chooses for a request. A prompt that is not known has no cost: every worker would be as cheap. It goes
- * to the worker with the fewest requests, whose number is known of all. A selection of one's own is told. A
- * request that brings a weight or a temperature means the linear rule: auto has none.
+ * The selection settings for a request. If its prompt is not known, all workers would cost the same, so the
+ * request goes to the worker with the fewest requests. A custom selection is told that the prompt is unknown.
+ * A request with its own weight or temperature gets the linear rule: auto has neither.
  */
 export function settingsFor(
   { usual, byLoad, linear }: PlacementSettings,
@@ -141,12 +141,12 @@ export function settingsFor(
   return isWeighed && usual.policy === 'auto' ? linear : usual
 }
 
-/** No worker has been probed yet, as far as it is known. */
+/** Whether the fleet that is known here has no probed worker yet. */
 export function isBeginning({ version, workers }: Fleet): boolean {
   return version === 0 || (workers.length > 0 && workers.every(({ state }) => state === 'probing'))
 }
 
-/** The worker keys that may take a request, as its session leaves them; or why there are none. */
+/** The worker keys that may take a request, after its session's binding; or why there are none. */
 export function eligibleByAffinity({
   fleet,
   request,
@@ -160,14 +160,14 @@ export function eligibleByAffinity({
   return affinity!.applied(found, session, nowMs)
 }
 
-/** The candidates for a request that is to be placed. */
+/** The candidates for a request, or why it must wait or is refused. */
 export function candidatesFor(question: CandidatesQuestion): Eligible | Busy | ErrorRecord {
   const { fleet, request, settings, mayWait } = question
   if (settings.usual.mode === 'direct' && request.pinnedInstanceId === undefined) {
     return toErrorRecord(new WorkerNotNamedError())
   }
   const found = eligibleByAffinity(question)
-  // This life of the router, or of the directory, has just begun: what may wait is not lost by that.
+  // The router or the directory has just started: requests that may wait are not refused for that.
   if ('code' in found && mayWait && isBeginning(fleet)) {
     return { kind: 'busy', cachedTokens: 0, boundWorker: undefined, falls: undefined }
   }
@@ -175,8 +175,8 @@ export function candidatesFor(question: CandidatesQuestion): Eligible | Busy | E
 }
 
 /**
- * Where the request goes; or that it is to wait, or why it cannot be placed. CustomSelectionError when a
- * selection of one's own fails.
+ * Where the request goes, that it must wait, or why it cannot be placed. Throws CustomSelectionError when a
+ * custom selection fails.
  */
 export function place(
   situation: Situation,
@@ -201,7 +201,7 @@ export function place(
   return chosen(known, situation, settingsFor(settings, request), means)
 }
 
-/** Without the candidates that the filter of a selection of one's own leaves out. */
+/** Leaves out the candidates that the filter of a custom selection rejects. */
 function filtered(
   { request, found, workerSlots, overlaps, load, heldBlocks }: Situation,
   { usual }: PlacementSettings,
@@ -219,7 +219,7 @@ function filtered(
   return toErrorRecord(new AllFilteredError(custom.name, names))
 }
 
-/** Without the candidates that are past a busy threshold of the model; AllBusyError where all are. */
+/** Leaves out the candidates that are past a busy threshold of the model; AllBusyError if all are. */
 function notBusy(
   known: Known,
   { fleet, request, workerSlots, load, otherLoads }: Situation,
@@ -266,7 +266,7 @@ function chosen(
   }
 }
 
-/** An engine always computes the last token itself. */
+/** The tokens to compute; at least one, because an engine always computes the last token. */
 function prefillTokensOf(
   { promptTokens, blockSizeTokens }: RoutingRequest,
   overlapBlocks: number,
@@ -276,7 +276,7 @@ function prefillTokensOf(
   return Math.max(Math.min(1, promptTokens), Math.round(promptTokens - creditedTokens))
 }
 
-/** Of the first `count`; 0 if there are none. */
+/** The largest of the first `count` values; 0 if there are none. */
 function largest(values: ArrayLike<number>, count: number): number {
   let found = 0
   for (let i = 0; i < count; i++) if (values[i]! > found) found = values[i]!

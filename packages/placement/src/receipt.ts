@@ -1,4 +1,4 @@
-/** Receipt: why a request went where it went, and what was delivered. */
+/** Receipt: why a request went to its worker, and what was delivered. */
 
 import type { ErrorRecord } from '@homing/base'
 import type { KeyLayer, Trust } from '@homing/index'
@@ -8,11 +8,11 @@ import type { CostDescription, GuardArm, GuardPhase, GuardReport, ShadowName } f
 export interface LayerTerm {
   readonly layer: KeyLayer
   readonly blocks: number
-  /** What each of them counts for, 0 … 1. */
+  /** What each of these blocks counts for, 0 … 1. */
   readonly factor: number
 }
 
-/** One candidate in a receipt, every term of its cost. */
+/** One candidate in a receipt, with every term of its cost. */
 export interface CandidateTerms {
   readonly worker: string
   readonly trust: Trust
@@ -20,7 +20,7 @@ export interface CandidateTerms {
   readonly overlapBlocks: number
   /** What they count for, 0 … 1: the mean over the blocks of `layers`. */
   readonly creditFactor: number
-  /** Layers with blocks; none where all of them are on the device. */
+  /** Layers with blocks; empty if all blocks are on the device. */
   readonly layers: readonly LayerTerm[]
   readonly activePrefillTokens: number
   readonly prefillTokens: number
@@ -29,9 +29,9 @@ export interface CandidateTerms {
   readonly newBlocks: number
   readonly decodeBlocks: number
   readonly activeRequests: number
-  /** What its cost is multiplied by: below 1 if the request prefers its taints, above 1 if it avoids them. */
+  /** Factor of its cost: below 1 if the request prefers its taints, above 1 if it avoids them. */
   readonly preference: number
-  /** Element t: the term that `cost.terms[t]` of the receipt describes. */
+  /** Element t is the term that `cost.terms[t]` of the receipt describes. */
   readonly terms: readonly number[]
   /** In `cost.unit` of the receipt. */
   readonly cost: number
@@ -44,58 +44,58 @@ export interface Delivery {
   readonly status: number | undefined
   readonly promptTokens: number | undefined
   readonly completionTokens: number | undefined
-  /** What the engine says it reused; undefined when it does not report it. */
+  /** Tokens that the engine says it reused; undefined if it does not report them. */
   readonly cachedTokens: number | undefined
-  /** From the arrival of the request to its first call, or to its end where none was made. */
+  /** From the arrival of the request to its first call, or to its end if there was no call. */
   readonly waitedMs: number
   /** From its first call. */
   readonly timeToFirstByteMs: number | undefined
   /** From its first call. */
   readonly durationMs: number
-  /** Events of the answer that passed; undefined: it is no stream. */
+  /** Events of the answer that passed; undefined: not a stream. */
   readonly streamEvents: number | undefined
   readonly error: ErrorRecord | undefined
 }
 
-/** What the guard had to do with a decision by `auto`. */
+/** The guard's part in a decision by `auto`. */
 export interface GuardReceipt {
-  /** Who decided, where it was an experiment; undefined: it was none, and the policy did. */
+  /** The arm that decided, if it was an experiment; undefined: no experiment, the policy decided. */
   readonly arm: GuardArm | undefined
   readonly phase: GuardPhase
-  /** Share of the experiments that went by least-loaded then. */
+  /** Share of experiments that went by least-loaded at that time. */
   readonly controlShare: number
-  /** Wait and prefill at the chosen worker. */
+  /** Predicted wait and prefill at the chosen worker. */
   readonly predictedFirstTokenMs: number
-  /** The cost of the chosen worker minus that of the one that the rule would have taken. */
+  /** Cost of the chosen worker minus the cost of the worker that each rule would have chosen. */
   readonly regretMs: Readonly<Record<ShadowName, number>>
 }
 
 export interface GuardStatus extends GuardReport {
-  /** As it was set. */
+  /** The share that was set. */
   readonly share: number
   /** Decisions by `auto`. */
   readonly decisions: number
-  /** Mean of the last ones. */
+  /** Mean over the last decisions. */
   readonly meanRegretMs: Readonly<Record<ShadowName, number>>
 }
 
-/** Why a request did not go at once, and how long it waited for that; as the queue saw it last. */
+/** Why a request had to wait and for how long, as the queue saw it last. */
 export interface QueueReceipt {
   readonly waitedMs: number
   readonly why: string
-  /** How long it was expected to wait when it began; undefined: nothing had drained yet. */
+  /** Expected wait when it began to wait; undefined: nothing had left the queue yet. */
   readonly expectedMs: number | undefined
 }
 
-/** Why a request went where it went. */
+/** Why a request went to its worker. */
 export interface Receipt {
   readonly id: string
   readonly requestId: string
   /** Unix milliseconds. */
   readonly atMs: number
-  /** The router's mode; 'least-loaded' instead of 'kv' where the prompt is not known. */
+  /** The router's mode; 'least-loaded' instead of 'kv' if the prompt is not known. */
   readonly mode: string
-  /** What the costs are made of. Only mode kv chooses by them. */
+  /** Describes the terms of the costs. Only mode kv chooses by them. */
   readonly cost: CostDescription
   readonly model: string
   readonly promptTokens: number
@@ -108,15 +108,14 @@ export interface Receipt {
   readonly worker: string
   readonly runnerUp: string | undefined
   /**
-   * Trust in the worker's credited overlap: `approximate` if a part of it is guessed, whatever its events are
-   * worth.
+   * Trust in the worker's credited overlap: `approximate` if a part of it is guessed, whatever the trust in
+   * its events.
    */
   readonly trust: Trust
   readonly overlapBlocks: number
   readonly candidates: readonly CandidateTerms[]
   /**
-   * Candidates that were there and are no longer in the list: the receipt is old, and memory for them
-   * bounded.
+   * Candidates that were dropped from this list later: the memory for old receipts is bounded.
    */
   readonly candidatesLeftOut: number
   /** Workers that serve the model but could not be chosen, with the reason. */
@@ -124,7 +123,7 @@ export interface Receipt {
   readonly excludedLeftOut: number
   /** Undefined: another policy or mode decided. */
   readonly guard: GuardReceipt | undefined
-  /** Undefined: it went at once. */
+  /** Undefined: it did not wait. */
   readonly queue?: QueueReceipt | undefined
   readonly decisionMs: number
   readonly delivery: Delivery | undefined

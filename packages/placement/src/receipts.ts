@@ -1,7 +1,7 @@
 /**
- * Receipts: the last decisions by id, within two bounds: their number, and the rows in all of them together.
- * A row is a candidate or a worker that was excluded; in a fleet of a thousand worker keys every decision has
- * a thousand.
+ * Receipts: the last decisions by id, within two bounds: the number of receipts, and the rows in all of them
+ * together. A row is a candidate or an excluded worker; in a fleet of a thousand worker keys every decision
+ * has a thousand rows.
  *
  * If there are too many rows, the oldest receipts are shortened to the chosen worker, the runner-up and the
  * cheapest of the others. If that is not enough, the oldest receipts are dropped.
@@ -9,7 +9,7 @@
 
 import type { CandidateTerms, Delivery, Receipt } from './receipt.ts'
 
-/** Candidates of a shortened receipt, and workers in its list of those excluded. */
+/** Maximum candidates, and maximum excluded workers, in a shortened receipt. */
 export const SHORT_ROWS = 8
 
 export interface ReceiptBounds {
@@ -23,7 +23,7 @@ export class Receipts {
   readonly #bounds: ReceiptBounds
   /** In order of decision: a Map keeps the order of insertion, also when a value is replaced. */
   readonly #byId = new Map<string, Receipt>()
-  /** Those that can be shortened, in the same order. */
+  /** Receipts that can be shortened, in the same order. */
   readonly #long = new Set<string>()
   #rows = 0
 
@@ -48,7 +48,7 @@ export class Receipts {
     }
   }
 
-  /** Adds what was delivered; a receipt that is no longer kept is not completed. */
+  /** Adds what was delivered, if the receipt is still kept. */
   complete(id: string, delivery: Delivery): void {
     const receipt = this.#byId.get(id)
     if (receipt !== undefined) this.#byId.set(id, { ...receipt, delivery })
@@ -93,7 +93,7 @@ function isLong(receipt: Receipt): boolean {
   return receipt.candidates.length > SHORT_ROWS || receipt.excluded.length > SHORT_ROWS
 }
 
-/** In the order of before; what was left out is counted. */
+/** Keeps the order, and counts what was left out. */
 function shortened(receipt: Receipt): Receipt {
   const { candidates, excluded, worker, runnerUp } = receipt
   const place = (candidate: CandidateTerms): number => {

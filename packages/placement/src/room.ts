@@ -1,6 +1,5 @@
 /**
- * Room: whether a request is to wait rather than be placed, by what is known of the workers that could take
- * it.
+ * Room: whether a request must wait instead of being placed, by what is known of the eligible workers.
  */
 
 import { figureOf } from '@homing/load'
@@ -9,7 +8,7 @@ import type { Known } from './known-candidates.ts'
 import type { Overlaps } from './overlaps.ts'
 import type { RoutingRequest } from './routing-request.ts'
 
-/** Tokens of its prompt that the best of the candidates holds. */
+/** Tokens of the prompt that the best candidate holds. */
 export function bestCachedTokens(
   { promptTokens, blockSizeTokens }: Pick<RoutingRequest, 'promptTokens' | 'blockSizeTokens'>,
   { blocks, creditFactors }: Pick<Overlaps, 'blocks' | 'creditFactors'>,
@@ -23,7 +22,7 @@ export function bestCachedTokens(
   return Math.min(promptTokens, best)
 }
 
-/** Whether all candidates are past the rule for a request with so many uncached tokens. */
+/** Whether all candidates are past the room rule for the request's uncached tokens. */
 export function isBusy(
   rules: readonly RoomRule[],
   { candidates, load }: Known,

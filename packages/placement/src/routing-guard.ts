@@ -1,9 +1,9 @@
 /**
- * Routing guard: the shadow costs and the guard beside the decisions of one router. They apply where mode kv
+ * Routing guard: the shadow costs and the guard beside the decisions of one router. They apply if mode kv
  * decides by the costs of `auto`.
  *
- * A decision is an experiment only if it is free: no worker is named or preferred, nothing is weighed
- * otherwise than usual, and it is the first place of its request.
+ * A decision is an experiment only if it is unconstrained: the request names and prefers no worker, brings no
+ * weights, and is placed for the first time.
  */
 
 import type { Random } from '@homing/base'
@@ -28,7 +28,7 @@ export class RoutingGuard {
   readonly #shadows = new ShadowCosts()
   readonly #random: Random
 
-  /** Whether there is anything for a guard to do. A selection of one's own may have the name of a policy. */
+  /** Whether the guard applies. Checks `custom` too: a custom selection may have the name of a policy. */
   static isFor({ mode, policy, custom }: SelectionSettings): boolean {
     return mode === 'kv' && policy === 'auto' && custom === undefined
   }
@@ -40,7 +40,7 @@ export class RoutingGuard {
 
   /**
    * May divert the last choice of `selector`, made with `settings`. Undefined: another rule chose. `isReal`:
-   * the decision will be made. Nothing is counted yet.
+   * the decision will be carried out. Counts nothing yet.
    */
   consider(
     request: RoutingRequest,
@@ -74,7 +74,7 @@ export class RoutingGuard {
     }
   }
 
-  /** The decision was made and booked. */
+  /** Counts a decision that was made and booked. */
   decided(
     { arm, predictedFirstTokenMs, regretMs }: GuardReceipt,
     promptTokens: number,
@@ -88,7 +88,7 @@ export class RoutingGuard {
     if (guarded !== undefined) this.#guard.firstToken(guarded, firstTokenMs, nowMs)
   }
 
-  /** It is over, or forgotten: a first token that was not told before is not told any more. */
+  /** A decision has ended or was forgotten: its first token can no longer be reported. */
   ended(guarded: GuardedDecision | undefined, delivery: Delivery | undefined): void {
     if (guarded === undefined) return
     const isSilent = delivery?.outcome === 'ok' && delivery.streamEvents === undefined

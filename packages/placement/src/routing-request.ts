@@ -1,4 +1,4 @@
-/** Routing request: what must be known of a request to place it. */
+/** Routing request: what the router must know of a request to place it. */
 
 import type { SeparatedPrompt } from '@homing/protocol'
 import type { SelectionOverride, WorkerConstraints } from '@homing/selection'
@@ -7,36 +7,38 @@ import type { RequestTracking } from './tracking.ts'
 /** What the router must know of a request to place it. */
 export interface RoutingRequest {
   readonly requestId: string
-  /** As the client named it: a base model or an adapter. */
+  /** The client's name for it: a base model or an adapter. */
   readonly model: string
   readonly promptTokens: number
   readonly blockSizeTokens: number
-  /** Its answer comes token by token. Default: it does not. */
+  /** The answer comes token by token; default false. */
   readonly isStream?: boolean
-  /** Tokens that the answer is expected to have; undefined: nobody says. */
+  /** Expected tokens of the answer; undefined: not known. */
   readonly expectedOutputTokens?: number | undefined
-  /** What of it counts as load; undefined: as the settings have it. */
+  /** What of the request counts as load; undefined: as set for the router. */
   readonly tracking?: RequestTracking | undefined
-  /** Local and sequence hashes [lo, hi] of the full prompt blocks; empty where the prompt is not known. */
+  /** Local and sequence hashes [lo, hi] of the full prompt blocks; empty if the prompt is not known. */
   readonly localHashes: Int32Array
   readonly sequenceHashes: Int32Array
   /** Why the prompt is not known; undefined when it is. */
   readonly unknownPromptReason: string | undefined
   /**
-   * Why the hashes are of pieces of its text, which only what was sent before can match; undefined: they are
-   * not.
+   * Why the hashes are of pieces of text instead of tokens; such hashes match only prompts that this router
+   * sent before. Undefined: they are of tokens.
    */
   readonly textBlocksReason: string | undefined
-  /** How it begins in events that do not name its separators (packages/protocol); undefined: it has none. */
+  /**
+   * Its beginning in events that do not name its separators (packages/protocol); undefined: no separators.
+   */
   readonly separated?: SeparatedPrompt | undefined
-  /** The client's name for the conversation, where it gives one. */
+  /** The client's id of the conversation, if it gives one. */
   readonly sessionId?: string | undefined
-  /** Replaces the router's own settings; unset members leave them as they are. */
+  /** Replaces the router's own settings; unset members leave them unchanged. */
   readonly override: SelectionOverride
   /** Undefined: any worker may take it. */
   readonly constraints?: WorkerConstraints | undefined
   readonly pinnedInstanceId: number | undefined
   readonly pinnedRank: number | undefined
-  /** Worker ids that have failed this request already. */
+  /** Ids of workers that have failed this request already. */
   readonly excludedWorkers: readonly string[]
 }

@@ -1,19 +1,19 @@
-/** Tracking: what of a request counts as load. */
+/** Tracking: which parts of a request count as load. */
 
 export interface TrackingSettings {
-  /** False: no blocks count. */
+  /** False: blocks do not count. */
   readonly activeBlocks: boolean
-  /** False: no prefill counts. What the load model of `auto` knows stays. */
+  /** False: prefill does not count. The load model of `auto` still sees it. */
   readonly prefillTokens: boolean
-  /** Blocks of what is generated count, too. */
+  /** Blocks of generated tokens count, too. */
   readonly outputBlocks: boolean
   /** False: engines do not share the blocks of equal prompts, so each request has its own. */
   readonly assumesReuse: boolean
 }
 
 /**
- * What of one request counts as load, where it says so itself; undefined members leave the settings as they
- * are.
+ * Which parts of one request count as load, if the request says so; undefined members leave the settings
+ * unchanged.
  */
 export interface RequestTracking {
   readonly prefillTokens: boolean | undefined

@@ -1,4 +1,4 @@
-/** The receipt of a choice, and the decision that goes to the gateway. */
+/** Write receipt: the receipt of a choice, and the decision that goes to the gateway. */
 
 import { costTerms, describeCost } from '@homing/selection'
 import type { Decision } from './decision.ts'
@@ -7,8 +7,8 @@ import type { Placed, PlacedFigures } from './place.ts'
 import type { Receipt } from './receipt.ts'
 
 /**
- * Every term of every candidate's cost. To be written before the selector of the placement chooses again.
- * `elapsedMs`: how long the decision has taken; it is asked once the terms are written.
+ * Every term of every candidate's cost. Call it before the selector of the placement chooses again.
+ * `elapsedMs`: how long the decision has taken; read after the terms are written.
  */
 export function writeReceipt(
   { request, mode, known, choice, input, guard, winner }: Placed,
@@ -75,7 +75,7 @@ export function writeReceipt(
   }
 }
 
-/** Where to send it. */
+/** The decision for the gateway: where to send the request. */
 export function decisionOf(
   receipt: Receipt,
   { winner: { worker, key }, guessedBlocks, bestOverlapBlocks }: PlacedFigures,
