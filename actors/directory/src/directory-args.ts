@@ -1,8 +1,49 @@
 /** Arguments of the directory, from the settings of the router. */
 
+import type { ActorRef } from '@homing/actor'
+import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import { natsServersOf, type RouterSettings } from '@homing/config'
+import type { EventBroker, KeySource, RequestBroker, WorkerSpec } from '@homing/fleet'
 import type { BusyThresholds } from '@homing/load'
-import type { DirectoryArgs } from './directory.ts'
+import type { KeeperMessage } from './messages.ts'
+import type { RegistrationArgs } from './registered-workers.ts'
+import type { GivenWorkersFile } from './workers-file-watch.ts'
+
+export interface DirectoryArgs {
+  readonly specs: readonly WorkerSpec[]
+  /** Workers besides `specs`, and the file that is followed for them. */
+  readonly fileWorkers?: GivenWorkersFile | undefined
+  /** By shard. */
+  readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
+  /** False: no listeners, what was sent to a worker is taken to be cached there. */
+  readonly kvEvents: boolean
+  /** The block size of every worker that does not say otherwise in its own parameters. */
+  readonly blockSizeTokens: number | undefined
+  /** Where workers register themselves; undefined: nowhere. */
+  readonly registration?: RegistrationArgs | undefined
+  /** Where KV events are published that have no port; undefined: nowhere. */
+  readonly broker?: EventBroker | undefined
+  /** Over which workers are called that take requests there; undefined: none is. */
+  readonly requestBroker?: RequestBroker | undefined
+  readonly workerSlotsMax: number
+  /** Of models that are given none at run time; default: none. */
+  readonly busyThresholds?: BusyThresholds
+  /** Keeps what was set at run time over restarts of the directory; undefined: nobody does. */
+  readonly keeper?: ActorRef<KeeperMessage>
+  /** The pool whose thread `<pool>-<shard>` hosts the listeners of a shard; default 'events'. */
+  readonly eventPool?: string
+  readonly probeIntervalMs: number
+  readonly probeTimeoutMs: number
+  /** API key of engines that name none of their own; undefined: they have none. */
+  readonly engineKey?: KeySource | undefined
+  /** How long a worker may drain; default WORKER_DRAIN_MS_MAX. */
+  readonly drainMsMax?: number
+  /** Silence after which a replay has ended. */
+  readonly replayTimeoutMs: number
+  /** Where listeners keep checkpoints; undefined: nowhere. */
+  readonly checkpointDirectory?: string | undefined
+  readonly checkpointIntervalMs?: number
+}
 
 export type DirectorySettings = BusySettings &
   Pick<

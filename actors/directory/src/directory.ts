@@ -26,7 +26,7 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, type Signal, signal } from '@homing/actor'
-import type { IndexerMessage, RoutedMessage, ShardResetMessage } from '@homing/actors/indexer'
+import type { ShardResetMessage } from '@homing/actors/indexer'
 import {
   checkpointOptions,
   type ListenerMessage,
@@ -34,18 +34,18 @@ import {
   saveCheckpoints,
 } from '@homing/actors/listener'
 import { toErrorRecord } from '@homing/base'
-import type { EventBroker, KeySource, RequestBroker, WorkerSpec } from '@homing/fleet'
 import { isOtherProcess, outcomeAfter, type ReachedOutcome, socketsOf } from '@homing/fleet'
-import { type BusyThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'
+import { NO_BUSY_THRESHOLDS } from '@homing/load'
 import { clashText, SocketClaims } from '@homing/transport'
+import type { DirectoryArgs } from './directory-args.ts'
 import { FleetChanges } from './fleet-changes.ts'
 import { FleetFeed } from './fleet-feed.ts'
 import { KeyAudits } from './key-audits.ts'
 import { KeyListeners } from './key-listeners.ts'
 import { KeySilence } from './key-silence.ts'
 import { KeyTrust } from './key-trust.ts'
-import type { DirectoryMessage, FleetReport, KeeperMessage, Kept, KeptFleet } from './messages.ts'
-import { RegisteredWorkers, type RegistrationArgs } from './registered-workers.ts'
+import type { DirectoryMessage, FleetReport, Kept, KeptFleet } from './messages.ts'
+import { RegisteredWorkers } from './registered-workers.ts'
 import { ShardWatch } from './shard-watch.ts'
 import type { Key, Worker } from './worker.ts'
 import { WorkerAnnouncements } from './worker-announcements.ts'
@@ -54,43 +54,7 @@ import { WorkerKeys } from './worker-keys.ts'
 import { WorkerProbes } from './worker-probes.ts'
 import { WorkerTable } from './worker-table.ts'
 import { WorkerTrials } from './worker-trials.ts'
-import { type GivenWorkersFile, WorkersFileWatch } from './workers-file-watch.ts'
-
-export interface DirectoryArgs {
-  readonly specs: readonly WorkerSpec[]
-  /** Workers besides `specs`, and the file that is followed for them. */
-  readonly fileWorkers?: GivenWorkersFile | undefined
-  /** By shard. */
-  readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
-  /** False: no listeners, what was sent to a worker is taken to be cached there. */
-  readonly kvEvents: boolean
-  /** The block size of every worker that does not say otherwise in its own parameters. */
-  readonly blockSizeTokens: number | undefined
-  /** Where workers register themselves; undefined: nowhere. */
-  readonly registration?: RegistrationArgs | undefined
-  /** Where KV events are published that have no port; undefined: nowhere. */
-  readonly broker?: EventBroker | undefined
-  /** Over which workers are called that take requests there; undefined: none is. */
-  readonly requestBroker?: RequestBroker | undefined
-  readonly workerSlotsMax: number
-  /** Of models that are given none at run time; default: none. */
-  readonly busyThresholds?: BusyThresholds
-  /** Keeps what was set at run time over restarts of the directory; undefined: nobody does. */
-  readonly keeper?: ActorRef<KeeperMessage>
-  /** The pool whose thread `<pool>-<shard>` hosts the listeners of a shard; default 'events'. */
-  readonly eventPool?: string
-  readonly probeIntervalMs: number
-  readonly probeTimeoutMs: number
-  /** API key of engines that name none of their own; undefined: they have none. */
-  readonly engineKey?: KeySource | undefined
-  /** How long a worker may drain; default WORKER_DRAIN_MS_MAX. */
-  readonly drainMsMax?: number
-  /** Silence after which a replay has ended. */
-  readonly replayTimeoutMs: number
-  /** Where listeners keep checkpoints; undefined: nowhere. */
-  readonly checkpointDirectory?: string | undefined
-  readonly checkpointIntervalMs?: number
-}
+import { WorkersFileWatch } from './workers-file-watch.ts'
 
 const STATUS_TIMEOUT_MS = 500
 const KEEPER_MS_MAX = 5000

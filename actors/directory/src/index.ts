@@ -1,4 +1,5 @@
-export { type DirectoryArgs, directory } from './directory.ts'
+export { directory } from './directory.ts'
+export type { DirectoryArgs } from './directory-args.ts'
 export { directoryArgsFromSettings } from './directory-args.ts'
 export type {
   AuditMessage,
