@@ -36,7 +36,7 @@ export interface QuestionArgs {
   readonly whatIf: ActorRef<QuestionSaid>
 }
 
-type QuestionMessage =
+export type QuestionMessage =
   // From itself.
   | { readonly type: 'answered'; readonly answer: WhatIfAnswer }
   | { readonly type: 'failed'; readonly thrown: unknown }

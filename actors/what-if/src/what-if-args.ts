@@ -3,8 +3,18 @@
 import type { ActorRef } from '@homing/actor'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { RouterSettings } from '@homing/config'
-import { loggedSelection, type SelectionInForce } from '@homing/trace'
-import type { WhatIfArgs } from './what-if.ts'
+import { type LoggedSelection, loggedSelection, type SelectionInForce } from '@homing/trace'
+
+export interface WhatIfArgs {
+  readonly tracker: ActorRef<TrackerMessage>
+  readonly minutesMax: number
+  readonly bytesMax: number
+  /** Of one core, 0 … 1. */
+  readonly cpuShare: number
+  /** Of one question, in milliseconds. */
+  readonly timeMsMax: number
+  readonly selection: LoggedSelection
+}
 
 export type WhatIfSettings = SelectionInForce &
   Pick<RouterSettings, 'whatIfMinutes' | 'whatIfBytes' | 'whatIfCpuShare' | 'whatIfTimeoutMs'>
