@@ -27,7 +27,7 @@
  * Fails  when it restarts, its index is emptied and nothing is inherited any more.
  */
 
-import { type ActorRef, defineActor, type Reply } from '@homing/actor'
+import { type ActorContext, type ActorRef, defineActor, type Reply } from '@homing/actor'
 import type { EventSourceMessage, IndexedBlock, IndexerMessage } from '@homing/actors/indexer'
 import { formatHash, hashLocals, mediaOfBlocks, namespaceSeed } from '@homing/blocks'
 import { BlockIndex, type IndexMemory } from '@homing/index'
@@ -113,143 +113,185 @@ export const inheritor = defineActor(
   import.meta.url,
   'inheritor',
 )<InheritorMessage, InheritorArgs>({
-  setup(context, { memory, capacityBytes, workerSlotsMax, indexer }) {
+  setup(context, args) {
+    const state = new Inheritor(context, args)
+    return {
+      apply: message => state.apply(message),
+      image: message => state.image(message),
+      load: message => state.passOrResync(message),
+      clear: ({ workerSlot }) => state.clear(workerSlot),
+      pay: () => state.pay(),
+      release: message => state.release(message),
+      awaitInheritance: ({ workerSlot, blockSizeTokens }) =>
+        state.awaitInheritance(workerSlot, blockSizeTokens),
+      inherit: ({ workerSlot, runs, reply }) => reply(state.inherit(workerSlot, runs)),
+      disinherit: ({ workerSlot }) => state.drop(workerSlot),
+      inheritedBlocks: ({ reply }) => reply(state.blocks()),
+      dumpInherited: ({ workerSlot, reply }) => reply(state.dump(workerSlot)),
+      maintain: () => state.maintain(),
+    }
+  },
+})
+
+type PassedOnAs<T extends PassedOn['type']> = Extract<PassedOn, { readonly type: T }>
+
+class Inheritor {
+  readonly #context: ActorContext<InheritorMessage>
+  readonly #indexer: ActorRef<IndexerMessage>
+  readonly #index: BlockIndex
+  readonly #slots = new Map<number, Slot>()
+  /** Worker slots with a clear that the indexer had no room for. */
+  readonly #owedClears = new Set<number>()
+  /** Sources with a resync that they had no room for, by worker slot. */
+  readonly #owedResyncs = new Map<number, ActorRef<EventSourceMessage>>()
+  #paying: { cancel(): void } | undefined
+  #isMaintaining = false
+
+  constructor(context: ActorContext<InheritorMessage>, args: InheritorArgs) {
+    const { memory, capacityBytes, workerSlotsMax } = args
+    this.#context = context
+    this.#indexer = args.indexer
     // The memory stays: its readers are not told of another one.
-    const index = BlockIndex.create({
+    this.#index = BlockIndex.create({
       memory,
       capacityBytes,
       workerSlotsMax,
       copies: 'set',
       swapBytesMin: capacityBytes + 1,
     })
-    const slots = new Map<number, Slot>()
-    let isMaintaining = false
-    const maintain = (): void => {
-      if (isMaintaining || !index.maintain()) return
-      isMaintaining = true
-      context.schedule(INHERITOR_MAINTAIN_DELAY_MS, { type: 'maintain' })
-    }
-    const drop = (workerSlot: number): void => {
-      slots.delete(workerSlot)
-      index.clear(workerSlot)
-      maintain()
-    }
-    /** Worker slots with a clear that the indexer had no room for. */
-    const owedClears = new Set<number>()
-    /** Sources with a resync that they had no room for, by worker slot. */
-    const owedResyncs = new Map<number, ActorRef<EventSourceMessage>>()
-    let paying: { cancel(): void } | undefined
-    const payClear = (workerSlot: number): boolean => {
-      if (!owedClears.has(workerSlot)) return true
-      if (indexer.tell({ type: 'clear', workerSlot }) === 'full') return false
-      owedClears.delete(workerSlot)
-      return true
-    }
-    const pay = (): void => {
-      for (const workerSlot of owedClears) payClear(workerSlot)
-      for (const [workerSlot, source] of owedResyncs) {
-        if (source.tell(RESYNC) !== 'full') owedResyncs.delete(workerSlot)
-      }
-      if (owedClears.size + owedResyncs.size > 0) {
-        paying ??= context.scheduleEvery(PAY_INTERVAL_MS, { type: 'pay' })
-      } else {
-        paying?.cancel()
-        paying = undefined
-      }
-    }
-    /** False: the indexer did not take it. */
-    const passOn = (message: PassedOn): boolean =>
-      payClear(message.workerSlot) && indexer.tell(message) === 'ok'
-    const passOrResync = (message: Extract<PassedOn, { readonly source: unknown }>): void => {
-      if (passOn(message)) return
-      owedResyncs.set(message.workerSlot, message.source)
-      pay()
-    }
+  }
 
-    return {
-      apply(message) {
-        passOrResync(message)
-        const { workerSlot, events } = message
-        const slot = slots.get(workerSlot)
-        if (slot === undefined) return
-        if (slot.kept === undefined) {
-          for (const event of events) applyInherited(index, workerSlot, slot, event)
-          return
-        }
-        for (const event of events) {
-          slot.kept.push(event)
-          slot.keptBlocks += event.kind === 'cleared' ? 1 : event.hashes.length / 2
-        }
-        if (slot.keptBlocks > KEPT_BLOCKS_MAX) drop(workerSlot)
-      },
-      image(message) {
-        if (!passOn(message)) message.reply(undefined)
-      },
-      load: passOrResync,
-      clear({ workerSlot }) {
-        owedClears.add(workerSlot)
-        // What it begins is whole again.
-        owedResyncs.delete(workerSlot)
-        pay()
-        const slot = slots.get(workerSlot)
-        if (slot === undefined) return
-        slot.clears++
-        if (slot.clears > 1) drop(workerSlot)
-      },
-      pay,
-      release(message) {
-        drop(message.workerSlot)
-        owedResyncs.delete(message.workerSlot)
-        // The caller asks again if it was not taken.
-        if (indexer.tell(message) === 'ok') owedClears.delete(message.workerSlot)
-      },
-
-      awaitInheritance({ workerSlot, blockSizeTokens }) {
-        drop(workerSlot)
-        const reading = new CacheReading()
-        slots.set(workerSlot, { blockSizeTokens, reading, clears: 0, kept: [], keptBlocks: 0 })
-      },
-      inherit({ workerSlot, runs, reply }) {
-        const slot = slots.get(workerSlot)
-        if (slot?.kept === undefined || slot.clears !== 1) {
-          drop(workerSlot)
-          reply(0)
-          return
-        }
-        const { kept } = slot
-        slot.kept = undefined
-        for (const { parent, engineHashes, localHashes } of runs) {
-          index.store(workerSlot, parent, engineHashes, localHashes, engineHashes.length / 2)
-        }
-        for (const event of kept) applyInherited(index, workerSlot, slot, event)
-        reply(index.blocksHeld(workerSlot))
-      },
-      disinherit: ({ workerSlot }) => drop(workerSlot),
-      inheritedBlocks({ reply }) {
-        const blocks: Record<number, number> = {}
-        for (const workerSlot of slots.keys()) blocks[workerSlot] = index.blocksHeld(workerSlot)
-        reply(blocks)
-      },
-      dumpInherited({ workerSlot, reply }) {
-        const blocks: IndexedBlock[] = []
-        for (const { engineHash, parentEngineHash, localHash, isReachable } of index.dump(workerSlot)) {
-          if (!isReachable) continue
-          blocks.push({
-            engineHash: formatHash(...engineHash),
-            parentEngineHash: parentEngineHash && formatHash(...parentEngineHash),
-            localHash: formatHash(...localHash),
-          })
-        }
-        reply(blocks)
-      },
-
-      maintain() {
-        isMaintaining = false
-        maintain()
-      },
+  apply(message: PassedOnAs<'apply'>): void {
+    this.passOrResync(message)
+    const { workerSlot, events } = message
+    const slot = this.#slots.get(workerSlot)
+    if (slot === undefined) return
+    if (slot.kept === undefined) {
+      for (const event of events) applyInherited(this.#index, workerSlot, slot, event)
+      return
     }
-  },
-})
+    for (const event of events) {
+      slot.kept.push(event)
+      slot.keptBlocks += event.kind === 'cleared' ? 1 : event.hashes.length / 2
+    }
+    if (slot.keptBlocks > KEPT_BLOCKS_MAX) this.drop(workerSlot)
+  }
+
+  image(message: PassedOnAs<'image'>): void {
+    if (!this.#passOn(message)) message.reply(undefined)
+  }
+
+  passOrResync(message: Extract<PassedOn, { readonly source: unknown }>): void {
+    if (this.#passOn(message)) return
+    this.#owedResyncs.set(message.workerSlot, message.source)
+    this.pay()
+  }
+
+  clear(workerSlot: number): void {
+    this.#owedClears.add(workerSlot)
+    // What it begins is whole again.
+    this.#owedResyncs.delete(workerSlot)
+    this.pay()
+    const slot = this.#slots.get(workerSlot)
+    if (slot === undefined) return
+    slot.clears++
+    if (slot.clears > 1) this.drop(workerSlot)
+  }
+
+  pay(): void {
+    for (const workerSlot of this.#owedClears) this.#payClear(workerSlot)
+    for (const [workerSlot, source] of this.#owedResyncs) {
+      if (source.tell(RESYNC) !== 'full') this.#owedResyncs.delete(workerSlot)
+    }
+    if (this.#owedClears.size + this.#owedResyncs.size > 0) {
+      this.#paying ??= this.#context.scheduleEvery(PAY_INTERVAL_MS, { type: 'pay' })
+    } else {
+      this.#paying?.cancel()
+      this.#paying = undefined
+    }
+  }
+
+  release(message: PassedOnAs<'release'>): void {
+    const { workerSlot } = message
+    this.drop(workerSlot)
+    this.#owedResyncs.delete(workerSlot)
+    // The caller asks again if it was not taken.
+    if (this.#indexer.tell(message) === 'ok') this.#owedClears.delete(workerSlot)
+  }
+
+  awaitInheritance(workerSlot: number, blockSizeTokens: number): void {
+    this.drop(workerSlot)
+    const reading = new CacheReading()
+    this.#slots.set(workerSlot, { blockSizeTokens, reading, clears: 0, kept: [], keptBlocks: 0 })
+  }
+
+  /** How many blocks count; 0: none was inherited. */
+  inherit(workerSlot: number, runs: readonly InheritedRun[]): number {
+    const slot = this.#slots.get(workerSlot)
+    if (slot?.kept === undefined || slot.clears !== 1) {
+      this.drop(workerSlot)
+      return 0
+    }
+    const { kept } = slot
+    slot.kept = undefined
+    for (const { parent, engineHashes, localHashes } of runs) {
+      this.#index.store(workerSlot, parent, engineHashes, localHashes, engineHashes.length / 2)
+    }
+    for (const event of kept) applyInherited(this.#index, workerSlot, slot, event)
+    return this.#index.blocksHeld(workerSlot)
+  }
+
+  /** Nothing is inherited for this slot any more. */
+  drop(workerSlot: number): void {
+    this.#slots.delete(workerSlot)
+    this.#index.clear(workerSlot)
+    this.#maintain()
+  }
+
+  /** How many count, by worker slot. */
+  blocks(): Record<number, number> {
+    const blocks: Record<number, number> = {}
+    for (const workerSlot of this.#slots.keys()) blocks[workerSlot] = this.#index.blocksHeld(workerSlot)
+    return blocks
+  }
+
+  dump(workerSlot: number): readonly IndexedBlock[] {
+    const blocks: IndexedBlock[] = []
+    for (const { engineHash, parentEngineHash, localHash, isReachable } of this.#index.dump(workerSlot)) {
+      if (!isReachable) continue
+      blocks.push({
+        engineHash: formatHash(...engineHash),
+        parentEngineHash: parentEngineHash && formatHash(...parentEngineHash),
+        localHash: formatHash(...localHash),
+      })
+    }
+    return blocks
+  }
+
+  maintain(): void {
+    this.#isMaintaining = false
+    this.#maintain()
+  }
+
+  #maintain(): void {
+    if (this.#isMaintaining || !this.#index.maintain()) return
+    this.#isMaintaining = true
+    this.#context.schedule(INHERITOR_MAINTAIN_DELAY_MS, { type: 'maintain' })
+  }
+
+  /** False: the indexer did not take it. */
+  #passOn(message: PassedOn): boolean {
+    return this.#payClear(message.workerSlot) && this.#indexer.tell(message) === 'ok'
+  }
+
+  /** False: the indexer has no room for the clear of this slot yet. */
+  #payClear(workerSlot: number): boolean {
+    if (!this.#owedClears.has(workerSlot)) return true
+    if (this.#indexer.tell({ type: 'clear', workerSlot }) === 'full') return false
+    this.#owedClears.delete(workerSlot)
+    return true
+  }
+}
 
 /** Brings what is inherited forward by one event. What begins a prompt is the indexer's alone. */
 function applyInherited(index: BlockIndex, workerSlot: number, slot: Slot, event: KvEvent): void {
