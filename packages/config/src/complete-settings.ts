@@ -1,7 +1,7 @@
 /**
- * Settings of a program that embeds a command: values instead of texts, under their keys, and only those that
- * it names; all others have the defaults of the command line. The same ranges and rules apply, and every
- * fault is found in one pass.
+ * Settings of a program that embeds a command: values instead of texts, under their keys. Settings that the
+ * program leaves out have the defaults of the command line. The same ranges and rules apply, and one pass
+ * finds every fault.
  */
 
 import type { Command, Machine, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'

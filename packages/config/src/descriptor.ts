@@ -1,5 +1,5 @@
 /**
- * What is known about one setting: its names, its kind and range, its default, and what it is for.
+ * Descriptor of one setting: its names, kind, range, default and help.
  *
  * A command has a table of these. Everything else (the parser, the help, docs/configuration.md) reads
  * the table, and the type of the parsed settings follows from it: see `SettingsOf`.

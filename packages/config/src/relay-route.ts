@@ -1,10 +1,10 @@
 /**
- * One value of `--relay-route`: a route of the engines that the router passes on besides those it knows.
+ * One value of `--relay-route`: a further route of the engines that the router passes on.
  *
  *   '/v1/files'   'GET /v1/files/*'   'POST /v1/load_lora_adapter'
  *
- * Without a method, any. `*` stands for one segment of the path. Routes that the router serves itself cannot
- * be given: it would not pass them on.
+ * Without a method, every method is passed on. `*` stands for one segment of the path. Routes that the router
+ * serves itself cannot be given: it would not pass them on.
  */
 
 export interface RelayRoute {

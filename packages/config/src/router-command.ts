@@ -1,6 +1,6 @@
 /**
  * The settings of `homing router`. Each of them has an effect; settings of later versions are
- * not here, so that nobody sets them in vain.
+ * not here: a user would set them in vain.
  *
  * Source   names and older spellings: the options and `DYN_*` variables that operators of KV-aware
  *          routers know. Defaults are ours where theirs do not suit a standalone router.

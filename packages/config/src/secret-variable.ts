@@ -1,5 +1,5 @@
 /**
- * Secrets in the environment: variables that are no settings, since no page or log may show what they hold.
+ * Secrets in the environment: these variables are not settings, because no page or log may show their values.
  */
 
 /** The API key of engines that name none of their own. */

@@ -1,6 +1,6 @@
 /**
- * Settings that several commands have: what is the same for all of them. A command adds its own variable and
- * help, and a default or a heading where it wants another one. And the rules over several of them.
+ * Settings that several commands have, and the rules over several of them. A command adds its own variable
+ * and help, and may change the default or the heading.
  */
 
 import { LOG_LEVELS } from '@homing/base'

@@ -2,8 +2,8 @@
  * Demo load: a few conversations that never end, on a thread of the demo fleet.
  *
  * Out    chats to the router, one at a time for each talker: the prompt of the turn before, its answer, and a
- *        new question. A conversation of TURNS turns is followed by another one. Talkers of one assistant
- *        share what it is told first, so their prompts begin alike.
+ *        new question. After TURNS turns the next conversation begins. Talkers of one assistant share its
+ *        system prompt, so their prompts begin alike.
  * Owns   the conversations, one for each of TALKERS_COUNT talkers: bounded, since each has a last turn.
  * Fails  an answer that fails ends its conversation; the talker begins another one after its pause, so a
  *        router that is away for a while is not flooded when it is back.

@@ -30,7 +30,7 @@ export const doctorCommandEntry: CommandEntry = {
       listChecks: { workers: faultsOfUrls },
     })
     for (const warning of warnings) console.error(`homing: ${warning}`)
-    // What it would log is in the findings.
+    // The findings have all that it would log.
     const transport = systemTransport({
       clock: systemClock,
       log: silentLog,

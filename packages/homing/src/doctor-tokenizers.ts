@@ -1,6 +1,6 @@
 /**
- * The tokenizers that a doctor has at hand: the directory that was given, or the one that the engine names,
- * if it is here.
+ * The tokenizers that the doctor uses: the given directory, or the one that the engine names, if this machine
+ * has it.
  */
 
 import { existsSync } from 'node:fs'

@@ -1,6 +1,6 @@
 /**
- * The line of the banner that says how the router places requests, and why it is not `auto` where nobody
- * asked for another rule.
+ * The line of the banner that says how the router places requests, and why not by `auto` when no other rule
+ * was set.
  */
 
 import type { RouterSettings, SettingSource } from '@homing/config'

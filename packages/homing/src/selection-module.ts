@@ -1,4 +1,4 @@
-/** The module of `--selection-module`: a selection of one's own, loaded before anything is started. */
+/** The module of `--selection-module`: the user's own selection, loaded before anything is started. */
 
 import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'

@@ -1,8 +1,8 @@
 /**
- * From the settings of `homing simulate` to what is run, and to what the report says of it.
+ * Simulate plan: turns the settings of `homing simulate` into the cells to run and the facts of the report.
  *
- * A decision log brings its fleet along: what is not given on the command line is as it was. Before anything
- * is concluded from it, what really happened is simulated and compared with the log.
+ * A decision log names its fleet: settings that the command line leaves out are those of the log. Before any
+ * conclusion, the logged run itself is simulated and compared with the log.
  */
 
 import { numbersOf, readTenantWeights, type SettingSource, type SimulateSettings } from '@homing/config'
@@ -216,7 +216,7 @@ function specOfLog(
   }
 }
 
-/** What is said of a decision log before all else: its fit, and what it lacks. */
+/** The first lines about a decision log: its fit, and what it lacks. */
 export function logLines({ log, trace, fit }: PlannedLog): readonly string[] {
   const lines = [fitText(fit)]
   for (const { path, line } of log.cuts)

@@ -30,9 +30,9 @@ export interface RunningRouter {
   /** Where the routes for operators are: `url`, unless they have a port of their own. */
   readonly adminUrl: string
   readonly system: ActorSystem
-  /** What was found at the start, before the ready line; `GET /workers` has it as it is now. */
+  /** The findings at the start, before the ready line; `GET /workers` has the current ones. */
   readonly fleet: Fleet
-  /** Who encodes the prompts of each directory of `tokenizers`. */
+  /** The encoder of each directory of `tokenizers`. */
   readonly tokenizers: ReadonlyMap<string, EncoderPath>
   /** Resolves with the reason when the router cannot go on by itself; pending while it serves. */
   readonly whenFailed: Promise<string>

@@ -13,8 +13,8 @@ export interface StopReport {
 export const STOP_MS_MAX = 10_000
 
 /**
- * Stops once, whoever asks and how often, after `graceMsDefault` where nobody says another. `drain` answers
- * how many requests it had to cut, and rejects when nothing is left to drain.
+ * Idempotent: only the first call stops the service, after `graceMsDefault` unless it names another time.
+ * `drain` answers how many requests it had to cut, and rejects when nothing is left to drain.
  */
 export function serviceStop(
   system: ActorSystem,

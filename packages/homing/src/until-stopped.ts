@@ -1,10 +1,9 @@
 /**
- * Until stopped: resolves when the process should end: on SIGTERM, SIGINT or SIGHUP, or when one of those
- * that started it (npx, pnpm, their shells) has gone, unless it runs detached. A second signal ends it at
- * once.
+ * Until stopped: resolves when the process should end: on SIGTERM, SIGINT or SIGHUP, or when one of its
+ * launchers (npx, pnpm, their shells) has gone, unless it runs detached. A second signal ends it at once.
  *
- * A terminal sends Ctrl-C to all of them, and launchers pass on what they get: a signal that follows within
- * ECHO_MS is the same request, delivered twice. No person sends two that fast.
+ * A terminal sends Ctrl-C to this process and to its launchers, and launchers pass signals on. So a second
+ * signal within ECHO_MS is the same request, delivered twice; no person sends two that fast.
  */
 
 import { constants } from 'node:os'

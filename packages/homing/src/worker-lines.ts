@@ -1,5 +1,5 @@
 /**
- * The lines after the ready line: what each worker is, and what it lacks; who encodes with each tokenizer.
+ * The lines after the ready line: each worker and what it lacks; which encoder each tokenizer uses.
  */
 
 import { missingOf, type WorkerKeyRecord, type WorkerRecord } from '@homing/fleet'

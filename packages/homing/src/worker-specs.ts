@@ -26,7 +26,7 @@ export function faultsOfWorkers(texts: readonly (string | undefined)[]): readonl
   return readWorkers(texts).faults.map(faultText)
 }
 
-/** As `faultsOfWorkers`, but two may name the same: for somebody who is to find that out. */
+/** As `faultsOfWorkers`, but two workers may name the same: the doctor reports that itself. */
 export function faultsOfUrls(texts: readonly (string | undefined)[]): readonly string[] {
   return texts
     .flatMap((text, position) => (text === undefined ? [] : readWorkers([text], position).faults))

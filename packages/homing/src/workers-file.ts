@@ -1,6 +1,6 @@
 /**
- * The file of `--workers-file` at the start, when there is no earlier state to keep: what is wrong with it
- * ends the start.
+ * The file of `--workers-file` at the start. There is no earlier state to keep, so a fault in it ends the
+ * start.
  */
 
 import type { GivenWorkersFile } from '@homing/actors/directory'

@@ -1,10 +1,11 @@
 /**
  * Answers of a log: which blocks the answers of its requests have filled, as far as later prompts show it.
  *
- * An engine caches what it writes. The next turn of a conversation begins with the prompt before it and its
- * answer, so what follows that prompt in it, as far as the answer was long, are the blocks of the answer. Not
- * where the client, or the chat template, has changed the answer: then they are never found. The log says
- * which it is: what engines found of such prompts that came back to their worker.
+ * An engine caches the answers that it writes. The next turn of a conversation begins with the previous
+ * prompt and its answer. So the blocks after that prompt, over the length of the answer, are the blocks of
+ * the answer. If the client or the chat template has changed the answer, these blocks are never found. The
+ * log shows which is the case: it has the blocks that engines found of such prompts that came back to their
+ * worker.
  */
 
 import type { LoggedRequest } from '@homing/trace'

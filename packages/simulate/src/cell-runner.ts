@@ -1,10 +1,9 @@
 /**
- * Cell runner: runs cells on a pool of threads and keeps their results, so that what was run once is not run
- * again.
+ * Cell runner: runs cells on a pool of threads and keeps their results, so that no cell runs twice.
  *
  * A result is kept under the hash of everything that it depends on: the spec, the content of the trace or the
- * parameters of the generator, and the version of the code (see code-version.ts). A result that is kept costs
- * no thread.
+ * parameters of the generator, and the version of the code (see code-version.ts). A kept result starts no
+ * thread.
  */
 
 import { type Clock, fromErrorRecord } from '@homing/base'

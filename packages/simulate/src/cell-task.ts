@@ -1,4 +1,4 @@
-/** What a thread of the sweep does: runs one cell. Everything that it takes and gives is plain data. */
+/** The task of a sweep's thread: runs one cell. Its argument and its result are plain data. */
 
 import { CodedError, type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { CellRun, CellSpec } from './cell-types.ts'

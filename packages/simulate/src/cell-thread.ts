@@ -1,5 +1,6 @@
 /**
- * What a thread of the sweep loads: the task, with what was compiled before, which is a quarter of the time.
+ * The module that a thread of the sweep loads: the task, with a compile cache: loading then takes a
+ * quarter of the time.
  */
 
 import { enableCompileCache } from 'node:module'

@@ -1,11 +1,11 @@
 /**
- * Code version: a hash of the code that makes the result of a cell, so that results are kept just as long as
- * they are true.
+ * Code version: a hash of the code that computes the result of a cell. A kept result is used only while this
+ * code is unchanged.
  *
- * It covers the file that a thread loads to run a cell and everything that this imports, here and in other
- * packages of ours, found by following the import lines. Files in a folder `policies/` count only for the
- * policy that they are named after. So a change in one policy makes another version for its columns alone,
- * and a change anywhere else makes another version for all of them.
+ * It covers the file that a thread loads to run a cell and everything that this file imports, here and in our
+ * other packages, found by following the import lines. A file in a folder `policies/` counts only for the
+ * policy of its name. So a change in one policy gives a new version to its columns alone; a change anywhere
+ * else gives a new version to all columns.
  *
  * Cost: some hundred small files are read once per process.
  */

@@ -1,5 +1,5 @@
 /**
- * Column: a policy as a user names it, and what a cell is told of it.
+ * Column: a policy as a user names it, and the settings of a cell that follow from the name.
  *
  *   product           the policy of that name of @homing/selection, in mode kv
  *   linear:8          with an overlap weight of 8

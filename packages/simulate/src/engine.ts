@@ -4,15 +4,15 @@
  *   enqueue -> waiting (FIFO) -> prefill in chunks, oldest first -> decode, one token per step -> done
  *
  * A step (`startStep`, then `finishStep` after the milliseconds it asked for):
- *   1  every decoding request takes one token of the budget; those in prefill take the rest, in order;
- *   2  while budget and seats remain, only the head of the queue is looked at. It reuses the longest run of
- *      leading blocks that are cached now, at most input − 1 tokens, and is admitted if blocks for the rest
- *      of its prompt and all of its output are free or evictable. They are reserved at once. Nobody overtakes
+ *   1  every decoding request takes one token of the budget; requests in prefill take the rest, in order;
+ *   2  while budget and seats remain, the head of the queue is tried. It reuses the longest run of leading
+ *      blocks that are cached now, at most input − 1 tokens. It is admitted if blocks for the rest of its
+ *      prompt and all of its output are free or evictable; these are reserved at once. No request overtakes
  *      it;
- *   3  the profile says what the step takes, from prefill chunks and decode contexts;
- *   4  at the end, blocks of a prompt that is done (or as `storeAt` says) are cached; each request whose
- *      prompt is done and each decoding one has one more token; those with their last one give their blocks
- *      back, tail first, so that eviction (least recently given back) takes leaves before roots.
+ *   3  the profile computes the time of the step from prefill chunks and decode contexts;
+ *   4  at the end, the blocks of a finished prompt (or as `storeAt` says) are cached. Each request with a
+ *      finished prompt has one more token. A request with its last token gives its blocks back, tail first,
+ *      so that eviction (least recently given back) takes leaves before roots.
  *
  * Blocks:  free + cached and unreferenced (evictable) + cached and referenced + private = capacity
  *   A block is private until it is cached. If another request cached the same block meanwhile, the private

@@ -6,7 +6,7 @@
  *   GuessView    what this router sent counts as held, for a time, up to what an engine holds; one per router
  *   EmptyView    nothing
  *
- * Views are told of events at their time and catch up when they are asked: no view needs events of the
+ * A view gets each event with its time and catches up when it is asked: no view needs events of the
  * simulation.
  */
 

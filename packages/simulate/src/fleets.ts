@@ -1,5 +1,5 @@
 /**
- * Fleets and operating points with names, so that everybody means the same by them.
+ * Fleets and operating points by name.
  *
  *   F8      8 workers, one H100 each, Llama-3.1-8B      F64    64 of the same
  *   F8-70   8 workers, four H100 each, Llama-3.1-70B    F1000  1,000 of those of F8, 16 copies of the trace

@@ -1,18 +1,17 @@
 /**
- * Log fit: how well a simulation of what a router really did agrees with what its decision log says of it.
+ * Log fit: how well the simulated run of a decision log agrees with the figures in the log.
  *
- * Every request goes where the log says it went, so that routing is not in question, only the model of the
- * engines: their step times, their scheduling, their caches. An answer to "what if" is worth no more than
- * this fit.
+ * Every request goes to the worker that the log names. So the fit tests not the routing, only the model of
+ * the engines: step times, scheduling, caches. An answer to "what if" is worth no more than this fit.
  *
  *   seen        arrival ──router──▶ call ──network, engine──▶ first token
  *               (ttft_ms, router_ms, cached_tokens)
  *   simulated                       call ──────────engine──▶ first token ─ base ─▶
  *
- * The time of the router is as logged, for each request. `baseMs` stands for what the simulation has no model
- * of: the way to the engine and back, and its work on a request outside of its steps. It is learned from the
- * log: the part by which the fastest tenth of the requests, compared with its simulation, was slower. A
- * constant can shift a distribution, and hides neither a wrong queue nor a wrong cache.
+ * The router's time of each request is taken from the log. `baseMs` stands for the parts without a model: the
+ * way to the engine and back, and the engine's work outside of its steps. It is learned from the log: by how
+ * much the fastest tenth of the requests was slower than in the simulation. A constant shifts a distribution;
+ * it hides neither a wrong queue nor a wrong cache.
  */
 
 import { CodedError } from '@homing/base'

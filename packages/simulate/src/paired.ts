@@ -2,9 +2,8 @@
  * Figures over seeds: the mean with its 95 % interval, and differences between two columns that had the same
  * seeds.
  *
- * The traffic, its order and the numbering of workers are those of the seed, whatever the policy. So the
- * difference per seed says more than the difference of the means: what a seed does to both columns cancels
- * out.
+ * The seed decides the traffic, its order and the numbering of workers, for every policy alike. So the
+ * difference per seed says more than the difference of the means: effects of the seed on both columns cancel.
  */
 
 export interface SeedMean {

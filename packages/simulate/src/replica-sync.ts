@@ -1,5 +1,5 @@
 /**
- * Replica sync: what the routers of a cell tell each other, on its way.
+ * Replica sync: the messages between the routers of a cell, on their way.
  *
  *   tell(from, atMs) ──▶ gathered ──▶ on its way for delayMs ──▶ deliver(untilMs) ──▶ all other routers,
  *                                                                                 in order of time
@@ -7,7 +7,7 @@
  * The operations are those of the product (packages/replication): a booking with what its sender then has
  * active on that worker as a number of blocks, a first token, an end with its usage. Nothing is lost here.
  *
- * Bounds   what happens within the delay.
+ * Bounds   the messages of one delay.
  */
 
 /** One thing that a router did with a request that it has at a worker. */

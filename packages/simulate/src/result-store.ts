@@ -3,10 +3,11 @@
  *
  *   FOLDER/3f/3f09…c1.json     {"format": 1, "run": …}
  *
- * Bounded: past `bytesMax`, the files that were not used for the longest time go. A file is written under
- * another name and renamed, so several processes may share a folder; a file that cannot be read is a result
- * that is not there, and is written again. A folder that cannot be written to is told once, and costs only
- * time.
+ * Bounds   past `bytesMax`, the files that have been unused longest are removed.
+ *
+ * A file is written under another name and renamed, so several processes may share a folder. A file that
+ * cannot be read counts as missing and is written again. A folder that cannot be written is reported once;
+ * the cells then run again each time.
  */
 
 import { createHash } from 'node:crypto'

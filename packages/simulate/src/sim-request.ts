@@ -53,7 +53,7 @@ export interface SimRequest {
   /** Cached blocks that it holds: places in the engine's table, in order of depth. */
   places: Int32Array
   placesHeld: number
-  /** Blocks that it holds and that nobody else can find. */
+  /** Blocks that it holds and that no other request can find. */
   privateBlocks: number
   /** Number of the step that brings its last token. */
   lastStep: number

@@ -278,7 +278,7 @@ export class SimRouter implements Replica {
 
   /** The signal of the first token arrived. */
   firstToken(request: SimRequest, nowMs: number): void {
-    // What it waited at the router is not the worker's.
+    // The wait at the router is not the worker's time.
     this.#guard?.firstToken(request.guarded, nowMs - request.arrivalMs - request.waitedMs, nowMs)
     this.#book.firstToken(String(request.index), nowMs)
     this.#load.prefillComplete(String(request.index))
@@ -339,7 +339,7 @@ export class SimRouter implements Replica {
     }
   }
 
-  /** What it counts at a worker: its own requests and those of others. */
+  /** The load that this router knows of at a worker: its own requests and those of other routers. */
   totals(worker: number): LoadTotals {
     return this.#load.totals(worker)
   }
@@ -437,7 +437,7 @@ export class SimRouter implements Replica {
       // A text is known in pieces of its own size.
       const held = Math.floor(this.#overlaps[slot]! * this.#promptScale)
       blocks[i] = held
-      // What was not guessed counts by what is known of events.
+      // Without an overlap and without exact trust nothing was measured: the first credit counts.
       const isMeasured = held > 0 || this.#trust === 'exact'
       creditFactors[i] = isMeasured ? this.#credits[slot]! : this.#creditAtFirst
     }
@@ -478,7 +478,7 @@ export class SimRouter implements Replica {
     return { ...load, activeBlocks: this.#activeBlocks, newBlocks: this.#newBlocks }
   }
 
-  /** `nowMs`: undefined where nobody asks what is before the engines. */
+  /** `nowMs`: undefined where the backlog of the engines is not needed. */
   #bookedLoad(workerSlots: Int32Array, hashed: number, nowMs: number | undefined): CandidateLoads {
     const { activeBlocks, newBlocks, activePrefillTokens, activeRequests } = this.#load.project(
       this.#sequenceHashes,

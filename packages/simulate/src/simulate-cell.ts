@@ -503,7 +503,7 @@ class Cell implements EngineSink {
       for (const queue of this.#queues) queue.setWorkers(this.#alive.length, this.nowMs)
       return
     }
-    // What was said before the death is heard before it.
+    // Messages sent before the death are heard before it.
     this.#deliverSignals(Number.POSITIVE_INFINITY)
     const requests = this.#engines[worker]!.clear()
     this.#heap.remove(worker)

@@ -3,7 +3,7 @@
 import type { Message } from '../values/message.ts'
 import { type AskOwner, askOf, type OpenAsk, type ReplyFunction } from './asks.ts'
 
-/** The ask that a message carries and that nobody has answered. */
+/** The unanswered ask that a message carries. */
 export function openAskOf(message: Message | undefined): OpenAsk | undefined {
   const reply = (message as { reply?: ReplyFunction } | undefined)?.reply
   const ask = typeof reply === 'function' ? reply[askOf] : undefined

@@ -18,7 +18,7 @@ export interface AskingThread {
   readonly deadlines: Deadlines
   readonly counts: Counts
   readonly flight: FlightRecorder
-  /** Tells another thread that nobody waits for the answer under a number any more. */
+  /** Tells another thread that the asker no longer waits for the answer to this number. */
   cancelAsk(thread: string, corr: number): void
 }
 

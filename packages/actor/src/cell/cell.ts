@@ -171,7 +171,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
       return
     }
     if (this.parent === undefined) {
-      // The root: nobody is above it, and nothing that was spawned is lost with the failure.
+      // The root has no parent, and its failure loses no spawned actor.
       host.log.error(failure, 'failure escalated to the top')
       return
     }

@@ -3,10 +3,10 @@
  * they are stopped: the last spawned first, each before the next. With a strategy other than `one-for-one`,
  * `group` restarts siblings together.
  *
- * When all drain, the time that their parent has left for it is divided: the child whose turn it is may use
- * all but what it leaves to those that wait behind it, which is the `shutdown` of each, together at most
- * half. It drains for four fifths of that or more, is told to stop, and is abandoned when the rest is over.
- * The last one has all that is left.
+ * When all children drain, they share the time that their parent has left. The child in turn leaves the
+ * `shutdown` time of each child behind it, together at most half, and may use the rest. It drains for at
+ * least four fifths of its part, is then told to stop, and is abandoned when its part is over. The last child
+ * has all time that is left.
  */
 
 import type { Strategy } from '../contract/types.ts'
@@ -19,7 +19,7 @@ import { type GroupHost, RestartGroup } from './restart-group.ts'
 /** Of its part of the time, the most that a child keeps for its stop. */
 const STOP_SHARE = 0.2
 
-/** What is left of the time in which children may drain. */
+/** The time left in which children may drain. */
 interface TimeLeft {
   readonly leftMs: number
 }
@@ -85,7 +85,7 @@ export class Children implements GroupHost {
     this.#host.kinship.stop(this.#parent, child)
   }
 
-  /** A child drains by its own word, or by that of somebody else. */
+  /** A child drains on its own order, or on that of an actor other than its parent. */
   drains(id: number, withinMs: number): void {
     const child = this.#children.get(id)
     if (child === undefined || child.isStopping) return
@@ -223,7 +223,7 @@ export class Children implements GroupHost {
     this.#parent.childEnded(child.id, { reason: 'stopped', isLost: true }, undefined)
   }
 
-  /** Forgets who waits for all to stop. */
+  /** Forgets the waiters for the stop of all children. */
   forgetStop(): void {
     this.#onAllStopped = undefined
     this.#leavePresent()

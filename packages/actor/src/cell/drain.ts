@@ -4,13 +4,13 @@
  *   catching up ──▶ emptying ──nothing waits or is in flight──▶ children ──all ended──▶ the stop of any actor
  *        └────────────┴──────────── the time is over ────────────┴──▶ the same stop; what waits is dropped
  *
- * Catching up: other threads may have told it something that is still on its way. Each answers once, over the
- * link that carries its messages; so what it had sent before has come by then. Until then only frames are
- * taken; after that nothing.
+ * Catching up: messages of other threads may still be on their way. Each thread answers once, over the link
+ * that carries its messages, so all its earlier messages have arrived by then. Until all have answered, only
+ * frames are taken; after that nothing.
  *
- * Nothing waits: no message, no arm or piped promise in flight, and every ask that it took has settled. Then
- * its children drain within what is left of the time, the last spawned first, each before the next:
- * children.ts divides it.
+ * Nothing waits: no message, no arm or piped promise in flight, and every ask that the actor took has
+ * settled. Then its children drain in the time that is left, the last spawned first, each before the next;
+ * children.ts divides the time.
  */
 
 import type { Clock } from '@homing/base'

@@ -63,7 +63,7 @@ export interface Child {
   readonly isRegistered: boolean
   /** Its thread ends with it. */
   readonly isDedicated: boolean
-  /** Whom to tell, when anybody asked. */
+  /** The actor to tell, if one asked. */
   onEnded: ((terminated: Terminated) => void)[] | undefined
   isStopping: boolean
   /** Until when it may handle what waits, before it stops; undefined: it does not. */

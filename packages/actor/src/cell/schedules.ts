@@ -52,7 +52,7 @@ export class PeriodicTell implements Deadline {
   constructor(owner: PeriodicOwner, intervalMs: number, message: Message) {
     this.#owner = owner
     this.#intervalMs = intervalMs
-    // Its own object, so that it can be told from an equal one that somebody else sent.
+    // An object of its own, so that it differs from an equal one of another sender.
     this.#message = { ...message }
   }
 

@@ -27,7 +27,7 @@ const TURN_MS_MAX = 1
 const FIRST_LOOK_MESSAGES = 4
 const SECOND_LOOK_MESSAGES = 16
 const LOOK_MESSAGES = 64
-/** One turn in so many is timed. */
+/** One turn in this many is timed. */
 const TIMED_TURNS = 16
 /** Turns between two looks at the heap. */
 const HEAP_TURNS = 256

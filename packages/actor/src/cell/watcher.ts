@@ -1,4 +1,4 @@
-/** Watchers: those who are told when an actor ends. */
+/** Watchers: the actors that are told when an actor ends. */
 
 import type { CodedError } from '@homing/base'
 import type { TerminationReason } from '../contract/types.ts'
@@ -10,7 +10,7 @@ export interface Watcher {
   onTerminated(key: string, name: string, reason: TerminationReason, error: CodedError | undefined): void
 }
 
-/** Keeps who watches whom. */
+/** Keeps the watchers of each actor. */
 export interface WatchList {
   add(watcher: Watcher, ref: Ref): void
   remove(watcher: Watcher, ref: Ref): void

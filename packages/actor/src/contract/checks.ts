@@ -1,7 +1,7 @@
 /**
- * Checks that the compiler makes of what users declare: that messages can travel, that a behavior has no arm
- * too many, that the name of a thread is one. They have no value at run time, where the same is checked as
- * far as it can be.
+ * Checks: types by which the compiler checks the declarations of users: messages can travel, a behavior has
+ * no extra arm, a thread name exists. They have no values at run time; the runtime repeats each check as far
+ * as it can.
  */
 
 import type { Message, ReplyMark, replyMark } from '../values/message.ts'

@@ -5,9 +5,9 @@
  * Order      first in, first out, whichever way a frame was sent.
  * Bound      `offer` answers false when the link is full; `send` bypasses the bound: it is for signals and
  *            answers, whose number other bounds limit.
- * Death      when the other thread ends, its sent frames are taken, then `onClosed` comes once. Frames that
- *            were offered and not taken stay, and so do frames that are offered meanwhile: the next life of
- *            the thread gets them, but only tells.
+ * Death      when the other thread ends, its sent frames are taken, then `onClosed` is called once. Tells
+ *            that were offered and not taken, before or after the end, stay for the next life of the thread;
+ *            other frames do not.
  */
 
 import type { Transferable } from 'node:worker_threads'
@@ -54,7 +54,7 @@ export interface ThreadLink {
   close(): void
   /** The other thread is not coming back: forgets what waits, and returns the number of tells among it. */
   discard(): number
-  /** Numbers of the asks that the other thread, which has ended, had not taken. Without it: nobody knows. */
+  /** Numbers of the asks that the other thread, which has ended, had not taken. Absent: not known. */
   untakenAsks?(): ReadonlySet<number>
   /** Takes no more frames from the other thread: they wait for the next life of this one. */
   pause?(): void
@@ -67,7 +67,7 @@ export interface LinkHandlers {
   readonly onBatch: () => boolean
   /** Counts the messages that were handed over. */
   readonly handedOver: () => number
-  /** True when none of the first so many that were handed over waits for a turn of its actor. */
+  /** True when none of the first `position` frames handed over waits for a turn of its actor. */
   readonly isHandled: (position: number) => boolean
   /**
    * The other thread has ended, and all that it sent was handed over: `close` is to be called once it is

@@ -2,7 +2,7 @@
  * Peer: what one thread knows about another: its current life, the link to it, and everything that depends on
  * it.
  *
- *   connecting   heard of, no link yet; frames wait, up to a bound
+ *   connecting   known by name, no link yet; frames wait, up to a bound
  *   up           linked
  *   down         died; main is replacing it. Tells wait in the link, for its next life
  *   gone         not coming back
@@ -33,7 +33,7 @@ export class Peer {
   hasSpawnsAtMain = false
   state: 'connecting' | 'up' | 'down' | 'gone' = 'connecting'
   link: ThreadLink | undefined = undefined
-  /** How its present life ends, or the last has ended, as far as anybody has said so. */
+  /** How the present life ends, or the last one ended, if that was reported. */
   end: ThreadEnd | undefined = undefined
   /** Its link has closed, and main has yet to say why: bounds the wait for that. */
   silence: Deadline | undefined = undefined
@@ -113,7 +113,7 @@ export class Peer {
   /** The life that was linked has ended. */
   lose(): void {
     this.state = 'down'
-    // What it is told now waits for the next.
+    // Messages to it now wait for the next life.
     this.isShedding = false
   }
 

@@ -360,7 +360,7 @@ export function readLife({ numbers }: ThreadMemory): { readonly life: number; re
   return { life: numbers[LIFE]!, isInTurn: numbers[IS_IN_TURN] === 1 }
 }
 
-/** What was true of a life that is over is true no more. */
+/** Resets the figures that were true only of the life that is over. */
 export function endLife(numbers: Float64Array): void {
   for (const gauge of [ACTORS, ASKS_PENDING, HEAP_USED, HEAP_LIMIT, IS_IN_TURN]) numbers[gauge] = 0
 }

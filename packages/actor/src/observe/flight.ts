@@ -95,7 +95,7 @@ export interface FlightEvent {
   readonly actor: string | undefined
   /** The type of the message, or the name of the other thread; undefined: none. */
   readonly type: string | undefined
-  /** What it is depends on the kind: see the text of the event. */
+  /** Its meaning depends on the kind: see the text of the event. */
   readonly detail: number
   /** Times in a row. */
   readonly count: number

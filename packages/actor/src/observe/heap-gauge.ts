@@ -5,7 +5,7 @@ import { resourceLimits } from 'node:worker_threads'
 import type { Counts } from './counts.ts'
 import type { FlightRecorder } from './flight.ts'
 
-/** Where somebody acts on it, a look is due so long after the last. */
+/** With a subscriber that acts on it, the next look is due this long after the last. */
 const GAUGE_LOOK_MS = 5
 /** From this share of the limit on the flight recorder notes it. */
 const PRESSURE = 0.7
@@ -36,7 +36,7 @@ export class HeapGauge {
     return usedBytes / limitBytes
   }
 
-  /** True when somebody acts on what is seen and has not heard for a while. */
+  /** True when a subscriber that acts on it has not been told for a while. */
   isLookDue(nowMs: number): boolean {
     return this.onPressure !== undefined && nowMs - this.#lookedMs >= GAUGE_LOOK_MS
   }

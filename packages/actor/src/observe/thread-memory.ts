@@ -1,6 +1,7 @@
 /**
  * ThreadMemory: what a thread writes about itself, in shared memory that outlives it. Main makes one for each
- * thread and hands it to every life; anybody reads it at any time, also while the thread is stuck, or dead.
+ * thread and hands it to every life. Any thread may read it at any time, also while its thread is stuck or
+ * dead.
  *
  *   figures    counters, gauges, high waters and a histogram            counts.ts
  *   messages   ring of the messages that actors were given              flight.ts

@@ -23,7 +23,7 @@ export class Capabilities {
 
   /**
    * The value provided for a capability, or else made here, once. Throws what `create` throws, and
-   * SystemStoppedError once disposed: nobody would release what is made then.
+   * SystemStoppedError once disposed: a capability made then would never be released.
    */
   use<T>(capability: Capability<T>): T {
     const { name } = capability

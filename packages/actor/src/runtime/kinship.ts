@@ -34,7 +34,7 @@ export interface KinThread {
   readonly clock: Clock
   readonly slowActors: SlowActors
   readonly limbo: Limbo
-  /** Main's list of those that follow their threads; set before anybody is spawned. */
+  /** Main's list of the actors that follow their threads; set before the first spawn. */
   readonly registrar: Registrar | undefined
 }
 
@@ -104,7 +104,7 @@ export class ThreadKinship implements Kinship {
   }
 
   /**
-   * Tells an actor to stop whose parent is somebody else, and hears of it as if it stopped itself. Throws
+   * Stops an actor that has another parent; that parent is told as if the actor had stopped itself. Throws
    * ThreadDownError while its thread is being replaced.
    */
   stopDistant(ref: Ref, drainMs: number | 'shutdown' | undefined): void {
@@ -226,7 +226,7 @@ export class ThreadKinship implements Kinship {
 
   takeHalted(peer: Peer, parentId: number, childId: number, halt: Halt): void {
     const isReleased = this.#parent(parentId)?.childHalted(childId, halt) === false
-    // It waits for a word that nobody else would say.
+    // It waits for a release that no other part would send.
     if (isReleased) peer.send({ op: OP.RELEASE, target: childId, corr: 0, body: 0, patches: 0 })
   }
 

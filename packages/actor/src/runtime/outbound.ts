@@ -270,7 +270,7 @@ export class Outbound implements InboundHost {
 
   // ── Failures ─────────────────────────────────────────────────────────────────────────────────
 
-  /** The link could not send the body of a frame: whoever sent it is told. */
+  /** The link could not send the body of a frame: its sender is told. */
   unsendable(peer: Peer, frame: Frame, cause: unknown): void {
     const why = cause instanceof Error ? cause.message : String(cause)
     const error = new UnserializableMessageError('a value', why)

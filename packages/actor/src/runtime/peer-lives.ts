@@ -5,11 +5,11 @@
  *   connecting ──connect──▶ up ──its life ends──▶ down ──connect──▶ up …
  *        └───────────────────┴────────────────────┴─────gone─────▶ gone
  *
- * When a life ends, its link hands over the frames that it had sent and falls silent. How it ended is known
- * by then if it said so itself, as a thread does that exits or throws, or if main ended it; otherwise main
- * has to say it (a full heap), and the link stays open for so long. Then it closes, and asks, watches and
- * children over there fail, and so do the asks, watches and parents of that life here. Tells that were not
- * taken stay in the link.
+ * When a life ends, its link first delivers the frames that the life had sent. How it ended is known by then
+ * if the thread reported it (it exits or throws) or if main ended it. Otherwise (a full heap) main reports
+ * it, and the link stays open until then. Then the link closes. Asks, watches and children of this thread
+ * over there fail; so do the asks, watches and parents of the dead life here. Tells that were not taken stay
+ * in the link.
  */
 
 import type { Log } from '@homing/base'
@@ -34,7 +34,7 @@ import type { Peers } from './peers.ts'
 import type { PoolMap } from './placement.ts'
 import type { Watches } from './watches.ts'
 
-/** How long a link stays open whose thread has ended and nobody has said how. */
+/** A link stays open for this long when its thread has ended and the reason is not known yet. */
 const SILENCE_MS_MAX = 2000
 
 /** The thread that has these peers, as far as their lives concern it. */
@@ -109,7 +109,7 @@ export class PeerLives {
   }
 
   /**
-   * The thread's life `uid` is ending, or has ended. What it says itself of an exit is more than others know.
+   * The thread's life `uid` is ending, or has ended. Its own report of an exit tells more than other reports.
    */
   noteEnd(name: string, uid: number, end: ThreadEnd): void {
     const peer = this.#upPeer(name, uid)

@@ -55,7 +55,7 @@ export class Peers {
     this.#peers.delete(name)
   }
 
-  /** A peer that nobody is asked about. */
+  /** Adds a peer; main is not asked about it. */
   add(name: string): Peer {
     const peer = new Peer(name)
     this.#peers.set(name, peer)

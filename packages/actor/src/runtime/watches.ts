@@ -1,9 +1,9 @@
 /**
- * Watches: the watchers of actors, on this thread and between two. A watch of an actor elsewhere is one frame
- * to its thread, however many watchers it has here; while that thread is being replaced, it waits for the
- * next life. The endings of the latest actors are kept for those who watch too late; without their errors
- * also for the next lives of the thread (observe/thread-memory.ts). What a life has never had, and nobody has
- * noted, was lost with an earlier one.
+ * Watches: the watchers of actors, on this thread and between two. All watchers here of an actor elsewhere
+ * share one frame to its thread; while that thread is being replaced, the watch waits for the next life. The
+ * endings of the latest actors are kept for watchers that come late; without their errors also for the next
+ * lives of the thread (observe/thread-memory.ts). An actor that this life never had, and whose ending was not
+ * kept, was lost with an earlier life.
  */
 
 import type { CodedError } from '@homing/base'

@@ -268,7 +268,7 @@ export function childrenWithinParents(graceMs: number): Checker {
 }
 
 /**
- * After the last fault, everybody who was asked answered within `withinMs`; `actors`: how many were asked.
+ * After the last fault, every asked actor answered within `withinMs`; `actors`: how many were asked.
  */
 export function servesAgain(actors: number, withinMs: number): Checker {
   return history => {

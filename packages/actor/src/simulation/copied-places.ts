@@ -1,7 +1,7 @@
 /**
- * CopiedPlaces: between actors that production would have on different threads, a test on one thread copies
- * messages, answers and args as a link does, and refuses what cannot travel. Who sees the same object where
- * production has two would pass its test and fail there.
+ * CopiedPlaces: production may place two actors on different threads. Between them, a test on one thread
+ * copies messages, answers and args as a link does, and refuses values that cannot travel. Without copies,
+ * code that relies on a shared object would pass its test and fail in production.
  *
  * Each actor has a *place*: the thread that its spawn names, or that of its parent. A ref belongs to the
  * place that has it: a PlacedRef copies when the place of its target is another. In a copy the refs belong to
@@ -100,7 +100,7 @@ export class CopiedPlaces implements Places {
     return passedOn
   }
 
-  /** The ask as the other place has it, until it is answered there or nobody waits for it. */
+  /** The ask as the other place has it, until it is answered there or its asker no longer waits. */
   ask(pending: PendingAsk, from: string): InboundAsk {
     const { corr } = pending
     const crossing = new InboundAsk(

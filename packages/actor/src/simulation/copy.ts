@@ -1,8 +1,7 @@
 /**
  * Copies a message as a port would, several times faster: plain objects, arrays and typed arrays by hand,
- * everything else by structuredClone. Shared memory stays shared. What occurs twice in a message is copied
- * twice, unless the message is so large that this may have no end: then the whole of it is left to
- * structuredClone.
+ * everything else by structuredClone. Shared memory stays shared. An object that occurs twice in a message is
+ * copied twice; a message for which that could take too long is copied whole by structuredClone.
  */
 
 /** Objects and items that are copied by hand. */

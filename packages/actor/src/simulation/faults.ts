@@ -14,7 +14,7 @@ import { checkedFields, checkedWord, shown } from '../contract/settings.ts'
  *   afterTake    frames were taken from a link, and reached no mailbox
  *   midBatch     some of them did
  *   afterBatch   all of them did, and no actor has run
- *   atStart      a new life has its actors and links, and nobody was told
+ *   atStart      a new life has its actors and links, and no thread was told
  */
 export const CRASH_POINTS = [
   'beforeTurn',

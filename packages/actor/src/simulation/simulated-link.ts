@@ -100,12 +100,12 @@ export class Pipe {
     return frame
   }
 
-  /** What its reader has not taken. */
+  /** The frames that its reader has not taken. */
   get waiting(): readonly Frame[] {
     return this.#frames.slice(this.#head)
   }
 
-  /** Takes back what nobody has seen. */
+  /** Takes back the frames that the reader has not seen. */
   cut(): Frame[] {
     return this.#frames.splice(this.#publishedEnd)
   }
@@ -260,7 +260,7 @@ export class SimulatedLink implements ThreadLink, LinkEnd {
   }
 
   #put(frame: Frame): void {
-    // What is left of a dead thread speaks to nobody.
+    // Leftovers of a dead thread send nothing.
     if (!this.thread.isAlive) return
     this.#surroundings.sent(this.#out, frame)
     if (this.#spilledCount > 0 || this.#out.size >= this.#surroundings.pipeFrames) this.#spill.push(frame)
@@ -456,7 +456,7 @@ export class SimulatedLink implements ThreadLink, LinkEnd {
     return frames.filter(({ op }) => op === OP.TELL).length
   }
 
-  /** The life that owns it has ended: what nobody has seen is lost. */
+  /** The life that owns it has ended: frames that were not seen are lost. */
   die(): void {
     const lost = [...this.#out.cut(), ...this.#spill.slice(this.#spillAt)]
     this.#spill = []

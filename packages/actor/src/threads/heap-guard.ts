@@ -6,17 +6,17 @@
  *    ▲                   │
  *    └───────────────────┘ below shedAt − CALM_MARGIN; after shedFor, below shedAt
  *
- * Shedding ends after `shedFor`, whatever happens: the thread serves again, or is recycled. Times of shedding
- * add up until the thread has been calm for `shedFor`, so a heap that rises and falls does not shed for
- * longer either. While it sheds, the other threads know it, so that a tell there answers `full`.
+ * Shedding always ends after `shedFor`: the thread serves again, or is recycled. Times of shedding add up
+ * until the thread has been calm for `shedFor`, so a heap that rises and falls does not shed for longer
+ * either. The other threads know that it sheds: a tell there answers `full`.
  *
- * A thread that is recycled reads its rings no more, and ends when its mailboxes are empty, after
- * DRAIN_MS_MAX, or half way from recycleAt to a full heap.
- *
- * Only memory in use after a collection counts: garbage is no pressure. So a full collection comes before
- * each change; V8 would soon make one itself. When the heap grows faster than it may be collected, the thread
- * sheds until the next collection, because a flood fills a small heap within milliseconds; and it is recycled
+ * A recycled thread no longer reads its rings. It ends when its mailboxes are empty, after DRAIN_MS_MAX, or
  * half way from recycleAt to a full heap.
+ *
+ * Only memory in use after a collection counts, not garbage. So a full collection comes before each change;
+ * V8 would soon make one itself. If the heap grows faster than collections may follow each other, the thread
+ * sheds until the next collection, because a flood fills a small heap within milliseconds; half way from
+ * recycleAt to a full heap it is recycled.
  */
 
 import { setFlagsFromString } from 'node:v8'
@@ -168,7 +168,7 @@ export class HeapGuard {
     runtime.deadlines.add(look, DRAINED_LOOK_MS)
   }
 
-  /** What is not handled by now is lost, as when a thread dies. */
+  /** Messages that are not handled by now are lost, as when a thread dies. */
   #end(): void {
     if (this.#runtime.turns.isHalted) return
     this.#runtime.turns.isHalted = true

@@ -51,7 +51,7 @@ async function load({ spawns }: ThreadInit): Promise<void> {
   if (urls.size === 0) return
   const late = Promise.withResolvers<void>()
   const limit = systemClock.after(LOAD_MS_MAX, () => late.resolve())
-  // What a module throws is met again, and reported, by its actors.
+  // If a module throws here, it throws again, and is reported, when its actors use it.
   await Promise.race([Promise.allSettled([...urls].map(url => import(url))), late.promise])
   limit.cancel()
 }
@@ -66,7 +66,7 @@ if (workerData !== null && workerData !== undefined) {
       void start(message.init)
       return
     }
-    // What a module throws is met again, and reported, when an actor of it is spawned.
+    // If a module throws here, it throws again, and is reported, when an actor of it is spawned.
     for (const url of message.moduleUrls) import(url).catch(() => {})
   }
   port.on('message', take)

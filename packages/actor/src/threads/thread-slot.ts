@@ -34,7 +34,7 @@ export class ThreadSlot {
   isKilled = false
   /** It was not told to end. */
   hasDied = false
-  /** Its end, once somebody wants it; a shutdown joins the end of a dedicated thread. */
+  /** Its end, once requested; a shutdown joins the end of a dedicated thread. */
   stopping: Promise<Disposal> | undefined = undefined
   isReady = false
   /** Its heap is full: it is about to be replaced. */
@@ -123,7 +123,7 @@ export class ThreadSlot {
 
 function quietResolvers(): PromiseWithResolvers<void> {
   const resolvers = Promise.withResolvers<void>()
-  // Often nobody waits; a rejection is then no failure of its own.
+  // Often no caller waits; an unhandled rejection must not count as a failure of its own.
   resolvers.promise.catch(() => {})
   return resolvers
 }

@@ -49,7 +49,7 @@ export interface ThreadSurroundings extends ThreadFacilities {
   readonly open: (runtime: Runtime, address: PeerAddress) => void
 }
 
-/** Set on threads of a system, so that nobody creates another system there. */
+/** Set on threads of a system, so that no second system is created there. */
 export const threadName: unique symbol = Symbol.for('homing.thread') as never
 
 /** Makes the runtime of a life, with its actors and links. */

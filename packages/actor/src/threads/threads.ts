@@ -324,7 +324,7 @@ export class Threads implements Registrar {
     this.#runtime.lives.lost(name, uid, slot.end)
     // They may not know why; and no link to one that could not be ended closes by itself.
     this.#sendLoss(OP.LOST, slot, uid)
-    // Parents on the dead thread are gone: nobody may bring back their children elsewhere.
+    // Parents on the dead thread are gone, so their children elsewhere cannot be restarted.
     for (const { thread, bounds, spec } of this.#registrations.removeChildrenOf(uid)) {
       if (bounds !== undefined) void this.#stopDedicated(thread, spec.settings.isKilled)
     }

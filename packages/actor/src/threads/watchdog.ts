@@ -37,7 +37,7 @@ export class Watchdog {
   readonly #signs = new WeakMap<ThreadSlot, Signs>()
   #isStopped = false
 
-  /** `hungAfterMs` 0: nobody is watched. */
+  /** `hungAfterMs` 0: no thread is watched. */
   constructor(host: WatchdogHost, hungAfterMs: number) {
     this.#host = host
     this.#hungAfterMs = hungAfterMs
@@ -63,7 +63,7 @@ export class Watchdog {
     if (this.#isStopped) return
     const host = this.#host
     const nowMs = host.clock.nowMs()
-    // Main did not run for a while either, and perhaps nobody did: that time says nothing.
+    // Main did not run for a while either, perhaps no thread did: that time proves nothing.
     const lateMs = Math.max(0, nowMs - lastMs - 2 * this.intervalMs)
     for (const slot of host.slots()) {
       const signs = this.#signs.get(slot)

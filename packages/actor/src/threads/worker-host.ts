@@ -45,7 +45,7 @@ const ENTRY = new URL(
   )}`,
 )
 
-/** Spares in a row that die before anybody needs them, after which no more are made. */
+/** After this many spares in a row have died unused, no more are made. */
 const SPARE_DEATHS_MAX = 3
 const YOUNG_MB_MAX = 48
 /** The next spare is made this long after one was needed: heirs are at work by then. */

@@ -104,7 +104,7 @@ export class RestartBudgetError extends CodedError {
   }
 }
 
-/** What was asked is no message: an object whose `type` is a string. */
+/** The argument of an ask is not a message: an object whose `type` is a string. */
 export class MalformedMessageError extends CodedError {
   readonly code = 'HOMING_ACTOR_MALFORMED_MESSAGE'
 

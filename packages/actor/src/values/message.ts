@@ -33,7 +33,7 @@ export interface ReplyMark {
 }
 export declare const replyMark: unique symbol
 
-/** What a message is replaced by, when waiting: equal keys. Undefined: it replaces none. */
+/** The key of a message: it replaces a waiting message with an equal key. Undefined: it replaces none. */
 export type MessageKey = string | number | undefined
 
 /** The type of a message; undefined when `value` is none. Never throws. */

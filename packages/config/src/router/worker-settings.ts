@@ -119,6 +119,6 @@ function faultOfWorkerUrl(text: string): string | undefined {
   if (url === null || url.hostname === '') return 'is not a URL such as http://10.0.0.1:8001'
   if (url.protocol !== 'http:' && url.protocol !== 'https:')
     return `has the scheme ${url.protocol.slice(0, -1)}; use http or https`
-  // A user name is refused by who reads workers, without repeating what may be a secret.
+  // The reader of workers refuses a user name, and does not repeat what may be a secret.
   return undefined
 }

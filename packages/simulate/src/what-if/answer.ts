@@ -1,12 +1,12 @@
 /**
- * Answer: what the requests of the last minutes would have got from another fleet, or by another policy.
+ * Answer: the figures that the requests of the last minutes would have had with another fleet or policy.
  *
  *   kept requests ─▶ one model ─▶ caches filled ─▶ fit: as they were placed, beside the figures seen
  *                                               └▶ one cell for each question, "as it is" first
  *
- * A simulation is worth no more than its fit, so that comes first, and where it is poor nothing else is said,
- * unless asked for anyway. All cells have the same requests at the same times: clients that wait for answers
- * would send sooner or later behind another fleet.
+ * A simulation is worth no more than its fit, so the fit comes first. If it is poor, the answer has no cells
+ * unless the question asks for them anyway. All cells have the same requests at the same times; real clients
+ * that wait for answers would send earlier or later with another fleet.
  */
 
 import { type Clock, CodedError } from '@homing/base'

@@ -1,9 +1,9 @@
 /**
  * Prime: fills the caches of a simulation with what was in them before its first request.
  *
- * A log of some minutes begins with warm caches. What a request found in the cache of its worker, and neither
- * a prompt nor an answer before it has put there, was there before: a request of its own, ahead of all
- * others, puts it there. These requests have no answer, and count nowhere.
+ * A log of some minutes begins with warm caches. If a request found blocks in the cache of its worker that no
+ * earlier prompt or answer of the log put there, they were there before. An extra request, ahead of all
+ * others, puts them there. Extra requests have no answer and count in no figure.
  */
 
 import type { DecisionLog, LoggedRequest } from '@homing/trace'
@@ -47,7 +47,7 @@ export function primed(log: DecisionLog): PrimedLog {
 /** How a block came into a cache, as far as a log can tell. */
 type Origin = 'before' | 'computed' | 'end of a prompt'
 
-/** What is known of the cache of one worker. */
+/** The known content of one worker's cache. */
 class WarmCache {
   readonly #origins = new Map<number, Origin>()
 

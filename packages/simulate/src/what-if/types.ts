@@ -1,6 +1,6 @@
 /**
- * What is asked, what is known of it, and what is answered. All of it is plain data, but for memory that
- * threads share.
+ * Types of the questions, of the facts that they need, and of the answers. All are plain data, except memory
+ * that threads share.
  */
 
 import type { LearnedSpeed } from '@homing/load'

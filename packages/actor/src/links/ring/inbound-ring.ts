@@ -86,7 +86,7 @@ export class InboundRing {
     this.#isResumed = !address.isHeir
     this.#isBeforeHello = address.isHeir
     this.#reader.unpark()
-    // What was published before this side was there rang no doorbell.
+    // Frames that were published before this side existed rang no doorbell.
     this.#planDrain()
   }
 
@@ -131,7 +131,7 @@ export class InboundRing {
   readonly #drainBatch = (): void => {
     if (!this.#mayRead) return
     const handlers = this.#handlers
-    // What is taken now would wait in mailboxes, and be lost with them: what was taken before comes first.
+    // Frames taken now would wait in mailboxes and die with the thread: handle the earlier ones first.
     if (!handlers.onBatch() && !handlers.isHandled(this.#handedOver)) {
       this.#planDrain()
       return

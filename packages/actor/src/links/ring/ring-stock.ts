@@ -9,12 +9,12 @@
  * ended itself.
  *
  * Why not leave them to the garbage collectors: every thread that had a link to the ring has to collect it,
- * and shared memory weighs nothing in the account of any of them. 1,500 deaths cost 250 MiB that way.
+ * and no collector counts shared memory as its own. 1,500 deaths cost 250 MiB that way.
  *
- * The rings of a thread that is not coming back are free once the other side has forgotten it.
+ * The rings of a thread that does not come back are free once the other side has forgotten the thread.
  *
- * Rings that a life wrote or read which could not be ended are never used again: it may wake up. Free rings
- * beyond FREE_BYTES_MAX are left to the garbage collectors.
+ * If a life could not be ended, the rings that it wrote or read are never used again: it may wake up. Free
+ * rings beyond FREE_BYTES_MAX are left to the garbage collectors.
  */
 
 import type { Life } from '../life.ts'
@@ -45,7 +45,7 @@ export class RingStock {
   /** The present life of each thread that has a link. */
   readonly #lives = new Map<string, number>()
   #orphans: Orphan[] = []
-  /** What a life that may wake up has read. */
+  /** Rings that were read by a life that may wake up. */
   readonly #unsafe = new WeakSet<SharedArrayBuffer>()
   /** For links to come, up to FREE_BYTES_MAX. */
   readonly #free: SharedArrayBuffer[] = []

@@ -3,7 +3,7 @@
  *
  *   word 0   tail: position up to which frames are published; only the writer stores it
  *   word 16  head: position up to which frames are taken; only the reader stores it
- *   word 32  reader state: RUNNING, or PARKED when somebody has to wake it
+ *   word 32  reader state: RUNNING, or PARKED when the writer has to wake it
  *   word 48  writer state: RUNNING, or WAITING for space
  *   word 64  the frames; each begins with its size in words, or WRAP: go on at the start
  *
