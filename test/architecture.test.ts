@@ -1,4 +1,7 @@
-/** The two walks of docs/architecture.md, a request and a KV event, name file and function of each stop, and these exist. */
+/**
+ * The two walks of docs/architecture.md, a request and a KV event, name file and function of each stop, and
+ * these exist.
+ */
 
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,6 @@
-/** One build of a tree at a time: each replaces every dist/ and then packs it, and tests build side by side. */
+/**
+ * One build of a tree at a time: each replaces every dist/ and then packs it, and tests build side by side.
+ */
 
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -7,7 +9,10 @@ import process from 'node:process'
 const LOOK_MS = 100
 const WAIT_MS_MAX = 180_000
 
-/** Runs `work` while nobody else has `folder`. A lock whose process has ended is taken over. Throws after WAIT_MS_MAX. */
+/**
+ * Runs `work` while nobody else has `folder`. A lock whose process has ended is taken over. Throws after
+ * WAIT_MS_MAX.
+ */
 export function withLock<T>(folder: string, work: () => T): T {
   const owner = join(folder, 'pid')
   mkdirSync(dirname(folder), { recursive: true })

@@ -2,8 +2,8 @@
  * Compiles the WebAssembly of three packages (AssemblyScript), and writes each module as base64 into a file
  * of TypeScript.
  *
- * Run `pnpm exec node test/build-wasm.ts` after a change of a source under packages/NAME/wasm/, and commit the
- * source and the result. A test compiles again and compares the texts, so the two cannot drift apart. The
+ * Run `pnpm exec node test/build-wasm.ts` after a change of a source under packages/NAME/wasm/, and commit
+ * the source and the result. A test compiles again and compares the texts, so the two cannot drift apart. The
  * results depend on nothing but the sources and the pinned version of the compiler.
  */
 

@@ -4,18 +4,18 @@
  *   packages/x/src/y.ts   →  packages/x/dist/y.js, y.d.ts       (relative imports end in .js)
  *   package.json          →  `publishConfig` points exports and bin at dist/ in what `pnpm pack` makes
  *
- * A package that needs private workspaces has all workspace code that it needs in its dist/ (see bundle.ts), and
- * no package of this repository among its dependencies once it is packed. `homing` is such a package.
+ * A package that needs private workspaces has all workspace code that it needs in its dist/ (see bundle.ts),
+ * and no package of this repository among its dependencies once it is packed. `homing` is such a package.
  *
- * One compiler run emits all packages into a scratch folder; a package's dist/ is replaced only when the whole
- * run had no error. Files that are read at run time lie outside of src/ (fixtures/), one level above the code
- * that reads them both in src/ and in dist/, and are packed as they are.
+ * One compiler run emits all packages into a scratch folder; a package's dist/ is replaced only when the
+ * whole run had no error. Files that are read at run time lie outside of src/ (fixtures/), one level above
+ * the code that reads them both in src/ and in dist/, and are packed as they are.
  *
  * Builds of one tree wait for each other.
  *
- * With `--pack FOLDER` the packages are packed into FOLDER, one .tgz each, as they would be published. A package
- * that stands alone takes its pages along: they are put into its tarball (DOCS), and links that would lead out of
- * it become text.
+ * With `--pack FOLDER` the packages are packed into FOLDER, one .tgz each, as they would be published. A
+ * package that stands alone takes its pages along: they are put into its tarball (DOCS), and links that would
+ * lead out of it become text.
  */
 
 import { spawnSync } from 'node:child_process'

@@ -1,5 +1,6 @@
 /**
- * Bundle: a published package that needs private workspaces takes all workspace code that it needs into its dist/.
+ * Bundle: a published package that needs private workspaces takes all workspace code that it needs into its
+ * dist/.
  *
  *   packages/x/src/y.ts       →  dist/packages/x/src/y.js, y.d.ts
  *   actors/x/src/y.ts         →  dist/actors/x/src/y.js, y.d.ts
@@ -7,8 +8,8 @@
  *   packages/x/package.json   →  dist/packages/x/package.json      name, version and type
  *   '@homing/x'               →  '../../x/src/index.js'            in imports, re-exports and import.meta.resolve
  *
- * The tree keeps its form because threads load actors by the URL of their module, and code finds its files beside it. For
- * the same reason nothing is merged into one file.
+ * The tree keeps its form because threads load actors by the URL of their module, and code finds its files
+ * beside it. For the same reason nothing is merged into one file.
  */
 
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'

@@ -1,5 +1,6 @@
 /**
- * `pnpm check`: types, lint and format, tidiness. Each check is named with its time; exit code 1 when one fails.
+ * `pnpm check`: types, lint and format, tidiness. Each check is named with its time; exit code 1 when one
+ * fails.
  */
 
 import { spawn } from 'node:child_process'

@@ -1,6 +1,7 @@
 /**
- * The Containerfile, without a container engine: its form, and each of its steps with the folders of this test in place of those of
- * the image. What only a container engine can show (the base images, their size) is not tested here.
+ * The Containerfile, without a container engine: its form, and each of its steps with the folders of this
+ * test in place of those of the image. What only a container engine can show (the base images, their size) is
+ * not tested here.
  */
 
 import { execFile, spawn, spawnSync } from 'node:child_process'

@@ -1,7 +1,7 @@
 /**
- * The examples of @homing/actor as a stranger has them: the tarballs alone, in an empty folder. The programs run as they stand,
- * and as what plain tsc makes of them under strict settings, with declarations; installed by npm, by pnpm, and
- * unpacked by hand, which needs no registry.
+ * The examples of @homing/actor as a stranger has them: the tarballs alone, in an empty folder. The programs
+ * run as they stand, and as what plain tsc makes of them under strict settings, with declarations; installed
+ * by npm, by pnpm, and unpacked by hand, which needs no registry.
  */
 
 import { execFile } from 'node:child_process'
@@ -36,7 +36,10 @@ interface Outcome {
   readonly output: string
 }
 
-/** What a program may leave to inference: its declarations have to name types of packages that only ours depends on. */
+/**
+ * What a program may leave to inference: its declarations have to name types of packages that only ours
+ * depends on.
+ */
 const INFERRED = `
 import { createActorSystem } from '@homing/actor'
 import { createSimulation } from '@homing/actor/simulation'
@@ -59,7 +62,10 @@ t.equal(built.exitCode, 0, built.output)
 const tarballOf = (name: string): string =>
   join(tarballs, readdirSync(tarballs).find(file => file.startsWith(`homing-${name}-`))!)
 
-/** How the packages come into the folder of the project; undefined where a registry is needed, and none can be had. */
+/**
+ * How the packages come into the folder of the project; undefined where a registry is needed, and none can be
+ * had.
+ */
 const installers: Readonly<Record<string, (folder: string) => Promise<Outcome>>> = {
   async 'by hand'(folder) {
     const modules = join(folder, 'node_modules')
@@ -111,7 +117,8 @@ for (const [name, install] of Object.entries(installers)) {
       const programs = Object.entries(exampleOutputs)
       await runAll(t, folder, programs)
       writeFileSync(join(folder, 'inferred.ts'), INFERRED)
-      // Node's types are looked up where we have them; our own declarations are checked too (no skipLibCheck).
+      // Node's types are looked up where we have them; our own declarations are checked too (no
+      // skipLibCheck).
       const types = ['--typeRoots', join(ROOT, 'node_modules/@types')]
       t.strictSame(await run(TSC, ['-p', '.', ...types], folder), { exitCode: 0, output: '' }, 'tsc')
       // All of them once: what is compiled differs in nothing that an installation could change.

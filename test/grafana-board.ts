@@ -1,7 +1,8 @@
 /**
  * The Grafana board of deploy/grafana/homing.json, written by `pnpm run docs` from the panels below.
  *
- * It needs Grafana 10 or later and a Prometheus data source, which is asked for at the import. `$job` chooses the scrape job.
+ * It needs Grafana 10 or later and a Prometheus data source, which is asked for at the import. `$job` chooses
+ * the scrape job.
  */
 
 import { writeFileSync } from 'node:fs'

@@ -1,6 +1,6 @@
 /**
- * The output of `pnpm build` and `pnpm pack` is installed into an empty folder and used there: `homing` alone, with its
- * command; then the other packages beside it, each by a program, and their declarations.
+ * The output of `pnpm build` and `pnpm pack` is installed into an empty folder and used there: `homing`
+ * alone, with its command; then the other packages beside it, each by a program, and their declarations.
  */
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process'

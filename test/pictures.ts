@@ -1,5 +1,6 @@
 /**
- * The pictures of docs/page.md: `pnpm exec node test/pictures.ts` takes each view of the page, of a demo fleet that has had its load for some minutes.
+ * The pictures of docs/page.md: `pnpm exec node test/pictures.ts` takes each view of the page, of a demo
+ * fleet that has had its load for some minutes.
  *
  * Each is taken light and dark, on a telephone and on a large screen, into docs/pictures.
  */

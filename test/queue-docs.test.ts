@@ -1,4 +1,7 @@
-/** docs/queue.md names what there is: options, headers, refusals; and its measurement says of itself what its figures say. */
+/**
+ * docs/queue.md names what there is: options, headers, refusals; and its measurement says of itself what its
+ * figures say.
+ */
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -4,8 +4,8 @@
  * A test file is a program that prints TAP (node-tap), so it is run as one: `node file`. Going through
  * the `tap` command instead would load its plugins into every process: 1.0 s against 0.2 s per file.
  *
- * Order    the longest first, by file-seconds.json, so that no core is idle at the end. `--write-seconds` with
- *          a whole run measures that table anew.
+ * Order    the longest first, by file-seconds.json, so that no core is idle at the end. `--write-seconds`
+ *          with a whole run measures that table anew.
  * Width    one file more than there are cores: many files mostly wait.
  * Bounds   each file has LIMIT_FACTOR times its recorded seconds, at least FILE_LIMIT_S; the whole run has
  *          TOTAL_LIMIT_S. A file past its bound is killed with everything it started, and counts as failed.

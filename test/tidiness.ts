@@ -63,10 +63,15 @@ const SOCKET_MODULES = [
 ]
 const TIME_AND_CHANCE =
   /\b(Date\.now|performance\.now|Math\.random|setTimeout|setInterval|process\.hrtime|crypto\.random\w+)\s*\(|\bnew Date\(\)/
-/** Yields to the event loop, whose order a simulation does not own; microtasks keep their order and are fine. */
+/**
+ * Yields to the event loop, whose order a simulation does not own; microtasks keep their order and are fine.
+ */
 const TURN_OF_LOOP = /\b(setImmediate|process\.nextTick)\s*\(/
 const MAY_USE_TURNS = ['packages/actor/', 'packages/base/', 'packages/transport/']
-/** NO_COLOR and TERM say what the terminal of the log can show: they are no settings, and every thread needs them. */
+/**
+ * NO_COLOR and TERM say what the terminal of the log can show: they are no settings, and every thread needs
+ * them.
+ */
 const READ_THE_ENVIRONMENT = ['packages/config/', 'packages/homing/', 'packages/base/src/log.ts']
 /** Those that put the house together may import the definitions of actors, not only their types. */
 const MAY_IMPORT_DEFINITIONS = [
@@ -499,7 +504,10 @@ export function importsOf(code: string): readonly Import[] {
   return found
 }
 
-/** The layers of packages/actor, the lowest first: the first column of the table at the head of docs/actor-runtime.md. */
+/**
+ * The layers of packages/actor, the lowest first: the first column of the table at the head of
+ * docs/actor-runtime.md.
+ */
 function actorLayers(root: string): readonly string[] {
   const page = readFileSync(join(root, 'docs/actor-runtime.md'), 'utf8')
   const [, section = ''] = /^## Layers$([\s\S]*?)^## /m.exec(page) ?? []
@@ -531,7 +539,10 @@ function importGraph({ files, manifests }: Repository): Graph {
   return imports
 }
 
-/** Circles of a graph, one for each group of nodes that reach each other: a node, and the shortest way back to it. */
+/**
+ * Circles of a graph, one for each group of nodes that reach each other: a node, and the shortest way back to
+ * it.
+ */
 function circlesIn(graph: Graph): readonly (readonly string[])[] {
   const circles: (readonly string[])[] = []
   const reported = new Set<string>()
@@ -546,8 +557,9 @@ function circlesIn(graph: Graph): readonly (readonly string[])[] {
 }
 
 /**
- * The imports inside each package, with every folder below `src` as one node and every file that stands in `src`
- * itself as another: a file of `src` may be below a folder (its words) or above it (its face), but not both.
+ * The imports inside each package, with every folder below `src` as one node and every file that stands in
+ * `src` itself as another: a file of `src` may be below a folder (its words) or above it (its face), but not
+ * both.
  */
 function folderGraph(imports: Graph): Graph {
   const nodeOf = (path: string): string => (dirname(path).endsWith('/src') ? path : dirname(path))
@@ -565,7 +577,9 @@ function folderGraph(imports: Graph): Graph {
   return new Map([...graph].map(([node, targets]) => [node, [...targets]]))
 }
 
-/** Imports of a folder that stands higher in the table of folders, or not in it; all actors have one height. */
+/**
+ * Imports of a folder that stands higher in the table of folders, or not in it; all actors have one height.
+ */
 function importsOfLaterFolders({ root, files, manifests }: Repository): readonly string[] {
   const page = readFileSync(join(root, 'docs/architecture.md'), 'utf8')
   const [, table = ''] = /^## Folders, from the bottom up$([\s\S]*)/m.exec(page) ?? []

@@ -1,4 +1,6 @@
-/** The workspaces of this repository: their folders, as pnpm-workspace.yaml names them, and their manifests. */
+/**
+ * The workspaces of this repository: their folders, as pnpm-workspace.yaml names them, and their manifests.
+ */
 
 import { existsSync, globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,7 @@
-/** The fault matrix with one seed: `exact` never lies, and every source comes to rest. HOMING_FAULTS_SEED sets the seed. */
+/**
+ * The fault matrix with one seed: `exact` never lies, and every source comes to rest. HOMING_FAULTS_SEED sets
+ * the seed.
+ */
 
 import process from 'node:process'
 import type { Trust } from '@homing/index'
@@ -8,7 +11,9 @@ import { COLUMNS, canHappen, ROWS, runCell } from './fault-matrix.ts'
 const SEED = Number(process.env['HOMING_FAULTS_SEED'] ?? 1)
 /** Looks are most of the work, and every change of trust is seen at any of them that comes after it. */
 const LOOK_MS = 60
-/** Without a replay that reaches back these end with a history without a beginning, unless answers confirm it. */
+/**
+ * Without a replay that reaches back these end with a history without a beginning, unless answers confirm it.
+ */
 const PARTIAL: Readonly<Record<string, readonly string[]>> = {
   'vLLM, no replay': ['late join', 'gap', 'buffer exceeded', 'router restart', 'reordered', 'link down'],
   'vLLM, replay': ['buffer exceeded'],
@@ -33,8 +38,8 @@ for (const column of COLUMNS) {
       const expected: Trust[] =
         PARTIAL[column.name]?.includes(row.name) === true ? ['partial', 'exact'] : ['exact']
       t.ok(expected.includes(outcome.trusts.at(-1)!), `${where}: ${outcome.trusts.join(' → ')}`)
-      // An engine is down for 200 ms, and a link for 500. A confirmation needs 32 answers; and between two snapshots of
-      // a sidecar there are 5 s.
+      // An engine is down for 200 ms, and a link for 500. A confirmation needs 32 answers; and between two
+      // snapshots of a sidecar there are 5 s.
       const isSlow = expected.length > 1 || column.hasSidecar === true
       const healMsMax = row.healsMs ?? (isSlow ? 6000 : 1000)
       t.ok(outcome.healMs < healMsMax, `${where}: as it stays after ${outcome.healMs} ms`)

@@ -3,10 +3,10 @@
  *
  *   ├─ traffic ─┼─ fault ─┼─ traffic, and a look at trust, index and cache every LOOK_MS ─┤
  *
- * One engine with a cache that is too small for its traffic, so that blocks are evicted all the time, behind the whole router in
- * a simulation. `pnpm exec node test/faults/fault-matrix.ts --write` runs every cell with SEEDS seeds and writes the table into
- * docs/reliability.md; each cell shows the worst of its seeds. Where python3 has vLLM, it does the same for vllm-matrix.ts.
- * `--only 'life matrix'` makes one of the tables.
+ * One engine with a cache that is too small for its traffic, so that blocks are evicted all the time, behind
+ * the whole router in a simulation. `pnpm exec node test/faults/fault-matrix.ts --write` runs every cell with
+ * SEEDS seeds and writes the table into docs/reliability.md; each cell shows the worst of its seeds. Where
+ * python3 has vLLM, it does the same for vllm-matrix.ts. `--only 'life matrix'` makes one of the tables.
  */
 
 import assert from 'node:assert/strict'
@@ -176,7 +176,10 @@ export const ROWS: readonly Row[] = [
   },
 ]
 
-/** A second process publishes blocks of its own under the subject of the engine, and answers the questions there. */
+/**
+ * A second process publishes blocks of its own under the subject of the engine, and answers the questions
+ * there.
+ */
 async function contest({ fleet }: ObservedFleet): Promise<void> {
   const { network, simulation, engines } = fleet
   const endpoint = engines[0]!.events

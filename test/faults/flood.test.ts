@@ -1,6 +1,6 @@
 /**
- * A source that floods, and another one on the same thread: what the other says waits for a bounded number of batches of the flood,
- * however long that lasts. Counted in work, so it holds at any speed.
+ * A source that floods, and another one on the same thread: what the other says waits for a bounded number of
+ * batches of the flood, however long that lasts. Counted in work, so it holds at any speed.
  */
 
 import { createTestSystem } from '@homing/actor/testing'

@@ -1,7 +1,8 @@
 /**
- * Random histories of one engine, its events, its router, and sometimes a sidecar: loss, repetition and delay as ZeroMQ and publishers bring them,
- * restarts of either side, late joins. At every moment `exact` holds: what is credited is held by the engine, but for what
- * nobody could know yet. And once faults stop, every source is again as good as its engine allows, within REST_MS_MAX.
+ * Random histories of one engine, its events, its router, and sometimes a sidecar: loss, repetition and delay
+ * as ZeroMQ and publishers bring them, restarts of either side, late joins. At every moment `exact` holds:
+ * what is credited is held by the engine, but for what nobody could know yet. And once faults stop, every
+ * source is again as good as its engine allows, within REST_MS_MAX.
  *
  * `HOMING_FAULTS_RUNS` sets the number of histories; one that fails prints its seed and its shortest script.
  */

@@ -1,9 +1,11 @@
 /**
- * An engine of a history of lives. It holds the truth: which blocks its cache has, since when one is gone, and what each batch
- * that it ever published was of. Around the block pool and the publisher of the simulated engine are the ways to deceive.
+ * An engine of a history of lives. It holds the truth: which blocks its cache has, since when one is gone,
+ * and what each batch that it ever published was of. Around the block pool and the publisher of the simulated
+ * engine are the ways to deceive.
  *
- * A *life* is a cache from empty to its end; a *process* may have several. A *moment* counts what happens in the whole history:
- * changes of caches and batches. What a batch says is all that happened at moments before its own.
+ * A *life* is a cache from empty to its end; a *process* may have several. A *moment* counts what happens in
+ * the whole history: changes of caches and batches. What a batch says is all that happened at moments before
+ * its own.
  */
 
 import type { Clock } from '@homing/base'
@@ -26,8 +28,8 @@ export interface EngineKind {
   readonly isPolled: boolean
   readonly form: EventForm
   /**
-   * What it tells of physical copies of a block: a store and a removal of each (vLLM), a store of each and a removal of the last (vLLM
-   * #55092), a store of the first and a removal of the last (SGLang).
+   * What it tells of physical copies of a block: a store and a removal of each (vLLM), a store of each and a
+   * removal of the last (vLLM #55092), a store of the first and a removal of the last (SGLang).
    */
   readonly copies: 'each' | 'last removal' | 'once'
   readonly manners: EventManners
@@ -58,7 +60,10 @@ export interface BatchOrigin {
   readonly moment: number
   /** For people: what happened to the blocks that are looked at. */
   readonly told: string
-  /** Another engine, whose clock stands still as this one's, has said the same under the same number: nobody can tell the two apart. */
+  /**
+   * Another engine, whose clock stands still as this one's, has said the same under the same number: nobody
+   * can tell the two apart.
+   */
   readonly isShared: boolean
   /** The same of later lives of this engine: nobody can tell the second from a repetition of the first. */
   readonly again: BatchOrigin[]
@@ -130,7 +135,10 @@ export class LifeEngine {
   /** When each process began, by its clock. */
   readonly #startsSeconds: number[] = [0]
   isUp = false
-  /** Something of this life was told in no way, or in one that nobody understands, since the cache was last cleared. */
+  /**
+   * Something of this life was told in no way, or in one that nobody understands, since the cache was last
+   * cleared.
+   */
   hasHidden = false
   /** Groups of this life were not always the same. */
   hasRegrouped = false
@@ -153,7 +161,9 @@ export class LifeEngine {
   readonly #held: boolean[] = BLOCKS.map(() => false)
   readonly #heldSinceMs: number[] = BLOCKS.map(() => 0)
   readonly #gone: (Gone | undefined)[] = BLOCKS.map(() => undefined)
-  /** Blocks that were told to be stored once more often than to be removed, since the cache was last empty. */
+  /**
+   * Blocks that were told to be stored once more often than to be removed, since the cache was last empty.
+   */
   readonly #tainted = new Set<number>()
   /** Copies of each block, and blocks of which some copies went and others stayed. */
   #copies: ReadonlyMap<string, number> = new Map()
@@ -252,7 +262,10 @@ export class LifeEngine {
     return this.#gone[block]
   }
 
-  /** Some copies of it, or of one that it follows, went and others stayed: how many there are, an index cannot be sure of. */
+  /**
+   * Some copies of it, or of one that it follows, went and others stayed: how many there are, an index cannot
+   * be sure of.
+   */
   hasLostCopies(block: number): boolean {
     const { prompt, depth } = BLOCKS[block]!
     return [...this.#lostCopies].some(

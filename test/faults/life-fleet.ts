@@ -1,4 +1,7 @@
-/** Many histories of lives: simulated ones on as many threads as there are cores, those over sockets on this one. */
+/**
+ * Many histories of lives: simulated ones on as many threads as there are cores, those over sockets on this
+ * one.
+ */
 
 import { availableParallelism } from 'node:os'
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'

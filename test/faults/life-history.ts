@@ -8,8 +8,9 @@
  *       took that came up behind the same sockets. The trust must say both.
  *   V4  Then nothing is missing under `exact`.
  *
- * What nobody could know is counted: block × looks, `untold`; and of that, the histories in which it was because a life has passed for
- * another, under `exact`, by the condition that made it so (`Unobservable` in life-signs.ts).
+ * What nobody could know is counted: block × looks, `untold`; and of that, the histories in which it was
+ * because a life has passed for another, under `exact`, by the condition that made it so (`Unobservable` in
+ * life-signs.ts).
  */
 
 import { seededRandom } from '@homing/base'
@@ -38,7 +39,10 @@ export interface Violation {
 
 export interface LifeOutcome {
   readonly violations: readonly Violation[]
-  /** Looks at claims, those under `exact`, and blocks that were credited in them although they were gone, which nobody could know. */
+  /**
+   * Looks at claims, those under `exact`, and blocks that were credited in them although they were gone,
+   * which nobody could know.
+   */
   readonly looks: number
   readonly exactLooks: number
   readonly untold: number
@@ -53,7 +57,10 @@ const LOOK_MS = 60
 const FILLER = 4000
 
 export interface LifeOptions {
-  /** Over sockets of this machine and in real time: long waits are cut short, and the machine may stand still for a while. */
+  /**
+   * Over sockets of this machine and in real time: long waits are cut short, and the machine may stand still
+   * for a while.
+   */
   readonly isReal?: boolean
   /** Told what comes to whom, what each then believes, and each step. */
   readonly tell?: (line: string) => void
@@ -430,8 +437,8 @@ class LifeHistory {
   }
 
   /**
-   * Asks everybody; but whoever credited nothing wrong, twice, and has heard nothing since, while no cache has changed, would say
-   * the same again.
+   * Asks everybody; but whoever credited nothing wrong, twice, and has heard nothing since, while no cache
+   * has changed, would say the same again.
    */
   async #claims(isAtRest = false): Promise<readonly Claim[]> {
     const all: Claim[] = []
@@ -523,7 +530,10 @@ class LifeHistory {
       })
   }
 
-  /** A block that another engine told, or this one, too, before it went: whose word is credited nobody can tell. */
+  /**
+   * A block that another engine told, or this one, too, before it went: whose word is credited nobody can
+   * tell.
+   */
   #mistakenForMs({ engine, mistakenForMs, knownForMs }: Claim, block: number): number | undefined {
     const forMs = mistakenForMs()
     if (forMs === undefined || engine.gone(block) === undefined) return forMs
@@ -532,8 +542,8 @@ class LifeHistory {
   }
 
   /**
-   * A block that looks like one without salt, and is held under one, or was: only who has sent a prompt with a salt that begins so
-   * can know, of what was stored since.
+   * A block that looks like one without salt, and is held under one, or was: only who has sent a prompt with
+   * a salt that begins so can know, of what was stored since.
    */
   #saltedForMs(claim: Claim, block: number, twin: number): number | undefined {
     const { engine } = claim
@@ -635,7 +645,8 @@ class LifeHistory {
     if (trust !== 'exact' || !isCounted || claim.hasPassed) return
     const { who } = claim
     const isAllowed = (block: number): boolean =>
-      // How many copies are left an index cannot be sure of; and what may be of a prompt with a salt is credited to nobody.
+      // How many copies are left an index cannot be sure of; and what may be of a prompt with a salt is
+      // credited to nobody.
       engine.hasLostCopies(block) ||
       (who.startsWith('router') && this.#router.mayLack(who, beginningOf(block)))
     const missing = PROMPTS.flatMap(({ blocks: ofPrompt }) => {

@@ -1,8 +1,10 @@
 /**
- * The observers of a history of lives: the router's own path, the sidecar and a router behind it, `homing indexer`, and a peer of it
- * that inherits. All are the real actors and the real sidecar, on a simulated clock and a network in memory.
+ * The observers of a history of lives: the router's own path, the sidecar and a router behind it, `homing
+ * indexer`, and a peer of it that inherits. All are the real actors and the real sidecar, on a simulated
+ * clock and a network in memory.
  *
- * The beliefs of each of them are a list of *claims*: this engine holds these blocks, and this is how far it can be believed.
+ * The beliefs of each of them are a list of *claims*: this engine holds these blocks, and this is how far it
+ * can be believed.
  */
 
 import type { ActorRef } from '@homing/actor'
@@ -257,7 +259,9 @@ export class RouterObserver {
     this.#around.systems.delete(system)
   }
 
-  /** When a prompt that begins so was first sent through this life of the router with a salt, in milliseconds. */
+  /**
+   * When a prompt that begins so was first sent through this life of the router with a salt, in milliseconds.
+   */
   readonly saltedMs = new Map<string, number>()
 
   /** The same of what was sent before a checkpoint that was taken over: what it holds lacks the same. */
@@ -310,7 +314,10 @@ export class RouterObserver {
     }
   }
 
-  /** What was taken over from a checkpoint is known as far as its file tells, and what has become known since it was begun. */
+  /**
+   * What was taken over from a checkpoint is known as far as its file tells, and what has become known since
+   * it was begun.
+   */
   async #lookForCheckpoint(): Promise<void> {
     if (!this.#checkpoints || this.#hasResumed) return
     const [key] = this.#keys()

@@ -1,6 +1,7 @@
 /**
- * The prompts of a history of lives, and the blocks that they begin with. They are so few that every block that can count
- * can be looked at: a letter is a block, so `abc` are three blocks of which the first two are those of `abd`.
+ * The prompts of a history of lives, and the blocks that they begin with. They are so few that every block
+ * that can count can be looked at: a letter is a block, so `abc` are three blocks of which the first two are
+ * those of `abd`.
  */
 
 import { hashLocals, namespaceSeed } from '@homing/blocks'

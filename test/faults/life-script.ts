@@ -1,6 +1,6 @@
 /**
- * Scripts of histories of lives: the kind of the engine, its observers, and the events, step by step. A script is plain data
- * drawn from a seed, so that a step can be taken out of it and the rest stays as it was.
+ * Scripts of histories of lives: the kind of the engine, its observers, and the events, step by step. A
+ * script is plain data drawn from a seed, so that a step can be taken out of it and the rest stays as it was.
  */
 
 import { type Random, seededRandom } from '@homing/base'
@@ -52,9 +52,14 @@ export type Step =
     }
   | { readonly do: 'lossy replay'; readonly every: number; readonly repliesMax: number }
   | { readonly do: 'silent replay' | 'clear' | 'calm' }
-  /** A removal is told to nobody, and answers show it; `isSaving`: while a checkpoint of before is written. */
+  /**
+   * A removal is told to nobody, and answers show it; `isSaving`: while a checkpoint of before is written.
+   */
   | { readonly do: 'contradict'; readonly isSaving: boolean }
-  /** The router leaves, and joins another process that says the same as the last batch under its number, and not the same before. */
+  /**
+   * The router leaves, and joins another process that says the same as the last batch under its number, and
+   * not the same before.
+   */
   | { readonly do: 'double' }
   | { readonly do: 'unknown removals'; readonly batches: number }
   | {

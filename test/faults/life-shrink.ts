@@ -1,4 +1,7 @@
-/** Makes a script that breaks a rule as short and as plain as it can be made with the same rule broken for the same observer. */
+/**
+ * Makes a script that breaks a rule as short and as plain as it can be made with the same rule broken for the
+ * same observer.
+ */
 
 import { runLife, type Violation } from './life-history.ts'
 import { PLAIN_KIND, type Script } from './life-script.ts'

@@ -1,8 +1,9 @@
 /**
- * Signs: for each block, the time since when an observer of an engine could know that the engine no longer holds it.
+ * Signs: for each block, the time since when an observer of an engine could know that the engine no longer
+ * holds it.
  *
- * A sign is something that came and contradicts "nothing has changed". What came is known from the wire: what the
- * follower made of it plays no part.
+ * A sign is something that came and contradicts "nothing has changed". What came is known from the wire: what
+ * the follower made of it plays no part.
  *
  *   came                                        tells
  *   a batch, live or repeated                   what this life of the engine did before it: the change is in it, or in one before
@@ -13,7 +14,8 @@
  *   the end of the connection                   that all of before is over
  *   a probe that names another process          the same of the lives of the process before
  *
- * Blocks of another engine, which this one never held, came over sockets that are not its own. Of that there are signs, too:
+ * Blocks of another engine, which this one never held, came over sockets that are not its own. Of that there
+ * are signs, too:
  *
  *   two dp ranks on one socket                          two publish there
  *   live sequences that go back, for the third time     the same: one or two may be restarts
@@ -21,12 +23,14 @@
  *                                                       both have said the same, at the same time and under the same number:
  *                                                       then only what is repeated after that tells
  *
- * A life whose end was told by a live batch of the expected number has *passed for another*: of what it has held nothing can be told,
- * until one of the other signs comes. A checkpoint that was written meanwhile carries that on, if the engine repeats all that may be
- * asked for to prove it, and all of that is of the other life.
+ * A life whose end was told by a live batch of the expected number has *passed for another*: of what it has
+ * held nothing can be told, until one of the other signs comes. A checkpoint that was written meanwhile
+ * carries that on, if the engine repeats all that may be asked for to prove it, and all of that is of the
+ * other life.
  *
- * A life is *in doubt* where its end shows only by a hole, or by a proof of a checkpoint that is shorter than it might be. That is a
- * sign, and so nothing of it counts as exact; but what is held of it nobody can tell from what is held of the next one.
+ * A life is *in doubt* where its end shows only by a hole, or by a proof of a checkpoint that is shorter than
+ * it might be. That is a sign, and so nothing of it counts as exact; but what is held of it nobody can tell
+ * from what is held of the next one.
  */
 
 import type { Clock } from '@homing/base'
@@ -93,7 +97,10 @@ export class Signs {
     this.#moments = moments
   }
 
-  /** For how long it could be known that this block is gone, in milliseconds; undefined: it could not, or is held. */
+  /**
+   * For how long it could be known that this block is gone, in milliseconds; undefined: it could not, or is
+   * held.
+   */
   knownForMs(block: number): number | undefined {
     const gone = this.engine.gone(block)
     const known = this.#known[block]
@@ -107,8 +114,9 @@ export class Signs {
   }
 
   /**
-   * The same of a block that is the word of somebody else, who followed the engine before: no number says where that word stood, so of
-   * what went before the first batch that was heard nothing can be told, nor of lives that were over then.
+   * The same of a block that is the word of somebody else, who followed the engine before: no number says
+   * where that word stood, so of what went before the first batch that was heard nothing can be told, nor of
+   * lives that were over then.
    */
   knownOfWordForMs(block: number): number | undefined {
     const first = this.#firstHeard
@@ -163,7 +171,8 @@ export class Signs {
   repeated(one: BatchOrigin): void {
     const origin = this.#alike(one)
     if (origin.isShared) {
-      // It proves as much as one that only this engine has said: what shows otherwise is what is repeated later.
+      // It proves as much as one that only this engine has said: what shows otherwise is what is repeated
+      // later.
       this.#repeatedByOtherMs = undefined
       this.#isProvenByOther = true
     }

@@ -1,6 +1,6 @@
 /**
- * The wire of one observer: the transport it is given. It loses, repeats and delays live batches, and notes what came, by which
- * `Signs` know what could be known.
+ * The wire of one observer: the transport it is given. It loses, repeats and delays live batches, and notes
+ * what came, by which `Signs` know what could be known.
  */
 
 import type { Clock } from '@homing/base'

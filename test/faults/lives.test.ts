@@ -1,8 +1,10 @@
 /**
- * Random histories of the lives of an engine: whatever the engine does, `exact` does not lie, and sources heal.
+ * Random histories of the lives of an engine: whatever the engine does, `exact` does not lie, and sources
+ * heal.
  *
  * HOMING_LIVES_COUNT sets how many (250; `.ci/run` takes 1,000), HOMING_LIVES_FROM the first seed. With
- * HOMING_LIVES_REAL=1 some run over real sockets. `pnpm exec node test/faults/lives.ts --seed N --shrink` shows one.
+ * HOMING_LIVES_REAL=1 some run over real sockets. `pnpm exec node test/faults/lives.ts --seed N --shrink`
+ * shows one.
  */
 
 import process from 'node:process'

@@ -1,4 +1,7 @@
-/** Observations of one source from a fault on, look by look: trust, and blocks that are credited although they are gone. */
+/**
+ * Observations of one source from a fault on, look by look: trust, and blocks that are credited although they
+ * are gone.
+ */
 
 import type { Trust } from '@homing/index'
 
@@ -64,7 +67,10 @@ export class Looks {
     this.#isNew = isNew
   }
 
-  /** `goneForMs`: of each block that is credited and gone, for how long that could be known; undefined: it could not. */
+  /**
+   * `goneForMs`: of each block that is credited and gone, for how long that could be known; undefined: it
+   * could not.
+   */
   add(nowMs: number, trust: Trust, goneForMs: readonly (number | undefined)[]): void {
     const seconds = (nowMs - this.#lastMs) / 1000
     this.#lastMs = nowMs

@@ -1,4 +1,6 @@
-/** The rows of mistaken lives with one seed: none is believed under `exact`. HOMING_FAULTS_SEED sets the seed. */
+/**
+ * The rows of mistaken lives with one seed: none is believed under `exact`. HOMING_FAULTS_SEED sets the seed.
+ */
 
 import process from 'node:process'
 import type { Trust } from '@homing/index'

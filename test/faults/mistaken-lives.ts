@@ -1,7 +1,9 @@
 /**
- * Mistaken lives: lives of an engine that pass for others, and engines that are mistaken for others. Rows of the fault matrix.
+ * Mistaken lives: lives of an engine that pass for others, and engines that are mistaken for others. Rows of
+ * the fault matrix.
  *
- * UNTOLD_ROWS are those of which no sign reaches the router for some time. Nobody can be right about them; the page says for how long.
+ * UNTOLD_ROWS are those of which no sign reaches the router for some time. Nobody can be right about them;
+ * the page says for how long.
  */
 
 import type { CheckpointStore } from '@homing/actors/listener'
@@ -50,7 +52,8 @@ export const LIFE_ROWS: readonly Row[] = [
   {
     name: 'restart in place, as many batches lost as were heard',
     needs: 'events',
-    // The first beginning of a prompt that is computed again has another hash; what else is of the life before stays.
+    // The first beginning of a prompt that is computed again has another hash; what else is of the life
+    // before stays.
     ends: ['partial', 'exact'],
     hidesRemovals: true,
     deal: restartUnheard,
@@ -132,7 +135,10 @@ export const LIFE_ROWS: readonly Row[] = [
   },
 ]
 
-/** Hashes do not show another life: vLLM 0.32 draws another seed with each start only for hash functions that are not cryptographic. */
+/**
+ * Hashes do not show another life: vLLM 0.32 draws another seed with each start only for hash functions that
+ * are not cryptographic.
+ */
 const SAME_HASHES = { hashSeed: 7 }
 
 export const UNTOLD_ROWS: readonly Row[] = [

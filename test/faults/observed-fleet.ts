@@ -1,13 +1,15 @@
 /**
- * One engine behind the whole router in a simulation, its traffic, and who looks on: what is credited, against what is there.
+ * One engine behind the whole router in a simulation, its traffic, and who looks on: what is credited,
+ * against what is there.
  *
- * A block that is credited although the engine does not hold it is **stale** once it could be known: IN_FLIGHT_MS after the
- * first thing that the router's own event socket said about the time when the block was gone already, be it a batch
- * that was written after that (the removal is in it, or in one before it, which is missing then) or a broken connection.
- * Before that it is **unseen**. Without events the sign is a request to the engine, or a probe of it, that failed.
+ * A block that is credited although the engine does not hold it is **stale** once it could be known:
+ * IN_FLIGHT_MS after the first thing that the router's own event socket said about the time when the block
+ * was gone already, be it a batch that was written after that (the removal is in it, or in one before it,
+ * which is missing then) or a broken connection. Before that it is **unseen**. Without events the sign is a
+ * request to the engine, or a probe of it, that failed.
  *
- * What is credited is read from the index; of an engine without events, from what `POST /route` answers for the prompts that
- * were sent.
+ * What is credited is read from the index; of an engine without events, from what `POST /route` answers for
+ * the prompts that were sent.
  */
 
 import assert from 'node:assert/strict'
@@ -55,8 +57,8 @@ export interface ObservedOptions {
   /** Between two looks. */
   readonly lookMs?: number
   /**
-   * What the router is told wrong: the replay port of another engine, one socket on which another engine publishes too, the
-   * events port of this engine for another worker.
+   * What the router is told wrong: the replay port of another engine, one socket on which another engine
+   * publishes too, the events port of this engine for another worker.
    */
   readonly mistake?: Mistake
   /** Half of the requests have a cache salt. */
@@ -332,7 +334,8 @@ export class ObservedFleet {
       { within: ASK_MS_MAX },
     )
     const latestMs = clock.nowMs() - DECIDED_MS
-    // What is no longer credited will not be again: no prompt is sent twice. Their beginnings are in later ones.
+    // What is no longer credited will not be again: no prompt is sent twice. Their beginnings are in later
+    // ones.
     this.#sent = this.#sent.filter(
       ({ sentMs }, i) => sentMs > latestMs || overlaps[i] === undefined || overlaps[i] > PREFIX_BLOCKS,
     )
@@ -358,7 +361,10 @@ class GoneBlocks {
   readonly #gone = new Map<string, { readonly atMs: number; knownMs: number | undefined }>()
   /** Blocks of which there were copies since they are cached, and what is below them. */
   readonly #copied = new Set<string>()
-  /** Since when blocks are credited that the engine never held; looked after where another engine may be taken for it. */
+  /**
+   * Since when blocks are credited that the engine never held; looked after where another engine may be taken
+   * for it.
+   */
   readonly #neverHeld: Map<string, number> | undefined
 
   constructor(fleet: SimulatedFleet, hasOthers: boolean) {
@@ -382,8 +388,8 @@ class GoneBlocks {
   }
 
   /**
-   * Where the engine had several copies of a block, less is held until it has shown how it tells of them, and nothing is known below a
-   * block that is not held.
+   * Where the engine had several copies of a block, less is held until it has shown how it tells of them, and
+   * nothing is known below a block that is not held.
    */
   mayLack(hash: string): boolean {
     return this.#copied.has(hash)

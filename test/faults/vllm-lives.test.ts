@@ -1,6 +1,6 @@
 /**
- * Mistaken lives with vLLM's own block pool and publisher: restarts behind a proxy, a neighbour's replay port, two ranks on one socket.
- * Needs HOMING_REAL_ENGINES and a python3 that has vLLM.
+ * Mistaken lives with vLLM's own block pool and publisher: restarts behind a proxy, a neighbour's replay
+ * port, two ranks on one socket. Needs HOMING_REAL_ENGINES and a python3 that has vLLM.
  */
 
 import process from 'node:process'

@@ -1,6 +1,6 @@
 /**
- * The hardest cells of the matrix with vLLM's own block pool and publisher: a replay that loses some of its replies, a killed
- * engine, a cache that was cleared. Needs HOMING_REAL_ENGINES and a python3 that has vLLM.
+ * The hardest cells of the matrix with vLLM's own block pool and publisher: a replay that loses some of its
+ * replies, a killed engine, a cache that was cleared. Needs HOMING_REAL_ENGINES and a python3 that has vLLM.
  */
 
 import process from 'node:process'

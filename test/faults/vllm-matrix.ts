@@ -1,6 +1,6 @@
 /**
- * The fault matrix of vLLM's own block pool and event publisher, in real time, with real sockets, behind the whole router: the
- * columns of vLLM in fault-matrix.ts again, where nothing of the engine is simulated.
+ * The fault matrix of vLLM's own block pool and event publisher, in real time, with real sockets, behind the
+ * whole router: the columns of vLLM in fault-matrix.ts again, where nothing of the engine is simulated.
  */
 
 import { seededRandom } from '@homing/base'
@@ -102,7 +102,10 @@ const LIFE_WATCH_MS = 3000
 /** More than a listener remembers, and than a replay socket keeps for a peer. */
 const MANY_LIVES = 1500
 
-/** Lives that pass for others, and publishers that are not what they are taken for. Hashes are the same in all lives. */
+/**
+ * Lives that pass for others, and publishers that are not what they are taken for. Hashes are the same in all
+ * lives.
+ */
 export const POOL_LIFE_ROWS: readonly PoolRow[] = [
   { name: 'restart in place', watchMs: LIFE_WATCH_MS, deal: ({ engine }) => engine.restartInPlace() },
   {
@@ -150,8 +153,8 @@ export interface PoolSeen extends Seen {
 }
 
 /**
- * One cell. A run in which router or machine stood still for longer than a removal may take says nothing of the router: it is
- * done again, and the calmest is shown.
+ * One cell. A run in which router or machine stood still for longer than a removal may take says nothing of
+ * the router: it is done again, and the calmest is shown.
  */
 export async function runPoolCell(
   pool: PoolProcess,

@@ -1,6 +1,6 @@
 /**
- * vLLM's own block pool and event publisher as an engine: vllm-pool.py behind an HTTP front, and a relay of its events that
- * injects faults.
+ * vLLM's own block pool and event publisher as an engine: vllm-pool.py behind an HTTP front, and a relay of
+ * its events that injects faults.
  *
  *   requests ──▶ front ──▶ vllm-pool.py ──▶ PUB ──▶ relay ──▶ router      batches keep their numbers
  *                                      ──▶ ROUTER ──────────▶ router      replays are vLLM's own, with what they lose
@@ -408,7 +408,10 @@ export class PoolEngine {
   }
 }
 
-/** Since when it could be known of each block that it is gone: since a batch of then, or of later, went to the router. */
+/**
+ * Since when it could be known of each block that it is gone: since a batch of then, or of later, went to the
+ * router.
+ */
 export class Wire {
   readonly #stored = new Set<string>()
   readonly #removed = new Map<string, { readonly sequence: number; knownMs: number | undefined }>()

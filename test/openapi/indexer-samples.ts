@@ -39,7 +39,10 @@ export const BODIES: Readonly<Record<string, Readonly<Record<string, unknown>>>>
   'POST /deregister_peer': { url: 'http://127.0.0.1:1' },
 }
 
-/** Asks an indexer with nothing, with engines, with one that is not there; one that has asked it; and one that goes on from a checkpoint. */
+/**
+ * Asks an indexer with nothing, with engines, with one that is not there; one that has asked it; and one that
+ * goes on from a checkpoint.
+ */
 export async function collectIndexerSamples(collect: Collect): Promise<void> {
   const { engines, stop } = await startEngines([
     { blockSizeTokens: BLOCK },

@@ -1,4 +1,7 @@
-/** docs/openapi-indexer.json is a valid document of the routes of `homing indexer`, and says what it takes and answers. */
+/**
+ * docs/openapi-indexer.json is a valid document of the routes of `homing indexer`, and says what it takes and
+ * answers.
+ */
 
 import { readFileSync } from 'node:fs'
 import { SERVICE_ROUTES } from '@homing/actors/index-service'

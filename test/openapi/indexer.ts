@@ -1,5 +1,6 @@
 /**
- * docs/openapi-indexer.json: every route of `homing indexer`, from its route table, docs/indexer-service.md and the answers of real indexers.
+ * docs/openapi-indexer.json: every route of `homing indexer`, from its route table, docs/indexer-service.md
+ * and the answers of real indexers.
  *
  *   pnpm exec node test/openapi/indexer.ts      asks indexers, and writes it
  */

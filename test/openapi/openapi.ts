@@ -1,5 +1,6 @@
 /**
- * docs/openapi.json: every route of `homing router`, from its route tables, docs/operations.md and the answers of real routers.
+ * docs/openapi.json: every route of `homing router`, from its route tables, docs/operations.md and the
+ * answers of real routers.
  *
  *   pnpm exec node test/openapi/openapi.ts      asks routers, and writes it
  */

@@ -29,7 +29,9 @@ const LOOKED_AT = [
   '/v1/models',
 ]
 
-/** Asks a fleet whose prompts are known, one whose engines tell no events, and routers that tell each other. */
+/**
+ * Asks a fleet whose prompts are known, one whose engines tell no events, and routers that tell each other.
+ */
 export async function collectSamples(
   collect: (route: string, status: number, answer: unknown) => void,
 ): Promise<void> {

@@ -1,7 +1,9 @@
 /**
- * `homing doctor` about live engines: all is well as documented, and a wrong port, topic and block size are told.
+ * `homing doctor` about live engines: all is well as documented, and a wrong port, topic and block size are
+ * told.
  *
- * Runs with HOMING_REAL_ENGINES=1 and engines at HOMING_REAL_ENGINE_URLS, as sessions.test.ts does (docs/engines.md).
+ * Runs with HOMING_REAL_ENGINES=1 and engines at HOMING_REAL_ENGINE_URLS, as sessions.test.ts does
+ * (docs/engines.md).
  */
 
 import { silentLog, systemClock, systemRandom } from '@homing/base'

@@ -1,9 +1,9 @@
 /**
- * The official clients of OpenAI and Anthropic against a live engine behind the router: chats, responses and messages of two turns, whole
- * and streamed, with the cached tokens that the router predicted.
+ * The official clients of OpenAI and Anthropic against a live engine behind the router: chats, responses and
+ * messages of two turns, whole and streamed, with the cached tokens that the router predicted.
  *
- * Runs with HOMING_REAL_ENGINES=1 and engines at HOMING_REAL_ENGINE_URLS (docs/engines.md). The engine's model must be on this machine, so
- * that the router loads its tokenizer.
+ * Runs with HOMING_REAL_ENGINES=1 and engines at HOMING_REAL_ENGINE_URLS (docs/engines.md). The engine's
+ * model must be on this machine, so that the router loads its tokenizer.
  */
 
 import Anthropic from '@anthropic-ai/sdk'

@@ -1,9 +1,10 @@
 /**
- * Conversations of four turns as Messages and as Responses on a live engine: what was predicted is delivered, and as much is cached as of
- * the same conversations as chats.
+ * Conversations of four turns as Messages and as Responses on a live engine: what was predicted is delivered,
+ * and as much is cached as of the same conversations as chats.
  *
- * Runs with HOMING_REAL_ENGINES=1 and engines at HOMING_REAL_ENGINE_URLS (docs/engines.md). The engine's model must be on this machine, so
- * that the router loads its tokenizer. HOMING_REAL_REQUESTS says how many requests of each form, 100 unless given.
+ * Runs with HOMING_REAL_ENGINES=1 and engines at HOMING_REAL_ENGINE_URLS (docs/engines.md). The engine's
+ * model must be on this machine, so that the router loads its tokenizer. HOMING_REAL_REQUESTS says how many
+ * requests of each form, 100 unless given.
  */
 
 import { seededRandom } from '@homing/base'

@@ -1,9 +1,11 @@
 /**
- * The answers of a live engine, routed and direct, member for member: the table of test/system/same-answers.test.ts.
+ * The answers of a live engine, routed and direct, member for member: the table of
+ * test/system/same-answers.test.ts.
  *
- * Runs with HOMING_REAL_ENGINES=1 and an engine at the first of HOMING_REAL_ENGINE_URLS (default 127.0.0.1:8100).
- * docs/engines.md shows how to start it; tools want `--enable-auto-tool-choice --tool-call-parser hermes`, and a tool by
- * name or a JSON schema a model that can hold to them: what the engine itself refuses must be refused alike.
+ * Runs with HOMING_REAL_ENGINES=1 and an engine at the first of HOMING_REAL_ENGINE_URLS (default
+ * 127.0.0.1:8100). docs/engines.md shows how to start it; tools want `--enable-auto-tool-choice
+ * --tool-call-parser hermes`, and a tool by name or a JSON schema a model that can hold to them: what the
+ * engine itself refuses must be refused alike.
  */
 
 import t from 'tap'

@@ -1,9 +1,11 @@
 /**
- * The token ids of the router and those of a live engine's `/tokenize`, for prompts of all kinds, through the whole router.
+ * The token ids of the router and those of a live engine's `/tokenize`, for prompts of all kinds, through the
+ * whole router.
  *
- * Runs with HOMING_REAL_ENGINES=1 and engines at HOMING_REAL_ENGINE_URLS (docs/engines.md), each compared by itself. The engine's
- * model must be on this machine, so that the router loads its tokenizer. HOMING_REAL_REQUESTS says how many prompts, 1,000
- * unless given; what the router leaves to the engine is counted, and does not count as compared.
+ * Runs with HOMING_REAL_ENGINES=1 and engines at HOMING_REAL_ENGINE_URLS (docs/engines.md), each compared by
+ * itself. The engine's model must be on this machine, so that the router loads its tokenizer.
+ * HOMING_REAL_REQUESTS says how many prompts, 1,000 unless given; what the router leaves to the engine is
+ * counted, and does not count as compared.
  */
 
 import { seededRandom } from '@homing/base'

@@ -1,9 +1,10 @@
 /**
  * Live engines behind the router: multi-turn sessions, and predicted against delivered cached tokens.
  *
- * Runs with HOMING_REAL_ENGINES=1 and engines at HOMING_REAL_ENGINE_URLS (comma separated, with a query where an
- * engine does not tell its ports; default two at 127.0.0.1:8100 and 8101); docs/engines.md shows how to start
- * them, and what HOMING_REAL_ENGINE_RESTART is. All else is found by the router: model, block size, ranks, tokenizer.
+ * Runs with HOMING_REAL_ENGINES=1 and engines at HOMING_REAL_ENGINE_URLS (comma separated, with a query where
+ * an engine does not tell its ports; default two at 127.0.0.1:8100 and 8101); docs/engines.md shows how to
+ * start them, and what HOMING_REAL_ENGINE_RESTART is. All else is found by the router: model, block size,
+ * ranks, tokenizer.
  */
 
 import assert from 'node:assert/strict'
@@ -304,7 +305,9 @@ function receiptOf(router: RunningRouter, id: string): Promise<ReceiptView> {
   })
 }
 
-/** Fails where predicted and delivered differ in more than chance explains; returns what could be compared. */
+/**
+ * Fails where predicted and delivered differ in more than chance explains; returns what could be compared.
+ */
 function assertAgreement(t: Test, observations: readonly Observation[]): readonly Observation[] {
   const compared = observations.filter(o => o.cachedTokens !== undefined)
   for (const form of FORMS) {
@@ -324,7 +327,8 @@ function assertAgreement(t: Test, observations: readonly Observation[]): readonl
     0,
     'the router counts as many prompt tokens as the engine',
   )
-  // The first streams to an engine go as they are, to show what it sends unasked; sessions in flight send some at once.
+  // The first streams to an engine go as they are, to show what it sends unasked; sessions in flight send
+  // some at once.
   const unasked = observations.filter(o => o.cachedTokens === undefined && o.predictedTokens > 0)
   const workers = new Set(observations.map(o => o.worker)).size
   t.ok(
@@ -345,9 +349,10 @@ async function assertAllExactAndIdle(t: Test, router: RunningRouter): Promise<vo
 }
 
 /**
- * The next turn is typed by a person: by then the engine has published the last one. Asks where the conversation so
- * far would go until its worker is known to hold every full block of it, LOOKS_MAX times at most: what the engine
- * has evicted meanwhile never comes, nor does an answer that its text tokenizes otherwise. False: not even the prompt is known.
+ * The next turn is typed by a person: by then the engine has published the last one. Asks where the
+ * conversation so far would go until its worker is known to hold every full block of it, LOOKS_MAX times at
+ * most: what the engine has evicted meanwhile never comes, nor does an answer that its text tokenizes
+ * otherwise. False: not even the prompt is known.
  */
 async function eventsSettled(
   router: RunningRouter,

@@ -1,4 +1,7 @@
-/** Busy thresholds that were set at run time outlive the directory, which hands them out, and the console, which takes them in. */
+/**
+ * Busy thresholds that were set at run time outlive the directory, which hands them out, and the console,
+ * which takes them in.
+ */
 
 import t from 'tap'
 import { MODEL, SimulatedFleet } from './simulated-fleet.ts'

@@ -1,4 +1,7 @@
-/** The decision log of a whole router: one line for every request that it has placed, whatever became of it, and the drain. */
+/**
+ * The decision log of a whole router: one line for every request that it has placed, whatever became of it,
+ * and the drain.
+ */
 
 import { type LoggedRequest, readLogLine } from '@homing/trace'
 import t, { type Test } from 'tap'

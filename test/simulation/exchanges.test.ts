@@ -1,7 +1,8 @@
 /**
- * The end of a request at every step of its life: its client leaves, or the gateway fails, after 1, 2, 3, … steps of the simulation,
- * until the answer is complete. (Placing takes less than a step; actors/gateway and actors/router test it.) Afterwards router, tracker and indexer must be as if the request had never come, or had been
- * answered: nothing booked, every receipt complete, and nothing predicted that no engine was sent.
+ * The end of a request at every step of its life: its client leaves, or the gateway fails, after 1, 2, 3, …
+ * steps of the simulation, until the answer is complete. (Placing takes less than a step; actors/gateway and
+ * actors/router test it.) Afterwards router, tracker and indexer must be as if the request had never come, or
+ * had been answered: nothing booked, every receipt complete, and nothing predicted that no engine was sent.
  */
 
 import t, { type Test } from 'tap'

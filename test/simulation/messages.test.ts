@@ -1,12 +1,15 @@
 /**
- * Messages that cross mailboxes for one request, on each route, and for each chunk of its answer: counted in a simulation,
- * where nothing else happens. Bytes of answers cross none.
+ * Messages that cross mailboxes for one request, on each route, and for each chunk of its answer: counted in
+ * a simulation, where nothing else happens. Bytes of answers cross none.
  */
 
 import t from 'tap'
 import { BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from './simulated-fleet.ts'
 
-/** Long against every request here, short against what the actors do by themselves: that is counted, and taken off. */
+/**
+ * Long against every request here, short against what the actors do by themselves: that is counted, and taken
+ * off.
+ */
 const WINDOW_MS = 3000
 const REQUESTS = 8
 
@@ -54,5 +57,8 @@ t.test('a request costs a handful of messages on each route, and its chunks none
   await fleet.stop()
 })
 
-/** tokenize, place, decide, its answer, project, book, routed, first byte, settled, free; signs of life, and what settled as it is kept for questions, are shared by several. */
+/**
+ * tokenize, place, decide, its answer, project, book, routed, first byte, settled, free; signs of life, and
+ * what settled as it is kept for questions, are shared by several.
+ */
 const WHOLE_MAX = 11.5

@@ -1,6 +1,6 @@
 /**
- * What is to be true of requests that went through the waiting queue, judged from outside: by what their clients saw, and by when an
- * engine was called for each.
+ * What is to be true of requests that went through the waiting queue, judged from outside: by what their
+ * clients saw, and by when an engine was called for each.
  *
  *   C1  Each request ends, in a way that what it asked for and the faults of the history allow; one that is refused for want of room went to
  *       no engine, one that is answered did; without a failing worker it went to one engine, once. A router, tracker or directory that
@@ -47,7 +47,10 @@ export interface Situation {
   readonly retriesMax: number
 }
 
-/** From the client to the queue with its prompt read and measured, and from a decision to the call: never more. */
+/**
+ * From the client to the queue with its prompt read and measured, and from a decision to the call: never
+ * more.
+ */
 const WAY_MS = 10
 /** The same while one of those on the way is being restarted. */
 const SLOW_WAY_MS = 200
@@ -59,7 +62,10 @@ const FORGIVEN: ReadonlySet<string> = new Set([
 ])
 /** From a deadline until the queue looks, and the answer. */
 const LATE_MS_MAX = 100 + WAY_MS
-/** From the end of the last request of an engine until another reaches it: the router is told, the queue asks it about what waits. */
+/**
+ * From the end of the last request of an engine until another reaches it: the router is told, the queue asks
+ * it about what waits.
+ */
 const IDLE_MS_MAX = 2 * WAY_MS
 
 // ── C1, C2 ─────────────────────────────────────────────────────────────────────────────────────
@@ -122,7 +128,8 @@ function whyNotAllowed(
       const others = all.filter(
         one => one !== sent && one.sentMs <= endMs && !(one.endMs! < beganMs) && !(one.calls[0]! < beganMs),
       )
-      // What a gateway that failed had waiting still counts for a moment, and what a worker failed waits again.
+      // What a gateway that failed had waiting still counts for a moment, and what a worker failed waits
+      // again.
       const isFull = others.length >= requestsMax || faults.some(name => FILLING.test(name))
       return isFull ? undefined : `${others.length} of ${requestsMax} were there`
     }
@@ -170,7 +177,10 @@ function mustGoBefore(first: Sent, second: Sent, order: QueueOrder): boolean {
   return a !== undefined && b !== undefined && a < b
 }
 
-/** Smaller keys go first; undefined: that changes with time. Arrivals that are closer than the way is long may change places. */
+/**
+ * Smaller keys go first; undefined: that changes with time. Arrivals that are closer than the way is long may
+ * change places.
+ */
 function keyOf({ sentMs, jumpSeconds, promptTokens }: Sent, order: QueueOrder): number | undefined {
   switch (order) {
     case 'fcfs':
@@ -215,7 +225,10 @@ export function checkShares(sent: readonly Sent[], weights: ReadonlyMap<string, 
 
 // ── C5 ─────────────────────────────────────────────────────────────────────────────────────────
 
-/** Of requests that are all short, and may all go to any of the engines. `checked`: those that waited for longer than that. */
+/**
+ * Of requests that are all short, and may all go to any of the engines. `checked`: those that waited for
+ * longer than that.
+ */
 export function checkWork(sent: readonly Sent[], engines: readonly string[]): Checked {
   const violations: string[] = []
   let checked = 0

@@ -1,6 +1,6 @@
 /**
- * The waiting queue with faults, on simulated threads: many seeds, each run twice. `HOMING_SIM_SEEDS` sets how many (default 40),
- * `HOMING_SIM_SEED` the first; a seed that fails prints the command that repeats it.
+ * The waiting queue with faults, on simulated threads: many seeds, each run twice. `HOMING_SIM_SEEDS` sets
+ * how many (default 40), `HOMING_SIM_SEED` the first; a seed that fails prints the command that repeats it.
  */
 
 import { runSeeds } from '@homing/actor/simulation'

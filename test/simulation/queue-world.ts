@@ -3,7 +3,8 @@
  *
  *   ├─ start ─┼─ requests, up to 3 faults, perhaps a drain ─┼─ calm: all faults end ─┼─ one more request of each tenant ─┼─ checks ─┤
  *
- * What is checked is at the head of queue-checks.ts. Where a request was placed is seen at the network: each has a marker in its body.
+ * What is checked is at the head of queue-checks.ts. Where a request was placed is seen at the network: each
+ * has a marker in its body.
  */
 
 import type { SeedOutcome, Simulation } from '@homing/actor/simulation'
@@ -37,7 +38,10 @@ export interface QueueSeedOutcome extends SeedOutcome {
   readonly requests: number
   /** How each request ended: '200', or the code of its error. */
   readonly ends: readonly string[]
-  /** Pairs of requests of which one had to go first, times in which two tenants had to share, and requests that waited for work to end. */
+  /**
+   * Pairs of requests of which one had to go first, times in which two tenants had to share, and requests
+   * that waited for work to end.
+   */
   readonly pairs: number
   readonly shares: number
   readonly waits: number

@@ -1,4 +1,7 @@
-/** The queue in the whole router, in a simulation: what waits is served in order or refused, and nothing stays booked. */
+/**
+ * The queue in the whole router, in a simulation: what waits is served in order or refused, and nothing stays
+ * booked.
+ */
 
 import type { HttpHeaders } from '@homing/transport'
 import t, { type Test } from 'tap'

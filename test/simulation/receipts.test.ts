@@ -1,4 +1,7 @@
-/** Receipts of `auto`, whatever hints requests bring: no figure in /decisions is null, which is what JSON makes of NaN and of Infinity. */
+/**
+ * Receipts of `auto`, whatever hints requests bring: no figure in /decisions is null, which is what JSON
+ * makes of NaN and of Infinity.
+ */
 
 import { type Random, seededRandom } from '@homing/base'
 import t from 'tap'

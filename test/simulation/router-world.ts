@@ -3,7 +3,8 @@
  *
  *   ├─ start ─┼─ requests, 1 to 3 faults ─┼─ calm: all faults end ─┼─ one request to each engine ─┼─ checks ─┤
  *
- * A lost batch shows only when another one follows it; so every engine is given a last request after the faults.
+ * A lost batch shows only when another one follows it; so every engine is given a last request after the
+ * faults.
  */
 
 import { CRASH_POINTS, type SeedOutcome, type Simulation } from '@homing/actor/simulation'

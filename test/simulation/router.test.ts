@@ -1,6 +1,7 @@
 /**
- * The whole router on simulated threads, with faults: many seeds, each run twice. HOMING_SIM_SEEDS sets how many
- * (200; `.ci/run` takes 400), HOMING_SIM_SEED the first; a seed that fails prints the command that repeats it.
+ * The whole router on simulated threads, with faults: many seeds, each run twice. HOMING_SIM_SEEDS sets how
+ * many (200; `.ci/run` takes 400), HOMING_SIM_SEED the first; a seed that fails prints the command that
+ * repeats it.
  */
 
 import { runSeeds } from '@homing/actor/simulation'

@@ -1,6 +1,6 @@
 /**
- * A router and its engines in a simulation: guardian and everything that it spawns on virtual threads, simulated engines and a
- * client around it, a network in memory between them, one clock.
+ * A router and its engines in a simulation: guardian and everything that it spawns on virtual threads,
+ * simulated engines and a client around it, a network in memory between them, one clock.
  */
 
 import type { ActorRef } from '@homing/actor'

@@ -1,6 +1,6 @@
 /**
- * The transport of a simulated thread: a transport of a MemoryNetwork whose callbacks run on that thread, in steps
- * of its own (so a thread that hangs takes nothing), and whose sockets end with the thread.
+ * The transport of a simulated thread: a transport of a MemoryNetwork whose callbacks run on that thread, in
+ * steps of its own (so a thread that hangs takes nothing), and whose sockets end with the thread.
  */
 
 import type { SimulatedThread } from '@homing/actor/simulation'

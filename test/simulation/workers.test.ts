@@ -1,4 +1,7 @@
-/** Workers as they were set at run time outlive the directory, which has them, and the console, which takes changes in. */
+/**
+ * Workers as they were set at run time outlive the directory, which has them, and the console, which takes
+ * changes in.
+ */
 
 import t from 'tap'
 import { SimulatedFleet } from './simulated-fleet.ts'

@@ -1,4 +1,7 @@
-/** Both layouts of the routes, on real sockets: all on one port, and the operator routes on a port of their own. */
+/**
+ * Both layouts of the routes, on real sockets: all on one port, and the operator routes on a port of their
+ * own.
+ */
 
 import t from 'tap'
 import { send, withFleet } from './fleet.ts'

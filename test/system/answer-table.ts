@@ -1,8 +1,10 @@
 /**
- * The table of requests whose routed answers must be those of the engine, member for member, and how two are compared.
+ * The table of requests whose routed answers must be those of the engine, member for member, and how two are
+ * compared.
  *
- * Ids and times differ between any two answers and are left out; so are figures of how long the engine took. All else
- * counts, the order of events included. How much of a prompt is cached counts too: each prompt is sent once before.
+ * Ids and times differ between any two answers and are left out; so are figures of how long the engine took.
+ * All else counts, the order of events included. How much of a prompt is cached counts too: each prompt is
+ * sent once before.
  */
 
 import assert from 'node:assert/strict'
@@ -32,7 +34,9 @@ const SCHEMA = {
   },
 }
 
-/** What a request adds to its prompt; each is sent whole and as a stream, to both routes where they have it. */
+/**
+ * What a request adds to its prompt; each is sent whole and as a stream, to both routes where they have it.
+ */
 const VARIANTS: readonly (readonly [title: string, members: object, paths?: readonly string[]])[] = [
   ['plain', {}],
   // Greedy sampling has one choice only.
@@ -99,8 +103,9 @@ function promptOf(path: string): object {
 }
 
 /**
- * Sends a row to the engine, and to the router; throws where they differ. Returns the answer of the router. `folds`: what
- * stands in one chunk of the one may stand in several of the other, since live engines put tokens together as they come.
+ * Sends a row to the engine, and to the router; throws where they differ. Returns the answer of the router.
+ * `folds`: what stands in one chunk of the one may stand in several of the other, since live engines put
+ * tokens together as they come.
  */
 export async function compareRow(
   engineUrl: string,

@@ -1,6 +1,6 @@
 /**
- * Checkpoints in the whole system: a router that is stopped, or killed, and started again knows its engines exactly, though
- * they no longer repeat their whole history.
+ * Checkpoints in the whole system: a router that is stopped, or killed, and started again knows its engines
+ * exactly, though they no longer repeat their whole history.
  */
 
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'

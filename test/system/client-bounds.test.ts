@@ -1,4 +1,6 @@
-/** Clients that stop in the middle, over real sockets: nothing of theirs stays at the router or the engine. */
+/**
+ * Clients that stop in the middle, over real sockets: nothing of theirs stays at the router or the engine.
+ */
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'

@@ -2,8 +2,8 @@
  * Plays a trace through a router over simulated engines, in two modes, and compares.
  *
  * Prompts   token ids, as long as the trace says; outputs too, up to OUTPUT_TOKENS_MAX.
- * Requests  one after the other, but each is sent while earlier answers still come: without any load, kv would
- *           send all that share a system prompt to the one worker that holds it.
+ * Requests  one after the other, but each is sent while earlier answers still come: without any load, kv
+ *           would send all that share a system prompt to the one worker that holds it.
  */
 
 import assert from 'node:assert/strict'
@@ -14,7 +14,9 @@ import type { Test } from 'tap'
 import { assertIndexEqualsCaches, chunksOf, type Fleet, withFleet } from './fleet.ts'
 
 const BLOCK_SIZE_TOKENS = 64
-/** Together they keep answers open for a while, on fast and slow machines alike: steps of 2 ms, 40 of them. */
+/**
+ * Together they keep answers open for a while, on fast and slow machines alike: steps of 2 ms, 40 of them.
+ */
 const OUTPUT_TOKENS_MAX = 40
 const STEP_MS = 2
 const OPEN_MAX = 32
@@ -32,9 +34,9 @@ interface Run {
 }
 
 /**
- * Sends every request after the events of all earlier prompts are in the index: when the first token of the one
- * before has come, and the router has seen what its engine had published by then. Answers go on meanwhile, so
- * that there is load to balance; at most `OPEN_MAX` at a time.
+ * Sends every request after the events of all earlier prompts are in the index: when the first token of the
+ * one before has come, and the router has seen what its engine had published by then. Answers go on
+ * meanwhile, so that there is load to balance; at most `OPEN_MAX` at a time.
  */
 async function run(fleet: Fleet, trace: readonly TraceRequest[]): Promise<Run> {
   for (const engine of fleet.engines) await engine.faults({ slowMs: STEP_MS })

@@ -5,8 +5,8 @@
  *   cut       the connection is closed in good order, or reset
  *   where     before the head, behind it, inside the answer, behind what makes it whole but for its framing
  *
- * Real sockets on both sides; every case has an engine of its own, told apart by its model, so that no case marks the
- * engine of another as down.
+ * Real sockets on both sides; every case has an engine of its own, told apart by its model, so that no case
+ * marks the engine of another as down.
  */
 
 import type { Socket } from 'node:net'
@@ -31,7 +31,10 @@ const ERRORS: Readonly<Record<string, RegExp>> = {
 }
 const JSON_BODY = '{"id":"c","choices":[{"index":0,"text":"}]"}],"usage":{"prompt_tokens":1}}'
 
-/** What the client sees: a whole answer of this body, one that breaks off behind it, an error with a status, or in the stream. */
+/**
+ * What the client sees: a whole answer of this body, one that breaks off behind it, an error with a status,
+ * or in the stream.
+ */
 type Seen =
   | { readonly whole: string }
   | { readonly broken: string }

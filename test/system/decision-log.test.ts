@@ -1,4 +1,7 @@
-/** The decision log of a router that is a process of its own: killed, started again, ended in order, started where no log can be. */
+/**
+ * The decision log of a router that is a process of its own: killed, started again, ended in order, started
+ * where no log can be.
+ */
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'

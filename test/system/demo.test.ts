@@ -1,4 +1,7 @@
-/** The first minute of a newcomer: the demo fleet with its own load, the address of the page, and a cache hit on it. */
+/**
+ * The first minute of a newcomer: the demo fleet with its own load, the address of the page, and a cache hit
+ * on it.
+ */
 
 import type { Browser } from 'puppeteer-core'
 import t from 'tap'

@@ -1,7 +1,9 @@
 /**
- * Engines behind API keys and TLS, as processes: probed, followed, routed, exact; and the key is in nothing that the router says.
+ * Engines behind API keys and TLS, as processes: probed, followed, routed, exact; and the key is in nothing
+ * that the router says.
  *
- * Certificates are made by openssl. TLS ends in this process, in front of a simulated engine, as it does in front of many real ones.
+ * Certificates are made by openssl. TLS ends in this process, in front of a simulated engine, as it does in
+ * front of many real ones.
  */
 
 import { execFileSync, spawnSync } from 'node:child_process'

@@ -2,9 +2,9 @@
  * An engine is killed under load, and comes back on the same ports with an empty cache.
  *
  * Fleet   four engines, each a process, and a router in this one; closed-loop clients, streamed and whole.
- * Rules   a request of which no byte had come does not fail; one that had begun ends with an error that says so;
- *         once the router knows that it is down, nothing is sent there; what comes back is credited with nothing
- *         that it does not hold.
+ * Rules   a request of which no byte had come does not fail; one that had begun ends with an error that says
+ *         so; once the router knows that it is down, nothing is sent there; what comes back is credited with
+ *         nothing that it does not hold.
  */
 
 import assert from 'node:assert/strict'
@@ -15,7 +15,10 @@ import { chunksOf, RouterClient, startProcess, startTestRouter, type TestProcess
 const BLOCK_SIZE_TOKENS = 16
 const CLIENTS = 24
 const PREFIXES = 12
-/** Together no multiple of the block size: an engine computes the last token again, and with it a full last block. */
+/**
+ * Together no multiple of the block size: an engine computes the last token again, and with it a full last
+ * block.
+ */
 const PREFIX_TOKENS = 400
 const OWN_TOKENS = 37
 

@@ -1,6 +1,6 @@
 /**
- * Faults on the way of KV events, and what must hold nevertheless: the index ends up equal to the caches, and no worker is
- * credited with blocks that it does not hold.
+ * Faults on the way of KV events, and what must hold nevertheless: the index ends up equal to the caches, and
+ * no worker is credited with blocks that it does not hold.
  */
 
 import { silentLog, systemClock } from '@homing/base'
@@ -38,8 +38,9 @@ t.test('lost, repeated and late batches are asked for again, and the index is eq
       t.equal(answer.status, 200)
     }
   }
-  // A batch that was late may still be on its way, and a lost one shows only when another one follows it. Nor does an engine whose answers
-  // contradicted its events, or that was silent, win back its trust but by further answers and events: so each gets prompts until all is well.
+  // A batch that was late may still be on its way, and a lost one shows only when another one follows it. Nor
+  // does an engine whose answers contradicted its events, or that was silent, win back its trust but by
+  // further answers and events: so each gets prompts until all is well.
   let lacking = ''
   await until(
     'all that was sent is known and trusted',

@@ -1,4 +1,7 @@
-/** Event threads and engines that end and begin again: the index ends up equal to the caches, and requests go on meanwhile. */
+/**
+ * Event threads and engines that end and begin again: the index ends up equal to the caches, and requests go
+ * on meanwhile.
+ */
 
 import t from 'tap'
 import { assertIndexEqualsCaches, startFleet, until } from './fleet.ts'
@@ -67,7 +70,8 @@ t.test(
         await complete(fleet, promptOf(seed + round), await pin(fleet, seed % 2))
       await fleet.caughtUp(fleet.engines)
       await fleet.engines[0]!.restart()
-      // The first words of its new life may be the first that is heard of its end; until then it may be credited.
+      // The first words of its new life may be the first that is heard of its end; until then it may be
+      // credited.
       await until('the new life is known', async () => {
         await fleet.send('/v1/completions', {
           body: { model: MODEL, prompt: promptOf(100 + round), max_tokens: 1, ...(await pin(fleet, 0)) },

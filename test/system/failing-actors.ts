@@ -1,6 +1,7 @@
 /**
- * Preload of a process of `homing`: an actor on its main thread fails at its next message, as by a throw of its own, once the parent
- * process has sent its name over the channel between them. The name comes back when that has happened.
+ * Preload of a process of `homing`: an actor on its main thread fails at its next message, as by a throw of
+ * its own, once the parent process has sent its name over the channel between them. The name comes back when
+ * that has happened.
  */
 
 import { registerHooks } from 'node:module'
@@ -12,7 +13,10 @@ const HANDLES = 'const arm = behavior[message.type]\n      if'
 const FAILS = `globalThis.homingFailure?.(this.name, message.type)
       ${HANDLES}`
 
-/** Told once; for one that is lost in the hands of an actor there is --active-request-expiry, which would hide what else is not freed. */
+/**
+ * Told once; for one that is lost in the hands of an actor there is --active-request-expiry, which would hide
+ * what else is not freed.
+ */
 const SETTLED = 'settled'
 
 const failures = new Set<string>()

@@ -112,7 +112,10 @@ export function chunksOf(text: string): any[] {
   })
 }
 
-/** Asks until the answer is not undefined. Rejects after `msMax` with what was waited for and what was seen last. */
+/**
+ * Asks until the answer is not undefined. Rejects after `msMax` with what was waited for and what was seen
+ * last.
+ */
 export async function until<T>(
   what: string,
   ask: () => Promise<T | undefined> | T | undefined,
@@ -219,9 +222,13 @@ export class RouterClient {
     return found
   }
 
-  /** Resolves once the index holds all that `engines` have published by now; rejects when it does not get there. */
+  /**
+   * Resolves once the index holds all that `engines` have published by now; rejects when it does not get
+   * there.
+   */
   async caughtUp(engines: readonly EngineHandle[], msMax = SETTLE_MS_MAX): Promise<void> {
-    // An engine publishes what a request did behind its answer: so it is looked at until it has nothing more to say.
+    // An engine publishes what a request did behind its answer: so it is looked at until it has nothing more
+    // to say.
     for (let wanted = await publishedBy(engines), before = ''; JSON.stringify(wanted) !== before; ) {
       before = JSON.stringify(wanted)
       await this.#hasSeen(wanted, msMax)
@@ -245,7 +252,8 @@ export class RouterClient {
       },
       { msMax, seen: () => ({ wanted, seen }) },
     )
-    // The listener had passed the batch on when it said so; this question stands behind it in the indexer's mailbox.
+    // The listener had passed the batch on when it said so; this question stands behind it in the indexer's
+    // mailbox.
     await this.workers()
   }
 
@@ -305,8 +313,8 @@ async function publishedBy(engines: readonly EngineHandle[]): Promise<Record<str
 }
 
 /**
- * Throws unless the index holds, for every rank of every engine, exactly the blocks of its cache; but for those whose copies leave that
- * open (index-difference.ts). Answers how many blocks are cached.
+ * Throws unless the index holds, for every rank of every engine, exactly the blocks of its cache; but for
+ * those whose copies leave that open (index-difference.ts). Answers how many blocks are cached.
  */
 export async function assertIndexEqualsCaches(
   router: RouterClient,
@@ -372,7 +380,10 @@ class ThreadFleet extends RouterClient implements Fleet {
   }
 }
 
-/** Engines only; their router is the caller's. They share so many threads: each costs a quarter of a second of CPU to start. */
+/**
+ * Engines only; their router is the caller's. They share so many threads: each costs a quarter of a second of
+ * CPU to start.
+ */
 export async function startEngines(
   settings: readonly Partial<EngineSettings>[],
   threads = 1,
@@ -425,7 +436,10 @@ export async function withFleet<T>(options: FleetOptions, use: (fleet: Fleet) =>
   }
 }
 
-/** A router in this process, quiet, on a free port of this machine. It tries nothing against its policy, unless told to: who looks where a request went must know. */
+/**
+ * A router in this process, quiet, on a free port of this machine. It tries nothing against its policy,
+ * unless told to: who looks where a request went must know.
+ */
 export function startTestRouter(urls: readonly string[], argv: readonly string[]): Promise<RunningRouter> {
   const given = [
     ...['--host', '127.0.0.1', '--port', '0', '--router-event-threads', '2', '--tokenizer-threads', '1'],
@@ -464,7 +478,10 @@ export interface TestProcess extends EngineHandle {
   /** Resolves when it has ended, with its exit code or signal. */
   readonly ended: Promise<number | NodeJS.Signals | null>
   kill(signal: NodeJS.Signals): void
-  /** Lets the actor of its main thread with this name fail, and resolves when it has; only of a process that `canFail`. */
+  /**
+   * Lets the actor of its main thread with this name fail, and resolves when it has; only of a process that
+   * `canFail`.
+   */
   fail(actor: string): Promise<void>
   /** What the objects on its threads take; only of a process that `tellsHeap`. */
   heap(): Promise<HeapReport>
@@ -554,7 +571,10 @@ function singleHeaders(
   )
 }
 
-/** Options by which so many routers tell each other what they send: each has two ports in a row, on which nobody listens now. */
+/**
+ * Options by which so many routers tell each other what they send: each has two ports in a row, on which
+ * nobody listens now.
+ */
 export async function freeReplicaPorts(count: number): Promise<(i: number) => readonly string[]> {
   const ports: number[] = []
   while (ports.length < count) {

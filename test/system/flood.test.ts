@@ -1,4 +1,7 @@
-/** A source that floods the only event thread: another engine's index still equals its cache, and losses are counted. */
+/**
+ * A source that floods the only event thread: another engine's index still equals its cache, and losses are
+ * counted.
+ */
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'

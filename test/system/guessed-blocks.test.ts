@@ -1,4 +1,6 @@
-/** Where the events of an engine or the tokens of a prompt are not known, what was sent to an engine counts. */
+/**
+ * Where the events of an engine or the tokens of a prompt are not known, what was sent to an engine counts.
+ */
 
 import assert from 'node:assert/strict'
 import t, { type Test } from 'tap'

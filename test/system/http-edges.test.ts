@@ -1,4 +1,6 @@
-/** Edge cases of HTTP between clients, router and engines: over real sockets, written by hand on either side. */
+/**
+ * Edge cases of HTTP between clients, router and engines: over real sockets, written by hand on either side.
+ */
 
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'

@@ -1,15 +1,20 @@
 /**
- * Whether an index holds what the cache of an engine holds: no block more, and no block less but where the events leave that open.
+ * Whether an index holds what the cache of an engine holds: no block more, and no block less but where the
+ * events leave that open.
  *
- * An engine that has several copies of a block tells the removal of each of them. The index takes the first of these for the last one,
- * until it has learned better (*Copies* in docs/reliability.md): so a block may be missing that has lost a copy since it was stored
- * last, and so may what was stored below a block that is missing. How many copies there are depends on which requests meet in the
- * engine, and so on how busy the machine is.
+ * An engine that has several copies of a block tells the removal of each of them. The index takes the first
+ * of these for the last one, until it has learned better (*Copies* in docs/reliability.md): so a block may be
+ * missing that has lost a copy since it was stored last, and so may what was stored below a block that is
+ * missing. How many copies there are depends on which requests meet in the engine, and so on how busy the
+ * machine is.
  */
 
 import type { CachedBlock } from '@homing/engine'
 
-/** `indexed`: 'hash<parent', where the parent is 'null' for none, or one that is not held. Undefined: they do not differ. */
+/**
+ * `indexed`: 'hash<parent', where the parent is 'null' for none, or one that is not held. Undefined: they do
+ * not differ.
+ */
 export function indexDifference(
   indexed: readonly string[],
   cached: readonly Pick<CachedBlock, 'hash' | 'parentHash' | 'hasLostCopy'>[],

@@ -1,6 +1,7 @@
 /**
- * `homing indexer` as a process, beside simulated engines as processes: real HTTP, real ZeroMQ. Expected answers are written
- * by hand from the public form of such a service; hashes are the public vectors of the tokens 1, 2, 3, … in blocks of four.
+ * `homing indexer` as a process, beside simulated engines as processes: real HTTP, real ZeroMQ. Expected
+ * answers are written by hand from the public form of such a service; hashes are the public vectors of the
+ * tokens 1, 2, 3, … in blocks of four.
  */
 
 import assert from 'node:assert/strict'

@@ -1,6 +1,7 @@
 /**
- * Long bodies through a router whose engines do what is hard on memory that is given back: they read slowly, answer before they have read,
- * refuse, break off, and close connections that are used again; clients leave while they send and while they wait.
+ * Long bodies through a router whose engines do what is hard on memory that is given back: they read slowly,
+ * answer before they have read, refuse, break off, and close connections that are used again; clients leave
+ * while they send and while they wait.
  *
  * What an engine reads whole is, byte for byte, what the client of that request sent, and never empty.
  */
@@ -52,7 +53,10 @@ interface Read {
 /** What an engine has read whole, whatever it answered. */
 const reads: Read[] = []
 
-/** `given`: what it does every time; `readsOn`: until then it reads nothing behind the first bytes of such a request. */
+/**
+ * `given`: what it does every time; `readsOn`: until then it reads nothing behind the first bytes of such a
+ * request.
+ */
 async function startEngine(
   random: Random,
   given?: { readonly habit: Habit; readonly readsOn: Promise<unknown> },

@@ -1,4 +1,7 @@
-/** Board and alerts of deploy/ with the real Prometheus: it scrapes a router under load, and every query has data. */
+/**
+ * Board and alerts of deploy/ with the real Prometheus: it scrapes a router under load, and every query has
+ * data.
+ */
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,4 +1,7 @@
-/** What operators meet with a real NATS server: it comes late, a subject is wrong, strangers publish, a prompt is larger than its messages. */
+/**
+ * What operators meet with a real NATS server: it comes late, a subject is wrong, strangers publish, a prompt
+ * is larger than its messages.
+ */
 
 import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
 import t, { type Test } from 'tap'

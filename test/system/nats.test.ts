@@ -1,6 +1,6 @@
 /**
- * Engines that publish at a real NATS server, and routers that hear them there: exact at first sight, over outages of the broker, over a
- * publisher that hangs, and side by side.
+ * Engines that publish at a real NATS server, and routers that hear them there: exact at first sight, over
+ * outages of the broker, over a publisher that hangs, and side by side.
  */
 
 import { spawnSync } from 'node:child_process'

@@ -1,4 +1,7 @@
-/** Busy thresholds over real sockets: what is refused, what `/busy_threshold` says, and that nothing is by default. */
+/**
+ * Busy thresholds over real sockets: what is refused, what `/busy_threshold` says, and that nothing is by
+ * default.
+ */
 
 import t, { type Test } from 'tap'
 import { type Answer, type Fleet, type FleetOptions, type KeyView, open, startFleet, until } from './fleet.ts'

@@ -1,4 +1,7 @@
-/** A real browser for tests of the page: Debian's Chromium, without a window; and requests for the page to show. */
+/**
+ * A real browser for tests of the page: Debian's Chromium, without a window; and requests for the page to
+ * show.
+ */
 
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync } from 'node:fs'
@@ -99,7 +102,10 @@ export class Tab {
     return this.ask<string>('document.body.innerText')
   }
 
-  /** The value of an expression in the browser; as a text, since the types of the DOM are not those of these tests. */
+  /**
+   * The value of an expression in the browser; as a text, since the types of the DOM are not those of these
+   * tests.
+   */
   ask<T>(expression: string): Promise<T> {
     return this.page.evaluate(expression) as Promise<T>
   }

@@ -1,4 +1,7 @@
-/** A stage for the page: its own files, and sections as a test says them. For states that no small fleet comes into. */
+/**
+ * A stage for the page: its own files, and sections as a test says them. For states that no small fleet comes
+ * into.
+ */
 
 import { once } from 'node:events'
 import { createServer, type Server, type ServerResponse } from 'node:http'

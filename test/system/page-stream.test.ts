@@ -1,4 +1,7 @@
-/** The stream of the page in a real browser: over a restart of the router, with a key, below a path of a proxy, and shared by tabs. */
+/**
+ * The stream of the page in a real browser: over a restart of the router, with a key, below a path of a
+ * proxy, and shared by tabs.
+ */
 
 import { createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'

@@ -1,4 +1,7 @@
-/** Fifty tabs of the page at one router under load, read by programs: each is told everything that all are told, as often as is promised. */
+/**
+ * Fifty tabs of the page at one router under load, read by programs: each is told everything that all are
+ * told, as often as is promised.
+ */
 
 import t from 'tap'
 import { MODEL } from '../simulation/simulated-fleet.ts'

@@ -1,6 +1,6 @@
 /**
- * The page in a real browser: each view on a fleet under load, on a router without workers, and with workers that are down or not known
- * exactly. HOMING_PICTURES names a folder for pictures of them.
+ * The page in a real browser: each view on a fleet under load, on a router without workers, and with workers
+ * that are down or not known exactly. HOMING_PICTURES names a folder for pictures of them.
  */
 
 import { writeFileSync } from 'node:fs'

@@ -1,4 +1,7 @@
-/** Prompts of token ids for the tests of faults: sent whole, to an engine of the test's choice, and never credited with more than was reused. */
+/**
+ * Prompts of token ids for the tests of faults: sent whole, to an engine of the test's choice, and never
+ * credited with more than was reused.
+ */
 
 import assert from 'node:assert/strict'
 import { seededRandom } from '@homing/base'

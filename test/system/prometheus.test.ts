@@ -1,4 +1,7 @@
-/** What Prometheus' own tools say of /metrics, of a router and an indexer under load; and that docs/metrics.md has the buckets of every histogram. */
+/**
+ * What Prometheus' own tools say of /metrics, of a router and an indexer under load; and that docs/metrics.md
+ * has the buckets of every histogram.
+ */
 
 import { spawnSync } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
@@ -155,8 +158,8 @@ interface Family {
 }
 
 /**
- * A cell of the catalogue: 'a_b_c, …d, _e{label}' are three names that begin alike, 'a_{b, c}' is a choice. Of a name that is cut short only
- * its first two words and what is written of it are known.
+ * A cell of the catalogue: 'a_b_c, …d, _e{label}' are three names that begin alike, 'a_{b, c}' is a choice.
+ * Of a name that is cut short only its first two words and what is written of it are known.
  */
 function familiesOf(cell: string): Family[] {
   const written = cell

@@ -1,6 +1,7 @@
 /**
- * Routers side by side on the same engines: what one sends there counts in the other, over NATS and over ZeroMQ, late, over outages, and until one
- * of them is killed or cut off. HOMING_FAULTS_RUNS sets how often (default 2), HOMING_PARTITION_SECONDS how long (default 4).
+ * Routers side by side on the same engines: what one sends there counts in the other, over NATS and over
+ * ZeroMQ, late, over outages, and until one of them is killed or cut off. HOMING_FAULTS_RUNS sets how often
+ * (default 2), HOMING_PARTITION_SECONDS how long (default 4).
  */
 
 import process from 'node:process'
@@ -476,7 +477,8 @@ t.test('a session goes where it went, whichever router it comes through (S15)', 
     const session = `session ${number}`
     const [here, there] = [number % 2, (number + 1) % 2]
     let bound = await ask(here, session)
-    // At once, unless the word is still on its way: then both have bound it, and agree on one of the two workers.
+    // At once, unless the word is still on its way: then both have bound it, and agree on one of the two
+    // workers.
     await until('the other router sends it there, too', async () => {
       const other = await ask(there, session)
       if (other === bound) return true

@@ -1,4 +1,7 @@
-/** Faults on the way of a request, and what must hold nevertheless: it gets one answer, and no booking is left behind. */
+/**
+ * Faults on the way of a request, and what must hold nevertheless: it gets one answer, and no booking is left
+ * behind.
+ */
 
 import assert from 'node:assert/strict'
 import { once } from 'node:events'

@@ -1,5 +1,6 @@
 /**
- * Requests over a real NATS server: what a client gets is what it gets over HTTP, and what breaks on the way ends as it does there.
+ * Requests over a real NATS server: what a client gets is what it gets over HTTP, and what breaks on the way
+ * ends as it does there.
  */
 
 import { type RequestHandler, register } from '@homing/publisher'

@@ -1,4 +1,7 @@
-/** docs/scale-out.md, typed as printed, and that deploy/compose.yaml is a Compose file that starts what the page does. */
+/**
+ * docs/scale-out.md, typed as printed, and that deploy/compose.yaml is a Compose file that starts what the
+ * page does.
+ */
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

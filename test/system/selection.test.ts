@@ -1,4 +1,7 @@
-/** Selection through the public door: policies, modes, what a request overrides, and which workers it may go to. */
+/**
+ * Selection through the public door: policies, modes, what a request overrides, and which workers it may go
+ * to.
+ */
 
 import assert from 'node:assert/strict'
 import { POLICIES, POLICY_NAMES } from '@homing/selection'

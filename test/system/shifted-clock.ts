@@ -1,6 +1,7 @@
 /**
- * Shifted clock: loaded into a process before everything else (`--import FILE?ms=3600000`), it sets the wall clock of each of its threads ahead,
- * or back where `ms` is negative. Timers and the monotonic clock go on as they are.
+ * Shifted clock: loaded into a process before everything else (`--import FILE?ms=3600000`), it sets the wall
+ * clock of each of its threads ahead, or back where `ms` is negative. Timers and the monotonic clock go on as
+ * they are.
  */
 
 const SystemDate = Date

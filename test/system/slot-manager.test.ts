@@ -1,4 +1,7 @@
-/** The slot manager over real sockets: what of a request counts as load, and that all of it goes when the request does. */
+/**
+ * The slot manager over real sockets: what of a request counts as load, and that all of it goes when the
+ * request does.
+ */
 
 import t, { type Test } from 'tap'
 import {

@@ -1,4 +1,7 @@
-/** The same as trace.test.ts on the trace of packages/engine instead of a recorded workload: runs everywhere, and quickly. */
+/**
+ * The same as trace.test.ts on the trace of packages/engine instead of a recorded workload: runs everywhere,
+ * and quickly.
+ */
 
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'

@@ -1,8 +1,8 @@
 /**
  * A TCP proxy for tests: a plain balancer over several targets, and a cable that can be cut.
  *
- * While it is cut nothing passes either way, and nobody is told: as in a network that loses all packets. What was on its way arrives when it is
- * healed, as TCP does it, unless one side has given up meanwhile.
+ * While it is cut nothing passes either way, and nobody is told: as in a network that loses all packets. What
+ * was on its way arrives when it is healed, as TCP does it, unless one side has given up meanwhile.
  */
 
 import { connect, createServer, type Server, type Socket } from 'node:net'
@@ -31,7 +31,10 @@ export class TcpProxy {
     })
   }
 
-  /** Each connection goes to the next target in turn, and to the one after where nobody listens. Targets: 'host:port', asked for at each connection. */
+  /**
+   * Each connection goes to the next target in turn, and to the one after where nobody listens. Targets:
+   * 'host:port', asked for at each connection.
+   */
   static async start(...targets: readonly (() => string)[]): Promise<TcpProxy> {
     const proxy = new TcpProxy(targets)
     await new Promise<void>(resolve => proxy.#server.listen(0, '127.0.0.1', resolve))

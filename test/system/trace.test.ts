@@ -1,9 +1,10 @@
 /**
- * The promise of the project on a recorded workload: prefixes are found, predicted exactly, and nothing is left behind.
+ * The promise of the project on a recorded workload: prefixes are found, predicted exactly, and nothing is
+ * left behind.
  *
- * Workload  the Mooncake conversation trace, from the folder HOMING_TRACES, or ../shared/traces beside the repository.
- *           small-trace.test.ts does the same with a trace in the repository. HOMING_TRACE_REQUESTS sets how many
- *           requests (300; `.ci/run` takes 600).
+ * Workload  the Mooncake conversation trace, from the folder HOMING_TRACES, or ../shared/traces beside the
+ *           repository. small-trace.test.ts does the same with a trace in the repository.
+ *           HOMING_TRACE_REQUESTS sets how many requests (300; `.ci/run` takes 600).
  */
 
 import { existsSync } from 'node:fs'

@@ -1,6 +1,7 @@
 /**
- * A page of docs/, typed as printed: every command runs, in order, on ports of the test, and gives the answer that is printed
- * below it. `homing NAME …` and `nats-server …` start processes that run until the test ends; everything else is a command of the shell.
+ * A page of docs/, typed as printed: every command runs, in order, on ports of the test, and gives the answer
+ * that is printed below it. `homing NAME …` and `nats-server …` start processes that run until the test ends;
+ * everything else is a command of the shell.
  *
  *   json    every field of the page is in the answer; the answer may have more
  *   text    every line of the page is in the answer, in this order; `…` stands for any characters
@@ -71,7 +72,10 @@ export interface TypedPage {
   /** Ports of the page, each of which is replaced by a free one. */
   readonly ports: RegExp
   readonly stepsMin: number
-  /** A command that only asks, and so is repeated until its answer is as printed: what came before takes effect a moment later. */
+  /**
+   * A command that only asks, and so is repeated until its answer is as printed: what came before takes
+   * effect a moment later.
+   */
   readonly isQuestion: (command: string) => boolean
   /** The folder that commands of the shell run in. */
   readonly folder?: string

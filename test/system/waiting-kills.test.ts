@@ -1,7 +1,8 @@
 /**
- * Queue, router, tracker and gateway of a router process fail, engine processes are killed and come back, and at last the router itself is
- * killed or stopped, all while requests wait: each request ends, once and in time, and nothing is left. `HOMING_FAULTS_RUNS` sets the
- * rounds (default 1), `HOMING_FAULTS_SEED` the first seed.
+ * Queue, router, tracker and gateway of a router process fail, engine processes are killed and come back, and
+ * at last the router itself is killed or stopped, all while requests wait: each request ends, once and in
+ * time, and nothing is left. `HOMING_FAULTS_RUNS` sets the rounds (default 1), `HOMING_FAULTS_SEED` the first
+ * seed.
  */
 
 import { type Random, seededRandom } from '@homing/base'

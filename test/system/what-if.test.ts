@@ -1,4 +1,7 @@
-/** What if over HTTP: who may ask, what is refused, one question at a time, and that nothing of it is left behind. */
+/**
+ * What if over HTTP: who may ask, what is refused, one question at a time, and that nothing of it is left
+ * behind.
+ */
 
 import { readdirSync, readFileSync } from 'node:fs'
 import process from 'node:process'

@@ -1,7 +1,7 @@
 /**
- * Memory of a router whose workers come and go: after hundreds of joins, drains and removals under load the objects on
- * its threads are as many as they were. HOMING_WORKERS_ROUNDS sets how many hundreds: 400 with 2 rounds; `.ci/run`
- * takes 3.
+ * Memory of a router whose workers come and go: after hundreds of joins, drains and removals under load the
+ * objects on its threads are as many as they were. HOMING_WORKERS_ROUNDS sets how many hundreds: 400 with 2
+ * rounds; `.ci/run` takes 3.
  */
 
 import process from 'node:process'
@@ -9,7 +9,9 @@ import t from 'tap'
 import { MODEL } from '../simulation/simulated-fleet.ts'
 import { RouterClient, startEngines, startProcess, until } from './fleet.ts'
 
-/** Of these one must end where it began: a leak grows in each, what is kept for a time in one or the other. */
+/**
+ * Of these one must end where it began: a leak grows in each, what is kept for a time in one or the other.
+ */
 const STRETCHES_MAX = 3
 const STRETCH_ROUNDS = Number(process.env['HOMING_WORKERS_ROUNDS'] ?? 2)
 const CHANGES = 200
