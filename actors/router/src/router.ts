@@ -19,8 +19,9 @@
  *        has moved, and until its new memory comes, at the instant of the move.
  */
 
-import { defineActor } from '@homing/actor'
-import type { TrackerUsage } from '@homing/actors/tracker'
+import { type ActorContext, defineActor } from '@homing/actor'
+import type { GatewayLife, TrackerUsage } from '@homing/actors/tracker'
+import type { Fleet } from '@homing/fleet'
 import { type Decision, type Delivery, Receipts } from '@homing/placement'
 import { Decider } from './decider.ts'
 import { LastHour } from './last-hour.ts'
@@ -36,140 +37,130 @@ export const router = defineActor(
   'router',
 )<RouterMessage, RouterArgs>({
   setup(context, args) {
-    const decider = new Decider(context, args)
-    const receipts = new Receipts({ receiptsMax: args.decisionsKept, rowsMax: args.receiptRowsMax })
-    const lastHour = new LastHour(context.clock.nowMs())
-    if (args.indexers.length > 0) {
-      decider.shards.ask()
-      context.scheduleEvery(ATTACH_INTERVAL_MS, { type: 'attachToShards' })
-    }
-    // The guardian subscribes the router, too, but only after a second.
-    args.directory.tell({ type: 'subscribe', subscriber: context.self })
-    if (decider.usesGuard && args.guard.share === 0) context.log.warn({}, GUARD_OFF)
-    const { audits } = decider
-    const settledLog =
-      args.decisionLog === undefined && args.whatIf === undefined
-        ? undefined
-        : new SettledLog(args.decisionLog, args.whatIf === undefined ? [] : [args.whatIf], context.clock)
-    /** By worker slot: when the directory was last told that blocks were computed. */
-    const toldMs = new Map<number, number>()
-
-    /** The only place where a decision ends. */
-    const settle = (id: string, delivery: Delivery, wasTaken: boolean, isPlacedAgain = false): void => {
-      // Arrives after its booking, even if an earlier life of this router booked it.
-      const usage = delivery.outcome === 'ok' ? usageOf(delivery) : undefined
-      args.tracker.tell({ type: 'free', decisionId: id, ...usage })
-      receipts.complete(id, delivery)
-      const open = decider.open.take(id)
-      if (open === undefined) return
-      if (open.decision !== undefined && !isPlacedAgain)
-        lastHour.settled(delivery, open.guard, context.clock.nowMs())
-      if (!wasTaken) open.takeBack?.()
-      decider.guard.ended(open.guarded, delivery)
-      if (open.session !== undefined && open.decision !== undefined)
-        decider.sessionEnded(open.session, open.decision, delivery)
-      if (open.decision !== undefined) compare(open, open.decision, delivery)
-      if (open.logged !== undefined && !isPlacedAgain)
-        settledLog?.settled(open, open.logged, delivery, wasTaken)
-    }
-
-    /** Compares what was predicted with what was delivered. */
-    const compare = ({ guarded }: OpenDecision, decision: Decision, delivery: Delivery): void => {
-      // A failed answer proves nothing. Without trust in the key, nothing was predicted.
-      if (delivery.outcome !== 'ok' || delivery.promptTokens === undefined) return
-      const { worker, workerSlot, epoch, trust } = decision
-      if (trust === 'none') return
-      const { isNewlyUnaudited, verdict } = audits.add(decision, delivery.cachedTokens)
-      decider.guard.audited(guarded, decision.predictedTokens, delivery.cachedTokens)
-      if (isNewlyUnaudited) context.log.warn({ worker }, UNAUDITED)
-      if (verdict !== undefined) args.directory.tell({ type: 'audit', workerSlot, epoch, ...verdict })
-      // Some blocks may have come into the cache since the decision.
-      const cachedTokens = Math.max(decision.predictedTokens, delivery.cachedTokens ?? 0)
-      const computedTokens = delivery.promptTokens - cachedTokens
-      if (trust !== 'exact' || computedTokens < COMPUTED_BLOCKS_MIN * decision.blockSizeTokens) return
-      const { durationMs } = delivery
-      const nowMs = context.clock.nowMs()
-      if (nowMs - (toldMs.get(workerSlot) ?? Number.NEGATIVE_INFINITY) < COMPUTED_MS_MIN) return
-      toldMs.set(workerSlot, nowMs)
-      args.directory.tell({ type: 'computed', workerSlot, epoch, durationMs })
-    }
-
+    const state = new Router(context, args)
+    const { decider, receipts } = state
+    const { guard, open, audits } = decider
+    state.start()
     return {
-      attachToShards() {
-        decider.shards.ask()
-        decider.namespacedPrompts.tellMissed()
-      },
-
-      shardMemory(message) {
-        decider.shards.take(message)
-      },
-
-      fleet({ fleet }) {
-        const keys = fleet.workers.flatMap(worker => worker.keys)
-        decider.takeFleet(fleet, keys)
-        audits.keepOnly(new Map(keys.map(({ workerSlot, key }) => [workerSlot, key])))
-      },
-
-      async decide({ id, gateway, request, roomRules, queue, reply }) {
-        reply(await decider.decide({ id, gateway, request, roomRules, queue }, receipts))
-      },
-
-      measure({ request, reply }) {
-        reply(decider.measure(request))
-      },
-
-      firstToken({ id, firstTokenMs }) {
-        decider.guard.firstToken(decider.open.get(id)?.guarded, firstTokenMs, context.clock.nowMs())
-      },
-
-      busyRefused({ reply }) {
-        reply([...decider.busyRefused])
-      },
-
-      boundElsewhere({ bindings }) {
-        decider.boundElsewhere(bindings)
-      },
-
-      lastHour({ reply }) {
-        reply(lastHour.report(context.clock.nowMs()))
-      },
-
-      guard({ reply }) {
-        reply(decider.usesGuard ? decider.guard.status : undefined)
-      },
-
-      async explain({ request, reply }) {
-        reply(await decider.explain(request))
-      },
-
-      settled({ id, delivery, wasTaken, isPlacedAgain }) {
-        settle(id, delivery, wasTaken, isPlacedAgain)
-      },
-
-      gatewayStarted({ gateway }) {
-        for (const id of decider.open.idsOfOtherLives(gateway)) settle(id, CUT, true)
-        // Includes bookings of an earlier life of this router.
-        args.tracker.tell({ type: 'gatewayStarted', gateway })
-      },
-
-      async flushDecisionLog({ timeoutMs, reply }) {
-        reply((await settledLog?.flush(timeoutMs)) ?? true)
-      },
-
-      audits({ reply }) {
-        reply(audits.report())
-      },
-
-      receipt({ id, reply }) {
-        reply(receipts.get(id))
-      },
-
-      receipts({ limit, reply }) {
-        reply(receipts.latest(limit))
-      },
+      attachToShards: () => state.attachToShards(),
+      shardMemory: message => decider.shards.take(message),
+      fleet: ({ fleet }) => state.takeFleet(fleet),
+      decide: async ({ id, gateway, request, roomRules, queue, reply }) =>
+        reply(await decider.decide({ id, gateway, request, roomRules, queue }, receipts)),
+      measure: ({ request, reply }) => reply(decider.measure(request)),
+      firstToken: ({ id, firstTokenMs }) =>
+        guard.firstToken(open.get(id)?.guarded, firstTokenMs, context.clock.nowMs()),
+      busyRefused: ({ reply }) => reply([...decider.busyRefused]),
+      boundElsewhere: ({ bindings }) => decider.boundElsewhere(bindings),
+      lastHour: ({ reply }) => reply(state.lastHour.report(context.clock.nowMs())),
+      guard: ({ reply }) => reply(decider.usesGuard ? guard.status : undefined),
+      explain: async ({ request, reply }) => reply(await decider.explain(request)),
+      settled: ({ id, delivery, wasTaken, isPlacedAgain }) =>
+        state.settle(id, delivery, wasTaken, isPlacedAgain),
+      gatewayStarted: ({ gateway }) => state.gatewayStarted(gateway),
+      flushDecisionLog: async ({ timeoutMs, reply }) =>
+        reply((await state.settledLog?.flush(timeoutMs)) ?? true),
+      audits: ({ reply }) => reply(audits.report()),
+      receipt: ({ id, reply }) => reply(receipts.get(id)),
+      receipts: ({ limit, reply }) => reply(receipts.latest(limit)),
     }
   },
 })
+
+class Router {
+  readonly decider: Decider
+  readonly receipts: Receipts
+  readonly lastHour: LastHour
+  /** Undefined: nobody keeps the requests that are over. */
+  readonly settledLog: SettledLog | undefined
+  readonly #context: ActorContext<RouterMessage>
+  readonly #args: RouterArgs
+  /** By worker slot: when the directory was last told that blocks were computed. */
+  readonly #toldMs = new Map<number, number>()
+
+  constructor(context: ActorContext<RouterMessage>, args: RouterArgs) {
+    const { decisionLog, whatIf } = args
+    this.#context = context
+    this.#args = args
+    this.decider = new Decider(context, args)
+    this.receipts = new Receipts({ receiptsMax: args.decisionsKept, rowsMax: args.receiptRowsMax })
+    this.lastHour = new LastHour(context.clock.nowMs())
+    this.settledLog =
+      decisionLog === undefined && whatIf === undefined
+        ? undefined
+        : new SettledLog(decisionLog, whatIf === undefined ? [] : [whatIf], context.clock)
+  }
+
+  start(): void {
+    const { indexers, directory, guard } = this.#args
+    if (indexers.length > 0) {
+      this.decider.shards.ask()
+      this.#context.scheduleEvery(ATTACH_INTERVAL_MS, { type: 'attachToShards' })
+    }
+    // The guardian subscribes the router, too, but only after a second.
+    directory.tell({ type: 'subscribe', subscriber: this.#context.self })
+    if (this.decider.usesGuard && guard.share === 0) this.#context.log.warn({}, GUARD_OFF)
+  }
+
+  attachToShards(): void {
+    this.decider.shards.ask()
+    this.decider.namespacedPrompts.tellMissed()
+  }
+
+  takeFleet(fleet: Fleet): void {
+    const keys = fleet.workers.flatMap(worker => worker.keys)
+    this.decider.takeFleet(fleet, keys)
+    this.decider.audits.keepOnly(new Map(keys.map(({ workerSlot, key }) => [workerSlot, key])))
+  }
+
+  gatewayStarted(gateway: GatewayLife): void {
+    for (const id of this.decider.open.idsOfOtherLives(gateway)) this.settle(id, CUT, true)
+    // Includes bookings of an earlier life of this router.
+    this.#args.tracker.tell({ type: 'gatewayStarted', gateway })
+  }
+
+  /** The only place where a decision ends. */
+  settle(id: string, delivery: Delivery, wasTaken: boolean, isPlacedAgain = false): void {
+    const { decider } = this
+    // Arrives after its booking, even if an earlier life of this router booked it.
+    const usage = delivery.outcome === 'ok' ? usageOf(delivery) : undefined
+    this.#args.tracker.tell({ type: 'free', decisionId: id, ...usage })
+    this.receipts.complete(id, delivery)
+    const open = decider.open.take(id)
+    if (open === undefined) return
+    if (open.decision !== undefined && !isPlacedAgain)
+      this.lastHour.settled(delivery, open.guard, this.#context.clock.nowMs())
+    if (!wasTaken) open.takeBack?.()
+    decider.guard.ended(open.guarded, delivery)
+    if (open.session !== undefined && open.decision !== undefined)
+      decider.sessionEnded(open.session, open.decision, delivery)
+    if (open.decision !== undefined) this.#compare(open, open.decision, delivery)
+    if (open.logged !== undefined && !isPlacedAgain)
+      this.settledLog?.settled(open, open.logged, delivery, wasTaken)
+  }
+
+  /** Compares what was predicted with what was delivered. */
+  #compare({ guarded }: OpenDecision, decision: Decision, delivery: Delivery): void {
+    // A failed answer proves nothing. Without trust in the key, nothing was predicted.
+    if (delivery.outcome !== 'ok' || delivery.promptTokens === undefined) return
+    const { directory } = this.#args
+    const { worker, workerSlot, epoch, trust } = decision
+    if (trust === 'none') return
+    const { isNewlyUnaudited, verdict } = this.decider.audits.add(decision, delivery.cachedTokens)
+    this.decider.guard.audited(guarded, decision.predictedTokens, delivery.cachedTokens)
+    if (isNewlyUnaudited) this.#context.log.warn({ worker }, UNAUDITED)
+    if (verdict !== undefined) directory.tell({ type: 'audit', workerSlot, epoch, ...verdict })
+    // Some blocks may have come into the cache since the decision.
+    const cachedTokens = Math.max(decision.predictedTokens, delivery.cachedTokens ?? 0)
+    const computedTokens = delivery.promptTokens - cachedTokens
+    if (trust !== 'exact' || computedTokens < COMPUTED_BLOCKS_MIN * decision.blockSizeTokens) return
+    const { durationMs } = delivery
+    const nowMs = this.#context.clock.nowMs()
+    if (nowMs - (this.#toldMs.get(workerSlot) ?? Number.NEGATIVE_INFINITY) < COMPUTED_MS_MIN) return
+    this.#toldMs.set(workerSlot, nowMs)
+    directory.tell({ type: 'computed', workerSlot, epoch, durationMs })
+  }
+}
 
 /**
  * What the tracker learns from. The cached part of a prompt is a share, because router and engine may count
