@@ -19,13 +19,19 @@
  * Full   the mailbox refuses: the listener keeps the batch and tries again.
  */
 
-import { type ActorRef, defineActor, signal } from '@homing/actor'
-import { BlockIndex, IMAGE_BLOCKS_MAX, type IndexMemory, layeredOptions } from '@homing/index'
+import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
+import {
+  BlockIndex,
+  IMAGE_BLOCKS_MAX,
+  type IndexMemory,
+  layeredOptions,
+  type TreeSample,
+} from '@homing/index'
 import { EventApplier } from './event-applier.ts'
 import { Guesses } from './guesses.ts'
 import type { IndexerArgs } from './indexer-args.ts'
 import { LayerSlots } from './layer-slots.ts'
-import type { EventSourceMessage, ShardMemoryMessage, ShardMessage } from './messages.ts'
+import type { EventSourceMessage, KeyImage, ShardMemoryMessage, ShardMessage } from './messages.ts'
 
 /** Bytes of the shard per block that may be guessed. */
 const GUESS_BYTES = 128
@@ -44,188 +50,235 @@ export const indexer = defineActor(
   import.meta.url,
   'indexer',
 )<ShardMessage, IndexerArgs>({
-  setup(context, { shard, memory, capacityBytes, workerSlotsMax, pruneTargetRatio }) {
-    const { log, random, clock } = context
-    const slots = new LayerSlots(workerSlotsMax)
-    const incarnation = random.below(2 ** 32)
-    const readers = new Readers(shard, incarnation, slots, random.below(2 ** 31))
-    const index = BlockIndex.create({
-      ...layeredOptions(capacityBytes, workerSlotsMax),
-      memory,
-      onMemory: moved => readers.announce(moved),
-    })
-    const applier = new EventApplier(index, slots)
-    const guesses = new Guesses(index, slots, {
-      blocksMax: Math.floor(capacityBytes / GUESS_BYTES),
-      pruneTargetRatio: pruneTargetRatio ?? PRUNE_TARGET_RATIO,
-    })
-    let isMaintaining = false
-    /** One message at a time: between two, events are applied. */
-    const maintain = () => {
-      if (isMaintaining || !applier.maintain()) return
-      isMaintaining = true
-      context.schedule(MAINTAIN_DELAY_MS, { type: 'maintain' })
-    }
-    /** By worker slot that is open. */
-    const sources = new Map<number, ActorRef<EventSourceMessage>>()
-    /** Each word is said once, so one that finds no room is said again. */
-    const tellSource = (source: ActorRef<EventSourceMessage>, message: EventSourceMessage) => {
-      if (source.tell(message) === 'full') context.schedule(RETELL_MS, { type: 'retell', source, message })
-    }
-    const incomplete = (workerSlot: number, reason: string) => {
-      const source = sources.get(workerSlot)
-      if (source !== undefined) tellSource(source, { type: 'incomplete', reason })
-    }
-    /** Worker slots that were told that blocks were dropped. */
-    const lacking = new Set<number>()
-    let droppedBlocks = 0
-    let isRoomLooked = false
-    /** Whose blocks were dropped to make room is not known: none of the shard is whole any more. */
-    const lookForDropped = () => {
-      const { evictedForSpace, refusedBlocks } = index.stats()
-      if (evictedForSpace + refusedBlocks === droppedBlocks) return
-      droppedBlocks = evictedForSpace + refusedBlocks
-      for (const workerSlot of sources.keys()) {
-        if (lacking.has(workerSlot)) continue
-        lacking.add(workerSlot)
-        incomplete(workerSlot, 'the index is full and has dropped blocks (--index-bytes)')
-      }
-    }
-    const applied = (workerSlot: number, source: ActorRef<EventSourceMessage>) => {
-      sources.set(workerSlot, source)
-      readers.announceLayers(index.memory)
-      maintain()
-      if (isRoomLooked) return
-      isRoomLooked = true
-      context.schedule(ROOM_LOOK_MS, { type: 'lookAtRoom' })
-    }
-    let tidyDueMs = Number.POSITIVE_INFINITY
-    let tidyTimer: { cancel: () => void } | undefined
-    const tidyAt = (dueMs: number) => {
-      if (dueMs >= tidyDueMs) return
-      tidyTimer?.cancel()
-      tidyDueMs = dueMs
-      tidyTimer = context.schedule(Math.max(0, dueMs - clock.nowMs()), { type: 'tidyGuesses' })
-    }
-    const stats = index.stats()
-    if (stats.capacityHalvings > 0) {
-      log.warn(
-        { shard, capacityBytes, bytesLimit: stats.bytesLimit },
-        'not enough memory for the whole shard',
-      )
-    }
-
+  setup(context, args) {
+    const state = new Indexer(context, args)
     return {
-      apply({ workerSlot, blockSizeTokens, events, source }) {
-        const report = applier.apply(workerSlot, blockSizeTokens, events)
-        const { resync, learnedBlockSizeTokens, lacks, isUnclear } = report
-        if (report.wasCleared) {
-          guesses.forget(workerSlot)
-          lacking.delete(workerSlot)
-        }
-        applied(workerSlot, source)
-        if (resync !== undefined) {
-          log.warn({ shard, workerSlot, reason: resync.reason }, 'events cannot be applied')
-          tellSource(source, { type: 'resync', ...resync })
-        }
-        if (learnedBlockSizeTokens !== undefined) {
-          tellSource(source, { type: 'learned', blockSizeTokens: learnedBlockSizeTokens })
-        }
-        if (lacks !== undefined) incomplete(workerSlot, lacks)
-        if (isUnclear) log.warn({ shard, workerSlot }, UNCLEAR)
-      },
-      lookAtRoom() {
-        isRoomLooked = false
-        lookForDropped()
-      },
-      retell({ source, message }) {
-        tellSource(source, message)
-      },
-      image({ workerSlot, reply }) {
-        const image = applier.image(workerSlot)
-        if (image === undefined && applier.isOpen(workerSlot)) {
-          log.warn({ shard, workerSlot, blocksMax: IMAGE_BLOCKS_MAX }, 'too many blocks for a checkpoint')
-        }
-        reply(image)
-      },
-      load({ workerSlot, image, source }) {
-        if (!applier.isOpen(workerSlot)) {
-          tellSource(source, { type: 'resync', cause: 'lost', reason: 'the index was reset' })
-          return
-        }
-        const isWhole = applier.load(workerSlot, image)
-        applied(workerSlot, source)
-        if (isWhole) return
-        log.warn({ shard, workerSlot }, 'no room for the whole checkpoint')
-        incomplete(workerSlot, 'there was no room for its whole checkpoint')
-      },
-      clear({ workerSlot }) {
-        guesses.forget(workerSlot)
-        lacking.delete(workerSlot)
-        applier.open(workerSlot)
-        readers.announceLayers(index.memory)
-        maintain()
-      },
-      release({ workerSlot, reply }) {
-        guesses.forget(workerSlot)
-        lacking.delete(workerSlot)
-        sources.delete(workerSlot)
-        applier.release(workerSlot)
-        reply('released')
-        readers.announceLayers(index.memory)
-        maintain()
-      },
-      routed(blocks) {
-        tidyAt(guesses.routed(blocks, clock.nowMs()))
-        maintain()
-      },
-      unrouted(blocks) {
-        guesses.unrouted(blocks)
-        maintain()
-      },
-      separated({ workerSlot, prompt, epoch }) {
-        const lacks = applier.separated(workerSlot, prompt, epoch)
-        if (lacks !== undefined) incomplete(workerSlot, lacks)
-      },
-      forgetSeparated({ workerSlot, epoch }) {
-        applier.forgetSeparated(workerSlot, epoch)
-      },
-      forgetRouted({ workerSlot, epoch }) {
-        guesses.forget(workerSlot, epoch)
-        maintain()
-      },
-      tidyGuesses() {
-        tidyDueMs = Number.POSITIVE_INFINITY
-        tidyAt(guesses.tidy(clock.nowMs()))
-        maintain()
-      },
-      maintain() {
-        isMaintaining = false
-        maintain()
-      },
-      attach({ reader, memoryNumber }) {
-        context.watch(reader)
-        readers.attach(reader, memoryNumber, index.memory)
-      },
-      observe({ incarnation: known, observer }) {
-        if (known === incarnation) return
-        observer.tell({ type: 'shardReset', shard, incarnation, openSlots: applier.openSlots() })
-      },
-      status({ reply }) {
-        reply({ ...applier.status(), guesses: guesses.status() })
-      },
-      sampleTree({ options, reply }) {
-        reply(index.sampleTree({ ...options, keysMax: slots.keysMax }))
-      },
-      dump({ workerSlot, reply }) {
-        reply(applier.dump(workerSlot))
-      },
+      apply: message => state.apply(message),
+      lookAtRoom: () => state.lookAtRoom(),
+      retell: ({ source, message }) => state.tellSource(source, message),
+      image: ({ workerSlot, reply }) => reply(state.image(workerSlot)),
+      load: message => state.load(message),
+      clear: ({ workerSlot }) => state.clear(workerSlot),
+      release: ({ workerSlot, reply }) => state.release(workerSlot, reply),
+      routed: blocks => state.routed(blocks),
+      unrouted: blocks => state.unrouted(blocks),
+      separated: message => state.separated(message),
+      forgetSeparated: ({ workerSlot, epoch }) => state.applier.forgetSeparated(workerSlot, epoch),
+      forgetRouted: ({ workerSlot, epoch }) => state.forgetRouted(workerSlot, epoch),
+      tidyGuesses: () => state.tidyGuesses(),
+      maintain: () => state.maintain(),
+      attach: ({ reader, memoryNumber }) => state.attach(reader, memoryNumber),
+      observe: ({ incarnation, observer }) => state.observe(incarnation, observer),
+      status: ({ reply }) => reply({ ...state.applier.status(), guesses: state.guesses.status() }),
+      sampleTree: ({ options, reply }) => reply(state.sampleTree(options)),
+      dump: ({ workerSlot, reply }) => reply(state.applier.dump(workerSlot)),
       [signal](event) {
-        if (event.type === 'terminated') readers.detach(event.ref)
+        if (event.type === 'terminated') state.readers.detach(event.ref)
       },
     }
   },
 })
+
+type MessageOf<T extends ShardMessage['type']> = Extract<ShardMessage, { readonly type: T }>
+
+class Indexer {
+  readonly readers: Readers
+  readonly applier: EventApplier
+  readonly guesses: Guesses
+  readonly #context: ActorContext<ShardMessage>
+  readonly #shard: number
+  readonly #incarnation: number
+  readonly #slots: LayerSlots
+  readonly #index: BlockIndex
+  /** By worker slot that is open. */
+  readonly #sources = new Map<number, ActorRef<EventSourceMessage>>()
+  /** Worker slots that were told that blocks were dropped. */
+  readonly #lacking = new Set<number>()
+  #droppedBlocks = 0
+  #isRoomLooked = false
+  #isMaintaining = false
+  #tidyDueMs = Number.POSITIVE_INFINITY
+  #tidyTimer: { cancel: () => void } | undefined
+
+  constructor(context: ActorContext<ShardMessage>, args: IndexerArgs) {
+    const { shard, memory, capacityBytes, workerSlotsMax, pruneTargetRatio } = args
+    const { random, log } = context
+    this.#context = context
+    this.#shard = shard
+    this.#slots = new LayerSlots(workerSlotsMax)
+    this.#incarnation = random.below(2 ** 32)
+    this.readers = new Readers(shard, this.#incarnation, this.#slots, random.below(2 ** 31))
+    this.#index = BlockIndex.create({
+      ...layeredOptions(capacityBytes, workerSlotsMax),
+      memory,
+      onMemory: moved => this.readers.announce(moved),
+    })
+    this.applier = new EventApplier(this.#index, this.#slots)
+    this.guesses = new Guesses(this.#index, this.#slots, {
+      blocksMax: Math.floor(capacityBytes / GUESS_BYTES),
+      pruneTargetRatio: pruneTargetRatio ?? PRUNE_TARGET_RATIO,
+    })
+    const { capacityHalvings, bytesLimit } = this.#index.stats()
+    if (capacityHalvings > 0)
+      log.warn({ shard, capacityBytes, bytesLimit }, 'not enough memory for the whole shard')
+  }
+
+  apply({ workerSlot, blockSizeTokens, events, source }: MessageOf<'apply'>): void {
+    const { log } = this.#context
+    const shard = this.#shard
+    const report = this.applier.apply(workerSlot, blockSizeTokens, events)
+    const { resync, learnedBlockSizeTokens, lacks, isUnclear } = report
+    if (report.wasCleared) this.#forget(workerSlot)
+    this.#applied(workerSlot, source)
+    if (resync !== undefined) {
+      log.warn({ shard, workerSlot, reason: resync.reason }, 'events cannot be applied')
+      this.tellSource(source, { type: 'resync', ...resync })
+    }
+    if (learnedBlockSizeTokens !== undefined) {
+      this.tellSource(source, { type: 'learned', blockSizeTokens: learnedBlockSizeTokens })
+    }
+    if (lacks !== undefined) this.#incomplete(workerSlot, lacks)
+    if (isUnclear) log.warn({ shard, workerSlot }, UNCLEAR)
+  }
+
+  /** Whose blocks were dropped to make room is not known: none of the shard is whole any more. */
+  lookAtRoom(): void {
+    this.#isRoomLooked = false
+    const { evictedForSpace, refusedBlocks } = this.#index.stats()
+    if (evictedForSpace + refusedBlocks === this.#droppedBlocks) return
+    this.#droppedBlocks = evictedForSpace + refusedBlocks
+    for (const workerSlot of this.#sources.keys()) {
+      if (this.#lacking.has(workerSlot)) continue
+      this.#lacking.add(workerSlot)
+      this.#incomplete(workerSlot, 'the index is full and has dropped blocks (--index-bytes)')
+    }
+  }
+
+  /** Each word is said once, so one that finds no room is said again. */
+  tellSource(source: ActorRef<EventSourceMessage>, message: EventSourceMessage): void {
+    if (source.tell(message) === 'full')
+      this.#context.schedule(RETELL_MS, { type: 'retell', source, message })
+  }
+
+  image(workerSlot: number): KeyImage | undefined {
+    const image = this.applier.image(workerSlot)
+    if (image === undefined && this.applier.isOpen(workerSlot)) {
+      const fields = { shard: this.#shard, workerSlot, blocksMax: IMAGE_BLOCKS_MAX }
+      this.#context.log.warn(fields, 'too many blocks for a checkpoint')
+    }
+    return image
+  }
+
+  load({ workerSlot, image, source }: MessageOf<'load'>): void {
+    if (!this.applier.isOpen(workerSlot)) {
+      this.tellSource(source, { type: 'resync', cause: 'lost', reason: 'the index was reset' })
+      return
+    }
+    const isWhole = this.applier.load(workerSlot, image)
+    this.#applied(workerSlot, source)
+    if (isWhole) return
+    this.#context.log.warn({ shard: this.#shard, workerSlot }, 'no room for the whole checkpoint')
+    this.#incomplete(workerSlot, 'there was no room for its whole checkpoint')
+  }
+
+  clear(workerSlot: number): void {
+    this.#forget(workerSlot)
+    this.applier.open(workerSlot)
+    this.readers.announceLayers(this.#index.memory)
+    this.#maintain()
+  }
+
+  release(workerSlot: number, reply: MessageOf<'release'>['reply']): void {
+    this.#forget(workerSlot)
+    this.#sources.delete(workerSlot)
+    this.applier.release(workerSlot)
+    reply('released')
+    this.readers.announceLayers(this.#index.memory)
+    this.#maintain()
+  }
+
+  routed(blocks: MessageOf<'routed'>): void {
+    this.#tidyAt(this.guesses.routed(blocks, this.#context.clock.nowMs()))
+    this.#maintain()
+  }
+
+  unrouted(blocks: MessageOf<'unrouted'>): void {
+    this.guesses.unrouted(blocks)
+    this.#maintain()
+  }
+
+  separated({ workerSlot, prompt, epoch }: MessageOf<'separated'>): void {
+    const lacks = this.applier.separated(workerSlot, prompt, epoch)
+    if (lacks !== undefined) this.#incomplete(workerSlot, lacks)
+  }
+
+  forgetRouted(workerSlot: number, epoch: number): void {
+    this.guesses.forget(workerSlot, epoch)
+    this.#maintain()
+  }
+
+  tidyGuesses(): void {
+    this.#tidyDueMs = Number.POSITIVE_INFINITY
+    this.#tidyAt(this.guesses.tidy(this.#context.clock.nowMs()))
+    this.#maintain()
+  }
+
+  maintain(): void {
+    this.#isMaintaining = false
+    this.#maintain()
+  }
+
+  attach(reader: MessageOf<'attach'>['reader'], memoryNumber: number | undefined): void {
+    this.#context.watch(reader)
+    this.readers.attach(reader, memoryNumber, this.#index.memory)
+  }
+
+  observe(known: number | undefined, observer: MessageOf<'observe'>['observer']): void {
+    const incarnation = this.#incarnation
+    if (known === incarnation) return
+    const openSlots = this.applier.openSlots()
+    observer.tell({ type: 'shardReset', shard: this.#shard, incarnation, openSlots })
+  }
+
+  sampleTree(options: MessageOf<'sampleTree'>['options']): TreeSample {
+    return this.#index.sampleTree({ ...options, keysMax: this.#slots.keysMax })
+  }
+
+  #applied(workerSlot: number, source: ActorRef<EventSourceMessage>): void {
+    this.#sources.set(workerSlot, source)
+    this.readers.announceLayers(this.#index.memory)
+    this.#maintain()
+    if (this.#isRoomLooked) return
+    this.#isRoomLooked = true
+    this.#context.schedule(ROOM_LOOK_MS, { type: 'lookAtRoom' })
+  }
+
+  #incomplete(workerSlot: number, reason: string): void {
+    const source = this.#sources.get(workerSlot)
+    if (source !== undefined) this.tellSource(source, { type: 'incomplete', reason })
+  }
+
+  /** What was guessed and told of the blocks of this slot, which are gone. */
+  #forget(workerSlot: number): void {
+    this.guesses.forget(workerSlot)
+    this.#lacking.delete(workerSlot)
+  }
+
+  /** One message at a time: between two, events are applied. */
+  #maintain(): void {
+    if (this.#isMaintaining || !this.applier.maintain()) return
+    this.#isMaintaining = true
+    this.#context.schedule(MAINTAIN_DELAY_MS, { type: 'maintain' })
+  }
+
+  #tidyAt(dueMs: number): void {
+    if (dueMs >= this.#tidyDueMs) return
+    this.#tidyTimer?.cancel()
+    this.#tidyDueMs = dueMs
+    const delayMs = Math.max(0, dueMs - this.#context.clock.nowMs())
+    this.#tidyTimer = this.#context.schedule(delayMs, { type: 'tidyGuesses' })
+  }
+}
 
 /** The readers that are told where the shard is, and which lower tiers it has. */
 class Readers {
