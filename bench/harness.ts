@@ -58,7 +58,7 @@ export interface Peer {
   readonly version?: () => string | undefined
 }
 
-/** What a measure should reach at least (`floor`), and what is worth telling others (`goal`). */
+/** The least that a measure should reach (`floor`), and the figure worth publishing (`goal`). */
 export interface Target {
   readonly floor: number
   readonly goal: number
@@ -96,7 +96,7 @@ interface Arguments {
   readonly values: ReadonlyMap<string, string>
 }
 
-/** Tells a process that makes one run who does the work, '' being us, and then which part of it. */
+/** Tells a process of one run which peer does the work ('': ours), and then which part of it. */
 const CHILD_ENVIRONMENT = 'HOMING_BENCH_RUN'
 const OURS = ''
 const RUNS_DEFAULT = 5
@@ -284,7 +284,7 @@ function readBaseline(definition: BenchDefinition, path: string): Baseline {
   return file.results!
 }
 
-/** What is worse than in the earlier run by more than is allowed. */
+/** The measures that are worse than in the earlier run by more than is allowed. */
 function checkFaults(
   checks: Readonly<Record<string, number>>,
   baseline: Baseline,

@@ -1,8 +1,8 @@
 /**
- * `pnpm bench`: lists the benches with the question each answers; `pnpm bench NAME …` runs one, with --help
- * says what it takes.
+ * `pnpm bench`: lists the benches with the question of each; `pnpm bench NAME …` runs one; --help prints its
+ * parameters.
  *
- * A bench is a folder here with a main.ts; the word "Question" in its header comment is what is listed.
+ * A bench is a folder here with a main.ts; the list shows the text after "Question" in its header comment.
  */
 
 import { spawnSync } from 'node:child_process'

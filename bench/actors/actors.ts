@@ -184,7 +184,7 @@ export const nursery = defineActor(
 export const LAST_N = 0
 export const HANDLED = 1
 export const VIOLATIONS = 2
-/** Stays 0: who waits for it sleeps. */
+/** Stays 0: a thread that waits for it sleeps. */
 const ASLEEP = 3
 export const VICTIM_WORDS = 4
 
@@ -199,7 +199,7 @@ export type VictimMessage =
   | { readonly type: 'work'; readonly n: number }
   /** Ends the thread in the middle of the message. */
   | { readonly type: 'exit' }
-  /** Keeps the thread for ever: busy, or asleep outside of JavaScript's event loop. */
+  /** Never gives the thread back: busy, or asleep outside of JavaScript's event loop. */
   | { readonly type: 'hang'; readonly isBusy: boolean }
   /** Is never answered. */
   | { readonly type: 'silent'; readonly reply: Reply<void> }

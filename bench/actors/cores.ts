@@ -1,13 +1,14 @@
 /**
- * Effective cores: how much of two cores two busy threads really get. A shared or throttled machine gives
- * them one at times, or less; two threads then take turns by the time slice, and figures of two threads say
+ * Effective cores: how much of two cores two busy threads really get. A shared or throttled machine sometimes
+ * gives them one core or less. Two threads then take turns by time slice, and figures of two threads mean
  * nothing.
  *
  *   effective cores = CPU time of the two threads ÷ time that passed      what the system gave them
  *                   × min(1, work per CPU time: two busy ÷ one busy)      what that was worth
  *
- * The second factor is for what a guest cannot see: a hypervisor that runs its two processors on one core, or
- * on two hyperthreads of one. It compares CPU times, so other programs on this machine do not change it.
+ * The second factor finds what a guest system cannot see: a hypervisor that runs its two processors on one
+ * core, or on two hyperthreads of one. It compares CPU times, so other programs on this machine do not change
+ * it.
  */
 
 import { once } from 'node:events'

@@ -69,7 +69,7 @@ export const crossAskRows: readonly Row[] = [
 /** One that answers from another thread. */
 export interface Asked {
   readonly add: Add
-  /** CPU time that its thread had so far, in microseconds; without it: nobody knows. */
+  /** CPU time that its thread had so far, in microseconds; absent: not known. */
   readonly usageUs?: () => Promise<number>
 }
 

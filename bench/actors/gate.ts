@@ -1,8 +1,8 @@
 /**
  * Gate: lets a run of two threads begin only while two busy threads get CORES_MIN cores, and counts it only
- * when they get CORES_MIN_AFTER once it is over; else the run is made again. It waits for that, but not for
- * ever: waiting and runs that did not count take up to WAIT_MS_MAX in all runs of a bench together. Once that
- * is used up, a run begins at once or is skipped.
+ * when they get CORES_MIN_AFTER once it is over; else the run is made again. Waiting and runs that did not
+ * count take up to WAIT_MS_MAX in all runs of a bench together. Once that is used up, a run begins at once or
+ * is skipped.
  *
  * Every run is a process of its own, so what was waited so far is in a file of the first process.
  */

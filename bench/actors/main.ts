@@ -2,7 +2,7 @@
  * Question   What does the actor runtime cost, beside the raw means of Node, and beside other libraries?
  * Workload   one row for each promise on speed: tell and ask on one thread and between two, spawn and stop,
  *            memory of an idle actor, a fixed rate, rest, start, death and hang of threads, restarts without
- *            end, simulation, and what must never be lost. `rows=a,b` names some.
+ *            end, simulation, and what must never be lost. `rows=a,b` chooses rows.
  * Loop       closed, but for openLoop (asks at a fixed rate, in bursts of a millisecond). A message counts
  *            when its behavior has run: every row drains before it stops the clock. Ours and the raw means
  *            (raw-*.ts: a bare loop, a ring in shared memory with both sides spinning, a MessagePort,

@@ -1,9 +1,9 @@
 /**
- * The warm spare of the system in this process. The runtime tells nobody when it is ready, and need not; a
- * bench has to know, or it measures a death for which nobody was prepared, or work beside a spare that loads.
+ * The warm spare of the system in this process. The runtime does not report when its spare is ready. A bench
+ * has to know: else it measures a death without a spare, or work beside a spare that still loads.
  *
- * A spare says one word when its runtime is loaded; the modules of actors that it is told of come next. It is
- * ready when it has said so and has nothing more to do. The next one is made soon after one was needed.
+ * A spare sends one message when its runtime is loaded; then it loads the modules of actors that it is told
+ * of. It is ready when it has sent the message and is idle. When a spare is used, the next one is made soon.
  */
 
 import { subscribe } from 'node:diagnostics_channel'

@@ -1,6 +1,6 @@
 /**
- * Spin: a thread is busy, in pieces of equal work that can be counted. The work is done by machine code of
- * Node: how far the compiler of JavaScript has got with a loop would change it sixfold.
+ * Spin: keeps a thread busy with pieces of equal work that can be counted. The work is native code of Node:
+ * a loop in JavaScript would change its speed sixfold while it is compiled.
  */
 
 import process from 'node:process'

@@ -1,4 +1,4 @@
-/** The rows on restarts without end, and on what those who wait learn of a death. */
+/** The rows on endless restarts, and on how waiting actors learn of a death. */
 
 import process from 'node:process'
 import { type ActorSystem, ThreadDownError } from '@homing/actor'

@@ -1,6 +1,6 @@
 /**
- * Where a thread that ends and its heir write down when: shared memory outlives them. BigInt64, nanoseconds
- * of `process.hrtime`.
+ * Times of a death: a thread that ends and its heir write them to shared memory, which outlives both.
+ * BigInt64, nanoseconds of `process.hrtime`.
  */
 
 /** When the thread was ended. */

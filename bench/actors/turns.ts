@@ -1,6 +1,6 @@
 /**
- * Turns: several do the same work in turn, round after round, in one process. A slow second of the machine
- * then hits all of them, and ratios hold where figures do not.
+ * Turns: several arms do the same work in turn, round after round, in one process. A slow second of the
+ * machine then hits all arms: their ratios stay valid although the figures do not.
  */
 
 import { percentile } from '../harness.ts'
@@ -9,7 +9,7 @@ import { rounds } from './sizes.ts'
 /** What one of them measured in one round, by name. */
 export type Figures = Readonly<Record<string, number>>
 
-/** One who does `count` of the work. */
+/** An arm: does `count` pieces of the work. */
 export type Side<F extends Figures> = (count: number) => Promise<F>
 
 type Sides = Readonly<Record<string, Side<Figures>>>

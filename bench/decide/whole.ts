@@ -62,7 +62,7 @@ const ARMS: readonly Arm[] = [
   { name: 'linear, queue off', settings: selectionSettings({ policy: 'linear' }), share: 0, queue: 'off' },
   { name: 'linear, queue on', settings: selectionSettings({ policy: 'linear' }), share: 0, queue: 'on' },
 ]
-/** Steps of an engine: no worker is ever past so many. */
+/** Most steps of an engine: no worker goes beyond. */
 const THRESHOLD = 1e6
 const HINTS: WaitingHints = {
   tenant: 'a',
@@ -96,7 +96,7 @@ export async function measureWhole({ fleets, rounds }: WholeParameters): Promise
     const times = houses.map((): number[] => [])
     for (let round = 0; round < rounds; round++)
       for (let turn = 0; turn < houses.length; turn++) {
-        // Each is first in turn: a collection of garbage falls on whoever comes after those who made it.
+        // The first arm changes: a garbage collection falls on the arm after those that made the garbage.
         const i = (round + turn) % houses.length
         times[i]!.push(await houses[i]!.microsecondsEach())
       }
@@ -218,7 +218,7 @@ class House {
 
   async end(): Promise<void> {
     for (const decision of this.#open) this.#settle(decision)
-    // What it was told has gone on to the router then.
+    // By then its messages have reached the router.
     await this.#queue?.ask({ type: 'queueStatus' }, TIMEOUT)
     await this.#router.ask({ type: 'receipts', limit: 1 }, TIMEOUT)
     const { rows, stats } = await this.#tracker.ask({ type: 'loads' }, TIMEOUT)

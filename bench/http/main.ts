@@ -66,7 +66,7 @@ const SHORT_ANSWER_TOKENS = 8
 const PART_TOKENS_MAX = 5_000_000
 /** Prompt tokens of the warm-up with requests of the part itself. */
 const OWN_WARM_UP_TOKENS = 1_600_000
-/** Conversations of a part have together so many tokens at most: an engine keeps all of them. */
+/** Most tokens of all conversations of a part together: an engine can cache all of them. */
 const CHATS_TOKENS_MAX = 375_000
 const LONG_PARTS_SPEED = 10
 const WARM_UP_CONCURRENCY = 64

@@ -9,7 +9,7 @@
  *            have engine hashes only
  *
  * Slots have one size, so that views into them are made once and neither side makes an object per event. Both
- * counters grow for ever (up to 2^31 events) and are published by Atomics after the words they cover.
+ * counters only grow (up to 2^31 events) and are published by Atomics after the words they cover.
  *
  * Waiting   spins, then sleeps a tenth of a millisecond at a time: on a machine with one free core the other
  *           side needs it.

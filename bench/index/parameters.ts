@@ -43,7 +43,7 @@ export const warmUpChoice: CorpusChoice = {
   directory,
 }
 
-/** A sampled lookup in so many is compared with the reference. */
+/** One sampled lookup in this many is compared with the reference. */
 export const sampleEvery = parameter('sampleEvery', { smoke: 10, full: 1000 })
 
 /** The index must hold the corpus without dropping anything. */

@@ -1,8 +1,8 @@
 /**
  * Loop C: overload of one writer thread. The issuer reads the schedule as fast as it can, does the lookups
  * itself (validating reader on shared memory) and copies the events into the ring. The rate counts all block
- * ops until the last event was applied; lookups see an index that is at most a ring of events behind. The CPU
- * time of the writer is what bounds the rate where it never waits; where it does, its spinning is in it.
+ * ops until the last event was applied; lookups see an index that is at most a ring of events behind. If the
+ * writer never waits, its CPU time bounds the rate; if it waits, its CPU time includes the spinning.
  */
 
 import { OverlapCounts } from '@homing/index'

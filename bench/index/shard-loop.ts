@@ -1,7 +1,7 @@
 /**
- * Loop S: shards by worker. The schedule into one, two and four indexes, each with the workers of its
- * remainder; one thread asks them all in turn. Passes over all lookups alternate, and the time is compared
- * within a round.
+ * Loop S: shards by worker. The schedule goes into one, two and four indexes; worker number modulo the count
+ * chooses the index. One thread asks all indexes in turn. Passes over all lookups alternate, and times are
+ * compared within a round.
  */
 
 import { type BlockIndex, IndexReader, OverlapCounts } from '@homing/index'

@@ -3,18 +3,19 @@
  * Workload   Chats of `promptTokens` tokens, three quarters of which were seen before, with short streamed
  *            answers, `concurrency` at a time, from `engines` simulated engines that take no time. `tabs`
  *            streams of the page are read, as by as many browsers.
- * Arms       none         nobody looks
+ * Arms       none         no tab is open
  *            tabs         all tabs are open
- *            what if      one question after the other is on a thread beside, cancelled at the end of the
- *                         arm; the slice in which its thread starts counts apart
- *            They take turns in slices of `slice` requests on one router, `rounds` times, in one order and
+ *            what if      a thread beside computes one question after the other, cancelled at the end of the
+ *                         arm; the slice in which this thread starts counts apart
+ *            Arms take turns in slices of `slice` requests on one router, `rounds` times, in one order and
  *            then in the other.
- * Soak       `minutes=60` goes on for so long at `rate` requests a second with all tabs open, and says by how
- *            much the memory of the router grew after the first tenth, and its slope over the last five: what
- *            has no bound still grows there. Where Chromium is installed the tabs are those of a browser,
- *            each on another view; then also by how much the heaps of the page grew, garbage collected.
+ * Soak       `minutes=60` sends `rate` requests a second for that time with all tabs open. It reports by how
+ *            much the memory of the router grew after the first tenth, and its slope over the last five
+ *            tenths, where only unbounded memory still grows. If Chromium is installed, the tabs are those of
+ *            a browser, each on another view; then the growth of the page's heaps after a collection is
+ *            reported too.
  * Read it    `decision` is the router's own time from the question to the decision (decision_ms of its
- *            receipts). The ratios are of medians over slices next to each other, so others on the machine
+ *            receipts). The ratios are of medians over neighbouring slices, so other programs on the machine
  *            change them less than the figures.
  */
 
@@ -271,7 +272,7 @@ async function openBrowser(url: string): Promise<OpenBrowser | undefined> {
     async heapBytes() {
       let bytes = 0
       for (const page of pages) {
-        // Tabs that nobody looks at are slowed down by the browser.
+        // The browser slows down tabs in the background.
         await page.bringToFront()
         await page.waitForSelector('.live-live')
         const session = await page.createCDPSession()

@@ -5,8 +5,8 @@
  * 'router alone'`, `--column exact --column rival`.
  *
  *   exact             KV events, policy auto, as are the next three
- *   approximate       --no-kv-events: what was sent where
- *   text              what was sent where, of the text: no engine tokenizes
+ *   approximate       --no-kv-events: the router guesses caches from the prompts that it sent
+ *   text              the same from texts: no engine tokenizes
  *   none              --no-kv-events with room for one block
  *   linear            KV events, the linear rule, with cached blocks counting as much as load; weight 4: four
  *                     times as much
@@ -15,9 +15,9 @@
  * Traffic: conversations of 1 to 6 turns, each turn the text of all before and more; one of eight system
  * prompts at their beginning. Turns begin by a Poisson process that is the same for every cell of a seed.
  *
- * `exact` is held against the rival over the requests that both answered: an engine that restarts loses some,
- * and not the same of both. `exact` is to be ahead where others use the engines too, where there are two
- * routers, and where caches are very tight.
+ * `exact` is compared with the rival over the requests that both answered: an engine that restarts loses some
+ * requests, not the same ones for both. `exact` must be ahead in three cases: other clients use the engines
+ * too, there are two routers, or caches are very tight.
  */
 
 import { readFileSync, writeFileSync } from 'node:fs'

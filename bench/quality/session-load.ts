@@ -1,10 +1,10 @@
 /**
- * Conversations of four turns for a fleet of engines, and what one cache with the blocks of the whole fleet
- * would have had of them.
+ * Conversations of four turns for a fleet of engines, and the share of their tokens that one cache with the
+ * blocks of the whole fleet would hold.
  *
- * A turn is the prompt of the turn before, what was answered, and new text. Turns of all conversations are
- * mixed: the next request is that of any conversation that has turns left, by chance. Prompts are token ids,
- * no two texts alike.
+ * A turn is the prompt of the turn before, its answer, and new text. Turns of all conversations are mixed:
+ * the next request is that of a random conversation with turns left. Prompts are token ids, no two texts
+ * alike.
  */
 
 import { type Random, seededRandom } from '@homing/base'

@@ -1,7 +1,7 @@
 /**
- * The simulator against the real thing. A fleet of four engines serves a recorded load through a router that
- * writes its decision log; the log is simulated again, with every request where it really went, and both are
- * compared (packages/simulate/src/log-fit.ts).
+ * The simulator against real processes. A fleet of four engines serves a recorded load through a router that
+ * writes its decision log. The log is simulated, with every request on the worker that really got it, and
+ * both are compared (packages/simulate/src/log-fit.ts).
  *
  *   pnpm exec node bench/quality/simulator-fit.ts [--requests 600] [--rate 8] [--write]
  *

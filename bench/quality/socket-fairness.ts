@@ -5,13 +5,13 @@
  *   pnpm exec node bench/quality/socket-fairness.ts [--rounds 3] [--seconds 12] [--chats 12] [--floods 2.5]
  *       [--tokens 60000] [--write] [--smoke]
  *
- *   alone     the chat, and nobody else
- *   none      beside a tenant who floods with long prompts, and nothing waits in the router
- *   queue     the same flood, with the queue as it is by default
+ *   alone     the chat, no flood
+ *   none      beside a tenant that floods with long prompts; the router has no queue
+ *   queue     the same flood, with the default queue
  *
  * In each round every case has a fleet of its own, on the same requests, one case after the other. The flood
- * begins behind the first chat; from when the workers have some of it, chats count. What of the flood has no
- * answer when the last chat has one is left. Time to the first token is what the client sees. With `--write`
+ * begins after the first chat; chats count once the workers have a part of the flood. When the last chat has
+ * its answer, open requests of the flood are dropped. Time to the first token is the client's. With `--write`
  * the table of docs/queue.md is written; `--smoke` is small, and shows that it runs.
  */
 

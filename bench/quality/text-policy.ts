@@ -2,9 +2,9 @@
  * The policy of a router that knows only texts, for comparison: that of SGLang's router (`cache_aware`), as
  * its users' documentation describes it, with its default thresholds.
  *
- * Each worker has the texts that were sent to it. If load is out of balance, the worker with the fewest open
- * requests is taken. Otherwise the one that was sent the longest beginning of this text, if that is enough of
- * it; otherwise the one that was sent the least.
+ * The policy remembers the texts that were sent to each worker. If load is out of balance, it takes the
+ * worker with the fewest open requests. Otherwise it takes the worker that was sent the longest prefix of
+ * this text, if the prefix is long enough; otherwise the worker that was sent the least.
  */
 
 /** Part of a text that must have been sent before. */

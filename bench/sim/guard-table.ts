@@ -1,7 +1,7 @@
 /**
- * The cases of the guard: what is wrong, what it notices, and what is lost against round-robin over the whole
- * run: the table of docs/records/routing-quality.md. `pnpm exec node bench/sim/guard-table.ts --write` writes
- * it; without --write it is printed. `--seeds N`, `--only CASE`, `--minutes N`: past them it stops, and
+ * The cases of the guard: the fault, what the guard notices, and the loss against round-robin over the whole
+ * run. It is the table of docs/records/routing-quality.md. `pnpm exec node bench/sim/guard-table.ts --write`
+ * writes it; without --write it is printed. `--seeds N`, `--only CASE`; past `--minutes N` it stops and
  * writes nothing.
  *
  * Eight workers (F8) on the trace toolagent_like at speed 2, where round-robin still copes, unless the case

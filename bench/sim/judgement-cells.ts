@@ -1,5 +1,6 @@
 /**
- * What the judgement of auto runs: places (a fleet under a traffic at a load) and who is compared there.
+ * The runs of the judgement of auto: places (a fleet under a traffic at a load) and the columns compared
+ * there.
  *
  *   capacity   the highest speed inside a tier: auto, and the best fixed rule
  *   loads      auto and the fixed rules at shares of that capacity; F8, variants of it, F64, several routers
@@ -8,9 +9,8 @@
  *   terms      auto without each of its terms
  *   knowledge  auto with less and less knowledge of the caches
  *
- * Seeds differ in traffic: generators draw it, requests of traces move by up to a fifth of the time to the
- * next one, or of their place in a bin. Else the seeds of a policy that leaves nothing to chance would all be
- * the same run.
+ * Seeds differ in traffic: generators draw it; requests of traces move by up to a fifth of the time to the
+ * next one, or of their place in a bin. Otherwise all seeds of a deterministic policy would be the same run.
  */
 
 import { POLICIES } from '@homing/selection'

@@ -1,8 +1,8 @@
 /**
- * What a queue in the router brings: the tables of docs/records/routing-quality.md. `pnpm exec node
+ * The effect of a queue in the router: the tables of docs/records/routing-quality.md. `pnpm exec node
  * bench/sim/queue-table.ts --write` writes them; without --write they are printed. `--seeds N`, `--only
- * PART`, `--policies NAME,…`, `--minutes N`: past them it stops, and writes nothing. Results are kept in
- * .cache/bench-sim, so the next run goes on from there.
+ * PART`, `--policies NAME,…`; past `--minutes N` it stops and writes nothing. Results are kept in
+ * .cache/bench-sim, so the next run continues from there.
  *
  * Eight workers (F8); a load is a share of the capacity of auto without a queue, at tier standard, with the
  * first seed.

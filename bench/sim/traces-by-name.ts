@@ -11,7 +11,7 @@ export const TRACES = {
 
 export type TraceName = keyof typeof TRACES
 
-/** Throws where the file is in neither place. `requestsMax`: only the first so many. */
+/** Throws if the file is in neither place. `requestsMax`: only this many, from the beginning. */
 export async function traceWorkload(name: TraceName, requestsMax?: number): Promise<Workload> {
   const file = TRACES[name]
   const path = findTrace(file, '')

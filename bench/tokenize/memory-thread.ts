@@ -1,5 +1,5 @@
 /**
- * A thread of ./memory.ts: reads requests that nobody has seen, for as long as it is told, and answers with
+ * A thread of ./memory.ts: reads new requests, for as long as it is told, and answers with
  * its gauges.
  */
 

@@ -4,7 +4,7 @@
  *
  *   load   vocabulary and merges in shared memory ──▶ threads, each with the reader that
  *          the router has on its threads
- *   run    for `minutes` each thread reads chat requests that nobody has seen: conversations of six turns,
+ *   run    for `minutes` each thread reads new chat requests: conversations of six turns,
  *          their words drawn from syllables, names in four languages, numbers, code and hostile texts
  *
  * What a thread holds is heap and buffers of its own after a full collection, less those of a thread without
