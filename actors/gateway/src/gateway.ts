@@ -18,16 +18,16 @@
  *        address; if it was serving already, it fails.
  */
 
-import { type ActorRef, defineActor, signal } from '@homing/actor'
+import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import type { ConsoleMessage, OperatorRequest } from '@homing/actors/console'
 import type { CompletionRoute } from '@homing/actors/tokenizer'
-import { type Clock, toErrorRecord } from '@homing/base'
+import { type Clock, type Log, toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import { Bodies, EventStreams, FrontDoor, RouteTable, refuseRoute, sendOrStream } from '@homing/http'
-import { type HttpExchange, transportCapability } from '@homing/transport'
+import { type HttpExchange, type HttpTransport, transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
 import type { AccessNote } from './access-note.ts'
-import { openAccessNotes } from './access-notes.ts'
+import { type AccessNotes, openAccessNotes } from './access-notes.ts'
 import { ClientAnswer } from './client-answer.ts'
 import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './errors.ts'
 import type { ReadStep } from './exchange.ts'
@@ -60,17 +60,69 @@ export const gateway = defineActor(
 )<GatewayMessage, GatewayArgs>({
   reentrant: true,
   async setup(context, args) {
-    const { clock, log } = context
+    const state = new Gateway(context, args)
+    const { reader, metrics } = state
+    const door = await state.open(args)
+    context.scheduleEvery(LOOK_INTERVAL_MS, { type: 'look' })
+    return {
+      fleet: ({ fleet }) => state.takeFleet(fleet),
+      started() {
+        door.assertOpen()
+        state.started()
+      },
+      look: () => state.look(),
+      address: ({ reply }) => reply(door.address),
+      metrics: async ({ reply }) => reply(await state.rendered()),
+      explain: async ({ body, headers, reply }) => reply(await reader.explain(body, headers)),
+      refused: ({ route, status }) => metrics.refused(route, status),
+      clientStalled: ({ route }) => metrics.clientStalled(route),
+      drain: async ({ graceMs, reply }) => reply(await state.drain(door, graceMs)),
+      [signal](event) {
+        if (event.type === 'terminated') return
+        return state.end(door)
+      },
+    }
+  },
+})
+
+class Gateway {
+  readonly metrics = new GatewayMetrics()
+  readonly reader: RequestReader
+  readonly #clock: Clock
+  readonly #log: Log
+  readonly #http: HttpTransport
+  readonly #bodies: Bodies
+  readonly #responses: ResponseHolders
+  readonly #exchanges: Exchanges
+  /** Undefined: there is no access log. */
+  readonly #accessNotes: AccessNotes | undefined
+  readonly #relayed: RelayRoutes
+  /** The page that is open on this port; undefined: the operator routes have a port of their own. */
+  readonly #tabs: EventStreams | undefined
+  readonly #routes: RouteTable<ServedRoute>
+  /** What the answer to an unknown route says besides. */
+  readonly #hint: string
+  #fleet: Fleet = { version: 0, workers: [] }
+  #isStarted = false
+  #isDraining = false
+
+  constructor(context: ActorContext<GatewayMessage>, args: GatewayArgs) {
+    const { clock, log, random } = context
+    const { metrics } = this
     const { http } = context.use(transportCapability)
-    const newId = customRandom(urlAlphabet, ID_LENGTH, count => context.random.bytes(count))
+    const newId = customRandom(urlAlphabet, ID_LENGTH, count => random.bytes(count))
     const life = { name: context.name, life: newId() }
     args.router.tell({ type: 'gatewayStarted', gateway: life })
     args.queue.tell({ type: 'gatewayStarted', gateway: life })
 
     const bodies = new Bodies(args.bodiesBytesMax, (bytes, bytesMax) => new NoBodyRoomError(bytes, bytesMax))
-    const metrics = new GatewayMetrics()
     const responses = new ResponseHolders(args.rememberedResponsesMax)
-    const exchanges = new Exchanges(args.openRequestsMax, bodies, {
+    this.#clock = clock
+    this.#log = log
+    this.#http = http
+    this.#bodies = bodies
+    this.#responses = responses
+    this.#exchanges = new Exchanges(args.openRequestsMax, bodies, {
       context,
       http,
       metrics,
@@ -82,120 +134,120 @@ export const gateway = defineActor(
       limits: args.exchangeLimits,
       audit: args.audit,
     })
-    let fleet: Fleet = { version: 0, workers: [] }
-    let isStarted = false
-    let isDraining = false
-    const accessNotes = openAccessNotes(context, args.accessLog)
-    const reader = new RequestReader({ args, clock, bodies, metrics, newId, fleet: () => fleet, responses })
-    const relayed = new RelayRoutes(args.relayRoutes ?? [])
-    const views = new FleetViews(
-      () => fleet,
-      () => isStarted,
-    )
-    const tabs = args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console)
-    const routes = new RouteTable([...ownRoutes(reader, views), ...operatorRoutes(args, metrics, tabs)])
-    const relay: ReadStep = (exchange, hold) => reader.relayed(exchange, hold)
+    this.#accessNotes = openAccessNotes(context, args.accessLog)
+    const fleet = (): Fleet => this.#fleet
+    this.reader = new RequestReader({ args, clock, bodies, metrics, newId, fleet, responses })
+    this.#relayed = new RelayRoutes(args.relayRoutes ?? [])
+    const views = new FleetViews(fleet, () => this.#isStarted)
+    this.#tabs = args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console)
+    this.#routes = new RouteTable([
+      ...ownRoutes(this.reader, views),
+      ...operatorRoutes(args, metrics, this.#tabs),
+    ])
     const where =
       args.operators === undefined ? 'the operator routes are on --admin-port' : 'GET / lists them'
-    const hint = `${where}, and --relay-route adds a route of the engines`
+    this.#hint = `${where}, and --relay-route adds a route of the engines`
+  }
 
-    const serve = async (exchange: HttpExchange, note: AccessNote | undefined): Promise<void> => {
-      if (isDraining) throw new ShuttingDownError()
-      const found = routes.lookUp(exchange)
-      if ('route' in found) {
-        const { route, parameter } = found
-        if ('view' in route) await route.view(exchange, parameter)
-        else await exchanges.open(exchange, route.name, note).serve(route.read)
-        return
-      }
-      const passes = found.length > 0 ? found : relayed.find(exchange.method, exchange.path)
-      if (passes !== true) refuseRoute(exchange, passes, hint)
-      await exchanges.open(exchange, 'other', note).serve(relay)
-    }
-    /** Its label in metrics, even if no route takes the method. */
-    const routeName = ({ method, path }: HttpExchange): string => {
-      const own = routes.at(path)
-      if (own !== undefined) return own.name
-      const found = relayed.find(method, path)
-      return found === true || found.length > 0 ? 'other' : 'none'
-    }
-
-    const onExchange = (opened: HttpExchange): void => {
-      const { exchange, note } = accessNotes?.begin(opened, routeName) ?? {
-        exchange: opened,
-        note: undefined,
-      }
-      exchange.onClientGone(reason => {
-        if (reason === 'stalled') metrics.clientStalled(routeName(exchange))
-      })
-      serve(exchange, note).catch((thrown: unknown) => {
-        note?.refused(toErrorRecord(thrown).code)
-        new ClientAnswer(exchange, routeName(exchange), clock, metrics).refuse(thrown, log)
-      })
-    }
-    const { host, port, bodySilenceMsMax, clientStallMsMax } = args
-    const door = await FrontDoor.open(
-      http,
+  /** From now on requests are served. */
+  async open({ host, port, bodySilenceMsMax, clientStallMsMax }: GatewayArgs): Promise<FrontDoor> {
+    return FrontDoor.open(
+      this.#http,
       { host, port, bodySilenceMsMax, readerStallMsMax: clientStallMsMax },
       status => {
-        metrics.refused('none', status)
-        accessNotes?.noRequest(status)
+        this.metrics.refused('none', status)
+        this.#accessNotes?.noRequest(status)
       },
-      onExchange,
+      opened => this.#begin(opened),
     )
-    context.scheduleEvery(LOOK_INTERVAL_MS, { type: 'look' })
+  }
 
-    return {
-      fleet(message) {
-        fleet = message.fleet
-      },
-      started() {
-        door.assertOpen()
-        isStarted = true
-      },
-      look() {
-        // Later than `started`, which goes out together with the line that the router is ready.
-        if (isStarted) accessNotes?.log.release()
-        exchanges.look()
-      },
-      address({ reply }) {
-        reply(door.address)
-      },
-      async metrics({ reply }) {
-        const keys = new Set(fleet.workers.flatMap(worker => worker.keys.map(({ key }) => key)))
-        await metrics.workersLeft(worker => keys.has(worker))
-        reply(await metrics.render(exchanges.size, bodies.bytes, responses.size, accessNotes?.log))
-      },
-      async explain({ body, headers, reply }) {
-        reply(await reader.explain(body, headers))
-      },
-      refused: ({ route, status }) => metrics.refused(route, status),
-      clientStalled: ({ route }) => metrics.clientStalled(route),
-      async drain({ graceMs, reply }) {
-        isDraining = true
-        tabs?.close()
-        let cutRequests = 0
-        // Set before the listener's own timer, which fires at the same time and cuts all open connections.
-        const timer = clock.after(graceMs, () => {
-          cutRequests = exchanges.size
-          exchanges.endAll(toErrorRecord(new ShuttingDownError()))
-        })
-        await door.close(graceMs)
-        timer.cancel()
-        await accessNotes?.log.close()
-        reply(cutRequests)
-      },
-      async [signal](event) {
-        if (event.type === 'terminated') return
-        exchanges.endAll(toErrorRecord(new GatewayRestartedError()))
-        tabs?.close()
-        // Also before a restart: the next instance listens on the same port.
-        await door.close(0)
-        await accessNotes?.log.close()
-      },
+  takeFleet(fleet: Fleet): void {
+    this.#fleet = fleet
+  }
+
+  started(): void {
+    this.#isStarted = true
+  }
+
+  look(): void {
+    // Later than `started`, which goes out together with the line that the router is ready.
+    if (this.#isStarted) this.#accessNotes?.log.release()
+    this.#exchanges.look()
+  }
+
+  /** The metrics, in Prometheus' text form. */
+  async rendered(): Promise<string> {
+    const keys = new Set(this.#fleet.workers.flatMap(worker => worker.keys.map(({ key }) => key)))
+    await this.metrics.workersLeft(worker => keys.has(worker))
+    const { size } = this.#exchanges
+    return this.metrics.render(size, this.#bodies.bytes, this.#responses.size, this.#accessNotes?.log)
+  }
+
+  /** How many requests were cut because `graceMs` was over. */
+  async drain(door: FrontDoor, graceMs: number): Promise<number> {
+    this.#isDraining = true
+    this.#tabs?.close()
+    let cutRequests = 0
+    // Set before the listener's own timer, which fires at the same time and cuts all open connections.
+    const timer = this.#clock.after(graceMs, () => {
+      cutRequests = this.#exchanges.size
+      this.#exchanges.endAll(toErrorRecord(new ShuttingDownError()))
+    })
+    await door.close(graceMs)
+    timer.cancel()
+    await this.#accessNotes?.log.close()
+    return cutRequests
+  }
+
+  /** This life of the gateway is over. */
+  async end(door: FrontDoor): Promise<void> {
+    this.#exchanges.endAll(toErrorRecord(new GatewayRestartedError()))
+    this.#tabs?.close()
+    // Also before a restart: the next instance listens on the same port.
+    await door.close(0)
+    await this.#accessNotes?.log.close()
+  }
+
+  #begin(opened: HttpExchange): void {
+    const routeName = (exchange: HttpExchange): string => this.#routeName(exchange)
+    const { exchange, note } = this.#accessNotes?.begin(opened, routeName) ?? {
+      exchange: opened,
+      note: undefined,
     }
-  },
-})
+    exchange.onClientGone(reason => {
+      if (reason === 'stalled') this.metrics.clientStalled(routeName(exchange))
+    })
+    this.#serve(exchange, note).catch((thrown: unknown) => {
+      note?.refused(toErrorRecord(thrown).code)
+      const answer = new ClientAnswer(exchange, routeName(exchange), this.#clock, this.metrics)
+      answer.refuse(thrown, this.#log)
+    })
+  }
+
+  async #serve(exchange: HttpExchange, note: AccessNote | undefined): Promise<void> {
+    if (this.#isDraining) throw new ShuttingDownError()
+    const found = this.#routes.lookUp(exchange)
+    if ('route' in found) {
+      const { route, parameter } = found
+      if ('view' in route) await route.view(exchange, parameter)
+      else await this.#exchanges.open(exchange, route.name, note).serve(route.read)
+      return
+    }
+    const passes = found.length > 0 ? found : this.#relayed.find(exchange.method, exchange.path)
+    if (passes !== true) refuseRoute(exchange, passes, this.#hint)
+    const relay: ReadStep = (relayed, hold) => this.reader.relayed(relayed, hold)
+    await this.#exchanges.open(exchange, 'other', note).serve(relay)
+  }
+
+  /** Its label in metrics, even if no route takes the method. */
+  #routeName({ method, path }: HttpExchange): string {
+    const own = this.#routes.at(path)
+    if (own !== undefined) return own.name
+    const found = this.#relayed.find(method, path)
+    return found === true || found.length > 0 ? 'other' : 'none'
+  }
+}
 
 function ownRoutes(reader: RequestReader, views: FleetViews): readonly ServedRoute[] {
   const completion = (route: CompletionRoute): Served => {
