@@ -7,9 +7,10 @@
  * Owns   when each worker is asked next. The figures are the tracker's.
  * Order  a worker has one *turn* at a time: a question under way, its place in the line, or a wait for the
  *        next. Answers of an earlier turn are dropped.
- * Fails  an engine without such metrics is asked every LASTING_MS, and the log says so once. One that misses
- *        MISSES_MAX questions in a row counts as one that does not say: an old figure would hold it out for
- *        ever. After a restart of this actor all are asked anew; the tracker keeps what it was told.
+ * Fails  an engine without such metrics is asked every LASTING_MS, and the log says so once. An engine that
+ *        misses MISSES_MAX questions in a row counts as one without figures: an old figure could keep
+ *        requests away from it forever. After a restart of this actor all are asked anew; the tracker keeps
+ *        its figures.
  */
 
 import { type ActorContext, defineActor } from '@homing/actor'
@@ -55,7 +56,7 @@ class UsagePolls {
   readonly #context: ActorContext<EngineUsageMessage>
   readonly #args: EngineUsageArgs
   readonly #polled = new Map<string, Polled>()
-  /** Who is to be asked as soon as a question ends: ids, each with its turn. */
+  /** Workers to ask as soon as a question ends: ids, each with its turn. */
   #line: { readonly workerId: string; readonly turn: number }[] = []
   #underWay = 0
   #turns = 0
@@ -142,14 +143,14 @@ class UsagePolls {
     this.#context.schedule(delayMs, { type: 'due', workerId: polled.worker.id, turn: polled.turn })
   }
 
-  /** What has no room at the tracker comes again with the next answer. */
+  /** A report that finds no room at the tracker is replaced by the next answer. */
   #tell({ keys }: WorkerRecord, of: (dpRank: number) => Pick<KvUsageReport, 'share' | 'reason'>): void {
     const reports = keys.map(({ key, workerSlot, dpRank }) => ({ worker: key, workerSlot, ...of(dpRank) }))
     if (reports.length > 0) this.#args.tracker.tell({ type: 'reportedUsage', reports })
   }
 }
 
-/** Of a worker with one rank, what it says counts for that, whatever number it gives itself. */
+/** If a worker has one rank, its figure counts for that rank, whatever number it gives itself. */
 function shareOf(
   shares: ReadonlyMap<number, number>,
   dpRank: number,

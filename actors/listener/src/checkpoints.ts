@@ -25,7 +25,7 @@ export interface CheckpointOptions {
   readonly intervalMs: number
 }
 
-/** Undefined where no directory is given. */
+/** Undefined if no directory is given. */
 export function checkpointOptions(settings: {
   readonly checkpointDirectory?: string | undefined
   readonly checkpointIntervalMs?: number
@@ -37,7 +37,7 @@ export function checkpointOptions(settings: {
 export interface KeyCheckpoints extends CheckpointOptions {
   /** For logs. */
   readonly key: string
-  /** What the file is known by: the endpoint of the source, and its rank. */
+  /** Identifies the file: the endpoint of the source, and its rank. */
   readonly source: string
   readonly workerSlot: number
   readonly indexer: ActorRef<IndexerMessage>
@@ -55,7 +55,7 @@ export class Checkpoints {
   readonly #options: KeyCheckpoints
   #offered: Checkpoint | undefined
   #underWay: { readonly point: Point; readonly replies: Reply<SaveOutcome>[]; isVoid: boolean } | undefined
-  /** Resolves when the disk has done what was asked of it so far: one thing after the other. */
+  /** Resolves when the disk calls so far are done; they run one after the other. */
   #disk: Promise<unknown> = Promise.resolve()
   #resumedSequence: number | undefined
   #refusal: string | undefined
@@ -63,9 +63,9 @@ export class Checkpoints {
   #savedMs = 0
   #saves = 0
   #failedSaves = 0
-  /** Calls to the disk that failed since one went well. */
+  /** Disk calls that failed since the last success. */
   #diskFaults = 0
-  /** Intervals to let pass before the next try. */
+  /** Intervals to skip before the next try. */
   #intervalsToSkip = 0
   /** Answers of the engine contradict its events. */
   #isContradicted = false
@@ -99,8 +99,8 @@ export class Checkpoints {
   }
 
   /**
-   * Where an earlier life stood; undefined: nothing is there that could be used. `startSeconds`: of the
-   * engine's process.
+   * Where an earlier life stood; undefined: there is no usable checkpoint. `startSeconds`: when the engine's
+   * process began.
    */
   offer(
     checkpoint: Checkpoint | undefined,
@@ -124,18 +124,19 @@ export class Checkpoints {
     return this.#offered?.point
   }
 
-  /** When the process began that the checkpoint offered is of; undefined: not known. */
+  /** When the process of the offered checkpoint began; undefined: not known. */
   get offeredStartSeconds(): number | undefined {
     return this.#offered?.processStartSeconds
   }
 
-  /** What is offered, for the indexer. */
+  /** The content of the offered checkpoint, for the indexer. */
   get image(): KeyImage | undefined {
     return this.#offered?.image
   }
 
   /**
-   * `refusal`: why what was offered is of no use; undefined: the engine has proven it, and it was taken over.
+   * `refusal`: why the offered checkpoint is not used; undefined: the engine has proven it, and it was taken
+   * over.
    */
   settled(refusal: string | undefined): void {
     const { key } = this.#options
@@ -157,7 +158,7 @@ export class Checkpoints {
     else this.save(point)
   }
 
-  /** Begins to write one. `point`: where the history stands; undefined: nowhere that could be proven. */
+  /** Begins to write a checkpoint. `point`: where the history stands; undefined: it could not be proven. */
   save(point: Point | undefined, reply?: Reply<SaveOutcome>): void {
     if (this.#underWay !== undefined) {
       if (reply !== undefined) this.#underWay.replies.push(reply)
@@ -180,12 +181,11 @@ export class Checkpoints {
   }
 
   /**
-   * `now`: where the history stands now. An epoch that is over may have been told to the indexer before it
-   * answered.
+   * `now`: where the history stands now. The epoch may have ended before the indexer answered.
    */
   imaged(image: KeyImage | undefined, now: Point | undefined, processStartSeconds: number | undefined): void {
     const underWay = this.#underWay
-    // Asked for by a life of this listener that is over.
+    // An earlier life of this listener asked for it.
     if (underWay === undefined) return
     const { point } = underWay
     if (image === undefined || now?.epoch !== point.epoch || underWay.isVoid) {
@@ -222,15 +222,15 @@ export class Checkpoints {
     this.#ended('saved')
   }
 
-  /** What was written may be wrong, and what is being written: none is kept until answers agree again. */
+  /** Written checkpoints may be wrong, the one under way too: none is kept until answers agree again. */
   contradicted(): void {
     this.#isContradicted = true
     this.#saved = undefined
     if (this.#underWay !== undefined) this.#underWay.isVoid = true
     const { directory, source } = this.#options
     const files = this.#context.use(checkpointFiles)
-    // At once, since a router that is killed during a write would find the one before; and behind the write
-    // that may have just ended.
+    // Now, because a router that is killed during a write would find the file before; and again after the
+    // write, which may have just ended.
     this.#afterwards(files.remove(directory, source))
     this.#afterwards(this.#onDisk(() => files.remove(directory, source)))
   }
@@ -239,7 +239,7 @@ export class Checkpoints {
     this.#isContradicted = false
   }
 
-  /** One that is true is not to be taken for one that is forgotten. */
+  /** Keeps a valid checkpoint from being removed as a forgotten one. */
   #keep(): void {
     const { directory, source } = this.#options
     const files = this.#context.use(checkpointFiles)
@@ -282,7 +282,7 @@ export class Checkpoints {
     for (const reply of replies) reply(outcome)
   }
 
-  /** Sources that began together are not to be written together. */
+  /** Spreads the writes of sources that began together. */
   #scheduleSave(part: number): void {
     this.#context.schedule(part * this.#options.intervalMs, { type: 'saveDue' })
   }

@@ -23,7 +23,7 @@
 
 import type { ListenerLimits } from './limits.ts'
 
-/** `live`: the live socket contradicted itself. `replay`: what was replayed contradicted it. */
+/** `live`: the live socket contradicted itself. `replay`: the replay contradicted the live socket. */
 export type ContradictionKind = 'live' | 'replay'
 
 type State =
@@ -40,7 +40,7 @@ export class Contradictions {
   readonly #limits: ListenerLimits
   readonly #endpoints: ContradictedEndpoints
   readonly #nowMs: () => number
-  /** The last ones, at most `contradictionsMax`. */
+  /** The last contradictions, at most `contradictionsMax`. */
   #recent: { readonly kind: ContradictionKind; readonly atMs: number }[] = []
   #state: State = { is: 'none' }
   #kind: ContradictionKind = 'replay'
@@ -54,12 +54,12 @@ export class Contradictions {
     this.#nowMs = nowMs
   }
 
-  /** There are too many of them: see above. */
+  /** There are too many contradictions: see above. */
   get isApart(): boolean {
     return this.#state.is === 'apart'
   }
 
-  /** They agree again, and time is to show it. */
+  /** The live socket and the replay agree again; the calm must last. */
   get isCalming(): boolean {
     return this.#state.is === 'calming'
   }
@@ -69,7 +69,7 @@ export class Contradictions {
     return this.#kind
   }
 
-  /** Why the source is not believed; undefined: for nothing that is known here. */
+  /** Why the source is not believed; undefined: contradictions are no reason. */
   get reason(): string | undefined {
     if (this.#state.is === 'none') return undefined
     const { eventsEndpoint, replayEndpoint } = this.#endpoints
@@ -77,7 +77,7 @@ export class Contradictions {
     return `the replay at ${replayEndpoint} has another history than the events at ${eventsEndpoint}: is it another engine's port?`
   }
 
-  /** Until the pause is over, or the calm; undefined: neither is under way. */
+  /** When the pause or the calm is over; undefined: neither is under way. */
   get dueMs(): number | undefined {
     return 'untilMs' in this.#state ? Math.max(0, this.#state.untilMs - this.#nowMs()) : undefined
   }
@@ -128,7 +128,7 @@ export class Contradictions {
   }
 
   /**
-   * The engine is known to have restarted, which explains what was contradictory, unless it was too much
+   * The engine is known to have restarted. That explains the contradictions, unless there were too many
    * already.
    */
   excuse(): void {

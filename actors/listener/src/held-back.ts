@@ -43,8 +43,8 @@ export class HeldBack {
   }
 
   /**
-   * Where a history may begin that goes on with this sequence: with a run that has it, too; undefined: there
-   * is none.
+   * Where a history that reaches this sequence may begin: with a run that contains it; undefined: there is
+   * none.
    */
   beginningBefore(sequence: number): number | undefined {
     const { first, firstRunEnd } = this.#batches
@@ -60,11 +60,11 @@ export class HeldBack {
     this.#batches.clear()
   }
 
-  /** Forgets all but those that can begin a history; the first of them, if there is one. */
+  /** Keeps only the newest run of batches, which can begin a history. Returns its first batch, if any. */
   keepNewestRun(): PendingBatch | undefined {
     this.#batches.keepLastRun()
     const first = this.#batches.first
-    // A batch was dropped after those at hand: the next one to come begins the history.
+    // A batch was dropped after these: the next batch begins the history.
     if (first !== undefined && first.sequence + this.#batches.size <= this.#life.liveMax)
       this.#batches.clear()
     return this.#batches.first

@@ -66,11 +66,11 @@ export class Life {
   #liveMax = -1
   #link: Link = 'unheard'
   /**
-   * What was replayed contradicted the live socket: until they agree, not even an idle source is believed.
+   * The replay contradicted the live socket: until they agree, not even an idle source is believed.
    */
   #mustAgree = false
   #isDoubted = false
-  /** A live batch had come before the history at hand was asked for. */
+  /** A live batch came before the current history was requested. */
   #wasHeardBefore = false
   #joinedMax = -1
   /** Rank of the current history. */
@@ -93,18 +93,18 @@ export class Life {
     return this.#link
   }
 
-  /** The link is due, and there is a live batch that a replay can be asked for. */
+  /** The link is due, and there is a live batch that a replay can be asked to repeat. */
   get canBeLinked(): boolean {
     return this.#link === 'due' && this.#liveMax >= 0
   }
 
-  /** What was replayed contradicted the live socket, and they have not agreed since. */
+  /** The replay contradicted the live socket, and they have not agreed since. */
   get isContradicted(): boolean {
     return this.#mustAgree
   }
 
   /**
-   * There is a sign that the batches applied last are of another life than those before, and no replay has
+   * There is a sign that the last applied batches are of another life than those before, and no replay has
    * told both yet.
    */
   get isDoubted(): boolean {
@@ -120,7 +120,7 @@ export class Life {
     return this.#joinedMax
   }
 
-  /** The live socket begins anew: what it brought belongs to the past. */
+  /** The live socket begins anew: its batches up to now belong to the past. */
   forgetLive(): void {
     this.#live.reset()
     this.#liveMax = -1
@@ -128,15 +128,15 @@ export class Life {
   }
 
   /**
-   * Up to here the live socket brought another life than the one that a replay tells now. Later ones may be
-   * of the new one.
+   * The live batches up to here are of another life than the one that a replay tells now. Later ones may be
+   * of the new life.
    */
   forgetLiveUpTo(sequence: number): void {
     this.#live.forgetUpTo(sequence)
     if (this.#liveMax <= sequence) this.#liveMax = -1
   }
 
-  /** What was replayed contradicts the live socket. */
+  /** The replay contradicts the live socket. */
   contradict(): void {
     this.#mustAgree = true
   }
@@ -179,7 +179,7 @@ export class Life {
 
   /** The live batches behind this one, which was applied, may be of another life. */
   openSeam(sequence: number): void {
-    // Up to here there was no doubt; and that the live socket told it proves nothing of what came behind it.
+    // Up to here there was no doubt. That the live socket told this batch proves nothing about later ones.
     if (this.#link === 'linked') this.joinedAt(sequence)
     this.#live.forgetUpTo(sequence)
     this.#link = 'due'
@@ -201,13 +201,13 @@ export class Life {
   }
 
   /**
-   * A replay told this sequence as it was applied, or it was applied from there: no seam up to here is open.
+   * A replay repeated this sequence, or the sequence was applied from a replay: no seam up to here is open.
    */
   joined(sequence: number): void {
     if (sequence === this.#joinedMax + 1) this.#joinedMax = sequence
   }
 
-  /** So many batches are behind the last seam that they are not all told again for its sake. */
+  /** Too many batches follow the last seam to request them all again for it. */
   joinedAt(sequence: number): void {
     this.#joinedMax = Math.max(this.#joinedMax, sequence)
   }
@@ -228,17 +228,17 @@ export class Life {
     return fingerprints
   }
 
-  /** With what was applied under this sequence. */
+  /** Compares with the batch applied under this sequence. */
   compare(sequence: number, fingerprint: number): Likeness {
     return this.#applied.compare(sequence, fingerprint)
   }
 
-  /** With what the live socket brought under this sequence. */
+  /** Compares with the live batch of this sequence. */
   compareHeard(sequence: number, fingerprint: number): Likeness {
     return this.#live.compare(sequence, fingerprint)
   }
 
-  /** Whether the next batch has a rank that this history has not. The first rank that is named is its own. */
+  /** Whether the next batch has another rank than the history, which is the first rank that a batch named. */
   isOtherRank(rank: number | undefined): boolean {
     if (rank === undefined) return false
     this.#rank ??= rank
@@ -254,7 +254,7 @@ export class Life {
     return this.#liveMax >= 0 || this.#mustAgree ? 'due' : 'unheard'
   }
 
-  /** What a batch of the live socket is, before it is `heard`. */
+  /** Classifies a live batch, before `heard`. */
   classify(sequence: number, fingerprint: number, { expected, firstSequence }: Extent): LiveVerdict {
     if (sequence > this.#liveMax) {
       if (expected === undefined || sequence >= expected) return 'new'
@@ -264,8 +264,8 @@ export class Life {
         this.linked()
         return 'replayed'
       }
-      // It goes on from what was linked, or from what had come before the history was asked for, which then
-      // begins behind it.
+      // It continues linked batches, or batches that came before the history was requested; then the history
+      // begins after it.
       const isBehind = this.#wasHeardBefore && (sequence < firstSequence || this.#liveMax >= 0)
       return this.#link === 'linked' || isBehind ? 'replayed' : 'doubtful'
     }
@@ -273,7 +273,7 @@ export class Life {
     const likeness = this.#live.compare(sequence, fingerprint)
     if (likeness !== 'unknown') return likeness === 'same' ? 'repeated' : 'restarted'
     if (this.#applied.compare(sequence, fingerprint) === 'same') return 'repeated'
-    // What no replay has told is not the first batch of all, late, but that of another life.
+    // No replay has told it: so it is not the very first batch, come late, but the first one of another life.
     if (sequence === 0 || this.#liveMax - sequence >= this.#rememberedMax) return 'restarted'
     return expected !== undefined && sequence >= expected ? 'new' : 'restarted'
   }

@@ -1,44 +1,41 @@
 /** The bounds of a listener: how much it may hold, and how long it may wait. */
 
 export interface ListenerLimits {
-  /** Live batches held back while a replay runs; past it they are given up and asked for again. */
+  /** Live batches held back while a replay runs; past it they are dropped and requested again. */
   readonly pendingBatchesMax: number
   /** Bytes of the batches held back. */
   readonly pendingBytesMax: number
   /** A replay that sends nothing for this long has ended. */
   readonly replayTimeoutMs: number
-  /** The same of one that has begun, where this is less. */
+  /** The same for a replay that has begun, if this is less. */
   readonly replaySilenceMs: number
-  /** Replay attempts in a row that brought nothing before the replay is given up. */
+  /** Replay attempts in a row without result before the replay is given up. */
   readonly replayAttemptsMax: number
-  /** Replay attempts of one recovery, those that brought something included. */
+  /** Replay attempts of one recovery, successful ones included. */
   readonly replayAttemptsTotalMax: number
-  /** Pause before an attempt that follows one that brought nothing; doubles up to the maximum. */
+  /** Pause after an attempt without result; doubles up to the maximum. */
   readonly backoffMsMin: number
   readonly backoffMsMax: number
-  /** How long a replay socket is left alone with which a recovery failed. */
+  /** How long a replay socket is left alone after a recovery failed with it. */
   readonly replayPauseMs: number
   /** Pause before the check that follows a rebuild: a batch may fall between replay and subscription. */
   readonly settleMs: number
   /** Time between two checks that the engine still repeats what is applied. */
   readonly checkIntervalMs: number
-  /** A live batch behind such a silence is checked at once: an engine that restarts is silent meanwhile. */
+  /** A live batch after such a silence is checked at once: an engine that restarts is silent meanwhile. */
   readonly checkSilenceMs: number
-  /** Batches since the last check that are compared by the next one; of more, only the last. */
+  /** Batches since the last check that the next one compares; if there are more, only the last batch. */
   readonly checkBatchesMax: number
   /** How long a history may count as exact after a live batch that no replay has confirmed yet. */
   readonly unconfirmedMsMax: number
   /**
-   * After a batch came late, no history begins for so long with one that is older than the newest one before.
-   * If it is the engine's clock that was set back, one begins then.
+   * After a late batch, no history begins for this long with a batch that is older than the newest one. If
+   * the engine's clock was set back, a history begins after this time.
    */
   readonly lateMsMax: number
-  /**
-   * Contradictions between events and replay, or of events among themselves, that are taken for a restart
-   * each…
-   */
+  /** Contradictions after which live socket and replay are kept apart (fewer mean restarts)… */
   readonly contradictionsMax: number
-  /** …within this time. Past it the two are kept apart: see contradictions.ts. */
+  /** …if they come within this time; see contradictions.ts. */
   readonly contradictionsWithinMs: number
   /** How long they are kept apart before they are compared again; doubles up to the maximum. */
   readonly apartMsMin: number
@@ -46,7 +43,7 @@ export interface ListenerLimits {
   /** Least time between two rebuilds that others ask for. */
   readonly resyncMsMin: number
   /**
-   * Batches remembered to tell a repetition from a restart, of those applied and of those on the live socket.
+   * Batches remembered to tell a repetition from a restart: so many applied ones, and so many live ones.
    */
   readonly seenBatchesMax: number
 }

@@ -34,7 +34,7 @@ import type { ListenerMessage, SourceMessage, SourceTrust } from './messages.ts'
 
 export type ListenerPhase = 'idle' | 'running' | 'stopping' | 'releasing'
 
-/** What a worker key has of its listener. */
+/** The listener of a worker key, and what it reported. */
 export interface Listened {
   readonly workerSlot: number
   readonly shard: number
@@ -42,7 +42,7 @@ export interface Listened {
   phase: ListenerPhase
   /** Undefined while idle or releasing. */
   listener: ActorRef<ListenerMessage> | undefined
-  /** What the running listener last said, or what is said in its place. */
+  /** The last report of the running listener, or the report in its place. */
   heard: SourceTrust
 }
 
@@ -122,14 +122,14 @@ export class ListenerLives<K extends Listened, M extends Message> {
   stop(key: K, why: string): void {
     key.phase = 'stopping'
     key.heard = unheard(why)
-    // The watch may have ended with its thread, and without one its end would never be known.
+    // The watch may have ended with the thread; without a watch the end of the listener would not be noticed.
     this.#context.watch(key.listener!)
     this.#context.stop(key.listener!)
   }
 
   /**
-   * The listener of this key has ended (true: its slot is to be released), or its thread has, and it comes
-   * back.
+   * The listener of this key has ended (true: its slot must be released), or its thread has, and the listener
+   * comes back.
    */
   terminated(key: K, { reason, error }: Terminated): boolean {
     const why = error?.message ?? reason
@@ -163,13 +163,13 @@ export class ListenerLives<K extends Listened, M extends Message> {
     this.#context.schedule(LISTENER_PAUSE_MS, this.#options.due(key))
   }
 
-  /** A pause is over: what has come back is watched again. */
+  /** A pause is over: a listener that has come back is watched again. */
   resume(key: K): void {
     if (key.phase === 'running') this.#context.watch(key.listener!)
   }
 }
 
-/** What is said of a key whose listener cannot speak for itself. */
+/** The report on a key that has no listener to report. */
 export function unheard(reason: string): SourceTrust {
   return { trust: 'none', reason, epoch: 0, isSuffix: false }
 }

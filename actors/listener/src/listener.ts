@@ -61,7 +61,7 @@ export interface ListenerArgs {
   readonly topic: string
   /** What the worker is assumed to use; undefined: not known before the first store. */
   readonly blockSizeTokens: number | undefined
-  /** When the engine's process began, in Unix seconds; undefined: it does not say, or nobody asks it. */
+  /** When the engine's process began, in Unix seconds; undefined: it does not say, or is not asked. */
   readonly processStartSeconds?: number | undefined
   readonly indexer: ActorRef<IndexerMessage>
   readonly directory: ActorRef<SourceMessage>
@@ -121,14 +121,14 @@ export const listener = defineActor(
   },
 })
 
-/** The sockets of a source around its follower, and what is told of it. */
+/** The sockets of a source around its follower, and the reports on it. */
 class Listener implements FollowerEffects {
   readonly follower: SequenceFollower
   readonly checkpoints: Checkpoints | undefined
   readonly #context: ActorContext<ListenerMessage>
   readonly #args: ListenerArgs
   readonly #messages: MessageTransport
-  /** What the worker uses, or is assumed to. */
+  /** The block size of the worker, or the assumed one. */
   #blockSizeTokens: number | undefined
   #learnedBlockSizeTokens: number | undefined
   /** Start of the process whose events are followed; undefined: not known. */
@@ -140,11 +140,11 @@ class Listener implements FollowerEffects {
   #dealer: Dealer | undefined
   #wait: { cancel(): void } | undefined
 
-  /** What the socket last said, beside the mailbox, which may be full. Connections are numbered from 1. */
+  /** The last state of the socket, kept beside the mailbox, which may be full. Connections count from 1. */
   readonly #socket = { connection: 0, isUp: false }
-  /** What of that the follower was told. */
+  /** The state that the follower was told. */
   readonly #told = { connection: 0, isUp: false }
-  /** What found no room in the mailbox since the last look. */
+  /** Which messages found no room in the mailbox since the last look. */
   readonly #refused = { isLive: false, isReplies: false }
   #isLookDue = false
 
@@ -163,7 +163,7 @@ class Listener implements FollowerEffects {
   }
 
   start(): void {
-    // A word that a full mailbox or a broken link has lost is said again.
+    // Repeats a report that a full mailbox or a broken link has lost.
     this.#context.scheduleEvery(REPORT_INTERVAL_MS, { type: 'report' })
     if (this.checkpoints === undefined) this.#subscribe()
     else this.checkpoints.read()
@@ -201,7 +201,7 @@ class Listener implements FollowerEffects {
 
   checkpointRead(checkpoint: Checkpoint | undefined, problem: string | undefined): void {
     const point = this.checkpoints?.offer(checkpoint, problem, this.#processStartSeconds)
-    // What it was of has to be what is found later, if nobody has asked yet.
+    // A process that is found later must be the one of the checkpoint, if no probe has asked yet.
     this.#processStartSeconds ??= this.checkpoints?.offeredStartSeconds
     if (point !== undefined) this.follower.offer(point)
     this.#subscribe()
@@ -229,7 +229,7 @@ class Listener implements FollowerEffects {
   live(ofConnection: number, frames: Frames): void {
     this.moved()
     const { connection } = this.#socket
-    // A batch may come before the word that the first connection is up; later it would be a stale one.
+    // A batch may come before the report that the first connection is up; on later connections it is stale.
     if (ofConnection === connection || connection === 1) this.#receive(frames)
   }
 
@@ -247,7 +247,7 @@ class Listener implements FollowerEffects {
     }
   }
 
-  /** Something of the socket found no room in the mailbox. */
+  /** Messages of the socket found no room in the mailbox. */
   look(): void {
     const refused = this.#refused
     this.#isLookDue = false
@@ -258,7 +258,7 @@ class Listener implements FollowerEffects {
     refused.isLive = false
   }
 
-  /** The filter is a prefix, and a wrong topic should show: so everything is received, and compared here. */
+  /** The socket's filter matches prefixes and would hide a wrong topic: so all is received, compared here. */
   #subscribe(): void {
     const { self } = this.#context
     const socket = this.#socket
@@ -294,7 +294,7 @@ class Listener implements FollowerEffects {
     } else this.follower.live(message.sequence, message.payload)
   }
 
-  /** Timers go past the bound of the mailbox, behind what waits there. */
+  /** Timers ignore the bound of the mailbox, and come after what waits there. */
   #lookLater(): void {
     if (this.#isLookDue) return
     this.#isLookDue = true

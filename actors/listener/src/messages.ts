@@ -13,12 +13,12 @@ import type { Checkpoint } from './checkpoint.ts'
 /** The trust in a source, as its events alone give it. */
 export interface SourceTrust {
   readonly trust: Trust
-  /** For people: why the trust is what it is, and what to do where something can be done. */
+  /** For people: the reason of the trust, and what can be done. */
   readonly reason: string
-  /** Grows by one per clear: what was predicted in an earlier epoch says nothing of this one. */
+  /** Grows by one per clear: predictions of an earlier epoch do not hold for this one. */
   readonly epoch: number
   /**
-   * `partial` only because the history has no beginning: nothing of it is missing since, or could not be
+   * `partial` only because the history has no beginning: since then nothing is missing, and all could be
    * read.
    */
   readonly isSuffix: boolean
@@ -34,7 +34,7 @@ export interface SourceMessage extends SourceTrust, Message {
   readonly blockSizeTokens: number | undefined
 }
 
-/** What a listener says of its source: counters since it started, and where it stands. */
+/** A listener's report on its source: counters since it started, and where the source stands. */
 export interface SourceStatus {
   readonly state: 'connecting' | 'recovering' | 'live' | 'disconnected'
   /** The last sequence applied in this epoch; undefined before the first. */
@@ -49,7 +49,7 @@ export interface SourceStatus {
   readonly replays: number
   /** Restarts of the engine that were noticed, by sequence or by its process. */
   readonly restarts: number
-  /** Times that events contradicted each other, or their replay. One by itself is a restart. */
+  /** Times that events contradicted each other, or their replay. A single one means a restart. */
   readonly contradictions: number
   /** Batches that came again; dropped. */
   readonly duplicates: number
@@ -84,7 +84,7 @@ export interface CheckpointStatus {
 }
 
 /**
- * What became of an attempt to write a checkpoint. `unsettled`: the source is not at a point that could be
+ * The outcome of an attempt to write a checkpoint. `unsettled`: the source is not at a point that could be
  * proven.
  */
 export type SaveOutcome = 'saved' | 'unchanged' | 'unsettled' | 'failed' | 'off'
@@ -97,16 +97,16 @@ export type ListenerMessage =
    */
   | EventSourceMessage
   | { readonly type: 'status'; readonly reply: Reply<SourceStatus> }
-  /** Answers of the engine contradict its events, or do no longer: meanwhile there are no checkpoints. */
+  /** Answers of the engine contradict its events, or no longer do: meanwhile there are no checkpoints. */
   | { readonly type: 'audited'; readonly isContradicted: boolean }
-  /** Write a checkpoint now, where one is wanted and has changed. Answers when it is on the disk. */
+  /** Write a checkpoint now, if one is wanted and has changed. Answers when it is on the disk. */
   | { readonly type: 'save'; readonly reply: Reply<SaveOutcome> }
   /**
-   * The engine's process is another one than before: its start moved, or its block size. In Unix seconds, if
-   * it says so.
+   * The engine's process is another one than before: its start or its block size changed. `startSeconds`: in
+   * Unix seconds, if the engine says so.
    */
   | { readonly type: 'engineRestarted'; readonly startSeconds?: number | undefined }
-  /** When the engine's process began, as it says itself: said with every probe. */
+  /** When the engine's process began, as the engine says: sent with every probe. */
   | { readonly type: 'process'; readonly startSeconds: number }
   /** `connection` counts the connections of the socket: a message of an earlier one is stale. */
   | { readonly type: 'live'; readonly connection: number; readonly frames: Frames }
@@ -114,7 +114,7 @@ export type ListenerMessage =
   | { readonly type: 'moved' }
   /** Something of the socket found no room in the mailbox. */
   | { readonly type: 'look' }
-  /** The time to tell the directory again what it was told. */
+  /** Time to repeat the last report to the directory. */
   | { readonly type: 'report' }
   | { readonly type: 'replayed'; readonly attempt: number; readonly frames: Frames }
   /** The time for the next checkpoint has come. */

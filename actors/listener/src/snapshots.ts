@@ -24,9 +24,9 @@ export class Snapshots {
   /** The part that comes next; undefined: none is under way. */
   #nextPart: number | undefined
   #due: 'no' | 'later' | 'with its next batch' = 'no'
-  /** Something was told that no clear or withdrawal has undone. */
+  /** The publisher told of blocks that no clear or withdrawal has undone. */
   #isHolding = false
-  /** By the engine's clock, the first of that; undefined: not known. */
+  /** When the first of them was told, by the engine's clock; undefined: not known. */
   #heldSinceSeconds: number | undefined
   /** Events of the snapshot under way. */
   #events = 0
@@ -38,7 +38,7 @@ export class Snapshots {
     return this.#offer === 'unknown'
   }
 
-  /** The publisher is one beside the engine. */
+  /** The publisher is not the engine but a process beside it. */
   get isOffered(): boolean {
     return this.#offer === 'offered'
   }
@@ -48,7 +48,7 @@ export class Snapshots {
   }
 
   /**
-   * It had none to give in this rebuild, or none with anything in it: it is asked again. `wasHeard`: a live
+   * In this rebuild the publisher had no snapshot, or an empty one: it is asked again. `wasHeard`: a live
    * batch came since.
    */
   isDue(wasHeard: boolean): boolean {
@@ -85,7 +85,7 @@ export class Snapshots {
     if (!this.#hasWithdrawn || isOlder) this.#outdatedId = this.#publisherId
   }
 
-  /** It may hold blocks of a process of the engine that is over. */
+  /** The snapshot may hold blocks of a process of the engine that has ended. */
   isOutdated({ publisherId }: SnapshotPart): boolean {
     return publisherId === this.#outdatedId
   }
@@ -106,7 +106,7 @@ export class Snapshots {
     this.#due = 'with its next batch'
   }
 
-  /** Something else came in answer to the request for one. */
+  /** The request for a snapshot got another answer. */
   notOffered(): void {
     if (this.isUnknown) this.#offer = 'none'
   }

@@ -6,8 +6,8 @@ import type { HistoryView } from './history.ts'
 import type { SourceTrust } from './messages.ts'
 
 /**
- * `replaying`: a replay is under way. `pausing`: between two replays, or between two tries to hand something
- * on. `apart`: the live socket contradicts itself, and nothing of it is followed for a while.
+ * `replaying`: a replay is under way. `pausing`: between two replays, or between two tries to pass events to
+ * the indexer. `apart`: the live socket contradicts itself, and nothing of it is followed for a while.
  */
 export type Phase = 'connecting' | 'disconnected' | 'live' | 'replaying' | 'pausing' | 'apart'
 
@@ -20,11 +20,11 @@ export interface SourceView {
   /** For people. */
   readonly eventsEndpoint: string
   readonly replayEndpoint: string | undefined
-  /** A clear was refused: what is held may be of before. */
+  /** A clear was refused: the blocks held may be of before. */
   readonly owesClear: boolean
-  /** Why live socket and replay, or the live socket itself, are contradictory. */
+  /** Why the live socket contradicts the replay or itself. */
   readonly contradiction: string | undefined
-  /** The live socket and the history are of one life, or there was no time yet to know. */
+  /** The live socket and the history are of one life, or it is too early to know. */
   readonly isConfirmed: boolean
   readonly history: HistoryView
 }

@@ -1,13 +1,13 @@
 /**
- * The waits of a follower: at most one for its next move, and beside it one for the time when the trust may
- * be another. One timer serves both; what wakes for an earlier one is dropped by its number.
+ * The waits of a follower: at most one for its next move, and one for the time when the trust may change.
+ * One timer serves both; a wake-up of an earlier wait is dropped by its number.
  */
 
 /**
- * `replies`: the silence that ends an attempt. `attempt`: the pause before the next one. `retry`: until
- * something refused is tried again. `check`: until a replay is to show that nothing is missing. `rebuild`:
- * until one that is due may begin. `compare`: until it is seen whether the replay socket agrees with the live
- * one again. `reconcile`: until two publishers are followed again.
+ * What each wait is for. `replies`: the silence that ends an attempt. `attempt`: the pause before the next
+ * attempt. `retry`: the next try of something refused. `check`: the next check that nothing is missing.
+ * `rebuild`: the start of a rebuild that is due. `compare`: the next look whether the replay socket agrees
+ * with the live one again. `reconcile`: the end of keeping the two apart.
  */
 export type Move = 'replies' | 'attempt' | 'retry' | 'check' | 'rebuild' | 'compare' | 'reconcile'
 
@@ -24,7 +24,7 @@ export class Waits {
     this.#setWait = setWait
   }
 
-  /** Replaces the move that was waited for. */
+  /** Replaces the wait for the move before. */
   set(to: Move, delayMs: number): void {
     this.#move = { to, dueMs: this.#nowMs() + delayMs }
     this.#arm()
@@ -35,7 +35,7 @@ export class Waits {
     this.#arm()
   }
 
-  /** Undefined: it will not be another one by time alone. */
+  /** Undefined: the trust does not change by time alone. */
   setTrust(delayMs: number | undefined): void {
     const dueMs = delayMs === undefined ? undefined : this.#nowMs() + delayMs
     if (dueMs === this.#trustDueMs) return
@@ -44,7 +44,7 @@ export class Waits {
   }
 
   /**
-   * What is due: a look at the trust, or a move. A move may set the next one to the same time, a look does
+   * What is due: a look at the trust, or a move. A move may set the next move to the same time; a look does
    * not.
    */
   over(number: number): Move | 'trust' | undefined {

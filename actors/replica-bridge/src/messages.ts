@@ -5,16 +5,16 @@ import type { AbsenceReason, Frames } from '@homing/transport'
 
 /** Another replica as this one sees it. */
 export interface ReplicaView {
-  /** Where it tells of its bookings. */
+  /** Where it publishes its bookings. */
   readonly endpoint: string
   /**
-   * `live`: its open bookings are known here. `asking`: they are asked for. `unknown`: it cannot be heard.
+   * `live`: its open bookings are known here. `asking`: they were requested. `unknown`: it cannot be heard.
    */
   readonly state: MirrorState
   readonly openBookings: number
   /** In its queue. */
   readonly waitingRequests: number
-  /** Since its last word; undefined: it has said none yet. */
+  /** Since its last message; undefined: there was none yet. */
   readonly silentMs: number | undefined
   readonly batches: number
   readonly operations: number
@@ -23,7 +23,7 @@ export interface ReplicaView {
 }
 
 export interface ReplicasReport {
-  /** Where this one tells of its bookings; undefined: it could not begin to. */
+  /** Where this replica publishes its bookings; undefined: it could not begin to. */
   readonly endpoint: string | undefined
   readonly replicas: readonly ReplicaView[]
   /** Messages that could not be read. */
@@ -49,22 +49,22 @@ export type ReplicaBridgeMessage =
       readonly attempt: number
       readonly frames: Frames
     }
-  /** What waits here is to be told. */
+  /** Time to tell the other replicas what waits here. */
   | { readonly type: 'tellWaiting' }
-  /** In the own queue now. */
+  /** What waits in the own queue now. */
   | { readonly type: 'waitingHere'; readonly rows: readonly WaitingRow[] }
   /** A second is over. */
   | { readonly type: 'tick' }
   /**
-   * Answered once what others have open is booked here: true; or when that has taken too long, as it does
-   * without a broker: false.
+   * Answers true once the open bookings of the other replicas are booked here; false if that takes too long,
+   * as it does without a broker.
    */
   | { readonly type: 'whenKnown'; readonly reply: Reply<boolean> }
   /** There is a connection to the broker. */
   | { readonly type: 'connected' }
-  /** Somebody waits to know the others. */
+  /** A router waits until the other replicas are known. */
   | { readonly type: 'lookIfKnown' }
-  /** What the tracker was told of the others is booked; false: it could not be asked. */
+  /** The tracker has booked what it was told of the other replicas; false: it could not be asked. */
   | { readonly type: 'booked'; readonly isSo: boolean }
   | { readonly type: 'report'; readonly reply: Reply<ReplicasReport> }
 

@@ -1,5 +1,5 @@
 /**
- * Peer: another replica: what is heard of it, what is asked, and when it counts as gone.
+ * Peer: another replica: what it said, what it is asked, and when it counts as gone.
  *
  *   silent for expiryMs, whether its connection stands or not ─▶ gone, until it is heard again
  *   it said good-bye                                          ─▶ gone, until it is heard again
@@ -26,13 +26,13 @@ const ASK_MS_MIN = 500
 const REPLICA_ASK_MS_MAX = 5000
 
 export interface PeerArgs {
-  /** Where it tells of its bookings. */
+  /** Where it publishes its bookings. */
   readonly endpoint: string
   /** Where it answers questions. */
   readonly questionEndpoint: string
   readonly messages: MessageTransport
   readonly clock: Clock
-  /** How long its bookings count after it was heard last. */
+  /** How long its bookings count after its last message. */
   readonly expiryMs: number
   readonly heard: (frames: Frames) => void
   readonly moved: (isUp: boolean) => void
@@ -54,8 +54,8 @@ export class Peer {
   #askedMs = 0
   #askMs = ASK_MS_MIN
   /**
-   * Since when its bookings may be others than those that are known; undefined: they are not, Infinity: they
-   * were given up.
+   * Since when the known bookings may be out of date; undefined: they are up to date; Infinity: they were
+   * given up.
    */
   #unsureMs: number | undefined
   #heardMs: number | undefined
@@ -76,7 +76,7 @@ export class Peer {
     return this.#malformed
   }
 
-  /** In its queue, as it said last; nothing while it cannot be heard. */
+  /** The rows of its queue, as it said last; empty while it cannot be heard. */
   get waiting(): readonly WaitingRow[] {
     return this.#waiting
   }
@@ -93,7 +93,7 @@ export class Peer {
     return this.#mirror.state !== 'unknown'
   }
 
-  /** What is open there, as far as it is known, told again. */
+  /** Repeats to the tracker the bookings that are open there, as far as they are known. */
   tellAgain(): void {
     if (this.#mirror.hasWord) this.#args.reset([...this.#mirror.bookings])
   }
@@ -117,7 +117,7 @@ export class Peer {
       return
     }
     this.#heardMs = this.#args.clock.nowMs()
-    // Who was given up, and is heard again, is asked first.
+    // A replica that was given up and is heard again is asked first.
     if (!this.isKnown) this.#connect()
     if (batch !== undefined) this.#mirror.heard(batch)
     else this.#waiting = waiting!
@@ -138,7 +138,7 @@ export class Peer {
     this.#mirror.snapshot(snapshot)
   }
 
-  /** A second is over. Says if its bookings, which counted until now, do not count any more. */
+  /** Called every second. Returns why its bookings no longer count, if they counted until now. */
   tick(): Expiry | undefined {
     const nowMs = this.#args.clock.nowMs()
     const { expiryMs } = this.#args
@@ -166,7 +166,7 @@ export class Peer {
     this.#mirror.gone()
   }
 
-  /** It is not listened to any more. What it had open counts until somebody says that it is gone. */
+  /** Stops listening to it. Its open bookings count until it is reported gone. */
   close(): void {
     this.#subscriber.close()
     this.#hangUp()

@@ -8,17 +8,17 @@ import { natsServersOf, type RouterSettings } from '@homing/config'
 
 export interface ReplicaBridgeArgs {
   readonly tracker: ActorRef<TrackerMessage>
-  /** Is told which sessions others have bound. */
+  /** Gets the sessions that other replicas have bound. */
   readonly router: ActorRef<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>
-  /** Is told what waits at others, and says what waits here. */
+  /** Gets what waits at other replicas, and answers what waits here. */
   readonly queue: ActorRef<Extract<QueueMessage, { readonly type: 'exchangeWaiting' }>>
-  /** Over which it tells: sockets of its own and those of others, or a broker. */
+  /** The way to the other replicas: sockets, or a broker. */
   readonly plane: ReplicaPlane
-  /** How long the bookings of a replica count that cannot be heard, in milliseconds. */
+  /** How long the bookings of a silent replica count, in milliseconds. */
   readonly expiryMs: number
   /**
-   * 16 hexadecimal digits that no other router has: it is the same one to others at a broker when it has been
-   * restarted.
+   * 16 hexadecimal digits that no other router has. By them other replicas at a broker know it after a
+   * restart.
    */
   readonly name: string
 }
@@ -35,7 +35,7 @@ export type ReplicaPlane =
       readonly kind: 'nats'
       /** 'host:port' each. */
       readonly servers: readonly string[]
-      /** Replicas of one group tell each other. */
+      /** Only replicas of one group exchange their bookings. */
       readonly group: string
     }
 
@@ -44,7 +44,7 @@ export type ReplicaSettings = Pick<
   'replicaSync' | 'replicaEndpoint' | 'replicas' | 'replicaGroup' | 'replicaExpiryMs' | 'natsServers'
 >
 
-/** Undefined: other routers are told nothing. */
+/** Undefined: the router runs alone, without replicas. */
 export function replicaBridgeArgsFromSettings(
   settings: ReplicaSettings,
   parts: Pick<ReplicaBridgeArgs, 'tracker' | 'router' | 'queue' | 'name'>,
@@ -53,7 +53,7 @@ export function replicaBridgeArgsFromSettings(
   return { ...parts, plane: replicaPlaneOf(settings), expiryMs: settings.replicaExpiryMs }
 }
 
-/** Over sockets of its own where the router is given some, else over the broker. */
+/** Sockets if the router is given some, else the broker. */
 function replicaPlaneOf({
   replicaEndpoint,
   replicas,

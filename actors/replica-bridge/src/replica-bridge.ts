@@ -42,15 +42,15 @@ import type { ReplicaBridgeArgs, ReplicaPlane } from './replica-bridge-args.ts'
 
 const TICK_MS = 1000
 const BIND_AGAIN_MS = 1000
-/** How old the sum of what waits may be. */
+/** How old the sums of waiting requests may be. */
 const WAITING_MS = 250
 const REPLICA_ASK_MS_MAX = 5000
 /**
- * Whoever is there has said so by then: at a broker since it was asked, over sockets since they began to
- * connect.
+ * Every present replica has reported by then: at a broker since the question, over sockets since they began
+ * to connect.
  */
 const REPLICA_LISTEN_MS = 300
-/** What others have open holds up the start for so long at most. */
+/** Longest delay of the start while the bookings of other replicas are unknown. */
 const KNOWN_MS_MAX = 3000
 const LOOK_AGAIN_MS = 20
 const NAME = /^[0-9a-f]{16}$/
@@ -88,7 +88,7 @@ export const replicaBridge = defineActor(
       report: ({ reply }) => reply(bridge.report()),
       [signal](received) {
         if (received.type === 'stopped') bridge.sayGoodBye()
-        // One that is restarted is back at once: what is open here is to count meanwhile.
+        // A restarted bridge is back at once: until then the open bookings count elsewhere.
         if (received.type === 'stopped' || received.type === 'beforeRestart') bridge.close()
       },
     }
@@ -101,8 +101,8 @@ class ReplicaBridge {
   readonly #messages
   readonly #peers = new Map<string, Peer>()
   /**
-   * Endpoints of those that are present at the broker, by life; others may name the same broker by another
-   * address.
+   * Endpoints of the replicas present at the broker, by life; replicas may use different addresses of one
+   * broker.
    */
   readonly #lives = new Map<string, string>()
   readonly #own: string
@@ -115,15 +115,15 @@ class ReplicaBridge {
   #toldWaitingMs = 0
   #tickedMs: number
   /**
-   * Since when it listens; undefined: what the tracker has of replicas that are not known here is freed
+   * Since when it listens; undefined: the tracker's bookings of replicas that are unknown here are freed
    * already.
    */
   #sinceMs: number | undefined
-  /** Endpoints of replicas of which the tracker had no room for the last word. */
+  /** Endpoints of replicas whose last message found no room at the tracker. */
   readonly #untold = new Set<string>()
-  /** Since when whoever is there can say so. */
+  /** Since when present replicas can report. */
   #listensMs: number | undefined
-  /** Who waits to know the others, and until when. */
+  /** The routers that wait until the other replicas are known, and until when. */
   #waiting: { readonly reply: Reply<boolean>; readonly endMs: number }[] = []
 
   constructor(context: ActorContext<ReplicaBridgeMessage>, args: ReplicaBridgeArgs) {
@@ -201,7 +201,7 @@ class ReplicaBridge {
     this.#publisher?.send([EMPTY, batch])
   }
 
-  /** The answer is as the tracker has it, behind what it told before. */
+  /** The tracker answers with its open bookings, after the operations that it told before. */
   asked(identity: Uint8Array): void {
     const { tracker } = this.#args
     const answer = async (): Promise<void> => {
@@ -209,7 +209,7 @@ class ReplicaBridge {
       if (snapshot === undefined) return
       for (const part of encodeSnapshot(snapshot)) this.#router?.send(identity, [EMPTY, part])
     }
-    // It asks again.
+    // The other replica asks again.
     answer().catch((error: unknown) => {
       this.#context.log.warn({ error: toErrorRecord(error) }, 'a replica got no answer')
     })
@@ -227,7 +227,7 @@ class ReplicaBridge {
   absent(life: string, hasSaidGoodBye: boolean): void {
     const endpoint = this.#lives.get(life)
     this.#lives.delete(life)
-    // Who is only silent may be back: its bookings count until they expire.
+    // A replica that is only silent may come back: its bookings count until they expire.
     if (endpoint === undefined || !hasSaidGoodBye) return
     this.#context.log.info({ replica: endpoint }, 'a replica has left')
     this.#forget(endpoint)
@@ -252,12 +252,12 @@ class ReplicaBridge {
     const elsewhere = [...this.#peers.values()].flatMap(({ waiting }) => waiting)
     this.#args.queue.ask({ type: 'exchangeWaiting', elsewhere }, { timeout: REPLICA_ASK_MS_MAX }).then(
       rows => void self.tell({ type: 'waitingHere', rows }),
-      // It is asked again in a moment.
+      // The queue is asked again in a moment.
       () => {},
     )
   }
 
-  /** That nothing waits is told with every tick, for the case that a message of it was lost. */
+  /** An empty queue is reported with every tick, because a message may be lost. */
   waitingHere(rows: readonly WaitingRow[]): void {
     const nowMs = this.#context.clock.nowMs()
     if (rows.length === 0 && nowMs - this.#toldWaitingMs < TICK_MS) return
@@ -273,7 +273,7 @@ class ReplicaBridge {
         this.#trackerLife = life
         this.tellAgain()
       },
-      // It is asked again in a second.
+      // The tracker is asked again in a second.
       () => {},
     )
     this.#expire()
@@ -303,8 +303,8 @@ class ReplicaBridge {
       this.#context.schedule(LOOK_AGAIN_MS, { type: 'lookIfKnown' })
       return
     }
-    // Its answer is behind what it was told of others, and what it says of a fleet that it has just heard of
-    // is before 'booked'.
+    // The tracker answers after what it was told of other replicas; and what it says of a fleet that it has
+    // just heard of comes before 'booked'.
     const timeout = Math.min(REPLICA_ASK_MS_MAX, ...this.#waiting.map(({ endMs }) => endMs - nowMs))
     this.#args.tracker.ask({ type: 'replicate', bridge: self }, { timeout }).then(
       () => void self.tell({ type: 'booked', isSo: true }),
@@ -331,7 +331,7 @@ class ReplicaBridge {
     else this.#presence?.close()
   }
 
-  /** Without a word. */
+  /** Closes without a good-bye. */
   close(): void {
     this.#isClosed = true
     this.#presence?.leave()
@@ -341,19 +341,19 @@ class ReplicaBridge {
     this.#peers.clear()
   }
 
-  /** What is open at everybody who is there was told to the tracker. */
+  /** The tracker was told the open bookings of all present replicas. */
   #areOthersKnown(nowMs: number): boolean {
     if (this.#endpoint === undefined || this.#untold.size > 0) return false
     if (this.#listensMs === undefined || nowMs - this.#listensMs < REPLICA_LISTEN_MS) return false
     const isLive = (endpoint: string): boolean => this.#peers.get(endpoint)?.view().state === 'live'
     if (this.#args.plane.kind === 'nats') return [...new Set(this.#lives.values())].every(isLive)
-    // Who is named, and cannot be reached, is not waited for.
+    // A named replica that cannot be reached is not waited for.
     return [...this.#peers].every(([endpoint, { isKnown }]) => !isKnown || isLive(endpoint))
   }
 
   #expire(): void {
     const nowMs = this.#context.clock.nowMs()
-    // Of a thread that stood still, what others said meanwhile is still to be read.
+    // The thread stood still: messages of other replicas from this time are still to be read.
     const stoodStill = nowMs - this.#tickedMs >= 2 * TICK_MS
     this.#tickedMs = nowMs
     if (stoodStill) return

@@ -23,13 +23,13 @@ const BOOKINGS_MAX = 1_048_576
 
 export type MirrorState = 'unknown' | 'asking' | 'live'
 
-/** What its owner does with it. */
+/** What the owner of the mirror does. */
 export interface MirrorEffects {
   /** Ask for a snapshot, at once. */
   ask(): void
-  /** These happened there; each changes something. `isLate`: they waited for a snapshot. */
+  /** Operations of the other replica; each changes something. `isLate`: they waited for a snapshot. */
   apply(operations: readonly ReplicaOperation[], isLate: boolean): void
-  /** These are open there, and nothing else. */
+  /** All bookings that are open there. */
   reset(bookings: readonly OpenBooking[]): void
 }
 
@@ -62,7 +62,7 @@ export class Mirror {
     return this.#state
   }
 
-  /** What is open is known, or known not to count; false: nothing was ever heard. */
+  /** The open bookings are known, or known not to count; false: no message ever came. */
   get hasWord(): boolean {
     return this.#hasWord
   }
@@ -84,7 +84,7 @@ export class Mirror {
     }
   }
 
-  /** It can be heard, again or for the first time. What is open stays until the snapshot comes. */
+  /** The replica can be heard, again or for the first time. Its bookings stay until the snapshot comes. */
   connected(): void {
     this.#pending = []
     this.#ask()
@@ -134,13 +134,13 @@ export class Mirror {
     for (const batch of pending) if (batch.life === life) this.#heard(batch, true)
   }
 
-  /** It has not answered for too long: what was open there counts no longer. It is still asked. */
+  /** The replica has not answered for too long: its bookings no longer count. It is still asked. */
   expire(): void {
     this.#open.clear()
     this.#reset()
   }
 
-  /** It is known to be gone, or has been silent for too long. */
+  /** The replica is known to be gone, or has been silent for too long. */
   gone(): void {
     this.#state = 'unknown'
     this.#life = ''

@@ -1,8 +1,9 @@
 /**
- * Outbox: numbers what a replica tells the others, and knows what is open, for those who come late.
+ * Outbox: numbers the operations that a replica tells the others, and knows the open bookings, for replicas
+ * that come late.
  *
- * Bounds   of more than OPERATIONS_MAX operations between two calls of `take`, all are dropped and a number
- *          is left out, so that whoever listens notices and asks for a snapshot.
+ * Bounds   OPERATIONS_MAX operations between two calls of `take`: past it all are dropped and a number is
+ *          left out, so that the other replicas notice and ask for a snapshot.
  */
 
 import type {
@@ -17,7 +18,7 @@ import type {
 const OPERATIONS_MAX = 65_536
 
 export class Outbox {
-  /** Of what it tells; others in each life. */
+  /** Of its stream of batches; each life has another one. */
   readonly life: string
   readonly #open = new Map<string, { readonly booked: BookedOperation; hasFirstToken: boolean }>()
   /** By worker key with open bookings. */
@@ -29,7 +30,7 @@ export class Outbox {
     this.life = life
   }
 
-  /** There is something to take. */
+  /** There are operations to take. */
   get isDue(): boolean {
     return this.#operations.length > 0
   }
@@ -38,7 +39,7 @@ export class Outbox {
     return this.#open.size
   }
 
-  /** What refers to a booking that is not open is left out: others do not know it either. */
+  /** An operation on a booking that is not open is left out: other replicas do not know it either. */
   add(operation: ReplicaOperation): void {
     if (operation.kind === 'booked') {
       this.#open.set(operation.id, { booked: operation, hasFirstToken: false })
@@ -60,7 +61,7 @@ export class Outbox {
     }
   }
 
-  /** The operations since the last call; none: the word that it lives. */
+  /** The operations since the last call; an empty batch says that the replica lives. */
   take(): ReplicaBatch {
     const operations = this.#operations
     this.#operations = []
@@ -69,7 +70,7 @@ export class Outbox {
     return { life: this.life, sequence, operations }
   }
 
-  /** What is open now. What was not taken yet comes behind it, and changes nothing then. */
+  /** The open bookings now. Operations not taken yet come after it, and change nothing then. */
   snapshot(): ReplicaSnapshot {
     const bookings: OpenBooking[] = []
     for (const { booked, hasFirstToken } of this.#open.values())

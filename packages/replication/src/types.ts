@@ -8,22 +8,21 @@ export interface BookedOperation {
   /** Worker key, 'host:port/rank'. */
   readonly worker: string
   /**
-   * Blocks that its replica has active on that worker, its own included; those that requests share count
-   * once.
+   * Active blocks of its replica on that worker, its own included; blocks that requests share count once.
    */
   readonly activeBlocks: number
   readonly promptTokens: number
   /** Tokens that the worker must compute, as predicted. */
   readonly prefillTokens: number
-  /** They count as prefill tokens; false: only the model of the engine is told of them. */
+  /** They count as prefill tokens; false: only the model of the engine gets them. */
   readonly countsPrefill: boolean
-  /** Its first token will be told. */
+  /** Its first token will be reported. */
   readonly isStream: boolean
   /** How long it waited in its queue, in milliseconds. */
   readonly waitedMs: number
-  /** Tokens of a step of the worker at most. */
+  /** Most tokens of one step of the worker. */
   readonly stepTokens: number
-  /** Session that is bound to the worker by it. */
+  /** Session that the booking binds to the worker. */
   readonly session?: string | undefined
 }
 
@@ -33,7 +32,7 @@ export interface FirstTokenOperation {
   readonly id: string
 }
 
-/** It is over, however; implies its first token. */
+/** The request has ended, with or without success; implies its first token. */
 export interface FreedOperation {
   readonly kind: 'freed'
   readonly id: string
@@ -51,14 +50,14 @@ export interface ReplicaBatch {
   /** Of the stream: 16 hexadecimal digits, others in each life. */
   readonly life: string
   /**
-   * From 0, without gaps. Of a batch without operations, which only says that the stream lives: that of the
-   * next one.
+   * From 0, without gaps. A batch without operations only says that the stream lives: it has the number of
+   * the next batch.
    */
   readonly sequence: number
   readonly operations: readonly ReplicaOperation[]
 }
 
-/** A booking that is open. In a snapshot `activeBlocks` is that of now. */
+/** An open booking. In a snapshot `activeBlocks` is the present figure. */
 export interface OpenBooking extends BookedOperation {
   readonly hasFirstToken: boolean
 }
@@ -70,13 +69,13 @@ export interface ReplicaSnapshot {
   readonly bookings: readonly OpenBooking[]
 }
 
-/** What waits at a replica, of one model and policy class. */
+/** The waiting requests of a replica, for one model and policy class. */
 export interface WaitingRow {
   readonly model: string
   readonly policyClass: string
   readonly requests: number
   readonly promptTokens: number
-  /** Of them, those that no cache has. */
+  /** The part of them that no cache holds. */
   readonly uncachedTokens: number
 }
 

@@ -38,11 +38,11 @@ const TEXT_MAX = 512
 const OPEN = 'open'
 const WAITING = 'waiting'
 const BYE = 'bye'
-/** Rows of a message; of more, the first are told. */
+/** Rows of a message; further rows are left out. */
 const WAITING_ROWS_MAX = 4096
-/** Tokens, blocks and requests: of more, somebody is mistaken. */
+/** Most tokens, blocks and requests; a larger figure is an error of its sender. */
 const WIRE_COUNT_MAX = 2 ** 30
-/** A request that waited for longer than a week has not. */
+/** A week: a longer wait is an error of its sender. */
 const WAITED_MS_MAX = 604_800_000
 
 export function encodeBatch({ life, sequence, operations }: ReplicaBatch): Uint8Array {
@@ -72,7 +72,7 @@ export function isQuestion(bytes: Uint8Array): boolean {
   return tryDecode(bytes)?.[1] === OPEN
 }
 
-/** It ends in good order. */
+/** Good-bye: the replica stops regularly. */
 export function encodeBye(): Uint8Array {
   return encode([VERSION, BYE])
 }
@@ -82,7 +82,7 @@ export function isBye(bytes: Uint8Array): boolean {
   return row?.length === 2 && row[1] === BYE
 }
 
-/** One message for each so many bookings, at least one. */
+/** Splits the bookings over messages, at least one. */
 export function encodeSnapshot({ life, nextSequence, bookings }: ReplicaSnapshot): Uint8Array[] {
   const parts = Math.max(1, Math.ceil(bookings.length / BOOKINGS_PER_PART))
   return Array.from({ length: parts }, (_, part) => {
@@ -109,7 +109,7 @@ export function decodeSnapshotPart(bytes: Uint8Array): SnapshotPart | undefined 
   return { life, nextSequence, part, parts, bookings }
 }
 
-/** All that waits at a replica; it replaces what it said before. */
+/** All that waits at a replica; replaces its earlier report. */
 export function encodeWaiting(rows: readonly WaitingRow[]): Uint8Array {
   return encode([
     VERSION,
@@ -155,7 +155,7 @@ export class SnapshotParts {
       this.#next = 0
       this.#life = life
     }
-    // A part that was lost makes all that follow useless: it is asked again.
+    // A lost part makes all that follow useless: the snapshot is requested again.
     if (part !== this.#next || life !== this.#life) return undefined
     this.#next++
     this.#bookings.push(...bookings)
@@ -261,7 +261,7 @@ function tryDecode(bytes: Uint8Array): readonly unknown[] | undefined {
     const value: unknown = decode(bytes)
     return Array.isArray(value) && value[0] === VERSION ? value : undefined
   } catch {
-    // Whatever a stranger sends.
+    // A stranger may send anything.
     return undefined
   }
 }
