@@ -62,7 +62,7 @@ const ARMS: readonly Arm[] = [
   { name: 'linear, queue off', settings: selectionSettings({ policy: 'linear' }), share: 0, queue: 'off' },
   { name: 'linear, queue on', settings: selectionSettings({ policy: 'linear' }), share: 0, queue: 'on' },
 ]
-/** Most steps of an engine: no worker goes beyond. */
+/** Threshold of the queue, in engine steps; no worker ever exceeds it. */
 const THRESHOLD = 1e6
 const HINTS: WaitingHints = {
   tenant: 'a',

@@ -9,7 +9,7 @@ import { createActorSystem, defineActor, layout, type Reply } from '@homing/acto
 
 export type KeeperMessage =
   | { readonly type: 'square'; readonly n: number; readonly reply: Reply<number> }
-  /** Answered when somebody releases it. */
+  /** Answered when another message releases it. */
   | { readonly type: 'wait'; readonly reply: Reply<string> }
   | { readonly type: 'release' }
   | { readonly type: 'fail'; readonly reply: Reply<string> }

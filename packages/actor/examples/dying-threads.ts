@@ -1,6 +1,6 @@
 /**
  * Blocking and dying threads: a thread whose event loop stands still is ended after `hungAfter`, one that
- * ends is replaced. The actors come back under the same ref; whoever asked meanwhile is told at once that the
+ * ends is replaced. The actors come back under the same ref; an asker is told at once that the
  * thread is down.
  */
 

@@ -2,7 +2,7 @@
  * Your own actor, from a module of your own, under faults: it throws, then its thread is killed.
  *
  * Its ref stays good throughout. What it had counted is lost each time, and what it was told meanwhile is
- * not. An actor that must not forget writes down what it knows, or asks somebody for it in its setup.
+ * not. An actor that must not forget writes down what it knows, or asks another actor for it in its setup.
  */
 
 import { createActorSystem } from '@homing/actor'

@@ -1,7 +1,7 @@
 /**
  * Player: answers a ball with a ball until the rally is over.
  *
- * In     hit, from the other player; serve, from whoever starts the rally.
+ * In     hit, from the other player; serve, from the actor that starts the rally.
  * Out    hit, to the other player; over, to the one who wants to know.
  */
 

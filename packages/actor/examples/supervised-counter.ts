@@ -2,7 +2,7 @@
  * Supervised counter: an actor that fails, and what its supervisors make of that. One thread is enough here.
  *
  * The counter may be restarted twice within a minute; a third failure is that of its parent, the tally, which
- * nobody restarts. So it ends, and whoever wants to know is told why.
+ * nobody restarts. So it ends, and its watchers are told why.
  */
 
 import { type ActorRef, createActorSystem, defineActor, type Reply, signal } from '@homing/actor'

@@ -194,7 +194,7 @@ export function createProbe<M extends Message>(system: ActorSystem, name: string
 
 const PROBE_CAPACITY = 1_000_000
 
-/** Values in order, and those who wait for the next. */
+/** Values in order, and the waiters for the next. */
 class Inbox<T> {
   readonly waiting: T[] = []
   readonly #takers: ((value: T) => void)[] = []

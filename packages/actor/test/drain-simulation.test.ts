@@ -17,7 +17,7 @@ const SOURCES = 3
 const HANDS = 3
 const ROUNDS = 4
 const POUR = 20
-/** Also half of the time for draining is enough for an ask that nobody answers before its deadline. */
+/** Half of the time for draining is enough, too, for an ask that is not answered before its deadline. */
 const DEADLINE_MS = 20_000
 const restart = { directive: 'restart', max: 1000, within: '1m', backoff: { min: 1, max: 5 } } as const
 

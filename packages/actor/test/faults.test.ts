@@ -1,4 +1,4 @@
-/** Odd failures in an actor or a facility, which harm nobody else. */
+/** Odd failures in an actor or a facility do not harm other actors. */
 
 import {
   type ActorRef,

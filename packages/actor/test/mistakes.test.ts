@@ -1,4 +1,4 @@
-/** Mistakes in the calling code are reported to the caller, and harm nobody else. */
+/** Mistakes in the calling code are reported to the caller, and harm no other actor. */
 
 import {
   type ActorRef,

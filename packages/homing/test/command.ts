@@ -45,7 +45,7 @@ export class RunningCommand {
       this.stderr += text
       this.#changed.dispatchEvent(new Event('text'))
     })
-    // Closed when nobody holds the pipes any more: children of the child included.
+    // Closed when no process holds the pipes any more, children of the child included.
     this.#ended = once(this.child, 'close')
     t.teardown(() => this.child.kill('SIGKILL'))
   }

@@ -17,7 +17,7 @@ import {
 import { systemTransport, type Transport } from '@homing/transport'
 import { examine } from '../src/doctor-command.ts'
 
-/** Who ends what was begun; a test will do. */
+/** Runs the teardown of what was begun; a test has it. */
 export interface Ending {
   teardown(end: () => unknown): unknown
 }

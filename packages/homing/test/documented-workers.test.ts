@@ -91,7 +91,7 @@ function workerUrlsOf(text: string): readonly string[] {
   )
 }
 
-/** What is said of an engine that publishes nothing, and of one that repeats nothing. */
+/** The lines about an engine that publishes nothing, and about one that replays nothing. */
 function adviceAbout(engine: EngineFamily): string {
   const worker = { origin: 'http://h:8000', engine, ranks: { value: 1, source: 'default' as const } }
   const key = { dpRank: 0, replayEndpoint: undefined }

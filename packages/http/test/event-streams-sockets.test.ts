@@ -136,7 +136,7 @@ t.test('of fifty readers half take nothing: the others are told all, and nothing
       for (let j = 0; j < 100 && !isTold(); j++) await turn()
     }
   }
-  /** What is kept once all who read have what there is: frames on their way to them are no leak. */
+  /** Memory once all readers have all events: frames on their way are no leak. */
   const keptBytes = async (): Promise<number> => {
     await untilTold()
     return heldBytes()

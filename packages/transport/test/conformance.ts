@@ -39,7 +39,7 @@ export function bounded<T>(promise: Promise<T>, what: string): Promise<T> {
 }
 
 /**
- * A port on which nobody listens; below those that systems give to whoever dials, so that it stays unused.
+ * A port without a listener; below the ports that systems give to outgoing connections, so it stays unused.
  */
 async function unusedPort(): Promise<number> {
   for (let port = 20_000 + ((process.pid * 89) % 10_000); ; port++) {

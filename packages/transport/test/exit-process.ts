@@ -11,7 +11,7 @@ import { threadMessages } from '../src/zmq/roles.ts'
 const ending = process.argv[2]
 const messages = threadMessages({ clock: systemClock, log: { warn() {} } })
 
-/** Open sockets in every role, a subscriber of nobody, and traffic, told at its first message. */
+/** Open sockets in every role, a subscriber without a publisher, and traffic; reports its first message. */
 async function talk(messages: MessageTransport, heard: () => void): Promise<Closable> {
   const publisher = await messages.publish({ endpoint: 'tcp://127.0.0.1:0' })
   const router = await messages.serve({ endpoint: 'tcp://127.0.0.1:0' }, (identity, frames) => {

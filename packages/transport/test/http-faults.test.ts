@@ -61,7 +61,7 @@ class Client {
     })
     socket.on('error', () => {})
     this.#ended = once(socket, 'end')
-    // A reset is no end; who waits for one hears of it.
+    // A reset is not an end; a caller that waits for the end is told.
     this.#ended.catch(() => {})
   }
 

@@ -1,4 +1,4 @@
-/** The asks in messages: found by their reply function, rejected when nobody will answer them. */
+/** The asks in messages: found by their reply function, rejected when no actor will answer them. */
 
 import type { Message } from '../values/message.ts'
 import { type AskOwner, askOf, type OpenAsk, type ReplyFunction } from './asks.ts'

@@ -4,7 +4,7 @@ import type { CodedError } from '@homing/base'
 import type { TerminationReason } from '../contract/types.ts'
 import type { Ref } from './ref.ts'
 
-/** What is told when a watched actor ends. */
+/** Is told when a watched actor ends. */
 export interface Watcher {
   /** Called once per watch. `key` is that of the watched actor. */
   onTerminated(key: string, name: string, reason: TerminationReason, error: CodedError | undefined): void

@@ -25,8 +25,8 @@ export type AskResult<A> = A extends { readonly reply: Reply<infer R> } ? R : ne
 
 /**
  * What `tell` answers. `ok`: accepted by the mailbox, or by the link to the thread of the actor, also while
- * that thread is being replaced; `full`: refused by a bound, try again later or go without; `dead`: nobody
- * there, or the message cannot travel.
+ * that thread is being replaced; `full`: refused by a bound, try again later or go without; `dead`: the
+ * actor has ended, or the message cannot travel.
  */
 export type TellStatus = 'ok' | 'full' | 'dead'
 
@@ -391,7 +391,7 @@ export interface SystemStats {
   readonly sent: number
   /** Messages and asks that a behavior was given. */
   readonly handled: number
-  /** Messages that nobody will handle. */
+  /** Messages that no actor will handle. */
   readonly deadLetters: number
   /** The same by reason. */
   readonly deadLettersByReason: Readonly<Record<DeadLetterReason, number>>

@@ -1,5 +1,5 @@
 /**
- * Dead letters: messages that nobody will handle. Each is counted and noted; the log gets a few per second
+ * Dead letters: messages that no actor will handle. Each is counted and noted; the log gets a few per second
  * and then the number of the others, so that a flood of dead letters is not a flood of lines.
  */
 

@@ -189,7 +189,7 @@ export class Inbound {
     if (cell.isFullButRunnable) cell.work()
   }
 
-  /** What is no message, and no answer to one. */
+  /** Handles frames that are neither messages nor answers. */
   #takeOther(peer: Peer, frame: Frame): void {
     const thread = this.#thread
     const { peers, watches, kinship } = thread

@@ -100,7 +100,7 @@ export interface Simulation extends ActorSystem {
   readonly steps: number
   /** 16 hex digits over every choice of the schedule and every frame so far. */
   readonly traceHash: string
-  /** Use of real time or chance, and rejections that nobody handled: the oldest 100. */
+  /** Use of real time or chance, and unhandled rejections: the oldest 100. */
   readonly violations: readonly string[]
   /** Names of the threads that run now, main included. */
   readonly threadNames: readonly string[]

@@ -86,7 +86,7 @@ export class Registrations {
   }
 
   /**
-   * Life `uid` has ended, and the parents on it: nobody may bring back their children, which are returned.
+   * Life `uid` has ended, and the parents on it. Their children cannot be restarted; they are returned.
    */
   removeChildrenOf(uid: number): Registration[] {
     const removed: Registration[] = []

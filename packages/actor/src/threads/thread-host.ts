@@ -40,8 +40,8 @@ export interface ThreadHost {
   /** `reader` has linked `writer`, and has no link to earlier lives of that thread any more. */
   linked(reader: Life, writer: Life): void
   /**
-   * The life is over: nobody inherits what it was sent by dead lives, nor what it sent. `hasEnded`: it runs
-   * no more, for certain.
+   * The life is over: no other life inherits what dead lives sent to it, nor what it sent. `hasEnded`: it
+   * runs no more, for certain.
    */
   forgetLife(life: Life, hasEnded: boolean): void
   /** The thread is not coming back. */

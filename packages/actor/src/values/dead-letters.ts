@@ -1,5 +1,5 @@
 /**
- * Reasons for dead letters: messages that nobody will handle. They are counted in observe/dead-letters.ts.
+ * Reasons for dead letters: messages that no actor will handle. They are counted in observe/dead-letters.ts.
  */
 
 /**

@@ -1,4 +1,4 @@
-/** How a thread ended, for those who ask or watch its actors. */
+/** How a thread ended, for askers and watchers of its actors. */
 
 import type { ErrorRecord } from '@homing/base'
 

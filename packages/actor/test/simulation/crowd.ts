@@ -23,7 +23,7 @@ const THROWS = 100
 const ROUND_MS = 20
 const REST_MS_MAX = 5000
 const ASK_MS_MAX = 60
-/** One ball in so many comes with an ask; one breaks its catcher. */
+/** One ball in this many comes with an ask; one breaks its catcher. */
 const BALLS_PER_ASK = 64
 const BALLS_PER_FAILURE = 8192
 const MEMBERS_PER_THREAD = 2

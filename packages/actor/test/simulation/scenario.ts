@@ -131,7 +131,7 @@ export async function runToys(
     )
   }
   await simulation.run(undefined, { within: SERVE_MS_MAX - 400 })
-  // Some are stopped, and whoever watches them is told.
+  // Some are stopped, and their watchers are told.
   for (const one of toys) {
     if (random.below(2) === 0)
       void simulation.stop(one, random.below(2) === 0 ? {} : { after: 'mailbox', within: 50 })

@@ -1,7 +1,7 @@
 /**
  * Leaks: an actor's heap grows to a random level and stays there, again and again, while an innocent actor of
  * the same thread is asked all the time. Each time the thread has to serve again within `shedFor` and the
- * time to end and replace it; whoever watches is told threadOom when it was replaced.
+ * time to end and replace it; watchers are told threadOom when it was replaced.
  */
 
 import {
