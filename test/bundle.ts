@@ -4,9 +4,9 @@
  *
  *   packages/x/src/y.ts       →  dist/packages/x/src/y.js, y.d.ts
  *   actors/x/src/y.ts         →  dist/actors/x/src/y.js, y.d.ts
- *   packages/x/browser/…      →  dist/packages/x/browser/…         what the manifest's `files` lists and code reads
+ *   packages/x/browser/…      →  dist/packages/x/browser/…         listed in the manifest's `files`, and read
  *   packages/x/package.json   →  dist/packages/x/package.json      name, version and type
- *   '@homing/x'               →  '../../x/src/index.js'            in imports, re-exports and import.meta.resolve
+ *   '@homing/x'               →  '../../x/src/index.js'            imports, re-exports, import.meta.resolve
  *
  * The tree keeps its form because threads load actors by the URL of their module, and code finds its files
  * beside it. For the same reason nothing is merged into one file.

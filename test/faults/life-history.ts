@@ -1,11 +1,12 @@
 /**
  * Runs one script of a history of lives, and looks on.
  *
- *   V1  No block is credited under `exact` that the engine does not hold, for longer than IN_FLIGHT_MS after the first sign of that
- *       (life-signs.ts). A block that the engine never held needs no sign: nobody has said that it does.
+ *   V1  No block is credited under `exact` that the engine does not hold, for longer than IN_FLIGHT_MS after
+ *       the first sign of that (life-signs.ts). A block that the engine never held needs no sign: nobody has
+ *       said that it does.
  *   V2  After the last fault, and enough time, every source is as good as its engine allows (`leastTrust`).
- *   V3  The same as V1 whatever the trust, while no recovery is under way: but for what nobody understands, and for what another life
- *       took that came up behind the same sockets. The trust must say both.
+ *   V3  The same as V1 whatever the trust, while no recovery is under way: but for what nobody understands,
+ *       and for what another life took that came up behind the same sockets. The trust must say both.
  *   V4  Then nothing is missing under `exact`.
  *
  * What nobody could know is counted: block × looks, `untold`; and of that, the histories in which it was

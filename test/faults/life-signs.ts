@@ -6,11 +6,13 @@
  * the follower made of it plays no part.
  *
  *   came                                        tells
- *   a batch, live or repeated                   what this life of the engine did before it: the change is in it, or in one before
- *                                               it, which is missing then
- *   a live batch of another life                that the life before is over; but where it has exactly the number that was to
- *                                               come next, it goes with everything, and tells nothing
- *   a repeated batch of another life            the same, always: who asks can ask for the last batch that he has
+ *   a batch, live or repeated                   what this life of the engine did before it: the change is in
+ *                                               it, or in one before it, which is missing then
+ *   a live batch of another life                that the life before is over; but where it has exactly the
+ *                                               number that was to come next, it goes with everything, and
+ *                                               tells nothing
+ *   a repeated batch of another life            the same, always: who asks can ask for the last batch that he
+ *                                               has
  *   the end of the connection                   that all of before is over
  *   a probe that names another process          the same of the lives of the process before
  *
@@ -19,9 +21,10 @@
  *
  *   two dp ranks on one socket                          two publish there
  *   live sequences that go back, for the third time     the same: one or two may be restarts
- *   a live batch, beside what another engine repeats    who asks to have it repeated sees that it is another one; but not where
- *                                                       both have said the same, at the same time and under the same number:
- *                                                       then only what is repeated after that tells
+ *   a live batch, beside what another engine repeats    who asks to have it repeated sees that it is another
+ *                                                       one; but not where both have said the same, at the
+ *                                                       same time and under the same number: then only what
+ *                                                       is repeated after that tells
  *
  * A life whose end was told by a live batch of the expected number has *passed for another*: of what it has
  * held nothing can be told, until one of the other signs comes. A checkpoint that was written meanwhile

@@ -7,8 +7,10 @@
  *     --tell                                           of one: what came to whom, and what each then believes
  *     --minutes N                                      begins no further one after so long
  *     --real                                           over sockets of this machine, in real time, 20 at once
- *     --shrink                                         makes each script that breaks a rule as short as it can be
- *     --without 'last removal+reports'                 leaves ways to deceive out: see DECEITS in life-script.ts
+ *     --shrink                                         makes each script that breaks a rule as short as it
+ *                                                      can be
+ *     --without 'last removal+reports'                 leaves ways to deceive out: see DECEITS in
+ *                                                      life-script.ts
  */
 
 import process, { argv, stdout } from 'node:process'

@@ -3,7 +3,7 @@
  * its events that injects faults.
  *
  *   requests ──▶ front ──▶ vllm-pool.py ──▶ PUB ──▶ relay ──▶ router      batches keep their numbers
- *                                      ──▶ ROUTER ──────────▶ router      replays are vLLM's own, with what they lose
+ *                                      ──▶ ROUTER ──────────▶ router      replays are vLLM's, losses too
  */
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'

@@ -2,8 +2,8 @@
  * One history told to two routers: to the router actor, by messages, and to the simulator's router, by calls.
  * One seed is one history.
  *
- *   fleet, prompts held, requests, first tokens, ends, time ──┬─▶ router + tracker + index ─▶ decision, receipt ─┐
- *                                                             └─▶ SimRouter + its view     ─▶ decision, receipt ─┴─▶ equal
+ *   fleet, held prompts, requests,  ──┬─▶ router + tracker + index ─▶ decision, receipt ─┐
+ *   first tokens, ends, time          └─▶ SimRouter + its view     ─▶ decision, receipt ─┴─▶ equal
  *
  * Both draw from generators of the same seed, and both see the same time. A prompt is a path in a tree of
  * block ids: the index holds a chain of hashes for it, the simulator the ids. A prompt never ends with its

@@ -2,16 +2,20 @@
  * What is to be true of requests that went through the waiting queue, judged from outside: by what their
  * clients saw, and by when an engine was called for each.
  *
- *   C1  Each request ends, in a way that what it asked for and the faults of the history allow; one that is refused for want of room went to
- *       no engine, one that is answered did; without a failing worker it went to one engine, once. A router, tracker or directory that
- *       fails takes one request with it at most.
+ *   C1  Each request ends, in a way that what it asked for and the faults of the history allow; one that is
+ *       refused for want of room went to no engine, one that is answered did; without a failing worker it
+ *       went to one engine, once. A router, tracker or directory that fails takes one request with it at
+ *       most.
  *   C2  A deadline ends a wait when it is over: not before, and not later than the queue looks.
- *   C3  Of two that wait, with the same tenant, class and strict priority, and for any worker, the one that is first by the order is placed
- *       first; of the same tenant and class with different strict priorities the higher one. This holds under all faults: what a failure
- *       takes out of the queue is refused, and what goes on was never put behind others.
- *   C4  While two tenants of a class both wait, what they got by weight differs by a request of each at most (fair-flows.ts). Only
- *       without faults: a failure refunds what was charged, or forgets it. And only where no long or pinned prompts are held back.
- *   C5  No request waits while an engine has nothing to do, but for the time until the router hears of it and has asked. Only as C4.
+ *   C3  Of two that wait, with the same tenant, class and strict priority, and for any worker, the one that
+ *       is first by the order is placed first; of the same tenant and class with different strict priorities
+ *       the higher one. This holds under all faults: what a failure takes out of the queue is refused, and
+ *       what goes on was never put behind others.
+ *   C4  While two tenants of a class both wait, what they got by weight differs by a request of each at most
+ *       (fair-flows.ts). Only without faults: a failure refunds what was charged, or forgets it. And only
+ *       where no long or pinned prompts are held back.
+ *   C5  No request waits while an engine has nothing to do, but for the time until the router hears of it and
+ *       has asked. Only as C4.
  */
 
 import type { QueueOrder } from '@homing/queue'

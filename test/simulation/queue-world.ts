@@ -1,7 +1,8 @@
 /**
  * The waiting queue in the whole router, in a simulation with faults. One seed is one history.
  *
- *   ├─ start ─┼─ requests, up to 3 faults, perhaps a drain ─┼─ calm: all faults end ─┼─ one more request of each tenant ─┼─ checks ─┤
+ *   start ─▶ requests, up to 3 faults, perhaps a drain ─▶ calm: all faults end
+ *         ─▶ one more request of each tenant ─▶ checks
  *
  * What is checked is at the head of queue-checks.ts. Where a request was placed is seen at the network: each
  * has a marker in its body.

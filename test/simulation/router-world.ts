@@ -1,7 +1,7 @@
 /**
  * The whole router in a simulation, with faults. One seed is one history.
  *
- *   ├─ start ─┼─ requests, 1 to 3 faults ─┼─ calm: all faults end ─┼─ one request to each engine ─┼─ checks ─┤
+ *   start ─▶ requests, 1 to 3 faults ─▶ calm: all faults end ─▶ one request to each engine ─▶ checks
  *
  * A lost batch shows only when another one follows it; so every engine is given a last request after the
  * faults.

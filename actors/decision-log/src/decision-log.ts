@@ -6,10 +6,11 @@
  * Owns   the file, the numbers that stand for block hashes and sessions, what waits for the disk.
  * Order  lines are in the order of settlement.
  * Bounds the mailbox, what waits for the disk (WAITING_BYTES_MAX), the hashes that are remembered
- *        (block-numbers.ts). Requests that find no room are counted; a line in front of the next one that finds
- *        room says how many are missing.
- * Fails  a file that cannot be written: said once, tried again every LOG_LOOK_MS; routing does not notice. After a restart the file
- *        goes on behind a header of a new life, whose numbers begin at 0; what waited is lost.
+ *        (block-numbers.ts). Requests that find no room are counted; a line in front of the next one that
+ *        finds room says how many are missing.
+ * Fails  a file that cannot be written: said once, tried again every LOG_LOOK_MS; routing does not notice.
+ *        After a restart the file goes on behind a header of a new life, whose numbers begin at 0; what
+ *        waited is lost.
  * Thread its own: hashes are looked up and lines written while requests are routed.
  */
 

@@ -5,12 +5,16 @@
  *        indexers; results of its own probes; subscriptions and questions.
  * Out    `fleet` to its subscribers after every change; a listener per worker key that publishes events. To
  *        indexers: when a worker key has lost what was sent to it.
- * Owns   every `WorkerRecord`, the worker slots, and the listeners (as children). Its modules share `Worker` and
- *        `Key` (worker.ts), where each field has one writer:
- *          worker-probes     whether a worker is up           worker-keys      keys, slots and shards of its ranks
- *          key-listeners     the lives of the listeners       key-trust        the trust that others are told
- *          shard-watch       indexers that were reset         fleet-feed       snapshots, subscribers
- *          worker-table      the workers together             worker-announcements  a line for people
+ * Owns   every `WorkerRecord`, the worker slots, and the listeners (as children). Its modules share `Worker`
+ *        and `Key` (worker.ts), where each field has one writer:
+ *          worker-probes     whether a worker is up
+ *          worker-keys       keys, slots and shards of its ranks
+ *          key-listeners     the lives of the listeners
+ *          key-trust         the trust that other actors are told
+ *          shard-watch       indexers that were reset
+ *          fleet-feed        snapshots, subscribers
+ *          worker-table      all workers together
+ *          worker-announcements  a log line for people
  *          key-audits        what answers say about the events
  *          named-sockets     which sockets keys name: no two may name the same
  *          fleet-changes     who joins, drains and leaves at run time

@@ -4,9 +4,10 @@
  * Owns   the last `Fleet`, the subscribers, and the asks that wait until every worker has been probed.
  * Order  a subscriber sees the versions in order; `version` grows by one per change. All changes within one
  *        turn of messages become one snapshot, and a record that has not changed is not sent again.
- * Full   a subscriber whose mailbox refuses a version is behind: it gets the last one every RESEND_MS until it takes
- *        it, and misses those between.
- * Bounds SUBSCRIBERS_MAX and WAITERS_MAX; past it the oldest waiter is dropped, whose ask ends by its deadline.
+ * Full   a subscriber whose mailbox refuses a version is behind: it is sent the last version every RESEND_MS
+ *        until it takes it, and misses the versions between.
+ * Bounds SUBSCRIBERS_MAX and WAITERS_MAX; beyond it the oldest waiter is dropped; its ask ends at its
+ *        deadline.
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'

@@ -1,8 +1,9 @@
 /**
  * Key audits: compares the answers of engines with their events, and acts on the verdicts.
  *
- *   contradicted   trust is `partial` at most, and the source is rebuilt from the engine's replay, at most once per
- *                  RESYNC_MS_MIN and key; it stays `partial`, over every rebuild, until answers agree again
+ *   contradicted   trust is `partial` at most, and the source is rebuilt from the engine's replay, at most
+ *                  once per RESYNC_MS_MIN and key; it stays `partial`, over every rebuild, until answers
+ *                  agree again
  *   confirmed      ends that; and a history without a beginning counts as whole until the next epoch
  *
  * Owns `audit` of every key.

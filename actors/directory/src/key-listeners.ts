@@ -1,7 +1,9 @@
 /**
  * Key listeners: runs a listener for every worker key that publishes events, and none for the others.
  *
- *   idle ──endpoint known──▶ running ──endpoint changed or useless──▶ stopping … (listener-lives.ts of actors/listener)
+ *   idle ──endpoint known──▶ running ──endpoint changed or useless──▶ stopping …
+ *
+ * listener-lives.ts of actors/listener has the whole picture.
  *
  * Owns   `startedFor` of every key; the listeners are children of the directory. The key of a rank that is
  *        gone ends only in `idle`.

@@ -1,9 +1,11 @@
 /**
- * Registered workers: those that say at a broker that they are there, for as long as they do.
+ * Registered workers: workers that announce themselves at a broker, while they keep doing so.
  *
- *   present  ─▶ added like one of POST /workers; of several lives with one id, the last that came counts
- *   good-bye, or silent for five seconds  ─▶ the life before it counts; without one it is removed, with all that was known of it
- *   no broker  ─▶ they stay, as their health has it; who is not there RETURN_MS after the broker is back is gone
+ *   present                    ─▶ added as by POST /workers; of several lives with one id, the last counts
+ *   good-bye, or 5 s silence   ─▶ the life before it counts; without one the worker is removed, with all
+ *                                 that was known of it
+ *   no broker                  ─▶ workers stay, by their health; a worker that is not back RETURN_MS after
+ *                                 the broker is back is removed
  *
  * Workers that the operator named stay the operator's: a registration of the same id changes nothing. One
  * that the operator removes stays away: it comes back with another life, that is, when its process is started

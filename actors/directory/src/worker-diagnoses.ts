@@ -1,8 +1,10 @@
 /**
  * Worker diagnoses: looks anew at one worker of the fleet, and adds what the directory knows of it.
  *
- * Owns   the diagnoses under way: one per worker, whose answer all who asked meanwhile share, and RUNNING_MAX in all.
- * It has sockets of its own, asks replays only whether they answer, and changes nothing of what the directory knows.
+ * Owns   the diagnoses under way: one per worker, whose answer all who asked meanwhile share, and RUNNING_MAX
+ *        in all.
+ * It has sockets of its own, asks replays only whether they answer, and changes nothing of what the directory
+ * knows.
  */
 
 import type { ActorContext } from '@homing/actor'

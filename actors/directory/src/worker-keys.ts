@@ -8,7 +8,8 @@
  *       until the indexer has forgotten the slot, another key would inherit its blocks.
  *   I2  A name has one key at most: a rank that goes and comes back gets a key when the old one has ended.
  *   I3  A key keeps its shard for life; a new key goes to the shard with the fewest.
- *   I4  Epochs of a slot only grow, whichever key has it: a message for an earlier key is recognized by its epoch.
+ *   I4  Epochs of a slot only grow, whichever key has it: a message for an earlier key is recognized by its
+ *       epoch.
  */
 
 import type { ActorContext } from '@homing/actor'

@@ -12,8 +12,8 @@
  *   relaying   bytes from the worker, and    settled: after the first byte a request is never sent again
  *              room at the client
  *   settled    nothing
- *   any        -                             settled: the client leaves, a time limit passes, the gateway ends,
- *                                            or the exchange has a bug
+ *   any        -                             settled: the client leaves, a time limit passes, the gateway
+ *                                            ends, or the exchange has a bug
  *
  * Invariants
  *   I1  Each placement is settled exactly once, by `#leave`, before the exchange asks for the next one.

@@ -6,11 +6,12 @@
  *     └─────▶ refused, no answer (in time) ───▶ settled with the queue, which passes it on to the router
  *
  * Invariants
- *   I1  Every question is settled exactly once, whatever the answer, and even without one: the router may have
- *       decided anyway. In the router's mailbox `settled` always comes after the question, so it finds every
- *       effect of it. After a decision that is certain; otherwise `settled` takes the same way as the question.
- *   I2  A message that finds a mailbox full is sent again until it is accepted. Until then it counts as an open
- *       request.
+ *   I1  Every question is settled exactly once, whatever the answer, and even without one: the router may
+ *       have decided anyway. In the router's mailbox `settled` always comes after the question, so it finds
+ *       every effect of it. After a decision that is certain; otherwise `settled` takes the same way as the
+ *       question.
+ *   I2  A message that finds a mailbox full is sent again until it is accepted. Until then it counts as an
+ *       open request.
  */
 
 import type { ActorRef, Message } from '@homing/actor'

@@ -1,30 +1,32 @@
 /**
- * Queue: what waits between exchange and router, and who goes next. Only it asks the router to decide.
+ * Queue: holds the requests that wait between exchange and router, and decides which goes next. Only the
+ * queue asks the router to decide.
  *
- * In     `place` and `settled` from gateways; the fleet; from the tracker, while something waits: load fell.
- * Out    to the router: `decide`, one question at a time for what waited; `measure` of what comes while
- *        others wait; `settled` and `gatewayStarted`, passed on. To the tracker: `watchLoad`. To the replica
- *        bridge, when it asks: what waits, against what waits at other routers; both count towards limits of
- *        classes.
- * Owns   what waits: a PriorityQueue for each model of the fleet, in one room (packages/queue), and the
- *        questions about it that are open. Not load, not places.
+ * In     `place` and `settled` from gateways; the fleet; from the tracker, while requests wait: load fell.
+ * Out    to the router: `decide`, one question at a time for waiting requests; `measure` of requests that
+ *        come while others wait; `settled` and `gatewayStarted`, passed on. To the tracker: `watchLoad`. To
+ *        the replica bridge, on request: what waits here, in exchange for what waits at other routers; both
+ *        count towards the limits of classes.
+ * Owns   the waiting requests (a PriorityQueue for each model of the fleet, in one room: packages/queue) and
+ *        the open questions about them. It owns neither load nor placements.
  *
  *   state      waits for                          goes on to
- *   measured   how much of it is cached           asked (nobody is before it), waiting, refused
+ *   measured   how much of it is cached           asked (nothing is before it), waiting, refused
  *   asked      the router                         placed, refused by the router, waiting (busy)
  *   waiting    its turn, and room                 asked; refused (its deadline, no worker left)
- *   any        `settled`, a new life of its       gone
- *              gateway
- *   While nothing of its model waits, a short request begins as asked: it costs one message more than without the queue. What never
- *   waits is passed to the router with its reply.
+ *   any        `settled`, or a new life of        gone
+ *              its gateway
  *
- * Order  what a gateway settles here reaches the router behind every question about it, so it finds all their
- *        effects. A request that comes between the question about another one and the answer 'busy' may be
- *        asked about before it is parked: the router then looks at both within the same instant.
- * Fails  at a restart those that waited are forgotten, and their asks fail: the gateway answers 503. The
- *        router's effects of open questions end with `settled`, which waits in the mailbox meanwhile. No
- *        message that is lost lets a request hang: while something waits, the queue looks again every
- *        QUEUE_LOOK_MS.
+ *   While nothing waits for its model, a short request starts as asked: it costs one message more than
+ *   without the queue. A request that never waits is passed to the router with its reply.
+ *
+ * Order  what a gateway settles here reaches the router after every question about that request, so the
+ *        router finds all effects of the questions. A request that comes between the question about another
+ *        one and its answer 'busy' may be asked about before that one is parked: the router then looks at
+ *        both at the same instant.
+ * Fails  at a restart the waiting requests are forgotten and their asks fail: the gateway answers 503. The
+ *        router's effects of open questions end with `settled`, which waits in the mailbox meanwhile. A lost
+ *        message cannot make a request hang: while requests wait, the queue looks again every QUEUE_LOOK_MS.
  */
 
 import { type ActorContext, AskRefusedError, defineActor, type Reply } from '@homing/actor'

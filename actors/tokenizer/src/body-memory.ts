@@ -3,13 +3,14 @@
  * so that of a conversation only what is new is scanned, decoded and parsed.
  *
  *   body      {"model":…,"messages":[{…},{…},{…},{…}],…}
- *   known     ────────────────────────────▶|               to the end of the last message in windows that are equal
+ *   known     ────────────────────────────▶|               to the end of the last message in equal windows
  *   read                                   |─────────────▶
  *
  * Invariants
- *   I1  What is known is taken only where all bytes before it are equal; so a body is read to the same values as without
- *       this memory, whatever client and template do.
- *   I2  Values are shared between requests, so nobody changes them: `prepareChat` builds its own, templates cannot.
+ *   I1  What is known is taken only where all bytes before it are equal; so a body is read to the same values
+ *       as without this memory, whatever client and template do.
+ *   I2  Values are shared between requests, so nobody changes them: `prepareChat` builds its own, templates
+ *       cannot.
  *
  * Bounds   `bytesMax`, over windows and values.
  */

@@ -1,8 +1,8 @@
 /**
  * Body reader: request bytes to model, prompt tokens, block hashes and hints, on one thread.
  *
- *   read   scan the JSON, read what routing needs, render and tokenize, hash; or say what to ask an engine; if
- *          none can be asked, hash the text in pieces
+ *   read   scan the JSON, read what routing needs, render and tokenize, hash; or say what to ask an engine;
+ *          if none can be asked, hash the text in pieces
  *   hash   an engine's `/tokenize` reply to block hashes
  *
  * Until a worker has reported its block size, a prompt is hashed in blocks of an assumed size: guesses from

@@ -1,9 +1,9 @@
 /**
- * Token checker: of many prompts that are tokenized here, one is also given to its engine, and the ids are
- * compared.
+ * Token checker: one in `checkEvery` prompts that are tokenized here is also tokenized by its engine, and the
+ * ids are compared.
  *
  *   request ──1 in `checkEvery`──▶ our ids ──────┬─ equal ──▶ counted
- *                             └──▶ /tokenize ────┴─ differ ─▶ logged; engines are asked for this tokenizer from now on
+ *                             └──▶ /tokenize ────┴─ differ ─▶ logged; from now on engines tokenize instead
  *
  * The request does not wait for any of this.
  *

@@ -4,8 +4,8 @@
  * In     its task, with its args.
  * Out    `questionSaid` to what-if: progress, then one answer or error, and nothing after that.
  * Owns   the simulation. What is kept of requests lies in memory that both threads can read.
- * Bounds a heap of its own, the lowest priority that the system knows, and `cpuShare` of a core: a simulation pauses ten times a
- *        second, and each pause is as long as what was used since the last one allows.
+ * Bounds a heap of its own, the lowest priority of the system, and `cpuShare` of a core: a simulation pauses
+ *        ten times a second, long enough to stay within its share.
  * Fails  a bug ends it, and its thread.
  */
 

@@ -6,10 +6,11 @@
  * Out    to an actor for each question (question.ts), on a thread of its own: what is kept, as memory that
  *        both can read.
  * Owns   the kept requests, the run that is under way, the last answer.
- * Bounds bytes and age of what is kept (request-memory.ts); one run at a time; its blocks (read-kept.ts), its time, its heap, its share of a
- *        core; the mailbox. Requests that find no room are counted; those that no worker took are not kept.
- * Fails  a question that ends without an answer fails its run. What it says is heard also if the mailbox is full of other things.
- *        After a restart nothing is kept, and the run is gone.
+ * Bounds bytes and age of what is kept (request-memory.ts); one run at a time; the run's blocks
+ *        (read-kept.ts), time, heap and share of a core; the mailbox. Requests that find no room are counted;
+ *        requests that no worker took are not kept.
+ * Fails  a question that ends without an answer fails its run. What it says is heard also if the mailbox is
+ *        full of other things. After a restart nothing is kept, and the run is gone.
  * Thread main: to keep a request takes a copy of its hashes. What a question costs is on its own thread.
  */
 

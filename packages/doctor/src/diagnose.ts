@@ -2,7 +2,8 @@
  * Diagnose: asks a worker everything that a router would ask it, looks at its sockets, and says what was
  * found.
  *
- *   probe            the directory's own (probe.ts), each question recorded; of all workers, before what follows
+ *   probe            the directory's own (probe.ts), each question recorded; of all workers, before what
+ *                    follows
  *   sockets          per rank, all at the same time: subscribe, ask for a replay, listen for a while
  *   own request      only if asked for
  *   findings         from all that, pure

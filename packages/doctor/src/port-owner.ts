@@ -1,9 +1,12 @@
 /**
  * Port owner: what is at a TCP port where an event or a replay socket should be.
  *
- *   closed    nothing listens                    silent   no connection, or no word: a firewall, or a wrong host
- *   http      an HTTP server                     events   a ZeroMQ socket that publishes
- *   replay    a ZeroMQ socket that answers replays        other   something else that talks
+ *   closed    nothing listens
+ *   silent    no connection, or no bytes: a firewall, or a wrong host
+ *   http      an HTTP server
+ *   events    a ZeroMQ socket that publishes
+ *   replay    a ZeroMQ socket that answers replays
+ *   other     something else that talks
  *
  * An HTTP request to a ZeroMQ socket does no harm: its greeting is missing, and the connection is closed.
  */

@@ -2,14 +2,17 @@
  * One worker as the operator writes it: `http://host:8001?events=5557&replay=6557&ranks=2`.
  *
  *   events, replay        ports of rank 0; rank r is at port + r
- *   events_host           host of those sockets, where the URL is that of a proxy; default: the host of the URL
+ *   events_host           host of those sockets, where the URL is that of a proxy; default: the host of the
+ *                         URL
  *   ranks                 data-parallel ranks behind this URL
  *   model, block_size, kv_blocks, max_batched_tokens      facts that a probe would find out
  *   taints=a,b            words that a request may require, prefer or avoid
  *   topic                 topic of the KV events
  *   nats                  subject of the KV events at the NATS broker; rank r publishes under SUBJECT.r
- *   requests              subject at the NATS broker under which the worker takes requests, where routers call it so
- *   key_env, key_file     environment variable or file with the API key of the engine; the key itself is never in a URL
+ *   requests              subject at the NATS broker under which the worker takes requests, where routers
+ *                         call it so
+ *   key_env, key_file     environment variable or file with the API key of the engine; the key itself is
+ *                         never in a URL
  *   id                    number for `nvext.backend_instance_id`; default: the position
  *
  * Given values win over probed ones.

@@ -5,9 +5,9 @@
  *   holds   (run, slot) -> refs, parent hold, previous, next                         one per run and slot
  *   a request points at the hold of its last run
  *
- * A run is as many blocks in a row as all prompts through it have in common: where prompts part, or one ends,
- * runs part. So a long prompt is one run, or one for each other that it shares a part with, and the cost of
- * its blocks is that of comparing and copying their hashes.
+ * A run is a row of blocks that all prompts through it have in common. A run ends where prompts part or one
+ * ends. So a long prompt is one run, or one run per other prompt that it shares a part with; its blocks cost
+ * only the comparing and copying of their hashes.
  *
  * Invariants
  *   I1  refs of a hold = holds below it on the same slot + requests that end at it; > 0.
@@ -20,10 +20,10 @@
  * What counts. A block shared by several requests of one slot counts once and is released with its last
  * holder. Only full, hashed blocks of the prompt and output blocks are active blocks: a partial last block
  * has no hash, so it is not counted here, while the cost of the prompt rounds up through its tokens. Output
- * blocks are private to their request and kept in whole 1/1024, so that the sum returns to 0. Of a request
- * that fades, the end of its prompt that nobody else on the slot holds fades with them: it is taken off its
- * output. Who else holds it is looked at when the request is told how far it has come, and not again before
- * the next time.
+ * blocks are private to their request and kept in whole 1/1024, so that the sum returns to 0. When the output
+ * blocks of a request fade, the end of its prompt that no other request on the slot holds fades too: it is
+ * subtracted from the output. Which other requests hold it is checked only when the progress of the request
+ * is reported.
  *
  * Cost. book, free and project: one lookup for each run of the prompt, and a comparison of its hashes;
  * booking copies those that are new, or that part. Then project takes at most O(slots · log(runs)); see

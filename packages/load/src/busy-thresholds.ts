@@ -5,12 +5,12 @@
  *   prefillTokens           prefill tokens     > this
  *   prefillFraction         prefill tokens     > this part of its token budget for a step
  *
- * A rank is busy past any of them that is set; a worker if all its ranks are. What cannot be computed,
- * because the engine does not say how large it is, holds nothing back.
+ * A rank is busy if it is past any threshold that is set; a worker is busy if all its ranks are. A threshold
+ * that cannot be computed, because the engine does not report its size, has no effect.
  *
- * Source: Dynamo's busy thresholds (`/busy_threshold`). There the blocks latch, because the router's count
- * and the engine's come apart: set by either, cleared by both. Whoever looks at the last of each, as here,
- * has the same.
+ * Source: Dynamo's busy thresholds (`/busy_threshold`). There, the block threshold latches, because the
+ * counts of router and engine differ: either count sets it, and both must clear it. To check the latest value
+ * of both counts, as here, has the same effect.
  */
 
 export interface BusyThresholds {

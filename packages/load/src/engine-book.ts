@@ -1,25 +1,25 @@
 /**
- * Engine book: what each worker has before it in milliseconds, as far as a router can know: what it sent
- * there, and when first tokens, later tokens and ends came back.
+ * Engine book: the work that each worker has before it, in milliseconds, as far as the router can know it:
+ * from what was sent, and from when first tokens, later tokens and ends came back.
  *
  *   sent ──► queued (its prompt is to be computed) ──firstToken──► decoding ──ended──► gone
  *
  * Owns   the queue of each worker slot in order of sending, its decoding requests, what was learned
- *        (PrefillCosts, LearnedCosts), and how far all of that explains what is seen (UnseenLoad). The
- *        backlog that it tells is the own queue, and what is overdue beyond it.
- * Learns prefill from busy periods: from a first request in an empty queue until the queue is empty again or
- *        PERIOD_STEPS steps are over. A period teaches when all of its requests have ended and said how much of
- *        their prompts was cached: what was predicted is wrong where the view of the caches is late or guessed.
- *        Decoding is learned from the time between first and last token, less the prefill of others in between.
- *        An answer that does not stream has no first token: it teaches its output length only, and its prefill
- *        is taken to end when it was estimated to. A request teaches nothing if it is not known when it was
- *        sent or had its first token.
+ *        (PrefillCosts, LearnedCosts), and how well that explains what is observed (UnseenLoad). The backlog
+ *        that it reports is the slot's own queue plus what is overdue beyond it.
+ * Learns prefill from busy periods: from the first request in an empty queue until the queue is empty again
+ *        or PERIOD_STEPS steps are over. A period teaches only when all of its requests have ended and
+ *        reported how much of their prompts was cached: predictions are wrong if the view of the caches is
+ *        late or guessed. Decoding is learned from the time between first and last token, minus the prefill
+ *        of other requests in between. An answer that does not stream has no first token: it teaches only its
+ *        output length, and its prefill is assumed to end at the estimated time. A request teaches nothing if
+ *        the time of its sending or of its first token is not known.
  *
  * Invariants
  *   I1  The sums of a slot are those over its requests; a slot without requests has sums of exactly 0.
  *   I2  Every figure of a projection is finite and ≥ 0.
  *
- * Pure: no clock of its own. A time before the latest one that was told counts as the latest.
+ * Pure: no clock of its own. A time before the latest one that was passed in counts as the latest.
  */
 
 import { AUTO_CONSTANTS } from './auto-constants.ts'

@@ -1,5 +1,5 @@
 /**
- * Engine costs: how long prefill and decode steps of a worker take, learned from what its requests took.
+ * Engine costs: how long prefill and decode steps of a worker take, learned from the times of its requests.
  *
  *   prefill   step ms · steps + token ms · charged tokens + pair ms · new tokens · (prompt − new tokens / 2)
  *   decode    step ms + request ms · requests + token ms · tokens that they hold together
@@ -10,10 +10,10 @@
  * The fleet leans on the priors, which stand for a mid-sized model on a fast GPU and are wrong by a factor of
  * 2 to 10 elsewhere.
  *
- * An observation that is off by more than OUTLIER_TIMES moves the fit as far as one that is off by just that:
- * a stalled proxy is no slow engine, and an answer at once from a proxy's cache no fast one. The first
- * observations are held against the median of their own ratios to what was expected before, so that most of
- * them decide. Observations that are not finite or not positive are left out.
+ * An observation that is off by more than OUTLIER_TIMES moves the fit only as far as one that is off by
+ * exactly that: a stalled proxy is not a slow engine, and an immediate answer from a proxy's cache not a fast
+ * one. The first observations are compared with the median of their own ratios to the expectation, so the
+ * majority of them decides. Observations that are not finite or not positive are left out.
  *
  * Source   docs/decisions/0037-what-auto-weighs.md, section Step times.
  */

@@ -3,8 +3,8 @@
  *
  *   device                    if the KV events of the key are trusted
  *   host, disk, external      in addition, for keys whose events have named them
- *   guessed                   if there are no events; until they come, if so set; and for prompts of which only
- *                             the text is known
+ *   guessed                   if there are no events; until they come, if so set; and for prompts of which
+ *                             only the text is known
  *
  * One lookup of all keys together is enough for keys with one layer; only keys with more layers need a walk
  * of their own. overlaps.ts defines what a layer counts for.

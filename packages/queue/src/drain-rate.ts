@@ -1,8 +1,9 @@
 /**
- * Drain rate: how fast a queue empties, and what part of it each share gets, from what was placed lately.
+ * Drain rate: how fast a queue empties, and which part of that each class or tenant gets, from recent
+ * placements.
  *
- * Time counts only while requests wait: an empty queue says nothing of how fast a full one drains. Old
- * figures fade with FADE_MS.
+ * Time counts only while requests wait: an empty queue does not show how fast a full one drains. Old figures
+ * fade with FADE_MS.
  */
 
 /** After this time a figure counts for 1/e. */

@@ -1,24 +1,24 @@
 /**
- * Fair flows: the requests of one policy class at one strict priority, shared out between tenants by weight.
+ * Fair flows: shares the requests of one policy class and strict priority between tenants, by weight.
  *
- *   lanes     one per set of eligible workers                 closed: passed over with all that is in it
- *     sides   one per tenant with a request in the lane       start-time fair queueing, over the flow of the tenant
- *       bands   by work, long prompts apart                   see orders.ts
+ *   lanes     one per set of eligible workers             a closed lane is passed over, with all in it
+ *     sides   one per tenant with a request in the lane   start-time fair queueing over the tenant's flow
+ *       bands   by work, long prompts apart               see orders.ts
  *
- * Start-time fair queueing. The flow of a tenant is all that it has here, in any lane. Each flow has a start
- * tag; the lowest goes first, and its tag grows by uncached tokens ÷ weight. The virtual time is the tag of
- * the last one that went. A flow that has just come, or could not go, starts at the virtual time: it gets no
- * credit for the time away. With nothing left all tags are forgotten.
+ * Start-time fair queueing. The flow of a tenant is all its requests here, in any lane. Each flow has a start
+ * tag. The flow with the lowest tag goes first; its tag then grows by uncached tokens ÷ weight. The virtual
+ * time is the tag of the last flow that went. A flow that is new, or could not go, starts at the virtual
+ * time: it gets no credit for the time away. When nothing is left, all tags are forgotten.
  *
- * Sides keep a copy of the tag of their flow, which is late: lower than the tag, never higher. The first side
- * of a lane is brought up to date until it stays the first.
+ * Sides keep a copy of the tag of their flow. The copy may be late: lower than the tag, never higher. The
+ * first side of a lane is updated until it stays the first.
  *
  * Invariants
- *   I1  Of two tenants that always have a request that can go, the service ÷ weight differs by at most the largest request ÷ weight
- *       of one plus that of the other.
- *   I2  A side is ready if it has a request that the rule for long prompts does not hold, and a lane is in `#open` if it is open and has
- *       a ready side. Both may be so without: whoever looks finds out and takes them out.
- *   I3  The virtual time never goes back, but for a request that is put back before another was taken.
+ *   I1  Between two tenants that always have a request that can go, service ÷ weight differs by at most the
+ *       largest request ÷ weight of one plus that of the other.
+ *   I2  A side that has a request which the rule for long prompts does not hold is in `ready`. An open lane
+ *       with a ready side is in `#open`. Either may also contain more: the next reader removes it.
+ *   I3  The virtual time never goes back, unless a request is put back before another one was taken.
  *
  * Cost   O(log n), plus the bands of response ratio, plus the lanes that are open at the time, plus the lanes
  *        of the tenant that goes.

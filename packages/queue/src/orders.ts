@@ -3,7 +3,7 @@
  * arrival.
  *
  *   fcfs             arrival − priority jump
- *   lcfs             −(arrival + priority jump): newest first; it starves the oldest under overload, as documented
+ *   lcfs             −(arrival + priority jump): newest first; under overload it starves the oldest
  *   wspt             −(1 + priority jump) / uncached tokens: Smith's rule
  *   wspt-total       the same, by all tokens of the prompt
  *   response-ratio   (wait + priority jump) / uncached tokens, the largest first

@@ -1,9 +1,10 @@
 /**
- * Overload: when a request may come back that was refused because every worker is past a busy threshold.
+ * Overload: when a refused request may come back, if it was refused because every worker is past a busy
+ * threshold.
  *
- * Those who were refused lately count as if they waited: at the rate at which requests were placed since the
- * first of them, how long until all of them have a place. Both fade with time (drain-rate.ts), so who does
- * not come back is forgotten.
+ * Recently refused requests count as if they waited. The estimate: at the rate at which requests were placed
+ * since the first refusal, how long until all of them are placed. Refusals and placements fade with time
+ * (drain-rate.ts), so a client that does not come back is forgotten.
  */
 
 import { DrainRate, FadingSum } from './drain-rate.ts'

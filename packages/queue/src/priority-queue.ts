@@ -1,27 +1,32 @@
 /**
- * PriorityQueue: the requests for one model that ask for a place, and which of them goes next. It never
- * decides where.
+ * PriorityQueue: the requests for one model that ask for a placement, and which of them goes next. It never
+ * decides where a request goes.
  *
- *   admit ──▶ ask ◀── take ── waiting          the caller asks the router, and says
+ *   admit ──▶ ask ◀── take ── waiting          the caller asks the router, and reports the answer
  *              │                 ▲
  *              ├── busy ─────────┘             busy: no room; its lane is closed until `reopen`
  *              └── placed ──▶ gone             placed: it has a worker
  *   cancel, expire, drop: gone from either
  *
- * Who goes next: the highest strict priority; in it the policy class whose turn it is (strict-priority.ts);
- * in it the tenant with the least service by weight (fair-flows.ts); of its requests the first by the order
- * of the class (orders.ts). A request that cannot go now, because its lane is closed or the rule for long
- * prompts holds it (tenants.ts), is passed over and holds up nobody behind it in another lane.
+ * Which goes next: the highest strict priority; in it, the policy class whose turn it is
+ * (strict-priority.ts); in that, the tenant with the least service by weight (fair-flows.ts); of its
+ * requests, the first by the order of the class (orders.ts). A request that cannot go now, because its lane
+ * is closed or the rule for long prompts holds it (tenants.ts), is passed over and does not hold up requests
+ * in other lanes.
  *
  * Invariants
- *   I1  Every request that was admitted ends exactly once: placed, refused by `busy`, or given back by cancel, expire or drop.
- *   I2  While requests wait, `take` gives one unless all of them are in closed lanes or held by the rule for long prompts.
- *   I3  A request is asked about by one `ask` or `take` at a time; several different ones may be.
- *   I4  A lane that was reopened after a request was asked about stays open when the answer is busy: what made room may have happened
- *       after the router looked.
+ *   I1  Every admitted request ends exactly once: placed, refused by `busy`, or given back by cancel, expire
+ *       or drop.
+ *   I2  While requests wait, `take` returns one unless all of them are in closed lanes or held by the rule
+ *       for long prompts.
+ *   I3  A request is asked about by one `ask` or `take` at a time; several different requests may be asked
+ *       about at once.
+ *   I4  If a lane is reopened after a request was asked about, it stays open when the answer is busy: the
+ *       room may have appeared after the router looked.
  *
- * Cost   O(log n) for each call, beside what fair-flows.ts says of closed lanes and bands; `take` passes over strict priorities of which
- * nothing can go, at most STRICT_PRIORITIES_MAX. `drop` and `snapshot` look at everything.
+ * Cost   O(log n) per call, plus what fair-flows.ts states for closed lanes and bands. `take` passes over at
+ *        most STRICT_PRIORITIES_MAX strict priorities from which nothing can go. `drop` and `snapshot` look
+ *        at everything.
  */
 
 import { STEP_TOKENS_DEFAULT } from '@homing/load'

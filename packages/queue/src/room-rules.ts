@@ -1,6 +1,6 @@
 /**
- * Room rules: from what was set to the policy classes of a model, and to when its requests wait. The router
- * and the simulator ask the same.
+ * Room rules: turns settings into the policy classes of a model and the conditions under which its requests
+ * wait. Router and simulator use the same rules.
  */
 
 import type { QueueOrder } from './orders.ts'
@@ -24,8 +24,8 @@ export interface PrefillLoad {
 export type ThresholdState = 'room' | 'past' | 'unknown'
 
 /**
- * When a request is to wait: every worker that could take it is past this. Without any of the three, it never
- * is.
+ * A request must wait when every eligible worker is past this rule. Without any of the three limits no worker
+ * is ever past it.
  */
 export interface RoomRule extends Thresholds {
   /** Applies to requests with at least so many uncached tokens. */

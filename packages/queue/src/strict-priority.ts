@@ -1,26 +1,28 @@
 /**
- * One strict priority: its requests, shared out between policy classes by deficit round robin over uncached
+ * One strict priority: shares its requests between policy classes, by deficit round robin over uncached
  * tokens.
  *
- * A class has a deficit, which is credit that it has not spent, in tokens. The classes are visited in a ring:
+ * The deficit of a class is its unspent credit, in tokens. The classes are visited in a ring:
  *
  *   nothing waits             the deficit is forgotten
  *   no request can go         the deficit stays, and nothing is added
  *   deficit ≥ cost            the request goes
  *   otherwise                 the quantum is added, once per visit; the request goes if that is enough
  *
- * What goes is subtracted, and the class may send again while its credit lasts; then the next one is visited.
- * Rounds in which nobody can go are added up at once, so the time does not depend on the size of requests.
+ * The cost of a request that goes is subtracted. A class may send again while its credit lasts; then the next
+ * class is visited. Rounds in which no class can send are added up at once, so the time does not depend on
+ * the size of requests.
  *
  * Invariants
  *   I1  Deficit of a class < its largest request + its quantum.
- *   I2  What two classes that always have a request that can go have sent, by quantum, differs by at most a round and a request of each.
+ *   I2  Between two classes that always have a request that can go, the tokens sent ÷ quantum differ by at
+ *       most one round and one request of each.
  *   I3  A request that is put back before another was taken leaves everything as it was before it was taken.
  *
- * Source: Shreedhar, Varghese: Efficient fair queuing using deficit round robin (1995), with the rounds at
- * once of Dynamo's queue. There every class is paid for the last of these rounds at once, and again when it
- * is visited next: with requests of three quanta a class gets up to 4/3 of its share. Here a class is paid
- * when it is visited.
+ * Source: Shreedhar, Varghese: Efficient fair queuing using deficit round robin (1995); adding up rounds at
+ * once is from Dynamo's queue. There, every class is paid for the last of these rounds at once, and again
+ * when it is visited next: with requests of three quanta a class gets up to 4/3 of its share. Here a class is
+ * paid only when it is visited.
  */
 
 import type { ClassAccount, Entry, LevelOfEntry } from './entry.ts'

@@ -1,14 +1,15 @@
 /**
- * Tenants: an account for everybody who has a request here, or had one lately, and the rule for long prompts.
+ * Tenants: an account for every tenant that has a request here or had one lately, and the rule for long
+ * prompts.
  *
- * The rule. A long prompt has more uncached tokens than an engine computes in one step, so whoever comes
- * behind it on a worker waits for all of it. While another tenant was served within `contentionMs`, the long
- * prompts of one tenant occupy at most all workers but one (at least one). Further ones of it are held, also
- * while a worker is idle: the only exception to work conservation.
+ * The rule. A long prompt has more uncached tokens than an engine computes in one step, so a request behind
+ * it on a worker waits for all of it. While another tenant was served within `contentionMs`, the long prompts
+ * of one tenant occupy at most all workers but one (at least one worker). Its further long prompts are held,
+ * even while a worker is idle: this is the only exception to work conservation.
  *
- * Bounds. At most `tenantsMax` accounts, beside tenants with a weight of their own. Where there are more
- * names at one time, the rest share the account OTHER_TENANTS, as do names that are too long. An account is
- * forgotten `contentionMs` after its last request, or earlier when a new one needs its place.
+ * Bounds. At most `tenantsMax` accounts, beside tenants with a weight of their own. With more names at one
+ * time, the rest share the account OTHER_TENANTS, as do names that are too long. An account is forgotten
+ * `contentionMs` after its last request, or earlier when a new account needs its place.
  */
 
 import type { FlowSide } from './entry.ts'

@@ -71,8 +71,8 @@ export type QueueRefusal =
 export type RefusalReason = QueueRefusal['reason']
 
 /**
- * 'ask': nobody is before it; ask the router now, then say `placed` or `busy`. 'waiting': it is parked;
- * `take` will give it. Otherwise it is refused, and nothing of it is kept.
+ * 'ask': no request is before it; ask the router now, then call `placed` or `busy`. 'waiting': it is parked,
+ * and `take` will return it later. Otherwise it is refused, and nothing of it is kept.
  */
 export type Admission = 'ask' | 'waiting' | QueueRefusal
 

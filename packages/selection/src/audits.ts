@@ -3,9 +3,9 @@
  *
  *   error = predicted − delivered; beyond TOLERANCE_BLOCKS it is an over- or an under-prediction
  *
- *   contradicted   since the last verdict or epoch, more than CONTRADICTED_SHARE of the requests that something
- *                  was predicted for were over-predicted, and at least CONTRADICTIONS_MIN: blocks count as held
- *                  that are not
+ *   contradicted   since the last verdict or epoch, more than CONTRADICTED_SHARE of the requests that
+ *                  something was predicted for were over-predicted, and at least CONTRADICTIONS_MIN: blocks
+ *                  count as held that are not
  *   confirmed      of AGREEMENT_REQUESTS in a row at most AGREEMENT_MISSES were off, either way, and at least
  *                  AGREEMENT_HITS had something predicted: said once until the next contradiction or epoch
  *

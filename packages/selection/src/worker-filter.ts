@@ -2,9 +2,9 @@
  * Worker filter: which workers may take a request, and how much it prefers each.
  *
  *   may take it   in the allow-list, if there is one; has every required taint
- *   preference    exp(−tanh(Σ weights of the preferred taints that it has)): between 1/e and e, 1 without any.
- *                 The cost is multiplied by it, so opposite weights cancel out, and no preference outweighs a
- *                 cost that is three times as high.
+ *   preference    exp(−tanh(Σ weights of the preferred taints that it has)): between 1/e and e, 1 without
+ *                 any. The cost is multiplied by it, so opposite weights cancel out, and no preference
+ *                 outweighs a cost that is three times as high.
  *
  * Source   filters and preferred taints of NVIDIA Dynamo's key-value router.
  */

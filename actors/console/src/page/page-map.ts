@@ -1,7 +1,7 @@
 /**
  * The section `map` of the page: the largest prefixes of all shards, as one tree.
  *
- *   samples of shards ─▶ a tree of blocks, equal prefixes put together ─▶ blocks in a row with the same holders are one node
+ *   samples of shards ─▶ a tree of blocks, equal prefixes merged ─▶ runs with the same holders as one node
  *
  * Each shard knows its own workers only, so copies and holders of a prefix at workers of two shards add up.
  * All holders are counted; the WORKERS_APART workers with most blocks are told apart.

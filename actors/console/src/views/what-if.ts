@@ -1,7 +1,8 @@
 /**
  * `/what_if`: what another fleet or policy would have done with the requests of the last minutes.
  *
- *   POST {"minutes", "profile", "anyway"}   begins to find it out; all are optional. 202, or 409 while another is under way
+ *   POST {"minutes", "profile", "anyway"}   begins to find it out; all are optional. 202, or 409 while
+ *                                           another is under way
  *   GET                                     how far it is, and the last answer
  *   DELETE                                  cancels what is under way
  */
