@@ -155,8 +155,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     what: 'what waits is refused by a router that has just begun',
     scenario: 'queue',
     file: 'actors/router/src/decider.ts',
-    right: 'const mayWait = question?.roomRules !== undefined && this.#isBeginning',
-    wrong: 'const mayWait = false',
+    right: 'mayWait: roomRules !== undefined,',
+    wrong: 'mayWait: false,',
   },
   // Of the histories of lives in test/faults: each of these was once so.
   {
