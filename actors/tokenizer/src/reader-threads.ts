@@ -237,7 +237,6 @@ class ReaderThread {
     const reads = task.type === 'load' ? 0 : 1
     this.pending++
     this.reads += reads
-    this.#life ??= this.#newLife()
     const desk = task.type === 'read' ? this.#deskFor(task.body.length) : undefined
     try {
       const lent = desk === undefined ? task : { ...task, body: desk.put((task as ReadTask).body) }
