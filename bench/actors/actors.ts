@@ -6,7 +6,7 @@
  */
 
 import process from 'node:process'
-import { type ActorRef, defineActor, layout, type Reply, signal } from '@homing/actor'
+import { type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
 import { threadCpuUs } from './cpu.ts'
 import { EXIT_AT, HANDLED_AT } from './times.ts'
 
@@ -58,7 +58,6 @@ export const worker = defineActor(
   import.meta.url,
   'worker',
 )<WorkMessage>({
-  layout: layout<WorkMessage>({ work: { n: 'i32', a: 'i32', b: 'i32', text: 'string' } }),
   setup() {
     let count = 0
     let violations = 0
@@ -75,7 +74,7 @@ export type ObjectMessage =
   | { readonly type: 'object'; readonly n: number; readonly body: { readonly a: number; readonly b: string } }
   | AskTally
 
-/** Told from another thread what only structured clone can carry: it never gets a layout. */
+/** Told from another thread objects with objects in them. */
 export const collector = defineActor(
   import.meta.url,
   'collector',
@@ -124,7 +123,6 @@ export const adder = defineActor(
   import.meta.url,
   'adder',
 )<AddMessage>({
-  layout: layout<AddMessage>({ add: { a: 'i32', reply: 'i32' } }),
   setup: () => ({
     add: ({ a, reply }) => reply(a + 1),
     usage: ({ reply }) => reply(threadCpuUs()),
@@ -210,7 +208,6 @@ export const victim = defineActor(
   import.meta.url,
   'victim',
 )<VictimMessage, VictimArgs>({
-  layout: layout<VictimMessage>({ work: { n: 'i32' } }),
   setup(_ctx, args) {
     const timesNs = new BigInt64Array(args.timesNs)
     const words = new Int32Array(args.words)

@@ -13,7 +13,7 @@ export const crossAskRows: readonly Row[] = [
   {
     name: 'crossAsk',
     threads: 2,
-    targets: { crossAsk: { floor: 1e6, goal: 2e6 } },
+    targets: { crossAsk: { floor: 0.5e6, goal: 1e6 } },
     async run() {
       const rings = await RawRings.open()
       const { ours, port, ring } = await withBoth((our, raw) =>

@@ -1,7 +1,4 @@
-/**
- * The rows of tells from main to another thread: typed messages, and objects that only structured clone can
- * carry.
- */
+/** The rows of tells from main to another thread: flat messages to many actors, and nested ones to one. */
 
 import { type ActorRef, AskRefusedError } from '@homing/actor'
 import {
@@ -32,7 +29,7 @@ export const crossTellRows: readonly Row[] = [
   {
     name: 'crossTell',
     threads: 2,
-    targets: { crossTell: { floor: 5e6, goal: 10e6 } },
+    targets: { crossTell: { floor: 0.7e6, goal: 1e6 } },
     async run() {
       const [rings, port] = [await RawRings.open(), await RawPort.open()]
       const medians = await withThread(async system => {

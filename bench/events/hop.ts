@@ -1,10 +1,10 @@
 /**
  * Hop: what a frame costs on its way from main to an event thread: in batches over a port, as it goes, and as
- * a tell of the actor runtime, field by field and cloned. The ways take turns.
+ * a tell of the actor runtime. The ways take turns.
  */
 
 import { MessageChannel, type MessagePort, postMessageToThread, threadId } from 'node:worker_threads'
-import { createActorSystem, defineActor, layout, type Reply, signal } from '@homing/actor'
+import { createActorSystem, defineActor, type Reply, signal } from '@homing/actor'
 import { OP } from '../../packages/transport/src/zmq/batch.ts'
 import { Link } from '../../packages/transport/src/zmq/link.ts'
 import { nextTurn } from '../actors/loads.ts'
@@ -25,8 +25,7 @@ interface Taken {
 
 type Parts = { readonly topic: Uint8Array; readonly sequence: Uint8Array; readonly payload: Uint8Array }
 type SinkMessage =
-  | ({ readonly type: 'coded' } & Parts)
-  | ({ readonly type: 'cloned' } & Parts)
+  | ({ readonly type: 'frame' } & Parts)
   | { readonly type: 'taken'; readonly reply: Reply<Taken> }
   | { readonly type: 'thread'; readonly reply: Reply<number> }
 
@@ -35,7 +34,6 @@ export const frameSink = defineActor(
   import.meta.url,
   'frameSink',
 )<SinkMessage>({
-  layout: layout<SinkMessage>({ coded: { topic: 'bytes', sequence: 'bytes', payload: 'bytes' } }),
   setup() {
     let frames = 0
     let bytes = 0
@@ -52,8 +50,7 @@ export const frameSink = defineActor(
       )
     })
     return {
-      coded: ({ payload }) => take(payload),
-      cloned: ({ payload }) => take(payload),
+      frame: ({ payload }) => take(payload),
       taken: ({ reply }) => reply({ frames: bytes < 0 ? 0 : frames, cpuUs: cpuUs() }),
       thread: ({ reply }) => reply(threadId),
       [signal]: () => link?.close(),
@@ -66,7 +63,7 @@ function cpuUs(): number {
   return user + system
 }
 
-const WAYS = ['port', 'coded', 'cloned'] as const
+const WAYS = ['port', 'tell'] as const
 const MAILBOX = 65_536
 const ASK = { timeout: '60s' } as const
 
@@ -88,8 +85,7 @@ export async function hopOfFrames({ frames, frameBytes, burst, rounds }: HopOpti
         link.add(OP.message, 1, 0, [topic, sequence, payload])
         return true
       },
-      coded: (payload: Uint8Array) => sink.tell({ type: 'coded', topic, sequence, payload }) === 'ok',
-      cloned: (payload: Uint8Array) => sink.tell({ type: 'cloned', topic, sequence, payload }) === 'ok',
+      tell: (payload: Uint8Array) => sink.tell({ type: 'frame', topic, sequence, payload }) === 'ok',
     }
     const costs = new Map<string, number[]>()
     const note = (name: string, us: number): void =>

@@ -10,8 +10,7 @@
  *                   server, per event.
  *            cost   decode, hash and index in one thread, runs of 1, 16 and 128 blocks, on an index of 10 k,
  *                   1 M and 10 M memberships.
- *            hop    a frame from main to an event thread: in batches over a port, and as a tell, field by
- *                   field and cloned.
+ *            hop    a frame from main to an event thread: in batches over a port, and as a tell.
  * Checked    every batch is seen by a lookup; no gap, no malformed frame; what each engine holds at the end.
  * Read it    `block/s` counts stored and removed blocks, with everything from the socket to the index.
  *            Sockets are on main, as in the router, and so are the engines and the reader, which polls: main

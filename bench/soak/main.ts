@@ -2,7 +2,7 @@
  * Question   What is lost, doubled, stuck or left behind over ten thousand deaths of threads, and over 200
  *            million messages of simulated ones?
  * Workload   deaths: the torture of packages/actor/test/torture. Nodes on `threads` threads and on main
- *            exchange numbered messages on both lanes, ask, watch and spawn, while threads are killed, exit,
+ *            exchange numbered messages of two kinds, ask, watch and spawn, while threads are killed, exit,
  *            throw outside of arms, hang, or die with their links full, one death or more a cycle; `faults`
  *            other faults for each.
  *            simulation: the crowd of packages/actor/test/simulation. Members on all threads throw numbered

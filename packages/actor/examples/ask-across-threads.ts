@@ -1,11 +1,9 @@
 /**
  * Ask across threads: every way in which an ask can settle. It always does, once, and by its deadline.
- *
- * The keeper has a layout, so its messages and answers are written into shared memory field by field.
  */
 
 import { isMainThread } from 'node:worker_threads'
-import { createActorSystem, defineActor, layout, type Reply } from '@homing/actor'
+import { createActorSystem, defineActor, type Reply } from '@homing/actor'
 
 export type KeeperMessage =
   | { readonly type: 'square'; readonly n: number; readonly reply: Reply<number> }
@@ -18,12 +16,6 @@ export const keeper = defineActor<KeeperMessage>(
   import.meta.url,
   'keeper',
 )({
-  layout: layout<KeeperMessage>({
-    square: { n: 'f64', reply: 'f64' },
-    wait: { reply: 'string' },
-    release: {},
-    fail: { reply: 'string' },
-  }),
   setup() {
     const kept: Reply<string>[] = []
     return {
@@ -70,8 +62,7 @@ async function main(): Promise<void> {
   await Promise.all([show('the thread dies', lost), square(15).then(() => system.killThread('far-0'))])
   await show('it was replaced', square(16))
 
-  const { layoutMisfits, asksPending } = system.counters().total
-  console.log(`messages that did not fit the layout: ${layoutMisfits}, asks left open: ${asksPending}`)
+  console.log(`asks left open: ${system.counters().total.asksPending}`)
   await system.shutdown()
 }
 

@@ -31,7 +31,6 @@ export {
   type SpawnOptions,
   type SpawnSettings,
   type StopOptions,
-  type Strategy,
   type Supervision,
   type SystemStats,
   type SystemView,
@@ -43,7 +42,6 @@ export {
   type ThreadPlacement,
   type ThreadStatus,
 } from './contract/types.ts'
-export { type LayoutOf, layout, type MessageLayout } from './layout/layout.ts'
 export type { FramesByLane, HandlerTimes, ThreadCounters } from './observe/counts.ts'
 export { type FlightEvent, type FlightKind, textOfEvent } from './observe/flight.ts'
 export type { SystemCounters } from './observe/observatory.ts'
@@ -55,7 +53,6 @@ export {
   AskAbortedError,
   AskRefusedError,
   AskTimeoutError,
-  LayoutError,
   MalformedMessageError,
   ModuleImportError,
   NestedSystemError,

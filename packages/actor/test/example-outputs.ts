@@ -26,7 +26,7 @@ the arm fails: RemoteError HOMING_INTERNAL_UNEXPECTED
 it was restarted: 196
 the thread dies: ThreadDownError HOMING_ACTOR_THREAD_DOWN
 it was replaced: 256
-messages that did not fit the layout: 0, asks left open: 0
+asks left open: 0
 `,
   'supervised-pool.ts': `answered: 19 of 20
 sum: 354

@@ -1,11 +1,11 @@
-/** The two lanes between threads: messages with a layout, messages without, and the order of both. */
+/** The two lanes between threads: clones and primitives; what arrives, in which order, and how much may wait. */
 
 import { createActorSystem } from '@homing/actor'
 import t from 'tap'
 import { type TypedMessage, typed } from './fixtures/typed.ts'
 import { restart, soon, startThreads } from './thread-systems.ts'
 
-t.test('messages of both lanes', async t => {
+t.test('messages to another thread', async t => {
   const system = await startThreads(t)
   const ref = system.spawn(typed, {
     name: 'typed',
@@ -14,15 +14,12 @@ t.test('messages of both lanes', async t => {
     mailbox: { capacity: 65_536 },
   })
 
-  t.test('an answer with a layout is the answer', async t => {
+  t.test('an answer is the answer, on both lanes', async t => {
     t.equal(await ref.ask({ type: 'add', a: 2, b: -3 }, soon), -1)
     t.strictSame(await ref.ask({ type: 'place', hashes: Int32Array.of(7, 8, 9) }, soon), {
       worker: 'worker-7',
       overlap: 3,
     })
-  })
-
-  t.test('a value that its layout cannot hold travels all the same', async t => {
     t.equal(await ref.ask({ type: 'add', a: 0.5, b: 1 }, soon), 1.5)
     t.equal(await ref.ask({ type: 'add', a: 2 ** 40, b: 0 }, soon), 2 ** 40)
     const large = new Int32Array(1_000_000)
@@ -33,13 +30,13 @@ t.test('messages of both lanes', async t => {
     })
   })
 
-  t.test('messages of both lanes keep their order', async t => {
+  t.test('messages of any size keep their order', async t => {
     const tell = async (message: TypedMessage): Promise<void> => {
       while (ref.tell(message) !== 'ok') await new Promise<void>(resolve => setImmediate(resolve))
     }
     for (let n = 0; n < 30_000; n++) {
       const text = n % 5 === 0 ? `${n} é ☃` : 'x'.repeat(n % 50)
-      await tell({ type: n % 3 === 0 ? 'object' : 'note', n, text })
+      await tell({ type: 'note', n, text })
       if (n % 7 === 0) await tell({ type: 'odd', any: { at: [n] } })
     }
     const tally = await ref.ask({ type: 'tally' }, soon)
@@ -48,20 +45,6 @@ t.test('messages of both lanes', async t => {
       tally.odd,
       Array.from({ length: Math.ceil(30_000 / 7) }, (_, i) => ({ at: [7 * i] })),
     )
-  })
-
-  t.test('a ref brings its layout along to a third thread', async t => {
-    const other = system.spawn(typed, {
-      name: 'other',
-      args: undefined,
-      thread: 'p-1',
-      mailbox: { capacity: 65_536 },
-    })
-    const teller = system.spawn(typed, { name: 'teller', args: undefined, thread: 'p-0' })
-    teller.tell({ type: 'tellBack', to: other, count: 10_000 })
-    let tally = await other.ask({ type: 'tally' }, soon)
-    while (tally.notes < 10_000) tally = await other.ask({ type: 'tally' }, soon)
-    t.match(tally, { gaps: 0, last: 9999, lastText: 'back 9999' })
   })
 })
 
@@ -83,7 +66,7 @@ t.test(
     let n = 0
     for (let round = 0; round < 200; round++) {
       for (let i = 0; i < 10; i++) {
-        statuses.add(ref.tell({ type: n % 2 === 0 ? 'note' : 'object', n, text: 'either' }))
+        statuses.add(ref.tell({ type: 'note', n, text: 'either' }))
         n++
       }
       await new Promise<void>(resolve => setImmediate(resolve))
@@ -101,29 +84,27 @@ t.test(
 
 t.test('a link holds about 16,384 messages, whatever the size of its ring', async t => {
   for (const ringKib of [16, 1024]) {
-    for (const type of ['note', 'object'] as const) {
-      const system = await startThreads(t, { ringKib })
-      const ref = system.spawn(typed, {
-        name: 'typed',
-        args: undefined,
-        thread: 'p-0',
-        mailbox: { capacity: 65_536 },
-      })
-      await ref.ask({ type: 'add', a: 1, b: 1 }, soon)
-      let n = 0
-      let isFull = false
-      while (!isFull && n < 100_000) {
-        isFull = ref.tell({ type, n, text: 'wait' }) === 'full'
-        if (!isFull) n++
-      }
-      t.ok(n >= 16_000, `${type}, ring of ${ringKib} KiB: ${n} were taken, then it was full: ${isFull}`)
-      let tally = { notes: 0, gaps: 0 }
-      while (tally.notes < n) {
-        tally = await ref.ask({ type: 'tally' }, soon).catch(() => tally)
-        await new Promise<void>(resolve => setImmediate(resolve))
-      }
-      t.match(tally, { notes: n, gaps: 0 })
+    const system = await startThreads(t, { ringKib })
+    const ref = system.spawn(typed, {
+      name: 'typed',
+      args: undefined,
+      thread: 'p-0',
+      mailbox: { capacity: 65_536 },
+    })
+    await ref.ask({ type: 'add', a: 1, b: 1 }, soon)
+    let n = 0
+    let isFull = false
+    while (!isFull && n < 100_000) {
+      isFull = ref.tell({ type: 'note', n, text: 'wait' }) === 'full'
+      if (!isFull) n++
     }
+    t.ok(n >= 16_000, `ring of ${ringKib} KiB: ${n} were taken, then it was full: ${isFull}`)
+    let tally = { notes: 0, gaps: 0 }
+    while (tally.notes < n) {
+      tally = await ref.ask({ type: 'tally' }, soon).catch(() => tally)
+      await new Promise<void>(resolve => setImmediate(resolve))
+    }
+    t.match(tally, { notes: n, gaps: 0 })
   }
   for (const ringKib of [8, 1000, 16_384, Number.NaN]) {
     await t.rejects(

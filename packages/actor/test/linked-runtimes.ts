@@ -84,7 +84,6 @@ export class Wire {
         return true
       },
       send: take,
-      offerCoded: () => 'misfit',
       discard: () => 0,
       close: () => handlers.onClosed(),
     }

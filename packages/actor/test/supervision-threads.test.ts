@@ -1,13 +1,10 @@
-/**
- * Supervision between threads: siblings that are restarted together, budgets that escalate, mailboxes that
- * sort.
- */
+/** Supervision between threads: restarts of children elsewhere, budgets that escalate, mailboxes that sort. */
 
 import { RestartBudgetError, type Supervision } from '@homing/actor'
 import { createProbe } from '@homing/actor/testing'
 import t, { type Test } from 'tap'
 import { echo } from './fixtures/echo.ts'
-import { allTeam, type DiaryMessage, restTeam, sorter } from './fixtures/team.ts'
+import { type DiaryMessage, sorter, team } from './fixtures/team.ts'
 import { soon, startThreads } from './thread-systems.ts'
 
 const supervision: Supervision = {
@@ -29,78 +26,29 @@ async function start(t: Test) {
   return { system, diary, lines }
 }
 
-const threads = { a: 'p-0', b: 'main', c: 'p-1' }
-
-for (const teamThread of ['main', 'p-0']) {
-  t.test(
-    `one-for-all: siblings on other threads are restarted together (parent on ${teamThread})`,
-    async t => {
-      const { system, diary, lines } = await start(t)
-      const args = { diary: diary.ref, threads, supervision }
-      const team = system.spawn(allTeam, { name: 'team', args, thread: teamThread })
-      const { a, b, c } = await team.ask({ type: 'members' }, soon)
-      await lines(3)
-      for (const ref of [a!, b!, c!]) t.equal(await ref.ask({ type: 'count' }, soon), 1)
-      b!.tell({ type: 'fail' })
-      // Each says so to the diary over a link of its own; each waits for the one before it.
-      t.strictSame((await lines(3)).toSorted(), ['a beforeRestart', 'b beforeRestart', 'c beforeRestart'])
-      t.strictSame((await lines(3)).toSorted(), ['a starts', 'b starts', 'c starts'])
-      for (const ref of [a!, b!, c!]) t.equal(await ref.ask({ type: 'count' }, soon), 1, 'a new instance')
-      t.equal((await system.stats()).restarts, 3)
-    },
-  )
-}
-
-t.test('rest-for-one: a failure on another thread restarts what was started after it', async t => {
+t.test('the death of the thread of a child restarts it, and leaves its siblings alone', async t => {
   const { system, diary, lines } = await start(t)
-  const team = system.spawn(restTeam, { name: 'team', args: { diary: diary.ref, threads, supervision } })
-  const { a, b, c } = await team.ask({ type: 'members' }, soon)
+  const threads = { a: 'p-0', b: 'main', c: 'p-1' }
+  const args = { diary: diary.ref, threads, supervision }
+  const parent = system.spawn(team, { name: 'team', args })
+  const { a, b, c } = await parent.ask({ type: 'members' }, soon)
   await lines(3)
-  for (const ref of [a!, b!, c!]) await ref.ask({ type: 'count' }, soon)
-  b!.tell({ type: 'fail' })
-  t.strictSame((await lines(2)).toSorted(), ['b beforeRestart', 'c beforeRestart'])
-  t.strictSame((await lines(2)).toSorted(), ['b starts', 'c starts'])
-  t.equal(await a!.ask({ type: 'count' }, soon), 2, 'the first was left alone')
-})
-
-t.test('one-for-all: the death of the thread of a child restarts its siblings', async t => {
-  const { system, diary, lines } = await start(t)
-  const team = system.spawn(allTeam, { name: 'team', args: { diary: diary.ref, threads, supervision } })
-  const { a, b, c } = await team.ask({ type: 'members' }, soon)
-  await lines(3)
-  for (const ref of [a!, b!, c!]) await ref.ask({ type: 'count' }, soon)
+  for (const ref of [a!, b!, c!]) t.equal(await ref.ask({ type: 'count' }, soon), 1)
   await system.killThread('p-1')
-  const seen = await lines(5)
-  t.strictSame(seen.slice(0, 2).toSorted(), ['a beforeRestart', 'b beforeRestart'])
-  t.strictSame(
-    seen.slice(2).toSorted(),
-    ['a starts', 'b starts', 'c starts'],
-    'the lost one waits for the others',
-  )
-  for (const ref of [a!, b!, c!]) t.equal(await ref.ask({ type: 'count' }, soon), 1)
-})
-
-t.test('one-for-all: a thread with several children is one failure', async t => {
-  const { system, diary, lines } = await start(t)
-  const args = { diary: diary.ref, threads: { a: 'p-0', b: 'p-0', c: 'main' }, supervision }
-  const team = system.spawn(allTeam, { name: 'team', args })
-  const { a, b, c } = await team.ask({ type: 'members' }, soon)
-  await lines(3)
-  await system.killThread('p-0')
-  t.strictSame(await lines(1), ['c beforeRestart'])
-  t.strictSame((await lines(3)).toSorted(), ['a starts', 'b starts', 'c starts'])
-  for (const ref of [a!, b!, c!]) t.equal(await ref.ask({ type: 'count' }, soon), 1)
+  t.strictSame(await lines(1), ['c starts'])
+  t.equal(await c!.ask({ type: 'count' }, soon), 1, 'a new instance')
+  for (const ref of [a!, b!]) t.equal(await ref.ask({ type: 'count' }, soon), 2, 'left alone')
 })
 
 t.test('a budget that the deaths of a thread exhaust escalates when told to', async t => {
   const { system, diary, lines } = await start(t)
   const once: Supervision = { ...supervision, max: 1, whenExhausted: 'escalate' } as Supervision
   const args = { diary: diary.ref, threads: { a: 'p-0' }, supervision: once }
-  const team = system.spawn(restTeam, { name: 'team', args })
+  const parent = system.spawn(team, { name: 'team', args })
   await lines(1)
   await system.killThread('p-0')
   await lines(1)
-  const ended = system.whenTerminated(team)
+  const ended = system.whenTerminated(parent)
   await system.killThread('p-0')
   const { reason, error } = await ended
   t.equal(reason, 'failed')

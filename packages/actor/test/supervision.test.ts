@@ -1,4 +1,4 @@
-/** Supervision on one thread: strategies, directives, restart types, budgets, stop orders, hooks. */
+/** Supervision on one thread: directives, restart types, budgets, stop orders, hooks. */
 
 import {
   type ActorContext,
@@ -8,7 +8,6 @@ import {
   RestartBudgetError,
   type Signal,
   type SpawnOptions,
-  type Strategy,
   type Supervision,
   signal,
 } from '@homing/actor'
@@ -24,12 +23,8 @@ type Told =
   | { readonly type: 'get'; readonly reply: Reply<number> }
 
 const soon = { timeout: '1s' } as const
-/** Children that say what happens to them, below a parent with a strategy. */
-async function family(
-  t: Test,
-  strategy: Strategy,
-  options: Readonly<Record<string, Partial<SpawnOptions<string>>>>,
-) {
+/** Children that say what happens to them, below a parent. */
+async function family(t: Test, options: Readonly<Record<string, Partial<SpawnOptions<string>>>>) {
   const log = recordingLog()
   const sys = startSystem(t, { log })
   const seen: string[] = []
@@ -52,18 +47,12 @@ async function family(
     }
   })
   type Get = Message & { type: 'get'; reply: Reply<Readonly<Record<string, ActorRef<Told>>>> }
-  const parent = actor<Get>(
-    ctx => {
-      const refs = Object.fromEntries(
-        Object.entries(options).map(([name, more]) => [
-          name,
-          ctx.spawn(child, { name, args: name, ...more }),
-        ]),
-      )
-      return { get: m => m.reply(refs) }
-    },
-    { supervise: strategy },
-  )
+  const parent = actor<Get>(ctx => {
+    const refs = Object.fromEntries(
+      Object.entries(options).map(([name, more]) => [name, ctx.spawn(child, { name, args: name, ...more })]),
+    )
+    return { get: m => m.reply(refs) }
+  })
   const ref = sys.spawn(parent, { name: 'parent', args: undefined })
   const refs = await ref.ask({ type: 'get' }, soon)
   await sys.settle()
@@ -73,125 +62,15 @@ async function family(
 
 const three = { a: { supervision: restart() }, b: { supervision: restart() }, c: { supervision: restart() } }
 
-t.test('one-for-one: a failed child is restarted alone', async t => {
-  const { sys, seen, refs } = await family(t, 'one-for-one', three)
+t.test('a failed child is restarted alone', async t => {
+  const { sys, seen, refs } = await family(t, three)
   refs.b!.tell({ type: 'fail' })
   await sys.advance('1s')
   t.strictSame(seen, ['b beforeRestart', 'b starts'])
 })
 
-t.test('one-for-all: all siblings are stopped in reverse order and restarted in order', async t => {
-  const { sys, seen, refs } = await family(t, 'one-for-all', three)
-  refs.b!.tell({ type: 'fail' })
-  await sys.settle()
-  t.strictSame(seen.splice(0), ['b beforeRestart', 'c beforeRestart', 'a beforeRestart'])
-  refs.a!.tell({ type: 'note', n: 1 })
-  await sys.advance('9ms')
-  t.strictSame(seen, [], 'all wait for the backoff of the one that failed')
-  await sys.advance('1ms')
-  t.strictSame(seen.toSorted(), ['a 1', 'a starts', 'b starts', 'c starts'])
-  t.strictSame(
-    seen.filter(event => event.endsWith('starts')),
-    ['a starts', 'b starts', 'c starts'],
-  )
-})
-
-t.test(
-  'rest-for-one: only siblings that were started after the failed child are restarted with it',
-  async t => {
-    const { sys, seen, refs } = await family(t, 'rest-for-one', three)
-    refs.b!.tell({ type: 'fail' })
-    await sys.advance('1s')
-    t.strictSame(seen, ['b beforeRestart', 'c beforeRestart', 'b starts', 'c starts'])
-  },
-)
-
-t.test('siblings that are restarted keep their refs and mailboxes', async t => {
-  const { sys, seen, refs } = await family(t, 'one-for-all', three)
-  refs.a!.tell({ type: 'fail' })
-  for (const n of [1, 2]) refs.b!.tell({ type: 'note', n })
-  // The siblings handle what is before them in the run queue; nothing of it is handled twice or lost.
-  await sys.settle()
-  for (const n of [3, 4]) refs.b!.tell({ type: 'note', n })
-  await sys.advance('1s')
-  t.strictSame(
-    seen.filter(event => /^b \d/.test(event)),
-    ['b 1', 'b 2', 'b 3', 'b 4'],
-  )
-  t.equal(await refs.b!.ask({ type: 'get' }, soon), 2, 'the new instance has its own state')
-})
-
-t.test('a sibling finishes the message in hand before it is restarted, within its shutdown time', async t => {
-  const { sys, seen, refs } = await family(t, 'one-for-all', {
-    a: { supervision: restart() },
-    b: { supervision: restart(), shutdown: '50ms' },
-  })
-  refs.b!.tell({ type: 'hang' })
-  await sys.settle()
-  refs.a!.tell({ type: 'fail' })
-  await sys.advance('49ms')
-  t.strictSame(seen, ['a beforeRestart'])
-  await sys.advance('1s')
-  t.strictSame(seen, ['a beforeRestart', 'b beforeRestart', 'a starts', 'b starts'])
-})
-
-t.test('restarts of siblings count in the budget of the child that failed only', async t => {
-  const { sys, refs, log } = await family(t, 'one-for-all', {
-    a: { supervision: restart(2, 1) },
-    b: { supervision: restart(2, 1) },
-  })
-  for (const failing of [refs.a!, refs.b!, refs.a!, refs.b!]) {
-    failing.tell({ type: 'fail' })
-    await sys.advance('1s')
-  }
-  t.equal(await refs.a!.ask({ type: 'get' }, soon), 0, 'each failed twice and was restarted four times')
-  t.equal((await sys.describe()).find(status => status.name === 'parent')?.children[0]?.restarts, 4)
-  refs.a!.tell({ type: 'fail' })
-  await sys.advance('1s')
-  t.ok(log.lines.some(line => line.text === 'actor given up'))
-  t.equal(refs.a!.tell({ type: 'note', n: 0 }), 'dead')
-  t.equal(refs.b!.tell({ type: 'note', n: 0 }), 'ok', 'its sibling goes on')
-})
-
-t.test('a temporary sibling is stopped with the group and does not come back', async t => {
-  const { sys, seen, refs } = await family(t, 'one-for-all', { a: { supervision: restart() }, b: {} })
-  refs.a!.tell({ type: 'fail' })
-  await sys.advance('1s')
-  t.strictSame(seen, ['a beforeRestart', 'b stopped', 'a starts'])
-  t.equal(refs.b!.tell({ type: 'note', n: 0 }), 'dead')
-})
-
-t.test('siblings that fail while the group is restarted are restarted once with it', async t => {
-  const { sys, seen, refs, rejectHang } = await family(t, 'one-for-all', three)
-  refs.c!.tell({ type: 'hang' })
-  await sys.settle()
-  refs.a!.tell({ type: 'fail' })
-  await sys.settle()
-  t.strictSame(seen, ['a beforeRestart'], 'c has its message in hand')
-  rejectHang.get('c')!(new Error('c fails too'))
-  await sys.advance('5s')
-  t.strictSame(
-    seen.filter(event => event.endsWith('starts')),
-    ['a starts', 'b starts', 'c starts'],
-  )
-  t.equal(seen.filter(event => event === 'c beforeRestart').length, 1)
-  t.equal((await sys.stats()).restarts, 3)
-})
-
-t.test('a parent that stops while its children are restarted stops them too', async t => {
-  const { sys, seen, refs, ref } = await family(t, 'one-for-all', three)
-  refs.b!.tell({ type: 'fail' })
-  await sys.settle()
-  const stopped = sys.stop(ref)
-  await sys.settle()
-  t.equal((await stopped).reason, 'stopped')
-  await sys.advance('1s')
-  t.notOk(seen.some(event => event.endsWith('starts')))
-  t.equal((await sys.stats()).actors, 0)
-})
-
 t.test('resume keeps the state, and only the failing message is lost', async t => {
-  const { sys, seen, refs } = await family(t, 'one-for-one', { a: { supervision: { directive: 'resume' } } })
+  const { sys, seen, refs } = await family(t, { a: { supervision: { directive: 'resume' } } })
   refs.a!.tell({ type: 'note', n: 1 })
   refs.a!.tell({ type: 'fail' })
   refs.a!.tell({ type: 'note', n: 2 })
@@ -211,7 +90,7 @@ t.test('a setup that fails cannot be resumed: the actor ends as failed', async t
 
 t.test('a permanent actor is restarted also when it stops itself; a transient one is not', async t => {
   const permanent = { ...restart(), type: 'permanent' } as Supervision
-  const { sys, seen, refs } = await family(t, 'one-for-one', {
+  const { sys, seen, refs } = await family(t, {
     a: { supervision: permanent },
     b: { supervision: restart() },
   })
@@ -251,7 +130,7 @@ t.test('a permanent actor that always stops exhausts its budget', async t => {
 
 t.test('an exhausted budget ends the child, or escalates when told to', async t => {
   for (const whenExhausted of ['stop', 'escalate'] as const) {
-    const { sys, refs, ref } = await family(t, 'one-for-one', {
+    const { sys, refs, ref } = await family(t, {
       a: { supervision: { ...restart(1), whenExhausted } as Supervision },
       b: {},
     })

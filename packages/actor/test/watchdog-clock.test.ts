@@ -13,7 +13,7 @@ function watched() {
   let look = () => {}
   let beats = 0
   let hangs = 0
-  const slot = { isServing: true } as ThreadSlot
+  const slot = { isServing: true, hungAfterMs: systemMs => systemMs } as ThreadSlot
   const clock: Clock = {
     nowMs: () => nowMs,
     wallMs: () => nowMs,

@@ -3,7 +3,7 @@
 import type { SystemView, ThreadCounters } from '@homing/actor'
 import type { MetricColumn, Metrics } from '@homing/metrics'
 
-const LANES = ['coded', 'object', 'inline'] as const
+const LANES = ['object', 'inline'] as const
 
 /** Each behind `homing_actor_`. */
 const COLUMNS: readonly MetricColumn<ThreadCounters>[] = [
@@ -23,11 +23,6 @@ const COLUMNS: readonly MetricColumn<ThreadCounters>[] = [
   ['doorbells_total', 'Other threads woken.', one => one.doorbells],
   ['parks_total', 'Waits of the thread for one of its links.', one => one.parks],
   ['inbound_batches_total', 'Batches of frames taken from links.', one => one.inboundBatches],
-  [
-    'layout_misfits_total',
-    'Messages that did not fit their layout and were cloned.',
-    one => one.layoutMisfits,
-  ],
   ['live_actors', 'Actors on the thread.', one => one.actors],
   ['pending_asks', 'Asks of its actors that await an answer.', one => one.asksPending],
   [
@@ -53,7 +48,7 @@ export function collectActors(metrics: Metrics, system: SystemView): void {
   })
   const frames = metrics.counter({
     name: 'homing_actor_frames_total',
-    help: 'Frames between threads, by direction and lane: coded (by a layout), object (cloned), inline (a primitive).',
+    help: 'Frames between threads, by direction and lane: object (cloned), inline (a primitive).',
     labels: ['thread', 'direction', 'lane'],
   })
   const states = metrics.gauge({

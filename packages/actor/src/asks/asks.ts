@@ -10,7 +10,6 @@
  */
 
 import type { ErrorRecord } from '@homing/base'
-import type { CompiledLayout, VariantCodec } from '../layout/compile.ts'
 import type { Deadline } from '../values/deadlines.ts'
 import { ActorTerminatedError, AskAbortedError, AskRefusedError, AskTimeoutError } from '../values/errors.ts'
 import type { TransferOptions } from '../values/message.ts'
@@ -172,9 +171,6 @@ export interface InboundHost {
 export class InboundAsk extends OpenAsk {
   readonly thread: string
   readonly corr: number
-  /** How the answer is written, when the layout of the actor's messages says so. */
-  layout: CompiledLayout | undefined = undefined
-  variant: VariantCodec | undefined = undefined
   readonly #host: InboundHost
 
   constructor(host: InboundHost, thread: string, corr: number) {

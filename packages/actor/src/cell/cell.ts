@@ -18,14 +18,8 @@ import type { CodedError } from '@homing/base'
 import { failTakenAsks, openAskOf } from '../asks/message-asks.ts'
 import { terminatedOf } from '../contract/terminated.ts'
 import type { ActorDefinition, ActorStatus, Signal, TerminationReason } from '../contract/types.ts'
-import { type CompiledLayout, compiledOf } from '../layout/compile.ts'
 import type { Deadline } from '../values/deadlines.ts'
-import {
-  ActorFailedError,
-  type RestartBudgetError,
-  SystemStoppedError,
-  type ThreadDownError,
-} from '../values/errors.ts'
+import { ActorFailedError, type RestartBudgetError, SystemStoppedError } from '../values/errors.ts'
 import type { Message } from '../values/message.ts'
 import { describe, errorOf, failureOf, recordOf } from '../values/thrown.ts'
 import { armsOf } from './arms.ts'
@@ -34,7 +28,7 @@ import { Context } from './context.ts'
 import { CATCH_UP_MS_MAX, Drain } from './drain.ts'
 import type { CellHost } from './host.ts'
 import type { InboxInit } from './inbox.ts'
-import type { Child, Ending, Halt, LocalParent, Parent } from './kin.ts'
+import type { Child, Ending, LocalParent, Parent } from './kin.ts'
 import { type LocalCell, LocalRef } from './local-ref.ts'
 import { type Recovering, Recovery } from './recovery.ts'
 import { ENDED, isThenable, RESTARTING, RUNNING, STARTING, STOPPING, TurnTaker } from './turn-taker.ts'
@@ -70,17 +64,10 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     this.#args = init.args
     this.#restarts = init.restartAgesMs.length
     if (this.#restarts > 0) {
-      // Its thread was lost. Where its parent restarts others with it, it waits for them.
-      const isHeld = init.settings.isGrouped
-      if (isHeld) this.state = RESTARTING
-      this.#recovery = new Recovery(this, init.restartAgesMs, isHeld)
+      // Its thread was lost.
+      this.#recovery = new Recovery(this, init.restartAgesMs)
     }
     this.ref = new LocalRef(host, init.id, init.name, this)
-  }
-
-  /** The codecs for messages to it, when its definition declares a layout. */
-  get layout(): CompiledLayout | undefined {
-    return compiledOf(this.definition?.layout)
   }
 
   get control(): ReadonlySet<string> | undefined {
@@ -110,7 +97,6 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
   define(definition: ActorDefinition<Message, unknown>): void {
     this.definition = definition
     this.follow(definition)
-    if (this.#recovery?.isHeld === true) this.host.kinship.halted(this, { isFailure: false, delayMs: 0 })
     this.wake()
   }
 
@@ -193,27 +179,8 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     this.#requestEnd({ reason: 'failed', isEscalated: this.settings.whenExhausted === 'escalate' })
   }
 
-  /**
-   * Ends the instance for the sake of a sibling, after the message in hand; another follows `release`. One
-   * that drains does not come back in any case: it goes on, and nobody waits for it.
-   */
-  halt(error: unknown): void {
-    const isNotWaitedFor = this.drain !== undefined || this.#recovery?.isHeld === true
-    if (isNotWaitedFor) this.host.kinship.halted(this, { isFailure: false, delayMs: 0 })
-    else if (this.state < RESTARTING) this.#requestHalt(error, false)
-  }
-
-  /** The parent lets the next instance start. */
-  release(): void {
-    this.#recovery?.release(this.state === RESTARTING)
-  }
-
-  #requestHalt(error: unknown, isOwn: boolean): void {
-    if (this.#stopRequest === undefined) this.#recover().request(error, isOwn)
-  }
-
   #recover(): Recovery {
-    this.#recovery ??= new Recovery(this, [], false)
+    this.#recovery ??= new Recovery(this, [])
     return this.#recovery
   }
 
@@ -275,7 +242,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     if (!this.settings.isPermanent) {
       if (drainMs === undefined) this.requestStop()
       else this.requestDrain(drainMs === 'shutdown' ? undefined : drainMs)
-    } else if (this.state < RESTARTING) this.#requestHalt(undefined, true)
+    } else if (this.state < RESTARTING && this.#stopRequest === undefined) this.#recover().request()
   }
 
   requestDrain(withinMs = this.settings.shutdownMs): void {
@@ -288,7 +255,6 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
     )
     this.drain = drain
     this.host.kinship.drains(this, withinMs)
-    this.#recovery?.goOn()
     const caughtUp = (): void => {
       drain.isCatchingUp = false
       this.wake()
@@ -412,7 +378,7 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
   // ── Children ─────────────────────────────────────────────────────────────────────────────────
 
   addChild(child: Child): void {
-    this.children ??= new Children(this.host, this, this.definition?.supervise ?? 'one-for-one')
+    this.children ??= new Children(this.host, this)
     this.children.add(child)
   }
 
@@ -433,39 +399,14 @@ export class Cell extends TurnTaker implements LocalCell, LocalParent, Recoverin
       children.stopNext()
       return
     }
-    children.group?.ended(id)
     if (ending.isEscalated === true && this.state < STOPPING) {
       this.fail(known ?? new ActorFailedError(child.ref.name, ending.reason), undefined)
       this.wake()
     }
   }
 
-  /** True when restarts of its children concern each other. */
-  get isGrouping(): boolean {
-    return (this.definition?.supervise ?? 'one-for-one') !== 'one-for-one'
-  }
-
-  /** The instance of a child has ended. False when it may start again at once. */
-  childHalted(id: number, halt: Halt): boolean {
-    const { children } = this
-    const child = children?.get(id)
-    if (children === undefined || child === undefined) return true
-    // One that drains goes on at once, alone; one that is to stop needs no word.
-    if (child.drainDueMs !== undefined) return false
-    if (children.isStopping || child.isStopping) return true
-    const error = halt.error === undefined ? undefined : errorOf(halt.error)
-    return children.group?.halted(child, halt.isFailure, halt.delayMs, error) ?? false
-  }
-
   childDrains(id: number, withinMs: number): void {
     this.children?.drains(id, withinMs)
-  }
-
-  /** The thread of a child that will be spawned again has ended. */
-  childDisplaced(child: Child, error: ThreadDownError): void {
-    const { children } = this
-    if (children === undefined || children.isStopping || child.isStopping) return
-    children.group?.displaced(child, error)
   }
 
   /** `isCutShort`: they were to drain, and there is no time. */

@@ -1,7 +1,6 @@
 /**
  * Children: the table of one actor's children, in the order of their spawn, and the order in which
- * they are stopped: the last spawned first, each before the next. With a strategy other than `one-for-one`,
- * `group` restarts siblings together.
+ * they are stopped: the last spawned first, each before the next.
  *
  * When all children drain, they share the time that their parent has left. The child in turn leaves the
  * `shutdown` time of each child behind it, together at most half, and may use the rest. It drains for at
@@ -9,12 +8,10 @@
  * has all time that is left.
  */
 
-import type { Strategy } from '../contract/types.ts'
-import type { Deadline, Deadlines } from '../values/deadlines.ts'
+import type { Deadline } from '../values/deadlines.ts'
 import type { CellHost } from './host.ts'
 import type { Child, LocalParent } from './kin.ts'
 import type { LocalRef } from './local-ref.ts'
-import { type GroupHost, RestartGroup } from './restart-group.ts'
 
 /** Of its part of the time, the most that a child keeps for its stop. */
 const STOP_SHARE = 0.2
@@ -27,9 +24,7 @@ interface TimeLeft {
 /** For children that were to drain, when their parent has no time left. */
 export const NO_TIME: TimeLeft = { leftMs: 0 }
 
-export class Children implements GroupHost {
-  /** Undefined: one-for-one. */
-  readonly group: RestartGroup | undefined
+export class Children {
   readonly #host: CellHost
   readonly #parent: LocalParent
   readonly #children = new Map<number, Child>()
@@ -43,14 +38,9 @@ export class Children implements GroupHost {
   #isInStopLoop = false
   #onAllStopped: (() => void) | undefined = undefined
 
-  constructor(host: CellHost, parent: LocalParent, strategy: Strategy) {
+  constructor(host: CellHost, parent: LocalParent) {
     this.#host = host
     this.#parent = parent
-    this.group = strategy === 'one-for-one' ? undefined : new RestartGroup(this, strategy)
-  }
-
-  get deadlines(): Deadlines {
-    return this.#host.deadlines
   }
 
   /** True while all are being stopped. */
@@ -96,8 +86,6 @@ export class Children implements GroupHost {
   #setDrain(child: Child, drainMs: number): void {
     child.hasToDrain = true
     child.drainDueMs = this.#host.clock.nowMs() + drainMs
-    // Siblings that restart do not wait for it.
-    this.group?.ended(child.id)
   }
 
   /** Forgets a child that has ended; undefined when it was none. */
@@ -114,7 +102,6 @@ export class Children implements GroupHost {
    * `done`.
    */
   stopAll(done: () => void, drain?: TimeLeft): void {
-    this.group?.cancel()
     this.#leavePresent()
     this.#drain = drain
     this.#stopOrder = [...this.#children.values()]
@@ -194,20 +181,11 @@ export class Children implements GroupHost {
     this.#presentLimit = undefined
   }
 
-  haltChild(child: Child, error: unknown): void {
-    this.#host.kinship.halt(child, error)
-  }
-
-  releaseChild(child: Child): void {
-    this.#host.kinship.release(child)
-  }
-
   /**
    * Ends every child at once, the last spawned first; reported as slow unless that is how they are to end.
    * `isDrain`: they were to drain.
    */
   abandonAll(isReported: boolean, isDrain: boolean): void {
-    this.group?.cancel()
     for (const child of [...this.#children.values()].reverse()) {
       if (isDrain) {
         child.hasToDrain = true

@@ -19,15 +19,6 @@ export interface Ending {
   readonly isLost?: boolean
 }
 
-/** An actor whose parent restarts children together waits to be released. */
-export interface Halt {
-  /** It failed by itself; otherwise it was told to halt, or its thread was replaced. */
-  readonly isFailure: boolean
-  /** Its backoff. */
-  readonly delayMs: number
-  readonly error?: ErrorRecord
-}
-
 /** An actor on another thread, in one life of that. */
 export interface ParentAddress {
   readonly thread: string
@@ -38,13 +29,9 @@ export interface ParentAddress {
 /** A parent on the thread of its child. */
 export interface LocalParent {
   readonly id: number
-  /** True when restarts of its children concern each other. */
-  readonly isGrouping: boolean
   addChild(child: Child): void
   /** `error`: the failure itself, where the child was on this thread. */
   childEnded(id: number, ending: Ending, error: CodedError | undefined): void
-  /** The instance of a child has ended. False when it may start again at once. */
-  childHalted(id: number, halt: Halt): boolean
   /** A child drains, for so long, that the parent may not have told to. */
   childDrains(id: number, withinMs: number): void
 }
@@ -101,8 +88,6 @@ export function newChild(
 export interface ChildCell {
   readonly id: number
   readonly parent: Parent
-  /** The parent lets the next instance start. */
-  release(): void
 }
 
 /** Carries what parents and children tell each other. */
@@ -114,15 +99,8 @@ export interface Kinship {
   stop(parent: LocalParent, child: Child): void
   /** Ends a child at once and reports it as slow. */
   abandon(child: Child): void
-  /**
-   * Ends the present instance of a child, which then reports through `childHalted` and waits for `release`.
-   */
-  halt(child: Child, error: unknown): void
-  release(child: Child): void
   /** A child was restarted after a failure. */
   restarted(cell: ChildCell): void
   /** A child drains; the parent hears of it here unless it said so itself. */
   drains(cell: ChildCell, withinMs: number): void
-  /** A child whose parent restarts children together has no instance and waits. */
-  halted(cell: ChildCell, halt: Halt): void
 }

@@ -3,7 +3,6 @@
 import type { CodedError } from '@homing/base'
 import type { InboundAsk, OpenAsk, PendingAsk } from '../asks/asks.ts'
 import type { TellStatus, TerminationReason } from '../contract/types.ts'
-import type { CompiledLayout } from '../layout/compile.ts'
 import type { Counts } from '../observe/counts.ts'
 import { type Message, typeOf } from '../values/message.ts'
 import { Ref, type RefHost } from './ref.ts'
@@ -11,8 +10,6 @@ import type { Watcher } from './watcher.ts'
 
 /** An actor, as others on its thread reach it. */
 export interface LocalCell {
-  /** The codecs for messages to it, when its definition declares a layout. */
-  readonly layout: CompiledLayout | undefined
   /** The message types that its definition lists as control. */
   readonly control: ReadonlySet<string> | undefined
   readonly isEnded: boolean
@@ -34,10 +31,6 @@ export interface LocalCell {
   abandon(): void
   /** Ends the actor and everything below it now, without signals, as its options say. */
   kill(): void
-  /** Ends the instance for the sake of a sibling, after the message in hand; another follows `release`. */
-  halt(error: unknown): void
-  /** The parent lets the next instance start. */
-  release(): void
 }
 
 /** The thread of the actor. */
@@ -70,10 +63,6 @@ export class LocalRef extends Ref {
 
   override get thread(): string {
     return this.host.thread
-  }
-
-  override get layout(): CompiledLayout | undefined {
-    return this.cell?.layout
   }
 
   override get control(): ReadonlySet<string> | undefined {

@@ -2,28 +2,18 @@
  * Recovery: brings an actor that is restarted to its next instance. Created when the actor first needs it;
  * most never do.
  *
- *   by itself       after a failure: within its budget, after its backoff. Beyond the budget the actor ends
- *   with siblings   if its parent restarts children together: the actor *halts* when it is told to, or fails;
- *                   then it is *held*, without an instance, until it is *released*
+ * After a failure it waits for its backoff, within its budget; beyond the budget the actor ends. A permanent
+ * actor that stops itself restarts the same way.
  *
- * A halt waits for the current message, but no longer than the shutdown time.
+ * The end of an instance that was asked for waits for the current message, but no longer than the shutdown time.
  */
 
 import type { Settings } from '../contract/settings.ts'
 import type { Deadline } from '../values/deadlines.ts'
 import { RestartBudgetError } from '../values/errors.ts'
-import { recordOf } from '../values/thrown.ts'
 import type { CellHost } from './host.ts'
-import type { ChildCell, Halt } from './kin.ts'
+import type { ChildCell } from './kin.ts'
 import { backoffMs, RestartBudget } from './supervision.ts'
-
-/** The instance is to end after the message in hand, and another to follow. */
-interface HaltRequest {
-  readonly error: unknown
-  /** The actor stopped itself, and is permanent. */
-  readonly isOwn: boolean
-  readonly limit: Deadline
-}
 
 /** The cell whose instances these are. */
 export interface Recovering extends ChildCell {
@@ -49,21 +39,13 @@ export class Recovery {
   readonly #cell: Recovering
   readonly #budget: RestartBudget
   #backoff: Deadline | undefined = undefined
-  #request: HaltRequest | undefined = undefined
-  /** There is no instance, and the parent says when the next may start. */
-  #isHeld: boolean
-  /** The parent has said so before this instance had ended. */
-  #isReleased = false
+  /** The instance is to end after the message in hand, and another to follow; no later than this. */
+  #limit: Deadline | undefined = undefined
 
   /** `restartAgesMs`: before this life of its thread. */
-  constructor(cell: Recovering, restartAgesMs: readonly number[], isHeld: boolean) {
+  constructor(cell: Recovering, restartAgesMs: readonly number[]) {
     this.#cell = cell
     this.#budget = new RestartBudget(restartAgesMs, cell.host.clock.nowMs())
-    this.#isHeld = isHeld
-  }
-
-  get isHeld(): boolean {
-    return this.#isHeld
   }
 
   /** Restarts within the budget; past it the actor ends. */
@@ -79,66 +61,35 @@ export class Recovery {
     const delayMs = backoffMs(settings, attempt, host.random.next())
     this.#forgetRequest()
     cell.endInstance(error, messageType, delayMs, () => {
-      if (settings.isGrouped) this.#hold({ isFailure: true, delayMs, ...recordIn(error) })
-      else {
-        this.#backoff = cell.after(delayMs, () => {
-          this.#backoff = undefined
-          cell.startAgain()
-        })
-      }
+      this.#backoff = cell.after(delayMs, () => {
+        this.#backoff = undefined
+        cell.startAgain()
+      })
     })
   }
 
   /** Asks for an end of the instance, after the message in hand. */
-  request(error: unknown, isOwn: boolean): void {
-    if (this.#request !== undefined) return
+  request(): void {
+    if (this.#limit !== undefined) return
     const cell = this.#cell
-    const limit = cell.after(cell.settings.shutdownMs, () => {
+    this.#limit = cell.after(cell.settings.shutdownMs, () => {
       cell.host.slowActors.add(cell.name)
       this.begin()
     })
-    this.#request = { error, isOwn, limit }
     cell.interruptSoon()
   }
 
   /** Ends the instance, as was requested. */
   begin(): void {
-    const { error, isOwn } = this.#request!
     this.#forgetRequest()
-    if (isOwn) this.restart(undefined, undefined)
-    else this.#cell.endInstance(error, undefined, 0, () => this.#hold({ isFailure: false, delayMs: 0 }))
+    this.restart(undefined, undefined)
   }
 
   #forgetRequest(): void {
-    if (this.#request === undefined) return
-    this.#cell.host.deadlines.remove(this.#request.limit)
-    this.#request = undefined
+    if (this.#limit === undefined) return
+    this.#cell.host.deadlines.remove(this.#limit)
+    this.#limit = undefined
     this.#cell.notInterrupted()
-  }
-
-  /** Waits for the parent, which restarts others with this actor. */
-  #hold(halt: Halt): void {
-    this.#isHeld = true
-    if (this.#isReleased) {
-      this.#isReleased = false
-      this.release(false)
-      return
-    }
-    this.#cell.host.kinship.halted(this.#cell, halt)
-    if (this.#cell.isDraining) this.goOn()
-  }
-
-  /** The actor drains: it waits for no sibling. */
-  goOn(): void {
-    if (this.#isHeld) this.release(false)
-  }
-
-  /** The parent lets the next instance start; `isEnding`: while the last one ends. */
-  release(isEnding: boolean): void {
-    if (this.#isHeld) {
-      this.#isHeld = false
-      this.#cell.startAgain()
-    } else if (isEnding || this.#request !== undefined) this.#isReleased = true
   }
 
   /** The actor stops: no instance follows. */
@@ -146,8 +97,4 @@ export class Recovery {
     this.#forgetRequest()
     if (this.#backoff !== undefined) this.#cell.host.deadlines.remove(this.#backoff)
   }
-}
-
-function recordIn(error: unknown): Pick<Halt, 'error'> {
-  return error === undefined ? {} : { error: recordOf(error) }
 }

@@ -9,9 +9,8 @@ import type { PendingAsk } from '../asks/asks.ts'
 import type { PendingAsks } from '../asks/pending-asks.ts'
 import { checkedFields, shown, unknownField } from '../contract/settings.ts'
 import type { ActorRef, AskOptions, TellStatus } from '../contract/types.ts'
-import type { CompiledLayout } from '../layout/compile.ts'
-import { BaseRef, type RefTarget } from '../layout/pack.ts'
 import type { DeadLetters } from '../observe/dead-letters.ts'
+import { BaseRef, type RefTarget } from '../packing/pack.ts'
 import { toMs } from '../values/durations.ts'
 import { AskAbortedError, MalformedMessageError } from '../values/errors.ts'
 import { type Message, type TransferOptions, typeOf } from '../values/message.ts'
@@ -90,19 +89,16 @@ export abstract class Ref extends BaseRef implements ActorRef<Message> {
     return 'dead'
   }
 
-  /** The codecs for messages to it, when its definition declares a layout. */
-  abstract get layout(): CompiledLayout | undefined
   /** The message types that its definition lists as control. */
   abstract get control(): ReadonlySet<string> | undefined
 
   override target(): RefTarget {
-    const { thread, id, name, layout, control } = this
+    const { thread, id, name, control } = this
     return {
       kind: 'ref',
       thread,
       id,
       name,
-      ...(layout === undefined ? {} : { layout: layout.description }),
       ...(control === undefined ? {} : { control: [...control] }),
     }
   }

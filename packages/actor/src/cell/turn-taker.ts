@@ -44,7 +44,7 @@ export abstract class TurnTaker extends Inbox implements Watcher {
   protected isReentrant = false
   /** Async arms (or an async setup or signal) in flight. */
   protected inFlightCount = 0
-  /** A stop or a halt is requested: no message is taken before it. */
+  /** A stop, or another instance, is requested: no message is taken before it. */
   protected isInterrupted = false
   #signals: Signal[] | undefined = undefined
   #watching: Map<string, Ref> | undefined = undefined

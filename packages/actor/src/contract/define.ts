@@ -3,11 +3,10 @@
  * thread as the URL of its module and the name of its export; code itself never travels.
  */
 
-import type { MessageLayout } from '../layout/layout.ts'
 import type { Message, MessageKey } from '../values/message.ts'
 import type { Arms, NameOfExport } from './checks.ts'
-import { checkedFields, checkedWord } from './settings.ts'
-import type { ActorContext, ActorDefinition, Behavior, Capability, Strategy } from './types.ts'
+import { checkedFields } from './settings.ts'
+import type { ActorContext, ActorDefinition, Behavior, Capability } from './types.ts'
 
 /** What an actor is made of: all that `defineActor` is given beside its address. */
 export interface ActorSpecification<M extends Message, A, B = Behavior<M>> {
@@ -15,10 +14,6 @@ export interface ActorSpecification<M extends Message, A, B = Behavior<M>> {
   readonly setup: (context: ActorContext<M>, args: A) => B | Promise<B>
   /** Lets async arms interleave; default false: an async arm suspends the mailbox until it settles. */
   readonly reentrant?: boolean
-  /** How the failure of a child concerns its siblings: a fact about the children that `setup` spawns. */
-  readonly supervise?: Strategy
-  /** How messages travel between threads field by field; those without a layout are cloned as objects. */
-  readonly layout?: MessageLayout
   /** Message types that overtake all others in the mailbox; they keep their order among themselves. */
   readonly control?: readonly M['type'][]
   /**
@@ -55,14 +50,10 @@ export function defineActor(
       throw new RangeError(`cannot define actor '${exportName}': its setup is no function`)
     }
     checkedFields(`the definition of '${exportName}'`, specification, SPECIFICATION_FIELDS)
-    const strategies = ['one-for-one', 'one-for-all', 'rest-for-one'] as const
-    checkedWord('supervise', specification.supervise ?? 'one-for-one', strategies)
     return Object.freeze({
       moduleUrl,
       exportName,
       reentrant: specification.reentrant ?? false,
-      ...(specification.supervise === undefined ? {} : { supervise: specification.supervise }),
-      ...(specification.layout === undefined ? {} : { layout: specification.layout }),
       ...(specification.control === undefined ? {} : { control: new Set<string>(specification.control) }),
       ...(specification.coalesce === undefined ? {} : { coalesce: specification.coalesce }),
       setup: specification.setup,
@@ -70,7 +61,7 @@ export function defineActor(
   }
 }
 
-const SPECIFICATION_FIELDS = ['setup', 'reentrant', 'supervise', 'layout', 'control', 'coalesce'] as const
+const SPECIFICATION_FIELDS = ['setup', 'reentrant', 'control', 'coalesce'] as const
 
 const CAPABILITY_FIELDS = ['name', 'create', 'dispose'] as const
 

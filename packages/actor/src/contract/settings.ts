@@ -11,8 +11,6 @@ export interface Settings {
   readonly isPermanent: boolean
   /** What past the restart budget. */
   readonly whenExhausted: 'stop' | 'escalate'
-  /** Its parent restarts others with it: each restart waits for the parent's word. */
-  readonly isGrouped: boolean
   readonly restartsMax: number
   readonly withinMs: number
   readonly backoffMsMin: number
@@ -39,7 +37,6 @@ const DEFAULTS: Settings = {
   directive: 'stop',
   isPermanent: false,
   whenExhausted: 'stop',
-  isGrouped: false,
   restartsMax: 0,
   withinMs: 0,
   backoffMsMin: 0,
@@ -50,30 +47,24 @@ const DEFAULTS: Settings = {
   shutdownMs: SHUTDOWN_MS_DEFAULT,
   isKilled: false,
 }
-const DEFAULTS_GROUPED: Settings = { ...DEFAULTS, isGrouped: true }
 
 export const ROOT_SETTINGS: Settings = { ...DEFAULTS, shutdownMs: Number.POSITIVE_INFINITY }
 
-/**
- * `isGrouped`: the parent restarts others with this child. Throws RangeError for an option out of its range:
- * a mistake in the caller's code.
- */
+/** Throws RangeError for an option out of its range: a mistake in the caller's code. */
 export function toSettings(
   options: SpawnOptions<unknown>,
   definition?: Pick<ActorDefinition<never, never>, 'coalesce'>,
-  isGrouped = false,
 ): Settings {
   checkedSpawnOptions(options)
   const { supervision, mailbox, shutdown } = options
-  const defaults = isGrouped ? DEFAULTS_GROUPED : DEFAULTS
-  if (supervision === undefined && mailbox === undefined && shutdown === undefined) return defaults
+  if (supervision === undefined && mailbox === undefined && shutdown === undefined) return DEFAULTS
   if (mailbox?.overflow === 'coalesce' && definition?.coalesce === undefined) {
     throw new RangeError(`cannot coalesce the messages of ${options.name}: its definition has no coalesce`)
   }
   if (mailbox !== undefined) checkedFields('mailbox', mailbox, MAILBOX_FIELDS)
   if (supervision !== undefined) checkedFields('supervision', supervision, SUPERVISION_FIELDS)
   return {
-    ...defaults,
+    ...DEFAULTS,
     ...(supervision === undefined ? {} : supervisionSettings(supervision)),
     ...(mailbox === undefined ? {} : mailboxSettings(mailbox)),
     ...(shutdown === undefined ? {} : shutdownSettings(shutdown)),

@@ -7,7 +7,6 @@
  */
 
 import type { Clock, CodedError, Duration, Log, Random } from '@homing/base'
-import type { MessageLayout } from '../layout/layout.ts'
 import type { FlightEvent } from '../observe/flight.ts'
 import type { SystemCounters } from '../observe/observatory.ts'
 import type { DeadLetterReason } from '../values/dead-letters.ts'
@@ -89,9 +88,8 @@ export interface Terminated {
 export type Signal =
   | Terminated
   /**
-   * This instance is about to be replaced; release what it holds. After `error`, its own or that of a
-   * sibling, and with the type of its message that failed, if it was one. A `permanent` actor that stopped
-   * has no error.
+   * This instance is about to be replaced; release what it holds. After `error`, and with the type of its
+   * message that failed, if it was one. A `permanent` actor that stopped has no error.
    */
   | { readonly type: 'beforeRestart'; readonly error: unknown; readonly messageType?: string }
   /** The actor has stopped for good; the last thing it is given. */
@@ -184,10 +182,6 @@ export interface ActorDefinition<M extends Message, A> {
   readonly exportName: string
   /** Async arms interleave instead of suspending the mailbox. */
   readonly reentrant: boolean
-  /** How the failure of a child concerns its siblings; default `one-for-one`. */
-  readonly supervise?: Strategy
-  /** How messages travel between threads field by field. */
-  readonly layout?: MessageLayout
   /** Message types that overtake all others in the mailbox. */
   readonly control?: ReadonlySet<string>
   /** The key by which messages replace each other in a mailbox whose overflow is `coalesce`. */
@@ -239,13 +233,6 @@ export interface Backoff {
   /** Share of the delay that is random, 0 … 1; it only shortens. Default 0. */
   readonly jitter?: number
 }
-
-/**
- * Which siblings are restarted with a child that fails and is restarted: none, all, or those that were
- * spawned after it. They are stopped in reverse order and restarted in order, with the same refs and
- * mailboxes.
- */
-export type Strategy = 'one-for-one' | 'one-for-all' | 'rest-for-one'
 
 /** What happens when the actor fails. Default: stop, and tell the watchers. */
 export type Supervision =

@@ -14,12 +14,8 @@
  *   STOP        actor     –      true: stop at once; false: after the message in hand; or DrainRequest
  *   CHILD_ENDED parent    child  Ending
  *   HELLO       last id   life   – (first on every link: the receiver's life; spawns over it have higher ids)
- *   HALT        child  –      HaltRequest: end the instance, then say HALTED and wait
- *   HALTED      parent child  Halt: the instance has ended
- *   RELEASE     child  –      – (the next instance may start)
  *   DRAINS      parent child  milliseconds: the child drains, not by its parent's order; its next life
  *                             continues the drain
- *   LAYOUT      –         index  LayoutDescription, for frames that follow (the link's own)
  * and between a thread and main, which keeps the list of threads:
  *   CONNECT     –         –      PeerAddress, with its port
  *   LINKED      –         life   name: linked with this life of that thread; what earlier lives were to
@@ -40,10 +36,9 @@
  */
 
 import type { MessagePort } from 'node:worker_threads'
-import type { ErrorRecord } from '@homing/base'
 import type { ParentAddress } from '../cell/kin.ts'
 import type { Settings, ThreadBounds } from '../contract/settings.ts'
-import type { Patch } from '../layout/pack.ts'
+import type { Patch } from '../packing/pack.ts'
 import type { ThreadEnd } from '../values/thread-end.ts'
 
 export const OP = {
@@ -66,28 +61,19 @@ export const OP = {
   RESOLVE: 17,
   READY: 18,
   HELLO: 19,
-  LAYOUT: 20,
-  HALT: 21,
-  HALTED: 22,
-  RELEASE: 23,
-  DRAINS: 24,
-  RECYCLE: 25,
-  LINKED: 26,
-  SPAWNED: 27,
-  RESTARTED: 28,
-  SHED: 29,
-  ENDING: 30,
+  DRAINS: 20,
+  RECYCLE: 21,
+  LINKED: 22,
+  SPAWNED: 23,
+  RESTARTED: 24,
+  SHED: 25,
+  ENDING: 26,
 } as const
 
 /** The actor is to stop after what waits for it. */
 export interface DrainRequest {
   /** Default: its shutdown time. */
   readonly withinMs?: number
-}
-
-/** A failed sibling takes this actor with it. */
-export interface HaltRequest {
-  readonly error?: ErrorRecord
 }
 
 /** Everything another thread needs to make an actor. */

@@ -11,9 +11,8 @@
  */
 
 import type { Transferable } from 'node:worker_threads'
-import type { CompiledLayout, VariantCodec } from '../layout/compile.ts'
-import type { Patch } from '../layout/pack.ts'
 import type { LinkCounts } from '../observe/counts.ts'
+import type { Patch } from '../packing/pack.ts'
 
 /** What travels between threads; the meaning of the fields depends on `op` (see frames.ts). */
 export interface Frame {
@@ -28,26 +27,11 @@ export interface Frame {
   readonly transfer?: readonly Transferable[]
 }
 
-/** `misfit`: this body does not fit the codec, or this link has no use for it; send it as a frame. */
-export type CodedStatus = 'ok' | 'full' | 'misfit'
-
 export interface ThreadLink {
   /** Queues a frame; false when the link is full, and the frame was not taken. */
   offer(frame: Frame): boolean
   /** Queues a frame past the bound. Ignored once closed. */
   send(frame: Frame): void
-  /**
-   * As `offer`, with the body written by the codec of a variant and not kept. A REPLY is written by the codec
-   * of the answer, and goes past the bound.
-   */
-  offerCoded(
-    op: number,
-    target: number,
-    corr: number,
-    layout: CompiledLayout,
-    variant: VariantCodec,
-    body: unknown,
-  ): CodedStatus
   /** Sends a frame that the other thread can see at once: this one is about to end. */
   sendLast?(frame: Frame): void
   /** Takes what has arrived, then closes; `onClosed` follows at once. */

@@ -11,11 +11,10 @@
 import { AskTable } from '../asks/ask-table.ts'
 import type { InboundAsk } from '../asks/asks.ts'
 import type { Watcher } from '../cell/watcher.ts'
-import type { CompiledLayout, VariantCodec } from '../layout/compile.ts'
 import type { Deadline } from '../values/deadlines.ts'
 import { type ThreadEnd, UNEXPLAINED } from '../values/thread-end.ts'
 import { OP } from './frames.ts'
-import { type CodedStatus, type Frame, LINK_FRAMES_MAX, type ThreadLink } from './link.ts'
+import { type Frame, LINK_FRAMES_MAX, type ThreadLink } from './link.ts'
 
 /** The watchers of this thread of one actor on the peer. */
 export interface RemoteWatch {
@@ -75,18 +74,6 @@ export class Peer {
     if (this.state !== 'connecting' || this.#waiting.length >= LINK_FRAMES_MAX) return false
     this.#waiting.push(frame)
     return true
-  }
-
-  /** As `offer`, with the body written by a codec; `misfit` while there is no link. */
-  offerCoded(
-    op: number,
-    target: number,
-    corr: number,
-    layout: CompiledLayout,
-    variant: VariantCodec,
-    body: unknown,
-  ): CodedStatus {
-    return this.link?.offerCoded(op, target, corr, layout, variant, body) ?? 'misfit'
   }
 
   /** Sends past the bound. Lost when the peer is not reachable, as it would be on the way. */

@@ -16,31 +16,28 @@ const RESTARTS = 5
 const ASKS_TIMED_OUT = 6
 const DOORBELLS = 7
 const PARKS = 8
-const FRAMES_OUT_CODED = 9
-const FRAMES_OUT_OBJECT = 10
-const FRAMES_OUT_INLINE = 11
-const FRAMES_IN_CODED = 12
-const FRAMES_IN_OBJECT = 13
-const FRAMES_IN_INLINE = 14
-const INBOUND_BATCHES = 15
-const LAYOUT_MISFITS = 16
-export const TURNS = 17
-const BUSY_MS = 18
-const LIVES = 19
-const SPILL_HIGH_WATER = 20
-const RING_HIGH_WATER = 21
-const MAILBOX_HIGH_WATER = 22
-const ACTORS = 23
-const ASKS_PENDING = 24
-const HEAP_USED = 25
-const HEAP_LIMIT = 26
-const LIFE = 27
+const FRAMES_OUT_OBJECT = 9
+const FRAMES_OUT_INLINE = 10
+const FRAMES_IN_OBJECT = 11
+const FRAMES_IN_INLINE = 12
+const INBOUND_BATCHES = 13
+export const TURNS = 14
+const BUSY_MS = 15
+const LIVES = 16
+const SPILL_HIGH_WATER = 17
+const RING_HIGH_WATER = 18
+const MAILBOX_HIGH_WATER = 19
+const ACTORS = 20
+const ASKS_PENDING = 21
+const HEAP_USED = 22
+const HEAP_LIMIT = 23
+const LIFE = 24
 /** 1 while actors have a turn. */
-export const IS_IN_TURN = 28
+export const IS_IN_TURN = 25
 /** Sequence numbers of the records that come next, and how many texts of types there are: see flight.ts. */
-export const NEXT_MESSAGE = 29
-export const NEXT_EVENT = 30
-export const TYPE_COUNT = 31
+export const NEXT_MESSAGE = 26
+export const NEXT_EVENT = 27
+export const TYPE_COUNT = 28
 const REASONS = 32
 const TIMED_US = 63
 const TIMES = 64
@@ -50,8 +47,6 @@ const TIME_BOUNDS_US: readonly number[] = Array.from({ length: 20 }, (_, power) 
 
 /** Frames between threads, by the way their bodies went. */
 export interface FramesByLane {
-  /** Written into the ring field by field, as a layout says. */
-  readonly coded: number
   /** Cloned by the port. */
   readonly object: number
   /** A primitive, or nothing: written into the ring as it is. */
@@ -89,8 +84,6 @@ export interface ThreadCounters {
   readonly framesOut: FramesByLane
   readonly framesIn: FramesByLane
   readonly inboundBatches: number
-  /** Messages that did not fit their layout and were cloned. */
-  readonly layoutMisfits: number
   /** Bursts of messages handled in a row. */
   readonly turns: number
   /** Time that actors were on turn, without what async arms do after an await. */
@@ -115,14 +108,11 @@ export interface ThreadCounters {
 export interface LinkCounts {
   doorbells: number
   parks: number
-  framesOutCoded: number
   framesOutObject: number
   framesOutInline: number
-  framesInCoded: number
   framesInObject: number
   framesInInline: number
   inboundBatches: number
-  layoutMisfits: number
   raiseSpill(frames: number): void
   raiseRing(bytes: number): void
 }
@@ -205,13 +195,6 @@ export class Counts implements LinkCounts {
     this.#numbers[PARKS] = count
   }
 
-  get framesOutCoded(): number {
-    return this.#numbers[FRAMES_OUT_CODED]!
-  }
-  set framesOutCoded(count: number) {
-    this.#numbers[FRAMES_OUT_CODED] = count
-  }
-
   get framesOutObject(): number {
     return this.#numbers[FRAMES_OUT_OBJECT]!
   }
@@ -224,13 +207,6 @@ export class Counts implements LinkCounts {
   }
   set framesOutInline(count: number) {
     this.#numbers[FRAMES_OUT_INLINE] = count
-  }
-
-  get framesInCoded(): number {
-    return this.#numbers[FRAMES_IN_CODED]!
-  }
-  set framesInCoded(count: number) {
-    this.#numbers[FRAMES_IN_CODED] = count
   }
 
   get framesInObject(): number {
@@ -252,13 +228,6 @@ export class Counts implements LinkCounts {
   }
   set inboundBatches(count: number) {
     this.#numbers[INBOUND_BATCHES] = count
-  }
-
-  get layoutMisfits(): number {
-    return this.#numbers[LAYOUT_MISFITS]!
-  }
-  set layoutMisfits(count: number) {
-    this.#numbers[LAYOUT_MISFITS] = count
   }
 
   get busyMs(): number {
@@ -331,13 +300,11 @@ export function readCounters(thread: string, { numbers }: ThreadMemory): ThreadC
     doorbells: at(DOORBELLS),
     parks: at(PARKS),
     framesOut: {
-      coded: at(FRAMES_OUT_CODED),
       object: at(FRAMES_OUT_OBJECT),
       inline: at(FRAMES_OUT_INLINE),
     },
-    framesIn: { coded: at(FRAMES_IN_CODED), object: at(FRAMES_IN_OBJECT), inline: at(FRAMES_IN_INLINE) },
+    framesIn: { object: at(FRAMES_IN_OBJECT), inline: at(FRAMES_IN_INLINE) },
     inboundBatches: at(INBOUND_BATCHES),
-    layoutMisfits: at(LAYOUT_MISFITS),
     turns: at(TURNS),
     busyMs: at(BUSY_MS),
     spillHighWater: at(SPILL_HIGH_WATER),
@@ -372,7 +339,6 @@ export function totalOf(all: readonly ThreadCounters[]): ThreadCounters {
   const most = (figure: (one: ThreadCounters) => number): number =>
     all.reduce((highest, one) => Math.max(highest, figure(one)), 0)
   const lanes = (frames: (one: ThreadCounters) => FramesByLane): FramesByLane => ({
-    coded: sum(one => frames(one).coded),
     object: sum(one => frames(one).object),
     inline: sum(one => frames(one).inline),
   })
@@ -394,7 +360,6 @@ export function totalOf(all: readonly ThreadCounters[]): ThreadCounters {
     framesOut: lanes(one => one.framesOut),
     framesIn: lanes(one => one.framesIn),
     inboundBatches: sum(one => one.inboundBatches),
-    layoutMisfits: sum(one => one.layoutMisfits),
     turns: sum(one => one.turns),
     busyMs: sum(one => one.busyMs),
     spillHighWater: most(one => one.spillHighWater),

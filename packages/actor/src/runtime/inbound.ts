@@ -7,21 +7,14 @@ import { type AskFailure, InboundAsk, type OpenAsk } from '../asks/asks.ts'
 import type { PendingAsks } from '../asks/pending-asks.ts'
 import type { Cell } from '../cell/cell.ts'
 import type { CellTable } from '../cell/cell-table.ts'
-import type { Ending, Halt } from '../cell/kin.ts'
+import type { Ending } from '../cell/kin.ts'
 import type { Ref } from '../cell/ref.ts'
 import type { TellStatus } from '../contract/types.ts'
-import { type Patch, type PatchReader, type RefTarget, unpack } from '../layout/pack.ts'
-import {
-  type DrainRequest,
-  type HaltRequest,
-  OP,
-  type PeerLoss,
-  type RuntimeQuery,
-  type SpawnSpec,
-} from '../links/frames.ts'
+import { type DrainRequest, OP, type PeerLoss, type RuntimeQuery, type SpawnSpec } from '../links/frames.ts'
 import type { Frame } from '../links/link.ts'
 import type { Peer } from '../links/peer.ts'
 import type { DeadLetters } from '../observe/dead-letters.ts'
+import { type Patch, type PatchReader, type RefTarget, unpack } from '../packing/pack.ts'
 import { uidOf } from '../values/ids.ts'
 import type { Message } from '../values/message.ts'
 import type { ThreadEnd } from '../values/thread-end.ts'
@@ -154,8 +147,6 @@ export class Inbound {
       return
     }
     const deliver = (to: Cell): void => {
-      ask.layout = to.layout
-      ask.variant = ask.layout?.variantOf(message.type)
       this.#makeRoom(to)
       to.enqueueInbound(message, ask)
       this.handover.note(to)
@@ -216,17 +207,8 @@ export class Inbound {
       case OP.CHILD_ENDED:
         kinship.takeEnded(frame.target, frame.corr, frame.body as Ending)
         return
-      case OP.HALT:
-        kinship.takeHalt(frame.target, frame.body as HaltRequest)
-        return
-      case OP.HALTED:
-        kinship.takeHalted(peer, frame.target, frame.corr, frame.body as Halt)
-        return
       case OP.DRAINS:
         kinship.takeDrains(frame.target, frame.corr, frame.body as number)
-        return
-      case OP.RELEASE:
-        kinship.takeRelease(frame.target)
         return
       case OP.SHED:
         peer.isShedding = frame.body === true

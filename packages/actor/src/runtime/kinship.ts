@@ -1,23 +1,22 @@
 /**
- * ThreadKinship: messages between parents and children, on one thread and between two: stop, halt and release
- * when siblings restart together, and how an actor ended. Also handles both when the thread of one is lost.
+ * ThreadKinship: messages between parents and children, on one thread and between two: stop, drain, and how an actor
+ * ended. Also handles both when the thread of one is lost.
  */
 
 import type { Clock, CodedError } from '@homing/base'
 import type { Cell } from '../cell/cell.ts'
 import type { CellTable } from '../cell/cell-table.ts'
 import type { EndedCell } from '../cell/host.ts'
-import type { Child, ChildCell, Ending, Halt, Kinship, LocalParent, ParentAddress } from '../cell/kin.ts'
+import type { Child, ChildCell, Ending, Kinship, LocalParent, ParentAddress } from '../cell/kin.ts'
 import { LocalRef } from '../cell/local-ref.ts'
 import type { Ref } from '../cell/ref.ts'
 import type { TerminationReason } from '../contract/types.ts'
-import { type DrainRequest, type HaltRequest, OP, type SpawnSpec } from '../links/frames.ts'
+import { type DrainRequest, OP, type SpawnSpec } from '../links/frames.ts'
 import { MAIN } from '../links/life.ts'
 import type { Peer } from '../links/peer.ts'
 import type { SlowActors } from '../observe/slow-actors.ts'
 import type { Deadlines } from '../values/deadlines.ts'
 import { ThreadDownError } from '../values/errors.ts'
-import { errorOf, recordOf } from '../values/thrown.ts'
 import type { Limbo } from './limbo.ts'
 import type { Peers } from './peers.ts'
 import type { Registrar } from './registrar.ts'
@@ -132,26 +131,6 @@ export class ThreadKinship implements Kinship {
     if (child.isRegistered) registrar!.unregister(child.id)
   }
 
-  /**
-   * Ends the present instance of a child, which then reports through `childHalted` and waits for `release`.
-   */
-  halt(child: Child, error: unknown): void {
-    if (child.thread === undefined) (child.ref as LocalRef).cell?.halt(error)
-    else {
-      const body: HaltRequest = error === undefined ? {} : { error: recordOf(error) }
-      this.#thread.peers.to(child.thread).send({ op: OP.HALT, target: child.id, corr: 0, body, patches: 0 })
-    }
-  }
-
-  release(child: Child): void {
-    if (child.thread === undefined) (child.ref as LocalRef).cell?.release()
-    else {
-      this.#thread.peers
-        .to(child.thread)
-        .send({ op: OP.RELEASE, target: child.id, corr: 0, body: 0, patches: 0 })
-    }
-  }
-
   takeStop(id: number, how: boolean | DrainRequest): void {
     const { cells, peers, limbo } = this.#thread
     const deliver = (cell: Cell): void => {
@@ -163,14 +142,6 @@ export class ThreadKinship implements Kinship {
     if (cell !== undefined) deliver(cell)
     // Somebody other than its parent was faster than the spawn.
     else if (peers.isAwaited(id)) limbo.hold(id, { deliver, giveUp() {} })
-  }
-
-  takeHalt(id: number, { error }: HaltRequest): void {
-    this.#thread.cells.get(id)?.halt(error === undefined ? undefined : errorOf(error))
-  }
-
-  takeRelease(id: number): void {
-    this.#thread.cells.get(id)?.release()
   }
 
   // ── From a child to its parent ───────────────────────────────────────────────────────────────
@@ -193,20 +164,7 @@ export class ThreadKinship implements Kinship {
     this.#thread.peers.get(MAIN)?.send({ op: OP.RESTARTED, target: id, corr: 0, body: 0, patches: 0 })
   }
 
-  /** A cell whose parent restarts children together has no instance and waits. */
-  halted(cell: ChildCell, halt: Halt): void {
-    const { parent } = cell
-    if (parent === undefined) return
-    if (isLocal(parent)) {
-      if (!parent.childHalted(cell.id, halt)) cell.release()
-    } else {
-      const peer = this.#thread.peers.to(parent.thread)
-      if (peer.uid !== parent.uid) return
-      peer.send({ op: OP.HALTED, target: parent.id, corr: cell.id, body: halt, patches: 0 })
-    }
-  }
-
-  /** A cell drains: its parent tells its next life to go on, and does not restart it with its siblings. */
+  /** A cell drains: its parent tells its next life to go on. */
   drains({ id, parent }: ChildCell, withinMs: number): void {
     if (parent === undefined) return
     if (isLocal(parent)) parent.childDrains(id, withinMs)
@@ -222,12 +180,6 @@ export class ThreadKinship implements Kinship {
     const child = parent?.children?.get(childId)
     if (child?.isRegistered === true) this.#thread.registrar!.unregister(childId)
     parent?.childEnded(childId, ending, undefined)
-  }
-
-  takeHalted(peer: Peer, parentId: number, childId: number, halt: Halt): void {
-    const isReleased = this.#parent(parentId)?.childHalted(childId, halt) === false
-    // It waits for a release that no other part would send.
-    if (isReleased) peer.send({ op: OP.RELEASE, target: childId, corr: 0, body: 0, patches: 0 })
   }
 
   takeDrains(parentId: number, childId: number, withinMs: number): void {
@@ -257,7 +209,6 @@ export class ThreadKinship implements Kinship {
     for (const [parent, child] of this.#childrenOn(peer.name)) {
       // One that restarts is spawned again by main, which says so when it is not.
       if (child.settings.directive === 'restart' && (!child.isStopping || child.drainDueMs !== undefined)) {
-        parent.childDisplaced(child, error)
         continue
       }
       this.#giveUp(parent, child, peer.lastEnd.reason, error)

@@ -1,6 +1,5 @@
 /**
- * Outbound: frames that leave this thread: tells, asks and answers, by the codec of a layout if there is one,
- * otherwise packed.
+ * Outbound: frames that leave this thread: tells, asks and answers, packed.
  *
  * A reply function in a message travels as the thread and number of its ask. Once it has left, the ask is
  * answered on the other thread and no longer depends on the cell that had it. A call there sends the answer
@@ -20,14 +19,14 @@ import {
 } from '../asks/asks.ts'
 import type { PendingAsks } from '../asks/pending-asks.ts'
 import type { TellStatus } from '../contract/types.ts'
-import { Moves } from '../layout/moves.ts'
-import { type Packed, type Patch, pack, type ReplyTarget } from '../layout/pack.ts'
 import { OP, type SpawnSpec } from '../links/frames.ts'
 import type { Frame } from '../links/link.ts'
 import type { Peer } from '../links/peer.ts'
 import type { Counts } from '../observe/counts.ts'
 import type { DeadLetters } from '../observe/dead-letters.ts'
 import type { FlightRecorder } from '../observe/flight.ts'
+import { Moves } from '../packing/moves.ts'
+import { type Packed, type Patch, pack, type ReplyTarget } from '../packing/pack.ts'
 import { ThreadDownError, UnserializableMessageError } from '../values/errors.ts'
 import type { Message } from '../values/message.ts'
 import { describe, recordOf } from '../values/thrown.ts'
@@ -73,17 +72,7 @@ export class Outbound implements InboundHost {
       this.#linkFull(peer)
       return 'full'
     }
-    const { layout } = ref
     try {
-      const variant = transfer === undefined ? layout?.variantOf(message.type) : undefined
-      if (variant !== undefined) {
-        const status = peer.offerCoded(OP.TELL, ref.id, 0, layout!, variant, message)
-        if (status === 'ok') return 'ok'
-        if (status === 'full') {
-          this.#linkFull(peer)
-          return 'full'
-        }
-      }
       if (transfer !== undefined) return this.#tellMoving(ref, message, transfer)
       const { body, patches } = pack(message, this.#describeReply)
       if (!peer.offer({ op: OP.TELL, target: ref.id, corr: 0, body, patches })) {
@@ -134,20 +123,7 @@ export class Outbound implements InboundHost {
       ask.fail('refused', `the heap of thread ${peer.name}`)
       return
     }
-    const { layout } = ref
     try {
-      const variant = transfer === undefined ? layout?.variantOf(message.type) : undefined
-      if (variant !== undefined) {
-        const corr = this.#asks.numberOf(ask)
-        ask.thread = peer.name
-        const status = peer.offerCoded(OP.ASK, ref.id, corr, layout!, variant, message)
-        if (status === 'ok') return
-        if (status === 'full') {
-          this.#linkFull(peer)
-          ask.fail('refused', `the link to thread ${peer.name}`)
-          return
-        }
-      }
       const moves = transfer === undefined ? undefined : new Moves(transfer)
       const { body, patches } = this.pack(message, moves)
       const corr = this.#asks.numberOf(ask)
@@ -210,15 +186,6 @@ export class Outbound implements InboundHost {
     const peer = this.#peers.get(ask.thread)
     if (peer === undefined) return
     peer.inboundAsks.delete(ask.corr)
-    const { layout, variant } = ask
-    try {
-      if (variant?.reply !== undefined && transfer === undefined && peer.state === 'up') {
-        if (peer.offerCoded(OP.REPLY, 0, ask.corr, layout!, variant, value) === 'ok') return
-      }
-    } catch (error) {
-      this.#sendReplyFailure(peer, ask.corr, unserializable(error))
-      return
-    }
     this.#sendReply(ask.thread, ask.corr, value, transfer)
   }
 

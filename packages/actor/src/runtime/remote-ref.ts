@@ -3,7 +3,6 @@
 import type { PendingAsk } from '../asks/asks.ts'
 import { Ref, type RefHost } from '../cell/ref.ts'
 import type { TellStatus } from '../contract/types.ts'
-import type { CompiledLayout } from '../layout/compile.ts'
 import type { Peer } from '../links/peer.ts'
 import { type Message, type TransferOptions, typeOf } from '../values/message.ts'
 
@@ -24,7 +23,6 @@ export interface RemoteRefHost extends RefHost {
 export class RemoteRef extends Ref {
   readonly host: RemoteRefHost
   readonly peer: Peer
-  override readonly layout: CompiledLayout | undefined
   override readonly control: ReadonlySet<string> | undefined
 
   constructor(
@@ -32,13 +30,11 @@ export class RemoteRef extends Ref {
     id: number,
     name: string,
     peer: Peer,
-    layout: CompiledLayout | undefined,
     control: ReadonlySet<string> | undefined,
   ) {
     super(id, name)
     this.host = host
     this.peer = peer
-    this.layout = layout
     this.control = control
   }
 

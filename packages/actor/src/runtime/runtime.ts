@@ -33,8 +33,6 @@ import type {
   SpawnOptions,
   ThreadPlacement,
 } from '../contract/types.ts'
-import { compiledOf, compileLayout } from '../layout/compile.ts'
-import type { RefTarget } from '../layout/pack.ts'
 import { OP, type RuntimeQuery, type SpawnSpec } from '../links/frames.ts'
 import { MAIN } from '../links/life.ts'
 import type { Frame, LinkedThread } from '../links/link.ts'
@@ -45,6 +43,7 @@ import { FlightRecorder } from '../observe/flight.ts'
 import { HeapGauge, type HeapSize } from '../observe/heap-gauge.ts'
 import { SlowActors } from '../observe/slow-actors.ts'
 import { ThreadMemory } from '../observe/thread-memory.ts'
+import type { RefTarget } from '../packing/pack.ts'
 import type { DeadLetterCounts } from '../values/dead-letters.ts'
 import { Deadlines } from '../values/deadlines.ts'
 import { SystemStoppedError, ThreadDownError, UnknownThreadError } from '../values/errors.ts'
@@ -225,7 +224,7 @@ export class Runtime implements CellHost, LinkedThread {
       throw new RangeError(`cannot spawn ${shown(definition)}: use what defineActor has made`)
     }
     if (!this.isOpen) throw new SystemStoppedError(`spawn ${options?.name}`)
-    const settings = toSettings(options, definition as never, parent.isGrouping)
+    const settings = toSettings(options, definition as never)
     const id = this.#nextId()
     const { thread, bounds } = this.#place(options.thread, id)
     const isDedicated = bounds !== undefined
@@ -257,7 +256,7 @@ export class Runtime implements CellHost, LinkedThread {
     }
     const peer = isDedicated ? this.peers.add(thread) : this.peers.to(thread)
     if (peer.state === 'gone') throw new ThreadDownError(thread, 'it is not coming back')
-    const ref = new RemoteRef(this, id, options.name, peer, compiledOf(definition.layout), definition.control)
+    const ref = new RemoteRef(this, id, options.name, peer, definition.control)
     const isSent = peer.state === 'up' && !isDedicated
     const isRegistered = !isSent || settings.directive === 'restart'
     parent.addChild(newChild(ref, settings, thread, isRegistered, isDedicated))
@@ -330,11 +329,10 @@ export class Runtime implements CellHost, LinkedThread {
     return this.uid * ID_SPAN + this.#idCount
   }
 
-  refTo({ thread, id, name, layout, control }: Omit<RefTarget, 'kind'>): Ref {
+  refTo({ thread, id, name, control }: Omit<RefTarget, 'kind'>): Ref {
     if (thread === this.thread) return this.localRef(id, name)
-    const compiled = layout === undefined ? undefined : compileLayout(layout)
     const overtaking = control === undefined ? undefined : new Set(control)
-    return new RemoteRef(this, id, name, this.peers.to(thread), compiled, overtaking)
+    return new RemoteRef(this, id, name, this.peers.to(thread), overtaking)
   }
 
   localRef(id: number, name: string): LocalRef {
@@ -367,7 +365,7 @@ export class Runtime implements CellHost, LinkedThread {
 
   /** Asks the runtime of another thread about itself. */
   query(thread: string, query: RuntimeQuery, timeoutMs: number): Promise<unknown> {
-    const ref = new RemoteRef(this, 0, `runtime of ${thread}`, this.peers.to(thread), undefined, undefined)
+    const ref = new RemoteRef(this, 0, `runtime of ${thread}`, this.peers.to(thread), undefined)
     return ref.ask(query, { timeout: timeoutMs })
   }
 

@@ -6,22 +6,16 @@
  *           its reader; frames behind `published` are seen by the reader, those after it die with the writer
  *   Wire    the connection of two lives, as the port: when one ends, the other is told, some time later
  *
- * A frame is copied when it is sent, through the codec of its layout if it has one, so that nothing is
- * shared.
+ * A frame is copied when it is sent, so that nothing is shared.
  */
 
-import type { RingViews } from '../layout/codec.ts'
-import type { CompiledLayout, VariantCodec } from '../layout/compile.ts'
 import { OP, type PeerAddress } from '../links/frames.ts'
-import type { CodedStatus, Frame, LinkHandlers, ThreadLink } from '../links/link.ts'
+import type { Frame, LinkHandlers, ThreadLink } from '../links/link.ts'
 import { INFLIGHT_MAX } from '../links/ring/ring-link.ts'
 import { copyMessage } from './copy.ts'
 import type { LossCause } from './faults.ts'
 import type { LinkEnd, VirtualThread } from './virtual-thread.ts'
 import { Source } from './world.ts'
-
-/** A quarter of the ring between workers: a larger body travels as an object. */
-const CODED_WORDS_MAX = 8192
 
 /** What a link asks and tells its simulation. */
 export interface LinkSurroundings {
@@ -227,24 +221,6 @@ export class SimulatedLink implements ThreadLink, LinkEnd {
 
   send(frame: Frame): void {
     if (!this.#inbound.isClosed) this.#send(frame)
-  }
-
-  offerCoded(
-    op: number,
-    target: number,
-    corr: number,
-    _layout: CompiledLayout,
-    variant: VariantCodec,
-    body: unknown,
-  ): CodedStatus {
-    const codec = op === OP.REPLY ? variant.reply! : variant.body
-    const size = codec.sizeOf(body)
-    if (size < 0 || size > CODED_WORDS_MAX) return 'misfit'
-    if (this.#spilledCount >= this.#surroundings.spillFrames && op !== OP.REPLY) return 'full'
-    const views = scratch()
-    codec.write(body, views, 0)
-    this.#put({ op, target, corr, body: codec.read(views, 0), patches: 0 })
-    return 'ok'
   }
 
   #send(frame: Frame): void {
@@ -500,14 +476,4 @@ class Doorbell extends Source {
   run(): void {
     this.#link.flushSpill()
   }
-}
-
-let scratchViews: RingViews | undefined
-
-function scratch(): RingViews {
-  if (scratchViews === undefined) {
-    const memory = new SharedArrayBuffer((CODED_WORDS_MAX + 16) * 4)
-    scratchViews = { words: new Int32Array(memory), bytes: new Uint8Array(memory) }
-  }
-  return scratchViews
 }

@@ -110,7 +110,7 @@ export class Registrations {
     for (const [id, entry] of this.#entries) {
       const { spec, thread, sentToUid } = entry.registration
       if (thread !== name || entry.uid === 0) continue
-      const { directive, restartsMax, withinMs, isGrouped, whenExhausted } = spec.settings
+      const { directive, restartsMax, withinMs, whenExhausted } = spec.settings
       if (directive !== 'restart') {
         // Its parent saw the link close and has ended it already, unless it was spawned after that, through
         // main.
@@ -118,7 +118,7 @@ export class Registrations {
         else this.end(id, end.reason, ThreadDownError.ended(thread, end))
         continue
       }
-      if (isRecycling && !isGrouped) {
+      if (isRecycling) {
         // None of them failed.
         entry.uid = 0
         continue

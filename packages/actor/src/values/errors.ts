@@ -212,20 +212,6 @@ function messageOf(thrown: unknown): string {
   }
 }
 
-/** The layout of a definition is invalid: thrown when its module loads. */
-export class LayoutError extends CodedError {
-  readonly code = 'HOMING_ACTOR_LAYOUT'
-
-  /**
-   * `field` is the path to it, dotted, or '' for the variant itself; `given` what stands there; `right` what
-   * may.
-   */
-  constructor(type: string, field: string, given: string, right: string) {
-    const what = field === '' ? `'${type}'` : `field '${field}' of '${type}'`
-    super(`cannot lay out ${what} as ${given}: ${right}`, { type, field, given })
-  }
-}
-
 type ErrorClass = abstract new (...args: never[]) => CodedError
 
 const CLASSES: ReadonlyMap<string, ErrorClass> = new Map<string, ErrorClass>([
@@ -246,7 +232,6 @@ const CLASSES: ReadonlyMap<string, ErrorClass> = new Map<string, ErrorClass>([
   ['HOMING_ACTOR_SYSTEM_STOPPED', SystemStoppedError],
   ['HOMING_ACTOR_NESTED_SYSTEM', NestedSystemError],
   ['HOMING_ACTOR_NOT_ON_MAIN', NotOnMainError],
-  ['HOMING_ACTOR_LAYOUT', LayoutError],
 ])
 
 /** The class of the errors with a code; undefined: it is none of these. */

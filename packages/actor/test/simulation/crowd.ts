@@ -1,17 +1,9 @@
 /**
- * One seed of a crowd: members on all threads throw numbered balls at each other, on both lanes, ask and
- * fail, while threads die, hang and are slow. A ledger counts what becomes of every ball, so that a run may
- * be of any length.
+ * One seed of a crowd: members on all threads throw numbered balls at each other, ask and fail, while threads
+ * die, hang and are slow. A ledger counts what becomes of every ball, so that a run may be of any length.
  */
 
-import {
-  type ActorRef,
-  defineActor,
-  defineCapability,
-  layout,
-  type Reply,
-  type Supervision,
-} from '@homing/actor'
+import { type ActorRef, defineActor, defineCapability, type Reply, type Supervision } from '@homing/actor'
 import { createSimulation, type SeedOutcome, type SimulatedFaults } from '@homing/actor/simulation'
 import { seededRandom } from '@homing/base'
 import { Ledger } from './ledger.ts'
@@ -53,8 +45,6 @@ interface Ball {
 
 type MemberMessage =
   | ({ readonly type: 'ball' } & Ball)
-  /** Without a layout. */
-  | ({ readonly type: 'objectBall' } & Ball)
   | { readonly type: 'meet'; readonly members: readonly ActorRef<MemberMessage>[] }
   | { readonly type: 'question'; readonly how: number; readonly reply: Reply<number> }
 
@@ -69,10 +59,6 @@ const member = defineActor(
   import.meta.url,
   'member',
 )<MemberMessage, { readonly index: number }>({
-  layout: layout<MemberMessage>({
-    ball: { from: 'u32', to: 'u32', uid: 'u32', number: 'u32', left: 'u32' },
-    question: { how: 'u32', reply: 'u32' },
-  }),
   setup(ctx, { index }) {
     const { ledger, uid } = ctx.use(stand)
     const { random } = ctx
@@ -105,7 +91,6 @@ const member = defineActor(
     }
     return {
       ball: caught,
-      objectBall: caught,
       meet(message) {
         members = message.members
       },
@@ -126,8 +111,7 @@ function throwBall(
   target: ActorRef<MemberMessage>,
 ): void {
   const number = ledger.next(from, to)
-  const type = (number & 3) === 0 ? 'objectBall' : 'ball'
-  if (target.tell({ type, from, to, uid, number, left }) === 'ok') ledger.sent(from, to)
+  if (target.tell({ type: 'ball', from, to, uid, number, left }) === 'ok') ledger.sent(from, to)
 }
 
 /**
@@ -170,7 +154,7 @@ export async function runCrowd(seed: number, messages: number): Promise<CrowdOut
   let deaths = 0
   const ballOf = ({ op, body }: { readonly op: number; readonly body: unknown }): Ball | undefined => {
     const { type } = (op === 1 ? body : {}) as { readonly type?: string }
-    return type === 'ball' || type === 'objectBall' ? (body as Ball) : undefined
+    return type === 'ball' ? (body as Ball) : undefined
   }
   const simulation = await createSimulation({
     seed,

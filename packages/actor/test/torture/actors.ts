@@ -6,7 +6,6 @@ import {
   type ActorContext,
   type ActorRef,
   defineActor,
-  layout,
   type Reply,
   signal,
   type ThreadPlacement,
@@ -27,15 +26,15 @@ export function threadIndex(name: string): number {
 }
 
 export type NodeMessage =
-  /** Numbered, with a layout. */
+  /** Numbered. */
   | {
-      readonly type: 'typed'
+      readonly type: 'text'
       readonly from: number
       readonly life: number
       readonly n: number
       readonly text: string
     }
-  /** Numbered, without. */
+  /** Numbered, with objects in it. */
   | {
       readonly type: 'object'
       readonly from: number
@@ -85,7 +84,7 @@ export interface NodeArgs {
   readonly memory: SharedArrayBuffer
 }
 
-/** Tells `to` up to `count` numbered messages on both lanes. False when it is full. */
+/** Tells `to` up to `count` numbered messages of both kinds. False when it is full. */
 export function sendNumbered(
   board: Board,
   from: number,
@@ -99,7 +98,7 @@ export function sendNumbered(
     const kind = (n * 7 + from) % 5
     const status =
       kind < 3
-        ? to.tell({ type: 'typed', from, life, n, text: kind === 0 ? '' : 'x'.repeat(n % 40) })
+        ? to.tell({ type: 'text', from, life, n, text: kind === 0 ? '' : 'x'.repeat(n % 40) })
         : to.tell({ type: 'object', from, life, n, pad: kind === 3 ? n : [n, { deep: `${n}` }] })
     if (status === 'ok') board.sent(from, target, n)
     else {
@@ -115,11 +114,6 @@ export const node = defineActor(
   import.meta.url,
   'node',
 )<NodeMessage, NodeArgs>({
-  layout: layout<NodeMessage>({
-    typed: { from: 'u32', life: 'u32', n: 'u32', text: 'string' },
-    add: { a: 'i32', reply: 'i32' },
-    exit: {},
-  }),
   setup(ctx, { index, memory }) {
     const board = boardOf(memory)
     const thread = threadIndex(ctx.thread)
@@ -132,7 +126,7 @@ export const node = defineActor(
     const numbered = (m: { readonly from: number; readonly life: number; readonly n: number }): void =>
       board.received(m.from, m.life, index, m.n)
     return {
-      typed: numbered,
+      text: numbered,
       object: numbered,
       burst(m) {
         sendNumbered(board, index, life, m.to, m.target, m.count)

@@ -57,7 +57,7 @@ t.test('an heir that may read the ring has the bodies of what waits there', asyn
   await nextRound()
   const [bodies, resumption] = posts(second.far)
   t.equal((bodies as unknown[])[0], 0, 'the bodies, from number 0 on')
-  t.strictSame(resumption, ['layouts'], 'and then the word that lets it read')
+  t.strictSame(resumption, ['type'], 'and then the word that lets it read')
   second.far.close()
 })
 

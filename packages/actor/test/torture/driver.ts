@@ -1,7 +1,7 @@
 /**
  * Driver: a torture run of an actor system on real threads, and what it proves.
  *
- * Nodes exchange numbered messages on both lanes, ask, watch and spawn, while threads are killed in every
+ * Nodes exchange numbered messages of two kinds, ask, watch and spawn, while threads are killed in every
  * way, one death or more a cycle. What happened is on the board. At *quiet points* nobody dies and nothing is
  * sent any more: then every message has arrived or is missing for a reason that the runtime states
  * (losses.ts).

@@ -2,19 +2,17 @@
  * FrameWords: how a frame lies in a ring.
  *
  *   word 0     its size
- *        1     op (6 bits), encoding (4), variant (9), layout (13)
+ *        1     op (6 bits), encoding (4)
  *        2, 3  target, low word first
  *        4, 5  corr
  *        6 …   the body
  *
- * The encoding says what the body is: a *token*, whose body comes over the port under the number in it; the
- * fields of a layout, of a message or of its reply; or a primitive.
+ * The encoding says what the body is: a *token*, whose body comes over the port under the number in it, or a
+ * primitive.
  *
  * Code that writes or reads every frame copies these constants and spells the header out: V8 folds no
  * imported constant, and calls for the header cost 5 % of a frame, although they are inlined.
  */
-
-import type { RingViews } from '../../layout/codec.ts'
 
 export const FRAME = {
   HEADER_WORDS: 6,
@@ -23,28 +21,22 @@ export const FRAME = {
   OP_MASK: 0x3f,
   ENCODING_SHIFT: 6,
   ENCODING_MASK: 0xf,
-  VARIANT_SHIFT: 10,
-  VARIANT_MASK: 0x1ff,
-  LAYOUT_SHIFT: 19,
-  LAYOUTS_MAX: 1 << 13,
   /** Weight of the high words of target and corr. */
   HIGH: 2 ** 32,
 } as const
 
 export const ENCODING = {
   TOKEN: 0,
-  CODED: 1,
-  CODED_REPLY: 2,
-  UNDEFINED: 3,
-  NULL: 4,
-  FALSE: 5,
-  TRUE: 6,
-  INTEGER: 7,
-  DOUBLE: 8,
+  UNDEFINED: 1,
+  NULL: 2,
+  FALSE: 3,
+  TRUE: 4,
+  INTEGER: 5,
+  DOUBLE: 6,
 } as const
 
 /** What the encodings stand for that have no words. */
-export const PRIMITIVES: readonly unknown[] = [undefined, undefined, undefined, undefined, null, false, true]
+export const PRIMITIVES: readonly unknown[] = [undefined, undefined, null, false, true]
 
 /** In place of patches: the body could not be cloned. */
 export const LOST = -1
@@ -84,8 +76,4 @@ export function readDouble(words: Int32Array, at: number): number {
   doubleWords[0] = words[at]!
   doubleWords[1] = words[at + 1]!
   return doubleView[0]!
-}
-
-export function viewsOf(buffer: SharedArrayBuffer): RingViews {
-  return { words: new Int32Array(buffer), bytes: new Uint8Array(buffer) }
 }

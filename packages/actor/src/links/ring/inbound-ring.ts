@@ -10,21 +10,17 @@
  */
 
 import { receiveMessageOnPort } from 'node:worker_threads'
-import type { RingViews } from '../../layout/codec.ts'
-import { type CompiledLayout, compileLayout } from '../../layout/compile.ts'
-import type { LayoutDescription } from '../../layout/description.ts'
-import type { Patch } from '../../layout/pack.ts'
 import type { LinkCounts } from '../../observe/counts.ts'
+import type { Patch } from '../../packing/pack.ts'
 import { OP, type PeerAddress } from '../frames.ts'
 import type { Frame, LinkHandlers } from '../link.ts'
-import { ENCODING, FRAME, LOST, PRIMITIVES, readDouble, viewsOf } from './frame-words.ts'
+import { ENCODING, FRAME, LOST, PRIMITIVES, readDouble } from './frame-words.ts'
 import { RING_DATA, RingReader } from './ring.ts'
-import type { BodyBatch, Resumption, RingPort } from './ring-port.ts'
+import type { BodyBatch, RingPort } from './ring-port.ts'
 import { AtomicWords } from './words.ts'
 
-const { HEADER_WORDS, OP_MASK, ENCODING_SHIFT, ENCODING_MASK, VARIANT_SHIFT, VARIANT_MASK } = FRAME
-const { LAYOUT_SHIFT, HIGH } = FRAME
-const { TOKEN, CODED, CODED_REPLY, INTEGER, DOUBLE } = ENCODING
+const { HEADER_WORDS, OP_MASK, ENCODING_SHIFT, ENCODING_MASK, HIGH } = FRAME
+const { TOKEN, INTEGER, DOUBLE } = ENCODING
 
 /** Frames taken from the ring before their actors have run: what a thread that dies may lose of a link. */
 export const INFLIGHT_MAX = 64
@@ -46,9 +42,8 @@ export class InboundRing {
   readonly #port: RingPort
   readonly #handlers: LinkHandlers
   readonly #reader: RingReader
-  readonly #views: RingViews
+  readonly #words: Int32Array
   readonly #bodies: BodyBatch[] = []
-  readonly #layouts: (CompiledLayout | undefined)[] = []
   /** An heir waits for the resumption before it reads the ring. */
   #isResumed: boolean
   #isBeforeHello: boolean
@@ -82,7 +77,7 @@ export class InboundRing {
     this.#handlers = handlers
     const words = new AtomicWords(address.in)
     this.#reader = new RingReader(words, words.array.length - RING_DATA)
-    this.#views = viewsOf(address.in)
+    this.#words = words.array
     this.#isResumed = !address.isHeir
     this.#isBeforeHello = address.isHeir
     this.#reader.unpark()
@@ -93,11 +88,7 @@ export class InboundRing {
   /** Something came over the port: bodies, the resumption, or a doorbell. */
   takePost(post: unknown): void {
     if (Array.isArray(post)) this.#bodies.push(post)
-    else if (typeof post === 'object') {
-      const { layouts } = post as Resumption
-      for (const description of layouts) this.#layouts.push(compileLayout(description))
-      this.#isResumed = true
-    }
+    else if (typeof post === 'object') this.#isResumed = true
   }
 
   #planDrain(): void {
@@ -203,9 +194,9 @@ export class InboundRing {
     return passed
   }
 
-  /** Reads the frame at `index`; false when it is not for the runtime. */
+  /** Reads the frame at `index`; false when its body is lost, or it is for an earlier life. */
   #read(index: number, frame: MutableFrame): boolean {
-    const { words } = this.#views
+    const words = this.#words
     const head = words[index + 1]!
     frame.op = head & OP_MASK
     frame.target = words[index + 3]! * HIGH + (words[index + 2]! >>> 0)
@@ -218,15 +209,6 @@ export class InboundRing {
         this.#counts.framesInObject++
         if (!this.#readBody(words[at]!, frame)) return false
         break
-      case CODED:
-      case CODED_REPLY: {
-        const layout = this.#layouts[head >>> LAYOUT_SHIFT]!
-        const variant = layout.variants[(head >> VARIANT_SHIFT) & VARIANT_MASK]!
-        const codec = encoding === CODED ? variant.body : variant.reply!
-        frame.body = codec.read(this.#views, at)
-        this.#counts.framesInCoded++
-        break
-      }
       case INTEGER:
         this.#counts.framesInInline++
         frame.body = words[at]!
@@ -238,10 +220,6 @@ export class InboundRing {
       default:
         this.#counts.framesInInline++
         frame.body = PRIMITIVES[encoding]
-    }
-    if (frame.op === OP.LAYOUT) {
-      this.#layouts[frame.corr] = compileLayout(frame.body as LayoutDescription)
-      return false
     }
     if (this.#isBeforeHello) {
       if (frame.op === OP.HELLO && frame.corr === this.#ownUid) this.#isBeforeHello = false

@@ -1,7 +1,7 @@
 /**
  * OutboundRing: the half of a link that this thread writes, over all lives of the other thread.
  *
- *   ring    every frame, in order; only a token for a body that has no layout and is not a primitive
+ *   ring    every frame, in order; only a token for a body that is not a primitive
  *   spill   frames that found no room in the ring, in order behind it
  *   bodies  of tokens, until the tokens are taken
  *
@@ -12,20 +12,17 @@
  * it was written, each MARK_FRAMES frames.
  */
 
-import type { RingViews } from '../../layout/codec.ts'
-import type { CompiledLayout, VariantCodec } from '../../layout/compile.ts'
 import type { LinkCounts } from '../../observe/counts.ts'
 import { OP } from '../frames.ts'
-import { type CodedStatus, type Frame, LINK_FRAMES_MAX, type LinkHandlers } from '../link.ts'
-import { corrAt, ENCODING, encodingFor, FRAME, opAt, viewsOf, writeDouble } from './frame-words.ts'
+import { type Frame, LINK_FRAMES_MAX, type LinkHandlers } from '../link.ts'
+import { corrAt, ENCODING, encodingFor, FRAME, opAt, writeDouble } from './frame-words.ts'
 import { KeptBodies } from './kept-bodies.ts'
 import { RING_DATA, RingReader, RingWriter } from './ring.ts'
 import type { RingPort } from './ring-port.ts'
 import { AtomicWords } from './words.ts'
 
-const { HEADER_WORDS, INLINE_WORDS, ENCODING_SHIFT, VARIANT_SHIFT, VARIANT_MASK } = FRAME
-const { LAYOUT_SHIFT, LAYOUTS_MAX, HIGH } = FRAME
-const { TOKEN, CODED, CODED_REPLY, INTEGER, DOUBLE } = ENCODING
+const { HEADER_WORDS, INLINE_WORDS, ENCODING_SHIFT, HIGH } = FRAME
+const { TOKEN, INTEGER, DOUBLE } = ENCODING
 
 const FLUSH_FRAMES = 256
 const MARK_SHIFT = 8
@@ -34,22 +31,11 @@ const MARK_FRAMES = 1 << MARK_SHIFT
 /** Marks that are kept: for more frames than any ring holds. */
 const MARKS = 1024
 
-/** A frame that found no room in the ring. */
-interface Spilled extends Frame {
-  readonly layout?: CompiledLayout
-  readonly variant?: VariantCodec
-}
-
 export class OutboundRing {
   readonly #counts: LinkCounts
   readonly #writer: RingWriter
-  readonly #views: RingViews
-  readonly #frameWordsMax: number
-  readonly #layoutIndexes = new Map<CompiledLayout, number>()
-  readonly #layouts: CompiledLayout[] = []
-  #lastLayout: CompiledLayout | undefined = undefined
-  #lastLayoutIndex = 0
-  #spill: Spilled[] = []
+  readonly #words: Int32Array
+  #spill: Frame[] = []
   #spillAt = 0
   /**
    * Frames that were written to the ring; those of them that are known to be taken, MARK_FRAMES at a time.
@@ -67,10 +53,8 @@ export class OutboundRing {
   constructor(ring: SharedArrayBuffer, port: RingPort, handlers: LinkHandlers, counts: LinkCounts) {
     this.#counts = counts
     const words = new AtomicWords(ring)
-    const capacity = words.array.length - RING_DATA
-    this.#writer = new RingWriter(words, capacity)
-    this.#views = viewsOf(ring)
-    this.#frameWordsMax = capacity >> 2
+    this.#writer = new RingWriter(words, words.array.length - RING_DATA)
+    this.#words = words.array
     this.#port = port
     this.#handlers = handlers
   }
@@ -83,7 +67,7 @@ export class OutboundRing {
     this.#bodies.startAgain()
     this.#postBodies()
     // Last: the heir may read the ring as soon as it has this.
-    port.post({ layouts: this.#layouts.map(({ description }) => description) })
+    port.post({ type: 'resume' })
     this.flushSpill()
     this.flush()
   }
@@ -98,73 +82,6 @@ export class OutboundRing {
 
   send(frame: Frame): void {
     if (!this.#port.isClosed) this.#put(frame)
-  }
-
-  offerCoded(
-    op: number,
-    target: number,
-    corr: number,
-    layout: CompiledLayout,
-    variant: VariantCodec,
-    body: unknown,
-  ): CodedStatus {
-    const codec = op === OP.REPLY ? variant.reply! : variant.body
-    const size = codec.sizeOf(body)
-    if (size < 0 || HEADER_WORDS + size > this.#frameWordsMax) {
-      this.#counts.layoutMisfits++
-      return 'misfit'
-    }
-    const layoutIndex = layout === this.#lastLayout ? this.#lastLayoutIndex : this.#indexOf(layout)
-    if (layoutIndex < 0 || variant.number > VARIANT_MASK) return 'misfit'
-    if (op !== OP.REPLY && this.#isFull()) return 'full'
-    const index = this.#spilledCount > 0 ? -1 : this.#reserve(HEADER_WORDS + size)
-    if (index < 0) this.#spillOver({ op, target, corr, body, patches: 0, layout, variant })
-    else this.#writeCoded(index, op, target, corr, layoutIndex, variant, body)
-    return 'ok'
-  }
-
-  #writeCoded(
-    index: number,
-    op: number,
-    target: number,
-    corr: number,
-    layoutIndex: number,
-    variant: VariantCodec,
-    body: unknown,
-  ): void {
-    const isReply = op === OP.REPLY
-    const { words } = this.#views
-    words[index + 1] =
-      op |
-      ((isReply ? CODED_REPLY : CODED) << ENCODING_SHIFT) |
-      (variant.number << VARIANT_SHIFT) |
-      (layoutIndex << LAYOUT_SHIFT)
-    words[index + 2] = target | 0
-    words[index + 3] = (target - (target >>> 0)) / HIGH
-    words[index + 4] = corr | 0
-    words[index + 5] = (corr - (corr >>> 0)) / HIGH
-    const codec = isReply ? variant.reply! : variant.body
-    this.#counts.framesOutCoded++
-    this.#commit(index, HEADER_WORDS + codec.write(body, this.#views, index + HEADER_WORDS))
-  }
-
-  #indexOf(layout: CompiledLayout): number {
-    const index = this.#layoutIndexes.get(layout) ?? this.#introduce(layout)
-    if (index >= 0) {
-      this.#lastLayout = layout
-      this.#lastLayoutIndex = index
-    }
-    return index
-  }
-
-  /** Tells the other side of a layout before its first use; −1 when there are too many. */
-  #introduce(layout: CompiledLayout): number {
-    const index = this.#layouts.length
-    if (index >= LAYOUTS_MAX) return -1
-    this.#layouts.push(layout)
-    this.#layoutIndexes.set(layout, index)
-    this.#put({ op: OP.LAYOUT, target: 0, corr: index, body: layout.description, patches: 0 })
-    return index
   }
 
   /** True when no more frames may wait for the other thread, in the ring and behind it. */
@@ -191,13 +108,13 @@ export class OutboundRing {
     if (this.#spilledCount > 0 || !this.#write(frame)) this.#spillOver(frame)
   }
 
-  /** Writes a frame without a codec; false when there is no room. */
+  /** Writes a frame; false when there is no room. */
   #write(frame: Frame): boolean {
     const { op, target, corr, body } = frame
     const encoding = frame.patches === 0 && frame.transfer === undefined ? encodingFor(body) : TOKEN
     const index = this.#reserve(HEADER_WORDS + INLINE_WORDS)
     if (index < 0) return false
-    const { words } = this.#views
+    const words = this.#words
     words[index + 1] = op | (encoding << ENCODING_SHIFT)
     words[index + 2] = target | 0
     words[index + 3] = (target - (target >>> 0)) / HIGH
@@ -290,7 +207,7 @@ export class OutboundRing {
     return this.#spill.length - this.#spillAt
   }
 
-  #spillOver(frame: Spilled): void {
+  #spillOver(frame: Frame): void {
     this.#spill.push(frame)
     this.#counts.raiseSpill(this.#spilledCount)
   }
@@ -298,24 +215,11 @@ export class OutboundRing {
   /** Writes what waits behind the ring, as far as there is room. */
   flushSpill(): void {
     while (this.#spillAt < this.#spill.length) {
-      if (!this.#writeSpilled(this.#spill[this.#spillAt]!)) return
+      if (!this.#write(this.#spill[this.#spillAt]!)) return
       this.#spill[this.#spillAt] = undefined as never
       this.#spillAt++
     }
     this.#clearSpill()
-  }
-
-  #writeSpilled(frame: Spilled): boolean {
-    const { op, target, corr, body, layout, variant } = frame
-    if (layout === undefined || variant === undefined) return this.#write(frame)
-    const codec = op === OP.REPLY ? variant.reply! : variant.body
-    const size = codec.sizeOf(body)
-    // Its sender has changed it since: it may fit no more.
-    if (size < 0 || HEADER_WORDS + size > this.#frameWordsMax) return this.#write(frame)
-    const index = this.#reserve(HEADER_WORDS + size)
-    if (index < 0) return false
-    this.#writeCoded(index, op, target, corr, this.#layoutIndexes.get(layout)!, variant, body)
-    return true
   }
 
   #clearSpill(): void {
@@ -328,7 +232,7 @@ export class OutboundRing {
   untakenAsks(): ReadonlySet<number> {
     const asks = new Set<number>()
     for (const { op, corr } of this.#spill.slice(this.#spillAt)) if (op === OP.ASK) asks.add(corr)
-    const { words } = this.#views
+    const words = this.#words
     this.#visitUntaken(index => {
       if (opAt(words, index) === OP.ASK) asks.add(corrAt(words, index))
     })
@@ -340,7 +244,7 @@ export class OutboundRing {
     let tells = 0
     for (const { op } of this.#spill.slice(this.#spillAt)) if (op === OP.TELL) tells++
     this.#clearSpill()
-    const { words } = this.#views
+    const words = this.#words
     const reader = this.#visitUntaken(index => {
       if (opAt(words, index) === OP.TELL) tells++
     })
@@ -351,7 +255,7 @@ export class OutboundRing {
 
   #visitUntaken(visit: (index: number) => void): RingReader {
     this.flush()
-    const { words } = this.#views
+    const words = this.#words
     const shared = new AtomicWords(words.buffer as SharedArrayBuffer)
     const reader = new RingReader(shared, words.length - RING_DATA)
     for (let index = reader.next(); index >= 0; index = reader.next()) {

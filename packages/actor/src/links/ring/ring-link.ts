@@ -1,19 +1,18 @@
 /**
  * RingLink: the link to another thread over two rings in shared memory and a port.
  *
- *   ring   every frame, in order. A body that a layout describes is written field by field, a primitive as
- *          itself; for any other body the frame is only a *token* with a number
+ *   ring   every frame, in order. A primitive body is written as itself; for any other body the frame is only a
+ *          *token* with a number
  *   port   the bodies of tokens, many in one post, and doorbells (any number)
  *
  * The outbound half outlives the other thread. Bodies are kept until the head of the ring has passed their
- * tokens; `reopen` posts them again to the next life, with the layouts, before it reads its first frame. The
- * inbound half and the port belong to one life.
+ * tokens; `reopen` posts them again to the next life before it reads its first frame. The inbound half and the
+ * port belong to one life.
  */
 
-import type { CompiledLayout, VariantCodec } from '../../layout/compile.ts'
 import type { LinkCounts } from '../../observe/counts.ts'
 import type { PeerAddress } from '../frames.ts'
-import type { CodedStatus, Frame, LinkedThread, LinkHandlers, ThreadLink } from '../link.ts'
+import type { Frame, LinkedThread, LinkHandlers, ThreadLink } from '../link.ts'
 import { InboundRing } from './inbound-ring.ts'
 import { OutboundRing } from './outbound-ring.ts'
 import { RingPort } from './ring-port.ts'
@@ -86,17 +85,6 @@ export class RingLink implements ThreadLink {
   sendLast(frame: Frame): void {
     this.#outbound.send(frame)
     this.#outbound.flush()
-  }
-
-  offerCoded(
-    op: number,
-    target: number,
-    corr: number,
-    layout: CompiledLayout,
-    variant: VariantCodec,
-    body: unknown,
-  ): CodedStatus {
-    return this.#outbound.offerCoded(op, target, corr, layout, variant, body)
   }
 
   pause(): void {

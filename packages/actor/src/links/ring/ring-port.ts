@@ -4,14 +4,13 @@
  */
 
 import type { MessagePort, Transferable } from 'node:worker_threads'
-import type { LayoutDescription } from '../../layout/description.ts'
 import type { LinkCounts } from '../../observe/counts.ts'
 
 const DOORBELL = 0
 
 /** The post that lets an heir read: after the bodies of what waits for it. */
 export interface Resumption {
-  readonly layouts: readonly LayoutDescription[]
+  readonly type: 'resume'
 }
 
 /** The number of the first body, then body and patches of each. */

@@ -12,7 +12,6 @@
 
 import { UnserializableMessageError } from '../values/errors.ts'
 import { recordOf } from '../values/thrown.ts'
-import type { LayoutDescription } from './description.ts'
 
 export type Path = readonly (string | number)[]
 
@@ -23,8 +22,6 @@ export interface RefPatch {
   readonly thread: string
   readonly id: number
   readonly name: string
-  /** How messages to it are written, when its definition says so. */
-  readonly layout?: LayoutDescription
   /** Message types that overtake the others. */
   readonly control?: readonly string[]
 }
