@@ -51,6 +51,8 @@ const SKIPPED_FOLDERS = new Set(['node_modules', 'dist', '.tap', '.git', 'fixtur
 const UNFINISHED = new RegExp(
   `\\b(${['TO', 'FIX'].map(word => word + (word === 'TO' ? 'DO' : 'ME')).join('|')})\\b`,
 )
+/** That of code, which biome.json sets. */
+const COMMENT_COLUMNS_MAX = 110
 const SOCKET_MODULES = [
   'node:net',
   'node:http',
@@ -181,6 +183,20 @@ export const rules: readonly Rule[] = [
         file => file.text,
         UNFINISHED,
       ).map(({ at }) => `${at}: finish it`),
+  },
+  {
+    title: 'no comment is wider than 110 columns',
+    faults: ({ files }) =>
+      files.flatMap(({ path, text, code }) => {
+        const codeLines = code.split('\n')
+        return text.split('\n').flatMap((line, index) => {
+          // What is blank in `code` and not in `text` is a comment; a long string is none.
+          const isComment = (codeLines[index] ?? '').trimEnd().length < line.trimEnd().length
+          return line.length > COMMENT_COLUMNS_MAX && isComment
+            ? [`${path}:${index + 1}: ${line.length} columns; wrap the comment`]
+            : []
+        })
+      }),
   },
   {
     title: 'no file is named after nothing',

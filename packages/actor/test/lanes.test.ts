@@ -1,4 +1,6 @@
-/** The two lanes between threads: clones and primitives; what arrives, in which order, and how much may wait. */
+/**
+ * The two lanes between threads: clones and primitives; what arrives, in which order, and how much may wait.
+ */
 
 import { createActorSystem } from '@homing/actor'
 import t from 'tap'

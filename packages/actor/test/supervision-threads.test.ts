@@ -1,4 +1,6 @@
-/** Supervision between threads: restarts of children elsewhere, budgets that escalate, mailboxes that sort. */
+/**
+ * Supervision between threads: restarts of children elsewhere, budgets that escalate, mailboxes that sort.
+ */
 
 import { RestartBudgetError, type Supervision } from '@homing/actor'
 import { createProbe } from '@homing/actor/testing'

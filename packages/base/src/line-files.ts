@@ -1,9 +1,9 @@
 /**
  * Line files: where a line writer puts its lines: a file of the disk, or a stream of this process.
  *
- * `sonic-boom`, the writer under pino, appends to files: it continues after a short write. It gets one batch at
- * a time. After a failed write it would keep the rest of a batch and write it later,
- * even where that must not follow: into another file, after a header, or after a cut.
+ * `sonic-boom`, the writer under pino, appends to files: it continues after a short write. It gets one batch
+ * at a time. After a failed write it would keep the rest of a batch and write it later, even where that must
+ * not follow: into another file, after a header, or after a cut.
  */
 
 import { type FileHandle, open, rename, rm, stat } from 'node:fs/promises'
@@ -132,8 +132,8 @@ export class DiskLineFile implements LineFile {
 
 /**
  * Standard output or error of this process: never opened anew, never closed. Node's own stream writes to it:
- * where a pipe is full, that waits until the reader has made room, and `sonic-boom` would sleep for 100 ms each
- * time, which drops lines that a reader would have taken.
+ * where a pipe is full, that waits until the reader has made room, and `sonic-boom` would sleep for 100 ms
+ * each time, which drops lines that a reader would have taken.
  */
 export class StreamLineFile implements LineFile {
   readonly bytes = 0
@@ -142,7 +142,8 @@ export class StreamLineFile implements LineFile {
 
   constructor(fd: 1 | 2) {
     this.#stream = fd === 1 ? process.stdout : process.stderr
-    // The callback of a write tells of a reader that has gone; without a listener, that would end the process.
+    // The callback of a write tells of a reader that has gone; without a listener, that would end the
+    // process.
     if (this.#stream.listenerCount('error') === 0) this.#stream.on('error', () => {})
   }
 

@@ -1,4 +1,7 @@
-/** Writes BATCHES of lines to a pipe that is full at first, where no timer ever fires: for stream-line-file.test.ts. */
+/**
+ * Writes BATCHES of lines to a pipe that is full at first, where no timer ever fires: for
+ * stream-line-file.test.ts.
+ */
 
 import process from 'node:process'
 import { StreamLineFile } from '../src/line-files.ts'

@@ -5,7 +5,8 @@
  * After a failure it waits for its backoff, within its budget; beyond the budget the actor ends. A permanent
  * actor that stops itself restarts the same way.
  *
- * The end of an instance that was asked for waits for the current message, but no longer than the shutdown time.
+ * The end of an instance that was asked for waits for the current message, but no longer than the shutdown
+ * time.
  */
 
 import type { Settings } from '../contract/settings.ts'

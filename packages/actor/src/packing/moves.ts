@@ -1,13 +1,14 @@
 /**
  * Moves: the buffers that a message takes along to another thread instead of a copy.
  *
- * The link posts a message some time after it was told. So that its sender cannot change it meanwhile, the contents of a buffer
- * move to a new one as soon as the link has taken the message: the sender's is detached when `tell` returns `ok`, and
- * untouched when it does not. A message whose buffers have been posted exists once: a thread that dies before it takes the
- * message takes it with it.
+ * The link posts a message some time after it was told. So that its sender cannot change it meanwhile, the
+ * contents of a buffer move to a new one as soon as the link has taken the message: the sender's is detached
+ * when `tell` returns `ok`, and untouched when it does not. A message whose buffers have been posted exists
+ * once: a thread that dies before it takes the message takes it with it.
  */
 
-// As a whole: an older Node lacks isMarkedAsUntransferable, and would fail to link it before the check of its version runs.
+// As a whole: an older Node lacks isMarkedAsUntransferable, and would fail to link it before the check of its
+// version runs.
 import workerThreads from 'node:worker_threads'
 import { UnserializableMessageError } from '../values/errors.ts'
 import { type DescribeReply, PACKED_DEPTH_MAX, type Path, putAt, refusalOf, tooDeep } from './pack.ts'
@@ -15,7 +16,9 @@ import { type DescribeReply, PACKED_DEPTH_MAX, type Path, putAt, refusalOf, tooD
 /** Makes the same value again, over the buffers that replace those that moved. */
 type Remake = (moved: ReadonlyMap<ArrayBufferLike, ArrayBuffer>) => unknown
 
-/** A part of a message that has something to move: a buffer, a view of one, or a Map or Set with such in it. */
+/**
+ * A part of a message that has something to move: a buffer, a view of one, or a Map or Set with such in it.
+ */
 interface Slot {
   readonly path: Path
   readonly value: object
@@ -50,8 +53,8 @@ export class Moves {
   }
 
   /**
-   * A copy of the value, as far as needed, without the buffers that move. Throws UnserializableMessageError, as `pack`
-   * does, for a value that is nested too deep or cannot be read.
+   * A copy of the value, as far as needed, without the buffers that move. Throws UnserializableMessageError,
+   * as `pack` does, for a value that is nested too deep or cannot be read.
    */
   lift(value: unknown, describeReply: DescribeReply): unknown {
     try {
@@ -108,7 +111,10 @@ export class Moves {
     return root
   }
 
-  /** The link takes `body`: detaches the sender's buffers, unless the post has done so. Returns what is `body` then. */
+  /**
+   * The link takes `body`: detaches the sender's buffers, unless the post has done so. Returns what is `body`
+   * then.
+   */
   commit(body: unknown): unknown {
     const moved = new Map<ArrayBufferLike, ArrayBuffer>()
     for (const [index, buffer] of this.buffers.entries()) {
@@ -122,7 +128,10 @@ export class Moves {
     return root
   }
 
-  /** For a buffer that moves, or a view of one; undefined for others. What a view says of itself is read now: later it is detached. */
+  /**
+   * For a buffer that moves, or a view of one; undefined for others. What a view says of itself is read now:
+   * later it is detached.
+   */
   #remakeOf(value: ArrayBuffer | ArrayBufferView): Remake | undefined {
     const buffer = value instanceof ArrayBuffer ? value : value.buffer
     if (!this.buffers.includes(buffer as ArrayBuffer)) return undefined
@@ -133,7 +142,10 @@ export class Moves {
     }
   }
 
-  /** For a view, a buffer, and anything inside a Map or Set; undefined when nothing in it moves. It is made once. */
+  /**
+   * For a view, a buffer, and anything inside a Map or Set; undefined when nothing in it moves. It is made
+   * once.
+   */
   #remakeIn(value: unknown, depth: number): Remake | undefined {
     if (typeof value !== 'object' || value === null) return undefined
     if (depth > PACKED_DEPTH_MAX) throw tooDeep()

@@ -3,8 +3,9 @@
  * no function, so the refs and replies in a message are taken out and noted as *patches*: the path to
  * each and what to put back there. A message without any passes untouched, after one scan.
  *
- * A part that occurs in several places may be reached in 2 to the power of PACKED_DEPTH_MAX ways. It is replaced in the first place and a
- * patch leads there from the others; a scan that has become long remembers the objects that it has seen.
+ * A part that occurs in several places may be reached in 2 to the power of PACKED_DEPTH_MAX ways. It is
+ * replaced in the first place and a patch leads there from the others; a scan that has become long remembers
+ * the objects that it has seen.
  *
  * A view of part of a buffer is cut to its own bytes, because clone would copy the whole buffer;
  * memory of a SharedArrayBuffer and of a shared WebAssembly.Memory is shared, as always.
@@ -67,7 +68,9 @@ export interface Packed {
 
 /** Deeper nesting, and so every cycle, is refused. */
 export const PACKED_DEPTH_MAX = 64
-/** Objects, items and fields that a scan looks at before it remembers objects: most messages are over by then. */
+/**
+ * Objects, items and fields that a scan looks at before it remembers objects: most messages are over by then.
+ */
 const STEPS_UNREMEMBERED = 4096
 /** Steps of a path that are told. */
 const PATH_STEPS_MAX = 8
@@ -157,7 +160,10 @@ type Work = (typeof WORK)[keyof typeof WORK]
 interface Scan {
   readonly describeReply: DescribeReply
   steps: number
-  /** Of the objects that were seen whole since there were too many steps. Those on the way to a cycle never are. */
+  /**
+   * Of the objects that were seen whole since there were too many steps. Those on the way to a cycle never
+   * are.
+   */
   known: Map<object, Work> | undefined
 }
 
@@ -235,7 +241,9 @@ export function tooDeep(): Refusal {
   return new Refusal('a value', `it is cyclic or nested deeper than ${PACKED_DEPTH_MAX} levels`)
 }
 
-/** Why `value` may not travel, with the path to what is wrong in it: looked for only now that something is. */
+/**
+ * Why `value` may not travel, with the path to what is wrong in it: looked for only now that something is.
+ */
 export function refusalOf(
   value: unknown,
   describeReply: DescribeReply,

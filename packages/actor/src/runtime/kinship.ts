@@ -1,6 +1,6 @@
 /**
- * ThreadKinship: messages between parents and children, on one thread and between two: stop, drain, and how an actor
- * ended. Also handles both when the thread of one is lost.
+ * ThreadKinship: messages between parents and children, on one thread and between two: stop, drain, and how
+ * an actor ended. Also handles both when the thread of one is lost.
  */
 
 import type { Clock, CodedError } from '@homing/base'

@@ -1,13 +1,13 @@
 /**
  * RingLink: the link to another thread over two rings in shared memory and a port.
  *
- *   ring   every frame, in order. A primitive body is written as itself; for any other body the frame is only a
- *          *token* with a number
+ *   ring   every frame, in order. A primitive body is written as itself; for any other body the frame is only
+ *          a *token* with a number
  *   port   the bodies of tokens, many in one post, and doorbells (any number)
  *
  * The outbound half outlives the other thread. Bodies are kept until the head of the ring has passed their
- * tokens; `reopen` posts them again to the next life before it reads its first frame. The inbound half and the
- * port belong to one life.
+ * tokens; `reopen` posts them again to the next life before it reads its first frame. The inbound half and
+ * the port belong to one life.
  */
 
 import type { LinkCounts } from '../../observe/counts.ts'
