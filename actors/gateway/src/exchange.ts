@@ -20,8 +20,8 @@
  *   I2  A client that is still connected gets exactly one answer: the worker's, or an error in OpenAI's form.
  *   I3  A settled exchange ignores everything: late results belong to a call or placement that it has left.
  *   I4  An exception in an exchange ends that exchange and touches no other.
- *   I5  The bytes of its body count against the bound of all bodies until the exchange is settled and nothing
- *       reads them any more. If the tokenizer returns a body late, the reader counts its bytes until then.
+ *   I5  The bytes of its body count against the bound of all bodies until the exchange is settled and its
+ *       request reader is done. If the tokenizer is late, the reader counts the bytes until it answers.
  *
  * A worker that answers 503 refuses the request. The exchange tries other workers and keeps that answer for
  * the client, in case none takes the request. If this machine has no socket for the call, no worker is blamed
@@ -59,7 +59,7 @@ export interface ExchangeParts {
   readonly tracker: ActorRef<TrackerMessage>
   readonly directory: ActorRef<DirectoryMessage>
   readonly limits: ExchangeLimits
-  /** Streams are asked for usage, for the audit of predictions. */
+  /** Asks workers for the usage of streams, so that predictions can be audited. */
   readonly audit: boolean
   /** Called when the exchange is settled and holds nothing any more. */
   readonly ended: (exchange: Exchange) => void
@@ -92,8 +92,8 @@ export type ReadStep = (
 export type ExchangeState = 'reading' | 'placing' | 'calling' | 'relaying' | 'settled'
 
 /**
- * Errors that the client gets even if a worker refused the request before: the request may have run on
- * another worker since.
+ * Errors that the client gets in place of a worker's earlier refusal, because another worker may have run the
+ * request since.
  */
 const OWN_WORDS: ReadonlySet<string> = new Set(['HOMING_DISPATCH_NO_ANSWER', 'HOMING_GATEWAY_RESTARTED'])
 
@@ -101,7 +101,7 @@ const OWN_WORDS: ReadonlySet<string> = new Set(['HOMING_DISPATCH_NO_ANSWER', 'HO
 interface Outcome {
   readonly outcome: Delivery['outcome']
   readonly error?: ErrorRecord
-  /** False: its worker has never worked on the request. */
+  /** False: the worker has not worked on the request. */
   readonly wasTaken: boolean
   /** Default: false. */
   readonly isPlacedAgain?: boolean
@@ -118,7 +118,7 @@ export class Exchange {
   #state: ExchangeState = 'reading'
   /** The reader (or the tokenizer) may still be reading the body. */
   #isBeingRead = true
-  /** The body may still be read for a call that is over. */
+  /** A call that is over may still read the body. */
   #isBodyLent = false
   #ready: ReadyRequest | undefined
   #placement: Placement | undefined
@@ -126,7 +126,7 @@ export class Exchange {
   #call: WorkerCall | undefined
   #attempts = 0
   #failedWorkers: readonly string[] = []
-  /** Whether the call to the current worker was repeated. */
+  /** The call to the current worker was repeated, because a reused connection broke. */
   #hasRetried = false
   #refusal: Refusal | undefined
   readonly #arrivedMs: number
@@ -137,7 +137,7 @@ export class Exchange {
   #firstTokenMs: number | undefined
   #lastByteMs = 0
   #isPaused = false
-  /** The answer's response id has been noted, or it has none. */
+  /** Nothing is left to note: the answer's response id was noted, or the route has none. */
   #isResponseNoted: boolean
 
   constructor(parts: ExchangeParts, http: HttpExchange, route: string, hold: BodyHold, note?: AccessNote) {
@@ -198,7 +198,7 @@ export class Exchange {
     else if (requestMsMax > 0 && nowMs - this.#calledMs! >= requestMsMax)
       this.#giveUp(`not finished within ${requestMsMax} ms`)
     else {
-      // Engines send an event for each token, or for a few.
+      // Engines send an event for each token or for a few tokens, so events stand in for tokens.
       const outputTokens = this.#call?.isStream === true ? this.#call.usage?.eventsCount : undefined
       this.#parts.tracker.tell({ type: 'touch', decisionId: this.#placement!.id, outputTokens })
     }
@@ -277,8 +277,8 @@ export class Exchange {
   }
 
   /**
-   * The prefill is over. Only for a stream is this the first token. If the router's mailbox is full, the
-   * router learns from one outcome less.
+   * The prefill is over. For a stream, this is also the time of the first token. The router misses that time
+   * if its mailbox is full.
    */
   #prefilled({ isStream }: WorkerCall): void {
     const { tracker } = this.#parts
@@ -393,8 +393,9 @@ export class Exchange {
   }
 
   /**
-   * Ends a request that the fleet failed. If a worker refused it, its answer tells more than our error,
-   * unless the request was begun on another worker since.
+   * Ends a request that no worker served. If a worker refused it, the client gets that worker's answer, which
+   * says more than our error. The client gets our error if an answer has begun, or if another worker may have
+   * run the request.
    */
   #fail(error: ErrorRecord, wasTaken = this.#state !== 'placing'): void {
     const isUntouched = this.#state !== 'relaying' && !OWN_WORDS.has(error.code)
@@ -473,7 +474,7 @@ export class Exchange {
   #release(): void {
     this.#hold.release()
     const body = this.#ready?.upstream.body
-    // Once a body is read to its end, only calls keep it.
+    // The reader is done with the body, so only a call may still read it.
     if (body !== undefined && !this.#isBodyLent) giveUpBytes(body)
     this.#ready = undefined
     this.#parts.ended(this)

@@ -6,10 +6,9 @@
  *     └─────▶ refused, no answer (in time) ───▶ settled with the queue, which passes it on to the router
  *
  * Invariants
- *   I1  Every question is settled exactly once, whatever the answer, and even without one: the router may
- *       have decided anyway. In the router's mailbox `settled` always comes after the question, so it finds
- *       every effect of it. After a decision that is certain; otherwise `settled` takes the same way as the
- *       question.
+ *   I1  Every question is settled exactly once, even if no answer came: the router may have decided anyway.
+ *       `settled` reaches the router after the question. Once the router has decided, `settled` goes to it
+ *       directly. Otherwise `settled` goes through the queue, as the question did.
  *   I2  A message that finds a mailbox full is sent again until it is accepted. Until then it counts as an
  *       open request.
  */
@@ -25,7 +24,7 @@ type Settled = Extract<RouterMessage, { readonly type: 'settled' }>
 /** Sends a message that must arrive: repeats it while the mailbox is full. */
 type TellSurely = <M extends Message>(to: ActorRef<M>, message: M) => void
 
-/** How often the queue may ask the router about one request, apart from its wait, which the queue ends. */
+/** Times that the queue may ask the router about one request. The timeout allows for them beside the wait. */
 const ASKS_MAX = 3
 
 export interface PlacementParts {
@@ -54,7 +53,7 @@ export class Placements {
     return this.#untold.length
   }
 
-  /** `id`: of the decision, if there will be one. `ageMs`: time since the request arrived. */
+  /** Asks the queue where a request should go. `ageMs`: time since the request arrived. */
   ask(request: RoutingRequest, hints: WaitingHints | undefined, ageMs: number): Placement {
     const { newId } = this.#parts
     return new Placement(newId(), request, hints, ageMs, this.#parts, this.#tell)
@@ -71,6 +70,7 @@ export class Placements {
 }
 
 export class Placement {
+  /** The id of its decision, if the router decides. */
   readonly id: string
   /** Where the request goes, or why it goes nowhere. Never rejects. */
   readonly answer: Promise<Decision | ErrorRecord>
@@ -78,7 +78,7 @@ export class Placement {
   readonly #parts: PlacementParts
   readonly #tell: TellSurely
   #isDecided = false
-  /** A long prompt: the queue must be told when it is computed. */
+  /** The prompt is long, and the queue must still be told when its prefill is over. */
   #isLong = false
   #isSettled = false
 
@@ -108,11 +108,11 @@ export class Placement {
     )
   }
 
-  /** Its prompt is computed. */
+  /** The prefill of the request is over. */
   prefilled(): void {
     if (!this.#isLong) return
     this.#isLong = false
-    // Until the queue knows, it may hold other prompts of the same tenant.
+    // Until the queue knows, it may hold back other long prompts of the same tenant.
     this.#tell(this.#parts.queue, { type: 'prefillComplete', id: this.id, model: this.#model })
   }
 

@@ -4,11 +4,14 @@
  *   started ──▶ head (prefill may go on) ──▶ passing ──▶ ended | broke
  *      └─ 503 ─▶ refusing ──▶ refused
  *
- * The head is held back until the first byte that passes: vLLM sends the head of a stream before prefill, and
- * a worker that dies in between has delivered nothing. A stream passes in whole events. If the client did not
- * ask for usage, the router asks, and undoes the difference in the stream (stream-forms.ts): the client gets
- * what it would have got without a router. An answer that ends when its connection closes may have been cut;
- * its content tells (answer-end.ts).
+ * The head is held back until the first byte of the body can be passed on. vLLM sends the head of a stream
+ * before prefill. If the worker dies before the first byte, the request can still be placed again.
+ *
+ * A stream passes in whole events. If the client did not ask for usage, the router may ask for it and then
+ * converts the stream back (stream-forms.ts): the client gets what it would have got without a router.
+ *
+ * If only the close of the connection ends an answer, the answer may have been cut: answer-end.ts tells by
+ * its content.
  *
  * Invariants
  *   I1  Exactly one of ended, refused and broke is reported, unless `abort` comes first; nothing after it.
@@ -49,7 +52,7 @@ export interface UpstreamRequest {
   readonly usageEdit: BodyEdit | undefined
 }
 
-/** Where the request is sent, and what tells this attempt from others at the same request. */
+/** Where the request is sent, and which attempt at the request this is. */
 export interface CallTarget {
   readonly decision: Decision
   readonly requestId: string
@@ -96,7 +99,7 @@ export interface WorkerCallParts {
   readonly http: HttpTransport
   readonly clock: Clock
   readonly streamForms: StreamForms
-  /** Streams are asked for usage, for the audit of predictions. */
+  /** Asks workers for the usage of streams, so that predictions can be audited. */
   readonly audit: boolean
   /** A 503 is a refusal, after which other workers may be tried; otherwise it is passed on as an answer. */
   readonly mayRefuse: boolean
@@ -125,8 +128,8 @@ export class WorkerCall {
   /** The body with the request for usage added. */
   #edited: Uint8Array | undefined
   /**
-   * The form of a stream that was asked for usage in the client's place; 'learn': it was not asked, and its
-   * form is learned.
+   * A form: the router asked for usage and converts the stream back to this form. 'learn': the router did not
+   * ask and learns the form.
    */
   #streamForm: StreamForm | 'learn' | undefined
   #learner: StreamFormLearner | undefined
@@ -205,7 +208,9 @@ export class WorkerCall {
     this.#call?.resume()
   }
 
-  /** For a call that is over. True: nothing reads the request's body for it any more. */
+  /**
+   * Frees the edited body of a call that is over. True: this call does not read the client's body any more.
+   */
   giveUpBody(): boolean {
     if (this.#call === undefined) return true
     if (this.#call.usesBody) return false
@@ -214,7 +219,7 @@ export class WorkerCall {
     return true
   }
 
-  /** The bytes held back, in whole events, for an answer that is cut here. */
+  /** Takes the whole events that are held back. The caller passes them on before it cuts the answer. */
   takeWhole(): Uint8Array | undefined {
     return this.#status === undefined ? undefined : this.#tap?.takeWhole()
   }
@@ -230,7 +235,8 @@ export class WorkerCall {
     }
     this.#isStream = isStreamAnswer(headers)
     this.#isJson = isJsonAnswer(headers)
-    // The engine's length does not count what the router changes in a stream, or adds when it is cut.
+    // The engine's content-length may be wrong for a stream: the router changes events, and adds an error to
+    // a stream that is cut.
     this.#heldHead = { status, headers: this.#isStream ? withoutLength(headers) : headers }
     this.#tap = this.#newTap()
     if (!this.#isStream) this.#handler.prefilled()
@@ -256,7 +262,7 @@ export class WorkerCall {
     this.#handler.prefilled()
   }
 
-  /** Streams of responses and messages begin before the prompt is computed. */
+  /** Whether the stream has events before its first output: those of /v1/responses and /v1/messages do. */
   get #hasEarlyEvents(): boolean {
     return EARLY_EVENTS.test(this.#request.path)
   }
@@ -300,7 +306,7 @@ export class WorkerCall {
     this.#handler.broke(broken)
   }
 
-  /** The rest of a refusal is too long or too late: the refusal is reported without its body. */
+  /** Reports a refusal without its body, because the body is too long or too late, or broke off. */
   #leaveRefusal(): void {
     if (this.#isOver) return
     this.abort()
@@ -317,7 +323,10 @@ export class WorkerCall {
     this.#handler.data(bytes)
   }
 
-  /** The first byte passes, or the answer ends without any. */
+  /**
+   * Reports the head if it is still held back. Called for the first bytes that pass and at the end of a whole
+   * answer.
+   */
   #releaseHead(): void {
     if (this.#heldHead === undefined) return
     const { status, headers } = this.#heldHead
@@ -326,7 +335,10 @@ export class WorkerCall {
     this.#handler.head(status, headers)
   }
 
-  /** Asks for usage if that is wanted, possible and useful: if anything is known of the worker. */
+  /**
+   * The body to send. It asks for usage if predictions are audited, the worker takes the option, and the
+   * index knows something of the worker.
+   */
   #body(): Uint8Array | undefined {
     const { body, path, usageEdit } = this.#request
     const { decision } = this.#target

@@ -17,16 +17,17 @@
  *   any        `settled`, or a new life of        gone
  *              its gateway
  *
- *   While nothing waits for its model, a short request starts as asked: it costs one message more than
- *   without the queue. A request that never waits is passed to the router with its reply.
+ *   While nothing waits for its model, a short request starts as asked, so the queue adds one message to it.
+ *   A request that never waits is passed to the router with its reply, so the router answers the gateway.
  *
  * Order  what a gateway settles here reaches the router after every question about that request, so the
- *        router finds all effects of the questions. A request that comes between the question about another
- *        one and its answer 'busy' may be asked about before that one is parked: the router then looks at
- *        both at the same instant.
- * Fails  at a restart the waiting requests are forgotten and their asks fail: the gateway answers 503. The
- *        router's effects of open questions end with `settled`, which waits in the mailbox meanwhile. A lost
- *        message cannot make a request hang: while requests wait, the queue looks again every QUEUE_LOOK_MS.
+ *        router finds all effects of the questions. While the router decides about one request, a newer one
+ *        may come and be asked about. If the answer about the first is then 'busy', the newer one may go
+ *        before it.
+ * Fails  at a restart the waiting requests are forgotten and their asks fail: the gateway answers 503.
+ *        `settled` waits in the mailbox meanwhile. It then undoes what the router did for open questions. A
+ *        lost message cannot make a request hang: while requests wait, the queue looks again every
+ *        QUEUE_LOOK_MS.
  */
 
 import { type ActorContext, AskRefusedError, defineActor, type Reply } from '@homing/actor'
@@ -54,7 +55,7 @@ import type { QueueArgs } from './queue-args.ts'
 
 const UNKNOWN_STEP =
   'the queue goes by an assumed token budget: the engine does not report max_num_batched_tokens; give max_batched_tokens= with --worker'
-/** Models of which requests are held before the first fleet of this life has come. */
+/** Most models whose requests are accepted before the first fleet of this life has come. */
 const MODELS_BEFORE_FLEET_MAX = 1024
 
 type Arm<T extends QueueMessage['type']> = Extract<QueueMessage, { readonly type: T }>
@@ -67,7 +68,7 @@ interface Model {
   workers: number
 }
 
-/** What has been admitted. */
+/** A request that the queue of its model has admitted. */
 interface Waiting extends QueueRequest {
   readonly place: Place
   readonly model: Model
@@ -79,11 +80,11 @@ interface Open {
   readonly cameMs: number
   /** Undefined: it has not been admitted. */
   waiting: Waiting | undefined
-  /** Of the open question; 0: none is open. */
+  /** Number of the open question; 0: none is open. */
   questionNumber: number
   /** Why it waits; undefined: it does not. */
   why: WaitReason | undefined
-  /** How long it was expected to wait when it began. */
+  /** How long it was expected to wait when it began to wait. */
   expectedMs: number | undefined
 }
 
@@ -113,26 +114,28 @@ class WaitingRoom {
   readonly #args: QueueArgs
   readonly #room: QueueRoom
   readonly #models = new Map<string, Model>()
-  /** By id, all that have no answer yet. */
+  /** By id, all requests that have no answer yet. */
   readonly #open = new Map<string, Open>()
   #questions = 0
-  /** The one that waited and is asked about. */
+  /** The waiting request that the router is asked about now; one at most. */
   #released: Open | undefined
-  /** Load fell while something was asked about: all lanes are reopened once each has had its turn. */
+  /**
+   * Load fell while a waiting request was asked about: all lanes are reopened once nothing more can be taken.
+   */
   #isReopenDue = false
-  /** Which model is asked next, by turns. */
+  /** Index of the model that may go next, in turns. */
   #turn = 0
-  /** The tracker's count at the earliest look that found no room, since load fell last. */
+  /** The tracker's count of load falls at the first answer 'busy' since the lanes were reopened. */
   #falls: number | undefined
   #isWatching = false
   #isLooking = false
-  /** What the router had no room for. */
+  /** Messages that found the router's mailbox full; `look` sends them again. */
   #untold: RouterMessage[] = []
-  /** Workers that it has warned of. */
+  /** Workers whose assumed token budget was logged. */
   readonly #warned = new Set<string>()
-  /** The last of this life. */
+  /** The latest fleet; undefined: none has come in this life. */
   #fleet: Fleet | undefined
-  /** Of this fleet; undefined: nobody has asked yet. */
+  /** What is assumed in `#fleet`, by model; undefined: nobody has asked for it yet. */
   #assumed: ReadonlyMap<string, AssumedRows> | undefined
 
   constructor(context: ActorContext<QueueMessage>, args: QueueArgs) {
@@ -145,7 +148,7 @@ class WaitingRoom {
     const { id, gateway, request, hints, reply } = place
     const model = hints && this.#modelOf(request.model)
     if (hints === undefined || model === undefined || !model.rules.mayWait) {
-      // Without rules the router never answers that it is busy.
+      // Without room rules the router never answers that it is busy.
       const decided = reply as Reply<DecideResult>
       const told = this.#args.router.tell({ type: 'decide', id, gateway, request, reply: decided })
       if (told === 'ok') return
@@ -169,7 +172,8 @@ class WaitingRoom {
       expectedMs: undefined,
     }
     this.#open.set(id, open)
-    // Its turn must be counted before it is placed.
+    // If the rule for long prompts may hold the request, its uncached tokens are measured before it is asked
+    // about.
     const mayBeHeld = model.queue.isLong(request.promptTokens) && model.queue.isContended(hints.tenant, nowMs)
     if (model.queue.waiting === 0 && !mayBeHeld) {
       this.#ask(open, model.rules.ofFamily(hints.policyClass), undefined)
@@ -179,7 +183,7 @@ class WaitingRoom {
 
   answered({ id, questionNumber, result }: Arm<'answered'>): void {
     const open = this.#open.get(id)
-    // Settled, or dropped, meanwhile: the router is told, or was.
+    // The request was settled or dropped meanwhile: the router learns that from the message that did it.
     if (open === undefined || open.questionNumber !== questionNumber) return
     open.questionNumber = 0
     if (this.#released === open) this.#released = undefined
@@ -219,7 +223,7 @@ class WaitingRoom {
       if (gateway.name === name && gateway.life !== life) this.#drop(open)
     }
     for (const model of this.#models.values()) model.queue.ownerStarted(name, life, this.#nowMs)
-    // Behind the questions of the other life.
+    // It reaches the router after the questions of the earlier life.
     this.#tellRouter(message)
     this.#goOn()
   }
@@ -253,10 +257,10 @@ class WaitingRoom {
       if (workers.has(model.name)) continue
       model.workers = 0
       model.queue.setWorkers(0)
-      // What waits is refused by the router, which says why.
+      // The router refuses the requests that wait for this model, and says why.
       if (!inUse.has(model)) this.#models.delete(model.name)
     }
-    // Only now: a fleet that it fails on is none.
+    // Set last: a fleet on which the steps above fail does not count.
     this.#fleet = fleet
     this.#assumed = undefined
     this.#reopen()
@@ -265,7 +269,7 @@ class WaitingRoom {
 
   loadFell(): void {
     this.#isWatching = false
-    // Whoever looked before has looked at a load that is no more.
+    // Earlier answers 'busy' were about a load that has changed since.
     this.#falls = undefined
     if (this.#released === undefined) this.#reopen()
     else this.#isReopenDue = true
@@ -283,7 +287,7 @@ class WaitingRoom {
       }
     }
     this.#reopen()
-    // Also if the tracker was restarted, and has forgotten.
+    // The tracker is asked to watch again, because it may have restarted and forgotten.
     this.#isWatching = false
     this.#goOn()
   }
@@ -379,13 +383,14 @@ class WaitingRoom {
 
   #busy(open: Open, { boundWorker }: Measured): void {
     const { id, request } = open.place
-    // Its session may have been bound, or unbound, since it began to wait.
+    // The lane may be another one: the session may have been bound or unbound since the request began to
+    // wait.
     const outcome = open.model.queue.busy(id, this.#nowMs, laneOf(request, boundWorker))
     if (typeof outcome === 'object') this.#refuse(open, outcome)
     else if (open.why === undefined) this.#begins(open)
   }
 
-  /** It waits, for the first time. */
+  /** The request begins to wait: keeps why, and how long it is expected to wait. */
   #begins(open: Open): void {
     const outlook = open.model.queue.outlook(open.place.id, this.#nowMs)
     open.why = outlook?.why ?? 'no_room'
@@ -420,11 +425,12 @@ class WaitingRoom {
   // ── Going on ─────────────────────────────────────────────────────────────────────────────────
 
   /**
-   * At the end of every arm: asks about what can go, one at a time, and sees to it that somebody wakes it
-   * when nothing can.
+   * Called at the end of every message after which a request may go. Asks about the next waiting request that
+   * can go. While requests wait, it also schedules a look and, once one found no room, asks the tracker to
+   * report when load falls.
    */
   #goOn(): void {
-    // Nothing waits, and most of the time nothing does: the clock is not even read.
+    // Usually nothing waits, and then this must be cheap: the clock is not even read.
     if (this.#room.requests === 0 && this.#untold.length === 0) return
     this.#release()
     let waits = this.#untold.length > 0
@@ -491,7 +497,7 @@ class WaitingRoom {
     this.#answer(open, { kind: 'refused', error: toErrorRecord(error) })
   }
 
-  /** Nobody wants it any more. */
+  /** Removes a request whose gateway no longer wants an answer. */
   #drop(open: Open): void {
     open.model.queue.cancel(open.place.id, this.#nowMs)
     this.#answer(open, { kind: 'refused', error: CANCELLED })
@@ -508,8 +514,8 @@ class WaitingRoom {
   }
 
   /**
-   * A threshold that somebody gave in parts of a step is worth what is known of the step. Where none was
-   * given, nobody has to do anything.
+   * Logs a worker whose token budget is assumed. It is a warning only if a threshold is set as a part of that
+   * budget; otherwise nobody has to act.
    */
   #tellOfUnknown({ id, models, maxBatchedTokens }: WorkerRecord): void {
     const rules = models.flatMap(({ name }) => this.#models.get(name)?.rules ?? [])
@@ -521,8 +527,8 @@ class WaitingRoom {
   }
 
   /**
-   * Before the first fleet of this life nothing is known of models: all are held, and those that there are
-   * not are forgotten then.
+   * The model of a name. Before the first fleet of this life, any name gets a model, because nothing is known
+   * of models. `takeFleet` then removes those that nobody serves or uses.
    */
   #modelOf(name: string): Model | undefined {
     const known = this.#models.get(name)
@@ -533,7 +539,7 @@ class WaitingRoom {
   #newModel(name: string): Model {
     const rules = new ModelRules(name, this.#args.rules)
     const { agingMs, tenantWeights, contentionMs } = this.#args
-    // Limits of classes are for each worker.
+    // Limits of classes are per worker; the fleet says how many workers there are.
     const options = {
       profile: rules.profile,
       room: this.#room,
@@ -552,7 +558,7 @@ class WaitingRoom {
   }
 }
 
-/** Of all other routers together. */
+/** What waits at all other routers together, by policy class. */
 function sumsByClass(rows: readonly WaitingRow[]): Map<string, WaitingElsewhere> {
   const sums = new Map<string, WaitingElsewhere>()
   for (const { policyClass, requests, promptTokens, uncachedTokens } of rows) {

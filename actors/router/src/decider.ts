@@ -72,8 +72,8 @@ interface Chosen {
 }
 
 /**
- * Id for `explain`, which decides nothing: 21 characters of nanoid's alphabet, drawn from the thread's
- * randomness.
+ * Characters of a receipt id made for `explain`, which has no decision id. They are drawn from nanoid's
+ * alphabet with the thread's randomness.
  */
 const ID_LENGTH = 21
 const ALL_BUSY = 'HOMING_ROUTER_ALL_BUSY'
@@ -81,7 +81,7 @@ const NO_HASHES = new Int32Array(0)
 
 export class Decider {
   fleet: Fleet = { version: 0, workers: [] }
-  /** When each worker key joined; empty where no sessions are bound. */
+  /** When the worker of each key joined the fleet; empty if sessions are not bound to workers. */
   #joinedMsByKey: ReadonlyMap<string, number> = new Map()
   readonly audits = new Audits()
   readonly open: OpenDecisions
@@ -90,7 +90,7 @@ export class Decider {
   readonly shards: ShardMemories
   /** Requests that no worker took because all were busy, by model. */
   readonly busyRefused = new Map<string, number>()
-  /** For the same models: when refused clients should come back. */
+  /** By model: estimates when refused clients should come back. */
   readonly #overloads = new Map<string, Overload>()
 
   readonly #context: ActorContext<RouterMessage>
@@ -101,7 +101,9 @@ export class Decider {
   readonly #selector: Selector
   readonly #settings: PlacementSettings
   readonly #newId: () => string
+  /** The next turn of round-robin. */
   #turn = 0
+  /** Number of questions that had candidates; one in TRIAL_EVERY considers workers on trial, too. */
   #questions = 0
 
   constructor(context: ActorContext<RouterMessage>, args: RouterArgs) {
@@ -168,15 +170,15 @@ export class Decider {
       )
       if (booked !== 'booked') throw new TooManyRequestsError(booked)
     } catch (thrown) {
-      // The tracker may have booked it without an answer. The gateway settles refused requests too, which
-      // frees it.
+      // The tracker may have booked the request although no answer came. The gateway also settles refused
+      // requests, which frees the booking.
       return this.#refuse(id, gateway, request, toErrorRecord(thrown))
     }
     this.#overloads.get(request.model)?.placed(this.#context.clock.nowMs())
     const receipt = queue === undefined ? chosen.receipt : { ...chosen.receipt, queue }
     receipts.add(receipt)
     const decision = decisionOf(receipt, placed, lookupMs)
-    // Before the request is sent, so before any KV event that it causes.
+    // This comes before the request is sent, and so before any KV event that the request causes.
     this.namespacedPrompts.sent(request, winner.key)
     const takeBack = this.#guess(request, winner, id)
     const guarded =
@@ -200,11 +202,12 @@ export class Decider {
     return { kind: 'refused', error }
   }
 
+  /** Keeps an open decision. If the oldest one is dropped for it, the guard gets no outcome of that one. */
   #open(id: string, open: OpenDecision): void {
     this.guard.ended(this.open.add(id, open)?.guarded, undefined)
   }
 
-  /** What the decision log and what-if will be told of the request; undefined: there is neither. */
+  /** What the decision log and what-if need to know of the request; undefined: both are off. */
   #logged(request: RoutingRequest): LoggedDecision | undefined {
     if (this.#args.decisionLog === undefined && this.#args.whatIf === undefined) return undefined
     const { mode, policy: fixed, custom } = settingsFor(this.#settings, request)
@@ -251,7 +254,7 @@ export class Decider {
     }
   }
 
-  /** Without a question the choice is never an experiment of the guard and never busy. */
+  /** Without a question (`explain`) the guard makes no experiment, and the result is never busy. */
   async #choose(
     request: RoutingRequest,
     question: Question | undefined,
@@ -307,14 +310,15 @@ export class Decider {
     try {
       return place(situation, this.#settings, means)
     } catch (thrown) {
-      // Catches faults in the selection of a program that embeds the router. Our own bugs are thrown on.
+      // A program that embeds the router may have a selection of its own, whose errors end here. Our own bugs
+      // are thrown on.
       if (!(thrown instanceof CustomSelectionError)) throw thrown
       log.error({ error: thrown }, 'selection failed')
       return toErrorRecord(thrown)
     }
   }
 
-  /** Adds when to come back: by how fast requests were placed since the first refusal. */
+  /** Adds `retryAfterSeconds` to the error, by the rate of placements since the first refusal. */
   #overloaded(error: ErrorRecord, model: string): ErrorRecord {
     let overload = this.#overloads.get(model)
     if (overload === undefined) {
@@ -346,8 +350,9 @@ export class Decider {
   }
 
   /**
-   * Counts the prompt as held by the worker for a while: if there are no KV events, or until they come.
-   * Returns a function that takes the guess back.
+   * Tells the indexer to count the prompt as held by the worker for a while. `ttlWithoutEventsMs` limits a
+   * guess that no KV events will confirm, `ttlUntilEventsMs` any other. Returns a function that takes the
+   * guess back; undefined: nothing was guessed.
    */
   #guess(request: RoutingRequest, { worker, key }: Candidate, id: string): (() => void) | undefined {
     const { ttlWithoutEventsMs, ttlUntilEventsMs, blocksMax } = this.#args.guesses
@@ -377,7 +382,8 @@ export class Decider {
     if (thresholdsFor(this.fleet, request) === undefined) return undefined
     const workerSlots = otherRanks(candidates)
     if (workerSlots.length === 0) return undefined
-    // Without engine projections: the tracker learns how busy queues are from those of candidates only.
+    // No engine projections are asked for here: the engine book computes its busy share from them, and only
+    // candidates may count.
     const load = await this.#load(workerSlots, NO_HASHES, request, false)
     return 'code' in load ? load : { workerSlots, load }
   }

@@ -1,19 +1,22 @@
 /**
- * Engine book: the work that each worker has before it, in milliseconds, as far as the router can know it:
- * from what was sent, and from when first tokens, later tokens and ends came back.
+ * Engine book: estimates the work that each worker still has to do, in milliseconds. It knows what was sent
+ * to the worker, and when first tokens, later tokens and ends came back.
  *
  *   sent ──► queued (its prompt is to be computed) ──firstToken──► decoding ──ended──► gone
  *
  * Owns   the queue of each worker slot in order of sending, its decoding requests, what was learned
- *        (PrefillCosts, LearnedCosts), and how well that explains what is observed (UnseenLoad). The backlog
- *        that it reports is the slot's own queue plus what is overdue beyond it.
+ *        (PrefillCosts, LearnedCosts), and how far bookings fail to explain the first tokens (UnseenLoad).
+ *        The reported backlog is the prefill queued at the slot, plus a weighted overdue time of its head.
  * Learns prefill from busy periods: from the first request in an empty queue until the queue is empty again
- *        or PERIOD_STEPS steps are over. A period teaches only when all of its requests have ended and
- *        reported how much of their prompts was cached: predictions are wrong if the view of the caches is
- *        late or guessed. Decoding is learned from the time between first and last token, minus the prefill
- *        of other requests in between. An answer that does not stream has no first token: it teaches only its
- *        output length, and its prefill is assumed to end at the estimated time. A request teaches nothing if
- *        the time of its sending or of its first token is not known.
+ *        or PERIOD_STEPS steps are over. A period teaches when all of its requests have ended, because
+ *        engines say only then how much of their prompts was cached. Predictions are wrong if the view of
+ *        the caches is late or guessed. So a period with requests that do not say so weighs less where
+ *        others do. Until PERIODS_FEW periods have taught so, each also teaches from the predictions at its
+ *        end.
+ *        Decoding is learned from the time between first and last token, minus the prefill of other requests
+ *        in between. An answer that does not stream has no first token: it teaches only its output length,
+ *        and its prefill is assumed to end at the estimated time. A request whose time of sending or of its
+ *        first token is not known teaches nothing of times.
  *
  * Invariants
  *   I1  The sums of a slot are those over its requests; a slot without requests has sums of exactly 0.
@@ -46,7 +49,7 @@ import {
 import { PrefillCosts } from './prefill-costs.ts'
 import { overdueOf, UnseenLoad } from './unseen-load.ts'
 
-/** Tokens of a step where the engine does not say. */
+/** Token budget of a step if the engine does not report it. */
 export const { STEP_TOKENS_DEFAULT } = AUTO_CONSTANTS.book
 
 const {
@@ -65,12 +68,13 @@ export interface SentRequest {
   readonly promptTokens: number
   /** Tokens that must be computed, as predicted at dispatch. */
   readonly newTokens: number
-  /** Its first token will be told. Default true. */
+  /** Its first token will be reported. Default true. */
   readonly isStream?: boolean
-  /** How long it waited in the router before; default 0. */
+  /** How long it waited in the router before it was sent; default 0. */
   readonly waitedMs?: number
   /**
-   * This router has sent it; default true. For a request of another router, times are when this one was told.
+   * This router has sent it; default true. The times of another router's request are those at which this
+   * router was told.
    */
   readonly isOwn?: boolean
   readonly nowMs: number
@@ -79,7 +83,7 @@ export interface SentRequest {
 /** Coefficients of prefill and of decoding: see prefill-costs.ts and engine-costs.ts. */
 export interface LearnedSpeed {
   readonly prefill: CostKnowledge & {
-    /** Tokens below which a step takes no less. */
+    /** A step with fewer tokens takes no less time than one with so many. */
     readonly kneeTokens: number
   }
   readonly decode: CostKnowledge
@@ -119,7 +123,10 @@ export class EngineBook {
     return this.#requests.size
   }
 
-  /** An id that is booked is left as it is. `stepTokens`: of the worker. */
+  /**
+   * Books a request that is sent now; does nothing if its id is booked. `stepTokens`: token budget of the
+   * worker's step.
+   */
   sent(id: string, slot: number, request: SentRequest, stepTokens: number = STEP_TOKENS_DEFAULT): void {
     if (this.#requests.has(id)) return
     const nowMs = this.#time(request.nowMs)
@@ -134,8 +141,8 @@ export class EngineBook {
   }
 
   /**
-   * One that was sent some time ago, nobody says when, and may have had its first token. It counts from now
-   * on, and teaches nothing. An id that is booked is left as it is.
+   * Books a request that was sent at an unknown time before, and may have had its first token. It counts from
+   * now on, and its times teach nothing. Does nothing if its id is booked.
    */
   resumed(
     id: string,
@@ -154,12 +161,12 @@ export class EngineBook {
     if (!request.hasFirstToken) entry.period = undefined
     else {
       this.#beginDecoding(entry, booked, nowMs)
-      // It was not the head of those that still wait.
+      // The resumed request was never the head of the queue, so the head began when it did before.
       entry.headMs = headMs
     }
   }
 
-  /** What is told of it from now on has happened some time ago: it teaches nothing. */
+  /** Reports about this request will come late from now on, so its times teach nothing. */
   late(id: string): void {
     const request = this.#requests.get(id)
     if (request === undefined) return
@@ -167,7 +174,7 @@ export class EngineBook {
     if (request.firstTokenMs < 0) this.#slots[request.slot]!.period = undefined
   }
 
-  /** The first token came. Told again, it changes nothing. */
+  /** The first token came. Only the first call for a request counts. */
   firstToken(id: string, nowMs: number): void {
     const request = this.#requests.get(id)
     if (request === undefined || request.firstTokenMs >= 0) return
@@ -186,8 +193,8 @@ export class EngineBook {
   }
 
   /**
-   * It has sent so many tokens of its answer. Until it has more than the mean answer has halfway, that is
-   * what it counts for.
+   * The answer has `outputTokens` so far. A request counts with its prompt and half of a mean answer until
+   * its own answer is longer than that.
    */
   grew(id: string, outputTokens: number, nowMs: number): void {
     const request = this.#requests.get(id)
@@ -200,7 +207,10 @@ export class EngineBook {
     request.contextTokens = held
   }
 
-  /** It is over, however. As its usage says: `outputTokens`, and which share of its prompt was cached. */
+  /**
+   * The request is over, for whatever reason. `outputTokens`, and `cachedShare` of its prompt, are from its
+   * usage; undefined: it does not say.
+   */
   ended(id: string, nowMs: number, outputTokens?: number, cachedShare?: number): void {
     const request = this.#requests.get(id)
     if (request === undefined) return
@@ -223,7 +233,7 @@ export class EngineBook {
     }
   }
 
-  /** Its requests are gone, and what was learned of it. */
+  /** Forgets the requests of a slot and what was learned of its worker. */
   forget(slot: number): void {
     for (const [id, request] of this.#requests) if (request.slot === slot) this.#requests.delete(id)
     this.#slots[slot] = undefined
@@ -231,7 +241,7 @@ export class EngineBook {
     this.#decode.forget(slot)
   }
 
-  /** What a request would find on each slot now. */
+  /** What a request would find on each slot now. The next call overwrites the result. */
   project(slots: ArrayLike<number>, nowMs: number): EngineProjection {
     const now = this.#time(nowMs)
     const count = slots.length
@@ -321,7 +331,10 @@ export class EngineBook {
     }
   }
 
-  /** What decoding there adds to so many steps of prefill, and half of the step that is under way; in ms. */
+  /**
+   * The time that decoding on the slot adds to `steps` steps of prefill, plus half of the step under way; in
+   * ms.
+   */
   #decodeAddedMs(slot: number, { decoding, contextTokens }: Slot, steps: number): number {
     if (decoding === 0) return 0
     const [stepMs, requestMs, tokenMs] = this.#decode.of(slot)
@@ -360,9 +373,9 @@ export class EngineBook {
       const { headMs } = entry
       const [head] = entry.queue
       this.#leaveQueue(entry, request, now)
-      // The head is where it was.
+      // The request was not the head, so the head began when it did before.
       if (head !== request) entry.headMs = headMs
-      // Nobody knows how much of it was computed.
+      // It is not known how much of the prompt was computed, so the period teaches nothing.
       entry.period = undefined
     } else {
       integrate(entry, now)
@@ -379,7 +392,7 @@ export class EngineBook {
     entry.headMs = now
   }
 
-  /** What its decoding took, but for the prefill of others that was done meanwhile. */
+  /** Learns from the time of the request's decoding, minus the prefill of other requests in that time. */
   #observeDecode(request: BookedRequest, outputTokens: number, now: number): void {
     const { slot, firstTokenMs } = request
     const entry = this.#slots[slot]!
@@ -398,7 +411,8 @@ export class EngineBook {
   #beginDecoding(entry: Slot, request: BookedRequest, now: number): void {
     this.#leaveQueue(entry, request, now)
     integrate(entry, now)
-    // Of one that is not timed nobody knows when: not while others decoded, as far as they are concerned.
+    // If the request is not timed, it is not known which decoding requests its prefill held up: none of them
+    // counts it.
     if (request.isTimed) entry.prefilledMs += request.prefillMs
     request.firstTokenMs = now
     request.contextTokens = request.promptTokens + this.#outputMean / 2
@@ -410,8 +424,8 @@ export class EngineBook {
   }
 
   /**
-   * Heads of the queue that do not stream, and whose time is over. What is measured while there are any would
-   * be a guess.
+   * Moves heads of the queue that do not stream to decoding, once their estimated prefill is over. The busy
+   * period is dropped: its times would be estimates.
    */
   #endSilentPrefills(entry: Slot, now: number): void {
     for (const head of entry.queue) {
@@ -425,7 +439,7 @@ export class EngineBook {
   }
 
   #addToPeriod(request: BookedRequest, entry: Slot, now: number): void {
-    // Others may have their first tokens from the last step of a period as well: it is over when a later one
+    // The last step of a period may bring several first tokens, so the period ends only when a later one
     // comes.
     const last = entry.period
     if (last !== undefined && last.predicted.steps >= PERIOD_STEPS && now > last.lastMs)
@@ -449,7 +463,7 @@ export class EngineBook {
     if (entry.queue.size === 0 || period === undefined) this.#endPeriod(request.slot, entry, now)
   }
 
-  /** Another one begins there and then. */
+  /** Ends the busy period, learns from it if that is possible, and begins another one at `now`. */
   #endPeriod(slot: number, entry: Slot, now: number): void {
     const { period } = entry
     entry.period = newPeriod(now)
@@ -462,7 +476,10 @@ export class EngineBook {
     if (period.open === 0) this.#learnDelivered(slot, period)
   }
 
-  /** What was new of its prompt is known, or will never be. */
+  /**
+   * The request has ended. Corrects its new tokens by `cachedShare`, if its usage says it, and counts it in
+   * its busy period.
+   */
   #settlePrompt(request: BookedRequest, entry: Slot, cachedShare: number | undefined): void {
     const { slot, promptTokens, period } = request
     const isSaid = cachedShare !== undefined && cachedShare >= 0 && cachedShare <= 1

@@ -1,15 +1,18 @@
 /**
- * Engine projection: what a request would find on each worker slot, as an engine book tells it.
+ * Engine projection: what a request would find on each worker slot, as an engine book estimates it.
  *
  *   figures   slot 0: backlogMs … decodeTokenMs │ slot 1: backlogMs … decodeTokenMs │ …
  *
- * One array, because a policy reads all figures of a worker for each decision: with an array for each of them
- * its loop takes half as long again. It is also one array to send.
+ * All figures are in one array. A policy reads all figures of a worker for each decision, and its loop takes
+ * 1.5 times as long with one array per figure. There is also only one array to send.
  */
 
 /** What is known of one worker slot. */
 export interface EngineFigures {
-  /** Prefill before it, in ms, and what is overdue there because of requests that are not booked here. */
+  /**
+   * Prefill that is queued there, in ms, plus overdue time that the bookings here do not explain: see
+   * unseen-load.ts.
+   */
   readonly backlogMs: number
   /** New tokens that are queued there. */
   readonly queuedTokens: number
@@ -17,30 +20,30 @@ export interface EngineFigures {
   readonly decoding: number
   /** Tokens that decoding requests hold, output included. */
   readonly contextTokens: number
-  /** Tokens that lately were new there, as a share of the mean of all slots. */
+  /** New tokens that were lately sent there, divided by the mean of the slots that were asked about. */
   readonly churn: number
   /**
-   * New tokens that it was sent since it is known. Until they are as many as its cache holds, nothing is
-   * pushed out there.
+   * New tokens that were sent there since the slot is known. Nothing is evicted there before they fill its
+   * cache.
    */
   readonly receivedTokens: number
-  /** A step of prefill, whatever is in it, in ms: see prefill-costs.ts. */
+  /** Time of a prefill step, whatever is in it, in ms: see prefill-costs.ts. */
   readonly prefillStepMs: number
-  /** A charged token of prefill, in ms. */
+  /** Time that each charged token adds to prefill, in ms. */
   readonly prefillTokenMs: number
-  /** A pair of a new token and a token before it, in ms. */
+  /** Time that each pair of a new token and a token before it adds to prefill, in ms. */
   readonly prefillPairMs: number
-  /** A decode step, whatever is in it, in ms: see engine-costs.ts. */
+  /** Time of a decode step, whatever is in it, in ms: see engine-costs.ts. */
   readonly decodeStepMs: number
-  /** A request in a decode step, in ms. */
+  /** Time that each request adds to a decode step, in ms. */
   readonly decodeRequestMs: number
-  /** A token of context in a decode step, in ms. */
+  /** Time that each token of context adds to a decode step, in ms. */
   readonly decodeTokenMs: number
 }
 
 /**
- * Where each figure is in the part of a slot. The six times come last: all before them is 0 for a slot
- * without requests.
+ * Offset of each figure in the part of its slot. The six learned times come last: all figures before them are
+ * 0 for a slot to which nothing was sent.
  */
 export const FIGURE_OFFSET: Readonly<Record<keyof EngineFigures, number>> = {
   backlogMs: 0,
@@ -61,20 +64,21 @@ export const FIGURE_OFFSET: Readonly<Record<keyof EngineFigures, number>> = {
 /** Figures of one slot. */
 export const FIGURES_PER_SLOT = Object.keys(FIGURE_OFFSET).length
 
-/** Overwritten by the next call. */
+/** What `EngineBook.project` returns. Its next call overwrites the figures. */
 export interface EngineProjection {
   count: number
   /** Element i · FIGURES_PER_SLOT + FIGURE_OFFSET[name]: that figure of the i-th slot that was asked for. */
   figures: Float64Array
-  /** Tokens below which a step of prefill takes no less: see prefill-costs.ts. */
+  /** A prefill step with fewer tokens takes no less time than one with so many: see prefill-costs.ts. */
   kneeTokens: number
-  /** Share of the workers that were asked about with a prompt in their queue, over the last decisions. */
+  /** Share of the asked slots that had a prompt in their queue: a mean over the last decisions. */
   busyShare: number
   /** Standard deviation ÷ mean of decodeStepMs of the slots, ≥ 0; 0: all are alike. */
   speedSpread: number
   outputTokensExpected: number
   /**
-   * What a millisecond of decoding counts for against one of waiting for the first token, from what was seen.
+   * Mean wait for the first token beyond prefill ÷ mean time of decoding, as observed; 0 … 1. Policy auto
+   * prices decoding by it.
    */
   waitingShare: number
   /** Mean of the prefill of requests, as estimated when they were sent. */
@@ -92,12 +96,12 @@ export function figuresOf({ figures }: EngineProjection, i: number): EngineFigur
   return Object.fromEntries(of) as EngineFigures
 }
 
-/** One of its own, as long as its count. */
+/** A copy with an array of its own, as long as its count needs. */
 export function copyProjection(projection: EngineProjection): EngineProjection {
   return { ...projection, figures: projection.figures.slice(0, projection.count * FIGURES_PER_SLOT) }
 }
 
-/** One of its own, with the slots that are kept. */
+/** A copy with an array of its own, which has only the slots that are kept. */
 export function filterProjection(projection: EngineProjection, isKept: readonly boolean[]): EngineProjection {
   const slots = Array.from({ length: projection.count }, (_, i) => i).filter(i => isKept[i] !== false)
   const figures = new Float64Array(slots.length * FIGURES_PER_SLOT)
@@ -121,7 +125,7 @@ export function speedSpreadOf(figures: Float64Array, count: number): number {
   return mean > 0 ? Math.sqrt(squares / count) / mean : 0
 }
 
-/** With room for so many slots; what it says is to be filled in. */
+/** An empty projection with room for `slots` slots. */
 export function newProjection(slots: number): EngineProjection {
   return {
     count: 0,

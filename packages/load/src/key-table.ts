@@ -2,11 +2,12 @@
  * Open-addressing table from a key of three int32 words to a fixed number of int32 values.
  *
  *   words   entry 0: | key a | key b | key c | value 0 … | entry 1: …      grows, never shrinks
- *   homes   power-of-two array of entry + 1, 0 when empty; linear probing
+ *   homes   hash buckets: entry + 1, 0 when empty; their number is a power of two; linear probing
  *
  * Invariants
  *   I1  An entry number stays the same from `insert` to `remove`.
- *   I2  Between the home of a key and its place no home is empty (removal shifts back).
+ *   I2  No bucket is empty between the home of a key (where its hash points) and its place: removal shifts
+ *       later entries back.
  *   I3  At most half of the homes are taken.
  *
  * `words` is replaced when the table grows: read it again after every `insert`.
@@ -22,7 +23,7 @@ export class KeyTable {
   #homes: Int32Array
   #mask: number
   #count = 0
-  /** Entries below this were used at least once. */
+  /** Entries below this number were used at least once. */
   #fresh = 0
   /** First free entry below #fresh, linked through key a; −1 when there is none. */
   #free = -1
@@ -88,8 +89,8 @@ export class KeyTable {
   }
 
   /**
-   * Gives an entry a key that no other one has; it keeps its number and its values. Another entry may have
-   * had the same key before.
+   * Changes the key of an entry, which keeps its number and its values. No other entry may have the new key.
+   * Another one may have the old key, as after an `insert` of that key.
    */
   rekey(entry: number, a: number, b: number, c: number): void {
     this.#vacate(entry)
@@ -106,7 +107,7 @@ export class KeyTable {
     let hole = this.#homeOf(entry)
     while (homes[hole] !== entry + 1) hole = (hole + 1) & mask
     for (let next = (hole + 1) & mask; homes[next] !== 0; next = (next + 1) & mask) {
-      // An entry may move back into the hole unless its home lies behind the hole.
+      // An entry may move back into the hole unless its home comes after the hole.
       const home = this.#homeOf(homes[next]! - 1)
       if (((next - home) & mask) >= ((next - hole) & mask)) {
         homes[hole] = homes[next]!

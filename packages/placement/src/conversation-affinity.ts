@@ -2,7 +2,7 @@
  * Conversation affinity: sends the requests of a conversation to the worker key that served it before.
  *
  *   session  the model and the client's x-dynamo-session-id; else, if set so, the prompt's first blocks
- *   soft     the bound worker key costs half; only mode kv weighs costs
+ *   soft     the cost of the bound worker key is halved; this matters only in mode kv, which compares costs
  *   hard     the bound worker key is the only candidate, if it is a candidate
  *
  * The first decision for a session binds it to a worker key. If that key is no longer a candidate, the next
@@ -63,7 +63,7 @@ export class ConversationAffinity {
 
   /**
    * The session of a request, as 16 hexadecimal digits that reveal nothing; undefined: the request has no
-   * session, or names its worker itself.
+   * session, or pins its worker or rank.
    */
   keyOf(request: RoutingRequest): string | undefined {
     const { model, sessionId, sequenceHashes, pinnedInstanceId, pinnedRank } = request
@@ -133,11 +133,12 @@ export class ConversationAffinity {
     this.#prune(nowMs)
   }
 
-  /** A request of the session has ended. `hasFailed`: its worker failed it. */
+  /** A request of the session has ended. `hasFailed`: the worker failed to answer it. */
   ended(key: string, worker: string, joinedMs: number, hasFailed: boolean, nowMs: number): void {
     const binding = this.#bindings.get(key)
     if (binding === undefined || binding.worker !== worker) return
-    // The request went to that worker before the worker left and came back.
+    // The worker has left the fleet and come back since the request was placed, so the binding is another
+    // one.
     if (binding.joinedMs !== undefined && binding.joinedMs !== joinedMs) return
     if (hasFailed) {
       this.#bindings.delete(key)

@@ -1,16 +1,16 @@
 /**
  * Overlap lookup: the leading blocks of a prompt that each candidate is credited with, layer by layer.
  *
- *   device                    if the KV events of the key are trusted
- *   host, disk, external      in addition, for keys whose events have named them
- *   guessed                   if there are no events; until they come, if so set; and for prompts of which
- *                             only the text is known
+ *   device                    if the key has KV events, and the prompt has hashes of its block size
+ *   host, disk, external      in addition, if events of the key have named blocks there
+ *   guessed                   alone, if the key has no KV events, or only the text of the prompt is known;
+ *                             in addition, if `guessesPending` is set
  *
- * One lookup of all keys together is enough for keys with one layer; only keys with more layers need a walk
- * of their own. overlaps.ts defines what a layer counts for.
+ * A first lookup covers all keys and is enough for keys with one layer. A second one, the walk, covers only
+ * keys with several layers. overlaps.ts defines what a layer counts for.
  *
- * Reads  every shard of the index, directly. A result was true at some instant of the call; for a shard that
- *        has moved, and until its new memory comes, at the instant of the move.
+ * Reads  every shard of the index, directly. Each overlap was true at some instant of the call. If a shard
+ *        has moved and its new memory has not come yet, it is read as it was at the instant of the move.
  */
 
 import {
@@ -48,7 +48,7 @@ export interface OverlapLookupOptions {
 
 /** What the index holds of a prompt. */
 export interface FoundOverlaps extends Overlaps {
-  /** False: a shard is missing, because it has moved or was busy. */
+  /** False: a shard was not read, because its memory has not come, its writer is gone, or it was busy. */
   readonly isComplete: boolean
 }
 
@@ -138,7 +138,7 @@ export class OverlapLookup {
   }
 
   /**
-   * `walked`: pairs of a candidate's number and its layers. Returns whether every shard was read.
+   * `walked`: pairs of a candidate's index and the bits of its layers. Returns whether every shard was read.
    */
   #walk(
     localHashes: Int32Array,

@@ -8,17 +8,18 @@
  * Start-time fair queueing. The flow of a tenant is all its requests here, in any lane. Each flow has a start
  * tag. The flow with the lowest tag goes first; its tag then grows by uncached tokens ÷ weight. The virtual
  * time is the tag of the last flow that went. A flow that is new, or could not go, starts at the virtual
- * time: it gets no credit for the time away. When nothing is left, all tags are forgotten.
+ * time: it gets no credit for the time away. When no request is left, the owner of this object drops it, and
+ * all tags with it.
  *
- * Sides keep a copy of the tag of their flow. The copy may be late: lower than the tag, never higher. The
- * first side of a lane is updated until it stays the first.
+ * Each side keeps a copy of the tag of its flow. The copy may be late: lower than the tag, never higher.
+ * Before the first side of a lane is used, its copy is updated; this repeats until the same side stays first.
  *
  * Invariants
  *   I1  Between two tenants that always have a request that can go, service ÷ weight differs by at most the
  *       largest request ÷ weight of one plus that of the other.
  *   I2  A side that has a request which the rule for long prompts does not hold is in `ready`. An open lane
  *       with a ready side is in `#open`. Either may also contain more: the next reader removes it.
- *   I3  The virtual time never goes back, unless a request is put back before another one was taken.
+ *   I3  The virtual time goes back only when the last request that was taken is put back or not served.
  *
  * Cost   O(log n), plus the bands of response ratio, plus the lanes that are open at the time, plus the lanes
  *        of the tenant that goes.
@@ -64,7 +65,7 @@ export class FairFlows implements FlowsOfClass {
     this.#tenants = tenants
   }
 
-  /** Nothing waits or is asked about. */
+  /** No request waits, and none is asked about. */
   get isEmpty(): boolean {
     return this.#requests === 0
   }
@@ -93,7 +94,7 @@ export class FairFlows implements FlowsOfClass {
       flow = ofHead
     }
     if (first === undefined || flow === undefined || flow.sides.length === 1) return first
-    // Its tenant may have one in another open lane that goes before.
+    // The same tenant may have a request in another open lane that goes first by the order of the class.
     const { order } = this.policyClass.policy
     for (const side of flow.sides) {
       const head = side.lane.lane.isClosed ? undefined : this.#headOf(side, nowMs)
@@ -114,7 +115,7 @@ export class FairFlows implements FlowsOfClass {
     return undo
   }
 
-  /** A request that was taken waits again. `undo` only when nothing was taken from here since. */
+  /** A request that was taken waits again. `undo`: given only if no other request was taken since. */
   putBack(entry: Entry, undo: FairUndo | undefined): void {
     this.#refund(entry, undo)
     const flow = this.#flows.get(entry.tenant)!
@@ -167,7 +168,7 @@ export class FairFlows implements FlowsOfClass {
     return flow
   }
 
-  /** What goes next of a lane. */
+  /** The request of a lane that goes next. */
   #firstOf({ ready }: LaneFlows, nowMs: number): Entry | undefined {
     for (let side = ready.first; side !== undefined; side = ready.first) {
       if (side.startTag < side.flow.startTag) {
@@ -274,7 +275,7 @@ function isFlowBefore(a: Flow, b: Flow): boolean {
   return a.startTag < b.startTag || (a.startTag === b.startTag && a.sequence < b.sequence)
 }
 
-/** Takes an item out of a list without an order. */
+/** Takes an item out of a list whose order does not matter. */
 function removeFrom<T>(items: T[], item: T): void {
   const last = items.pop()!
   if (last !== item) items[items.indexOf(item)] = last

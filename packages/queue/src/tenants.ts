@@ -34,21 +34,25 @@ interface Service {
 export class TenantTable {
   readonly #options: TenantTableOptions
   readonly #byName = new Map<string, Tenant>()
-  /** Those of no weight of their own, the longest idle first. */
+  /** Idle tenants without a weight of their own, the longest idle first. */
   readonly #idle = new Set<Tenant>()
-  /** Accounts that `tenantsMax` bounds. */
+  /** Number of the accounts that `tenantsMax` bounds. */
   #counted = 0
   #workers = 0
   #waitingWeight = 0
-  /** The last two tenants that were served: for each tenant one of them is another. */
+  /** The last two different tenants that were served: at least one of them is not the tenant in question. */
   #last: Service | undefined
   #lastOther: Service | undefined
-  /** Long prompts that each worker computes for a tenant. */
+  /** By tenant and worker: how many long prompts the worker computes. */
   readonly #longPrompts = new Map<Tenant, Map<string, number>>()
-  /** Where a tenant has only long prompts left, which the rule holds. */
+  /** By tenant: the sides with only long prompts, which the rule holds. */
   readonly #holding = new Map<Tenant, Set<FlowSide>>()
-  /** Then `contentionMs` ends for one of `#holding`, unless another tenant is served before. */
+  /**
+   * The earliest time at which `contentionMs` ends for a tenant in `#holding`, unless another tenant is
+   * served before.
+   */
   #lapseMs = Number.POSITIVE_INFINITY
+  /** Workers or long prompts have changed since the last `wake`, so the rule may have ended for a tenant. */
   #isChanged = false
 
   constructor(options: TenantTableOptions) {
@@ -60,7 +64,10 @@ export class TenantTable {
     return this.#waitingWeight
   }
 
-  /** The account of a name; a new one, or that of all others, if it has none. */
+  /**
+   * The account of a name. A name without one gets a new account, or shares OTHER_TENANTS if there is no
+   * place.
+   */
   of(name: string, nowMs: number): Tenant {
     const known = this.#byName.get(name)
     if (known !== undefined) return known
@@ -77,7 +84,7 @@ export class TenantTable {
     return this.#open(name, 1)
   }
 
-  /** A request of it came or went. */
+  /** A request of the tenant came or went. */
   changed(tenant: Tenant, nowMs: number): void {
     if (this.#isUncounted(tenant)) return
     if (!tenant.isIdle) {
@@ -88,7 +95,7 @@ export class TenantTable {
     }
   }
 
-  /** Its first request waits, or none does any more. */
+  /** 1: the first request of the tenant waits; −1: none waits any more. */
   waits(tenant: Tenant, change: 1 | -1): void {
     this.#waitingWeight += change * tenant.weight
   }
@@ -122,7 +129,7 @@ export class TenantTable {
     this.changed(tenant, nowMs)
   }
 
-  /** A long prompt that was asked for is not any more. */
+  /** 1: the router is asked about a long prompt of the tenant; −1: it is not any more. */
   longPromptAsked(tenant: Tenant, change: 1 | -1): void {
     tenant.askedLong += change
     if (change < 0) this.#isChanged = true
@@ -133,7 +140,7 @@ export class TenantTable {
     this.#isChanged = true
   }
 
-  /** Whether the rule holds further long prompts of it. */
+  /** Whether the rule holds further long prompts of the tenant. */
   isHeld(tenant: Tenant, nowMs: number): boolean {
     const occupied = tenant.longPromptWorkers + tenant.askedLong
     return occupied >= Math.max(1, this.#workers - 1) && nowMs < this.#contendedUntilMs(tenant.name)
@@ -144,7 +151,7 @@ export class TenantTable {
     return nowMs < this.#contendedUntilMs(name)
   }
 
-  /** Holds a side with nothing but long prompts that could go; the rule holds its tenant. */
+  /** Keeps a side with only long prompts, whose tenant the rule holds, until `wake` or `release`. */
   hold(side: FlowSide): void {
     const { tenant } = side.flow
     if (this.#holding.size === 0) {
@@ -157,19 +164,19 @@ export class TenantTable {
     this.#lapseMs = Math.min(this.#lapseMs, this.#contendedUntilMs(tenant.name))
   }
 
-  /** Nothing is left in the side. */
+  /** Forgets a side that is empty now. */
   release(side: FlowSide): void {
     const { tenant } = side.flow
     const sides = this.#holding.get(tenant)
     if (sides?.delete(side) && sides.size === 0) this.#holding.delete(tenant)
   }
 
-  /** When the rule ends for somebody by time alone; infinite when it holds nobody. */
+  /** The earliest time at which the rule ends for a tenant by time alone; infinite when it holds nobody. */
   get lapseMs(): number {
     return this.#holding.size === 0 ? Number.POSITIVE_INFINITY : this.#lapseMs
   }
 
-  /** What the rule held and holds no more. */
+  /** Returns the sides that the rule held and holds no more. */
   wake(nowMs: number): FlowSide[] {
     if (this.#holding.size === 0 || (!this.#isChanged && nowMs < this.#lapseMs)) return []
     this.#isChanged = false

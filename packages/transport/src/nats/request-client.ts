@@ -8,10 +8,11 @@
  * To its caller a call looks like one over a socket, with the same failures: `connect` when no server can
  * have seen the request, `reset` when the answer broke off. No request is sent twice.
  *
- * Bounds   a paused call holds at most the credit that it gave, `windowBytes`. A server that is not heard for
- *          SILENCE_LOOKS looks of BEAT_MS is gone; looks are counted instead of time, so a thread of ours
- *          that stood still does not take a live server for gone. A call waits up to CALL_CONNECT_MS_MAX for
- *          a broker that is away, and not at all once the broker has been away for that long.
+ * Bounds   a paused call holds at most `windowBytes`, the credit that it gave. Each call looks every BEAT_MS
+ *          whether its server was heard. After more than SILENCE_LOOKS looks in silence the server counts as
+ *          gone. Looks are counted, not time: if our own thread stood still, a live server does not count as
+ *          gone. A call waits for a broker until it has been away for CALL_CONNECT_MS_MAX; after that, calls
+ *          fail at once.
  */
 
 import type { Clock, Timer } from '@homing/base'
@@ -37,7 +38,7 @@ import {
   VERSION,
 } from './request-wire.ts'
 
-/** So many looks without a word of the other side, and it is gone. */
+/** After more looks than this in silence, the other side counts as gone. */
 export const SILENCE_LOOKS = 5
 const CALL_CONNECT_MS_MAX = 2000
 
@@ -45,7 +46,7 @@ export interface RequestClientOptions {
   readonly clock: Clock
   readonly log: { warn(fields: Readonly<Record<string, unknown>>, text: string): void }
   readonly openBroker: OpenBroker
-  /** 16 hexadecimal digits, others each time. */
+  /** Returns 16 hexadecimal digits, different ones each time. */
   readonly newCallId: () => string
 }
 
@@ -89,7 +90,7 @@ class BrokerCalls {
   readonly #open = new Set<BrokerCall>()
   readonly #leave: () => void
   link: BrokerLink | undefined
-  /** When there was none any more. */
+  /** Since when there is no link, if there is none. */
   downMs: number
   #timer: Timer | undefined
 
@@ -117,7 +118,7 @@ class BrokerCalls {
     const call = new BrokerCall(request, target, handler, this.#newCallId(), this)
     this.#open.add(call)
     this.broker.counts.openCalls++
-    // A handler is never called before its call is there.
+    // The call begins in a later turn, so the caller has it before its handler is called.
     queueMicrotask(() => call.start())
     this.#lookLater()
     return call
@@ -148,7 +149,7 @@ class BrokerCalls {
 
 /** How a call ends. */
 type Last = { readonly end: HttpEnd } | { readonly failure: HttpCallFailure; readonly reason: string }
-/** What waits for a call that is paused. */
+/** What a paused call keeps for its handler. */
 type Waiting = Uint8Array | Last
 
 class BrokerCall implements HttpCall {
@@ -164,7 +165,7 @@ class BrokerCall implements HttpCall {
   #wasSent = false
   #isAccepted = false
   #hasHead = false
-  /** Of the body that the head announced. */
+  /** Bytes of the answer that have not come yet; undefined: the head announced no length. */
   #bytesLeft: number | undefined
   #isPaused = false
   /** The server has said its last word. */
@@ -172,12 +173,14 @@ class BrokerCall implements HttpCall {
   /** The handler has been told the end. */
   #isOver = false
   #waiting: Waiting[] = []
-  /** Of the pieces among them, as credit counts. */
+  /** Credit that the pieces in `#waiting` take. */
   #waitingBytes = 0
   #nextSequence = 0
-  /** Taken by the handler, and not given back as credit. */
+  /** Credit of pieces that the handler took, not given back to the server yet. */
   #takenBytes = 0
+  /** Looks since the server was heard last. */
   #silentLooks = 0
+  /** We have sent something to the server since the last look, so it needs no `alive`. */
   #hasSpoken = false
 
   constructor(
@@ -209,7 +212,7 @@ class BrokerCall implements HttpCall {
     const error = new HttpCallError(this.#request, 'aborted')
     const info = { wroteRequest: this.#wasSent, reusedConnection: false }
     queueMicrotask(() => this.#handler.failed(error, info))
-    // One that is not accepted yet is cancelled when it is.
+    // A call that was sent but is not accepted yet is cancelled when it is accepted.
     if (this.#isAccepted || !this.#wasSent || this.#isComplete) this.#cancel()
   }
 
@@ -222,7 +225,7 @@ class BrokerCall implements HttpCall {
     this.#pass()
   }
 
-  /** What was published is a copy. */
+  /** What was published is a copy of the body's bytes. */
   get usesBody(): boolean {
     return !this.#isOver
   }
@@ -250,7 +253,7 @@ class BrokerCall implements HttpCall {
   }
 
   down(): void {
-    // One that waits for a connection goes on waiting.
+    // A call that was not sent goes on waiting for a connection.
     if (!this.#wasSent) return
     this.#unsubscribe = undefined
     this.#fail('reset', `the connection to the NATS broker ${this.#calls.name} ended`)
@@ -258,7 +261,7 @@ class BrokerCall implements HttpCall {
 
   look(): void {
     if (!this.#wasSent) return
-    // Whatever comes after the last word is its handler's to take.
+    // The server has finished: only the handler can still keep the call open.
     if (this.#isComplete) return
     if (++this.#silentLooks > SILENCE_LOOKS) {
       this.#fail('reset', `nothing was heard from ${this.#target.subject} for ${SILENCE_LOOKS * BEAT_MS} ms`)
@@ -290,7 +293,7 @@ class BrokerCall implements HttpCall {
       this.#fail('request', reason, false)
       return
     }
-    // A body that fits goes along; else all of it goes within the server's credit.
+    // A body that fits goes along with `open`. A larger one is sent in pieces, within the server's credit.
     if (open.length + body.length + OPEN_BYTES <= Math.min(link.payloadBytesMax, ALONG_BYTES_MAX))
       writer.put(FRAME.body, body)
     else this.#body = new PieceSender(writer, FRAME.body, link.payloadBytesMax)
@@ -324,7 +327,7 @@ class BrokerCall implements HttpCall {
 
   #frame({ kind, bytes }: Frame, reply: string): void {
     if (kind === FRAME.accept) this.#accepted(bytes, reply)
-    // Without an accept the server has refused it.
+    // Without an `accept` before it, `failed` means that the server refused the call.
     else if (kind === FRAME.failed) this.#complete({ failure: 'reset', reason: text(bytes) })
     else if (this.#isOver) return
     else if (kind === FRAME.head) this.#head(bytes)
@@ -389,12 +392,12 @@ class BrokerCall implements HttpCall {
     if (this.#waitingBytes + heldBytes <= this.#target.windowBytes) {
       this.#waitingBytes += heldBytes
       this.#calls.broker.counts.heldBytes += heldBytes
-      // A small view would hold all that was received with it.
+      // A copy: even a small view would keep the whole received payload in memory.
       this.#waiting.push(bytes.slice())
     } else this.#fail('protocol', `it sends more than the ${this.#target.windowBytes} bytes that it may`)
   }
 
-  /** The server has said its last word: nothing is wanted of it any more. */
+  /** The server is done or no longer wanted: stops hearing it and sends it no more of the body. */
   #complete(last: Last): void {
     this.#isComplete = true
     this.#body?.clear()
@@ -437,7 +440,10 @@ class BrokerCall implements HttpCall {
     }
   }
 
-  /** We end it: what was received and waits is still passed. `mayBeSeen`: the server may work on it. */
+  /**
+   * Fails the call from this side. Pieces that wait are still passed. `mayBeSeen`: the server may have seen
+   * the request.
+   */
   #fail(failure: HttpCallFailure, reason: string, mayBeSeen = true): void {
     if (this.#isComplete) return
     this.#wasSent &&= mayBeSeen

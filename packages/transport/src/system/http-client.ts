@@ -86,7 +86,7 @@ export class HttpClient {
   }
 }
 
-/** By the codes of undici and of Node. */
+/** Kinds of failure, by the error codes of undici and of Node. */
 const FAILURES: ReadonlyMap<string, HttpCallFailure> = new Map([
   ['UND_ERR_HEADERS_OVERFLOW', 'protocol'],
   ['UND_ERR_INVALID_ARG', 'request'],
@@ -106,7 +106,7 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
   #reusedConnection = false
   #socket: Socket | undefined
   #end: HttpEnd = 'framed'
-  /** undici has told how it ended, and does not hold the request for a connection any more. */
+  /** undici has reported the end of the call, so the request no longer waits there for a connection. */
   #isLeft = false
 
   constructor(request: HttpRequest, handler: HttpResponseHandler) {
@@ -135,8 +135,8 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
   }
 
   /**
-   * A server may answer before it has read all; what is written then lies with the connection, and must stay
-   * as it is.
+   * A server may answer before it has read the whole request. The rest of the body then still waits in the
+   * socket, and its bytes must not change.
    */
   get usesBody(): boolean {
     if (!this.#isEnded) return true
@@ -145,7 +145,7 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
     return socket.destroyed ? !closedSockets.has(socket) : bytesWaiting(socket) > 0
   }
 
-  /** The headers are about to be written to a connection that served before, or not. */
+  /** The headers are about to be written. `reusedConnection`: the connection has served a request before. */
   willWrite(socket: Socket, reusedConnection: boolean): void {
     this.#wroteRequest = true
     this.#socket = socket
@@ -172,7 +172,8 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
 
   onResponseEnd(): void {
     this.#isLeft = true
-    // undici takes a reset for the end of an answer that has no length; the socket knows better.
+    // If an answer has no length, undici reports a reset as its end. Only the socket's error tells them
+    // apart.
     const broken = this.#end === 'closed' ? this.#socket?.errored : undefined
     if (broken != null) {
       this.#fail(broken)
@@ -207,13 +208,16 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
 }
 
 /**
- * undici tells which socket serves a request only on its diagnostics channels: `create` is published
- * while `dispatch` runs, `sendHeaders` just before the request is written.
+ * The call whose `dispatch` runs. undici tells which socket serves a request only on its diagnostics
+ * channels: `create` is published while `dispatch` runs, `sendHeaders` just before the request is written.
  */
 let creating: UndiciCall | undefined
 const calls = new WeakMap<object, UndiciCall>()
 const usedSockets = new WeakSet<object>()
-/** The system has given them up, with all that was to be written. Node says `closed` of a socket earlier. */
+/**
+ * Sockets whose `close` event has come: what they still had to write is not read any more. The `closed`
+ * property of a socket is true earlier than that.
+ */
 const closedSockets = new WeakSet<object>()
 const interimAnswers = new WeakMap<object, InterimAnswers>()
 let isWatching = false
@@ -256,7 +260,10 @@ function bytesWaiting(socket: Socket): number {
   return socket.writableLength + (handle?.writeQueueSize ?? 0)
 }
 
-/** RFC 9112 §6.3: neither a length nor chunks, and a body is possible. */
+/**
+ * Whether only the close of the connection ends the answer (RFC 9112 §6.3): it may have a body, but has
+ * neither length nor chunks.
+ */
 function endsWithConnection(method: string, status: number, headers: HttpHeaders): boolean {
   if (method === 'HEAD' || status === 204 || status === 304) return false
   const encoding = headers['transfer-encoding']
@@ -264,7 +271,10 @@ function endsWithConnection(method: string, status: number, headers: HttpHeaders
   return !/\bchunked\s*$/i.test(typeof encoding === 'string' ? encoding : (encoding.at(-1) ?? ''))
 }
 
-/** One value per name, or all of them; as latin1, which is what a server can write again byte for byte. */
+/**
+ * Headers by name: one value, or a list if the name repeats. They are read as latin1, so a server can write
+ * the same bytes again.
+ */
 function relayHeaders(raw: unknown): HttpHeaders {
   const headers: Record<string, string | string[]> = Object.create(null)
   if (!Array.isArray(raw)) return headers

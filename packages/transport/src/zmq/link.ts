@@ -10,19 +10,19 @@
 import type { MessagePort } from 'node:worker_threads'
 import { BatchWriter, OP, type Op, readBatch } from './batch.ts'
 
-/** What may be under way to a thread that does not read; a replay of 10 000 batches fits. */
+/** Most bytes that may be under way to a thread that does not read; a replay of 10 000 batches fits. */
 const UNDER_WAY_BYTES_MAX = 128 * 2 ** 20
 
-/** A batch is sent before it grows past this, and dealt-with bytes are reported in such steps. */
+/** A batch that has grown past this is sent at once. */
 const BATCH_BYTES_MAX = 2 ** 20
 
-/** Batches up to this size are reported only together with others. */
+/** Handled bytes are reported to the other side once there are so many. */
 const REPORT_BYTES_MIN = 2 ** 18
 
 export interface LinkHandler {
   entry(op: Op, socket: number, value: number, frames: Uint8Array[]): void
   command(command: unknown): void
-  /** Once, when less is under way than at most may be, after `isFull` was true. */
+  /** Called once after `isFull` was true, when the bytes under way are within the bound again. */
   drained(): void
 }
 
@@ -38,7 +38,7 @@ export class Link {
   #wasFull = false
   #isClosed = false
 
-  /** `defer` calls back when a burst is over. */
+  /** `defer` calls `flush` when a burst of calls is over. */
   constructor(port: MessagePort, handler: LinkHandler, defer: (flush: () => void) => void) {
     this.#port = port
     this.#handler = handler
@@ -46,7 +46,7 @@ export class Link {
     port.on('message', (message: unknown) => this.#onMessage(message))
   }
 
-  /** Asked before what can be held back; asking obliges to wait for `drained`. */
+  /** Read it before adding what can be held back. If it is true, hold back: `drained` follows. */
   get isFull(): boolean {
     const isFull = this.#sentBytes + this.#batch.sizeBytes > UNDER_WAY_BYTES_MAX
     if (isFull) this.#wasFull = true
@@ -76,7 +76,7 @@ export class Link {
     this.#port.postMessage(buffer, [buffer])
   }
 
-  /** What was given before is still sent. */
+  /** Closes the port after what was added before is sent. */
   close(): void {
     this.flush()
     this.#isClosed = true
