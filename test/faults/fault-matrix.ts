@@ -176,10 +176,7 @@ export const ROWS: readonly Row[] = [
   },
 ]
 
-/**
- * A second process publishes blocks of its own under the subject of the engine, and answers the questions
- * there.
- */
+/** A second process publishes its own blocks under the engine's subject, and answers requests there. */
 async function contest({ fleet }: ObservedFleet): Promise<void> {
   const { network, simulation, engines } = fleet
   const endpoint = engines[0]!.events

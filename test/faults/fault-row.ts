@@ -11,17 +11,17 @@ export interface Row {
   readonly observed?: Pick<ObservedOptions, 'mistake' | 'hasSalts' | 'hasReports'>
   /** The router keeps checkpoints. */
   readonly hasCheckpoints?: boolean
-  /** What it takes to happen; by default an engine and a router. */
+  /** What the fault requires; by default an engine and a router. */
   readonly needs?: 'events' | 'replay' | 'vLLM' | 'sidecar' | 'broker' | 'ports'
   /** It is a mistake of the start, and looked at from there. */
   readonly isThereAtStart?: boolean
   /** The trusts that it may end with; default: as its column says. */
   readonly ends?: readonly Trust[]
-  /** By when its trust is what it stays, in milliseconds; default: as its column says. */
+  /** When its trust is final, in milliseconds; default: as its column says. */
   readonly healsMs?: number
-  /** Blocks whose removal nobody can read stay. */
+  /** Removals are unreadable, so removed blocks stay credited. */
   readonly hidesRemovals?: boolean
-  /** Blocks may be missing, whatever the trust. */
+  /** Blocks may be missing under any trust. */
   readonly mayLack?: boolean
   readonly deal: (observed: ObservedFleet) => void | Promise<void>
 }

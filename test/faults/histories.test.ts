@@ -1,7 +1,7 @@
 /**
  * Random histories of one engine, its events, its router, and sometimes a sidecar: loss, repetition and delay
- * as ZeroMQ and publishers bring them, restarts of either side, late joins. At every moment `exact` holds:
- * what is credited is held by the engine, but for what nobody could know yet. And once faults stop, every
+ * as ZeroMQ and publishers cause them, restarts of either side, late joins. At every moment `exact` holds:
+ * the engine holds every credited block, except changes without a sign yet. And once faults stop, every
  * source is again as good as its engine allows, within REST_MS_MAX.
  *
  * `HOMING_FAULTS_RUNS` sets the number of histories; one that fails prints its seed and its shortest script.
@@ -130,7 +130,7 @@ class History {
     await observed.lookFor('count' in step ? 60 * step.count : 100)
   }
 
-  /** Faults end; what is left is as good as the engine allows. */
+  /** Ends all faults, and checks that the result is as good as the engine allows. */
   async rest(settings: Partial<EngineSettings>, hasSidecar: boolean): Promise<void> {
     const { observed } = this
     this.#calm()

@@ -1,11 +1,10 @@
 /**
- * An engine of a history of lives. It holds the truth: which blocks its cache has, since when one is gone,
- * and what each batch that it ever published was of. Around the block pool and the publisher of the simulated
- * engine are the ways to deceive.
+ * An engine of a history of lives. It knows the truth: which blocks its cache has, when each lost block was
+ * removed, and the engine and life of each batch that it ever published. It wraps the block pool and the
+ * publisher of the simulated engine, and adds the ways to deceive.
  *
- * A *life* is a cache from empty to its end; a *process* may have several. A *moment* counts what happens in
- * the whole history: changes of caches and batches. What a batch says is all that happened at moments before
- * its own.
+ * A *life* is a cache from empty to its end; a *process* may have several. *Moments* number the changes of
+ * caches and the batches of the whole history. A batch reports everything that happened at earlier moments.
  */
 
 import type { Clock } from '@homing/base'
@@ -24,16 +23,16 @@ import type { HttpExchange, Transport } from '@homing/transport'
 import { BLOCK_TOKENS, BLOCKS, engineHashes, PROMPTS } from './life-prompts.ts'
 
 export interface EngineKind {
-  /** It publishes nothing: its events are asked for over HTTP, once each, as those of TensorRT-LLM. */
+  /** It publishes nothing: clients poll its events over HTTP, each event once, as with TensorRT-LLM. */
   readonly isPolled: boolean
   readonly form: EventForm
   /**
-   * What it tells of physical copies of a block: a store and a removal of each (vLLM), a store of each and a
-   * removal of the last (vLLM #55092), a store of the first and a removal of the last (SGLang).
+   * How it reports physical copies of a block: a store and a removal of each (vLLM); a store of each and only
+   * the last removal (vLLM #55092); the first store and the last removal (SGLang).
    */
   readonly copies: 'each' | 'last removal' | 'once'
   readonly manners: EventManners
-  /** Reports what it reuses, again and again. */
+  /** Reports reused blocks, again and again. */
   readonly reportsAgain: boolean
   readonly offersReplay: boolean
   readonly keptBatches: number
@@ -52,7 +51,7 @@ export interface Moments {
   now: number
 }
 
-/** Of which engine and life a batch is. */
+/** The engine and the life of a batch. */
 export interface BatchOrigin {
   readonly engine: LifeEngine
   readonly life: number
@@ -61,11 +60,14 @@ export interface BatchOrigin {
   /** For people: what happened to the blocks that are looked at. */
   readonly told: string
   /**
-   * Another engine, whose clock stands still as this one's, has said the same under the same number: nobody
-   * can tell the two apart.
+   * Another engine, whose clock shows the same time, has published the same batch under the same sequence: no
+   * observer can distinguish the two.
    */
   readonly isShared: boolean
-  /** The same of later lives of this engine: nobody can tell the second from a repetition of the first. */
+  /**
+   * Equal batches of later lives of this engine: no observer can distinguish them from repetitions of the
+   * first.
+   */
   readonly again: BatchOrigin[]
 }
 
@@ -97,7 +99,7 @@ export interface LifeEngineOptions {
   readonly rank: number
 }
 
-/** An event as it is answered; what is not of TensorRT-LLM is for those who look on. */
+/** An event as it is polled; fields that TensorRT-LLM lacks are for the checks. */
 export interface PolledEvent {
   readonly event_id: number
   readonly window_size: number
@@ -135,16 +137,13 @@ export class LifeEngine {
   /** When each process began, by its clock. */
   readonly #startsSeconds: number[] = [0]
   isUp = false
-  /**
-   * Something of this life was told in no way, or in one that nobody understands, since the cache was last
-   * cleared.
-   */
+  /** Since the cache was last cleared, some change of this life was not reported, or not understandably. */
   hasHidden = false
   /** Groups of this life were not always the same. */
   hasRegrouped = false
-  /** Some removal of some life was told in no way that anybody could be sure to understand. */
+  /** Some removal of some life was not reported in a way that every observer understands. */
   hasMisled = false
-  /** What the next request removes is told to nobody. */
+  /** The removals of the next request are not reported. */
   hidesRemovals = false
   /** The first sequence of this life. */
   firstSequence = 0
@@ -153,7 +152,7 @@ export class LifeEngine {
   #hashes: readonly string[]
   #publisher: EventPublisher | undefined
   #ticks = 0
-  /** Events that nobody has asked for yet, and who waits for the next. */
+  /** Events not polled yet, and the poll that waits for the next one. */
   #queue: PolledEvent[] = []
   #nextEventId = 0
   #poll: (() => void) | undefined
@@ -161,11 +160,9 @@ export class LifeEngine {
   readonly #held: boolean[] = BLOCKS.map(() => false)
   readonly #heldSinceMs: number[] = BLOCKS.map(() => 0)
   readonly #gone: (Gone | undefined)[] = BLOCKS.map(() => undefined)
-  /**
-   * Blocks that were told to be stored once more often than to be removed, since the cache was last empty.
-   */
+  /** Blocks with one more store reported than removals, since the cache was last empty. */
   readonly #tainted = new Set<number>()
-  /** Copies of each block, and blocks of which some copies went and others stayed. */
+  /** Copies of each block, and blocks that lost some copies but not all. */
   #copies: ReadonlyMap<string, number> = new Map()
   readonly #lostCopies = new Set<number>()
 
@@ -560,7 +557,7 @@ function storedData(
   }
 }
 
-/** All that anybody can see of a batch: its number and its content. */
+/** The parts of a batch that an observer can see: its sequence and its content. */
 export function batchKey(sequence: number, payload: Uint8Array): string {
   return `${sequence} ${Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength).toString('latin1')}`
 }

@@ -29,7 +29,7 @@ export interface FoundViolation {
 
 export type LivesSum = Omit<LifeOutcome, 'violations' | 'unobservable'> & {
   readonly histories: number
-  /** Histories in which something that is gone was credited as exact, and nobody could know, by why. */
+  /** Histories in which a block that was gone was credited as exact without any sign, by reason. */
   readonly unobservable: Readonly<Record<string, number>>
   readonly violations: readonly FoundViolation[]
   readonly slowestMs: number
@@ -47,7 +47,7 @@ interface Told {
   readonly outcome: LifeOutcome
 }
 
-/** Seeds are handed out in order; a violation of a lower seed may be found after that of a higher one. */
+/** Seeds are assigned in order; a violation of a lower seed may be found after one of a higher seed. */
 export async function runLives(options: LivesOptions): Promise<LivesSum> {
   const {
     from,

@@ -1,16 +1,17 @@
 /**
- * Runs one script of a history of lives, and looks on.
+ * Runs one script of a history of lives, and checks these rules:
  *
  *   V1  No block is credited under `exact` that the engine does not hold, for longer than IN_FLIGHT_MS after
- *       the first sign of that (life-signs.ts). A block that the engine never held needs no sign: nobody has
- *       said that it does.
+ *       the first sign of that (life-signs.ts). A block that the engine never held needs no sign: no event
+ *       has reported it.
  *   V2  After the last fault, and enough time, every source is as good as its engine allows (`leastTrust`).
- *   V3  The same as V1 whatever the trust, while no recovery is under way: but for what nobody understands,
- *       and for what another life took that came up behind the same sockets. The trust must say both.
- *   V4  Then nothing is missing under `exact`.
+ *   V3  The same as V1 under any trust, while no recovery is under way. Excepted are removals that no
+ *       observer understands, and those of another life that started behind the same sockets; the trust must
+ *       report both cases.
+ *   V4  As V2, and then no block is missing under `exact`.
  *
- * What nobody could know is counted: block × looks, `untold`; and of that, the histories in which it was
- * because a life has passed for another, under `exact`, by the condition that made it so (`Unobservable` in
+ * Blocks that were gone without any sign are counted as block × looks, `untold`. Histories in which that
+ * happened under `exact`, because a life has passed for another, are counted by cause (`Unobservable` in
  * life-signs.ts).
  */
 
@@ -34,15 +35,15 @@ import { IN_FLIGHT_MS } from './looks.ts'
 export interface Violation {
   readonly rule: 'stale' | 'never held' | 'not healed' | 'missing' | 'error'
   readonly who: string
-  /** For people: what was seen, and when. */
+  /** What was observed, and when; for people. */
   readonly text: string
 }
 
 export interface LifeOutcome {
   readonly violations: readonly Violation[]
   /**
-   * Looks at claims, those under `exact`, and blocks that were credited in them although they were gone,
-   * which nobody could know.
+   * Counts: looks at claims, looks at claims under `exact`, and blocks credited in those although they were
+   * gone without a sign.
    */
   readonly looks: number
   readonly exactLooks: number
@@ -63,7 +64,7 @@ export interface LifeOptions {
    * for a while.
    */
   readonly isReal?: boolean
-  /** Told what comes to whom, what each then believes, and each step. */
+  /** Called for every arrival, every change of belief, and every step. */
   readonly tell?: (line: string) => void
 }
 
@@ -85,7 +86,7 @@ export async function runLife(
 }
 
 interface Bounds {
-  /** What is credited is stale so long after it could be known to be gone. */
+  /** A credited block is stale when its removal could be known for longer than this. */
   readonly staleMs: number
   readonly waitMsMax: number
   readonly restMsMax: number
@@ -115,7 +116,7 @@ class LifeHistory {
   readonly #violations: Violation[] = []
   /** Since when a claim credits a block that was never held, by claim and block. */
   readonly #neverHeld = new Map<string, number>()
-  /** What was last claimed, and when. */
+  /** The last claims of each observer, and when they were made. */
   readonly #known = new Map<
     Looked,
     {
@@ -438,8 +439,8 @@ class LifeHistory {
   }
 
   /**
-   * Asks everybody; but whoever credited nothing wrong, twice, and has heard nothing since, while no cache
-   * has changed, would say the same again.
+   * Asks every observer, except one that would repeat its last claims: they were right twice, nothing has
+   * arrived since, and no cache has changed.
    */
   async #claims(isAtRest = false): Promise<readonly Claim[]> {
     const all: Claim[] = []
@@ -496,7 +497,7 @@ class LifeHistory {
     }
   }
 
-  /** What is credited is held, although it may not be all. */
+  /** Every credited block is held; held blocks may be missing. */
   async #mustBeTrue({ engine, isLive, isDoubted }: Claim, block: number): Promise<boolean> {
     const { lie } = this.#script
     const isLie = lie !== undefined && lie !== 'renumbered'
@@ -512,7 +513,8 @@ class LifeHistory {
       .filter(block => !engine.holds(block))
       .map(block => {
         const name = BLOCKS[block]!.name
-        // Another engine may have told it: then it does not matter under which salt this one holds it.
+        // The block may come from another engine: then the salt under which this engine holds it does not
+        // matter.
         const { lie } = this.#script
         const isOfSockets = lie === 'neighbour replay' || lie === 'ranks on one socket'
         if (isOfSockets && this.#neighbour.heldIn.some(blocks => blocks.has(block))) {
@@ -522,7 +524,7 @@ class LifeHistory {
         if (twin >= 0 && (engine.holds(twin) || engine.gone(twin) !== undefined)) {
           return [block, this.#saltedForMs(claim, block, twin)]
         }
-        // What is told wrong in words needs no sign but that it is told.
+        // A block that the engine never held needs no sign: it is wrong from its first claim on.
         if (engine.gone(block) !== undefined) return [block, claim.knownForMs(block)]
         const key = `${who} ${name}`
         const since = this.#neverHeld.get(key) ?? nowMs
@@ -532,8 +534,8 @@ class LifeHistory {
   }
 
   /**
-   * A block that another engine told, or this one, too, before it went: whose word is credited nobody can
-   * tell.
+   * A block that another engine published, and perhaps this engine too before the block was gone: no observer
+   * can know from which engine the credited event came.
    */
   #mistakenForMs({ engine, mistakenForMs, knownForMs }: Claim, block: number): number | undefined {
     const forMs = mistakenForMs()
@@ -543,8 +545,8 @@ class LifeHistory {
   }
 
   /**
-   * A block that looks like one without salt, and is held under one, or was: only who has sent a prompt with
-   * a salt that begins so can know, of what was stored since.
+   * A block held, or once held, under a salt, that looks like one without. Only a router that sent a prompt
+   * with such a beginning and a salt can know, for blocks stored after that.
    */
   #saltedForMs(claim: Claim, block: number, twin: number): number | undefined {
     const { engine } = claim
@@ -592,7 +594,7 @@ class LifeHistory {
       open = await this.#notHealed()
       round++
     } while (open.length > 0 && this.#around.clock.nowMs() - startMs < this.#bounds.restMsMax)
-    // What was lost at the end shows with the next batch.
+    // The next batch shows the loss of the last ones.
     this.#engine.speak()
     this.#neighbour.speak()
     await this.#lookFor(1500)
@@ -625,7 +627,8 @@ class LifeHistory {
     const { kind, lie } = this.#script
     const { manners } = kind
     if (lie !== undefined) return 'none'
-    // `homing indexer` is told the size, and keeps to it; and two workers of one model have the same.
+    // `homing indexer` keeps the block size that it was configured with, and two workers of one model have
+    // the same size.
     if (engine.hasResized) return 'none'
     const isPlain = manners.removalGroup === 'same' && !engine.hasRegrouped && manners.namesSalts
     const isWhole = engine.keepsAll && engine.firstSequence === 0 && !engine.hasHidden && isPlain
@@ -646,8 +649,8 @@ class LifeHistory {
     if (trust !== 'exact' || !isCounted || claim.hasPassed) return
     const { who } = claim
     const isAllowed = (block: number): boolean =>
-      // How many copies are left an index cannot be sure of; and what may be of a prompt with a salt is
-      // credited to nobody.
+      // The index cannot be sure how many copies are left; and blocks that may belong to a prompt with a salt
+      // are credited to no worker key.
       engine.hasLostCopies(block) ||
       (who.startsWith('router') && this.#router.mayLack(who, beginningOf(block)))
     const missing = PROMPTS.flatMap(({ blocks: ofPrompt }) => {

@@ -44,9 +44,12 @@ export interface Claim {
   readonly hasPassed: boolean
   /** No recovery is under way. */
   readonly isLive: () => Promise<boolean>
-  /** Why nobody could know that a block is gone; undefined: somebody could. */
+  /** Why no observer could know that a block is gone; undefined: an observer could. */
   readonly unobservable: (block: number) => Unobservable | undefined
-  /** It was held by a life that nobody can tell from the next one, although there is a sign of its end. */
+  /**
+   * A life in doubt held the block: a sign shows its end, but its blocks cannot be told from those of the
+   * next life.
+   */
   readonly isDoubted: (block: number) => boolean
 }
 
@@ -59,11 +62,11 @@ interface StoredCheckpoint {
   /** When its writing began. */
   readonly moment: number
   readonly takenOver: TakenOver
-  /** Prompts that were sent with a salt: what was stored of them since counts for nobody. */
+  /** Prompts sent with a salt: their blocks stored since then count for no worker. */
   readonly salted: ReadonlySet<string>
 }
 
-/** What is known when a checkpoint is written. */
+/** The state when a checkpoint is written. */
 interface Present {
   readonly moment: number
   readonly process: number
@@ -77,7 +80,7 @@ export class SlowStore implements CheckpointStore {
   readonly #writeMs: number
   readonly #present: () => Present
   readonly #files = new Map<string, StoredCheckpoint>()
-  /** What was last read of each source. */
+  /** The checkpoint last read of each source. */
   readonly #read = new Map<string, StoredCheckpoint>()
 
   constructor(clock: SimulatedClock, writeMs: number, present: () => Present) {
@@ -264,15 +267,17 @@ export class RouterObserver {
    */
   readonly saltedMs = new Map<string, number>()
 
-  /** The same of what was sent before a checkpoint that was taken over: what it holds lacks the same. */
+  /**
+   * The same for prompts sent before a checkpoint that was taken over: the checkpoint lacks their blocks too.
+   */
   #saltedBefore: ReadonlySet<string> = new Set()
 
-  /** Blocks that begin so may be credited to nobody, though they are held. */
+  /** Held blocks with this beginning may be credited to no worker. */
   mayLack(who: string, beginning: string): boolean {
     return this.saltedMs.has(beginning) || (who === 'router' && this.#saltedBefore.has(beginning))
   }
 
-  /** A request with a salt goes through this router: what it does then is that of actors/router. */
+  /** A request with a salt goes through this router, which does what actors/router does. */
   salted(tokens: readonly number[], salt: string): void {
     if (!this.isUp) return
     const beginning = tokens.slice(0, BLOCK_TOKENS).join()
@@ -299,7 +304,7 @@ export class RouterObserver {
     return this.#hasContradicted
   }
 
-  /** Answers of the engine contradict what was predicted. */
+  /** Answers of the engine contradict the predictions. */
   contradicted(): void {
     if (!this.isUp) return
     this.#hasContradicted = true
@@ -315,8 +320,8 @@ export class RouterObserver {
   }
 
   /**
-   * What was taken over from a checkpoint is known as far as its file tells, and what has become known since
-   * it was begun.
+   * After taking over a checkpoint, the observer knows what its file says and what has become known since the
+   * checkpoint was begun.
    */
   async #lookForCheckpoint(): Promise<void> {
     if (!this.#checkpoints || this.#hasResumed) return
@@ -476,7 +481,7 @@ class BehindSigns {
   }
 }
 
-/** The sidecar, and what a router that asks now is told of it. */
+/** The sidecar, and what it tells a router that asks now. */
 export class SidecarObserver {
   readonly wire: Wire
   signs: Signs
@@ -560,7 +565,7 @@ export class SidecarObserver {
       return
     }
     const engine = this.#engine
-    // Its batches have no time but that of the host that both are on.
+    // Its batches have no time but that of the host that both run on.
     const ofHost: Clock = {
       nowMs: () => clock.nowMs(),
       wallMs: () => engine.wallMs,
@@ -662,7 +667,7 @@ function keyOf(words: Int32Array, i: number): string {
   return `${words[2 * i]} ${words[2 * i + 1]}`
 }
 
-/** What a service is told to follow: the engine, and whose sockets it is given for it. */
+/** What a service is configured to follow: the engine, and whose sockets it gets for it. */
 export interface ServiceRank {
   readonly engine: LifeEngine
   readonly instanceId: bigint
@@ -670,7 +675,7 @@ export interface ServiceRank {
   readonly replayEndpoint: string | undefined
 }
 
-/** `homing indexer`. Every instance has a model of its own, so that its trust can be told by itself. */
+/** `homing indexer`. Every instance has its own model name, so its trust can be read separately. */
 export class ServiceObserver {
   readonly wire: Wire
   readonly url: string
@@ -884,7 +889,7 @@ export class ServiceObserver {
     return this.#ranks.length > 1 ? `${this.#who}, instance ${instanceId}` : this.#who
   }
 
-  /** What it says of its ranks. */
+  /** The trust that it reports for its ranks. */
   async trusts(): Promise<
     readonly (Pick<Claim, 'who' | 'engine' | 'trust' | 'reason'> & {
       readonly isActive: boolean

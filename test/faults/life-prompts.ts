@@ -1,7 +1,6 @@
 /**
- * The prompts of a history of lives, and the blocks that they begin with. They are so few that every block
- * that can count can be looked at: a letter is a block, so `abc` are three blocks of which the first two are
- * those of `abd`.
+ * The prompts of a history of lives, and the blocks that they begin with. There are few, so that every block
+ * can be checked. A letter is a block: `abc` is three blocks, and shares the first two with `abd`.
  */
 
 import { hashLocals, namespaceSeed } from '@homing/blocks'
@@ -9,7 +8,7 @@ import { promptHashes } from '@homing/engine'
 
 export const BLOCK_TOKENS = 4
 
-/** A prompt of whole blocks; all that begin it are looked at with it. */
+/** A prompt of whole blocks; checks include all its prefixes. */
 export interface Prompt {
   readonly letters: string
   readonly salt: string | undefined
@@ -20,7 +19,7 @@ export interface Prompt {
   readonly blocks: readonly number[]
 }
 
-/** A block with all that is before it. */
+/** A block with all blocks before it. */
 export interface Block {
   /** `abc`, or `abc+s` under the salt s. */
   readonly name: string

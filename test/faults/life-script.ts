@@ -38,7 +38,7 @@ export type Step =
       readonly first: FirstSequence
       readonly isOtherProcess: boolean
       readonly blockTokens: number
-      /** Live batches of the new life that nobody hears. */
+      /** Live batches of the new life that are lost. */
       readonly unheard: number
     }
   | { readonly do: 'restart'; readonly downMs: number }
@@ -53,7 +53,7 @@ export type Step =
   | { readonly do: 'lossy replay'; readonly every: number; readonly repliesMax: number }
   | { readonly do: 'silent replay' | 'clear' | 'calm' }
   /**
-   * A removal is told to nobody, and answers show it; `isSaving`: while a checkpoint of before is written.
+   * A removal is not reported, and answers show it; `isSaving`: while a checkpoint from before is written.
    */
   | { readonly do: 'contradict'; readonly isSaving: boolean }
   /**

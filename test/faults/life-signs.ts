@@ -2,38 +2,37 @@
  * Signs: for each block, the time since when an observer of an engine could know that the engine no longer
  * holds it.
  *
- * A sign is something that came and contradicts "nothing has changed". What came is known from the wire: what
- * the follower made of it plays no part.
+ * A sign is a message that contradicts "nothing has changed". Signs are read from the wire; the follower's
+ * conclusions play no part.
  *
- *   came                                        tells
- *   a batch, live or repeated                   what this life of the engine did before it: the change is in
- *                                               it, or in one before it, which is missing then
- *   a live batch of another life                that the life before is over; but where it has exactly the
- *                                               number that was to come next, it goes with everything, and
- *                                               tells nothing
- *   a repeated batch of another life            the same, always: who asks can ask for the last batch that he
- *                                               has
- *   the end of the connection                   that all of before is over
- *   a probe that names another process          the same of the lives of the process before
+ *   message                                     shows
+ *   a batch, live or repeated                   what this life of the engine did before the batch: the change
+ *                                               is in it, or in an earlier batch, which is then missing
+ *   a live batch of another life                that the earlier life is over; but a batch with exactly the
+ *                                               expected sequence fits every history, and shows nothing
+ *   a repeated batch of another life            always the same: a follower can request the last batch that
+ *                                               it has, and compare
+ *   the end of the connection                   that every earlier life is over
+ *   a probe that names another process          that the lives of the earlier process are over
  *
- * Blocks of another engine, which this one never held, came over sockets that are not its own. Of that there
- * are signs, too:
+ * Blocks of another engine, which this one never held, came over sockets that are not its own. There are
+ * signs of that, too:
  *
- *   two dp ranks on one socket                          two publish there
+ *   two dp ranks on one socket                          two engines publish there
  *   live sequences that go back, for the third time     the same: one or two may be restarts
- *   a live batch, beside what another engine repeats    who asks to have it repeated sees that it is another
- *                                                       one; but not where both have said the same, at the
- *                                                       same time and under the same number: then only what
- *                                                       is repeated after that tells
+ *   a live batch, when another engine answers replays   a follower that requests a repetition sees another
+ *                                                       batch. Not if both engines published equal batches,
+ *                                                       at the same time and under the same sequence: then
+ *                                                       only batches repeated later show it
  *
- * A life whose end was told by a live batch of the expected number has *passed for another*: of what it has
- * held nothing can be told, until one of the other signs comes. A checkpoint that was written meanwhile
- * carries that on, if the engine repeats all that may be asked for to prove it, and all of that is of the
- * other life.
+ * A life has *passed for another* if its end came with a live batch of the expected sequence: nothing shows
+ * that its blocks are gone, until one of the other signs comes. A checkpoint written meanwhile has the same
+ * flaw after it is taken over, if the engine repeats every batch that may be requested to prove it, and all
+ * of them are of the other life.
  *
- * A life is *in doubt* where its end shows only by a hole, or by a proof of a checkpoint that is shorter than
- * it might be. That is a sign, and so nothing of it counts as exact; but what is held of it nobody can tell
- * from what is held of the next one.
+ * A life is *in doubt* if its end shows only by a hole, or by a proof of a checkpoint that is shorter than it
+ * might be. That is a sign, so none of its blocks counts as exact; but nothing distinguishes its blocks from
+ * those of the next life.
  */
 
 import type { Clock } from '@homing/base'
@@ -46,7 +45,7 @@ interface Known {
   readonly atMs: number
 }
 
-/** Why nobody could know that what a life has held is gone. */
+/** Why an observer could not know that blocks of an ended life are gone. */
 export type Unobservable =
   | 'a life began with the number expected'
   | 'a checkpoint joined two such lives'
@@ -111,15 +110,17 @@ export class Signs {
     return this.#clock.nowMs() - known.atMs
   }
 
-  /** What is credited from now on was told again: only what comes from now on can tell that it is wrong. */
+  /**
+   * Everything credited from now on was published again: only messages from now on can show that it is wrong.
+   */
   connected(): void {
     this.#known.fill(undefined)
   }
 
   /**
-   * The same of a block that is the word of somebody else, who followed the engine before: no number says
-   * where that word stood, so of what went before the first batch that was heard nothing can be told, nor of
-   * lives that were over then.
+   * The same for a block taken from another observer that followed the engine before. No sequence says how
+   * far that observer had read, so changes before the first batch heard here, and lives that were over by
+   * then, show no sign.
    */
   knownOfWordForMs(block: number): number | undefined {
     const first = this.#firstHeard
@@ -174,8 +175,8 @@ export class Signs {
   repeated(one: BatchOrigin): void {
     const origin = this.#alike(one)
     if (origin.isShared) {
-      // It proves as much as one that only this engine has said: what shows otherwise is what is repeated
-      // later.
+      // It proves as much as a batch that only this engine published: only later repeated batches can show
+      // the difference.
       this.#repeatedByOtherMs = undefined
       this.#isProvenByOther = true
     }
@@ -215,7 +216,7 @@ export class Signs {
     this.#tell(this.#moments.now, Number.POSITIVE_INFINITY)
   }
 
-  /** A probe answered, of which process it says that it is. */
+  /** A probe answered and named its process. */
   probed(process: number): void {
     if (this.#process !== undefined && process > this.#process) {
       const firstLife = this.engine.firstLives[process]!
@@ -224,12 +225,15 @@ export class Signs {
     this.#process = process
   }
 
-  /** Lives that have passed for others: of those nothing can be told. */
+  /** Lives that have passed for others: nothing shows that their blocks are gone. */
   get hasPassed(): boolean {
     return this.#passed.size > 0
   }
 
-  /** Why nobody could know that a block is gone; undefined: somebody could, or it is held. */
+  /**
+   * Why an observer could not know that a block is gone; undefined: an observer could, or the engine holds
+   * it.
+   */
   unobservable(block: number): Unobservable | undefined {
     const isGone = this.engine.gone(block) !== undefined
     for (const [life, how] of this.#passed) if (isGone && this.engine.heldIn[life]!.has(block)) return how
@@ -237,7 +241,7 @@ export class Signs {
     return isMistaken ? 'two engines told a batch alike' : undefined
   }
 
-  /** It was held by a life of which nobody can tell what is left, although there is a sign. */
+  /** A life in doubt held the block: a sign shows its end, but not which of its blocks are left. */
   isDoubted(block: number): boolean {
     const { heldIn } = this.engine
     const lives = [...this.#doubted.keys(), ...this.#passed.keys()]
@@ -255,7 +259,7 @@ export class Signs {
     this.#tell(moment, Number.POSITIVE_INFINITY)
   }
 
-  /** What is believed is a checkpoint. */
+  /** The observer's state comes from a checkpoint. */
   resumed({ process, passed, isOfOneLife }: TakenOver): void {
     for (const life of passed) {
       if (isOfOneLife) this.#passed.set(life, 'a checkpoint joined two such lives')
@@ -302,7 +306,7 @@ export class Signs {
       if (gone === undefined || gone.moment > moment || gone.life > life) continue
       // A store of the next life may pass for a second copy, so it goes for later removals too.
       if (this.#wasHeldByPassed(block)) continue
-      // Of what no batch tells, only what is no batch of the same life is a sign.
+      // No batch tells this change, so only a sign from another life or process counts.
       if (gone.isHidden && gone.life === life) continue
       if (this.#known[block]?.moment !== gone.moment) this.#known[block] = { moment: gone.moment, atMs }
     }

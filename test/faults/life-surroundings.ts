@@ -47,7 +47,7 @@ const PLACES: Places = {
 const REAL_HOST = '127.0.0.1'
 /** Real time goes on in such steps. */
 const TICK_MS = 5
-/** How long something may take that needs no time: the answer of who is here. */
+/** The longest time for work that needs no time, such as answering who is here. */
 const SOON_MS_MAX = 1000
 const FINISH_MS_MAX = 60_000
 
@@ -59,9 +59,9 @@ export abstract class Surroundings {
   readonly places: Places
   /** The parts that get turns. */
   readonly systems = new Set<TestSystem>()
-  /** What came, and what is believed, for people. */
+  /** Arrivals and beliefs, for people. */
   tellLine: ((line: string) => void) | undefined
-  /** Gives turns where nobody else is. */
+  /** Lets pending work run when no other system does. */
   readonly #idle = createTestSystem({ clock: this.clock })
 
   constructor(seed: number, places: Places) {
@@ -69,10 +69,10 @@ export abstract class Surroundings {
     this.places = places
   }
 
-  /** One of its own, to be closed by who asked for it. */
+  /** A new transport; the caller closes it. */
   abstract transport(): Transport
 
-  /** Time goes on; whoever has something to do meanwhile does it. */
+  /** Lets time pass; actors run meanwhile. */
   abstract advance(ms: number): Promise<void>
 
   /** What comes without time going on, or nearly so; undefined: nothing does, or it fails. */

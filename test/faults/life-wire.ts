@@ -33,9 +33,9 @@ export class Wire {
   readonly faults: WireFaults = { drop: 0, duplicate: 0, delay: 0, delayMs: 0 }
   /** Live batches were lost, or came late; since it was last set. */
   hasFailed = false
-  /** Endpoints whose subscribers hear another one besides. */
+  /** Endpoints whose subscribers receive the messages of another endpoint as well. */
   readonly merged = new Map<string, string>()
-  /** All that came. */
+  /** Count of all arrivals. */
   arrivals = 0
   /** Requests for replays. */
   replays = 0
@@ -53,7 +53,7 @@ export class Wire {
     this.#listener = listener
   }
 
-  /** To be closed by who gave it. */
+  /** The caller keeps `transport` and closes it. */
   over(transport: Transport): Transport {
     return {
       http: this.#http(transport.http),
@@ -209,7 +209,7 @@ export class Wire {
     }
   }
 
-  /** A second one who asks takes what this one would have got: so are events lost here. */
+  /** A second client that polls takes events from the first one: this is how events are lost here. */
   async #poll(
     http: HttpTransport,
     ...[request, options]: Parameters<HttpTransport['fetch']>

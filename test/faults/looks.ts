@@ -8,9 +8,9 @@ import type { Trust } from '@homing/index'
 /** A block that is gone is stale so long after that could be known. */
 export const IN_FLIGHT_MS = 100
 
-/** What was seen from the fault on. */
+/** What was observed since the fault. */
 export interface Seen {
-  /** From the fault to the moment after which trust is as at the end, and nothing is stale. */
+  /** From the fault until trust is as at the end and nothing is stale. */
   readonly healMs: number
   /** Blocks × seconds, under `exact` and under any trust. */
   readonly staleExact: number
@@ -32,14 +32,14 @@ export interface State {
   readonly trust: Trust
   readonly isAtRest: boolean
   readonly reason: string
-  /** What is credited, and what is there. */
+  /** What is credited, and what the engine holds. */
   readonly held: ReadonlySet<string>
   readonly cached: ReadonlySet<string>
   /** Whether a block that is there may be missing all the same; default: none may. */
   readonly isDoubtful?: (hash: string) => boolean
 }
 
-/** Whether blocks of the index count for anything: with the trust `approximate` only what was sent does. */
+/** Whether blocks of the index count: under the trust `approximate` only blocks of sent requests do. */
 export function countsEvents(trust: Trust): boolean {
   return trust === 'exact' || trust === 'partial'
 }

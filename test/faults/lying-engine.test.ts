@@ -1,4 +1,4 @@
-/** An engine whose events leave out removals: its answers show it, and the trust follows. */
+/** An engine whose events omit removals: its answers show it, and the trust follows. */
 
 import { seededRandom } from '@homing/base'
 import type { EngineSettings } from '@homing/engine'
@@ -13,7 +13,7 @@ const PROMPTS = 12
 const PROMPT_BLOCKS = 4
 const CACHE_BLOCKS = 25
 
-/** Passes the batches of an engine on under its numbers; while it lies, without what was removed. */
+/** Forwards the batches of an engine under its sequences; while it lies, it omits removals. */
 class LyingRelay {
   lies = true
   readonly #close: () => void
@@ -117,7 +117,7 @@ t.test('one that lied for a while is rebuilt from its replay, and exact once ans
   t.equal((await key()).trust, 'partial')
   await fleet.simulation.run(undefined, { within: 10_000 })
   t.match((await key()).trust_reason, /answers found less.*every batch since the engine started is applied$/)
-  // What it holds from now on is hit: answers can agree.
+  // Later requests hit what it holds now: answers can agree.
   for (let i = 0; i < 24; i++) {
     const prompt = Array.from({ length: 50 }, (_, at) => 40 + (at % 50))
     await fleet.ask({}, { model: MODEL, prompt, max_tokens: 1 })

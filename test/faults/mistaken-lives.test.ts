@@ -10,7 +10,7 @@ import { LIFE_ROWS } from './mistaken-lives.ts'
 
 const SEED = Number(process.env['HOMING_FAULTS_SEED'] ?? 1)
 const OPTIONS = {
-  /** Looks are most of the work, and what is stale is so for longer. */
+  /** Looks are most of the work; stale blocks stay stale for longer than this. */
   lookMs: 100,
   warmMs: LIFE_WARM_MS,
 }

@@ -2,8 +2,8 @@
  * Mistaken lives: lives of an engine that pass for others, and engines that are mistaken for others. Rows of
  * the fault matrix.
  *
- * UNTOLD_ROWS are those of which no sign reaches the router for some time. Nobody can be right about them;
- * the page says for how long.
+ * UNTOLD_ROWS are those of which no sign reaches the router for some time. No observer can be right about
+ * them; the page says for how long.
  */
 
 import type { CheckpointStore } from '@homing/actors/listener'
@@ -42,7 +42,7 @@ export const LIFE_ROWS: readonly Row[] = [
   {
     name: 'restart in place, first batch lost, from the number that is expected',
     needs: 'events',
-    // What was before that number, the engine does not say.
+    // The engine does not say what happened before that sequence.
     ends: ['partial', 'exact'],
     deal: observed => {
       fromExpected(observed)

@@ -1,15 +1,15 @@
 /**
- * One engine behind the whole router in a simulation, its traffic, and who looks on: what is credited,
- * against what is there.
+ * One engine behind the whole router in a simulation, its traffic, and an observer that compares the credited
+ * blocks with the engine's cache.
  *
- * A block that is credited although the engine does not hold it is **stale** once it could be known:
- * IN_FLIGHT_MS after the first thing that the router's own event socket said about the time when the block
- * was gone already, be it a batch that was written after that (the removal is in it, or in one before it,
- * which is missing then) or a broken connection. Before that it is **unseen**. Without events the sign is a
- * request to the engine, or a probe of it, that failed.
+ * A block that is credited although the engine does not hold it is **stale** once the router could know:
+ * IN_FLIGHT_MS after the first sign on the router's own event socket. A sign is a batch written after the
+ * block was gone (the removal is in it, or in an earlier batch, which is then missing), or a broken
+ * connection. Before that the block is **unseen**. Without events the sign is a failed request to the engine,
+ * or a failed probe.
  *
- * What is credited is read from the index; of an engine without events, from what `POST /route` answers for
- * the prompts that were sent.
+ * Credited blocks are read from the index; for an engine without events, from the answers of `POST /route`
+ * for the prompts that were sent.
  */
 
 import assert from 'node:assert/strict'
@@ -57,8 +57,8 @@ export interface ObservedOptions {
   /** Between two looks. */
   readonly lookMs?: number
   /**
-   * What the router is told wrong: the replay port of another engine, one socket on which another engine
-   * publishes too, the events port of this engine for another worker.
+   * A wrong setting of the router: the replay port of another engine, one socket on which another engine
+   * publishes too, or the events port of this engine for another worker.
    */
   readonly mistake?: Mistake
   /** Half of the requests have a cache salt. */
@@ -324,7 +324,7 @@ export class ObservedFleet {
     )
   }
 
-  /** What requests that are like those of before would be credited with now. */
+  /** The blocks that requests like the earlier ones would be credited with now. */
   async #credited(): Promise<ReadonlySet<string>> {
     const { clock } = this.#fleet.simulation
     const credited = new Set<string>()
@@ -334,7 +334,7 @@ export class ObservedFleet {
       { within: ASK_MS_MAX },
     )
     const latestMs = clock.nowMs() - DECIDED_MS
-    // What is no longer credited will not be again: no prompt is sent twice. Their beginnings are in later
+    // A prompt without credit gets none again, because no prompt is sent twice. Its beginning occurs in later
     // ones.
     this.#sent = this.#sent.filter(
       ({ sentMs }, i) => sentMs > latestMs || overlaps[i] === undefined || overlaps[i] > PREFIX_BLOCKS,
@@ -359,7 +359,7 @@ class GoneBlocks {
   readonly #known = new Set<string>()
   /** When each block was first seen to be gone, and when that could be known; both by the wall clock. */
   readonly #gone = new Map<string, { readonly atMs: number; knownMs: number | undefined }>()
-  /** Blocks of which there were copies since they are cached, and what is below them. */
+  /** Blocks that had copies while cached, and the blocks below them. */
   readonly #copied = new Set<string>()
   /**
    * Since when blocks are credited that the engine never held; looked after where another engine may be taken
@@ -430,7 +430,7 @@ class GoneBlocks {
   }
 }
 
-/** The sidecar of an engine; it lives as long as the network, which nobody closes. */
+/** The sidecar of an engine; it lives as long as the network. */
 class SidecarBeside {
   readonly endpoint = endpointOf(SIDECAR_EVENTS)
   readonly #fleet: SimulatedFleet
@@ -474,7 +474,7 @@ function endpointOf(port: number): string {
   return `tcp://127.0.0.1:${port}`
 }
 
-/** As `--worker` takes them: the engine, and what is told wrong. `other`: a neighbour. */
+/** Values for `--worker`: the engine, and the wrong setting. `other`: a neighbour. */
 function workersOf(
   url: string,
   other: string | undefined,

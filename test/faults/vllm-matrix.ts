@@ -27,7 +27,7 @@ export interface PoolRow {
   readonly bufferBatches?: number
   /** A mistake of the start, and looked at from there. */
   readonly neighbour?: NonNullable<PoolSettings['neighbour']>
-  /** Nobody can tell it without a replay. */
+  /** Cannot be detected without a replay. */
   readonly needsReplay?: boolean
   /** For how long it is looked at. */
   readonly watchMs?: number
@@ -102,10 +102,7 @@ const LIFE_WATCH_MS = 3000
 /** More than a listener remembers, and than a replay socket keeps for a peer. */
 const MANY_LIVES = 1500
 
-/**
- * Lives that pass for others, and publishers that are not what they are taken for. Hashes are the same in all
- * lives.
- */
+/** Lives that pass for others, and publishers mistaken for others. Hashes are the same in all lives. */
 export const POOL_LIFE_ROWS: readonly PoolRow[] = [
   { name: 'restart in place', watchMs: LIFE_WATCH_MS, deal: ({ engine }) => engine.restartInPlace() },
   {
@@ -249,7 +246,7 @@ class ObservedPool {
     this.endTraffic()
   }
 
-  /** Until every request has its answer, and what was published of it has arrived. */
+  /** Waits until every request has its answer and its published events have arrived. */
   async idle(): Promise<void> {
     this.endTraffic()
     await Promise.all(this.#open)
@@ -328,7 +325,7 @@ class ObservedPool {
     return this.#looks.seen(await this.#state())
   }
 
-  /** What was credited at `atMs`, and what was there a moment later. */
+  /** What was credited at `atMs`, and what the engine held a moment later. */
   async #state(): Promise<State & { readonly atMs: number }> {
     const { url } = this.#router!
     const { workers } = (await send(url, '/workers')).json as { workers: readonly Worker[] }

@@ -107,11 +107,13 @@ export class PoolProcess {
 
 export interface PoolSettings {
   readonly hasReplay: boolean
-  /** Of the cache, one of which is never used. */
+  /** Blocks of the cache; vLLM never uses one of them. */
   readonly blocks: number
   /** Batches kept for replay. */
   readonly bufferBatches: number
-  /** What of another publisher the router is told to be of this engine; default: nothing. */
+  /**
+   * What the router is configured to take from another publisher as if from this engine; default: nothing.
+   */
   readonly neighbour?: 'replay' | 'events'
 }
 
@@ -226,7 +228,7 @@ export class PoolEngine {
     return (await this.#process.ask('clear'))['success'] === true
   }
 
-  /** Hashes of what is cached; nothing while there is no engine. */
+  /** Hashes of the cached blocks; empty while there is no engine. */
   async held(): Promise<ReadonlySet<string>> {
     if (!this.#isEngineUp) return new Set()
     const { blocks } = await this.#process.ask('held').catch(() => ({ blocks: [] }))
@@ -439,7 +441,7 @@ export class Wire {
     }
   }
 
-  /** The engine has ended, with all of its cache. Whatever is said next tells it. */
+  /** The engine and its whole cache have ended. The next message shows it. */
   ended(): void {
     for (const hash of this.#stored) this.#remove(hash, 0)
   }

@@ -1,5 +1,5 @@
 /**
- * One history told to two routers: to the router actor, by messages, and to the simulator's router, by calls.
+ * One history given to two routers: to the router actor by messages, to the simulator's router by calls.
  * One seed is one history.
  *
  *   fleet, held prompts, requests,  ──┬─▶ router + tracker + index ─▶ decision, receipt ─┐
@@ -40,7 +40,7 @@ const SECOND_WORD = 7
 /** Longer than any history. */
 const EVER_MS = 1e9
 
-/** What a history was about, for a count of what was covered. */
+/** Counts of what a history contained, for coverage. */
 export interface DecisionHistory {
   readonly policy: string
   readonly trust: string
@@ -188,7 +188,7 @@ class DecisionWorld {
       else if (draw < 16) this.#complete()
       else if (draw < 17) this.#changeFleet()
       else await this.#system.advance(1 + this.#random.below(150))
-      // What was told is heard at this time and in this order, as the simulator hears it.
+      // The router handles the messages at this time and in this order, as the simulator does.
       await this.#system.settle()
       if (this.#chance(0.3)) await this.#askAgain()
     }
@@ -420,7 +420,7 @@ class DecisionWorld {
     for (let i = from; i < ids.length; i++) this.#table.remove(ids[i]!, slot)
   }
 
-  /** What the router has told an indexer to take for held. */
+  /** Tells an indexer the blocks that the router assumes to be held. */
   #guess(): void {
     for (const message of this.#indexer.waiting) {
       if (message.type !== 'routed' || this.#told.has(message.id)) continue

@@ -92,7 +92,7 @@ async function everyStep(
   t: Test,
   cut: (fleet: SimulatedFleet) => (leave: AbortController) => void,
 ): Promise<void> {
-  // An engine without events: what is sent there is predicted to be held.
+  // An engine without events: its blocks are predicted from the requests sent.
   const fleet = await SimulatedFleet.start({
     seed: 1,
     engines: [{ blocks: 100_000, publishesEvents: false }],

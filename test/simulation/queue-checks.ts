@@ -1,21 +1,20 @@
 /**
- * What is to be true of requests that went through the waiting queue, judged from outside: by what their
- * clients saw, and by when an engine was called for each.
+ * Rules for requests that went through the waiting queue, checked from outside: by what their clients saw,
+ * and by when an engine was called for each.
  *
- *   C1  Each request ends, in a way that what it asked for and the faults of the history allow; one that is
- *       refused for want of room went to no engine, one that is answered did; without a failing worker it
- *       went to one engine, once. A router, tracker or directory that fails takes one request with it at
- *       most.
- *   C2  A deadline ends a wait when it is over: not before, and not later than the queue looks.
- *   C3  Of two that wait, with the same tenant, class and strict priority, and for any worker, the one that
- *       is first by the order is placed first; of the same tenant and class with different strict priorities
- *       the higher one. This holds under all faults: what a failure takes out of the queue is refused, and
- *       what goes on was never put behind others.
- *   C4  While two tenants of a class both wait, what they got by weight differs by a request of each at most
- *       (fair-flows.ts). Only without faults: a failure refunds what was charged, or forgets it. And only
- *       where no long or pinned prompts are held back.
- *   C5  No request waits while an engine has nothing to do, but for the time until the router hears of it and
- *       has asked. Only as C4.
+ *   C1  Each request ends in a way that its own options and the faults of the history allow. A request
+ *       refused for lack of room went to no engine; an answered request went to an engine, and without a
+ *       failing worker to one engine, once. A failing router, tracker or directory fails one request at most.
+ *   C2  A wait ends at its deadline: not earlier, and no later than the queue's next look.
+ *   C3  Of two waiting requests that may go to any worker, with the same tenant, class and strict priority,
+ *       the first by the order is placed first; with different strict priorities, the one with the higher.
+ *       This holds under all faults: a request that a failure removes from the queue is refused, and the
+ *       others keep their order.
+ *   C4  While two tenants of a class both wait, their shares by weight differ by a request of each at most
+ *       (fair-flows.ts). Only without faults: a failure refunds or forgets charges. And only while no long
+ *       or pinned prompts are held back.
+ *   C5  No request waits while an engine is idle, except until the router hears of it and has asked. Under
+ *       the conditions of C4.
  */
 
 import type { QueueOrder } from '@homing/queue'
@@ -67,8 +66,8 @@ const FORGIVEN: ReadonlySet<string> = new Set([
 /** From a deadline until the queue looks, and the answer. */
 const LATE_MS_MAX = 100 + WAY_MS
 /**
- * From the end of the last request of an engine until another reaches it: the router is told, the queue asks
- * it about what waits.
+ * From the end of an engine's last request until the next request reaches it: the router learns of the end,
+ * and the queue asks the router about the waiting requests.
  */
 const IDLE_MS_MAX = 2 * WAY_MS
 
@@ -100,7 +99,7 @@ function whyWrong(sent: Sent, situation: Situation): string | undefined {
   return whyNotAllowed(sent, situation)
 }
 
-/** Without a fault a request ends so only for a reason of its own. */
+/** Without a fault, these results occur only for a reason in the request itself. */
 const REFUSALS: ReadonlySet<string> = new Set(['queue_full', 'deadline', 'do_not_queue'])
 
 const FILLING = /gateway|worker/
@@ -257,7 +256,7 @@ export function checkWork(sent: readonly Sent[], engines: readonly string[]): Ch
   return { violations, checked }
 }
 
-/** The longest time between that none of the spans covers; they are in order. */
+/** The longest gap that no span covers; the spans are in order. */
 function longestGap(spans: readonly Span[], fromMs: number, toMs: number): number {
   let longestMs = 0
   let coveredMs = fromMs

@@ -41,7 +41,7 @@ export interface QueueSeedOutcome extends SeedOutcome {
   readonly ends: readonly string[]
   /**
    * Pairs of requests of which one had to go first, times in which two tenants had to share, and requests
-   * that waited for work to end.
+   * that waited for running ones to end.
    */
   readonly pairs: number
   readonly shares: number
@@ -181,7 +181,7 @@ class QueueWorld {
     )
   }
 
-  /** One of another tenant each, without wishes of its own, where `tenant` is given. */
+  /** Sends a random request, or a request of `tenant` without options. */
   #request(tenant?: string): void {
     const random = this.#random
     const isPlain = tenant !== undefined
@@ -283,7 +283,10 @@ class QueueWorld {
     this.#violations.push(...checkEnds(situation))
   }
 
-  /** What waits for nobody is placed again. */
+  /**
+   * Sends one more request of each tenant, which also gets forgotten waiting requests placed; each must end
+   * with 200.
+   */
   async #nudge(): Promise<void> {
     const from = this.#sent.length
     for (const tenant of TENANTS) this.#request(tenant)
@@ -303,7 +306,7 @@ class QueueWorld {
     this.#violations.push(...found)
   }
 
-  /** What is booked or counted although nothing is under way. */
+  /** Bookings and counts that remain although no request is running. */
   async #leftovers(): Promise<readonly string[]> {
     const { workers } = (await this.#fleet.view('/workers', ADMIN)) as { workers: readonly WorkerLoads[] }
     const queue = (await this.#fleet.view('/queue', ADMIN)) as QueueView
@@ -389,7 +392,7 @@ interface QueueView {
   }[]
 }
 
-/** Two classes that clients name, and one of those who name none. */
+/** Two classes that clients can name, and the default class. */
 function classes(order: QueueOrder): PolicyProfile {
   const bucket = { cacheBucket: 'all', order }
   return {

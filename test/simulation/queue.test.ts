@@ -205,7 +205,7 @@ t.test('sessions that are bound to a worker without room wait for it, and hold u
 const MANY = 1000
 const CROWD = { openRequestsMax: 2 * MANY } as const
 
-/** So many wait, each of a tenant and with a class name of its own. */
+/** Lets MANY requests wait, each with its own tenant and class name. */
 async function crowd(fleet: SimulatedFleet, send: ReturnType<typeof clients>['send']): Promise<void> {
   for (let id = 0; id < MANY; id++)
     send(id, {}, undefined, { 'x-homing-tenant': `tenant ${id}`, 'x-homing-policy-class': `class ${id}` })

@@ -11,7 +11,7 @@ const SEEDS = [1, 2, 3]
 const REQUESTS = 60
 const END_MS = 60_000
 
-/** Members that may be null, indexes left out: what is not known, or did not happen. */
+/** Members that may be null, without array indexes: the value is unknown, or the event did not happen. */
 const MAY_BE_NULL = new Set([
   'unknown_prompt',
   'text_blocks',
@@ -29,7 +29,7 @@ const MAY_BE_NULL = new Set([
   'delivered.error',
 ])
 
-/** JSON texts, the first of which most members take; 1e999 is read as Infinity. */
+/** JSON texts; most members accept the first. 1e999 is read as Infinity. */
 const FIGURES = [
   '0',
   '-0',
@@ -71,7 +71,7 @@ function hints(random: Random): string {
   return Array.from({ length: random.below(3) }, () => members[random.below(members.length)]!()).join(',')
 }
 
-/** Paths of null where it may not be, in what was read from JSON. */
+/** Paths where parsed JSON has a null that is not allowed. */
 function wrongNulls(value: unknown, path: string): readonly string[] {
   if (value === null) return MAY_BE_NULL.has(path) ? [] : [path]
   if (Array.isArray(value)) return value.flatMap(each => wrongNulls(each, path))

@@ -53,7 +53,7 @@ export async function runRouterSeed(
 export interface Source extends FleetEngine {
   /** Batches that it keeps for replay. */
   readonly replayBatches: number
-  /** Some of what it published can never be repeated. */
+  /** Some batches that it published can never be repeated. */
   hasForgotten: boolean
 }
 
@@ -88,7 +88,7 @@ class RouterWorld {
     const engines = Array.from({ length: 2 + random.below(2) }, () => {
       const replayBatchesMax = random.below(4) === 0 ? 4 : 1000
       const blocks = 24 + random.below(24)
-      // What is told of copies decides what can be known: of the last removal alone, all of it.
+      // Engines that report only the removal of a block's last copy let a router know their exact state.
       return { replayBatchesMax, blocks, hashSeed: random.below(2 ** 31), removals: 'last' as const }
     })
     this.#fleet = await SimulatedFleet.start({ seed: this.#seed, engines, tell: this.#tell })
@@ -214,7 +214,7 @@ class RouterWorld {
     await this.#checkClaims()
   }
 
-  /** What is not yet, or not, as it should be at rest. */
+  /** What differs from the state expected at rest. */
   async #differences(): Promise<readonly string[]> {
     const workers = await this.#fleet.workers()
     const dump = await this.#fleet.dump()

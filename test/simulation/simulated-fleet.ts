@@ -68,7 +68,7 @@ export interface FleetOptions {
   /** One engine each; ports and what makes a simulation small are filled in. */
   readonly engines: readonly Partial<EngineSettings>[]
   readonly settings?: Partial<RouterSettings>
-  /** What is added to the URL of a worker, such as `?events=7000`. */
+  /** Added to the URL of a worker, such as `?events=7000`. */
   readonly query?: string
   /** Policy classes; default: one for all. */
   readonly policyClasses?: PolicyFile
@@ -235,7 +235,7 @@ export class SimulatedFleet {
     await this.simulation.settle(this.simulation.stop(this.#guardian), { within: READY_MS_MAX })
   }
 
-  /** Lets open requests end, and what is to be kept be written. */
+  /** Lets open requests end, and waits until everything that must be kept is written. */
   async drainRouter(graceMs: number): Promise<number> {
     return this.simulation.settle(this.beginDrain(graceMs), { within: READY_MS_MAX })
   }
@@ -345,7 +345,7 @@ function watchedMessages(
   }
 }
 
-/** What goes wrong, for people who look at one seed. */
+/** Log lines from level info, for people who look at one seed. */
 function logOf(
   thread: string,
   { simulation }: { simulation?: Simulation },

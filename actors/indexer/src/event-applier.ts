@@ -2,18 +2,18 @@
  * Event applier: turns the KV events of worker keys into stores and removes of one `BlockIndex`.
  *
  * What counts
- *   R1  Events are read as everywhere (CacheReading of packages/protocol): groups, copies, tiers. Skipped
- *       events are counted by reason. Each tier is a layer of its own. A placeholder (no tokens, block
- *       size 0) names blocks that another tier holds; blocks that no tier holds are skipped.
+ *   R1  CacheReading (packages/protocol) interprets events: groups, copies, tiers. Skipped events are counted
+ *       by reason. Each tier is a layer of its own. A placeholder (no tokens, block size 0) names blocks that
+ *       another tier holds; blocks that no tier holds are skipped.
  *   R2  Tokens are hashed here, in the namespace of their chain (adapter and cache salt); engine hashes are
  *       handles. A chain whose content is not in its tokens (adapter known by number only, prompt
  *       embeddings) is skipped.
  *   R3  vLLM names the salt on the first block of a chain only; the blocks below inherit it. So the engine
  *       hashes of salted chains are kept per slot until they are removed.
- *   R4  Not every event names what separates a chain from others with the same tokens. A chain is not
- *       credited, nor anything below it, if it begins like a prompt that was sent with a separator and its
- *       event does not say that it has none (namespaced-beginnings.ts). If such prompts did not pass through
- *       the router, two hashes of equal tokens show them: then the source is told.
+ *   R4  Not every event names the separator that distinguishes a chain from others with the same tokens. A
+ *       chain and the blocks below it are credited to no worker key if the chain begins like a prompt that
+ *       was sent with a separator, and its event does not say that it has none (namespaced-beginnings.ts).
+ *       Prompts that bypass the router show as two hashes of equal tokens: then the source is told.
  *   R5  The first block stored on the device decides the block size of a slot; blocks of another size are
  *       skipped.
  *   R6  A parent may be on any tier: the device evicts blocks that the host keeps. A clear clears all tiers.
@@ -64,17 +64,20 @@ import type { LayerSlots } from './layer-slots.ts'
 import type { IndexedBlock, KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
 import { MarkRoom, NamespacedBeginnings } from './namespaced-beginnings.ts'
 
-/** What became of a batch of events. */
+/** The result of a batch of events. */
 export interface ApplyReport {
-  /** Why the source must be rebuilt; undefined: all is well. */
+  /** Why the source must be rebuilt; undefined: it need not be. */
   readonly resync: Resync | undefined
-  /** The block size of the engine, when it is another than the caller assumed. */
+  /** The block size of the engine, when it differs from the size that the caller assumed. */
   readonly learnedBlockSizeTokens: number | undefined
-  /** The cache was cleared: what was guessed of it is gone too. */
+  /** The cache was cleared: guesses about it are void too. */
   readonly wasCleared: boolean
-  /** Why not all of it is in the index, said once per opening; undefined: all is well. */
+  /** Why the index lacks some of the engine's blocks, reported once per opening; undefined: it lacks none. */
   readonly lacks: string | undefined
-  /** Blocks are credited to nobody that may be of prompts with separators; said once per opening. */
+  /**
+   * Blocks that may belong to prompts with separators are credited to no worker key; reported once per
+   * opening.
+   */
   readonly isUnclear: boolean
 }
 
@@ -98,21 +101,23 @@ const SEEDS_MAX = 4096
 interface Slot {
   readonly reading: CacheReading
   blockSizeTokens: number | undefined
-  /** Engine hash of each block of a salted chain -> its salt; null: of a chain that is credited to nobody. */
+  /**
+   * Engine hash of each block of a salted chain -> its salt; null: the chain is credited to no worker key.
+   */
   readonly salts: Map<bigint, string | null>
-  /** Separators that some event has named: where its engine names them once, it always does. */
+  /** Separators that some event has named. An engine that names one once always names it. */
   told: number
-  /** Separators that some event has not named, and could have had. */
+  /** Separators that the chain of some event may have, though the event names none. */
   untold: number
-  /** Separators of prompts that were sent there and whose blocks nobody knows. */
+  /** Separators of prompts that were sent to this slot and whose tokens are unknown. */
   unknownSeparators: number
-  /** Orphans went beyond their bound and the source knows; said once per opening. */
+  /** There were more orphans than allowed; reported to the source once per opening. */
   isOverflown: boolean
   /** Why blocks of equal tokens have several hashes; undefined: none have. */
   twins: string | undefined
-  /** It was told that blocks are credited to nobody. */
+  /** It was reported that blocks are credited to no worker key. */
   isUnclear: boolean
-  /** The source knows that something is missing; a clear makes it whole again. */
+  /** The source knows that the index lacks some of its blocks; a clear ends this. */
   isLacking: boolean
 }
 
@@ -127,15 +132,15 @@ export class EventApplier {
   readonly #removable: SlotBlocks
   readonly #slots = new Map<number, Slot>()
   /**
-   * By worker slot, from the first such prompt until its key is gone: another opening may bring their blocks
-   * again.
+   * By worker slot, from the first such prompt until its key is gone: the events after another opening may
+   * contain the blocks of these prompts again.
    */
   readonly #separated = new Map<number, NamespacedBeginnings>()
   readonly #markRoom = new MarkRoom()
-  /** By worker slot that had other keys: what was sent in an earlier epoch was sent to them. */
+  /** By worker slot with earlier keys: prompts of an earlier epoch were sent to those keys. */
   readonly #separatedFrom = new Map<number, number>()
   /**
-   * Slots that are to be rebuilt because of their groups: else the rebuild would have to learn them again.
+   * Slots to be rebuilt because of their cache groups; the rebuilt slot keeps what it learned of the groups.
    */
   readonly #revised = new Set<number>()
   readonly #seeds = new Map<string, Seed>()
@@ -161,20 +166,20 @@ export class EventApplier {
     this.#removable = new SlotBlocks(index, layers)
   }
 
-  /** Forgets all of a worker slot; events of it are taken from here on. */
+  /** Forgets everything about a worker slot; from now on its events are accepted. */
   open(workerSlot: number): void {
     this.#clearTiers(workerSlot)
     const slot = newSlot()
-    // Since then more may have been learned, or all of it forgotten with a withdrawal.
+    // Read only now: since the revision the slot may have learned more groups, or been released.
     const before = this.#revised.delete(workerSlot) ? this.#slots.get(workerSlot) : undefined
     if (before !== undefined) slot.reading.learn({ groups: before.reading.record().groups })
     this.#slots.set(workerSlot, slot)
   }
 
   /**
-   * A prompt with separators is being sent to a worker slot, or may have been. What its source must be told:
-   * nobody knows which blocks are of it, and its events do not say. `epoch`: of the key that it is sent to;
-   * undefined: of the one that has the slot.
+   * A prompt with separators is being sent to a worker slot, or may have been. Returns what its source must
+   * be told when neither the router nor the events tell which blocks belong to the prompt. `epoch`: of the
+   * worker key that the prompt is sent to; undefined: of the key that has the slot.
    */
   separated(workerSlot: number, prompt: SeparatedPrompt, epoch?: number): string | undefined {
     if (epoch !== undefined && epoch < (this.#separatedFrom.get(workerSlot) ?? 0)) return undefined
@@ -193,7 +198,8 @@ export class EventApplier {
   }
 
   /**
-   * The key of a worker slot is gone: requests sent there before this epoch say nothing about the next key.
+   * The key of a worker slot is gone: requests sent to the slot before this epoch say nothing about the next
+   * key.
    */
   forgetSeparated(workerSlot: number, epoch: number): void {
     this.#separatedFrom.set(workerSlot, epoch)
@@ -201,14 +207,14 @@ export class EventApplier {
     this.#separated.delete(workerSlot)
   }
 
-  /** Forgets what events told of a worker slot; events of it are refused until it is opened again. */
+  /** Forgets what events said about a worker slot; its events are refused until it is opened again. */
   release(workerSlot: number): void {
     this.#clearTiers(workerSlot)
     this.#slots.delete(workerSlot)
     this.#revised.delete(workerSlot)
   }
 
-  /** Tidies up for a moment; true when there is more to do. */
+  /** Does one bounded step of maintenance; true when more is due. */
   maintain(): boolean {
     return this.#index.maintain()
   }
@@ -313,8 +319,8 @@ export class EventApplier {
   }
 
   /**
-   * All that is known of a worker slot, what was guessed of it left out; undefined: it is not open, or holds
-   * more than `blocksMax` blocks.
+   * Everything known of a worker slot, without guesses. Undefined: the slot is not open, or holds more than
+   * `blocksMax` blocks.
    */
   image(workerSlot: number, blocksMax?: number): KeyImage | undefined {
     const slot = this.#slots.get(workerSlot)
@@ -335,9 +341,7 @@ export class EventApplier {
     }
   }
 
-  /**
-   * Takes over what an image says of a worker slot, which was just opened. False: not all of it found room.
-   */
+  /** Takes over the image of a worker slot, which was just opened. False: some blocks found no room. */
   load(workerSlot: number, image: KeyImage): boolean {
     const slot = this.#slots.get(workerSlot)
     if (slot === undefined) throw new Error(`worker slot ${workerSlot} is not open`)
@@ -369,7 +373,7 @@ export class EventApplier {
     return held
   }
 
-  /** `overflow`: the index has no place for orphans any more. */
+  /** `overflow`: the index has no room for more orphans. */
   #store(
     workerSlot: number,
     slot: Slot,
@@ -384,7 +388,7 @@ export class EventApplier {
     const count = hashes.length / 2
     if (!isPlaceholder(event)) {
       if (layer === DEVICE_LAYER) slot.blockSizeTokens ??= blockSizeTokens
-      // What a lower tier calls a block may be several of the device.
+      // One block of a lower tier may be several blocks of the device.
       if ((slot.blockSizeTokens ?? assumedSizeTokens ?? blockSizeTokens) !== blockSizeTokens)
         return 'blockSize'
       if (!isContentKnown(event)) return 'unknownContent'
@@ -444,7 +448,7 @@ export class EventApplier {
     slot.isLacking = false
   }
 
-  /** All that events speak of. */
+  /** Clears every tier that events can fill. */
   #clearTiers(workerSlot: number): void {
     this.#index.clear(this.#layers.slotOf(workerSlot, DEVICE_LAYER))
     for (const layer of LOWER_LAYERS) {
@@ -454,8 +458,8 @@ export class EventApplier {
   }
 
   /**
-   * The salt of the chain: named here, or by a block above. '' is none; null: the chain is credited to
-   * nobody.
+   * The salt of the chain, named by this event or by a block above. '': no salt; null: the chain is credited
+   * to no worker key.
    */
   #saltOf(workerSlot: number, slot: Slot, event: KvStored, untold: number): string | null {
     const { parent, hashes, tokens, cacheSalt, loraName } = event
@@ -467,7 +471,7 @@ export class EventApplier {
     }
     if (cacheSalt !== undefined) return cacheSalt
     if (untold === 0) return ''
-    // Blocks that are known under this name are the same blocks.
+    // A block already known under this engine hash is the same block, with the same salt.
     const known = saltAt(slot, hashes)
     return known === null || (untold & SALT) !== 0 ? known : ''
   }
@@ -485,7 +489,7 @@ export class EventApplier {
   }
 }
 
-/** The blocks of the worker slot that is set. */
+/** Removes blocks of the worker slot that is set. */
 class SlotBlocks implements RemovableBlocks {
   workerSlot = 0
   readonly #index: BlockIndex
@@ -502,7 +506,7 @@ class SlotBlocks implements RemovableBlocks {
   }
 }
 
-/** What the other layers hold. */
+/** The image without these layers. */
 function withoutLayers(image: KeyImage, missing: readonly number[]): KeyImage {
   const kept = (words: Int32Array, size: number, layerAt: number): Int32Array => {
     const records = Array.from({ length: words.length / size }, (_, i) =>
@@ -534,12 +538,14 @@ function newSlot(): Slot {
   }
 }
 
-/** Those that the event names. */
+/** The separators that the event names. */
 function separatorsOf({ cacheSalt, loraName, loraId }: KvStored): number {
   return (cacheSalt === undefined ? 0 : SALT) | ((loraName ?? loraId) === undefined ? 0 : ADAPTER)
 }
 
-/** Keeps nothing of a chain without salt, and forgets entries of others under these names. */
+/**
+ * Stores the salt of these blocks. A chain without salt needs no entries, and old entries of its hashes go.
+ */
 function keepSalts(slot: Slot, hashes: Int32Array, salt: string | null): void {
   const { salts } = slot
   if (salt === '') {
@@ -552,7 +558,7 @@ function keepSalts(slot: Slot, hashes: Int32Array, salt: string | null): void {
   }
 }
 
-/** Salt of the block of the first of these hashes; '' if none is known. */
+/** Salt of the block with the first of these hashes; '' if unknown. */
 function saltAt({ salts }: Slot, hashes: Int32Array): string | null {
   const salt = salts.size === 0 ? undefined : salts.get(keyOf(hashes[0]!, hashes[1]!))
   return salt === undefined ? '' : salt
@@ -564,7 +570,7 @@ const SEPARATOR_NAMES: readonly (readonly [bit: number, name: string])[] = [
   [EXTRA_KEY, 'an extra key'],
 ]
 
-/** Its events name all that keeps equal tokens apart in one life. */
+/** For events that name everything that distinguishes equal tokens within one life. */
 const OTHER_LIFE =
   'blocks of equal tokens have several hashes there, and its events name nothing that would keep them apart: they belong to two lives or two engines'
 

@@ -71,8 +71,9 @@ export class GuessTable {
   }
 
   /**
-   * A prompt was sent there, whose first `count` blocks have these sequence hashes: they are taken to be held
-   * until `expiryMs`, or longer where that was said before. Returns how many of the first blocks were known.
+   * A prompt was sent to the worker. Its first `count` blocks have these sequence hashes; they count as held
+   * until `expiryMs`, or until the later expiry that they already have. Returns how many of the first blocks
+   * were known.
    */
   add(sequenceHashes: Int32Array, count: number, expiryMs: number): number {
     const tick = tickOf(expiryMs)
@@ -94,8 +95,8 @@ export class GuessTable {
   }
 
   /**
-   * Takes the blocks `from … to − 1` of a prompt out whose expiry still is the one of this tick, the deepest
-   * first; there is room for them `into`. Returns their number.
+   * Removes the blocks `from … to − 1` of a prompt that still have the expiry of this tick, deepest first,
+   * and writes them to `into`, which has room for them. Returns their number.
    */
   takeBack(sequenceHashes: Int32Array, from: number, to: number, tick: number, into: Int32Array): number {
     let taken = 0
@@ -336,7 +337,9 @@ function newEntries(capacity: number): Entries {
   return { low: words(), high: words(), tick: words(), depth: words(), next: words(), before: words() }
 }
 
-/** Sequence hashes are mixed well already; both words count, so that nobody can aim at one of them alone. */
+/**
+ * Sequence hashes are well mixed already. Both words count, so that an attacker cannot target one of them.
+ */
 function mix(low: number, high: number): number {
   return Math.imul(low ^ (low >>> 15), 0x2c1b3c6d) ^ high
 }

@@ -60,7 +60,7 @@ export interface GuessStatus {
   /** Worker keys with guesses. */
   readonly keys: number
   readonly blocks: number
-  /** Memory of the tables, without that of the blocks in the index. */
+  /** Memory of the tables, without the blocks in the index. */
   readonly bytes: number
   readonly routed: number
   readonly expired: number
@@ -77,7 +77,7 @@ export class Guesses {
   readonly #slots: LayerSlots
   readonly #options: GuessOptions
   readonly #tables = new Map<number, GuessTable>()
-  /** By key: what was sent in an earlier epoch is dropped. */
+  /** By key: requests sent in an earlier epoch are dropped. */
   readonly #epochs = new Map<number, number>()
   readonly #slice = new Int32Array(2 * SLICE_BLOCKS)
   /** By id, in their order. */
@@ -156,7 +156,7 @@ export class Guesses {
     return dueMs
   }
 
-  /** Forgets a key. What is said to have been sent there before this epoch is dropped from now on. */
+  /** Forgets a key. Reports of requests sent to it before this epoch are dropped from now on. */
   forget(workerSlot: number, epoch = 0): void {
     if (epoch > (this.#epochs.get(workerSlot) ?? 0)) this.#epochs.set(workerSlot, epoch)
     const table = this.#tables.get(workerSlot)
@@ -215,7 +215,7 @@ export class Guesses {
     if (count === 0) return
     this.#blocks -= count
     const slot = this.#slots.slotOf(workerSlot, GUESSED_LAYER)
-    // Nothing is left: at once, whatever the index may still hold of it.
+    // The table is empty: clear the whole slot, whatever the index still holds there.
     if (table.size === 0) this.#index.clear(slot)
     else this.#index.remove(slot, this.#slice, count)
   }

@@ -6,67 +6,68 @@ import type { CacheReadingRecord, EventFault, KvEvent, SeparatedPrompt } from '@
 import type { GuessStatus, RoutedBlocks, UnroutedBlocks } from './guesses.ts'
 
 /**
- * `lost`: what was applied is gone or wrong. `orphans`: too many blocks wait for a parent that is unknown,
- * which is normal where the history does not begin at its beginning.
+ * `lost`: applied events are gone or wrong. `orphans`: too many blocks wait for an unknown parent, which is
+ * normal when the events do not start with the engine's first.
  */
 export type ResyncCause = 'lost' | 'orphans'
 
-/** Told to whoever sent events that could not be applied: its source must be rebuilt. */
+/** To the source of events that could not be applied: the source must be rebuilt. */
 export interface ResyncMessage extends Message {
   readonly type: 'resync'
   readonly cause: ResyncCause
   readonly reason: string
 }
 
-/** Told to a source: the size of the blocks that its engine stores, when it is another than assumed. */
+/** To a source: the block size that its engine stores, when it differs from the assumed size. */
 export interface LearnedMessage extends Message {
   readonly type: 'learned'
   readonly blockSizeTokens: number
 }
 
-/** Told to a source: not all that its engine holds is in the index, until its next clear. */
+/** To a source: until its next clear, the index lacks some blocks that the engine holds. */
 export interface IncompleteMessage extends Message {
   readonly type: 'incomplete'
   readonly reason: string
 }
 
-/** What a sender of events accepts. */
+/** Messages that a sender of events accepts. */
 export type EventSourceMessage = ResyncMessage | LearnedMessage | IncompleteMessage
 
 /**
- * Told to an observer that knew another life of this indexer: its shard began empty, so every source
- * of the shard that has not opened its slot since must be rebuilt.
+ * To an observer that knew an earlier incarnation of this indexer: the shard began empty, so every source of
+ * the shard must be rebuilt, unless it has opened its slot since.
  */
 export interface ShardResetMessage extends Message {
   readonly type: 'shardReset'
   readonly shard: number
   readonly incarnation: number
-  /** Worker slots that were opened since: their sources have noticed. */
+  /** Worker slots opened since: their sources have noticed already. */
   readonly openSlots: readonly number[]
 }
 
-/** Told to a reader that has attached itself: where the shard is now. */
+/** To an attached reader: where the shard is now. */
 export interface ShardMemoryMessage extends Message {
   readonly type: 'shardMemory'
   readonly shard: number
-  /** Another number is another life of the indexer, which was told nothing yet. */
+  /** Changes when the indexer restarts; a new incarnation knows none of the earlier messages. */
   readonly incarnation: number
-  /** Another number is another memory. */
+  /** Changes when the shard moves to other memory. */
   readonly memoryNumber: number
   readonly memory: IndexMemory
   /**
-   * By worker slot: lower tiers that hold something, bit i for layer i of KEY_LAYERS; worker keys with none
-   * are left out. When this changes, the number does too.
+   * By worker slot: the lower tiers that hold blocks, bit i for layer i of KEY_LAYERS. Worker keys with none
+   * are left out. When this changes, `memoryNumber` changes too.
    */
   readonly lowerLayers: Readonly<Record<number, number>>
 }
 
-/** All that an indexer knows of one worker key, what was guessed of it left out. */
+/** Everything that an indexer knows of one worker key, without its guesses. */
 export interface KeyImage extends BlockImage {
   /** Undefined: nothing was stored on the device yet. */
   readonly blockSizeTokens: number | undefined
   /**
-   * Engine hashes, two words each, of the blocks of salted chains, with the salt; null: credited to nobody.
+   * Engine hashes, two words each, of the blocks of salted chains, with the salt; null: credited to no worker
+   * key.
    */
   readonly salts: readonly (readonly [low: number, high: number, salt: string | null])[]
   readonly reading: CacheReadingRecord
@@ -84,13 +85,13 @@ export type SkipReason =
   | EventFault
   /** A placeholder for blocks that no tier of the worker key holds. */
   | 'unplaced'
-  /** A tier of a worker key for which the shard has no room: too many tiers of others are in use. */
+  /** A tier of a worker key for which the shard has no room: other keys use too many tiers. */
   | 'noLayer'
-  /** Another block size than the worker's. */
+  /** Not the block size of the worker. */
   | 'blockSize'
-  /** An adapter known by number only, or something in the hash that is not in the tokens. */
+  /** The adapter is known by number only, or the engine's hash includes something besides the tokens. */
   | 'unknownContent'
-  /** A worker slot that was not opened with a clear since this indexer began. */
+  /** The worker slot was not opened with a clear since this indexer started. */
   | 'unopened'
 
 export interface ShardStatus {
@@ -101,55 +102,54 @@ export interface ShardStatus {
   readonly orphanBlocks: number
   readonly eventsApplied: { readonly stored: number; readonly removed: number; readonly cleared: number }
   readonly eventsSkipped: Readonly<Record<SkipReason, number>>
-  /**
-   * Blocks of stores that found no room, and blocks dropped to make room: the index knows less than it could.
-   */
+  /** Blocks of stores that found no room, and blocks dropped to make room. The index lacks these blocks. */
   readonly blocksRefused: number
   readonly blocksEvicted: number
   /**
-   * Counter: stores that are credited to nobody, since they may be of a prompt with a separator that they do
-   * not name.
+   * Counter: stores credited to no worker key, because they may belong to a prompt with a separator that they
+   * do not name.
    */
   readonly unclearStores: number
   /** Removed blocks that were not held. */
   readonly unknownRemoves: number
-  /** By worker slot: of the device. */
+  /** By worker slot: blocks on the device. */
   readonly blocksHeld: Readonly<Record<number, number>>
-  /** By worker slot: of other layers, those of worker keys that have any. */
+  /** By worker slot: blocks on other layers, for worker keys that have any. */
   readonly layersHeld: Readonly<Record<number, Readonly<Partial<Record<KeyLayer, number>>>>>
   readonly guesses: GuessStatus
 }
 
-/** What is told of requests rather than of events. */
+/** Messages about requests rather than about events. */
 export type RoutedMessage =
-  /** A request was sent to a worker key: its blocks are taken to be held there for a while. */
+  /** A request was sent to a worker key: the indexer assumes for a while that the key holds its blocks. */
   | ({ readonly type: 'routed' } & RoutedBlocks)
-  /** It was not sent there after all. */
+  /** The request was not sent to the worker key after all. */
   | ({ readonly type: 'unrouted' } & UnroutedBlocks)
   /**
-   * A prompt with separators is being sent to a worker key: blocks that may be of it are credited to nobody.
+   * A prompt with separators is being sent to a worker key: blocks that may belong to it are credited to no
+   * worker key.
    */
   | {
       readonly type: 'separated'
       readonly workerSlot: number
       readonly prompt: SeparatedPrompt
-      /** Epoch of the worker key when it was chosen; undefined: that of the key that has the slot. */
+      /** Epoch of the worker key when it was chosen; undefined: the epoch of the key that has the slot. */
       readonly epoch?: number
     }
-  /** A worker key is gone: what was sent to its slot before this epoch was not sent to the next one. */
+  /** A worker key is gone: prompts sent to its slot before this epoch do not concern the slot's next key. */
   | { readonly type: 'forgetSeparated'; readonly workerSlot: number; readonly epoch: number }
   /** Requests sent to a worker key before this epoch no longer count as held. */
   | { readonly type: 'forgetRouted'; readonly workerSlot: number; readonly epoch: number }
 
-/** All that an indexer understands. */
+/** All messages of an indexer. */
 export type ShardMessage =
   | IndexerMessage
   | RoutedMessage
-  /** Guesses have expired, or are too many. Of the indexer to itself. */
+  /** To itself: guesses have expired, or there are too many. */
   | { readonly type: 'tidyGuesses' }
-  /** Blocks may have been dropped since. Of the indexer to itself. */
+  /** To itself: blocks may have been dropped since the last look. */
   | { readonly type: 'lookAtRoom' }
-  /** What a source had no room for. Of the indexer to itself. */
+  /** To itself: repeat a message that the source's mailbox refused. */
   | {
       readonly type: 'retell'
       readonly source: ActorRef<EventSourceMessage>
@@ -161,14 +161,14 @@ export type IndexerMessage =
   | {
       readonly type: 'apply'
       readonly workerSlot: number
-      /** What the worker is assumed to use; undefined: the first block stored decides. */
+      /** The block size assumed for the worker; undefined: the first stored block decides. */
       readonly blockSizeTokens: number | undefined
       readonly events: readonly KvEvent[]
       readonly source: ActorRef<EventSourceMessage>
     }
   /**
-   * Answers all that is known of a worker key, as of the events told before; undefined: its slot is not open,
-   * or it holds more blocks than IMAGE_BLOCKS_MAX. Events of the shard wait meanwhile, about 0.3 ms per
+   * Replies with everything known of a worker key, as of the events sent before. Undefined: its slot is not
+   * open, or it holds more blocks than IMAGE_BLOCKS_MAX. Events of the shard wait meanwhile, about 0.3 ms per
    * thousand blocks.
    */
   | {
@@ -177,8 +177,8 @@ export type IndexerMessage =
       readonly reply: Reply<KeyImage | undefined>
     }
   /**
-   * Take over an image, behind a clear and before the first `apply`. What finds no room is as any other
-   * block.
+   * Take over an image, after a clear and before the first `apply`. Blocks that find no room are treated as
+   * in a store.
    */
   | {
       readonly type: 'load'
@@ -188,24 +188,27 @@ export type IndexerMessage =
     }
   /** Forget all blocks of a worker key. Must precede its first `apply`. */
   | { readonly type: 'clear'; readonly workerSlot: number }
-  /** Forget all of a worker key and take nothing from it until the next clear: its slot may serve another. */
+  /**
+   * Forget everything about a worker key and refuse its events until the next clear: another key may get its
+   * slot.
+   */
   | { readonly type: 'release'; readonly workerSlot: number; readonly reply: Reply<'released'> }
-  /** Answers `shardReset` when the observer knows another incarnation of this indexer, or none. */
+  /** Replies `shardReset` when the observer knows another incarnation of this indexer, or none. */
   | {
       readonly type: 'observe'
       readonly incarnation: number | undefined
       readonly observer: ActorRef<ShardResetMessage>
     }
   /**
-   * Answers `shardMemory` when the reader has another memory than the shard, now and whenever the shard
-   * moves. To be repeated: an indexer that began anew does not know its readers.
+   * Replies `shardMemory` when the reader does not have the current memory of the shard, now and whenever the
+   * shard moves. Readers must repeat it: a restarted indexer does not know its readers.
    */
   | {
       readonly type: 'attach'
       readonly memoryNumber: number | undefined
       readonly reader: ActorRef<ShardMemoryMessage>
     }
-  /** Goes on with what the index has to tidy up. Of the indexer to itself. */
+  /** To itself: continue the maintenance of the index. */
   | { readonly type: 'maintain' }
   | { readonly type: 'status'; readonly reply: Reply<ShardStatus> }
   /** The largest prefixes. */

@@ -1,7 +1,4 @@
-/**
- * Audit: whether the structure is what the invariants say, and every count. For tests: several passes over
- * everything.
- */
+/** Audit: checks the invariants and every count. For tests: it makes several passes over everything. */
 
 import type { IndexState } from './index-state.ts'
 import { SET, USED } from './words.ts'

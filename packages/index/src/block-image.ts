@@ -112,7 +112,7 @@ export function imageOf(
   }
 }
 
-/** Those of one block stay in their order. */
+/** `held` sorted by block; the entries of one block keep their order. */
 function sortedByBlock(held: Int32Array, blocks: number): Int32Array {
   /** By block: where its next holding goes. */
   const next = new Int32Array(blocks + 2)
@@ -158,7 +158,7 @@ export function storeImage(
   for (let block = 1; block <= blocks; ) {
     const parent = parents[block - 1]!
     if (at >= held.length || held[at] !== block) {
-      // Known to nobody: it is stored under a name of its own, which is taken back at the end.
+      // No engine knows a hole's hash: it is stored under a name made up here, which is removed at the end.
       const name = nameOfHole(block)
       names.set(name, 2 * block)
       const nameAt = holeNames.extend(2)
@@ -191,7 +191,7 @@ export function storeImage(
     for (let copy = 0; copy < copies; copy++) {
       const engine = orphans.slice(i + 2, i + 4)
       const local = orphans.slice(i + 6, i + 8)
-      // It waits for its parent on its own layer, wherever else that may be by now.
+      // It waits for its parent on its own layer, even if another layer holds the parent by now.
       const outcome = index.store(slotOf(layer), parent, engine, local, 1, 'count')
       if (outcome === 'full' || outcome === 'overflow') hasRoom = false
     }
@@ -217,7 +217,7 @@ function runAt({ held, parents }: BlockImage, at: number): number {
   return count
 }
 
-/** Engine hashes are as good as random, so one like this does not come up. */
+/** Engine hashes are practically random, so none equals such a name. */
 function nameOfHole(block: number): Int32Array {
   const low = Math.imul(block ^ 0x5bd1e995, 0x85ebca6b)
   return Int32Array.of(low, Math.imul(low ^ (low >>> 13) ^ 0x3c6ef372, 0xc2b2ae35))

@@ -47,7 +47,7 @@ import { H_DOOR_NUMBER, LOC, PARENT } from './words.ts'
 import { Writer } from './writer.ts'
 
 const NO_SLOTS: readonly number[] = []
-/** Chunks or records that `maintain` looks at unless told otherwise: about 0.2 ms. */
+/** Chunks or records that `maintain` looks at by default: about 0.2 ms. */
 const MAINTAIN_BUDGET = 1024
 const HALVINGS_MAX = 8
 
@@ -109,9 +109,9 @@ export class BlockIndex {
   }
 
   /**
-   * Holds blocks whose content is known only from other worker slots, the other layers of a worker key
-   * (layers.ts), which hold them under the same engine hashes. How many are held then: the rest is known to
-   * none of them, or found no room.
+   * Holds blocks whose content only other worker slots know: the other layers of a worker key (layers.ts),
+   * which hold them under the same engine hashes. Returns how many are held then; the others are unknown to
+   * all layers, or found no room.
    */
   storeKnown(
     workerSlot: number,
@@ -124,8 +124,8 @@ export class BlockIndex {
   }
 
   /**
-   * Gives one copy of each engine hash back; with `set`, all copies, and `left` is told of those that had
-   * more than one. What the worker slot does not hold is counted and ignored.
+   * Gives back one copy of each engine hash. With `set`, gives back all copies and reports to `left` the
+   * hashes that had more than one. Hashes that the worker slot does not hold are counted and ignored.
    */
   remove(
     workerSlot: number,
@@ -180,10 +180,10 @@ export class BlockIndex {
   }
 
   /**
-   * Does a part of what is due: sweeping, merging, giving memory back. True: more is due. Call it between
-   * events; what it leaves undone costs memory, never a wrong answer. `budget` bounds the chunks or records
-   * that it looks at (0.1 to 2 µs each); a move to new memory is one step, and costs a copy of what is in
-   * use.
+   * Does part of the maintenance that is due: sweeping, merging, giving memory back. True: more is due. Call
+   * it between events; undone maintenance costs memory, and never makes an answer wrong. `budget` bounds the
+   * chunks or records that it looks at (0.1 to 2 µs each). A move to new memory is one step, and costs a copy
+   * of the memory in use.
    */
   maintain(budget: number = MAINTAIN_BUDGET): boolean {
     let left = budget
@@ -252,8 +252,8 @@ export class BlockIndex {
   }
 
   /**
-   * Checks that the structure is what the invariants say, and every count. Throws an Error that says what
-   * does not hold. For tests: several passes over everything.
+   * Checks the invariants and every count. Throws an Error that says what does not hold. For tests: it makes
+   * several passes over everything.
    */
   audit(): void {
     auditIndex(this.#state)

@@ -6,8 +6,7 @@
  *         | MAGIC | number of the present writer; 0: none yet |
  *
  * A writer that is created with a door takes the next number, and writes it into every memory that it makes.
- * A reader whose memory has another number holds the memory of a writer that is gone: it counts nothing in
- * it.
+ * A reader whose memory has another number holds the memory of an earlier writer, and ignores it.
  */
 
 const MAGIC = 0x484f4d44

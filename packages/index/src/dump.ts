@@ -7,7 +7,7 @@ import { type IndexState, ROOT } from './index-state.ts'
 import type { DumpEntry, HashPair, OrphanEntry } from './types.ts'
 import { LOC, PARENT, SET, USED } from './words.ts'
 
-/** Throws when the index has changed since `changes` was what it says. */
+/** Throws when the index has changed since `changes` was read. */
 function requireUnchanged(state: IndexState, changes: number): void {
   if (state.changes !== changes) throw new Error('cannot go on with the dump: the index has changed')
 }

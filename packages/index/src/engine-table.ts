@@ -43,7 +43,7 @@ export class EngineTable {
     this.#segmentBase = words[H_SEGMENT_BASE]!
   }
 
-  /** Entries whose hash another entry has too. */
+  /** Entries whose hash occurs in another entry as well. */
   get duplicates(): number {
     return this.#words[S_DUPLICATES]!
   }

@@ -1,14 +1,15 @@
 /**
  * Holders: the identity of a worker slot inside the sets. A holder is one life of a worker slot, from its
- * first store to its clear. Then the slot gets another holder, and the old one belongs to nobody at once,
- * wherever its bit still is. A sweep takes the bits out in slices; then the number is assigned again.
+ * first store to its clear. Then the slot gets another holder. The old one is retired at once: it belongs to
+ * no worker slot, even while sets still have its bit. A sweep removes the bits in slices; then the number is
+ * free again.
  *
  *   slot 7 ──holders──► holder 3 ──owners──► slot 7        in use
- *                       holder 5 ──owners──► nobody        retired: its blocks count for nobody
+ *                       holder 5 ──owners──► none          retired: its blocks count for no worker slot
  *                       holder 9                           free: its bit is in no set
  *
- * Protocol: H_LIFE is odd while an owner changes, and grows by 2 in all. A reader keeps the owners of one
- * even H_LIFE, and counts a walk only when H_LIFE has stayed the same: bits and owners belong together.
+ * Protocol: H_LIFE is odd while an owner changes, and grows by 2 per change. A reader copies the owners at an
+ * even H_LIFE, and uses the result of a walk only if H_LIFE is still the same: then bits and owners match.
  */
 
 import type { Layout } from './layout.ts'
@@ -50,7 +51,7 @@ export class Holders {
     return this.sweeping.length * 12
   }
 
-  /** Holders that belong to nobody and may still be in sets. */
+  /** Retired holders: they have no worker slot and may still be in sets. */
   get retiredCount(): number {
     return this.#retiredCount + this.#sweepingCount
   }
@@ -64,7 +65,7 @@ export class Holders {
     return this.#words[this.#holderBase + slot]! - 1
   }
 
-  /** The worker slot of a holder; −1: nobody's. */
+  /** The worker slot of a holder; −1: none. */
   ownerOf(holder: number): number {
     return this.#words[this.#ownerBase + holder]! - 1
   }
@@ -89,7 +90,7 @@ export class Holders {
     return NONE
   }
 
-  /** The worker slot has no holder from now on; its holder is nobody's. */
+  /** Takes the holder from a worker slot. The slot has no holder then, and the holder no slot. */
   retire(slot: number): void {
     const holder = this.of(slot)
     this.#own(holder, 0, slot, 0)
@@ -97,7 +98,7 @@ export class Holders {
     this.#retiredCount++
   }
 
-  /** What is retired now is swept from now on. */
+  /** Starts the sweep of all holders that are retired now. */
   beginSweep(): void {
     this.sweeping.set(this.#retired)
     this.#retired.fill(0)
@@ -105,7 +106,7 @@ export class Holders {
     this.#retiredCount = 0
   }
 
-  /** What was swept is in no set any more: free. */
+  /** Swept holders are in no set any more: they become free. */
   endSweep(): void {
     for (let i = 0; i < this.#taken.length; i++) this.#taken[i]! &= ~this.sweeping[i]!
     this.sweeping.fill(0)

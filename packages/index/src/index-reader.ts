@@ -56,7 +56,7 @@ const NO_LIFE = 1
 const BLOCKS_MIN = 1024
 
 export class IndexReader {
-  /** Undefined: a door whose memory has not come yet. */
+  /** Undefined: the memory behind a door is not known yet. */
   readonly #shards: (ShardReader | undefined)[]
   readonly #doors: (Int32Array | undefined)[]
   readonly #isStale: boolean[]
@@ -91,8 +91,8 @@ export class IndexReader {
   }
 
   /**
-   * Leading blocks of the prompt that each worker slot holds, into `into`, whose old content is dropped.
-   * Looks at the first `limitBlocks` blocks at most.
+   * Writes to `into`, whose old content is dropped, how many leading blocks of the prompt each worker slot
+   * holds. Looks at the first `limitBlocks` blocks at most.
    */
   overlap(localHashes: Int32Array, count: number, into: OverlapCounts, limitBlocks: number = count): void {
     this.#lookups++
@@ -163,7 +163,7 @@ export class IndexReader {
     }
   }
 
-  /** The reader of a shard; undefined: it has no memory, or that of a writer that is gone. */
+  /** The reader of a shard; undefined: it has no memory, or only the memory of an earlier writer. */
   #usable(i: number): ShardReader | undefined {
     const shard = this.#shards[i]
     if (shard !== undefined && !shard.isLeft()) return shard
@@ -247,7 +247,7 @@ class ShardReader {
     return this.#door !== undefined && numberOfDoor(this.#door) !== this.#doorNumber
   }
 
-  /** Appends its answers to `into`. False: nobody could say; `into` has nothing new. */
+  /** Appends its answers to `into`. False: no shard could answer, and `into` has nothing new. */
   overlap(hashes: Int32Array, count: number, into: OverlapCounts): boolean {
     if (count > this.#blocksMax) this.#reserve(count, this.#keyCount, this.#layersMax)
     this.#begin(hashes, count)
@@ -264,7 +264,7 @@ class ShardReader {
     return true
   }
 
-  /** Adds what it knows of each key to `into`. False: nobody could say; `into` is as it was. */
+  /** Adds its overlap of each key to `into`. False: no shard could answer, and `into` is unchanged. */
   extend(hashes: Int32Array, count: number, layers: Layers, into: LayerOverlaps): boolean {
     const { keyCount, layersMax, slots } = layers
     if (count > this.#blocksMax || keyCount !== this.#keyCount || layersMax !== this.#layersMax) {

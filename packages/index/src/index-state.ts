@@ -1,17 +1,17 @@
 /**
- * IndexState: everything that one BlockIndex knows, and the small steps of which all changes are made. Its
+ * IndexState: everything that one BlockIndex knows, and the small steps that make up every change. Its
  * users, each for one concern: writer.ts, capacity.ts, sweep.ts, maintenance.ts, dump.ts, audit.ts.
  *
  * Invariants
  *   I1  Slot s + 1 of a chunk is a child of slot s; only slot 0 has its parent elsewhere (PARENT).
  *       Events never split or move a block; only maintenance moves one, and repairs what names it.
- *   I2  A block in the middle that nobody holds is a hole: it keeps its local hash and has set 0.
+ *   I2  A block in the middle that no worker slot holds is a hole: it keeps its local hash and has set 0.
  *   I3  A holder in the set of a block holds it under the block's name (its entry of the engine
  *       table), one copy, unless it has records in `names` for that block: then exactly under those.
  *   I4  A holder has each engine hash in one place only: held at one block, or parked, or not at all.
  *   I5  No orphan has a parent that its holder holds.
- *   I6  A retired holder (holders.ts) counts for nobody; where its bit still is, a block may lie that nobody
- *       holds. When its sweep has ended, nothing is left of it.
+ *   I6  A retired holder (holders.ts) counts for no worker slot; a block that only retired holders hold may
+ *       still be in the tree. After the sweep of a holder no set contains it.
  */
 
 import type { Chunks } from './chunks.ts'
@@ -71,7 +71,7 @@ export class IndexState {
   /** Records of further names, and of parked blocks. */
   names: SideTable
   orphans: SideTable
-  /** Grows with every change: what is being dumped must stay the same. */
+  /** Grows with every change: a dump checks that the index has not changed meanwhile. */
   changes = 0
   blocksDistinct = 0
   memberships = 0
@@ -124,7 +124,7 @@ export class IndexState {
     return workerSlot >= 0 && workerSlot < this.layout.workerSlotsMax ? this.holders.of(workerSlot) : NOBODY
   }
 
-  /** The block that the holder holds under this hash, other than `except`; 0: none. Sets `found`. */
+  /** The block that the holder holds under this hash, excluding `except`; 0: none. Sets `found`. */
   find(holder: number, low: number, high: number, except = NONE): number {
     const { found, names, engines, loops } = this
     found.record = NONE
@@ -177,7 +177,7 @@ export class IndexState {
     this.memberships++
   }
 
-  /** A holder has lost a block. False: it is retired, so nobody has lost it. */
+  /** A holder has lost a block. False: the holder is retired, so no worker slot has lost a block. */
   lose(holder: number): boolean {
     this.words[this.#heldBase + holder]!--
     if (this.holders.ownerOf(holder) < 0) return false
@@ -202,7 +202,9 @@ export class IndexState {
     this.loops.trim(block >>> 4)
   }
 
-  /** No id is free for a smaller set: keeps the credit of one of its members, who needs none. */
+  /**
+   * No set id is free for a smaller set: only one member keeps the credit for the block, and needs no set id.
+   */
   keepOnly(block: number, set: number, kept: number, except: number): void {
     for (const member of this.sets.members(set)) {
       if (member === except || member === kept) continue
@@ -211,7 +213,7 @@ export class IndexState {
     }
   }
 
-  /** Nobody holds the block any more: its name goes. */
+  /** No worker slot holds the block any more: its name is deleted. */
   unname(block: number, entry: number): void {
     this.blocksDistinct--
     if (this.chunks.isMarked(block)) this.chunks.unmark(block)

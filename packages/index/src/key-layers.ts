@@ -4,15 +4,15 @@
  *   worker slot of a layer = layer · keysMax + worker slot of the key
  *
  *   device      blocks on the device, from its events; its worker slot is that of the key
- *   guessed     blocks sent there and not yet confirmed, or never to be: see actors/indexer
+ *   guessed     blocks of requests sent there, not confirmed by events: see actors/indexer
  *   host, disk, external
  *               blocks on lower tiers, from its events
  *
  * A block counts for the first layer that holds it, in this order: a block that was just sent there is on the
- * device, or on its way to it, whatever lower tier it may come from.
+ * device, or on its way from a lower tier to the device.
  *
- * A layer that is not used has no holder and costs a word. Twice as many holders as keys may be in use at a
- * time, so the device of every key has one, and as many other layers.
+ * An unused layer has no holder and costs a word. At most twice as many holders as keys are in use at a time:
+ * one for the device of every key, and the same number for other layers.
  */
 
 import type { IndexOptions } from './types.ts'

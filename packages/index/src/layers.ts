@@ -9,8 +9,8 @@
  *   host     a b · d e · ·        device 3 + 1 (a b c, g), host 2 (d e), disk 1 (f)
  *   disk     · · · · · f ·
  *
- * A block that several hold counts for the first in order. The blocks of a key are disjoint by layer; their
- * sum is the leading run of the prompt of which each block is in some layer.
+ * A block that several layers hold counts for the first in order, so each block counts once. The sum over
+ * the layers is the leading run of the prompt whose blocks are each in some layer.
  */
 
 /** Which worker slots belong together. Made once, used for many lookups. */

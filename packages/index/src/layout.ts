@@ -6,7 +6,7 @@
  *   state      of the writer, in lines of its own
  *   unlinks    one counter per group of buckets: grows by 2 when a chain has lost a chunk, odd while a
  *              bucket of the group is split or joined
- *   owners     holder → worker slot + 1; 0: nobody's
+ *   owners     holder → worker slot + 1; 0: none
  *   holders    worker slot → holder + 1; 0: none
  *   setVersion one version per interned set: odd while the set is rewritten
  *   setBits    ⌈holdersMax / 32⌉ words per interned set
@@ -80,7 +80,10 @@ const HOLDERS_MAX = 32_768
 
 /** Bytes of a chunk that are touched when it is used: record, names, links, free bit. */
 export const CHUNK_BYTES = CHUNK_WORDS * 4 + CHUNK_SLOTS * 8 + 8 + 1
-/** Buckets per chunk, at most: chains of 1.3 chunks for who finds, 0.7 for who does not. */
+/**
+ * Buckets per chunk, at most. A chain has 1.3 chunks for a lookup that finds its chunk, 0.7 for one that does
+ * not.
+ */
 const BUCKETS_PER_CHUNK = 1.5
 /** A small shard gets small tables. */
 const SMALL_SHARD_BYTES = 4 << 20
@@ -89,7 +92,7 @@ const SETS_MAX = 1 << 17
 /** Worker sets get this share of the capacity; measured need on wide corpora: a fortieth. */
 const SETS_SHARE = 1 / 24
 const CHUNKS_MIN = 8
-/** Entries of a group of the engine table when it is as full as it gets on average. */
+/** Entries in a group of the engine table at the highest average load. */
 const GROUP_ENTRIES = (GROUP_SLOTS * SEGMENT_LOAD_MAX) / 1000
 /** A segment has at most about so many groups: what one step of growth costs is in proportion. */
 const SEGMENT_GROUPS_MAX = 1024
@@ -192,7 +195,7 @@ export function planLayout(options: IndexOptions): Layout {
   place(H_SET_VERSION_BASE, setsMax)
   place(H_SET_BITS_BASE, setsMax * setWords)
   place(H_FREE_WORD_BASE, (chunksMax >>> 10) + 1)
-  // One chunk more: who looks whether the next one is free need not know the last.
+  // One chunk more: a search for the next free chunk need not know the last.
   place(H_FREE_BASE, ((chunksMax + 1) >>> 5) + 1)
   place(H_LINK_BASE, (chunksMax + 1) * 2)
   place(H_BUCKET_BASE, bucketsMax)

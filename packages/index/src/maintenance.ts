@@ -1,8 +1,8 @@
 /**
  * Maintenance, in steps of a bounded size: sweep cleared blocks; merge chunks that are mostly empty; when
- * much less memory is used than once was, move all chunks to the beginning of the memory and go on in new
+ * much less memory is in use than before, move all chunks to the beginning of the memory and continue in new
  * memory, of which only that part is touched. The old memory is marked as left (H_LEFT): a reader that still
- * has it reads the state of that moment.
+ * has it reads the state at the move.
  */
 
 import type { Capacity } from './capacity.ts'
@@ -51,7 +51,7 @@ export class Maintenance {
     this.#swapBytesMin = options.swapBytesMin ?? SWAP_BYTES_MIN
   }
 
-  /** One step of what is due; its cost, 0 when nothing is. */
+  /** One step of the work that is due; returns its cost, 0 when no work is due. */
   step(budget: number): number {
     const { chunks, holders, names, orphans, memberships, retiredOrphans } = this.#state
     if (holders.retiredCount > 0) {

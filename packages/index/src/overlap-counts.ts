@@ -20,7 +20,7 @@ export class OverlapCounts {
     this.blocks = new Int32Array(capacity)
   }
 
-  /** Makes room for `capacity` entries; what was there is lost. */
+  /** Makes room for `capacity` entries; the old content is lost. */
   reserve(capacity: number): void {
     if (this.workerSlots.length >= capacity) return
     this.workerSlots = new Int32Array(capacity)

@@ -76,8 +76,8 @@ export function isShard(words: Int32Array): boolean {
 }
 
 /**
- * Empties a shard whose writer is gone, in place: readers keep the memory and see an empty index.
- * Throws TypeError when the memory was made with other options. Cost: one pass over the memory, but for the
+ * Empties a shard in place after its writer has ended: readers keep the memory and see an empty index. Throws
+ * TypeError when the memory was made with other options. Cost: one pass over the memory; nothing for the
  * first writer.
  */
 export function emptyShared(memory: IndexMemory, layout: Layout): void {

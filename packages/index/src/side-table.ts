@@ -194,7 +194,7 @@ export class SideTable {
     return this.#records[record * RECORD_WORDS]!
   }
 
-  /** Gives back what the arrays have too much. Cost: a pass over what is left, at most an eighth. */
+  /** Shrinks arrays of which at most an eighth is used. Cost: a pass over the old records. */
   shrink(): void {
     if (this.#capacity <= RECORDS_MIN || this.#count * 8 > this.#capacity) return
     const old = this.#records

@@ -6,7 +6,7 @@
 import { type IndexState, NONE } from './index-state.ts'
 import { NO_SET, S_LEFT_SINCE_MERGE, SET, USED } from './words.ts'
 
-/** What it costs that a block loses its name, in chunks that are only looked at. */
+/** Cost of deleting a block's name, in chunks that are only looked at. */
 const UNNAME_COST = 2
 
 export class Sweep {
@@ -18,7 +18,7 @@ export class Sweep {
     this.#state = state
   }
 
-  /** One step; what it cost, in chunks or records that it looked at. */
+  /** One step; returns its cost, in chunks or records that it looked at. */
   step(budget: number): number {
     const { holders, sets, names, orphans } = this.#state
     if (!holders.isSweeping) {
@@ -62,13 +62,13 @@ export class Sweep {
     return cost
   }
 
-  /** How many blocks nobody holds any more. */
+  /** Returns how many blocks lost their last holder. */
   #sweepChunk(chunk: number): number {
     const state = this.#state
     const { words, chunks, sets, holders } = state
     const base = chunks.base(chunk)
     let unnamed = 0
-    // The slots of a chunk that is free are counted as used by nobody: USED is 0.
+    // A free chunk has no slots in use: USED is 0.
     for (let slot = words[base + USED]! - 1; slot >= 0; slot--) {
       const set = words[base + SET + slot]!
       if (set === 0) continue

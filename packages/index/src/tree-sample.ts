@@ -1,18 +1,18 @@
 /**
- * Tree sample: the largest prefixes of a shard, found without looking at all of it.
+ * Tree sample: the largest prefixes of a shard, found from a part of its chunks.
  *
  *   every s-th chunk ─▶ the weight of its blocks is added to it and to all chunks above it
  *                    ─▶ the heaviest, parents first
  *
  * The weight of a block is its copies: the number of worker slots that hold it. A small shard is read whole;
  * of a larger one `chunksMax` chunks, each of which stands for s: then weights are estimates, and small
- * prefixes are missing. The next call with another `turn` reads others.
+ * prefixes are missing. A call with another `turn` reads other chunks.
  *
- * Worker keys with most copies are listed one by one, the others are counted: an answer is bounded by
- * `segmentsMax` and `keysApartMax`, whatever the size of the fleet.
+ * Worker keys with most copies are listed one by one, the others are counted: `segmentsMax` and
+ * `keysApartMax` bound the answer for a fleet of any size.
  *
  * Cost  at most `chunksMax` chunks and `stepsMax` steps towards the root, with up to `keysApartMax` keys for
- *       each block and step. The members of a set of holders are read once, however many blocks have that
+ *       each block and step. The members of a set of holders are read once, even if many blocks have that
  *       set. Nothing is written.
  */
 
@@ -25,9 +25,7 @@ export interface TreeSampleOptions {
   readonly stepsMax: number
   /** Heaviest chunks that are answered. */
   readonly segmentsMax: number
-  /**
-   * Worker keys that are told apart: those with most copies in what was looked at. The others are counted.
-   */
+  /** Worker keys listed one by one: those with most copies in the sample. The others are counted. */
   readonly keysApartMax: number
   /** Worker slots that are equal modulo this are layers of one worker key. */
   readonly keysMax: number
@@ -38,10 +36,7 @@ export interface TreeSampleOptions {
 export interface TreeSample {
   /** Each chunk that was looked at stands for so many; 1: all were. */
   readonly stride: number
-  /**
-   * Worker slots of the keys that are told apart, and the copies that each holds; the one with most comes
-   * first.
-   */
+  /** Worker slots of the keys listed one by one, and the copies that each holds; most copies first. */
   readonly keys: ReadonlyMap<number, number>
   /** Parents before their children. */
   readonly segments: readonly TreeSegment[]
@@ -66,12 +61,12 @@ export interface TreeSegment {
   readonly weights: ReadonlyMap<number, number>
 }
 
-/** Who holds a block. */
+/** The holders of a block. */
 interface Held {
   /** Worker slots of the keys, once for each layer. */
   readonly keys: readonly number[]
   readonly keysTotal: number
-  /** Those of `keys` that are told apart, once it is known which they are. */
+  /** The listed keys among `keys`, once the sample has decided which keys are listed. */
   apart: readonly number[] | undefined
 }
 
@@ -141,7 +136,7 @@ export function sampleTree(state: IndexState, options: TreeSampleOptions): TreeS
       weighed.set(each, one)
     }
   }
-  // What is above weighs at least as much, so it comes before.
+  // A parent weighs at least as much as its children, so it comes first.
   const heaviest = [...weighed]
     .sort(([, one], [, other]) => other.weight - one.weight || one.depth - other.depth)
     .slice(0, segmentsMax)

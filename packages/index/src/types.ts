@@ -17,7 +17,7 @@ export type HashPair = readonly [low: number, high: number]
  */
 export type Copies = 'count' | 'set'
 
-/** Told of a hash that was removed with all its copies, how many there were beside the one removed. */
+/** Called with a removed hash that had more than one copy, and the number of its further copies. */
 export type LeftCopies = (low: number, high: number, copies: number) => void
 
 /**
@@ -53,9 +53,9 @@ export interface IndexOptions {
   /** Default: `plain` on x64, `atomic` elsewhere. */
   readonly access?: WordAccess
   /**
-   * Made by `createIndexMemory` with the same options, and written by nobody else any more: it is emptied in
-   * place, and readers that hold it go on. Or made by `createIndexDoor`: the index has memory of its own, and
-   * readers with the door count nothing of earlier ones. Default: new memory.
+   * Memory made by `createIndexMemory` with the same options, which no other index writes any more: it is
+   * emptied in place, and readers that hold it keep it. Or a door made by `createIndexDoor`: the index has
+   * its own memory, and readers with the door ignore earlier memories. Default: new memory.
    */
   readonly memory?: ShardMemory
   /** Least bytes of chunks that are given back at once; below, memory stays. Default 1 MiB. */
@@ -122,7 +122,7 @@ export interface IndexStats {
   readonly duplicateStores: number
   /** Counter: engine hashes that came back with another content; the old place was given up. */
   readonly movedHashes: number
-  /** Counter: orphans whose parent came. */
+  /** Counter: orphans whose parent arrived. */
   readonly adoptedOrphans: number
 }
 
@@ -145,7 +145,7 @@ export interface OrphanEntry {
 export interface DumpEntry {
   /** Number of the block, the same for every worker slot until the index changes. */
   readonly block: number
-  /** 0: the root. It may be a hole, which nobody holds; `placeOf` says where that lies. */
+  /** 0: the root. May be a hole, which no worker slot holds; `placeOf` gives its place. */
   readonly parentBlock: number
   readonly engineHash: HashPair
   /** A name of the parent at this worker slot; undefined at the root, and where the parent is not held. */
@@ -166,6 +166,9 @@ export interface ReaderStats {
   readonly retries: number
   /** Shards given up after all attempts: reported as a miss. */
   readonly misses: number
-  /** Lookups of a shard whose writer has other memory now: answered from the state at that moment, or not. */
+  /**
+   * Lookups in the old memory of a shard whose writer has moved: answered from the state at the move, or not
+   * at all.
+   */
   readonly staleLookups: number
 }

@@ -146,8 +146,8 @@ export class WorkerSets {
   }
 
   /**
-   * Copies all sets to those of other memory, in which nothing has been. Ids become dense: element s of the
-   * answer is the new id of interned set H + 1 + s, 0 for one that no block has.
+   * Copies all sets to other memory, which is still empty. Ids become dense: element s of the result is the
+   * new id of interned set H + 1 + s, or 0 when no block has that set.
    */
   copyTo(target: WorkerSets): Int32Array {
     const fresh = this.#words[S_SETS_FRESH]!

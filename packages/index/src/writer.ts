@@ -267,7 +267,7 @@ export class Writer {
     }
     state.gain(holder)
     state.blocksDistinct++
-    // Nobody else holds it: it takes this name.
+    // No other worker slot holds it: the block gets this name.
     const inserted = loops.insertName(block, low, high)
     if (inserted !== 0 || hasSides) {
       if (inserted < 0) chunks.mark(block)
@@ -350,7 +350,7 @@ export class Writer {
     return true
   }
 
-  /** Deletes a record that says no more than what is implied without it. */
+  /** Deletes a record that only repeats the default. */
   #forgetPlainRecord(holder: number, block: number, record: number): void {
     const { names, engines, chunks } = this.#state
     if (names.copies(record) > 1 || chunks.isMarked(block)) return
@@ -401,7 +401,7 @@ export class Writer {
     return orphans.add(holder, low, high, aboveLow, aboveHigh, localLow, localHigh) === NONE ? NONE : UNKNOWN
   }
 
-  /** Takes in the orphans whose parents have come. */
+  /** Stores the orphans whose parents have arrived. */
   #adopt(holder: number): void {
     const state = this.#state
     const { orphans, counters } = state
@@ -436,8 +436,9 @@ export class Writer {
   }
 
   /**
-   * Takes retired holders out of a block that is about to be stored, so that who comes after an engine that
-   * began anew need not go by its names. Only if they are alone; what is left of the set.
+   * Removes retired holders from a block that is about to be stored, if all holders of the block are retired.
+   * The new holder then need not use the names of a restarted engine's earlier life. Returns the remaining
+   * set.
    */
   #forgetRetired(block: number, set: number): number {
     const state = this.#state
