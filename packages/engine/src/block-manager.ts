@@ -69,8 +69,8 @@ export interface CachedBlock {
   /** Physical copies, ≥ 1. */
   readonly copies: number
   /**
-   * A copy was removed, and told, since the last one was stored: its events leave open whether the block is
-   * still held.
+   * A removal of a copy was reported after the last store: the events do not tell whether the block is still
+   * held.
    */
   readonly hasLostCopy: boolean
   readonly loraName: string | null
@@ -84,7 +84,7 @@ export interface BlockManagerOptions {
   /** Seed of the engine hashes: another seed gives other hashes for equal tokens. */
   readonly hashSeed: number
   /**
-   * Which copies of a block are told to be removed: each, as vLLM does, or only the last one (vLLM #55092).
+   * Which removals of a block's copies are reported: each, as vLLM does, or only the last (vLLM #55092).
    * Default: each.
    */
   readonly removals?: 'each' | 'last'
@@ -295,7 +295,7 @@ export class BlockManager {
     for (let index = sequence.blockIds.length - 1; index >= 0; index--) {
       const block = sequence.blockIds[index]!
       if (--this.#references[block]! > 0) continue
-      // What nobody can hit is taken first.
+      // Blocks that no request can hit are evicted first.
       if (this.#hasHash[block] === 1) this.#insertFree(block, this.#freePrevious[this.blockCount]!)
       else this.#insertFree(block, this.blockCount)
     }

@@ -41,7 +41,7 @@ export class EngineFaultSwitch {
     })
   }
 
-  /** Nobody hangs any more: they go on, or have hung in vain. */
+  /** Ends all hangs. `goesOn`: whether the requests continue. */
   endHang(goesOn: boolean): void {
     const hung = [...this.#hung]
     this.#hung.clear()

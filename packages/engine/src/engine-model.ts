@@ -210,7 +210,7 @@ export class EngineModel {
     return this.#profile.stepMs(this.#work())
   }
 
-  /** Ends the step: what it emitted and which events it caused. Each is published as one batch. */
+  /** Ends the step; returns what it emitted and its events, which are published as one batch. */
   finishStep(): StepOutcome {
     if (!this.#isStepping) throw new Error('cannot finish a step: none was started')
     this.#isStepping = false
@@ -241,7 +241,10 @@ export class EngineModel {
     return { tokens, events: this.#blocks.takeEvents() }
   }
 
-  /** One token for every decoding request, then prefill chunks in order. What is left of the budget. */
+  /**
+   * Schedules one token for every decoding request, then prefill chunks in order. Returns the remaining
+   * budget.
+   */
   #scheduleRunning(): number {
     let budget = this.#stepTokensMax
     for (const active of [...this.#running]) {

@@ -68,8 +68,8 @@ export class EngineRanks {
   }
 
   /**
-   * New ranks with empty caches behind the sockets that there are: who follows their events is told nothing
-   * but what `EventPublisher.beginAnew` lets show.
+   * New ranks with empty caches behind the existing sockets: followers of their events see only what
+   * `EventPublisher.beginAnew` shows.
    */
   beginAnew(hashSeed: number, firstSequence: number, faults: () => EngineFaults): void {
     this.#ranks = this.#ranks.map(before => {
@@ -80,7 +80,7 @@ export class EngineRanks {
     this.applyFaults(faults())
   }
 
-  /** Ends all ranks: their requests end without a word. What they were can still be read. Idempotent. */
+  /** Ends all ranks: their requests end without notice. Their last state can still be read. Idempotent. */
   close(): void {
     for (const rank of this.#ranks) rank.close()
   }

@@ -68,7 +68,7 @@ export class EngineRoutes {
     this.#isSglang = settings.eventForm.startsWith('sglang')
   }
 
-  /** Requests that hang, or whose body or answer is on the way; not those that live. */
+  /** Requests that hang, or whose body or answer is on the way; running requests do not count. */
   get openCount(): number {
     return this.#open.size
   }

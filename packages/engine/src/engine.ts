@@ -185,9 +185,8 @@ export class Engine {
   }
 
   /**
-   * A new life of which nothing shows but its events: requests are cut and caches are empty, in the same
-   * process, behind the same sockets. Its sequences begin at `firstSequence`. Nothing while the engine is
-   * down.
+   * A new life that shows only in its events: requests are cut and caches are empty, in the same process,
+   * behind the same sockets. Its sequences begin at `firstSequence`. Does nothing while the engine is down.
    */
   restartInPlace(firstSequence = 0): void {
     if (this.#isClosed || this.#isRestarting) return

@@ -6,9 +6,9 @@
  *                  (SGLang, which also reports only the last removal: `removals` of the engine)
  *   group          form          as the engine of this form: vLLM names group 0, SGLang none
  *                  none, number  this one
- *   slidingGroup   a second group that tells the same hashes, with a sliding window: of each store only the
- *                  last block
- *   removalGroup   same          that of the store
+ *   slidingGroup   a second group that reports the same hashes, with a sliding window: only the last block of
+ *                  each store
+ *   removalGroup   same          the group of the store
  *                  none, number  removals name this one
  *   namesKinds     stores say which attention their group has
  *   namesSalts     stores say with which cache salt their blocks were made
@@ -44,7 +44,7 @@ export interface EventWriterOptions {
 export class EventWriter {
   manners: EventManners = PLAIN_MANNERS
   readonly #options: EventWriterOptions
-  /** Hashes that were told to be stored, and not to be removed since. */
+  /** Hashes whose store was reported, and no removal since. */
   readonly #told = new Set<string>()
 
   constructor(options: EventWriterOptions) {

@@ -4,11 +4,11 @@
  *
  *   publish(events)  ->  words of its manners  ->  encode  ->  replay buffer  ->  PUB
  *
- * Sequences are 0, 1, 2, … since the socket was bound. `beginAnew` is a restart that nobody sees at the
- * sockets: another cache, an empty buffer, and a sequence that begins wherever it likes.
+ * Sequences are 0, 1, 2, … since the socket was bound. `beginAnew` is a restart that does not show at the
+ * sockets: another cache, an empty buffer, and any first sequence.
  *
- * Sockets, buffer and pacing of replays are those of @homing/publisher; what is here is the engine's way to
- * write events.
+ * Sockets, buffer and pacing of replays come from @homing/publisher; this file adds the engine's way to write
+ * events.
  *
  * Faults, as a network or a slow subscriber would cause them. Each counts down over the next batches:
  *   drop        the batch is numbered and can be replayed, but is not published
@@ -18,7 +18,7 @@
  *   replayLoseEvery   a replay leaves out every n-th message without a word, as vLLM's does at its send limit
  *   replayRepliesMax  a replay loses what is behind so many replies (0: nothing)
  *   replaySilent      replay requests get no answer
- *   unknownRemovals   the removals of the next n batches with any go by a name that no router knows
+ *   unknownRemovals   the next n batches with removals name blocks that no router knows
  *   the manners       see event-manners.ts
  *
  * The buffer holds at most `replayBatchesMax` batches and `REPLAY_BYTES_MAX` bytes; older ones are forgotten.
@@ -133,7 +133,7 @@ export class EventPublisher {
         replayEndpoint: replayPort === undefined ? undefined : (atBroker ?? `tcp://${name}:${replayPort}`),
         topic,
         replayForm,
-        // Engines give no snapshots, so nobody reads it.
+        // Engines send no snapshots, so no follower reads it.
         publisherId: '0000000000000000',
         queuedMessagesMax: QUEUED_MESSAGES_MAX,
         repliesMax: REPLIES_MAX,

@@ -7,8 +7,8 @@ import { byteTokenizer, type EngineTokenizer } from './engine-tokenizer.ts'
 
 /**
  * Loads the tokenizer of a directory; without one, the tokenizer of bytes and short words. A chat that the
- * tokenizer will not vouch for (media, an odd template) is encoded as the text of its JSON: it is served,
- * with ids that nobody can predict, as it would be with a real engine. Throws TokenizerLoadError.
+ * tokenizer cannot render exactly (media, an odd template) is encoded as the text of its JSON: it is served
+ * with ids that no router can predict, as a real engine would. Throws TokenizerLoadError.
  */
 export async function loadEngineTokenizer(directory: string | undefined): Promise<EngineTokenizer> {
   if (directory === undefined) return byteTokenizer()

@@ -30,7 +30,7 @@ export class OutputSource {
     this.#high = (Math.imul(rotate(this.#high ^ Math.imul(tokenId + 1, 0xc2b2ae3d), 17), 5) + this.#low) | 0
   }
 
-  /** The id that follows what was taken in; takes in nothing itself. */
+  /** The id after those taken in; takes in nothing itself. */
   next(): number {
     return this.#vocabulary[this.digest() % this.#vocabulary.length]!
   }

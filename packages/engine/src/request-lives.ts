@@ -167,7 +167,7 @@ export class RequestLives {
     const tokens = answer.outputTokens
     if (strike.die !== undefined && tokens >= strike.die) {
       this.#end(live, 'died', 'error')
-      // A cut connection loses what was not sent yet; the tokens before the cut are to arrive.
+      // A cut connection loses unsent bytes; the tokens before the cut must arrive.
       this.#options.clock.after(FLUSH_MS, () => exchange.destroy())
     } else if (strike.fail !== undefined && tokens >= strike.fail) {
       this.#end(live, 'died', 'error')
@@ -222,7 +222,7 @@ export class RequestLives {
   }
 }
 
-/** What a request is told that fails on demand. */
+/** The answer to a request that fails on demand. */
 export function failureOnDemand(): RefusedRequest {
   return new RefusedRequest(500, 'InternalServerError', 'The engine failed on demand')
 }

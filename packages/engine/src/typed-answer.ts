@@ -102,7 +102,7 @@ function messageHead({ id, model }: TypedHead) {
   return { id, type: 'message', role: 'assistant', model }
 }
 
-/** `input_tokens` leaves out what was cached. */
+/** `input_tokens` excludes cached tokens. */
 function messageUsage({ promptTokens, cachedTokens, outputTokens }: TypedEnd) {
   return {
     input_tokens: promptTokens - cachedTokens,

@@ -129,7 +129,7 @@ export interface TraceOptions {
 }
 
 /**
- * A trace of its own, in the spirit of a production chat trace: one block that everybody shares, chats that
+ * A made-up trace, in the spirit of a production chat trace: one block that all prompts share, chats that
  * come back with a grown prompt after a log-normal pause, long-tailed lengths, and the answer numbered as
  * part of the next prompt. Ids are numbered in order of first appearance; the last block is partial.
  */

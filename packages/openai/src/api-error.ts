@@ -98,8 +98,8 @@ export function errorEvent(error: ApiError, form: ErrorForm = 'completions'): Ui
 }
 
 /**
- * What clients of a route expect of an error: OpenAI's, in the stream of a response with a type of its own,
- * or Anthropic's.
+ * The form of an error that clients of a route expect: OpenAI's, the one in the stream of a response, which
+ * has its own type, or Anthropic's.
  */
 export type ErrorForm = 'completions' | 'responses' | 'messages'
 

@@ -45,7 +45,7 @@ export class EventRelay {
   #endsChoice = false
   /** The last cut ended with a carriage return; a line feed behind it belongs to it. */
   #cutsLineFeed = false
-  /** The last chunk of a choice, and what it lacks. */
+  /** The last chunk of a choice, and the members that it lacks. */
   #waiting: { readonly bytes: Uint8Array; readonly missing: readonly string[] } | undefined
   /** What passes on of this chunk and of those before it. */
   #passing: Uint8Array[] = []
@@ -129,7 +129,7 @@ export class EventRelay {
     this.#chunk = NOTHING
     if (this.#eventAt >= 0) {
       this.#passUpTo(chunk, this.#eventAt)
-      // Not `slice`: that of a Buffer shares its memory.
+      // Not `slice`: a slice of a Buffer shares its memory.
       const open = new Uint8Array(chunk.subarray(this.#eventAt))
       this.#held.push(open)
       this.#heldBytes += open.length
@@ -150,7 +150,7 @@ export class EventRelay {
     return whole
   }
 
-  /** All that is held back, the beginning of an event included; forgotten here. */
+  /** All held bytes, including the beginning of an event; the relay forgets them. */
   takeRest(): Uint8Array {
     const rest = joined([this.takeWhole(), ...this.#held])
     this.#forgetHeld()

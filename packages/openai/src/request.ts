@@ -84,12 +84,12 @@ export function readRequest(
 }
 
 /**
- * What is read of a request whose prompt is not: the model, the hints of nvext and headers, and what
- * separates its cache.
+ * What is read of a request whose prompt is not read: the model, the hints of nvext and headers, and the
+ * separators of its cache.
  */
 export interface RelayedRequest
   extends Pick<RequestFields, 'model' | 'cacheSalt' | 'hasExtraKey' | 'hasLoraPath' | 'hints' | 'hasNvext'> {
-  /** The body has a `cache_salt` of its own. */
+  /** The body has a `cache_salt`. */
   readonly hasCacheSalt: boolean
 }
 
@@ -168,7 +168,7 @@ function firstOf(bytes: Uint8Array, range: ByteRange): number {
   return bytes[at]!
 }
 
-/** True for `[]`, `[""]`, `[[], []]`: whatever is in the list, there is nothing to continue. */
+/** True for `[]`, `[""]`, `[[], []]`: the list contains nothing to continue. */
 function hasEmptyElementsOnly(bytes: Uint8Array, range: ByteRange): boolean {
   let at = range.start + 1
   while (at < range.end - 1) {
@@ -182,7 +182,7 @@ function hasEmptyElementsOnly(bytes: Uint8Array, range: ByteRange): boolean {
   return true
 }
 
-/** Names of each header, the preferred one first; what it means is in `readHints`. */
+/** Names of each header, the preferred one first; `readHints` defines their meaning. */
 const HEADERS = {
   workerId: ['x-dynamo-worker-instance-id', 'x-worker-instance-id'],
   prefillWorkerId: ['x-dynamo-prefill-instance-id', 'x-prefill-instance-id'],

@@ -119,7 +119,9 @@ function skipSeparator(bytes: Uint8Array, end: number): number {
   return next
 }
 
-/** The list that opens at `at`, at the top level; returns its end and notes those of its elements. */
+/**
+ * Skips the list that opens at `at`, at the top level; returns its end and notes the ends of its elements.
+ */
 function skipList(bytes: Uint8Array, at: number, ends: number[]): number {
   const first = skipSpace(bytes, at + 1)
   if (bytes[first] === CLOSE_BRACKET) return first + 1

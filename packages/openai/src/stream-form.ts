@@ -25,7 +25,7 @@ import type { RequestScan } from './types.ts'
 export type UsageMember = 'absent' | 'null' | 'value'
 
 export interface StreamForm {
-  /** Usage comes unasked, in an event of its own or in a chunk. */
+  /** The engine sends usage without being asked, in an event of its own or in a chunk. */
   readonly sendsUsage: boolean
   /** The member `usage` of the chunks with choices; undefined: not the same in all of them. */
   readonly usage: UsageMember | undefined
@@ -90,7 +90,7 @@ export function mendChunk(
   return { bytes: missing.length > 0 ? new Uint8Array(bytes) : bytes, missing }
 }
 
-/** `event` with those of the missing members that `usageEvent` has, byte for byte, at its end. */
+/** `event` with the missing members that `usageEvent` has, byte for byte, at its end. */
 export function fillChunk(event: Uint8Array, missing: readonly string[], usageEvent: Uint8Array): Uint8Array {
   const source = payloadOf(usageEvent)
   if (source === undefined) return event
@@ -140,7 +140,7 @@ function editPayload(
   ])
 }
 
-/** Undefined for what is deeper or wider than the scan goes, though JSON: it passes as it is. */
+/** Undefined for JSON deeper or wider than the scan goes: it passes unchanged. */
 function tryScan(payload: Uint8Array): RequestScan | undefined {
   try {
     return scanRequest(payload)

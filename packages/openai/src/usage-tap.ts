@@ -105,7 +105,7 @@ export class UsageTap {
     return this.#relay === undefined ? bytes : this.#relay.end()
   }
 
-  /** What is held back, for an answer that ends here; empty where nothing is. */
+  /** The held bytes, for an answer that ends here; empty if there are none. */
   takeRest(): Uint8Array {
     return this.#relay?.takeRest() ?? new Uint8Array(0)
   }
@@ -274,7 +274,7 @@ const CAPTURE_BYTES_MAX = 4096
 /** The value of `object` in an error that is not wrapped. */
 const FLAT_ERROR = Buffer.from('"error"')
 const RESPONSE_OBJECT = Buffer.from('"response"')
-/** A longer id is not told. */
+/** A longer id is not reported. */
 export const RESPONSE_ID_CHARACTERS_MAX = 256
 const RESPONSE_ID = new RegExp(`^"[\\w.~:-]{1,${RESPONSE_ID_CHARACTERS_MAX}}"$`)
 
@@ -300,7 +300,7 @@ const COLON_EXPECTED = 3
 const VALUE = 4
 const WATCHED_VALUE = 5
 
-/** What is found in an object; but for `usage`, unless it is null. */
+/** Members found in an object; `usage` only if it is not null. */
 interface MembersFound {
   /** Undefined: it is null. */
   usage(text: string | undefined): void
@@ -329,7 +329,7 @@ class MemberTap {
   #state = NO_OBJECT
   #isInString = false
   #isEscaped = false
-  /** 1 inside the value of `response`, whose members count as if they were at the top; else 0. */
+  /** 1 inside the value of `response`, whose members count as top-level members; else 0. */
   #base = 0
   /** Index in WATCHED of the member under way; −1: not watched. */
   #watched = -1
@@ -358,7 +358,7 @@ class MemberTap {
   }
 
   push(bytes: Uint8Array, from: number, to: number): void {
-    // Relative to the object whose members are looked at.
+    // Relative to the object whose members are read.
     let depth = this.#depth - this.#base
     let state = this.#state
     let isInString = this.#isInString
@@ -437,7 +437,7 @@ class MemberTap {
     this.#isEscaped = isEscaped
   }
 
-  /** Bytes past the bound are dropped: what is longer is no name and no value that is looked for. */
+  /** Bytes past the bound are dropped: a longer text is no name or value that is searched for. */
   #capture(bytes: Uint8Array, from: number, to: number): void {
     const count = Math.min(to - from, CAPTURE_BYTES_MAX - this.#capturedBytes)
     this.#captured ??= new Uint8Array(CAPTURE_BYTES_MAX)
@@ -518,8 +518,8 @@ function watchedIndex(bytes: Uint8Array, from: number, to: number): number {
 }
 
 /**
- * Counts of completions; of responses, whose `input_tokens` are the whole prompt; of messages, where those
- * that were read from a cache or written to one are counted apart.
+ * Counts of completions; of responses, whose `input_tokens` are the whole prompt; of messages, which count
+ * tokens read from a cache and written to one separately.
  */
 function countsOf(
   usage: Readonly<Record<string, unknown>>,

@@ -22,7 +22,7 @@ export interface PageFile {
   readonly etag: string
 }
 
-/** The folder is beside that of this file, in the sources and where they are built. */
+/** The folder is beside this file's folder, in the sources and in the build. */
 const BROWSER = new URL('../browser/', import.meta.url)
 const VENDOR: Readonly<Record<string, string>> = {
   preact: 'vendor/preact.mjs',
@@ -90,14 +90,14 @@ function textOf(name: string, text: string, map: string): string {
 }
 
 /**
- * Node says once, on standard error, that this function may change; who starts a router can do nothing about
- * it.
+ * Strips types without Node's warning, on standard error, that this function may change: operators of a
+ * router cannot act on it.
  */
 function withoutTypes(text: string): string {
   const { emitWarning } = process
   process.emitWarning = () => {}
   try {
-    // Blanks are what types leave behind; their lines stay.
+    // Types leave blanks behind; their lines stay.
     return stripTypeScriptTypes(text).replace(/[ \t]+$/gm, '')
   } finally {
     process.emitWarning = emitWarning

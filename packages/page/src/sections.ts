@@ -1,7 +1,7 @@
 /**
- * Sections: what the page is told of the router, each as the data of one server-sent event. Wire names,
- * bounded lists; what does not fit is counted. The console makes them, the browser draws them, and both are
- * checked against these types.
+ * Sections: the router's data for the page, each section as one server-sent event. Wire names, bounded lists;
+ * entries that do not fit are counted. The console makes them, the browser draws them, and both are checked
+ * against these types.
  *
  * Figures are those of the JSON routes, under the same names.
  */
@@ -29,7 +29,7 @@ export interface PageSections {
 
 /** A sign of life, with every answer. */
 export interface BeatSection {
-  /** The router's clock; ages on the page are counted from it, never from that of the browser. */
+  /** The router's clock; the page counts ages from it, not from the browser's clock. */
   readonly now: string
   /** Another one: the router, or its console, has started anew. */
   readonly life: string
@@ -202,7 +202,7 @@ export interface PaysSection {
     readonly cached_tokens: number
   }[]
   readonly requests: number
-  /** Of answers whose engine says what was cached. */
+  /** Prompt tokens of answers whose engine reports cached tokens. */
   readonly prompt_tokens: number
   readonly cached_tokens: number
   /** Engine time that cached tokens would have taken; null: no speed is known. */
@@ -228,7 +228,7 @@ export interface GuardArmFigures {
   readonly corrected_ttft: number | null
 }
 
-/** The largest prefixes that are cached, as a tree: what is drawn of the prefix index. */
+/** The largest cached prefixes, as a tree: the page's picture of the prefix index. */
 export interface MapSection {
   /** Tokens of a block, where all workers agree; null: lengths are in blocks. */
   readonly block_size: number | null
@@ -236,7 +236,7 @@ export interface MapSection {
   readonly blocks: number
   /** False: of a large index a part was looked at, and sizes are estimates. */
   readonly is_whole: boolean
-  /** Worker keys that are told apart: those with most blocks. */
+  /** Worker keys listed one by one: those with most blocks. */
   readonly workers: readonly string[]
   /** All worker keys of the fleet. */
   readonly workers_total: number
@@ -327,7 +327,7 @@ export interface WhatIfFleetRow {
   readonly ttft_ms_p50: number
   readonly ttft_ms_p90: number
   readonly ttft_ms_p99: number
-  /** Of the mean, to that of "as it is". */
+  /** Ratio of the mean to the mean of "as it is". */
   readonly ttft_ratio: number
   readonly e2e_ms_mean: number
   readonly hit_rate: number

@@ -19,7 +19,7 @@ export interface BatchRingOptions {
 export class BatchRing {
   readonly #batchesMax: number
   readonly #bytesMax: number
-  /** Kept batches from `#first` on; what is before it was forgotten. */
+  /** Kept batches from `#first` on; earlier ones were forgotten. */
   #batches: BufferedBatch[] = []
   #first = 0
   #bytes = 0

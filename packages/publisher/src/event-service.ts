@@ -135,7 +135,7 @@ export class EventService {
     }
   }
 
-  /** Sends one batch; whoever numbers batches has kept it for replays already. */
+  /** Sends one batch. The caller, which numbers batches, has kept it for replays already. */
   publish(sequence: number, payload: Uint8Array): void {
     if (this.#publisher === undefined) return
     this.#publishedBatches++

@@ -5,15 +5,14 @@
  *   tier  ->  engine hash  ->  { parent, tokens, labels, copies }
  *
  * Invariants
- *   I1  Events are read as everywhere (CacheReading of packages/protocol): what is held here is held by the
- *       engine. A block that comes back with another parent or other tokens replaces the held one.
+ *   I1  CacheReading (packages/protocol) interprets events: the engine holds every block that is held here. A
+ *       block that comes back with another parent or other tokens replaces the held one.
  *   I2  The stores of `freeze().runs`, applied in order to an empty cache, give exactly the blocks and copies
- *       of that moment, whatever is applied meanwhile. Parents come before children if they are held at all.
+ *       of that moment, even if events are applied meanwhile. Parents come before children if they are held.
  *   I3  `bytes` ≤ `bytesMax`. A block that finds no room is not held, and the record is no longer complete.
  *
- * Events that say nothing about prefixes that this worker can use are skipped. A store whose tokens do not
- * match its hashes leaves something out, and so may an event of an unknown kind: then the record is no longer
- * complete.
+ * Events that say nothing about prefixes that this worker can use are skipped. The record is no longer
+ * complete after a store whose tokens do not match its hashes, or an event of an unknown kind.
  *
  * Cost     BLOCK_BYTES and four per token for each block; a copy beyond the first is counted as a block,
  *          since a dump repeats it. Tokens of blocks that are removed while they are frozen stay until the
@@ -62,9 +61,9 @@ interface HeldBlock {
   readonly media: readonly KvMedia[] | undefined
   copies: number
   /**
-   * The last freeze before it was stored, by number: all later ones have it. The complement, below 0, of a
-   * block that is in its place while a freeze puts them in order: a field of its own would take 8 bytes of
-   * each.
+   * Number of the last freeze before the block was stored; all later freezes have the block. While a freeze
+   * sorts its blocks, the complement (below 0) marks a block that is in its place: a field of its own would
+   * take 8 bytes per block.
    */
   bornAfter: number
 }
@@ -82,7 +81,7 @@ interface GoneRow {
 
 type Blocks = Map<bigint, HeldBlock>
 
-/** Figures of what is held. Counters grow from creation; the rest is the present. */
+/** Figures of the held blocks. Counters grow from creation; the rest is current. */
 export interface HeldStats {
   readonly blocks: number
   /** At least `blocks`: physical copies of one block count each. */
@@ -94,7 +93,7 @@ export interface HeldStats {
   readonly unknownRemoves: number
 }
 
-/** Everything held at one moment. To be released, or it takes memory for ever. */
+/** Everything held at one moment. Must be released, or it keeps its memory. */
 export interface FrozenBlocks {
   /** Blocks and further copies. */
   readonly size: number
@@ -171,8 +170,8 @@ export class HeldBlocks implements RemovableBlocks {
     const { revisions } = this.#reading
     const fault = this.#reading.faultOf(event)
     if (this.#reading.revisions !== revisions) {
-      // The group whose blocks are held says nothing about prefixes, and what another group stored was passed
-      // over.
+      // The group of the held blocks says nothing about prefixes, and the stores of another group were
+      // skipped.
       this.#forget()
       this.#isWhole = false
     }
@@ -181,8 +180,8 @@ export class HeldBlocks implements RemovableBlocks {
   }
 
   /**
-   * Something was told that could not be read, and may have been of any block: the cache is not known whole
-   * until it is cleared.
+   * An event could not be read and may have concerned any block: the cache is not fully known until it is
+   * cleared.
    */
   doubt(): void {
     this.#isWhole = false
@@ -320,7 +319,7 @@ export class HeldBlocks implements RemovableBlocks {
   #forget(): void {
     this.#mayBeStale = false
     this.#tiers.clear()
-    // Not emptied: what is frozen is read from it.
+    // Not emptied: freezes still read it.
     this.#rows = new Map()
     this.#goneRows = []
     this.#labels = undefined

@@ -103,8 +103,8 @@ export class LocalIndexer {
   }
 
   /**
-   * Forgets the blocks, not the batches. `isWhole`: the cache is known to be empty; false: what it holds is
-   * not known.
+   * Forgets the blocks, not the batches. `isWhole`: the cache is known to be empty; false: its content is
+   * unknown.
    */
   restart(state: { readonly isWhole: boolean }): void {
     this.#held.restart(state)
@@ -120,7 +120,7 @@ export class LocalIndexer {
     return this.#ring.get(eventId)
   }
 
-  /** See the table above. Throws RangeError for what is not a whole number ≥ 0. */
+  /** See the table above. Throws RangeError when an argument is not a whole number ≥ 0. */
   getEventsInIdRange(start?: number, end?: number): EventRange {
     checkId('start', start)
     checkId('end', end)
@@ -149,7 +149,7 @@ export class LocalIndexer {
     }
   }
 
-  /** Everything held now, to be told bit by bit while batches go on. */
+  /** Everything held now, to be sent bit by bit while further batches arrive. */
   freeze(): FrozenBlocks {
     return this.#held.freeze()
   }

@@ -21,7 +21,7 @@ const BURST_BYTES_MAX = 2 ** 20
 const PACE_MS = 1
 const REPLY_RETRY_MS = 10
 const STALL_MS_MAX = 5000
-/** Peers of which it is known what they were sent; the transport knows as many. */
+/** Peers whose sent bytes are remembered; the transport knows as many peers. */
 const KNOWN_PEERS_MAX = 16_384
 
 export interface PacedRepliesOptions {
@@ -45,7 +45,7 @@ export class PacedReplies {
   readonly #options: PacedRepliesOptions
   /** By the peer's identity as hexadecimal text. */
   readonly #answers = new Map<string, Answer>()
-  /** Bytes, by the same; who was silent longest comes first. */
+  /** Bytes sent, by peer; the peer silent for longest comes first. */
   readonly #sent = new Map<string, number>()
   #idle: PromiseWithResolvers<void> | undefined
 
@@ -54,8 +54,8 @@ export class PacedReplies {
   }
 
   /**
-   * 'busy': too many others are being answered. 'excess': this peer was sent all that it may be. The first
-   * burst is sent before this returns.
+   * 'busy': too many other peers are being answered. 'excess': this peer has received as much as it may. The
+   * first burst is sent before this returns.
    */
   begin(identity: Uint8Array, messages: Iterable<Frames>): 'begun' | 'busy' | 'excess' {
     const { peersMax, peerBytesMax } = this.#options
@@ -147,7 +147,7 @@ export class PacedReplies {
   }
 }
 
-/** Lets the source of the messages give back what it holds. */
+/** Lets the source of the messages release what it holds. */
 function abandon({ timer, messages }: Answer): void {
   timer?.cancel()
   messages.return?.()

@@ -52,7 +52,7 @@ export interface PublisherOptions {
   readonly replayEndpoint?: string
   /** Tokens in each block of the engine, ≥ 1. */
   readonly blockSizeTokens: number
-  /** 0 when the engine has one rank; each rank needs a publisher, and ports, of its own. */
+  /** 0 when the engine has one rank; each rank needs its own publisher and ports. */
   readonly dpRank?: number
   /** First frame of each message; default ''. */
   readonly topic?: string
@@ -136,10 +136,9 @@ export interface KvPublisher {
   readonly nextSequence: number
   readonly stats: PublisherStats
   /**
-   * `blocks` are cached now, one after the other behind `parent`: the hash of the block before the first of
-   * them, undefined only where the first begins a sequence. Call it after the blocks are allocated. A block
-   * of which the cache has two copies is told twice. Throws BlockSizeError, BadBlockError,
-   * PublisherClosedError.
+   * `blocks` are cached now, in order after `parent`: the hash of the block before the first of them,
+   * undefined only if the first begins a sequence. Call it after the blocks are allocated. Report a block
+   * twice when the cache has two copies of it. Throws BlockSizeError, BadBlockError, PublisherClosedError.
    */
   stored(parent: EngineHash | undefined, blocks: readonly StoredBlock[], options?: StoredOptions): void
   /** One copy of each block is gone. Throws BadBlockError, PublisherClosedError. */
@@ -148,11 +147,10 @@ export interface KvPublisher {
   cleared(): void
   /** Publishes what this turn has queued, now. */
   flush(): void
-  /** Batches by id, or what is held; see LocalIndexer. */
+  /** Batches by id, or the held blocks; see LocalIndexer. */
   getEventsInIdRange(start?: number, end?: number): EventRange
   /**
-   * Publishes what is queued, answers requests that are under way for up to `graceMs`, and closes the
-   * sockets. Idempotent.
+   * Publishes what is queued, answers open requests for up to `graceMs`, and closes the sockets. Idempotent.
    */
   close(graceMs?: number): Promise<void>
 }
@@ -295,7 +293,7 @@ class Publisher implements KvPublisher {
       { timestampSeconds: this.#clock.wallMs() / 1000, rank: this.#options.dpRank, events },
       this.#options.form,
     )
-    // Kept first: who hears of a batch may ask for it at once.
+    // Kept first: a subscriber that receives a batch may request it at once.
     const sequence = this.#local.record(events, payload)
     this.#service.publish(sequence, payload)
   }

@@ -1,13 +1,13 @@
 /**
- * Republisher: publishes the events that a sidecar receives from one worker key, under its own numbers, with
- * a replay and snapshots, and withdraws them when they can no longer be believed.
+ * Republisher: publishes the events that a sidecar receives from one worker key, under its own sequences,
+ * with a replay and snapshots, and withdraws them when they can no longer be believed.
  *
  * Invariants
  *   I1  A withdrawal comes only if something was published since the last one.
- *   I2  `isWhole` is true only when the history is known since the engine's start or its own clear, and all
- *       of it could be read.
+ *   I2  `isWhole` is true only when every event since the engine's start or its last clear was received and
+ *       could be read.
  *   I3  A follower from batch 0 on concludes the same: batch 0 makes a history whole, a withdrawal ends that,
- *       a clear makes it whole again. So a history whose start is not known begins with a withdrawal, and the
+ *       a clear makes it whole again. So a history with an unknown start begins with a withdrawal, and the
  *       start of an engine is published as a clear, after a withdrawal of the earlier life's events.
  */
 
@@ -51,7 +51,7 @@ export class Republisher {
   readonly #clock: Clock
   readonly #local: LocalIndexer
   #service: EventService | undefined
-  /** Nothing that was told is to be believed: there is nothing to withdraw. */
+  /** No published event is to be believed: there is nothing to withdraw. */
   #isWithdrawn = true
   #rank: number | undefined
   /**

@@ -26,8 +26,8 @@
  *       history with a hole is never continued.
  *   I2  See republisher.ts; the engine has just started when its batch is number 0.
  *
- * An engine that comes back at exactly the expected batch looks like one that never left; so a connection
- * that goes down is the end of a history.
+ * An engine that restarts and continues at exactly the expected batch looks like one that never restarted; so
+ * a lost connection ends the history.
  */
 
 import type { Log } from '@homing/base'
@@ -43,9 +43,9 @@ import type { Closable, Frames } from '@homing/transport'
 import { Republisher, type RepublisherOptions, type RepublisherStatus } from './republisher.ts'
 import { Setbacks } from './setbacks.ts'
 
-/** `topic` is that of the engine's events, and of ours; '' takes all and publishes without one. */
+/** `topic`: topic of the engine's events, and of ours; '' subscribes to all, and publishes without topic. */
 export interface SidecarOptions extends RepublisherOptions {
-  /** Told what the sidecar sees of its engine and what it does about it. */
+  /** Gets reports on the engine and on the sidecar's reactions. */
   readonly log: Pick<Log, 'info' | 'warn'>
   /** The engine's PUB socket: 'tcp://127.0.0.1:5557'. */
   readonly engineEndpoint: string
@@ -239,9 +239,7 @@ export class Sidecar {
     this.#relay(sequence, payload, batch)
   }
 
-  /**
-   * Nobody can tell which life the batch belongs to: it may have exactly the number that is expected next.
-   */
+  /** The batch may be of either life: it may have exactly the number that is expected next. */
   #cameLate(sequence: number): void {
     const { log, engineEndpoint: engine } = this.#options
     this.#late++

@@ -12,7 +12,7 @@ const PART_TOKENS_MAX = 65_536
 /** Placeholders have no tokens. */
 const PART_BLOCKS_MAX = 8192
 
-/** `batch` is what the batches of the parts say beside their events. */
+/** `batch`: members of the parts' batches other than their events. */
 export function snapshotOf(
   local: LocalIndexer,
   batch: { readonly timestampSeconds: number; readonly rank: number | undefined },

@@ -8,7 +8,7 @@ import { NaiveCache } from './naive-cache.ts'
 
 const REPLAY = (rank: number): string => `tcp://10.0.0.1:${6657 + rank}`
 
-/** A TensorRT-LLM server whose queue is a list, and those who follow its ranks. */
+/** A TensorRT-LLM server whose queue is a list, and followers of its ranks. */
 class World {
   readonly clock = new SimulatedClock()
   readonly network = new MemoryNetwork({ clock: this.clock })

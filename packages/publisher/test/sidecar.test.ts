@@ -23,7 +23,7 @@ const ENGINE = 'tcp://10.0.0.1:5557'
 const EVENTS = 'tcp://10.0.0.1:5657'
 const REPLAY = 'tcp://10.0.0.1:6657'
 
-/** An engine without replay, its sidecar, and somebody who has followed the sidecar from the start. */
+/** An engine without replay, its sidecar, and a follower of the sidecar from the start. */
 class World {
   readonly clock = new SimulatedClock()
   readonly network = new MemoryNetwork({ clock: this.clock })
@@ -35,7 +35,7 @@ class World {
   readonly followed: number[] = []
   /** The time stamps of the same. */
   readonly seconds: number[] = []
-  /** What the follower concludes from the batches alone: it knows all that the engine holds. */
+  /** The follower's conclusion from the batches alone: it knows everything that the engine holds. */
   followerIsWhole = false
   sidecar!: Sidecar
   #engine: Publisher | undefined
@@ -122,7 +122,7 @@ class World {
     for (let i = fate === 'twice' ? 2 : fate === 'lost' ? 0 : 1; i > 0; i--) this.#engine?.send(frames)
   }
 
-  /** A batch as it is said here, whoever it is of. */
+  /** Sends a batch on this socket, from any engine. */
   send(sequence: number, seconds: number, events: readonly KvEvent[], rank = 0): void {
     const payload = encodeKvBatch({ timestampSeconds: seconds, rank, events }, 'vllm-map')
     this.#engine?.send(encodeEventFrames('', sequence, payload))
@@ -315,8 +315,8 @@ t.test('what a follower holds is held by the engine, whatever happened', async t
     const w = await new World().open()
     let isUnnoticed = false
     for (const [step, events] of steps) {
-      // Of a crash that broke no connection only the next batch tells: where that were lost, the one after it
-      // could have the number that is expected, and nobody could know.
+      // Only the next batch shows a crash that broke no connection. If that batch were lost, the one after it
+      // could have the expected number, and show nothing.
       const what: typeof step = step === 'lost' && isUnnoticed ? 'sent' : step
       isUnnoticed = what === 'crash' || (isUnnoticed && what === 'cut')
       if (what === 'restart') await w.restartEngine(true)
@@ -330,7 +330,7 @@ t.test('what a follower holds is held by the engine, whatever happened', async t
         w.publish(events, what)
         await w.settle()
       }
-      // An engine that crashed unnoticed tells by its next batch; until then nobody can know.
+      // After an unnoticed crash, only the engine's next batch shows it.
       if (what === 'crash' || what === 'lost') continue
       assert.equal(w.followerIsWhole, w.status.isWhole)
       const isSure = w.status.expectedSequence !== undefined && w.status.isWhole

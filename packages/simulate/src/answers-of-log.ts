@@ -20,8 +20,8 @@ interface Shown {
 }
 
 /**
- * Ids of the blocks behind those of its prompt, for each request whose answer was cached; `requests` in order
- * of arrival.
+ * For each request whose answer was cached, the ids of the blocks after its prompt; `requests` in order of
+ * arrival.
  */
 export function answersOf(requests: readonly LoggedRequest[]): ReadonlyMap<LoggedRequest, readonly number[]> {
   const shown = shownAnswers(requests)

@@ -167,7 +167,10 @@ export class ImbalanceOverTime {
   }
 }
 
-/** How many requests are sent shortly before another one, and to its worker. Memory: those of the span. */
+/**
+ * How many requests were sent shortly before another one, and how many of those to its worker. Memory: the
+ * requests of the span.
+ */
 export class Company {
   readonly #spanMs: number
   #recent: { readonly worker: number; readonly atMs: number }[] = []

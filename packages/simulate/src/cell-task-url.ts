@@ -2,7 +2,7 @@
 
 const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))
 
-/** What a cell is run by; with all that it imports, it decides the result. */
+/** The module that runs a cell; with everything that it imports, it decides the result. */
 export const cellTaskUrl = new URL(`cell-task${extension}`, import.meta.url).href
 
 /** What a thread loads. */

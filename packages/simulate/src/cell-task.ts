@@ -9,8 +9,8 @@ export interface CellTask {
   readonly workload: Workload
   readonly spec: CellSpec
   /**
-   * Word 0: requests done, word 1: requests expected, 0 if nobody knows. Shared memory: the thread writes,
-   * others read.
+   * Word 0: requests done; word 1: requests expected, 0 if unknown. Shared memory: only this thread writes
+   * it.
    */
   readonly progress: Int32Array
 }

@@ -63,8 +63,8 @@ export interface ViewSpec {
  *
  *   session              the session id, or else the second block id, names the worker, whatever its load
  *   overlap              fewest new tokens, then fewest requests: shows why load matters
- *   threshold-received   as the policy threshold, but where load and overlap say nothing, the worker that was
- *                        sent the fewest new tokens so far; equal overlaps go to the fewest requests
+ *   threshold-received   as the policy threshold; but if load and overlap do not decide, the worker that
+ *                        received the fewest new tokens so far; equal overlaps go to the fewest requests
  *   logged               the worker that the trace names
  */
 export const CUSTOM_RULES = ['session', 'overlap', 'threshold-received', 'logged'] as const
@@ -75,7 +75,7 @@ export interface CellSelection extends Partial<SelectionSettings> {
   /** Takes the place of mode and policy. */
   readonly rule?: CustomRule
   /**
-   * A term that the policy goes without, by its name in receipts: to see what it is worth. For policies whose
+   * A cost term to leave out, by its name in receipts, which shows what the term is worth. For policies whose
    * cost is a sum.
    */
   readonly withoutTerm?: string
@@ -87,8 +87,8 @@ export interface CellSelection extends Partial<SelectionSettings> {
   /** Share of the decisions of `auto` that its guard sends by least-loaded; undefined: it has no guard. */
   readonly guardShare?: number
   /**
-   * For comparison: of two that are drawn among the workers whose costs are within so many milliseconds of
-   * the best, the one with fewer requests wins. Undefined: the best does.
+   * For comparison: two workers are drawn from those whose costs are within this many milliseconds of the
+   * best, and the one with fewer requests wins. Undefined: the best worker wins.
    */
   readonly nearTieMs?: number
   /** For comparison: prompts longer than an engine step are kept from the last so many workers. */
@@ -115,7 +115,7 @@ export interface QueueSpec {
 export interface QueueFigures {
   /** Requests that did not go at once ÷ requests that were placed. */
   readonly waitedShare: number
-  /** Over all that were placed, also those that did not wait. */
+  /** Over all placed requests, including those that did not wait. */
   readonly waitMs: { readonly mean: number; readonly p99: number; readonly max: number }
   /** Requests that waited at one time. */
   readonly waitingMost: number
@@ -123,14 +123,14 @@ export interface QueueFigures {
 }
 
 /**
- * What a router is told wrongly.
+ * False information for a router.
  *
- *   flipped-root     overlaps are those of the prompt of another root, the last one that came before
- *   at-once          first tokens are told 1 ms after the request: a proxy answers before its engine
- *   some-at-once     those of every fourth worker are
- *   crossed-book     what goes to a worker is booked, and learned, at the next one
- *   random           half of them are told so, the others up to eight times later than they came, at most
- *                    until the end
+ *   flipped-root     overlaps of the last earlier prompt with another root
+ *   at-once          first tokens are reported 1 ms after the request: a proxy answers before its engine
+ *   some-at-once     the same for every fourth worker
+ *   crossed-book     requests of a worker are booked, and learned from, at the next worker
+ *   random           half of the first tokens are reported at once, the others up to eight times later than
+ *                    they came, at the end of the request at the latest
  */
 export const TROUBLES = ['flipped-root', 'at-once', 'some-at-once', 'random', 'crossed-book'] as const
 export type Trouble = (typeof TROUBLES)[number]
@@ -184,7 +184,7 @@ export interface CellSpec {
   readonly trouble?: Trouble
   /** 1 … 64; each request goes to one of them at random. */
   readonly routers: number
-  /** What a router books, and what it hears of it, is known to the others so much later; undefined: never. */
+  /** Other routers learn so much later what a router books and hears; undefined: never. */
   readonly replicaSyncMs?: number
   /** How it gathers that, before; undefined: not at all. */
   readonly replicaGather?: ReplicaGather
@@ -291,7 +291,7 @@ export interface CellResult extends RequestFigures {
   readonly company?: CompanyFigures
   /** Where there is a queue: of the first router; the others have the same traffic. */
   readonly queue?: QueueFigures
-  /** Where the trace names tenants, by name; those of the most requests, and all others as one. */
+  /** By name, if the trace names tenants: those with most requests, and the others as one. */
   readonly tenants?: readonly TenantFigures[]
   /**
    * Requests that were never served, outside every tier: no worker can hold them, none is left, or the queue

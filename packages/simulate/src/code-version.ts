@@ -28,8 +28,8 @@ export interface SourceText {
 }
 
 /**
- * `entry` (an URL) and all that it imports by relative paths and from packages of ours, sorted by path. What
- * an index.ts re-exports counts only as far as its names are imported, and types not at all.
+ * `entry` (a URL) and everything that it imports by relative paths and from our packages, sorted by path. A
+ * re-export of an index.ts counts only if its name is imported; types do not count.
  */
 export function sourcesBehind(entry: string): readonly SourceText[] {
   const found = new Map<string, string>()
@@ -88,8 +88,8 @@ function targetsOf(specifier: string, names: readonly string[] | undefined, from
 }
 
 /**
- * The file of a package of ours, where the sources lie; what is installed imports all of ours by relative
- * paths. Looks from the importing file, whose dependencies others may not have.
+ * The file of one of our packages, in a checkout with sources; installed code imports ours by relative paths.
+ * The search starts at the importing file, because another file may lack the dependency.
  */
 function packageEntry(specifier: string, from: string): string | undefined {
   const [, name, subpath = ''] = /^(@homing\/[^/]+)(\/.*)?$/.exec(specifier) ?? []

@@ -11,7 +11,7 @@ export interface EngineProfile {
   readonly sequencesMax: number
 }
 
-/** The formula of constants is that of the named GPU profiles: see `timingProfile`. */
+/** Constants in the formula of the named GPU profiles: see `timingProfile`. */
 export function engineProfile(profile: CellSpec['profile']): EngineProfile {
   if (typeof profile === 'string') return timingProfile(profile)
   const { overheadMs, weightsMs, msPerToken, msPerTokenContext, msPerDecodeContext } = profile

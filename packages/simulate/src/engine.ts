@@ -175,7 +175,7 @@ export class SimEngine {
     return this.#stepMs
   }
 
-  /** Ends the step; the sink is told what it brought. */
+  /** Ends the step; the sink gets its results. */
   finishStep(): void {
     this.#isStepping = false
     const step = ++this.steps
@@ -327,7 +327,7 @@ export class SimEngine {
     this.#changes++
   }
 
-  /** Caches what it has written, as far as its blocks are known: no more of them than it holds. */
+  /** Caches the answer, as far as its block ids are known: no more blocks than the request holds. */
   #storeAnswer(request: SimRequest): void {
     const { answerIds, blocks } = request
     const count = Math.min(answerIds.length, request.privateBlocks)

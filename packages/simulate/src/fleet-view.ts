@@ -15,7 +15,7 @@ import { HolderTable } from './holder-table.ts'
 
 export interface FleetView {
   /**
-   * Blocks that each worker holds, as events have told by the last `overlaps`; undefined: there are no
+   * Blocks that each worker holds, according to events up to the last `overlaps`; undefined: there are no
    * events.
    */
   readonly heldBlocks: Int32Array | undefined
@@ -23,7 +23,7 @@ export interface FleetView {
   overlaps(ids: ArrayLike<number>, count: number, into: Int32Array, nowMs: number): void
   /** A prompt was sent there. */
   sent(ids: ArrayLike<number>, count: number, worker: number, nowMs: number): void
-  /** All that was known of a worker is void. */
+  /** Forgets everything about a worker. */
   clear(worker: number): void
 }
 

@@ -23,8 +23,7 @@ import { simulateCell } from './simulate-cell.ts'
 import { SimulationError } from './simulation-error.ts'
 
 /**
- * A simulation of what really happened does not agree with what was seen, so what it says of other things is
- * worth nothing.
+ * The simulation of the logged traffic does not agree with the log, so its other answers are worth nothing.
  */
 export class PoorFitError extends CodedError {
   readonly code = 'HOMING_SIMULATE_POOR_FIT'
@@ -49,7 +48,7 @@ export interface LogFitOptions {
   readonly storeAt?: CellSpec['storeAt']
   /** First requests that are simulated and not compared, as a share; default 0.1. */
   readonly warmupShare?: number
-  /** As those of a cell. */
+  /** As for a cell. */
   readonly clock?: SimulateOptions['clock'] | undefined
   readonly onProgress?: SimulateOptions['onProgress'] | undefined
 }
@@ -175,7 +174,7 @@ export async function fitLog(log: DecisionLog, options: LogFitOptions): Promise<
   return compare(pairs, served.size, trace)
 }
 
-/** One line for people: both sides, and what was added to the simulation. */
+/** One line for people: both sides, and the time added to the simulation. */
 export function fitText(fit: LogFit): string {
   const { ttftMs, hitRate } = fit
   const ratio = (name: keyof FitFigures): string => (ttftMs.simulated[name] / ttftMs.seen[name]).toFixed(2)

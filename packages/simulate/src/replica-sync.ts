@@ -46,7 +46,7 @@ export interface Replica {
   heard(from: number, operation: ReplicaOperation, nowMs: number): boolean
 }
 
-/** How a router gathers what it tells. */
+/** How a router batches its messages. */
 export interface ReplicaGather {
   /** Between two batches of a router at least. */
   readonly ms: number
@@ -86,7 +86,7 @@ export class ReplicaSync {
     return this.#onTheirWay[this.#taken]?.arrivesMs ?? Number.POSITIVE_INFINITY
   }
 
-  /** A router tells all others. What it tells of one time arrives in the order in which it is told. */
+  /** A router sends an operation to all others. Operations of one time arrive in the order sent. */
   tell(from: number, operation: ReplicaOperation, atMs: number): void {
     const all = this.#onTheirWay
     const arrivesMs = this.#goesAtMs(from, atMs) + this.#delayMs
@@ -97,7 +97,7 @@ export class ReplicaSync {
     else all.splice(at, 0, one)
   }
 
-  /** All that has arrived by `untilMs` is heard. True: load fell somewhere. */
+  /** Delivers everything that has arrived by `untilMs`. True: some load fell. */
   deliver(untilMs: number): boolean {
     const all = this.#onTheirWay
     let isLess = false
@@ -125,7 +125,7 @@ export class ReplicaSync {
     return goesMs
   }
 
-  /** The worker died: what is on its way about it says nothing any more. */
+  /** The worker died: pending messages about it are void. */
   forget(worker: number): void {
     this.#onTheirWay = this.#onTheirWay
       .slice(this.#taken)

@@ -31,7 +31,7 @@ export interface ResultStoreOptions {
   /** Bytes of all files together. */
   readonly bytesMax: number
   readonly clock: Clock
-  /** Told once, in a sentence, when the folder cannot be used. */
+  /** Called once, with a sentence, when the folder cannot be used. */
   readonly onTrouble: (sentence: string) => void
 }
 
@@ -41,7 +41,7 @@ interface StoredFile {
   readonly usedMs: number
 }
 
-/** The key of a result: the hash of everything that it depends on, whatever the order of the fields. */
+/** The key of a result: the hash of everything that it depends on, independent of the order of fields. */
 export function resultKey(inputs: object): string {
   return createHash('sha256').update(canonicalJson(inputs)).digest('hex')
 }

@@ -1,6 +1,6 @@
 /**
- * Sim fleet: the workers of a cell as the fleet that a router is told of. One rank each; worker w has worker
- * slot w.
+ * Sim fleet: the workers of a cell, in the form of the fleet that a router knows. One rank each; worker w has
+ * worker slot w.
  */
 
 import type { Fleet, WorkerRecord } from '@homing/fleet'

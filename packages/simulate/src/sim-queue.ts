@@ -103,7 +103,7 @@ export class SimQueue {
     this.#release(nowMs)
   }
 
-  /** A first token or an end was told, or a worker joined. */
+  /** A first token or an end was reported, or a worker joined. */
   loadFell(nowMs: number): void {
     this.#queue.reopen()
     this.#release(nowMs)
@@ -116,7 +116,7 @@ export class SimQueue {
     this.loadFell(nowMs)
   }
 
-  /** The first token was told, or the request ended. */
+  /** The first token was reported, or the request ended. */
   prefillComplete(request: SimRequest, nowMs: number): void {
     this.#queue.prefillComplete(String(request.index), nowMs)
   }

@@ -3,7 +3,7 @@
  * view, and places by the same code (packages/placement), on virtual time.
  *
  * Knows    its own decisions, at once; first tokens and completions of its own requests, when their signals
- *          arrive; the caches of the engines through its view; what other routers tell, if there is replica
+ *          arrive; the caches of the engines through its view; messages of other routers, if there is replica
  *          sync. It never looks at an engine, unless the spec wants an oracle.
  * Owns     its ActiveLoad, Audits, guard, sessions and turn. A view of events may be shared with other
  *          routers, a view of guesses is its own.
@@ -78,7 +78,7 @@ export interface SimRouterOptions {
   readonly affinity?: AffinitySettings
   /** Tells the other routers. */
   readonly tell?: (operation: ReplicaOperation, nowMs: number) => void
-  /** Is told why each request went where it went; undefined: no receipts are written. */
+  /** Called with the receipt of each request; undefined: no receipts are written. */
   readonly receipt?: (receipt: Receipt) => void
 }
 
@@ -339,7 +339,7 @@ export class SimRouter implements Replica {
     }
   }
 
-  /** The load that this router knows of at a worker: its own requests and those of other routers. */
+  /** The load of a worker as this router knows it: its own requests and those of other routers. */
   totals(worker: number): LoadTotals {
     return this.#load.totals(worker)
   }
@@ -348,7 +348,7 @@ export class SimRouter implements Replica {
     return this.#guard && this.#guardTally.figures(this.#guard.status)
   }
 
-  /** All that was there is gone. */
+  /** Forgets the requests and the cache of a worker that died. */
   workerDied(worker: number): void {
     this.#load.freeWorker(worker)
     this.#book.forget(worker)
@@ -529,7 +529,7 @@ export class SimRouter implements Replica {
     }
   }
 
-  /** Compares what was predicted with what the engine reused. */
+  /** Compares the predicted overlap with the reuse that the engine reported. */
   #audit(request: SimRequest, guarded: SimRequest['guarded']): void {
     const trust = this.#trust
     if (trust === 'none') return
@@ -555,7 +555,7 @@ export class SimRouter implements Replica {
     return this.#completed === 0 ? 0 : this.#completedOutputTokens / this.#completed
   }
 
-  /** Fills the sequence hashes: pairs of words, of which an id is both. Returns the number of blocks. */
+  /** Fills the sequence hashes: pairs of words; an id is used for both. Returns the number of blocks. */
   #hash({ blockIds, blocks }: SimRequest): number {
     if (this.#sequenceHashes.length < 2 * blocks) this.#sequenceHashes = new Int32Array(4 * blocks)
     const words = this.#sequenceHashes
@@ -568,7 +568,7 @@ export class SimRouter implements Replica {
   }
 }
 
-/** Of its own: what it was projected from is projected again. */
+/** A copy: the next projection overwrites the arrays of the original. */
 function ownLoads(load: CandidateLoads): CandidateLoads {
   return {
     ...load,

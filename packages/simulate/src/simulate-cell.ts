@@ -355,7 +355,7 @@ class Cell implements EngineSink {
     const signal = this.#signals[this.#signalsTaken]
     if (signal !== undefined) dueMs = Math.min(dueMs, signal.atMs + this.#spec.view.signalDelayMs)
     if (this.#sync !== undefined) dueMs = Math.min(dueMs, this.#sync.nextMs)
-    // A signal may have been told while nothing waited.
+    // A signal may have come while nothing waited.
     return Math.max(dueMs, this.nowMs)
   }
 

@@ -73,8 +73,8 @@ const CHALLENGE = 129 / 128
 const LOAD_TIER: TierName = 'standard'
 
 /**
- * Runs the plan; if the runner is stopped, resolves with what is done. Rejects with the first error of a
- * cell.
+ * Runs the plan; if the runner is stopped, resolves with the finished cells. Rejects with the first error of
+ * a cell.
  */
 export async function runSweep(plan: SweepPlan, runner: CellRunner): Promise<SweepOutcome> {
   const cells: SweptCell[] = []
@@ -210,7 +210,7 @@ function weightOf({ copies, workers }: SweepWorkload['spec']): number {
   return copies * (1 + workers / 64)
 }
 
-/** Results in the order of the plan, whatever ended first. */
+/** Results in the order of the plan, not in the order in which cells ended. */
 function sortedCells(plan: SweepPlan, cells: readonly SweptCell[]): SweptCell[] {
   const place = placeIn(plan)
   return cells.toSorted(

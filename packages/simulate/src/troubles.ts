@@ -1,4 +1,4 @@
-/** Troubles: what a router is told wrongly, for the cases of the guard. See `Trouble` in cell-types.ts. */
+/** Troubles: false information for a router, for the cases of the guard. See `Trouble` in cell-types.ts. */
 
 import type { Random } from '@homing/base'
 import type { FleetView } from './fleet-view.ts'
@@ -20,7 +20,7 @@ export class TroubledSignals {
     this.#random = random
   }
 
-  /** Whether the first token of a request that goes there is told before there is one. */
+  /** Whether the first tokens of requests to this worker are reported before they exist. */
   isAtOnce(worker: number): boolean {
     switch (this.#kind) {
       case 'at-once':
@@ -32,7 +32,7 @@ export class TroubledSignals {
     }
   }
 
-  /** When one that came now is told. */
+  /** When a first token that came now is reported. */
   laterMs({ arrivalMs }: SimRequest, nowMs: number): number {
     if (this.#kind !== 'random') return nowMs
     return (

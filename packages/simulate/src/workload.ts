@@ -77,7 +77,7 @@ function nameOf(path: string): string {
     .replace(/^mooncake_/, '')
 }
 
-/** What makes two workloads the same, whatever they are called and wherever they lie. */
+/** What identifies a workload, independent of its name and place. */
 export function workloadIdentity(workload: Workload): object {
   return workload.kind !== 'generator'
     ? { sha256: workload.sha256, requestsMax: workload.requestsMax ?? null }

@@ -1,9 +1,9 @@
 /**
  * Decision log files: what routers wrote (log-line.ts), whole and in order of arrival.
  *
- * Files of one log may be given in any order. Numbers of blocks and sessions are made unique: those of one
- * life of a log never equal those of another. A last line that was cut is left out and said; any other line
- * that cannot be read is an error.
+ * Files of one log may be given in any order. Numbers of blocks and sessions are made unique across the lives
+ * of a log. A last line that was cut is left out and reported; any other line that cannot be read is an
+ * error.
  *
  * Memory: 8 bytes for each number of a block, LOG_BLOCKS_MAX of them at most.
  */
@@ -33,7 +33,7 @@ export interface DecisionLog {
   readonly fleetChanges: number
   /** Requests that have no line, as far as the log says so. */
   readonly droppedRequests: number
-  /** Files whose last line was cut, each with the number of that line. */
+  /** Files whose last line was cut, with the number of that line. */
   readonly cuts: readonly { readonly path: string; readonly line: number }[]
 }
 

@@ -92,7 +92,7 @@ export interface LoggedRequest {
   readonly outputTokens: number
   readonly blockTokens: number
   readonly hashIds: ArrayLike<number>
-  /** A number, as those of blocks. */
+  /** A number, like those of blocks. */
   readonly sessionId: string | undefined
   readonly model: string
   /** Undefined: it had no place. */
@@ -194,7 +194,7 @@ export function readLogLine(text: string): DecisionLogLine | string {
   return fields.fault ?? read
 }
 
-/** Whether a text is a decision log, of whatever version, or the beginning of one; an empty text is. */
+/** Whether a text is a decision log of any version, or the beginning of one; an empty text is. */
 export function beginsAsDecisionLog(text: string): boolean {
   return text.startsWith(LOG_BEGINNING) || LOG_BEGINNING.startsWith(text)
 }

@@ -23,11 +23,14 @@ export interface TraceRequest {
   /** The conversation that it belongs to, where the trace says it. */
   readonly sessionId?: string
   readonly model?: string
-  /** Who asks, where the trace says it. */
+  /** The tenant, if the trace names it. */
   readonly tenant?: string
   /** Where it really went, from 0; of a decision log. */
   readonly worker?: number
 }
 
-/** Requests in order of arrival. What is read twice (see `scanTrace`) must start anew at each iteration. */
+/**
+ * Requests in order of arrival. A source that is read twice (see `scanTrace`) must start anew at each
+ * iteration.
+ */
 export type TraceSource = Iterable<TraceRequest> | AsyncIterable<TraceRequest>

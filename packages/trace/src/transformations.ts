@@ -37,7 +37,7 @@ export interface Transformations {
   readonly blockTokens?: number
 }
 
-/** What is found by reading a trace once. */
+/** Results of reading a trace once. */
 export interface TraceScan {
   readonly requests: number
   /** −1 without any. */

@@ -10,7 +10,7 @@ export interface WorkerRequest {
   /** Names in lower case. */
   readonly headers: HttpHeaders
   readonly body: Uint8Array
-  /** Aborts when nobody waits for the answer any more. */
+  /** Aborts when no client waits for the answer any more. */
   readonly signal: AbortSignal
 }
 
@@ -24,7 +24,7 @@ export interface WorkerAnswer {
 
 export type RequestHandler = (request: WorkerRequest) => WorkerAnswer | Promise<WorkerAnswer>
 
-/** Resolves when the handler has given all, or nobody is there any more; never rejects. */
+/** Resolves when the handler has sent everything or the client is gone; never rejects. */
 export async function handleRequest(
   handler: RequestHandler,
   exchange: ServedExchange,
@@ -64,7 +64,10 @@ export async function handleRequest(
   }
 }
 
-/** The head is one that HTTP can carry. Of pieces nobody knows the length before. */
+/**
+ * What is wrong with the announced length of the body; undefined: nothing, or the body comes in pieces, whose
+ * length is not known beforehand.
+ */
 function faultOfLength(
   method: string,
   { status, headers = {} }: WorkerAnswer,
@@ -76,7 +79,7 @@ function faultOfLength(
     : `its body has ${whole.length} bytes, and its content-length says ${said}`
 }
 
-/** False: nobody is there any more. Rejects with what the pieces throw. */
+/** False: the client is gone. Rejects with the errors of the pieces. */
 async function write(
   pieces: AsyncIterable<string | Uint8Array>,
   exchange: ServedExchange,

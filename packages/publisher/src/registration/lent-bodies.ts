@@ -1,7 +1,7 @@
 /**
- * Lent bodies: those of requests that have ended while the connection to their engine still has bytes of
- * them: an engine may answer before it has read all. They count as held until it has let go. Nobody tells
- * when, so it is looked at whenever the count matters.
+ * Lent bodies: bodies of requests that have ended while the connection to their engine still has bytes of
+ * them. An engine may answer before it has read the whole body. Lent bodies count as held until the
+ * connection has let go. No event reports that, so it is checked whenever the count matters.
  */
 
 import type { BodyHold } from '@homing/http'

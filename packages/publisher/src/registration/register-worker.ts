@@ -19,7 +19,7 @@ export interface RegisterOptions {
   readonly nats: readonly string[]
   /** Routers of this namespace take it; default 'default'. */
   readonly namespace?: string
-  /** Gets a warning when the broker cannot be reached; default: nobody does. */
+  /** Gets a warning when the broker cannot be reached; default: no log. */
   readonly log?: Pick<Log, 'warn'>
   /**
    * Answers requests that come over the broker, under the subject of `requests=` in the URL, or
@@ -27,7 +27,7 @@ export interface RegisterOptions {
    * need --request-plane nats. Default: requests go to the URL.
    */
   readonly serve?: ServeRequests | undefined
-  /** What to use; default: sockets of its own. On the main thread only. */
+  /** Transports to use; default: its own sockets. On the main thread only. */
   readonly transport?: {
     readonly messages: Pick<MessageTransport, 'present'>
     readonly http: Pick<HttpTransport, 'serve' | 'call'>
@@ -45,9 +45,8 @@ export interface Registered {
   /** Requests that were refused, since the beginning, because there was no room for their bodies. */
   readonly refusedBodies: number
   /**
-   * Says good-bye: routers forget it at once. Of what it serves, requests that are open may go on for
-   * `graceMs` (default 0), while none come; the rest is cut. Idempotent; resolves when nothing is open any
-   * more.
+   * Says good-bye: routers forget the worker at once. Open requests may continue for `graceMs` (default 0),
+   * new ones are refused; after that, open ones are cut. Idempotent; resolves when nothing is open any more.
    */
   close(graceMs?: number): Promise<void>
 }
@@ -99,7 +98,7 @@ export function registerWorker(options: RegisterOptions): Registered {
 
 function withRequestSubject(text: string): string {
   const url = URL.parse(text)
-  // What is no URL is refused where it is encoded.
+  // The encoder refuses a text that is no URL.
   if (url === null || url.searchParams.has('requests')) return text
   const port = url.port === '' ? (url.protocol === 'https:' ? '443' : '80') : url.port
   url.searchParams.set('requests', requestSubjectOf(`${url.hostname}:${port}`))

@@ -14,7 +14,7 @@ import { BadRegistrationError } from './errors.ts'
 const VERSION = 1
 const URL_CHARACTERS_MAX = 4096
 const NAMESPACE = /^[A-Za-z0-9_-]{1,64}$/
-/** A stranger must not make a router read its own files, or send what it finds to the stranger. */
+/** A stranger must not make a router read its own files, or send their content to the stranger. */
 const SECRETS = ['key_file', 'key_env']
 
 /** `servers`: 'host:port' each. Throws BadRegistrationError. */
@@ -39,7 +39,7 @@ export function encodeRegistration(url: string): Uint8Array {
   return Buffer.from(JSON.stringify({ version: VERSION, url }))
 }
 
-/** The URL of a worker, or what is wrong with its word. */
+/** The URL of a worker, or what is wrong with its registration. */
 export function readRegistration(card: Uint8Array): { readonly url: string } | { readonly fault: string } {
   let word: unknown
   try {
@@ -55,7 +55,7 @@ export function readRegistration(card: Uint8Array): { readonly url: string } | {
   return fault === undefined ? { url } : { fault: `its url is not ${fault}` }
 }
 
-/** What is expected instead. */
+/** What a URL must be instead; undefined: the URL is right. */
 function faultOfUrl(url: string): string | undefined {
   const parsed = url.length <= URL_CHARACTERS_MAX && URL.canParse(url) ? new URL(url) : undefined
   if (parsed === undefined || !['http:', 'https:'].includes(parsed.protocol))

@@ -1,4 +1,4 @@
-/** What a program may say of how it serves requests, and what it may not. */
+/** Settings of a program that serves requests, and their checks. */
 
 import { REQUEST_WINDOW_BYTES } from '@homing/transport'
 import { BadRegistrationError } from './errors.ts'
@@ -8,12 +8,12 @@ export interface RequestLimits {
   /** Larger bodies are answered with 413; default 64 MiB, at most 1 GiB. */
   readonly bodyBytesMax?: number
   /**
-   * Most bytes of all bodies together, until nobody has them any more; what comes above is answered with 503.
+   * Most bytes of all bodies together, until they are released; requests beyond it are answered with 503.
    * Default 1 GiB.
    */
   readonly bodiesBytesMax?: number
   /**
-   * A body of which nothing comes for so long is answered with 408, in milliseconds, up to a second later. At
+   * A body that sends nothing for so long is answered with 408, in milliseconds, up to a second later. At
    * least 1000; default 60,000.
    */
   readonly bodySilenceMsMax?: number
@@ -23,7 +23,7 @@ export interface RequestLimits {
   readonly windowBytes?: number
 }
 
-/** Who answers: a program, or the engine at a base URL such as 'http://127.0.0.1:8000'. */
+/** What answers requests: a program, or the engine at a base URL such as 'http://127.0.0.1:8000'. */
 export type ServeRequests = RequestLimits &
   ({ readonly handler: RequestHandler } | { readonly engine: string })
 

@@ -27,8 +27,8 @@ import { requestSettingsOf, type ServeRequests } from './request-settings.ts'
 
 export interface ServedRequests extends ServingListener {
   /**
-   * Bytes of bodies that are held now: those of open requests, those that are arriving, and those that the
-   * connection to an engine still has.
+   * Bytes of bodies held now: bodies of open requests, arriving bodies, and bodies that the connection to an
+   * engine still has.
    */
   readonly bodiesBytes: number
   /** Requests that were refused, since the beginning, because there was no room for their bodies. */

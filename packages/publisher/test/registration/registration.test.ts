@@ -1,4 +1,4 @@
-/** What a worker says of itself, how routers hear it, and what is refused. */
+/** Registrations of workers, how routers receive them, and which are refused. */
 
 import { setImmediate } from 'node:timers/promises'
 import { SimulatedClock } from '@homing/base'

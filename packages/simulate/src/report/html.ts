@@ -240,7 +240,7 @@ function cell(key: MetricKey, { figures }: SummaryRow): string {
   const figure = figures[key]
   const { mean, halfWidth, verdict } = figure
   const interval = halfWidth === undefined ? '' : `<small>±${figureText(METRICS[key], halfWidth)}</small>`
-  // An arrow and a word for those who hear the page; the colour only says it again.
+  // An arrow and a word for screen readers; the colour only repeats them.
   const mark =
     verdict === 'open'
       ? ''
@@ -274,7 +274,10 @@ function axisText(value: number): string {
   return shortNumber(value)
 }
 
-/** Told apart with every common kind of colour blindness (Okabe and Ito), and brighter on dark ground. */
+/**
+ * Distinguishable with every common kind of colour blindness (Okabe and Ito), and brighter on a dark
+ * background.
+ */
 const LIGHT = [
   '#0072b2',
   '#c44e00',

@@ -32,7 +32,7 @@ import { primed } from './prime.ts'
 import { readKept } from './read-kept.ts'
 import type { WhatIfAnswer, WhatIfFit, WhatIfProgress, WhatIfRow, WhatIfTask } from './types.ts'
 
-/** Nothing can be said of these requests. */
+/** There is no answer for these requests. */
 export class WhatIfError extends CodedError {
   readonly code = 'HOMING_WHAT_IF_NOTHING_TO_SAY'
 
@@ -58,7 +58,7 @@ const LATE = { kind: 'late', eventDelayMs: 20, signalDelayMs: 2 } as const
 const GUESSED = { kind: 'guessed', eventDelayMs: 0, signalDelayMs: 2 } as const
 /** Policies that are asked about, but for the one that is used. */
 const POLICIES = ['auto', 'linear', 'least-loaded', 'round-robin'] as const
-/** As engines have it where nobody says. */
+/** The default of engines. */
 const SEQUENCES_MAX = 256
 const LEARNED = 'learned'
 
@@ -240,7 +240,7 @@ function selectionOf(name: string): CellSelection {
 
 type Profile = ProfileName | InlineProfile
 
-/** Step times that may be those of the engines, the likeliest first. */
+/** Step times that the engines may have, the likeliest first. */
 function profilesOf(
   { profile, learned }: WhatIfTask,
   trace: LogTrace,
@@ -256,7 +256,7 @@ function profilesOf(
   return own === undefined ? [...PROFILE_NAMES] : [own, ...PROFILE_NAMES]
 }
 
-/** Means over the workers of which something was learned. */
+/** Means over the workers with learned figures. */
 function learnedProfile(
   learned: WhatIfTask['learned'],
   { kvCapacityTokens }: LogTrace,
@@ -272,7 +272,7 @@ function learnedProfile(
   const mean = (of: (speed: (typeof speeds)[number]) => number): number =>
     speeds.reduce((sum, speed) => sum + of(speed), 0) / speeds.length
   const stepMs = mean(({ decode }) => decode.coefficients[0])
-  // What a step of prefill takes whatever is in it has no weights: they are read while it computes.
+  // The constant part of a prefill step contains no weights: they are read while the step computes.
   const overheadMs = Math.min(
     stepMs,
     mean(({ prefill }) => prefill.coefficients[0]),
@@ -299,7 +299,7 @@ interface Fitted {
   readonly fit: LogFit
 }
 
-/** The first that fits; where none does, the one whose times are nearest. */
+/** The first profile that fits; if none does, the one with the nearest times. */
 async function bestFit(
   log: DecisionLog,
   candidates: readonly Profile[],

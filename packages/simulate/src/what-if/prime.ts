@@ -52,8 +52,8 @@ class WarmCache {
   readonly #origins = new Map<number, Origin>()
 
   /**
-   * A prompt of `whole` blocks of which `found` were there. Answers how many of them were there before the
-   * log, and are not known to be.
+   * A prompt of `whole` blocks, of which `found` were cached. Returns how many were cached before the log, if
+   * that was not known yet; else 0.
    */
   take(hashIds: ArrayLike<number>, found: number, whole: number): number {
     let known = 0

@@ -18,8 +18,8 @@ export interface ReadLog {
 }
 
 /**
- * In order of arrival. Blocks are numbered as they first appear; the partial last one of a prompt is nobody
- * else's.
+ * In order of arrival. Blocks are numbered by first appearance; the partial last block of a prompt is never
+ * shared.
  */
 export function readKept({ kept, sinceMs, workers, selection }: WhatIfTask): ReadLog {
   const places = kept.chunks.flatMap(chunk => placesIn(chunk, sinceMs))

@@ -108,13 +108,13 @@ export class RequestMemory {
     this.#requests++
   }
 
-  /** Forgets what is too old. */
+  /** Forgets requests that are too old. */
   look(nowMs: number): void {
     while (this.#chunks.length > 0 && nowMs - this.#chunks[0]!.lastMs > this.#options.ageMsMax)
       this.#dropFirst()
   }
 
-  /** All that is kept now. What comes later is not in it. */
+  /** All requests kept now, without later ones. */
   get kept(): KeptRequests {
     return {
       chunks: this.#chunks.map(({ words, used, texts }) => ({

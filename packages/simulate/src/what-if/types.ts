@@ -7,8 +7,8 @@ import type { LearnedSpeed } from '@homing/load'
 import type { LoggedRequest, LoggedSelection, LoggedWorker } from '@homing/trace'
 
 /**
- * Whose step times may be asked for: what the router has learned of its workers, and the profiles of the
- * simulator.
+ * Step times that a question may name: those that the router has learned of its workers, and the profiles of
+ * the simulator.
  */
 export const WHAT_IF_PROFILES = ['learned', 'h100-8b', 'h100-70b-tp4', 'mock-poly', 'mock-simple'] as const
 
@@ -23,7 +23,7 @@ export interface KeptRequest
   readonly sequenceHashes: Int32Array
 }
 
-/** A part of the memory; what is in it before `words` never changes. */
+/** A part of the memory; the words before `words` never change. */
 export interface KeptChunk {
   readonly buffer: SharedArrayBuffer
   /** 8 bytes each. */
@@ -32,12 +32,12 @@ export interface KeptChunk {
   readonly texts: readonly string[]
 }
 
-/** What was kept until one moment. */
+/** The requests kept until one moment. */
 export interface KeptRequests {
   readonly chunks: readonly KeptChunk[]
 }
 
-/** A question, with all that its answer needs. */
+/** A question, with everything that its answer needs. */
 export interface WhatIfTask {
   readonly kept: KeptRequests
   /** Requests that arrived before are left out; Unix milliseconds. */
@@ -47,13 +47,13 @@ export interface WhatIfTask {
   /** As the router places now. */
   readonly selection: LoggedSelection
   /**
-   * Step times of the engines: one of PROFILE_NAMES; undefined: whichever of those and `learned` reproduces
-   * best what was seen.
+   * Step times of the engines: one of PROFILE_NAMES; undefined: the one of those and `learned` that best
+   * reproduces the observed times.
    */
   readonly profile: string | undefined
   /** What the router has learned of its workers, by worker key. */
   readonly learned: Readonly<Record<string, LearnedSpeed>>
-  /** Answers also where the simulation does not reproduce what was seen. */
+  /** Answers even if the simulation does not reproduce the observed times. */
   readonly anyway: boolean
   /** Of one core, 0 … 1. */
   readonly cpuShare: number
@@ -64,14 +64,14 @@ export interface WhatIfProgress {
   /** 1 … steps. */
   readonly step: number
   readonly steps: number
-  /** What is simulated. */
+  /** What this step simulates. */
   readonly what: string
   /** Simulated in this step. */
   readonly requests: number
   readonly cpuMs: number
 }
 
-/** A simulation of what really happened, against what was seen. */
+/** The simulation of what really happened, compared with the observed times. */
 export interface WhatIfFit {
   readonly isGood: boolean
   /** For people. */
@@ -106,9 +106,9 @@ export interface WhatIfAnswer {
   /** From the first arrival to the last. */
   readonly spanMs: number
   readonly fit: WhatIfFit
-  /** Empty: the fit is poor, and nobody asked for them anyway. */
+  /** Empty: the fit is poor, and `anyway` was not set. */
   readonly rows: readonly WhatIfRow[]
-  /** What is not as it was. */
+  /** Differences between the simulation and what really happened. */
   readonly notes: readonly string[]
   readonly cpuMs: number
 }

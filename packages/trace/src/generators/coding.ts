@@ -2,11 +2,11 @@
  * Coding agents, as a closed loop: one tool prompt of 15 k tokens that all share, then call after call with a
  * growing context.
  *
- * A task has 10 to 80 calls. Each adds 300 to 4,000 tokens: what was called and what it answered, not what
- * the model thought, so an answer longer than that adds no more. Answers have 80 tokens in the median and 445
- * in the mean; between calls a tool runs for 0.2 to 10 s. One task of 15 is a long one that reads whole
- * files; the others look at little. This is what gives the prompts the distribution of agents: mean about 34
- * k tokens, median 20 k, 90th percentile 88 k. A task ends at 200 k tokens.
+ * A task has 10 to 80 calls. Each adds 300 to 4,000 tokens: the call and its result, not the reasoning of the
+ * model, so an answer longer than that adds no more. Answers have 80 tokens in the median and 445 in the
+ * mean; between calls a tool runs for 0.2 to 10 s. One task of 15 is a long one that reads whole files; the
+ * others read little. This gives the prompts the distribution of agents: mean about 34 k tokens, median 20 k,
+ * 90th percentile 88 k. A task ends at 200 k tokens.
  */
 
 import type { Random } from '@homing/base'

@@ -171,9 +171,9 @@ export function generatedRequests(spec: GeneratorSpec, seed: number): Iterable<T
 }
 
 /**
- * The traffic of a generator whose loop is closed, for one run. `users` multiplies the users for the same
- * span of time: so many times as many requests, as many times as often. Think times stay, because nobody
- * thinks faster on a busy day.
+ * The traffic of a closed-loop generator, for one run. `users` multiplies the users in the same span of time:
+ * that many times the requests, that many times as often. Think times stay: people do not think faster on a
+ * busy day.
  */
 export function generatedLoop(spec: GeneratorSpec, seed: number, users = 1): UserLoop {
   const random = seededRandom(seed)

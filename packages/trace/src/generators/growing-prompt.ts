@@ -15,14 +15,14 @@
 const BLOCK_TOKENS = 512
 
 /**
- * Gives out ids, and remembers those of shared blocks: as many as there are different beginnings made of
- * named parts.
+ * Gives out ids, and remembers the ids of shared blocks: one for each different beginning made of named
+ * parts.
  */
 export class PrefixIds {
   readonly #shared = new Map<string, number>()
   #next = 0
 
-  /** An id that nobody else gets. */
+  /** An id that is given out once only. */
   fresh(): number {
     return this.#next++
   }
@@ -67,7 +67,7 @@ export class GrowingPrompt {
     }
   }
 
-  /** The ids of the prompt as it is now, with that of the last block if it is not full. */
+  /** The ids of the current prompt, with the id of the last block even if it is not full. */
   hashIds(): number[] {
     const rest = this.#tokens - this.#full.length * BLOCK_TOKENS
     return rest === 0 ? this.#full.slice() : [...this.#full, this.#idOfNext(`+${rest}`)]

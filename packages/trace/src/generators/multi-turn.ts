@@ -2,9 +2,9 @@
  * Multi-turn traffic as a closed loop: the next turn of a user starts a think time after the answer to the
  * one before has ended.
  *
- * New users arrive at random (Poisson). All that a user will ask is drawn when the user arrives, in order of
- * arrival, so it does not depend on how fast anybody is served; only times do. At most the users who are in
- * the middle of something are in memory.
+ * New users arrive at random (Poisson). All requests of a user are drawn when the user arrives, in order of
+ * arrival, so they do not depend on how fast users are served; only their times do. Only users in the middle
+ * of a conversation are in memory.
  */
 
 import type { Random } from '@homing/base'
@@ -25,14 +25,14 @@ export interface UserLoop {
 
 /** One turn as drawn. */
 export interface PlannedTurn {
-  /** Tokens that the prompt has more than that of the turn before, without its answer. */
+  /** Tokens that the prompt adds to the previous turn's prompt, not counting that turn's answer. */
   readonly addedTokens: number
   readonly outputTokens: number
   /** From the end of the answer before to this turn; not used for the first turn. */
   readonly thinkMs: number
 }
 
-/** All that one user will do. */
+/** Everything that one user will do. */
 export interface PlannedUser {
   /** The shared beginning of the prompt. */
   readonly opening: { readonly name: string; readonly tokens: number }
@@ -44,7 +44,7 @@ export interface PlannedUser {
 export interface MultiTurnOptions {
   readonly name: string
   readonly random: Random
-  /** No further user arrives once those who did have so many turns together. */
+  /** No further user arrives once the users so far have this many turns together. */
   readonly requests: number
   readonly usersPerSecond: number
   readonly draw: (random: Random) => PlannedUser
@@ -113,7 +113,8 @@ const TOKEN_MS = 20
 
 /**
  * The same traffic with fixed times, as if every answer took half a second and 20 ms a token: it does not
- * slow down when answers are late. In order of time; in memory are those who are in the middle of something.
+ * slow down when answers are late. In order of time; only users in the middle of a conversation are in
+ * memory.
  */
 export function* asOpenLoop(loop: UserLoop): Generator<TraceRequest> {
   const due: TraceRequest[] = []

@@ -16,8 +16,8 @@ const FLOOD_TOKENS = 60_000
 const FLOOD_OUTPUT_TOKENS = 100
 
 /**
- * The tenant `chat` asks short things, `chatsPerSecond`; the tenant `flood` sends prompts of 60,000 tokens,
- * `floodsPerSecond`, 0 for none. Nothing is shared. The chats of a seed are the same whatever the flood does.
+ * The tenant `chat` sends short prompts, `chatsPerSecond`; the tenant `flood` sends prompts of 60,000 tokens,
+ * `floodsPerSecond`, 0 for none. They share nothing. The chats of a seed do not depend on the flood.
  */
 export function* floodTraffic(
   random: Random,
@@ -38,7 +38,7 @@ export function* floodTraffic(
   }
 }
 
-/** `tenants` tenants, called t1, t2, …, who ask for as much as one another; nothing is shared. */
+/** `tenants` tenants, called t1, t2, …, with equal demand; they share nothing. */
 export function* tenantsTraffic(random: Random, perSecond: number, tenants: number): Generator<TraceRequest> {
   const ids = new PrefixIds()
   for (let nowMs = 0; ; ) {
