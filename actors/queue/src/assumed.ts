@@ -1,16 +1,17 @@
-/** Assumed: what the rules of each model go by, where engines do not say it. */
+/** Assumed: the figures that the rules of each model assume because engines do not report them. */
 
 import type { Fleet } from '@homing/fleet'
 import type { Assumed, AssumedRows } from './messages.ts'
 
 export const NOTHING_ASSUMED: AssumedRows = { rows: [], leftOut: 0 }
 
-/** What is told of a model: of 10,000 workers all would be long. */
+/** Most rows shown for a model: a fleet of 10,000 workers would make the list too long. */
 const ASSUMED_MAX = 100
 
 /**
- * For `GET /queue`: no queue and no threshold that lacks a figure is silently off. By model; one without has
- * none. `mayWait`: the queue is on for the model. One pass over the workers and their models.
+ * For `GET /queue`, by model: shows each queue rule and threshold that lacks a figure, so none is silently
+ * off. A model that lacks nothing has no entry. `mayWait`: the queue is on for the model. One pass over the
+ * workers and their models.
  */
 export function assumedByModel(
   { workers, busyThresholds }: Fleet,

@@ -3,15 +3,15 @@ import type { QueueRefusal } from '@homing/queue'
 
 type Refusal<R extends QueueRefusal['reason']> = Extract<QueueRefusal, { readonly reason: R }>
 
-/** What the client is told beside the reason. */
+/** What the answer to the client contains besides the reason. */
 export interface RefusalAnswer {
-  /** Until what waits has drained; undefined: that is not known. */
+  /** Time until the waiting requests have drained; undefined: not known. */
   readonly retryAfterSeconds?: number | undefined
-  /** HTTP status; undefined: that of the error. */
+  /** HTTP status; undefined: the default of the error. */
   readonly overloadStatus?: number | undefined
 }
 
-/** The request would have to wait, and may not, or no longer. */
+/** The request would have to wait, but may not, or not any longer. */
 abstract class RefusedError extends CodedError {
   constructor(why: string, refusal: QueueRefusal, answer: RefusalAnswer) {
     const known = Object.entries(answer).filter(([, value]) => value !== undefined)
@@ -19,7 +19,7 @@ abstract class RefusedError extends CodedError {
   }
 }
 
-/** As much waits as may. */
+/** The queue has reached one of its limits. */
 export class QueueFullError extends RefusedError {
   readonly code = 'HOMING_QUEUE_FULL'
 
@@ -29,7 +29,7 @@ export class QueueFullError extends RefusedError {
   }
 }
 
-/** A limit of its policy class is reached. */
+/** The policy class of the request has reached one of its limits. */
 export class ClassLimitError extends RefusedError {
   readonly code = 'HOMING_QUEUE_CLASS_LIMIT'
 
@@ -40,7 +40,7 @@ export class ClassLimitError extends RefusedError {
   }
 }
 
-/** It waited for as long as it may. */
+/** The deadline of the request passed before a worker had room. */
 export class DeadlineError extends RefusedError {
   readonly code = 'HOMING_QUEUE_DEADLINE'
 
@@ -49,7 +49,7 @@ export class DeadlineError extends RefusedError {
   }
 }
 
-/** It asks not to wait. */
+/** No worker has room, and the request asks not to wait. */
 export class DoNotQueueError extends RefusedError {
   readonly code = 'HOMING_QUEUE_DO_NOT_QUEUE'
 
@@ -58,7 +58,7 @@ export class DoNotQueueError extends RefusedError {
   }
 }
 
-/** A request with its id is here already. */
+/** A request with the same id is already in the queue. */
 export class DuplicateError extends RefusedError {
   readonly code = 'HOMING_QUEUE_DUPLICATE'
 
@@ -67,7 +67,7 @@ export class DuplicateError extends RefusedError {
   }
 }
 
-/** Whoever asked for a place does not want it any more; nobody is there to read this. */
+/** The gateway has withdrawn the request, so no client reads this error. */
 export class CancelledError extends CodedError {
   readonly code = 'HOMING_QUEUE_CANCELLED'
 

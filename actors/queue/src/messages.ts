@@ -7,58 +7,55 @@ import type { DecideResult, Decision, Measured, RoutingRequest } from '@homing/p
 import type { QueueSnapshot } from '@homing/queue'
 import type { WaitingRow } from '@homing/replication'
 
-/** How a request wants to wait, if it must. */
+/** Hints of a request about waiting in the queue. */
 export interface WaitingHints {
   /** '' where there is no tenant key. */
   readonly tenant: string
-  /** Family or class that the client names. */
+  /** Policy family or class named by the client. */
   readonly policyClass: string | undefined
   readonly priorityJumpSeconds: number
   readonly strictPriority: number
   readonly doNotQueue: boolean
-  /** From its arrival; undefined: as long as any may. */
+  /** Longest wait since arrival; undefined: the limit of the queue. */
   readonly deadlineMs: number | undefined
-  /** What it holds in memory. */
+  /** Memory that it holds. */
   readonly bytes: number
 }
 
-/** `isLong`: the queue wants to hear when its prompt is computed. */
+/** `isLong`: the gateway sends `prefillComplete` to the queue when the prompt is computed. */
 export type PlaceResult =
   | { readonly kind: 'decided'; readonly decision: Decision; readonly isLong?: boolean }
   | { readonly kind: 'refused'; readonly error: ErrorRecord }
 
-/** What is assumed of a model. */
+/** Assumed figures of the workers of one model. */
 export interface AssumedRows {
-  /** The first ASSUMED_MAX. */
+  /** At most ASSUMED_MAX rows. */
   readonly rows: readonly Assumed[]
   readonly leftOut: number
 }
 
-/** What a rule goes by for want of a figure of the engine: never silently off. */
+/** A figure that a rule assumes because the engine does not report it. Shown, so no rule is silently off. */
 export interface Assumed {
-  /** Id. */
+  /** Worker id. */
   readonly worker: string
   readonly what: 'max_batched_tokens' | 'kv_blocks'
-  /** What it counts with; undefined: the rule has no effect on this worker. */
+  /** The assumed value; undefined: the rule has no effect on this worker. */
   readonly value: number | undefined
 }
 
 export interface ModelQueueStatus {
   readonly model: string
-  /** False: nothing of it ever waits. */
+  /** False: requests of this model never wait. */
   readonly isOn: boolean
   readonly workers: number
-  /**
-   * Of the step of an engine where a rule of the queue or a busy threshold goes by it; of KV blocks where a
-   * busy threshold does.
-   */
+  /** Assumed token budgets that the queue or a busy threshold uses; KV blocks that a busy threshold lacks. */
   readonly assumed: AssumedRows
   readonly snapshot: QueueSnapshot
 }
 
-/** For `GET /queue` and metrics. */
+/** Status of the queue, for `GET /queue` and metrics. */
 export interface QueueStatus {
-  /** False: no model has a threshold, nothing ever waits. */
+  /** False: no model has a threshold, so no request ever waits. */
   readonly isOn: boolean
   readonly requests: number
   readonly requestsMax: number
@@ -73,46 +70,43 @@ export type QueueMessage =
   | FleetMessage
   | LoadFellMessage
   /**
-   * Asks for a place. Whatever the answer is, and also where none came, the asker settles it: with the router
-   * if it was decided, here otherwise.
+   * Asks for a place. The gateway must always send `settled` later, even if no answer came: to the router if
+   * the request was decided, otherwise to the queue.
    */
   | {
       readonly type: 'place'
-      /** Id of the decision. */
+      /** Decision id. */
       readonly id: string
       readonly gateway: GatewayLife
       readonly request: RoutingRequest
-      /** Since it came to the router. */
+      /** Time since the request came to the router. */
       readonly ageMs: number
-      /** Undefined: it never waits. */
+      /** Undefined: the request never waits. */
       readonly hints: WaitingHints | undefined
       readonly reply: Reply<PlaceResult>
     }
   /**
-   * It is over before it was decided, as far as its asker knows. Passed on to the router, behind every
-   * question about it.
+   * The request ended, and the gateway has seen no decision. The queue passes this message on to the router,
+   * after every question about the request.
    */
   | Extract<RouterMessage, { readonly type: 'settled' }>
-  /** The prompt of one that `isLong` is computed, or it ended. */
+  /** An `isLong` request has its prompt computed, or ended. */
   | { readonly type: 'prefillComplete'; readonly id: string; readonly model: string }
-  /** What this gateway had waiting in another life is dropped. */
+  /** Drops the requests of the gateway's earlier lives. */
   | { readonly type: 'gatewayStarted'; readonly gateway: GatewayLife }
-  /** What waits at other routers of the same workers, all of it; answers what waits here. */
+  /** Gives all that waits at other routers of the same workers; answers what waits here. */
   | {
       readonly type: 'exchangeWaiting'
       readonly elsewhere: readonly WaitingRow[]
       readonly reply: Reply<readonly WaitingRow[]>
     }
   | { readonly type: 'queueStatus'; readonly reply: Reply<QueueStatus> }
-  /**
-   * Of the queue to itself: what the router answered, undefined where it did not; `questionNumber` tells
-   * apart the questions about one request.
-   */
+  /** From the queue to itself: the router's answer. `questionNumber` identifies the question. */
   | {
       readonly type: 'answered'
       readonly id: string
       readonly questionNumber: number
       readonly result: DecideResult | ({ readonly kind: 'measured' } & Measured)
     }
-  /** Of the queue to itself: something may be due, or a message that would have told of room was lost. */
+  /** From the queue to itself: a deadline may be due, or a message about free room was lost. */
   | { readonly type: 'look' }

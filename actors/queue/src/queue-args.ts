@@ -44,7 +44,7 @@ export type QueueSettings = QueueRuleSettings &
 
 const ASK_MS_MAX = 10_000
 
-/** `customSelection` and `policyClasses`: what the settings of these names refer to, once it is read. */
+/** `customSelection` and `policyClasses`: the loaded contents that the settings of these names refer to. */
 export function queueArgsFromSettings(
   settings: QueueSettings,
   parts: {

@@ -1,4 +1,4 @@
-/** Queue rules: what `--router-queue-threshold` and `--router-queue-policy` mean under the policy at hand. */
+/** Queue rules: resolves `--router-queue-threshold` and `--router-queue-policy` for the policy in use. */
 
 import type { RouterSettings } from '@homing/config'
 import { orderOf, type PolicyFile, type QueueOrder, type QueueRules, thresholdOf } from '@homing/queue'
@@ -6,14 +6,11 @@ import type { CustomSelection } from '@homing/selection'
 
 type PolicySettings = Pick<RouterSettings, 'routerMode' | 'routerPolicy'>
 
-/** `queueThreshold` undefined: 'auto' under policy auto and where tenants have weights, else 'none'. */
+/** `queueThreshold` undefined: 'auto' under policy auto or if tenants have weights, else 'none'. */
 export type QueueRuleSettings = PolicySettings &
   Pick<RouterSettings, 'queueThreshold' | 'queueOrder' | 'tenantWeights'>
 
-/**
- * The order of all requests that are in no class with one of its own. `custom`: the selection in place of the
- * policy.
- */
+/** The order of requests whose class has no own order. `custom`: the selection that replaces the policy. */
 export function queueOrderOf(
   settings: PolicySettings & Pick<RouterSettings, 'queueOrder'>,
   custom: CustomSelection | undefined,

@@ -78,7 +78,7 @@ interface Open {
   readonly place: Place
   readonly model: Model
   readonly cameMs: number
-  /** Undefined: it has not been admitted. */
+  /** Undefined: it is not admitted yet. */
   waiting: Waiting | undefined
   /** Number of the open question; 0: none is open. */
   questionNumber: number
@@ -363,7 +363,7 @@ class WaitingRoom {
     return open.questionNumber
   }
 
-  /** `isBusy`: the router has been asked already, and has no room. */
+  /** `isBusy`: the router has already answered that no worker has room. */
   #admit(open: Open, measured: Measured, isBusy = false): void {
     const { model } = open
     const waiting = this.#waitingOf(open, measured)

@@ -4,12 +4,12 @@ import type { LearnedSpeed, LoadStats } from '@homing/load'
 import type { CandidateLoads, RequestTracking } from '@homing/placement'
 import type { OpenBooking, ReplicaBatch, ReplicaOperation, ReplicaSnapshot } from '@homing/replication'
 
-/** Load fell somewhere since the watcher asked to be told. */
+/** To the watcher: the load of some worker fell since it sent `watchLoad`. */
 export interface LoadFellMessage {
   readonly type: 'loadFell'
 }
 
-/** One life of a gateway: what it holds elsewhere ends with it. */
+/** One life of a gateway process. When it ends, its bookings and waiting requests end, too. */
 export interface GatewayLife {
   /** Name of the gateway; the same in every life. */
   readonly name: string
@@ -22,40 +22,38 @@ export interface Booking {
   /** The gateway that relays the request. */
   readonly gateway: GatewayLife
   readonly workerSlot: number
-  /** Sequence hashes [lo, hi] of the full prompt blocks; empty where the prompt is not known. */
+  /** Sequence hashes [lo, hi] of the full prompt blocks; empty if the prompt is not known. */
   readonly sequenceHashes: Int32Array
   readonly promptTokens: number
   /** Tokens that the worker must compute, as predicted; 0 … promptTokens. */
   readonly prefillTokens: number
-  /** For output blocks. */
+  /** Used to count output blocks; undefined: they are not counted. */
   readonly blockSizeTokens?: number | undefined
-  /** Tokens that the answer is expected to have; undefined: nobody says. */
+  /** Expected tokens of the answer; undefined: not known. */
   readonly expectedOutputTokens?: number | undefined
   readonly tracking?: RequestTracking | undefined
-  /**
-   * Its session, as other routers know it, too; undefined: it is of none, or sessions are bound to no worker.
-   */
+  /** Session id, the same at all routers; undefined: no session, or sessions are not bound to workers. */
   readonly session?: string | undefined
-  /** Its first token will be told by `prefillComplete`. */
+  /** The gateway will report the first token with `prefillComplete`. */
   readonly isStream: boolean
-  /** How long it waited in the queue before; default 0. */
+  /** Time in the queue before it was sent; default 0. */
   readonly waitedMs?: number
-  /** Tokens of a step of the worker at most. */
+  /** Most tokens in one step of the worker. */
   readonly stepTokens: number
 }
 
-/** What an engine itself says of the KV cache of one of its ranks. */
+/** KV cache use of one rank, as its engine reports it. */
 export interface KvUsageReport {
-  /** Worker key, and its slot. */
+  /** Worker key. */
   readonly worker: string
   readonly workerSlot: number
-  /** Of its blocks, those that its requests use, 0 … 1; undefined: it does not say. */
+  /** Share of its blocks that requests use, 0 … 1; undefined: the engine does not report it. */
   readonly share: number | undefined
-  /** Why it does not say; undefined: it does. */
+  /** Why there is no `share`; undefined: there is one. */
   readonly reason: string | undefined
 }
 
-/** From who asks engines: replaces what was told of these worker keys before. */
+/** From the actor that polls the engines: replaces earlier reports of these worker keys. */
 export interface ReportedUsageMessage {
   readonly type: 'reportedUsage'
   readonly reports: readonly KvUsageReport[]
@@ -68,51 +66,48 @@ export interface WorkerLoad {
   readonly activeBlocks: number
   readonly activePrefillTokens: number
   readonly activeRequests: number
-  /** What its engine says of its KV cache; undefined: nothing was told yet. */
+  /** The engine's last report of its KV cache; undefined: none came yet. */
   readonly reported: Pick<KvUsageReport, 'share' | 'reason'> | undefined
-  /** What a step of prefill and of decoding takes there. */
+  /** Learned times of a prefill step and a decode step. */
   readonly learned: LearnedSpeed
 }
 
 export interface LoadReport {
   readonly rows: readonly WorkerLoad[]
   readonly stats: LoadStats
-  /**
-   * Open bookings of other replicas, and operations that could not be booked; undefined: there are no
-   * replicas.
-   */
+  /** Open bookings of other replicas, and operations that could not be booked; undefined: no replicas. */
   readonly replicas?: { readonly bookings: number; readonly unbooked: number } | undefined
 }
 
-/** What a whole answer says of itself, as far as it does. */
+/** Usage figures of a complete answer; undefined where the answer has none. */
 export interface TrackerUsage {
   readonly outputTokens?: number | undefined
   /** Share of the prompt that was cached, 0 … 1. */
   readonly cachedShare?: number | undefined
 }
 
-/** To the replica bridge. */
+/** To the replica bridge: bookings of this router for the other replicas. */
 export type OwnOperationsMessage = {
   readonly type: 'ownOperations'
   readonly batch: ReplicaBatch
 }
 
-/** To the replica bridge: what other replicas have booked is to be told again. */
+/** To the replica bridge: send all bookings of the other replicas again. */
 export interface TellAgainMessage {
   readonly type: 'tellAgain'
 }
 
 export type TrackerMessage =
-  /** Worker keys that are gone are freed. */
+  /** Frees the bookings of worker keys that are gone. */
   | FleetMessage
-  /** What each candidate would carry with this request; changes nothing. */
+  /** Asks for the load that each candidate would have with this request. Read-only. */
   | {
       readonly type: 'project'
       readonly workerSlots: Int32Array
       readonly sequenceHashes: Int32Array
       readonly tracking?: RequestTracking | undefined
       readonly wantsEngines: boolean
-      /** Default: it does not want them. */
+      /** Default false. */
       readonly wantsReported?: boolean
       readonly reply: Reply<CandidateLoads>
     }
@@ -122,45 +117,45 @@ export type TrackerMessage =
       readonly reply: Reply<'booked' | 'duplicate' | 'full'>
     }
   | ReportedUsageMessage
-  /** First token seen: its prefill is done. Idempotent. */
+  /** The first token has come, so the prefill is done. Idempotent. */
   | { readonly type: 'prefillComplete'; readonly decisionId: string }
-  /** It still runs, and has sent about so many tokens of its answer; undefined: that cannot be seen. */
+  /** The request still runs. `outputTokens`: about how many it has sent; undefined: not known. */
   | { readonly type: 'touch'; readonly decisionId: string; readonly outputTokens?: number | undefined }
-  /** The request ended, however. Idempotent. */
+  /** The request ended, with success or not. Idempotent. */
   | ({ readonly type: 'free'; readonly decisionId: string } & TrackerUsage)
   /**
-   * Tells the watcher once, as soon as load falls: a request ended, its prompt was computed, its worker is
-   * gone. At once, if `falls` is no longer the count: it fell between the look at it and this. One watcher at
-   * a time: the last.
+   * Sends `loadFell` to the watcher once, when load falls: a request ended, a prompt was computed or a worker
+   * is gone. Sends it at once if `falls` is not the current count: then load fell after the watcher read it.
+   * Only the last watcher is kept.
    */
   | { readonly type: 'watchLoad'; readonly watcher: ActorRef<LoadFellMessage>; readonly falls: number }
   /**
-   * The replica bridge is there, and is told what is booked here from now on. Idempotent. Answers the life of
-   * what it is told; undefined: nothing is.
+   * The replica bridge has started: from now on it gets `ownOperations`. Idempotent. Answers the life of this
+   * outbox; undefined: there is no replication.
    */
   | {
       readonly type: 'replicate'
       readonly bridge: ActorRef<OwnOperationsMessage | TellAgainMessage>
       readonly reply: Reply<string | undefined>
     }
-  /** All that is booked here and open; undefined: it is not replicated. */
+  /** Asks for all open bookings of this router; undefined: there is no replication. */
   | { readonly type: 'ownBookings'; readonly reply: Reply<ReplicaSnapshot | undefined> }
-  /** Another replica booked and freed. */
+  /** Operations of another replica. */
   | {
       readonly type: 'replicaOperations'
       readonly replica: string
       readonly operations: readonly ReplicaOperation[]
-      /** They happened some time ago: what they took is not known. */
+      /** They happened some time ago, so their durations are not known. */
       readonly isLate: boolean
     }
-  /** These are open at another replica, and nothing else; none: it is gone. */
+  /** The complete list of open bookings of another replica; empty: the replica is gone. */
   | { readonly type: 'replicaBookings'; readonly replica: string; readonly bookings: readonly OpenBooking[] }
-  /** There are no replicas but these: what others had open, in another life of the bridge, is gone. */
+  /** The complete list of replicas. Drops bookings of any other, known from an earlier life of the bridge. */
   | { readonly type: 'replicasKnown'; readonly replicas: readonly string[] }
-  /** What is booked here is to be told. */
+  /** From the tracker to itself: send pending operations to the bridge. */
   | { readonly type: 'flushOperations' }
   | { readonly type: 'loads'; readonly reply: Reply<LoadReport> }
-  /** What this gateway had booked in another life is freed. */
+  /** Frees what this gateway booked in its earlier lives. */
   | { readonly type: 'gatewayStarted'; readonly gateway: GatewayLife }
-  /** Frees bookings that nobody has touched for the inactivity limit. */
+  /** Frees bookings without a sign of life for `idleMsMax`. */
   | { readonly type: 'sweep' }

@@ -1,9 +1,9 @@
 /**
  * Output blocks: what running requests have generated, as blocks in use.
  *
- * A request has one for each block that its answer has begun beyond its prompt. Where it says how long its
- * answer will be, they fade: each counts 1 − generated ÷ expected, because a request near its end soon gives
- * all of them back. So do the blocks of its prompt that no other request on its worker has.
+ * A request has one output block for each block that its answer has begun after its prompt. If the expected
+ * length of the answer is known, the blocks fade: each counts 1 − generated ÷ expected, because a request
+ * near its end soon frees all of them. Prompt blocks that no other request on the worker uses fade, too.
  *
  * Source: Dynamo's `--router-track-output-blocks`.
  */
@@ -15,13 +15,13 @@ interface Output {
   readonly promptTokens: number
   readonly blockSizeTokens: number
   readonly expectedTokens: number | undefined
-  /** What of its prompt and its output counts, were its prompt its own. */
+  /** Blocks of prompt and output that count, if no other request shared the prompt. */
   weight: number
 }
 
 export class OutputBlocks {
   readonly #load: ActiveLoad
-  /** By booking; as many as the load has. */
+  /** By decision id; at most as many as the load has bookings. */
   readonly #byId = new Map<string, Output>()
 
   constructor(load: ActiveLoad) {
@@ -38,7 +38,7 @@ export class OutputBlocks {
     })
   }
 
-  /** It has generated so many tokens by now. 'less': its blocks count less than before. */
+  /** The request has generated `tokens` so far. 'less': its blocks count less than before. */
   grew(decisionId: string, tokens: number): 'less' | undefined {
     const output = this.#byId.get(decisionId)
     if (output === undefined) return undefined

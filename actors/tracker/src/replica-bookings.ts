@@ -1,11 +1,11 @@
 /**
- * Replica bookings: what other replicas of the router have booked, in the load of this one, and what this one
- * tells them.
+ * Replica bookings: counts the bookings of other router replicas in the load of this one, and collects the
+ * bookings of this one for them.
  *
- * Their bookings count as any other, but nobody here frees them for silence: their replica says when they
- * end, or that it is gone is found by the bridge. A booking on a worker key that is not known here is not
- * booked; the bridge tells all again when the fleet has changed. What is known of a snapshot only, or late,
- * counts and teaches nothing: nobody says when it happened.
+ * A booking of a replica counts as any other, but never expires here: its replica reports the end, or the
+ * bridge finds that the replica is gone. A booking on an unknown worker key is skipped; the bridge sends all
+ * bookings again when the fleet has new keys. A booking that came late or in a snapshot counts as load, but
+ * the step times do not learn from it, because its times are not known.
  *
  * Invariant   the blocks of a replica count on a slot only while one of its bookings there does, so all sums
  *             return to exactly 0.
@@ -24,20 +24,20 @@ export interface ReplicaBookingsArgs {
 }
 
 interface Held {
-  /** Worker slots of its bookings, by id in the load. */
+  /** Worker slots of the replica's bookings, by booking id in the load. */
   readonly slots: Map<string, number>
-  /** By worker slot with one of its bookings. */
+  /** The replica's bookings and active blocks, by worker slot. */
   readonly on: Map<number, { bookings: number; blocks: number }>
 }
 
-/** What slots count of others at most: sums of more are no load, but a mistake. */
+/** Most blocks of other replicas that a slot counts: a larger sum is an error, not load. */
 const FOREIGN_BLOCKS_MAX = 2 ** 30
 
 export class ReplicaBookings {
   readonly outbox: Outbox
   readonly #args: ReplicaBookingsArgs
   readonly #byReplica = new Map<string, Held>()
-  /** Worker slots of what is booked here. */
+  /** Worker slots of this router's own bookings, by decision id. */
   readonly #ownSlots = new Map<string, number>()
   #unbooked = 0
 
@@ -52,7 +52,7 @@ export class ReplicaBookings {
     return { bookings, unbooked: this.#unbooked }
   }
 
-  /** It was booked here. */
+  /** This router booked a request. */
   booked(
     {
       decisionId,
@@ -87,7 +87,7 @@ export class ReplicaBookings {
     this.outbox.add({ kind: 'firstToken', id })
   }
 
-  /** It was freed, in the load, too. */
+  /** This router freed a booking. Call it after the load has freed it. */
   freed(id: string, { outputTokens, cachedShare }: TrackerUsage): void {
     const workerSlot = this.#ownSlots.get(id)
     if (workerSlot === undefined) return
@@ -96,7 +96,7 @@ export class ReplicaBookings {
     this.outbox.add({ kind: 'freed', id, activeBlocks, outputTokens, cachedShare })
   }
 
-  /** `isLate`: they happened some time ago. True: load fell somewhere. */
+  /** `isLate`: the operations happened some time ago. Returns true if load fell. */
   apply(replica: string, operations: readonly ReplicaOperation[], isLate = false): boolean {
     let isLess = false
     for (const operation of operations) {
@@ -110,7 +110,7 @@ export class ReplicaBookings {
     return isLess
   }
 
-  /** True: load fell somewhere. */
+  /** Replaces all bookings of a replica. Returns true if load fell. */
   reset(replica: string, bookings: readonly OpenBooking[]): boolean {
     const before = this.#byReplica.get(replica)
     const still = new Set(bookings.map(({ id }) => localId(replica, id)))
@@ -129,7 +129,7 @@ export class ReplicaBookings {
     return isLess
   }
 
-  /** Forgets all other replicas but these. True: load fell somewhere. */
+  /** Forgets every replica that is not listed. Returns true if load fell. */
   retain(replicas: readonly string[]): boolean {
     const kept = new Set(replicas)
     let isLess = false
@@ -138,20 +138,20 @@ export class ReplicaBookings {
     return isLess
   }
 
-  /** Its worker is gone, and the load has freed it. */
+  /** The worker of a booking is gone, and the load has freed the booking. */
   forgotten(id: string, workerSlot: number): void {
     for (const [replica, held] of [...this.#byReplica])
       if (held.slots.has(id)) this.#drop(replica, held, id, workerSlot)
   }
 
-  /** Silence here is no sign of anything. */
+  /** Touches all bookings of replicas: only their replica ends them, not a timeout. */
   keepAlive(): void {
     const nowMs = this.#args.nowMs()
     for (const { slots } of this.#byReplica.values())
       for (const id of slots.keys()) this.#args.load.touch(id, nowMs)
   }
 
-  /** True: load fell somewhere, since it was booked at another worker before. */
+  /** Returns true if load fell, because the id was booked on another worker before. */
   #book(replica: string, booking: OpenBooking, isLate: boolean): boolean {
     const { load, book, slotOf } = this.#args
     const { worker, activeBlocks, promptTokens, isStream, waitedMs, stepTokens, hasFirstToken } = booking
@@ -161,7 +161,7 @@ export class ReplicaBookings {
     const before = held.slots.get(id)
     let isLess = false
     if (before !== undefined && before !== slot) {
-      // A name that is given twice: the last word counts.
+      // The same id on another worker: the last booking counts.
       this.#drop(replica, held, id, before)
       isLess = this.#end(id, {})
     }
@@ -213,7 +213,7 @@ export class ReplicaBookings {
     return this.#end(own, usage)
   }
 
-  /** With the last booking on a slot its blocks end, and with the last of all what is held. */
+  /** The last booking on a slot takes the replica's blocks there with it; the last of all, its entry. */
   #drop(replica: string, held: Held, id: string, slot: number): void {
     held.slots.delete(id)
     const on = held.on.get(slot)!
@@ -231,7 +231,7 @@ export class ReplicaBookings {
     return isFreed
   }
 
-  /** What all replicas together have active on a slot. */
+  /** Sets the replica's active blocks on a slot, and the sum of all replicas in the load. */
   #setBlocks(held: Held, slot: number, blocks: number): void {
     held.on.get(slot)!.blocks = blocks
     let sum = 0

@@ -6,7 +6,7 @@ import type { RouterSettings } from '@homing/config'
 import type { TrackingSettings } from '@homing/placement'
 
 export interface TrackerArgs {
-  /** Is told when a worker has drained; undefined: nobody is. */
+  /** Gets `drained` when a worker has drained; undefined: the message is not sent. */
   readonly directory?: ActorRef<DrainedMessage>
   readonly workerSlotsMax: number
   /** Requests booked at one time. */
@@ -14,14 +14,11 @@ export interface TrackerArgs {
   readonly tracking?: TrackingSettings
   /** Bookings without a sign of life for this long are freed, in milliseconds. */
   readonly idleMsMax: number
-  /**
-   * What is booked here is told to other replicas of the router: at once, and in batches that are so many
-   * milliseconds apart at least; undefined: there are none.
-   */
+  /** Least time between two batches of bookings to other replicas; undefined: there are no replicas. */
   readonly replicationMs?: number | undefined
   /**
-   * 16 hexadecimal digits that tell this router from others whose random numbers are the same; undefined:
-   * there are none.
+   * 16 hexadecimal digits that differ between routers with the same random seed; undefined: no other router
+   * has this seed.
    */
   readonly replicaSalt?: string | undefined
 }
@@ -39,7 +36,7 @@ export type TrackerSettings = Pick<
   | 'replicaDelayMs'
 >
 
-/** With replicas, there is room for the requests of so many routers as this. */
+/** With replicas, the load has room for the requests of this many routers. */
 const REPLICAS_COUNTED = 16
 /** A request that is sent again is booked anew before its old booking is freed. */
 const BOOKINGS_PER_REQUEST = 2

@@ -2,17 +2,16 @@
  * Tracker: the slot manager, the sole writer of the load of every worker key.
  *
  * In     `project`, `book` and `free` from the router; first byte and signs of life of answers from the
- *        gateway; lost worker keys from the fleet; new lives of gateways; what engines say of their KV
- *        caches.
- * Out    replies; to the queue, when it waits for that: load fell; to the directory: a worker that drains has
- *        no open request.
- * Owns   ActiveLoad: active blocks, prefill tokens and requests of every worker slot. EngineBook: what is
- *        before each in milliseconds, and what was learned of its speed. Beside them, never mixed with them:
- *        what each engine says of its own KV cache.
+ *        gateway; lost worker keys from the fleet; new lives of gateways; KV cache use that engines report.
+ * Out    replies; `loadFell` to the queue, if it watches; `drained` to the directory, when a draining worker
+ *        has no open request.
+ * Owns   ActiveLoad: active blocks, prefill tokens and requests of every worker slot. EngineBook: the
+ *        backlog of each slot in milliseconds, and its learned speed. The KV cache use that engines report
+ *        is kept apart from both.
  * Order  a router that awaits each `book` before its next `project` never decides on stale load.
  * Fails  bookings of a gateway's ended life are freed when the next life begins. A booking that nobody
  *        touches for `idleMsMax` is freed and counted: its owner has lost it. After a restart the tracker is
- *        empty; freeing requests that were under way then has no effect.
+ *        empty; a `free` of a request booked before the restart has no effect.
  */
 
 import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
@@ -89,11 +88,11 @@ class Tracker {
   readonly #outputs: OutputBlocks | undefined
   #keysBySlot = new Map<number, string>()
   #slotsByKey = new Map<string, number>()
-  /** By id: who booked it. */
+  /** The gateway of each booking, by decision id. */
   readonly #gateways = new Map<string, GatewayLife>()
   /** By worker slot. */
   readonly #reported = new Map<number, NonNullable<WorkerLoad['reported']>>()
-  /** Worker slots of those that drain, by worker id. */
+  /** Worker slots of draining workers, by worker id. */
   readonly #draining = new Map<string, readonly number[]>()
   #falls = 0
   #watcher: ActorRef<LoadFellMessage> | undefined
@@ -264,7 +263,7 @@ class Tracker {
     this.#bridge = bridge
     const { replicas } = this
     reply(replicas?.outbox.life)
-    // Also where there is nothing to tell: then it says that nothing was lost.
+    // Sent even if empty: an empty batch shows the bridge that nothing was lost.
     if (replicas !== undefined) bridge.tell({ type: 'ownOperations', batch: replicas.outbox.take() })
   }
 
@@ -277,7 +276,7 @@ class Tracker {
     this.#isFlushDue = false
     if (this.replicas?.outbox.isDue !== true) return
     this.#flushedMs = this.#context.clock.nowMs()
-    // What has no taker is in the next snapshot, as what is open.
+    // A batch without a bridge is lost; the next snapshot contains its open bookings.
     this.#bridge?.tell({ type: 'ownOperations', batch: this.replicas.outbox.take() })
   }
 
@@ -296,7 +295,7 @@ class Tracker {
     if (isLess === true) this.#fell()
   }
 
-  /** The worker key of this slot is gone: its requests count nowhere any more. */
+  /** The worker key of this slot is gone: its requests no longer count as load. */
   #forget(workerSlot: number): void {
     for (const decisionId of this.#load.freeWorker(workerSlot)) {
       this.#gateways.delete(decisionId)
@@ -318,14 +317,14 @@ class Tracker {
   #tellDrained(): void {
     for (const [workerId, slots] of this.#draining) {
       if (slots.some(slot => this.#load.totals(slot).activeRequests > 0)) continue
-      // Where its mailbox is full, the next fleet or the next request that ends says it again.
+      // If the mailbox is full, the next fleet or the next request that ends sends it again.
       if (this.#directory?.tell({ type: 'drained', workerId }) === 'ok') this.#draining.delete(workerId)
     }
   }
 
   /**
-   * After a pause at once, with all that waits in the mailbox; else when what was told last is so old that
-   * more may follow.
+   * Flushes `replicationMs` after the last flush. If that time is over, flushes after the messages that are
+   * already in the mailbox.
    */
   #flushLater(): void {
     if (this.replicas === undefined || this.#isFlushDue || !this.replicas.outbox.isDue) return

@@ -1,4 +1,4 @@
-/** What of a request counts as load, and what its blocks are called. */
+/** Tracking: which parts of a request count as load, and the hashes of its blocks. */
 
 import type { Random } from '@homing/base'
 import type { RequestTracking, TrackingSettings } from '@homing/placement'
@@ -13,7 +13,7 @@ export const TRACK_ALL: TrackingSettings = Object.freeze({
 const NO_HASHES = new Int32Array(0)
 const BYTES_PER_HASH = 8
 
-/** What counts of a request that has a say in it. */
+/** The settings, with the overrides of the request. */
 export function trackingOf(
   settings: TrackingSettings,
   request: RequestTracking | undefined,
@@ -27,7 +27,7 @@ export function trackingOf(
   }
 }
 
-/** The hashes that a prompt is booked with, and compared by with what is booked. */
+/** The hashes under which a prompt is booked and compared with the booked ones. */
 export function trackedHashes(
   given: Int32Array,
   { activeBlocks, assumesReuse }: TrackingSettings,
@@ -35,7 +35,7 @@ export function trackedHashes(
 ): Int32Array {
   if (!activeBlocks) return NO_HASHES
   if (assumesReuse || given.length === 0) return given
-  // A first block that nobody else has makes all that follow one's own.
+  // With a random first hash, no other request shares this prompt's blocks.
   const own = given.slice()
   const drawn = random.bytes(BYTES_PER_HASH)
   own.set(new Int32Array(drawn.buffer.slice(drawn.byteOffset, drawn.byteOffset + BYTES_PER_HASH)), 0)

@@ -2,18 +2,18 @@
  * Engine costs: how long prefill and decode steps of a worker take, learned from the times of its requests.
  *
  *   prefill   step ms · steps + token ms · charged tokens + pair ms · new tokens · (prompt − new tokens / 2)
- *   decode    step ms + request ms · requests + token ms · tokens that they hold together
+ *   decode    step ms + request ms · requests + token ms · tokens of context of all requests
  *
- * Each is a least-squares fit with coefficients ≥ 0. A fit keeps its normal equations, in which old
- * observations fade, so it is as large after a million of them as after one. A worker with few observations
- * leans on the fit of the fleet times one factor, its slowness, which a few observations are enough to learn.
- * The fleet leans on the priors, which stand for a mid-sized model on a fast GPU and are wrong by a factor of
- * 2 to 10 elsewhere.
+ * Each is a least-squares fit with coefficients ≥ 0. A fit keeps only its normal equations, in which old
+ * observations fade, so its size does not grow. The fit of a worker with few observations is pulled towards
+ * the fit of the fleet times one factor, the slowness of the worker: a few observations are enough to learn
+ * this factor. The fit of the fleet is pulled towards the priors. They stand for a mid-sized model on a fast
+ * GPU, and are wrong by a factor of 2 to 10 elsewhere.
  *
- * An observation that is off by more than OUTLIER_TIMES moves the fit only as far as one that is off by
- * exactly that: a stalled proxy is not a slow engine, and an immediate answer from a proxy's cache not a fast
- * one. The first observations are compared with the median of their own ratios to the expectation, so the
- * majority of them decides. Observations that are not finite or not positive are left out.
+ * An observation that differs from the expectation by more than a factor of OUTLIER_TIMES is clamped to that
+ * factor: a stalled proxy is not a slow engine, and an answer from a proxy's cache is not a fast engine. The
+ * first observations have no good expectation: it is scaled by the median of their own ratios to it, so the
+ * majority decides. Observations that are not finite or not positive are ignored.
  *
  * Source   docs/decisions/0037-what-auto-weighs.md, section Step times.
  */
@@ -41,12 +41,12 @@ const { PRIOR_DECODE_STEP_MS, PRIOR_DECODE_REQUEST_MS, PRIOR_DECODE_TOKEN_MS } =
 
 const FEATURES = 3
 /**
- * Of prefill: ms a step, ms a charged token, ms a pair of a new token and a token before it. Of decoding: ms
- * a step, ms a request in it, ms a token of context.
+ * Prefill: ms per step, per charged token, per pair of a new token and a token before it. Decode: ms per
+ * step, per request in it, per token of context.
  */
 export type Coefficients = readonly [number, number, number]
 
-/** For the knee that counts at first. */
+/** The prior for the initial knee. */
 export const PREFILL_PRIOR: Coefficients = [
   PRIOR_PREFILL_STEP_MS,
   PRIOR_PREFILL_TOKEN_MS,
@@ -58,46 +58,43 @@ export const DECODE_PRIOR: Coefficients = [
   PRIOR_DECODE_TOKEN_MS,
 ]
 
-/** How far a prior is off at least. */
+/** Least assumed error of each prior. */
 const PRIOR_SCALE_MIN: Coefficients = [PRIOR_STEP_MS_SCALE_MIN, 0, 0]
 
-/** What is known of a worker's steps, and where it is from. */
+/** Step times of a worker, and their source. */
 export interface CostKnowledge {
   readonly coefficients: Coefficients
-  /**
-   * 'prior': nothing was seen yet. 'fleet': too little of this worker to tell it from the others, or it is
-   * like them.
-   */
+  /** 'prior': no observations yet. 'fleet': the worker does not, or not yet, differ from the fleet. */
   readonly source: 'prior' | 'fleet' | 'worker'
-  /** Those of this worker. */
+  /** Number of observations of this worker. */
   readonly observations: number
 }
 
-/** What a step consisted of, x0 … x2, and how long it took, in ms. */
+/** One observation: the features of a step, x0 … x2, and its duration y, in ms. */
 interface Row {
   readonly x: Coefficients
   readonly y: number
   readonly weight: number
 }
 
-/** A fit y ≈ Σ c·x with three features and c ≥ 0; relative errors count. */
+/** A fit y ≈ Σ c·x with three features and c ≥ 0, of least relative errors. */
 class Fit {
   readonly coefficients: [number, number, number]
   rows = 0
-  /** Number of the solution of the fleet that it leans on. */
+  /** Number of the fleet's solution that was used last. */
   base = 0
-  /** Rows of the fleet when its last one came. */
+  /** Number of rows of the fleet when the last row of this worker came. */
   seenAt = 0
-  /** It is faster or slower than the fleet by more than chance. */
+  /** The worker is faster or slower than the fleet by more than chance. */
   isApart = false
-  /** What was expected before the first observation. */
+  /** Coefficients before the first observation. */
   readonly #prior: Coefficients
   /** The first rows; undefined once there are FIRST_ROWS. */
   #first: Row[] | undefined = []
-  /** Of all rows, faded, and the same with the square of each target. */
+  /** Faded sum of the weights of all rows; below it, of weight · target². */
   #weight = 0
   #targets = 0
-  /** Upper triangle of Σ x·xᵀ/d², and Σ x·y/d², for what each error is relative to, d. */
+  /** Upper triangle of Σ x·xᵀ/d², and Σ x·y/d²; errors are relative to d. */
   readonly #products = new Float64Array(6)
   readonly #sums = new Float64Array(FEATURES)
 
@@ -117,7 +114,7 @@ class Fit {
     if (this.#first.length === FIRST_ROWS) this.#first = undefined
   }
 
-  /** All of the first rows anew. The prior is one more witness. */
+  /** Fits the first rows from scratch. The prior adds a ratio of 1 to the median. */
   #takeFirst(first: readonly Row[]): void {
     this.#weight = 0
     this.#targets = 0
@@ -127,7 +124,7 @@ class Fit {
     for (const row of first) this.#take(row, ratio * dot(this.#prior, row.x))
   }
 
-  /** `expected` in ms; where it is no time, the row is taken as it is. */
+  /** `expected` in ms; if it is not positive and finite, the row is not clamped. */
   #take({ x, y: seen, weight }: Row, expected: number): void {
     const isExpected = expected > 0 && expected < Infinity
     const y = isExpected ? Math.min(OUTLIER_TIMES * expected, Math.max(expected / OUTLIER_TIMES, seen)) : seen
@@ -151,20 +148,14 @@ class Fit {
     this.#targets = FADE * this.#targets + weight * target * target
   }
 
-  /**
-   * How far what `coefficients` predict is from what was seen, as a multiple of what chance explains; ≤ 1:
-   * not for certain.
-   */
+  /** Distance of the predictions of `coefficients` from the observations; ≤ 1: chance can explain it. */
   distance(coefficients: Coefficients): number {
     const predicted = this.#predicted(coefficients)
     const allowed = APART + APART_OF_CHANCE / Math.sqrt(this.#weight)
     return predicted > 0 && this.#targets > 0 ? Math.abs(Math.log(predicted / this.#targets)) / allowed : 0
   }
 
-  /**
-   * How many times as long as `coefficients` predict its steps take, by what was seen; nearer to 1 where that
-   * is little.
-   */
+  /** Observed step time ÷ the prediction of `coefficients`; nearer to 1 with few observations. */
   slowness(coefficients: Coefficients): number {
     const predicted = this.#predicted(coefficients)
     if (!(predicted > 0 && this.#targets > 0)) return 1
@@ -176,7 +167,7 @@ class Fit {
     return c[0] * this.#sums[0]! + c[1] * this.#sums[1]! + c[2] * this.#sums[2]!
   }
 
-  /** Coordinate descent towards the data and, with `weight` in observations, `base`. */
+  /** Coordinate descent towards the data and towards `base`, which counts as `weight` observations. */
   solve(base: Coefficients, weight: number): void {
     const p = this.#products
     const c = this.coefficients
@@ -185,8 +176,8 @@ class Fit {
         const own = p[i === 0 ? 0 : i === 1 ? 3 : 5]!
         let residual = this.#sums[i]!
         for (let j = 0; j < FEATURES; j++) if (j !== i) residual -= p[PAIR[i * FEATURES + j]!]! * c[j]!
-        // One pseudo-row for each coefficient says that it is that of the base, give or take as much as the
-        // larger of the two, and PRIOR_SCALE_MIN.
+        // One pseudo-row pulls each coefficient to that of the base. Its error is relative to the larger of
+        // the two, and at least PRIOR_SCALE_MIN.
         const scale = Math.max(c[i]!, base[i]!, PRIOR_SCALE_MIN[i]!, Number.MIN_VALUE)
         const pull = weight / scale / scale
         c[i] = Math.max(0, (residual + pull * base[i]!) / (own + pull))
@@ -195,10 +186,10 @@ class Fit {
   }
 }
 
-/** Where the product of features i and j lies. */
+/** Index in `#products` of the product of features i and j. */
 const PAIR = Uint8Array.of(0, 1, 2, 1, 3, 4, 2, 4, 5)
 
-/** The fits of one kind of step: the fleet's, and each worker's. */
+/** The fits of one kind of step: one of the fleet, and one per worker. */
 export class LearnedCosts {
   readonly #fleet: Fit
   readonly #prior: Coefficients
@@ -210,11 +201,11 @@ export class LearnedCosts {
     this.#fleet = new Fit(prior)
   }
 
-  /** Those of the worker, or of the fleet where too little of it is known to tell it from the others. */
+  /** Coefficients of the worker, or of the fleet while chance can explain the difference. */
   of(workerSlot: number): Coefficients {
     const worker = this.#worker(workerSlot)
     if (worker === undefined) return this.#fleet.coefficients
-    // What it leans on has moved; else who was asked first would stay as slow as the priors.
+    // The fleet's fit has changed. Without this, the first workers would stay as slow as the priors.
     if (worker.rows <= 2 * SOLVE_EVERY && worker.base !== this.#fleetSolutions) this.#solve(worker)
     return worker.isApart ? worker.coefficients : this.#fleet.coefficients
   }
@@ -227,7 +218,7 @@ export class LearnedCosts {
     return undefined
   }
 
-  /** A copy. */
+  /** Returns a copy. */
   knowledge(workerSlot: number): CostKnowledge {
     const [a, b, c] = this.of(workerSlot)
     const worker = this.#workers.get(workerSlot)
@@ -238,12 +229,12 @@ export class LearnedCosts {
     }
   }
 
-  /** Observations of the worker. */
+  /** Number of observations of the worker. */
   rows(workerSlot: number): number {
     return this.#worker(workerSlot)?.rows ?? 0
   }
 
-  /** `weight`: 1 for an observation that is certain, less for one that is not. */
+  /** `weight`: 1 for a certain observation, less for an uncertain one. */
   observe(workerSlot: number, x0: number, x1: number, x2: number, observedMs: number, weight = 1): void {
     if (!(observedMs > 0 && observedMs < Infinity)) return
     if (!(x0 >= 0 && x1 >= 0 && x2 >= 0 && x0 + x1 + x2 > 0 && x0 + x1 + x2 < Infinity)) return
@@ -278,17 +269,17 @@ export class LearnedCosts {
   }
 }
 
-/** A coefficient of 0 has no scale: then the prior's hundredth. */
+/** Raises each coefficient to at least the prior ÷ ZERO_PRIOR_DIVISOR, because 0 has no scale. */
 function positive(coefficients: Coefficients, prior: Coefficients): Coefficients {
   return coefficients.map((c, i) => Math.max(c, prior[i]! / ZERO_PRIOR_DIVISOR)) as unknown as Coefficients
 }
 
-/** In ms: what a step with these features takes. */
+/** Time of a step with these features, in ms. */
 function dot(coefficients: Coefficients, x: Coefficients): number {
   return coefficients[0] * x[0] + coefficients[1] * x[1] + coefficients[2] * x[2]
 }
 
-/** In logarithms, so that twice and half as much cancel out. */
+/** The median in logarithms: a factor of 2 and a factor of ½ cancel out. */
 function median(ratios: readonly number[]): number {
   const sorted = ratios.toSorted((a, b) => a - b)
   const half = sorted.length >> 1

@@ -7,14 +7,14 @@
  * 1.5 times as long with one array per figure. There is also only one array to send.
  */
 
-/** What is known of one worker slot. */
+/** Figures of one worker slot. */
 export interface EngineFigures {
   /**
    * Prefill that is queued there, in ms, plus overdue time that the bookings here do not explain: see
    * unseen-load.ts.
    */
   readonly backlogMs: number
-  /** New tokens that are queued there. */
+  /** New tokens queued there. */
   readonly queuedTokens: number
   readonly requests: number
   readonly decoding: number
@@ -61,19 +61,19 @@ export const FIGURE_OFFSET: Readonly<Record<keyof EngineFigures, number>> = {
   decodeTokenMs: 12,
 }
 
-/** Figures of one slot. */
+/** Number of figures per slot. */
 export const FIGURES_PER_SLOT = Object.keys(FIGURE_OFFSET).length
 
 /** What `EngineBook.project` returns. Its next call overwrites the figures. */
 export interface EngineProjection {
   count: number
-  /** Element i · FIGURES_PER_SLOT + FIGURE_OFFSET[name]: that figure of the i-th slot that was asked for. */
+  /** Element i · FIGURES_PER_SLOT + FIGURE_OFFSET[name]: figure `name` of the i-th requested slot. */
   figures: Float64Array
   /** A prefill step with fewer tokens takes no less time than one with so many: see prefill-costs.ts. */
   kneeTokens: number
   /** Share of the asked slots that had a prompt in their queue: a mean over the last decisions. */
   busyShare: number
-  /** Standard deviation ÷ mean of decodeStepMs of the slots, ≥ 0; 0: all are alike. */
+  /** Standard deviation ÷ mean of decodeStepMs of the slots, ≥ 0; 0: all are equal. */
   speedSpread: number
   outputTokensExpected: number
   /**
@@ -81,7 +81,7 @@ export interface EngineProjection {
    * prices decoding by it.
    */
   waitingShare: number
-  /** Mean of the prefill of requests, as estimated when they were sent. */
+  /** Mean prefill time of requests, estimated when they were sent. */
   prefillMeanMs: number
 }
 
@@ -112,7 +112,7 @@ export function filterProjection(projection: EngineProjection, isKept: readonly 
   return { ...projection, count: slots.length, figures, speedSpread: speedSpreadOf(figures, slots.length) }
 }
 
-/** Standard deviation ÷ mean of decodeStepMs of the first `count` slots; 0 where all are 0. */
+/** Standard deviation ÷ mean of decodeStepMs of the first `count` slots; 0 if all are 0. */
 export function speedSpreadOf(figures: Float64Array, count: number): number {
   let mean = 0
   let squares = 0

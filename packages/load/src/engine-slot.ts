@@ -1,6 +1,6 @@
 /**
- * Engine slot: what an engine book keeps of one worker slot: the requests that it has, what they have taken,
- * the busy period that is observed.
+ * Engine slot: the state of an engine book for one worker slot: its open requests, their measured times, and
+ * the busy period under observation.
  */
 
 import { AUTO_CONSTANTS } from './auto-constants.ts'
@@ -8,61 +8,59 @@ import { KNEES, shortOfKnee } from './prefill-costs.ts'
 
 const { CHURN_REQUESTS } = AUTO_CONSTANTS.book
 
-/** A request from its sending to its end. */
+/** A request, from when it is sent until it ends. */
 export interface BookedRequest {
   readonly slot: number
   readonly promptTokens: number
   readonly newTokens: number
   readonly stepTokens: number
-  /** Steps that its prefill takes alone; at least one. */
+  /** Steps that its prefill takes if it runs alone; at least one. */
   readonly prefillSteps: number
   readonly sentMs: number
-  /** In the router, before it was sent. */
+  /** Time in the router before it was sent. */
   readonly waitedMs: number
-  /** Prefill as estimated when it was sent. */
+  /** Prefill time, estimated when it was sent. */
   readonly prefillMs: number
-  /** From its sending to its first token in ms, as estimated when it was sent; ≥ 0. */
+  /** Time from sending to the first token in ms, estimated when it was sent; ≥ 0. */
   readonly expectedFirstTokenMs: number
-  /** That rests on step times that were learned, not on the priors. */
+  /** `expectedFirstTokenMs` uses learned step times, not the priors. */
   readonly isExpectationLearned: boolean
-  /** What decoding there was to add to its prefill, in ms; ≥ 0. */
+  /** Time that decoding on the slot was expected to add to its prefill, in ms; ≥ 0. */
   readonly decodeAddedMs: number
-  /** Nobody will say when its first token comes: it is taken to be when it was estimated. */
+  /** No report of its first token will come: the estimated time is used. */
   readonly isSilent: boolean
-  /** This router has sent it. */
+  /** This router sent it, not another replica. */
   readonly isOwn: boolean
   firstTokenMs: number
-  /** What it counts for in contextTokens while it decodes. */
+  /** Its part of the slot's contextTokens while it decodes. */
   contextTokens: number
-  /** prefilledMs, decodingMs and contextMs of its slot at its first token. */
+  /** prefilledMs, decodingMs and contextMs of the slot, at its first token. */
   prefilledMs: number
   decodingMs: number
   contextMs: number
-  /** The busy period in which its prompt was computed, once its first token came. */
+  /** The busy period in which its prompt was computed; undefined until its first token. */
   period: Period | undefined
-  /**
-   * The step of its period in which its prompt ended: requests whose first tokens come together were in one.
-   */
+  /** The step of its period in which its prompt ended. First tokens that come together are of one step. */
   step: number
-  /** It is the first of its step. */
+  /** It is the first request of its step. */
   isFirstOfStep: boolean
-  /** False: what is told of it is told later than it happened. */
+  /** False: its events are reported late, so their times are not known. */
   isTimed: boolean
 }
 
-/** Prefill, as the fit counts it. */
+/** Amount of prefill, in the units of the fit. */
 export interface Work {
   steps: number
-  /** Of each step in which prompts ended. */
+  /** New tokens of each step in which prompts ended. */
   readonly tokensOfStep: (number | undefined)[]
-  /** As each of KNEES charges them. */
+  /** Charged tokens, one figure for each of KNEES. */
   readonly chargedTokens: number[]
   attention: number
 }
 
 /**
- * A busy period of a slot. It teaches when its requests have ended: only then do engines say how much of
- * their prompts was cached.
+ * A busy period of a slot. The fit learns from it after all its requests have ended: only then does the
+ * engine report how much of their prompts was cached.
  */
 export interface Period {
   readonly startMs: number
@@ -70,48 +68,48 @@ export interface Period {
   lastMs: number
   /** Steps in which prompts ended. */
   ends: number
-  /** What it took, without decoding; −1 until it is over, and for good if that cannot be told. */
+  /** Its duration without decoding; −1 until it is over, and forever if that cannot be measured. */
   observedMs: number
-  /** Requests of it that have not ended. */
+  /** Its requests that have not ended. */
   open: number
   readonly predicted: Work
-  // Of those that have ended.
+  // The next three count its requests that have ended.
   readonly delivered: Work
   requests: number
   unsaid: number
 }
 
-/** What is booked on a worker slot, and what of it is over. */
+/** Open and past bookings of a worker slot. */
 export interface Slot {
-  /** In order of sending. */
+  /** Requests without a first token, in the order in which they were sent. */
   readonly queue: Set<BookedRequest>
   queuedMs: number
   queuedTokens: number
   requests: number
   decoding: number
   contextTokens: number
-  /** New tokens, fading by requests of the fleet; at request number insertedAt. */
+  /** New tokens, faded with each request of the fleet; as of request number insertedAt. */
   inserted: number
   insertedAt: number
-  /** New tokens since it is known, none faded. */
+  /** All new tokens since the slot is known, without fading. */
   receivedTokens: number
-  /** When prefill of the head can have begun. */
+  /** Earliest time at which the prefill of the head can have begun. */
   headMs: number
-  /** When the newest own request was sent that has its first token. */
+  /** Latest `sentMs` of this router's requests that have a first token. */
   newestServedSentMs: number
-  /** Prefill that was done, as estimated. */
+  /** Estimated time of all prefill done. */
   prefilledMs: number
-  /** Integrals of decoding and contextTokens over time, until integratedMs. */
+  /** Integrals of decoding and contextTokens over time, up to integratedMs. */
   decodingMs: number
   contextMs: number
   integratedMs: number
-  /** The busy period that is observed. */
+  /** The current busy period. */
   period: Period | undefined
 }
 
 /**
- * The head is under way since it could begin. What it takes longer than estimated is not held against those
- * behind it here: see overdueOf.
+ * Estimated prefill time left in the queue of a slot. The head counts as running since headMs. Time that the
+ * head takes beyond its estimate is not added here: see overdueOf.
  */
 export function backlogOf(entry: Slot, now: number): number {
   if (entry.queue.size === 0) return 0
@@ -119,12 +117,12 @@ export function backlogOf(entry: Slot, now: number): number {
   return Math.max(entry.queuedMs - head!.prefillMs, entry.queuedMs - (now - entry.headMs), 0)
 }
 
-/** Tokens that lately were new there, after so many requests of the fleet. */
+/** Recent new tokens of the slot, faded to request number `sentTotal` of the fleet. */
 export function fadedTokens({ inserted, insertedAt }: Slot, sentTotal: number): number {
   return inserted * Math.exp((insertedAt - sentTotal) / CHURN_REQUESTS)
 }
 
-/** Decoding and its context until now. */
+/** Advances the integrals of the slot to `now`. */
 export function integrate(entry: Slot, now: number): void {
   const elapsed = now - entry.integratedMs
   entry.decodingMs += entry.decoding * elapsed
@@ -132,7 +130,7 @@ export function integrate(entry: Slot, now: number): void {
   entry.integratedMs = now
 }
 
-/** The prefill of a request, as one step or more of its busy period. */
+/** Adds the prefill of a request to the work of its busy period. */
 export function addWork(
   work: Work,
   { promptTokens, stepTokens, step, isFirstOfStep }: BookedRequest,
@@ -170,7 +168,7 @@ function newWork(): Work {
   return { steps: 0, tokensOfStep: [], chargedTokens: KNEES.map(() => 0), attention: 0 }
 }
 
-/** A slot to which nothing was sent. */
+/** A slot without any request so far. */
 export function newSlot(): Slot {
   return {
     queue: new Set(),

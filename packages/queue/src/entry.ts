@@ -1,7 +1,6 @@
 /**
- * Entry: what the queue keeps of a request, of a policy class and of a lane, and where each waits. The
- * records refer to each other both ways, so they stand in one file; fair-flows.ts and strict-priority.ts hold
- * the rules that change them.
+ * Entry: the queue's records of requests, lanes, flows and policy classes. The records refer to each other,
+ * so they are in one file. fair-flows.ts and strict-priority.ts contain the rules that change them.
  */
 
 import { FadingSum } from './drain-rate.ts'
@@ -11,7 +10,7 @@ import type { PolicyClass } from './policy-classes.ts'
 import type { Tenant } from './tenant.ts'
 import type { QueueRequest, RefusalReason, WaitingElsewhere } from './types.ts'
 
-/** Slots of the heaps that an entry can be in. */
+/** Index in `heapPlaces` for each kind of heap that can contain an entry. */
 export const ORDER_SLOT = 0
 export const DEADLINE_SLOT = 1
 export const AGE_SLOT = 2
@@ -22,7 +21,7 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
   readonly sequence: number
   readonly policyClass: ClassAccount
   readonly tenant: Tenant
-  /** Changes only while it is asked about. */
+  /** Changes only while the router is being asked about the request. */
   lane: Lane
   readonly arrivedMs: number
   readonly jumpMs: number
@@ -35,11 +34,11 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
   key = 0
   /** The router is being asked about it. */
   isAsked = false
-  /** The openings of its lane when it was asked about. */
+  /** `openings` of its lane when the router was asked. */
   openingsAsked = 0
-  /** Defined once it has waited; it keeps its room and its level until it goes. */
+  /** Defined once it has waited; kept until it leaves the queue, as its room is. */
   level: LevelOfEntry | undefined
-  /** Where it waits; undefined while it is asked about. */
+  /** The band in which it waits; undefined while the router is being asked. */
   band: Band | undefined
 
   constructor(
@@ -67,11 +66,11 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
   }
 }
 
-/** The strict priority in which an entry waits. */
+/** The strict priority level in which an entry waits. */
 export interface LevelOfEntry {
   readonly strictPriority: number
   readonly isEmpty: boolean
-  /** Requests of higher strict priority that were placed since one of this was. */
+  /** Requests of higher strict priority placed since the last one of this priority. */
   passedOver: number
   add(entry: Entry): void
   putBack(entry: Entry): void
@@ -82,9 +81,9 @@ export interface LevelOfEntry {
 
 /** The flows of one policy class at one strict priority. */
 export interface FlowsOfClass {
-  /** A lane of it may have room again. */
+  /** One of its lanes may have room again. */
   opened(flows: LaneFlows): void
-  /** A side that was held may go again. */
+  /** A held side may send again. */
   wake(side: FlowSide): void
 }
 
@@ -93,18 +92,18 @@ export class Lane {
   readonly name: string
   waiting = 0
   asked = 0
-  /** The router answered busy, and nothing has changed since. */
+  /** The router answered 'busy', and the lane was not reopened since. */
   isClosed = false
-  /** How often it was reopened. */
+  /** Number of times it was reopened. */
   openings = 0
-  /** What it has in each policy class and strict priority. */
+  /** Its flows, one for each policy class and strict priority. */
   readonly flows = new Set<LaneFlows>()
 
   constructor(name: string) {
     this.name = name
   }
 
-  /** There may be room again. */
+  /** Reopens the lane: there may be room again. */
   open(): void {
     this.isClosed = false
     this.openings++
@@ -112,7 +111,7 @@ export class Lane {
   }
 }
 
-/** Requests of one tenant and lane with about the same work. */
+/** Requests of one tenant and lane with similar work. */
 export class Band {
   readonly side: FlowSide
   /** Band of work; odd for long prompts. */
@@ -127,14 +126,14 @@ export class Band {
   }
 }
 
-/** What a tenant has in one lane. */
+/** The requests of one tenant in one lane. */
 export class FlowSide implements HeapItem {
   readonly heapPlaces = [-1]
   readonly flow: Flow
   readonly lane: LaneFlows
-  /** In no order; few, so a list is faster than a map. */
+  /** Unordered. Few, so a list is faster than a map. */
   readonly bands: Band[] = []
-  /** A copy of the start tag of its flow; late. */
+  /** A copy of the flow's start tag, which may be late. */
   startTag: number
 
   constructor(flow: Flow, lane: LaneFlows) {
@@ -144,7 +143,7 @@ export class FlowSide implements HeapItem {
   }
 }
 
-/** What all tenants have in one lane. */
+/** The requests of all tenants in one lane, for one policy class and strict priority. */
 export class LaneFlows {
   readonly fair: FlowsOfClass
   readonly lane: Lane
@@ -157,13 +156,13 @@ export class LaneFlows {
   }
 }
 
-/** What one tenant has in a policy class. */
+/** The requests of one tenant in one policy class and strict priority. */
 export class Flow implements HeapItem {
   readonly heapPlaces = [-1]
   readonly fair: FlowsOfClass
   readonly tenant: Tenant
   readonly sequence: number
-  /** In no order; mostly one. */
+  /** Unordered; usually one. */
   readonly sides: FlowSide[] = []
   startTag: number
   waiting = 0
@@ -177,10 +176,10 @@ export class Flow implements HeapItem {
   }
 }
 
-/** The lanes of policy classes with the same threshold: where one of them finds no room, none does. */
+/** The lanes of all policy classes with the same threshold: if one class finds no room, none does. */
 export class LaneTable {
   readonly #common = new Lane('')
-  /** All others that have a request. */
+  /** All other lanes that have a request. */
   readonly #others = new Map<string, Lane>()
 
   of(name: string): Lane {
@@ -193,14 +192,14 @@ export class LaneTable {
     return lane
   }
 
-  /** Opens the lane of a name; without one, all. */
+  /** Opens the lane `name`, or all lanes if `name` is undefined. */
   open(name: string | undefined): void {
     if (name === undefined || name === '') this.#common.open()
     if (name === undefined) for (const lane of this.#others.values()) lane.open()
     else this.#others.get(name)?.open()
   }
 
-  /** A request of the lane went. */
+  /** A request left the lane. */
   left(lane: Lane): void {
     if (lane.waiting > 0) return
     lane.isClosed = false
@@ -217,12 +216,12 @@ export const NOTHING_ELSEWHERE: WaitingElsewhere = Object.freeze({
 export class ClassAccount {
   readonly policy: PolicyClass
   readonly index: number
-  /** Shared with all classes of the same threshold. */
+  /** Shared by all classes with the same threshold. */
   readonly lanes: LaneTable
   waitingRequests = 0
   waitingPromptTokens = 0
   waitingUncachedTokens = 0
-  /** At other routers of the same workers. */
+  /** Requests that wait at other routers of the same workers. */
   elsewhere = NOTHING_ELSEWHERE
   servedRequests = 0
   servedTokens = 0
@@ -247,7 +246,7 @@ function deadline(given: number | undefined): number {
   return given === undefined || Number.isNaN(given) ? Number.POSITIVE_INFINITY : given
 }
 
-/** A hint of a client as a strict priority. */
+/** Converts a client's hint to a valid strict priority. */
 export function strictPriorityOf(given: number): number {
   return given > 0 ? Math.min(Math.floor(given), STRICT_PRIORITY_MAX) : 0
 }

@@ -1,7 +1,7 @@
 /**
  * Fair flows: shares the requests of one policy class and strict priority between tenants, by weight.
  *
- *   lanes     one per set of eligible workers             a closed lane is passed over, with all in it
+ *   lanes     one per set of eligible workers             a closed lane is skipped, with all its requests
  *     sides   one per tenant with a request in the lane   start-time fair queueing over the tenant's flow
  *       bands   by work, long prompts apart               see orders.ts
  *
@@ -21,8 +21,7 @@
  *       with a ready side is in `#open`. Either may also contain more: the next reader removes it.
  *   I3  The virtual time goes back only when the last request that was taken is put back or not served.
  *
- * Cost   O(log n), plus the bands of response ratio, plus the lanes that are open at the time, plus the lanes
- *        of the tenant that goes.
+ * Cost   O(log n) + bands under response ratio + open lanes + lanes of the tenant whose request goes.
  *
  * Source: Goyal, Vin, Cheng: Start-time Fair Queuing (1996).
  */
@@ -42,7 +41,7 @@ import { goesFirst, orderKey, workBand } from './orders.ts'
 import type { Tenant } from './tenant.ts'
 import type { TenantTable } from './tenants.ts'
 
-/** What `take` changed, so that it can be undone. */
+/** The state before `take`, for undoing it. */
 export interface FairUndo {
   readonly startTag: number
   readonly virtualTime: number
@@ -54,7 +53,7 @@ export class FairFlows implements FlowsOfClass {
   readonly #flows = new Map<Tenant, Flow>()
   readonly #lanes = new Map<Lane, LaneFlows>()
   readonly #open = new Set<LaneFlows>()
-  /** Flows without a request whose tag is still ahead of the virtual time. */
+  /** Flows without requests whose tag is still ahead of the virtual time. */
   readonly #idle = new IndexedHeap<Flow>(0, isFlowBefore)
   #virtualTime = 0
   #flowCount = 0
@@ -78,7 +77,7 @@ export class FairFlows implements FlowsOfClass {
     this.#insert(entry, flow)
   }
 
-  /** The request that goes next if this class may send one; undefined: none can go. */
+  /** The next request if this class may send one; undefined: none can go. */
   head(nowMs: number): Entry | undefined {
     let first: Entry | undefined
     let flow: Flow | undefined
@@ -103,7 +102,7 @@ export class FairFlows implements FlowsOfClass {
     return first
   }
 
-  /** Takes a waiting request out and charges its tenant. It stays counted until `settle` or `putBack`. */
+  /** Takes out a waiting request and charges its tenant. Still counted until `settle` or `putBack`. */
   take(entry: Entry): FairUndo {
     const { flow } = entry.band!.side
     const undo = { startTag: flow.startTag, virtualTime: this.#virtualTime }
@@ -124,7 +123,7 @@ export class FairFlows implements FlowsOfClass {
     this.#insert(entry, flow)
   }
 
-  /** A request that was taken is gone; `isServed` false: its tenant gets back what it was charged. */
+  /** A taken request is gone. `isServed` false: the charge goes back to its tenant. */
   settle(entry: Entry, isServed: boolean, undo: FairUndo | undefined): void {
     if (isServed) this.#forgetIdle()
     else this.#refund(entry, undo)

@@ -11,7 +11,7 @@
  *   models:
  *     some-model: { … }        the same three fields; they replace all of the above for this model
  *
- * All faults of a file are told together, each with its line. Source: the file of Dynamo's
+ * The error lists all faults of a file, each with its line. Source: the file of Dynamo's
  * `--router-policy-config`.
  */
 
@@ -21,12 +21,12 @@ import { QUEUE_ORDERS, type QueueOrder } from './orders.ts'
 import type { PolicyClass, PolicyProfile, UncachedBucket } from './policy-classes.ts'
 
 export interface PolicyFile {
-  /** Of models without a profile of their own; undefined: the file has none. */
+  /** Profile of models without their own; undefined: the file has none. */
   readonly profile: PolicyProfile | undefined
   readonly models: ReadonlyMap<string, PolicyProfile>
 }
 
-/** A class file cannot be used; `faults` holds every reason found, each with its line. */
+/** A class file cannot be used; `faults` has every fault found, each with its line. */
 export class BadPolicyClassesError extends CodedError {
   readonly code = 'HOMING_QUEUE_BAD_POLICY_CLASSES'
   readonly faults: readonly string[]
@@ -56,17 +56,17 @@ const CLASS_FIELDS = [
   'cached_token_queue_limit_per_worker',
 ] as const
 
-/** A value of the file and where it is. */
+/** A value of the file and its line. */
 interface Value {
   readonly node: Node
   readonly line: number
-  /** What it is called in faults. */
+  /** Its name in faults. */
   readonly what: string
 }
 
 /**
- * Reads the text of a class file; `path` is its name in the error, `order` what classes without
- * `queue_policy` have.
+ * Reads the text of a class file; `path` is its name in the error, `order` the order of classes without
+ * `queue_policy`.
  */
 export function parsePolicyClasses(text: string, path: string, order: QueueOrder = 'fcfs'): PolicyFile {
   const reader = new FileReader(text, order)
@@ -123,7 +123,7 @@ class FileReader {
     const buckets = this.#buckets(this.#needed(value, fields, 'uncached_isl_buckets'))
     const classes = this.#classes(this.#needed(value, fields, 'policy_classes'), buckets)
     if (defaultFamily === undefined || buckets === undefined || classes === undefined) return undefined
-    // How the parts fit together is only looked at when each is right by itself.
+    // Checks across the parts need parts that are valid by themselves.
     if (this.faults.length > faultsBefore) return undefined
     this.#checkFamilies(fields.get('policy_classes')!, classes, buckets)
     if (!classes.some(({ family }) => family === defaultFamily)) {
@@ -206,7 +206,7 @@ class FileReader {
     }
   }
 
-  /** Every family has one class for every bucket. */
+  /** Checks that every family has exactly one class for every bucket. */
   #checkFamilies(value: Value, classes: readonly PolicyClass[], buckets: readonly UncachedBucket[]): void {
     const families = new Set(classes.map(({ family }) => family).filter(family => family !== undefined))
     for (const family of families) {
@@ -219,7 +219,7 @@ class FileReader {
     }
   }
 
-  /** The fields of a map by name; a field that is not among `known` is a fault. */
+  /** The fields of a map by name; a field that is not in `known` is a fault. */
   #fields(value: Value, known: readonly string[] | undefined): Map<string, Value> | undefined {
     const node = this.#resolved(value.node)
     if (!isMap(node)) {

@@ -1,27 +1,27 @@
 /**
- * Policy classes: what kinds of requests wait apart from one another, each with its order, its share, its
- * limits and its thresholds.
+ * Policy classes: kinds of requests that wait separately. Each class has its own order, share, limits and
+ * thresholds.
  *
- * The class of a request is found by a family, which the client names, and by its uncached tokens: each
- * family has one class for each bucket. A class without family and bucket is explicit: it is chosen by its
- * own name, whatever the prompt.
+ * The class of a request follows from the family that the client names and from its uncached tokens: each
+ * family has one class per bucket. A class without family and bucket is explicit: the client chooses it by
+ * its name, for any prompt.
  */
 
 import type { QueueOrder } from './orders.ts'
 
 export interface PolicyClass {
   readonly name: string
-  /** Both, or neither. */
+  /** Either both `family` and `cacheBucket` are set, or neither. */
   readonly family?: string | undefined
   readonly cacheBucket?: string | undefined
   readonly order: QueueOrder
-  /** Uncached tokens that it may send in a round; a whole number ≥ 1. */
+  /** Uncached tokens that the class may send per round; a whole number ≥ 1. */
   readonly quantum: number
-  /** A worker is past its threshold with more active prefill tokens than this … */
+  /** A worker is over the threshold if it has more active prefill tokens than this … */
   readonly busyTokens?: number | undefined
-  /** … or than this part of its token budget. With neither, nothing waits for a threshold. */
+  /** … or than this fraction of its token budget. With neither, no request waits for a threshold. */
   readonly busyFraction?: number | undefined
-  /** Limits of what waits, for each worker. */
+  /** Limits of waiting requests, per worker. */
   readonly requestsPerWorker?: number | undefined
   readonly promptTokensPerWorker?: number | undefined
   readonly cachedTokensPerWorker?: number | undefined
@@ -34,14 +34,14 @@ export interface UncachedBucket {
 
 /** The classes of a model. */
 export interface PolicyProfile {
-  /** Of requests that name no family, or none that there is. */
+  /** Family of requests that name none, or an unknown one. */
   readonly defaultFamily: string
-  /** By `tokensMin`, the first of which is 0. */
+  /** Sorted by `tokensMin`; the first starts at 0. */
   readonly buckets: readonly UncachedBucket[]
   readonly classes: readonly PolicyClass[]
 }
 
-/** The profile of those who give no class file: everything is in one class, `default`. */
+/** The profile without a class file: all requests are in one class, `default`. */
 export function singleClassProfile(order: QueueOrder, busyFraction?: number): PolicyProfile {
   const name = 'default'
   return {
@@ -51,14 +51,14 @@ export function singleClassProfile(order: QueueOrder, busyFraction?: number): Po
   }
 }
 
-/** Name of the class of a request; `family` is what the client named, if anything. */
+/** Name of the class of a request; `family` is the name that the client gave, if any. */
 export function policyClassOf(
   profile: PolicyProfile,
   family: string | undefined,
   uncachedTokens: number,
 ): string {
   const { classes, buckets, defaultFamily } = profile
-  // The name of a class with a family is no way past its buckets.
+  // Only explicit classes may be chosen by name: a class with a family is chosen by its bucket.
   const explicit = classes.find(({ name, family: own }) => own === undefined && name === family)
   if (explicit !== undefined) return explicit.name
   const isFamily = family !== undefined && classes.some(({ family: own }) => own === family)

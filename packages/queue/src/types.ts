@@ -1,49 +1,46 @@
 /**
- * Inputs and outputs of the priority queue. Times are of the caller's clock, in milliseconds, and never go
+ * Inputs and outputs of the priority queue. Times are from the caller's clock, in milliseconds, and never go
  * back.
  */
 
 /**
- * A request that asks for a place. The figures are a snapshot of its arrival and do not change while it
- * waits. Nothing is copied: `take` and the others give back the same object, which may have fields of the
- * caller's own.
+ * A request that asks for a place. Its figures are from its arrival and do not change while it waits. It is
+ * not copied: `take` and the other methods return the same object, which may have more fields.
  */
 export interface QueueRequest {
   /** Different for every request in the queue; the decision id. */
   readonly id: string
-  /** When it came to the router. In the future, or not a number: now. */
+  /** Time at which it came to the router. In the future, or not a number: counts as now. */
   readonly arrivedMs: number
   /** Tokens of the prompt. */
   readonly promptTokens: number
   /** Tokens of the prompt that no eligible worker holds; at most `promptTokens`. */
   readonly uncachedTokens: number
-  /** What it holds in memory while it waits. */
+  /** Memory that it holds while it waits. */
   readonly bytes: number
   /** Name of its policy class: see `policyClassOf`. */
   readonly policyClass: string
   /** '' where there is no tenant key. */
   readonly tenant: string
-  /** Seconds of head start (latency sensitivity or priority). Negative, or not a number: 0. */
+  /** Head start in seconds (latency sensitivity or priority). Negative, or not a number: counts as 0. */
   readonly priorityJumpSeconds: number
   /**
-   * All of a higher one go before any of a lower one. Not a whole number from 0 to 2³² − 1: the nearest
-   * below, or 0.
+   * Requests of a higher priority go before all of a lower one. Rounded down, and limited to 0 … 2³² − 1; not
+   * a number: 0.
    */
   readonly strictPriority: number
-  /** It is refused when it waits then, or would have to; undefined: never. */
+  /** From this time on it may not wait: it is refused. Undefined: no deadline. */
   readonly deadlineMs?: number | undefined
-  /** It is refused instead of made to wait. */
+  /** If it would have to wait, it is refused. */
   readonly doNotQueue: boolean
-  /**
-   * Requests with the same eligible workers share a lane: the worker key of a pinned one, '' for any worker.
-   */
+  /** Requests with the same eligible workers share a lane. '': any worker may take it. */
   readonly lane: string
-  /** Whose it is: the gateway's name and life. */
+  /** Name of the gateway that sent it; `ownerLife` is the gateway's life. */
   readonly owner: string
   readonly ownerLife: string
 }
 
-/** A limit of a policy class that is reached, in the words of the protocol. */
+/** The kind of class limit that was reached, as named in the protocol. */
 export type ClassLimitKind = 'requests' | 'raw_isl_tokens' | 'cached_tokens'
 
 /** Why a request may not wait. */
@@ -52,9 +49,9 @@ export type QueueRefusal =
       readonly reason: 'class_limit'
       readonly policyClass: string
       readonly limitKind: ClassLimitKind
-      /** What waits already. */
+      /** Amount that waits already. */
       readonly current: number
-      /** Of all workers together. */
+      /** Limit for all workers together. */
       readonly limit: number
     }
   | {
@@ -65,36 +62,36 @@ export type QueueRefusal =
     }
   | { readonly reason: 'deadline' }
   | { readonly reason: 'do_not_queue' }
-  /** A request with this id is here already. */
+  /** A request with this id is already in the queue. */
   | { readonly reason: 'duplicate' }
 
 export type RefusalReason = QueueRefusal['reason']
 
 /**
- * 'ask': no request is before it; ask the router now, then call `placed` or `busy`. 'waiting': it is parked,
- * and `take` will return it later. Otherwise it is refused, and nothing of it is kept.
+ * 'ask': no request is before it, so ask the router now, then call `placed` or `busy`. 'waiting': it is
+ * parked, and `take` will return it later. Otherwise it is refused, and the queue does not keep it.
  */
 export type Admission = 'ask' | 'waiting' | QueueRefusal
 
-/** Requests of a class, a tenant or a strict priority that wait. */
+/** Totals of the waiting requests of a class, a tenant or a strict priority. */
 export interface WaitingTotals {
   readonly requests: number
   readonly promptTokens: number
   readonly uncachedTokens: number
-  /** How long the oldest has been in the router; 0 when nothing waits. */
+  /** Time that the oldest has been in the router; 0 when none waits. */
   readonly oldestMs: number
-  /** How many of them wait for which reason. */
+  /** Number of requests by the reason for which they wait. */
   readonly why: Readonly<Record<WaitReason, number>>
 }
 
 export interface ServedTotals {
   readonly requests: number
   readonly uncachedTokens: number
-  /** Part of the uncached tokens that were placed lately, 0 … 1. */
+  /** Share of the recently placed uncached tokens, 0 … 1. */
   readonly share: number
 }
 
-/** What waits of a policy class at other routers of the same workers. */
+/** Waiting requests of a policy class at other routers of the same workers. */
 export interface WaitingElsewhere {
   readonly requests: number
   readonly promptTokens: number
@@ -108,7 +105,7 @@ export interface ClassRow {
   readonly elsewhere: WaitingElsewhere
   readonly served: ServedTotals
   readonly refused: Readonly<Partial<Record<RefusalReason, number>>>
-  /** How long one that comes now is expected to wait; undefined while nothing is known. */
+  /** Expected wait of a request that comes now; undefined: not known yet. */
   readonly expectedWaitMs: number | undefined
 }
 
@@ -116,47 +113,45 @@ export interface TenantRow {
   readonly tenant: string
   readonly weight: number
   readonly waiting: WaitingTotals
-  /** Since it was last forgotten. */
+  /** Totals since the tenant was last forgotten. */
   readonly served: ServedTotals
   readonly refused: Readonly<Partial<Record<RefusalReason, number>>>
-  /** Workers that compute a long prompt of it. */
+  /** Number of workers that compute a long prompt of this tenant. */
   readonly longPromptWorkers: number
-  /** Long prompts of it wait for one of these, by the rule for long prompts. */
+  /** The rule for long prompts makes its next long prompts wait until one of these is computed. */
   readonly isHeld: boolean
-  /** How long one of it that comes now is expected to wait; undefined while nothing is known. */
+  /** Expected wait of a request of this tenant that comes now; undefined: not known yet. */
   readonly expectedWaitMs: number | undefined
 }
 
 export interface StrictPriorityRow {
   readonly strictPriority: number
   readonly waiting: WaitingTotals
-  /** Requests of higher strict priority that were placed since one of this was. */
+  /** Requests of higher strict priority placed since the last one of this priority. */
   readonly passedOver: number
-  /** The oldest is past `agingMs`, and others of higher strict priority go before it. */
+  /** The oldest has waited longer than `agingMs`, and requests of higher strict priority go before it. */
   readonly isStarving: boolean
 }
 
-/** For `GET /queue`. */
+/** State of the queue of one model, for `GET /queue`. */
 export interface QueueSnapshot {
   readonly waiting: WaitingTotals
   readonly bytes: number
   /** Requests about which the router is being asked. */
   readonly asked: number
-  /**
-   * Uncached tokens that leave the queue in a second while requests wait; undefined while nothing is known.
-   */
+  /** Uncached tokens that leave the queue per second while requests wait; undefined: not known yet. */
   readonly drainTokensPerSecond: number | undefined
   readonly expectedWaitMs: number | undefined
   readonly classes: readonly ClassRow[]
   readonly tenants: readonly TenantRow[]
-  /** The highest first. */
+  /** Highest priority first. */
   readonly strictPriorities: readonly StrictPriorityRow[]
 }
 
-/** Why a request waits: its lane has no room, others go before it, or the rule for long prompts. */
+/** Why a request waits: its lane has no room, other requests go first, or the rule for long prompts. */
 export type WaitReason = 'no_room' | 'others_first' | 'long_prompt'
 
-/** Of one request that waits. */
+/** Outlook of one waiting request. */
 export interface Outlook {
   readonly why: WaitReason
   readonly waitedMs: number
