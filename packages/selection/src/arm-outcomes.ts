@@ -1,18 +1,18 @@
 /**
- * Arm outcomes: what was seen of the decisions of one arm of the guard. Times are in multiples of what
- * prompts as long take on average.
+ * Arm outcomes: observed results of the decisions of one arm of the guard. Times are multiples of the mean
+ * for prompts of the same length.
  *
- * Decisions whose first token is still to come are known by two sums, from which follows how long they have
- * waited together, at any time.
+ * Decisions whose first token is pending are kept as two sums, which give their total waiting time at any
+ * moment.
  */
 
 import { AUTO_CONSTANTS } from '@homing/load'
 import { FadingMean } from './fading-mean.ts'
 
-/** The decisions of an arm that say something, and their times. */
+/** The statistics of an arm at one moment. */
 export interface ArmSight {
   readonly decisions: number
-  /** Of equal weight that would say as much; above 0 where there are decisions. */
+  /** Effective sample size: as many values of equal weight; above 0 if there are decisions. */
   readonly effective: number
   readonly mean: number
   readonly variance: number
@@ -24,24 +24,24 @@ export class ArmOutcomes {
   /** Since the start, like `outcomes`. */
   decisions = 0
   outcomes = 0
-  /** Of this phase, as all that follows. */
+  /** Times seen in this phase. All fields below are of this phase, too. */
   readonly seen = new FadingMean(ARM_OUTCOMES)
   #waiting = 0
-  /** Of those that wait: sum of weights, and of weight · time of the decision. */
+  /** Over pending decisions: sum of weights, and sum of weight · time of the decision. */
   #weights = 0
   #weightedMs = 0
 
-  /** A decision was made. `weight`: 1 ÷ what prompts as long take on average. */
+  /** A decision was made. `weight`: 1 ÷ the mean time for prompts of this length. */
   wait(weight: number, sinceMs: number): void {
     this.#waiting++
     this.#weights += weight
     this.#weightedMs += weight * sinceMs
   }
 
-  /** It waits no longer. */
+  /** A decision is no longer pending. */
   waited(weight: number, sinceMs: number): void {
     this.#waiting--
-    // Sums of nothing are exactly 0.
+    // Without pending decisions the sums are reset to exactly 0, so no rounding error stays.
     this.#weights = this.#waiting === 0 ? 0 : this.#weights - weight
     this.#weightedMs = this.#waiting === 0 ? 0 : this.#weightedMs - weight * sinceMs
   }
@@ -53,17 +53,17 @@ export class ArmOutcomes {
   }
 
   /**
-   * What is known now. Those that wait count with the time that they have waited: beside many outcomes, of
-   * which the mean has forgotten most, for as little as an outcome that fades; else the arm with more
-   * decisions would look faster, as it has more that have just begun. But if they have waited longer than is
-   * usual, they count in full. `other` says what is usual where this arm has not answered.
+   * The statistics now. Pending decisions count with their waiting time so far. Beside many outcomes, which
+   * have mostly faded from the mean, they count as little as a fading outcome: otherwise the arm with more
+   * decisions would look faster, because more of them have just begun. If they have waited longer than usual,
+   * they count in full. `other` gives the usual time if this arm has no outcome.
    */
   at(nowMs: number, other: ArmOutcomes): ArmSight {
     const { seen } = this
     const waiting = this.#waiting
     const { mean: usual, variance } = seen.count < 2 ? other.seen : seen
     const waitedSum = Math.max(0, nowMs * this.#weights - this.#weightedMs)
-    // Mean age of what is under way, where durations do not depend on each other.
+    // Mean age of pending decisions if durations are independent.
     const usualAge = (usual * usual + variance) / (2 * usual)
     const isOverdue = waitedSum > (waiting + Z_OVERDUE * Math.sqrt(waiting)) * usualAge
     const share = isOverdue || seen.count === 0 ? 1 : seen.effective / seen.count

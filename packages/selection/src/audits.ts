@@ -1,5 +1,5 @@
 /**
- * Audits: compares predicted cached tokens with those that engines say they reused, per worker key.
+ * Audits: compares predicted cached tokens with the reused tokens that engines report, per worker key.
  *
  *   error = predicted − delivered; beyond TOLERANCE_BLOCKS it is an over- or an under-prediction
  *
@@ -14,8 +14,8 @@
  * Under-predictions are counted, and prevent a confirmation, but contradict nothing: requests sent together
  * share blocks before any event.
  *
- * Engines leave `cached_tokens` out if it would be 0, so its absence is 0 for an engine that has ever
- * reported it. An engine that never has, and reuses nothing although something was predicted, is unaudited.
+ * Engines omit `cached_tokens` if it is 0. So a missing value counts as 0 for an engine that has ever
+ * reported one. An engine that has never reported one, although cached tokens were predicted, is unaudited.
  *
  * Bounded: one row per worker key of the fleet, SAMPLE_REQUESTS requests in each.
  */
@@ -45,7 +45,7 @@ export interface Prediction {
   readonly epoch: number
   /** Tokens of the prompt that were predicted to be cached. */
   readonly predictedTokens: number
-  /** The part of those that no event named: it counted as cached because it was sent there. */
+  /** The part without events: it counted as cached because the router sent it there. */
   readonly guessedTokens: number
   /** Trust in the prediction: 'approximate' if it was guessed, or the prompt was known only as text. */
   readonly trust: Trust
@@ -62,7 +62,7 @@ export interface KeyAudit {
   readonly deliveredTokens: number
   readonly overPredictions: number
   readonly underPredictions: number
-  /** Answers with usage that could not be compared, since the engine reports no cached tokens. */
+  /** Answers with usage that could not be compared, because the engine reports no cached tokens. */
   readonly unreported: number
   /**
    * Requests with an error up to each of ERROR_BOUNDS_BLOCKS and above the one before; then those above the
@@ -76,7 +76,7 @@ export interface KeyAudit {
    */
   readonly precision: number
   readonly sampleRequests: number
-  /** The same of what was guessed. */
+  /** The same for guessed tokens. */
   readonly guessPrecision: number
   readonly guessSampleRequests: number
 }
@@ -88,7 +88,7 @@ export interface AuditVerdict {
 }
 
 export interface AuditOutcome {
-  /** The engine was found to report no cached tokens; said once. */
+  /** The engine was found to report no cached tokens; true only once. */
   readonly isNewlyUnaudited: boolean
   readonly verdict: AuditVerdict | undefined
 }
@@ -105,9 +105,7 @@ export class Audits {
     }
   }
 
-  /**
-   * Takes in what a complete answer with usage says; `cachedTokens` is undefined where it does not say it.
-   */
+  /** Adds a complete answer with usage; `cachedTokens` undefined: the usage does not have it. */
   add(prediction: Prediction, cachedTokens: number | undefined): AuditOutcome {
     const { worker, workerSlot } = prediction
     let row = this.#rows.get(workerSlot)
@@ -118,7 +116,7 @@ export class Audits {
     return row.add(prediction, cachedTokens)
   }
 
-  /** Delivered of predicted for a worker slot, and over how many requests. */
+  /** Delivered ÷ predicted for a worker slot, and the number of requests. */
   precision(workerSlot: number): { readonly precision: number; readonly requests: number } {
     const row = this.#rows.get(workerSlot)
     return row === undefined ? UNMEASURED : row.events
@@ -210,15 +208,15 @@ class Row {
     }
     const deliveredTokens = cachedTokens ?? 0
     this.#count(predictedTokens, deliveredTokens, (predictedTokens - deliveredTokens) / blockSizeTokens)
-    // What is there beyond what events said is what was guessed, as far as that goes.
+    // Cached tokens beyond those from events count for the guess, up to its size.
     const eventTokens = predictedTokens - guessedTokens
     const deliveredGuess = Math.min(guessedTokens, Math.max(0, deliveredTokens - eventTokens))
     this.events.add(eventTokens, deliveredTokens)
     this.guesses.add(guessedTokens, deliveredGuess)
     if (epoch < this.#epoch) return NOTHING
     if (epoch > this.#epoch) this.#begin(epoch)
-    // Verdicts are about events: a wrong guess contradicts none of them, and where they were not asked they
-    // said nothing.
+    // Verdicts are about events only: a wrong guess does not contradict them, and neither does a prediction
+    // that did not use them.
     if (eventTokens === 0 && prediction.trust === 'approximate') return NOTHING
     const errorBlocks = (eventTokens - (deliveredTokens - deliveredGuess)) / blockSizeTokens
     return { isNewlyUnaudited: false, verdict: this.#judge(eventTokens > 0, errorBlocks) }
@@ -266,7 +264,7 @@ class Row {
         reason: `${Math.round(contradictions)} of ${Math.round(hits)} answers found less cached than the events say`,
       }
     }
-    // A long good record must not hide what begins to go wrong.
+    // A long good record must not hide new errors.
     if (hits >= SAMPLE_REQUESTS) {
       this.#hits /= 2
       this.#contradictions /= 2

@@ -1,18 +1,18 @@
 /**
- * Credit: how much of an overlap counts, depending on how far it can be believed.
+ * Credit: the weight of an overlap, from the trust in it.
  *
  *   credit factor = (PRIOR_REQUESTS · prior + n · precision) / (PRIOR_REQUESTS + n)
  *
- *   prior       the worth of the trust in the worker key before any measurement: CREDIT_PRIORS
- *   precision   the delivered part of the tokens predicted to be cached for the last n requests: 0 … 1
+ *   prior       weight by the trust in the worker key, before any measurement: CREDIT_PRIORS
+ *   precision   delivered share of the tokens predicted as cached, over the last n requests: 0 … 1
  *
  * So an exact 60 % beats an approximate 70 % (0.8 · 70 = 56), until the estimates of that worker have proved
- * to be better than that: after 64 requests that all found what was predicted, the factor is 0.96.
+ * better: after 64 requests with a correct prediction, the factor is 0.96.
  */
 
 import type { Trust } from '@homing/index'
 
-/** `partial` knows of nothing that is not there, as far as its events tell: it is close to `exact`. */
+/** With `partial`, every known block is there, as far as events show: so it is close to `exact`. */
 export const CREDIT_PRIORS: Readonly<Record<Trust, number>> = {
   exact: 1,
   partial: 0.9,

@@ -1,14 +1,14 @@
 /**
- * Custom selection: a selection of one's own, in up to three steps, each a plain function of what is known of
- * a worker key.
+ * Custom selection: user code that replaces the policy. It has up to three steps, each a plain function of
+ * the data of a worker key.
  *
  *   filter  ─▶  score  ─▶  pick
  *   may it take the request?   its cost, the lowest wins   which one, where that is not the cheapest
  *
  * Bounds   the functions run on the thread of the router, once per candidate and request; they must not wait.
- *          A record is made for each candidate, so a decision costs a few times what that of a policy does.
- * Fails    what they throw, and answers that cannot be used, refuse the request with CustomSelectionError;
- *          nothing else is affected.
+ *          Each candidate becomes a record, so a decision takes a few times as long as with a policy.
+ * Fails    if a function throws, or its answer cannot be used, only this request is refused, with
+ *          CustomSelectionError.
  */
 
 import { CodedError, type Random } from '@homing/base'
@@ -21,11 +21,11 @@ import {
 } from './policy.ts'
 import type { Candidates, CandidateWorker, ChoiceTerms, SelectionRequest } from './types.ts'
 
-/** A worker key that may take the request, with what is known of it. */
+/** A worker key that may take the request, with its data. */
 export interface SelectionCandidate extends CandidateWorker {
   /** Leading blocks of the prompt that it holds. */
   readonly overlapBlocks: number
-  /** What they count for, 0 … 1. */
+  /** Weight of these blocks, 0 … 1. */
   readonly creditFactor: number
   /** Tokens of this prompt that it would have to compute; at least 1. */
   readonly newTokens: number
@@ -39,25 +39,25 @@ export interface SelectionCandidate extends CandidateWorker {
   readonly newBlocks: number
   readonly activeRequests: number
   /**
-   * What the request's preferred taints make of it: below 1 if it prefers this worker, above 1 if it avoids
-   * it. Not in the score unless you put it there.
+   * Factor from the request's preferred taints: below 1 if it prefers this worker, above 1 if it avoids it.
+   * Not part of the score unless your function uses it.
    */
   readonly preference: number
 }
 
 /** The request that is placed. */
 export interface SelectedRequest {
-  /** As the client named it; '' where it did not. */
+  /** Model name given by the client; '' if none. */
   readonly model: string
   /** False: an image, or a relayed route. Then its tokens and overlap are not known, and only load counts. */
   readonly isPromptKnown: boolean
-  /** 1 where the prompt is not known. */
+  /** 1 if the prompt is not known. */
   readonly promptTokens: number
   readonly blockSizeTokens: number
 }
 
 export interface CustomSelection {
-  /** As receipts name it. */
+  /** Its name in receipts. */
   readonly name: string
   /** Unit of the score, as receipts show it: 'tokens', 'ms', … */
   readonly unit: string
@@ -66,8 +66,8 @@ export interface CustomSelection {
   /** The cost of a candidate, a finite number; lower is better. */
   readonly score: (candidate: SelectionCandidate, request: SelectedRequest) => number
   /**
-   * The index of the winner among the candidates; `costs[i]` is what candidate i costs. Default: the
-   * cheapest, or by softmax where the temperature is above 0.
+   * Returns the index of the winner; `costs[i]` is the cost of candidate i. Default: the cheapest, or softmax
+   * if the temperature is above 0.
    */
   readonly pick?: (
     candidates: readonly SelectionCandidate[],
@@ -77,7 +77,7 @@ export interface CustomSelection {
   ) => number
 }
 
-/** A selection of one's own failed, or its answer cannot be used; the request is refused. */
+/** A custom selection failed, or its answer cannot be used; the request is refused. */
 export class CustomSelectionError extends CodedError {
   readonly code = 'HOMING_SELECTION_CUSTOM'
 
@@ -90,14 +90,14 @@ export class CustomSelectionError extends CodedError {
   }
 }
 
-/** The selection as it is, typed. Throws TypeError where it is not one. */
+/** Returns the same object, typed. Throws TypeError if it is not a valid selection. */
 export function defineSelection(selection: CustomSelection): CustomSelection {
   const fault = faultOfSelection(selection)
   if (fault !== undefined) throw new TypeError(`cannot define a selection: ${fault}`)
   return selection
 }
 
-/** Why a value is no selection, for people; undefined when it is one. */
+/** Why a value is not a valid selection, for people; undefined: it is valid. */
 export function faultOfSelection(value: unknown): string | undefined {
   if (value === null || typeof value !== 'object') return 'it is not an object with name, unit and score'
   const { name, unit, filter, score, pick } = value as Record<string, unknown>
@@ -109,7 +109,7 @@ export function faultOfSelection(value: unknown): string | undefined {
   return undefined
 }
 
-/** The policy that scores and picks by a selection of one's own. */
+/** The policy that scores and picks with a custom selection. */
 export class CustomPolicy implements Policy {
   readonly name: string
   readonly terms: readonly TermDescription[]

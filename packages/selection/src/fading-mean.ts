@@ -1,15 +1,15 @@
 /**
- * Fading mean: mean and variance of the last values. The first ones weigh alike; once there are as many as it
- * reaches back, older ones fade by the factor e within that number.
+ * Fading mean: mean and variance of recent values. The first `reach` values have equal weight; after that, a
+ * value fades by the factor e within `reach` values.
  */
 
 export class FadingMean {
   /** Values since it was cleared. */
   count = 0
-  /** 0 where there is none. */
+  /** 0 without values. */
   mean = 0
   readonly #reach: number
-  /** Of a value, once there are as many as it reaches back. */
+  /** Weight of a new value, once there are `reach` of them. */
   readonly #weight: number
   #variance = 0
   /** Σ w² / (Σ w)² of the weights. */
@@ -21,12 +21,12 @@ export class FadingMean {
     this.#weight = 1 / reach
   }
 
-  /** ≥ 0; that of a sample. */
+  /** Sample variance, ≥ 0. */
   get variance(): number {
     return this.#weightSquares < 1 ? this.#variance / (1 - this.#weightSquares) : 0
   }
 
-  /** Values of equal weight that would say as much. */
+  /** Effective sample size: as many values of equal weight. */
   get effective(): number {
     return this.#weightSquares > 0 ? 1 / this.#weightSquares : 0
   }

@@ -1,9 +1,9 @@
 /**
- * Guard: whether following the caches pays, by what was seen rather than by what the model says of itself.
+ * Guard: measures whether following the caches pays, from observed times, not from the cost model.
  *
- * A share of the decisions goes by least-loaded (the control arm), the others by the policy (the affinity
- * arm). Only decisions count in which the two would take different workers. The worse arm gets so few
- * requests that they cost LOSS_MAX of the mean.
+ * A share of the decisions follows least-loaded (the control arm), the rest follows the policy (the affinity
+ * arm). Only decisions in which the two would take different workers count. The worse arm gets so few
+ * requests that they cost at most LOSS_MAX of the mean.
  *
  *                        something is off, or control looks better
  *   trusting  ─────────────────────────────────────────────────▶  testing
@@ -20,15 +20,15 @@
  *               predicted tokens were cached (CACHED_OFF); compared with the last time that a test found
  *               nothing
  *
- * Half of the decisions may be fine where all of them are not. If first tokens come much later than in the
- * last test, there is another test; after a test that gave the decisions back, affinity is shrunk again
- * without one.
+ * The policy may do well with half of the decisions, but not with all of them. If first tokens come much
+ * later than in the last test, a new test begins. If the affinity was shrunk and then trusted again, it is
+ * shrunk again without a test.
  *
- * A test that finds nothing puts off the next one, twice as long each time. A request counts for the phase in
- * which it was decided: else a phase would begin with those that are soon over.
+ * Each test without a finding doubles the pause before the next test. A request counts for the phase in which
+ * it was decided: otherwise a phase would begin with the requests that end soon.
  *
- * Pure and bounded: a few numbers per arm and length of prompt. What is not finite or not positive teaches
- * nothing.
+ * Pure and bounded: a few numbers per arm and per prompt length. Values that are not finite or not positive
+ * are ignored.
  *
  * Source   docs/policies.md and docs/decisions/0037-what-auto-weighs.md, section The guard; the constants are
  *          rows of packages/load/src/auto-constants.ts.
@@ -48,22 +48,16 @@ export type GuardPhase = (typeof GUARD_PHASES)[number]
 export const GUARD_SHARE_DEFAULT: number = AUTO_CONSTANTS.guard.SHARE_DEFAULT
 
 export interface GuardSettings {
-  /**
-   * Share of the decisions that go by least-loaded while nothing speaks against the policy, 0 … 0.5. 0: none
-   * ever does.
-   */
+  /** Share of the decisions that follow least-loaded while the policy is trusted, 0 … 0.5. 0: none, ever. */
   readonly share: number
 }
 
-/**
- * A decision until its first token, or until there will be none. Owned by the guard; the caller only keeps
- * it.
- */
+/** A decision whose first token is pending. Owned by the guard; the caller only keeps it. */
 export interface GuardedDecision {
-  /** Undefined: it is no experiment. */
+  /** Undefined: the decision counts for neither arm. */
   readonly arm: GuardArm | undefined
   readonly promptTokens: number
-  /** Time to the first token as predicted, in ms. */
+  /** Predicted time to the first token, in ms. */
   readonly predictedMs: number
 }
 
@@ -71,39 +65,36 @@ interface OwnDecision extends GuardedDecision {
   /** Number of the phase in which it was made. */
   readonly phaseNumber: number
   readonly sinceMs: number
-  /** 1 ÷ the mean for prompts as long; 0 where that is not known. */
+  /** 1 ÷ the mean for prompts of this length; 0 if that is not known. */
   readonly weight: number
   isOpen: boolean
 }
 
 export interface ArmReport {
-  /** Decisions of this arm, those in which both arms would have agreed not counted. */
+  /** Decisions of this arm, without those in which both arms agreed. */
   readonly decisions: number
-  /** First tokens that were seen of it. */
+  /** Number of first tokens seen. */
   readonly outcomes: number
-  /** Time to the first token ÷ that of all requests with about as long a prompt; 0 before one was seen. */
+  /** Time to the first token ÷ the mean of prompts of similar length; 0 before the first one. */
   readonly correctedTtft: number
 }
 
 export interface GuardReport {
   readonly phase: GuardPhase
-  /** Share of the decisions that go by least-loaded now. */
+  /** Current share of the decisions that follow least-loaded. */
   readonly controlShare: number
   readonly affinity: ArmReport
   readonly control: ArmReport
-  /** How far the affinity arm is worse, in standard errors; below 0 it is better. */
+  /** How much worse the affinity arm is, in standard errors; below 0 it is better. */
   readonly z: number
-  /** First-token time seen ÷ predicted, geometric mean of the last ones; 0 before one was seen. */
+  /** Observed ÷ predicted time to the first token, recent geometric mean; 0 before the first one. */
   readonly calibration: number
-  /**
-   * Of the tokens that were predicted to be cached, those that were, over the last requests; 1 before one was
-   * seen.
-   */
+  /** Recent share of the predicted cached tokens that were really cached; 1 before the first request. */
   readonly cachedShare: number
-  /** Tests that were begun, and how often the affinity was shrunk. */
+  /** Number of tests begun, and of times that the affinity was shrunk. */
   readonly tests: number
   readonly shrinks: number
-  /** Answers that do not stream, and so have no time to the first token. */
+  /** Answers that did not stream, so they have no time to the first token. */
   readonly unseen: number
 }
 
@@ -126,9 +117,9 @@ export class Guard {
     () => new FadingMean(LENGTH_OUTCOMES),
   )
   readonly #ttft = new FadingMean(FIRST_TOKEN_OUTCOMES)
-  /** Of this phase. */
+  /** Relative times to the first token in this phase. */
   readonly #recent = new FadingMean(RELAPSE_OUTCOMES)
-  /** Its mean in the last test; 0 before one. */
+  /** Mean of `#recent` in the last test; 0 before the first. */
   #testedMs = 0
   /** log2 of seen ÷ predicted. */
   readonly #calibration = new FadingMean(SUSPICION_OUTCOMES)
@@ -136,7 +127,7 @@ export class Guard {
   readonly #cached = new FadingMean(SUSPICION_OUTCOMES)
   #phase: GuardPhase = 'trusting'
   #phaseNumber = 0
-  /** As a test has found them harmless. */
+  /** The calibration and cached share that a test has found harmless. */
   #calibrationAllowed = 0
   #cachedAllowed = 1
   /** Whether something was off when the affinity was shrunk. */
@@ -148,20 +139,20 @@ export class Guard {
   #tests = 0
   #shrinks = 0
   #unseen = 0
-  /** Since it was last trusted. */
+  /** The affinity was shrunk since it was last trusted. */
   #hasShrunk = false
-  /** The last test came after that. */
+  /** The affinity was shrunk, then trusted again after a test. */
   #wasGivenBack = false
-  /** How much worse the affinity arm was when it was shrunk, as a share of the other's mean. */
+  /** How much worse the affinity arm was when it was shrunk, as a share of the control mean. */
   #shrunkBy = 0
 
-  // Of the two arms: decisions of this phase of that with fewer, how far affinity is worse in standard
-  // errors, and as a share of control's mean.
+  // Comparison of the arms in this phase: decisions of the arm with fewer; how much worse affinity is, in
+  // standard errors and as a share of the control mean.
   #fewer = 0
   #z = 0
   #excess = 0
 
-  /** RangeError for a share out of range. */
+  /** Throws RangeError if `share` is out of range. */
   constructor({ share }: GuardSettings) {
     if (!(share >= 0 && share <= TEST_SHARE))
       throw new RangeError(`cannot guard with a share of ${share}: use a number from 0 to ${TEST_SHARE}`)
@@ -184,14 +175,14 @@ export class Guard {
     return 1 - this.#affinityShare
   }
 
-  /** Chance that `draw` says control. */
+  /** Probability that `draw` returns 'control'. */
   controlChance(extraMs: number): number {
     return this.#experimentChance(extraMs) * this.controlShare
   }
 
   /**
-   * Whose decision the next one is, where the two arms differ; undefined: the policy's, and it counts for
-   * neither. `extraMs`: what control would cost more, as predicted. Changes nothing.
+   * Draws the arm of the next decision, if the two arms differ. Undefined: the policy decides, and the
+   * decision counts for neither arm. `extraMs`: predicted extra cost of control. Does not change the guard.
    */
   draw(random: Random, extraMs: number): GuardArm | undefined {
     const share = this.controlShare
@@ -201,7 +192,7 @@ export class Guard {
     return random.next() < share ? 'control' : 'affinity'
   }
 
-  /** A decision was made: `firstToken` or `gone` follows. */
+  /** Records a decision. The caller must call `firstToken` or `gone` for it later. */
   decided(
     arm: GuardArm | undefined,
     promptTokens: number,
@@ -223,8 +214,8 @@ export class Guard {
   }
 
   /**
-   * Its first token came, `firstTokenMs` after it was sent. Told again, or of a decision that is gone, it
-   * changes nothing but the means.
+   * Its first token came, `firstTokenMs` after it was sent. A repeated call, or one after `gone`, changes
+   * only the means.
    */
   firstToken(decision: GuardedDecision, firstTokenMs: number, nowMs: number): void {
     const now = this.#time(nowMs)
@@ -248,13 +239,13 @@ export class Guard {
     this.#judge(now)
   }
 
-  /** No first token of it will be told: it failed, was given up, or does not stream. */
+  /** No first token will be reported: the request failed, was cancelled or does not stream. */
   gone(decision: GuardedDecision, isStream = true): void {
     this.#close(decision as OwnDecision)
     if (!isStream) this.#unseen++
   }
 
-  /** What was predicted to be cached of a prompt, and what the engine says was. */
+  /** Records the predicted cached tokens of a prompt, and those that the engine reported. */
   audited(predictedTokens: number, cachedTokens: number): void {
     if (!(predictedTokens > 0 && predictedTokens < Infinity && cachedTokens >= 0)) return
     this.#cached.add(Math.min(1, cachedTokens / predictedTokens))
@@ -280,7 +271,7 @@ export class Guard {
 
   #judge(nowMs: number): void {
     if (this.share === 0) return
-    // One outcome more or less decides nothing, and judging costs every request.
+    // Judging costs time in every request, and a single outcome does not matter.
     if (this.#phase === 'trusting' && this.#outcomes % JUDGE_EVERY !== 0) return
     this.#compare(nowMs)
     const z = this.#z
@@ -295,7 +286,7 @@ export class Guard {
       case 'testing':
         if (outcomes < ARM_OUTCOMES_MIN) return
         if (z > Z_WORSE && this.#excess > WORSE_RATIO - 1) this.#shrink(this.#excess)
-        // A few lucky answers do not clear what is still off.
+        // While something is still off, a few good answers are not enough.
         else if (this.#fewerSeen >= TEST_OUTCOMES || (z < Z_BETTER && !this.#hasShrunk && !this.#isOff))
           this.#trust()
         return
@@ -307,7 +298,7 @@ export class Guard {
 
   #test(): void {
     this.#tests++
-    // Long ago is forgiven.
+    // After a long time without a test, the pause starts small again.
     if (this.#outcomes > this.#pausedUntil + FORGIVEN_PAUSES * this.#pause) this.#pause = PAUSE_MIN
     this.#enter('testing')
   }
@@ -325,7 +316,7 @@ export class Guard {
   #shrink(worseBy: number): void {
     this.#shrinks++
     this.#hasShrunk = true
-    // Until the phase has outcomes of its own.
+    // Used until the new phase has its own outcomes.
     this.#shrunkBy = worseBy
     this.#enter('shrunk')
     this.#wasOff = this.#isOff
@@ -346,7 +337,7 @@ export class Guard {
     this.#fewer = this.#z = this.#excess = 0
   }
 
-  /** Chance that a decision counts for one of the arms. */
+  /** Probability that a decision counts for one of the arms. */
   #experimentChance(extraMs: number): number {
     const dearMs = DEAR_TIMES * this.#ttft.mean
     if (this.#phase === 'shrunk' || this.#ttft.count === 0 || !(extraMs > dearMs)) return 1
@@ -359,8 +350,8 @@ export class Guard {
   }
 
   /**
-   * Whether first tokens come much later since the policy has all decisions than in the last test, when it
-   * had half of them.
+   * Whether first tokens now come much later, with all decisions by the policy, than in the last test, with
+   * half of them.
    */
   get #isRelapse(): boolean {
     const { count, mean } = this.#recent
@@ -393,7 +384,7 @@ export class Guard {
     this.#excess = control.mean > 0 ? difference / control.mean : 0
   }
 
-  /** Whether it counts for its arm. */
+  /** Closes the decision. Returns whether it counts for its arm. */
   #close(decision: OwnDecision): boolean {
     const { arm, isOpen, phaseNumber, weight, sinceMs } = decision
     decision.isOpen = false

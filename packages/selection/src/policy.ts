@@ -7,7 +7,7 @@ import type { Candidates, ChoiceTerms, SelectionRequest } from './types.ts'
 
 export type PolicyName = 'auto' | 'linear' | 'product' | 'est-ttft' | 'threshold'
 
-/** Rules that learn nothing. */
+/** Policies that do not learn. */
 export type FixedPolicyName = Exclude<PolicyName, 'auto'>
 
 export const FIXED_POLICY_NAMES: readonly FixedPolicyName[] = ['linear', 'product', 'est-ttft', 'threshold']
@@ -16,21 +16,19 @@ export const POLICY_NAMES: readonly PolicyName[] = ['auto', ...FIXED_POLICY_NAME
 
 /** One term of a cost. */
 export interface TermDescription {
-  /** As in a receipt, with its unit at the end: 'prefill_tokens'. */
+  /** Its name in receipts, which ends with the unit: 'prefill_tokens'. */
   readonly name: string
-  /**
-   * 'blocks', 'tokens', 'ms', 'requests', 'token-requests', 'share', or what a selection of one's own says.
-   */
+  /** 'blocks', 'tokens', 'ms', 'requests', 'token-requests', 'share', or the unit of a custom selection. */
   readonly unit: string
   /** For people, one sentence. */
   readonly means: string
 }
 
-/** One way in which a policy comes from its terms to the cost; most have one. */
+/** One way in which a policy computes the cost from its terms; most policies have one. */
 export interface PolicyRule {
-  /** As in a receipt. */
+  /** Its name in receipts. */
   readonly name: string
-  /** The names of terms and what is done with them: 'queued_prefill_ms + prefill_ms'. */
+  /** The formula with the names of the terms: 'queued_prefill_ms + prefill_ms'. */
   readonly formula: string
   readonly unit: string
 }
@@ -41,7 +39,7 @@ export interface PolicyWeights {
   activeRequestWeight: number
   prefillMsPerToken: number
   attentionMsPerMillionPairs: number
-  /** What a block that will be cached counts for, 0 … 1. */
+  /** Weight of a block that will be cached, 0 … 1. */
   overlapCredit: number
 }
 
@@ -50,13 +48,13 @@ export interface Policy {
   readonly terms: readonly TermDescription[]
   readonly rules: readonly PolicyRule[]
   /**
-   * Fills `terms.ofPolicy` and `terms.cost`; the overlap, new tokens and prefill tokens of `terms` are there.
-   * Returns the index of the rule that it used. Allocates nothing: it runs for every request.
+   * Fills `terms.ofPolicy` and `terms.cost`; overlap, new tokens and prefill tokens are already filled.
+   * Returns the index of the rule used. Must not allocate: it runs for every request.
    */
   score(candidates: Candidates, request: SelectionRequest, weights: PolicyWeights, terms: ChoiceTerms): number
 }
 
-/** What costs are made of, as plain data. */
+/** Description of the costs, as plain data. */
 export interface CostDescription {
   /** Name of the policy. */
   readonly policy: string
@@ -66,5 +64,5 @@ export interface CostDescription {
   readonly terms: readonly TermDescription[]
 }
 
-/** Most terms of a policy. */
+/** Most terms that a policy may have. */
 export const POLICY_TERMS_MAX = 8

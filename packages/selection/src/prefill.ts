@@ -1,6 +1,6 @@
 /**
- * The prefill of every candidate: what of the prompt is credited as cached there, and what is left to
- * compute.
+ * The prefill of every candidate: the part of the prompt that is credited as cached, and the part that is
+ * left to compute.
  *
  *   overlap         = min(overlap, full blocks of the prompt)
  *   credited tokens = block size · (overlapCredit · decay · (overlap · creditFactor − lower) + lower)
@@ -11,8 +11,8 @@
  *   decay   1 / (1 + creditDecay · excess); excess = prefill queued beyond the least of all candidates, in
  *           prompts of this size
  *
- * An engine always computes the last token: hence the 1; it is 0 for a prompt of 0 tokens. A credit above 1
- * makes up for queued prefill, too, down to that.
+ * The 1 is there because an engine always computes the last token; it is 0 for a prompt of 0 tokens. With a
+ * credit above 1, the excess also reduces the queued prefill, down to that minimum.
  *
  * Source   the credit form of NVIDIA Dynamo's key-value router.
  */
@@ -63,7 +63,7 @@ function creditByDevice(
     const decay = 1 / (1 + creditDecay * ((queued - queuedMin) / requestTokens))
     const credited = blockSizeTokens * (overlapCredit * decay * (blocks - lower) + lower)
     const newTokens = Math.max(least, promptTokens - credited)
-    // What the credit has beyond the prompt is taken off the queue.
+    // The credit beyond the prompt is subtracted from the queue.
     const beyond = Math.min(queued, Math.max(0, credited - promptTokens))
     newTokensMin = Math.min(newTokensMin, newTokens)
     terms.newTokens[i] = newTokens

@@ -2,20 +2,19 @@ import type { CustomPolicy } from './custom-selection.ts'
 import type { PolicyName } from './policy.ts'
 import type { RouterMode } from './types.ts'
 
-/** How to choose. `selectionSettings` fills in what is not given. */
+/** Settings of selection. `selectionSettings` fills in the defaults. */
 export interface SelectionSettings {
   readonly mode: RouterMode
-  /** Whose costs mode kv compares; other modes only show them. */
+  /** The policy whose costs mode kv compares; other modes only show them. */
   readonly policy: PolicyName
-  /** Takes the place of `policy`. */
+  /** Replaces `policy`. */
   readonly custom?: CustomPolicy | undefined
   /** linear: weight of prefill blocks against decode blocks, ≥ 0. 0: no policy credits what is cached. */
   readonly overlapWeight: number
-  /** What a cached block on the device counts for, ≥ 0. Above 1 it makes up for queued prefill, too. */
+  /** Weight of a cached block on the device, ≥ 0. Above 1 it also reduces queued prefill. */
   readonly overlapCredit: number
   /**
-   * How fast that credit falls with the prefill that a worker has queued beyond the others, ≥ 0. 0: not at
-   * all.
+   * How fast that credit falls with prefill queued beyond the least of all candidates, ≥ 0. 0: not at all.
    */
   readonly creditDecay: number
   /** linear: blocks that each active request of a worker costs, ≥ 0. */
@@ -46,7 +45,7 @@ export const SELECTION_DEFAULTS: SelectionSettings = Object.freeze({
   temperature: 0,
 })
 
-/** The defaults with what is given in their place. */
+/** The defaults, overridden by `given`. */
 export function selectionSettings(given: Partial<SelectionSettings> = {}): SelectionSettings {
   return Object.freeze({ ...SELECTION_DEFAULTS, ...given })
 }

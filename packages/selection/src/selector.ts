@@ -10,10 +10,10 @@
  *   direct        the same, among the ranks of one worker
  *   power-of-two  of two that are drawn, the one with fewer active requests
  *
- * Costs are filled in every mode, so that a receipt can show what mode kv would have seen. A selection of
- * one's own takes the place of the policy, and may filter and pick, too.
+ * Costs are computed in every mode, so that a receipt can show the costs of mode kv. A custom selection
+ * replaces the policy, and may also filter and pick.
  *
- * Cost: a few passes over the candidates; nothing is allocated unless there are more than ever before.
+ * Cost: a few passes over the candidates. Memory is allocated only if there are more candidates than ever.
  */
 
 import type { Random } from '@homing/base'
@@ -56,10 +56,7 @@ export class Selector {
   readonly #policies: Readonly<Record<PolicyName, Policy>>
   #capacity: number
 
-  /**
-   * `candidatesExpected`: room to start with; it grows by itself. `policies`: what their names mean; benches
-   * give others.
-   */
+  /** `candidatesExpected`: initial room, which grows as needed. `policies`: by name; benches replace them. */
   constructor(candidatesExpected = 64, policies: Readonly<Record<PolicyName, Policy>> = POLICIES) {
     this.#policies = policies
     this.#capacity = Math.max(1, candidatesExpected)
@@ -78,10 +75,10 @@ export class Selector {
   }
 
   /**
-   * Scores the candidates and chooses one. `turn` is the caller's round-robin counter; take `nextTurn` of the
-   * answer for the next call. The answer is overwritten by the next call. RangeError without candidates and
-   * for figures out of range: eligibility and requests are checked before. CustomSelectionError when a
-   * selection of one's own fails.
+   * Scores the candidates and chooses one. `turn` is the caller's round-robin counter; pass `nextTurn` of the
+   * answer to the next call. The next call overwrites the answer. Throws RangeError without candidates and
+   * for figures out of range: the caller checks eligibility and the request first. Throws
+   * CustomSelectionError if a custom selection fails.
    */
   choose(
     candidates: Candidates,
@@ -150,8 +147,8 @@ export class Selector {
   }
 
   /**
-   * Gives another candidate the chance to win instead of the winner of the last `choose`, and the place if it
-   * `isTaken`. For the guard, which draws itself.
+   * For the guard, which draws by itself: gives candidate `other` the probability `chance`, taken from the
+   * winner of the last `choose`. `isTaken`: makes it the winner.
    */
   divert(other: number, chance: number, isTaken: boolean): void {
     const choice = this.#choice
@@ -166,9 +163,8 @@ export class Selector {
   }
 
   /**
-   * Element i: whether the filter of a selection of one's own lets candidate i take the request; undefined
-   * where there is no such filter. The caller leaves the others out. CustomSelectionError when the filter
-   * fails.
+   * Element i: whether the filter of the custom selection allows candidate i; undefined: there is no filter.
+   * The caller removes the other candidates. Throws CustomSelectionError if the filter fails.
    */
   eligible(
     candidates: Candidates,
@@ -192,7 +188,7 @@ export class Selector {
   }
 }
 
-/** The terms of one candidate as a record of its own. */
+/** The terms of one candidate, copied into a record. */
 export function costTerms(
   choice: Choice,
   candidates: Candidates,
@@ -215,7 +211,7 @@ export function costTerms(
   }
 }
 
-/** What the costs of a choice are made of, before preferences. */
+/** Describes the terms and the formula of the costs of a choice, before preferences. */
 export function describeCost({ policy, rule }: Choice): CostDescription {
   const { name, formula, unit } = policy.rules[rule]!
   return { policy: policy.name, rule: name, formula, unit, terms: policy.terms }

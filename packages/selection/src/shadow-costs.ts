@@ -1,6 +1,6 @@
 /**
- * Shadow costs: where simpler rules would have sent the same request, and what that would have cost by the
- * costs that were compared.
+ * Shadow costs: the workers that simpler rules would have taken for the same request, and their costs in this
+ * decision.
  *
  *   round-robin   the next in its own turn
  *   least-loaded  the fewest active requests; of equals, the first from that turn on
@@ -8,8 +8,8 @@
  *
  *   regret = cost of the candidate that was taken − cost of the one that the rule would have taken
  *
- * It is below 0 where the rule would have cost more. It is the model's own word: whether the model is right
- * is for the guard to see.
+ * Below 0: the rule would have cost more. Regrets come from the cost model; the guard checks whether the
+ * model is right.
  *
  * Cost: one pass over the candidates, without allocation.
  */
@@ -43,9 +43,9 @@ export class ShadowCosts {
   }
 
   /**
-   * Fills `picks`. Changes nothing else. There must be a candidate, and `terms` those of its cost. `chosen`:
-   * who has been chosen; where nobody has any request, least-loaded takes it, too, and there is nothing to
-   * try: an idle fleet follows its caches.
+   * Fills `picks` and changes nothing else. Needs at least one candidate and the terms of the costs.
+   * `chosen`: the chosen candidate. If no worker has a request, least-loaded takes it, too, so there is no
+   * experiment: an idle fleet follows its caches.
    */
   find({ count, activeRequests }: Candidates, { prefillTokens }: ChoiceTerms, chosen?: number): void {
     const first = this.#turn % count
@@ -57,7 +57,7 @@ export class ShadowCosts {
     for (let i = 0; i < count; i++) {
       const requests = activeRequests[i]!
       requestsOfAll += requests
-      // Of equals the first at or after `first`: one before it gives way to an equal one there.
+      // Of equals, takes the first one at or after `first`, in turn.
       if (requests < fewest || (requests === fewest && byLoad < first && i >= first)) {
         fewest = requests
         byLoad = i
@@ -81,7 +81,7 @@ export class ShadowCosts {
     }
   }
 
-  /** A decision was made, by default that of the last `score`: its regrets count, and the turn goes on. */
+  /** Counts the regrets of a decision, by default of the last `score`, and advances the turn. */
   count(regrets: ArrayLike<number> = this.regrets): void {
     const { meanRegrets } = this
     const weight = 1 / Math.min(REGRET_DECISIONS, ++this.#decisions)

@@ -24,7 +24,7 @@ export const ROUTER_MODES: readonly RouterMode[] = [
 export interface CandidateWorker {
   /** Name of the worker key. */
   readonly worker: string
-  /** Number of its worker: see GET /workers. */
+  /** Instance id of its worker: see GET /workers. */
   readonly instanceId: number
   readonly dpRank: number
   readonly taints: readonly string[]
@@ -35,15 +35,13 @@ export interface Candidates {
   readonly count: number
   /** Slot of the worker key; echoed, never interpreted. */
   readonly workerSlots: ArrayLike<number>
-  /**
-   * Leading blocks of the prompt that it holds, in all tiers. More than the prompt has counts as all of them.
-   */
+  /** Leading blocks of the prompt that it holds, in all tiers; clamped to the blocks of the prompt. */
   readonly overlapBlocks: ArrayLike<number>
-  /** What its overlap counts for, 0 … 1: see `creditFactor`; the mean over its tiers. */
+  /** Weight of its overlap, 0 … 1, a mean over its tiers: see `creditFactor`. */
   readonly creditFactors: ArrayLike<number>
   /**
-   * The part of overlap · credit factor that is not on the device, in blocks: `overlapCredit` and
-   * `creditDecay` leave it as it is. Undefined: all of the overlap is on the device.
+   * The part of overlap · credit factor that is not on the device, in blocks. `overlapCredit` and
+   * `creditDecay` do not change it. Undefined: all of the overlap is on the device.
    */
   readonly lowerTierBlocks?: ArrayLike<number> | undefined
   /** Blocks in use by its running requests. */
@@ -53,26 +51,26 @@ export interface Candidates {
   /** Blocks of this prompt that were looked for among the active ones. Undefined: all full ones. */
   readonly soughtBlocks?: number | undefined
   /**
-   * Blocks that the device of a candidate holds, as its events say; −1 where they do not. Undefined: not
-   * known of any. Called only for a cache that was sent as many tokens as it holds.
+   * Blocks on the device of a candidate, from its events; −1: not known. Undefined: not known for any
+   * candidate. Called only for a cache that was sent at least as many tokens as it holds.
    */
   readonly heldBlocksOf?: ((index: number) => number) | undefined
   /** Tokens booked there and not yet prefilled. */
   readonly activePrefillTokens: ArrayLike<number>
   readonly activeRequests: ArrayLike<number>
-  /** What each cost is multiplied by: see `WorkerFilter`. Undefined: 1. */
+  /** Factor of each cost: see `WorkerFilter`. Undefined: 1. */
   readonly preferences?: ArrayLike<number> | undefined
-  /** For a selection of one's own, which alone needs it. */
+  /** Used only by a custom selection. */
   readonly nameOf?: ((index: number) => CandidateWorker) | undefined
-  /** For `auto`: what is before each worker, in milliseconds. */
+  /** For `auto`: load and step times of each worker. */
   readonly engines?: EngineProjection | undefined
-  /** KV tokens that each holds at most; 0 where it is not known. There must be one for each candidate. */
+  /** Most KV tokens that each can hold; 0: not known. One for each candidate. */
   readonly kvCapacityTokens?: ArrayLike<number> | undefined
-  /** Tokens that each computes in one step at most. There must be one for each candidate. */
+  /** Most tokens that each computes in one step. One for each candidate. */
   readonly stepTokens?: ArrayLike<number> | undefined
 }
 
-/** What one request may change of the settings; undefined keeps them. */
+/** Settings that one request may override; undefined: no override. */
 export interface SelectionOverride {
   readonly overlapWeight?: number | undefined
   readonly overlapCredit?: number | undefined
@@ -80,13 +78,13 @@ export interface SelectionOverride {
 }
 
 export interface SelectionRequest {
-  /** ≥ 0; 0 where the prompt is not known: then only load counts. */
+  /** ≥ 0; 0 if the prompt is not known: then only load counts. */
   readonly promptTokens: number
   /** ≥ 1. */
   readonly blockSizeTokens: number
   /**
-   * For a selection of one's own: the model as the client named it, and whether anything is known of its
-   * prompt (default: yes).
+   * For a custom selection: the model name given by the client, and whether the prompt is known (default:
+   * yes).
    */
   readonly model?: string | undefined
   readonly isPromptKnown?: boolean | undefined
@@ -95,7 +93,7 @@ export interface SelectionRequest {
 
 /** Every term of every cost. Owned by the Selector and overwritten by its next `choose`. */
 export interface ChoiceTerms {
-  /** As used: clamped to the full blocks of the prompt. */
+  /** Clamped to the full blocks of the prompt. */
   readonly overlapBlocks: Int32Array
   /**
    * Tokens of this prompt that are not credited as cached; at least 1, as an engine always computes the last
@@ -106,9 +104,9 @@ export interface ChoiceTerms {
   newTokensMin: number
   /** Queued prefill tokens of the worker plus `newTokens`. */
   readonly prefillTokens: Float64Array
-  /** Element i · POLICY_TERMS_MAX + t: of candidate i, the term that `policy.terms[t]` describes. */
+  /** Element i · POLICY_TERMS_MAX + t: the term `policy.terms[t]` of candidate i. */
   readonly ofPolicy: Float64Array
-  /** In the unit of the rule that was used; lower is better. Filled in every mode. */
+  /** Cost in the unit of the rule used; lower is better. Filled in every mode. */
   readonly cost: Float64Array
   /**
    * Chance that this candidate had to win, given the costs and, for power-of-two, the two that were drawn;

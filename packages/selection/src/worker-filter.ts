@@ -18,7 +18,7 @@ export interface WorkerConstraints {
   readonly preferredTaints: Readonly<Record<string, number>>
 }
 
-/** What a filter looks at. */
+/** The properties of a worker that a filter uses. */
 export interface FilteredWorker {
   readonly instanceId: number
   readonly taints: readonly string[]
@@ -45,14 +45,14 @@ export class WorkerFilter {
     return this.#allowed?.has(instanceId) ?? true
   }
 
-  /** Why the worker may not take the request; undefined when it may. */
+  /** Why the worker may not take the request; undefined: it may. */
   reasonAgainst({ instanceId, taints }: FilteredWorker): string | undefined {
     if (!this.allows(instanceId)) return 'not in allowed_worker_ids'
     const missing = this.#required.find(taint => !taints.includes(taint))
     return missing === undefined ? undefined : `does not have the required taint ${missing}`
   }
 
-  /** Factor of its cost. */
+  /** Factor of the worker's cost. */
   preference({ taints }: FilteredWorker): number {
     let weight = 0
     for (const [taint, weightOfTaint] of this.#preferred) if (taints.includes(taint)) weight += weightOfTaint
