@@ -30,7 +30,7 @@ export interface DiagnoseOptions {
   readonly engineKey?: KeySource | undefined
   /** Sockets that other workers name: two that name the same are both at fault. */
   readonly claims?: SocketClaims
-  /** Workers that are there besides; the first of a model says which block size is right. */
+  /** Other workers of the fleet; the first of a model gives the right block size. */
   readonly twins?: readonly ModelTwin[]
   /** Undefined: none is known for this model. */
   readonly tokenizerOf?: (outcome: ReachedOutcome) => Promise<DiagnosisTokenizer | undefined>

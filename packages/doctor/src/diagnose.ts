@@ -1,16 +1,14 @@
 /**
- * Diagnose: asks a worker everything that a router would ask it, looks at its sockets, and says what was
- * found.
+ * Diagnose: asks a worker all questions that a router would ask, checks its sockets, and reports findings.
  *
- *   probe            the directory's own (probe.ts), each question recorded; of all workers, before what
- *                    follows
+ *   probe            the directory's own (probe.ts), each question recorded; all workers, before the rest
  *   sockets          per rank, all at the same time: subscribe, ask for a replay, listen for a while
  *   own request      only if asked for
  *   findings         from all that, pure
  *
- * It changes nothing in the worker; a request of its own puts two blocks into the cache. Every wait has an
- * end: the whole takes six timeouts and the time of listening at most, and three more with a request of its
- * own.
+ * It does not change the worker, except that its own request puts two blocks into the cache. Every wait is
+ * bounded: in total at most six timeouts plus the listening time, and three more timeouts with its own
+ * request.
  */
 
 import type { EventBroker, EventSource, ProbeOutcome, WorkerSpec } from '@homing/fleet'
@@ -40,8 +38,8 @@ import { unreachedFinding } from './unreached-findings.ts'
 const AT_ONE_TIME_MAX = 16
 
 /**
- * In the order given. All are probed before the sockets of any are looked at, so that two that name one
- * socket are both told.
+ * In the order given. All workers are probed before any sockets are checked, so that two workers with the
+ * same socket both get the finding.
  */
 export async function diagnoseWorkers(
   specs: readonly WorkerSpec[],
@@ -68,7 +66,7 @@ async function eachOf<T, R>(items: readonly T[], work: (item: T) => Promise<R>):
   return results
 }
 
-/** What other workers name and have, as far as it matters for one. */
+/** Facts of other workers that matter for one worker. */
 interface Neighbours {
   readonly claims: SocketClaims
   readonly twins: readonly ModelTwin[]
@@ -90,7 +88,7 @@ interface Probed {
   readonly spec: WorkerSpec
   readonly http: RecordedHttp
   readonly outcome: ProbeOutcome
-  /** Of the first RANKS_CHECKED_MAX ranks. */
+  /** Sources of the first RANKS_CHECKED_MAX ranks. */
   readonly sources: readonly EventSource[]
 }
 

@@ -18,7 +18,7 @@ import { TRUSTS, type Trust } from '@homing/index'
 export type FindingLevel = 'ok' | 'note' | 'warning' | 'fault'
 export type Verdict = 'well' | 'inexact' | 'unusable'
 
-/** What a finding is about; stable, for tools. */
+/** The subject of a finding; stable, for tools. */
 export type FindingSubject =
   | 'answers'
   | 'clock'
@@ -40,7 +40,7 @@ export interface Finding {
   readonly level: FindingLevel
   readonly about: FindingSubject
   readonly text: string
-  /** What to do; undefined: nothing. */
+  /** What to do; undefined: no action needed. */
   readonly remedy: string | undefined
   /** The best trust that can be reached with it; undefined: it does not bound the trust. */
   readonly trustMax: Trust | undefined
@@ -55,7 +55,7 @@ export interface DiagnosisStep {
   /** '200', 'connected', 'no answer'. */
   readonly answered: string
   readonly durationMs: number
-  /** What it told, cut to a line; '' where it told nothing. */
+  /** The answer, cut to one line; '' if there was none. */
   readonly told: string
 }
 
@@ -75,7 +75,7 @@ export interface Diagnosis {
   readonly engine: EngineFamily
   readonly engineVersion: string
   readonly verdict: Verdict
-  /** The best trust that a router can have in what it knows of this worker's cache, and why not more. */
+  /** The highest trust that a router can have in this worker's cache, and why not more. */
   readonly trust: { readonly reachable: Trust; readonly reason: string }
   readonly steps: readonly DiagnosisStep[]
   readonly findings: readonly Finding[]
@@ -128,8 +128,8 @@ export function fault(about: FindingSubject, text: string, remedy?: string): Fin
 }
 
 /**
- * A warning whose remedy is to start the engine with the options of the diagnosis; `otherwise`: what else
- * would do.
+ * A warning whose remedy is to start the engine with the options of the diagnosis; `otherwise`: another
+ * remedy.
  */
 export function flagsMissing(
   about: FindingSubject,

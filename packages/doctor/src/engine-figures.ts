@@ -1,6 +1,6 @@
 /** Figures in the metrics of an engine that say how busy it is. */
 
-/** Requests that wait in it, over all ranks, as vLLM and SGLang say; undefined: they do not. */
+/** Requests waiting in the engine, over all ranks (vLLM, SGLang); undefined: not in the metrics. */
 export function requestsWaiting(metrics: string): number | undefined {
   let waiting: number | undefined
   for (const line of metrics.split('\n')) {

@@ -11,7 +11,7 @@ const REPLAY_DISTANCE = 1000
 /** Between two engines of one host. */
 const ENGINE_DISTANCE = 10
 
-/** Undefined: nothing is to be added. Whole options, as they are typed. */
+/** The options to add, as typed on a command line; undefined: none. */
 export function flagsOf(evidence: ReachedEvidence, planned: EventPorts | undefined): string | undefined {
   const { engine } = evidence.outcome
   const { own } = evidence
@@ -46,7 +46,7 @@ export function plannedPorts(
   return { events, replay: portOf(source?.replayEndpoint) ?? replayPort(events), topic }
 }
 
-/** What the router must reach: with the flags, where some are to be added. */
+/** The endpoints that the router must reach, after missing flags are added. */
 export function doorsOf(
   worker: WorkerSpec,
   evidence: ReachedEvidence | undefined,

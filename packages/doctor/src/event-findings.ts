@@ -11,7 +11,7 @@ import { OWNER_TEXTS } from './port-owner.ts'
 import type { RankCheck } from './rank-check.ts'
 import { jsonOf } from './recorded-http.ts'
 
-/** Of so many ranks with the same trouble each has its line; the others are counted. */
+/** Most ranks with the same problem that get their own line; the rest are counted. */
 const FINDING_LINES_MAX = 8
 const START_APART = 'give each rank of each engine ports of its own'
 
@@ -118,7 +118,7 @@ function socketFinding({ spec, facts, listenedMs }: ReachedEvidence, rank: RankC
   return ok('events', `connected to ${source.endpoint}${many}; ${seen}`)
 }
 
-/** The ports that were given against those that the engine tells. */
+/** Compares the given ports with the ports that the engine reports. */
 function portFinding({ outcome, own }: ReachedEvidence, rank: RankCheck): Finding | undefined {
   const told = outcome.eventSources.find(({ dpRank }) => dpRank === rank.dpRank)
   if (told === undefined) return undefined
@@ -178,7 +178,7 @@ function contentFinding({ watch, replay, dpRank }: RankCheck): Finding | undefin
 }
 
 function replayFinding(rank: RankCheck): Finding | undefined {
-  // Without events there is nothing to continue.
+  // Without an event connection there is no stream to check.
   if (rank.connectedMs === undefined) return undefined
   const { source, replay, replayOwner } = rank
   if (source.replayEndpoint === undefined || replay === undefined) {

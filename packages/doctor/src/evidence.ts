@@ -16,7 +16,7 @@ export interface Evidence {
   readonly reached: ReachedEvidence | undefined
 }
 
-/** A worker as others of its model are compared with it. */
+/** The facts of a worker with which other workers of its model are compared. */
 export interface ModelTwin {
   readonly id: string
   readonly models: readonly string[]
@@ -26,7 +26,7 @@ export interface ModelTwin {
 export interface ReachedEvidence {
   readonly spec: WorkerSpec
   readonly outcome: ReachedOutcome
-  /** As the router would take them. */
+  /** The facts as the router would use them. */
   readonly facts: WorkerFacts
   readonly asked: readonly AskedHttp[]
   readonly timeoutMs: number
@@ -42,7 +42,7 @@ export interface ReachedEvidence {
   readonly twin: ModelTwin | undefined
   /** Undefined: none was sent. */
   readonly own: OwnRequest | undefined
-  /** Who turns prompts into tokens in the router; undefined: not known here. */
+  /** The router's tokenizer for its prompts; undefined: not known here. */
   readonly tokenizer: string | undefined
 }
 

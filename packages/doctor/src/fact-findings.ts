@@ -1,6 +1,5 @@
 /**
- * Findings about the facts of a worker: what it says of itself, what was given instead, and what is guessed.
- * Pure.
+ * Findings about the facts of a worker: reported by the worker, given by the operator, or guessed. Pure.
  */
 
 import type { ProbedFact } from '@homing/fleet'

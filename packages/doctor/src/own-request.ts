@@ -43,7 +43,7 @@ export interface TokenAgreement {
 
 export interface OwnRequest {
   readonly answer: AskedHttp
-  /** Undefined: its usage does not say. */
+  /** From the usage of the answer; undefined: not there. */
   readonly promptTokens: number | undefined
   readonly saysCachedTokens: boolean
   /** From the answer until blocks of the prompt were told to be stored; undefined: they were not. */
@@ -53,8 +53,7 @@ export interface OwnRequest {
   /** Stores of other prompts that came meanwhile. */
   readonly otherStores: number
   /**
-   * The tokens of the events against those of the router's own tokenizer; undefined: one of them is not
-   * known.
+   * Compares the tokens of the events with those of the router's tokenizer; undefined: one is not known.
    */
   readonly agreement: TokenAgreement | undefined
 }
@@ -112,7 +111,7 @@ async function post(
     headers: { 'content-type': 'application/json' },
     body: new TextEncoder().encode(JSON.stringify(body)),
   }
-  // What went wrong is in the record.
+  // The record has the error.
   await http.fetch(request, { timeoutMs, maxBytes: OWN_ANSWER_BYTES_MAX }).catch(() => undefined)
   return http.of(path)!
 }
@@ -135,7 +134,7 @@ function ownStores(stores: readonly KvStored[], expected: Int32Array | undefined
   return found
 }
 
-/** What the answer adds goes past the end of the prompt. */
+/** The tokens of the answer may follow after the end of the prompt. */
 function continues(expected: Int32Array, from: number, tokens: Int32Array): boolean {
   if (from >= expected.length) return false
   for (let i = 0; i < tokens.length && from + i < expected.length; i++) {

@@ -1,7 +1,7 @@
 /**
  * Port owner: what is at a TCP port where an event or a replay socket should be.
  *
- *   closed    nothing listens
+ *   closed    no program listens
  *   silent    no connection, or no bytes: a firewall, or a wrong host
  *   http      an HTTP server
  *   events    a ZeroMQ socket that publishes
@@ -55,11 +55,11 @@ export const OWNER_TEXTS: Readonly<Record<PortOwner, string>> = {
 
 function ownerByFailure(error: HttpCallError): PortOwner {
   if (error.failure === 'connect') return isRefused(error) ? 'closed' : 'silent'
-  // It took the connection; a socket that waits for our greeting says nothing until it gets one.
+  // It accepted the connection. A socket that waits for our greeting is silent until it gets one.
   return 'other'
 }
 
-/** Nothing listens at that port of a machine that is there. */
+/** The machine is there, but no program listens at that port. */
 export function isRefused({ message }: HttpCallError): boolean {
   return message.includes('ECONNREFUSED')
 }

@@ -21,15 +21,15 @@ export interface RankCheckOptions {
 export interface RankCheck {
   readonly dpRank: number
   readonly source: EventSource
-  /** To be closed. Undefined: it is not connected. */
+  /** The caller must close it. Undefined: not connected. */
   readonly watch: EventWatch | undefined
   /** Undefined: it is not connected. */
   readonly connectedMs: number | undefined
-  /** What is at the event port instead; undefined: it is connected. */
+  /** The owner of the event port, if it is not connected. */
   readonly eventsOwner: PortOwner | undefined
   /** Undefined: no replay socket is named. */
   readonly replay: ReplayAnswer | undefined
-  /** What is at the replay port instead; undefined: it answers, or none is named. */
+  /** The owner of the replay port, if it does not answer; undefined: it answers, or no port is named. */
   readonly replayOwner: PortOwner | undefined
 }
 

@@ -1,7 +1,6 @@
 /**
- * Recorded HTTP: passes small questions on and keeps each with its answer and the time that it took, so that
- * a probe that answers only with facts can be shown step by step. What it keeps is bounded by its caller, who
- * asks a dozen questions.
+ * Recorded HTTP: passes small questions on and records each with its answer and its duration, so that the
+ * steps of a probe can be shown. A probe asks about a dozen questions, which bounds the record.
  */
 
 import type { Clock } from '@homing/base'
@@ -64,7 +63,7 @@ export class RecordedHttp implements HttpTransport {
     }
   }
 
-  /** In the order of the questions, as far as they are settled. */
+  /** Settled questions, in the order in which they were asked. */
   get asked(): readonly AskedHttp[] {
     return this.#asked.filter(asked => asked !== undefined)
   }

@@ -1,9 +1,8 @@
 /**
  * Replay question: whether a replay socket answers, and how far back it goes.
  *
- * `whole` asks for everything that the engine keeps, as a router does when it starts. `end` asks for what is
- * newer than anything, so that the engine has nothing to repeat: enough to see that it answers, at no cost
- * for a busy engine.
+ * `whole` asks for all batches that the engine keeps, as a router does when it starts. `end` asks for batches
+ * newer than any, so the answer is empty: this shows that the socket answers, at no cost for a busy engine.
  */
 
 import type { Clock } from '@homing/base'

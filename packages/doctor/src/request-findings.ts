@@ -89,7 +89,7 @@ function storeFindings({ timeoutMs }: ReachedEvidence, own: OwnRequest): readonl
   return findings
 }
 
-/** Predictions are audited by what answers say. */
+/** Whether the usage of answers allows audits of predictions. */
 function usageFinding({ outcome }: ReachedEvidence, own: OwnRequest): Finding {
   if (own.saysCachedTokens)
     return ok('usage', 'answers say how many tokens were cached: predictions are audited')

@@ -1,7 +1,7 @@
 /**
- * Seen events: what the batches of one socket show about their publisher, for somebody who only looks.
+ * Seen events: facts about a publisher, collected from the batches of its socket.
  *
- * Bounds: the first DECODED_MAX batches are decoded, the others counted; STORED_MAX stores are kept.
+ * Bounds: the first DECODED_MAX batches are decoded, the rest only counted; STORED_MAX stores are kept.
  */
 
 import { decodeKvBatch, type KvStored, MalformedKvBatchError } from '@homing/protocol'
@@ -18,13 +18,13 @@ export class SeenEvents {
   lastSequence: number | undefined
   /** Batches that are left out between them. */
   missing = 0
-  /** Of frames that name one; '' counts. */
+  /** Topics of the frames that have one; '' counts as a topic. */
   readonly topics = new Set<string>()
   readonly blockSizesTokens = new Set<number>()
-  /** Ranks that batches say they are of. */
+  /** Ranks named in batches. */
   readonly dpRanks = new Set<number>()
   readonly stored: KvStored[] = []
-  /** Seconds since 1970, as the last decoded batch says. */
+  /** Timestamp of the last decoded batch, in Unix seconds. */
   lastTimestampSeconds: number | undefined
 
   /** `topic`: undefined where the framing has none. */

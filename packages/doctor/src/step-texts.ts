@@ -23,7 +23,7 @@ export function stepOf(asked: AskedHttp, host: string): DiagnosisStep {
   }
 }
 
-/** What was seen at the sockets of a rank; `timeoutMs`: how long was waited where there was none. */
+/** Describes what was seen at the sockets of a rank; `timeoutMs`: the wait for a missing answer. */
 export function socketSteps(
   { source, connectedMs, eventsOwner, watch, replay, replayOwner }: RankCheck,
   timeoutMs: number,
@@ -57,7 +57,7 @@ export function socketSteps(
   return steps
 }
 
-/** One line, not too long: a fact among others. */
+/** Cuts a text to one short line. */
 export function cut(text: string): string {
   return oneLine(text, TOLD_CHARACTERS_MAX)
 }

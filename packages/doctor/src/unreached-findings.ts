@@ -7,7 +7,7 @@ import { isRefused } from './port-owner.ts'
 import type { AskedHttp } from './recorded-http.ts'
 import { cut, reasonOf } from './step-texts.ts'
 
-/** `reason`: what the probe says. */
+/** `reason`: the reason of the probe. */
 export function unreachedFinding(
   { id, origin, key }: WorkerSpec,
   first: AskedHttp | undefined,
@@ -27,7 +27,7 @@ export function unreachedFinding(
   const { hostname } = new URL(origin)
   const error = first.error!
   const why = cut(reasonOf(error))
-  // Of certificates the probe knows what to do.
+  // For certificates, the probe's reason contains the advice.
   const [, advice] = reason.split(`${error.message}: `)
   if (advice !== undefined) return fault('answers', `no connection to ${id}: ${why}`, advice)
   switch (error.failure) {
@@ -65,7 +65,7 @@ export function unreachedFinding(
 }
 
 function findingOfStatus(status: number, reason: string, hasKey: boolean): Finding {
-  // What the probe advises, it advises to a router that runs.
+  // The probe's advice is for a running router.
   const [said = '', advice] = reason.split(': ')
   if (status === 401 || status === 403) {
     return hasKey

@@ -2,7 +2,7 @@
 
 import type { Clock } from '@homing/base'
 
-/** What the promise resolves with; undefined after `timeoutMs`. */
+/** The value of the promise; undefined after `timeoutMs`. */
 export function until<T>(clock: Clock, promise: Promise<T>, timeoutMs: number): Promise<T | undefined> {
   const { promise: late, resolve } = Promise.withResolvers<undefined>()
   const timer = clock.after(timeoutMs, () => resolve(undefined))

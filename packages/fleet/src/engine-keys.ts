@@ -2,8 +2,8 @@
  * Engine keys: reads the API key of each engine and gives it to the transport, which puts it into every
  * request to that engine.
  *
- * So the key is in no message, no argument and no view: who calls an engine names its origin, and that is
- * all. Files are read again before each probe, so a key that is changed counts without a restart.
+ * So no message, argument or view contains the key: a caller of an engine only names its origin. Files are
+ * read again before each probe, so a changed key takes effect without a restart.
  */
 
 import { readFileSync, statSync } from 'node:fs'
@@ -13,7 +13,7 @@ import type { KeySource } from './worker-spec.ts'
 
 const KEY_BYTES_MAX = 16 * 1024
 
-/** The key, or why there is none; the reason holds nothing of it. */
+/** The key, or why there is none. The reason never contains a part of the key. */
 export type FoundKey = { readonly key: string } | { readonly fault: string }
 
 export function readKey(source: KeySource): FoundKey {
@@ -51,7 +51,7 @@ export function openDoor(
   source: KeySource | undefined,
 ): string | undefined {
   const found = source === undefined ? undefined : readKey(source)
-  // Where the key cannot be had, that of a client must not go in its place.
+  // If the key cannot be read, a client's key must not be sent in its place.
   const access = found === undefined ? undefined : { key: 'key' in found ? found.key : undefined }
   http.setAccess(origin, access)
   return found !== undefined && 'fault' in found ? found.fault : undefined

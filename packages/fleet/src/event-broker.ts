@@ -7,7 +7,7 @@ import type { WorkerSpec } from './worker-spec.ts'
 export interface EventBroker {
   /** 'host:port' each. */
   readonly servers: readonly string[]
-  /** Workers that name neither ports nor a subject publish there, too, under `subjectOf` their id. */
+  /** Workers that name neither ports nor a subject also publish there, under `subjectOf` their id. */
   readonly isPlane: boolean
 }
 
@@ -27,7 +27,7 @@ export function brokerEndpointOf(
   return subject === undefined ? undefined : `nats://${broker.servers.join(',')}/${subject}.${dpRank}`
 }
 
-/** What is wrong with a subject; undefined: nothing. */
+/** Why a subject is not valid; undefined: it is valid. */
 export function faultOfSubject(subject: string): string | undefined {
   try {
     parseBrokerEndpoint(`nats://localhost/${subject}.0`)

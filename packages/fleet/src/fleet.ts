@@ -8,7 +8,7 @@
 import type { Trust } from '@homing/index'
 import type { BusyThresholds } from '@homing/load'
 
-/** Where a value comes from: read from the worker, given by the operator, learned from traffic, assumed. */
+/** Source of a value: read from the worker, given by the operator, learned from traffic, or assumed. */
 export type ValueSource = 'probed' | 'given' | 'learned' | 'default'
 
 export interface Sourced<T> {
@@ -49,7 +49,7 @@ export interface WorkerKeyRecord {
   readonly shard: number
   readonly trust: Trust
   readonly trustReason: string
-  /** Unix milliseconds since when the trust is what it is. */
+  /** Time of the last change of the trust, in Unix milliseconds. */
   readonly trustSinceMs: number
   /** Grows by one whenever all that was known of its cache was forgotten. */
   readonly epoch: number
@@ -59,8 +59,8 @@ export interface WorkerRecord {
   /** `host:port` of its URL. */
   readonly id: string
   /**
-   * For `nvext.backend_instance_id`: its position among the workers given, from 0, unless `?id=` says
-   * otherwise.
+   * For `nvext.backend_instance_id`: the number given with `?id=`, else its position among the given workers,
+   * from 0.
    */
   readonly instanceId: number
   /**
@@ -107,12 +107,12 @@ export interface Fleet {
 
 /** When workers take no more requests. */
 export interface FleetThresholds {
-  /** Of models that are not in `byModel`. */
+  /** Thresholds of models that are not in `byModel`. */
   readonly others: BusyThresholds
   readonly byModel: ReadonlyMap<string, BusyThresholds>
 }
 
-/** What a subscriber of the fleet accepts. */
+/** The message that subscribers of the fleet get. */
 export interface FleetMessage {
   readonly type: 'fleet'
   readonly fleet: Fleet

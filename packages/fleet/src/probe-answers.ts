@@ -11,7 +11,7 @@ import { EndpointError, parseEndpoint } from '@homing/transport'
 import type { EngineFamily, WorkerModel } from './fleet.ts'
 import type { EventSource } from './probe-outcome.ts'
 
-/** Of a worker. */
+/** Most ranks of one worker. */
 export const RANKS_MAX = 1024
 
 type JsonObject = Readonly<Record<string, unknown>>
@@ -39,8 +39,8 @@ export function readModels(
 }
 
 /**
- * The models of SGLang with where it loaded their tokenizer from, as `/model_info` says: in `/v1/models` the
- * root is the name under which they are served.
+ * The models of SGLang with the tokenizer path from `/model_info`: in `/v1/models`, `root` is only the served
+ * name.
  */
 export function withTokenizerPath(
   models: readonly WorkerModel[],
@@ -52,7 +52,7 @@ export function withTokenizerPath(
   return models.map(card => (card.root === card.name ? { ...card, root: path } : card))
 }
 
-/** What the configuration of an engine tells: `/server_info` of SGLang, or of vLLM in development mode. */
+/** Facts from an engine's configuration: `/server_info` of SGLang, or of vLLM in development mode. */
 export interface ServerInfo {
   readonly family: EngineFamily | undefined
   readonly version: string | undefined
@@ -151,8 +151,7 @@ export function readMetrics(metrics: string): MetricsFacts {
   const blockSizeTokens = count(Number(config?.['block_size']))
   const kvTokens = count(Number(config?.['kv_cache_size_tokens']))
   const kvBlocks =
-    // On models with several cache groups the blocks are shared between the groups, and the tokens say what
-    // fits.
+    // In models with several cache groups, the groups share the blocks, so the tokens give the capacity.
     kvTokens !== undefined && blockSizeTokens !== undefined
       ? Math.floor(kvTokens / blockSizeTokens)
       : count(Number(config?.['num_gpu_blocks']))
@@ -182,8 +181,8 @@ export function familyOfOwner(owner: string | undefined): EngineFamily | undefin
 }
 
 /**
- * An endpoint that can be dialled: `*` and the like stand for the host of the worker's URL. Undefined: nobody
- * can connect to it.
+ * An endpoint to connect to: `*` and similar hosts are replaced by the host of the worker's URL. Undefined:
+ * no connection is possible.
  */
 export function dialled(endpoint: string | undefined, host: string): string | undefined {
   if (endpoint === undefined) return undefined

@@ -4,7 +4,7 @@ import type { EngineFamily, WorkerModel } from './fleet.ts'
 
 /** Result of one probe of a worker's base URL; `reached` false carries the reason. */
 export type ProbeOutcome =
-  /** `isLocal`: it was not asked, for want of something of this machine. */
+  /** `isLocal`: it was not asked, because this machine lacked a resource. */
   | { readonly reached: false; readonly reason: string; readonly isLocal?: boolean }
   | {
       readonly reached: true
@@ -18,7 +18,7 @@ export type ProbeOutcome =
       readonly canTokenize: boolean
       /** By rank; endpoints with a host that can be dialled. */
       readonly eventSources: readonly EventSource[]
-      /** Unix seconds at which the engine process started, where it says so. */
+      /** Start time of the engine process in Unix seconds, if it reports it. */
       readonly processStartSeconds: number | undefined
       /** Facts that a question would have told which got no answer: empty here means not known, not none. */
       readonly unanswered: readonly ProbedFact[]

@@ -27,7 +27,7 @@ import type { ProbedFact, ProbeOutcome } from './probe-outcome.ts'
 import { hostOf } from './worker-spec.ts'
 
 const PROBE_ANSWER_BYTES_MAX = 8 * 1024 * 1024
-/** What each question tells. */
+/** The facts that each question gives. */
 const VERSION_FACTS: readonly ProbedFact[] = ['engine', 'engineVersion']
 const SOURCE_FACTS: readonly ProbedFact[] = ['eventSources', 'ranks']
 const METRICS_FACTS: readonly ProbedFact[] = [
@@ -117,7 +117,7 @@ export async function probeWorker(
   }
 }
 
-/** What one cheap question says: whether the worker answers at all. */
+/** Result of one cheap question: whether the worker answers at all. */
 export type HealthOutcome =
   | { readonly isHealthy: true }
   | { readonly isHealthy: false; readonly reason: string; readonly isLocal: boolean }
@@ -137,7 +137,7 @@ export async function checkHealth(
   return { isHealthy: true }
 }
 
-/** What an answer other than 200 to the first question means, and what would be right. */
+/** Explains an answer other than 200 to the first question, with a remedy. */
 function statusReason({ status, headers }: HttpReply, hasKey: boolean): string {
   const said = `GET /v1/models answers ${status}`
   if (status === 401 || status === 403) {
@@ -217,7 +217,7 @@ function isAnswer(reply: HttpReply | Error): reply is HttpReply {
   return !(reply instanceof Error) && reply.status === 200
 }
 
-/** It may be there, but did not say. */
+/** The fact may exist, but this reply does not tell. */
 function isUnanswered(reply: HttpReply | Error): boolean {
   return reply instanceof Error || reply.status === 429 || reply.status >= 500
 }

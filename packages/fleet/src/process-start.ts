@@ -1,6 +1,6 @@
 /** Whether two process start times that an engine reports, in Unix seconds, belong to two processes. */
 
-/** A process tells the same time again; but some read it from a clock that is set meanwhile. */
+/** One process reports the same time each time, but some compute it from a clock that may be adjusted. */
 const TOLERANCE_SECONDS = 1
 
 /** Undefined is not known: it differs from nothing. */

@@ -1,6 +1,6 @@
 /**
- * Request way: whether requests to a worker go over sockets or over a broker. Tells the transport once;
- * whoever calls a worker names its origin.
+ * Request way: whether requests to a worker go over sockets or over a broker. The transport is told once, so
+ * a caller of a worker only names its origin.
  */
 
 import type { HttpTransport } from '@homing/transport'

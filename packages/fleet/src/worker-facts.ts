@@ -18,10 +18,10 @@ import { isOtherProcessStart } from './process-start.ts'
 import type { WorkerSpec } from './worker-spec.ts'
 import { eventsHostOf, hostOf } from './worker-spec.ts'
 
-/** What vLLM uses on large GPUs when it is not told; it does not say what it uses. */
+/** vLLM's default on large GPUs. vLLM does not report the value that it uses. */
 const MAX_BATCHED_TOKENS_DEFAULT = STEP_TOKENS_DEFAULT
 
-/** What the directory assumes where neither the operator nor the worker says anything. */
+/** Assumptions of the directory for facts that neither the operator nor the worker gives. */
 export interface WorkerDefaults {
   /** Where KV events are published that have no port; undefined: nowhere. */
   readonly broker?: EventBroker | undefined
@@ -41,8 +41,8 @@ export interface WorkerFacts {
 }
 
 /**
- * What is known after a probe: where a question got no answer, what is known from before stays. A busy engine
- * that misses one deadline keeps its ranks and its events.
+ * The facts after a probe: a question without an answer keeps the earlier facts. So a busy engine that misses
+ * one deadline keeps its ranks and its events.
  */
 export function outcomeAfter(before: ReachedOutcome | undefined, outcome: ReachedOutcome): ReachedOutcome {
   if (before === undefined) return outcome
@@ -52,7 +52,7 @@ export function outcomeAfter(before: ReachedOutcome | undefined, outcome: Reache
 }
 
 /**
- * Whether the engine runs as another process than before: its start moved, or its blocks have another size.
+ * Whether the engine is a new process: its start time or its block size has changed.
  */
 export function isOtherProcess(before: ReachedOutcome, after: ReachedOutcome): boolean {
   const [started, size] = [after.processStartSeconds, after.blockSizeTokens]
@@ -116,18 +116,18 @@ export function eventSourceOf(
   }
 }
 
-/** It did not say where its events are, and may still say so: it was busy, or failed when it was asked. */
+/** Its event endpoints are not known yet, but may come: it was busy, or failed when it was asked. */
 export function owesEventSources(spec: WorkerSpec, outcome: ReachedOutcome): boolean {
   const { eventSources, unanswered } = outcome
   return spec.eventsPort === undefined && eventSources.length === 0 && unanswered.includes('eventSources')
 }
 
-/** What `missingOf` looks at; a WorkerRecord has it all. */
+/** Input of `missingOf`; a WorkerRecord has all of it. */
 export interface CacheFacts extends Pick<WorkerRecord, 'origin' | 'engine' | 'ranks' | 'blockSizeTokens'> {
   readonly keys: readonly Pick<WorkerKeyRecord, 'dpRank' | 'eventsEndpoint' | 'replayEndpoint'>[]
 }
 
-/** What is missing at a worker for its cache to be known, each with what to do about it. */
+/** What a worker lacks before its cache can be known, each with a remedy. */
 export function missingOf(worker: CacheFacts): readonly string[] {
   const { origin, engine, ranks, blockSizeTokens, keys } = worker
   const missing: string[] = []

@@ -2,9 +2,8 @@
  * Worker roll: workers as given, of which no two are the same engine, have the same id or name the same
  * socket.
  *
- * Names of one host count as one as far as they can be told apart without asking anybody: `localhost` is
- * `127.0.0.1`. An engine under two names that only a name server knows is two workers here; they name one
- * socket of events then, as the probes find.
+ * Names of one host count as one if no name server is needed to see it: `localhost` is `127.0.0.1`. An engine
+ * with two DNS names is two workers here; the probes then find that both name the same event socket.
  */
 
 import { clashText, hostName, SocketClaims } from '@homing/transport'
@@ -18,8 +17,8 @@ export class WorkerRoll {
   readonly #claims = new SocketClaims()
 
   /**
-   * `label`: how people know it. Throws WorkerConflictError if it conflicts with one that is here; then
-   * nothing has changed.
+   * `label`: its name for people. Throws WorkerConflictError, without any change, if it conflicts with a
+   * worker in the roll.
    */
   enter(label: string, spec: WorkerSpec): void {
     const place = placeOf(spec)

@@ -8,7 +8,7 @@ export interface WorkerSpec {
   readonly model: string | undefined
   readonly blockSizeTokens: number | undefined
   readonly ranks: number | undefined
-  /** Host of its event and replay sockets, as it stands in an endpoint; undefined: that of the origin. */
+  /** Host of its event and replay sockets, as written in an endpoint; undefined: the host of the origin. */
   readonly eventsHost?: string | undefined
   readonly eventsPort: number | undefined
   readonly replayPort: number | undefined
@@ -23,7 +23,7 @@ export interface WorkerSpec {
   readonly maxBatchedTokens: number | undefined
   readonly kvBlocks: number | undefined
   readonly taints: readonly string[]
-  /** Where the API key of the engine stands; undefined: where that of all engines does, if there is one. */
+  /** Source of the engine's API key; undefined: the common source of all engines, if there is one. */
   readonly key?: KeySource | undefined
 }
 

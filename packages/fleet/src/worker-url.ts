@@ -2,15 +2,13 @@
  * One worker as the operator writes it: `http://host:8001?events=5557&replay=6557&ranks=2`.
  *
  *   events, replay        ports of rank 0; rank r is at port + r
- *   events_host           host of those sockets, where the URL is that of a proxy; default: the host of the
- *                         URL
+ *   events_host           host of those sockets, if the URL is that of a proxy; default: the host of the URL
  *   ranks                 data-parallel ranks behind this URL
  *   model, block_size, kv_blocks, max_batched_tokens      facts that a probe would find out
  *   taints=a,b            words that a request may require, prefer or avoid
  *   topic                 topic of the KV events
  *   nats                  subject of the KV events at the NATS broker; rank r publishes under SUBJECT.r
- *   requests              subject at the NATS broker under which the worker takes requests, where routers
- *                         call it so
+ *   requests              subject at the NATS broker under which the worker takes requests, if it does
  *   key_env, key_file     environment variable or file with the API key of the engine; the key itself is
  *                         never in a URL
  *   id                    number for `nvext.backend_instance_id`; default: the position
@@ -144,15 +142,14 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
 }
 
 /**
- * A replay port that leaves room for every rank: 1000 above the events, or below where there is no room
- * above.
+ * A replay port with room for every rank: 1000 above the events port, or below if there is no room above.
  */
 function freeReplayPort(eventsPort: number, lastRank: number): number {
   const distance = Math.max(1000, lastRank + 1)
   return eventsPort + distance + lastRank <= 65_535 ? eventsPort + distance : eventsPort - distance
 }
 
-/** As it stands in an endpoint; an IPv6 address may lack its brackets. */
+/** The host as written in an endpoint; an IPv6 address may come without brackets. */
 function tryHost(text: string): string | undefined {
   const host = /^[0-9a-f]*:[0-9a-f:.]+$/i.test(text) && text.split(':').length > 2 ? `[${text}]` : text
   const url = tryUrl(`http://${host}:1`)
@@ -167,7 +164,7 @@ function tryUrl(text: string): URL | undefined {
 const KEY_ADVICE =
   'put the key into a file and give ?key_file=PATH, or into the environment and give ?key_env=NAME'
 
-/** What an error may repeat of a worker: nothing behind which a secret may stand. */
+/** The part of a worker's text that an error may show: nothing after a place where a secret may be. */
 function shownText(text: string): string {
   const url = tryUrl(text.trim())
   if (url === undefined)

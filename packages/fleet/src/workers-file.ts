@@ -1,12 +1,11 @@
 /**
- * Workers file: the URLs of workers in a file that others write while the router runs.
+ * Workers file: the URLs of workers in a file that other programs write while the router runs.
  *
  *   http://10.0.0.1:8001?events=5557      one URL a line, # begins a comment
  *   workers: [http://10.0.0.1:8001]       or YAML: a list, or a map with `workers`
  *
- * The file is looked at regularly, not watched: that works on network file systems, and where whole files and
- * links are replaced. Text counts when two looks in a row have found it, so a file that is half written does
- * not.
+ * The file is polled, not watched: polling works on network file systems, and when files or links are
+ * replaced. A text counts after two looks in a row have found it, so a half-written file does not count.
  */
 
 import { constants } from 'node:fs'
@@ -53,7 +52,7 @@ export function parseWorkersFile(text: string, path: string): readonly string[] 
 /** Rejects with WorkersFileError. */
 export async function readWorkersFile(path: string): Promise<string> {
   const fault = (thrown: unknown) => new WorkersFileError(path, (thrown as Error).message)
-  // Not blocking: a FIFO without a writer would hold it up for ever.
+  // Not blocking: opening a FIFO without a writer would hang.
   const { O_RDONLY, O_NONBLOCK } = constants
   const file = await open(path, O_RDONLY | O_NONBLOCK).catch(thrown => {
     throw fault(thrown)
@@ -105,19 +104,19 @@ export type WorkersFileLook =
   | { readonly text: string; readonly fault?: undefined }
   | { readonly text?: undefined; readonly fault: string }
 
-/** What has changed in the file since it last counted. */
+/** Changes in the file since the last text that counted. */
 export interface WorkersFileChange {
   readonly added: readonly string[]
   readonly gone: readonly string[]
 }
 
-/** What was found at the last looks, and what counts. */
+/** The texts of the last looks, and the URLs that count. */
 export class WorkersFile {
   readonly path: string
   #urls: readonly string[]
-  /** Of the last look; undefined: it could not be read. */
+  /** Text of the last look; undefined: it could not be read. */
   #text: string | undefined
-  /** Of the last look whose text was judged. */
+  /** The last text that was judged. */
   #judged: string | undefined
   /** Why the file as it is does not count; undefined: it does. */
   fault: string | undefined
@@ -127,7 +126,7 @@ export class WorkersFile {
     this.#urls = urls
   }
 
-  /** As they count. */
+  /** The URLs that count. */
   get urls(): readonly string[] {
     return this.#urls
   }
