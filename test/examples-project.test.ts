@@ -102,13 +102,16 @@ const installers: Readonly<Record<string, (folder: string) => Promise<Outcome>>>
   },
 }
 
+let isUnreachable = false
 for (const [name, install] of Object.entries(installers)) {
   await t.test(
     `installed ${name}: every program runs, compiles under strict settings, and runs again`,
     async t => {
       const folder = await project(name.replace(' ', '-'))
-      const installed = await install(folder)
-      if (UNREACHABLE.test(installed.output)) {
+      // Where npm reaches no registry that it trusts, pnpm waits for minutes instead of saying so.
+      const installed = isUnreachable ? undefined : await install(folder)
+      isUnreachable ||= installed !== undefined && UNREACHABLE.test(installed.output)
+      if (installed === undefined || isUnreachable) {
         t.pass('the packages are installed', { skip: 'the registry cannot be reached' })
         return
       }
