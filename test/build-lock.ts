@@ -10,7 +10,7 @@ const LOOK_MS = 100
 const WAIT_MS_MAX = 180_000
 
 /**
- * Runs `work` while nobody else has `folder`. A lock whose process has ended is taken over. Throws after
+ * Runs `work` while no other process has `folder`. A lock whose process has ended is taken over. Throws after
  * WAIT_MS_MAX.
  */
 export function withLock<T>(folder: string, work: () => T): T {

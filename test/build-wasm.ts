@@ -14,7 +14,7 @@ import { fileURLToPath } from 'node:url'
 interface WasmConstant {
   readonly name: string
   readonly comment: string
-  /** Of the compiler, beside those of the source. */
+  /** Compiler options, beside those of the source. */
   readonly options?: readonly string[]
 }
 

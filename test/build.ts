@@ -45,7 +45,9 @@ const DOCS: Readonly<Record<string, readonly string[]>> = {
 }
 
 interface Published extends Workspace {
-  /** Itself first, then the workspaces whose code its dist/ has too; undefined: its code alone. */
+  /**
+   * The package first, then the workspaces whose code its dist/ contains too; undefined: only its own code.
+   */
   readonly bundle: readonly Workspace[] | undefined
 }
 
@@ -95,7 +97,7 @@ function publishedPackages(): readonly Published[] {
     })
 }
 
-/** What is published must offer what the workspace offers, built. */
+/** The published package must offer the workspace's exports, built. */
 function manifestFaults({ folder, manifest, bundle }: Published): readonly string[] {
   const { bin = {}, exports = {}, publishConfig } = manifest
   const home = bundle === undefined ? './dist' : `./dist/${folder}/src`
@@ -125,7 +127,7 @@ function writeCompilerOptions(sources: readonly string[]): string {
     compilerOptions: {
       noEmit: false,
       declaration: true,
-      // With the sources in them: what is published has no src/.
+      // Source maps contain the sources: a published package has no src/.
       sourceMap: true,
       inlineSources: true,
       rewriteRelativeImportExtensions: true,
@@ -191,7 +193,7 @@ function addDocs(names: readonly string[], unpacked: string): void {
   renameSync(join(unpacked, 'examples/project.json'), join(unpacked, 'examples/package.json'))
 }
 
-/** The code of the workspaces is in dist/; what remains to be installed is what they need from elsewhere. */
+/** dist/ contains the code of the workspaces; only their external dependencies remain to be installed. */
 function setDependencies(bundle: readonly Workspace[], unpacked: string): void {
   const path = join(unpacked, 'package.json')
   const { devDependencies: _, ...manifest } = JSON.parse(readFileSync(path, 'utf8')) as Record<

@@ -16,7 +16,7 @@ import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync
 import { dirname, join, relative } from 'node:path'
 import { sourceFolders, type Workspace } from './workspaces.ts'
 
-/** Folders of `files` that no code reads: what is built, and programs to copy. */
+/** Folders in `files` that no code reads: build results, and programs to copy. */
 const NOT_READ = new Set(['dist', 'examples'])
 const SPECIFIERS = /(\bfrom\s*|\bimport\s*\(?\s*|\bimport\.meta\.resolve\(\s*)(['"])(@homing\/[^'"]+)\2/g
 

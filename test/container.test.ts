@@ -59,7 +59,7 @@ t.test(
     for (const name of ['ENTRYPOINT', 'CMD'])
       t.ok(Array.isArray(JSON.parse(given(name))), `${name} needs no shell`)
     for (const { name } of all) t.not(name, 'ADD')
-    // What is copied into the build must not hold what is installed here.
+    // The files copied into the build must not include local installations.
     const ignored = readFileSync(join(ROOT, '.containerignore'), 'utf8')
     t.match(ignored, /^\*\*\/node_modules$/m)
     t.equal(readFileSync(join(ROOT, '.dockerignore'), 'utf8'), ignored, 'docker reads a file of its own')

@@ -25,7 +25,7 @@ import { oldNode, TOO_OLD } from '../packages/actor/test/old-node.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const TSC = join(ROOT, 'node_modules/.bin/tsc')
-/** What the packages have in common with those of the workspace: all that @homing/actor needs. */
+/** Packages shared with the workspace: all that @homing/actor needs. */
 const PACKAGES = ['actor', 'base'] as const
 /** What a client says where it gets to no registry, or not to one that it trusts. */
 const UNREACHABLE =
@@ -79,7 +79,7 @@ const installers: Readonly<Record<string, (folder: string) => Promise<Outcome>>>
       )
       if (unpacked.exitCode !== 0) return unpacked
     }
-    // The one dependency that is not ours, with what it needs beside it.
+    // The only external dependency, with its own dependencies beside it.
     const pino = dirname(realpathSync(join(ROOT, 'packages/base/node_modules/pino')))
     for (const name of readdirSync(pino)) {
       if (!name.startsWith('.')) symlinkSync(join(pino, name), join(modules, name))
@@ -124,7 +124,7 @@ for (const [name, install] of Object.entries(installers)) {
       // skipLibCheck).
       const types = ['--typeRoots', join(ROOT, 'node_modules/@types')]
       t.strictSame(await run(TSC, ['-p', '.', ...types], folder), { exitCode: 0, output: '' }, 'tsc')
-      // All of them once: what is compiled differs in nothing that an installation could change.
+      // Run all of them once: the compiled code is the same for every installation.
       const compiled = programs.map(
         ([program, output]) => [join('dist', program.replace(/\.ts$/, '.js')), output] as const,
       )

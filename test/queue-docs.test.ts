@@ -17,7 +17,7 @@ const PAGE = textOf('docs/queue.md')
 const SETTINGS: readonly SettingDescriptor[] = routerCommand.settings
 /** Of the scripts that the page tells how to run. */
 const OPTIONS_OF_SCRIPTS = ['write', 'smoke']
-/** Refusals that clients cannot bring about, or that nobody is left to read. */
+/** Refusals that clients cannot cause, or that no client is left to read. */
 const NOT_TOLD = ['HOMING_QUEUE_DUPLICATE', 'HOMING_QUEUE_CANCELLED']
 
 /** The rows of the only table of a section, without its head, as their cells. */

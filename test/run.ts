@@ -42,7 +42,7 @@ const SECONDS_FILE = join(import.meta.dirname, 'file-seconds.json')
 /** Seconds of every file that takes at least SECONDS_RECORDED_MIN on a machine with two cores. */
 const recordedSeconds = JSON.parse(readFileSync(SECONDS_FILE, 'utf8')) as Readonly<Record<string, number>>
 const SECONDS_RECORDED_MIN = 2
-/** Variables of ours that a test may read; all others could change what it tests. */
+/** Our variables that a test may read; all others could change what it tests. */
 const TEST_VARIABLES =
   /^HOMING_(REAL_\w+|TRACES|TRACE_\w+|PICTURES|SEED|SIM_\w+|FAULTS_\w+|LIVES_\w+|STRESS_\w+|TEST_\w+|FUZZ_SECONDS|PARTITION_SECONDS|WORKERS_ROUNDS|PYTHON|VOCABULARIES)$/
 /** Lines of standard error shown for a file that failed. */

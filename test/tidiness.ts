@@ -66,7 +66,8 @@ const SOCKET_MODULES = [
 const TIME_AND_CHANCE =
   /\b(Date\.now|performance\.now|Math\.random|setTimeout|setInterval|process\.hrtime|crypto\.random\w+)\s*\(|\bnew Date\(\)/
 /**
- * Yields to the event loop, whose order a simulation does not own; microtasks keep their order and are fine.
+ * Yields to the event loop, whose order a simulation does not control; microtasks keep their order and are
+ * fine.
  */
 const TURN_OF_LOOP = /\b(setImmediate|process\.nextTick)\s*\(/
 const MAY_USE_TURNS = ['packages/actor/', 'packages/base/', 'packages/transport/']
@@ -137,7 +138,7 @@ export const rules: readonly Rule[] = [
         .filter(file => /^(packages|actors)\/[^/]+\/src\/index\.ts$/.test(file.path))
         .filter(file => {
           const reExports = /export (type )?\{[^}]*\} from '[^']+'/g
-          // The check of the version of Node comes before all that it protects.
+          // The check of the Node version comes before everything that it protects.
           const check = /^import '\.\/values\/node-version\.ts'$/m
           return file.code.replace(reExports, '').replace(check, '').trim() !== ''
         })

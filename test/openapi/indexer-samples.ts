@@ -15,7 +15,7 @@ const FORK = [...PROMPT.slice(0, 8), 50, 51, 52, 53]
 /** Local hashes of the first two blocks of it, as a program without wide numbers writes them. */
 const HASHES = ['14643705804678351452', '16777012769546811212']
 
-/** Bodies that are taken, once each endpoint of /register is that of an engine. */
+/** Bodies that are accepted, once each endpoint of /register is replaced by an engine's. */
 export const BODIES: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
   'POST /register': {
     instance_id: 7,

@@ -133,7 +133,7 @@ export function bodyOf(path: string): Schema | undefined {
   for (const [, name, routes, meaning] of sectionOf(PAGE, 'Fields of requests').matchAll(rows)) {
     if (!routes!.includes(`\`${path}\``)) continue
     const { type, ...more } = FIELDS[name!]!
-    // Null is as if a field were not there.
+    // Null counts as a missing field.
     const types = required.includes(name!) ? type! : [type!, 'null'].flat()
     properties[name!] = { type: types, description: plain(meaning!), ...more }
   }

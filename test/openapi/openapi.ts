@@ -20,7 +20,7 @@ const OPERATIONS = readFileSync(new URL('../../docs/operations.md', import.meta.
 /** One route of the document. */
 export interface DocumentedRoute {
   readonly method: string
-  /** With `:id` for what is given. */
+  /** With `:id` for a variable part. */
   readonly path: string
 }
 
@@ -44,7 +44,7 @@ export const ROUTES: readonly DocumentedRoute[] = [...OWN_ROUTES, ...OPERATOR_RO
   },
 )
 
-/** Answers of engines: their own APIs say what is in them. */
+/** Answers of engines, which the engines' own APIs define. */
 const OF_ENGINES: Readonly<Record<string, string>> = {
   '/v1/chat/completions': 'A chat, as OpenAI has it. Sent to the worker that holds the prefix',
   '/v1/completions':

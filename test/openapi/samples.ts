@@ -29,9 +29,7 @@ const LOOKED_AT = [
   '/v1/models',
 ]
 
-/**
- * Asks a fleet whose prompts are known, one whose engines tell no events, and routers that tell each other.
- */
+/** Queries a fleet with known prompts, one whose engines publish no events, and routers with replica sync. */
 export async function collectSamples(
   collect: (route: string, status: number, answer: unknown) => void,
 ): Promise<void> {

@@ -12,7 +12,7 @@ export interface Schema {
   maximum?: number
 }
 
-/** What is known of fields beyond the samples. */
+/** Knowledge about fields beyond the samples. */
 export interface FieldNotes {
   /** What a field means, by its path: 'a.b', 'a[].b'. */
   readonly meaningOf: (path: string) => string | undefined
@@ -25,7 +25,7 @@ export interface FieldNotes {
 export function schemaOf(samples: readonly unknown[], notes: FieldNotes, path = ''): Schema {
   const types = new Set(samples.map(typeOf))
   if (samples.length > 0 && notes.mayBeNull(path)) types.add('null')
-  // What is null in every sample may be anything else at other times.
+  // A field that is null in every sample may have any other type at other times.
   if (types.size === 1 && types.has('null')) types.clear()
   const description = notes.meaningOf(path)
   const schema: Schema = {

@@ -95,7 +95,7 @@ t.test('official clients', { skip, timeout: 300_000 }, async t => {
         ? await anthropic.messages.stream(body).withResponse()
         : await anthropic.messages.create(body).withResponse()
       const whole = 'finalMessage' in data ? await data.finalMessage() : data
-      // Of three kinds, as Anthropic counts them: neither found nor kept in the cache, kept, and found.
+      // Anthropic counts three kinds: neither found nor kept in the cache, kept, and found.
       const { input_tokens: other, cache_creation_input_tokens: kept, cache_read_input_tokens } = whole.usage
       const cached = cache_read_input_tokens ?? 0
       const text = whole.content.map(block => (block.type === 'text' ? block.text : '')).join('')

@@ -113,7 +113,7 @@ t.test(`other forms on a live engine (seed ${SEED})`, { skip, timeout: 900_000 }
     const words = (count: number) => Array.from({ length: count }, word).join(' ')
     let [equal, prompt, cached, requests] = [0, 0, 0, 0]
     while (requests < REQUESTS) {
-      // A system text of its own for each form, so that none finds what another has left.
+      // Each form has its own system text, so that none finds blocks of another in the cache.
       const system = `${form} ${words(60)}`
       const said: Said[] = []
       const hasTool = random.below(3) === 0

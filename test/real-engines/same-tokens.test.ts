@@ -147,7 +147,7 @@ for (const url of urls) {
   })
 }
 
-/** The ids that the router would hash for this request, and who made them. */
+/** The ids that the router would hash for this request, and which encoder made them. */
 async function ownIds(
   routerUrl: string,
   body: object,

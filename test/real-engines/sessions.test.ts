@@ -46,7 +46,7 @@ interface Observation {
   readonly worker: string
   readonly trust: string
   readonly predictedTokens: number
-  /** What the engine reported, to the client or else to the router; undefined: nobody asked it. */
+  /** What the engine reported to the client or else to the router; undefined: no usage was requested. */
   readonly cachedTokens: number | undefined
   readonly promptTokens: number | undefined
   readonly routerPromptTokens: number
@@ -297,7 +297,7 @@ interface ReceiptView {
   }
 }
 
-/** With what was delivered, which comes in just after the end of the answer. */
+/** The receipt with its delivered part, which arrives just after the end of the answer. */
 function receiptOf(router: RunningRouter, id: string): Promise<ReceiptView> {
   return until(`receipt ${id} says what was delivered`, async () => {
     const receipt = (await json(router, `/decisions/${id}`)) as ReceiptView
@@ -327,7 +327,7 @@ function assertAgreement(t: Test, observations: readonly Observation[]): readonl
     0,
     'the router counts as many prompt tokens as the engine',
   )
-  // The first streams to an engine go as they are, to show what it sends unasked; sessions in flight send
+  // The first streams to an engine pass unchanged, to show what it sends unasked; sessions in flight send
   // some at once.
   const unasked = observations.filter(o => o.cachedTokens === undefined && o.predictedTokens > 0)
   const workers = new Set(observations.map(o => o.worker)).size
@@ -349,10 +349,10 @@ async function assertAllExactAndIdle(t: Test, router: RunningRouter): Promise<vo
 }
 
 /**
- * The next turn is typed by a person: by then the engine has published the last one. Asks where the
- * conversation so far would go until its worker is known to hold every full block of it, LOOKS_MAX times at
- * most: what the engine has evicted meanwhile never comes, nor does an answer that its text tokenizes
- * otherwise. False: not even the prompt is known.
+ * A person types the next turn, so the engine has published the last one by then. Asks where the conversation
+ * so far would go until its worker is known to hold every full block of it, LOOKS_MAX times at most: blocks
+ * evicted meanwhile never arrive, nor does an answer whose text tokenizes differently. False: not even the
+ * prompt is known.
  */
 async function eventsSettled(
   router: RunningRouter,
@@ -398,7 +398,9 @@ function sumOf<T>(rows: readonly T[], value: (row: T) => number): number {
   return rows.reduce((sum, row) => sum + value(row), 0)
 }
 
-/** Sessions whose turns add up to `requests`; no two share a prefix, for each begins with its own number. */
+/**
+ * Sessions whose turns add up to `requests`; no two share a prefix, because each begins with its own number.
+ */
 function sessionTexts(name: string, requests: number): string[][] {
   const random = seededRandom(SEED)
   const sessions: string[][] = []

@@ -3,7 +3,7 @@
  *
  * Prompts   token ids, as long as the trace says; outputs too, up to OUTPUT_TOKENS_MAX.
  * Requests  one after the other, but each is sent while earlier answers still come: without any load, kv
- *           would send all that share a system prompt to the one worker that holds it.
+ *           would send all requests that share a system prompt to the one worker that holds it.
  */
 
 import assert from 'node:assert/strict'
@@ -26,7 +26,7 @@ interface Run {
   /** By request. */
   readonly promptTokens: Int32Array
   readonly cachedTokens: Int32Array
-  /** Requests whose predicted overlap is what the engine reported. */
+  /** Requests whose predicted overlap equals the overlap that the engine reported. */
   readonly exactlyPredicted: number
   /** Requests that were open when one was sent. */
   readonly openMean: number
@@ -97,7 +97,7 @@ export async function compare(
 ): Promise<void> {
   const engines = Array.from({ length: engineCount }, () => ({
     blockSizeTokens: BLOCK_SIZE_TOKENS,
-    // A prompt is one step, whatever its length.
+    // A prompt of any length is one step.
     stepTokensMax: 131_072,
   }))
   const kv = await withFleet({ engines, router: ['--router-mode', 'kv'] }, async fleet => {

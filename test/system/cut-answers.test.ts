@@ -1,9 +1,9 @@
 /**
- * Answers that are cut, in every framing: the client can tell each for what it is.
+ * Answers that are cut, in every framing: the client can recognize each cut.
  *
- *   framing   a length, chunks, or neither: then the connection's end is the answer's
+ *   framing   a length, chunks, or neither: then the end of the connection ends the answer
  *   cut       the connection is closed in good order, or reset
- *   where     before the head, behind it, inside the answer, behind what makes it whole but for its framing
+ *   where     before the head, after it, inside the answer, after everything but the end of its framing
  *
  * Real sockets on both sides; every case has an engine of its own, told apart by its model, so that no case
  * marks the engine of another as down.
@@ -151,7 +151,8 @@ t.test(`each of ${cases.length} answers that are cut is told as what it is`, asy
       path === '/v1/messages' ? { messages: [{ role: 'user', content: 'x' }] } : { prompt: 'x', input: 'x' }
     const answer = await readAll(path, { model: `case-${number}`, ...prompt, stream: true })
     if ('refused' in seen) {
-      // Nothing has reached the client: the request is placed again, and here is nobody else to take it.
+      // Nothing has reached the client: the router places the request again, and no other worker serves the
+      // model.
       t.match([answer.status, answer.isWhole], [503, true], title)
       t.equal(JSON.parse(answer.body).error.code, 'no_worker', `${title}: ${answer.body}`)
       continue
@@ -199,6 +200,6 @@ function answerAndCut(socket: Socket, { contentType, framing, cut, body, full }:
     neither: '',
   }[framing]
   const head = `HTTP/1.1 200 OK\r\ncontent-type: ${contentType}\r\n${framingHeader}\r\n`
-  // What is written is in the kernel's hands when this is called, so a reset does not take it back.
+  // The kernel has the written bytes when this is called, so a reset does not lose them.
   socket.write(head + framed, finish)
 }

@@ -181,7 +181,7 @@ t.test("an engine without a key gets the client's, and no other engine's", async
   const folder = t.testdir({ key: `${KEY}\n` })
   const { engines, stop } = await startEngines([{ apiKey: KEY }])
   t.teardown(stop)
-  // It says in its answer what it was sent.
+  // Its answer repeats the head that it received.
   const echo = await startRawEngine(MODEL, (socket, { head }) => {
     const body = JSON.stringify({ echo: head })
     const type = 'content-type: application/json'
@@ -291,7 +291,7 @@ t.test('an engine that comes back with another key fails no request, and gets no
   await first.ended
   const second = await start('other')
   t.teardown(() => second.kill('SIGKILL'))
-  // Nobody has told the router: it is a request that finds out.
+  // The router does not know yet: a request finds out.
   t.equal((await client.worker(first.url)).state, 'up')
   const answers = await Promise.all(
     Array.from({ length: 20 }, (_, number) =>

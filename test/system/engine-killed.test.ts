@@ -2,9 +2,9 @@
  * An engine is killed under load, and comes back on the same ports with an empty cache.
  *
  * Fleet   four engines, each a process, and a router in this one; closed-loop clients, streamed and whole.
- * Rules   a request of which no byte had come does not fail; one that had begun ends with an error that says
- *         so; once the router knows that it is down, nothing is sent there; what comes back is credited with
- *         nothing that it does not hold.
+ * Rules   a request without any answer byte does not fail; an answer that had begun ends with an error that
+ *         says so; once the router knows that the engine is down, it sends nothing there; the restarted
+ *         engine is credited with no block that it does not hold.
  */
 
 import assert from 'node:assert/strict'
@@ -34,7 +34,7 @@ interface Outcome {
   readonly cachedTokens: number | undefined
 }
 
-/** One request, whatever becomes of it. */
+/** Sends one request, and returns how it ended. */
 async function ask(router: RouterClient, prompt: readonly number[], isStream: boolean): Promise<Outcome> {
   const sentAt = performance.now()
   const usage = isStream ? { stream: true, stream_options: { include_usage: true } } : {}

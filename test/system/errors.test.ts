@@ -415,7 +415,7 @@ t.test('several models and adapters behind one router keep apart', async t => {
   t.equal((await ask('beta')).overlapBlocks, 6)
 })
 
-/** All that a question must not change: load, blocks, decisions, requests taken. */
+/** Everything that a question must not change: load, blocks, decisions, requests taken. */
 async function stateOf(fleet: Fleet): Promise<unknown> {
   const engines = await Promise.all(fleet.engines.map(({ state }) => state()))
   const decisions = await fleet.send('/decisions?limit=1000')
@@ -435,7 +435,7 @@ interface Capture {
   last: { path: string; headers: IncomingHttpHeaders; body: Buffer }
 }
 
-/** A worker that keeps what it is sent, and says no more of itself than its model. */
+/** A worker that keeps the requests it receives, and reports only its model. */
 async function startCapture(): Promise<Capture> {
   const server = createServer((request, response) => {
     const parts: Buffer[] = []
@@ -457,7 +457,7 @@ async function startCapture(): Promise<Capture> {
   return result
 }
 
-/** A port on which nobody listens. */
+/** A port without a listener. */
 async function closedPort(): Promise<number> {
   const server = createServer()
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))

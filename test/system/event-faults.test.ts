@@ -38,9 +38,9 @@ t.test('lost, repeated and late batches are asked for again, and the index is eq
       t.equal(answer.status, 200)
     }
   }
-  // A batch that was late may still be on its way, and a lost one shows only when another one follows it. Nor
-  // does an engine whose answers contradicted its events, or that was silent, win back its trust but by
-  // further answers and events: so each gets prompts until all is well.
+  // A late batch may still be on its way, and a lost batch shows only when another one follows. An engine
+  // whose answers contradicted its events, or that was silent, regains trust only by further answers and
+  // events: so each engine gets prompts until all is well.
   let lacking = ''
   await until(
     'all that was sent is known and trusted',

@@ -14,8 +14,8 @@ const FAILS = `globalThis.homingFailure?.(this.name, message.type)
       ${HANDLES}`
 
 /**
- * Told once; for one that is lost in the hands of an actor there is --active-request-expiry, which would hide
- * what else is not freed.
+ * A message sent once. If an actor loses it, only --active-request-expiry frees the request; that would hide
+ * other requests that are not freed.
  */
 const SETTLED = 'settled'
 

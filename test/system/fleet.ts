@@ -81,7 +81,7 @@ export async function send(url: string, path: string, call: Call = {}): Promise<
   }
 }
 
-/** One request whose answer is read by the caller. */
+/** Sends one request; the caller reads the answer. */
 export async function open(url: string, path: string, call: Call = {}): Promise<Dispatcher.ResponseData> {
   const { body } = call
   const isRaw = typeof body === 'string' || body instanceof Uint8Array
@@ -113,7 +113,7 @@ export function chunksOf(text: string): any[] {
 }
 
 /**
- * Asks until the answer is not undefined. Rejects after `msMax` with what was waited for and what was seen
+ * Polls until the answer is not undefined. Rejects after `msMax`, and says what it waited for and what it saw
  * last.
  */
 export async function until<T>(
@@ -194,7 +194,7 @@ export interface ThreadEngine extends EngineHandle {
   restart(downMs?: number): Promise<void>
 }
 
-/** A router, wherever it runs, by its routes. */
+/** A router in this or another process, through its routes. */
 export class RouterClient {
   readonly url: string
 
@@ -223,8 +223,7 @@ export class RouterClient {
   }
 
   /**
-   * Resolves once the index holds all that `engines` have published by now; rejects when it does not get
-   * there.
+   * Resolves once the index holds everything that `engines` have published by now; rejects when it does not.
    */
   async caughtUp(engines: readonly EngineHandle[], msMax = SETTLE_MS_MAX): Promise<void> {
     // An engine publishes what a request did behind its answer: so it is looked at until it has nothing more
@@ -313,8 +312,8 @@ async function publishedBy(engines: readonly EngineHandle[]): Promise<Record<str
 }
 
 /**
- * Throws unless the index holds, for every rank of every engine, exactly the blocks of its cache; but for
- * those whose copies leave that open (index-difference.ts). Answers how many blocks are cached.
+ * Throws unless the index holds, for every rank of every engine, exactly the blocks of its cache, except
+ * blocks whose copies leave that open (index-difference.ts). Returns how many blocks are cached.
  */
 export async function assertIndexEqualsCaches(
   router: RouterClient,
@@ -437,8 +436,8 @@ export async function withFleet<T>(options: FleetOptions, use: (fleet: Fleet) =>
 }
 
 /**
- * A router in this process, quiet, on a free port of this machine. It tries nothing against its policy,
- * unless told to: who looks where a request went must know.
+ * A router in this process, quiet, on a free port of this machine. Unless told to, it does not send requests
+ * against its policy to explore: tests that check where requests go need that.
  */
 export function startTestRouter(urls: readonly string[], argv: readonly string[]): Promise<RunningRouter> {
   const given = [
@@ -469,7 +468,7 @@ async function threadEngine(ref: ActorRef<EngineMessage>): Promise<ThreadEngine>
   }
 }
 
-/** `homing <command>` as a process of its own. */
+/** `homing <command>` as its own process. */
 export interface TestProcess extends EngineHandle {
   readonly pid: number
   /** Lines of standard output and of standard error so far. */
@@ -571,10 +570,7 @@ function singleHeaders(
   )
 }
 
-/**
- * Options by which so many routers tell each other what they send: each has two ports in a row, on which
- * nobody listens now.
- */
+/** Options for replica sync between so many routers: each gets two consecutive ports that are free now. */
 export async function freeReplicaPorts(count: number): Promise<(i: number) => readonly string[]> {
   const ports: number[] = []
   while (ports.length < count) {

@@ -1,8 +1,8 @@
 /**
  * An event socket that floods, as a process of its own: batches of one block stored and one removed, as fast
- * as a PUB socket takes them. Says `ready <endpoint>`, begins at the first line on standard input, and ends
- * the flood at the second: then it says `sent <batches>`, and sends one now and then, which show what was
- * lost. Goes with its standard input.
+ * as a PUB socket takes them. Prints `ready <endpoint>`, begins at the first line on standard input, and ends
+ * the flood at the second: then it prints `sent <batches>`, and sends one batch now and then, which shows
+ * what was lost. Ends with its standard input.
  */
 
 import process from 'node:process'

@@ -1,5 +1,5 @@
 /**
- * Where the events of an engine or the tokens of a prompt are not known, what was sent to an engine counts.
+ * If the events of an engine or the tokens of a prompt are unknown, the requests sent to the engine count.
  */
 
 import assert from 'node:assert/strict'

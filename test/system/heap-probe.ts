@@ -1,11 +1,11 @@
 /**
- * Heap probe: loaded into a process before everything else (`--import`), it is there on each of its threads.
- * On the message 'heap' of the parent process each takes a snapshot of its heap, and the parent is told what
- * the objects of all take. Threads without actors, such as those of the tokenizer's pool, are left out: they
- * know no workers, and sleep until there is something to do.
+ * Heap probe: loaded into a process before everything else (`--import`), it runs on each of its threads. On
+ * the message 'heap' of the parent process each thread takes a snapshot of its heap, and the parent gets the
+ * bytes of all objects. Threads without actors, such as those of the tokenizer's pool, are left out: they
+ * know no workers, and sleep until there is work.
  *
- * What the engine of JavaScript keeps of code, of its types and of the forms of objects does not count: it
- * grows for minutes while functions are optimized, by more than a small leak of objects.
+ * The JavaScript engine's own data (code, types, forms of objects) does not count: it grows for minutes while
+ * functions are optimized, by more than a small leak of objects.
  */
 
 import { text } from 'node:stream/consumers'

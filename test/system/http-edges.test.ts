@@ -16,7 +16,7 @@ t.before(async () => {
 })
 t.teardown(() => fleet.stop())
 
-/** A connection to the router; `whole` is all that it says before it closes. */
+/** A connection to the router; `whole` is everything that the router sends before it closes. */
 async function speak(t: Test, text: string, { closes = false, url = fleet.url } = {}) {
   const { hostname, port } = new URL(url)
   const socket: Socket = connect({ host: hostname, port: Number(port), allowHalfOpen: true })

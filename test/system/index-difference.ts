@@ -1,12 +1,11 @@
 /**
- * Whether an index holds what the cache of an engine holds: no block more, and no block less but where the
+ * Whether an index holds the blocks of an engine's cache: no block more, and no block less except where the
  * events leave that open.
  *
- * An engine that has several copies of a block tells the removal of each of them. The index takes the first
- * of these for the last one, until it has learned better (*Copies* in docs/reliability.md): so a block may be
- * missing that has lost a copy since it was stored last, and so may what was stored below a block that is
- * missing. How many copies there are depends on which requests meet in the engine, and so on how busy the
- * machine is.
+ * An engine with several copies of a block reports the removal of each copy. The index takes the first
+ * removal for the last one, until it has learned better (*Copies* in docs/reliability.md): so a block that
+ * has lost a copy since its last store may be missing, and so may blocks stored below a missing block. The
+ * number of copies depends on which requests meet in the engine, and so on how busy the machine is.
  */
 
 import type { CachedBlock } from '@homing/engine'

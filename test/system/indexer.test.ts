@@ -86,7 +86,7 @@ const post = (indexer: TestProcess, path: string, body: unknown): Promise<Answer
 const query = (indexer: TestProcess, tokens: readonly number[], fields: object = {}): Promise<Answer> =>
   post(indexer, '/query', { token_ids: tokens, model_name: MODEL, ...fields })
 
-/** Asks until the scores are as wanted; events need a moment. */
+/** Polls until the scores are as wanted; events need a moment. */
 async function untilScores(
   indexer: TestProcess,
   tokens: readonly number[],
@@ -191,7 +191,7 @@ t.test('conflicts, unknown names and bad input have their statuses', async t => 
     t.equal(answer.status, status, `${path} ${body.slice(0, 80)}`)
     t.match(answer.json.error, /^cannot [^\n]+$/, 'one sentence')
   }
-  // Only announced: what is written after the answer has come would break the connection.
+  // The body is only announced: bytes written after the answer would break the connection.
   const { promise: status, resolve, reject } = Promise.withResolvers<number | undefined>()
   const announced = request(`${indexer.url}/query`, {
     method: 'POST',

@@ -1,9 +1,9 @@
 /**
- * Long bodies through a router whose engines do what is hard on memory that is given back: they read slowly,
- * answer before they have read, refuse, break off, and close connections that are used again; clients leave
- * while they send and while they wait.
+ * Long bodies through a router whose engines are hard on reused memory: they read slowly, answer before they
+ * have read, refuse, break off, and close connections that are used again; clients leave while they send and
+ * while they wait.
  *
- * What an engine reads whole is, byte for byte, what the client of that request sent, and never empty.
+ * A body that an engine reads whole equals, byte for byte, the body that the client sent, and is never empty.
  */
 
 import { once } from 'node:events'
@@ -50,11 +50,11 @@ interface Read {
   readonly isRight: boolean
 }
 
-/** What an engine has read whole, whatever it answered. */
+/** Bodies that engines have read whole, with any answer. */
 const reads: Read[] = []
 
 /**
- * `given`: what it does every time; `readsOn`: until then it reads nothing behind the first bytes of such a
+ * `given`: the habit for every request; until `readsOn` the engine reads only the first bytes of such a
  * request.
  */
 async function startEngine(

@@ -24,7 +24,7 @@ import {
 const MODEL = 'homing-sim'
 const needsServer = { skip: NO_NATS_SERVER } as const
 
-/** Prompts of which many begin alike, and a cache that is too small for all. */
+/** Prompts that share beginnings, and a cache too small for all. */
 async function work(router: RouterClient, from: number, count: number): Promise<void> {
   for (let i = from; i < from + count; i++) {
     const prompt = `${'system prompt '.repeat(20 + (i % 3))} conversation ${i % 7} turn ${i}`
@@ -56,7 +56,7 @@ async function fleetAt(t: Test, nats: NatsServer, count = 2): Promise<Fleet> {
   return fleet
 }
 
-/** Equal sets of blocks of every worker key, whoever is asked. */
+/** All indexers dump equal sets of blocks for every worker key. */
 async function equalDumps(
   t: Test,
   routers: readonly RouterClient[],

@@ -164,7 +164,7 @@ t.test('responses, whole and streamed, on the worker that remembers them', async
     .create({ ...body, input: 'And at night?', previous_response_id: whole.id })
     .withResponse()
   t.equal(next.response.headers.get('x-homing-worker'), worker)
-  // The simulated engine stores no responses: its own 404 is what the client gets.
+  // The simulated engine stores no responses: the client gets the engine's own 404.
   for (const asked of [
     client.responses.retrieve(whole.id),
     client.responses.cancel(whole.id),

@@ -1,6 +1,6 @@
 /**
  * Conversations as Anthropic's Messages and as OpenAI's Responses, streamed and not: they go where their
- * prefix is, as chats do, and what was predicted is delivered.
+ * prefix is, as chats do, and the delivered overlap equals the predicted one.
  */
 
 import t from 'tap'

@@ -1,6 +1,6 @@
 /**
- * Busy thresholds over real sockets: what is refused, what `/busy_threshold` says, and that nothing is by
- * default.
+ * Busy thresholds over real sockets: which requests are refused, what `/busy_threshold` says, and that no
+ * request is refused by default.
  */
 
 import t, { type Test } from 'tap'

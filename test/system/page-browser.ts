@@ -103,8 +103,7 @@ export class Tab {
   }
 
   /**
-   * The value of an expression in the browser; as a text, since the types of the DOM are not those of these
-   * tests.
+   * The value of an expression in the browser; as a text, since these tests do not have the types of the DOM.
    */
   ask<T>(expression: string): Promise<T> {
     return this.page.evaluate(expression) as Promise<T>
@@ -151,11 +150,11 @@ export class Tab {
   }
 }
 
-/** The first 48 tokens are those of all others. */
+/** All prompts share the first 48 tokens. */
 export const promptOf = (seed: number, blocks = 6): number[] =>
   Array.from({ length: blocks * 16 }, (_, at) => 40 + ((at < 48 ? at * 7 : seed * 31 + at * 7) % 80))
 
-/** Twelve requests for four prompts; resolves when all that they did is known. */
+/** Twelve requests for four prompts; resolves when the router knows all their effects. */
 export async function load(t: Test, fleet: Fleet, model = MODEL): Promise<void> {
   for (let i = 0; i < 12; i++) {
     const body = { model, prompt: promptOf(i % 4), max_tokens: 4, stream: i % 2 === 0 }

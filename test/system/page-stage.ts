@@ -11,7 +11,7 @@ import { type PageFile, PageFiles, type PageSections } from '@homing/page'
 export class Stage {
   /** Ends with '/'. */
   readonly url: string
-  /** What it was to do, as 'DELETE /what_if'. */
+  /** Commands that it received, as 'DELETE /what_if'. */
   readonly told: readonly string[]
   readonly #server: Server
   readonly #streams: Set<ServerResponse>

@@ -12,7 +12,7 @@ const browser = CHROMIUM === undefined ? (undefined as never) : await startBrows
 t.teardown(() => browser?.close())
 
 const POINTED = "document.querySelector('[data-field=pointed]').innerText"
-/** Worker keys 8 … 23 of 24 are told apart. */
+/** Worker keys 8 … 23 of 24, the ones listed one by one. */
 const workers = Array.from({ length: 16 }, (_, at) => `10.0.0.${8 + at}:8000/0`)
 
 const node = (name: string, of: Partial<MapNode>): MapNode => ({

@@ -1,6 +1,6 @@
 /**
- * Fifty tabs of the page at one router under load, read by programs: each is told everything that all are
- * told, as often as is promised.
+ * Fifty tabs of the page at one router under load, read by programs: each gets every update, as often as
+ * promised.
  */
 
 import t from 'tap'
@@ -11,7 +11,7 @@ const TABS = 50
 const UPDATE_MS = 250
 const SECTIONS = ['beat', 'decisions', 'fleet', 'house', 'map', 'pays', 'waiting', 'whatIf']
 
-/** What a tab was told, in order. */
+/** The messages of a tab, in order. */
 class Tab {
   /** By the name of the event, its data. */
   readonly told = new Map<string, string[]>()
@@ -75,7 +75,7 @@ t.test('each of fifty tabs gets every state, at most four a second', async t => 
   const atMs = performance.now()
   const [first] = tabs
   for (const [i, tab] of tabs.entries()) {
-    // Who came later has only missed the beginning.
+    // A later tab has missed only the beginning.
     t.strictSame(tab.decisions().slice(-8), first!.decisions().slice(-8), `tab ${i}`)
     const updatesMax = Math.floor((atMs - tab.openedMs) / UPDATE_MS) + 2
     for (const [name, all] of tab.told)

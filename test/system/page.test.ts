@@ -146,7 +146,7 @@ t.test('a fleet under load: each view, and its figures are those of the JSON rou
   await tab.page.waitForSelector('dialog', { hidden: true })
 
   await tab.show('map')
-  // What the table says of prefixes that prompts begin with adds up to all that is held.
+  // The copies of the first prefixes in the table add up to all held blocks.
   const held = (await fleet.workers()).flatMap(({ worker_keys }) => worker_keys.map(key => key.blocks_held))
   await until('the map has all copies of blocks', async () => {
     const copies = await tab.page.$$eval('tbody tr', rows =>
@@ -246,7 +246,7 @@ t.test('a router without workers has a drawn state in each view', async t => {
 
 t.test('all workers are down, and were never seen: each has its card', async t => {
   const router = await startRouter({
-    // Ports that nobody listens on.
+    // Ports without a listener.
     workers: ['http://127.0.0.1:1', 'http://127.0.0.1:2'],
     port: 0,
     host: '127.0.0.1',
@@ -263,7 +263,7 @@ t.test('all workers are down, and were never seen: each has its card', async t =
 t.test('one worker down, one known by guesses: both say so, and what to do', async t => {
   const fleet = await startFleet({
     engines: [{}, { publishesEvents: false }],
-    // Nobody listens there.
+    // No process listens there.
     otherWorkers: ['http://127.0.0.1:1'],
     trust: undefined,
   })

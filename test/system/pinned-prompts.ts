@@ -15,7 +15,10 @@ export function promptOf(seed: number, tokens = 165): number[] {
   return Array.from({ length: tokens }, () => 33 + random.below(90))
 }
 
-/** One whole completion that must succeed, and whose overlap must be no more than the engine reused. */
+/**
+ * One unstreamed completion, which must succeed, and whose predicted overlap must not exceed what the engine
+ * reused.
+ */
 export async function complete(
   fleet: RouterClient,
   prompt: readonly number[],

@@ -158,8 +158,8 @@ interface Family {
 }
 
 /**
- * A cell of the catalogue: 'a_b_c, …d, _e{label}' are three names that begin alike, 'a_{b, c}' is a choice.
- * Of a name that is cut short only its first two words and what is written of it are known.
+ * A cell of the catalogue: 'a_b_c, …d, _e{label}' are three names that begin alike, 'a_{b, c}' is a choice. A
+ * name that is cut short gives its first two words and the written rest.
  */
 function familiesOf(cell: string): Family[] {
   const written = cell

@@ -69,7 +69,7 @@ t.test('a worker whose publisher is disabled is told of within seconds of the st
 
 t.test('an engine that comes back without its publisher is told of, and credited with nothing', async t => {
   const engine = await startEngine(t)
-  // Every fifth probe asks for all that an engine says of itself.
+  // Every fifth probe asks for all settings that an engine reports.
   const { router, linesAbout } = await startRouter(t, [engine], ['--probe-interval', '0.5s'])
   await router.trusted()
   await serves(t, router, engine, 'exact')
@@ -112,7 +112,7 @@ t.test('an engine that computes and publishes nothing, though its sockets are op
   })
 })
 
-/** Prompts of its own, each sent there twice: the first time nothing of it counts, the second all. */
+/** Sends new prompts, each twice: the first time the router credits nothing, the second time all of it. */
 async function serves(t: Test, router: RouterClient, engine: TestProcess, trust: string): Promise<void> {
   for (let seed = 0; seed < REQUESTS; seed++) {
     for (const blocks of [0, PROMPT_BLOCKS]) {

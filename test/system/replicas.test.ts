@@ -116,7 +116,7 @@ function openStreams(client: RouterClient, count: number, from = 0) {
   })
   const ended = Promise.allSettled(answers)
   return {
-    /** Of those whose answer began. */
+    /** Statuses of the answers that have begun. */
     statuses,
     /** That have begun and go on. */
     get open() {

@@ -171,7 +171,7 @@ t.test('SIGTERM lets open streams end, takes nothing new, and exits with 0', asy
   t.equal(chunksOf(Buffer.concat(parts).toString()).length, 150, 'the stream has ended as it should')
   t.equal(await child.ended, 0)
   const lines = child.errorLines.map(line => JSON.parse(line) as LogLine)
-  // Those who came too late and were told so.
+  // Requests that came too late and were refused for that.
   const others = lines.filter(({ error }) => error?.code !== 'HOMING_GATEWAY_SHUTTING_DOWN')
   t.strictSame(
     others.filter(({ level }) => level === 'warn' || level === 'error'),

@@ -1,6 +1,6 @@
 /**
- * Requests over a real NATS server: what a client gets is what it gets over HTTP, and what breaks on the way
- * ends as it does there.
+ * Requests over a real NATS server: a client gets the same answers as over HTTP, and requests that break on
+ * the way end as they do there.
  */
 
 import { type RequestHandler, register } from '@homing/publisher'
@@ -178,7 +178,7 @@ t.test(
     await hasUp(client, 1)
     const answer = await client.open('/v1/completions', { body: ask })
     t.equal(answer.statusCode, 200)
-    // The client reads nothing: what was given is in sockets and in the window, and stays so.
+    // The client reads nothing: the events given stay in sockets and in the window.
     let last = -1
     await until('the worker stands still', async () => {
       if (given === last && given > 0) return true

@@ -1,4 +1,4 @@
-/** Routed answers are the engine's, member for member, wherever an engine puts fingerprint and usage. */
+/** Routed answers equal the engine's, member for member, wherever an engine puts fingerprint and usage. */
 
 import { ANSWER_FORMS } from '@homing/engine'
 import t from 'tap'

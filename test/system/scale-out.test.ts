@@ -88,7 +88,7 @@ t.test('its commands are those of the page, as the image and the settings want t
   const containerfile = readFileSync(join(ROOT, 'Containerfile'), 'utf8')
   const entrypoint = JSON.parse(/^ENTRYPOINT (.*)$/m.exec(containerfile)![1]!) as string[]
   const portOfHealth = /fetch\('http:\/\/127\.0\.0\.1:(\d+)\/health'\)/.exec(containerfile)![1]
-  /** What the process of a service is told. */
+  /** Options of a service's process. */
   const argvOf = (name: string, command: string): readonly string[] => {
     const service = services[name]!
     t.equal(service.build?.dockerfile, 'Containerfile', name)

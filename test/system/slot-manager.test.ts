@@ -35,7 +35,7 @@ async function loadOf(fleet: Fleet): Promise<Load> {
   return (await fleet.workers())[0]!.worker_keys[0]!.load
 }
 
-/** The load once it is as wanted. */
+/** Waits until the load is as wanted, and returns it. */
 async function loadWhen(fleet: Fleet, what: string, isRight: (load: Load) => boolean): Promise<Load> {
   let seen: Load | undefined
   return until(

@@ -1,8 +1,8 @@
 /**
  * A TCP proxy for tests: a plain balancer over several targets, and a cable that can be cut.
  *
- * While it is cut nothing passes either way, and nobody is told: as in a network that loses all packets. What
- * was on its way arrives when it is healed, as TCP does it, unless one side has given up meanwhile.
+ * While the cable is cut nothing passes either way, and neither side is notified: as in a network that loses
+ * all packets. Bytes on their way arrive when it is healed, as with TCP, unless one side has given up.
  */
 
 import { connect, createServer, type Server, type Socket } from 'node:net'
@@ -32,8 +32,8 @@ export class TcpProxy {
   }
 
   /**
-   * Each connection goes to the next target in turn, and to the one after where nobody listens. Targets:
-   * 'host:port', asked for at each connection.
+   * Each connection goes to the next target in turn, or to the one after if the target has no listener.
+   * Targets: 'host:port', read for each connection.
    */
   static async start(...targets: readonly (() => string)[]): Promise<TcpProxy> {
     const proxy = new TcpProxy(targets)

@@ -30,7 +30,7 @@ function stepsOf(page: string): readonly Step[] {
   return blocks.map(([, command, form, answer]) => ({ command: command!.trim(), form, answer }))
 }
 
-/** JSON whose integers are text, so that none is rounded. */
+/** JSON whose integers stay text, so that none is rounded. */
 function exactJson(text: string): unknown {
   return JSON.parse(
     text.replace(/"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?/g, token =>
@@ -69,12 +69,12 @@ export const hasCurl = await promisify(execFile)('curl', ['--version']).then(
 export interface TypedPage {
   /** Of docs/. */
   readonly page: string
-  /** Ports of the page, each of which is replaced by a free one. */
+  /** Ports of the page; each is replaced by a free one. */
   readonly ports: RegExp
   readonly stepsMin: number
   /**
-   * A command that only asks, and so is repeated until its answer is as printed: what came before takes
-   * effect a moment later.
+   * A command that only asks is repeated until its answer is as printed: earlier commands take effect a
+   * moment later.
    */
   readonly isQuestion: (command: string) => boolean
   /** The folder that commands of the shell run in. */

@@ -64,7 +64,7 @@ class Round {
     return answer?.status === 200 ? answer.json.requests : 0
   }
 
-  /** Resolves when all that were sent have ended. */
+  /** Resolves when all sent requests have ended. */
   async ended(): Promise<void> {
     let timer: NodeJS.Timeout | undefined
     const tooLong = new Promise((_, reject) => {

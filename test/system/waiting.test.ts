@@ -1,4 +1,4 @@
-/** The queue over real sockets: who goes first, whose flood holds back whom, and what clients are told. */
+/** The queue over real sockets: the order of requests, fairness between tenants, and what clients receive. */
 
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -59,7 +59,7 @@ class Waiting {
     return new Waiting(fleet)
   }
 
-  /** The name is that of its receipt. */
+  /** `name` becomes the id of the request and of its receipt. */
   send(name: string, { tokens = 100, headers = {}, more = {} }: Sent = {}): Promise<Answer> {
     const body = { model: MODEL, prompt: prompt(tokens), max_tokens: 1, ...more }
     const answer = this.fleet.send('/v1/completions', { body, headers: { 'x-request-id': name, ...headers } })
@@ -102,7 +102,7 @@ class Waiting {
     })
   }
 
-  /** Answers when all that was sent has an answer. */
+  /** Resolves when all sent requests have an answer. */
   async goOn(): Promise<readonly Answer[]> {
     for (const engine of this.fleet.engines) await engine.faults({ hang: 'off' })
     const answers = await Promise.all(this.#answers.splice(0))

@@ -1,6 +1,5 @@
 /**
- * What if over HTTP: who may ask, what is refused, one question at a time, and that nothing of it is left
- * behind.
+ * What if over HTTP: who may ask, refusals, one question at a time, and no state left behind.
  */
 
 import { readdirSync, readFileSync } from 'node:fs'

@@ -127,7 +127,7 @@ t.test(
       t.equal(status, 409, name)
       t.match(text, /give it once/)
     }
-    // Another address of the same machine: nobody can tell without asking the engine who it is.
+    // Another address of the same machine: the router must ask the engine to find out.
     t.equal((await add('127.0.0.2')).status, 201)
     await fleet.trusted('exact')
     const held = async (): Promise<number[]> =>
@@ -202,7 +202,7 @@ t.test('a worker that joins a busy fleet takes its share, and is not swamped', a
   const clients = Array.from({ length: CLIENTS }, async () => {
     while (sent < joinedAt + COUNTED) {
       const number = sent++
-      // The first block is its own, so nobody holds anything of it.
+      // The first block is unique, so no worker holds any block of the prompt.
       const body = { model: MODEL, prompt: [...ownBlock(number), ...prompt(number, 112)], max_tokens: 4 }
       const { status, text, headers } = await fleet.send('/v1/completions', { body })
       if (status !== 200) throw new Error(text)

@@ -10,13 +10,14 @@ import { MODEL } from '../simulation/simulated-fleet.ts'
 import { RouterClient, startEngines, startProcess, until } from './fleet.ts'
 
 /**
- * Of these one must end where it began: a leak grows in each, what is kept for a time in one or the other.
+ * One of these must end where it began. A leak grows in each stretch; memory that is kept for a while grows
+ * only in some.
  */
 const STRETCHES_MAX = 3
 const STRETCH_ROUNDS = Number(process.env['HOMING_WORKERS_ROUNDS'] ?? 2)
 const CHANGES = 200
 const CLIENTS = 1
-/** Different prompts: the router keeps what it has read, so they must come again. */
+/** Different prompts. The router keeps the prompts that it has read, so they must repeat. */
 const PROMPTS = 20
 /** After these everything is there that is made once. */
 const WARM_ROUNDS = 1

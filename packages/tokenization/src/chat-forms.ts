@@ -24,9 +24,9 @@ export type DisabledEffort = 'none' | 'low'
 const EFFORTS = ['low', 'medium', 'high', 'xhigh', 'max'] as const
 
 /**
- * `none`, if the template renders another prompt for it than for each effort, else `low`: vLLM finds that out
- * with the same prompts (`_probe_disabled_thinking_effort`), unless its operator says what it is. `rendered`:
- * a chat by the template; undefined: it refuses that.
+ * `none`, if the template renders another prompt for it than for each effort, else `low`. vLLM finds that out
+ * with the same prompts (`_probe_disabled_thinking_effort`), unless its operator sets it. `rendered`: a chat
+ * rendered by the template; undefined: the template refuses it.
  */
 export function disabledThinkingEffort(
   rendered: (chat: Readonly<Record<string, unknown>>) => string | undefined,
@@ -108,8 +108,8 @@ export function chatOfResponses(body: PythonDict, dialect: EngineDialect): Pytho
     const choice = body.get('tool_choice') ?? null
     if (choice === 'none') chat.set('tool_choice', 'none')
   }
-  // Other than for a chat, vLLM has its tokenizer add what the template may have written already, such as a
-  // second BOS.
+  // Unlike for a chat, vLLM lets its tokenizer add tokens that the template may have written already, such as
+  // a second BOS.
   chat.set('add_special_tokens', true)
   const isContinued = isUnfinished(input)
   chat.set('add_generation_prompt', !isContinued)
@@ -230,7 +230,7 @@ function chatTool(tool: PythonDict): PythonDict {
   refuseIf(kind !== null && kind !== 'custom', `a tool of type ${shown(kind)}`)
   refuseIf(isSet(tool.get('defer_loading')), 'a tool with defer_loading')
   const schema = new Map(dict(tool.get('input_schema'), 'input_schema'))
-  // vLLM adds what is missing, at the end.
+  // vLLM appends the missing member.
   if (!schema.has('type')) schema.set('type', 'object')
   const made: PythonDict = new Map<string, PythonValue>([
     ['name', text(tool.get('name'), 'name')],
@@ -396,7 +396,7 @@ function textPart(content: string): PythonDict {
   ])
 }
 
-/** Its tokens are known to the engine alone, so what is in it does not matter here. */
+/** Only the engine knows its tokens, so its content does not matter here. */
 function mediaPart(type: string): PythonDict {
   return new Map([['type', type]])
 }

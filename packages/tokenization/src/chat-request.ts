@@ -45,7 +45,7 @@ export interface PreparedChat {
   readonly addSpecialTokens: boolean
 }
 
-/** The request holds an image, a sound or another medium, whose tokens only the engine knows. */
+/** The request contains an image, a sound or another medium, whose tokens only the engine knows. */
 export class MediaContentError extends Error {}
 
 const TEXT_PARTS: ReadonlyMap<string, string> = new Map([

@@ -76,7 +76,7 @@ export interface RenderOptions {
 /** A parsed chat template; immutable, may render any number of chats. */
 export class ChatTemplate {
   readonly source: string
-  /** The syntax tree, for those who look for what the template reads. */
+  /** The syntax tree, for callers that look for what the template reads. */
   readonly program: Node
 
   /** Throws RenderingRefusedError when the template itself cannot be read as Jinja2 reads it. */
@@ -125,8 +125,7 @@ class Scope {
 }
 
 /**
- * Leaves a loop turn; what the turn has printed so far counts, but for what was printed into a variable or a
- * filter.
+ * Leaves a turn of a loop. The output of the turn so far stays, except output into a variable or a filter.
  */
 class LoopExit {
   readonly kind: 'Break' | 'Continue'
@@ -151,7 +150,7 @@ class Rendering {
     for (const node of nodes) this.#statement(node, scope, out)
   }
 
-  /** What the block prints, for those who do not print it at once. */
+  /** The output of the block, for callers that do not print it at once. */
   #textOf(nodes: readonly Node[], scope: Scope): string {
     const out: string[] = []
     this.#block(nodes, scope, out)

@@ -13,7 +13,7 @@
 import type { ChatTemplate } from './chat-template.ts'
 import { type ForNode, type Node, walkTemplate } from './template-ast.ts'
 
-/** Whose rules a request is rendered by. */
+/** The engine whose rules render a request. */
 export type EngineDialect = 'vllm' | 'sglang'
 
 /** What a template is given as `message.content`. */

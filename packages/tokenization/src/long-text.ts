@@ -7,7 +7,7 @@
  *   starts   0              12     16   17                 …            length
  */
 
-/** What is read of a text; a string is one. */
+/** The operations on a text that readers use; a string has them all. */
 export interface ReadableText {
   readonly length: number
   slice(start: number, end?: number): string
@@ -67,7 +67,7 @@ export class LongText implements ReadableText {
   }
 }
 
-/** The first `length` units of a text, of which nothing is copied. */
+/** The first `length` units of a text, without copying. */
 export function beginningOf(text: string | LongText, length: number): string | LongText {
   return typeof text === 'string' ? text.slice(0, length) : text.first(length)
 }

@@ -1,6 +1,4 @@
-/**
- * Reading members of a request that is converted to a chat: what is not as expected is refused, and named.
- */
+/** Reads members of a request that is converted to a chat; an unexpected member is refused by name. */
 
 import { RenderingRefusedError } from './errors.ts'
 import type { PythonDict, PythonValue } from './python-value.ts'

@@ -152,8 +152,8 @@ export class PrefixTree<Piece, Payload> {
   }
 
   /**
-   * Adds the windows behind `path`, which `find` has just returned for `source`, each with what `carried`
-   * says, up to a quarter of the bytes; then forgets what was unused for longest.
+   * Adds the windows after `path`, which `find` has just returned for `source`, each with its value from
+   * `carried`, up to a quarter of the bytes; then forgets the nodes unused for longest.
    */
   grow(
     scope: number,

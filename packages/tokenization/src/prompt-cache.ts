@@ -59,7 +59,7 @@ export class PromptCache {
     return this.#tree.bytes
   }
 
-  /** A number for one tokenizer, whose texts have nothing in common with those of others. */
+  /** A number for one tokenizer; texts of different scopes share no windows. */
   newScope(): number {
     return this.#scopes++
   }

@@ -104,7 +104,7 @@ export interface LoadedTokenizer {
   readonly refusal: string | undefined
 }
 
-/** Who encodes, and why it is not the own encoder. */
+/** Which encoder runs, and why it is not our own. */
 export type EncoderPath =
   | { readonly path: 'own'; readonly reason: undefined }
   | { readonly path: 'library' | 'engine'; readonly reason: string }
@@ -127,7 +127,7 @@ const WORD_TABLE_BYTES = 8 * 2 ** 20
 const CONTINUE_MARK = 'CONTINUE_FINAL_MESSAGE_TAG '
 const LONE_SURROGATE = 'the text holds half a character'
 
-/** Who encodes with a tokenizer that is used as it was loaded. */
+/** Which encoder runs for a tokenizer that is used as loaded. */
 export function encoderPath({ files, tables, refusal }: LoadedTokenizer): EncoderPath {
   if (tables !== undefined) return { path: 'own', reason: undefined }
   if (files.hazard !== undefined) return { path: 'engine', reason: files.hazard }
@@ -382,7 +382,8 @@ export class PromptTokenizer {
   }
 
   /**
-   * Some tokenizers add a BOS by their configuration and not by tokenizer.json, which is what is read here.
+   * Some tokenizers add a BOS by tokenizer_config.json, although tokenizer.json, which is read here, does
+   * not.
    */
   #findSpecialsHazard(): string | undefined {
     const configured = this.#files.config['add_bos_token']
@@ -464,7 +465,8 @@ function cutAtMark(rendered: string, finalText: string): string {
   if (at === -1 || !rendered.includes(stripSpace(finalText))) {
     throw new RenderingRefusedError('the template changes the final message')
   }
-  // A template that trims its messages has trimmed the mark, and the engine then trims what is before it.
+  // A template that trims its messages has trimmed the mark too, and the engine then trims the text before
+  // it.
   return rendered.startsWith(CONTINUE_MARK, at)
     ? rendered.slice(0, at)
     : stripSpace(rendered.slice(0, at), false)

@@ -1,6 +1,6 @@
 /**
- * Filters, tests and methods of chat templates, with the meaning that they have in Jinja2 3.1 and
- * CPython 3. What is not here is refused by name, so a template that needs it goes to the engine.
+ * Filters, tests and methods of chat templates, as Jinja2 3.1 and CPython 3 define them. Any other is refused
+ * by name, so a template that needs it goes to the engine.
  */
 
 import { RenderingRefusedError } from './errors.ts'

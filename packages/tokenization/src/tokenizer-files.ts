@@ -33,9 +33,7 @@ export interface TokenizerFiles {
   readonly specialTokens: ReadonlyMap<string, string>
   /** Why this tokenizer would be read otherwise than the engine reads it; undefined when it would not. */
   readonly hazard: string | undefined
-  /**
-   * Its vocabulary is that of gpt-oss, whose chats engines write in Harmony's form and not by the template.
-   */
+  /** It has the vocabulary of gpt-oss: engines write such chats in the Harmony form, without the template. */
   readonly isHarmony: boolean
 }
 
@@ -135,7 +133,7 @@ function specialTokensOf(config: JsonObject, legacy: JsonObject): ReadonlyMap<st
   return tokens
 }
 
-/** Tokens that only this form has, of which `<|constrain|>` says how the arguments of a call are written. */
+/** Tokens that only the Harmony form has; `<|constrain|>` says how the arguments of a call are written. */
 const HARMONY_TOKENS = ['<|channel|>', '<|constrain|>', '<|call|>', '<|return|>'] as const
 
 function hasHarmonyTokens(tokenizer: JsonObject): boolean {

@@ -191,7 +191,7 @@ interface RandomStep {
   readonly kind: 'load' | 'store' | 'exchange' | 'read' | 'write'
   readonly index: number
   readonly value: number
-  /** Left out unless the last value seen is this one: then what follows depends on what was seen. */
+  /** Skipped unless the last value seen is this one, so that later steps depend on values seen. */
   readonly onlyAfter: number | undefined
 }
 
@@ -242,7 +242,7 @@ interface Access {
   readonly before: ReadonlySet<number>
 }
 
-/** Every order, by recursion; what is before what as sets. */
+/** Every order, by recursion; "happens before" as sets. */
 function tryAll(programs: readonly (readonly RandomStep[])[]) {
   const outcomes = new Set<string>()
   let interleavings = 0

@@ -1,6 +1,5 @@
 /**
- * Explorer: runs a few virtual threads in every order that is possible, and finds the shortest one in
- * which something goes wrong.
+ * Explorer: runs a few virtual threads in every possible order, and finds the shortest order that fails.
  *
  *   depth 0      ●                     a state: what each thread has seen so far, and the memory
  *              A/ \B
@@ -20,9 +19,9 @@
  *            before the other. What is before what follows from program order and from each load or exchange
  *            being after the store it read; vector clocks keep it. Signals order nothing (stricter than a
  *            port). Any race is a failure.
- * Plain steps  As a race is found whatever the order of plain accesses is, they need no order of their own:
- *            a thread does them at once after its step. `interleavesPlain` takes them as steps, too, which
- *            multiplies the states and must not change a verdict (and is a test of this file).
+ * Plain steps  A race is found in any order of plain accesses, so they need no order of their own: a thread
+ *            does them at once after its step. `interleavesPlain` makes them steps, too, which multiplies the
+ *            states and must not change a verdict (and is a test of this file).
  * Death      A thread with `mayDie` may end before each of its steps, or while it waits; signals for its
  *            bells are lost. Its heir starts at any time after that, and after all that the dead one did.
  * Bounds     Complete unless `preemptionsMax` is given: then only orders in which a thread that could go on
@@ -71,7 +70,7 @@ export interface Model {
   /** Words that are not 0 at the start. */
   readonly memory?: ReadonlyMap<number, number>
   readonly monitor?: Monitor
-  /** Asked in every state; returns what is wrong. */
+  /** Checked in every state; returns what is wrong. */
   invariant?(state: StateView): string | undefined
   /** Asked in every state in which no thread can go on. */
   atEnd?(state: StateView): string | undefined
@@ -126,9 +125,9 @@ export function summary(report: Report): string {
   return `${verdict} (${bound}: ${report.states} states, ${interleavings} interleavings, ≤ ${report.steps} steps)`
 }
 
-/** The event that a thread's history ends with; with it, all that happened before it. */
+/** The last event of a thread's history, which identifies everything that happened before it. */
 interface Event {
-  /** Also the version of the word that it wrote; 0 stands for what was there at the start. */
+  /** Also the version of the word that it wrote; 0 stands for the initial content. */
   readonly id: number
   readonly thread: number
   /** How many events the thread had before. */
@@ -465,8 +464,8 @@ class Explorer {
   }
 
   /**
-   * An access of the word by another thread that neither is before `event`'s next operation nor may be
-   * beside it.
+   * An access of the word by another thread that does not happen before `event`'s next operation, and races
+   * with it.
    */
   #rivalOf(code: Code, event: Event, word: number, isPlain: boolean, isWriting: boolean): Event | undefined {
     for (let thread = 0; thread < this.#threads.length; thread++) {

@@ -17,7 +17,9 @@
 
 import type { Words } from '../../src/links/ring/words.ts'
 
-/** What else a program may do; each is a step of its own that others can come before, but `note`. */
+/**
+ * Other operations of a program; each but `note` is a step of its own, and other steps can come before it.
+ */
 export interface Host {
   /** Sends one signal to `bell`. It is not lost, may be late, and orders no memory. */
   ring(bell: string): void
@@ -170,7 +172,7 @@ class Replay implements Words, Host {
   }
 }
 
-/** The part of `words` that begins at `start`, as memory of its own. */
+/** The part of `words` that begins at `start`, as separate memory. */
 export class WordsFrom implements Words {
   readonly #words: Words
   readonly #start: number

@@ -1,6 +1,6 @@
 /**
- * Patched ring: ring.ts with a stated change, as a module of its own. The model checker shows its worth by
- * finding what is broken in such copies; production code knows nothing of them.
+ * Patched ring: ring.ts with a stated change, as a module of its own. The model checker must find the faults
+ * of such copies; production code does not use them.
  *
  * A change names the text it replaces; a text that ring.ts does not contain exactly once is an error, so
  * that a variant cannot silently become the original.
@@ -32,7 +32,7 @@ export const WRITER_FROM_MEMORY: Change = [
   get hasUnpublished`,
 ]
 
-/** Broken variants, by what is wrong with them. */
+/** Broken variants, named by their fault. */
 export const MISTAKES = {
   'publish looks at the reader before it stores the tail': [
     [

@@ -20,11 +20,11 @@ const anywhere = await patchedRing(WRITER_FROM_MEMORY)
 const production = { module: ring, capacityWords: 8 }
 const startingAnywhere = { module: anywhere, capacityWords: 8 }
 
-/** A ring whose writer has to wait for space at once; everything is taken in one go. */
+/** A ring whose writer has to wait for space at once; the reader takes everything in one go. */
 const FULL = { frames: [2, 2, 2, 2, 2], framesBefore: 4, takeMax: 4 }
 /** The same, taken in several. */
 const FULL_IN_STEPS = { ...FULL, takeMax: 2 }
-/** The next frame does not fit at the end, nor at the start until another one is taken. */
+/** The next frame fits neither at the end nor, until another frame is taken, at the start. */
 const FULL_AT_THE_END = { frames: [2, 2, 2, 2], framesBefore: 3, start: 1 }
 /** Tail has passed 2³¹, head has not: as Int32 the one is negative. */
 const FULL_AT_2_31 = { ...FULL, start: 2 ** 31 - 4 }

@@ -1,13 +1,13 @@
 /**
- * Ring programs: what threads do with a ring, as small as it can be and still be what the link does; and
- * models made of them for the explorer.
+ * Ring programs: the operations of the link's threads on a ring, reduced as far as possible; and models made
+ * of them for the explorer.
  *
  *   writer   frames: reserve, write the words, commit; every `publishEvery` frames: publish, and ring when
  *            told to. No room: publish, ask to be woken, wait.
- *   reader   take up to `takeMax` frames, read their words, release, ring when told to, *then* deliver. None
- *            there: park, wait.
- *   heir     a reader that begins with what a dead one left behind: it ends the dead one's park, and tells
- *            the writer that it is there.
+ *   reader   take up to `takeMax` frames, read their words, release, ring when told to, *then* deliver. No
+ *            frames: park, wait.
+ *   heir     a reader that takes over from a dead one: it ends the dead one's park, and announces itself to
+ *            the writer.
  *
  * A frame has the number of its place in the sending order (1, 2, …) in each word after its size, so a
  * frame that is torn or mixed with another one is seen by its reader. Delivering is a note `got n`, having
@@ -24,7 +24,7 @@ import { type Host, type Program, WordsFrom } from './model-words.ts'
 
 export type RingModule = Pick<typeof ring, 'RingWriter' | 'RingReader' | 'RING_DATA'>
 
-/** Where ring.ts has its words; they are part of what it promises, see its header. */
+/** Where ring.ts has its words; its header promises these places. */
 export const TAIL = 0
 export const HEAD = 16
 export const READER = 32
@@ -34,7 +34,7 @@ const ASLEEP = 1
 const TAKE_MAX = 2
 /** Words between two rings of one model, and where words of other use begin. */
 const RING_STRIDE = 256
-/** Which life of the reader's thread the writers have been told of. */
+/** The life of the reader's thread that the writers know of. */
 const LIFE = 4096
 
 export interface RingSetup {
@@ -52,7 +52,7 @@ export interface RingSetup {
   readonly givesUpAfter?: readonly number[]
   /** How often the reader ends a park by itself, as by a timer. */
   readonly unparksMax?: number
-  /** The reader ends its parks when it is woken, so that nobody rings while it runs. */
+  /** The reader ends its parks when it is woken, so that no writer rings while it runs. */
   readonly unparksWhenWoken?: boolean
   /** How many readers die, one after the other, each at any point. */
   readonly deaths?: number
@@ -125,9 +125,9 @@ export function twoRings(setup: RingSetup, framesOfSecond = setup.frames): Model
 }
 
 /**
- * One ring whose reader dies, with a doorbell for each life of its thread, as each life has a port of its
- * own: a writer that has not heard of the heir yet rings a port that nobody listens to. `ringsNewPort`:
- * when it hears, it rings the new one once, whatever the reader's state is.
+ * One ring whose reader dies. Each life of its thread has its own doorbell, as it has its own port: a writer
+ * that does not know the heir yet rings a port without a listener. `ringsNewPort`: when the writer learns of
+ * the heir, it rings the new port once, whatever the reader's state.
  */
 export function newPort(setup: RingSetup, ringsNewPort: boolean): Model {
   const bells = ['frames', 'frames 1']
@@ -173,7 +173,7 @@ export function newPort(setup: RingSetup, ringsNewPort: boolean): Model {
   }
 }
 
-/** One ring whose writer dies, at any point. `isAnnounced`: main then wakes the reader to take the rest. */
+/** One ring whose writer dies at any point. `isAnnounced`: main then wakes the reader to take the rest. */
 export function writerDeath(setup: RingSetup, isAnnounced: boolean): Model {
   const main: Program = (_, host) => {
     if (isAnnounced) host.ring('frames')
@@ -191,7 +191,7 @@ export function writerDeath(setup: RingSetup, isAnnounced: boolean): Model {
     atEnd(state) {
       if (state.status('writer') !== 'dead') return checkDelivery(state, setup, ['reader'])
       const got = state.notes('reader').filter(note => note.startsWith('got '))
-      // All that was published, which is what came first of what was to be sent.
+      // All published frames, which are the first of the frames to send.
       return checkDelivery(state, { ...setup, frames: setup.frames.slice(0, got.length) }, ['reader'])
     },
   }
@@ -347,9 +347,9 @@ interface Sleep {
 }
 
 /**
- * Each park (PARKED stored where it was not) ends once: by a doorbell of the other side, or by the side
- * that parked; likewise each wait for space. A counter for each word: parks that have not ended; then one
- * for each heir: whether it has told the writer of itself, which is its first signal and ends no wait.
+ * Each park (PARKED stored where it was not) ends once: by a doorbell of the other side, or by the side that
+ * parked; likewise each wait for space. One counter per word: parks that have not ended. Then one per heir:
+ * whether it has announced itself to the writer, by its first signal, which ends no wait.
  */
 function parkMonitor(sleeps: readonly Sleep[], heirs = 0): Monitor {
   const counters = Array.from({ length: sleeps.length + heirs }, () => 0)
@@ -410,7 +410,7 @@ function checkDelivery(
 ): string | undefined {
   const start = prefix === '1:' ? RING_STRIDE : 0
   const unread = (state.word(start + TAIL) - state.word(start + HEAD)) | 0
-  // What was given up after it was reserved may lie there until the next frame is released.
+  // A frame given up after its reservation may stay there until the next frame is released.
   if (unread > 0 && setup.givesUpAfter === undefined) {
     return `lost wake-up: ${unread} words are published, and the reader is parked for ever`
   }

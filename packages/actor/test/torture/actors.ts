@@ -1,4 +1,6 @@
-/** The actors of a torture run. They write what they see on the board and fail in every way when told to. */
+/**
+ * The actors of a torture run. They write their observations to the board, and fail in every way on demand.
+ */
 
 import { execSync } from 'node:child_process'
 import { isMainThread } from 'node:worker_threads'
@@ -14,7 +16,7 @@ import { Board, COUNT, MAIN_INDEX } from './board.ts'
 
 let known: Board | undefined
 
-/** The board of this thread; on main that of the last run. */
+/** The board of this thread; on the main thread the board of the last run. */
 export function boardOf(memory: SharedArrayBuffer): Board {
   if (known === undefined || (isMainThread && !known.isOver(memory))) known = new Board(memory)
   return known
@@ -52,7 +54,7 @@ export type NodeMessage =
       readonly reply: Reply<{ readonly value: number }>
     }
   | { readonly type: 'mute'; readonly reply: Reply<never> }
-  /** Asks another node; nobody answers it, the board shows that it settled. */
+  /** Asks another node, which does not answer; the board shows that the ask settled. */
   | {
       readonly type: 'askOther'
       readonly to: ActorRef<NodeMessage>
@@ -180,7 +182,7 @@ export const node = defineActor(
 
 export type MayflyMessage = { readonly type: 'stop' } | { readonly type: 'fail' } | { readonly type: 'note' }
 
-/** Lives until it is told not to; it must be given nothing after its end. */
+/** Lives until it is told to end; it must get no message after its end. */
 export const mayfly = defineActor(
   import.meta.url,
   'mayfly',
@@ -215,7 +217,7 @@ export type WatcherMessage = {
   readonly ref: ActorRef<MayflyMessage>
 }
 
-/** Watches what it is told to, each once. */
+/** Watches each subject that it is told to watch, once. */
 export const watcher = defineActor(
   import.meta.url,
   'watcher',
@@ -279,7 +281,8 @@ export const nursery = defineActor(
         if (m.end !== 'stay') ref.tell({ type: m.end })
         // What comes after the end must not arrive.
         for (let i = 0; i < 5; i++) ref.tell({ type: 'note' })
-        // Whatever its end was to be: what tells it may be lost with its thread, which brings it back.
+        // Kept for any end: the message that ends it may be lost with its thread, and then the actor
+        // restarts.
         children.push(ref)
         if (children.length > 50) ctx.stop(children.shift())
       },
@@ -318,7 +321,10 @@ export type SinkMessage =
   | { readonly type: 'put'; readonly n: number }
   | { readonly type: 'seen'; readonly reply: Reply<readonly number[]> }
 
-/** Is held, overflows, and shows what it kept. `id`: 1 held, 2 let go, then one for each message. */
+/**
+ * Its messages are held back until its mailbox overflows; then it shows which it kept. `id`: 1 held, 2 let
+ * go, then one for each message.
+ */
 export const sink = defineActor(
   import.meta.url,
   'sink',

@@ -10,8 +10,8 @@
  *           heir never uses a number that may have been sent: a number twice is a message twice.
  * Gaps      A receiver that misses numbers notes whether its thread, that of the sender, or neither had died
  *           since the last number it saw. A gap with neither is a message lost without a cause.
- * Writers   A record has one writer at a time: the thread of the sender, or that of the receiver. An heir
- *           starts after the end of the thread before it. Counters of everybody are added to atomically.
+ * Writers   A record has one writer at a time: the thread of the sender, or the thread of the receiver. An
+ *           heir starts after the end of the thread before it. Shared counters are added to atomically.
  */
 
 export const MAIN_INDEX = 0
@@ -22,7 +22,7 @@ export const NODES_MAX = 10
 export const DRIVER = NODES_MAX
 const SENDERS_MAX = NODES_MAX + 1
 export const WATCHES_MAX = 1 << 16
-/** Storms, mayflies, sinks: what has a number of its own. */
+/** Storms, mayflies, sinks: everything that has its own number. */
 export const SUBJECTS_MAX = 1 << 16
 const FAILOVERS_MAX = 1 << 16
 const GAPS_MAX = 1 << 13
@@ -35,7 +35,7 @@ const RECEIVED = 3
 const SENDER_LIFE = 4
 const LIVES_SEEN = 5
 const PAIR_WORDS = 6
-/** Numbers of which it is known whether they have arrived, as bits. */
+/** Numbers whose arrival is recorded, as bits. */
 const RECENT = 4096
 const RECENT_WORDS = RECENT / 32
 
@@ -153,7 +153,7 @@ export class Board {
     Atomics.store(this.#words, pairAt(sender, receiver) + NEXT, n + 1)
   }
 
-  /** Nobody has seen the number: it may be used again. */
+  /** No actor has seen the number: it may be used again. */
   refused(sender: number, receiver: number, n: number): void {
     this.#words[pairAt(sender, receiver) + INTENT] = n
   }
@@ -208,9 +208,9 @@ export class Board {
   }
 
   /**
-   * The gaps since the last call. Call it often enough; throws when some were overwritten. One that is being
-   * written ends it, unless nobody writes any more: then its writer died over it, and its heir has noted the
-   * gap once more.
+   * The gaps since the last call. Call it often enough; throws when some were overwritten. A gap that is
+   * still being written ends the result, except at rest: then its writer died while writing, and its heir has
+   * noted the gap again.
    */
   *takeGaps(isAtRest: boolean): Generator<Gap> {
     const words = this.#words
@@ -236,10 +236,7 @@ export class Board {
     }
   }
 
-  /**
-   * Messages that the sender was told are on their way, those that were handled, and the number that is
-   * expected.
-   */
+  /** Messages that were accepted for sending, handled messages, and the expected number. */
   pair(sender: number, receiver: number): { sent: number; received: number; expected: number } {
     const at = pairAt(sender, receiver)
     const words = this.#words
@@ -260,7 +257,7 @@ export class Board {
 
   // ── Threads and nodes ────────────────────────────────────────────────────────────────────────
 
-  /** An actor starts on thread `thread`; the life of the thread, the first of which is 1. */
+  /** An actor starts on thread `thread`. Returns the life of the thread; the first life is 1. */
   begun(thread: number): number {
     if (this.#life === 0) {
       const words = this.#words
@@ -272,7 +269,7 @@ export class Board {
     return this.#life
   }
 
-  /** To be called right before a thread dies, by who brings it about. */
+  /** The code that kills a thread calls this right before. */
   dies(thread: number): void {
     this.#diedAtMs[thread] = nowMs()
     Atomics.add(this.#words, THREADS + thread * THREAD_WORDS + DEATHS, 1)
@@ -356,7 +353,7 @@ export class Board {
     this.add(before === -1 ? COUNT.watchesFiredTwice : COUNT.watchesFired)
   }
 
-  /** Watches below `end` whose watcher lives and that have not fired. */
+  /** Watches below `end` that have not fired and whose watcher lives. */
   openWatches(end: number): number[] {
     const open: number[] = []
     for (let id = 0; id < end; id++) {
@@ -366,7 +363,7 @@ export class Board {
     return open
   }
 
-  /** A counter of its own for anything numbered. */
+  /** A counter for any numbered subject. */
   subject(id: number): number {
     return Atomics.load(this.#words, SUBJECTS + id)
   }

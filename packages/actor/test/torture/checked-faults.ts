@@ -1,6 +1,6 @@
 /**
- * Faults of a torture run whose outcome is known: timers that fire once each, a budget that ends an actor, a
- * mailbox that overflows. Each is looked at while the run goes on.
+ * Faults of a torture run with a known outcome: timers that fire once each, a budget that ends an actor, a
+ * mailbox that overflows. Each is checked while the run goes on.
  */
 
 import type { ActorRef, ActorSystem } from '@homing/actor'
@@ -101,7 +101,7 @@ export class CheckedFaults {
     // A new thread knows of the restarts that deaths of threads cost, not of the others.
     const setupsMax = (max + 1) * (1 + board.deaths(thread) - deaths)
     if (setups > setupsMax) violate(`an actor with ${max} restarts was set up ${setups} times`)
-    // The thread may have been dead at the spawn already, and nobody have known: that costs a restart.
+    // The thread may have died before the spawn, without notice yet: that costs a restart.
     const isSameLife = board.deaths(thread) === deaths && board.lives(thread) === lives
     if (isSameLife && (setups !== max + 1 || error?.code !== 'HOMING_ACTOR_RESTART_BUDGET')) {
       violate(
@@ -139,7 +139,7 @@ export class CheckedFaults {
       }
       return !isEnded
     }
-    // Its thread may be one whose links are full just now.
+    // The links of its thread may be full just now.
     while (ref.tell({ type: 'hold' }) === 'full') await pause(PUMP_MS)
     if (!(await until(1))) return
     let taken = 0

@@ -1,9 +1,9 @@
 /**
- * Driver: a torture run of an actor system on real threads, and what it proves.
+ * Driver: a torture run of an actor system on real threads, and its checks.
  *
  * Nodes exchange numbered messages of two kinds, ask, watch and spawn, while threads are killed in every
- * way, one death or more a cycle. What happened is on the board. At *quiet points* nobody dies and nothing is
- * sent any more: then every message has arrived or is missing for a reason that the runtime states
+ * way, one death or more a cycle. The board records what happened. At *quiet points* no thread dies and no
+ * message is sent: then every message has arrived, or is missing for a reason that the runtime states
  * (losses.ts).
  */
 
@@ -494,8 +494,8 @@ class Run {
   }
 
   /**
-   * Once everything has ended that was told to: the asks of the runtimes too, such as that for the end of a
-   * thread.
+   * The figures once everything told to end has ended, including the runtimes' own asks, such as the one for
+   * the end of a thread.
    */
   async #statsAtRest(): Promise<SystemStats> {
     const expected = this.#nodes.length + this.#watchers.length + this.#nurseries.length
@@ -510,7 +510,7 @@ class Run {
 
   // ── Quiet points ─────────────────────────────────────────────────────────────────────────────
 
-  /** Nothing is sent and nobody dies: then nothing may be missing without a reason. */
+  /** No node sends and no thread dies: then no message may be missing without a reason. */
   async #quiet(): Promise<void> {
     const board = this.#board
     this.#isPaused = true
@@ -521,7 +521,7 @@ class Run {
       () => 'asks settle',
     )
     this.#stuckAsks = Math.max(this.#stuckAsks, this.#asks.openCount)
-    // One message of each pair shows what is missing before it.
+    // One message of each pair shows which earlier ones are missing.
     for (let target = 0; target < this.#nodes.length; target++) {
       if (!sendNumbered(board, DRIVER, 0, this.#nodes[target]!, target, 1))
         this.#violate('the link is full at rest')

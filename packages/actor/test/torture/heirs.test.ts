@@ -53,7 +53,7 @@ t.test('a thread with a backlog that dies takes no more than one batch of each l
     }),
   )
   const teller = system.spawn(floodWorker, { name: 'teller', args: undefined, thread: 'p-1' })
-  // Loaded: while its module loads, what an actor is told waits in its mailbox.
+  // While its module loads, messages to an actor wait in its mailbox.
   for (const ref of refs) ref.tell({ type: 'work' })
   while (Atomics.load(handled, 0) < refs.length) await nextRound()
   Atomics.store(handled, 0, 0)

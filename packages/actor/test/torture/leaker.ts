@@ -1,4 +1,4 @@
-/** An actor whose heap grows to a level and stays there, and one that does nothing but answer. */
+/** An actor whose heap grows to a level and stays there, and one that only answers. */
 
 import { getHeapStatistics } from 'node:v8'
 import { resourceLimits } from 'node:worker_threads'

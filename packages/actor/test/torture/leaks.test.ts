@@ -3,7 +3,10 @@
 import t from 'tap'
 import { leaks, type Outcome } from './leaks.ts'
 
-/** What a thread bears, and what it does not, whatever garbage there is beside; other levels are random. */
+/**
+ * Levels that a thread survives and levels that it does not, with any amount of garbage; other levels are
+ * random.
+ */
 const LEVELS: readonly (readonly [number, Outcome])[] = [
   [0.52, 'served'],
   [0.98, 'replaced'],

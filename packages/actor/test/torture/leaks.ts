@@ -19,7 +19,7 @@ export interface LeakOptions {
   readonly seed: number
   /** Leaks that stop at a level of the heap. */
   readonly cycles: number
-  /** The levels of the first of them; those of the others are random, from 0.5 to 1.0. */
+  /** The levels of the first leaks; later levels are random, from 0.5 to 1.0. */
   readonly levels?: readonly number[]
   /** Leaks that fill the heap in one turn, which only Node notices. */
   readonly bursts: number
@@ -43,7 +43,7 @@ export interface LeakResult {
   readonly outageMsMedian: number
   /** Tells to the innocent actor that were answered `full`. */
   readonly toldFull: number
-  /** What the watcher and the asker of a leak were told after a burst. */
+  /** Reasons that the watcher and the asker of a leak got after a burst. */
   readonly burstReasons: Readonly<Record<string, number>>
   readonly violations: readonly string[]
 }

@@ -31,7 +31,7 @@ export class Losses {
    * last two …
    */
   readonly #windows = new Map<string, number[]>()
-  /** Lives whose start, or the start of the one before, was killed. */
+  /** Lives whose start was killed, and the lives after them. */
   readonly #killedStarts = new Set<string>()
   /** The last deaths. */
   readonly #ways: string[] = []
@@ -48,8 +48,8 @@ export class Losses {
   }
 
   /**
-   * The start of this life is killed: whatever the next one takes while its actors are loaded waits in their
-   * mailboxes.
+   * The start of this life is killed: messages that the next life receives while its actors load wait in
+   * their mailboxes.
    */
   killedStart(thread: number, life: number): void {
     this.#killedStarts.add(`${thread} ${life}`).add(`${thread} ${life + 1}`)
@@ -97,7 +97,7 @@ export class Losses {
     return this.#isInWindow(`${from} ${to} ${gap.life}`, gap) ? 'window' : undefined
   }
 
-  /** The deaths before a life may have lost so much of a link, with what is known already. */
+  /** Whether the deaths before a life can explain this loss of a link, together with its known losses. */
   #isInWindow(link: string, { lives, size }: Gap): boolean {
     const sizes = this.#windows.get(link) ?? []
     this.#windows.set(link, sizes)
@@ -105,8 +105,7 @@ export class Losses {
     sizes[lives] = (sizes[lives] ?? 0) + size
     let isWithin = true
     let total = 0
-    // What was seen last before the last death was lost with that one; before the last two, with either of
-    // them.
+    // Numbers missing since one death were lost at that death; numbers missing since two deaths, at either.
     for (let deaths = 1; deaths < sizes.length; deaths++) {
       total += sizes[deaths] ?? 0
       if (deaths < lives) continue

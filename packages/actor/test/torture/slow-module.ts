@@ -1,4 +1,4 @@
-/** An actor whose module takes its time to load on other threads, as one with many imports does. */
+/** An actor whose module loads slowly on other threads, like one with many imports. */
 
 import { isMainThread } from 'node:worker_threads'
 import { defineActor, type Reply } from '@homing/actor'

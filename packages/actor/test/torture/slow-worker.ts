@@ -1,4 +1,4 @@
-/** An actor whose messages make work for itself, and which counts where a death does not erase it. */
+/** An actor that sends itself work, and counts in memory that a death does not erase. */
 
 import { type ActorRef, defineActor } from '@homing/actor'
 

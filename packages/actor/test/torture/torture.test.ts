@@ -1,6 +1,6 @@
 /**
- * Threads die in every way under load, and what the runtime promises about it is counted (driver.ts). Each
- * run is a process of its own, because one has a single CPU and one collects garbage all the time.
+ * Threads die in every way under load, and the promises of the runtime are checked by counts (driver.ts).
+ * Each run is a process of its own, because one has a single CPU and one collects garbage all the time.
  */
 
 import { spawn, spawnSync } from 'node:child_process'

@@ -21,7 +21,7 @@ import { SPACE } from './scan-words.ts'
 export interface AddedToken {
   readonly id: number
   readonly content: string
-  /** What is searched for: the content, normalized where the token says so. */
+  /** The searched text: the content, normalized if the token says so. */
   readonly pattern: string
   readonly isSingleWord: boolean
   readonly stripsLeft: boolean
@@ -132,8 +132,8 @@ export class TokenFinder {
   }
 
   /**
-   * Up to where a text is certain to hold no further begin of a token, whatever follows its end: a token that
-   * may begin at the end or has begun before it, with the white space that it would take.
+   * The position before which no token begins that further text could still complete. A token may begin at
+   * the end, or have begun before it, with the white space that it would take.
    */
   openFrom(units: Uint16Array, start: number, end: number): number {
     let open = end

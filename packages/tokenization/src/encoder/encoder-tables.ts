@@ -31,7 +31,7 @@ export interface EncoderDescription {
   readonly sections: Readonly<Record<SectionName, Section>>
   readonly plan: TokenizerPlan
   readonly addedTokens: readonly AddedToken[]
-  /** Whether a piece that is a token of the vocabulary is that token, whatever merges make of it. */
+  /** Whether a piece that is a token of the vocabulary is that token, even if merges give other ids. */
   readonly ignoresMerges: boolean
   /** Tokens of the vocabulary that no bytes make, such as `<｜User｜>`. */
   readonly otherTokens: ReadonlyMap<string, number>

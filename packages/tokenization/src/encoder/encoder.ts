@@ -37,13 +37,13 @@ import { WordLoop } from './word-loop.ts'
 import { WordMerger } from './word-merger.ts'
 import { PART, WordTable, type WordTableStats } from './word-table.ts'
 
-/** A place in a text up to which its ids are the same whatever follows the text. Structured-clonable. */
+/** A position in a text before which the ids do not depend on the text after it. Structured-clonable. */
 export interface SettledPoint {
   /** UTF-16 units before it. */
   readonly at: number
   /** Ids before it. */
   readonly tokens: number
-  /** Where it lies between two added tokens; what is put in front of a text depends on it. */
+  /** Its position between two added tokens, which decides what is put before a text. */
   readonly inside: Inside
 }
 
@@ -65,10 +65,7 @@ export interface EncoderStats {
 }
 
 const BEGIN: SettledPoint = { at: 0, tokens: 0, inside: 0 }
-/**
- * Units before the text in the array: room for what is put in front, and for the character before a settled
- * point.
- */
+/** Units before the text in the array: room for a prefix, and for the character before a settled point. */
 const ROOM = 8
 /** Units that are kept between calls. */
 const KEPT_UNITS = 1 << 19
@@ -84,7 +81,7 @@ const MARK = SPACE_MARK.charCodeAt(0)
 export class Encoder {
   /** What the post-processor puts before a text. */
   readonly prefixIds: readonly number[]
-  /** What it puts after a text. */
+  /** Ids that it puts after a text. */
   readonly suffixIds: readonly number[]
   readonly #plan: TokenizerPlan
   readonly #classes: CharTable

@@ -105,7 +105,7 @@ export function splitModel(
       merges: file.subarray(merges.start, merges.end),
     }
   } catch {
-    // JSON.parse of the whole file says what is wrong.
+    // JSON.parse of the whole file reports the fault.
     return undefined
   }
 }
@@ -197,7 +197,7 @@ export function readMergesBytes(
   return { left: left.slice(0, count), right: right.slice(0, count), made: made.slice(0, count) }
 }
 
-/** What is no token in the plain form. */
+/** Not a token in the plain form. */
 const FAULT = -1
 /** A token that no bytes make. */
 const OTHER = -2

@@ -117,8 +117,7 @@ function scannerOf(plan: SplitPlan, classes: CharTable, joins: JoinArrays): Scan
 }
 
 /**
- * Digits as texts of their own, one by one or in runs; another scanner for what is between them, and inside
- * runs.
+ * Splits off digits, one by one or in runs; another scanner splits the text between them, and inside runs.
  */
 class DigitsScanner implements Scanner {
   readonly #inner: Scanner

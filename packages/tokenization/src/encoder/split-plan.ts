@@ -14,10 +14,10 @@ export type SplitPlan =
   | { readonly kind: 'cl100k'; readonly rules: WordRules }
   | { readonly kind: 'cased'; readonly rules: CasedRules }
   | { readonly kind: 'deepseek'; readonly digitsMax: number }
-  /** Wherever no token of the vocabulary has the two units beside each other. */
+  /** Splits between two units that no token of the vocabulary has side by side. */
   | { readonly kind: 'joins' }
 
-/** Digits that are split off before the plan's own pattern looks at what is between. */
+/** Digits that are split off before the plan's own pattern is applied to the text between. */
 export type DigitsFirst = 'none' | 'one by one' | 'runs'
 
 const CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"

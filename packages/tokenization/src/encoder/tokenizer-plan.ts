@@ -12,7 +12,7 @@ import type { JsonObject } from '../json-object.ts'
 import type { FormName } from './normal-form.ts'
 import { type DigitsFirst, planOfRegex, planOfRegexes, type SplitPlan } from './split-plan.ts'
 
-/** What is put in front of a text between added tokens, when it begins there. */
+/** The prefix of a text between added tokens, when the text begins there. */
 export type PrefixRule =
   | 'none'
   /** By the normalizer, before any text that is not empty. */
@@ -186,7 +186,7 @@ function regexOf(step: JsonObject, _index: number, steps: readonly JsonObject[])
   if (typeof regex !== 'string') throw new Refusal('the pre-tokenizer splits at a text')
   const inverts = step['invert'] === true
   const isKept = step['behavior'] === 'Isolated'
-  // Patterns that stand alone match every character, so removing what they do not match removes nothing.
+  // Patterns used alone match every character, so removing unmatched text removes nothing.
   const isAll = steps.length === 1 && step['behavior'] === 'Removed' && inverts
   if (isKept || isAll) return regex
   throw new Refusal(`the pre-tokenizer splits with behavior ${String(step['behavior'])}`)

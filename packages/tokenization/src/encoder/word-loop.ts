@@ -84,7 +84,7 @@ export class WordLoop {
   ids!: Int32Array
   misses!: Int32Array
   // Of the last run; places are units from where it began.
-  /** What is behind the last piece that was cut. */
+  /** The position after the last piece that was cut. */
   stoppedAt = 0
   idsCount = 0
   missesCount = 0
@@ -123,7 +123,7 @@ export class WordLoop {
       .exports as WordLoopModule
     this.#attach()
     this.words = new WordTable(wordTableBytesMax, { array: (at, words) => this.#room(at, words) })
-    // What the first text needs is touched now: memory that nobody has touched costs it more than its words.
+    // Touch the memory for the first text now: first-time page access costs more than encoding its words.
     const { slots, spilled } = this.words.young
     for (const array of [this.#window, this.ids, this.misses, slots, spilled]) array.fill(0)
     const { buffer } = this.#memory

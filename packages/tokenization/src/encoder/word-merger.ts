@@ -47,7 +47,8 @@ export class WordMerger {
   }
 
   /**
-   * How many ids merging gives, whatever the vocabulary holds. Throws EncodeError when the part is too long.
+   * How many ids merging gives, even if the vocabulary has the whole piece as a token. Throws EncodeError
+   * when the part is too long.
    */
   mergePart(units: Uint16Array, start: number, end: number): number {
     this.mergedCount++

@@ -46,7 +46,7 @@ export interface WordTableStats {
   readonly resets: number
 }
 
-/** Memory for a table that grows with it: it stays as it is, and what is new in it is 0. */
+/** Memory for a table that grows with it: old content stays, and new memory is 0. */
 export interface WordRoom {
   /** An array of `words` words, `at` words behind the begin; earlier ones may be of no use afterwards. */
   array(at: number, words: number): Int32Array
@@ -79,7 +79,7 @@ export class WordTable {
   foundIds: Int32Array
   foundAt = 0
 
-  /** Without room, it has memory of its own. */
+  /** Without `room`, the table has its own memory. */
   constructor(bytesMax: number, room: WordRoom = new OwnRoom()) {
     const slots = slotsMaxOf(bytesMax)
     this.#slotsMax = slots
