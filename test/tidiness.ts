@@ -191,7 +191,7 @@ export const rules: readonly Rule[] = [
       files.flatMap(({ path, text, code }) => {
         const codeLines = code.split('\n')
         return text.split('\n').flatMap((line, index) => {
-          // What is blank in `code` and not in `text` is a comment; a long string is none.
+          // Text that is blank in `code` but not in `text` is a comment; a long string is not.
           const isComment = (codeLines[index] ?? '').trimEnd().length < line.trimEnd().length
           return line.length > COMMENT_COLUMNS_MAX && isComment
             ? [`${path}:${index + 1}: ${line.length} columns; wrap the comment`]
@@ -829,7 +829,7 @@ function typescriptFiles(root: string, folder: string): readonly string[] {
   return filesUnder(root, folder, '.ts')
 }
 
-/** Without folders that others write, through whose links one would walk for ever. */
+/** Skips folders that other programs write: a walk through their links would never end. */
 function filesUnder(root: string, folder: string, ending: string): readonly string[] {
   return readdirSync(join(root, folder)).flatMap(name => {
     const path = `${folder}/${name}`

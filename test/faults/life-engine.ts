@@ -78,7 +78,7 @@ export type Origins = Map<string, BatchOrigin>
 export interface Gone {
   readonly life: number
   readonly moment: number
-  /** No batch tells it, or will. */
+  /** No batch reports it, now or later. */
   readonly isHidden: boolean
   /** With its life, which another one followed behind the same sockets. */
   readonly isWithLife: boolean
@@ -299,7 +299,7 @@ export class LifeEngine {
     this.hidesRemovals = false
   }
 
-  /** A block of no other prompt: a batch that tells nothing but that there is one. */
+  /** Publishes a block of no other prompt: a batch that shows only that it exists. */
   speak(): void {
     const token = 1_000_000 + ++this.#ticks
     this.work(Array.from({ length: this.#blockTokens + 1 }, () => token))

@@ -481,7 +481,7 @@ class BehindSigns {
   }
 }
 
-/** The sidecar, and what it tells a router that asks now. */
+/** The sidecar, and its answers to a router that asks now. */
 export class SidecarObserver {
   readonly wire: Wire
   signs: Signs

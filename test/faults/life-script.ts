@@ -8,9 +8,9 @@ import { type EventForm, PLAIN_MANNERS } from '@homing/engine'
 import type { EngineKind, FirstSequence } from './life-engine.ts'
 
 /**
- * What is not as it is said to be.
+ * False settings.
  *
- *   neighbour's replay     the replay port is that of another engine
+ *   neighbour's replay     the replay port belongs to another engine
  *   ranks on one socket    two engines publish on one socket
  *   one port, two workers  a second worker is given the events port of the first
  *   one endpoint, two      the same for two instances of `homing indexer`

@@ -125,7 +125,7 @@ export class Signs {
   knownOfWordForMs(block: number): number | undefined {
     const first = this.#firstHeard
     const gone = this.engine.gone(block)
-    // A change comes one moment before the batch that tells it.
+    // A change comes one moment before the batch that reports it.
     if (first === undefined || gone === undefined || gone.moment < first.moment - 1) return undefined
     for (let life = 0; life < first.life; life++) if (this.engine.heldIn[life]!.has(block)) return undefined
     return this.knownForMs(block)
@@ -306,7 +306,7 @@ export class Signs {
       if (gone === undefined || gone.moment > moment || gone.life > life) continue
       // A store of the next life may pass for a second copy, so it goes for later removals too.
       if (this.#wasHeldByPassed(block)) continue
-      // No batch tells this change, so only a sign from another life or process counts.
+      // No batch reports this change, so only a sign from another life or process counts.
       if (gone.isHidden && gone.life === life) continue
       if (this.#known[block]?.moment !== gone.moment) this.#known[block] = { moment: gone.moment, atMs }
     }

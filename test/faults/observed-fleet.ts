@@ -388,8 +388,8 @@ class GoneBlocks {
   }
 
   /**
-   * Where the engine had several copies of a block, less is held until it has shown how it tells of them, and
-   * nothing is known below a block that is not held.
+   * Blocks of which the engine had several copies may be missing until it has shown how it reports copies,
+   * and so may blocks below a missing block.
    */
   mayLack(hash: string): boolean {
     return this.#copied.has(hash)
@@ -409,7 +409,7 @@ class GoneBlocks {
     this.note()
     const nowMs = this.#wallMs()
     const writtenMs = batch === 'disconnected' ? nowMs : writtenAtMs(batch)
-    // The wall clock tells whole milliseconds: a batch of the same one may have been written before.
+    // The wall clock has whole milliseconds: a batch of the same millisecond may have been written before.
     const isSaid = ({ atMs }: { readonly atMs: number }) => batch === 'disconnected' || atMs < writtenMs
     for (const gone of this.#gone.values()) if (isSaid(gone)) gone.knownMs ??= nowMs
   }

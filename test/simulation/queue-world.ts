@@ -4,8 +4,8 @@
  *   start ─▶ requests, up to 3 faults, perhaps a drain ─▶ calm: all faults end
  *         ─▶ one more request of each tenant ─▶ checks
  *
- * What is checked is at the head of queue-checks.ts. Where a request was placed is seen at the network: each
- * has a marker in its body.
+ * The head of queue-checks.ts lists the checks. The network shows where a request was placed: each has a
+ * marker in its body.
  */
 
 import type { SeedOutcome, Simulation } from '@homing/actor/simulation'

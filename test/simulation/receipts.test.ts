@@ -1,6 +1,6 @@
 /**
- * Receipts of `auto`, whatever hints requests bring: no figure in /decisions is null, which is what JSON
- * makes of NaN and of Infinity.
+ * Receipts of `auto` for requests with any hints: no figure in /decisions is null, which JSON writes for NaN
+ * and Infinity.
  */
 
 import { type Random, seededRandom } from '@homing/base'

@@ -211,7 +211,7 @@ t.test('an engine that answers before it has read a long body still gets all of 
   reads.length = 0
   const { status } = await client.send('/v1/completions', { body: bodyOf(LONGEST) })
   t.equal(status, 200)
-  // The request is over for everybody but the connection.
+  // The request has ended for all but the connection.
   await client.drained()
   t.strictSame(reads, [])
   readOn()

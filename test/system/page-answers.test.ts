@@ -96,7 +96,7 @@ t.test('what waits, was served and was refused is on the page as in /queue', asy
     )
   }
   t.equal((await send(3, 'late')).status, 503)
-  // The total tells of a request a moment before the rows do.
+  // The total includes a request a moment before the rows do.
   const { requests, prompt_tokens, models } = await until('the rows of /queue tell of both', async () => {
     const queue = (await fleet.send('/queue')).json as Queue
     const rows = queue.models.flatMap(({ classes }) => classes)

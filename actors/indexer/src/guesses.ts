@@ -49,7 +49,7 @@ export type UnroutedBlocks = Pick<RoutedBlocks, 'id' | 'workerSlot' | 'epoch' | 
 /** What one request has added. */
 interface Routed {
   readonly workerSlot: number
-  /** Its first blocks that were guessed already, and all of them. */
+  /** Number of its first blocks that were guessed already; `count` is the number of all its blocks. */
   readonly known: number
   readonly count: number
   readonly tick: number

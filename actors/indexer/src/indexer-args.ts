@@ -18,7 +18,7 @@ export interface IndexerArgs {
   readonly capacityBytes: number
   /** Worker keys; each has a worker slot, and further ones for its other layers. */
   readonly workerSlotsMax: number
-  /** What is left of guesses that became too many, 0 … 1; default 0.8. */
+  /** Part of the guesses that remains when there are too many, 0 … 1; default 0.8. */
   readonly pruneTargetRatio?: number
 }
 

@@ -6,15 +6,15 @@
  * Out    nothing while serving: readers look at the shared memory directly. To a source: `resync` when its
  *        events cannot be applied, `learned` when its blocks have another size than assumed, `incomplete`
  *        when some of its blocks may have been dropped. To observers: `shardReset` when this indexer has
- *        restarted. To attached readers: `shardMemory` when the shard is in other memory than theirs, or
- *        other worker keys hold blocks in lower tiers.
+ *        restarted. To attached readers: `shardMemory` when the shard has moved to other memory, or other
+ *        worker keys hold blocks in lower tiers.
  * Owns   the shard, and per worker slot the state of `EventApplier` and `Guesses`.
  * Order  events of one worker key arrive as published; between worker keys there is no order,
  *        and none is needed. Cleared blocks stop counting at once; their memory is swept in slices of about
  *        a fifth of a millisecond, after batches and in pauses.
  *        A prompt with separators is announced before it is sent, and so before its events.
  * Fails  orphans beyond their bound: the source is resynced. Anything else stops the actor; it restarts with
- *        an empty shard and without guesses. A source that goes on sending is told to resync at once, because
+ *        an empty shard and without guesses. A source that goes on sending must resync at once, because
  *        its slot is not open; the directory, which observes, resyncs a silent one.
  * Full   the mailbox refuses: the listener keeps the batch and tries again.
  */
@@ -43,7 +43,7 @@ const UNCLEAR =
 /** Pause between two slices of what the index has to tidy up. */
 const MAINTAIN_DELAY_MS = 1
 const RETELL_MS = 100
-/** How long blocks may have been dropped before the sources are told. */
+/** Delay from dropped blocks until the sources are notified. */
 const ROOM_LOOK_MS = 50
 
 export const indexer = defineActor(
@@ -92,7 +92,7 @@ class Indexer {
   readonly #index: BlockIndex
   /** By worker slot that is open. */
   readonly #sources = new Map<number, ActorRef<EventSourceMessage>>()
-  /** Worker slots that were told that blocks were dropped. */
+  /** Worker slots whose sources know that blocks were dropped. */
   readonly #lacking = new Set<number>()
   #droppedBlocks = 0
   #isRoomLooked = false
@@ -141,7 +141,7 @@ class Indexer {
     if (isUnclear) log.warn({ shard, workerSlot }, UNCLEAR)
   }
 
-  /** Whose blocks were dropped to make room is not known: none of the shard is whole any more. */
+  /** It is unknown whose blocks were dropped to make room, so every worker key of the shard may lack some. */
   lookAtRoom(): void {
     this.#isRoomLooked = false
     const { evictedForSpace, refusedBlocks } = this.#index.stats()
@@ -258,7 +258,7 @@ class Indexer {
     if (source !== undefined) this.tellSource(source, { type: 'incomplete', reason })
   }
 
-  /** What was guessed and told of the blocks of this slot, which are gone. */
+  /** Forgets the guesses and notices about the blocks of this slot, which are gone. */
   #forget(workerSlot: number): void {
     this.guesses.forget(workerSlot)
     this.#lacking.delete(workerSlot)
@@ -280,7 +280,7 @@ class Indexer {
   }
 }
 
-/** The readers that are told where the shard is, and which lower tiers it has. */
+/** The readers that get the shard's memory, and the lower tiers in use. */
 class Readers {
   readonly #shard: number
   readonly #incarnation: number
@@ -313,7 +313,7 @@ class Readers {
     for (const reader of this.#refs.values()) this.#tell(reader, memory)
   }
 
-  /** Tells it again where other worker keys, or other tiers of them, hold something in lower tiers. */
+  /** Sends the memory again when other worker keys, or other tiers of theirs, hold blocks in lower tiers. */
   announceLayers(memory: IndexMemory): void {
     if (this.#lowerRevision === this.#slots.lowerRevision) return
     this.#lowerRevision = this.#slots.lowerRevision

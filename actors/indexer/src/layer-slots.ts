@@ -1,9 +1,9 @@
 /**
  * Layer slots: which layers of which worker keys are in use in a shard.
  *
- * The device layer of every key has its place in the shard. Of the other layers, as many as there are keys
- * can be in use at one time (packages/index, key-layers.ts). Beyond that, another layer holds nothing until
- * one is given back.
+ * The device layer of every key has its place in the shard. At most as many other layers as there are keys
+ * are in use at a time (packages/index, key-layers.ts). Any further layer holds nothing until one is given
+ * back.
  */
 
 import { DEVICE_LAYER, GUESSED_LAYER, layerSlot } from '@homing/index'
@@ -62,7 +62,7 @@ export class LayerSlots {
     else this.#masks.set(keySlot, mask & ~bit)
   }
 
-  /** The worker slots in use of this key that events speak of, other than that of one layer. */
+  /** The worker slots of this key that are in use and filled by events, without the slot of `layer`. */
   othersOf(keySlot: number, layer: number): readonly number[] {
     const mask = (this.maskOf(keySlot) | (1 << DEVICE_LAYER)) & ~((1 << GUESSED_LAYER) | (1 << layer))
     if (mask === 0) return NO_SLOTS

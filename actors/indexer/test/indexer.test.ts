@@ -238,7 +238,7 @@ t.test(
     overlap()
     t.equal(reader.isStale(0), false)
 
-    // A bug: a slot that the shard has no room for. The reader learns at once that its memory is nobody's.
+    // A bug: a slot that the shard has no room for. The reader learns at once that no writer has its memory.
     ref.tell({ type: 'clear', workerSlot: 99 })
     await system.advance(10)
     t.equal(overlap(), false)

@@ -382,7 +382,7 @@ t.test(
     const { applier } = world()
     applier.open(1)
     applier.apply(1, BLOCK, [SALTED_STORE])
-    /** What the source of the worker slot is told. */
+    /** Messages to the source of the worker slot. */
     const sent = (workerSlot: number, count: number): Set<string | undefined> => {
       const mark = (i: number) => ({ firstTokens: 2, hashes: Int32Array.of(i, 0), unnamed: [SALT] })
       return new Set(Array.from({ length: count }, (_, i) => applier.separated(workerSlot, mark(i))))

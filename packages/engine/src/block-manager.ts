@@ -11,7 +11,7 @@
  *   I3  A hit covers at most floor((tokens − 1) / block size) blocks: one token is always computed.
  *   I4  The parent of a cached block is cached, because sequences are released tail first.
  *   I5  Per hash, stored − removed events equal the physical copies (until a clear, which ends the epoch); if
- *       only the last removal is told, a hash is cached from a store to the next removal.
+ *       only the last removal is reported, a hash is cached from a store to the next removal.
  *
  * Duplicates are kept, as vLLM does: a prompt of exactly n blocks recomputes its last block each time, stores
  * it anew and removes it later, so one hash may be stored three times and removed three times.

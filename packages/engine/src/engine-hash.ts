@@ -1,5 +1,5 @@
 /**
- * The engine hashes of the simulated engine: a chained 64-bit hash, opaque to everybody else.
+ * The engine hashes of the simulated engine: a chained 64-bit hash, opaque to every other program.
  *
  *   namespace -> root;   hash(block i) = mix(hash(block i − 1) or root, tokens of block i)
  *

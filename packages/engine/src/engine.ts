@@ -195,7 +195,7 @@ export class Engine {
     this.#ranks.beginAnew(this.#newHashSeed(), firstSequence, () => this.#faults.current)
   }
 
-  /** Closes, and tells the owner. */
+  /** Closes, and notifies the owner. */
   async kill(): Promise<void> {
     await this.close()
     this.#onKill?.()

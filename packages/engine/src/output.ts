@@ -1,6 +1,6 @@
 /**
  * What the simulated engine "generates": the next token id is a seeded function of ALL ids before it, prompt
- * and output alike. So a test can tell a right continuation from a wrong one, every replica with the same
+ * and output alike. So a test recognizes a wrong continuation, every replica with the same
  * seed behaves as the same model at temperature 0, and a request that is continued elsewhere with prompt +
  * output so far must go on with the very same ids.
  *

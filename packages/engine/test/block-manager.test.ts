@@ -209,7 +209,7 @@ t.test('answers and reports as the naive cache does, whatever happened before', 
         naive.events = []
         assert.equal(blocks.freeBlocks, naive.free.length)
         assert.equal(blocks.cachedBlocks, naive.cached.length)
-        // The snapshot is what the events add up to, copy for copy; parents are cached.
+        // The snapshot equals the sum of the events, copy for copy; parents are cached.
         const snapshot = blocks.cacheSnapshot()
         assert.deepEqual(new Map(snapshot.map(block => [block.hash, block.copies])), copies)
         for (const { parentHash } of snapshot) assert.ok(parentHash === null || copies.has(parentHash))

@@ -95,7 +95,7 @@ t.test('worker-set ids that are given to other sets under the reader do not misl
   for (let seed = 1; seed <= SEEDS; seed++) {
     const random = seededRandom(seed)
     const index = BlockIndex.create({ capacityBytes: 64 << 10, workerSlotsMax: 12, access: 'atomic' })
-    // Worker slot w never holds a block past `most[w]`; slot 0 holds all for ever.
+    // Worker slot w never holds a block past `most[w]`; slot 0 always holds all.
     const most = Array.from({ length: 12 }, (_, slot) => (slot === 0 ? count : 1 + random.below(count)))
     for (let slot = 0; slot < 12; slot++) index.store(slot, undefined, hashes, hashes, most[slot]!)
     const step = () => {

@@ -276,7 +276,7 @@ t.test(
     holds(t, window)
     holdsWithin(t, window)
 
-    // The same where the walk ends at a block that somebody else holds.
+    // The same if the walk ends at a block that another worker slot holds.
     const ended: Window = {
       prompt: prompt.subarray(0, 40),
       before(index) {

@@ -9,7 +9,7 @@ import { BlockIndex, IndexReader, LayerOverlaps, Layers, type WordAccess } from 
 import { pairs } from './naive-index.ts'
 
 const SLOTS = 80
-/** Keys of one, two and more layers; the last has a slot that nobody ever uses. */
+/** Keys of one, two and more layers; the last has a slot that is never used. */
 const KEYS = [[0, 1], [31, 2, 33], [40], [50, 51, 52, 53], [64, 79], [7, 70], [60]]
 const LAYERS = new Layers(KEYS)
 

@@ -56,8 +56,8 @@ export function makePlan({ seed }: PlanOptions): PlanPath[] {
     const trunkEngines = Array.from({ length: trunk }, () => engine++)
     for (let p = 0; p < PATHS_PER_GROUP; p++) {
       const count = trunk + 1 + random.below(60)
-      // The first block tells the group, the first after the trunk the path; all the rest is the same
-      // everywhere.
+      // The first block names the group, the first after the trunk names the path; all other blocks are the
+      // same everywhere.
       const locals = Array.from({ length: count }, (_, i) =>
         i === 0 ? 1000 + group : i === trunk ? 2000 + p : i,
       )
@@ -102,8 +102,8 @@ function words(values: readonly number[]): Int32Array {
 }
 
 /**
- * A function that applies the next random event of the plan. What holds for ever is stored at once.
- * It throws when the arena is too small: the bounds would not hold.
+ * A function that applies the next random event of the plan. Blocks that are held throughout are stored at
+ * once. It throws when the arena is too small: the bounds would not hold.
  */
 export function planWriter(index: BlockIndex, plan: readonly PlanPath[], random: SeededRandom): () => void {
   const store = ({ engines, locals }: PlanPath, holding: Holding, to: number) => {

@@ -1,4 +1,4 @@
-/** Fleet: a card for each worker key: how far it can be believed, what it holds, what it does. */
+/** Fleet: a card for each worker key: its trust, its blocks, its load. */
 
 import type { ComponentChildren, VNode } from 'preact'
 import { useState } from 'preact/hooks'
@@ -180,9 +180,7 @@ interface Diagnosis {
   readonly engine_flags: string | null
 }
 
-/**
- * What a look at the worker finds, in the words of `homing doctor`; asked only when somebody wants to know.
- */
+/** The diagnosis of the worker, in the words of `homing doctor`; requested only on a click. */
 function Remedy({ id, live }: { readonly id: string; readonly live: Live }): VNode {
   const [found, setFound] = useState<Diagnosis | string | undefined>(undefined)
   const ask = (): void => {

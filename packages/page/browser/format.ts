@@ -38,12 +38,12 @@ export function bytes(value: number): string {
   return value < 2 ** 30 ? `${(value / 2 ** 20).toFixed(0)} MiB` : `${(value / 2 ** 30).toFixed(2)} GiB`
 }
 
-/** The time of day of the router, in the zone of whoever looks. */
+/** The router's time of day, in the time zone of the browser. */
 export function timeOfDay(iso: string): string {
   return new Date(iso).toLocaleTimeString('en-GB')
 }
 
-/** Between two times of the router's own clock: that of the browser may differ. */
+/** Between two times of the router's own clock: the browser's clock may differ. */
 export function since(iso: string, now: string | undefined): string {
   return now === undefined ? '' : duration(Date.parse(now) - Date.parse(iso))
 }

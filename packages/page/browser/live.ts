@@ -4,13 +4,13 @@
  *   connecting ─▶ live ─▶ lost ─▶ connecting …        refused: the router says why, and may want a key
  *
  * Tabs of one browser share one stream: a browser opens six connections to a router at most, so the seventh
- * tab would wait for ever. The tab that has the lock reads; the others hear it over a channel, and one of
- * them takes the lock when it closes. Where there are no locks (plain HTTP from another machine), each tab
- * reads by itself.
+ * tab would never connect. The tab that has the lock reads; the others get its events over a channel, and one
+ * of them takes the lock when it closes. Without locks (plain HTTP from another machine), each tab reads by
+ * itself.
  *
  * The stream is read by fetch, because an EventSource sends no key. After SILENCE_MS without a byte it counts
- * as lost. Attempts follow each other after 0.5 s, 1 s, … 5 s. A tab that nobody sees goes on reading: what
- * is left unread would be kept by the router.
+ * as lost. Attempts follow each other after 0.5 s, 1 s, … 5 s. A hidden tab goes on reading: the router would
+ * have to keep unread events.
  */
 
 import type { PageSections } from '../src/sections.ts'

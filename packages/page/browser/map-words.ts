@@ -26,7 +26,7 @@ export function aboutNode(node: MapNode, map: MapSection): string {
 
 /** Copies beyond the first of what is drawn. */
 export function sharingText({ nodes }: MapSection): string {
-  // What nobody holds any more, and others hold the rest of, has no first copy.
+  // A prefix that has lost its last holder, while others hold blocks below it, has no first copy.
   const held = nodes.filter(({ holders_total: total }) => total > 0)
   const copies = held.reduce((sum, { length, holders_total: total }) => sum + length * total, 0)
   const distinct = held.reduce((sum, { length }) => sum + length, 0)
@@ -35,7 +35,7 @@ export function sharingText({ nodes }: MapSection): string {
   return `Of the ${count(nodes.length)} prefixes drawn, ${count(shared)} ${shared === 1 ? 'is' : 'are'} held by more than one worker; ${duplicates} of their blocks are duplicates.`
 }
 
-/** Empty where all workers are told apart. */
+/** Empty if all workers are listed one by one. */
 export function apartText({ workers, workers_total: total }: MapSection): string {
   if (total <= workers.length) return ''
   return ` Of ${count(total)} workers, the ${count(workers.length)} with most blocks are told apart; the others are counted.`

@@ -8,7 +8,7 @@ import { el, figure, note, part, table, trustBadge } from './elements.ts'
 import { cost, count, ms, percent, timeOfDay } from './format.ts'
 import type { Live } from './live.ts'
 
-/** What is drawn of an answer of `GET /decisions/:id`. */
+/** The parts of an answer of `GET /decisions/:id` that are drawn. */
 interface Receipt {
   readonly id: string
   readonly at: string

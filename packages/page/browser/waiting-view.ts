@@ -1,4 +1,4 @@
-/** Waiting: what has no room, by class and tenant; who got how much; who was refused. */
+/** Waiting: requests without a place, by class and tenant; the shares of tenants; refusals. */
 
 import type { VNode } from 'preact'
 import type { PageWaitingRow, WaitingSection } from '../src/sections.ts'

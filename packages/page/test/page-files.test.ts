@@ -42,7 +42,7 @@ t.test('every import leads to a file of the page or a name of its import map', a
 t.test('no file names another host, and none an absolute path', async t => {
   for (const path of [...files.paths, 'page.html']) {
     const content = path === 'page.html' ? html : text(path)
-    // Names of XML, which nobody asks for anything, and an example to type.
+    // Names of XML, which are never requested, and an example to type.
     const urls = [...content.matchAll(/https?:\/\/[\w.]+/g)].map(([url]) => url)
     t.strictSame(
       urls.filter(url => url !== 'http://www.w3.org' && url !== 'http://HOST'),

@@ -102,7 +102,7 @@ export interface FrozenBlocks {
   readonly mayBeStale: boolean
   /** Tokens of entry i; 0 for a placeholder. */
   tokensAt(index: number): number
-  /** Stores that tell entries `from` to `to` − 1, in runs of at most `eventBlocksMax` blocks. */
+  /** Stores for entries `from` to `to` − 1, in runs of at most `eventBlocksMax` blocks. */
   runs(from: number, to: number, eventBlocksMax: number): Generator<KvStored>
   /** Idempotent. */
   release(): void

@@ -158,7 +158,7 @@ export class Republisher {
     this.#clears++
     const timestampSeconds = this.#seconds ?? this.#clock.wallMs() / 1000
     const events = [clear]
-    // The one form that tells a withdrawal from a clear.
+    // The only form that distinguishes a withdrawal from a clear.
     this.#send(events, encodeKvBatch({ timestampSeconds, rank: this.#rank, events }, 'vllm-map'))
   }
 

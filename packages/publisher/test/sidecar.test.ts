@@ -93,8 +93,8 @@ class World {
   }
 
   /**
-   * Another process, on the same port; the connection may break in between, or come back before anybody
-   * noticed.
+   * Another process, on the same port. The connection may break in between, or come back before the sidecar
+   * notices.
    */
   async restartEngine(noticed: boolean): Promise<void> {
     if (noticed) {

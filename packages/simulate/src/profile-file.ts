@@ -1,6 +1,6 @@
 /**
  * Profile of a GPU set-up of the user's own, from a JSON or YAML file: the constants of the step time, the
- * cache and the limits of a step. Every field is needed, but the name; all faults of a file are told
+ * cache and the limits of a step. Every field but the name is required; all faults of a file are reported
  * together.
  */
 

@@ -211,7 +211,7 @@ export class SimRouter implements Replica {
     return { kind: 'placed' }
   }
 
-  /** Books a request where it was placed, and tells everybody. */
+  /** Books a request where it was placed, and sends the booking to all other routers. */
   #sent(
     request: SimRequest,
     { request: routing, winner, overlapBlocks, prefillTokens, guard }: Placed,

@@ -218,7 +218,7 @@ t.test('an answer whose blocks are known is cached when it is whole, and let go 
   const next = bench.send(45, 1, [1, 2, 3, 4])
   bench.step()
   t.equal(next.reusedTokens, 40)
-  // All of the cache: what nobody holds goes.
+  // The whole cache: blocks without references are evicted.
   bench.send(90, 10, [11, 12, 13, 14, 15, 16, 17, 18, 19])
   while (bench.step() >= 0);
   t.strictSame(bench.evicted.toSorted(), [1, 2, 3, 4])

@@ -1,6 +1,6 @@
 /**
- * Naive engine: the rules of src/engine.ts, written as plainly as they are told, one token and one block at a
- * time. Steps take what `stepMs` says of the work. Only the default `storeAt`.
+ * Naive engine: the rules of src/engine.ts, as plainly as they are stated there, one token and one block at a
+ * time. `stepMs` gives the time of a step from its work. Only the default `storeAt`.
  */
 
 import type { StepWork } from '@homing/engine'

@@ -1,4 +1,4 @@
-/** Several simulated routers that tell each other: what they know, and when. */
+/** Several simulated routers with replica sync: what they know, and when. */
 
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
@@ -185,7 +185,7 @@ t.test('a booking counts at others when it arrives there, as tokens and as a num
   t.strictSame(second.totals(worker), { ...booked, activePrefillTokens: 0 })
 })
 
-/** When what a router tells at these times is heard. */
+/** When other routers receive the operations sent at these times. */
 function heardAt(gather: ReplicaGather | undefined, toldMs: readonly number[]): number[] {
   const heard: number[] = []
   const hears = (_: number, __: ReplicaOperation, nowMs: number): boolean => {

@@ -165,7 +165,8 @@ t.test('loads are shares of the best capacity, the same speeds for all policies'
 t.test('the best is found where another one leads at the guess', async t => {
   const { runner, workload } = worldOf(t)
   const [only] = planOf(workload).workloads
-  // At a speed that none can serve, goodput says who is less bad; session and linear share a capacity.
+  // At a speed that no policy can serve, goodput shows which is less bad; session and linear share a
+  // capacity.
   for (const speedGuess of [0.2, 30]) {
     const plan = planOf(workload, { loadShares: [1], workloads: [{ ...only!, speedGuess }], seeds: [1] })
     const { cells } = await runSweep(plan, runner)

@@ -123,7 +123,7 @@ export class PrefixTree<Piece, Payload> {
     const path: Node<Piece, Payload>[] = []
     for (let number = 0; number < source.windows; number++) {
       const parent = path.at(-1)
-      // Mostly the sequence goes on as the last one did, which a comparison tells without a hash.
+      // The sequence mostly goes on as the last one did: a comparison shows that without a hash.
       const latest = parent?.latestChild
       const node =
         latest !== undefined && source.equals(number, latest.piece)

@@ -1,4 +1,4 @@
-/** The committed tokenizer directory is what the script makes of its text. */
+/** The committed tokenizer directory equals what the script makes of its text. */
 
 import { mkdtemp, readdir, readFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

@@ -8,7 +8,7 @@
  *   depth 2   ●   ●   ●                two orders may lead to one state; it is explored once
  *
  * Method     Breadth first, so the first failure is a shortest one. A thread's history is a tree of events;
- *            a load is told apart by *which store* it read, not by the value, so an event alone determines
+ *            loads differ by *which store* they read, not by the value, so an event alone determines
  *            all that happened before it. A state is one event for each thread, the last store to each word,
  *            and the signals under way. States of different depth are never equal, so one layer at a time is
  *            kept for comparison, and the interleavings are counted exactly by adding up the ways into each
@@ -144,7 +144,7 @@ interface Event {
 }
 
 /**
- * Numbers that tell states apart: events by thread; last thread and pre-emptions, when these are bounded;
+ * Numbers that distinguish states: events by thread; last thread and pre-emptions, when these are bounded;
  * signals by bell; the monitor's counters; for each word the event that wrote it.
  */
 type Code = number[]

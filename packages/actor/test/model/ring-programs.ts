@@ -380,7 +380,7 @@ function parkMonitor(sleeps: readonly Sleep[], heirs = 0): Monitor {
   }
 }
 
-/** A park that has ended was ended by somebody: with what the monitor sees, by exactly one. */
+/** Each park that ended has an end; with the monitor's check, exactly one. */
 function checkParks(state: StateView, sleeps: readonly Sleep[]): string | undefined {
   for (const [i, sleep] of sleeps.entries()) {
     const open = state.word(sleep.word) === ASLEEP ? 1 : 0

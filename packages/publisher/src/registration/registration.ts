@@ -1,12 +1,12 @@
 /**
- * Registration: what a worker says of itself at a broker, and where.
+ * Registration: a worker's entry at a broker: its content and its subject.
  *
  *   nats://…/homing.workers.NAMESPACE     presence (packages/transport): every second, until it says good-bye
  *   {"version": 1, "url": "http://10.0.0.1:8000?ranks=2&kv_blocks=27000"}
  *
  * With `requests=SUBJECT` the worker takes requests under that subject, too: from routers with
- * --request-plane nats. The URL is that of `--worker`: all that a router must know and cannot ask the engine
- * for is in its query.
+ * --request-plane nats. The URL has the form of `--worker`: its query contains everything that a router must
+ * know and cannot ask the engine.
  */
 
 import { BadRegistrationError } from './errors.ts'

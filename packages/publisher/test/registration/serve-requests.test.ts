@@ -219,7 +219,7 @@ t.test('pieces are asked for no faster than the client takes them', async t => {
   )
   call.pause()
   while (given === 0) await delay(1)
-  // What is asked for too early would be asked for soon.
+  // A piece requested too early would be requested soon.
   await delay(50)
   t.ok(given > 0 && given <= 4096 / 100, `${given} pieces were asked for`)
   call.resume()

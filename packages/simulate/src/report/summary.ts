@@ -1,6 +1,6 @@
 /**
  * Summary of a sweep: for every workload and load a row per policy, each figure with its interval over the
- * seeds and its difference to the baseline, seed by seed. This is what tables, JSON and HTML are made from.
+ * seeds and its difference to the baseline, seed by seed. Tables, JSON and HTML are made from it.
  */
 
 import { BASELINE_COLUMN } from '../column.ts'

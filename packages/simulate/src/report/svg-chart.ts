@@ -2,7 +2,7 @@
  * Charts as SVG text: curves against a load, and rows of dots. Drawn at 360 units of width, so that their
  * text is readable on a telephone.
  *
- * A series is told by its colour, its mark and its dashes, so that it can be told without colours. Colours
+ * A series has its own colour, mark and dashes, so that it can be recognized without colours. Colours
  * are CSS variables `--s0` … of the page; each series has a class `s0` …, so that the page can hide or lift
  * it. Every mark has its values as a tooltip.
  */

@@ -9,11 +9,11 @@
  *               sequence hash
  *
  * Invariants
- *   I1  A written word is never written again: a thread that has a chunk may read the words that it was told
- *       of at any time.
+ *   I1  A written word is never written again: a thread that has a chunk may read its words, up to the count
+ *       it was given, at any time.
  *   I2  Chunks take `bytesMax` at most. A request that needs more is not kept, and counted.
  *   I3  Names of models and workers belong to a chunk and go with it.
- *   I4  No request is kept for longer than 1.5 × `ageMsMax` if somebody looks.
+ *   I4  No request is kept for longer than 1.5 × `ageMsMax`, provided that `look` is called.
  *
  * Cost. A request takes some words and a copy of its hashes; there is nothing to collect.
  */

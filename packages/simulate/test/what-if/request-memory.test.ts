@@ -1,4 +1,4 @@
-/** The memory of requests: what is read is what was kept, within its bounds. HOMING_SEED sets the seed. */
+/** The memory of requests: reading returns what was kept, within its bounds. HOMING_SEED sets the seed. */
 
 import process from 'node:process'
 import { seededRandom } from '@homing/base'

@@ -4,10 +4,10 @@
  *   {"version": …, "model": {"type": "BPE", …, "vocab": {"!": 0, …}, "merges": ["Ġ t", …]}}
  *    └── rest: JSON.parse, as it is small      └── these two: no string and no object is made of them
  *
- * JSON.parse and the collector take most of the time to start with 128 k tokens and 280 k merges. What is not
- * in the plain form (an escape of half a character, a number that is no id, a merge of what is no token,
- * anything twice) is not read here: JSON.parse reads the whole file then, so that faults are found and told
- * in one place.
+ * JSON.parse and the collector take most of the time to start with 128 k tokens and 280 k merges. A file that
+ * is not in the plain form (an escape of half a character, a number that is no id, a merge of a text that is
+ * no token, anything twice) is not read here: JSON.parse reads the whole file then, so that faults are found
+ * and reported in one place.
  */
 
 import { isUtf8 } from 'node:buffer'
@@ -152,7 +152,7 @@ export function readVocabBytes(vocab: Uint8Array): VocabularyRead | undefined {
 }
 
 /**
- * The merges of a byte-level model, or undefined: see above. `onMade` is told the bytes of each token that a
+ * The merges of a byte-level model, or undefined: see above. `onMade` gets the bytes of each token that a
  * merge makes.
  */
 export function readMergesBytes(
@@ -308,8 +308,8 @@ interface Range {
 }
 
 /**
- * Goes through the object at `from`: `onMember` is told the name and where the value begins, and answers
- * where it ends. Where the object ends, or -1.
+ * Goes through the object at `from`. `onMember` gets the name and the position of the value, and returns the
+ * value's end. Returns the end of the object, or -1.
  */
 function walkMembers(
   json: Uint8Array,
@@ -336,8 +336,8 @@ function walkMembers(
 }
 
 /**
- * Behind the value at `at`, or -1. Brackets are counted, not matched: what is wrong with them JSON.parse
- * finds.
+ * The position after the value at `at`, or -1. Brackets are counted, not matched: JSON.parse finds their
+ * faults.
  */
 function endOfValue(json: Uint8Array, at: number): number {
   const first = json[at]

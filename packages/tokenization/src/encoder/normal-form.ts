@@ -126,7 +126,10 @@ export class NormalForm {
     return start
   }
 
-  /** The normalized text from `start` to `end`; `suspect` is what `firstSuspect` found, before `end`. */
+  /**
+   * The normalized text from `start` to `end`; `suspect` is the position that `firstSuspect` found, before
+   * `end`.
+   */
   normalize(units: Uint16Array, start: number, end: number, suspect: number, room: number): NormalizedText {
     const text = new NormalizedText(room)
     text.cuts.push(room, start)

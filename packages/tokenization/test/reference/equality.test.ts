@@ -178,7 +178,7 @@ function cutsOf(random: Random, text: string): readonly number[] {
     .concat(text.length)
 }
 
-/** Throws, because a fuzz that goes on after a difference tells it a thousand times. */
+/** Throws, because a fuzz that goes on after a difference reports it a thousand times. */
 function mustEqual(ids: Int32Array, expected: ArrayLike<number>, what: string): void {
   let at = 0
   while (at < ids.length && ids[at] === expected[at]) at++

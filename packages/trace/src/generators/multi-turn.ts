@@ -12,7 +12,7 @@ import type { TraceRequest } from '../trace-request.ts'
 import { poissonGapMs } from './draws.ts'
 import { GrowingPrompt, PrefixIds } from './growing-prompt.ts'
 
-/** Requests that depend on answers. Good for one run: it remembers how far everybody is. */
+/** Requests that depend on answers. Good for one run: it remembers the progress of every user. */
 export interface UserLoop {
   readonly requestsExpected: number
   /** The first request of every user, in order of arrival. */
