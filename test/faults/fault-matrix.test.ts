@@ -9,7 +9,7 @@ import t from 'tap'
 import { COLUMNS, canHappen, ROWS, runCell } from './fault-matrix.ts'
 
 const SEED = Number(process.env['HOMING_FAULTS_SEED'] ?? 1)
-/** Looks are most of the work, and every change of trust is seen at any of them that comes after it. */
+/** Looks are most of the work, and every look sees the changes of trust before it. */
 const LOOK_MS = 60
 /**
  * Without a replay that reaches back these end with a history without a beginning, unless answers confirm it.

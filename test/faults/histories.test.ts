@@ -134,7 +134,7 @@ class History {
   async rest(settings: Partial<EngineSettings>, hasSidecar: boolean): Promise<void> {
     const { observed } = this
     this.#calm()
-    // Of a life of the engine that is over by then nothing matters any more. A sidecar asks for no replay.
+    // Blocks of an ended life do not count any more. A sidecar asks for no replay.
     const reachesBack =
       !hasSidecar &&
       settings.offersReplay === true &&

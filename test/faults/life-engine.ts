@@ -276,7 +276,7 @@ export class LifeEngine {
 
   // Work.
 
-  /** One request: a prompt of these tokens is computed, and what became of the cache is published. */
+  /** One request: computes a prompt of these tokens, and publishes the changes of the cache. */
   work(tokens: readonly number[], salt?: string): void {
     if (!this.isUp) return
     const pool = this.#pool

@@ -79,7 +79,7 @@ export async function runLives(options: LivesOptions): Promise<LivesSum> {
   return { ...sum, violations: sum.violations.sort((a, b) => a.seed - b.seed) }
 }
 
-/** In real time, `width` of them at once: they mostly wait. */
+/** In real time, `width` histories at once: they mostly wait. */
 export async function runRealLives(options: LivesOptions & { readonly width: number }): Promise<LivesSum> {
   const { from, count, left = [], width, budgetMs = Number.POSITIVE_INFINITY, onViolation } = options
   const sum = newSum()

@@ -635,7 +635,7 @@ class LifeHistory {
     const isDirect = who !== 'router behind the sidecar'
     const isContradicted = who === 'router' && this.#router.hasContradicted
     if (isDirect && isWhole && !isContradicted && !kind.hasStillClock) return 'exact'
-    // The word of another service is never more, until the engine's own replaces all of it.
+    // A trust based on another service is never higher, until the engine's own events replace all of it.
     return who === 'peer' ? 'approximate' : 'partial'
   }
 
@@ -644,7 +644,7 @@ class LifeHistory {
     const { engine, trust } = claim
     this.#rests++
     if (trust === 'exact') this.#exactRests++
-    // An engine that repeats nothing is taken for one that has published nothing, until its next batch.
+    // An engine that repeats nothing looks like one that has published nothing, until its next batch.
     const isCounted = kind.manners.namesSalts && !engine.hasRegrouped && kind.keptBatches > 0
     if (trust !== 'exact' || !isCounted || claim.hasPassed) return
     const { who } = claim

@@ -38,7 +38,7 @@ export interface Claim {
   readonly credited: readonly number[]
   /** Undefined: it could not be known that it is gone, or it is held. */
   readonly knownForMs: (block: number) => number | undefined
-  /** For how long it could be known that another engine is taken for this one. */
+  /** For how long the observer could know that another engine is mistaken for this one. */
   readonly mistakenForMs: () => number | undefined
   /** A life of the engine has passed for the one after it. */
   readonly hasPassed: boolean
@@ -565,7 +565,7 @@ export class SidecarObserver {
       return
     }
     const engine = this.#engine
-    // Its batches have no time but that of the host that both run on.
+    // Its batches have no time of their own; both run on one host, whose time they use.
     const ofHost: Clock = {
       nowMs: () => clock.nowMs(),
       wallMs: () => engine.wallMs,

@@ -52,7 +52,7 @@ export type Unobservable =
   | 'two lives told the batch before a hole alike'
   | 'two engines told a batch alike'
 
-/** What a checkpoint is taken over with. */
+/** The state of signs when a checkpoint is taken over. */
 export interface TakenOver {
   /** Which process ran when it was written. */
   readonly process: number
@@ -75,7 +75,7 @@ export class Signs {
   #nextSequence = 0
   /** Its batch before that. */
   #last: BatchOrigin | undefined
-  /** The first number of that life that was heard. */
+  /** The first sequence heard of that life. */
   #firstSequence = 0
   #firstHeard: BatchOrigin | undefined
   /** Lives that have passed for others, and how. */
@@ -131,7 +131,10 @@ export class Signs {
     return this.knownForMs(block)
   }
 
-  /** For how long it could be known that another engine is taken for this one; undefined: it could not. */
+  /**
+   * For how long an observer could know that another engine is mistaken for this one; undefined: it could
+   * not.
+   */
   get mistakenForMs(): number | undefined {
     const sinceMs = [this.#mixedMs]
     if (this.#ownMs !== undefined && this.#repeatedByOtherMs !== undefined)
@@ -248,7 +251,7 @@ export class Signs {
     return lives.some(life => heldIn[life]!.has(block))
   }
 
-  /** What a checkpoint of now is taken over with; `provenFrom`: the first of the batches that prove it. */
+  /** The state of signs for a checkpoint written now; `provenFrom`: the first batch of its proof. */
   takenOver(process: number, provenFrom: () => number): TakenOver {
     const passed = [...this.#passed.keys()]
     return { process, passed, isOfOneLife: passed.length > 0 && this.#firstSequence <= provenFrom() }

@@ -29,7 +29,7 @@ import {
 } from '../simulation/simulated-fleet.ts'
 import { countsEvents, IN_FLIGHT_MS, Looks, type Seen, type State } from './looks.ts'
 
-/** Between two looks; each of them asks once per prompt where nothing but guesses is credited. */
+/** Between two looks. A look asks once per prompt if only guesses are credited. */
 const LOOK_MS = 20
 const LOOK_MS_OF_GUESSES = 100
 const REQUEST_EVERY_MS = 60
@@ -498,7 +498,7 @@ function workersOf(
   }
 }
 
-/** Publishes on one socket what all engines publish on theirs, as long as the first of them is there. */
+/** Publishes the batches of all engines on one socket too, while the first of them runs. */
 function relay({ network, engines }: SimulatedFleet): void {
   const { messages } = network.transport()
   let publisher: Promise<Publisher> | undefined

@@ -123,7 +123,7 @@ function whyNotAllowed(
     case 'deadline': {
       const dueMs = sent.sentMs + Math.min(timeoutMs, sent.timeoutMs ?? timeoutMs)
       if (endMs < dueMs) return `its deadline was ${dueMs - endMs} ms away`
-      // One that was asked about at that moment, or tried on a worker that failed, hears of it later.
+      // A request that was being placed at that moment, or tried on a failed worker, gets its answer later.
       return endMs > dueMs + LATE_MS_MAX && faults.length === 0 ? `${endMs - dueMs} ms too late` : undefined
     }
     case 'queue_full': {
@@ -161,7 +161,7 @@ export function checkOrder(sent: readonly Sent[], order: QueueOrder, faults: rea
   for (const first of placed) {
     for (const second of placed) {
       if (!mustGoBefore(first, second, order)) continue
-      // Both waited when the first of them went.
+      // Both waited when the first of them was placed.
       const [firstMs, secondMs] = [first.calls[0]!, second.calls[0]!]
       if (Math.min(firstMs, secondMs) < Math.max(first.sentMs, second.sentMs) + wayMs) continue
       checked++
@@ -270,7 +270,7 @@ function longestGap(spans: readonly Span[], fromMs: number, toMs: number): numbe
 
 type Span = readonly [fromMs: number, toMs: number]
 
-/** When at least one of them waits for certain. */
+/** The times at which at least one of them waits for certain. */
 function backlog(sent: readonly Sent[]): readonly Span[] {
   const spans: [number, number][] = []
   const waits = sent

@@ -24,7 +24,7 @@ export interface EngineSettings {
   readonly replayPort: number
   /** False: no sockets for events, and /kv_event_sources names none. */
   readonly publishesEvents: boolean
-  /** 'host:port' of the servers of the NATS broker where it publishes; none: it publishes on the ports. */
+  /** 'host:port' of the servers of the NATS broker that it publishes to; none: it publishes on the ports. */
   readonly nats: readonly string[]
   /** Subject there; rank r publishes under SUBJECT.r. '': after host and port. */
   readonly natsSubject: string

@@ -40,7 +40,7 @@ export interface TimingProfile {
 export const PROFILE_NAMES = ['h100-8b', 'h100-70b-tp4', 'mock-poly', 'mock-simple'] as const
 export type ProfileName = (typeof PROFILE_NAMES)[number]
 
-/** The profile of that name. */
+/** The profile with this name. */
 export function timingProfile(name: ProfileName): TimingProfile {
   return PROFILES[name]
 }

@@ -32,7 +32,10 @@ export class Capacity {
     words[S_CHUNKS_ALLOWED] = Math.max(0, Math.floor((layout.chunkBytesMax - names.bytes) / CHUNK_BYTES))
   }
 
-  /** The holder of a worker slot, a new one where it has none. When all are taken, the sweep ends at once. */
+  /**
+   * The holder of a worker slot; a new one if it has none. When all holders are in use, the sweep is finished
+   * at once.
+   */
   holderFor(workerSlot: number): number {
     const { holders } = this.#state
     const known = holders.of(workerSlot)

@@ -64,7 +64,7 @@ export class EngineTable {
     )
   }
 
-  /** The name of a block; stale where it is not named. */
+  /** The name of a block; stale if the block has no name. */
   low(block: number): number {
     return this.#words[this.#nameBase + 2 * block]!
   }

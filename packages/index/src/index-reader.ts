@@ -196,7 +196,7 @@ class ShardReader {
   #hashesAt = 0
   #answersAt = 0
   #layersAt = 0
-  /** The prompt of the present lookup, and how much of it has been copied. */
+  /** The prompt of the current lookup, and how much of it has been copied. */
   #hashes: Int32Array
   #count = 0
   #copied = 0

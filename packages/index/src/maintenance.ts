@@ -135,7 +135,7 @@ export class Maintenance {
     }
   }
 
-  /** Everything was cleared: goes on in new memory, in which nothing has been. */
+  /** Everything was cleared: continue in new, untouched memory. */
   #beginAfresh(budget: number): number {
     const memory = this.#newMemory()
     if (memory === undefined) return 1

@@ -57,7 +57,7 @@ export class BatchRing {
     while (this.size > this.#batchesMax || (this.#bytes > this.#bytesMax && this.size > 0)) {
       this.#bytes -= this.#batches[this.#first++]!.payload.length
     }
-    // In one go now and then: shifting every time would move all of them.
+    // All at once, now and then: shifting each time would move the whole array.
     if (this.#first > this.#batches.length / 2) {
       this.#batches = this.#batches.slice(this.#first)
       this.#first = 0

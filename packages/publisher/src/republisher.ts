@@ -117,7 +117,7 @@ export class Republisher {
     this.#rank = rank
     this.#seconds = timestampSeconds
     const isFirst = this.#local.nextEventId === 0
-    // As batch 0 it would be taken for the first of the engine's life.
+    // Batch 0 would be mistaken for the first batch of the engine's life.
     if (isFirst && !this.#local.isWhole && events[0]?.kind !== 'cleared') this.#sendClear(KV_WITHDRAWN)
     this.#isWithdrawn = false
     return this.#send(events, payload, isReadWhole)

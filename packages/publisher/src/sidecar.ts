@@ -266,7 +266,7 @@ export class Sidecar {
     return isOther
   }
 
-  /** True: too often; two publishers are taken for one. */
+  /** True: too often; two publishers are mistaken for one. */
   #setBack(isProof: boolean): boolean {
     if (!this.#setbacks.note(isProof)) return false
     const { log, engineEndpoint: engine } = this.#options

@@ -402,7 +402,7 @@ class Cell implements EngineSink {
     return ids
   }
 
-  /** Ids beyond 2^53 are rounded, so that different blocks would be taken for the same one. */
+  /** Ids beyond 2^53 are rounded, so that different blocks would get the same id. */
   #checkIds(hashIds: ArrayLike<number>, count: number): void {
     const idMax = Number.MAX_SAFE_INTEGER / this.#idsPerTraceId - 1
     for (let i = 0; i < count; i++) {

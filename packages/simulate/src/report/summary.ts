@@ -10,7 +10,9 @@ import { METRICS, type Metric, type MetricKey } from './metrics.ts'
 import { queueOf, type SummaryQueue, type SummaryTenant, tenantsOf } from './waiting.ts'
 
 export interface SummaryFigure extends SeedMean {
-  /** To the baseline; undefined for the baseline itself, and where it is not in the sweep. */
+  /**
+   * Difference to the baseline; undefined for the baseline itself, and if the baseline is not in the sweep.
+   */
   readonly difference: SeedMean | undefined
   /** The difference is more than chance, and which way. */
   readonly verdict: 'better' | 'worse' | 'open'

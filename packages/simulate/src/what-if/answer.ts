@@ -56,7 +56,7 @@ const WARMUP_SHARE = 0.1
 /** How late the router hears of the engines. */
 const LATE = { kind: 'late', eventDelayMs: 20, signalDelayMs: 2 } as const
 const GUESSED = { kind: 'guessed', eventDelayMs: 0, signalDelayMs: 2 } as const
-/** Policies that are asked about, but for the one that is used. */
+/** Policies to compare; the current one is left out. */
 const POLICIES = ['auto', 'linear', 'least-loaded', 'round-robin'] as const
 /** The default of engines. */
 const SEQUENCES_MAX = 256

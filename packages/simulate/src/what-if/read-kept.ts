@@ -113,7 +113,7 @@ function figureOf(word: number): number | undefined {
   return word === NONE ? undefined : word
 }
 
-/** 53 bits of each hash: of ten million blocks two are taken for one with a probability of 0.6 %. */
+/** 53 bits of each hash: among ten million blocks, two get the same number with a probability of 0.6 %. */
 class BlockNumbers {
   readonly #numbers = new Map<number, number>()
   #next = 0
