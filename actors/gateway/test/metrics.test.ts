@@ -169,7 +169,6 @@ t.test('the actor runtime is shown by thread', async t => {
   const { body } = await world.ask('GET', '/metrics')
   t.match(body, /homing_actor_handler_seconds_bucket\{thread="main",le="0.000001"\} \d+/)
   t.match(body, /homing_actor_dead_letters_total\{thread="main",reason="overflow"\} 0/)
-  t.match(body, /homing_actor_frames_total\{thread="main",direction="in",lane="coded"\} 0/)
 })
 
 t.test('the audit is shown by worker key', async t => {

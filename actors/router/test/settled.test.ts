@@ -106,8 +106,12 @@ t.test('answers are compared with predictions, and what follows is told to the d
 
   const [receipt] = await ref.ask({ type: 'receipts', limit: 1 }, ASK)
   t.equal(receipt?.candidates[0]?.creditFactor, 16 / 19, 'as measured by three answers before')
+  const late = await decide(request('ABCDE'))
   ref.tell({ type: 'fleet', fleet: fleetOf({ id: 'b', slots: [0] }) })
   t.strictSame(await audits(), [], 'the slot serves another worker')
+  const delivery = { ...DELIVERED, promptTokens: 81, cachedTokens: 0 }
+  ref.tell({ type: 'settled', id: late.id, delivery, wasTaken: true })
+  t.strictSame(await audits(), [], 'an answer of a worker that has left is not audited')
 })
 
 t.test('the directory is told of blocks that were computed, now and then', async t => {

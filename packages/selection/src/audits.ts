@@ -97,9 +97,15 @@ const NOTHING: AuditOutcome = { isNewlyUnaudited: false, verdict: undefined }
 
 export class Audits {
   readonly #rows = new Map<number, Row>()
+  /** Undefined until somebody has said which there are: then answers of all count. */
+  #workers: ReadonlyMap<number, string> | undefined
 
-  /** Forgets the rows of worker keys that are no longer there. */
+  /**
+   * The worker keys that are there, by slot. Forgets the rows of others, and takes no answers of theirs: an
+   * answer that ends after its worker has left would bring its row back, or take the slot of its successor.
+   */
   keepOnly(workers: ReadonlyMap<number, string>): void {
+    this.#workers = workers
     for (const [workerSlot, row] of this.#rows) {
       if (workers.get(workerSlot) !== row.worker) this.#rows.delete(workerSlot)
     }
@@ -108,6 +114,7 @@ export class Audits {
   /** Adds a complete answer with usage; `cachedTokens` undefined: the usage does not have it. */
   add(prediction: Prediction, cachedTokens: number | undefined): AuditOutcome {
     const { worker, workerSlot } = prediction
+    if (this.#workers !== undefined && this.#workers.get(workerSlot) !== worker) return NOTHING
     let row = this.#rows.get(workerSlot)
     if (row === undefined || row.worker !== worker) {
       row = new Row(worker)
