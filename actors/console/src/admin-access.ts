@@ -1,13 +1,13 @@
 /**
- * Admin access: who may change something at run time.
+ * Admin access: which clients may change the router at run time.
  *
  *   the key of --admin-key-file, as `authorization: Bearer KEY`    ─▶ yes, from anywhere
  *   a peer on this machine that speaks for itself                   ─▶ yes
  *   all others                                                      ─▶ 403
  *
- * A proxy on this machine speaks for others (it says so in `x-forwarded-for` or `forwarded`), and so does a
- * browser that shows a page of another site (`origin`): both need the key. A proxy that says nothing cannot
- * be told from a local client, so where one stands in front, use --admin-port and keep that port to yourself.
+ * A proxy on this machine may relay for other clients (with `x-forwarded-for` or `forwarded`), and a browser
+ * may show a page of another site (`origin`): both need the key. A proxy without these headers looks like a
+ * local client. So behind a proxy, use --admin-port and do not expose that port.
  */
 
 import { createHash, timingSafeEqual } from 'node:crypto'
@@ -24,9 +24,9 @@ export function assertMayChange(request: OperatorRequest, adminKey: string | und
 }
 
 /**
- * The live part of the page. With a key, whoever sends it; without one, this machine. Throws
- * PageForbiddenError. The name by which a page was called must be one of this machine, too: a name of
- * somebody else that leads here is how another site's page would look in.
+ * Access to the live part of the page: if there is a key, clients that send it; otherwise, clients on this
+ * machine. Throws PageForbiddenError. Without a key, the host name of the request must also be one of this
+ * machine: otherwise another site could read the page through its own name for this address.
  */
 export function assertMayLook(request: OperatorRequest, adminKey: string | undefined): void {
   if (adminKey !== undefined) {
@@ -44,7 +44,7 @@ function hasKey({ headers }: OperatorRequest, adminKey: string): boolean {
   const { authorization } = headers
   if (typeof authorization !== 'string') return false
   const given = /^bearer +(\S+) *$/i.exec(authorization)?.[1]
-  // Digests have one length, so the time says nothing of the key, its length included.
+  // Digests have one length, so the time does not depend on the key or its length.
   return given !== undefined && timingSafeEqual(digest(given), digest(adminKey))
 }
 

@@ -16,9 +16,9 @@ export interface ConsoleArgs {
   readonly host: string
   /** 0 picks a free port; undefined: gateways pass requests on. */
   readonly adminPort: number | undefined
-  /** Whoever has it may change workers and thresholds from anywhere; undefined: only this machine may. */
+  /** A client with this key may change workers and thresholds; undefined: only this machine may. */
   readonly adminKey?: string | undefined
-  /** Who may see the live page: this machine or whoever has the key, everybody, nobody. */
+  /** Who may see the live page. local: this machine or clients with the key; open: all; off: none. */
   readonly page: 'local' | 'open' | 'off'
   /** Tabs of it that may be open at one time. */
   readonly pageTabsMax: number

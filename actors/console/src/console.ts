@@ -3,12 +3,12 @@
  *
  * In     requests of operators: from the gateway, as plain data, or from its own port if it has one
  *        (--admin-port).
- * Out    questions to router, directory, tracker, indexers and the gateway, each with a deadline. It changes
- *        nothing by itself: workers and thresholds are the directory's, which is asked to change them; the
- *        gateway counts the errors and the cut clients of its own port.
- * Owns   its listener, if it has one, with the streams of the page there; what the page is told, made anew
- *        for each update. What it shows belongs to others and is asked for each time, so its restart loses
- *        only the count of failed collectors. The gateway counts its own requests, and renders these metrics
+ * Out    questions to router, directory, tracker, indexers and the gateway, each with a deadline. Changes of
+ *        workers and thresholds are requests to the directory, which owns them; the gateway counts the errors
+ *        and the cut clients of its own port.
+ * Owns   its listener, if it has one, with the streams of the page there; the page content, built again for
+ *        each update. All figures belong to other actors and are asked for each time, so a restart loses only
+ *        the count of failed collectors. The gateway counts its own requests, and renders these metrics
  *        itself.
  * Order  none between requests: at most OPEN_MAX are answered at one time, further ones get 503.
  * Fails  an error inside one request becomes its answer. While the console restarts, requests wait for it up
@@ -115,7 +115,7 @@ class Console {
     if (args.adminPort === undefined) return undefined
     return openDoor(this.#http, args.adminPort, args, {
       answer: request => this.answer(request),
-      // Both ports count alike; before the gateway is known there is nobody to count.
+      // The gateway counts for both ports; before it is known, nothing is counted.
       count: message => void this.#gateway?.tell(message),
       routeName: path => this.#routes.at(path)?.name ?? 'none',
       streams: this.streams,

@@ -1,6 +1,6 @@
 import { CodedError } from '@homing/base'
 
-/** The route changes something, and the caller is neither on this machine nor has the key. */
+/** The route changes the router, and the caller is not on this machine and has no key. */
 export class AdminForbiddenError extends CodedError {
   readonly code = 'HOMING_CONSOLE_FORBIDDEN'
 
@@ -24,7 +24,7 @@ export class PageForbiddenError extends CodedError {
   }
 }
 
-/** As many workers are being looked at as may be. */
+/** The limit of diagnoses at one time is reached. */
 export class DiagnosesBusyError extends CodedError {
   readonly code = 'HOMING_CONSOLE_DIAGNOSES_BUSY'
 
@@ -35,7 +35,7 @@ export class DiagnosesBusyError extends CodedError {
   }
 }
 
-/** As many requests of operators are being answered as may be, or as many bytes of their bodies held. */
+/** The limit of open operator requests, or of bytes of their bodies, is reached. */
 export class ConsoleBusyError extends CodedError {
   readonly code = 'HOMING_CONSOLE_BUSY'
 

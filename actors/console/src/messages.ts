@@ -10,7 +10,7 @@ export interface OperatorRequest {
   readonly path: string
   readonly query: string
   readonly headers: HttpHeaders
-  /** Of the connection; '' where it is not known. */
+  /** Peer address of the connection; '' if not known. */
   readonly peerAddress: string
   /** Undefined: it has none. */
   readonly body: Uint8Array | undefined
@@ -21,9 +21,9 @@ export type Explained =
   | { readonly kind: 'explained'; readonly receipt: Receipt; readonly tokenizedBy: string }
   | { readonly kind: 'refused'; readonly error: ErrorRecord; readonly param: string | undefined }
 
-/** What the console asks the gateway, and what it has it count. */
+/** Questions and counts from the console to the gateway. */
 export type FromConsole =
-  /** Its own metrics, in Prometheus' text form. */
+  /** Asks for the gateway's metrics, in Prometheus' text form. */
   | { readonly type: 'metrics'; readonly reply: Reply<string> }
   /** The decision for a body, without sending it or changing state. */
   | {
@@ -46,7 +46,7 @@ export type ConsoleMessage =
    */
   | { readonly type: 'pageUpdate'; readonly isFirst: boolean; readonly reply: Reply<Pulled> }
   | { readonly type: 'pageTabs'; readonly counts: StreamCounts }
-  /** From the guardian, again and again: whom to ask. */
+  /** From the guardian, repeated: the current gateway. */
   | { readonly type: 'gateway'; readonly gateway: ActorRef<FromConsole> }
   /** From the guardian: the start is over. */
   | { readonly type: 'started' }

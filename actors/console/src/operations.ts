@@ -48,7 +48,7 @@ export interface OperationsParts {
   /** Metrics of the process. */
   readonly process: Metrics
   readonly gateway: () => Promise<ActorRef<FromConsole>>
-  /** What the page costs, and who has it open. */
+  /** Cost of the page, and number of open tabs. */
   readonly page: () => PageFigures
   readonly brokers: Transport['brokers']
 }
@@ -119,7 +119,7 @@ export class Operations {
     assertMayChange(request, this.#args.adminKey)
   }
 
-  /** The receipt of a decision that is not taken: nothing is sent, nothing changed. */
+  /** The receipt of a decision without effect: no request is sent, and no state changes. */
   async #explain(request: OperatorRequest): Promise<HttpAnswer> {
     queryOf(request)
     const { body = NOTHING, headers } = request

@@ -34,7 +34,7 @@ export class BlockNumbers {
     return this.#young.size + this.#old.size
   }
 
-  /** A number that nothing else has. */
+  /** A number that was never given before. */
   fresh(): number {
     return this.#next++
   }

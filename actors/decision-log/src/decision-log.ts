@@ -2,16 +2,16 @@
  * Decision log: writes a line for every settled request into a file that a simulation can read as a trace.
  *
  * In     `settled` from the router; the fleet, for the header; `flush` at the drain.
- * Out    lines of packages/trace (log-line.ts) into the file. Nobody waits for them.
- * Owns   the file, the numbers that stand for block hashes and sessions, what waits for the disk.
+ * Out    lines of packages/trace (log-line.ts) into the file. No actor waits for them.
+ * Owns   the file, the numbers that stand for block hashes and sessions, the lines that wait for the disk.
  * Order  lines are in the order of settlement.
- * Bounds the mailbox, what waits for the disk (WAITING_BYTES_MAX), the hashes that are remembered
- *        (block-numbers.ts). Requests that find no room are counted; a line in front of the next one that
- *        finds room says how many are missing.
- * Fails  a file that cannot be written: said once, tried again every LOG_LOOK_MS; routing does not notice.
- *        After a restart the file goes on behind a header of a new life, whose numbers begin at 0; what
- *        waited is lost.
- * Thread its own: hashes are looked up and lines written while requests are routed.
+ * Bounds the mailbox, the lines that wait for the disk (WAITING_BYTES_MAX), the remembered hashes
+ *        (block-numbers.ts). Requests without room are counted; a line before the next one with room says how
+ *        many are missing.
+ * Fails  a file that cannot be written is logged once and tried again every LOG_LOOK_MS; routing is not
+ *        affected. After a restart the file continues with a header of a new life, whose numbers begin at 0;
+ *        lines that waited are lost.
+ * Thread its own: it looks up hashes and writes lines while requests are routed.
  */
 
 import { type ActorContext, defineActor, signal } from '@homing/actor'
@@ -73,7 +73,7 @@ class DecisionLog {
   #headerDue = ''
   /** Number of the next settled request. */
   #expected: number | undefined
-  /** Requests that are in no file, and of which the file does not say so yet. */
+  /** Requests missing in the file, and not yet reported there as missing. */
   #unsaid = 0
 
   constructor(context: ActorContext<DecisionLogMessage>, args: DecisionLogArgs) {
@@ -141,7 +141,7 @@ class DecisionLog {
   }
 }
 
-/** One number for each block, the partial last one included: that one is nobody else's. */
+/** One number per block. A partial last block gets a number that no other block has. */
 function numbersOf(
   { promptTokens, blockSizeTokens, sequenceHashes }: SettledRequest,
   blocks: BlockNumbers,

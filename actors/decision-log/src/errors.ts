@@ -1,6 +1,6 @@
 import { CodedError } from '@homing/base'
 
-/** The file of the decision log cannot be used; nothing is started. */
+/** The file of the decision log cannot be used; the router does not start. */
 export class DecisionLogFileError extends CodedError {
   readonly code = 'HOMING_DECISION_LOG_FILE'
 

@@ -1,5 +1,5 @@
 /**
- * Hash table: 64-bit hashes to numbers, with open addressing; nothing is ever removed.
+ * Hash table: 64-bit hashes to numbers, with open addressing; entries are never removed.
  *
  *   keys     | lo | hi | lo | hi | …     Int32
  *   numbers  | number + 1 | …            Float64; 0: the slot is free

@@ -10,7 +10,7 @@ import { DiskLineFile, diskMoves, type LineFiles } from '@homing/base'
 import { beginsAsDecisionLog } from '@homing/trace'
 import { DecisionLogFileError } from './errors.ts'
 
-/** They tell a decision log. */
+/** The first bytes of a file, which identify a decision log. */
 const LOG_HEAD_BYTES = 32
 /** Models, workers and the pattern of the traffic are in it. */
 const MODE = 0o600
@@ -23,7 +23,7 @@ const diskFiles: LineFiles = {
 /** Where a decision log is kept; tests keep it in memory. */
 export const logFiles: Capability<LineFiles> = { name: 'decision log files', create: () => diskFiles }
 
-/** Rejects with DecisionLogFileError when nothing can be written there. */
+/** Rejects with DecisionLogFileError if the file cannot be written. */
 export async function prepareDecisionLog(path: string): Promise<void> {
   try {
     await (await diskFiles.open(path)).close()

@@ -3,8 +3,8 @@ import type { FleetMessage } from '@homing/fleet'
 import type { LoggedRequest } from '@homing/trace'
 
 /**
- * A request that is over, as the router knows it: what its line says, but for what is numbered or counted
- * from the origin.
+ * A settled request, from the router: the content of its line, before blocks and sessions get numbers and
+ * times are counted from the origin.
  */
 export interface SettledRequest
   extends Omit<
@@ -19,7 +19,7 @@ export interface SettledRequest
   readonly blockSizeTokens: number
   /** Pairs [lo, hi] of the full blocks of the prompt. */
   readonly sequenceHashes: Int32Array
-  /** As the client gave it. */
+  /** The session id as given by the client. */
   readonly sessionId: string | undefined
 }
 
@@ -27,7 +27,7 @@ export interface SettledRequest
 export interface SettledMessage extends Message {
   readonly type: 'settled'
   readonly request: SettledRequest
-  /** How many were settled before it since the router began: a hole says that some did not arrive. */
+  /** Number of requests settled before it since the router started. A gap shows that messages were lost. */
   readonly number: number
 }
 

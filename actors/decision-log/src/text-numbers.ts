@@ -1,9 +1,9 @@
 /**
- * Text numbers: 0, 1, 2 … for the session ids of clients, which may say who somebody is and so are not in the
- * log.
+ * Text numbers: 0, 1, 2 … for the session ids of clients. The ids may identify a person, so they are not in
+ * the log.
  *
- * As of blocks (block-numbers.ts), at least the last `rememberedMin` different ids are known, and at most
- * twice as many. They are kept as digests, since a client may send a long one.
+ * As with blocks (block-numbers.ts), at least the last `rememberedMin` different ids are remembered, and at
+ * most twice as many. They are kept as digests, because a client may send a long id.
  */
 
 import { createHash } from 'node:crypto'

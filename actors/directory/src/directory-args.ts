@@ -17,7 +17,7 @@ export interface DirectoryArgs {
   readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
   /** False: no listeners, what was sent to a worker is taken to be cached there. */
   readonly kvEvents: boolean
-  /** The block size of every worker that does not say otherwise in its own parameters. */
+  /** Block size of every worker whose own parameters do not give one. */
   readonly blockSizeTokens: number | undefined
   /** Where workers register themselves; undefined: nowhere. */
   readonly registration?: RegistrationArgs | undefined
@@ -26,9 +26,9 @@ export interface DirectoryArgs {
   /** Over which workers are called that take requests there; undefined: none is. */
   readonly requestBroker?: RequestBroker | undefined
   readonly workerSlotsMax: number
-  /** Of models that are given none at run time; default: none. */
+  /** Thresholds of models for which none are set at run time; default: none. */
   readonly busyThresholds?: BusyThresholds
-  /** Keeps what was set at run time over restarts of the directory; undefined: nobody does. */
+  /** Keeps run-time settings over restarts of the directory; undefined: they are lost. */
   readonly keeper?: ActorRef<KeeperMessage>
   /** The pool whose thread `<pool>-<shard>` hosts the listeners of a shard; default 'events'. */
   readonly eventPool?: string
@@ -69,7 +69,7 @@ type BusySettings = Pick<
   'activeDecodeBlocksThreshold' | 'activePrefillTokensThreshold' | 'activePrefillTokensThresholdFraction'
 >
 
-/** `specs`, `fileWorkers` and `engineKey`: what the settings of workers and keys say, once it is read. */
+/** `specs`, `fileWorkers` and `engineKey`: parsed from the settings of workers and keys. */
 export function directoryArgsFromSettings(
   settings: DirectorySettings,
   parts: Pick<DirectoryArgs, 'specs' | 'fileWorkers' | 'engineKey' | 'indexers' | 'keeper'>,

@@ -10,23 +10,23 @@
  *          worker-probes     whether a worker is up
  *          worker-keys       keys, slots and shards of its ranks
  *          key-listeners     the lives of the listeners
- *          key-trust         the trust that other actors are told
+ *          key-trust         the trust that is published to other actors
  *          shard-watch       indexers that were reset
  *          fleet-feed        snapshots, subscribers
  *          worker-table      all workers together
  *          worker-announcements  a log line for people
- *          key-audits        what answers say about the events
+ *          key-audits        comparison of answers with events
  *          named-sockets     which sockets keys name: no two may name the same
- *          fleet-changes     who joins, drains and leaves at run time
- *          worker-trials     how long one that joined gets a small share
+ *          fleet-changes     workers that join, drain and leave at run time
+ *          worker-trials     how long a new worker gets a small share
  *          workers-file-watch  the same, by a file
  *          worker-diagnoses    a fresh look at one worker, for operators
- *        This file passes them the messages, and passes the findings of one to the others.
+ *        This file passes messages to the modules, and passes results from one module to another.
  * Order  a subscriber sees the versions in order, and on this thread finally the last one. A worker slot
  *        serves another key only after its listener has ended and its indexer has answered `release`.
  * Fails  a worker that does not answer is a state, not a failure. When the directory itself restarts, it
- *        begins empty: new slots, new probes, new listeners. Workers and busy thresholds as they were set at
- *        run time come back from its keeper.
+ *        begins empty: new slots, new probes, new listeners. It gets workers and busy thresholds that were
+ *        set at run time back from its keeper.
  */
 
 import { type ActorContext, type ActorRef, defineActor, type Signal, signal } from '@homing/actor'
@@ -142,7 +142,7 @@ export const directory = defineActor(
   },
 })
 
-/** What earlier lives were told at run time. */
+/** The run-time settings of earlier lives, from the keeper. */
 async function keptOf({ log }: ActorContext<DirectoryMessage>, { keeper }: DirectoryArgs): Promise<Kept> {
   const nothing: Kept = { busyThresholds: new Map(), fleet: undefined }
   if (keeper === undefined) return nothing
@@ -251,8 +251,8 @@ class Directory {
     }
     if (registration !== undefined)
       this.#registered = new RegisteredWorkers(this.#context, this.changes, registration, kept?.registered)
-    // Also where nothing was changed at run time: in the next life of the directory, workers that stayed are
-    // no others.
+    // Kept even without a run-time change, so that the next life of the directory recognizes workers that
+    // stayed.
     this.changes.keep()
     this.shards.observe()
     this.feed.publish()
@@ -266,7 +266,7 @@ class Directory {
     return this.#file
   }
 
-  /** A listener says how far its source may be believed, and the block size it has seen. */
+  /** A listener reports the trust in its source, and the block size that it has seen. */
   heard({ workerSlot, trust, reason, epoch, isSuffix, isCatchingUp, blockSizeTokens }: SourceMessage): void {
     const key = this.keys.ofSlot(workerSlot)
     if (key === undefined || key.phase !== 'running') return
@@ -341,8 +341,8 @@ class Directory {
   }
 
   /**
-   * Its slots are free when its listeners have ended and their indexers have forgotten it; nobody sees it
-   * from now on.
+   * The worker leaves the published fleet now. Its slots are free when its listeners have ended and their
+   * indexers have forgotten it.
    */
   #left(worker: Worker): void {
     this.#registered?.left(worker.spec.id)
@@ -368,7 +368,7 @@ class Directory {
       if (isOther) listener?.tell({ type: 'engineRestarted', startSeconds })
       else if (startSeconds !== undefined) listener?.tell({ type: 'process', startSeconds })
     }
-    // One that does not say when it started may have been started anew while it did not answer.
+    // An engine that does not report its start time may have restarted while it did not answer.
     const mayBeOther = wasDown && outcome.processStartSeconds === undefined
     if (isOther || mayBeOther) for (const key of worker.keys) this.#forgetRouted(key)
     this.#reconcileListeners()

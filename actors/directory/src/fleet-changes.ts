@@ -5,8 +5,8 @@
  *   drain ──▶ draining ──last request has ended, or `drainMsMax`──▶ left
  *   remove ──▶ left: keys, slots, probes and listeners end; requests under way go on by themselves
  *
- * Owns   which workers drain, and the roll of those that are here. Its part of joining and leaving is to say
- *        when; `joined` and `left` do it.
+ * Owns   which workers drain, and the roll of present workers. It decides when a worker joins or leaves;
+ *        `joined` and `left` do the work.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -97,8 +97,7 @@ export class FleetChanges {
   }
 
   /**
-   * Larger than that of any worker of now or before, and than those that were kept over the lives of the
-   * directory.
+   * Larger than the `joinedMs` of every present or earlier worker, also of earlier lives of the directory.
    */
   #nextJoinedMs(): number {
     this.#joinedMsLast = Math.max(this.#joinedMsLast + 1, Math.floor(this.#options.context.clock.wallMs()))

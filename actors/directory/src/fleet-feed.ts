@@ -22,7 +22,7 @@ const DRAINING = 'gets no new requests, and leaves with its last one'
 const SUBSCRIBERS_MAX = 1024
 const WAITERS_MAX = 1024
 const RESEND_MS = 100
-/** Models with thresholds of their own; of more, the longest unchanged goes back to those of all. */
+/** Most models with own thresholds; beyond it, the longest unchanged one gets the common ones again. */
 const THRESHOLDS_MAX = 1024
 
 interface Subscriber {
@@ -174,7 +174,7 @@ export class FleetFeed {
     this.#answerWaiters()
   }
 
-  /** Sends the last fleet to those who have refused it. */
+  /** Sends the last fleet to subscribers whose mailbox refused it. */
   resend(): void {
     this.#willResend = false
     for (const subscriber of this.#subscribers.values()) if (subscriber.isBehind) this.#send(subscriber)

@@ -4,10 +4,10 @@
  *   contradicted   trust is `partial` at most, and the source is rebuilt from the engine's replay, at most
  *                  once per RESYNC_MS_MIN and key; it stays `partial`, over every rebuild, until answers
  *                  agree again
- *   confirmed      ends that; and a history without a beginning counts as whole until the next epoch
+ *   confirmed      ends that; and a history without a beginning counts as complete until the next epoch
  *
  * Owns `audit` of every key.
- * Order  a verdict on predictions of an earlier epoch says nothing about the current one, and is dropped.
+ * Order  a verdict on predictions of an earlier epoch does not apply to the current one, and is dropped.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -20,7 +20,7 @@ export interface KeyAuditsOptions {
   readonly trust: KeyTrust
 }
 
-/** A replay may be 10,000 batches, and an engine that tells lies will tell them again. */
+/** A replay may be 10,000 batches, and an engine with wrong events will send wrong events again. */
 const RESYNC_MS_MIN = 60_000
 
 export class KeyAudits {

@@ -30,7 +30,7 @@ export interface KeyListenersOptions {
   readonly replayTimeoutMs: number
   /** Undefined: none are kept. */
   readonly checkpoints: CheckpointOptions | undefined
-  /** Called for a key that is gone when nothing is left of it: its slot may serve another. */
+  /** Called when a gone key has ended completely: its slot is free for another key. */
   readonly ended: (key: Key) => void
   /** The record of the worker may have changed. */
   readonly changed: (worker: Worker) => void
@@ -106,7 +106,7 @@ export class KeyListeners {
 
   #release(key: Key): void {
     const { workerSlot, shard, epoch } = key
-    // What is still on its way from the router must not count for the next key of this slot.
+    // Messages still on the way from the router must not count for the next key of this slot.
     if (key.isGone) {
       const indexer = this.#options.indexers[shard]!
       indexer.tell({ type: 'forgetRouted', workerSlot, epoch: epoch + 1 })
@@ -133,7 +133,7 @@ export class KeyListeners {
   }
 }
 
-/** What a listener is started for; when it changes, the listener is replaced. */
+/** Identifies a listener's source; when it changes, the listener is replaced. */
 function sourceText({ eventsEndpoint, replayEndpoint, topic }: ListenedSource): string {
   return JSON.stringify([eventsEndpoint, replayEndpoint, topic])
 }

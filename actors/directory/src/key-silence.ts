@@ -2,10 +2,10 @@
  * Key silence: notices a source that publishes nothing although its engine has computed blocks.
  *
  * An engine whose publisher is dead or disabled, with its sockets open, looks like one whose cache is empty
- * or does not change: `exact`. But computed blocks are published. So an answer to a prompt with blocks that
- * were not cached is a promise: if its source has published nothing GRACE_PROBES probe intervals later, its
- * trust is `partial` until it does. An engine with its prefix cache switched off is treated the same. This
- * costs nothing, because nothing is credited to it anyway.
+ * or does not change: `exact`. But engines publish computed blocks. So after an answer to a prompt with
+ * uncached blocks, events must follow: if its source has not published GRACE_PROBES probe intervals later,
+ * its trust is `partial` until it does. An engine without prefix cache is treated the same. This has no cost,
+ * because no cached blocks are credited to it anyway.
  *
  * Owns `silence` of every key.
  */
@@ -54,7 +54,7 @@ export class KeySilence {
     )
   }
 
-  /** What its listener says of the source; undefined: it did not answer. */
+  /** `status`: the listener's report of the source; undefined: the listener did not answer. */
   seen(key: Key, epoch: number, status: SourceStatus | undefined): void {
     const { context, trust } = this.#options
     if (epoch !== key.epoch || key.silence === undefined) return
@@ -72,7 +72,7 @@ export class KeySilence {
     trust.refresh(key)
   }
 
-  /** Another epoch: of its source nothing is expected yet. */
+  /** A new epoch begins: no events are expected yet. */
   begin(key: Key): void {
     key.silence = undefined
   }

@@ -1,13 +1,12 @@
 /**
- * Key trust: how far the index can be believed about a worker key, and why, in words for people.
+ * Key trust: the trust in the index of a worker key, with the reason in words for people.
  *
- * If no events can be believed, now or ever, prompts count as cached where they were sent: `approximate`.
- * Nothing at all is known only about a worker that has never answered.
+ * Without usable events, prompts count as cached where they were sent: `approximate`. The trust is `none`
+ * only for a worker that has never answered.
  *
  * The listener owns the trust in its source; this trust counts while the key should have a listener. Answers
- * of the engine outweigh its events: they can take `exact` away, and can give it to a history whose only
- * fault is that it has no beginning. Owns `trust`, `trustReason` and `trustSinceMs` of every key, which
- * others are told.
+ * of the engine outweigh its events: they can take `exact` away, and can give it to a history that only lacks
+ * its beginning. Owns the published fields `trust`, `trustReason` and `trustSinceMs` of every key.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -70,7 +69,7 @@ export class KeyTrust {
   }
 }
 
-/** If nothing is known, guesses from sent requests stand in. */
+/** Replaces trust `none` by guesses from sent requests. */
 function orGuessed([trust, reason]: readonly [Trust, string]): readonly [Trust, string] {
   return trust === 'none' ? ['approximate', `${reason}; guesses from sent requests count`] : [trust, reason]
 }

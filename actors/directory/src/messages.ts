@@ -18,7 +18,7 @@ import type {
 import type { BusyThresholds } from '@homing/load'
 import type { AbsenceReason } from '@homing/transport'
 
-/** Told to the directory by who compares predictions with answers. */
+/** To the directory, from the router, which compares predictions with answers. */
 export interface AuditMessage extends Message {
   readonly type: 'audit'
   readonly workerSlot: number
@@ -42,13 +42,13 @@ export interface ComputedMessage extends Message {
   readonly durationMs: number
 }
 
-/** Told to the directory by who knows the open requests. */
+/** To the directory, from the tracker, which knows the open requests. */
 export interface DrainedMessage {
   readonly type: 'drained'
   readonly workerId: string
 }
 
-/** What the directory tells and asks whoever keeps over its lives what was set at run time. */
+/** From the directory to its keeper, which keeps run-time settings over the directory's lives. */
 export type KeeperMessage =
   /** All that were set, by model; replaces those kept before. */
   | { readonly type: 'keepBusyThresholds'; readonly byModel: FleetThresholds['byModel'] }
@@ -58,7 +58,7 @@ export type KeeperMessage =
 
 export interface Kept {
   readonly busyThresholds: FleetThresholds['byModel']
-  /** Undefined: the workers are those of the start. */
+  /** Undefined: the workers given at the start. */
   readonly fleet: KeptFleet | undefined
 }
 
@@ -66,21 +66,21 @@ export interface KeptFleet {
   readonly workers: readonly {
     readonly spec: WorkerSpec
     readonly isDraining: boolean
-    /** As in its record; undefined: it joins now. */
+    /** `joinedMs` of its record; undefined: it joins now. */
     readonly joinedMs?: number
   }[]
   /**
-   * Of the workers file, as it counted last: all its URLs, and those of the workers that came from it, by
+   * The last valid state of the workers file: all its URLs, and the URLs of the workers that came from it, by
    * worker id.
    */
   readonly file:
     | { readonly urls: readonly string[]; readonly urlsById: ReadonlyMap<string, string> }
     | undefined
-  /** Of the workers that registered themselves. */
+  /** Workers that registered themselves. */
   readonly registered?: KeptRegistrations | undefined
 }
 
-/** What lasts over the lives of the directory. */
+/** The part of registrations that is kept over the directory's lives. */
 export interface KeptRegistrations {
   /** URLs of the workers that came by a registration, by id. */
   readonly urls: ReadonlyMap<string, string>
@@ -93,7 +93,7 @@ export type DirectoryMessage =
   | { readonly type: 'workerPresent'; readonly life: string; readonly card: Uint8Array }
   | { readonly type: 'workerAbsent'; readonly life: string; readonly reason: AbsenceReason }
   | { readonly type: 'brokerConnected' }
-  /** Who is at the broker has registered by now. */
+  /** Every worker at the broker has had time to register again. */
   | { readonly type: 'registrationsDue'; readonly connection: number }
   /** Sends the fleet now and after every change; a subscriber that ends is forgotten. */
   | { readonly type: 'subscribe'; readonly subscriber: ActorRef<FleetMessage> }
@@ -136,7 +136,7 @@ export type DirectoryMessage =
    */
   | { readonly type: 'removeWorker'; readonly workerId: string; readonly reply: Reply<boolean> }
   /**
-   * Sends it nothing new, and removes it with its last open request, or after the limit. Answers as
+   * Sends it no new requests, and removes it after its last open request, or after the time limit. Answers as
    * `removeWorker`.
    */
   | { readonly type: 'drainWorker'; readonly workerId: string; readonly reply: Reply<boolean> }
@@ -148,7 +148,7 @@ export type DirectoryMessage =
     }
   /** From the tracker: a worker that drains has no open request. */
   | DrainedMessage
-  /** The fleet, with what each listener says of its source (undefined: it did not answer in time). */
+  /** The fleet, with each listener's report of its source (undefined: no answer in time). */
   | { readonly type: 'describe'; readonly reply: Reply<FleetReport> }
   /** Resolves when every worker given has been probed once, up or down. */
   | { readonly type: 'whenProbed'; readonly reply: Reply<Fleet> }
@@ -173,7 +173,7 @@ export type DirectoryMessage =
       readonly turn: number
       /** Undefined: it is healthy. */
       readonly fault: string | undefined
-      /** It was not asked, for want of something of this machine. */
+      /** It was not asked, because this machine lacked a resource. */
       readonly isLocal: boolean
     }
   | { readonly type: 'publish' }
@@ -200,10 +200,10 @@ export type DirectoryMessage =
   /** The indexer has forgotten the slot of this key (true), or did not answer (false). */
   | { readonly type: 'released'; readonly key: string; readonly isReleased: boolean }
 
-/** What of the time is over that a worker may be on trial. */
+/** The part of a worker's trial time that is over. */
 export type TrialTime = 'none' | 'first' | 'all'
 
-/** What a fresh look finds, and what was known already. */
+/** Findings of a new look at a worker, and the facts known before. */
 export interface WorkerDiagnosis extends Diagnosis {
   readonly known: {
     readonly state: WorkerState

@@ -7,11 +7,10 @@
  *   no broker                  ─▶ workers stay, by their health; a worker that is not back RETURN_MS after
  *                                 the broker is back is removed
  *
- * Workers that the operator named stay the operator's: a registration of the same id changes nothing. One
- * that the operator removes stays away: it comes back with another life, that is, when its process is started
- * anew.
- * Owns   which lives are present, which workers came by them, and which lives the operator has sent away.
- * Bounds of more than REFUSED_MAX lives that were sent away, the first are forgotten.
+ * A registration does not change a worker with the same id that the operator named. A worker that the
+ * operator removes stays away until its process restarts, which gives it a new life.
+ * Owns   which lives are present, which workers they brought, and which lives the operator has removed.
+ * Bounds at most REFUSED_MAX removed lives are remembered; the oldest are forgotten.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -26,7 +25,7 @@ export interface RegistrationArgs {
   readonly namespace: string
 }
 
-/** What one life says. */
+/** The registration of one life. */
 interface Word {
   readonly id: string
   readonly url: string
@@ -38,7 +37,7 @@ interface Word {
 interface Registered {
   /** In the order in which they came. */
   readonly lives: Set<string>
-  /** Of the worker that came by them; undefined: it is the operator's, or cannot be added. */
+  /** URL of the worker that they brought; undefined: it is the operator's, or cannot be added. */
   url: string | undefined
 }
 
@@ -118,7 +117,7 @@ export class RegisteredWorkers {
     const word = this.#lives.get(life)
     if (word === undefined) return
     if (reason === 'no broker') {
-      // Who is there now is not known before the broker is back.
+      // Which workers are present is not known until the broker is back.
       this.#connection++
       word.isConfirmed = false
     } else this.#leave(life, reason === 'bye' ? 'it said good-bye' : 'its registration was not renewed')
@@ -128,14 +127,14 @@ export class RegisteredWorkers {
     this.#context.schedule(RETURN_MS, { type: 'registrationsDue', connection: ++this.#connection })
   }
 
-  /** Whoever is there has said so by now. */
+  /** Present workers have had time to register again: removes those that have not. */
   due(connection: number): void {
     if (connection !== this.#connection) return
     for (const [life, { isConfirmed }] of [...this.#lives])
       if (!isConfirmed) this.#leave(life, 'it did not register again after the broker was away')
   }
 
-  /** A worker has left the fleet. If nobody here removed it, the operator did. */
+  /** A worker has left the fleet. If this module did not remove it, the operator did. */
   left(id: string): void {
     if (id === this.#removing) return
     for (const life of this.#byId.get(id)?.lives ?? []) {
@@ -157,8 +156,7 @@ export class RegisteredWorkers {
   }
 
   /**
-   * The worker becomes what the last of its lives says. `reason`: why the one that is there leaves, if it
-   * does.
+   * Applies the last of its lives to the worker. `reason`: why the present worker leaves, if it does.
    */
   #settle(id: string, reason: string): void {
     const registered = this.#byId.get(id)!
@@ -200,13 +198,13 @@ export class RegisteredWorkers {
     }
   }
 
-  /** Strangers may say much. */
+  /** Limits the log lines: any program at the broker may send wrong registrations. */
   #tellFault(text: string, fields: Readonly<Record<string, unknown>>): void {
     if (this.#faultsTold++ < FAULTS_TOLD_MAX) this.#context.log.warn(fields, text)
   }
 }
 
-/** Of a worker whose lives were not heard since the directory was started anew. */
+/** Stands for the unknown lives of a worker, until one is heard after a restart of the directory. */
 function keptLife(id: string): string {
   return `kept ${id}`
 }

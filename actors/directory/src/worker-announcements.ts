@@ -67,7 +67,7 @@ export class WorkerAnnouncements {
   }
 }
 
-/** Nothing is about to change in the trust of this key, as far as one can see. */
+/** No change of this key's trust is expected soon. */
 export function isSettled(key: Key): boolean {
   return key.phase !== 'running' || key.heard.trust !== 'none'
 }

@@ -1,10 +1,10 @@
 /**
- * Worker diagnoses: looks anew at one worker of the fleet, and adds what the directory knows of it.
+ * Worker diagnoses: takes a new look at one worker of the fleet, and adds the facts of the directory.
  *
  * Owns   the diagnoses under way: one per worker, whose answer all who asked meanwhile share, and RUNNING_MAX
  *        in all.
- * It has sockets of its own, asks replays only whether they answer, and changes nothing of what the directory
- * knows.
+ * It uses its own sockets, asks replay sockets only whether they answer, and does not change the directory's
+ * facts.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -19,7 +19,7 @@ import type { Worker } from './worker.ts'
 import type { WorkerTable } from './worker-table.ts'
 
 const RUNNING_MAX = 4
-/** Six of them at most, one after the other, are waited for; whoever asks waits a minute. */
+/** At most six timeouts run one after the other; the caller waits up to a minute. */
 const TIMEOUT_MS_MAX = 5000
 /** Further ranks are in `known`. */
 const KNOWN_FINDINGS_MAX = 8
@@ -32,7 +32,7 @@ export interface WorkerDiagnosesOptions {
   /** Longest wait for each answer; at most TIMEOUT_MS_MAX is used. */
   readonly timeoutMs: number
   readonly defaults: WorkerDefaults
-  /** Of engines that name none; undefined: they have none. */
+  /** Key of engines without their own; undefined: they have none. */
   readonly engineKey: KeySource | undefined
 }
 
@@ -109,8 +109,8 @@ export class WorkerDiagnoses {
 }
 
 /**
- * What the router knows that a fresh look does not show: it has less trust than is within reach, or sends it
- * nothing.
+ * Findings that a new look cannot show: the router's trust is lower than it could be, or the router sends it
+ * no requests.
  */
 function knownFindings({ state, stateReason, keys }: Worker, reachable: Trust): readonly Finding[] {
   const findings: Finding[] = []

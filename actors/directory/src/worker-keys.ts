@@ -6,8 +6,8 @@
  * Invariants
  *   I1  A slot has one key at most. It is free again when its key has ended, not when its rank is gone:
  *       until the indexer has forgotten the slot, another key would inherit its blocks.
- *   I2  A name has one key at most: a rank that goes and comes back gets a key when the old one has ended.
- *   I3  A key keeps its shard for life; a new key goes to the shard with the fewest.
+ *   I2  A name has one key at most: a rank that goes and returns gets a new key after the old one has ended.
+ *   I3  A key keeps its shard for life; a new key gets the shard with the fewest keys.
  *   I4  Epochs of a slot only grow, whichever key has it: a message for an earlier key is recognized by its
  *       epoch.
  */
@@ -51,7 +51,7 @@ export class WorkerKeys {
     return this.#keysBySlot.get(workerSlot)
   }
 
-  /** Also those of ranks that are gone. */
+  /** All keys, also of ranks that are gone. */
   all(): Iterable<Key> {
     return this.#keys.values()
   }

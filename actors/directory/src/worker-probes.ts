@@ -40,7 +40,7 @@ export interface WorkerProbesOptions {
   readonly probeTimeoutMs: number
   /** Over which workers are called that take requests there; undefined: none is. */
   readonly requestBroker: RequestBroker | undefined
-  /** Of engines that name none; undefined: they have none. */
+  /** Key of engines without their own; undefined: they have none. */
   readonly engineKey: KeySource | undefined
   /** A full probe reached the worker, which is up by now; `wasDown`: and was down until then. */
   readonly reached: (worker: Worker, outcome: ReachedOutcome, wasDown: boolean) => void
@@ -51,7 +51,7 @@ export interface WorkerProbesOptions {
 /** Misses in a row after which a worker that was up is down. */
 const MISSES_MAX = 3
 const SLOW_PROBE_MS_MAX = 10_000
-/** Every so many probes of a worker that is up ask for everything. */
+/** Of the probes of a worker that is up, one in this many is a full probe. */
 const FULL_PROBE_TURNS = 5
 const PROBE_RETRY_MS_MIN = 200
 const PROBE_RETRY_MS_MAX = 2000
@@ -65,7 +65,7 @@ const SUSPECT_EPISODE_MS = 500
 type HealthChecked = Extract<DirectoryMessage, { readonly type: 'healthChecked' }>
 
 interface Probing {
-  /** In a row. */
+  /** Misses in a row. */
   misses: number
   /** Cheap probes since the last full one. */
   turnsSinceFull: number
@@ -83,7 +83,7 @@ export class WorkerProbes {
    * One after the other for all workers: a turn of one that left is not taken for one of the next of its id.
    */
   #turns = 0
-  /** A probe has failed for want of something of this machine, and none has gone well since. */
+  /** A probe failed because this machine lacked a resource, and no probe has succeeded since. */
   #couldNotAsk = false
 
   constructor(options: WorkerProbesOptions) {
@@ -221,7 +221,7 @@ export class WorkerProbes {
     )
   }
 
-  /** This machine could not ask, which says nothing of the worker: its state stays, and it is asked again. */
+  /** This machine could not ask. That is no miss of the worker: its state stays, and it is asked again. */
   #notAsked(worker: Worker, reason: string): void {
     if (worker.state !== 'up') worker.stateReason = reason
     if (!this.#couldNotAsk) {

@@ -42,14 +42,14 @@ export class WorkerTable {
     return this.#workers.get(workerId)
   }
 
-  /** Undefined: there is none of this id. What it has (keys, probes) is the caller's to end. */
+  /** Undefined: there is no worker with this id. The caller must end its keys and probes. */
   remove(workerId: string): Worker | undefined {
     const worker = this.#workers.get(workerId)
     this.#workers.delete(workerId)
     return worker
   }
 
-  /** Whether a worker is still in the fleet; one of the same id that was added later is another. */
+  /** Whether this worker is still in the fleet. A later worker with the same id is a different one. */
   has(worker: Worker): boolean {
     return this.#workers.get(worker.spec.id) === worker
   }
@@ -59,7 +59,7 @@ export class WorkerTable {
     return eventSourceOf(spec, outcome, dpRank, this.#defaults.broker)
   }
 
-  /** In the order given. */
+  /** All workers, in the order given. */
   all(): Iterable<Worker> {
     return this.#workers.values()
   }
@@ -68,7 +68,7 @@ export class WorkerTable {
     return factsOf(worker.spec, worker.outcome, worker.learnedBlockSizeTokens, this.#defaults)
   }
 
-  /** What a listener may assume before it has seen an event; undefined: nothing. */
+  /** Block size that a listener may assume before its first event; undefined: none. */
   assumedBlockSizeTokens(worker: Worker): number | undefined {
     return worker.spec.blockSizeTokens ?? this.#defaults.blockSizeTokens ?? worker.outcome?.blockSizeTokens
   }

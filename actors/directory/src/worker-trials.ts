@@ -14,7 +14,7 @@ import type { DirectoryMessage, TrialTime } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
 import { isSettled } from './worker-announcements.ts'
 
-/** Of a worker whose keys or event sockets are not there. */
+/** Trial time of a worker whose keys or event sockets are not there yet. */
 const TRIAL_MS = 3000
 /** Longer than most replays: of 100,000 batches some seconds. */
 const TRIAL_MS_MAX = 30_000
@@ -22,7 +22,7 @@ const TRIAL_MS_MAX = 30_000
 export class WorkerTrials {
   readonly #context: ActorContext<DirectoryMessage>
   readonly #changed: (worker: Worker) => void
-  /** Of those on trial that have answered: what of their time is over. */
+  /** The part of the trial time that is over, of workers on trial that have answered. */
   readonly #over = new WeakMap<Worker, TrialTime>()
 
   /** `changed`: the record of a worker may have changed. */
@@ -59,8 +59,8 @@ export class WorkerTrials {
 }
 
 /**
- * As well as can be. Its keys may still have to wait for those of an earlier life, and it may yet say where
- * its events are.
+ * Whether its cache is known as well as it can be. Not yet if its keys wait for keys of an earlier life to
+ * end, if its event endpoints may still come, or while a history is replayed.
  */
 function isKnown({ spec, outcome, keys }: Worker): boolean {
   if (outcome !== undefined && owesEventSources(spec, outcome)) return false

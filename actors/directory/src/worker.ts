@@ -20,15 +20,15 @@ export interface Worker {
   wasProbed: boolean
 
   // fleet-changes.ts
-  /** As in its record. */
+  /** `joinedMs` of its record. */
   readonly joinedMs: number
   /** Undefined: it takes requests. */
   drain: { readonly turn: number; readonly sinceMs: number; readonly due: { cancel(): void } } | undefined
 
   // directory.ts
-  /** What full probes that reached it found; kept while it is down. */
+  /** Result of the full probes that reached it; kept while it is down. */
   outcome: ReachedOutcome | undefined
-  /** What its events showed; forgotten when its engine runs as another process. */
+  /** Block size seen in its events; forgotten when its engine restarts. */
   learnedBlockSizeTokens: number | undefined
 
   // worker-keys.ts
@@ -65,13 +65,13 @@ export interface Key extends Listened {
   epoch: number
 
   // key-audits.ts
-  /** What answers said of the events; undefined: nothing since they last agreed with them or began anew. */
+  /** The last verdict of answers on the events; undefined: none since they last agreed or began again. */
   audit: { readonly verdict: 'contradicted' | 'confirmed'; readonly reason: string } | undefined
 
   // key-silence.ts
   /**
-   * An answer has shown that blocks were computed, and since then (milliseconds of the clock) events are
-   * expected; where they did not come in time, for people, why not. Undefined: nothing is expected.
+   * Since `sinceMs` (of the clock) events are expected, because an answer showed that blocks were computed.
+   * `reason`, for people: set if they did not come in time. Undefined: no events are expected.
    */
   silence: { readonly sinceMs: number; readonly reason: string | undefined } | undefined
 

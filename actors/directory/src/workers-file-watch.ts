@@ -5,9 +5,9 @@
  *   a URL that went  ─▶ the worker drains
  *   other parameters for a worker  ─▶ it is removed and added
  *
- * Only workers that the file named are touched, and only by what changes in it: one that an operator took out
- * stays out until its line goes and comes back. A file that cannot be used changes nothing, and is told of
- * once.
+ * Only changes in the file have an effect, and only on workers from the file: a worker that an operator
+ * removed stays out until its line is removed and added again. A file that cannot be used has no effect, and
+ * is logged once.
  * Owns   the last text that counted, and which workers came from it.
  */
 

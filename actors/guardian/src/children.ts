@@ -2,8 +2,8 @@
  * Children: all actors of the router but the guardian, in the order of their start; each gets the refs of
  * those before it.
  *
- * This is the list: name, thread, mailbox, supervision. What an actor is given is made from the settings
- * beside the actor.
+ * The list has name, thread, mailbox and supervision. Code beside each actor makes its arguments from the
+ * settings.
  */
 
 import type {
@@ -37,7 +37,7 @@ const SUPERVISION: Supervision = {
   within: '1m',
   backoff: { min: '20ms', max: '5s', jitter: 0.2 },
 }
-/** Of actors that requests do not need. The backoff keeps their restarts far below that. */
+/** For actors that requests do not need. The backoff keeps their restarts far below this limit. */
 const UNLIMITED: Supervision = { ...SUPERVISION, max: 1000 }
 
 /** Mailbox room per open request at an actor of the request path. */

@@ -1,4 +1,4 @@
-/** What the guardian is given: the settings of the router, and what they refer to. */
+/** Arguments of the guardian: the settings of the router, and the files and modules that they name. */
 
 import type { ConsoleArgs } from '@homing/actors/console'
 import type { DirectoryArgs } from '@homing/actors/directory'
@@ -13,19 +13,19 @@ export interface GuardianArgs {
   readonly inputs: RouterInputs
 }
 
-/** What files, variables and other modules hold that the settings name, read once before the start. */
+/** Contents of files, variables and modules that the settings name, read once before the start. */
 export interface RouterInputs {
   readonly specs: DirectoryArgs['specs']
   readonly fileWorkers?: DirectoryArgs['fileWorkers']
   /** Where the API key of the engines stands, not the key. */
   readonly engineKey?: DirectoryArgs['engineKey']
-  /** Certificates in PEM that are believed besides those of Node and of the system. */
+  /** Certificates in PEM that are trusted besides those of Node and of the system. */
   readonly engineCertificates?: string | undefined
   /** Undefined: only callers on this machine may change workers and thresholds. */
   readonly adminKey?: ConsoleArgs['adminKey']
   /** By directory: tokenizers that are loaded already. */
   readonly loadedTokenizers: TokenizerArgs['loaded']
-  /** A selection of one's own, in place of the policy. */
+  /** A custom selection that replaces the policy. */
   readonly customSelection?: CustomSelection | undefined
   readonly policyClasses?: PolicyFile | undefined
   /**

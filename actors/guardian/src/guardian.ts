@@ -1,12 +1,12 @@
 /**
  * Guardian: starts the router's actors in order, keeps them running, stops them in reverse.
  *
- * In     `whenReady` and `drain` from the program; from the directory, what it wants kept over its lives.
+ * In     `whenReady` and `drain` from the program; from the directory, state to keep over its restarts.
  * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that
  *        the start is over, and tells the console its gateway, so that these survive restarts of either side.
  * Owns   workers and busy thresholds as they were set at run time; the order: indexers, directory, tracker,
  *        tokenizer, decision log, router, replica bridge, queue, console, gateway. Each gets the refs of
- *        those before it. Stopping goes the other way, so nobody sends messages to a stopped actor.
+ *        those before it. Stopping is in reverse order, so no actor sends messages to a stopped actor.
  * Fails  a child that fails is restarted under its own budget. A child whose budget is used up fails the
  *        guardian, and with it the process: a router without one of its parts is worse than one that is
  *        restarted. The runtime replaces a thread that dies, with its actors. A gateway or console that
@@ -75,7 +75,7 @@ class Guardian {
     this.children = children
   }
 
-  /** What the directory wants kept over its lives. */
+  /** The directory's state that is kept over its restarts. */
   get kept(): Kept {
     return this.#kept
   }
@@ -95,9 +95,9 @@ class Guardian {
   }
 
   settled(outcome: ReadyReport | ErrorRecord): void {
-    // The gateway's own failure says more than the ask that it left unanswered.
+    // The gateway's own failure explains more than the unanswered ask.
     if (this.#ready === undefined) this.#settle(outcome)
-    // After the program, which tells of it first.
+    // After the program, which reports the start first.
     this.#tellStarted()
   }
 

@@ -1,6 +1,6 @@
 /**
- * What the children are told at the start, what the start of a router waits for, and what its end saves; each
- * for a bounded time.
+ * Start and end: the messages to the children at the start, the waits of the start, and the saving at the
+ * end. Each has a time limit.
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
@@ -92,7 +92,7 @@ export async function drain(
 ): Promise<number> {
   const drained = gateway.ask({ type: 'drain', graceMs }, { timeout: graceMs + ASK_MS_MAX })
   const cutRequests = await drained.catch((error: unknown) => {
-    // One that fails has ended all its requests. What is to be saved is saved all the same.
+    // A failed gateway has ended all its requests. The saving below happens anyway.
     context.log.error({ error: toErrorRecord(error) }, 'the gateway failed while it drained')
     return 0
   })
@@ -101,7 +101,7 @@ export async function drain(
   return cutRequests
 }
 
-/** What was settled until now is written, behind what the router has not handled yet. */
+/** Writes all decisions settled so far, after the messages that the router has not handled yet. */
 async function lastDecisions(
   context: ActorContext<GuardianMessage>,
   routerRef: ActorRef<RouterMessage>,

@@ -1,16 +1,16 @@
 /**
- * Body memory: the beginnings of request bodies that this thread has read, with the messages found in them,
- * so that of a conversation only what is new is scanned, decoded and parsed.
+ * Body memory: the beginnings of request bodies that this thread has read, with the messages found in them.
+ * So only the new part of a conversation is scanned, decoded and parsed.
  *
  *   body      {"model":…,"messages":[{…},{…},{…},{…}],…}
  *   known     ────────────────────────────▶|               to the end of the last message in equal windows
  *   read                                   |─────────────▶
  *
  * Invariants
- *   I1  What is known is taken only where all bytes before it are equal; so a body is read to the same values
- *       as without this memory, whatever client and template do.
- *   I2  Values are shared between requests, so nobody changes them: `prepareChat` builds its own, templates
- *       cannot.
+ *   I1  A known message is used only if all bytes before its end are equal. So a body gives the same values
+ *       as without this memory, for any client and template.
+ *   I2  Values are shared between requests and never changed: `prepareChat` builds its own, templates cannot
+ *       change them.
  *
  * Bounds   `bytesMax`, over windows and values.
  */
@@ -25,7 +25,7 @@ import {
   tryParseJson,
 } from '@homing/tokenization'
 
-/** What a window adds to those before it. */
+/** The messages that a window adds to the windows before it. */
 interface KnownMessages {
   /** Messages that end in it. */
   readonly messages: readonly PythonValue[]
@@ -83,7 +83,7 @@ export class BodyMemory {
     const added: PythonValue[] = []
     let start = point?.at ?? (list === undefined ? 0 : list.valueStart + 1)
     for (const end of list?.ends ?? []) {
-      // In front of the message there may be a comma and white space.
+      // A comma and white space may come before the message.
       const message = parse(body, startOf(body, start), end)
       if (message === undefined) return undefined
       added.push(message)

@@ -1,8 +1,8 @@
 /**
  * Body reader: request bytes to model, prompt tokens, block hashes and hints, on one thread.
  *
- *   read   scan the JSON, read what routing needs, render and tokenize, hash; or say what to ask an engine;
- *          if none can be asked, hash the text in pieces
+ *   read   scan the JSON, read what routing needs, render and tokenize, hash; or return the question for an
+ *          engine; if no engine can be asked, hash the text in pieces
  *   hash   an engine's `/tokenize` reply to block hashes
  *
  * Until a worker has reported its block size, a prompt is hashed in blocks of an assumed size: guesses from
@@ -167,7 +167,7 @@ export class BodyReader {
       annotations: request.hints.annotations,
       extraFields: request.hints.extraFields,
       upstreamBody,
-      // Streams of the other forms tell their usage anyway.
+      // Streams of the other forms contain usage by default.
       usageEdit: isConverted(route)
         ? undefined
         : usageEditOf(request, upstreamBody ?? body, upstreamBody === undefined ? scan : undefined),
@@ -177,7 +177,7 @@ export class BodyReader {
       request: { ...unread, unknownPromptReason: reason },
     })
 
-    // The router says which models there are; it refuses this one.
+    // The router refuses this model, and its error lists the models.
     if (entry === undefined) return unknown('no worker serves the model')
     const view = isConverted(route)
       ? convertedView(route, readBody, request, entry, await this.#tokenizers.messagesRules(entry))
@@ -233,7 +233,7 @@ export class BodyReader {
     const { model, tokenIds } = outcome.request
     const entry = table.get(model)
     const scan = scanRequest(body)
-    // `/tokenize` does not know these, and tells the time of another moment.
+    // `/tokenize` does not take these fields, and would render another time of day.
     const isRenderedOtherwise =
       hasValue(body, scan, 'tool_choice') ||
       hasValue(body, scan, 'input_ids') ||
@@ -294,7 +294,8 @@ export class BodyReader {
     if (request.promptShape !== 'messages' || mediaTypeIn(body, scan) !== undefined) return undefined
     const rendered = await this.#tokenizers.rendered(values, entry, wallMs)
     if (rendered !== undefined) return Buffer.from(rendered)
-    // What templates put before the messages; and the messages without their end, so that they may go on.
+    // The text that templates put before the messages, and the messages without their end, so that a
+    // conversation can continue.
     const parts: Uint8Array[] = []
     for (const name of ['chat_template', 'chat_template_kwargs', 'tools', 'documents', 'messages']) {
       const value = scan.byName.get(name)?.value
@@ -337,7 +338,7 @@ function withTokens(
     promptTokens: ids.length,
     localHashes: local,
     sequenceHashes: sequence,
-    // Of several prompts only the first one is known.
+    // If there are several prompts, only the first one is known.
     separated:
       request.separated === undefined || isOneOfMany
         ? request.separated
@@ -371,7 +372,7 @@ function isOneOfMany(body: Uint8Array, { prompt, promptShape }: RequestFields): 
   return (JSON.parse(text) as readonly unknown[]).length > 1
 }
 
-/** What keeps its blocks apart from those of equal prompts. */
+/** The separators that give its blocks other hashes than equal prompts have. */
 function separatorsOf({ hasExtraKey, hasLoraPath }: RequestFields, namespace: HashNamespace): number {
   const hasAdapter = namespace.loraName !== undefined || hasLoraPath
   return (
@@ -401,11 +402,11 @@ function onlyBaseModel(table: ModelTable): string {
 
 function instanceIdOf(request: RequestFields): number | undefined {
   const { workerId } = request.hints
-  // Ids of workers are small here; a larger number names none, and the router says so.
+  // Worker ids are small here; a larger number matches none, and the router refuses it.
   return workerId === undefined ? undefined : Number(workerId)
 }
 
-/** The body without what is meant for the router, and with the salt that a header or `nvext` set. */
+/** The body without the router's own fields, and with the salt from a header or `nvext`. */
 function upstreamBodyOf(body: Uint8Array, scan: RequestScan, request: RequestFields): Uint8Array | undefined {
   const cut = request.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : undefined
   const { cacheSalt } = request

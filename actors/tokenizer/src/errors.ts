@@ -1,6 +1,6 @@
 import { CodedError } from '@homing/base'
 
-/** As many requests as allowed wait for a tokenizer thread. */
+/** The queue for a tokenizer thread is full. */
 export class TokenizerOverloadedError extends CodedError {
   readonly code = 'HOMING_TOKENIZER_OVERLOADED'
 

@@ -13,11 +13,11 @@ import type { SeparatedPrompt } from '@homing/protocol'
 /** `messages`: Anthropic's; `responses`: OpenAI's. Of both, engines make a chat. */
 export type CompletionRoute = 'chat' | 'completions' | 'messages' | 'responses'
 
-/** What the gateway and the router need of a request, read from its bytes. */
+/** The parts of a request that gateway and router need, read from its bytes. */
 export interface ReadRequest {
   readonly model: string
   readonly isStream: boolean
-  /** Tokens of the prompt; about how many where only its text is known; 0 when nothing is. */
+  /** Tokens of the prompt; an estimate if only its text is known; 0 if not even that. */
   readonly promptTokens: number
   readonly blockSizeTokens: number
   readonly localHashes: Int32Array
@@ -26,7 +26,7 @@ export interface ReadRequest {
   readonly tokenIds: Int32Array | undefined
   /** Why the prompt is not known (no tokenizer, pictures in it, …); undefined when it is. */
   readonly unknownPromptReason: string | undefined
-  /** Why the hashes are those of pieces of the text (packages/blocks); undefined: they are not. */
+  /** Why pieces of the text were hashed, not tokens (packages/blocks); undefined: tokens were hashed. */
   readonly textBlocksReason: string | undefined
   /** How it begins in events that do not name its separators; undefined: it has none. */
   readonly separated: SeparatedPrompt | undefined
@@ -34,13 +34,13 @@ export interface ReadRequest {
   readonly tokenizedBy: 'router' | 'engine' | 'client' | 'nobody'
   readonly override: RoutingOverride
   readonly constraints: RoutingConstraints | undefined
-  /** Where it wants to be among those that wait; undefined: it does not say. */
+  /** Priority hints for waiting in the queue; undefined: the client gave none. */
   readonly priority?: PriorityHints | undefined
-  /** Tokens that its answer is expected to have, as the client says. */
+  /** Expected tokens of the answer, given by the client. */
   readonly expectedOutputTokens?: number | undefined
-  /** What of it counts as load; undefined: as the router's settings have it. */
+  /** Which parts of the request count as load; undefined: use the router's settings. */
   readonly tracking?: TrackingHints | undefined
-  /** The response that this one goes on from, which only its engine has. */
+  /** The response that this request continues, which only its engine has. */
   readonly previousResponseId?: string | undefined
   readonly pinnedInstanceId: number | undefined
   readonly pinnedRank: number | undefined
@@ -49,11 +49,11 @@ export interface ReadRequest {
   readonly extraFields: readonly string[]
   /** The body to send upstream when it differs from the client's (`nvext` cut out); else undefined. */
   readonly upstreamBody: Uint8Array | undefined
-  /** What asks the engine for usage, in the body sent upstream; undefined: nothing is to be asked. */
+  /** Edit of the upstream body that asks the engine for usage; undefined: not needed. */
   readonly usageEdit: BodyEdit | undefined
 }
 
-/** Who encodes the prompts of a tokenizer directory. */
+/** The encoder used for the prompts of a tokenizer directory. */
 export interface TokenizerPath {
   readonly directory: string
   /** Names of the models that it is used for. */
@@ -69,7 +69,7 @@ export interface TokenizerStatus {
   readonly tokenizers: readonly TokenizerPath[]
   /** Prompts whose ids were compared with those of their engine, since the start. */
   readonly checks: number
-  /** Of those, prompts with other ids. */
+  /** Checked prompts whose ids differed. */
   readonly differences: number
   /** Prompts that an engine did not encode when asked for such a comparison. */
   readonly checksFailed: number

@@ -1,6 +1,6 @@
 /**
- * What the readers must know about each model: its tokenizer, its block size, and the name under which
- * its adapters hash. Built again whenever the fleet changes.
+ * Model table: tokenizer, block size, and hash name of adapters, for each model. Rebuilt at every change of
+ * the fleet.
  */
 
 import { existsSync } from 'node:fs'
@@ -39,9 +39,9 @@ export function readGivenTokenizers(texts: readonly string[]): GivenTokenizers {
 }
 
 /**
- * Block size and engine family of a model are those of its first worker that has said them, up or not: the
- * directory compares the others with the same one, and for one that differs only guesses from sent requests
- * count.
+ * Block size and engine family of a model come from its first worker that has reported them, up or not. The
+ * directory compares the other workers with the same one; for a worker that differs, only guesses from sent
+ * requests count.
  */
 export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
   const table = new Map<string, ModelEntry>()

@@ -18,7 +18,7 @@ export type Prompt =
   | { readonly kind: 'tokens'; readonly ids: Int32Array; readonly by: 'router' | 'client' }
   | { readonly kind: 'ask-engine'; readonly why: string }
   | { readonly kind: 'unknown'; readonly reason: string }
-  /** Nobody can be asked for its tokens; its text stands in for them. */
+  /** No engine can be asked for its tokens, so its text is used instead. */
   | { readonly kind: 'as-text'; readonly why: string }
 
 export const DISTRUSTED = 'ids of this tokenizer were seen to differ from those of an engine'
@@ -26,7 +26,7 @@ export const DISTRUSTED = 'ids of this tokenizer were seen to differ from those 
 /** vLLM 0.32: `use_harmony` in renderers/online_renderer.py; its `/tokenize` goes by the template. */
 const HARMONY = 'it is a model of gpt-oss, whose prompts the engine writes in the form of Harmony'
 
-/** What vLLM renders to see whether a template takes system messages among the others. */
+/** vLLM renders this to test whether a template accepts system messages after other messages. */
 const SYSTEM_PROBE = {
   messages: ['system', 'user', 'system', 'user'].map(role => ({ role, content: 't' })),
   add_generation_prompt: false,
@@ -47,14 +47,14 @@ export interface ThreadTokenizersOptions {
  */
 export class ThreadTokenizers {
   readonly #loaded = new Map<string, Promise<PromptTokenizer | string>>()
-  /** Of those, the ones that are loaded. */
+  /** The loaded ones. */
   readonly #ready = new Map<string, PromptTokenizer>()
   readonly #promptCache: PromptCache
   readonly #wordTableBytesMax: number
   #shared: ReadonlyMap<string, LoadedTokenizer> = new Map()
   readonly #messagesRules = new WeakMap<PromptTokenizer, MessagesRules>()
   #distrusted: ReadonlySet<string> = new Set()
-  /** What templates that print the date are told; set before each rendering, which does not wait. */
+  /** The time for templates that print the date; set before each rendering, which is synchronous. */
   #renderedAtMs = 0
 
   constructor({ promptCacheBytes, wordTableBytes }: ThreadTokenizersOptions) {
@@ -75,14 +75,14 @@ export class ThreadTokenizers {
   }
 
   /**
-   * What one thread has loaded for all, by directory, takes the place of what this thread has loaded by
+   * Tokenizers that one thread has loaded for all, by directory, replace those that this thread has loaded
    * itself.
    */
   use(shared: ReadonlyMap<string, LoadedTokenizer>, distrusted: ReadonlySet<string>): void {
     this.#distrusted = distrusted
     for (const name of this.#loaded.keys()) {
       const directory = name.slice(name.indexOf(' ') + 1)
-      // By their ids: each configuration comes as a copy.
+      // Compared by id, because each configuration is a copy.
       if (shared.get(directory)?.id !== this.#shared.get(directory)?.id) this.#forget(name)
     }
     this.#shared = shared
@@ -123,8 +123,8 @@ export class ThreadTokenizers {
   }
 
   /**
-   * Whether vLLM puts system messages of a Messages request in front, where its template refuses them
-   * elsewhere; and what disabled thinking is to it.
+   * Whether vLLM moves the system messages of a Messages request to the front, because its template refuses
+   * them elsewhere; and how it treats disabled thinking.
    */
   async messagesRules({ tokenizerDirectory, dialect }: ModelEntry): Promise<MessagesRules> {
     if (tokenizerDirectory === undefined) return UNKNOWN_RULES

@@ -1,7 +1,7 @@
 /**
- * Prompt view: the request whose prompt is read. Of a chat or a completion it is the body itself; of Messages
- * and Responses the chat that the engine makes of it, as values, and as bytes only where somebody needs
- * bytes.
+ * Prompt view: the request whose prompt is read. For a chat or a completion, this is the body itself. For
+ * Messages and Responses, it is the chat that the engine makes from the body: as values, and as bytes only
+ * if needed.
  */
 
 import { type RequestFields, type RequestScan, scanRequest } from '@homing/openai'
@@ -27,7 +27,7 @@ export interface PromptView {
   readonly isConverted: boolean
 }
 
-/** What the engine's template decides of a Messages request. */
+/** Rules for a Messages request that depend on the engine's template. */
 export interface MessagesRules {
   readonly mergesSystem: boolean
   /** Undefined: not known. */

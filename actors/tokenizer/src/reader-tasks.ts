@@ -1,6 +1,6 @@
 /**
- * What readers are asked, and what they answer. Errors are outcomes, as records: an error class does not
- * survive the way back.
+ * Reader tasks: the tasks of readers and their outcomes. Errors are records in outcomes, because an error
+ * class is lost on the way between threads.
  */
 
 import type { ErrorRecord } from '@homing/base'
@@ -9,12 +9,12 @@ import type { LoadedTokenizer } from '@homing/tokenization'
 import type { CompletionRoute, ReadRequest, ReadResult } from './messages.ts'
 import type { ModelTable } from './model-table.ts'
 
-/** What every reader must know; told to a reader when it changes, not with each task. */
+/** Configuration of every reader; sent when it changes, not with each task. */
 export interface ReaderConfiguration {
-  /** Of two, the greater is the newer one. */
+  /** The greater version is newer. */
   readonly version: number
   readonly table: ModelTable
-  /** By directory: what one reader has loaded for all. A reader loads others by itself. */
+  /** Tokenizers that one reader has loaded for all, by directory. A reader loads any other by itself. */
   readonly tokenizers: ReadonlyMap<string, LoadedTokenizer>
   /** Directories whose ids were seen to differ from an engine's: engines are asked instead. */
   readonly distrusted: ReadonlySet<string>
@@ -26,7 +26,7 @@ export interface ReadTask {
   readonly body: Uint8Array
   readonly headers: Readonly<Record<string, string>>
   readonly wantTokenIds: boolean
-  /** Of the configuration that it needs. */
+  /** Version of the configuration that the task needs. */
   readonly version: number
   /** Unix milliseconds, for templates that print the date. */
   readonly wallMs: number
@@ -34,7 +34,7 @@ export interface ReadTask {
   readonly unaskable: string | undefined
 }
 
-/** The ids of a prompt, and the question that makes an engine tell its own. */
+/** Asks for the token ids of a prompt, and for the question that gets the engine's ids. */
 export interface CheckTask extends Omit<ReadTask, 'type'> {
   readonly type: 'check'
 }
@@ -43,7 +43,7 @@ export interface HashTask {
   readonly type: 'hash'
   /** Body of the `/tokenize` reply. */
   readonly reply: Uint8Array
-  /** What `read` knew already. */
+  /** The result of `read`. */
   readonly request: ReadRequest
   readonly namespace: HashNamespace
   readonly wantTokenIds: boolean

@@ -1,17 +1,16 @@
 /**
- * Reader threads: the readers of a tokenizer, each an actor on a thread of its own, and what waits for them.
+ * Reader threads: the readers of a tokenizer, each an actor on its own thread, and the tasks that wait.
  *
  *   task ──▶ body up to LONG_BODY_BYTES ──▶ the reader of its affinity, or one that has less to do
  *        └─▶ longer ──▶ a reader for these alone, started with the first of them
  *
- * A reader is given one task at a time, and reads it to its end. What waits for it stays here, because a
- * mailbox on the other thread could do none of this: keep a waiting body uncopied, drop a request that has
- * waited too long while the thread is busy, and keep everything but the task in hand when the thread dies. So
- * a request waits for at most the bodies before it, and none of these is longer than LONG_BODY_BYTES,
- * whatever text others send.
+ * A reader gets one task at a time and finishes it. Waiting tasks stay here, because a mailbox on the other
+ * thread could not do this: leave a waiting body uncopied, drop a request that has waited too long while the
+ * thread is busy, and keep all waiting tasks when the thread dies. So a request waits only for the bodies
+ * before it, none of which is longer than LONG_BODY_BYTES.
  *
- * Fails  a reader that ends takes the task it had with it; another one is spawned, and what waits goes there.
- *        If no thread can be started, what waits is refused, and the next request tries again.
+ * Fails  if a reader ends, its current task is lost; another one is spawned and gets the waiting tasks. If no
+ *        thread can be started, the waiting tasks are refused, and the next request tries again.
  */
 
 import { availableParallelism } from 'node:os'
@@ -47,8 +46,8 @@ const LONG_CACHE_SHARE = 1 / 4
  */
 const READER_READ_MS_MAX = 10 * 60_000
 /**
- * Only its thread ends a task: this is far beyond READER_READ_MS_MAX, when the thread is ended because it
- * hangs.
+ * A task ends only with its thread: this limit is far beyond READER_READ_MS_MAX, after which a hanging thread
+ * is ended.
  */
 const READER_ASK_MS_MAX = 6 * READER_READ_MS_MAX
 
@@ -74,7 +73,7 @@ export interface ReaderThreads {
    * waited `waitMsMax` milliseconds (default: no limit).
    */
   run(task: ReaderTask, affinity?: number, waitMsMax?: number): Promise<ReaderOutcome>
-  /** What tasks from now on need; each reader is told of it before the first of them. */
+  /** Configuration for all later tasks; each reader gets it before its next task. */
   configure(configuration: ReaderConfiguration): void
   /** Bytes of what the readers remember of bodies and prompts, as of their last answers. */
   readonly promptCacheBytes: number
@@ -157,7 +156,7 @@ function bodyBytesOf(task: ReaderTask): number {
   return task.type === 'read' || task.type === 'check' ? task.body.length : 0
 }
 
-/** Shared memory that a body lies in while a reader reads it. */
+/** Shared memory for a body while a reader reads it. */
 class Desk {
   isFree = true
   #memory = new Uint8Array(new SharedArrayBuffer(0))
@@ -184,7 +183,7 @@ interface ReaderLife {
   /** Resolves when it runs; rejects with NoTokenizerThreadError. */
   readonly started: Promise<void>
   hasStarted: boolean
-  /** Of the configuration that it has. */
+  /** Version of its configuration. */
   version: number
 }
 
@@ -197,7 +196,7 @@ class ReaderThread {
   pending = 0
   /** Of those, requests. */
   reads = 0
-  /** As of the last answer. */
+  /** From the last answer. */
   cacheBytes = 0
   wordTableBytes = 0
   readonly #spawner: Spawner
@@ -206,7 +205,7 @@ class ReaderThread {
   readonly #configuration: () => ReaderConfiguration | undefined
   readonly #onError: (error: unknown) => void
   readonly #desks = Array.from({ length: DESKS }, () => new Desk())
-  /** Undefined: none could be started, and nobody has asked for one since. */
+  /** Undefined: none could be started, and no task has come since. */
   #life: ReaderLife | undefined
   /** The reader has a task. */
   #isBusy = false
@@ -309,7 +308,7 @@ class ReaderThread {
     }
   }
 
-  /** What it is told comes before the next task. */
+  /** Sends the configuration, which arrives before the next task. */
   #configure(life: ReaderLife): void {
     const configuration = this.#configuration()
     if (configuration === undefined || configuration.version <= life.version) return
@@ -379,7 +378,7 @@ interface Waiting {
   readonly refuse: (error: Error) => void
 }
 
-/** A long body that lies in no shared memory is copied once, and moves. */
+/** A long body outside shared memory is copied once, and then moved. */
 function ask(ref: ActorRef<ReaderMessage>, task: ReaderTask): Promise<ReaderAnswer> {
   const options = { timeout: READER_ASK_MS_MAX }
   if (bodyBytesOf(task) < DESK_BODY_BYTES_MIN) return ref.ask({ type: 'run', task }, options)

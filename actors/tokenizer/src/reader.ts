@@ -7,8 +7,8 @@
  * Owns   a body reader: the tokenizers that it has loaded, and the beginnings of bodies and prompts that it
  *        has read.
  * Order  tasks are done as they come.
- * Fails  a task never throws: what the world can cause is an outcome. If the thread ends, the task in hand is
- *        lost, and the tokenizer starts another reader.
+ * Fails  a task never throws: errors of input and environment are outcomes. If the thread ends, the current
+ *        task is lost, and the tokenizer starts another reader.
  */
 
 import { defineActor, type Reply } from '@homing/actor'
@@ -16,7 +16,7 @@ import { BodyReader, type BodyReaderOptions } from './body-reader.ts'
 import type { ReaderAnswer, ReaderConfiguration, ReaderOutcome, ReaderTask } from './reader-tasks.ts'
 
 export type ReaderMessage =
-  /** What tasks from now on need. */
+  /** Configuration for all later tasks. */
   | { readonly type: 'configure'; readonly configuration: ReaderConfiguration }
   /** Its answer shows that the thread runs. */
   | { readonly type: 'start'; readonly reply: Reply<void> }
@@ -42,7 +42,7 @@ export const reader = defineActor(
   },
 })
 
-/** The memory that the body came in is used for others as soon as this is told. */
+/** Copies what is in the body's shared memory, which is reused as soon as the outcome is sent. */
 function withoutShared(outcome: ReaderOutcome): ReaderOutcome {
   if (outcome.kind !== 'read' && outcome.kind !== 'ask-engine') return outcome
   const { upstreamBody } = outcome.request

@@ -1,15 +1,14 @@
 /**
- * Readers: who reads a request body, and what they must know.
+ * Readers: decides which thread reads a request body, and keeps the readers' configuration.
  *
  *   body ──▶ short, and every model has the own encoder ──▶ this thread
- *        └─▶ else ──▶ a reader on a thread of its own
+ *        └─▶ else ──▶ a reader on its own thread
  *
- * A short body costs less to read than to give to a thread and take back: a message there and back is 0.4 ms
- * of CPU.
+ * Reading a short body costs less than sending it to a thread: a message there and back takes 0.4 ms of CPU.
  *
  * Owns     the configuration of all readers: the models, and each tokenizer as one thread has loaded it for
  *          all.
- * Bounds   `inlineBodyBytesMax` bytes are what this thread reads of one request.
+ * Bounds   this thread reads at most `inlineBodyBytesMax` bytes of one request.
  */
 
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
@@ -87,7 +86,7 @@ export class Readers {
     return this.#options.threads.run({ ...task, type: 'read', version }, affinityOf(body), waitMsMax)
   }
 
-  /** What can be compared with an engine of this request's prompt. */
+  /** Reads a prompt for comparison with its engine. */
   check(task: Omit<CheckTask, 'type' | 'version'>): Promise<ReaderOutcome> {
     const { version } = this.#configuration
     return this.#options.threads.run({ ...task, type: 'check', version }, affinityOf(task.body))
@@ -99,7 +98,7 @@ export class Readers {
     this.#configure({ distrusted: new Set(this.#options.distrusted) })
   }
 
-  /** Who encodes, by tokenizer that a model needs. */
+  /** The encoder of each tokenizer that a model needs. */
   get paths(): readonly TokenizerPath[] {
     const { table, tokenizers, distrusted } = this.#configuration
     return directoriesOf(table).flatMap((directory): readonly TokenizerPath[] => {
@@ -175,8 +174,8 @@ function directoriesOf(table: ModelTable): readonly string[] {
 }
 
 /**
- * The same for the turns of a conversation: a hash of the body's beginning. Conversations that begin alike
- * for long share a thread until that has more to do than others.
+ * Equal for all turns of a conversation: a hash of the body's beginning. Conversations with a long common
+ * beginning share a thread until it has more to do than other threads.
  */
 function affinityOf(body: Uint8Array): number {
   let hash = 0

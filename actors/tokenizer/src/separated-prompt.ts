@@ -6,7 +6,7 @@
 import { type HashNamespace, hashLocals, namespaceSeed } from '@homing/blocks'
 import { ADAPTER, SALT, type SeparatedPrompt } from '@homing/protocol'
 
-/** A prompt whose tokens are not known; undefined: it has no separators. */
+/** A prompt with unknown tokens; undefined: it has no separators. */
 export function unknownPromptWith(separators: number): SeparatedPrompt | undefined {
   if (separators === 0) return undefined
   return { firstTokens: 0, hashes: new Int32Array(0), unnamed: [separators] }

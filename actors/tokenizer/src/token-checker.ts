@@ -8,8 +8,7 @@
  * The request does not wait for any of this.
  *
  * Bounds   one check at a time; requests that are offered meanwhile are not checked. The report of a
- *          difference names a hash of the body, lengths and the first place that differs, and nothing of the
- *          text.
+ *          difference has a hash of the body, lengths and the first position that differs, but no text.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -30,7 +29,7 @@ export interface TokenCheckerOptions {
 export class TokenChecker {
   /** Prompts that were compared. */
   checks = 0
-  /** Of those, prompts with other ids. */
+  /** Checked prompts whose ids differed. */
   differences = 0
   /** Prompts that an engine did not encode. */
   checksFailed = 0
@@ -45,7 +44,7 @@ export class TokenChecker {
     this.#readers = readers
   }
 
-  /** A request whose prompt was tokenized here: checks it if it is its turn. */
+  /** Offers a request whose prompt was tokenized here. Checks one in `checkEvery`. */
   offer(task: Offered): void {
     const { checkEvery } = this.#options
     if (checkEvery === 0 || this.#isChecking || this.#context.random.below(checkEvery) !== 0) return

@@ -7,8 +7,8 @@ export interface TokenizerArgs {
   /** By directory: tokenizers that are loaded already. */
   readonly loaded: ReadonlyMap<string, LoadedTokenizer>
   /**
-   * Of so many prompts that are tokenized here, one is also given to its engine, and the ids compared; 0:
-   * none is.
+   * One in this many prompts that are tokenized here is also tokenized by its engine, and the ids are
+   * compared; 0: none.
    */
   readonly checkEvery: number
   readonly threads: number

@@ -5,7 +5,7 @@ import type { FleetMessage } from '@homing/fleet'
 import type { WhatIfAnswer, WhatIfProgress } from '@homing/simulate/what-if'
 import type { QuestionSaid } from './question.ts'
 
-/** What somebody asks. */
+/** A question of an operator. */
 export interface WhatIfQuestion {
   /** Requests that arrived earlier are left out. */
   readonly minutes: number
@@ -23,7 +23,7 @@ export interface WhatIfRun {
   readonly state: 'running' | 'done' | 'cancelled' | 'failed'
   /** Since its start, or what it took. */
   readonly elapsedMs: number
-  /** Undefined: its thread has said nothing yet. */
+  /** Undefined: its thread has not reported yet. */
   readonly progress: WhatIfProgress | undefined
   readonly answer: WhatIfAnswer | undefined
   readonly error: ErrorRecord | undefined
@@ -37,12 +37,12 @@ export interface WhatIfReport {
     readonly minutesMax: number
     /** That found no room, here or on the way. */
     readonly dropped: number
-    /** Unix milliseconds; undefined: nothing is kept. */
+    /** Unix milliseconds; undefined: no request is kept. */
     readonly oldestMs: number | undefined
   }
   readonly cpuShare: number
   readonly timeMsMax: number
-  /** The one that runs, or the last; undefined: nobody has asked. */
+  /** The current run, or the last one; undefined: there was none. */
   readonly run: WhatIfRun | undefined
   /** Runs that have ended, by how. */
   readonly ended: Readonly<Record<'done' | 'cancelled' | 'failed', number>>

@@ -2,8 +2,8 @@
  * Question: answers one question, on a thread of its own that ends with it.
  *
  * In     its task, with its args.
- * Out    `questionSaid` to what-if: progress, then one answer or error, and nothing after that.
- * Owns   the simulation. What is kept of requests lies in memory that both threads can read.
+ * Out    `questionSaid` to what-if: progress, then one answer or error, which is the last message.
+ * Owns   the simulation. The kept requests are in memory that both threads can read.
  * Bounds a heap of its own, the lowest priority of the system, and `cpuShare` of a core: a simulation pauses
  *        ten times a second, long enough to stay within its share.
  * Fails  a bug ends it, and its thread.
@@ -16,13 +16,13 @@ import { type ActorDefinition, type ActorRef, type Capability, defineActor } fro
 import { type Clock, CodedError, type ErrorRecord, systemClock, toErrorRecord } from '@homing/base'
 import type { WhatIfAnswer, WhatIfProgress, WhatIfTask } from '@homing/simulate/what-if'
 
-/** What a question says. After `answer` and `error` it says no more. */
+/** A report of a question. `answer` or `error` is the last one. */
 export type QuestionWord =
   | { readonly kind: 'progress'; readonly progress: WhatIfProgress }
   | { readonly kind: 'answer'; readonly answer: WhatIfAnswer }
   | { readonly kind: 'error'; readonly error: ErrorRecord }
 
-/** What somebody who asks hears. */
+/** The message with a report. */
 export interface QuestionSaid {
   readonly type: 'questionSaid'
   readonly run: string
@@ -31,7 +31,7 @@ export interface QuestionSaid {
 
 export interface QuestionArgs {
   readonly task: WhatIfTask
-  /** Names the question in what it says. */
+  /** Identifies the question in its reports. */
   readonly run: string
   readonly whatIf: ActorRef<QuestionSaid>
 }
@@ -75,7 +75,7 @@ async function answer(
   task: WhatIfTask,
   onProgress: (progress: WhatIfProgress) => void,
 ): Promise<WhatIfAnswer> {
-  // On Linux this is of the thread that says it; elsewhere it would be of the whole router.
+  // On Linux this sets the priority of this thread only; elsewhere it would be that of the whole router.
   if (process.platform === 'linux') setPriority(0, LOWEST_PRIORITY)
   // Reading the simulator is half a second of work; it is done at that priority, too.
   const { answerWhatIf } = await import('@homing/simulate/what-if/answer')

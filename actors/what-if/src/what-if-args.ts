@@ -9,9 +9,9 @@ export interface WhatIfArgs {
   readonly tracker: ActorRef<TrackerMessage>
   readonly minutesMax: number
   readonly bytesMax: number
-  /** Of one core, 0 … 1. */
+  /** Share of one core, 0 … 1. */
   readonly cpuShare: number
-  /** Of one question, in milliseconds. */
+  /** Time limit of one question, in milliseconds. */
   readonly timeMsMax: number
   readonly selection: LoggedSelection
 }

@@ -1,17 +1,16 @@
 /**
- * What if: keeps the requests of the last minutes, and has a simulation say what another fleet or policy
- * would have done with them.
+ * What if: keeps the requests of the last minutes, and simulates them with another fleet or policy.
  *
  * In     `settled` from the router; the fleet; questions, cancellations and looks of the console.
- * Out    to an actor for each question (question.ts), on a thread of its own: what is kept, as memory that
- *        both can read.
+ * Out    to one actor per question (question.ts), on its own thread: the kept requests, as memory that both
+ *        can read.
  * Owns   the kept requests, the run that is under way, the last answer.
  * Bounds bytes and age of what is kept (request-memory.ts); one run at a time; the run's blocks
  *        (read-kept.ts), time, heap and share of a core; the mailbox. Requests that find no room are counted;
  *        requests that no worker took are not kept.
- * Fails  a question that ends without an answer fails its run. What it says is heard also if the mailbox is
- *        full of other things. After a restart nothing is kept, and the run is gone.
- * Thread main: to keep a request takes a copy of its hashes. What a question costs is on its own thread.
+ * Fails  a question that ends without an answer fails its run. Its reports arrive even if the mailbox is full
+ *        of other messages. After a restart no requests are kept, and the run is gone.
+ * Thread main: keeping a request only copies its hashes. A question runs on its own thread.
  */
 
 import {
@@ -35,7 +34,7 @@ import type { WhatIfArgs } from './what-if-args.ts'
 const WHAT_IF_LOOK_MS = 10_000
 const LOADS_ASK_MS_MAX = 5000
 const ID_BYTES = 6
-/** Of a question, which uses about half of it; the runtime ends a thread whose heap stays 0.7 full. */
+/** Heap of a question, which uses about half; the runtime ends a thread whose heap stays 0.7 full. */
 const HEAP_MB_MAX = 1024
 
 type MessageOf<T extends WhatIfMessage['type']> = Extract<WhatIfMessage, { readonly type: T }>
@@ -219,7 +218,7 @@ class WhatIf {
     Object.assign(run, more, { state, elapsedMs: this.#context.clock.nowMs() - run.sinceMs })
   }
 
-  /** A run that is not this one any more has nothing to say. */
+  /** Whether `id` is the current run: reports of earlier runs are ignored. */
   #isOf(id: string): boolean {
     return this.#run?.id === id && this.#run.state === 'running'
   }

@@ -3,7 +3,7 @@
  * errors too: `{"error": …}`.
  *
  *   GET                                          every model that a worker serves
- *   POST {"model"}                               that model; of one that nobody serves, null for each
+ *   POST {"model"}                               that model; null for each if no worker serves it
  *   POST {"model", one threshold or more}        sets these, keeps the rest. Nothing unsets one
  */
 
@@ -113,7 +113,7 @@ async function fleetOf({ directory, askMsMax }: BusyThresholdParts): Promise<Fle
   return (await directory.ask({ type: 'describe' }, { timeout: askMsMax })).fleet
 }
 
-/** Of a model that nobody serves: none, as no load is compared with any. */
+/** None for a model that no worker serves, because no load is compared with them. */
 function thresholdsOf({ busyThresholds: all, workers }: Fleet, model: string): BusyThresholds {
   const isServed = workers.some(({ models }) => models.some(({ name }) => name === model))
   return (isServed ? (all?.byModel.get(model) ?? all?.others) : undefined) ?? NO_BUSY_THRESHOLDS

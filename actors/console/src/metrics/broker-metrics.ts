@@ -1,6 +1,5 @@
 /**
- * Metrics of NATS brokers: whether they are there, and what goes over them. Without a broker there are no
- * series.
+ * Metrics of NATS brokers: connection state and traffic. Without a broker there are no series.
  */
 
 import type { MetricColumn, Metrics } from '@homing/metrics'

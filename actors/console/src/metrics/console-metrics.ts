@@ -103,7 +103,7 @@ const GUESS_COLUMNS: readonly MetricColumn<ShardStatus>[] = [
   ],
 ]
 
-/** `texts`: what others keep and render themselves. */
+/** `texts`: metrics that other actors keep and render themselves. */
 export function consoleMetrics(
   args: ConsoleArgs,
   system: SystemView,
@@ -197,7 +197,7 @@ function collectFleet(metrics: Metrics, args: ConsoleArgs): void {
     )
     counters.update(known.map(({ worker, source }) => ({ row: source, labels: { worker } })))
     facts.replace(fleet.workers.map(worker => ({ row: worker, labels: { worker: worker.id } })))
-    // What a listener that is slow to answer said before stays; what has left does not.
+    // A slow listener keeps its last figures; a key that has left does not.
     const names = new Set(keys.map(({ key }) => key))
     const isHere = ({ worker }: { readonly worker: string | number }) => names.has(String(worker))
     await Promise.all([counters.keepOnly(isHere), checkpoints.keepOnly(isHere)])

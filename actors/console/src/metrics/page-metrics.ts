@@ -1,4 +1,4 @@
-/** Metrics of the page: who has it open, and what it costs. */
+/** Metrics of the page: open tabs and cost. */
 
 import type { StreamCounts } from '@homing/http'
 import type { Metrics } from '@homing/metrics'

@@ -7,12 +7,12 @@ import type { ConsoleArgs } from '../console-args.ts'
 import type { OperatorRequest } from '../messages.ts'
 
 export const LIVE_PATH = 'live'
-/** An answer of this type is the beginning of a stream: whoever holds the exchange goes on with it. */
+/** An answer of this type starts a stream: the owner of the exchange continues it. */
 export const STREAM_TYPE = 'text/event-stream; charset=utf-8'
 const STREAM_HEADERS = {
   'content-type': STREAM_TYPE,
   'cache-control': 'no-store',
-  // Proxies that gather answers would gather this one for ever.
+  // A proxy that buffers answers would never pass this one on.
   'x-accel-buffering': 'no',
 }
 const NOTHING = new Uint8Array(0)

@@ -29,7 +29,7 @@ import { waitingSection } from './page-waiting.ts'
 const UPDATE_MS = 250
 /** An update may take one part in so many of the time. */
 const COST_SHARE = 50
-/** A tab that is told nothing for 15 s takes its stream to be lost (SILENCE_MS of the page's live.ts). */
+/** After 15 s without data, a tab treats its stream as lost (SILENCE_MS of the page's live.ts). */
 const PAGE_PAUSE_MS_MAX = 10_000
 
 type SectionName = Exclude<keyof PageSections, 'beat'>
@@ -38,7 +38,7 @@ export interface PageBuilderParts {
   readonly args: ConsoleArgs
   readonly clock: Clock
   readonly system: SystemView
-  /** Of this life of the console. */
+  /** Id of this life of the console. */
   readonly life: string
   readonly workers: () => Promise<WorkersView>
 }
@@ -62,14 +62,14 @@ export class PageBuilder {
     return { updates: this.#updates, buildMs: this.#buildMs }
   }
 
-  /** Who looks; without anybody nothing is measured. */
+  /** Number of open tabs; without any, the builder measures nothing. */
   set tabs(count: number) {
     if (count > 0 && this.#tabs === 0) this.#loopDelay.start()
     if (count === 0 && this.#tabs > 0) this.#loopDelay.stop()
     this.#tabs = count
   }
 
-  /** `isFirst`: for somebody who has seen nothing yet. Never rejects. */
+  /** `isFirst`: for a new tab, which needs the whole page. Never rejects. */
   async update(isFirst: boolean): Promise<Pulled> {
     const { clock, args, life } = this.#parts
     const startMs = clock.nowMs()

@@ -4,7 +4,7 @@ import { type FleetKey, type FleetSection, KEYS_SHOWN } from '@homing/page'
 import type { WorkersView } from '../views/workers-view.ts'
 
 /**
- * What wants attention is drawn first; within a rank the order of `/workers` stays, so that cards do not
+ * Workers that need attention come first. Within a rank the order of `/workers` stays, so that cards do not
  * jump.
  */
 const TRUST_RANK: Readonly<Record<string, number>> = { none: 1, approximate: 2, partial: 3, exact: 4 }
@@ -53,7 +53,7 @@ function keyOf(worker: WorkerView, key: WorkerView['worker_keys'][number]): Flee
     prefill_tokens: key.load.prefill_tokens,
     requests: key.load.requests,
     events: key.events?.events ?? null,
-    // To the second: an age that grows is no news.
+    // Rounded to seconds, so that a growing age alone is rarely a change.
     last_event_age_ms:
       key.last_event_age_ms === null ? null : Math.floor(key.last_event_age_ms / 1000) * 1000,
     audit: {

@@ -21,7 +21,7 @@ export class LoopDelay {
     this.#histogram.reset()
   }
 
-  /** Since the last call; null: nothing was measured. */
+  /** Figures since the last call; null: none were measured. */
   take(): HouseSection['loop_delay_ms'] {
     const histogram = this.#histogram
     if (histogram.count === 0) return null

@@ -72,7 +72,7 @@ function workersApart(keys: readonly Key[], shards: readonly TreeSample[]): read
  * last block of its row.
  */
 function merge(tree: Tree, { segments }: TreeSample, positionOf: PositionOf): void {
-  /** Of each segment, the blocks of the tree that it became. */
+  /** The tree blocks of each segment. */
   const rows: (readonly Block[])[] = []
   const rest = segments.map(({ weight }) => weight)
   const restBy = segments.map(({ weights }) => sumBy(weights, positionOf))
@@ -198,7 +198,7 @@ function denseOf(sums: ReadonlyMap<number, number>): readonly number[] {
   return dense
 }
 
-/** Held by the same workers, as far as they are told apart, and by as many others. */
+/** Whether both have the same holders: the same named workers, and equally many unnamed ones. */
 function isSame(one: Block, other: Block): boolean {
   return (
     one.holdersTotal === other.holdersTotal &&

@@ -1,4 +1,4 @@
-/** `GET /workers/ID/diagnosis`: what a fresh look at a worker finds, and what the router knows of it. */
+/** `GET /workers/ID/diagnosis`: findings of a new look at a worker, and the router's facts about it. */
 
 import { BadParameterError, type HttpAnswer, jsonAnswer, NotFoundError, queryOf } from '@homing/http'
 import type { ConsoleArgs } from '../console-args.ts'

@@ -80,13 +80,13 @@ export function receiptView(receipt: Receipt): object {
   }
 }
 
-/** What each layer adds to the overlap. Where none is named, all of it is on the device. */
+/** The part of each layer in the overlap. Without layers, all of it is on the device. */
 function layersView({ layers, overlapBlocks, creditFactor }: CandidateTerms): readonly LayerTerm[] {
   if (layers.length > 0 || overlapBlocks === 0) return layers
   return [{ layer: 'device', blocks: overlapBlocks, factor: creditFactor }]
 }
 
-/** Undefined: the guard had nothing to do with it. */
+/** Undefined: the guard was not involved. */
 function guardView(guard: GuardReceipt | undefined): object | null {
   if (guard === undefined) return null
   const { arm, phase, controlShare, predictedFirstTokenMs, regretMs } = guard

@@ -5,7 +5,7 @@ import type { ConsoleArgs } from '../console-args.ts'
 
 export type ReplicaParts = Pick<ConsoleArgs, 'replicaBridge' | 'tracker' | 'askMsMax'>
 
-/** `sync: false`: it does not tell others, and is told nothing. */
+/** `sync: false`: this router does not exchange bookings with other routers. */
 export async function replicasView(args: ReplicaParts): Promise<unknown> {
   const found = await lookAtReplicas(args)
   if (found === undefined) return { sync: false, replicas: [] }
@@ -25,7 +25,7 @@ export async function replicasView(args: ReplicaParts): Promise<unknown> {
   }
 }
 
-/** Undefined: this router tells no others. */
+/** Undefined: this router has no replica exchange. */
 export async function lookAtReplicas({
   replicaBridge,
   tracker,

@@ -31,7 +31,7 @@ export async function whatIfState(request: OperatorRequest, parts: Parts): Promi
   return jsonAnswer(200, await whatIfView(parts))
 }
 
-/** As the page and `GET /what_if` have it. */
+/** The view for the page and for `GET /what_if`. */
 export async function whatIfView({ whatIf, askMsMax }: Parts): Promise<WhatIfSection> {
   return whatIf === undefined
     ? OFF
