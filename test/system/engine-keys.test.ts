@@ -97,7 +97,7 @@ t.test('an engine behind key and TLS is exact, and nothing tells the key', { ski
   ) as [string, string, string]
   const router = await startProcess('router', [
     ...['--host', '127.0.0.1', '--port', '0', '--log-level', 'debug', '--decision-log', log],
-    ...['--access-log', accessLog, '--checkpoint-dir', checkpoints],
+    ...['--access-log', accessLog, '--checkpoint-dir', checkpoints, '--checkpoint-interval', '1s'],
     ...['--worker', `https://localhost:${front.port}?key_file=${keyFile}`],
     ...['--engine-ca-file', join(folder, 'front.pem')],
   ])
@@ -160,10 +160,12 @@ t.test('an engine behind key and TLS is exact, and nothing tells the key', { ski
   const routed = await client.send('/route', { body: { model: MODEL, prompt }, headers })
   texts.push(unknown.text, refused.text, routed.text)
   texts.push(JSON.stringify(again.headers), execFileSync('ps', ['-eo', 'args']).toString())
+  const files = await until('there is a checkpoint', async () => {
+    const names = readdirSync(checkpoints).filter(name => name.endsWith('.checkpoint'))
+    return names.length > 0 ? names : undefined
+  })
   router.kill('SIGTERM')
   await router.ended
-  const files = readdirSync(checkpoints)
-  t.ok(files.length > 0, 'there is a checkpoint')
   for (const file of [log, accessLog, ...files.map(name => join(checkpoints, name))])
     texts.push(readFileSync(file, 'latin1'))
   texts.push([...router.outputLines, ...router.errorLines].join('\n'))
