@@ -6,7 +6,8 @@
  *
  * Order    the longest first, by file-seconds.json, so that no core is idle at the end. `--write-seconds`
  *          with a whole run measures that table anew.
- * Width    one file more than there are cores: many files mostly wait.
+ * Width    as many files as there are cores. One more saves little: system tests start several processes, and
+ *          what they wait for comes late then.
  * Bounds   each file has LIMIT_FACTOR times its recorded seconds, at least FILE_LIMIT_S; the whole run has
  *          TOTAL_LIMIT_S. A file past its bound is killed with everything it started, and counts as failed.
  * Counts   test cases, not assertions: see tap-reader.ts. A file that ends without its plan, or with an
@@ -32,7 +33,7 @@ const PATTERNS = [
   'bench/**/*.test.ts',
   'test/**/*.test.ts',
 ]
-const WIDTH = availableParallelism() + 1
+const WIDTH = availableParallelism()
 const FILE_LIMIT_S = 300
 /** A machine that does other work as well needs several times as long. */
 const LIMIT_FACTOR = 12
