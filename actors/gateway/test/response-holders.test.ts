@@ -1,6 +1,6 @@
 /**
- * What refers to a response goes to the worker that has it; where nobody knows that, it is placed by load,
- * and says so.
+ * What refers to a response goes to the worker that has it; where the gateway does not know that, it is
+ * placed by load, and says so.
  */
 
 import { RESPONSE_ID_CHARACTERS_MAX } from '@homing/openai'

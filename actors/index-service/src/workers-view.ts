@@ -3,7 +3,7 @@
  *
  * A listener is `pending` until its events flow, `active` while they do, and `failed` if its connection is
  * down (it recovers by itself) or its registration is wrong (it does not). An instance shows failed before
- * pending before active. The state `paused` of other services does not occur: nobody can pause a listener.
+ * pending before active. The state `paused` of other services does not occur: a listener cannot be paused.
  */
 
 import type { SourceStatus } from '@homing/actors/listener'

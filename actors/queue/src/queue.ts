@@ -135,7 +135,7 @@ class WaitingRoom {
   readonly #warned = new Set<string>()
   /** The latest fleet; undefined: none has come in this life. */
   #fleet: Fleet | undefined
-  /** What is assumed in `#fleet`, by model; undefined: nobody has asked for it yet. */
+  /** What is assumed in `#fleet`, by model; undefined: no request has asked for it yet. */
   #assumed: ReadonlyMap<string, AssumedRows> | undefined
 
   constructor(context: ActorContext<QueueMessage>, args: QueueArgs) {
@@ -528,7 +528,7 @@ class WaitingRoom {
 
   /**
    * The model of a name. Before the first fleet of this life, any name gets a model, because nothing is known
-   * of models. `takeFleet` then removes those that nobody serves or uses.
+   * of models. `takeFleet` then removes those that no worker serves and no request uses.
    */
   #modelOf(name: string): Model | undefined {
     const known = this.#models.get(name)

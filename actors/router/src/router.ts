@@ -71,7 +71,7 @@ class Router {
   readonly decider: Decider
   readonly receipts: Receipts
   readonly lastHour: LastHour
-  /** Undefined: nobody keeps the requests that are over. */
+  /** Undefined: no actor keeps the requests that are over. */
   readonly settledLog: SettledLog | undefined
   readonly #context: ActorContext<RouterMessage>
   readonly #args: RouterArgs

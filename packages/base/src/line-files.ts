@@ -42,7 +42,7 @@ const TAIL_BYTES = 64 * 1024
 export interface DiskLineFileOptions {
   /** Permissions of a new file. */
   readonly mode: number
-  /** Nobody else writes to it, so its end may be cut off. */
+  /** No other program writes to it, so its end may be cut off. */
   readonly isOwn: boolean
   /** Ends the refusal of what is no regular file. */
   readonly hint?: string

@@ -267,7 +267,7 @@ export class LineWriter {
   async #open(): Promise<void> {
     const { files, path } = this.#options
     const next = await files.open(path)
-    // Another file, or somebody else has written to it, or its end could not be cut.
+    // Another file, or another program has written to it, or its end could not be cut.
     if (this.#file !== undefined || next.bytes !== this.#fileBytes) this.#isHeaderDue = true
     await this.#release()
     this.#file = next

@@ -120,7 +120,7 @@ function writeBare(line: LogFields, toText: (line: LogFields) => string = JSON.s
   try {
     writeSync(STDERR, `${toText(line)}\n`)
   } catch {
-    // Nobody is left to tell.
+    // Standard error is gone: there is no place left to report to.
   }
 }
 

@@ -37,7 +37,7 @@ export class Bodies {
   }
 
   /**
-   * Counts bytes that somebody keeps although their request has ended, past the bound: they are there.
+   * Counts bytes that another part keeps although their request has ended, past the bound: they are there.
    * Answers what ends that; it is to be called once.
    */
   keep(byteCount: number): () => void {

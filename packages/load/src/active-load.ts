@@ -200,8 +200,8 @@ export class ActiveLoad implements ActiveLoadMethods {
 
   /**
    * Sets how many output blocks the request has and what each weighs: `fraction` 0 … 1, 1 by default, less as
-   * a request of known length nears its end. The blocks of its prompt that nobody else on its slot holds now
-   * weigh as much. False: the id is unknown. RangeError for figures out of range.
+   * a request of known length nears its end. The blocks of its prompt that no other request on its slot holds
+   * now weigh as much. False: the id is unknown. RangeError for figures out of range.
    */
   setOutputBlocks(bookingId: string, count: number, fraction = 1): boolean {
     if (!Number.isInteger(count) || count < 0) {

@@ -87,7 +87,7 @@ export interface ActiveLoadMethods {
   touch(bookingId: string, nowMs: number): boolean
   /**
    * Sets the output blocks of a request; each weighs `fraction` (0 … 1, default 1), and so does each block of
-   * its prompt that nobody else on the slot holds now. False: unknown.
+   * its prompt that no other request on the slot holds now. False: unknown.
    */
   setOutputBlocks(bookingId: string, count: number, fraction?: number): boolean
   /** Blocks that others have active on a slot; they count in `project` and `totals`. */

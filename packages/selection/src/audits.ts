@@ -97,7 +97,7 @@ const NOTHING: AuditOutcome = { isNewlyUnaudited: false, verdict: undefined }
 
 export class Audits {
   readonly #rows = new Map<number, Row>()
-  /** Undefined until somebody has said which there are: then answers of all count. */
+  /** Undefined until `keepOnly` is called: then answers of all worker keys count. */
   #workers: ReadonlyMap<number, string> | undefined
 
   /**

@@ -6,8 +6,9 @@
  *
  * Numbers   A sender gives its messages to one receiver the numbers 0, 1, 2 … and a number again when it was
  *           refused.
- * Losses    Whoever knows of a loss books it for the pair before a later number can be handled. A gap in the
- *           numbers that arrive is a message lost without a cause when it is larger than what is booked.
+ * Losses    The side that knows of a loss books it for the pair before a later number can be handled. A gap
+ *           in the numbers that arrive is a message lost without a cause when it is larger than what is
+ *           booked.
  * Deaths    What a dead thread had taken and not handled is lost within the *window*, up to INFLIGHT_MAX
  *           frames of each link, or with a mailbox: of an actor that was between two instances, or had not
  *           caught up since.

@@ -2,7 +2,7 @@
  * The transport of the operating system: real sockets.
  *
  * HTTP is spoken on the thread that asks for it, over sockets or, where an origin has such a route, over a
- * broker. ZeroMQ sockets are all on the main thread, whoever uses them, and loading this module there
+ * broker. ZeroMQ sockets are all on the main thread, for actors of all threads, and loading this module there
  * installs their host (see zmq/host.ts).
  */
 

@@ -16,7 +16,7 @@ const UNDER_WAY_BYTES_MAX = 128 * 2 ** 20
 /** A batch that has grown past this is sent at once. */
 const BATCH_BYTES_MAX = 2 ** 20
 
-/** Handled bytes are reported to the other side once there are so many. */
+/** Handled bytes are reported to the other side once this many have gathered. */
 const REPORT_BYTES_MIN = 2 ** 18
 
 export interface LinkHandler {
