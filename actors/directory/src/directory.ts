@@ -76,6 +76,8 @@ export const directory = defineActor(
     return {
       subscribe: ({ subscriber }) => feed.subscribe(subscriber),
       suspect: ({ workerId, reason, isUnreachable }) => probes.suspect(workerId, reason, isUnreachable),
+      alive: ({ workerIds }) => probes.alive(workerIds),
+      lookAgain: ({ workerId }) => probes.lookAgain(workerId),
       source: message => state.heard(message),
       audit: message => {
         const key = state.keys.ofSlot(message.workerSlot)

@@ -99,8 +99,8 @@ export type DirectoryMessage =
   | { readonly type: 'subscribe'; readonly subscriber: ActorRef<FleetMessage> }
   /**
    * From the gateway: a call to the worker broke. `isUnreachable`: there was no connection, so it is down
-   * until a probe succeeds. Otherwise it is probed at once, and is down if that fails or if it breaks calls
-   * again and again.
+   * until a probe succeeds. Otherwise it is probed at once, and is down if that fails; that it breaks calls
+   * again and again is for the router to judge.
    */
   | {
       readonly type: 'suspect'
@@ -108,6 +108,13 @@ export type DirectoryMessage =
       readonly reason: string
       readonly isUnreachable: boolean
     }
+  /** From the gateway: these workers have sent bytes of answers within the last second or so. */
+  | { readonly type: 'alive'; readonly workerIds: readonly string[] }
+  /**
+   * The worker differs from what is known of it: the gateway saw that it does not serve a model that its list
+   * had, or engine usage that its process has another start time. It is probed fully at once.
+   */
+  | { readonly type: 'lookAgain'; readonly workerId: string }
   /** From a listener: the trust of its key changed, or it learned the block size. */
   | SourceMessage
   | AuditMessage
@@ -175,6 +182,10 @@ export type DirectoryMessage =
       readonly fault: string | undefined
       /** It was not asked, because this machine lacked a resource. */
       readonly isLocal: boolean
+      /** It did not answer in time. */
+      readonly isSlow: boolean
+      /** Names of the models that it lists; undefined: its answer has no list. */
+      readonly models: readonly string[] | undefined
     }
   | { readonly type: 'publish' }
   | { readonly type: 'resend' }

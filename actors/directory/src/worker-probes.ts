@@ -6,10 +6,11 @@
  *
  * A probe is one of two kinds: `full` asks for everything and is used until a worker is up and has said where
  * its events are, after a miss or a suspicion, and every FULL_PROBE_TURNS; the cheap one only asks whether it
- * answers. A slow answer is not death: each miss doubles the time that the next probe may take. One broken
- * call is not death either: the worker is probed at once, and only a miss of that probe, or further broken
- * calls soon after, take it down. If this machine lacks a resource (file descriptors, ports), this does not
- * count as a miss of the worker.
+ * answers. A slow answer is not death: each miss doubles the time that the next probe may take, and a worker
+ * that sends bytes of answers meanwhile has not missed it. Broken calls are not death either: the worker is
+ * probed at once, and only a miss of that probe takes it down (which worker fails its requests is the
+ * router's to judge). A list of models that differs from the last one is read anew with a full probe. If this
+ * machine lacks a resource (file descriptors, ports), this does not count as a miss of the worker.
  *
  * Owns   `state`, `stateReason` and `wasProbed` of every worker, and when it is probed next.
  * Order  a worker has one *turn* at a time: a probe under way, or a wait for the next. Every decision about
@@ -55,10 +56,10 @@ const SLOW_PROBE_MS_MAX = 10_000
 const FULL_PROBE_TURNS = 5
 const PROBE_RETRY_MS_MIN = 200
 const PROBE_RETRY_MS_MAX = 2000
-/**
- * A suspicion within this time of the last one takes the worker down, and is probed later than the last one.
- */
+/** A worker that cannot be reached within this time of the last suspicion is probed later than last time. */
 const SUSPECT_MEMORY_MS = 10_000
+/** A worker that has sent bytes within this time answers, even if it misses a probe by its time. */
+const ALIVE_MS = 5000
 /** Calls that break this soon after another broke it with one blow: an engine that ends cuts all it has. */
 const SUSPECT_EPISODE_MS = 500
 
@@ -73,6 +74,8 @@ interface Probing {
   /** From going down to the next probe. */
   retryMs: number
   suspectedMs: number
+  /** When it last sent bytes of an answer. */
+  aliveMs: number
 }
 
 export class WorkerProbes {
@@ -99,6 +102,7 @@ export class WorkerProbes {
       turn: ++this.#turns,
       retryMs: PROBE_RETRY_MS_MIN,
       suspectedMs: Number.NEGATIVE_INFINITY,
+      aliveMs: Number.NEGATIVE_INFINITY,
     }
     this.#probings.set(worker, probing)
     chooseWay(this.#context.use(transportCapability).http, worker.spec, this.#options.requestBroker)
@@ -126,7 +130,7 @@ export class WorkerProbes {
     worker.wasProbed = true
     if (outcome.reached) this.#reached(worker, outcome)
     else if (outcome.isLocal === true) this.#notAsked(worker, outcome.reason)
-    else this.#missed(worker, outcome.reason)
+    else this.#missed(worker, outcome.reason, outcome.isSlow === true)
     if (isFirst && !outcome.reached && outcome.isLocal !== true) {
       this.#context.log.warn(
         { worker: workerId, reason: outcome.reason },
@@ -137,14 +141,19 @@ export class WorkerProbes {
   }
 
   /** The answer of a cheap probe; no fault: it is healthy. */
-  healthChecked({ workerId, turn, fault, isLocal }: HealthChecked): void {
+  healthChecked({ workerId, turn, fault, isLocal, isSlow, models }: HealthChecked): void {
     const worker = this.#workerOfTurn(workerId, turn)
     if (worker === undefined) return
     if (fault !== undefined && isLocal) this.#notAsked(worker, fault)
-    else if (fault !== undefined) this.#missed(worker, fault)
+    else if (fault !== undefined) this.#missed(worker, fault, isSlow)
     else {
       this.#couldNotAsk = false
-      this.#probings.get(worker)!.misses = 0
+      const probing = this.#probings.get(worker)!
+      probing.misses = 0
+      if (models !== undefined && !isSame(models, worker)) {
+        this.#probeFully(worker, probing)
+        return
+      }
       this.#schedule(worker, this.#options.probeIntervalMs)
     }
     this.#options.changed(worker)
@@ -160,20 +169,43 @@ export class WorkerProbes {
     const isAgain = sinceMs < SUSPECT_MEMORY_MS
     if (!isUnreachable) {
       if (sinceMs < SUSPECT_EPISODE_MS) return
-      if (!isAgain) {
-        probing.suspectedMs = nowMs
-        probing.misses = MISSES_MAX - 1
-        probing.turnsSinceFull = FULL_PROBE_TURNS
-        probing.turn = ++this.#turns
-        this.#probe(worker, probing)
-        return
-      }
+      probing.suspectedMs = nowMs
+      probing.misses = MISSES_MAX - 1
+      this.#probeFully(worker, probing)
+      return
     }
     probing.retryMs = isAgain ? Math.min(PROBE_RETRY_MS_MAX, probing.retryMs * 2) : PROBE_RETRY_MS_MIN
     probing.suspectedMs = nowMs
     this.#goDown(worker, reason)
     this.#schedule(worker, probing.retryMs)
     this.#options.changed(worker)
+  }
+
+  /** These workers have sent bytes of answers. */
+  alive(workerIds: readonly string[]): void {
+    const nowMs = this.#context.clock.nowMs()
+    for (const workerId of workerIds) {
+      const worker = this.#options.workers.get(workerId)
+      const probing = worker && this.#probings.get(worker)
+      if (probing !== undefined) probing.aliveMs = nowMs
+    }
+  }
+
+  /** The worker differs from what is known of it: it is probed fully, at most every SUSPECT_EPISODE_MS. */
+  lookAgain(workerId: string): void {
+    const worker = this.#options.workers.get(workerId)
+    if (worker === undefined || worker.state !== 'up') return
+    const probing = this.#probings.get(worker)!
+    const nowMs = this.#context.clock.nowMs()
+    if (nowMs - probing.suspectedMs < SUSPECT_EPISODE_MS) return
+    probing.suspectedMs = nowMs
+    this.#probeFully(worker, probing)
+  }
+
+  #probeFully(worker: Worker, probing: Probing): void {
+    probing.turnsSinceFull = FULL_PROBE_TURNS
+    probing.turn = ++this.#turns
+    this.#probe(worker, probing)
   }
 
   /** Undefined: what came back is of an earlier turn. */
@@ -208,8 +240,18 @@ export class WorkerProbes {
           turn,
           fault: health.isHealthy ? undefined : health.reason,
           isLocal: !health.isHealthy && health.isLocal,
+          isSlow: !health.isHealthy && health.isSlow,
+          models: health.isHealthy ? health.models : undefined,
         }),
-        error => ({ type: 'healthChecked', workerId, turn, fault: String(error), isLocal: false }),
+        error => ({
+          type: 'healthChecked',
+          workerId,
+          turn,
+          fault: String(error),
+          isLocal: false,
+          isSlow: false,
+          models: undefined,
+        }),
       )
       return
     }
@@ -251,8 +293,13 @@ export class WorkerProbes {
     this.#schedule(worker, this.#options.probeIntervalMs)
   }
 
-  #missed(worker: Worker, reason: string): void {
+  #missed(worker: Worker, reason: string, isSlow: boolean): void {
     const probing = this.#probings.get(worker)!
+    if (isSlow && worker.state === 'up' && this.#context.clock.nowMs() - probing.aliveMs < ALIVE_MS) {
+      probing.misses = Math.min(probing.misses + 1, MISSES_MAX - 1)
+      this.#schedule(worker, this.#options.probeIntervalMs)
+      return
+    }
     probing.misses++
     if (worker.state === 'up' && probing.misses < MISSES_MAX) {
       probing.turnsSinceFull = FULL_PROBE_TURNS
@@ -278,4 +325,10 @@ export class WorkerProbes {
     this.#probings.get(worker)!.turn = turn
     this.#context.schedule(delayMs, { type: 'probeDue', workerId: worker.spec.id, turn })
   }
+}
+
+/** Whether the worker's list of models has these names, as the last full probe found it. */
+function isSame(models: readonly string[], { outcome }: Worker): boolean {
+  const known = new Set(outcome?.models.map(({ name }) => name))
+  return known.size === new Set(models).size && models.every(name => known.has(name))
 }

@@ -156,7 +156,7 @@ t.test('a worker without a connection is down at once, probed soon, and up when 
   t.equal(w.worker().state, 'up')
 })
 
-t.test('a call that broke is no death when a probe at once is answered, but again soon is', async t => {
+t.test('calls that broke are no death while probes at once are answered', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1')
   await w.begin(['http://10.0.0.1:8000'])
@@ -173,12 +173,71 @@ t.test('a call that broke is no death when a probe at once is answered, but agai
   w.ref.tell({ ...suspect, reason: 'reset' })
   await w.system.advance(600)
   t.equal(w.worker().state, 'up', 'calls that broke with one blow count once')
-  w.ref.tell({ ...suspect, reason: 'reset again' })
-  await w.system.settle()
-  t.match(w.worker(), { state: 'down', stateReason: 'reset again' })
-  await w.system.advance('1s')
+  for (let again = 0; again < 20; again++) {
+    w.ref.tell({ ...suspect, reason: 'reset again' })
+    await w.system.advance(600)
+    // A request that breaks every worker must not take them from everybody: the router judges that.
+    t.equal(w.worker().state, 'up')
+  }
+})
+
+t.test('a probe that is too slow is no miss of a worker that sends bytes of answers', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  await w.begin(['http://10.0.0.1:8000'])
+  w.network.faults.http = () => ({ delayMs: 20_000 })
+  for (let second = 0; second < 60; second++) {
+    w.ref.tell({ type: 'alive', workerIds: ['10.0.0.1:8000', 'unknown:1'] })
+    await w.system.advance('1s')
+  }
+  t.equal(w.worker().state, 'up')
+  await w.system.advance('1m')
+  t.equal(w.worker().state, 'down', 'without them it is')
+})
+
+t.test('/health 5xx takes a worker down whatever its models say, 404 and silence do not', async t => {
+  const w = await world(t)
+  let health: number | undefined = 404
+  await w.outside.http.listen({ host: '10.0.0.5', port: 8000 }, exchange => {
+    if (exchange.path === '/health' && health === undefined) return
+    const status = exchange.path === '/v1/models' ? 200 : exchange.path === '/health' ? health! : 404
+    exchange.writeHead(status, {})
+    exchange.end(new TextEncoder().encode('{"data":[{"id":"m"}]}'))
+  })
+  await w.begin(['http://10.0.0.5:8000'])
+  await w.system.advance('30s')
+  t.equal(w.worker().state, 'up')
+  health = undefined
+  await w.system.advance('1m')
+  t.equal(w.worker().state, 'up', 'a busy engine may answer late')
+  health = 503
+  await w.system.advance('10s')
+  t.match(w.worker(), { state: 'down', stateReason: 'GET /health answers 503' })
+  health = 200
+  await w.system.advance('5s')
   t.equal(w.worker().state, 'up')
 })
+
+t.test(
+  'another list of models is known with the next cheap probe, or at once when a call says so',
+  async t => {
+    const w = await world(t)
+    let model = 'm'
+    await w.outside.http.listen({ host: '10.0.0.5', port: 8000 }, exchange => {
+      exchange.writeHead(exchange.path === '/v1/models' ? 200 : 404, {})
+      exchange.end(new TextEncoder().encode(`{"data":[{"id":"${model}"}]}`))
+    })
+    await w.begin(['http://10.0.0.5:8000'])
+    await w.system.advance('30s')
+    model = 'other'
+    await w.system.advance('6s')
+    t.match(w.worker().models, [{ name: 'other' }])
+    model = 'third'
+    w.ref.tell({ type: 'lookAgain', workerId: '10.0.0.5:8000' })
+    await w.system.settle()
+    t.match(w.worker().models, [{ name: 'third' }])
+  },
+)
 
 t.test('a call that broke takes the worker down with the next probe that fails', async t => {
   const w = await world(t)

@@ -4,8 +4,15 @@ import type { EngineFamily, WorkerModel } from './fleet.ts'
 
 /** Result of one probe of a worker's base URL; `reached` false carries the reason. */
 export type ProbeOutcome =
-  /** `isLocal`: it was not asked, because this machine lacked a resource. */
-  | { readonly reached: false; readonly reason: string; readonly isLocal?: boolean }
+  /**
+   * `isLocal`: it was not asked, because this machine lacked a resource. `isSlow`: it did not answer in time.
+   */
+  | {
+      readonly reached: false
+      readonly reason: string
+      readonly isLocal?: boolean
+      readonly isSlow?: boolean
+    }
   | {
       readonly reached: true
       readonly engine: EngineFamily

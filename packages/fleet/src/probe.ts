@@ -2,6 +2,7 @@
  * Probe: asks a worker's base URL about the engine behind it.
  *
  *   GET  /v1/models                                models, reachability; without it there is no worker
+ *   GET  /health                                   whether it can serve: 5xx says no, all else says nothing
  *   GET  /version, /server_info, /get_server_info, /model_info      family, version, sizes, event sources
  *   GET  /kv_event_sources                         event sources of vLLM
  *   GET  /metrics                                  block size, capacity, ranks, start of the process
@@ -58,13 +59,15 @@ export async function probeWorker(
   const ask = (path: string, body?: object) => tryFetch(http, origin, path, timeoutMs, body)
   const host = hostOf(origin)
   const first = await ask('/v1/models')
-  if (first instanceof Error) return { reached: false, reason: withAdvice(first), isLocal: isLocal(first) }
+  if (first instanceof Error)
+    return { reached: false, reason: withAdvice(first), isLocal: isLocal(first), isSlow: isSlow(first) }
   if (first.status !== 200) return { reached: false, reason: statusReason(first, hasKey) }
   const list = readModels(tryJson(first))
   if (list === undefined) return { reached: false, reason: 'GET /v1/models does not answer a list of models' }
 
   const model = list.models[0]?.name
-  const [version, info, olderInfo, modelInfo, sources, metricsReply, tokenize] = await Promise.all([
+  const [health, version, info, olderInfo, modelInfo, sources, metricsReply, tokenize] = await Promise.all([
+    ask('/health'),
     ask('/version'),
     ask('/server_info'),
     ask('/get_server_info'),
@@ -73,6 +76,8 @@ export async function probeWorker(
     ask('/metrics'),
     ask('/tokenize', { model, prompt: 'homing' }),
   ])
+  const sickness = sicknessOf(health)
+  if (sickness !== undefined) return { reached: false, reason: sickness }
   const serverInfo = readServerInfo(tryJson(info), host) ?? readServerInfo(tryJson(olderInfo), host)
   const metrics = isAnswer(metricsReply) ? readMetrics(utf8.decode(metricsReply.body)) : undefined
   const versionText = readVersion(tryJson(version))
@@ -119,22 +124,41 @@ export async function probeWorker(
 
 /** Result of one cheap question: whether the worker answers at all. */
 export type HealthOutcome =
-  | { readonly isHealthy: true }
-  | { readonly isHealthy: false; readonly reason: string; readonly isLocal: boolean }
+  /** `models`: names of those that it lists; undefined: its answer has no list. */
+  | { readonly isHealthy: true; readonly models: readonly string[] | undefined }
+  | {
+      readonly isHealthy: false
+      readonly reason: string
+      readonly isLocal: boolean
+      readonly isSlow: boolean
+    }
 
-/** Never rejects. `/v1/models` is answered without touching the model on every engine. */
+/**
+ * Never rejects. `/v1/models` is answered without touching the model on every engine; `/health` answers 5xx
+ * where the engine behind the server is dead, and may be slow where it is busy.
+ */
 export async function checkHealth(
   http: HttpTransport,
   origin: string,
   timeoutMs: number,
   hasKey = false,
 ): Promise<HealthOutcome> {
-  const answer = await tryFetch(http, origin, '/v1/models', timeoutMs)
+  const [answer, health] = await Promise.all([
+    tryFetch(http, origin, '/v1/models', timeoutMs),
+    tryFetch(http, origin, '/health', timeoutMs),
+  ])
   if (answer instanceof Error)
-    return { isHealthy: false, reason: withAdvice(answer), isLocal: isLocal(answer) }
+    return { isHealthy: false, reason: withAdvice(answer), isLocal: isLocal(answer), isSlow: isSlow(answer) }
   if (answer.status >= 500 || answer.status === 401 || answer.status === 403)
-    return { isHealthy: false, reason: statusReason(answer, hasKey), isLocal: false }
-  return { isHealthy: true }
+    return { isHealthy: false, reason: statusReason(answer, hasKey), isLocal: false, isSlow: false }
+  const sickness = sicknessOf(health)
+  if (sickness !== undefined) return { isHealthy: false, reason: sickness, isLocal: false, isSlow: false }
+  return { isHealthy: true, models: readModels(tryJson(answer))?.models.map(({ name }) => name) }
+}
+
+/** Why a worker cannot serve, by its own word; undefined: it does not say so. */
+function sicknessOf(health: HttpReply | Error): string | undefined {
+  return health instanceof Error || health.status < 500 ? undefined : `GET /health answers ${health.status}`
 }
 
 /** Explains an answer other than 200 to the first question, with a remedy. */
@@ -208,6 +232,10 @@ async function tryFetch(
   }
 }
 
+function isSlow(error: Error): boolean {
+  return error instanceof HttpCallError && error.failure === 'timeout'
+}
+
 /** The question never left this machine. */
 function isLocal(error: Error): boolean {
   return error instanceof HttpCallError && error.failure === 'local'
@@ -232,6 +260,9 @@ function tryJson(reply: HttpReply | Error): unknown {
   }
 }
 
+/** An engine that reads another field than `prompt` (llama.cpp: `content`) answers an empty list. */
 function hasTokens(body: unknown): boolean {
-  return typeof body === 'object' && body !== null && Array.isArray((body as { tokens?: unknown }).tokens)
+  if (typeof body !== 'object' || body === null) return false
+  const { tokens } = body as { readonly tokens?: unknown }
+  return Array.isArray(tokens) && tokens.length > 0
 }
