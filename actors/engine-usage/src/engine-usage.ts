@@ -3,7 +3,8 @@
  *
  * In     the fleet; answers of engines.
  * Out    GET /metrics to every worker that is up, one question at a time for each and POLLS_MAX in all; to
- *        the tracker, after every answer: `reportedUsage`.
+ *        the tracker, after every answer: `reportedUsage`. To the directory: `lookAgain`, when the process of
+ *        an engine has another start time than in its last answer.
  * Owns   when each worker is asked next. The figures are the tracker's.
  * Order  a worker has one *turn* at a time: a question under way, its place in the line, or a wait for the
  *        next. Answers of an earlier turn are dropped.
@@ -18,7 +19,7 @@ import type { KvUsageReport } from '@homing/actors/tracker'
 import type { Fleet, WorkerRecord } from '@homing/fleet'
 import { type HttpTransport, transportCapability } from '@homing/transport'
 import type { EngineUsageArgs } from './engine-usage-args.ts'
-import { readKvUsage } from './kv-usage.ts'
+import { readKvUsage, readStartSeconds } from './kv-usage.ts'
 import type { EngineUsageMessage, UsageOutcome } from './messages.ts'
 
 /** Questions under way at one time. */
@@ -36,6 +37,8 @@ interface Polled {
   misses: number
   /** The log says that it does not report. */
   isTold: boolean
+  /** Of its process, as it said last. */
+  startSeconds: number | undefined
 }
 
 export const engineUsage = defineActor(
@@ -77,7 +80,7 @@ class UsagePolls {
         continue
       }
       const turn = ++this.#turns
-      this.#polled.set(worker.id, { worker, turn, misses: 0, isTold: false })
+      this.#polled.set(worker.id, { worker, turn, misses: 0, isTold: false, startSeconds: undefined })
       this.due(worker.id, turn)
     }
     for (const [id, { worker }] of this.#polled) {
@@ -102,6 +105,7 @@ class UsagePolls {
     if (outcome.kind === 'reported') {
       polled.misses = 0
       polled.isTold = false
+      this.#lookAtStart(polled, outcome.startSeconds)
       this.#tell(worker, rank => shareOf(outcome.shares, rank, worker.keys.length))
       this.#schedule(polled, this.#args.intervalMs)
       return
@@ -114,6 +118,14 @@ class UsagePolls {
       this.#context.log.info({ worker: workerId, reason }, 'the engine does not report its KV usage')
     }
     this.#schedule(polled, isLasting ? Math.max(LASTING_MS, this.#args.intervalMs) : this.#args.intervalMs)
+  }
+
+  /** An engine that was started again in place has lost its cache, although its sockets may look the same. */
+  #lookAtStart(polled: Polled, startSeconds: number | undefined): void {
+    const before = polled.startSeconds
+    if (startSeconds === undefined || startSeconds === before) return
+    polled.startSeconds = startSeconds
+    if (before !== undefined) this.#args.directory.tell({ type: 'lookAgain', workerId: polled.worker.id })
   }
 
   #askNext(): void {
@@ -169,8 +181,9 @@ async function usageOf(http: HttpTransport, origin: string, timeoutMs: number): 
       const isLasting = status < 500 && status !== 429
       return { kind: 'unknown', reason: `GET /metrics answers ${status}`, isLasting }
     }
-    const shares = readKvUsage(utf8.decode(body))
-    if (shares.size > 0) return { kind: 'reported', shares }
+    const metrics = utf8.decode(body)
+    const shares = readKvUsage(metrics)
+    if (shares.size > 0) return { kind: 'reported', shares, startSeconds: readStartSeconds(metrics) }
     return { kind: 'unknown', reason: 'its metrics do not name its KV usage', isLasting: true }
   } catch (thrown) {
     return { kind: 'unknown', reason: (thrown as Error).message, isLasting: false }

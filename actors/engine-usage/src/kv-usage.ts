@@ -23,6 +23,12 @@ export function readKvUsage(metrics: string): ReadonlyMap<number, number> {
   return new Map()
 }
 
+/** Start of the process in Unix seconds; undefined: the text does not say. */
+export function readStartSeconds(metrics: string): number | undefined {
+  const value = Number(/^process_start_time_seconds(?:\{.*\})? +(\S+)/m.exec(metrics)?.[1])
+  return Number.isFinite(value) && value > 0 ? value : undefined
+}
+
 function sharesOf(metrics: string, name: string): Map<number, number> {
   const shares = new Map<number, number>()
   // Metrics are long and the lines few: what is between them is not split.

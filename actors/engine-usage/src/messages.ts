@@ -2,7 +2,12 @@ import type { FleetMessage } from '@homing/fleet'
 
 /** What one question told. `isLasting`: asking again soon would not help. */
 export type UsageOutcome =
-  | { readonly kind: 'reported'; readonly shares: ReadonlyMap<number, number> }
+  | {
+      readonly kind: 'reported'
+      readonly shares: ReadonlyMap<number, number>
+      /** Start of its process in Unix seconds; undefined: it does not say. */
+      readonly startSeconds: number | undefined
+    }
   | { readonly kind: 'unknown'; readonly reason: string; readonly isLasting: boolean }
 
 export type EngineUsageMessage =

@@ -1,6 +1,7 @@
 /** Engines that are asked for the usage of their KV caches, on a network in memory. */
 
 import { createTestSystem } from '@homing/actor/testing'
+import type { DirectoryMessage } from '@homing/actors/directory'
 import type { ReportedUsageMessage } from '@homing/actors/tracker'
 import { recordingLog, SimulatedClock } from '@homing/base'
 import type { Fleet, WorkerRecord, WorkerState } from '@homing/fleet'
@@ -28,6 +29,7 @@ class World {
     provide: [[transportCapability, this.network.transport()]],
   })
   readonly tracker = this.system.probe<ReportedUsageMessage>('tracker')
+  readonly directory = this.system.probe<DirectoryMessage>('directory')
   readonly answers = new Map<string, Answer>()
   /** Questions that each engine was asked, and how many had no answer at one time. */
   readonly asked = new Map<string, number>()
@@ -35,7 +37,12 @@ class World {
   openMax = 0
   readonly ref = this.system.spawn(engineUsage, {
     name: 'engine-usage',
-    args: { tracker: this.tracker.ref, intervalMs: INTERVAL_MS, timeoutMs: 500 },
+    args: {
+      tracker: this.tracker.ref,
+      directory: this.directory.ref,
+      intervalMs: INTERVAL_MS,
+      timeoutMs: 500,
+    },
   })
 
   constructor(t: Test) {
@@ -171,4 +178,19 @@ t.test('of many workers, sixteen are asked at a time, and all in turn', async t 
   await world.system.advance('200ms')
   t.equal((await world.told()).length, 50)
   t.equal(world.openMax, 16)
+})
+
+t.test('an engine whose process started anew is looked at again, once', async t => {
+  const world = new World(t)
+  const text = (start: number): string => `process_start_time_seconds ${start}\n${usage(0.25)}`
+  await world.engine('one', { text: text(100.5) })
+  world.fleet(worker('one'))
+  await world.system.advance('5s')
+  t.strictSame(world.directory.waiting, [])
+  world.answers.set('one', { text: text(200.5) })
+  await world.system.advance('5s')
+  t.strictSame(world.directory.waiting, [{ type: 'lookAgain', workerId: 'one' }])
+  world.answers.set('one', { text: usage(0.25) })
+  await world.system.advance('5s')
+  t.equal(world.directory.waiting.length, 1, 'one that does not say has not restarted by that')
 })

@@ -77,7 +77,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
   const usageRef = spawnIfOn(
     engineUsage,
     'engine-usage',
-    engineUsageArgsFromSettings(settings, { tracker: trackerRef }),
+    engineUsageArgsFromSettings(settings, { tracker: trackerRef, directory: directoryRef }),
     { supervision: UNLIMITED, mailbox: { capacity: workerSlotsMax * MESSAGES_PER_WORKER + MAILBOX_SLACK } },
   )
   const tokenizerRef = spawn(
