@@ -177,6 +177,7 @@ export interface WorkerView {
   readonly url: string
   readonly state: string
   readonly state_reason: string
+  readonly health: { readonly state: string; readonly reason: string | null }
   readonly worker_keys: readonly KeyView[]
 }
 

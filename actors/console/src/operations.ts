@@ -139,15 +139,16 @@ export class Operations {
   async workers(): Promise<WorkersView> {
     const args = this.#args
     const deadline = { timeout: args.askMsMax }
-    const [report, loads, audits, tokenizer, ...shards] = await Promise.all([
+    const [report, loads, audits, healths, tokenizer, ...shards] = await Promise.all([
       args.directory.ask({ type: 'describe' }, deadline),
       args.tracker.ask({ type: 'loads' }, deadline),
       args.router.ask({ type: 'audits' }, deadline),
+      args.router.ask({ type: 'health' }, deadline),
       args.tokenizer.ask({ type: 'tokenizers' }, deadline).catch(() => undefined),
       // A shard that does not answer in time is shown without its blocks, not as an error.
       ...args.indexers.map(indexer => indexer.ask({ type: 'status' }, deadline).catch(() => undefined)),
     ])
-    return workersView(report, shards, loads.rows, audits, tokenizer?.tokenizers ?? [])
+    return workersView(report, shards, loads.rows, audits, tokenizer?.tokenizers ?? [], healths)
   }
 
   async #queue(request: OperatorRequest): Promise<HttpAnswer> {

@@ -41,6 +41,18 @@ export class UpstreamFailedError extends CodedError {
   }
 }
 
+/** The connections to two workers broke while they worked on this very request. */
+export class DeadlyPromptError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_DEADLY_PROMPT'
+
+  constructor(workers: readonly string[]) {
+    super(
+      `cannot send the request: workers ${workers.join(', ')} broke while they worked on this very request, so no other is tried for some minutes`,
+      { workers: workers.join(', ') },
+    )
+  }
+}
+
 /** This machine has no socket for the call: no worker is at fault, and another one would not help. */
 export class NoSocketError extends CodedError {
   readonly code = 'HOMING_DISPATCH_NO_SOCKET'

@@ -23,9 +23,16 @@
  *   I5  The bytes of its body count against the bound of all bodies until the exchange is settled and its
  *       request reader is done. If the tokenizer is late, the reader counts the bytes until it answers.
  *
- * A worker that answers 503 refuses the request. The exchange tries other workers and keeps that answer for
- * the client, in case none takes the request. If this machine has no socket for the call, no worker is blamed
- * and no other is tried. When a client reads slowly, the exchange pauses the call.
+ * A worker that answers with a failing status before any output, or breaks, has failed the request. The
+ * exchange tries other workers and keeps that answer for the client, in case none serves the request. It
+ * places again within `retriesMax` and the retry budget, and only once more after a worker has taken the
+ * request. If this machine has no socket for the call, no worker is blamed and no other is tried. When a
+ * client reads slowly, the exchange pauses the call.
+ *
+ * Blame. A worker that could not be reached, sheds load, or broke off its answer is reported to the router at
+ * once. One that failed after it had taken the request may have met a bad request: it is reported when
+ * another worker has served the request, or if no other was tried. What fails at two workers blames the
+ * request, so neither is reported.
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
@@ -34,18 +41,27 @@ import type { WaitingHints } from '@homing/actors/queue'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { BodyHold } from '@homing/http'
-import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
+import type { Decision, Delivery, RoutingRequest, WorkerFault } from '@homing/placement'
 import { giveUpBytes, type HttpExchange, type HttpTransport } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import { ClientAnswer } from './client-answer.ts'
-import { NoAnswerError, NoSocketError, UpstreamFailedError } from './errors.ts'
+import type { DeadlyPrompts } from './deadly-prompts.ts'
+import { DeadlyPromptError, NoAnswerError, NoSocketError, UpstreamFailedError } from './errors.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
 import type { Placement, Placements } from './placement.ts'
 import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
+import type { RetryBudget } from './retry-budget.ts'
 import type { StreamForms } from './stream-forms.ts'
-import { type BrokenCall, type Refusal, type UpstreamRequest, WorkerCall } from './worker-call.ts'
+import {
+  type BrokenCall,
+  FAILING_STATUSES,
+  type Refusal,
+  type UpstreamRequest,
+  WorkerCall,
+} from './worker-call.ts'
+import type { WorkerProgress } from './worker-progress.ts'
 
 /** What every exchange works with. */
 export interface ExchangeParts {
@@ -53,6 +69,9 @@ export interface ExchangeParts {
   readonly http: HttpTransport
   readonly metrics: GatewayMetrics
   readonly placements: Placements
+  readonly retryBudget: RetryBudget
+  readonly deadlyPrompts: DeadlyPrompts
+  readonly progress: WorkerProgress
   readonly streamForms: StreamForms
   /** Remembers which worker has which response. */
   readonly responses: ResponseHolders
@@ -68,6 +87,8 @@ export interface ExchangeParts {
 export interface ExchangeLimits {
   /** How many other workers a request may be tried on before its first byte; ≥ 0. */
   readonly retriesMax: number
+  /** Requests that may be placed again, as a share of all requests; 0 … 1. */
+  readonly retryShare: number
   /** Longest wait for the next byte of an answer, including the first, in milliseconds. */
   readonly silenceMsMax: number
   /** Longest time from the call to the end of its answer, in milliseconds; 0: no limit. */
@@ -96,6 +117,18 @@ export type ExchangeState = 'reading' | 'placing' | 'calling' | 'relaying' | 'se
  * request since.
  */
 const OWN_WORDS: ReadonlySet<string> = new Set(['HOMING_DISPATCH_NO_ANSWER', 'HOMING_GATEWAY_RESTARTED'])
+
+/** Tries after a worker has taken the request, the first included. */
+const TAKEN_MAX = 2
+/** Statuses of a worker that sheds load, without having worked on the request. */
+const SHEDDING: ReadonlySet<number> = new Set([429, 503])
+
+/** A worker that failed the request after it had taken it. */
+interface Suspect {
+  readonly decision: Decision
+  readonly fault: WorkerFault
+  readonly calledMs: number
+}
 
 /** How a placement ended. */
 interface Outcome {
@@ -126,6 +159,12 @@ export class Exchange {
   #call: WorkerCall | undefined
   #attempts = 0
   #failedWorkers: readonly string[] = []
+  /** Workers that failed after they had taken the request, and are not reported yet. */
+  #suspects: Suspect[] = []
+  /** Workers that have taken the request and failed it. */
+  #takenCount = 0
+  /** Start of the current call. */
+  #attemptMs = 0
   /** The call to the current worker was repeated, because a reused connection broke. */
   #hasRetried = false
   #refusal: Refusal | undefined
@@ -169,6 +208,7 @@ export class Exchange {
     else if (outcome.ready === undefined) this.#settled()
     else {
       this.#ready = outcome.ready
+      this.#parts.retryBudget.requested()
       this.#note?.read(outcome.ready.routing, outcome.ready.waiting)
       await this.#place()
     }
@@ -195,7 +235,14 @@ export class Exchange {
     const { silenceMsMax, requestMsMax } = this.#parts.limits
     if (!this.#isPaused && nowMs - this.#lastByteMs >= silenceMsMax)
       this.#giveUp(`no byte for ${silenceMsMax} ms`)
-    else if (requestMsMax > 0 && nowMs - this.#calledMs! >= requestMsMax)
+    else if (this.#isStalled(nowMs)) {
+      const { worker } = this.#decision!
+      const reason = `nothing came from worker ${worker} for ${Math.round(nowMs - this.#attemptMs)} ms, while others answered`
+      this.#takenCount++
+      this.#failed(reason, true)
+      this.#parts.retryBudget.placedAgain()
+      this.#placeAgain('broke', reason, true)
+    } else if (requestMsMax > 0 && nowMs - this.#calledMs! >= requestMsMax)
       this.#giveUp(`not finished within ${requestMsMax} ms`)
     else {
       // Engines send an event for each token or for a few tokens, so events stand in for tokens.
@@ -204,12 +251,29 @@ export class Exchange {
     }
   }
 
+  /** Whether the call gets nothing while other workers answer, and may still be placed elsewhere. */
+  #isStalled(nowMs: number): boolean {
+    if (this.#state !== 'calling' || !this.#mayPlaceAgain(true)) return false
+    const { isStream = false, promptTokens } = this.#ready!.routing
+    const { workerId } = this.#decision!
+    const open = { workerId, isStream, promptTokens, calledMs: this.#attemptMs }
+    return this.#parts.progress.isStalled(open, nowMs)
+  }
+
   // ── Placing ──────────────────────────────────────────────────────────────────────────────────
 
   /** Never rejects. */
   async #place(): Promise<void> {
     this.#state = 'placing'
     try {
+      const { body } = this.#ready!.upstream
+      const brokenBy = body && this.#parts.deadlyPrompts.brokenBy(body, this.#nowMs)
+      if (brokenBy !== undefined) {
+        const error = new DeadlyPromptError(brokenBy)
+        if (this.#attempts > 0) this.#fail(toErrorRecord(error))
+        else this.#refuse(error)
+        return
+      }
       const routing = { ...this.#ready!.routing, excludedWorkers: this.#failedWorkers }
       const askedMs = this.#nowMs
       const placement = this.#parts.placements.ask(
@@ -241,21 +305,23 @@ export class Exchange {
   // ── Calling ──────────────────────────────────────────────────────────────────────────────────
 
   #startCall(): void {
-    const { context, limits } = this.#parts
+    const { context, progress } = this.#parts
     this.#state = 'calling'
     this.#attempts++
     this.#lastByteMs = this.#nowMs
+    this.#attemptMs = this.#nowMs
     const { routing, upstream } = this.#ready!
     const target = { decision: this.#decision!, requestId: routing.requestId, attempt: this.#attempts }
     const startedMs = this.#nowMs
     const call: WorkerCall = new WorkerCall(
-      { ...this.#parts, clock: context.clock, mayRefuse: this.#failedWorkers.length < limits.retriesMax },
+      { ...this.#parts, clock: context.clock, mayRefuse: status => this.#mayPlaceAgain(isTaking(status)) },
       upstream,
       target,
       {
         connected: () => this.#stage('connect', this.#nowMs - startedMs),
         alive: () => {
           this.#lastByteMs = this.#nowMs
+          progress.sent(target.decision.workerId, this.#lastByteMs)
         },
         prefilled: () => this.#prefilled(call),
         head: (status, headers) =>
@@ -263,6 +329,7 @@ export class Exchange {
             this.#state = 'relaying'
             this.#firstByteMs = this.#nowMs - this.#calledMs!
             this.#stage('call', this.#firstByteMs)
+            this.#headCame(status)
             this.#answer.head(status, headers, this.#decision!)
           }),
         data: bytes => this.#guard(() => this.#relay(bytes)),
@@ -291,25 +358,80 @@ export class Exchange {
     this.#placement!.firstToken(this.#nowMs - this.#calledMs!)
   }
 
+  /** An answer begins, so it is known who failed before: the earlier workers, or the request. */
+  #headCame(status: number): void {
+    if (status < 400) {
+      this.#parts.progress.answered({ isStream: this.#call!.isStream }, this.#nowMs - this.#attemptMs)
+      const { body } = this.#ready!.upstream
+      if (body !== undefined) this.#parts.deadlyPrompts.served(body)
+      for (const suspect of this.#suspects) this.#report(suspect)
+      this.#suspects = []
+    } else if (FAILING_STATUSES.has(status)) this.#failed(`answered ${status}`, SHEDDING.has(status))
+  }
+
+  /** The current worker failed the request. `isSure`: the request is not to blame. */
+  #failed(reason: string, isSure: boolean, kind: WorkerFault['kind'] = 'failed'): void {
+    const suspect = { decision: this.#decision!, fault: { kind, reason }, calledMs: this.#attemptMs }
+    if (isSure) this.#report(suspect)
+    else this.#suspects.push(suspect)
+  }
+
+  #report({ decision: { workerId, workerJoinedMs }, fault, calledMs }: Suspect): void {
+    const { model } = this.#ready!.routing
+    const ageMs = this.#nowMs - calledMs
+    this.#parts.placements.workerFailed({
+      type: 'workerFailed',
+      workerId,
+      workerJoinedMs,
+      model,
+      fault,
+      ageMs,
+    })
+  }
+
+  /** Whether the request may be placed again if the current worker fails it now. */
+  #mayPlaceAgain(wasTaken: boolean): boolean {
+    const { limits, retryBudget } = this.#parts
+    if (this.#failedWorkers.length >= limits.retriesMax || retryBudget.isEmpty) return false
+    return !wasTaken || this.#takenCount + 1 < TAKEN_MAX
+  }
+
   #refused(status: number, refusal: Refusal | undefined): void {
+    const { worker, workerId, usesKey } = this.#decision!
+    if (status === 404) {
+      if (!lacksModel(refusal)) {
+        this.#passOn(refusal!)
+        return
+      }
+      this.#failed(`answered 404: it does not serve ${this.#ready!.routing.model}`, true, 'lacksModel')
+      this.#parts.directory.tell({ type: 'lookAgain', workerId })
+    }
     if (refusal !== undefined) this.#refusal = refusal
-    const { worker, workerId } = this.#decision!
-    if (status !== 503) {
+    const wasTaken = isTaking(status)
+    if (FAILING_STATUSES.has(status)) this.#failed(`answered ${status}`, SHEDDING.has(status))
+    if (wasTaken) this.#takenCount++
+    if (usesKey && (status === 401 || status === 403)) {
       const reason = `it answered ${status}: it does not accept the key that the router has for it`
       this.#parts.directory.tell({ type: 'suspect', workerId, reason, isUnreachable: false })
     }
-    this.#placeAgain('refused', `worker ${worker} answered ${status}`, false)
+    this.#parts.retryBudget.placedAgain()
+    this.#placeAgain('refused', `worker ${worker} answered ${status}`, wasTaken)
   }
 
   #broke({ reason, failure, reusedConnection }: BrokenCall): void {
     const { worker, workerId } = this.#decision!
-    const { directory, limits } = this.#parts
+    const { directory } = this.#parts
+    const { body } = this.#ready!.upstream
+    // The worker may have closed an idle connection; only a second break shows whether the worker failed.
+    const isIdleClose = reusedConnection && !this.#hasRetried && this.#state !== 'relaying'
+    if (failure === 'reset' && !isIdleClose && body !== undefined)
+      this.#parts.deadlyPrompts.broke(body, workerId, this.#nowMs)
     if (this.#state === 'relaying') {
+      this.#failed(`broke off its answer: ${reason}`, true, 'cut')
       this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)))
       return
     }
-    // The worker may have closed an idle connection; only a fresh one shows whether the worker failed.
-    if (reusedConnection && !this.#hasRetried) {
+    if (isIdleClose) {
       this.#hasRetried = true
       this.#endCall()
       this.#startCall()
@@ -323,9 +445,18 @@ export class Exchange {
     // A request that we cannot write is not the worker's fault.
     if (failure !== 'request')
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
-    if (this.#failedWorkers.length >= limits.retriesMax)
-      this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)), wasTaken)
-    else this.#placeAgain('broke', reason, wasTaken)
+    const mayPlaceAgain =
+      failure === 'connect'
+        ? this.#failedWorkers.length < this.#parts.limits.retriesMax
+        : this.#mayPlaceAgain(wasTaken)
+    if (wasTaken) this.#takenCount++
+    if (wasTaken) this.#failed(reason, false)
+    if (!mayPlaceAgain) this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)), wasTaken)
+    else {
+      // Calls without a connection load no worker.
+      if (failure !== 'connect') this.#parts.retryBudget.placedAgain()
+      this.#placeAgain('broke', reason, wasTaken)
+    }
   }
 
   #placeAgain(kind: 'refused' | 'broke', reason: string, wasTaken: boolean): void {
@@ -415,7 +546,18 @@ export class Exchange {
     this.#answer.end()
   }
 
+  /** A refusal that another worker would answer in the same way is the client's answer. */
+  #passOn({ status, headers, body, decision }: Refusal): void {
+    this.#leave({ outcome: 'error', wasTaken: false })
+    this.#settled()
+    if (this.#http.isClosed) return
+    this.#answer.head(status, headers, decision)
+    for (const bytes of body) this.#answer.data(bytes)
+    this.#answer.end()
+  }
+
   #giveUp(reason: string): void {
+    this.#failed(reason, true)
     this.#fail(toErrorRecord(new NoAnswerError(this.#decision!.worker, reason)))
   }
 
@@ -468,6 +610,14 @@ export class Exchange {
 
   #settled(): void {
     this.#state = 'settled'
+    // No other worker was tried, so nothing speaks for the one that failed.
+    const [suspect, ...others] = this.#suspects
+    if (
+      suspect !== undefined &&
+      others.length === 0 &&
+      suspect.decision.workerId === this.#decision?.workerId
+    )
+      this.#report(suspect)
     if (!this.#isBeingRead) this.#release()
   }
 
@@ -508,4 +658,21 @@ export class Exchange {
   get #nowMs(): number {
     return this.#parts.context.clock.nowMs()
   }
+}
+
+/** Whether a worker that answers with this status has worked on the request. */
+function isTaking(status: number): boolean {
+  return FAILING_STATUSES.has(status) && !SHEDDING.has(status)
+}
+
+const text = new TextDecoder()
+
+/**
+ * Whether a 404 is about the model, and not about a response, a file or the route. One whose body was too
+ * long to keep is: errors about ids are short.
+ */
+function lacksModel(refusal: Refusal | undefined): boolean {
+  if (refusal === undefined) return true
+  const said = refusal.body.map(bytes => text.decode(bytes, { stream: true })).join('')
+  return /model/i.test(said) && !/response[ _]?id|previous_response/i.test(said)
 }

@@ -13,6 +13,9 @@ import type { AccessNote } from './access-note.ts'
 import { TooManyExchangesError } from './errors.ts'
 import { Exchange, type ExchangeParts } from './exchange.ts'
 
+/** A little longer than from one look to the next. */
+const SENT_WITHIN_MS = 1500
+
 export class Exchanges {
   readonly #open = new Set<Exchange>()
   readonly #openMax: number
@@ -38,13 +41,16 @@ export class Exchanges {
   }
 
   /**
-   * Gives up exchanges that take too long, sends the tracker signs of life of the others, and repeats
-   * messages that found a mailbox full.
+   * Gives up exchanges that take too long, sends signs of life (to the tracker those of the others, to the
+   * directory those of workers), and repeats messages that found a mailbox full.
    */
   look(): void {
     this.#parts.placements.tellUntold()
     const nowMs = this.#parts.context.clock.nowMs()
     for (const exchange of [...this.#open]) exchange.look(nowMs)
+    const { progress, directory } = this.#parts
+    const workerIds = progress.alive(nowMs - SENT_WITHIN_MS)
+    if (workerIds.length > 0) directory.tell({ type: 'alive', workerIds })
   }
 
   endAll(error: ErrorRecord): void {

@@ -75,6 +75,7 @@ export type GatewaySettings = Pick<
   | 'accessLogSample'
   | 'queueTimeoutMs'
   | 'retries'
+  | 'retryBudget'
   | 'silenceTimeoutMs'
   | 'requestTimeoutMs'
   | 'audit'
@@ -111,6 +112,7 @@ export function gatewayArgsFromSettings(
     rememberedResponsesMax: settings.rememberedResponsesMax,
     exchangeLimits: {
       retriesMax: settings.retries,
+      retryShare: settings.retryBudget,
       silenceMsMax: settings.silenceTimeoutMs,
       requestMsMax: settings.requestTimeoutMs,
     },

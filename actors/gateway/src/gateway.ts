@@ -29,6 +29,7 @@ import { customRandom, urlAlphabet } from 'nanoid'
 import type { AccessNote } from './access-note.ts'
 import { type AccessNotes, openAccessNotes } from './access-notes.ts'
 import { ClientAnswer } from './client-answer.ts'
+import { DeadlyPrompts } from './deadly-prompts.ts'
 import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './errors.ts'
 import type { ReadStep } from './exchange.ts'
 import { Exchanges } from './exchanges.ts'
@@ -41,7 +42,9 @@ import { Placements } from './placement.ts'
 import { RelayRoutes } from './relay-routes.ts'
 import { RequestReader } from './request-reader.ts'
 import { ResponseHolders } from './response-holders.ts'
+import { RetryBudget } from './retry-budget.ts'
 import { StreamForms } from './stream-forms.ts'
+import { WorkerProgress } from './worker-progress.ts'
 
 /** Answers one request at once; an exception becomes an error answer. */
 export type ViewHandler = (exchange: HttpExchange, parameter: string) => Promise<void> | void
@@ -127,6 +130,9 @@ class Gateway {
       http,
       metrics,
       placements: new Placements({ ...args, gateway: life, newId }),
+      retryBudget: new RetryBudget(args.exchangeLimits.retryShare),
+      deadlyPrompts: new DeadlyPrompts(),
+      progress: new WorkerProgress(),
       streamForms: new StreamForms(),
       responses,
       tracker: args.tracker,

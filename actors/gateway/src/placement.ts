@@ -21,6 +21,7 @@ import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
 
 type Settled = Extract<RouterMessage, { readonly type: 'settled' }>
+export type WorkerFailed = Extract<RouterMessage, { readonly type: 'workerFailed' }>
 /** Sends a message that must arrive: repeats it while the mailbox is full. */
 type TellSurely = <M extends Message>(to: ActorRef<M>, message: M) => void
 
@@ -57,6 +58,11 @@ export class Placements {
   ask(request: RoutingRequest, hints: WaitingHints | undefined, ageMs: number): Placement {
     const { newId } = this.#parts
     return new Placement(newId(), request, hints, ageMs, this.#parts, this.#tell)
+  }
+
+  /** A worker failed a request, and the request is not to blame. Not repeated if the mailbox is full. */
+  workerFailed(message: WorkerFailed): void {
+    this.#parts.router.tell(message)
   }
 
   /** Repeats the messages that found a mailbox full. */

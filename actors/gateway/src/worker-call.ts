@@ -2,7 +2,7 @@
  * Worker call: sends a request to the worker on which it was placed, and reports what comes back.
  *
  *   started ──▶ head (prefill may go on) ──▶ passing ──▶ ended | broke
- *      └─ 503 ─▶ refusing ──▶ refused
+ *      └─ failing status ─▶ refusing ──▶ refused
  *
  * The head is held back until the first byte of the body can be passed on. vLLM sends the head of a stream
  * before prefill. If the worker dies before the first byte, the request can still be placed again.
@@ -68,7 +68,7 @@ export interface BrokenCall {
   readonly reusedConnection: boolean
 }
 
-/** A worker's whole 503 answer, for the client in case no worker takes the request. */
+/** A worker's whole answer with a failing status, for the client in case no worker serves the request. */
 export interface Refusal {
   readonly status: number
   readonly headers: HttpHeaders
@@ -101,9 +101,16 @@ export interface WorkerCallParts {
   readonly streamForms: StreamForms
   /** Asks workers for the usage of streams, so that predictions can be audited. */
   readonly audit: boolean
-  /** A 503 is a refusal, after which other workers may be tried; otherwise it is passed on as an answer. */
-  readonly mayRefuse: boolean
+  /**
+   * A failing status is a refusal, after which other workers may be tried; otherwise it is passed on as an
+   * answer.
+   */
+  readonly mayRefuse: (status: number) => boolean
 }
+
+/** Statuses that say that the worker has failed, not the client. */
+export const FAILING_STATUSES: ReadonlySet<number> = new Set([429, 500, 502, 503, 504])
+const NOT_FOUND = 404
 
 const EARLY_EVENTS = /^\/v1\/(?:responses|messages)(?:$|\?)/
 /** Limits for keeping a refusal: size of its body, and wait for it. Beyond them it is not kept. */
@@ -227,7 +234,9 @@ export class WorkerCall {
   #head(status: number, headers: HttpHeaders): void {
     this.#handler.alive()
     const isKeyRefused = (status === 401 || status === 403) && this.#target.decision.usesKey
-    if ((status === 503 || isKeyRefused) && this.#parts.mayRefuse) {
+    // A 404 may say that the worker lacks the model: the exchange reads it.
+    const mayFail = FAILING_STATUSES.has(status) || (status === NOT_FOUND && this.#request.method === 'POST')
+    if ((mayFail || isKeyRefused) && this.#parts.mayRefuse(status)) {
       // Nothing has reached the client yet, so another worker may take the request.
       const timer = this.#parts.clock.after(REFUSAL_MS_MAX, () => this.#leaveRefusal())
       this.#refusal = { status, headers, pieces: [], bytes: 0, timer }

@@ -43,7 +43,10 @@ export async function start(t: Test, ports: readonly number[], { audit = true, .
   const gate = { open: Promise.resolve() }
   const world = await startWorld(
     t,
-    { audit, exchangeLimits: { retriesMax: 2, silenceMsMax: 60_000, requestMsMax: 0, ...limits } },
+    {
+      audit,
+      exchangeLimits: { retriesMax: 2, retryShare: 0.2, silenceMsMax: 60_000, requestMsMax: 0, ...limits },
+    },
     {
       read: () => ({
         kind: 'read',

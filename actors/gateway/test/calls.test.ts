@@ -67,6 +67,51 @@ t.test('a worker that refuses the connection costs a new place, not the request'
   )
 })
 
+t.test('500 costs one more place; the last answer reaches the client, and no worker is blamed', async t => {
+  const world = await start(t, [2, 3], { retriesMax: 2 })
+  const { log, serve, dispatch } = world
+  for (const port of [1, 2, 3]) {
+    await serve(port, head(500), finish(`mine ${port}`))
+  }
+  dispatch(1)
+  t.match(await answerOf(world), { status: 500, body: 'mine 2', end: 'complete' })
+  t.equal(log.asked.length, 2)
+  t.strictSame(log.workerFailed, [])
+})
+
+t.test('500 is the fault of the worker when another one serves the request', async t => {
+  const world = await start(t, [2], { retriesMax: 2 })
+  const { log, serve, dispatch } = world
+  await serve(1, head(500), finish('mine'))
+  await serve(2, head(200), finish('served'))
+  dispatch(1)
+  t.match(await answerOf(world), { status: 200, body: 'served', end: 'complete' })
+  t.match(log.workerFailed, [
+    { workerId: `${WORKER_HOST}:1`, fault: { kind: 'failed', reason: 'answered 500' } },
+  ])
+})
+
+t.test('404 is tried elsewhere if it is about the model, and passed on if not', async t => {
+  const cases = [
+    ['{"error":{"message":"The model `m` does not exist."}}', 200],
+    ['{"error":{"code":404,"message":"Response id resp_1 not found, of model m"}}', 404],
+    ['{"detail":"Not Found"}', 404],
+  ] as const
+  for (const [body, status] of cases) {
+    const world = await start(t, [2], { retriesMax: 2 })
+    const { log, serve, dispatch, directory } = world
+    await serve(1, head(404), finish(body))
+    await serve(2, head(200), finish('served'))
+    dispatch(1)
+    t.match(await answerOf(world), { status, body: status === 200 ? 'served' : body }, body)
+    t.strictSame(
+      log.workerFailed.map(({ fault }) => fault.kind),
+      status === 200 ? ['lacksModel'] : [],
+    )
+    t.equal(directory.waiting.filter(({ type }) => type === 'lookAgain').length, status === 200 ? 1 : 0)
+  }
+})
+
 t.test('a worker that answers 503 costs a new place; the last 503 reaches the client', async t => {
   const world = await start(t, [2, 3], { retriesMax: 2 })
   const { log, serve, dispatch } = world

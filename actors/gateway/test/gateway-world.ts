@@ -176,7 +176,7 @@ export async function start(
     openRequestsMax: 10,
     rememberedResponsesMax: 3,
     queueMsMax: 0,
-    exchangeLimits: { retriesMax: 0, silenceMsMax: 60_000, requestMsMax: 0 },
+    exchangeLimits: { retriesMax: 0, retryShare: 0.2, silenceMsMax: 60_000, requestMsMax: 0 },
     audit: true,
     operators: adminPort === undefined ? { console: consoleRef, routes: OPERATOR_ROUTES } : undefined,
     ...settings,

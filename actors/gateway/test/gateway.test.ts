@@ -386,6 +386,7 @@ t.test('what is thrown in one exchange ends it and touches no other', async t =>
     retriesMax: 0,
     requestMsMax: 0,
     isBroken: false,
+    retryShare: 0.2,
     get silenceMsMax(): number {
       if (!this.isBroken) return 60_000
       this.isBroken = false

@@ -55,6 +55,7 @@ export class RouterLog {
   readonly names = new Map<string, string>()
   readonly settled: Settled[] = []
   readonly firstTokens: Arm<RouterMessage, 'firstToken'>[] = []
+  readonly workerFailed: Arm<RouterMessage, 'workerFailed'>[] = []
   readonly gateways: Arm<RouterMessage, 'gatewayStarted'>['gateway'][] = []
 }
 
@@ -95,6 +96,8 @@ type Question =
   | Arm<RouterMessage, 'receipt'>
   | Arm<RouterMessage, 'receipts'>
   | Arm<RouterMessage, 'audits'>
+  | Arm<RouterMessage, 'health'>
+  | Arm<RouterMessage, 'workerFailed'>
   | Arm<RouterMessage, 'guard'>
   | Arm<RouterMessage, 'busyRefused'>
   | Arm<QueueMessage, 'queueStatus'>
@@ -127,6 +130,8 @@ export const scripted = defineActor(
       explain: ({ request, reply }) => reply(script.explain(request)),
       receipt: ({ id, reply }) => reply(script.receipts.find(receipt => receipt.id === id)),
       audits: ({ reply }) => reply(script.audits),
+      health: ({ reply }) => reply([]),
+      workerFailed: message => void script.log.workerFailed.push(message),
       guard: ({ reply }) => reply(script.guard),
       busyRefused: ({ reply }) => reply([['m', 1]]),
       queueStatus: ({ reply }) => reply(script.queue),
@@ -215,13 +220,22 @@ export const scriptedDirectory = defineActor(
 )<
   Arm<
     DirectoryMessage,
-    'describe' | 'suspect' | 'addWorker' | 'removeWorker' | 'drainWorker' | 'diagnoseWorker'
+    | 'describe'
+    | 'suspect'
+    | 'alive'
+    | 'lookAgain'
+    | 'addWorker'
+    | 'removeWorker'
+    | 'drainWorker'
+    | 'diagnoseWorker'
   >,
   { readonly script: string; readonly probe: ActorRef<DirectoryMessage> }
 >({
   setup(_context, { script: name, probe }) {
     return {
       suspect: message => void probe.tell(message),
+      lookAgain: message => void probe.tell(message),
+      alive() {},
       addWorker: ({ url, reply }) => reply({ id: new URL(url).host }),
       removeWorker: ({ reply }) => reply(true),
       drainWorker: ({ reply }) => reply(true),

@@ -4,14 +4,14 @@
  *
  *   fleet ─▶ candidatesFor ─▶ overlaps (index shards) ─▶ loads (tracker) ─▶ place ─▶ receipt ─▶ booking
  *
- * Owns   its copy of the fleet, the open decisions, the audits, the guard, the sessions, the turn of
- *        round-robin.
+ * Owns   its copy of the fleet, the open decisions, the audits, the guard, the sessions, the health of the
+ *        workers, the turn of round-robin.
  */
 
 import type { ActorContext } from '@homing/actor'
 import type { GatewayLife } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import type { Fleet, WorkerKeyRecord } from '@homing/fleet'
+import type { Fleet, WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
 import {
   type AffinityBinding,
   type Busy,
@@ -43,6 +43,7 @@ import {
   slotsOf,
   TooManyRequestsError,
   thresholdsFor,
+  WorkerHealth,
   writeReceipt,
 } from '@homing/placement'
 import { Overload, type RoomRule } from '@homing/queue'
@@ -81,10 +82,12 @@ const NO_HASHES = new Int32Array(0)
 
 export class Decider {
   fleet: Fleet = { version: 0, workers: [] }
+  #workers: ReadonlyMap<string, WorkerRecord> = new Map()
   /** When the worker of each key joined the fleet; empty if sessions are not bound to workers. */
   #joinedMsByKey: ReadonlyMap<string, number> = new Map()
   readonly audits = new Audits()
   readonly open: OpenDecisions
+  readonly health = new WorkerHealth()
   readonly guard: RoutingGuard
   readonly namespacedPrompts: NamespacedPrompts
   readonly shards: ShardMemories
@@ -191,14 +194,33 @@ export class Decider {
       this.#affinity!.placed(session, worker, workerJoinedMs, this.#context.clock.nowMs())
     }
     const { guard } = receipt
-    this.#open(id, { gateway, decision, takeBack, guarded, guard, session, logged: this.#logged(request) })
+    const decidedMs = this.#context.clock.nowMs()
+    this.health.decided(winner.worker.id, id, decidedMs)
+    this.#open(id, {
+      gateway,
+      decision,
+      decidedMs,
+      takeBack,
+      guarded,
+      guard,
+      session,
+      logged: this.#logged(request),
+    })
     return { kind: 'decided', decision }
   }
 
   #refuse(id: string, gateway: GatewayLife, request: RoutingRequest, error: ErrorRecord): DecideResult {
     const logged = this.#logged(request)
+    const decidedMs = this.#context.clock.nowMs()
     if (logged !== undefined)
-      this.#open(id, { gateway, decision: undefined, takeBack: undefined, guarded: undefined, logged })
+      this.#open(id, {
+        gateway,
+        decision: undefined,
+        decidedMs,
+        takeBack: undefined,
+        guarded: undefined,
+        logged,
+      })
     return { kind: 'refused', error }
   }
 
@@ -250,6 +272,7 @@ export class Decider {
       request,
       questions: this.#questions,
       affinity: this.#affinity,
+      health: this.health,
       nowMs: this.#context.clock.nowMs(),
     }
   }
@@ -266,6 +289,7 @@ export class Decider {
       ...this.#candidatesQuestion(request),
       settings: this.#settings,
       mayWait: roomRules !== undefined,
+      mayTry: question !== undefined,
     })
     if (!('candidates' in found)) return found
     if (question !== undefined) this.#questions++
@@ -332,6 +356,12 @@ export class Decider {
   }
 
   takeFleet(fleet: Fleet, keys: readonly WorkerKeyRecord[]): void {
+    for (const worker of fleet.workers) {
+      const before = this.#workers.get(worker.id)
+      if (before !== undefined && namesOf(before) !== namesOf(worker)) this.health.modelsRead(worker.id)
+    }
+    this.#workers = new Map(fleet.workers.map(worker => [worker.id, worker]))
+    this.health.keepOnly(fleet)
     this.fleet = fleet
     this.#blind.look(fleet)
     if (this.#affinity !== undefined) {
@@ -416,4 +446,9 @@ export class Decider {
       return toErrorRecord(thrown)
     }
   }
+}
+
+/** The names of a worker's models, as one text. */
+function namesOf({ models }: WorkerRecord): string {
+  return models.map(({ name }) => name).join('\n')
 }

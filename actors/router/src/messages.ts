@@ -8,10 +8,12 @@ import type {
   DecideResult,
   Delivery,
   GuardStatus,
+  HealthStatus,
   Measured,
   QueueReceipt,
   Receipt,
   RoutingRequest,
+  WorkerFault,
 } from '@homing/placement'
 import type { RoomRule } from '@homing/queue'
 import type { KeyAudit } from '@homing/selection'
@@ -61,6 +63,21 @@ export type RouterMessage =
       /** Another placement of the same request follows; default false. */
       readonly isPlacedAgain?: boolean
     }
+  /**
+   * A worker failed a request, and the request is not to blame for it. `ageMs`: time since the worker was
+   * called with it. A decision that is settled may still be blamed: whether the worker or the request failed
+   * is known when another worker has answered it.
+   */
+  | {
+      readonly type: 'workerFailed'
+      readonly workerId: string
+      readonly workerJoinedMs: number
+      readonly model: string
+      readonly fault: WorkerFault
+      readonly ageMs: number
+    }
+  /** Workers that have failed a request since they joined. */
+  | { readonly type: 'health'; readonly reply: Reply<readonly HealthStatus[]> }
   /** The first token of a decision came `firstTokenMs` after its first call. */
   | { readonly type: 'firstToken'; readonly id: string; readonly firstTokenMs: number }
   /** Requests refused because all workers were busy, by model. */

@@ -1,8 +1,8 @@
 /**
  * Router: chooses a worker key for each request by overlap and load, and writes a receipt for every decision.
  *
- * In     from the queue: `decide`, `measure`; from the gateway: `explain` (without effect), `firstToken`, and
- *        `settled`, which ends every `decide`; the fleet; restarts of gateways.
+ * In     from the queue: `decide`, `measure`; from the gateway: `explain` (without effect), `firstToken`,
+ *        `workerFailed`, and `settled`, which ends every `decide`; the fleet; restarts of gateways.
  * Out    to tracker: one projection and one booking per decision, freed when the decision is settled. To
  *        directory: at the start of each life, a subscription to the fleet; later, when answers contradict or
  *        confirm the KV events of a worker key. To the decision log and what-if, if they exist: settled
@@ -10,7 +10,8 @@
  *        with its memory); `routed` if sent blocks are to count as held, `unrouted` if they were not sent
  *        after all; `separated` if the blocks of a prompt may look like those of other prompts.
  * Owns   the open decisions, the receipts (the last `decisionsKept`, within `receiptRowsMax`), the audits,
- *        the guard, the sums of the last hour, the turn of round-robin, its copy of the fleet.
+ *        the guard, the health of the workers, the sums of the last hour, the turn of round-robin, its copy
+ *        of the fleet.
  * Order  one decision at a time: each decision sees the booking of the one before. The booking exists before
  *        the reply. `settled` comes after `decide`, even if the reply was not awaited, so it finds the
  *        booking, the receipt and the guesses. Decisions that a gateway left open when its life ended are
@@ -30,6 +31,8 @@ import type { OpenDecision } from './open-decisions.ts'
 import type { RouterArgs } from './router-args.ts'
 import { SettledLog } from './settled-log.ts'
 
+type WorkerFailed = Extract<RouterMessage, { readonly type: 'workerFailed' }>
+
 const ATTACH_INTERVAL_MS = 1000
 
 export const router = defineActor(
@@ -39,7 +42,7 @@ export const router = defineActor(
   setup(context, args) {
     const state = new Router(context, args)
     const { decider, receipts } = state
-    const { guard, open, audits } = decider
+    const { guard, audits } = decider
     state.start()
     return {
       attachToShards: () => state.attachToShards(),
@@ -48,8 +51,9 @@ export const router = defineActor(
       decide: async ({ id, gateway, request, roomRules, queue, reply }) =>
         reply(await decider.decide({ id, gateway, request, roomRules, queue }, receipts)),
       measure: ({ request, reply }) => reply(decider.measure(request)),
-      firstToken: ({ id, firstTokenMs }) =>
-        guard.firstToken(open.get(id)?.guarded, firstTokenMs, context.clock.nowMs()),
+      firstToken: ({ id, firstTokenMs }) => state.firstToken(id, firstTokenMs),
+      workerFailed: message => state.workerFailed(message),
+      health: ({ reply }) => reply(decider.health.report(context.clock.nowMs())),
       busyRefused: ({ reply }) => reply([...decider.busyRefused]),
       boundElsewhere: ({ bindings }) => decider.boundElsewhere(bindings),
       lastHour: ({ reply }) => reply(state.lastHour.report(context.clock.nowMs())),
@@ -119,6 +123,31 @@ class Router {
     this.#args.tracker.tell({ type: 'gatewayStarted', gateway })
   }
 
+  firstToken(id: string, firstTokenMs: number): void {
+    const { guard, health, open } = this.decider
+    const found = open.get(id)
+    const nowMs = this.#context.clock.nowMs()
+    guard.firstToken(found?.guarded, firstTokenMs, nowMs)
+    if (found?.decision === undefined) return
+    const { workerId } = found.decision
+    if (health.progressed(workerId, found.decidedMs, nowMs)) this.#isBack(workerId)
+  }
+
+  workerFailed({ workerId, workerJoinedMs, model, fault, ageMs }: WorkerFailed): void {
+    const { fleet, health } = this.decider
+    const worker = fleet.workers.find(({ id }) => id === workerId)
+    if (worker?.joinedMs !== workerJoinedMs) return
+    const nowMs = this.#context.clock.nowMs()
+    const isEjected = health.failed(workerId, workerJoinedMs, model, fault, nowMs - ageMs, nowMs)
+    if (!isEjected) return
+    const { reason } = fault
+    this.#context.log.warn({ worker: workerId, reason }, 'worker is ejected: it fails the requests it gets')
+  }
+
+  #isBack(worker: string): void {
+    this.#context.log.info({ worker }, 'worker serves again')
+  }
+
   /** The only place where a decision ends. */
   settle(id: string, delivery: Delivery, wasTaken: boolean, isPlacedAgain = false): void {
     const { decider } = this
@@ -128,6 +157,7 @@ class Router {
     this.receipts.complete(id, delivery)
     const open = decider.open.take(id)
     if (open === undefined) return
+    if (open.decision !== undefined) this.#lookAtHealth(id, open, open.decision, delivery)
     if (open.decision !== undefined && !isPlacedAgain)
       this.lastHour.settled(delivery, open.guard, this.#context.clock.nowMs())
     if (!wasTaken) open.takeBack?.()
@@ -137,6 +167,18 @@ class Router {
     if (open.decision !== undefined) this.#compare(open, open.decision, delivery)
     if (open.logged !== undefined && !isPlacedAgain)
       this.settledLog?.settled(open, open.logged, delivery, wasTaken)
+  }
+
+  #lookAtHealth(
+    id: string,
+    { decidedMs }: OpenDecision,
+    { workerId }: Decision,
+    { outcome }: Delivery,
+  ): void {
+    const { health } = this.decider
+    health.ended(workerId, id)
+    if (outcome === 'ok' && health.served(workerId, decidedMs, this.#context.clock.nowMs()))
+      this.#isBack(workerId)
   }
 
   /** Compares what was predicted with what was delivered. */

@@ -2,9 +2,13 @@
  * Eligible: the worker keys that may take a request, and why the others may not. A worker must:
  *
  *   serve the model  ─▶  be up  ─▶  not have failed the request  ─▶  be the one that the request names
- *                    ─▶  meet its constraints  ─▶  not be on trial
+ *                    ─▶  meet its constraints  ─▶  have room for its prompt  ─▶  not be ejected
+ *                    ─▶  not be on trial
  *
- * A worker on trial is left out only if others are left, and if the request does not name it.
+ * A worker on trial is left out only if others are left, and if the request does not name it. The same holds
+ * for ejected workers (worker-health.ts): if only these are left, those that failed least are candidates. A
+ * request that may go anywhere is the trial of an ejected worker whose back-off is over, and goes there. A
+ * prompt that is too long for all goes to any of them, whose engine says so.
  *
  * If none is left, the error names what was asked for and does not exist, or why each worker was left out.
  */
@@ -15,8 +19,10 @@ import { WorkerFilter } from '@homing/selection'
 import type { Candidate } from './candidate.ts'
 import { ModelNotFoundError, NoWorkerError, PinNotAllowedError, PinnedWorkerError } from './errors.ts'
 import type { RoutingRequest } from './routing-request.ts'
+import type { WorkerHealth } from './worker-health.ts'
 
 const ON_TRIAL = 'joined a moment ago: what it holds is not known yet'
+const TOO_LONG = 'the prompt has more tokens than it takes (max_model_len)'
 
 export interface Excluded {
   readonly worker: string
@@ -32,25 +38,49 @@ export interface Eligible {
   readonly boundWorker?: string
 }
 
+/** What is known of failures. `mayTry`: the request may be the trial of an ejected worker. */
+export interface KnownHealth {
+  readonly health: WorkerHealth
+  readonly nowMs: number
+  readonly mayTry: boolean
+}
+
+interface Unwell {
+  readonly candidate: Candidate
+  readonly reason: string
+}
+
 /** `isTrial`: for this request, workers on trial are candidates like all others. */
-export function eligible(fleet: Fleet, request: RoutingRequest, isTrial = true): Eligible | ErrorRecord {
+export function eligible(
+  fleet: Fleet,
+  request: RoutingRequest,
+  isTrial = true,
+  known?: KnownHealth,
+): Eligible | ErrorRecord {
   const { model, pinnedInstanceId, pinnedRank, excludedWorkers, constraints } = request
+  const isLengthKnown = request.unknownPromptReason === undefined && request.textBlocksReason === undefined
   const filter = new WorkerFilter(constraints)
   if (pinnedInstanceId !== undefined && !filter.allows(pinnedInstanceId)) {
     return toErrorRecord(new PinNotAllowedError(pinnedInstanceId, constraints?.allowedInstanceIds ?? []))
   }
   const candidates: Candidate[] = []
+  const unwell: Unwell[] = []
+  const tooSmall: Candidate[] = []
   const excluded: Excluded[] = []
   let isModelKnown = model === ''
   let isPinKnown = pinnedInstanceId === undefined && pinnedRank === undefined
   for (const worker of fleet.workers) {
-    if (model !== '' && !worker.models.some(card => card.name === model)) continue
+    const card = worker.models.find(({ name }) => name === model)
+    if (model !== '' && card === undefined) continue
+    const maxTokens = card?.maxModelTokens
+    const isTooSmall = isLengthKnown && maxTokens !== undefined && request.promptTokens >= maxTokens
     isModelKnown = true
     const isPinned =
       (pinnedInstanceId === undefined || worker.instanceId === pinnedInstanceId) &&
       (pinnedRank === undefined || worker.keys.some(key => key.dpRank === pinnedRank))
     if (isPinned) isPinKnown = true
     const reasonAgainst = filter.reasonAgainst(worker)
+    const sickness = known?.health.reasonAgainst(worker.id, model, known.nowMs)
     for (const key of worker.keys) {
       if (worker.state !== 'up')
         excluded.push({ worker: key.key, reason: `${worker.state}: ${worker.stateReason}` })
@@ -60,9 +90,16 @@ export function eligible(fleet: Fleet, request: RoutingRequest, isTrial = true):
         excluded.push({ worker: key.key, reason: 'the request names another worker' })
       } else if (reasonAgainst !== undefined) {
         excluded.push({ worker: key.key, reason: reasonAgainst })
+      } else if (isTooSmall) {
+        tooSmall.push({ worker, key })
+      } else if (sickness !== undefined) {
+        unwell.push({ candidate: { worker, key }, reason: sickness })
       } else candidates.push({ worker, key })
     }
   }
+  if (candidates.length === 0 && unwell.length === 0) candidates.push(...tooSmall)
+  else for (const { key } of tooSmall) excluded.push({ worker: key.key, reason: TOO_LONG })
+  if (known !== undefined && unwell.length > 0) judge(candidates, unwell, excluded, request, known)
   if (candidates.length > 0) {
     if (!isTrial && pinnedInstanceId === undefined) leaveOutTrials(candidates, excluded)
     const preferences = filter.prefers
@@ -75,6 +112,33 @@ export function eligible(fleet: Fleet, request: RoutingRequest, isTrial = true):
   }
   if (!isPinKnown) return toErrorRecord(new PinnedWorkerError(pinnedInstanceId, pinnedRank))
   return toErrorRecord(new NoWorkerError(model, excluded))
+}
+
+/** Leaves out ejected workers if others are left, unless the request is the trial of one of them. */
+function judge(
+  candidates: Candidate[],
+  unwell: readonly Unwell[],
+  excluded: Excluded[],
+  { pinnedInstanceId, pinnedRank, excludedWorkers }: RoutingRequest,
+  { health, nowMs, mayTry }: KnownHealth,
+): void {
+  const isFree = pinnedInstanceId === undefined && pinnedRank === undefined && excludedWorkers.length === 0
+  const tried =
+    mayTry && isFree
+      ? unwell.find(({ candidate: { worker } }) => health.isTrialDue(worker.id, nowMs))?.candidate.worker
+      : undefined
+  if (tried !== undefined) {
+    const reason = `the request is the trial of ${tried.id}`
+    for (const { key } of candidates.splice(0)) excluded.push({ worker: key.key, reason })
+  }
+  const shares = unwell.map(({ candidate: { worker } }) => health.failedShare(worker.id))
+  const least = Math.min(...shares)
+  const areAllUnwell = tried === undefined && candidates.length === 0
+  unwell.forEach(({ candidate, reason }, i) => {
+    const isTaken = tried === undefined ? areAllUnwell && shares[i] === least : candidate.worker === tried
+    if (isTaken) candidates.push(candidate)
+    else excluded.push({ worker: candidate.key.key, reason })
+  })
 }
 
 /** Leaves out workers on trial, if others are left. */

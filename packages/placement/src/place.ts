@@ -28,6 +28,7 @@ import type { GuardReceipt } from './receipt.ts'
 import { bestCachedTokens, isBusy } from './room.ts'
 import type { RoutingGuard } from './routing-guard.ts'
 import type { RoutingRequest } from './routing-request.ts'
+import type { WorkerHealth } from './worker-health.ts'
 
 /** One in TRIAL_EVERY decisions considers workers on trial, too. */
 const TRIAL_EVERY = 20
@@ -44,6 +45,10 @@ export interface CandidatesQuestion {
   readonly questions: number
   /** Undefined: sessions are not bound to workers. */
   readonly affinity: ConversationAffinity | undefined
+  /** Failures of the workers; undefined: not known. */
+  readonly health?: WorkerHealth | undefined
+  /** The decision will be carried out, so it may be the trial of an ejected worker; default false. */
+  readonly mayTry?: boolean
   readonly nowMs: number
   /** The request may wait while no worker has been probed yet. */
   readonly mayWait: boolean
@@ -152,9 +157,12 @@ export function eligibleByAffinity({
   request,
   questions,
   affinity,
+  health,
+  mayTry = false,
   nowMs,
 }: Omit<CandidatesQuestion, 'settings' | 'mayWait'>): Eligible | ErrorRecord {
-  const found = eligible(fleet, request, questions % TRIAL_EVERY === 0)
+  const known = health === undefined ? undefined : { health, nowMs, mayTry }
+  const found = eligible(fleet, request, questions % TRIAL_EVERY === 0, known)
   const session = affinity?.keyOf(request)
   if ('code' in found || session === undefined) return found
   return affinity!.applied(found, session, nowMs)

@@ -14,6 +14,7 @@ import type { WhatIfMessage } from '@homing/actors/what-if'
 import type { WorkerRecord, WorkerState } from '@homing/fleet'
 import { SHARD_COLUMNS, TRUSTS } from '@homing/index'
 import { type MetricColumn, Metrics } from '@homing/metrics'
+import type { HealthStatus } from '@homing/placement'
 import { ERROR_BOUNDS_BLOCKS, type KeyAudit } from '@homing/selection'
 import type { ConsoleArgs } from '../console-args.ts'
 import { collectActors } from './actor-metrics.ts'
@@ -57,6 +58,15 @@ const AUDIT_COLUMNS: readonly MetricColumn<KeyAudit>[] = [
     'Delivered tokens divided by predicted tokens, over the last requests with a prediction.',
     audit => (audit.sampleRequests > 0 ? audit.precision : undefined),
   ],
+]
+
+const HEALTH_COLUMNS: readonly MetricColumn<HealthStatus>[] = [
+  [
+    'homing_health_ejected_state',
+    '1 while the worker gets no requests but trials, because it fails those that it gets; otherwise 0.',
+    row => (row.state === 'up' ? 0 : 1),
+  ],
+  ...counterColumns('health', { ejections: 'Times that the worker was ejected because it failed requests.' }),
 ]
 
 const LOAD_COLUMNS: readonly MetricColumn<LoadReport['rows'][number]>[] = [
@@ -114,6 +124,7 @@ export function consoleMetrics(
   collectFleet(metrics, args)
   collectLoads(metrics, args)
   collectAudits(metrics, args)
+  collectHealth(metrics, args)
   collectGuard(metrics, args)
   collectQueue(metrics, args)
   collectReplicas(metrics, args)
@@ -227,6 +238,14 @@ function collectAudits(metrics: Metrics, args: ConsoleArgs): void {
         labels: { worker },
       })),
     )
+  })
+}
+
+function collectHealth(metrics: Metrics, args: ConsoleArgs): void {
+  const table = metrics.table(['worker'], HEALTH_COLUMNS)
+  metrics.collect(async () => {
+    const rows = await args.router.ask({ type: 'health' }, { timeout: args.askMsMax })
+    table.replace(rows.map(row => ({ row, labels: { worker: row.worker } })))
   })
 }
 

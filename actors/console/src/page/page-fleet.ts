@@ -40,7 +40,10 @@ function keyOf(worker: WorkerView, key: WorkerView['worker_keys'][number]): Flee
     id: worker.id,
     url: worker.url,
     state: worker.state,
-    state_reason: worker.state_reason,
+    state_reason:
+      worker.state === 'up' && worker.health.state !== 'up'
+        ? `${worker.health.state}: ${worker.health.reason}`
+        : worker.state_reason,
     engine: worker.engine ?? null,
     models: worker.models.map(({ id }) => id),
     trust: key.trust,

@@ -7,6 +7,7 @@ import type { TokenizerPath } from '@homing/actors/tokenizer'
 import type { WorkerLoad } from '@homing/actors/tracker'
 import type { Sourced, WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
 import type { LearnedSpeed } from '@homing/load'
+import type { HealthStatus } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'
 import { iso, milliseconds, significant } from './view-numbers.ts'
 
@@ -23,7 +24,9 @@ export function workersView(
   loads: readonly WorkerLoad[],
   audits: readonly KeyAudit[],
   tokenizers: readonly TokenizerPath[],
+  healths: readonly HealthStatus[],
 ) {
+  const healthById = new Map(healths.map(health => [health.worker, health]))
   const loadBySlot = new Map(loads.map(load => [load.workerSlot, load]))
   const auditByKey = new Map(audits.map(audit => [audit.worker, audit]))
   return {
@@ -35,6 +38,7 @@ export function workersView(
       called_at: worker.calledAt ?? null,
       state: worker.state,
       state_reason: worker.stateReason,
+      health: healthView(healthById.get(worker.id)),
       engine: worker.engine,
       engine_version: worker.engineVersion,
       models: worker.models.map(card => ({
@@ -54,6 +58,18 @@ export function workersView(
         keyView(worker, key, report, shards, loadBySlot.get(key.workerSlot), auditByKey.get(key.key)),
       ),
     })),
+  }
+}
+
+/** How it serves the requests that it gets. Undefined: it has not failed any. */
+function healthView(health: HealthStatus | undefined) {
+  return {
+    state: health?.state ?? 'up',
+    reason: health?.reason ?? null,
+    trial_in_ms: milliseconds(health?.trialInMs ?? 0),
+    ejections: health?.ejections ?? 0,
+    failed: health?.failed ?? 0,
+    of_last: health?.outcomes ?? 0,
   }
 }
 

@@ -13,6 +13,7 @@ function viewOf(states: readonly { readonly state: string; readonly trust: strin
       url: `http://h${at}:8001`,
       state,
       state_reason: 'answers',
+      health: { state: 'up', reason: null },
       engine: 'vllm',
       models: [{ id: 'm' }],
       block_size: { value: 16, source: 'probed' },

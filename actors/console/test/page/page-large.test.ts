@@ -194,6 +194,7 @@ t.test('of 10,000 workers every section is bounded', async t => {
       readMsMax: 5000,
       relayed: [],
       router: owner<RouterMessage>('router', {
+        health: () => [],
         audits: () => audits,
         receipts: () => receipts,
         lastHour: () => hour,

@@ -86,6 +86,16 @@ export const requestSettings = [
     help: 'Further workers that are tried when one fails before the first byte of its answer. After the first byte a request is never sent again.',
   },
   {
+    key: 'retryBudget',
+    name: 'retry-budget',
+    group: 'Relaying',
+    kind: 'number',
+    default: 0.2,
+    min: 0,
+    max: 1,
+    help: 'Requests that may be placed again after a worker failed them, as a share of all requests, beyond the first 32. It keeps a failing fleet from getting its traffic several times.',
+  },
+  {
     key: 'requestTimeoutMs',
     name: 'request-timeout',
     group: 'Relaying',

@@ -1,0 +1,31 @@
+/**
+ * Retry budget: how many requests may be placed again after a worker failed them, as a share of the traffic.
+ *
+ * Each request adds `share`, each request that is placed again takes 1. So a fleet that fails as a whole gets
+ * `1 + share` times its traffic at most, beyond the first RESERVE.
+ */
+
+/** Tokens at the start, and the most that are saved up. */
+const RESERVE = 32
+
+export class RetryBudget {
+  readonly #share: number
+  #left = RESERVE
+
+  /** `share`: 0 … 1. */
+  constructor(share: number) {
+    this.#share = share
+  }
+
+  get isEmpty(): boolean {
+    return this.#left < 1
+  }
+
+  requested(): void {
+    this.#left = Math.min(RESERVE, this.#left + this.#share)
+  }
+
+  placedAgain(): void {
+    this.#left -= 1
+  }
+}

@@ -1,0 +1,61 @@
+/** What the gateway remembers of failures: stalled workers, deadly prompts, the budget of retries. */
+
+import t from 'tap'
+import { DeadlyPrompts } from '../src/deadly-prompts.ts'
+import { RetryBudget } from '../src/retry-budget.ts'
+import { WorkerProgress } from '../src/worker-progress.ts'
+
+t.test('a call is stalled only if its worker sends nothing while others do, for long enough', async t => {
+  const progress = new WorkerProgress()
+  const call = { workerId: 'a', isStream: true, promptTokens: 100, calledMs: 0 }
+  progress.sent('b', 9000)
+  t.notOk(progress.isStalled(call, 20_000), 'nothing is known of first bytes yet')
+  for (let i = 0; i < 16; i++) progress.answered(call, 300)
+  t.notOk(progress.isStalled(call, 9999), 'ten seconds at least')
+  t.ok(progress.isStalled(call, 10_000))
+  t.notOk(
+    progress.isStalled({ ...call, isStream: false }, 20_000),
+    'whole answers are judged by whole answers',
+  )
+  t.notOk(progress.isStalled({ ...call, promptTokens: 100_000 }, 90_000), 'a long prompt takes long')
+  t.ok(progress.isStalled({ ...call, promptTokens: 100_000 }, 100_000))
+  t.notOk(progress.isStalled({ ...call, calledMs: 9500 }, 30_000), 'nobody else has sent anything since')
+  progress.answered(call, 3000)
+  t.notOk(progress.isStalled(call, 20_000), 'ten times the slowest')
+  t.ok(progress.isStalled(call, 30_000))
+  progress.sent('a', 1)
+  t.notOk(progress.isStalled(call, 30_000), 'it sends something')
+  t.strictSame(progress.alive(9000), ['b'])
+})
+
+t.test('a body with which two workers broke is deadly for two minutes, unless it was served', async t => {
+  const prompts = new DeadlyPrompts()
+  const body = new TextEncoder().encode('{"prompt":"x"}')
+  t.equal(prompts.brokenBy(body, 0), undefined)
+  prompts.broke(body, 'a', 0)
+  prompts.broke(body, 'a', 1)
+  t.equal(prompts.brokenBy(body, 2), undefined, 'one worker is no proof')
+  prompts.broke(body, 'b', 2)
+  t.strictSame(prompts.brokenBy(body, 3), ['a', 'b'])
+  t.equal(prompts.brokenBy(new TextEncoder().encode('{"prompt":"y"}'), 3), undefined)
+  t.equal(prompts.brokenBy(body, 120_002), undefined)
+  prompts.broke(body, 'a', 120_003)
+  prompts.served(body)
+  prompts.broke(body, 'b', 120_004)
+  t.equal(prompts.brokenBy(body, 120_005), undefined)
+  for (let i = 0; i < 3000; i++) prompts.broke(new TextEncoder().encode(`${i}`), 'a', 120_006)
+  prompts.broke(body, 'a', 120_007)
+  t.equal(prompts.brokenBy(body, 120_008), undefined, 'the oldest are forgotten')
+})
+
+t.test('retries are a share of the traffic, beyond a reserve', async t => {
+  const budget = new RetryBudget(0.2)
+  let retries = 0
+  for (let request = 0; request < 1000; request++) {
+    budget.requested()
+    if (budget.isEmpty) continue
+    budget.placedAgain()
+    retries++
+  }
+  t.ok(retries >= 200 && retries <= 233, `${retries} of 1000`)
+})

@@ -1,0 +1,225 @@
+/**
+ * One engine of three is sick, the others take 20 ms: what clients get, and whether the sick one leaves and
+ * comes back. Real sockets; each kind of sickness is a row of SICK, tried with policies that go by load and
+ * with round-robin.
+ */
+
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import t from 'tap'
+import { RouterClient, startTestRouter, until } from './fleet.ts'
+
+const MODEL = 'm'
+const CLIENTS = 8
+const REQUESTS = 200
+const HEALTHY_MS = 20
+
+type Handler = (request: IncomingMessage, response: ServerResponse) => void
+
+interface Engine {
+  readonly url: string
+  /** Requests of clients that it got. */
+  count: number
+  isSick: boolean
+  close(): void
+}
+
+function json(response: ServerResponse, status: number, body: object): void {
+  response.writeHead(status, { 'content-type': 'application/json' })
+  response.end(JSON.stringify(body))
+}
+
+function serve(response: ServerResponse): void {
+  setTimeout(() => {
+    json(response, 200, {
+      id: 'x',
+      object: 'chat.completion',
+      model: MODEL,
+      choices: [{ index: 0, message: { role: 'assistant', content: 'ok' }, finish_reason: 'stop' }],
+      usage: { prompt_tokens: 5, completion_tokens: 1, total_tokens: 6 },
+    })
+  }, HEALTHY_MS)
+}
+
+async function startEngine(sick?: Handler, healthStatus = 200): Promise<Engine> {
+  const server = createServer((request, response) => {
+    request.resume()
+    request.on('end', () => {
+      if (request.url === '/v1/models') json(response, 200, { data: [{ id: MODEL }] })
+      else if (request.url === '/health') json(response, engine.isSick ? healthStatus : 200, {})
+      else if (request.method !== 'POST' || request.url === '/tokenize') json(response, 404, {})
+      else {
+        engine.count++
+        if (engine.isSick && sick !== undefined) sick(request, response)
+        else serve(response)
+      }
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const engine = {
+    url: `http://127.0.0.1:${port}`,
+    count: 0,
+    isSick: sick !== undefined,
+    close() {
+      server.closeAllConnections()
+      server.close()
+    },
+  }
+  return engine
+}
+
+async function load(router: RouterClient, requests: number): Promise<ReadonlyMap<number, number>> {
+  const statuses = new Map<number, number>()
+  let left = requests
+  const client = async (): Promise<void> => {
+    while (left-- > 0) {
+      const answer = await router.send('/v1/chat/completions', {
+        body: { model: MODEL, messages: [{ role: 'user', content: `question ${left}` }] },
+      })
+      statuses.set(answer.status, (statuses.get(answer.status) ?? 0) + 1)
+    }
+  }
+  await Promise.all(Array.from({ length: CLIENTS }, client))
+  return statuses
+}
+
+let turn = 0
+const SICK: readonly (readonly [kind: string, handler: Handler])[] = [
+  ...([500, 502, 503, 504, 429].map(
+    status => [`answers ${status} at once`, (_, response) => json(response, status, {})] as const,
+  ) satisfies readonly (readonly [string, Handler])[]),
+  [
+    'answers 404 for the model at once',
+    (_, response) =>
+      json(response, 404, { error: { message: `The model \`${MODEL}\` does not exist.`, code: 404 } }),
+  ],
+  ['resets the connection at once', request => request.socket.resetAndDestroy()],
+  [
+    'sends a head and resets',
+    (request, response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' })
+      response.flushHeaders()
+      setImmediate(() => request.socket.resetAndDestroy())
+    },
+  ],
+  [
+    'fails half of the requests',
+    (_, response) => (turn++ % 2 === 0 ? json(response, 500, {}) : serve(response)),
+  ],
+]
+
+const POLICIES = ['auto', 'linear', 'round-robin']
+/** Every kind under the default policy, every fifth under the others. */
+for (const policy of POLICIES) {
+  for (const [i, [kind, handler]] of SICK.entries()) {
+    if (policy !== 'auto' && (i + POLICIES.indexOf(policy)) % 5 !== 1) continue
+    t.test(`${policy}: a worker that ${kind} costs no client a request`, async t => {
+      const sick = await startEngine(handler)
+      const engines = [sick, await startEngine(), await startEngine()]
+      t.teardown(() => engines.forEach(engine => void engine.close()))
+      const mode = policy === 'round-robin' ? ['--router-mode', 'round-robin'] : ['--router-policy', policy]
+      const running = await startTestRouter(
+        engines.map(({ url }) => url),
+        ['--log-level', 'silent', ...mode],
+      )
+      t.teardown(() => running.stop(0))
+      const router = new RouterClient(running.url)
+      const statuses = await load(router, REQUESTS)
+      t.strictSame([...statuses], [[200, REQUESTS]])
+      const share = sick.count / REQUESTS
+      t.ok(kind.includes('half') || share < 0.2, `it got ${sick.count} of ${REQUESTS}`)
+      sick.isSick = false
+      const before = sick.count
+      await until('it serves again', async () => {
+        await load(router, CLIENTS)
+        return sick.count - before >= 2 * CLIENTS ? true : undefined
+      })
+      t.equal((await router.workers()).find(({ url }) => url === sick.url)?.health.state, 'up')
+    })
+  }
+}
+
+t.test('a worker whose /health is 503 gets nothing, though it lists its models', async t => {
+  const sick = await startEngine((_, response) => json(response, 500, {}), 503)
+  const engines = [sick, await startEngine()]
+  t.teardown(() => engines.forEach(engine => void engine.close()))
+  const running = await startTestRouter(
+    engines.map(({ url }) => url),
+    ['--log-level', 'silent'],
+  )
+  t.teardown(() => running.stop(0))
+  const router = new RouterClient(running.url)
+  t.match(await router.worker(sick.url), { state: 'down', state_reason: 'GET /health answers 503' })
+  t.strictSame([...(await load(router, 20))], [[200, 20]])
+  t.equal(sick.count, 0)
+  sick.isSick = false
+  await until('it is up', async () => ((await router.worker(sick.url)).state === 'up' ? true : undefined))
+})
+
+t.test('when all workers fail, they are tried all the same', async t => {
+  const engines = [
+    await startEngine((_, response) => json(response, 500, { error: { message: 'mine' } })),
+    await startEngine((_, response) => json(response, 503, { error: { message: 'mine' } })),
+  ]
+  t.teardown(() => engines.forEach(engine => void engine.close()))
+  const running = await startTestRouter(
+    engines.map(({ url }) => url),
+    ['--log-level', 'silent'],
+  )
+  t.teardown(() => running.stop(0))
+  const router = new RouterClient(running.url)
+  const statuses = await load(router, 100)
+  t.strictSame(new Set(statuses.keys()).size > 0 && [...statuses.keys()].every(one => one >= 500), true)
+  t.ok(engines[0]!.count + engines[1]!.count <= 100 + 32 + 20, 'the retry budget holds')
+  for (const engine of engines) engine.isSick = false
+  await until('both serve', async () => {
+    const now = await load(router, 20)
+    return now.get(200) === 20 ? true : undefined
+  })
+})
+
+t.test('a request that breaks two workers reaches no third, and the others go on', async t => {
+  const isDeadly = (body: string): boolean => body.includes('deadly')
+  const engines = await Promise.all(
+    Array.from({ length: 4 }, async () => {
+      let count = 0
+      const server = createServer((request, response) => {
+        const parts: Buffer[] = []
+        request.on('data', (bytes: Buffer) => parts.push(bytes))
+        request.on('end', () => {
+          if (request.url === '/v1/models') json(response, 200, { data: [{ id: MODEL }] })
+          else if (request.method !== 'POST' || request.url === '/tokenize') json(response, 404, {})
+          else if (isDeadly(Buffer.concat(parts).toString())) {
+            count++
+            request.socket.resetAndDestroy()
+          } else serve(response)
+        })
+      })
+      server.listen(0, '127.0.0.1')
+      await once(server, 'listening')
+      t.teardown(() => {
+        server.closeAllConnections()
+        server.close()
+      })
+      return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, deaths: () => count }
+    }),
+  )
+  const running = await startTestRouter(
+    engines.map(({ url }) => url),
+    ['--log-level', 'silent'],
+  )
+  t.teardown(() => running.stop(0))
+  const router = new RouterClient(running.url)
+  const deadly = { model: MODEL, messages: [{ role: 'user', content: 'deadly' }] }
+  for (let i = 0; i < 10; i++) {
+    const answer = await router.send('/v1/chat/completions', { body: deadly })
+    t.equal(answer.status, 502)
+    if (i > 0) t.match(answer.text, /workers .* broke while they worked on this very request/)
+  }
+  // A reused connection that breaks is tried again on the same worker.
+  t.ok(engines.filter(({ deaths }) => deaths() > 0).length === 2, 'two workers broke')
+  t.strictSame([...(await load(router, 50))], [[200, 50]], 'nobody else notices')
+})
