@@ -146,6 +146,7 @@ class Tracker {
   project(question: MessageOf<'project'>): CandidateLoads {
     const { workerSlots, wantsEngines, wantsReported } = question
     const { random, clock } = this.#context
+    this.#endSilentPrefills(workerSlots)
     const counts = trackingOf(this.#tracking, question.tracking)
     const sequenceHashes = trackedHashes(question.sequenceHashes, counts, random)
     const soughtBlocks = sequenceHashes.length / 2
@@ -217,9 +218,13 @@ class Tracker {
     this.fellIf(isLess)
   }
 
+  /** Sent once a second for each open answer, so the end of a prefill that nobody asks about is seen, too. */
   touch(decisionId: string, outputTokens: number | undefined): void {
     const { clock } = this.#context
-    if (!this.#load.touch(decisionId, clock.nowMs()) || outputTokens === undefined) return
+    if (!this.#load.touch(decisionId, clock.nowMs())) return
+    const workerSlot = this.#book.slotOf(decisionId)
+    if (workerSlot !== undefined) this.#endSilentPrefills([workerSlot])
+    if (outputTokens === undefined) return
     this.#book.grew(decisionId, outputTokens, clock.nowMs())
     this.fellIf(this.#outputs?.grew(decisionId, outputTokens) === 'less')
   }
@@ -293,6 +298,19 @@ class Tracker {
 
   fellIf(isLess: boolean | undefined): void {
     if (isLess === true) this.#fell()
+  }
+
+  /** An answer that does not stream shows nothing of the end of its prefill: it ends when the book says so. */
+  #endSilentPrefills(workerSlots: ArrayLike<number>): void {
+    const nowMs = this.#context.clock.nowMs()
+    let isLess = false
+    for (const decisionId of this.#book.silentPrefillsEnded(workerSlots, nowMs)) {
+      isLess = this.#load.prefillComplete(decisionId) || isLess
+      // The router of another replica's request sends the end of its prefill itself.
+      if (this.#gateways.has(decisionId)) this.replicas?.firstToken(decisionId)
+    }
+    this.#flushLater()
+    this.fellIf(isLess)
   }
 
   /** The worker key of this slot is gone: its requests no longer count as load. */

@@ -406,6 +406,20 @@ t.test('output blocks grow with the answer, and fade as it nears its expected en
   t.equal(await blocksAt('whole', 500), 4, 'an answer that does not stream shows nothing')
 })
 
+t.test('the prefill of an answer that does not stream ends by estimate, without a message', async t => {
+  const { system, ref, book, load } = await start(60_000)
+  t.teardown(() => system.shutdown())
+  await book('whole', 0, GATEWAY, { isStream: false, promptTokens: 700, prefillTokens: 700 })
+  await book('stream', 0, GATEWAY, { promptTokens: 700, prefillTokens: 700 })
+  t.equal((await load('a/0'))?.[1], 1400)
+  await system.advance('2s')
+  ref.tell({ type: 'touch', decisionId: 'whole' })
+  t.equal((await load('a/0'))?.[1], 700, 'the one that streams waits for its first token')
+  ref.tell({ type: 'prefillComplete', decisionId: 'whole' })
+  ref.tell({ type: 'prefillComplete', decisionId: 'stream' })
+  t.strictSame((await load('a/0'))?.slice(1), [0, 2])
+})
+
 t.test(
   'what was open at a replica when it was heard first teaches nothing of decoding, and leaves nothing',
   async t => {

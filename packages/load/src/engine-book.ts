@@ -64,6 +64,8 @@ const {
   BUSY_SHARE_MAX,
 } = AUTO_CONSTANTS.book
 
+const NO_IDS: readonly string[] = []
+
 export interface SentRequest {
   readonly promptTokens: number
   /** Tokens that must be computed, as predicted at dispatch. */
@@ -107,6 +109,8 @@ export class EngineBook {
   #firstTokens = 0
   readonly #unseen = new UnseenLoad()
   #settled = 0
+  /** Requests whose prefill has ended by estimate since `silentPrefillsEnded` was last asked. */
+  #silentEnded: string[] = []
   #deliveredPeriods = 0
   /** Share of the answers that say what was cached. */
   #saidShare = 0
@@ -131,7 +135,7 @@ export class EngineBook {
     if (this.#requests.has(id)) return
     const nowMs = this.#time(request.nowMs)
     const entry = this.#entry(slot)
-    const booked = this.#booked(slot, entry, request, stepTokens, nowMs)
+    const booked = this.#booked(id, slot, entry, request, stepTokens, nowMs)
     this.#busyShare += (this.#busyAsked - this.#busyShare) / Math.min(2 * MEAN_REQUESTS, ++this.#decisions)
     if (entry.queue.size === 0) {
       entry.headMs = nowMs
@@ -153,7 +157,7 @@ export class EngineBook {
     if (this.#requests.has(id)) return
     const nowMs = this.#time(request.nowMs)
     const entry = this.#entry(slot)
-    const booked = this.#booked(slot, entry, request, stepTokens, nowMs)
+    const booked = this.#booked(id, slot, entry, request, stepTokens, nowMs)
     booked.isTimed = false
     if (entry.queue.size === 0) entry.headMs = nowMs
     const { headMs } = entry
@@ -222,6 +226,24 @@ export class EngineBook {
     }
     this.#settlePrompt(request, this.#slots[request.slot]!, cachedShare)
     this.#remove(id, request, now)
+  }
+
+  /** The slot of a booked request. */
+  slotOf(id: string): number | undefined {
+    return this.#requests.get(id)?.slot
+  }
+
+  /**
+   * Ids of requests that do not stream and whose prefill has ended by estimate since the last call, on these
+   * slots or on any that was asked about meanwhile. An id may have ended as a whole since.
+   */
+  silentPrefillsEnded(slots: ArrayLike<number>, nowMs: number): readonly string[] {
+    const now = this.#time(nowMs)
+    for (let i = 0; i < slots.length; i++) {
+      const entry = this.#slots[slots[i]!]
+      if (entry !== undefined) this.#endSilentPrefills(entry, now)
+    }
+    return this.#silentEnded.length === 0 ? NO_IDS : this.#silentEnded.splice(0)
   }
 
   /** What was learned of the speed of a slot's worker. */
@@ -299,13 +321,21 @@ export class EngineBook {
     return entry
   }
 
-  #booked(slot: number, entry: Slot, request: SentRequest, stepTokens: number, nowMs: number): BookedRequest {
+  #booked(
+    id: string,
+    slot: number,
+    entry: Slot,
+    request: SentRequest,
+    stepTokens: number,
+    nowMs: number,
+  ): BookedRequest {
     const promptTokens = tokens(request.promptTokens)
     const newTokens = Math.min(promptTokens, tokens(request.newTokens))
     const prefillMs = this.#prefill.cost(slot, newTokens, promptTokens, stepTokens)
     const steps = Math.ceil((newTokens + entry.queuedTokens) / stepTokens)
     const decodeAddedMs = this.#decodeAddedMs(slot, entry, steps)
     return {
+      id,
       slot,
       promptTokens,
       newTokens,
@@ -434,6 +464,7 @@ export class EngineBook {
       if (endMs > now) return
       entry.period = undefined
       this.#beginDecoding(entry, head, now)
+      this.#silentEnded.push(head.id)
       entry.headMs = endMs
     }
   }

@@ -10,6 +10,7 @@ const { CHURN_REQUESTS } = AUTO_CONSTANTS.book
 
 /** A request, from when it is sent until it ends. */
 export interface BookedRequest {
+  readonly id: string
   readonly slot: number
   readonly promptTokens: number
   readonly newTokens: number
