@@ -89,8 +89,12 @@ export class RoutingGuard {
   }
 
   /** A decision has ended or was forgotten: its first token can no longer be reported. */
-  ended(guarded: GuardedDecision | undefined, delivery: Delivery | undefined): void {
+  ended(guarded: GuardedDecision | undefined, delivery: Delivery | undefined, nowMs: number): void {
     if (guarded === undefined) return
+    if (delivery !== undefined && isWorkersFault(delivery)) {
+      this.#guard.failed(guarded, nowMs)
+      return
+    }
     const isSilent = delivery?.outcome === 'ok' && delivery.streamEvents === undefined
     this.#guard.gone(guarded, !isSilent)
   }
@@ -114,6 +118,18 @@ export class RoutingGuard {
       meanRegretMs: meanRegretMs as GuardStatus['meanRegretMs'],
     }
   }
+}
+
+/** Errors that say that the worker did not answer. */
+const WORKERS_FAULTS: ReadonlySet<string> = new Set([
+  'HOMING_DISPATCH_UPSTREAM_FAILED',
+  'HOMING_DISPATCH_NO_ANSWER',
+])
+
+/** The worker failed the request, or refused it for want of room; no 4xx that tells the client of a mistake. */
+function isWorkersFault({ outcome, status, error }: Delivery): boolean {
+  if (outcome !== 'error') return false
+  return WORKERS_FAULTS.has(error?.code ?? '') || status === 429 || (status !== undefined && status >= 500)
 }
 
 function isFree(request: RoutingRequest, { preferences }: Candidates): boolean {

@@ -15,6 +15,7 @@
  *
  *   seen        time to the first token ÷ the running mean of all requests with about as long a prompt (log2
  *               of its tokens), at most GUARD_OUTLIER_TIMES; means and variances of each arm fade
+ *   failed      a request that its worker failed counts as GUARD_OUTLIER_TIMES
  *   worse       Welch's z above Z_WORSE, and the mean by more than WORSE_RATIO
  *   off         first tokens come far sooner or later than predicted (CALIBRATION_OFF), or too few of the
  *               predicted tokens were cached (CACHED_OFF); compared with the last time that a test found
@@ -239,7 +240,21 @@ export class Guard {
     this.#judge(now)
   }
 
-  /** No first token will be reported: the request failed, was cancelled or does not stream. */
+  /**
+   * Its worker failed the request. Counts like a first token that came as late as any may: an arm whose
+   * requests fail is worse, however quickly they fail.
+   */
+  failed(decision: GuardedDecision, nowMs: number): void {
+    const now = this.#time(nowMs)
+    if (!this.#close(decision as OwnDecision)) return
+    const own = this.#arm(decision.arm!)
+    own.outcomes++
+    own.seen.add(GUARD_OUTLIER_TIMES)
+    this.#outcomes++
+    this.#judge(now)
+  }
+
+  /** No first token will be reported: the request was cancelled, was refused for its own sake, or does not stream. */
   gone(decision: GuardedDecision, isStream = true): void {
     this.#close(decision as OwnDecision)
     if (!isStream) this.#unseen++

@@ -160,10 +160,24 @@ t.test('what would cost much more is tried seldom, and what costs no more as oft
   t.ok(Math.abs(controls(Number.NaN) - 5000) < 200, 'no prediction')
 })
 
-t.test('what failed, or does not stream, teaches nothing', async t => {
+t.test('what was cancelled, or does not stream, teaches nothing', async t => {
   const guard = new Guard({ share: 0.5 })
   for (let i = 0; i < 100; i++) guard.gone(guard.decided('control', 1000, 100, i), i % 2 === 0)
   t.match(guard.report(), { control: { decisions: 100, outcomes: 0, correctedTtft: 0 }, unseen: 50, z: 0 })
+})
+
+t.test('an arm whose requests fail at once is worse than one that takes its time', async t => {
+  const guard = new Guard({ share: 0.5 })
+  for (let i = 0; i < 20; i++) guard.firstToken(guard.decided('control', 1000, 100, i), 100, i)
+  for (let i = 20; i < 400 && guard.phase !== 'shrunk'; i++) {
+    const decision = guard.decided(i % 2 === 0 ? 'affinity' : 'control', 1000, 100, i)
+    if (i % 2 === 0 && i % 3 === 0) {
+      guard.failed(decision, i)
+      guard.failed(decision, i)
+    } else guard.firstToken(decision, 90 + (i % 20), i)
+  }
+  t.equal(guard.phase, 'shrunk')
+  t.ok(guard.report().affinity.outcomes <= guard.report().affinity.decisions)
 })
 
 t.test('a share out of range is refused', async t => {
@@ -183,7 +197,7 @@ t.test('whatever it is told, its figures are finite, and its shares within 0 and
     firstTokenMs: figure,
     decidedMs: figure,
     toldMs: figure,
-    end: fc.constantFrom('token', 'gone', 'both', 'twice', 'open'),
+    end: fc.constantFrom('token', 'gone', 'failed', 'both', 'twice', 'open'),
     predictedTokens: figure,
     cachedTokens: figure,
   })
@@ -193,7 +207,8 @@ t.test('whatever it is told, its figures are finite, and its shares within 0 and
     for (const each of all) {
       guard.draw(random, each.predictedMs)
       const decision = guard.decided(each.arm, each.promptTokens, each.predictedMs, each.decidedMs)
-      if (each.end !== 'gone' && each.end !== 'open')
+      if (each.end === 'failed') guard.failed(decision, each.toldMs)
+      else if (each.end !== 'gone' && each.end !== 'open')
         guard.firstToken(decision, each.firstTokenMs, each.toldMs)
       if (each.end === 'twice') guard.firstToken(decision, each.firstTokenMs, each.toldMs)
       if (each.end === 'gone' || each.end === 'both') guard.gone(decision)

@@ -182,7 +182,7 @@ export class SimRouter implements Replica {
    */
   decide(request: SimRequest, fleet: Fleet, nowMs: number, rules?: readonly RoomRule[]): SimDecision {
     // Placed again after the death of its worker.
-    this.#guard?.ended(request.guarded, undefined)
+    this.#guard?.ended(request.guarded, undefined, nowMs)
     request.guarded = undefined
     const hashed = this.#countsTokens ? 0 : this.#hash(request)
     const routing = this.#routingOf(request, hashed)
@@ -295,7 +295,7 @@ export class SimRouter implements Replica {
     this.#completedOutputTokens += request.outputTokens
     this.#completed++
     const { guarded, session } = request
-    this.#guard?.ended(guarded, undefined)
+    this.#guard?.ended(guarded, undefined, nowMs)
     request.guarded = undefined
     if (session !== undefined)
       this.#affinity!.ended(session.key, session.worker, session.joinedMs, false, nowMs)
