@@ -195,10 +195,11 @@ export class Decider {
     }
     const { guard } = receipt
     const decidedMs = this.#context.clock.nowMs()
-    this.health.decided(winner.worker.id, id, decidedMs)
+    this.health.decided(winner.worker.id, request.model, id, decidedMs)
     this.#open(id, {
       gateway,
       decision,
+      model: request.model,
       decidedMs,
       takeBack,
       guarded,
@@ -216,6 +217,7 @@ export class Decider {
       this.#open(id, {
         gateway,
         decision: undefined,
+        model: request.model,
         decidedMs,
         takeBack: undefined,
         guarded: undefined,
@@ -226,7 +228,7 @@ export class Decider {
 
   /** Keeps an open decision. If the oldest one is dropped for it, the guard gets no outcome of that one. */
   #open(id: string, open: OpenDecision): void {
-    this.guard.ended(this.open.add(id, open)?.guarded, undefined)
+    this.guard.ended(this.open.add(id, open)?.guarded, undefined, open.decidedMs)
   }
 
   /** What the decision log and what-if need to know of the request; undefined: both are off. */

@@ -13,6 +13,7 @@ export interface OpenDecision {
   readonly gateway: GatewayLife
   /** Undefined: the request was refused; it is kept for the decision log and what-if. */
   readonly decision: Decision | undefined
+  readonly model: string
   /** By the clock of the router's thread. */
   readonly decidedMs: number
   /** Takes back the guess that the worker holds the prompt; undefined: there is no guess. */

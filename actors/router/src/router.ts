@@ -130,7 +130,7 @@ class Router {
     guard.firstToken(found?.guarded, firstTokenMs, nowMs)
     if (found?.decision === undefined) return
     const { workerId } = found.decision
-    if (health.progressed(workerId, found.decidedMs, nowMs)) this.#isBack(workerId)
+    if (health.progressed(workerId, found.model, found.decidedMs, nowMs)) this.#isBack(workerId)
   }
 
   workerFailed({ workerId, workerJoinedMs, model, fault, ageMs }: WorkerFailed): void {
@@ -161,7 +161,7 @@ class Router {
     if (open.decision !== undefined && !isPlacedAgain)
       this.lastHour.settled(delivery, open.guard, this.#context.clock.nowMs())
     if (!wasTaken) open.takeBack?.()
-    decider.guard.ended(open.guarded, delivery)
+    decider.guard.ended(open.guarded, delivery, this.#context.clock.nowMs())
     if (open.session !== undefined && open.decision !== undefined)
       decider.sessionEnded(open.session, open.decision, delivery)
     if (open.decision !== undefined) this.#compare(open, open.decision, delivery)
@@ -171,13 +171,13 @@ class Router {
 
   #lookAtHealth(
     id: string,
-    { decidedMs }: OpenDecision,
+    { model, decidedMs }: OpenDecision,
     { workerId }: Decision,
     { outcome }: Delivery,
   ): void {
     const { health } = this.decider
     health.ended(workerId, id)
-    if (outcome === 'ok' && health.served(workerId, decidedMs, this.#context.clock.nowMs()))
+    if (outcome === 'ok' && health.served(workerId, model, decidedMs, this.#context.clock.nowMs()))
       this.#isBack(workerId)
   }
 

@@ -119,13 +119,14 @@ function judge(
   candidates: Candidate[],
   unwell: readonly Unwell[],
   excluded: Excluded[],
-  { pinnedInstanceId, pinnedRank, excludedWorkers }: RoutingRequest,
+  { model, pinnedInstanceId, pinnedRank, excludedWorkers }: RoutingRequest,
   { health, nowMs, mayTry }: KnownHealth,
 ): void {
   const isFree = pinnedInstanceId === undefined && pinnedRank === undefined && excludedWorkers.length === 0
   const tried =
     mayTry && isFree
-      ? unwell.find(({ candidate: { worker } }) => health.isTrialDue(worker.id, nowMs))?.candidate.worker
+      ? unwell.find(({ candidate: { worker } }) => health.isTrialDue(worker.id, model, nowMs))?.candidate
+          .worker
       : undefined
   if (tried !== undefined) {
     const reason = `the request is the trial of ${tried.id}`

@@ -10,6 +10,10 @@
  * is half open, the next request that may go anywhere is its trial. If all candidates are ejected, those that
  * failed least of late are tried all the same: a request is never refused because everything is bad.
  *
+ * A worker that fails one model only (an adapter that does not load, say) and serves others is ejected for that
+ * model only. If its failures come before it has served another model, it is ejected as a whole; a trial that it
+ * serves with another model then leaves it ejected for the one that failed.
+ *
  * A worker that does not have a model after all is left out for that model only, until the directory has read
  * its list again or MODEL_MS has passed.
  *
@@ -17,7 +21,7 @@
  * here. State that is older than the last ejection says nothing about it: reports carry the time of their
  * decision. All times are of one clock, in milliseconds.
  *
- * Bounds   one entry for each worker of the fleet; LACKED_MODELS_MAX models for each.
+ * Bounds   one entry for each worker of the fleet; MODELS_MAX models for each.
  */
 
 import type { Fleet } from '@homing/fleet'
@@ -38,35 +42,57 @@ export interface HealthStatus {
   readonly reason: string | undefined
   /** Until its next trial, in milliseconds; 0 if it is due or the worker is up. */
   readonly trialInMs: number
+  /** For all models or for one. */
   readonly ejections: number
   /** Failures and outcomes among the last ones. */
   readonly failed: number
   readonly outcomes: number
+  /** Models for which it is left out while it serves others, with the reason. */
+  readonly models: readonly { readonly model: string; readonly reason: string }[]
 }
 
-export const ROW_FAILURES_MAX = 3
-export const OUTCOMES_KEPT = 20
-export const KEPT_FAILURES_MAX = 6
-export const BACKOFF_MS_MIN = 1000
-export const BACKOFF_MS_MAX = 30_000
+const ROW_FAILURES_MAX = 3
+const OUTCOMES_KEPT = 20
+const KEPT_FAILURES_MAX = 6
+/** Answers of other models, and none of them a failure, that show that only one model fails. */
+const OTHERS_SERVED_MIN = 3
+const BACKOFF_MS_MIN = 1000
+const BACKOFF_MS_MAX = 30_000
 /** A trial that has not ended by then does not keep others from being made. */
 const REQUEST_TRIAL_MS_MAX = 60_000
 /** A worker that has been up for this long after an ejection begins with the shortest back-off again. */
 const FORGIVEN_MS = 60_000
 const MODEL_MS = 5000
-const LACKED_MODELS_MAX = 64
+const MODELS_MAX = 64
+
+/** Of the whole worker, or for one of its models. */
+interface Ejection {
+  readonly model: string
+  readonly fault: WorkerFault
+  sinceMs: number
+  untilMs: number
+  backoffMs: number
+  trial: { readonly id: string; readonly sinceMs: number } | undefined
+}
+
+interface Outcome {
+  readonly model: string
+  readonly hasFailed: boolean
+}
 
 interface Entry {
   readonly joinedMs: number
-  /** The last outcomes, oldest first; true: it failed. */
-  outcomes: boolean[]
+  /** The last outcomes, oldest first. */
+  outcomes: Outcome[]
   inRow: number
   /** Undefined: it is up. */
-  ejected: { readonly sinceMs: number; readonly untilMs: number; readonly fault: WorkerFault } | undefined
+  ejected: Ejection | undefined
+  /** While the worker is up: models for which it is ejected. */
+  readonly ejectedModels: Map<string, Ejection>
+  /** Of the last ejection of the worker. */
   backoffMs: number
   upSinceMs: number
   ejections: number
-  trial: { readonly id: string; readonly sinceMs: number } | undefined
   /** Models that it said it lacks: until when it is left out for them. */
   readonly lacks: Map<string, number>
 }
@@ -86,21 +112,22 @@ export class WorkerHealth {
   }
 
   /** A request decided at `decidedMs` was served. True: the worker was ejected and is up again. */
-  served(workerId: string, decidedMs: number, nowMs: number): boolean {
+  served(workerId: string, model: string, decidedMs: number, nowMs: number): boolean {
     const entry = this.#entries.get(workerId)
     if (entry === undefined) return false
-    add(entry, false)
-    return this.#restore(entry, decidedMs, nowMs)
+    add(entry, model, false)
+    return restore(entry, model, decidedMs, nowMs)
   }
 
   /**
    * The first token of a request came. It ends a trial, but for a worker that was ejected because its answers
    * broke off: there only a whole answer does. True: the worker is up again.
    */
-  progressed(workerId: string, decidedMs: number, nowMs: number): boolean {
+  progressed(workerId: string, model: string, decidedMs: number, nowMs: number): boolean {
     const entry = this.#entries.get(workerId)
-    if (entry?.ejected === undefined || entry.ejected.fault.kind === 'cut') return false
-    return this.#restore(entry, decidedMs, nowMs)
+    const ejection = entry && ejectionOf(entry, model)
+    if (entry === undefined || ejection === undefined || ejection.fault.kind === 'cut') return false
+    return restore(entry, model, decidedMs, nowMs)
   }
 
   /**
@@ -117,81 +144,92 @@ export class WorkerHealth {
   ): boolean {
     const entry = this.#entry(workerId, joinedMs)
     if (fault.kind === 'lacksModel') {
-      entry.lacks.delete(model)
-      if (entry.lacks.size >= LACKED_MODELS_MAX) entry.lacks.delete(entry.lacks.keys().next().value!)
-      entry.lacks.set(model, nowMs + MODEL_MS)
+      keepNewest(entry.lacks, model, nowMs + MODEL_MS)
       return false
     }
-    add(entry, true)
-    const { ejected } = entry
-    if (ejected !== undefined) {
+    add(entry, model, true)
+    const ejection = ejectionOf(entry, model)
+    if (ejection !== undefined) {
       // Only what was decided as a trial says that it still fails.
-      if (decidedMs < ejected.untilMs) return false
-      entry.backoffMs = Math.min(BACKOFF_MS_MAX, entry.backoffMs * 2)
-    } else {
-      const isBad =
-        entry.inRow >= ROW_FAILURES_MAX ||
-        entry.outcomes.filter(hasFailed => hasFailed).length >= KEPT_FAILURES_MAX
-      if (!isBad) return false
-      const wasUpMs = nowMs - entry.upSinceMs
-      entry.backoffMs =
-        entry.ejections === 0 || wasUpMs >= FORGIVEN_MS
-          ? BACKOFF_MS_MIN
-          : Math.min(BACKOFF_MS_MAX, entry.backoffMs * 2)
+      if (decidedMs < ejection.untilMs) return false
+      ejection.backoffMs = Math.min(BACKOFF_MS_MAX, ejection.backoffMs * 2)
+      ejection.sinceMs = nowMs
+      ejection.untilMs = nowMs + ejection.backoffMs
+      ejection.trial = undefined
+      entry.ejections++
+      return true
     }
-    entry.ejected = { sinceMs: nowMs, untilMs: nowMs + entry.backoffMs, fault }
+    if (!isBad(entry)) return false
     entry.ejections++
-    entry.trial = undefined
+    if (failsOneModel(entry, model)) {
+      keepNewest(entry.ejectedModels, model, newEjection(model, fault, nowMs, BACKOFF_MS_MIN))
+      // It is up for the others, so their outcomes go on from here.
+      entry.inRow = 0
+      entry.outcomes = entry.outcomes.filter(outcome => outcome.model !== model)
+      return true
+    }
+    const isForgiven = nowMs - entry.upSinceMs >= FORGIVEN_MS
+    entry.backoffMs = isForgiven ? BACKOFF_MS_MIN : Math.min(BACKOFF_MS_MAX, entry.backoffMs * 2)
+    entry.ejected = newEjection(model, fault, nowMs, entry.backoffMs)
     return true
   }
 
   /** A decision has ended, whatever its outcome: if it was a trial, another one may follow. */
   ended(workerId: string, decisionId: string): void {
     const entry = this.#entries.get(workerId)
-    if (entry?.trial?.id === decisionId) entry.trial = undefined
+    if (entry === undefined) return
+    for (const ejection of ejectionsOf(entry))
+      if (ejection.trial?.id === decisionId) ejection.trial = undefined
   }
 
   /** A decision for this worker was made and booked: if its trial is due, this is it. */
-  decided(workerId: string, decisionId: string, nowMs: number): void {
+  decided(workerId: string, model: string, decisionId: string, nowMs: number): void {
     const entry = this.#entries.get(workerId)
-    if (entry !== undefined && isDue(entry, nowMs)) entry.trial = { id: decisionId, sinceMs: nowMs }
+    const ejection = entry && ejectionOf(entry, model)
+    if (ejection !== undefined && isDue(ejection, nowMs)) ejection.trial = { id: decisionId, sinceMs: nowMs }
   }
 
   /** Why a worker gets no request of this model; undefined: it may. */
   reasonAgainst(workerId: string, model: string, nowMs: number): string | undefined {
     const entry = this.#entries.get(workerId)
     if (entry === undefined) return undefined
-    const { ejected, lacks } = entry
-    if (ejected !== undefined) return `ejected: ${ejected.fault.reason}`
-    const untilMs = lacks.get(model)
+    const ejection = ejectionOf(entry, model)
+    if (ejection !== undefined) {
+      return ejection === entry.ejected
+        ? `ejected: ${ejection.fault.reason}`
+        : `ejected for ${model}: ${ejection.fault.reason}`
+    }
+    const untilMs = entry.lacks.get(model)
     if (untilMs === undefined) return undefined
     if (nowMs < untilMs) return `does not serve ${model}: it said so a moment ago`
-    lacks.delete(model)
+    entry.lacks.delete(model)
     return undefined
   }
 
-  /** Whether the next request that may go anywhere is to be the trial of this worker. */
-  isTrialDue(workerId: string, nowMs: number): boolean {
+  /** Whether the next request of this model that may go anywhere is to be the trial of this worker. */
+  isTrialDue(workerId: string, model: string, nowMs: number): boolean {
     const entry = this.#entries.get(workerId)
-    return entry !== undefined && isDue(entry, nowMs)
+    const ejection = entry && ejectionOf(entry, model)
+    return ejection !== undefined && isDue(ejection, nowMs)
   }
 
   /** Part of the last outcomes that failed, 0 … 1: the order in which ejected workers are tried. */
   failedShare(workerId: string): number {
     const outcomes = this.#entries.get(workerId)?.outcomes ?? []
-    return outcomes.length === 0 ? 0 : outcomes.filter(hasFailed => hasFailed).length / outcomes.length
+    return outcomes.length === 0 ? 0 : failuresOf(outcomes) / outcomes.length
   }
 
   /** Workers that have failed a request since they joined. */
   report(nowMs: number): readonly HealthStatus[] {
-    return Array.from(this.#entries, ([worker, entry]) => ({
+    return Array.from(this.#entries, ([worker, { ejected, ejectedModels, ejections, outcomes }]) => ({
       worker,
-      state: entry.ejected === undefined ? 'up' : nowMs >= entry.ejected.untilMs ? 'half open' : 'ejected',
-      reason: entry.ejected?.fault.reason,
-      trialInMs: Math.max(0, (entry.ejected?.untilMs ?? nowMs) - nowMs),
-      ejections: entry.ejections,
-      failed: entry.outcomes.filter(hasFailed => hasFailed).length,
-      outcomes: entry.outcomes.length,
+      state: ejected === undefined ? 'up' : nowMs >= ejected.untilMs ? 'half open' : 'ejected',
+      reason: ejected?.fault.reason,
+      trialInMs: Math.max(0, (ejected?.untilMs ?? nowMs) - nowMs),
+      ejections,
+      failed: failuresOf(outcomes),
+      outcomes: outcomes.length,
+      models: Array.from(ejectedModels, ([model, { fault }]) => ({ model, reason: fault.reason })),
     }))
   }
 
@@ -203,36 +241,79 @@ export class WorkerHealth {
         outcomes: [],
         inRow: 0,
         ejected: undefined,
+        ejectedModels: new Map(),
         backoffMs: BACKOFF_MS_MIN,
         upSinceMs: Number.NEGATIVE_INFINITY,
         ejections: 0,
-        trial: undefined,
         lacks: new Map(),
       }
       this.#entries.set(workerId, entry)
     }
     return entry
   }
-
-  /** What was decided before the ejection does not end it. */
-  #restore(entry: Entry, decidedMs: number, nowMs: number): boolean {
-    if (entry.ejected === undefined || decidedMs < entry.ejected.sinceMs) return false
-    entry.ejected = undefined
-    entry.trial = undefined
-    entry.upSinceMs = nowMs
-    entry.outcomes = []
-    entry.inRow = 0
-    return true
-  }
 }
 
-function add(entry: Entry, hasFailed: boolean): void {
+function ejectionOf({ ejected, ejectedModels }: Entry, model: string): Ejection | undefined {
+  return ejected ?? ejectedModels.get(model)
+}
+
+function ejectionsOf({ ejected, ejectedModels }: Entry): readonly Ejection[] {
+  return ejected === undefined ? [...ejectedModels.values()] : [ejected, ...ejectedModels.values()]
+}
+
+function newEjection(model: string, fault: WorkerFault, nowMs: number, backoffMs: number): Ejection {
+  return { model, fault, sinceMs: nowMs, untilMs: nowMs + backoffMs, backoffMs, trial: undefined }
+}
+
+/** What was decided before an ejection does not end it. */
+function restore(entry: Entry, model: string, decidedMs: number, nowMs: number): boolean {
+  const { ejected, ejectedModels } = entry
+  const ejection = ejected ?? ejectedModels.get(model)
+  if (ejection === undefined || decidedMs < ejection.sinceMs) return false
+  if (ejected === undefined) {
+    ejectedModels.delete(model)
+    return true
+  }
+  entry.ejected = undefined
+  entry.upSinceMs = nowMs
+  entry.outcomes = []
+  entry.inRow = 0
+  // It serves this model; whether it serves the one that failed is not known.
+  if (ejected.model !== model)
+    keepNewest(
+      ejectedModels,
+      ejected.model,
+      newEjection(ejected.model, ejected.fault, nowMs, ejected.backoffMs),
+    )
+  return true
+}
+
+function add(entry: Entry, model: string, hasFailed: boolean): void {
   entry.inRow = hasFailed ? entry.inRow + 1 : 0
-  entry.outcomes.push(hasFailed)
+  entry.outcomes.push({ model, hasFailed })
   if (entry.outcomes.length > OUTCOMES_KEPT) entry.outcomes.shift()
 }
 
-function isDue({ ejected, trial }: Entry, nowMs: number): boolean {
-  if (ejected === undefined || nowMs < ejected.untilMs) return false
+function isBad({ inRow, outcomes }: Entry): boolean {
+  return inRow >= ROW_FAILURES_MAX || failuresOf(outcomes) >= KEPT_FAILURES_MAX
+}
+
+function failsOneModel({ outcomes }: Entry, model: string): boolean {
+  const others = outcomes.filter(outcome => outcome.model !== model)
+  return others.length >= OTHERS_SERVED_MIN && failuresOf(others) === 0
+}
+
+function failuresOf(outcomes: readonly Outcome[]): number {
+  return outcomes.filter(({ hasFailed }) => hasFailed).length
+}
+
+function keepNewest<V>(byModel: Map<string, V>, model: string, value: V): void {
+  byModel.delete(model)
+  if (byModel.size >= MODELS_MAX) byModel.delete(byModel.keys().next().value!)
+  byModel.set(model, value)
+}
+
+function isDue({ untilMs, trial }: Ejection, nowMs: number): boolean {
+  if (nowMs < untilMs) return false
   return trial === undefined || nowMs - trial.sinceMs >= REQUEST_TRIAL_MS_MAX
 }

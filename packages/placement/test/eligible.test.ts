@@ -66,13 +66,13 @@ t.test('an ejected worker gets nothing, then one trial, which goes nowhere else'
   t.strictSame(find(workers, due), { may: ['a'], not: others })
   t.strictSame(find(workers, { ...due, mayTry: false }).may, ['b', 'c'], 'not to explain a decision')
   t.strictSame(find(workers, { ...due, excludedWorkers: ['b'] }).may, ['c'], 'not what failed once already')
-  health.decided('a', 'trial', 1000)
+  health.decided('a', 'm', 'trial', 1000)
   t.strictSame(find(workers, due).may, ['b', 'c'], 'not before the trial is over')
 })
 
 t.test('when all are ejected, those that failed least are tried', async t => {
   const health = ejected('a', 'b')
-  for (let i = 0; i < 3; i++) health.served('b', -1, 0)
+  for (let i = 0; i < 3; i++) health.served('b', 'm', -1, 0)
   t.strictSame(find([worker('a'), worker('b')], { health }), {
     may: ['b'],
     not: { 'a/0': 'ejected: answered 500' },

@@ -30,7 +30,7 @@ t.test('three failures in a row eject, two and a success do not', async t => {
   const w = world()
   w.fail()
   w.fail()
-  w.health.served('a', 0, 0)
+  w.health.served('a', 'm', 0, 0)
   w.fail()
   w.fail()
   t.equal(w.against(), undefined)
@@ -43,8 +43,8 @@ t.test('six failures among the last twenty eject, though none follow each other 
   const w = world()
   for (let i = 0; i < 5; i++) {
     w.fail()
-    w.health.served('a', 0, 0)
-    w.health.served('a', 0, 0)
+    w.health.served('a', 'm', 0, 0)
+    w.health.served('a', 'm', 0, 0)
   }
   t.equal(w.against(), undefined)
   t.ok(w.fail())
@@ -54,17 +54,17 @@ t.test('a trial that is served brings it back; one that fails doubles the back-o
   const w = world()
   w.eject()
   for (const backoffMs of [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]) {
-    t.notOk(w.health.isTrialDue('a', w.now()))
+    t.notOk(w.health.isTrialDue('a', 'm', w.now()))
     w.pass(backoffMs)
-    t.ok(w.health.isTrialDue('a', w.now()), `after ${backoffMs} ms`)
-    w.health.decided('a', 'trial', w.now())
-    t.notOk(w.health.isTrialDue('a', w.now()), 'one trial at a time')
+    t.ok(w.health.isTrialDue('a', 'm', w.now()), `after ${backoffMs} ms`)
+    w.health.decided('a', 'm', 'trial', w.now())
+    t.notOk(w.health.isTrialDue('a', 'm', w.now()), 'one trial at a time')
     t.ok(w.fail())
     w.health.ended('a', 'trial')
   }
   w.pass(30_000)
-  w.health.decided('a', 'trial', w.now())
-  t.ok(w.health.served('a', w.now(), w.now()))
+  w.health.decided('a', 'm', 'trial', w.now())
+  t.ok(w.health.served('a', 'm', w.now(), w.now()))
   t.equal(w.against(), undefined)
 })
 
@@ -72,33 +72,33 @@ t.test('what was decided before the ejection neither ends nor prolongs it', asyn
   const w = world()
   w.pass(100)
   w.eject()
-  t.notOk(w.health.served('a', 50, w.now()))
+  t.notOk(w.health.served('a', 'm', 50, w.now()))
   w.pass(1000)
   t.notOk(w.fail(FAILED, 50))
-  t.ok(w.health.isTrialDue('a', w.now()))
+  t.ok(w.health.isTrialDue('a', 'm', w.now()))
 })
 
 t.test('a first token ends a trial, unless the worker broke off its answers', async t => {
   const w = world()
   w.eject()
   w.pass(1000)
-  t.ok(w.health.progressed('a', w.now(), w.now()))
+  t.ok(w.health.progressed('a', 'm', w.now(), w.now()))
   for (let i = 0; i < 3; i++) w.fail(CUT)
   w.pass(2000)
-  t.notOk(w.health.progressed('a', w.now(), w.now()))
-  t.ok(w.health.served('a', w.now(), w.now()))
+  t.notOk(w.health.progressed('a', 'm', w.now(), w.now()))
+  t.ok(w.health.served('a', 'm', w.now(), w.now()))
 })
 
 t.test('a trial that hangs, or whose decision ended without a word, makes room for another', async t => {
   const w = world()
   w.eject()
   w.pass(1000)
-  w.health.decided('a', 'one', w.now())
+  w.health.decided('a', 'm', 'one', w.now())
   w.health.ended('a', 'one')
-  t.ok(w.health.isTrialDue('a', w.now()))
-  w.health.decided('a', 'two', w.now())
+  t.ok(w.health.isTrialDue('a', 'm', w.now()))
+  w.health.decided('a', 'm', 'two', w.now())
   w.pass(60_000)
-  t.ok(w.health.isTrialDue('a', w.now()))
+  t.ok(w.health.isTrialDue('a', 'm', w.now()))
 })
 
 t.test(
@@ -119,6 +119,45 @@ t.test(
     t.match(w.against('m999'), /does not serve/)
   },
 )
+
+t.test('a worker that fails one model and serves others leaves for that model only', async t => {
+  const w = world()
+  const serve = (model: string): boolean => w.health.served('a', model, w.now(), w.now())
+  w.fail()
+  for (let i = 0; i < 5; i++) {
+    serve('other')
+    t.equal(w.against(), undefined)
+    w.fail()
+  }
+  t.equal(w.against(), 'ejected for m: answered 500')
+  t.equal(w.against('other'), undefined)
+  t.match(w.health.report(w.now()), [{ state: 'up', models: [{ model: 'm', reason: 'answered 500' }] }])
+  t.notOk(serve('other'), 'says nothing of m')
+  w.pass(1000)
+  t.ok(w.health.isTrialDue('a', 'm', w.now()))
+  t.notOk(w.health.isTrialDue('a', 'other', w.now()))
+  w.health.decided('a', 'm', 'trial', w.now())
+  t.ok(w.fail(), 'for two seconds now')
+  w.pass(1999)
+  t.notOk(w.health.isTrialDue('a', 'm', w.now()))
+  w.pass(1)
+  t.ok(serve('m'))
+  t.equal(w.against(), undefined)
+})
+
+t.test('a trial that it serves with another model leaves it ejected for the one that failed', async t => {
+  const w = world()
+  w.eject()
+  t.equal(w.against('other'), 'ejected: answered 500', 'nothing is known of the others yet')
+  w.pass(1000)
+  t.ok(w.health.served('a', 'other', w.now(), w.now()))
+  t.equal(w.against('other'), undefined)
+  t.equal(w.against(), 'ejected for m: answered 500')
+  w.health.failed('a', JOINED, 'third', FAILED, w.now(), w.now())
+  w.health.failed('a', JOINED, 'third', FAILED, w.now(), w.now())
+  t.ok(w.health.failed('a', JOINED, 'third', FAILED, w.now(), w.now()), 'more than one fails: as a whole')
+  t.equal(w.against('other'), 'ejected: answered 500')
+})
 
 t.test('a worker that left and came back is new', async t => {
   const w = world()
@@ -149,18 +188,18 @@ t.test('random histories: a worker that always fails leaves, one that is mended 
         chances[failing] = 0
         mendedMs = nowMs
       }
-      const due = names.findIndex(name => health.isTrialDue(name, nowMs))
+      const due = names.findIndex(name => health.isTrialDue(name, 'm', nowMs))
       const open = names.flatMap((name, i) =>
         health.reasonAgainst(name, 'm', nowMs) === undefined ? [i] : [],
       )
       if (due < 0 && open.length === 0) continue
       const at = due >= 0 ? due : open[random.below(open.length)]!
       const name = names[at]!
-      health.decided(name, `${request}`, nowMs)
+      health.decided(name, 'm', `${request}`, nowMs)
       if (at === failing && mendedMs === undefined) got++
       if (random.below(1000) < chances[at]! * 1000) health.failed(name, JOINED, 'm', FAILED, nowMs, nowMs)
       else {
-        health.served(name, nowMs, nowMs)
+        health.served(name, 'm', nowMs, nowMs)
         if (at === failing) backMs ??= nowMs
       }
       health.ended(name, `${request}`)
