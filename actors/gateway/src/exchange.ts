@@ -89,7 +89,12 @@ export interface ExchangeLimits {
   readonly retriesMax: number
   /** Requests that may be placed again, as a share of all requests; 0 … 1. */
   readonly retryShare: number
-  /** Longest wait for the next byte of an answer, including the first, in milliseconds. */
+  /** A call is never stalled before so many milliseconds; 0: none ever is. */
+  readonly stallMsMin: number
+  /**
+   * Longest wait for the next byte of an answer, including the first, in milliseconds. Comments before the
+   * first event of a stream are none.
+   */
   readonly silenceMsMax: number
   /** Longest time from the call to the end of its answer, in milliseconds; 0: no limit. */
   readonly requestMsMax: number
@@ -319,20 +324,21 @@ export class Exchange {
       target,
       {
         connected: () => this.#stage('connect', this.#nowMs - startedMs),
-        alive: () => {
-          this.#lastByteMs = this.#nowMs
-          progress.sent(target.decision.workerId, this.#lastByteMs)
-        },
         prefilled: () => this.#prefilled(call),
         head: (status, headers) =>
           this.#guard(() => {
             this.#state = 'relaying'
-            this.#firstByteMs = this.#nowMs - this.#calledMs!
+            this.#lastByteMs = this.#nowMs
+            this.#firstByteMs = this.#lastByteMs - this.#calledMs!
             this.#stage('call', this.#firstByteMs)
             this.#headCame(status)
             this.#answer.head(status, headers, this.#decision!)
           }),
-        data: bytes => this.#guard(() => this.#relay(bytes)),
+        data: bytes => {
+          this.#lastByteMs = this.#nowMs
+          progress.sent(target.decision.workerId, this.#lastByteMs)
+          this.#guard(() => this.#relay(bytes))
+        },
         ended: () => this.#guard(() => this.#ended()),
         refused: (status, refusal) => this.#guard(() => this.#refused(status, refusal)),
         broke: broken => this.#guard(() => this.#broke(broken)),

@@ -76,6 +76,7 @@ export type GatewaySettings = Pick<
   | 'queueTimeoutMs'
   | 'retries'
   | 'retryBudget'
+  | 'stallTimeoutMs'
   | 'silenceTimeoutMs'
   | 'requestTimeoutMs'
   | 'audit'
@@ -113,6 +114,7 @@ export function gatewayArgsFromSettings(
     exchangeLimits: {
       retriesMax: settings.retries,
       retryShare: settings.retryBudget,
+      stallMsMin: settings.stallTimeoutMs,
       silenceMsMax: settings.silenceTimeoutMs,
       requestMsMax: settings.requestTimeoutMs,
     },

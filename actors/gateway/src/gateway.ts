@@ -132,7 +132,7 @@ class Gateway {
       placements: new Placements({ ...args, gateway: life, newId }),
       retryBudget: new RetryBudget(args.exchangeLimits.retryShare),
       deadlyPrompts: new DeadlyPrompts(),
-      progress: new WorkerProgress(),
+      progress: new WorkerProgress(args.exchangeLimits.stallMsMin),
       streamForms: new StreamForms(),
       responses,
       tracker: args.tracker,

@@ -4,8 +4,11 @@
  *   started ──▶ head (prefill may go on) ──▶ passing ──▶ ended | broke
  *      └─ failing status ─▶ refusing ──▶ refused
  *
- * The head is held back until the first byte of the body can be passed on. vLLM sends the head of a stream
- * before prefill. If the worker dies before the first byte, the request can still be placed again.
+ * The head is held back until something of the answer itself can be passed on: the first event of a stream,
+ * the first byte of anything else. vLLM sends the head of a stream before prefill, and some servers send
+ * comments during it; these are held with the head, up to HELD_BYTES_MAX. If the worker dies before, the
+ * request can still be placed again. An answer that is none (a page of HTML, a stream without an event, a body
+ * without JSON) is a broken call, too.
  *
  * A stream passes in whole events. If the client did not ask for usage, the router may ask for it and then
  * converts the stream back (stream-forms.ts): the client gets what it would have got without a router.
@@ -79,9 +82,7 @@ export interface Refusal {
 export interface WorkerCallHandler {
   /** The worker is connected. */
   connected(): void
-  /** Bytes came from the worker. */
-  alive(): void
-  /** The prefill is over. */
+  /** The prefill is over, because output came, or the answer is whole. */
   prefilled(): void
   head(status: number, headers: HttpHeaders): void
   data(bytes: Uint8Array): void
@@ -112,6 +113,11 @@ export interface WorkerCallParts {
 export const FAILING_STATUSES: ReadonlySet<number> = new Set([429, 500, 502, 503, 504])
 const NOT_FOUND = 404
 
+/** Routes whose answers are JSON, or streams of JSON. */
+const GENERATES = /^\/v1\/(?:chat\/completions|completions|responses|messages)(?:$|\?)/
+const PAGE_OF_HTML = /^text\/html/i
+/** Of the comments that came before the first event. Once there are more, they pass on. */
+const HELD_BYTES_MAX = 65_536
 const EARLY_EVENTS = /^\/v1\/(?:responses|messages)(?:$|\?)/
 /** Limits for keeping a refusal: size of its body, and wait for it. Beyond them it is not kept. */
 const REFUSAL_BYTES_MAX = 65_536
@@ -143,6 +149,8 @@ export class WorkerCall {
   #refusal: OpenRefusal | undefined
   /** Held back until the first byte or the end comes. */
   #heldHead: { readonly status: number; readonly headers: HttpHeaders } | undefined
+  /** Comments that are held back with the head. */
+  #heldBytes: Uint8Array[] = []
   #status: number | undefined
   #isStream = false
   #isPrefilled = false
@@ -232,7 +240,6 @@ export class WorkerCall {
   }
 
   #head(status: number, headers: HttpHeaders): void {
-    this.#handler.alive()
     const isKeyRefused = (status === 401 || status === 403) && this.#target.decision.usesKey
     // A 404 may say that the worker lacks the model: the exchange reads it.
     const mayFail = FAILING_STATUSES.has(status) || (status === NOT_FOUND && this.#request.method === 'POST')
@@ -240,6 +247,15 @@ export class WorkerCall {
       // Nothing has reached the client yet, so another worker may take the request.
       const timer = this.#parts.clock.after(REFUSAL_MS_MAX, () => this.#leaveRefusal())
       this.#refusal = { status, headers, pieces: [], bytes: 0, timer }
+      return
+    }
+    if (status < 300 && this.#generates && PAGE_OF_HTML.test(String(headers['content-type'] ?? ''))) {
+      this.#call?.abort()
+      this.#break({
+        reason: `answered ${status} with a page of HTML`,
+        failure: 'protocol',
+        reusedConnection: false,
+      })
       return
     }
     this.#isStream = isStreamAnswer(headers)
@@ -252,23 +268,51 @@ export class WorkerCall {
   }
 
   #data(bytes: Uint8Array): void {
-    this.#handler.alive()
     if (this.#refusal !== undefined) {
       this.#refusal.pieces.push(bytes)
       this.#refusal.bytes += bytes.length
       if (this.#refusal.bytes > REFUSAL_BYTES_MAX) this.#leaveRefusal()
       return
     }
-    const isFirst = this.#tap?.hasBytes === false
     const passing = this.#tap?.push(bytes) ?? bytes
-    if (this.#isStream && !this.#isPrefilled && (isFirst || this.#hasEarlyEvents)) this.#lookForOutput()
-    if (passing.length > 0) this.#pass(passing)
+    if (this.#isStream && !this.#isPrefilled) this.#lookForOutput()
+    if (passing.length === 0) return
+    if (this.#heldHead === undefined || !this.#generates) this.#pass(passing)
+    else if (this.#isStream) this.#holdOrPass(passing)
+    else if (this.#isJson && this.#tap?.hasObject === false && !isBlank(passing)) this.#breakForeign()
+    else this.#pass(passing)
   }
 
   #lookForOutput(): void {
-    if (this.#hasEarlyEvents && this.#tap?.hasOutput !== true) return
+    const tap = this.#tap!
+    const hasOutput = this.#hasEarlyEvents ? tap.hasOutput : this.#generates ? tap.hasEvent : tap.hasBytes
+    if (!hasOutput) return
     this.#isPrefilled = true
     this.#handler.prefilled()
+  }
+
+  /** Whether a request to this route makes the engine write something. */
+  get #generates(): boolean {
+    return GENERATES.test(this.#request.path)
+  }
+
+  #holdOrPass(passing: Uint8Array): void {
+    this.#heldBytes.push(passing)
+    const bytes = this.#heldBytes.reduce((sum, { length }) => sum + length, 0)
+    if (this.#tap!.hasEvent || bytes > HELD_BYTES_MAX) this.#passHeld()
+  }
+
+  #passHeld(): void {
+    const held = this.#heldBytes
+    this.#heldBytes = []
+    for (const bytes of held) this.#pass(bytes)
+  }
+
+  /** What came is no answer of an engine. */
+  #breakForeign(): void {
+    const what = this.#isStream ? 'a stream without an event' : 'a body that is no JSON object'
+    this.#call?.abort()
+    this.#break({ reason: `answered with ${what}`, failure: 'protocol', reusedConnection: false })
   }
 
   /** Whether the stream has events before its first output: those of /v1/responses and /v1/messages do. */
@@ -285,6 +329,12 @@ export class WorkerCall {
     }
     const usage = this.#tap?.finish()
     const { path } = this.#request
+    const isHeld = this.#heldHead !== undefined && this.#heldHead.status < 300
+    const isForeign = isHeld && this.#generates && this.#isStream && this.#tap?.hasEvent === false
+    if (isForeign) {
+      this.#breakForeign()
+      return
+    }
     const answer = { request: { path }, isStream: this.#isStream, isJson: this.#isJson }
     const cut = how === 'closed' && usage !== undefined ? cutOf(answer, usage) : undefined
     if (cut === undefined) this.#endWhole()
@@ -369,6 +419,10 @@ export class WorkerCall {
     this.#learner = learner
     return new UsageTap('sse', { observe: event => learner.observe(event) })
   }
+}
+
+function isBlank(bytes: Uint8Array): boolean {
+  return bytes.every(byte => byte <= 0x20)
 }
 
 function withoutLength(headers: HttpHeaders): HttpHeaders {

@@ -1,9 +1,9 @@
 /**
- * Worker progress: which workers send anything, so that a worker that takes requests and never answers is
+ * Worker progress: which workers send output, so that a worker that takes requests and never answers is
  * found by comparison with the others.
  *
  * A call is stalled when all of this holds: its worker has sent nothing to any request since the call began;
- * another worker has sent something meanwhile; and the call has lasted longer than STALL_MS_MIN, than
+ * another worker has sent something meanwhile; and the call has lasted longer than `stallMsMin`, than
  * SLOWEST_FACTOR times the slowest first byte of the last SEEN_KEPT answers of its kind (streams, or whole
  * answers), and than MS_PER_PROMPT_TOKEN for each token of its prompt. Before SEEN_MIN answers of that kind
  * nothing is known, and nothing is stalled.
@@ -11,7 +11,6 @@
  * Bounds   PROGRESS_WORKERS_MAX workers; the one that has sent nothing for longest is forgotten.
  */
 
-const STALL_MS_MIN = 10_000
 const SLOWEST_FACTOR = 10
 const MS_PER_PROMPT_TOKEN = 1
 const SEEN_KEPT = 128
@@ -32,8 +31,14 @@ export class WorkerProgress {
   readonly #sentMs = new Map<string, number>()
   readonly #streams: number[] = []
   readonly #wholes: number[] = []
+  readonly #stallMsMin: number
 
-  /** A worker has sent something. */
+  /** `stallMsMin`: no call is stalled before so many milliseconds; 0: none ever is. */
+  constructor(stallMsMin: number) {
+    this.#stallMsMin = stallMsMin
+  }
+
+  /** A worker has sent output: no head alone, no comment. */
   sent(workerId: string, nowMs: number): void {
     const lastMs = this.#sentMs.get(workerId)
     if (lastMs !== undefined && nowMs - lastMs < SENT_EVERY_MS) return
@@ -51,7 +56,9 @@ export class WorkerProgress {
 
   isStalled({ workerId, isStream, promptTokens, calledMs }: OpenCall, nowMs: number): boolean {
     const lastedMs = nowMs - calledMs
-    if (lastedMs < STALL_MS_MIN || lastedMs < promptTokens * MS_PER_PROMPT_TOKEN) return false
+    const stallMsMin = this.#stallMsMin
+    if (stallMsMin === 0 || lastedMs < stallMsMin || lastedMs < promptTokens * MS_PER_PROMPT_TOKEN)
+      return false
     if ((this.#sentMs.get(workerId) ?? Number.NEGATIVE_INFINITY) > calledMs) return false
     const seen = isStream ? this.#streams : this.#wholes
     if (seen.length < SEEN_MIN || lastedMs < SLOWEST_FACTOR * Math.max(...seen)) return false

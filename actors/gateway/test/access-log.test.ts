@@ -118,7 +118,16 @@ t.test('every other end has its line too, once', async t => {
 t.test('a request that is placed again is one line, of its last place', async t => {
   const { ask, serve, answer, accessLines } = await start(
     t,
-    { accessLog, exchangeLimits: { retriesMax: 1, retryShare: 0.2, silenceMsMax: 60_000, requestMsMax: 0 } },
+    {
+      accessLog,
+      exchangeLimits: {
+        retriesMax: 1,
+        retryShare: 0.2,
+        stallMsMin: 10_000,
+        silenceMsMax: 60_000,
+        requestMsMax: 0,
+      },
+    },
     {
       decide: ({ excludedWorkers }, id) => ({
         kind: 'decided',

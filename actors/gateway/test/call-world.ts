@@ -45,7 +45,14 @@ export async function start(t: Test, ports: readonly number[], { audit = true, .
     t,
     {
       audit,
-      exchangeLimits: { retriesMax: 2, retryShare: 0.2, silenceMsMax: 60_000, requestMsMax: 0, ...limits },
+      exchangeLimits: {
+        retriesMax: 2,
+        retryShare: 0.2,
+        stallMsMin: 10_000,
+        silenceMsMax: 60_000,
+        requestMsMax: 0,
+        ...limits,
+      },
     },
     {
       read: () => ({

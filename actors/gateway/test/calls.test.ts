@@ -301,7 +301,7 @@ t.test('an answer that drips without end is given up after the time allowed', as
   await serve(1, exchange => {
     exchange.writeHead(200, { 'content-type': 'text/event-stream' })
     const drip = (): void => {
-      exchange.write(bytes(': drip\n\n'))
+      exchange.write(bytes('data: {}\n\n'))
       system.clock.after(500, drip)
     }
     drip()
@@ -309,6 +309,22 @@ t.test('an answer that drips without end is given up after the time allowed', as
   dispatch(1)
   await system.advance(12_000)
   t.match(await answerOf(world), { end: 'timeout after the head' })
+})
+
+t.test('comments before the first event are no answer: a worker that sends nothing else is hung', async t => {
+  const world = await start(t, [], { silenceMsMax: 10_000 })
+  const { system, serve, dispatch } = world
+  await serve(1, exchange => {
+    exchange.writeHead(200, { 'content-type': 'text/event-stream' })
+    const drip = (): void => {
+      exchange.write(bytes(': drip\n\n'))
+      system.clock.after(500, drip)
+    }
+    drip()
+  })
+  dispatch(1)
+  await system.advance(12_000)
+  t.match(await answerOf(world), { end: 'timeout' })
 })
 
 t.test('a request that still runs keeps its booking alive', async t => {
@@ -329,7 +345,7 @@ t.test('a gateway that stops fails what is open, settles it, and ends its calls'
       isGone = true
     })
     exchange.writeHead(200, { 'content-type': 'text/event-stream' })
-    exchange.write(bytes('data: 1\n\n'))
+    exchange.write(bytes('data: {}\n\n'))
   })
   dispatch(1)
   await system.settle()

@@ -6,7 +6,7 @@ import { RetryBudget } from '../src/retry-budget.ts'
 import { WorkerProgress } from '../src/worker-progress.ts'
 
 t.test('a call is stalled only if its worker sends nothing while others do, for long enough', async t => {
-  const progress = new WorkerProgress()
+  const progress = new WorkerProgress(10_000)
   const call = { workerId: 'a', isStream: true, promptTokens: 100, calledMs: 0 }
   progress.sent('b', 9000)
   t.notOk(progress.isStalled(call, 20_000), 'nothing is known of first bytes yet')
@@ -26,6 +26,7 @@ t.test('a call is stalled only if its worker sends nothing while others do, for 
   progress.sent('a', 1)
   t.notOk(progress.isStalled(call, 30_000), 'it sends something')
   t.strictSame(progress.alive(9000), ['b'])
+  t.notOk(new WorkerProgress(0).isStalled(call, 1e9), 'switched off')
 })
 
 t.test('a body with which two workers broke is deadly for two minutes, unless it was served', async t => {

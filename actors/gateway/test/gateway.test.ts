@@ -36,9 +36,9 @@ t.test('a completion is read, placed, sent, and its answer relayed as it comes',
   t.equal(called().body, CHAT, 'the bytes of the client')
   await answer(
     head(200, { 'content-type': 'text/event-stream', connection: 'close', 'x-engine': 'e' }),
-    data('data: one\n\n'),
+    data('data: {"n":1}\n\n'),
   )
-  t.strictSame([call.status, call.body, call.end], [200, 'data: one\n\n', 'open'])
+  t.strictSame([call.status, call.body, call.end], [200, 'data: {"n":1}\n\n', 'open'])
   t.match(call.headers, {
     'x-engine': 'e',
     'x-homing-decision': 'decision-1',
@@ -47,8 +47,8 @@ t.test('a completion is read, placed, sent, and its answer relayed as it comes',
     'x-homing-trust': 'exact',
   })
   t.equal(call.headers['connection'], undefined)
-  await answer(data('data: two\n\ndata: [DONE]\n\n'), end)
-  t.strictSame([call.body, call.end], ['data: one\n\ndata: two\n\ndata: [DONE]\n\n', 'complete'])
+  await answer(data('data: {"n":2}\n\ndata: [DONE]\n\n'), end)
+  t.strictSame([call.body, call.end], ['data: {"n":1}\n\ndata: {"n":2}\n\ndata: [DONE]\n\n', 'complete'])
   t.strictSame([calls.length, settled()], [1, ['decision-1']])
 })
 
@@ -387,6 +387,7 @@ t.test('what is thrown in one exchange ends it and touches no other', async t =>
     requestMsMax: 0,
     isBroken: false,
     retryShare: 0.2,
+    stallMsMin: 10_000,
     get silenceMsMax(): number {
       if (!this.isBroken) return 60_000
       this.isBroken = false

@@ -221,3 +221,67 @@ t.test('the router hears of the first token of a stream, once, and of nothing el
   await answerOf(plain)
   t.strictSame(plain.log.firstTokens, [], 'an answer that does not stream has none')
 })
+
+const COMMENT = ': still there\n\n'
+
+t.test('comments before the first event are held: no first token, and no end of other tries', async t => {
+  const world = await start(t, [2])
+  const { system, log, tracker, serve, dispatch } = world
+  await serve(
+    1,
+    head(200, { 'content-type': 'text/event-stream' }),
+    data(COMMENT),
+    exchange => void system.clock.after(500, () => exchange.destroy()),
+  )
+  await serve(
+    2,
+    head(200, { 'content-type': 'text/event-stream' }),
+    data(COMMENT),
+    exchange => void system.clock.after(500, () => exchange.end(bytes(`${TOKEN}${DONE}`))),
+  )
+  dispatch(1, { body: PLAIN })
+  await system.advance(700)
+  t.strictSame(log.firstTokens, [])
+  t.strictSame(
+    tracker.waiting.filter(({ type }) => type === 'prefillComplete'),
+    [],
+  )
+  await system.advance(500)
+  t.match(await answerOf(world), {
+    status: 200,
+    body: `${COMMENT}${TOKEN}${DONE}`,
+    end: 'complete',
+  })
+  t.match(log.firstTokens, [{ type: 'firstToken', firstTokenMs: 1000 }])
+})
+
+t.test('what is no answer of an engine is tried elsewhere: no event, no JSON, a page', async t => {
+  const stream = { 'content-type': 'text/event-stream' }
+  const cases = [
+    [stream, ''],
+    [stream, COMMENT],
+    [stream, '\u0000\u0001\u0002 nothing \n\n'],
+    [stream, 'data: nothing that one could read\n\n'],
+    [{ 'content-type': 'application/json' }, 'Internal Server Error'],
+    [{ 'content-type': 'text/html; charset=utf-8' }, '<html>sign in</html>'],
+  ] as const
+  for (const [headers, body] of cases) {
+    const world = await start(t, [2])
+    const { log, serve, dispatch } = world
+    await serve(1, head(200, headers), finish(body))
+    await serve(2, head(200, stream), finish(`${TOKEN}${DONE}`))
+    dispatch(1, { body: PLAIN })
+    t.match(await answerOf(world), { status: 200, body: `${TOKEN}${DONE}`, end: 'complete' }, body)
+    t.match(log.workerFailed, [{ fault: { kind: 'failed', reason: /^answered / } }], body)
+    await world.system.shutdown()
+  }
+})
+
+t.test('a long row of comments passes on', async t => {
+  const world = await start(t, [])
+  const { serve, dispatch } = world
+  const row = COMMENT.repeat(5000)
+  await serve(1, head(200, { 'content-type': 'text/event-stream' }), data(row))
+  dispatch(1, { body: PLAIN })
+  t.equal((await answerOf(world)).body, row)
+})

@@ -88,6 +88,17 @@ export class UsageTap {
     return this.#hasBytes
   }
 
+  /** A JSON object began: a stream of events or a body that never has one is not what an engine sends. */
+  get hasObject(): boolean {
+    return this.#members.hasObject
+  }
+
+  /** An event with a JSON object has passed as a whole, or the one that ends the stream. Comments are none. */
+  get hasEvent(): boolean {
+    const lines = this.#lines
+    return lines !== undefined && ((lines.eventsCount > 0 && this.#members.hasObject) || lines.isDone)
+  }
+
   /** Of a stream of responses or messages: an event passed that is not sent before the prompt is computed. */
   get hasOutput(): boolean {
     return this.#sawOutput
@@ -336,6 +347,7 @@ class MemberTap {
   /** What earlier chunks held of the name or watched value under way; most answers cut none. */
   #captured: Uint8Array | undefined
   #capturedBytes = 0
+  hasObject = false
 
   constructor(found: MembersFound, isBody: boolean) {
     this.#found = found
@@ -403,8 +415,10 @@ class MemberTap {
           depth = 1
           this.#capturedBytes = 0
         }
-        if (depth === 1) state = byte === 0x7b ? NAME_EXPECTED : NO_OBJECT
-        else if (depth === 3 && state === WATCHED_VALUE && this.#watched === CHOICES) {
+        if (depth === 1) {
+          state = byte === 0x7b ? NAME_EXPECTED : NO_OBJECT
+          this.hasObject ||= byte === 0x7b
+        } else if (depth === 3 && state === WATCHED_VALUE && this.#watched === CHOICES) {
           this.#found.choices(false)
         }
       } else if (byte === 0x7d || byte === 0x5d) {
