@@ -6,15 +6,15 @@
  * front of many real ones.
  */
 
-import { execFileSync, spawnSync } from 'node:child_process'
+import { execFileSync } from 'node:child_process'
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer as createHttpServer } from 'node:http'
-import { type AddressInfo, connect, type Server } from 'node:net'
+import type { AddressInfo, Server } from 'node:net'
 import { join } from 'node:path'
 import process from 'node:process'
-import { createServer } from 'node:tls'
 import { freePorts } from '@homing/transport/testing'
 import t from 'tap'
+import { certificate, expiredCertificate, hasOpenssl, tlsFront } from './certificates.ts'
 import { RouterClient, send, startEngines, startProcess, startTestRouter, until } from './fleet.ts'
 import { startRawEngine } from './raw-engine.ts'
 
@@ -23,62 +23,8 @@ const KEY = `sk-homing-5f0c1e2d3b4a-${process.pid}`
 const OTHER_KEY = `sk-other-9a8b7c6d5e4f-${process.pid}`
 const CLIENT_KEY = `of-the-client-${process.pid}`
 const MODEL = 'homing-sim'
-const hasOpenssl = spawnSync('openssl', ['version']).status === 0
 const skip = hasOpenssl ? false : 'openssl is not installed'
 const prompt = Array.from({ length: 96 }, (_, at) => 40 + ((at * 7) % 80))
-
-interface Certificate {
-  readonly key: string
-  readonly cert: string
-}
-
-/** Signed by itself, for these names. */
-function certificate(folder: string, name: string, names: string): Certificate {
-  const [key, cert] = [join(folder, `${name}.key`), join(folder, `${name}.pem`)]
-  const made = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=homing-test']
-  const files = ['-keyout', key, '-out', cert, '-addext', `subjectAltName=${names}`]
-  execFileSync('openssl', [...made, ...files], { stdio: 'pipe' })
-  return { key: readFileSync(key, 'utf8'), cert: readFileSync(cert, 'utf8') }
-}
-
-/** One that was good for a day, some years ago. Signed by itself, too. */
-function expiredCertificate(folder: string, names: string): { readonly key: string; readonly cert: string } {
-  const at = (name: string) => join(folder, name)
-  writeFileSync(
-    at('ca.cnf'),
-    [
-      ...['[ca]', 'default_ca = here', '[here]', `database = ${at('index')}`, `new_certs_dir = ${folder}`],
-      ...['rand_serial = yes', 'default_md = sha256', 'policy = any', 'copy_extensions = copy'],
-      ...['[any]', 'commonName = supplied', ''],
-    ].join('\n'),
-  )
-  writeFileSync(at('index'), '')
-  const [key, cert] = [at('expired.key'), at('expired.pem')]
-  const asked = ['req', '-new', '-newkey', 'rsa:2048', '-nodes', '-subj', '/CN=homing-test']
-  const files = ['-keyout', key, '-out', at('expired.csr'), '-addext', `subjectAltName=${names}`]
-  execFileSync('openssl', [...asked, ...files], { stdio: 'pipe' })
-  const signed = ['ca', '-config', at('ca.cnf'), '-selfsign', '-keyfile', key, '-batch', '-notext']
-  const days = ['-startdate', '20200101000000Z', '-enddate', '20200102000000Z']
-  execFileSync('openssl', [...signed, ...days, '-in', at('expired.csr'), '-out', cert], { stdio: 'pipe' })
-  return { key, cert }
-}
-
-/** What comes to it goes to `port`, decrypted. Answers its own port. */
-async function tlsFront(
-  given: Certificate,
-  port: number,
-  host = '127.0.0.1',
-): Promise<{ readonly port: number; readonly server: Server }> {
-  const server = createServer(given, socket => {
-    const behind = connect(port, host)
-    socket.pipe(behind).pipe(socket)
-    for (const one of [socket, behind])
-      one.on('error', () => [socket, behind].forEach(end => void end.destroy()))
-  })
-  server.on('tlsClientError', () => {})
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
-  return { port: (server.address() as AddressInfo).port, server }
-}
 
 const portOf = (url: string): number => Number(new URL(url).port)
 
@@ -366,15 +312,18 @@ t.test('what is wrong with TLS is said, with what would be right', { skip }, asy
   const port = portOf(engines[0]!.url)
   const good = certificate(folder, 'good', 'IP:127.0.0.1')
   const named = certificate(folder, 'named', 'DNS:elsewhere.example')
-  const old = expiredCertificate(folder, 'IP:127.0.0.1')
-  const expired = { key: readFileSync(old.key, 'utf8'), cert: readFileSync(old.cert, 'utf8') }
+  const expired = expiredCertificate(folder, 'IP:127.0.0.1')
   const fronts = await Promise.all([good, named, expired].map(given => tlsFront(given, port)))
   for (const { server } of fronts) t.teardown(() => void server.close())
   const [plain, elsewhere, late] = fronts.map(front => front.port)
   const cases: [string, readonly string[], RegExp][] = [
     [`https://127.0.0.1:${plain}`, [], /certificate: give it.*--engine-ca-file/],
     [`https://127.0.0.1:${elsewhere}`, ['--engine-ca-file', join(folder, 'named.pem')], /another host name/],
-    [`https://127.0.0.1:${late}`, ['--engine-ca-file', old.cert], /its certificate has expired/],
+    [
+      `https://127.0.0.1:${late}`,
+      ['--engine-ca-file', join(folder, 'expired.pem')],
+      /its certificate has expired/,
+    ],
     [`https://127.0.0.1:${port}`, [], /does not speak TLS/],
   ]
   for (const [url, argv, words] of cases) {

@@ -1,18 +1,18 @@
 /**
- * One engine of three is sick, the others take 20 ms: what clients get, and whether the sick one leaves and
- * comes back. Real sockets; each kind of sickness is a row of SICK, tried with policies that go by load and
- * with round-robin.
+ * Engines that fail, hang, lie and change: what clients get, and whether the sick one leaves and comes back.
+ * Real sockets; sick-engines.ts has the illnesses.
  */
 
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import t from 'tap'
+import { hasOpenssl } from './certificates.ts'
 import { RouterClient, startTestRouter, until } from './fleet.ts'
+import { coursesOf, illnesses, meansIn } from './sick-engines.ts'
 
 const MODEL = 'm'
 const CLIENTS = 8
-const REQUESTS = 200
 const HEALTHY_MS = 20
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => void
@@ -86,60 +86,39 @@ async function load(router: RouterClient, requests: number): Promise<ReadonlyMap
   return statuses
 }
 
-let turn = 0
-const SICK: readonly (readonly [kind: string, handler: Handler])[] = [
-  ...([500, 502, 503, 504, 429].map(
-    status => [`answers ${status} at once`, (_, response) => json(response, status, {})] as const,
-  ) satisfies readonly (readonly [string, Handler])[]),
-  [
-    'answers 404 for the model at once',
-    (_, response) =>
-      json(response, 404, { error: { message: `The model \`${MODEL}\` does not exist.`, code: 404 } }),
-  ],
-  ['resets the connection at once', request => request.socket.resetAndDestroy()],
-  [
-    'sends a head and resets',
-    (request, response) => {
-      response.writeHead(200, { 'content-type': 'text/event-stream' })
-      response.flushHeaders()
-      setImmediate(() => request.socket.resetAndDestroy())
-    },
-  ],
-  [
-    'fails half of the requests',
-    (_, response) => (turn++ % 2 === 0 ? json(response, 500, {}) : serve(response)),
-  ],
-]
-
+/** Illnesses that are tried at the same time. */
+const WARDS = 7
+const SECONDS = 2.5
+/** After the first second, of the requests that the sick engine's share of the fleet is. */
+const FAILED_SHARE_MAX = 0.02
 const POLICIES = ['auto', 'linear', 'round-robin']
-/** Every kind under the default policy, every fifth under the others. */
-for (const policy of POLICIES) {
-  for (const [i, [kind, handler]] of SICK.entries()) {
-    if (policy !== 'auto' && (i + POLICIES.indexOf(policy)) % 5 !== 1) continue
-    t.test(`${policy}: a worker that ${kind} costs no client a request`, async t => {
-      const sick = await startEngine(handler)
-      const engines = [sick, await startEngine(), await startEngine()]
-      t.teardown(() => engines.forEach(engine => void engine.close()))
-      const mode = policy === 'round-robin' ? ['--router-mode', 'round-robin'] : ['--router-policy', policy]
-      const running = await startTestRouter(
-        engines.map(({ url }) => url),
-        ['--log-level', 'silent', ...mode],
-      )
-      t.teardown(() => running.stop(0))
-      const router = new RouterClient(running.url)
-      const statuses = await load(router, REQUESTS)
-      t.strictSame([...statuses], [[200, REQUESTS]])
-      const share = sick.count / REQUESTS
-      t.ok(kind.includes('half') || share < 0.2, `it got ${sick.count} of ${REQUESTS}`)
-      sick.isSick = false
-      const before = sick.count
-      await until('it serves again', async () => {
-        await load(router, CLIENTS)
-        return sick.count - before >= 2 * CLIENTS ? true : undefined
+
+/** Every illness under the default policy, every third under the others. */
+for (const [at, policy] of POLICIES.entries()) {
+  t.test(`${policy}: one sick engine of three costs next to nothing, leaves, and comes back`, async t => {
+    const means = hasOpenssl ? meansIn(t.testdir({})) : undefined
+    if (means === undefined) t.comment('openssl is not installed: no certificate expires')
+    const tried = illnesses(means).filter((_, i) => policy === 'auto' || i % 3 === at)
+    for (let i = 0; i < tried.length; i += WARDS) {
+      const courses = await coursesOf(tried.slice(i, i + WARDS), {
+        policy,
+        seconds: SECONDS,
+        means,
+        // A probe is due while the test lasts, and a silent engine is left in a second.
+        argv: ['--probe-interval', '1s', '--stall-timeout', '1s'],
       })
-      t.equal((await router.workers()).find(({ url }) => url === sick.url)?.health.state, 'up')
-    })
-  }
+      for (const [j, course] of courses.entries()) {
+        const { illness, sentLater, failedLater, gotSick, sent, leftMs, state } = course
+        const { isSeenByClients, mayStay, hasSecondModel } = tried[i + j]!
+        const says = `${illness}: ${JSON.stringify(course)}`
+        const allowed = Math.max(isSeenByClients === true ? 1 : 0, (sentLater / 3) * FAILED_SHARE_MAX)
+        t.ok(failedLater <= allowed, says)
+        if (mayStay === true) t.equal(state, 'up', says)
+        else if (hasSecondModel === true) t.ok(gotSick > sent / 8, says)
+        else if (!/half|flaps/.test(illness)) t.ok(leftMs !== undefined && leftMs < 2500, says)
+      }
+    }
+  })
 }
 
 t.test('a worker whose /health is 503 gets nothing, though it lists its models', async t => {

@@ -138,7 +138,9 @@ class Router {
     const worker = fleet.workers.find(({ id }) => id === workerId)
     if (worker?.joinedMs !== workerJoinedMs) return
     const nowMs = this.#context.clock.nowMs()
-    const isEjected = health.failed(workerId, workerJoinedMs, model, fault, nowMs - ageMs, nowMs)
+    const decidedMs = nowMs - ageMs
+    const hasOthers = worker.models.length > 1
+    const isEjected = health.failed(workerId, workerJoinedMs, model, fault, decidedMs, nowMs, hasOthers)
     if (!isEjected) return
     const { reason } = fault
     this.#context.log.warn({ worker: workerId, reason }, 'worker is ejected: it fails the requests it gets')

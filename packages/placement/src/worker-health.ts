@@ -10,9 +10,9 @@
  * is half open, the next request that may go anywhere is its trial. If all candidates are ejected, those that
  * failed least of late are tried all the same: a request is never refused because everything is bad.
  *
- * A worker that fails one model only (an adapter that does not load, say) and serves others is ejected for that
- * model only. If its failures come before it has served another model, it is ejected as a whole; a trial that it
- * serves with another model then leaves it ejected for the one that failed.
+ * A worker with several models that fails one of them (an adapter that does not load, say) is ejected for that
+ * model only; when it fails a second one, it is ejected as a whole. A trial that it serves with another model
+ * than the last that failed leaves it ejected for that one.
  *
  * A worker that does not have a model after all is left out for that model only, until the directory has read
  * its list again or MODEL_MS has passed.
@@ -54,8 +54,6 @@ export interface HealthStatus {
 const ROW_FAILURES_MAX = 3
 const OUTCOMES_KEPT = 20
 const KEPT_FAILURES_MAX = 6
-/** Answers of other models, and none of them a failure, that show that only one model fails. */
-const OTHERS_SERVED_MIN = 3
 const BACKOFF_MS_MIN = 1000
 const BACKOFF_MS_MAX = 30_000
 /** A trial that has not ended by then does not keep others from being made. */
@@ -132,7 +130,7 @@ export class WorkerHealth {
 
   /**
    * A request decided at `decidedMs` failed. True: the worker is ejected by that, or for longer. `joinedMs`
-   * is that of the worker's record.
+   * is that of the worker's record; `hasOthers`: it lists other models, too.
    */
   failed(
     workerId: string,
@@ -141,6 +139,7 @@ export class WorkerHealth {
     fault: WorkerFault,
     decidedMs: number,
     nowMs: number,
+    hasOthers = false,
   ): boolean {
     const entry = this.#entry(workerId, joinedMs)
     if (fault.kind === 'lacksModel') {
@@ -161,10 +160,9 @@ export class WorkerHealth {
     }
     if (!isBad(entry)) return false
     entry.ejections++
-    if (failsOneModel(entry, model)) {
+    if (hasOthers && failsOneModel(entry, model)) {
       keepNewest(entry.ejectedModels, model, newEjection(model, fault, nowMs, BACKOFF_MS_MIN))
-      // It is up for the others, so their outcomes go on from here.
-      entry.inRow = 0
+      // It is up for the others, until the next failure of one of them.
       entry.outcomes = entry.outcomes.filter(outcome => outcome.model !== model)
       return true
     }
@@ -298,9 +296,9 @@ function isBad({ inRow, outcomes }: Entry): boolean {
   return inRow >= ROW_FAILURES_MAX || failuresOf(outcomes) >= KEPT_FAILURES_MAX
 }
 
-function failsOneModel({ outcomes }: Entry, model: string): boolean {
-  const others = outcomes.filter(outcome => outcome.model !== model)
-  return others.length >= OTHERS_SERVED_MIN && failuresOf(others) === 0
+/** No other model failed of late. */
+function failsOneModel({ outcomes, ejectedModels }: Entry, model: string): boolean {
+  return ejectedModels.size === 0 && failuresOf(outcomes.filter(outcome => outcome.model !== model)) === 0
 }
 
 function failuresOf(outcomes: readonly Outcome[]): number {

@@ -9,11 +9,11 @@ const CUT = { kind: 'cut', reason: 'broke off' } as const
 const JOINED = 1
 
 /** A health with one worker, and a clock. */
-function world() {
+function world(hasOthers = false) {
   const health = new WorkerHealth()
   let nowMs = 0
   const fail = (fault: typeof FAILED | typeof CUT = FAILED, decidedMs = nowMs) =>
-    health.failed('a', JOINED, 'm', fault, decidedMs, nowMs)
+    health.failed('a', JOINED, 'm', fault, decidedMs, nowMs, hasOthers)
   return {
     health,
     pass(ms: number) {
@@ -120,8 +120,8 @@ t.test(
   },
 )
 
-t.test('a worker that fails one model and serves others leaves for that model only', async t => {
-  const w = world()
+t.test('a worker that fails one of its models leaves for that model only', async t => {
+  const w = world(true)
   const serve = (model: string): boolean => w.health.served('a', model, w.now(), w.now())
   w.fail()
   for (let i = 0; i < 5; i++) {
@@ -145,18 +145,17 @@ t.test('a worker that fails one model and serves others leaves for that model on
   t.equal(w.against(), undefined)
 })
 
-t.test('a trial that it serves with another model leaves it ejected for the one that failed', async t => {
-  const w = world()
+t.test('a second model that fails takes it as a whole; a trial brings back what it serves', async t => {
+  const w = world(true)
   w.eject()
-  t.equal(w.against('other'), 'ejected: answered 500', 'nothing is known of the others yet')
-  w.pass(1000)
-  t.ok(w.health.served('a', 'other', w.now(), w.now()))
   t.equal(w.against('other'), undefined)
+  t.ok(w.health.failed('a', JOINED, 'other', FAILED, w.now(), w.now(), true), 'the fourth in a row')
+  t.equal(w.against('third'), 'ejected: answered 500')
+  w.pass(1000)
+  t.ok(w.health.served('a', 'third', w.now(), w.now()))
+  t.equal(w.against('third'), undefined)
   t.equal(w.against(), 'ejected for m: answered 500')
-  w.health.failed('a', JOINED, 'third', FAILED, w.now(), w.now())
-  w.health.failed('a', JOINED, 'third', FAILED, w.now(), w.now())
-  t.ok(w.health.failed('a', JOINED, 'third', FAILED, w.now(), w.now()), 'more than one fails: as a whole')
-  t.equal(w.against('other'), 'ejected: answered 500')
+  t.equal(w.against('other'), 'ejected for other: answered 500')
 })
 
 t.test('a worker that left and came back is new', async t => {
