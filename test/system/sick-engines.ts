@@ -61,7 +61,7 @@ export interface Course {
   readonly failedLater: number
   /** Requests that the sick engine got, of `sent`. */
   readonly gotSick: number
-  /** From its first request to the last one that it got before a pause of at least half a second. */
+  /** From the beginning to the last request before it got trials only; undefined: it stayed in use. */
   readonly leftMs: number | undefined
   /** From the cure to the next answer that it gave. */
   readonly backMs: number
@@ -441,12 +441,14 @@ interface ClientAnswer {
 }
 
 const PAUSE_MS = 500
+/** Trials of an engine that was left. */
+const TRIALS_MAX = 8
 
-/** The last time before nothing came for PAUSE_MS; undefined: requests went on to the end. */
+/** The last time before nothing came for PAUSE_MS, and no more than trials after it; undefined: it stayed. */
 function lastBeforePause(gotMs: readonly number[], startMs: number, endMs: number): number | undefined {
   let last = startMs
-  for (const at of [...gotMs, endMs]) {
-    if (at - last >= PAUSE_MS) return last
+  for (const [i, at] of [...gotMs, endMs].entries()) {
+    if (at - last >= PAUSE_MS && gotMs.length - i <= TRIALS_MAX) return last
     if (at !== endMs) last = at
   }
   return undefined
