@@ -275,7 +275,10 @@ export class BodyReader {
       return { kind: 'unknown', reason: 'truncate_prompt_tokens changes the prompt inside the engine' }
     }
     if (request.promptShape === 'tokens') {
-      return { kind: 'tokens', ids: parseTokenIds(body, request.prompt!, 'prompt'), by: 'client' }
+      const prompt = request.prompt!
+      const isPrompt = view.scan.byName.get('prompt')?.value.start === prompt.start
+      const param = isPrompt ? 'prompt' : 'token_ids'
+      return { kind: 'tokens', ids: parseTokenIds(body, prompt, param), by: 'client' }
     }
     return this.#tokenizers.prompt(view.values, request, entry, wallMs)
   }

@@ -110,7 +110,10 @@ export interface HttpListener {
 }
 
 export interface HttpRequest {
-  /** 'http://host:port' or 'https://host:port'. */
+  /**
+   * 'http://host:port' or 'https://host:port', and the path under which the server's routes are, if it has
+   * one: 'http://host:port/engines/a'. Ways and keys belong to all of it.
+   */
   readonly origin: string
   readonly method: string
   /** Path with query. */

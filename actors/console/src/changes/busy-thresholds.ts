@@ -86,6 +86,9 @@ function read(body: Uint8Array | undefined): { model: string; change: Partial<Bu
   const model = given['model']
   if (typeof model !== 'string' || model === '')
     throw new Fault(422, 'the body names no model: send {"model": "…"}')
+  const stranger = Object.keys(given).find(name => name !== 'model' && !Object.hasOwn(FIELDS, name))
+  if (stranger !== undefined)
+    throw new Fault(400, `${shown(stranger)} is no threshold: use ${Object.keys(FIELDS).join(', ')}`)
   const change: { -readonly [K in keyof BusyThresholds]?: number } = {}
   for (const [name, { key, isRight, range }] of Object.entries(FIELDS)) {
     const value = given[name] ?? undefined

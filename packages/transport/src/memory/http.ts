@@ -1,6 +1,7 @@
 /** HTTP on a network in memory. */
 
 import type { Clock } from '@homing/base'
+import { atOrigin } from '../base-url.ts'
 import { callOwner } from '../callback.ts'
 import {
   BodyTimeoutError,
@@ -73,7 +74,7 @@ export class MemoryHttp {
       if (overBroker !== undefined) return overBroker
       const access = accesses.get(given.origin)
       const headers = withAccess(endToEndHeaders(given.headers), access)
-      const request = access === undefined ? given : { ...given, headers }
+      const request = atOrigin(access === undefined ? given : { ...given, headers })
       const started = new MemoryCall(request, handler, this.#network, () => open.delete(entry))
       const entry = { end: () => started.abort() }
       open.add(entry)
