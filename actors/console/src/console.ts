@@ -178,7 +178,7 @@ function openDoor(
     exchange.onClientGone(reason => {
       if (reason === 'stalled') count({ type: 'clientStalled', route: routeName(path) })
     })
-    const bodyRead = method === 'POST' ? exchange.readBody(bodyBytesMax, hold) : Promise.resolve(undefined)
+    const bodyRead = method === 'POST' ? hold.readDecoded(exchange, bodyBytesMax) : Promise.resolve(undefined)
     const answered = await bodyRead
       .then(body => answer({ method, path, query, headers, peerAddress, body }))
       .catch(errorAnswer)

@@ -308,7 +308,7 @@ function operatorRoutes(
     return {
       ...route,
       async read(exchange, hold) {
-        await pass(exchange, route.name, await exchange.readBody(bodyBytesMax, hold))
+        await pass(exchange, route.name, await hold.readDecoded(exchange, bodyBytesMax))
         return undefined
       },
     }
