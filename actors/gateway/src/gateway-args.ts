@@ -27,6 +27,8 @@ export interface GatewayArgs {
   readonly bodySilenceMsMax: number
   /** Longest time that an answer may wait for a client that takes none of it, in milliseconds. */
   readonly clientStallMsMax: number
+  /** Longest time that a connection without a request is kept, in milliseconds; default: the transport's. */
+  readonly keepAliveMsMax?: number
   /** Tabs of the page that may be open on its port. */
   readonly pageTabsMax: number
   readonly openRequestsMax: number
@@ -68,6 +70,7 @@ export type GatewaySettings = Pick<
   | 'bodiesBytesMax'
   | 'bodyTimeoutMs'
   | 'clientStallTimeoutMs'
+  | 'keepAliveTimeoutMs'
   | 'pageTabsMax'
   | 'openRequestsMax'
   | 'rememberedResponsesMax'
@@ -106,6 +109,7 @@ export function gatewayArgsFromSettings(
     bodiesBytesMax: settings.bodiesBytesMax,
     bodySilenceMsMax: settings.bodyTimeoutMs,
     clientStallMsMax: settings.clientStallTimeoutMs,
+    keepAliveMsMax: settings.keepAliveTimeoutMs,
     pageTabsMax: settings.pageTabsMax,
     openRequestsMax: settings.openRequestsMax,
     accessLog: path === undefined ? undefined : { path, sample },

@@ -74,6 +74,7 @@ export const gateway = defineActor(
         state.started()
       },
       look: () => state.look(),
+      leave: () => state.leave(door),
       address: ({ reply }) => reply(door.address),
       metrics: async ({ reply }) => reply(await state.rendered()),
       explain: async ({ body, headers, reply }) => reply(await reader.explain(body, headers)),
@@ -107,6 +108,7 @@ class Gateway {
   readonly #hint: string
   #fleet: Fleet = { version: 0, workers: [] }
   #isStarted = false
+  #isLeaving = false
   #isDraining = false
 
   constructor(context: ActorContext<GatewayMessage>, args: GatewayArgs) {
@@ -144,7 +146,9 @@ class Gateway {
     const fleet = (): Fleet => this.#fleet
     this.reader = new RequestReader({ args, clock, bodies, metrics, newId, fleet, responses })
     this.#relayed = new RelayRoutes(args.relayRoutes ?? [])
-    const views = new FleetViews(fleet, () => this.#isStarted)
+    const views = new FleetViews(fleet, () =>
+      this.#isLeaving ? 'stopping' : this.#isStarted ? 'started' : 'starting',
+    )
     this.#tabs = args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console)
     this.#routes = new RouteTable([
       ...ownRoutes(this.reader, views),
@@ -156,10 +160,11 @@ class Gateway {
   }
 
   /** From now on requests are served. */
-  async open({ host, port, bodySilenceMsMax, clientStallMsMax }: GatewayArgs): Promise<FrontDoor> {
+  async open(args: GatewayArgs): Promise<FrontDoor> {
+    const { host, port, bodySilenceMsMax, clientStallMsMax: readerStallMsMax, keepAliveMsMax } = args
     return FrontDoor.open(
       this.#http,
-      { host, port, bodySilenceMsMax, readerStallMsMax: clientStallMsMax },
+      { host, port, bodySilenceMsMax, readerStallMsMax, keepAliveMsMax },
       status => {
         this.metrics.refused('none', status)
         this.#accessNotes?.noRequest(status)
@@ -188,6 +193,11 @@ class Gateway {
     await this.metrics.workersLeft(worker => keys.has(worker))
     const { size } = this.#exchanges
     return this.metrics.render(size, this.#bodies.bytes, this.#responses.size, this.#accessNotes?.log)
+  }
+
+  leave(door: FrontDoor): void {
+    this.#isLeaving = true
+    door.endConnections()
   }
 
   /** How many requests were cut because `graceMs` was over. */

@@ -2,7 +2,7 @@
 
 import type { SettingDescriptor } from '../descriptor.ts'
 import { shared } from '../shared-settings.ts'
-import { SECOND_MS } from '../units.ts'
+import { HOUR_MS, SECOND_MS } from '../units.ts'
 
 export const listeningSettings = [
   {
@@ -74,6 +74,7 @@ export const listeningSettings = [
     ...shared.clientStallTimeoutMs,
     help: 'How long an answer may wait for a client that takes none of its bytes. Then the connection is cut, the request is aborted at its engine and its load is freed. A client that reads slowly is not cut; but the operating system passes on its reads in large pieces, so leave some margin for slow clients.',
   },
+  shared.keepAliveTimeoutMs,
   {
     ...shared.openRequestsMax,
     help: 'Most requests in the router at one time. Further ones are answered with 503 at once, instead of slowing down all others. Each request takes two sockets, which count as open files: if the limit of open files (ulimit -n) allows fewer requests, the router takes fewer, and the log says so.',
@@ -89,6 +90,17 @@ export const listeningSettings = [
     unit: 'responses',
     zeroMeans: 'remember none',
     help: 'Most responses (/v1/responses) whose worker is remembered, so that previous_response_id and requests for a stored response go to the worker that has it. Of more, the oldest are forgotten; requests that refer to those are placed by load. Each takes about 250 bytes.',
+  },
+  {
+    key: 'shutdownDelayMs',
+    name: 'shutdown-delay',
+    group: 'Listening',
+    kind: 'duration',
+    default: 0,
+    min: 0,
+    max: HOUR_MS,
+    zeroMeans: 'no new connection is taken from then on',
+    help: 'Time from SIGTERM or SIGINT until the router closes its port and --shutdown-timeout begins. Meanwhile GET /ready is 503, every request is served, and each answer ends its connection. Give what is in front the time to look elsewhere: see docs/deploy.md for rollouts on Kubernetes.',
   },
   {
     ...shared.shutdownTimeoutMs,

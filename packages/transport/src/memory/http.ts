@@ -126,6 +126,8 @@ export class MemoryHttp {
     return {
       host: options.host,
       port,
+      // Every call has a connection of its own.
+      endConnections() {},
       close: graceMs => {
         closing ??= this.#close(listening, graceMs)
         return closing
