@@ -38,7 +38,8 @@ export class FleetViews {
    */
   health(exchange: HttpExchange): void {
     const { up, workers, waiting } = this.#standing()
-    const status = this.#stage() === 'starting' ? 'starting' : waiting.length > 0 || up === 0 ? 'degraded' : 'ok'
+    const status =
+      this.#stage() === 'starting' ? 'starting' : waiting.length > 0 || up === 0 ? 'degraded' : 'ok'
     const hint =
       status === 'starting'
         ? 'workers are probed for the first time: GET /ready is 200 when requests can be answered'

@@ -4,8 +4,8 @@
  *
  * A few bytes may stand for gigabytes, so the decoder is stopped with the first piece past the bound, and
  * every piece takes room among all bodies before it is kept. At most DECODERS_MAX bodies are decoded at a
- * time, because a decoder has a window of its own (8 MiB for zstd, 16 MiB for br); the others wait. A body is decoded
- * once it is here, so no client can hold a decoder.
+ * time, because a decoder has a window of its own (8 MiB for zstd, 16 MiB for br); the others wait. A body is
+ * decoded once it is here, so no client can hold a decoder.
  *
  * One encoding per body: programs that compress twice are not known.
  */
@@ -25,18 +25,19 @@ import { MalformedEncodingError, UnsupportedEncodingError } from './errors.ts'
 const DECODERS_MAX = 8
 /** RFC 9659 §3: the window that a decoder of zstd must have for a body, and the most that one may ask for. */
 const WINDOW_LOG_MAX = 23
-const PIECE_BYTES = 64 * 1024
+const DECODED_PIECE_BYTES = 64 * 1024
 
 type CreateDecoder = (body: Uint8Array) => Transform
 
 const DECODERS: Readonly<Record<string, CreateDecoder>> = {
-  gzip: () => createGunzip({ chunkSize: PIECE_BYTES }),
+  gzip: () => createGunzip({ chunkSize: DECODED_PIECE_BYTES }),
   // Some clients leave out the header that the specification wants.
-  deflate: ([first = 0]) => ((first & 0x0f) === 8 ? createInflate : createInflateRaw)({ chunkSize: PIECE_BYTES }),
-  br: () => createBrotliDecompress({ chunkSize: PIECE_BYTES }),
+  deflate: ([first = 0]) =>
+    ((first & 0x0f) === 8 ? createInflate : createInflateRaw)({ chunkSize: DECODED_PIECE_BYTES }),
+  br: () => createBrotliDecompress({ chunkSize: DECODED_PIECE_BYTES }),
   zstd: () =>
     createZstdDecompress({
-      chunkSize: PIECE_BYTES,
+      chunkSize: DECODED_PIECE_BYTES,
       params: { [constants.ZSTD_d_windowLogMax]: WINDOW_LOG_MAX },
     }),
 }
