@@ -44,6 +44,8 @@ export interface GatewayArgs {
   readonly audit: boolean
   /** Engine routes to relay besides the built-in ones (relay-routes.ts); default: none. */
   readonly relayRoutes?: readonly RelayRoute[]
+  /** Origins whose pages may use the API from browsers, or '*' for all; default: none. */
+  readonly corsOrigins?: readonly string[]
   /** Longest wait for the tokenizer, in milliseconds; a long prompt may need seconds. */
   readonly readMsMax: number
   /** Longest wait for the router, in milliseconds. */
@@ -83,6 +85,7 @@ export type GatewaySettings = Pick<
   | 'requestTimeoutMs'
   | 'audit'
   | 'relayRoutes'
+  | 'corsOrigins'
 >
 
 const READ_MS_MAX = 60_000
@@ -122,6 +125,7 @@ export function gatewayArgsFromSettings(
     },
     audit: settings.audit,
     relayRoutes: settings.relayRoutes.map(readRelayRoute),
+    corsOrigins: settings.corsOrigins,
     readMsMax: READ_MS_MAX,
     askMsMax: ASK_MS_MAX,
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,

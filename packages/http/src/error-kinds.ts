@@ -27,6 +27,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_GATEWAY_NO_BODY_ROOM: 'overloaded',
   HOMING_WORKER_NO_BODY_ROOM: 'overloaded',
   HOMING_GATEWAY_RESTARTED: 'upstream_failed',
+  HOMING_GATEWAY_ORIGIN_NOT_ALLOWED: 'forbidden',
   HOMING_GATEWAY_SHUTTING_DOWN: 'shutting_down',
   HOMING_CONSOLE_BUSY: 'overloaded',
   HOMING_CONSOLE_DIAGNOSES_BUSY: 'overloaded',

@@ -80,6 +80,17 @@ export const listeningSettings = [
     help: 'Most requests in the router at one time. Further ones are answered with 503 at once, instead of slowing down all others. Each request takes two sockets, which count as open files: if the limit of open files (ulimit -n) allows fewer requests, the router takes fewer, and the log says so.',
   },
   {
+    key: 'corsOrigins',
+    name: 'cors-origin',
+    group: 'Listening',
+    kind: 'list',
+    placeholder: 'ORIGIN',
+    separator: 'comma or space',
+    unsetMeans: 'browsers let pages of no other site use the API',
+    check: faultOfOrigin,
+    help: "Origin whose pages may use the API from a browser, such as https://app.example.org, or * for all. It applies to --port: the API and the relayed routes, not to the operator routes. Preflights are answered, and answers and errors have the headers that browsers want, in place of the engines' own. Cookies are never allowed: clients send a key in a header.",
+  },
+  {
     key: 'rememberedResponsesMax',
     name: 'max-remembered-responses',
     group: 'Listening',
@@ -112,3 +123,8 @@ export const listeningSettings = [
     help: 'Keep running when the process that started the router has gone. Without it, the router drains and ends when npx or pnpm is killed.',
   },
 ] as const satisfies readonly SettingDescriptor[]
+
+function faultOfOrigin(text: string): string | undefined {
+  if (text === '*' || /^[a-z][a-z0-9+.-]*:\/\/[^/?#\s@*,]+$/i.test(text)) return undefined
+  return 'is no origin; use scheme, host and port, as in https://app.example.org, or * for all'
+}
