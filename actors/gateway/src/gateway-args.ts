@@ -83,6 +83,7 @@ export type GatewaySettings = Pick<
   | 'retryBudget'
   | 'silenceTimeoutMs'
   | 'requestTimeoutMs'
+  | 'streamKeepAliveMs'
   | 'audit'
   | 'relayRoutes'
   | 'corsOrigins'
@@ -122,6 +123,7 @@ export function gatewayArgsFromSettings(
       retryShare: settings.retryBudget,
       silenceMsMax: settings.silenceTimeoutMs,
       requestMsMax: settings.requestTimeoutMs,
+      streamKeepAliveMs: settings.streamKeepAliveMs,
     },
     audit: settings.audit,
     relayRoutes: settings.relayRoutes.map(readRelayRoute),

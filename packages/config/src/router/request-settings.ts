@@ -117,6 +117,17 @@ export const requestSettings = [
     help: 'Longest wait for the next byte of an answer, including the first. After it a worker counts as hung and is given up; an answer that is not a stream comes in one piece, so allow for the longest.',
   },
   {
+    key: 'streamKeepAliveMs',
+    name: 'stream-keep-alive',
+    group: 'Relaying',
+    kind: 'duration',
+    default: 0,
+    min: 0,
+    max: HOUR_MS,
+    zeroMeans: 'no comments',
+    help: 'For proxies that cut silent connections: a client of a stream that waits in the queue or for its first token gets a comment (": keep-alive") after so much silence, looked at once a second. The first one brings the head with status 200, so the headers of the decision are left out and an error is an event of the stream. The request may still be tried on other workers.',
+  },
+  {
     key: 'relayRoutes',
     name: 'relay-route',
     group: 'Relaying',
