@@ -392,10 +392,12 @@ function optionsOf(route: CompletionRoute, scan: RequestScan): ReadOptions {
   return scan.byName.has('token_ids') ? {} : { requires: 'prompt' }
 }
 
-/** Clients may leave the model out where there is but one, as engines allow. */
+/** Clients may leave the model out where there is but one, under whatever names, as engines allow. */
 function onlyBaseModel(table: ModelTable): string {
-  const bases = [...table.values()].filter(({ loraName }) => loraName === undefined)
-  if (bases.length === 1) return bases[0]!.name
+  const entries = [...table.values()]
+  const only = entries.find(({ isDefault }) => isDefault)
+  if (only !== undefined) return only.name
+  const bases = entries.filter(({ loraName }) => loraName === undefined)
   throw new InvalidRequestError(
     'model',
     '(missing)',
