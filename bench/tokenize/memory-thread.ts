@@ -55,7 +55,7 @@ if (loaded !== undefined) {
     dialect: 'vllm',
     blockSizeTokens: 16,
     tokenizeOrigins: [],
-      isDefault: true,
+    isDefault: true,
   } as const
   reader.configure({
     version: 1,
