@@ -1,7 +1,7 @@
 /**
  * What clients and what stands between them and the engines may be: engines behind one host that tells them
- * apart by a path, pages of other sites, compressed bodies, proxies that cut silent connections, and a rollout
- * that takes the router away. One router and two engines over real sockets.
+ * apart by a path, pages of other sites, compressed bodies, proxies that cut silent connections, and a
+ * rollout that takes the router away. One router and two engines over real sockets.
  */
 
 import { once } from 'node:events'

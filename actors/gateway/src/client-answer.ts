@@ -63,8 +63,8 @@ export class ClientAnswer {
   #byteBefore = LINE_FEED
 
   /**
-   * `route`: a name of the route table, so that clients cannot make up series of metrics. `keepAliveMs`: 0 for
-   * no comments.
+   * `route`: a name of the route table, so that clients cannot make up series of metrics. `keepAliveMs`: 0
+   * for no comments.
    */
   constructor(
     http: HttpExchange,

@@ -1,10 +1,10 @@
 /**
  * CORS (the Fetch standard): which pages of other sites may use the API from a browser.
  *
- *   preflight    OPTIONS with `origin` and `access-control-request-method`: 204 with the methods of the route,
- *                or 403 if the origin is not allowed
- *   any answer   of an allowed origin, errors too: `access-control-allow-origin`, and the headers that scripts
- *                may read. Engines have such headers of their own, which are left out: one list counts
+ *   preflight    OPTIONS with `origin` and `access-control-request-method`: 204 with the methods of the
+ *                route, or 403 if the origin is not allowed
+ *   any answer   of an allowed origin, errors too: `access-control-allow-origin`, and the headers that
+ *                scripts may read. Such headers of engines are left out: one list counts
  *
  * Credentials of the browser (cookies) are never allowed: clients send a key of their own in a header. A
  * request without a preflight is served whatever its origin, as for any client; but its page cannot read the
@@ -62,7 +62,7 @@ export class Cors {
     this.#origins = new Set(origins.map(origin => origin.toLowerCase()))
   }
 
-  /** The exchange of a request that is no preflight, whose answer has the headers that its client may have. */
+  /** The exchange of a request that is no preflight; its answer has the headers that the client may have. */
   over(http: HttpExchange): HttpExchange {
     return new CorsExchange(http, this.#allowed(http.headers))
   }

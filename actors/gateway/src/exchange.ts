@@ -93,7 +93,7 @@ export interface ExchangeLimits {
   readonly silenceMsMax: number
   /** Longest time from the call to the end of its answer, in milliseconds; 0: no limit. */
   readonly requestMsMax: number
-  /** Silence after which a client that waits for a stream gets a comment, in milliseconds; 0 (default): none. */
+  /** Silence after which a client that waits for a stream gets a comment, in milliseconds; 0: never. */
   readonly streamKeepAliveMs?: number
 }
 

@@ -100,8 +100,8 @@ export function errorEvent(error: ApiError, form: ErrorForm = 'completions'): Ui
 }
 
 /**
- * An engine's whole answer as an event, for a client that has been promised a stream: its error in the form of
- * the route, or the answer itself.
+ * An engine's whole answer as an event, for a client that has been promised a stream: its error in the form
+ * of the route, or the answer itself.
  */
 export function answerEvent(status: number, body: Uint8Array, form: ErrorForm = 'completions'): Uint8Array {
   const text = Buffer.from(body.buffer, body.byteOffset, body.length).toString()
