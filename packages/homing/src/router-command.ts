@@ -61,7 +61,7 @@ export const routerCommandEntry: CommandEntry = {
       // Not by the log: why it failed must be told at every log level.
       if (ended.exitCode !== 0) console.error(`homing: ${ended.reason}`)
       const { shutdownDelayMs: delayMs, shutdownTimeoutMs: graceMs } = settings
-      log.info({ reason: ended.reason, delayMs, graceMs }, 'stopping')
+      log.info({ reason: ended.reason, ...(delayMs > 0 ? { delayMs } : {}), graceMs }, 'stopping')
       const { cutRequests, slowActors } = await router.stop(graceMs)
       log.info({ cutRequests, slowActors: slowActors.join(', ') }, 'stopped')
       return ended.exitCode
