@@ -55,6 +55,7 @@ if (loaded !== undefined) {
     dialect: 'vllm',
     blockSizeTokens: 16,
     tokenizeOrigins: [],
+    isDefault: true,
   } as const
   reader.configure({
     version: 1,

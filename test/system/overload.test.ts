@@ -122,6 +122,11 @@ t.test('/busy_threshold reads, sets, merges, lists and refuses', async t => {
     [404, { model: 'nobody', active_prefill_tokens_threshold: 1 }, /no worker serves the model "nobody"/],
     [400, { model: MODEL, active_decode_blocks_threshold: 1.1 }, /is 1.1: use a number from 0 to 1/],
     [400, { model: MODEL, active_decode_blocks_threshold: -0.1 }, /use a number from 0 to 1/],
+    [
+      400,
+      { model: MODEL, active_prefill_token_threshold: 1 },
+      /"active_prefill_token_threshold" is no threshold: use/,
+    ],
     [400, { model: MODEL, active_prefill_tokens_threshold: 1.5 }, /use a whole number of tokens/],
     [400, { model: MODEL, active_prefill_tokens_threshold: '7' }, /is "7": use a whole number/],
     [400, { model: MODEL, active_prefill_tokens_threshold_frac: -1 }, /use a number ≥ 0/],

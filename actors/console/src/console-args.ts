@@ -25,6 +25,8 @@ export interface ConsoleArgs {
   readonly bodyBytesMax: number
   /** Longest wait for the next bytes of a request body, in milliseconds. */
   readonly bodySilenceMsMax: number
+  /** Longest time that a connection without a request is kept, in milliseconds; default: the transport's. */
+  readonly keepAliveMsMax?: number
   /** Longest time that an answer may wait for a client that takes none of it, in milliseconds. */
   readonly clientStallMsMax: number
   /** Longest wait for router, directory, indexers, tracker, tokenizer and gateway, in milliseconds. */
@@ -49,7 +51,14 @@ export interface ConsoleArgs {
 
 export type ConsoleSettings = Pick<
   RouterSettings,
-  'host' | 'adminPort' | 'page' | 'pageTabsMax' | 'bodyBytesMax' | 'bodyTimeoutMs' | 'clientStallTimeoutMs'
+  | 'host'
+  | 'adminPort'
+  | 'page'
+  | 'pageTabsMax'
+  | 'bodyBytesMax'
+  | 'bodyTimeoutMs'
+  | 'clientStallTimeoutMs'
+  | 'keepAliveTimeoutMs'
 >
 
 const ASK_MS_MAX = 10_000
@@ -81,6 +90,7 @@ export function consoleArgsFromSettings(
     pageTabsMax: settings.pageTabsMax,
     bodyBytesMax: settings.bodyBytesMax,
     bodySilenceMsMax: settings.bodyTimeoutMs,
+    keepAliveMsMax: settings.keepAliveTimeoutMs,
     clientStallMsMax: settings.clientStallTimeoutMs,
     askMsMax: ASK_MS_MAX,
     readMsMax: READ_MS_MAX,

@@ -165,7 +165,7 @@ interface DoorParts {
 function openDoor(
   http: HttpTransport,
   port: number,
-  { host, bodyBytesMax, bodySilenceMsMax, clientStallMsMax }: ConsoleArgs,
+  { host, bodyBytesMax, bodySilenceMsMax, clientStallMsMax, keepAliveMsMax }: ConsoleArgs,
   { answer, count, routeName, streams }: DoorParts,
 ): Promise<FrontDoor> {
   const bodies = new Bodies(
@@ -178,7 +178,7 @@ function openDoor(
     exchange.onClientGone(reason => {
       if (reason === 'stalled') count({ type: 'clientStalled', route: routeName(path) })
     })
-    const bodyRead = method === 'POST' ? exchange.readBody(bodyBytesMax, hold) : Promise.resolve(undefined)
+    const bodyRead = method === 'POST' ? hold.readDecoded(exchange, bodyBytesMax) : Promise.resolve(undefined)
     const answered = await bodyRead
       .then(body => answer({ method, path, query, headers, peerAddress, body }))
       .catch(errorAnswer)
@@ -187,7 +187,7 @@ function openDoor(
     const status = sendOrStream(exchange, answered, streams)
     if (status >= 400) count({ type: 'refused', route: routeName(path), status })
   }
-  const options = { host, port, bodySilenceMsMax, readerStallMsMax: clientStallMsMax }
+  const options = { host, port, bodySilenceMsMax, readerStallMsMax: clientStallMsMax, keepAliveMsMax }
   const malformed = (status: number): void => count({ type: 'refused', route: 'none', status })
   return FrontDoor.open(http, options, malformed, exchange => void serve(exchange))
 }

@@ -1,5 +1,7 @@
 import { CodedError } from '@homing/base'
 
+const ORIGIN_CHARACTERS_MAX = 200
+
 /** `openRequestsMax` exchanges are open already. */
 export class TooManyExchangesError extends CodedError {
   readonly code = 'HOMING_GATEWAY_TOO_MANY_EXCHANGES'
@@ -20,6 +22,18 @@ export class NoBodyRoomError extends CodedError {
       `cannot take the body: the bodies of other requests hold ${bytes} of ${bytesMax} bytes (--max-bodies-bytes)`,
       { bytes, bytesMax },
     )
+  }
+}
+
+/** A page of this origin may not use the API from a browser. */
+export class OriginNotAllowedError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_ORIGIN_NOT_ALLOWED'
+
+  constructor(origin: string) {
+    const shown = origin.slice(0, ORIGIN_CHARACTERS_MAX)
+    super(`cannot allow pages of ${shown} to use the API: --cors-origin does not name this origin`, {
+      origin: shown,
+    })
   }
 }
 

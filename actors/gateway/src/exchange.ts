@@ -98,6 +98,8 @@ export interface ExchangeLimits {
   readonly silenceMsMax: number
   /** Longest time from the call to the end of its answer, in milliseconds; 0: no limit. */
   readonly requestMsMax: number
+  /** Silence after which a client that waits for a stream gets a comment, in milliseconds; 0: never. */
+  readonly streamKeepAliveMs?: number
 }
 
 /** A request that has been read: what the router must know to place it, and what the worker is sent. */
@@ -193,7 +195,7 @@ export class Exchange {
     this.#hold = hold
     this.#note = note
     this.#arrivedMs = context.clock.nowMs()
-    this.#answer = new ClientAnswer(http, route, context.clock, metrics)
+    this.#answer = new ClientAnswer(http, route, context.clock, metrics, parts.limits.streamKeepAliveMs)
     http.onClientGone(() => this.#clientGone())
   }
 
@@ -232,7 +234,11 @@ export class Exchange {
    * not count as silence of the worker.
    */
   look(nowMs: number): void {
-    this.#guard(() => this.#look(nowMs))
+    this.#guard(() => {
+      this.#look(nowMs)
+      const isWaiting = this.#state !== 'settled' && this.#firstTokenMs === undefined
+      if (isWaiting && this.#ready?.routing.isStream === true) this.#answer.waits()
+    })
   }
 
   #look(nowMs: number): void {

@@ -5,14 +5,16 @@ import { jsonAnswer, NotFoundError, sendAnswer } from '@homing/http'
 import { type ModelCard, modelsBody } from '@homing/openai'
 import type { HttpExchange } from '@homing/transport'
 
+/** `starting`: workers are still probed for the first time. `stopping`: the port closes soon. */
+export type Stage = 'starting' | 'started' | 'stopping'
+
 export class FleetViews {
   readonly #fleet: () => Fleet
-  readonly #isStarted: () => boolean
+  readonly #stage: () => Stage
 
-  /** `isStarted`: false while workers are still probed for the first time. */
-  constructor(fleet: () => Fleet, isStarted: () => boolean) {
+  constructor(fleet: () => Fleet, stage: () => Stage) {
     this.#fleet = fleet
-    this.#isStarted = isStarted
+    this.#stage = stage
   }
 
   models(exchange: HttpExchange): void {
@@ -36,7 +38,8 @@ export class FleetViews {
    */
   health(exchange: HttpExchange): void {
     const { up, workers, waiting } = this.#standing()
-    const status = !this.#isStarted() ? 'starting' : waiting.length > 0 || up === 0 ? 'degraded' : 'ok'
+    const status =
+      this.#stage() === 'starting' ? 'starting' : waiting.length > 0 || up === 0 ? 'degraded' : 'ok'
     const hint =
       status === 'starting'
         ? 'workers are probed for the first time: GET /ready is 200 when requests can be answered'
@@ -50,13 +53,13 @@ export class FleetViews {
     })
   }
 
-  /** 200 once the start is over, while at least one worker can be routed to. */
+  /** 200 once the start is over and until the end is near, while at least one worker can be routed to. */
   ready(exchange: HttpExchange): void {
     const { up, waiting } = this.#standing()
-    const isStarted = this.#isStarted()
-    const isReady = isStarted && up > 0
+    const stage = this.#stage()
+    const isReady = stage === 'started' && up > 0
     sendJson(exchange, isReady ? 200 : 503, {
-      status: isReady ? 'ready' : isStarted ? 'no worker is up' : 'starting',
+      status: isReady ? 'ready' : stage === 'started' ? 'no worker is up' : stage,
       waiting_for: waiting.map(({ id, state, stateReason }) => ({ worker: id, state, reason: stateReason })),
     })
   }

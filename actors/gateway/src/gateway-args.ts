@@ -27,6 +27,8 @@ export interface GatewayArgs {
   readonly bodySilenceMsMax: number
   /** Longest time that an answer may wait for a client that takes none of it, in milliseconds. */
   readonly clientStallMsMax: number
+  /** Longest time that a connection without a request is kept, in milliseconds; default: the transport's. */
+  readonly keepAliveMsMax?: number
   /** Tabs of the page that may be open on its port. */
   readonly pageTabsMax: number
   readonly openRequestsMax: number
@@ -42,6 +44,8 @@ export interface GatewayArgs {
   readonly audit: boolean
   /** Engine routes to relay besides the built-in ones (relay-routes.ts); default: none. */
   readonly relayRoutes?: readonly RelayRoute[]
+  /** Origins whose pages may use the API from browsers, or '*' for all; default: none. */
+  readonly corsOrigins?: readonly string[]
   /** Longest wait for the tokenizer, in milliseconds; a long prompt may need seconds. */
   readonly readMsMax: number
   /** Longest wait for the router, in milliseconds. */
@@ -68,6 +72,7 @@ export type GatewaySettings = Pick<
   | 'bodiesBytesMax'
   | 'bodyTimeoutMs'
   | 'clientStallTimeoutMs'
+  | 'keepAliveTimeoutMs'
   | 'pageTabsMax'
   | 'openRequestsMax'
   | 'rememberedResponsesMax'
@@ -79,8 +84,10 @@ export type GatewaySettings = Pick<
   | 'stallTimeoutMs'
   | 'silenceTimeoutMs'
   | 'requestTimeoutMs'
+  | 'streamKeepAliveMs'
   | 'audit'
   | 'relayRoutes'
+  | 'corsOrigins'
 >
 
 const READ_MS_MAX = 60_000
@@ -107,6 +114,7 @@ export function gatewayArgsFromSettings(
     bodiesBytesMax: settings.bodiesBytesMax,
     bodySilenceMsMax: settings.bodyTimeoutMs,
     clientStallMsMax: settings.clientStallTimeoutMs,
+    keepAliveMsMax: settings.keepAliveTimeoutMs,
     pageTabsMax: settings.pageTabsMax,
     openRequestsMax: settings.openRequestsMax,
     accessLog: path === undefined ? undefined : { path, sample },
@@ -117,9 +125,11 @@ export function gatewayArgsFromSettings(
       stallMsMin: settings.stallTimeoutMs,
       silenceMsMax: settings.silenceTimeoutMs,
       requestMsMax: settings.requestTimeoutMs,
+      streamKeepAliveMs: settings.streamKeepAliveMs,
     },
     audit: settings.audit,
     relayRoutes: settings.relayRoutes.map(readRelayRoute),
+    corsOrigins: settings.corsOrigins,
     readMsMax: READ_MS_MAX,
     askMsMax: ASK_MS_MAX,
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,

@@ -17,6 +17,7 @@ export class GatewayMetrics {
   readonly #failures: Counter<'route' | 'phase'>
   readonly #clientsGone: Counter<'route'>
   readonly #clientsStalled: Counter<'route'>
+  readonly #keptAlive: Counter<'route'>
   readonly #firstByte
   readonly #duration
   readonly #decisions: Counter<'worker' | 'trust'>
@@ -51,6 +52,11 @@ export class GatewayMetrics {
     this.#clientsStalled = metrics.counter({
       name: 'homing_gateway_clients_stalled_total',
       help: 'Clients cut off because they took no byte of their answer (--client-stall-timeout).',
+      labels: ['route'],
+    })
+    this.#keptAlive = metrics.counter({
+      name: 'homing_gateway_keep_alive_comments_total',
+      help: 'Comments sent to clients whose streams had not begun yet (--stream-keep-alive).',
       labels: ['route'],
     })
     this.#firstByte = metrics.histogram({
@@ -112,6 +118,10 @@ export class GatewayMetrics {
 
   head(route: string, status: number): void {
     this.#requests.add(1, { route, status })
+  }
+
+  keptAlive(route: string): void {
+    this.#keptAlive.add(1, { route })
   }
 
   firstByte(route: string, elapsedMs: number): void {

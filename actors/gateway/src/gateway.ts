@@ -29,6 +29,7 @@ import { customRandom, urlAlphabet } from 'nanoid'
 import type { AccessNote } from './access-note.ts'
 import { type AccessNotes, openAccessNotes } from './access-notes.ts'
 import { ClientAnswer } from './client-answer.ts'
+import { Cors, isPreflight } from './cors.ts'
 import { DeadlyPrompts } from './deadly-prompts.ts'
 import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './errors.ts'
 import type { ReadStep } from './exchange.ts'
@@ -74,6 +75,7 @@ export const gateway = defineActor(
         state.started()
       },
       look: () => state.look(),
+      leave: () => state.leave(door),
       address: ({ reply }) => reply(door.address),
       metrics: async ({ reply }) => reply(await state.rendered()),
       explain: async ({ body, headers, reply }) => reply(await reader.explain(body, headers)),
@@ -100,6 +102,9 @@ class Gateway {
   /** Undefined: there is no access log. */
   readonly #accessNotes: AccessNotes | undefined
   readonly #relayed: RelayRoutes
+  /** Undefined: pages of other sites may not use the API. */
+  readonly #cors: Cors | undefined
+  readonly #operatorRoutes: RouteTable<ServedRoute>
   /** The page that is open on this port; undefined: the operator routes have a port of their own. */
   readonly #tabs: EventStreams | undefined
   readonly #routes: RouteTable<ServedRoute>
@@ -107,6 +112,7 @@ class Gateway {
   readonly #hint: string
   #fleet: Fleet = { version: 0, workers: [] }
   #isStarted = false
+  #isLeaving = false
   #isDraining = false
 
   constructor(context: ActorContext<GatewayMessage>, args: GatewayArgs) {
@@ -144,22 +150,26 @@ class Gateway {
     const fleet = (): Fleet => this.#fleet
     this.reader = new RequestReader({ args, clock, bodies, metrics, newId, fleet, responses })
     this.#relayed = new RelayRoutes(args.relayRoutes ?? [])
-    const views = new FleetViews(fleet, () => this.#isStarted)
+    const views = new FleetViews(fleet, () =>
+      this.#isLeaving ? 'stopping' : this.#isStarted ? 'started' : 'starting',
+    )
     this.#tabs = args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console)
-    this.#routes = new RouteTable([
-      ...ownRoutes(this.reader, views),
-      ...operatorRoutes(args, metrics, this.#tabs),
-    ])
+    const { corsOrigins = [] } = args
+    this.#cors = corsOrigins.length > 0 ? new Cors(corsOrigins) : undefined
+    const ofOperators = operatorRoutes(args, metrics, this.#tabs)
+    this.#operatorRoutes = new RouteTable(ofOperators)
+    this.#routes = new RouteTable([...ownRoutes(this.reader, views), ...ofOperators])
     const where =
       args.operators === undefined ? 'the operator routes are on --admin-port' : 'GET / lists them'
     this.#hint = `${where}, and --relay-route adds a route of the engines`
   }
 
   /** From now on requests are served. */
-  async open({ host, port, bodySilenceMsMax, clientStallMsMax }: GatewayArgs): Promise<FrontDoor> {
+  async open(args: GatewayArgs): Promise<FrontDoor> {
+    const { host, port, bodySilenceMsMax, clientStallMsMax: readerStallMsMax, keepAliveMsMax } = args
     return FrontDoor.open(
       this.#http,
-      { host, port, bodySilenceMsMax, readerStallMsMax: clientStallMsMax },
+      { host, port, bodySilenceMsMax, readerStallMsMax, keepAliveMsMax },
       status => {
         this.metrics.refused('none', status)
         this.#accessNotes?.noRequest(status)
@@ -190,6 +200,11 @@ class Gateway {
     return this.metrics.render(size, this.#bodies.bytes, this.#responses.size, this.#accessNotes?.log)
   }
 
+  leave(door: FrontDoor): void {
+    this.#isLeaving = true
+    door.endConnections()
+  }
+
   /** How many requests were cut because `graceMs` was over. */
   async drain(door: FrontDoor, graceMs: number): Promise<number> {
     this.#isDraining = true
@@ -217,10 +232,11 @@ class Gateway {
 
   #begin(opened: HttpExchange): void {
     const routeName = (exchange: HttpExchange): string => this.#routeName(exchange)
-    const { exchange, note } = this.#accessNotes?.begin(opened, routeName) ?? {
-      exchange: opened,
-      note: undefined,
-    }
+    const noted = this.#accessNotes?.begin(opened, routeName)
+    const note = noted?.note
+    const cors = this.#corsOf(opened)
+    const plain = noted?.exchange ?? opened
+    const exchange = cors === undefined || isPreflight(opened) ? plain : cors.over(plain)
     exchange.onClientGone(reason => {
       if (reason === 'stalled') this.metrics.clientStalled(routeName(exchange))
     })
@@ -231,9 +247,21 @@ class Gateway {
     })
   }
 
+  /** Undefined: pages of other sites may not use this route. Those of operators they never may. */
+  #corsOf({ path }: HttpExchange): Cors | undefined {
+    return this.#operatorRoutes.at(path) === undefined ? this.#cors : undefined
+  }
+
   async #serve(exchange: HttpExchange, note: AccessNote | undefined): Promise<void> {
     if (this.#isDraining) throw new ShuttingDownError()
     const found = this.#routes.lookUp(exchange)
+    const cors = isPreflight(exchange) ? this.#corsOf(exchange) : undefined
+    if (cors !== undefined && !('route' in found)) {
+      const methods = found.length > 0 ? found : this.#relayed.find(exchange.method, exchange.path)
+      if (methods !== true && methods.length === 0) refuseRoute(exchange, [], this.#hint)
+      cors.answerPreflight(exchange, methods)
+      return
+    }
     if ('route' in found) {
       const { route, parameter } = found
       if ('view' in route) await route.view(exchange, parameter)
@@ -308,7 +336,7 @@ function operatorRoutes(
     return {
       ...route,
       async read(exchange, hold) {
-        await pass(exchange, route.name, await exchange.readBody(bodyBytesMax, hold))
+        await pass(exchange, route.name, await hold.readDecoded(exchange, bodyBytesMax))
         return undefined
       },
     }

@@ -12,6 +12,8 @@ export type GatewayMessage =
   | { readonly type: 'address'; readonly reply: Reply<HttpAddress | ErrorRecord> }
   /** From the guardian: every worker was probed once and the first replays are over, or took too long. */
   | { readonly type: 'started' }
+  /** From the guardian: the end is near, so `/ready` says no; everything is served as before. */
+  | { readonly type: 'leave' }
   /** Stops accepting, lets open exchanges end for `graceMs`, cuts the rest; answers how many were cut. */
   | { readonly type: 'drain'; readonly graceMs: number; readonly reply: Reply<number> }
   /** From the gateway to itself, periodically: check the open exchanges. */

@@ -4,6 +4,7 @@
  */
 
 import type { BodyRoom, ClientGoneReason, HttpExchange, HttpHeaders } from '@homing/transport'
+import { WrappedExchange } from './wrapped-exchange.ts'
 
 /** How it ended. */
 export interface NotedEnd {
@@ -16,8 +17,7 @@ export interface NotedEnd {
   readonly clientGone: ClientGoneReason | undefined
 }
 
-export class NotedExchange implements HttpExchange {
-  readonly #http: HttpExchange
+export class NotedExchange extends WrappedExchange {
   readonly #ended: (end: NotedEnd) => void
   readonly #onGone: ((reason: ClientGoneReason) => void)[] = []
   #isOver = false
@@ -27,7 +27,7 @@ export class NotedExchange implements HttpExchange {
 
   /** `ended` is called once, after all other listeners that the client has gone. */
   constructor(http: HttpExchange, ended: (end: NotedEnd) => void) {
-    this.#http = http
+    super(http)
     this.#ended = ended
     http.onClientGone(reason => {
       try {
@@ -38,64 +38,36 @@ export class NotedExchange implements HttpExchange {
     })
   }
 
-  get method(): string {
-    return this.#http.method
-  }
-
-  get path(): string {
-    return this.#http.path
-  }
-
-  get query(): string {
-    return this.#http.query
-  }
-
-  get headers(): HttpHeaders {
-    return this.#http.headers
-  }
-
-  get peerAddress(): string {
-    return this.#http.peerAddress
-  }
-
-  get isClosed(): boolean {
-    return this.#http.isClosed
-  }
-
-  async readBody(maxBytes: number, room?: BodyRoom): Promise<Uint8Array> {
-    const body = await this.#http.readBody(maxBytes, room)
+  override async readBody(maxBytes: number, room?: BodyRoom): Promise<Uint8Array> {
+    const body = await super.readBody(maxBytes, room)
     this.#requestBytes = body.length
     return body
   }
 
-  onClientGone(callback: (reason: ClientGoneReason) => void): void {
+  override onClientGone(callback: (reason: ClientGoneReason) => void): void {
     // The exchange itself calls a listener that is added late.
-    if (this.#isOver) this.#http.onClientGone(callback)
+    if (this.#isOver) super.onClientGone(callback)
     else this.#onGone.push(callback)
   }
 
-  writeHead(status: number, headers: HttpHeaders): void {
+  override writeHead(status: number, headers: HttpHeaders): void {
     if (!this.isClosed) this.#status ??= status
-    this.#http.writeHead(status, headers)
+    super.writeHead(status, headers)
   }
 
-  write(bytes: Uint8Array): boolean {
+  override write(bytes: Uint8Array): boolean {
     if (!this.isClosed) this.#answerBytes += bytes.length
-    return this.#http.write(bytes)
+    return super.write(bytes)
   }
 
-  onDrain(callback: () => void): void {
-    this.#http.onDrain(callback)
-  }
-
-  end(bytes?: Uint8Array): void {
+  override end(bytes?: Uint8Array): void {
     if (!this.isClosed) this.#answerBytes += bytes?.length ?? 0
-    this.#http.end(bytes)
+    super.end(bytes)
     this.#end(undefined)
   }
 
-  destroy(): void {
-    this.#http.destroy()
+  override destroy(): void {
+    super.destroy()
     this.#end(undefined)
   }
 

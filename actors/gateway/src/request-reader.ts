@@ -10,6 +10,9 @@
  * A request that refers to a response by its id is pinned to the worker that has the response
  * (./response-holders.ts), unless the client pinned it.
  *
+ * A body that the client has compressed is decoded, and goes to the engine decoded: engines decode none. On
+ * relayed routes it goes as it is, and is decoded only to be read.
+ *
  * A console request for `/route` goes no further than the receipt. Relayed routes skip the tokenizer: the
  * router does not know how an engine makes prompts of them. So they are placed by load, or go where they are
  * pinned.
@@ -20,7 +23,14 @@ import type { Explained } from '@homing/actors/console'
 import type { CompletionRoute, ReadRequest, ReadResult } from '@homing/actors/tokenizer'
 import { type Clock, fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
-import { type Bodies, type BodyHold, RefusedError } from '@homing/http'
+import {
+  type Bodies,
+  type BodyHold,
+  encodingOf,
+  MalformedEncodingError,
+  RefusedError,
+  UnsupportedEncodingError,
+} from '@homing/http'
 import {
   cutMembers,
   type RelayedRequest,
@@ -30,7 +40,7 @@ import {
 } from '@homing/openai'
 import type { RoutingRequest } from '@homing/placement'
 import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol'
-import type { HttpExchange, HttpHeaders } from '@homing/transport'
+import { BodyTooLargeError, type HttpExchange, type HttpHeaders } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import type { ReadyRequest } from './exchange.ts'
 import type { GatewayArgs } from './gateway-args.ts'
@@ -76,7 +86,7 @@ export class RequestReader {
   ): Promise<ReadyRequest | undefined> {
     const { args, clock } = this.#parts
     const arrivedMs = clock.nowMs()
-    const body = await exchange.readBody(args.bodyBytesMax, hold)
+    const body = await hold.readDecoded(exchange, args.bodyBytesMax)
     const bodyMs = clock.nowMs()
     this.#stage('read', bodyMs - arrivedMs, note)
     const read = await this.#read(route, body, exchange.headers, false)
@@ -91,7 +101,12 @@ export class RequestReader {
     }
     const waiting = waitingHints(exchange.headers, read.priority, body.length)
     return {
-      ...ready(exchange, routing, { body: read.upstreamBody ?? body, usageEdit: read.usageEdit }),
+      ...ready(
+        exchange,
+        routing,
+        { body: read.upstreamBody ?? body, usageEdit: read.usageEdit },
+        withoutEncoding(exchange.headers),
+      ),
       waiting,
     }
   }
@@ -106,7 +121,9 @@ export class RequestReader {
     const { args, newId } = this.#parts
     const hasBody = exchange.method !== 'GET' && exchange.method !== 'HEAD'
     const body = hasBody ? await exchange.readBody(args.bodyBytesMax, hold) : undefined
-    const read = readRelayed(body, exchange)
+    const plain = body && (await this.#plain(body, exchange, hold))
+    const isEncoded = plain !== body
+    const read = readRelayed(plain, exchange)
     const { hints } = read
     const request: RoutingRequest = {
       requestId: requestId(exchange.headers, newId),
@@ -126,7 +143,28 @@ export class RequestReader {
       excludedWorkers: [],
     }
     const routing = this.#atHolder(request, RESPONSE_PATH.exec(exchange.path)?.[1])
-    return ready(exchange, routing, { body: read.body, usageEdit: undefined })
+    if (!isEncoded || (plain !== undefined && read.hasNvext)) {
+      const headers = isEncoded ? withoutEncoding(exchange.headers) : exchange.headers
+      return ready(exchange, routing, { body: read.body, usageEdit: undefined }, headers)
+    }
+    if (plain !== undefined) hold.give(plain.length)
+    return ready(exchange, routing, { body, usageEdit: undefined })
+  }
+
+  /** The body as it is to be read; undefined: it cannot be, and the engine has to judge it. */
+  async #plain(body: Uint8Array, { headers }: HttpExchange, hold: BodyHold): Promise<Uint8Array | undefined> {
+    try {
+      const encoding = encodingOf(headers)
+      if (encoding === undefined) return body
+      return isJson(headers) ? await hold.decode(encoding, body, this.#parts.args.bodyBytesMax) : undefined
+    } catch (thrown) {
+      const isTheirs =
+        thrown instanceof UnsupportedEncodingError ||
+        thrown instanceof MalformedEncodingError ||
+        thrown instanceof BodyTooLargeError
+      if (!isTheirs) throw thrown
+      return undefined
+    }
   }
 
   /** Pins to the worker that has response `id`. If the engine no longer has it, the engine says so. */
@@ -267,9 +305,20 @@ function ready(
   { method, path, query, headers }: HttpExchange,
   routing: RoutingRequest,
   upstream: Pick<UpstreamRequest, 'body' | 'usageEdit'>,
+  upstreamHeaders = headers,
 ): ReadyRequest {
   const target = query === '' ? path : `${path}?${query}`
-  return { routing, upstream: { method, path: target, headers, ...upstream } }
+  return { routing, upstream: { method, path: target, headers: upstreamHeaders, ...upstream } }
+}
+
+function withoutEncoding(headers: HttpHeaders): HttpHeaders {
+  if (headers['content-encoding'] === undefined) return headers
+  const { 'content-encoding': _, ...others } = headers
+  return others
+}
+
+function isJson(headers: HttpHeaders): boolean {
+  return String(headers['content-type'] ?? '').includes('json')
 }
 
 /** The client's x-request-id, or one of ours. */
@@ -300,11 +349,10 @@ function readRelayed(
   { headers }: HttpExchange,
 ): RelayedRequest & { readonly body: Uint8Array | undefined } {
   // Some clients send a content type without a body.
-  const isJson =
-    body !== undefined && body.length > 0 && String(headers['content-type'] ?? '').includes('json')
-  const bytes = isJson ? body : NO_MEMBERS
+  const hasJson = body !== undefined && body.length > 0 && isJson(headers)
+  const bytes = hasJson ? body : NO_MEMBERS
   const scan = scanRequest(bytes)
   const read = readRelayedRequest(bytes, scan, headers)
-  if (!isJson) return { ...read, body }
+  if (!hasJson) return { ...read, body }
   return { ...read, body: read.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : body }
 }

@@ -1,7 +1,8 @@
 /**
  * Guardian: starts the router's actors in order, keeps them running, stops them in reverse.
  *
- * In     `whenReady` and `drain` from the program; from the directory, state to keep over its restarts.
+ * In     `whenReady`, `leave` and `drain` from the program; from the directory, state to keep over its
+ *        restarts.
  * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that
  *        the start is over, and tells the console its gateway, so that these survive restarts of either side.
  * Owns   workers and busy thresholds as they were set at run time; the order: indexers, directory, tracker,
@@ -53,6 +54,7 @@ export const guardian = defineActor(
       keepFleet: ({ fleet }) => state.keep({ fleet }),
       kept: ({ reply }) => reply(state.kept),
       watchAgain: ({ child }) => context.watch(child),
+      leave: () => void state.children.gateway.tell({ type: 'leave' }),
       drain: async ({ graceMs, reply }) =>
         reply(await drain(context, state.children, graceMs, hasCheckpoints)),
       [signal](event) {

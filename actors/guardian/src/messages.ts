@@ -15,6 +15,8 @@ export interface ReadyReport extends HttpAddress {
 export type GuardianMessage =
   /** Answered once the gateway listens and every worker was probed once, or when the gateway cannot start. */
   | { readonly type: 'whenReady'; readonly reply: Reply<ReadyReport | ErrorRecord> }
+  /** The end is near: the gateway is not ready any more, and serves as before. */
+  | { readonly type: 'leave' }
   /** Stops taking requests, lets open ones end for `graceMs`; answers how many were cut. */
   | { readonly type: 'drain'; readonly graceMs: number; readonly reply: Reply<number> }
   | KeeperMessage

@@ -119,6 +119,7 @@ const READ_BEFORE = [
   'natsCredentialsFile',
   'natsCaFile',
   'seed',
+  'shutdownDelayMs',
   'shutdownTimeoutMs',
   'detach',
   'demoEngines',

@@ -192,7 +192,7 @@ class IndexService {
 
   /** Listens when it resolves. Rejects with what the settings turn out not to allow. */
   async start(): Promise<ServiceReady> {
-    const { registrations, host, port, bodyTimeoutMs, clientStallTimeoutMs, peers, accessLog } = this.#args
+    const { registrations, host, port, peers, accessLog } = this.#args
     if (accessLog !== undefined) {
       await prepareAccessLog(accessLog)
       const { clock, log } = this.#context
@@ -215,8 +215,9 @@ class IndexService {
     const listening = {
       host,
       port,
-      bodySilenceMsMax: bodyTimeoutMs,
-      readerStallMsMax: clientStallTimeoutMs,
+      bodySilenceMsMax: this.#args.bodyTimeoutMs,
+      readerStallMsMax: this.#args.clientStallTimeoutMs,
+      keepAliveMsMax: this.#args.keepAliveTimeoutMs,
     }
     this.#http = await http.listen(listening, exchange => void this.#serve(exchange))
     if (this.#isClosed) {

@@ -51,7 +51,7 @@ export class OpenRequests {
     const hold = this.#bodies.hold()
     this.#count++
     try {
-      return await serve(() => exchange.readBody(bodyBytesMax, hold))
+      return await serve(() => hold.readDecoded(exchange, bodyBytesMax))
     } finally {
       this.#count--
       hold.release()

@@ -12,6 +12,8 @@ export interface IndexServiceArgs {
   readonly bodyTimeoutMs: number
   /** Longest time that an answer may wait for a client that takes none of it. */
   readonly clientStallTimeoutMs: number
+  /** Longest time that a connection without a request is kept. */
+  readonly keepAliveTimeoutMs?: number
   readonly openRequestsMax: number
   readonly threads: number
   /**

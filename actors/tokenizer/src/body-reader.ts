@@ -275,7 +275,10 @@ export class BodyReader {
       return { kind: 'unknown', reason: 'truncate_prompt_tokens changes the prompt inside the engine' }
     }
     if (request.promptShape === 'tokens') {
-      return { kind: 'tokens', ids: parseTokenIds(body, request.prompt!, 'prompt'), by: 'client' }
+      const prompt = request.prompt!
+      const isPrompt = view.scan.byName.get('prompt')?.value.start === prompt.start
+      const param = isPrompt ? 'prompt' : 'token_ids'
+      return { kind: 'tokens', ids: parseTokenIds(body, prompt, param), by: 'client' }
     }
     return this.#tokenizers.prompt(view.values, request, entry, wallMs)
   }
@@ -389,10 +392,12 @@ function optionsOf(route: CompletionRoute, scan: RequestScan): ReadOptions {
   return scan.byName.has('token_ids') ? {} : { requires: 'prompt' }
 }
 
-/** Clients may leave the model out where there is but one, as engines allow. */
+/** Clients may leave the model out where there is but one, under whatever names, as engines allow. */
 function onlyBaseModel(table: ModelTable): string {
-  const bases = [...table.values()].filter(({ loraName }) => loraName === undefined)
-  if (bases.length === 1) return bases[0]!.name
+  const entries = [...table.values()]
+  const only = entries.find(({ isDefault }) => isDefault)
+  if (only !== undefined) return only.name
+  const bases = entries.filter(({ loraName }) => loraName === undefined)
   throw new InvalidRequestError(
     'model',
     '(missing)',

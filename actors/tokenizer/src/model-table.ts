@@ -19,6 +19,8 @@ export interface ModelEntry {
   readonly blockSizeTokens: number | undefined
   /** Workers that can be asked to tokenize, up ones only. */
   readonly tokenizeOrigins: readonly string[]
+  /** It is meant where a request names no model: at most one entry is. */
+  readonly isDefault: boolean
 }
 
 /** By model name, in the order of the fleet. A map, since a client may name a model `constructor`. */
@@ -45,6 +47,7 @@ export function readGivenTokenizers(texts: readonly string[]): GivenTokenizers {
  */
 export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
   const table = new Map<string, ModelEntry>()
+  const nameless = defaultModel(fleet)
   const dialects = new Map<string, ModelEntry['dialect']>()
   for (const worker of fleet.workers) {
     for (const card of worker.models) {
@@ -62,10 +65,31 @@ export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
         dialect: dialects.get(card.name) ?? 'vllm',
         blockSizeTokens: known?.blockSizeTokens ?? worker.blockSizeTokens?.value,
         tokenizeOrigins: [...(known?.tokenizeOrigins ?? []), ...origins],
+        isDefault: card.name === nameless,
       })
     }
   }
   return table
+}
+
+/**
+ * The base model, where there is but one; undefined: there is none, or there are several. Engines serve one
+ * model under several names, which then have the same root: of those, the name that most workers have.
+ */
+function defaultModel({ workers }: Fleet): string | undefined {
+  const counts = new Map<string, number>()
+  const roots = new Set<string | undefined>()
+  for (const { models } of workers) {
+    for (const { name, base, root } of models) {
+      if (base !== undefined) continue
+      counts.set(name, (counts.get(name) ?? 0) + 1)
+      roots.add(root)
+    }
+  }
+  const names = [...counts.keys()]
+  if (names.length > 1 && (roots.size > 1 || roots.has(undefined))) return undefined
+  const most = Math.max(...counts.values())
+  return names.find(name => counts.get(name) === most)
 }
 
 /**

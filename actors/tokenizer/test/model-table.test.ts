@@ -6,6 +6,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { WorkerModel } from '@homing/fleet'
 import t from 'tap'
 import { modelTable, readGivenTokenizers } from '../src/model-table.ts'
 import { adapter, fleetOf, model } from './fleet.ts'
@@ -57,6 +58,21 @@ t.test('an adapter hashes under its name, a base model under none', async t => {
   const table = modelTable(fleetOf({ models: [model('m'), adapter('poet', 'm')] }), NOTHING_GIVEN)
   t.match(table.get('m'), { loraName: undefined, base: 'm' })
   t.match(table.get('poet'), { loraName: 'poet', base: 'm' })
+})
+
+t.test('without a name, the one model is meant, under whatever names it is served', async t => {
+  const defaultOf = (...models: (readonly WorkerModel[])[]) => {
+    const table = modelTable(fleetOf(...models.map((models, n) => ({ id: `w${n}`, models }))), NOTHING_GIVEN)
+    return [...table.values()].filter(({ isDefault }) => isDefault).map(({ name }) => name)
+  }
+  t.strictSame(defaultOf([model('a')], [model('a'), adapter('poet', 'a')]), ['a'])
+  t.strictSame(defaultOf([model('a', '/m'), model('b', '/m')]), ['a'])
+  t.strictSame(defaultOf([model('a', '/m'), model('b', '/m')], [model('b', '/m')]), ['b'], 'what most serve')
+  t.strictSame(defaultOf([model('a', '/m'), model('b', '/n')]), [])
+  t.strictSame(defaultOf([model('a', '/m')], [model('b', '/n')]), [])
+  t.strictSame(defaultOf([model('a'), model('b')]), [], 'of no known root')
+  t.strictSame(defaultOf([model('a', '/m'), model('b')]), [])
+  t.strictSame(defaultOf(), [])
 })
 
 t.test('the block size is that of the first worker of the model that has said one', async t => {

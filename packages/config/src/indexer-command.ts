@@ -42,6 +42,10 @@ const indexerSettings = [
     help: 'How long an answer, such as a dump, may wait for a client that takes none of its bytes. Then the connection is cut.',
   },
   {
+    ...shared.keepAliveTimeoutMs,
+    env: 'HOMING_INDEXER_KEEP_ALIVE_TIMEOUT',
+  },
+  {
     ...shared.openRequestsMax,
     default: 1024,
     env: 'HOMING_INDEXER_MAX_OPEN_REQUESTS',

@@ -64,6 +64,16 @@ export const shared = {
     min: 100,
     max: 24 * HOUR_MS,
   },
+  keepAliveTimeoutMs: {
+    key: 'keepAliveTimeoutMs',
+    name: 'keep-alive-timeout',
+    group: 'Listening',
+    kind: 'duration',
+    default: 75 * SECOND_MS,
+    min: 100,
+    max: 24 * HOUR_MS,
+    help: 'How long a connection of a client is kept without a request. Let it be longer than the idle timeout of what is in front (60s at most load balancers): the side that closes first must not be this one, or a request may be lost on its way.',
+  },
   openRequestsMax: {
     key: 'openRequestsMax',
     name: 'max-open-requests',

@@ -99,7 +99,7 @@ const sidecarSettings = [
     unsetMeans: 'host and port of --poll',
     env: 'HOMING_SIDECAR_WORKER',
     check: faultOfWorker,
-    help: 'With --event-plane nats: host and port under which routers reach the engine, exactly as their --worker has it. It names the subject where routers look for the events of that worker.',
+    help: 'With --event-plane nats: host and port (and path, if it has one) under which routers reach the engine, exactly as their --worker has it. It names the subject where routers look for the events of that worker.',
   },
   {
     key: 'register',
@@ -130,8 +130,10 @@ const sidecarSettings = [
     unsetMeans: 'http://HOST:PORT of --worker',
     env: 'HOMING_SIDECAR_ENGINE_URL',
     check: text =>
-      /^https?:\/\/[^/?#@]+\/?$/.test(text) ? undefined : 'is not a URL such as http://127.0.0.1:8000',
-    help: 'With --request-plane nats: where the engine takes requests from this machine.',
+      /^https?:\/\/[^/?#@]+(?:\/[^?#]*)?$/.test(text) && URL.canParse(text)
+        ? undefined
+        : 'is not a URL such as http://127.0.0.1:8000 or http://127.0.0.1:8000/engines/a',
+    help: 'With --request-plane nats: where the engine takes requests from this machine, with the path under which its routes are, if it has one.',
   },
   {
     ...shared.host,
@@ -349,9 +351,9 @@ function faultOfRequests(facts: Facts): string | undefined {
 }
 
 function faultOfWorker(text: string): string | undefined {
-  return /^(\[[^\]]+\]|[^[\]:/\s]+):\d{1,5}$/.test(text)
+  return /^(\[[^\]]+\]|[^[\]:/\s]+):\d{1,5}(\/[A-Za-z0-9._~-]+)*$/.test(text)
     ? undefined
-    : "is not 'host:port'; write it as routers have it, without http://"
+    : "is not 'host:port' or 'host:port/path'; write it as routers have it, without http://"
 }
 
 function faultOfRanks({ settings: { engineEvents, ranks } }: Facts): string | undefined {
@@ -384,7 +386,9 @@ function faultOfUrl(text: string): string | undefined {
   if (url === null || url.hostname === '' || url.protocol !== 'http:') {
     return 'is not a URL such as http://127.0.0.1:8000'
   }
-  return url.pathname === '/' ? undefined : `has the path ${url.pathname}; name only host and port`
+  if (url.username !== '' || url.password !== '') return 'must not have a user name or password'
+  if (/\/v1\/?$/.test(url.pathname)) return `has the path ${url.pathname}; leave out /v1`
+  return url.search === '' && url.hash === '' ? undefined : 'must end with the path'
 }
 
 function faultOfEndpoint(text: string): string | undefined {

@@ -71,8 +71,8 @@ export class WorkerRoll {
   }
 }
 
-/** 'localhost' and '127.0.0.1' are one host, and with the same port one engine. */
+/** 'localhost' and '127.0.0.1' are one host, and with the same port and path one engine. */
 function placeOf({ origin }: WorkerSpec): string {
-  const { hostname, port } = new URL(origin)
-  return `${hostName(hostname)}:${port}`
+  const { hostname, port, pathname } = new URL(origin)
+  return `${hostName(hostname)}:${port}${pathname}`
 }

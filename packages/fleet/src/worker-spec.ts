@@ -4,6 +4,7 @@
 export interface WorkerSpec {
   readonly id: string
   readonly instanceId: number
+  /** Scheme, host and port, and the path under which the engine's routes are, if it has one. */
   readonly origin: string
   readonly model: string | undefined
   readonly blockSizeTokens: number | undefined

@@ -1,6 +1,7 @@
 /**
  * One worker as the operator writes it: `http://host:8001?events=5557&replay=6557&ranks=2`.
  *
+ *   path                  under which all routes of the engine are: `http://host:8000/engines/a`
  *   events, replay        ports of rank 0; rank r is at port + r
  *   events_host           host of those sockets, if the URL is that of a proxy; default: the host of the URL
  *   ranks                 data-parallel ranks behind this URL
@@ -41,6 +42,10 @@ const PARAMETERS = [
 /** Parameters that people put a key into. */
 const SECRET = /^(?:api[_-]?key|key|token|access[_-]?token|auth(?:orization)?|password|secret)$/i
 
+const HOST_AND_PORT = /^(?:\[[^\]]+\]|[^\s/?#:@]+):\d+(?:[/?#]|$)/
+/** Percent signs would make two texts of one path, and of one id. */
+const PREFIX = /^(?:\/[A-Za-z0-9._~-]+)*$/
+
 const COUNT_MAX = 2 ** 31 - 1
 
 /** `position` among the workers given, from 0. Throws InvalidWorkerError. */
@@ -50,8 +55,12 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   }
   const trimmed = text.trim()
   if (trimmed === '') fail('it is empty; write http://HOST:PORT')
-  const withScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(trimmed) ? trimmed : `http://${trimmed}`
-  const url = tryUrl(withScheme) ?? fail('it is not a URL; write http://HOST:PORT?events=PORT&replay=PORT')
+  const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(trimmed)
+  // Without a scheme, only a port tells a host from any other word.
+  const isHost = hasScheme || HOST_AND_PORT.test(trimmed)
+  const url =
+    (isHost ? tryUrl(hasScheme ? trimmed : `http://${trimmed}`) : undefined) ??
+    fail('it is not a URL; write http://HOST:PORT?events=PORT&replay=PORT')
   const isSecure = url.protocol === 'https:'
   if (!isSecure && url.protocol !== 'http:') {
     fail(`workers are reached over http or https, not ${url.protocol.slice(0, -1)}`)
@@ -60,9 +69,11 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   if (url.username !== '' || url.password !== '') {
     fail(`it must not have a user name or password: ${KEY_ADVICE}`)
   }
-  if (url.pathname !== '/' && url.pathname !== '') {
-    fail(`leave out the path ${url.pathname}: the routes of the engine begin at its root`)
+  const prefix = url.pathname.replace(/\/$/, '')
+  if (!PREFIX.test(prefix)) {
+    fail(`its path ${prefix} cannot be used; use segments of letters, digits, '-', '_', '.' and '~'`)
   }
+  if (prefix.endsWith('/v1')) fail(`leave /v1 out of its path ${prefix}: it belongs to the routes themselves`)
   if (url.hash !== '') fail(`leave out ${url.hash}`)
 
   const values = new Map<string, string>()
@@ -122,9 +133,9 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   if (requestFault !== undefined) fail(`requests=${requestSubject} ${requestFault}`)
   const port = url.port === '' ? (isSecure ? '443' : '80') : url.port
   return {
-    id: `${url.hostname}:${port}`,
+    id: `${url.hostname}:${port}${prefix}`,
     instanceId: integer('id', 0, Number.MAX_SAFE_INTEGER) ?? position,
-    origin: `${url.protocol}//${url.hostname}:${port}`,
+    origin: `${url.protocol}//${url.hostname}:${port}${prefix}`,
     key: keyEnv !== undefined ? { env: keyEnv } : keyFile !== undefined ? { file: keyFile } : undefined,
     model: values.get('model'),
     blockSizeTokens: integer('block_size', 1, 65_536),

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { brokerEndpointOf, InvalidWorkerError, parseWorkerSpec } from '../src/index.ts'
+import { brokerEndpointOf, InvalidWorkerError, parseWorkerSpec, WorkerRoll } from '../src/index.ts'
 
 t.test('a URL with every parameter', async t => {
   const text =
@@ -77,6 +77,24 @@ t.test('scheme and port may be left out', async t => {
   t.match(parseWorkerSpec('http://[::1]:8001', 0), { id: '[::1]:8001', origin: 'http://[::1]:8001' })
 })
 
+t.test('the routes of an engine may be under a path', async t => {
+  t.match(parseWorkerSpec('http://h:8000/engines/a?events=5557', 0), {
+    id: 'h:8000/engines/a',
+    origin: 'http://h:8000/engines/a',
+    eventsPort: 5557,
+  })
+  t.match(parseWorkerSpec('https://h/a/', 0), { id: 'h:443/a', origin: 'https://h:443/a' })
+  t.match(parseWorkerSpec('h:8000/a', 0), { id: 'h:8000/a', origin: 'http://h:8000/a' })
+})
+
+t.test('two engines behind one host and port are two workers if their paths differ', async t => {
+  const roll = new WorkerRoll()
+  const enter = (text: string, position: number) => roll.enter(text, parseWorkerSpec(text, position))
+  enter('http://localhost:8000/a', 0)
+  enter('http://localhost:8000/b', 1)
+  t.throws(() => enter('http://127.0.0.1:8000/a/', 2), { message: /is the worker .* again/ })
+})
+
 t.test('what cannot be used says why', async t => {
   const cases: readonly (readonly [text: string, reason: RegExp])[] = [
     ['', /it is empty/],
@@ -85,7 +103,14 @@ t.test('what cannot be used says why', async t => {
     ['ftp://h:8001', /workers are reached over http or https, not ftp/],
     ['http://h:1?key_env=A&key_file=b', /not both/],
     ['http://h:1?token=abc', /a key does not belong into a URL/],
-    ['http://h:8001/v1', /leave out the path \/v1/],
+    ['nonsense', /not a URL; write http:\/\/HOST:PORT/],
+    ['nonsense?ranks=2', /not a URL/],
+    ['h/engines/a', /not a URL/],
+    ['h:8001x', /not a URL/],
+    ['http://h:8001/v1', /leave \/v1 out of its path \/v1/],
+    ['http://h:8001/engines/a/v1/', /leave \/v1 out of its path \/engines\/a\/v1/],
+    ['http://h:8001/a//b', /its path \/a\/\/b cannot be used/],
+    ['http://h:8001/a%20b', /its path \/a%20b cannot be used; use segments of letters/],
     ['http://u:p@h:8001', /user name/],
     ['http://h:8001#x', /leave out #x/],
     ['http://h:8001?nats=a.*', /nats=a\.\* is no subject/],

@@ -60,8 +60,9 @@ export const routerCommandEntry: CommandEntry = {
       const ended = await Promise.race([stopped.then(reason => ({ reason, exitCode: 0 })), failed])
       // Not by the log: why it failed must be told at every log level.
       if (ended.exitCode !== 0) console.error(`homing: ${ended.reason}`)
-      log.info({ reason: ended.reason, graceMs: settings.shutdownTimeoutMs }, 'stopping')
-      const { cutRequests, slowActors } = await router.stop(settings.shutdownTimeoutMs)
+      const { shutdownDelayMs: delayMs, shutdownTimeoutMs: graceMs } = settings
+      log.info({ reason: ended.reason, ...(delayMs > 0 ? { delayMs } : {}), graceMs }, 'stopping')
+      const { cutRequests, slowActors } = await router.stop(graceMs)
       log.info({ cutRequests, slowActors: slowActors.join(', ') }, 'stopped')
       return ended.exitCode
     } finally {

@@ -95,7 +95,7 @@ async function openPolled(
     ranks.push(await Republisher.open(republished(settings, rank, transport)))
   }
   const { http } = transport
-  const engineOrigin = new URL(url).origin
+  const engineOrigin = `http://${hostOfPoll(url)}`
   const sidecar = new PolledSidecar({ ...settings, clock: systemClock, http, log, engineOrigin, ranks })
   sidecar.start()
   return {
@@ -129,9 +129,15 @@ function republished(settings: SidecarSettings, rank: number, { messages }: Tran
   }
 }
 
+/** Host, port and path, as routers have them in the URL of the worker. */
+function hostOfPoll(poll: string): string {
+  const { host, pathname } = new URL(poll)
+  return `${host}${pathname.replace(/\/$/, '')}`
+}
+
 /** The rules of the settings refuse to go on without any of the three. */
 function subjectOfSidecar({ natsSubject, worker, poll }: SidecarSettings): string {
-  return natsSubject ?? subjectOf(worker ?? new URL(poll!).host)
+  return natsSubject ?? subjectOf(worker ?? hostOfPoll(poll!))
 }
 
 /** The engine, under the URL that routers reach it with. */
@@ -168,7 +174,7 @@ function routerLine(settings: SidecarSettings, first: Running['ranks'][number]):
   const { natsSubject, worker, poll } = settings
   const url =
     natsSubject === undefined
-      ? `http://${worker ?? new URL(poll!).host}`
+      ? `http://${worker ?? hostOfPoll(poll!)}`
       : `'http://ENGINE:PORT?nats=${natsSubject}'`
   return `homing router --event-plane nats ${servers.join(' ')} --worker ${url}`
 }

@@ -37,8 +37,9 @@ export interface RunningRouter {
   /** Resolves with the reason when the router cannot go on by itself; pending while it serves. */
   readonly whenFailed: Promise<string>
   /**
-   * Takes no more requests, lets open ones end for `graceMs` (default: the setting `shutdownTimeoutMs`),
-   * stops every actor and thread. Idempotent.
+   * Says that it is not ready for the setting `shutdownDelayMs`, if that is above 0. Then takes no more
+   * requests, lets open ones end for `graceMs` (default: the setting `shutdownTimeoutMs`), stops every actor
+   * and thread. Idempotent.
    */
   stop(graceMs?: number): Promise<StopReport>
 }
@@ -119,9 +120,18 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
         [...inputs.loadedTokenizers].map(([directory, loaded]) => [directory, encoderPath(loaded)]),
       ),
       whenFailed: system.whenTerminated(ref).then(({ error }) => error?.message ?? 'the guardian has ended'),
-      stop: serviceStop(system, settings.shutdownTimeoutMs, graceMs =>
-        ref.ask({ type: 'drain', graceMs }, { timeout: graceMs + STOP_MS_MAX }),
-      ),
+      stop: serviceStop(system, settings.shutdownTimeoutMs, async graceMs => {
+        const { shutdownDelayMs } = settings
+        if (shutdownDelayMs > 0) {
+          ref.tell({ type: 'leave' })
+          const { promise: isOver, resolve } = Promise.withResolvers<void>()
+          const timer = systemClock.after(shutdownDelayMs, resolve)
+          // A router that fails has nothing left to serve with.
+          await Promise.race([isOver, system.whenTerminated(ref)])
+          timer.cancel()
+        }
+        return ref.ask({ type: 'drain', graceMs }, { timeout: graceMs + STOP_MS_MAX })
+      }),
     }
   } catch (thrown) {
     await system.shutdown({ deadline: STOP_MS_MAX })

@@ -176,7 +176,7 @@ t.test('settings that cannot be are told at once, with exit code 2', async t => 
       /--events is missing: name the endpoint .* such as --events tcp:\/\/127\.0\.0\.1:5557, or .* --poll\n$/,
     ],
     [['--events', 'tcp://a:5557', '--poll', 'http://a:8000'], /name two engines/],
-    [['--poll', 'http://a:8000/v1'], /has the path \/v1; name only host and port/],
+    [['--poll', 'http://a:8000/v1'], /has the path \/v1; leave out \/v1/],
     [['--poll', 'a:8000'], /is not a URL such as http/],
     [['--events', 'tcp://*:5557'], /names every interface.*; name the host of the engine/],
     [['--events', 'localhost:5557'], /is not an endpoint; use tcp:\/\/HOST:PORT/],

@@ -4,7 +4,7 @@ import { toErrorRecord } from '@homing/base'
 import { type ErrorForm, errorBody } from '@homing/openai'
 import type { HttpErrorAnswer as HttpAnswer, HttpExchange } from '@homing/transport'
 import { apiErrorOf } from './error-kinds.ts'
-import { MethodNotAllowedError } from './errors.ts'
+import { MethodNotAllowedError, UnsupportedEncodingError } from './errors.ts'
 
 export type { HttpAnswer }
 
@@ -32,8 +32,9 @@ export function errorAnswer(thrown: unknown, form: ErrorForm = 'completions'): H
   }
 }
 
-/** RFC 9110 §15.5.6: clients that may not use a method are told which ones there are. */
+/** RFC 9110 §15.5.6 and §15.5.16: clients are told which methods and which encodings there are. */
 export function errorHeaders(thrown: unknown): Headers {
+  if (thrown instanceof UnsupportedEncodingError) return { 'accept-encoding': thrown.known.join(', ') }
   return thrown instanceof MethodNotAllowedError ? { allow: thrown.allowed.join(', ') } : {}
 }
 

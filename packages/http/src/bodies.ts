@@ -6,11 +6,13 @@
  * send nothing could keep all others out.
  */
 
-import type { BodyRoom } from '@homing/transport'
+import { type BodyRoom, giveUpBytes, type HttpExchange } from '@homing/transport'
+import { BodyDecoders, encodingOf } from './content-encoding.ts'
 
 export class Bodies {
   readonly #bytesMax: number
   readonly #refusal: (bytes: number, bytesMax: number) => Error
+  readonly #decoders = new BodyDecoders()
   #bytes = 0
 
   /** `refusal`: what is thrown where there is no room. */
@@ -33,6 +35,7 @@ export class Bodies {
       add: byteCount => {
         this.#bytes += byteCount
       },
+      decoders: this.#decoders,
     })
   }
 
@@ -51,6 +54,7 @@ export class Bodies {
 interface Account {
   readonly check: (byteCount: number) => void
   readonly add: (byteCount: number) => void
+  readonly decoders: BodyDecoders
 }
 
 export class BodyHold implements BodyRoom {
@@ -69,6 +73,33 @@ export class BodyHold implements BodyRoom {
     this.#account.check(byteCount)
     this.#account.add(byteCount)
     this.#bytes += byteCount
+  }
+
+  /**
+   * The whole body of a request, decoded by its content-encoding. Rejects as `readBody` of the exchange does,
+   * with BodyTooLargeError also for a body that is longer than `bytesMax` once it is decoded, and with
+   * UnsupportedEncodingError and MalformedEncodingError. Call at most once.
+   */
+  async readDecoded(exchange: HttpExchange, bytesMax: number): Promise<Uint8Array> {
+    const encoding = encodingOf(exchange.headers)
+    const body = await exchange.readBody(bytesMax, this)
+    if (encoding === undefined) return body
+    const encodedBytes = body.length
+    const decoded = await this.decode(encoding, body, bytesMax)
+    giveUpBytes(body)
+    this.give(encodedBytes)
+    return decoded
+  }
+
+  /** Takes room for the decoded body, and leaves `body` as it is. Rejects as `readDecoded` does. */
+  decode(encoding: string, body: Uint8Array, bytesMax: number): Promise<Uint8Array> {
+    return this.#account.decoders.decode(encoding, body, bytesMax, bytes => this.take(bytes))
+  }
+
+  /** Gives back a part of what it holds. */
+  give(byteCount: number): void {
+    this.#account.add(-byteCount)
+    this.#bytes -= byteCount
   }
 
   /** Idempotent. */

@@ -45,6 +45,33 @@ export class NotFoundError extends CodedError {
   }
 }
 
+/** The body is compressed in a way that is not known here. */
+export class UnsupportedEncodingError extends CodedError {
+  readonly code = 'HOMING_HTTP_UNSUPPORTED_ENCODING'
+  readonly known: readonly string[]
+
+  constructor(encoding: string, known: readonly string[]) {
+    const shown = encoding.slice(0, PATH_CHARACTERS_MAX)
+    super(`cannot read a body with content-encoding ${shown}: use one of ${known.join(', ')}, or none`, {
+      encoding: shown,
+    })
+    this.known = known
+  }
+}
+
+/** The body is not what its content-encoding says. */
+export class MalformedEncodingError extends CodedError {
+  readonly code = 'HOMING_HTTP_MALFORMED_ENCODING'
+
+  constructor(encoding: string, cause: Error) {
+    super(
+      `cannot decode the body: it is not valid ${encoding}, as its content-encoding says: ${cause.message}`,
+      { encoding, reason: cause.message },
+      { cause },
+    )
+  }
+}
+
 /** The access log cannot be opened, or not anew. */
 export class AccessLogError extends CodedError {
   readonly code = 'HOMING_HTTP_ACCESS_LOG'

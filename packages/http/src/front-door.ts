@@ -47,6 +47,11 @@ export class FrontDoor {
     if ('code' in this.#opened) throw fromErrorRecord(this.#opened)
   }
 
+  /** Answers from now on end their connections; everything else is served as before. */
+  endConnections(): void {
+    if (!('code' in this.#opened)) this.#opened.endConnections()
+  }
+
   /** Takes nothing new; resolves when what is open has ended, or was cut after `graceMs`. */
   async close(graceMs: number): Promise<void> {
     if (!('code' in this.#opened)) await this.#opened.close(graceMs)

@@ -1,13 +1,16 @@
 export { type AccessLine, AccessLog, type AccessLogOptions, prepareAccessLog } from './access-log.ts'
 export { errorAnswer, errorHeaders, type HttpAnswer, jsonAnswer, sendAnswer, textAnswer } from './answers.ts'
 export { Bodies, type BodyHold } from './bodies.ts'
+export { encodingOf } from './content-encoding.ts'
 export { apiErrorOf } from './error-kinds.ts'
 export {
   BadParameterError,
+  MalformedEncodingError,
   MethodNotAllowedError,
   NoSuchRouteError,
   NotFoundError,
   RefusedError,
+  UnsupportedEncodingError,
 } from './errors.ts'
 export {
   EventStreams,

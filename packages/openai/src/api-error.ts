@@ -23,6 +23,7 @@ const KINDS: Readonly<Record<ApiErrorKind, KindRow>> = {
   expectation_failed: { status: 417, type: 'ExpectationFailedError', code: 'expectation_failed' },
   headers_too_large: { status: 431, type: 'HeadersTooLargeError', code: 'headers_too_large' },
   malformed_json: { status: 400, type: 'BadRequestError', code: 'malformed_json' },
+  malformed_encoding: { status: 400, type: 'BadRequestError', code: 'malformed_encoding' },
   invalid_value: { status: 400, type: 'BadRequestError', code: 'invalid_value' },
   empty_prompt: { status: 400, type: 'BadRequestError', code: 'empty_prompt' },
   pin_not_allowed: { status: 400, type: 'BadRequestError', code: 'pin_not_allowed' },
@@ -36,6 +37,7 @@ const KINDS: Readonly<Record<ApiErrorKind, KindRow>> = {
   what_if_busy: { status: 409, type: 'ConflictError', code: 'what_if_busy', retry: 'never' },
   worker_conflict: { status: 409, type: 'ConflictError', code: 'worker_conflict', retry: 'never' },
   body_too_large: { status: 413, type: 'PayloadTooLargeError', code: 'body_too_large' },
+  unsupported_encoding: { status: 415, type: 'UnsupportedMediaTypeError', code: 'unsupported_encoding' },
   overloaded: { status: 503, type: 'ServiceUnavailableError', code: 'overloaded', retry: 'later' },
   queue_full: { status: 503, type: 'ServiceUnavailableError', code: 'queue_full', retry: 'later' },
   class_limit: { status: 503, type: 'ServiceUnavailableError', code: 'class_limit', retry: 'later' },
@@ -98,6 +100,45 @@ export function errorEvent(error: ApiError, form: ErrorForm = 'completions'): Ui
 }
 
 /**
+ * An engine's whole answer as an event, for a client that has been promised a stream: its error in the form
+ * of the route, or the answer itself.
+ */
+export function answerEvent(status: number, body: Uint8Array, form: ErrorForm = 'completions'): Uint8Array {
+  const text = Buffer.from(body.buffer, body.byteOffset, body.length).toString()
+  const answer = tryObject(text)
+  if (status < 400) return Buffer.from(dataEvent(answer === undefined ? text : JSON.stringify(answer)))
+  // Older engines have the members of the error at the top level.
+  const said = tryObject(answer?.['error']) ?? answer ?? { message: text.trim() }
+  const { message = `the engine answered ${status}`, param = null } = said
+  const code = said['code'] ?? status
+  if (form === 'responses')
+    return Buffer.from(`event: error\n${dataEvent(JSON.stringify({ type: 'error', code, message, param }))}`)
+  const type = said['type'] ?? (form === 'messages' ? messagesType(status) : 'engine_error')
+  const error = { ...said, message, type }
+  return form === 'messages'
+    ? Buffer.from(`event: error\n${dataEvent(JSON.stringify({ type: 'error', error }))}`)
+    : Buffer.from(dataEvent(JSON.stringify({ error: { ...error, param, code } })))
+}
+
+function dataEvent(text: string): string {
+  const lines = text.split(/\r\n|\r|\n/).map(line => `data: ${line}\n`)
+  return `${lines.join('')}\n`
+}
+
+/** `given`: a value, or the JSON text of one. */
+function tryObject(given: unknown): Readonly<Record<string, unknown>> | undefined {
+  let value = given
+  try {
+    if (typeof given === 'string') value = JSON.parse(given)
+  } catch {
+    return undefined
+  }
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+    ? (value as Readonly<Record<string, unknown>>)
+    : undefined
+}
+
+/**
  * The form of an error that clients of a route expect: OpenAI's, the one in the stream of a response, which
  * has its own type, or Anthropic's.
  */
@@ -118,6 +159,9 @@ const MESSAGES_TYPES: ReadonlyMap<number, string> = new Map([
 
 function errorText({ status, message, type, param, code }: ApiError, form: ErrorForm): string {
   if (form !== 'messages') return JSON.stringify({ error: { message, type, param, code } })
-  const kind = MESSAGES_TYPES.get(status) ?? (status < 500 ? 'invalid_request_error' : 'api_error')
-  return JSON.stringify({ type: 'error', error: { type: kind, message } })
+  return JSON.stringify({ type: 'error', error: { type: messagesType(status), message } })
+}
+
+function messagesType(status: number): string {
+  return MESSAGES_TYPES.get(status) ?? (status < 500 ? 'invalid_request_error' : 'api_error')
 }

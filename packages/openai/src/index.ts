@@ -1,5 +1,5 @@
 export { isJsonAnswer, isStreamAnswer } from './answer-type.ts'
-export { apiError, type ErrorForm, errorBody, errorEvent } from './api-error.ts'
+export { answerEvent, apiError, type ErrorForm, errorBody, errorEvent } from './api-error.ts'
 export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './errors.ts'
 export { type ModelCard, modelsBody } from './models.ts'
 export {

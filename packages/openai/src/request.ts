@@ -124,6 +124,21 @@ const TEMPERATURE_MAX = 1000
 /** Ids of nvext.allowed_worker_ids; taints in each of the two lists. */
 const ALLOWED_IDS_MAX = 16_384
 const TAINTS_MAX = 64
+/** Longer names of unknown members are cut. */
+const NAME_CHARACTERS_MAX = 64
+
+/** Members of `router_config_override`; other routers know the last two, which have no effect here. */
+const OVERRIDES = [
+  'overlap_score_weight',
+  'prefill_load_scale',
+  'overlap_score_credit',
+  'router_temperature',
+  'assume_kv_reuse',
+  'track_prefill_tokens',
+  'shared_cache_multiplier',
+  'moe_query',
+] as const
+const CONSTRAINTS = ['required_taints', 'preferred_taints'] as const
 
 function promptShape(
   bytes: Uint8Array,
@@ -139,6 +154,10 @@ function promptShape(
     return 'messages'
   }
   if (prompt === undefined) return 'none'
+  if (promptParam === 'token_ids') {
+    const isIds = bytes[prompt.start] === OPEN_BRACKET && isDigitOrEnd(firstOf(bytes, prompt))
+    if (!isIds) throw new InvalidRequestError('token_ids', excerpt(bytes, prompt), 'a list of token ids')
+  }
   if (bytes[prompt.start] === QUOTE) {
     if (prompt.end - prompt.start === 2) throw new EmptyPromptError(promptParam)
     return 'text'
@@ -160,6 +179,10 @@ const OPEN_BRACE = 0x7b
 const OPEN_BRACKET = 0x5b
 const CLOSE_BRACKET = 0x5d
 const COMMA = 0x2c
+
+function isDigitOrEnd(byte: number): boolean {
+  return byte === CLOSE_BRACKET || (byte >= 0x30 && byte <= 0x39)
+}
 
 /** The first byte in a list that is not white space. */
 function firstOf(bytes: Uint8Array, range: ByteRange): number {
@@ -240,6 +263,7 @@ function readPriority(agent: Fields | undefined, headers: RequestHeaders): Prior
 
 /** All are checked, also those that another one takes precedence over. */
 function readOverride(override: Fields | undefined, agent: Fields | undefined): RoutingOverride {
+  override?.only(OVERRIDES)
   const weight = override?.number('overlap_score_weight', 0, REQUEST_WEIGHT_MAX)
   const loadScale = override?.number('prefill_load_scale', 0, REQUEST_WEIGHT_MAX)
   const hint = agent?.number('kv_overlap_score_weight', 0, REQUEST_WEIGHT_MAX)
@@ -260,6 +284,7 @@ function readTracking(override: Fields | undefined): TrackingHints | undefined {
 
 function readConstraints(nvext: Fields | undefined): RoutingConstraints | undefined {
   const taints = nvext?.object('routing_constraints')
+  taints?.only(CONSTRAINTS)
   const allowedInstanceIds = nvext?.ids('allowed_worker_ids', ALLOWED_IDS_MAX)
   const requiredTaints = taints?.texts('required_taints', TAINTS_MAX) ?? []
   const preferredTaints = taints?.weights('preferred_taints', TAINTS_MAX, REQUEST_WEIGHT_MAX) ?? {}
@@ -306,6 +331,15 @@ class Fields {
     const start = member.value.start + this.#offset
     // The only value of the body that begins with n is null.
     return this.#bytes[start] === 0x6e ? undefined : { start, end: member.value.end + this.#offset }
+  }
+
+  /** Refuses other members: a typing error would change what the request asks for without a word. */
+  only(names: readonly string[]): void {
+    for (const [name, { value }] of this.#byName) {
+      if (names.includes(name)) continue
+      const range = { start: value.start + this.#offset, end: value.end + this.#offset }
+      this.#refuse(name.slice(0, NAME_CHARACTERS_MAX), range, `one of its members: ${names.join(', ')}`)
+    }
   }
 
   object(name: string): Fields | undefined {

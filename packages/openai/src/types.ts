@@ -174,6 +174,8 @@ export type ApiErrorKind =
   | 'body_timeout'
   | 'duplicate_request'
   | 'body_too_large'
+  | 'unsupported_encoding'
+  | 'malformed_encoding'
   | 'overloaded'
   | 'queue_full'
   | 'class_limit'

@@ -18,6 +18,8 @@ t.test('every kind of error has its status, and an OpenAI body', async t => {
     route_not_found: 404,
     model_not_found: 404,
     method_not_allowed: 405,
+    unsupported_encoding: 415,
+    malformed_encoding: 400,
     body_timeout: 408,
     duplicate_request: 409,
     body_too_large: 413,

@@ -129,6 +129,25 @@ t.test('a value of the wrong kind is named with what would be right', async t =>
       'router_config_override.track_prefill_tokens',
       /use true or false/,
     ],
+    [
+      '{"router_config_override":{"router_temperature":0.5,"overlap_score_wieght":1}}',
+      'router_config_override.overlap_score_wieght',
+      /overlap_score_wieght 1: use one of its members: overlap_score_weight, .*track_prefill_tokens/,
+    ],
+    [
+      '{"nvext":{"router_config_override":{"temperature":1}}}',
+      'nvext.router_config_override.temperature',
+      /temperature 1: use one of its members: .*router_temperature/,
+    ],
+    [
+      '{"nvext":{"routing_constraints":{"required_taint":["gpu"]}}}',
+      'nvext.routing_constraints.required_taint',
+      /use one of its members: required_taints, preferred_taints/,
+    ],
+    ['{"token_ids":"x"}', 'token_ids', /cannot use token_ids "x": use a list of token ids/],
+    ['{"token_ids":["x"]}', 'token_ids', /use a list of token ids/],
+    ['{"token_ids":[[1]]}', 'token_ids', /use a list of token ids/],
+    ['{"token_ids":5}', 'token_ids', /use a list of token ids/],
     ['{"nvext":{"decode_worker_id":-1,"backend_instance_id":1}}', 'nvext.decode_worker_id', /from 0/],
     ['{"nvext":{"prefill_worker_id":"a"}}', 'nvext.prefill_worker_id', /from 0/],
     ['{"nvext":{"prefill_dp_rank":-1}}', 'nvext.prefill_dp_rank', /from 0/],
@@ -143,6 +162,8 @@ t.test('a value of the wrong kind is named with what would be right', async t =>
   for (const [body, param, message] of cases) {
     t.throws(() => read(body), { code: 'HOMING_OPENAI_INVALID_REQUEST', param, message }, body)
   }
+  const long = `{"router_config_override":{"${'a'.repeat(1000)}":1}}`
+  t.throws(() => read(long), { message: /^cannot use router_config_override\.a{64} 1: use one of/ })
   t.throws(() => read(`{"model":[${'9,'.repeat(500_000)}9]}`), {
     message: /^cannot use model \[9,9.{70,90}…: use a text$/,
   })

@@ -81,6 +81,12 @@ export interface ListenOptions {
    */
   readonly readerStallMsMax?: number
   /**
+   * Longest time that a connection without a request is kept, in milliseconds; default 75 s, which is longer
+   * than the 60 s after which load balancers commonly close theirs. If this end closes first, a request may
+   * be on its way already. In memory it changes nothing.
+   */
+  readonly keepAliveMsMax?: number | undefined
+  /**
    * What a client is told whose request is no HTTP that can be served; such a request is no exchange.
    * Default: the error's status and message, as text.
    */
@@ -105,12 +111,20 @@ export interface HttpErrorAnswer {
 export interface HttpListener {
   readonly host: string
   readonly port: number
+  /**
+   * New connections and requests are served as before, but each answer that begins from now on ends its
+   * connection: whoever has more to ask connects anew, perhaps to another server.
+   */
+  endConnections(): void
   /** Stops accepting; resolves when open exchanges have ended or after `graceMs`, then cuts the rest. */
   close(graceMs: number): Promise<void>
 }
 
 export interface HttpRequest {
-  /** 'http://host:port' or 'https://host:port'. */
+  /**
+   * 'http://host:port' or 'https://host:port', and the path under which the server's routes are, if it has
+   * one: 'http://host:port/engines/a'. Ways and keys belong to all of it.
+   */
   readonly origin: string
   readonly method: string
   /** Path with query. */

@@ -126,6 +126,20 @@ export function testTransport(t: Test, createTransport: (t: Test) => Transport):
     t.equal('x-none' in reply.headers, false)
   })
 
+  t.test('a server may be under a path, and each has its own key', async t => {
+    const { origin } = await serve(t, exchange => {
+      exchange.end(bytes([exchange.path, exchange.query, exchange.headers['authorization']].join('|')))
+    })
+    const { http } = createTransport(t)
+    http.setAccess(`${origin}/engines/a`, { key: 'of-a' })
+    const answers: string[] = []
+    for (const base of [`${origin}/engines/a`, `${origin}/engines/b`]) {
+      const asked = { origin: base, method: 'GET', path: '/v1/models?x=1' }
+      answers.push(text((await http.fetch(asked, { timeoutMs: 60_000 })).body))
+    }
+    t.strictSame(answers, ['/engines/a/v1/models|x=1|Bearer of-a', '/engines/b/v1/models|x=1|'])
+  })
+
   t.test('an answer without a head is a 200, and an empty body is empty', async t => {
     const { origin } = await serve(t, exchange => exchange.end())
     const reply = await createTransport(t).http.fetch(

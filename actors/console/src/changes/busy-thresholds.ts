@@ -43,6 +43,9 @@ const FIELDS: Readonly<Record<string, Field>> = {
   },
 }
 
+/** Names that are meant for a threshold; a typing error in one must not go unnoticed. Others are ignored. */
+const THRESHOLD_LIKE = /^active_|threshold/
+
 /** An error answer in the form of this route. */
 class Fault extends Error {
   readonly status: 400 | 404 | 422
@@ -86,6 +89,9 @@ function read(body: Uint8Array | undefined): { model: string; change: Partial<Bu
   const model = given['model']
   if (typeof model !== 'string' || model === '')
     throw new Fault(422, 'the body names no model: send {"model": "…"}')
+  const stranger = Object.keys(given).find(name => THRESHOLD_LIKE.test(name) && !Object.hasOwn(FIELDS, name))
+  if (stranger !== undefined)
+    throw new Fault(400, `${shown(stranger)} is no threshold: use ${Object.keys(FIELDS).join(', ')}`)
   const change: { -readonly [K in keyof BusyThresholds]?: number } = {}
   for (const [name, { key, isRight, range }] of Object.entries(FIELDS)) {
     const value = given[name] ?? undefined

@@ -2,7 +2,7 @@
 
 import type { SettingDescriptor } from '../descriptor.ts'
 import { shared } from '../shared-settings.ts'
-import { SECOND_MS } from '../units.ts'
+import { HOUR_MS, SECOND_MS } from '../units.ts'
 
 export const listeningSettings = [
   {
@@ -74,9 +74,21 @@ export const listeningSettings = [
     ...shared.clientStallTimeoutMs,
     help: 'How long an answer may wait for a client that takes none of its bytes. Then the connection is cut, the request is aborted at its engine and its load is freed. A client that reads slowly is not cut; but the operating system passes on its reads in large pieces, so leave some margin for slow clients.',
   },
+  shared.keepAliveTimeoutMs,
   {
     ...shared.openRequestsMax,
     help: 'Most requests in the router at one time. Further ones are answered with 503 at once, instead of slowing down all others. Each request takes two sockets, which count as open files: if the limit of open files (ulimit -n) allows fewer requests, the router takes fewer, and the log says so.',
+  },
+  {
+    key: 'corsOrigins',
+    name: 'cors-origin',
+    group: 'Listening',
+    kind: 'list',
+    placeholder: 'ORIGIN',
+    separator: 'comma or space',
+    unsetMeans: 'browsers let pages of no other site use the API',
+    check: faultOfOrigin,
+    help: "Origin whose pages may use the API from a browser, such as https://app.example.org, or * for all. It applies to --port: the API and the relayed routes, not to the operator routes. Preflights are answered, and answers and errors have the headers that browsers want, in place of the engines' own. Cookies are never allowed: clients send a key in a header.",
   },
   {
     key: 'rememberedResponsesMax',
@@ -91,6 +103,17 @@ export const listeningSettings = [
     help: 'Most responses (/v1/responses) whose worker is remembered, so that previous_response_id and requests for a stored response go to the worker that has it. Of more, the oldest are forgotten; requests that refer to those are placed by load. Each takes about 250 bytes.',
   },
   {
+    key: 'shutdownDelayMs',
+    name: 'shutdown-delay',
+    group: 'Listening',
+    kind: 'duration',
+    default: 0,
+    min: 0,
+    max: HOUR_MS,
+    zeroMeans: 'no new connection is taken from then on',
+    help: 'Time from SIGTERM or SIGINT until the router closes its port and --shutdown-timeout begins. Meanwhile GET /ready is 503, every request is served, and each answer ends its connection. Give what is in front the time to look elsewhere: see docs/deploy.md for rollouts on Kubernetes.',
+  },
+  {
     ...shared.shutdownTimeoutMs,
     default: 30 * SECOND_MS,
     envAliases: [{ name: 'DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS' }],
@@ -100,3 +123,8 @@ export const listeningSettings = [
     help: 'Keep running when the process that started the router has gone. Without it, the router drains and ends when npx or pnpm is killed.',
   },
 ] as const satisfies readonly SettingDescriptor[]
+
+function faultOfOrigin(text: string): string | undefined {
+  if (text === '*' || /^[a-z][a-z0-9+.-]*:\/\/[^/?#\s@*,]+$/i.test(text)) return undefined
+  return 'is no origin; use scheme, host and port, as in https://app.example.org, or * for all'
+}

@@ -128,6 +128,17 @@ export const requestSettings = [
     help: 'A worker that gives a request nothing for so long, while other workers answer theirs, is left for another one. It is waited for at least 10 times as long as the slowest of the last answers took to begin, and a millisecond for each token of the prompt.',
   },
   {
+    key: 'streamKeepAliveMs',
+    name: 'stream-keep-alive',
+    group: 'Relaying',
+    kind: 'duration',
+    default: 0,
+    min: 0,
+    max: HOUR_MS,
+    zeroMeans: 'no comments',
+    help: 'For proxies that cut silent connections: a client of a stream that waits in the queue or for its first token gets a comment (": keep-alive") after so much silence, looked at once a second. The first one brings the head with status 200, so the headers of the decision are left out and an error is an event of the stream. The request may still be tried on other workers.',
+  },
+  {
     key: 'relayRoutes',
     name: 'relay-route',
     group: 'Relaying',

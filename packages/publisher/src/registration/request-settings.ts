@@ -29,7 +29,7 @@ export type ServeRequests = RequestLimits &
 
 /** All of it, with the defaults. */
 export type RequestSettings = Required<RequestLimits> & {
-  /** A function, or the origin of an engine. */
+  /** A function, or the base URL of an engine. */
   readonly answerer: RequestHandler | string
 }
 
@@ -64,8 +64,9 @@ function answererOf(given: ServeRequests): RequestHandler | string {
   if (!('engine' in given) || typeof given.engine !== 'string')
     throw new BadRegistrationError('serve', JSON.stringify(given), 'a handler or an engine')
   const url = URL.parse(given.engine)
-  const isOrigin = url !== null && ['http:', 'https:'].includes(url.protocol) && url.href === `${url.origin}/`
-  if (isOrigin) return url.origin
+  const base = url === null ? '' : `${url.origin}${url.pathname}`
+  const isBase = url !== null && ['http:', 'https:'].includes(url.protocol) && url.href === base
+  if (isBase && !/\/v1\/?$/.test(base)) return base.replace(/\/$/, '')
   const shown = given.engine.replace(/\/\/[^/]*@/, '//***@')
-  throw new BadRegistrationError('the engine', shown, 'http://host:port, or https')
+  throw new BadRegistrationError('the engine', shown, 'http://host:port, or https, and a path without /v1')
 }

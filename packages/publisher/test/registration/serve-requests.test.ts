@@ -280,7 +280,10 @@ t.test('limits and engines that cannot be meant are refused at once, with what w
     ],
     [{ handler, bodySilenceMsMax: 999 }, 'bodySilenceMsMax "999": use a whole number from 1000 to 86400000'],
     [{ handler: 'no function' }, 'serve "{\\"handler\\":\\"no function\\"}": use a handler or an engine'],
-    [{ engine: 'localhost:8000' }, 'the engine "localhost:8000": use http://host:port, or https'],
+    [
+      { engine: 'localhost:8000' },
+      'the engine "localhost:8000": use http://host:port, or https, and a path without /v1',
+    ],
     [{ engine: 'http://127.0.0.1:8000/v1' }, 'the engine "http://127.0.0.1:8000/v1": use http://host:port'],
     [{ engine: 'http://me:secret@127.0.0.1' }, 'the engine "http://***@127.0.0.1": use http://host:port'],
     [{ engine: '' }, 'the engine "": use http://host:port'],

@@ -1,6 +1,7 @@
 /** HTTP on a network in memory. */
 
 import type { Clock } from '@homing/base'
+import { atOrigin } from '../base-url.ts'
 import { callOwner } from '../callback.ts'
 import {
   BodyTimeoutError,
@@ -73,7 +74,7 @@ export class MemoryHttp {
       if (overBroker !== undefined) return overBroker
       const access = accesses.get(given.origin)
       const headers = withAccess(endToEndHeaders(given.headers), access)
-      const request = access === undefined ? given : { ...given, headers }
+      const request = atOrigin(access === undefined ? given : { ...given, headers })
       const started = new MemoryCall(request, handler, this.#network, () => open.delete(entry))
       const entry = { end: () => started.abort() }
       open.add(entry)
@@ -125,6 +126,8 @@ export class MemoryHttp {
     return {
       host: options.host,
       port,
+      // Every call has a connection of its own.
+      endConnections() {},
       close: graceMs => {
         closing ??= this.#close(listening, graceMs)
         return closing

@@ -10,6 +10,7 @@ import { subscribe } from 'node:diagnostics_channel'
 import type { Socket } from 'node:net'
 import { isLocalFault } from '@homing/base'
 import { Agent, buildConnector, type Dispatcher, errors } from 'undici'
+import { atOrigin } from '../base-url.ts'
 import { callOwner } from '../callback.ts'
 import { believedCertificates } from '../certificates.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'
@@ -64,10 +65,11 @@ export class HttpClient {
     const call = new UndiciCall(request, handler)
     creating = call
     try {
+      const { origin, path } = atOrigin(request)
       this.#agent.dispatch(
         {
-          origin: request.origin,
-          path: request.path,
+          origin,
+          path,
           method: request.method as Dispatcher.HttpMethod,
           headers: withAccess(endToEndHeaders(request.headers), this.#access.get(request.origin)),
           body: request.body ?? null,

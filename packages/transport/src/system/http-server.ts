@@ -2,9 +2,8 @@
  * The HTTP server, on node:http: exchanges as the rest of the project sees them.
  *
  * Headers are limited to HEADER_BYTES_MAX and HEADERS_MS_MAX. The owner sets how long a body may be silent
- * and how long a reader may take nothing; the time of a whole request or answer has no limit here. An idle
- * connection is kept for SERVER_KEEP_ALIVE_MS. That is longer than the 60 s after which load balancers
- * commonly close it: if the server closed first, a request could be lost.
+ * and how long a reader may take nothing, and an idle connection is kept; the time of a whole request or
+ * answer has no limit here.
  *
  * connection.ts handles everything that is not an exchange (a request that is not HTTP, a half close).
  */
@@ -43,7 +42,7 @@ import type {
 } from '../types.ts'
 import { Connection, type OpenExchange } from './connection.ts'
 
-const SERVER_KEEP_ALIVE_MS = 75_000
+const KEEP_ALIVE_MS_DEFAULT = 75_000
 /** Clients read sizes of 16 digits at least; what they need is 8 at most. */
 const ZEROS_MAX = 6
 /**
@@ -62,7 +61,7 @@ export async function listenHttp(
     noDelay: true,
     maxHeaderSize: HEADER_BYTES_MAX,
     headersTimeout: HEADERS_MS_MAX,
-    keepAliveTimeout: SERVER_KEEP_ALIVE_MS,
+    keepAliveTimeout: options.keepAliveMsMax ?? KEEP_ALIVE_MS_DEFAULT,
     // A long upload is the gateway's to judge.
     requestTimeout: 0,
     // Node's own answer has no body.
@@ -75,6 +74,7 @@ export async function listenHttp(
     clock,
     bodySilenceMsMax: options.bodySilenceMsMax ?? Number.POSITIVE_INFINITY,
     readerStallMsMax: options.readerStallMsMax ?? Number.POSITIVE_INFINITY,
+    isEndingConnections: false,
     isClosing: false,
   }
   const connections = new WeakMap<object, Connection>()
@@ -125,6 +125,9 @@ export async function listenHttp(
   return {
     host: options.host,
     port,
+    endConnections() {
+      state.isEndingConnections = true
+    },
     close(graceMs) {
       closing ??= closeServer(state, graceMs, clock)
       return closing
@@ -137,6 +140,8 @@ interface ServerState {
   readonly clock: Clock
   readonly bodySilenceMsMax: number
   readonly readerStallMsMax: number
+  /** Answers that begin end their connections. */
+  isEndingConnections: boolean
   /** Connections are closed as their answers end. */
   isClosing: boolean
 }
@@ -148,6 +153,7 @@ function createServer(tls: ListenOptions['tls'], options: ServerOptions): Server
 
 function closeServer(state: ServerState, graceMs: number, clock: Clock): Promise<void> {
   const { server } = state
+  state.isEndingConnections = true
   state.isClosing = true
   return new Promise(resolve => {
     const timer = clock.after(graceMs, () => server.closeAllConnections())
@@ -346,7 +352,7 @@ class NodeExchange implements HttpExchange, OpenExchange {
 
   writeHead(status: number, headers: HttpHeaders): void {
     if (this.isClosed) return
-    if (this.#server.isClosing) this.#response.shouldKeepAlive = false
+    if (this.#server.isEndingConnections) this.#response.shouldKeepAlive = false
     const given: Record<string, string | string[]> = {}
     for (const [name, value] of Object.entries(headers)) {
       if (value === undefined) continue

@@ -46,6 +46,7 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
         const owned: HttpListener = {
           host: listener.host,
           port: listener.port,
+          endConnections: () => listener.endConnections(),
           close(graceMs) {
             listeners.delete(owned)
             return listener.close(graceMs)
