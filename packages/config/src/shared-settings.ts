@@ -115,6 +115,9 @@ export const shared = {
     kind: 'choice',
     choices: ['http', 'nats'],
     default: 'http',
+    foreignChoices: {
+      tcp: { means: 'http', why: 'workers are called over HTTP, at their URLs' },
+    },
   },
   eventPlane: {
     key: 'eventPlane',

@@ -18,7 +18,7 @@ export const eventSettings = [
     kind: 'flag',
     default: true,
     aliases: ['router-kv-events', 'use-kv-events'],
-    envAliases: [{ name: 'DYN_ROUTER_USE_KV_EVENTS' }],
+    envAliases: [{ name: 'DYN_ROUTER_USE_KV_EVENTS' }, { name: 'DYN_ROUTER_KV_EVENTS' }],
     help: 'Subscribe to the KV events of the workers. With --no-kv-events, prompts count as cached where they were sent (trust approximate), as for workers that publish no events.',
   },
   {

@@ -21,7 +21,7 @@ export const routingSettings = [
     kind: 'choice',
     choices: ['auto', 'linear', 'product', 'est-ttft', 'threshold'],
     default: 'auto',
-    help: 'What mode kv compares (docs/policies.md). If --kv-overlap-score-weight, --router-temperature or --router-decode-active-request-weight is given and this is not, it is linear. auto: what a placement costs the request, those that are there and those that come, in milliseconds that it learns from each worker; it has no knobs. linear: blocks to prefill, weighed by --kv-overlap-score-weight, plus blocks in use. product: tokens to prefill times requests; it needs no weight. est-ttft: estimated milliseconds to the first token; give it the figures of your engines. threshold: most of the prompt cached, unless the fleet is out of balance.',
+    help: 'What mode kv compares (docs/policies.md). If --kv-overlap-score-weight is given and this is not, or --router-temperature or --router-decode-active-request-weight above 0, it is linear, and a line at the start says so. auto: what a placement costs the request, those that are there and those that come, in milliseconds that it learns from each worker; it has no knobs. linear: blocks to prefill, weighed by --kv-overlap-score-weight, plus blocks in use. product: tokens to prefill times requests; it needs no weight. est-ttft: estimated milliseconds to the first token; give it the figures of your engines. threshold: most of the prompt cached, unless the fleet is out of balance.',
   },
   {
     key: 'guardShare',
