@@ -155,7 +155,7 @@ export const routingSettings = [
     kind: 'flag',
     default: false,
     envAliases: [{ name: 'DYN_ROUTER_TRACK_OUTPUT_BLOCKS' }],
-    help: 'Count the blocks of streamed answers as well, looked at once a second. Where a request says how long its answer will be (nvext.agent_hints.osl), they count less the nearer it is to its end, and so do the blocks of its prompt that no other request has.',
+    help: 'Count the blocks of streamed answers as well, looked at once a second. Where a request says how long its answer will be (nvext.agent_hints.osl), they count less the nearer it is to its end; the blocks of its prompt count until then.',
   },
   {
     key: 'assumeKvReuse',
