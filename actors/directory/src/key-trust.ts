@@ -2,7 +2,7 @@
  * Key trust: the trust in the index of a worker key, with the reason in words for people.
  *
  * Without usable events, prompts count as cached where they were sent: `approximate`. The trust is `none`
- * only for a worker that has never answered.
+ * only for a worker that has never answered, and where caches are ignored.
  *
  * The listener owns the trust in its source; this trust counts while the key should have a listener. Answers
  * of the engine outweigh its events: they can take `exact` away, and can give it to a history that only lacks
@@ -22,6 +22,7 @@ export interface KeyTrustOptions {
   readonly workers: WorkerTable
   readonly claims: SocketClaims
   readonly kvEvents: boolean
+  readonly ignoresCaches: boolean
   /** Trust or reason of a key of this worker changed. */
   readonly changed: (worker: Worker) => void
 }
@@ -35,6 +36,7 @@ export class KeyTrust {
 
   /** Why a key can have no listener, without what follows; undefined: it can. */
   obstacle({ name, worker, dpRank }: Key): string | undefined {
+    if (this.#options.ignoresCaches) return 'caches are ignored (--kv-overlap-score-weight 0)'
     if (!this.#options.kvEvents) return 'KV events are switched off (--no-kv-events)'
     if (worker.outcome === undefined) return 'not probed yet'
     if (this.#options.workers.eventSource(worker, dpRank) === undefined) {
@@ -56,7 +58,8 @@ export class KeyTrust {
     const { context, changed } = this.#options
     const obstacle = this.obstacle(key)
     const known = obstacle === undefined ? trustOf(key) : (['none', obstacle] as const)
-    const [trust, reason] = key.worker.outcome === undefined ? known : orGuessed(known)
+    const mayGuess = key.worker.outcome !== undefined && !this.#options.ignoresCaches
+    const [trust, reason] = mayGuess ? orGuessed(known) : known
     if (key.trust === trust && key.trustReason === reason) return
     if (key.trust !== trust) {
       key.trustSinceMs = context.clock.wallMs()

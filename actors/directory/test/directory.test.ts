@@ -390,6 +390,17 @@ t.test('without KV events there are no listeners, and it says so', async t => {
   t.notOk(w.indexers[0]!.waiting.some(message => message.type === 'clear'))
 })
 
+t.test('where caches are ignored there are no listeners and no guesses', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { events: EVENTS })
+  await w.begin(['http://10.0.0.1:8000'], { ignoresCaches: true })
+  t.match(w.worker().keys[0], { trust: 'none', trustReason: /^caches are ignored/ })
+  t.strictSame(
+    w.indexers[0]!.waiting.map(({ type }) => type).filter(type => type === 'clear' || type === 'apply'),
+    [],
+  )
+})
+
 t.test('versions grow by one per change, and what did not change is not sent', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1')

@@ -18,7 +18,7 @@ import { replicaSettings } from './router/replica-settings.ts'
 import { requestSettings } from './router/request-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
 import { workerSettings } from './router/worker-settings.ts'
-import { faultOfBodies, faultOfShards } from './shared-settings.ts'
+import { faultOfBodies, faultOfShards, indexBytesMin } from './shared-settings.ts'
 
 const routerSettings = [
   ...listeningSettings,
@@ -64,7 +64,11 @@ export const routerCommand: Command<typeof routerSettings> = {
       ...(linearBy(facts) === undefined ? {} : { routerPolicy: 'linear' as const }),
     }
     const { routerPolicy } = settings
-    return ordersIdleQueue(settings) ? { routerPolicy, queueThreshold: 'auto' } : { routerPolicy }
+    return {
+      routerPolicy,
+      ...(ordersIdleQueue(settings) ? { queueThreshold: 'auto' } : {}),
+      ...withoutIndex(facts),
+    }
   },
   rules: [
     ({ settings, isGiven }) =>
@@ -149,6 +153,15 @@ export function linearBy({
 }: RuleFacts<RouterSettings>): (typeof LINEAR_ONLY)[number] | undefined {
   if (isGiven('routerPolicy')) return undefined
   return LINEAR_ONLY.find(key => isGiven(key) && (key === 'overlapWeight' || settings[key] > 0))
+}
+
+/** Where caches are ignored, nothing is in the index: one thread, and the least memory. */
+function withoutIndex({
+  settings: { overlapWeight, workerSlotsMax },
+  isGiven,
+}: RuleFacts<RouterSettings>): Partial<RouterSettings> {
+  if (overlapWeight > 0 || isGiven('eventThreads') || isGiven('indexBytes')) return {}
+  return { eventThreads: 1, indexBytes: indexBytesMin(workerSlotsMax) }
 }
 
 /** An order was given, and without a threshold nothing would ever be ordered. */

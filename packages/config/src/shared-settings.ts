@@ -233,6 +233,11 @@ export interface ShardSizes {
   readonly partsWords?: string
 }
 
+/** Least bytes of an index of one shard. */
+export function indexBytesMin(workerSlotsMax: number): number {
+  return Math.max(shared.indexBytes.min, SHARD_BYTES_MIN + workerSlotsMax * SHARD_BYTES_PER_WORKER_SLOT)
+}
+
 /** The memory of the index must suit its threads. */
 export function faultOfShards(sizes: ShardSizes): string | undefined {
   const { indexBytes, threads, threadsOption, workerSlotsMax, parts = 1, partsWords = '' } = sizes

@@ -58,7 +58,7 @@ export const routingSettings = [
       { name: 'DYN_KV_OVERLAP_SCORE_WEIGHT' },
       { name: 'DYN_ROUTER_PREFILL_LOAD_SCALE' },
     ],
-    help: 'Policy linear: cost of a block that must be prefilled, when a block in use by running requests costs 1. Higher values favour cache hits and a short time to the first token; lower values spread load and steady the tokens after it. 0 ignores the cache, under every policy.',
+    help: 'Policy linear: cost of a block that must be prefilled, when a block in use by running requests costs 1. Higher values favour cache hits and a short time to the first token; lower values spread load and steady the tokens after it. 0 ignores the caches, under every policy: there is no index then, and no KV events are subscribed to; a request cannot weigh them by itself either.',
   },
   {
     key: 'overlapCredit',
