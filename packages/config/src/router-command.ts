@@ -114,8 +114,8 @@ export const routerCommand: Command<typeof routerSettings> = {
         : undefined,
     faultOfShardSize,
     faultOfEstimate,
-    ({ settings, isGiven }) =>
-      isGiven('activeRequestWeight') && settings.routerPolicy !== 'linear'
+    ({ settings }) =>
+      settings.activeRequestWeight > 0 && settings.routerPolicy !== 'linear'
         ? `--router-decode-active-request-weight has no effect on --router-policy ${settings.routerPolicy}: leave it out, or use linear`
         : undefined,
     faultOfGuardShare,
