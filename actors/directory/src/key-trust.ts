@@ -29,6 +29,8 @@ export interface KeyTrustOptions {
 
 export class KeyTrust {
   readonly #options: KeyTrustOptions
+  /** What was logged last of the block size of a worker. */
+  readonly #toldOfSize = new WeakMap<Worker, string | undefined>()
 
   constructor(options: KeyTrustOptions) {
     this.#options = options
@@ -56,6 +58,7 @@ export class KeyTrust {
   /** Brings the trust of a key in line with what is known. */
   refresh(key: Key): void {
     const { context, changed } = this.#options
+    if (!key.isGone) this.#tellOfSize(key.worker)
     const obstacle = this.obstacle(key)
     const known = obstacle === undefined ? trustOf(key) : (['none', obstacle] as const)
     const mayGuess = key.worker.outcome !== undefined && !this.#options.ignoresCaches
@@ -69,6 +72,17 @@ export class KeyTrust {
     key.trust = trust
     key.trustReason = reason
     changed(key.worker)
+  }
+
+  /** A wrong block size makes every event useless, and nothing else fails: so it is a warning, once. */
+  #tellOfSize(worker: Worker): void {
+    const { context, workers, kvEvents, ignoresCaches } = this.#options
+    if (worker.outcome === undefined || !kvEvents || ignoresCaches) return
+    const fault = workers.blockSizeFault(worker)
+    if (fault === this.#toldOfSize.get(worker)) return
+    this.#toldOfSize.set(worker, fault)
+    if (fault !== undefined)
+      context.log.warn({ worker: worker.spec.id, fault }, 'wrong block size: no KV event of this worker counts')
   }
 }
 

@@ -1,7 +1,7 @@
 import { defineActor } from '@homing/actor'
 import type { Fleet, FleetMessage } from '@homing/fleet'
 import t from 'tap'
-import { EVENTS, world } from './directory-world.ts'
+import { type DirectoryWorld, EVENTS, world } from './directory-world.ts'
 
 t.test('a worker is probed, and each value says where it comes from', async t => {
   const w = await world(t)
@@ -291,6 +291,13 @@ t.test(
   },
 )
 
+/** Warnings about block sizes: each is said once. */
+function sizesWarned(w: DirectoryWorld) {
+  return w.log.lines.flatMap(({ level, text, fields }) =>
+    level === 'warn' && text.startsWith('wrong block size') ? [fields] : [],
+  )
+}
+
 t.test(
   'the events of a worker with another block size than the first of its model count for nothing',
   async t => {
@@ -311,6 +318,7 @@ t.test(
       trustReason:
         /^blocks of 32 tokens, but 10.0.0.1:8000 of the same model has 16: .*; guesses from sent requests count$/,
     })
+    t.match(sizesWarned(w), [{ worker: '10.0.0.2:8000', fault: /^blocks of 32 tokens, but 10.0.0.1:8000/ }])
   },
 )
 
@@ -326,6 +334,7 @@ t.test('events with another block size than given count for nothing, with what t
       { trust: 'approximate', trustReason: /blocks of 32 tokens, but 16 were given: correct block_size/ },
     ],
   })
+  t.match(sizesWarned(w), [{ worker: '10.0.0.1:8000', fault: /but 16 were given: correct block_size/ }])
 })
 
 t.test('a block size that events show counts more than one that was probed', async t => {
