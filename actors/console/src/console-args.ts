@@ -11,6 +11,7 @@ import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { WhatIfMessage } from '@homing/actors/what-if'
 import type { RouterSettings } from '@homing/config'
+import type { ModelLabels } from '@homing/metrics'
 
 export interface ConsoleArgs {
   readonly host: string
@@ -31,6 +32,8 @@ export interface ConsoleArgs {
   readonly askMsMax: number
   /** Longest wait for a dump of a worker key, and for what reads a body, in milliseconds. */
   readonly readMsMax: number
+  /** Models with labels of their own in the metrics, and for how long after their last request. */
+  readonly modelLabels: ModelLabels
   /** Routes of engines that are relayed, for people. */
   readonly relayed: readonly string[]
   readonly router: ActorRef<RouterMessage>
@@ -49,7 +52,15 @@ export interface ConsoleArgs {
 
 export type ConsoleSettings = Pick<
   RouterSettings,
-  'host' | 'adminPort' | 'page' | 'pageTabsMax' | 'bodyBytesMax' | 'bodyTimeoutMs' | 'clientStallTimeoutMs'
+  | 'host'
+  | 'adminPort'
+  | 'page'
+  | 'pageTabsMax'
+  | 'bodyBytesMax'
+  | 'bodyTimeoutMs'
+  | 'clientStallTimeoutMs'
+  | 'metricsModelsMax'
+  | 'metricsModelIdleMs'
 >
 
 const ASK_MS_MAX = 10_000
@@ -84,5 +95,6 @@ export function consoleArgsFromSettings(
     clientStallMsMax: settings.clientStallTimeoutMs,
     askMsMax: ASK_MS_MAX,
     readMsMax: READ_MS_MAX,
+    modelLabels: { modelsMax: settings.metricsModelsMax, modelIdleMs: settings.metricsModelIdleMs },
   }
 }

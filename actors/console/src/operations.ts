@@ -1,6 +1,7 @@
 /** The answer of each operator route. */
 
 import type { ActorRef, SystemView } from '@homing/actor'
+import type { Clock } from '@homing/base'
 import {
   type HttpAnswer,
   jsonAnswer,
@@ -45,6 +46,7 @@ type Answers = (request: OperatorRequest, parameter: string) => Promise<HttpAnsw
 export interface OperationsParts {
   readonly args: ConsoleArgs
   readonly system: SystemView
+  readonly clock: Pick<Clock, 'nowMs'>
   /** Metrics of the process. */
   readonly process: Metrics
   readonly gateway: () => Promise<ActorRef<FromConsole>>
@@ -60,7 +62,7 @@ export class Operations {
   readonly #metrics: Metrics
   readonly #page: PageAnswers
 
-  constructor({ args, system, process, gateway, page, brokers }: OperationsParts) {
+  constructor({ args, system, clock, process, gateway, page, brokers }: OperationsParts) {
     this.#args = args
     this.#system = system
     this.#gateway = gateway
@@ -68,7 +70,7 @@ export class Operations {
     const ofGateway = async (): Promise<string> => {
       return (await gateway()).ask({ type: 'metrics' }, { timeout: args.askMsMax })
     }
-    this.#metrics = consoleMetrics(args, system, [ofGateway, () => process.render()])
+    this.#metrics = consoleMetrics(args, system, clock, [ofGateway, () => process.render()])
     collectPage(this.#metrics, page)
     collectBrokers(this.#metrics, brokers)
   }

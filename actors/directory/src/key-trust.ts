@@ -82,7 +82,10 @@ export class KeyTrust {
     if (fault === this.#toldOfSize.get(worker)) return
     this.#toldOfSize.set(worker, fault)
     if (fault !== undefined)
-      context.log.warn({ worker: worker.spec.id, fault }, 'wrong block size: no KV event of this worker counts')
+      context.log.warn(
+        { worker: worker.spec.id, fault },
+        'wrong block size: no KV event of this worker counts',
+      )
   }
 }
 

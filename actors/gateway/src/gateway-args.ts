@@ -8,6 +8,7 @@ import type { RouterMessage } from '@homing/actors/router'
 import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type RelayRoute, type RouterSettings, readRelayRoute } from '@homing/config'
+import type { ModelLabels } from '@homing/metrics'
 import type { ExchangeLimits } from './exchange.ts'
 import type { OwnRoute } from './own-routes.ts'
 
@@ -46,6 +47,8 @@ export interface GatewayArgs {
   readonly readMsMax: number
   /** Longest wait for the router, in milliseconds. */
   readonly askMsMax: number
+  /** Default MODEL_LABELS_DEFAULT. */
+  readonly modelLabels?: ModelLabels
   readonly tokenizer: ActorRef<TokenizerMessage>
   /** Longest wait of a request for room, in milliseconds; 0: requests never wait. */
   readonly queueMsMax: number
@@ -80,6 +83,8 @@ export type GatewaySettings = Pick<
   | 'requestTimeoutMs'
   | 'audit'
   | 'relayRoutes'
+  | 'metricsModelsMax'
+  | 'metricsModelIdleMs'
 >
 
 const READ_MS_MAX = 60_000
@@ -120,6 +125,7 @@ export function gatewayArgsFromSettings(
     relayRoutes: settings.relayRoutes.map(readRelayRoute),
     readMsMax: READ_MS_MAX,
     askMsMax: ASK_MS_MAX,
+    modelLabels: { modelsMax: settings.metricsModelsMax, modelIdleMs: settings.metricsModelIdleMs },
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,
     operators: settings.adminPort === undefined ? operators : undefined,
   }

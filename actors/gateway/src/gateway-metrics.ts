@@ -2,8 +2,9 @@
  * The gateway's own metrics. The gateway renders them; the console shows them with those of other actors.
  */
 
+import type { Clock } from '@homing/base'
 import type { AccessLog } from '@homing/http'
-import { type Counter, type Gauge, Metrics } from '@homing/metrics'
+import { type Counter, type Gauge, Metrics, type ModelLabels } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
 import { RequestMetrics } from './request-metrics.ts'
 
@@ -12,7 +13,7 @@ const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 export class GatewayMetrics {
   readonly #metrics = new Metrics()
   /** Metrics of placed requests, by model and stage. */
-  readonly requests = new RequestMetrics(this.#metrics)
+  readonly requests: RequestMetrics
   readonly #requests: Counter<'route' | 'status'>
   readonly #failures: Counter<'route' | 'phase'>
   readonly #clientsGone: Counter<'route'>
@@ -31,8 +32,9 @@ export class GatewayMetrics {
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
 
-  constructor() {
+  constructor(labels: ModelLabels, clock: Pick<Clock, 'nowMs'>) {
     const metrics = this.#metrics
+    this.requests = new RequestMetrics(metrics, labels, clock)
     this.#requests = metrics.counter({
       name: 'homing_gateway_requests_total',
       help: 'Completions and relayed requests answered, and errors of every route, by HTTP status.',
@@ -156,6 +158,7 @@ export class GatewayMetrics {
   /** Drops the figures of worker keys that have left the fleet. */
   async workersLeft(isHere: (worker: string) => boolean): Promise<void> {
     await this.#decisions.keepOnly(({ worker }) => isHere(String(worker)))
+    this.requests.workersLeft(isHere)
   }
 
   async render(
@@ -164,6 +167,7 @@ export class GatewayMetrics {
     responses: number,
     accessLog: Pick<AccessLog, 'written' | 'dropped' | 'fault'> | undefined,
   ): Promise<string> {
+    this.requests.sweep()
     this.#open.set(openRequests)
     this.#bodyBytes.set(bodyBytes)
     this.#responses.set(responses)

@@ -24,6 +24,7 @@ import type { CompletionRoute } from '@homing/actors/tokenizer'
 import { type Clock, type Log, toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import { Bodies, EventStreams, FrontDoor, RouteTable, refuseRoute, sendOrStream } from '@homing/http'
+import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
 import { type HttpExchange, type HttpTransport, transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
 import type { AccessNote } from './access-note.ts'
@@ -89,7 +90,7 @@ export const gateway = defineActor(
 })
 
 class Gateway {
-  readonly metrics = new GatewayMetrics()
+  readonly metrics: GatewayMetrics
   readonly reader: RequestReader
   readonly #clock: Clock
   readonly #log: Log
@@ -111,6 +112,7 @@ class Gateway {
 
   constructor(context: ActorContext<GatewayMessage>, args: GatewayArgs) {
     const { clock, log, random } = context
+    this.metrics = new GatewayMetrics(args.modelLabels ?? MODEL_LABELS_DEFAULT, clock)
     const { metrics } = this
     const { http } = context.use(transportCapability)
     const newId = customRandom(urlAlphabet, ID_LENGTH, count => random.bytes(count))

@@ -14,7 +14,7 @@ import {
 } from '@homing/index'
 import fc from 'fast-check'
 import t from 'tap'
-import { type GuessOptions, Guesses } from '../src/guesses.ts'
+import { Guesses, type GuessOptions } from '../src/guesses.ts'
 import { LayerSlots } from '../src/layer-slots.ts'
 
 const KEYS = 3
@@ -105,7 +105,10 @@ t.test('all shards together have a bound: what expires first goes first, whateve
   t.equal(one.send(2, 'mn', 500), 500, 'pruned at once')
   one.guesses.tidy(500)
   // 14 are 8 too many, of which 12 / 14 are for this shard to give.
-  t.strictSame([0, 1, 2].map(key => one.guesses.blocksOf(key)), [0, 3, 2])
+  t.strictSame(
+    [0, 1, 2].map(key => one.guesses.blocksOf(key)),
+    [0, 3, 2],
+  )
   t.strictSame([...counts], [5, 2])
   t.equal(one.overlap(0, 'abcdef'), 0)
   t.equal(other.overlap(0, 'kl'), 2)
@@ -117,7 +120,11 @@ t.test('all shards together have a bound: what expires first goes first, whateve
 
 t.test('of the prompts of a fleet no more than the bound are ever believed', async t => {
   const counts = new Int32Array(1)
-  const { send, guesses } = world({ blocksMax: 1000, pruneTargetRatio: 0.8, tree: { blocksMax: 20, counts, shard: 0 } })
+  const { send, guesses } = world({
+    blocksMax: 1000,
+    pruneTargetRatio: 0.8,
+    tree: { blocksMax: 20, counts, shard: 0 },
+  })
   let nowMs = 0
   for (let i = 0; i < 300; i++) {
     send(i % KEYS, `${i}:abcdefg`.slice(0, 7), nowMs)

@@ -46,7 +46,12 @@ function router(name: string, isEarlier = false) {
       assert.equal(load.book(id, workerSlot, { sequenceHashes, count, ...tokens }), 'booked')
       const booking = { decisionId: id, gateway: GATEWAY, workerSlot, sequenceHashes, ...tokens }
       const more = { isStream: true, stepTokens: 2048 }
-      bookings.booked({ ...booking, ...more }, String(workerSlot), true, isEarlier ? new Int32Array(0) : sequenceHashes)
+      bookings.booked(
+        { ...booking, ...more },
+        String(workerSlot),
+        true,
+        isEarlier ? new Int32Array(0) : sequenceHashes,
+      )
     },
     free(id: string) {
       load.free(id)
@@ -83,17 +88,41 @@ t.test('a prompt that is open through two routers counts once', async t => {
   t.strictSame(b.newBlocks(prompt), [0, 75], 'what is active through another router is not new')
   b.book('2', 0, prompt)
   tell(b, [a])
-  t.strictSame([a.blocks(), b.blocks()], [[75, 0], [75, 0]])
+  t.strictSame(
+    [a.blocks(), b.blocks()],
+    [
+      [75, 0],
+      [75, 0],
+    ],
+  )
   b.book('3', 0, `${prompt}yyyyy`)
   tell(b, [a])
-  t.strictSame([a.blocks(), b.blocks()], [[80, 0], [80, 0]])
+  t.strictSame(
+    [a.blocks(), b.blocks()],
+    [
+      [80, 0],
+      [80, 0],
+    ],
+  )
   a.load.setOutputBlocks('1', 4)
   a.free('1')
   tell(a, [b])
-  t.strictSame([a.blocks(), b.blocks()], [[80, 0], [80, 0]])
+  t.strictSame(
+    [a.blocks(), b.blocks()],
+    [
+      [80, 0],
+      [80, 0],
+    ],
+  )
   for (const id of ['2', '3']) b.free(id)
   tell(b, [a])
-  t.strictSame([a.blocks(), b.blocks()], [[0, 0], [0, 0]])
+  t.strictSame(
+    [a.blocks(), b.blocks()],
+    [
+      [0, 0],
+      [0, 0],
+    ],
+  )
 })
 
 t.test('a router of an earlier version counts whole, as it always did', async t => {
@@ -131,7 +160,10 @@ t.test('several routers count as one, whatever happened before, and return to 0'
       }
     }
     const changed = (owner: Router): void => {
-      tell(owner, routers.filter(other => other !== owner))
+      tell(
+        owner,
+        routers.filter(other => other !== owner),
+      )
       check()
     }
     for (const [i, { router: at, slot, prompt: text, frees, which }] of steps.entries()) {
@@ -145,7 +177,12 @@ t.test('several routers count as one, whatever happened before, and return to 0'
       const owner = routers[at]!
       const id = String(i)
       owner.book(id, slot, text)
-      one.book(id, slot, { sequenceHashes: hashesOf(text), count: text.length, promptTokens: 1, prefillTokens: 1 })
+      one.book(id, slot, {
+        sequenceHashes: hashesOf(text),
+        count: text.length,
+        promptTokens: 1,
+        prefillTokens: 1,
+      })
       open.push({ id, owner })
       changed(owner)
     }

@@ -100,7 +100,8 @@ export function parseSettings<T extends readonly SettingDescriptor[]>(
     const fewer = (others: readonly Given[]) => read(others).faults.length < reading.faults.length
     const borrowed = given.filter(isBorrowed)
     const culprit = borrowed.find(one => fewer(given.filter(other => other !== one)))
-    const culprits = culprit !== undefined ? [culprit] : fewer(given.filter(one => !isBorrowed(one))) ? borrowed : []
+    const culprits =
+      culprit !== undefined ? [culprit] : fewer(given.filter(one => !isBorrowed(one))) ? borrowed : []
     if (culprits.length === 0) break
     for (const { source } of culprits) {
       const at = warnings.findIndex(warning => warning.startsWith(`${source.name} is read as `))

@@ -184,7 +184,9 @@ function remarkOfLinear(facts: RuleFacts<RouterSettings>): string | undefined {
   if (cause === undefined || routerMode !== 'kv' || selectionModule !== undefined) return undefined
   const option = `--${routerSettings.find(({ key }) => key === cause)!.name}`
   const waits = queueThreshold !== undefined || tenantWeights.length > 0 || policyClassFile !== undefined
-  const queue = waits ? '' : ', and no request waits in the router (--router-queue-threshold 2 would hold some)'
+  const queue = waits
+    ? ''
+    : ', and no request waits in the router (--router-queue-threshold 2 would hold some)'
   return `${option} is given without a policy, so --router-policy is linear${queue}; name a policy to choose another`
 }
 

@@ -4,7 +4,8 @@ import t from 'tap'
 import { parseSettings, routerCommand, type SettingDescriptor } from '../src/index.ts'
 
 const { foreign = [] } = routerCommand
-const WORKERS = 'workers are named with --worker or --workers-file, or register themselves (--worker-namespace)'
+const WORKERS =
+  'workers are named with --worker or --workers-file, or register themselves (--worker-namespace)'
 
 /** As in guides and deployments of Dynamo 0.4 to 1.0, each flag that they name at least once. */
 const LINES: readonly string[] = [
@@ -97,6 +98,7 @@ t.test('no option is foreign and ours, and each names only options that exist', 
   )
   for (const { name, instead } of foreign) {
     t.notOk(ours.has(name), name)
-    for (const [, option] of instead.matchAll(/--([a-z-]+)/g)) t.ok(ours.has(option!), `--${option} of ${name}`)
+    for (const [, option] of instead.matchAll(/--([a-z-]+)/g))
+      t.ok(ours.has(option!), `--${option} of ${name}`)
   }
 })

@@ -372,7 +372,8 @@ t.test('a policy and a queue that follow from other options are told', async t =
 })
 
 t.test('an order of the queue turns the queue on, or says why it does nothing', async t => {
-  const read = (...argv: string[]) => parseSettings(routerCommand, ['--router-queue-policy', 'wspt', ...argv], {})
+  const read = (...argv: string[]) =>
+    parseSettings(routerCommand, ['--router-queue-policy', 'wspt', ...argv], {})
   t.equal(read('--router-policy', 'linear').settings.queueThreshold, 'auto', 'which is 2 there')
   t.equal(read('--router-temperature', '1').settings.queueThreshold, 'auto')
   t.equal(read().settings.queueThreshold, undefined, 'policy auto has a queue')

@@ -264,7 +264,11 @@ t.test('with workers named, a line for each says what it is and what is missing'
 
 t.test('it starts as another router was started, and says what is not there', async t => {
   const line = '--event-plane zmq --discovery-backend mem --request-plane tcp --migration-limit 3'
-  const env = { DYN_REQUEST_PLANE: 'tcp', DYN_ROUTER_MODE: 'what', DYN_ROUTER_POLICY_CONFIG: '/not/there.yaml' }
+  const env = {
+    DYN_REQUEST_PLANE: 'tcp',
+    DYN_ROUTER_MODE: 'what',
+    DYN_ROUTER_POLICY_CONFIG: '/not/there.yaml',
+  }
   const router = new RunningCommand(t, [...IDLE, ...line.split(' ')], { env })
   await router.ready()
   for (const told of [

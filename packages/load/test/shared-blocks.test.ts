@@ -23,7 +23,10 @@ t.test('a digest has every hash of a short prompt, some of a long one, and alway
     const length = digestLength(count)
     const depths = Array.from({ length }, (_, i) => depthAt(i, count))
     t.equal(depths.at(-1) ?? 0, count, `${count}`)
-    t.ok(depths.every((depth, i) => i === 0 || depth > depths[i - 1]!), `${count}: ascending`)
+    t.ok(
+      depths.every((depth, i) => i === 0 || depth > depths[i - 1]!),
+      `${count}: ascending`,
+    )
     t.ok(length <= 128 + 64 * Math.max(0, Math.ceil(Math.log2(count / 128))))
   }
   t.equal(digestLength(8192), 512)

@@ -243,7 +243,10 @@ t.test('digests come in messages of their own, which an earlier version leaves a
   const [digests, bytes] = [encodeDigests(batch)!, encodeBatch(batch)]
   t.same(withDigests(decodeBatch(bytes)!, decodeDigests(digests)), batch)
   t.match(decodeBatch(bytes)!.operations[0], plain, 'a batch is what it was')
-  t.equal(decodeBatch(bytes)!.operations[0]!.kind === 'booked' && 'digest' in decodeBatch(bytes)!.operations[0]!, false)
+  t.equal(
+    decodeBatch(bytes)!.operations[0]!.kind === 'booked' && 'digest' in decodeBatch(bytes)!.operations[0]!,
+    false,
+  )
   for (const message of [digests, ...encodeOpenDigests(outbox.snapshot())]) {
     t.equal(decodeBatch(message), undefined)
     t.equal(decodeSnapshotPart(message), undefined)
@@ -254,7 +257,8 @@ t.test('digests come in messages of their own, which an earlier version leaves a
   t.same(withDigests(decodeBatch(bytes)!, other), decodeBatch(bytes), 'digests of another batch')
 
   // Of a snapshot they come first, in messages of less than half a MiB.
-  for (let i = 0; i < 300; i++) outbox.add({ ...(booked(`m${i}`) as OpenBooking), otherBlocks: i, digest: digest(1024) })
+  for (let i = 0; i < 300; i++)
+    outbox.add({ ...(booked(`m${i}`) as OpenBooking), otherBlocks: i, digest: digest(1024) })
   const parts = new SnapshotParts()
   const messages = encodeOpenDigests(outbox.snapshot())
   t.ok(messages.length > 2 && messages.every(({ length }) => length < 700_000))

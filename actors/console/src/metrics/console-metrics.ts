@@ -11,9 +11,10 @@ import type { ShardStatus } from '@homing/actors/indexer'
 import type { SourceStatus } from '@homing/actors/listener'
 import type { LoadReport } from '@homing/actors/tracker'
 import type { WhatIfMessage } from '@homing/actors/what-if'
+import type { Clock } from '@homing/base'
 import type { WorkerRecord, WorkerState } from '@homing/fleet'
 import { SHARD_COLUMNS, TRUSTS } from '@homing/index'
-import { type MetricColumn, Metrics } from '@homing/metrics'
+import { type MetricColumn, Metrics, OTHER_NAMES } from '@homing/metrics'
 import type { HealthStatus } from '@homing/placement'
 import { ERROR_BOUNDS_BLOCKS, type KeyAudit } from '@homing/selection'
 import type { ConsoleArgs } from '../console-args.ts'
@@ -117,8 +118,10 @@ const GUESS_COLUMNS: readonly MetricColumn<ShardStatus>[] = [
 export function consoleMetrics(
   args: ConsoleArgs,
   system: SystemView,
+  clock: Pick<Clock, 'nowMs'>,
   texts: readonly (() => Promise<string>)[],
 ): Metrics {
+  const nowMs = (): number => clock.nowMs()
   const metrics = new Metrics()
   for (const text of texts) metrics.include(text)
   collectFleet(metrics, args)
@@ -126,9 +129,9 @@ export function consoleMetrics(
   collectAudits(metrics, args)
   collectHealth(metrics, args)
   collectGuard(metrics, args)
-  collectQueue(metrics, args)
+  collectQueue(metrics, args, nowMs)
   collectReplicas(metrics, args)
-  collectBusy(metrics, args)
+  collectBusy(metrics, args, nowMs)
   collectShards(metrics, args)
   collectTokenizer(metrics, args)
   if (args.whatIf !== undefined) collectWhatIf(metrics, args.whatIf, args.askMsMax)
@@ -293,10 +296,14 @@ function collectTokenizer(metrics: Metrics, args: ConsoleArgs): void {
     cache.set(status.promptCacheBytes)
     words.set(status.wordTableBytes)
     vocabularies.set(status.vocabularyBytes)
+    const { modelsMax } = args.modelLabels
     path.replace(
-      status.tokenizers.flatMap(({ models, path: name }) =>
-        models.map(model => ({ value: 1, labels: { model, path: name } })),
-      ),
+      status.tokenizers.flatMap(({ models, path: name }) => [
+        ...models.slice(0, modelsMax).map(model => ({ value: 1, labels: { model, path: name } })),
+        ...(models.length > modelsMax
+          ? [{ value: models.length - modelsMax, labels: { model: OTHER_NAMES, path: name } }]
+          : []),
+      ]),
     )
   })
 }
