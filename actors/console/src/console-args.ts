@@ -34,6 +34,8 @@ export interface ConsoleArgs {
   readonly readMsMax: number
   /** Models with labels of their own in the metrics, and for how long after their last request. */
   readonly modelLabels: ModelLabels
+  /** Metrics have the names of Dynamo, too; default false. */
+  readonly dynamoNames?: boolean
   /** Routes of engines that are relayed, for people. */
   readonly relayed: readonly string[]
   readonly router: ActorRef<RouterMessage>
@@ -61,6 +63,7 @@ export type ConsoleSettings = Pick<
   | 'clientStallTimeoutMs'
   | 'metricsModelsMax'
   | 'metricsModelIdleMs'
+  | 'metricsDynamoNames'
 >
 
 const ASK_MS_MAX = 10_000
@@ -95,6 +98,7 @@ export function consoleArgsFromSettings(
     clientStallMsMax: settings.clientStallTimeoutMs,
     askMsMax: ASK_MS_MAX,
     readMsMax: READ_MS_MAX,
+    dynamoNames: settings.metricsDynamoNames,
     modelLabels: { modelsMax: settings.metricsModelsMax, modelIdleMs: settings.metricsModelIdleMs },
   }
 }

@@ -13,7 +13,7 @@ import {
   textAnswer,
   wantsText,
 } from '@homing/http'
-import type { Metrics } from '@homing/metrics'
+import { type Metrics, renamedFamilies } from '@homing/metrics'
 import type { Transport } from '@homing/transport'
 import { assertMayChange } from './admin-access.ts'
 import { busyThresholds } from './changes/busy-thresholds.ts'
@@ -22,6 +22,7 @@ import type { ConsoleArgs } from './console-args.ts'
 import type { FromConsole, OperatorRequest } from './messages.ts'
 import { collectBrokers } from './metrics/broker-metrics.ts'
 import { consoleMetrics } from './metrics/console-metrics.ts'
+import { DYNAMO_FAMILIES } from './metrics/dynamo-names.ts'
 import { collectPage, type PageFigures } from './metrics/page-metrics.ts'
 import type { OperatorPath } from './operator-routes.ts'
 import { PageAnswers } from './page/page-answers.ts'
@@ -109,12 +110,17 @@ export class Operations {
     '/actors': request => this.#actors(request),
     '/actors/flight': request => this.#flight(request),
     '/dump': request => this.#dump(request),
-    '/metrics': async () => textAnswer(200, await this.#metrics.render(), METRICS),
+    '/metrics': async () => textAnswer(200, await this.#metricsText(), METRICS),
     '/page/*': (request, path) => {
       queryOf(request)
       return this.#page.file(request, path)
     },
     '/': request => (this.#page.wantsPage(request) ? this.#page.page(request) : this.#overview(request)),
+  }
+
+  async #metricsText(): Promise<string> {
+    const text = await this.#metrics.render()
+    return this.#args.dynamoNames === true ? text + renamedFamilies(text, DYNAMO_FAMILIES) : text
   }
 
   #assertMayChange(request: OperatorRequest): void {

@@ -17,3 +17,4 @@ export {
   Metrics,
   type MetricTable,
 } from './metrics.ts'
+export { type RenamedFamily, renamedFamilies, type SampleLabels } from './renamed-families.ts'

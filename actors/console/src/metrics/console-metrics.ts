@@ -93,6 +93,11 @@ const GUESS_COLUMNS: readonly MetricColumn<ShardStatus>[] = [
     shard => shard.unclearStores,
   ],
   [
+    'homing_index_unknown_removed_blocks_total',
+    'Blocks that engines removed and that were not held here.',
+    shard => shard.unknownRemoves,
+  ],
+  [
     'homing_index_guessed_blocks',
     'Blocks that count as cached at worker keys because they were sent there, counted for each key.',
     shard => shard.guesses.blocks,
@@ -310,11 +315,22 @@ function collectTokenizer(metrics: Metrics, args: ConsoleArgs): void {
 
 function collectShards(metrics: Metrics, args: ConsoleArgs): void {
   const table = metrics.table<ShardStatus, 'shard'>(['shard'], [...SHARD_COLUMNS, ...GUESS_COLUMNS])
+  const events = metrics.counter({
+    name: 'homing_index_events_total',
+    help: 'KV events of engines: applied (ok), or skipped, by why.',
+    labels: ['shard', 'event', 'status'],
+  })
   metrics.collect(async () => {
     const shards = await Promise.all(
       args.indexers.map(indexer => indexer.ask({ type: 'status' }, { timeout: args.askMsMax })),
     )
     table.update(shards.map((row, shard) => ({ row, labels: { shard } })))
+    for (const [shard, { eventsApplied, eventsSkipped }] of shards.entries()) {
+      for (const [event, count] of Object.entries(eventsApplied))
+        events.setTotal(count, { shard, event, status: 'ok' })
+      for (const [status, count] of Object.entries(eventsSkipped))
+        if (count > 0) events.setTotal(count, { shard, event: 'skipped', status: snakeCase(status) })
+    }
   })
 }
 
@@ -376,7 +392,10 @@ function counterColumns<F extends string>(
   helps: Readonly<Record<F, string>>,
 ): readonly MetricColumn<Readonly<Record<F, number>>>[] {
   return (Object.entries(helps) as [F, string][]).map(([field, help]) => {
-    const what = field.replace(/[A-Z]/g, letter => `_${letter.toLowerCase()}`)
-    return [`homing_${area}_${what}_total`, help, row => row[field]]
+    return [`homing_${area}_${snakeCase(field)}_total`, help, row => row[field]]
   })
+}
+
+function snakeCase(name: string): string {
+  return name.replace(/[A-Z]/g, letter => `_${letter.toLowerCase()}`)
 }

@@ -45,6 +45,11 @@ export function collectQueue(metrics: Metrics, args: ConsoleArgs, nowMs: () => n
         row => row.uncachedTokens,
       ],
       [
+        'homing_queue_waiting_cached_tokens',
+        'Tokens that some worker holds, of the prompts that wait.',
+        row => row.promptTokens - row.uncachedTokens,
+      ],
+      [
         'homing_queue_waiting_elsewhere_requests',
         'Requests that wait at other routers of the same workers; they count towards the limits of classes.',
         row => row.elsewhere,

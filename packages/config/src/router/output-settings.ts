@@ -82,6 +82,14 @@ export const outputSettings = [
   },
 
   {
+    key: 'metricsDynamoNames',
+    name: 'metrics-dynamo-names',
+    group: 'Metrics',
+    kind: 'flag',
+    default: false,
+    help: 'Show metrics a second time under the names of NVIDIA Dynamo (dynamo_component_router_*, dynamo_router_overhead_*, dynamo_frontend_worker_*, dynamo_frontend_router_queue_*), for boards and alerts that are there already (docs/metrics.md).',
+  },
+  {
     key: 'metricsModelsMax',
     name: 'metrics-models-max',
     group: 'Metrics',
