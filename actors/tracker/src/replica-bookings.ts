@@ -8,8 +8,9 @@
  * the step times do not learn from it, because its times are not known.
  *
  * Prompts that are open through several routers count once, as with one router: bookings carry digests of
- * their chains of blocks (packages/load), and beside them the number of active blocks of which no digest tells,
- * such as those of answers. A replica of an earlier version tells only the number of all: it counts whole.
+ * their chains of blocks (packages/load), and beside them the number of active blocks of which no digest
+ * tells, such as those of answers. A replica of an earlier version tells only the number of all: it counts
+ * whole.
  *
  * Invariant   the blocks of a replica count on a slot only while one of its bookings there does, so all sums
  *             return to exactly 0.

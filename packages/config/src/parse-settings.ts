@@ -8,8 +8,8 @@
  *   I1  Nothing is accepted and silently ignored. An unknown option or file key is a fault. These are
  *       warnings: options of other routers that have no counterpart here, and `HOMING_*` variables that look
  *       like a misspelling.
- *   I2  A `DYN_*` variable never stops the command: one that has no counterpart, is overruled, cannot be read,
- *       or contradicts other settings is a warning. Each that is set gives exactly one.
+ *   I2  A `DYN_*` variable never stops the command: one that has no counterpart, is overruled, cannot be
+ *       read, or contradicts other settings is a warning. Each that is set gives exactly one.
  *   I3  The settings are frozen; their sources say where each came from.
  *
  * When an option is given twice, the last one counts, so that a script can append; a list collects. A list

@@ -1,8 +1,8 @@
 /**
  * Dynamo's names: families of metrics once more as NVIDIA Dynamo calls them (--metrics-dynamo-names).
  *
- * Its histograms have other buckets, so quantiles are as fine as ours; what it measures apart and we do in one
- * pass has the time of that pass.
+ * Its histograms have other buckets, so quantiles are as fine as ours; what it measures apart and we do in
+ * one pass has the time of that pass.
  */
 
 import type { RenamedFamily, SampleLabels } from '@homing/metrics'
