@@ -354,6 +354,18 @@ t.test('the policy is auto, unless something is given that only the linear rule 
   t.equal(completeSettings(routerCommand, {}).routerPolicy, 'auto')
 })
 
+t.test(
+  'where caches are ignored the index takes one thread and the least memory, unless it was sized',
+  async t => {
+    const of = (...argv: string[]) =>
+      parseSettings(routerCommand, ['--kv-overlap-score-weight', '0', ...argv], {}, { machine }).settings
+    t.match(of(), { eventThreads: 1, indexBytes: 2 ** 20 })
+    t.equal(of('--worker-slots-max', '16384').eventThreads, 1, 'and it suits its tables')
+    t.match(of('--index-bytes', '64MiB'), { eventThreads: 4, indexBytes: 2 ** 26 })
+    t.equal(completeSettings(routerCommand, { overlapWeight: 0 }).eventThreads, 1)
+  },
+)
+
 t.test('a policy and a queue that follow from other options are told', async t => {
   const read = (...argv: string[]) => parseSettings(routerCommand, argv, {})
   for (const argv of [
