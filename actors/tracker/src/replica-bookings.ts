@@ -274,14 +274,16 @@ export class ReplicaBookings {
       const on: HeldOn = held.on.get(slot) ?? { bookings: 0, blocks: 0, unshared: new Map() }
       on.bookings++
       held.on.set(slot, on)
-      if (digest !== undefined) {
-        if (this.#shared.add(slot, digest, false)) held.digests.set(id, digest)
-        else on.unshared.set(id, digest.count)
-      }
       const newTokens = booking.prefillTokens
       const sent = { promptTokens, newTokens, isStream, waitedMs, isOwn: false, nowMs }
       if (isLate) book.resumed(id, slot, { ...sent, hasFirstToken }, stepTokens)
       else book.sent(id, slot, sent, stepTokens)
+    }
+    const on = held.on.get(slot)!
+    // A snapshot may have the digest that a batch had lost.
+    if (digest !== undefined && !held.digests.has(id) && !on.unshared.has(id)) {
+      if (this.#shared.add(slot, digest, false)) held.digests.set(id, digest)
+      else on.unshared.set(id, digest.count)
     }
     this.#setBlocks(held, slot, booking)
     return isLess

@@ -136,6 +136,19 @@ t.test('a router of an earlier version counts whole, as it always did', async t 
   t.strictSame(a.blocks(), [3, 0])
 })
 
+t.test('a snapshot brings the digests that a batch had lost', async t => {
+  const [a, b] = [router('a'), router('b')]
+  a.book('1', 0, 'abcde')
+  b.book('2', 0, 'abcde')
+  tell(a, [b], false)
+  t.strictSame(b.blocks(), [10, 0])
+  b.bookings.reset('a', a.bookings.outbox.snapshot().bookings)
+  t.strictSame(b.blocks(), [5, 0])
+  b.bookings.reset('a', [])
+  b.free('2')
+  t.strictSame(b.blocks(), [0, 0])
+})
+
 const prompt = fc.string({ unit: fc.constantFrom('a', 'b'), minLength: 1, maxLength: 12 })
 const step = fc.record({
   router: fc.nat(ROUTERS - 1),
