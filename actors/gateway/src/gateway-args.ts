@@ -47,6 +47,8 @@ export interface GatewayArgs {
   readonly readMsMax: number
   /** Longest wait for the router, in milliseconds. */
   readonly askMsMax: number
+  /** Next turns that are computed at a time for clients that ask for it; default 0: none. */
+  readonly nextTurnsMax?: number
   /** Default MODEL_LABELS_DEFAULT. */
   readonly modelLabels?: ModelLabels
   readonly tokenizer: ActorRef<TokenizerMessage>
@@ -84,6 +86,7 @@ export type GatewaySettings = Pick<
   | 'audit'
   | 'relayRoutes'
   | 'metricsModelsMax'
+  | 'nextTurnsMax'
   | 'metricsModelIdleMs'
 >
 
@@ -125,6 +128,7 @@ export function gatewayArgsFromSettings(
     relayRoutes: settings.relayRoutes.map(readRelayRoute),
     readMsMax: READ_MS_MAX,
     askMsMax: ASK_MS_MAX,
+    nextTurnsMax: settings.nextTurnsMax,
     modelLabels: { modelsMax: settings.metricsModelsMax, modelIdleMs: settings.metricsModelIdleMs },
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,
     operators: settings.adminPort === undefined ? operators : undefined,

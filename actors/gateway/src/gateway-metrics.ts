@@ -6,6 +6,7 @@ import type { Clock } from '@homing/base'
 import type { AccessLog } from '@homing/http'
 import { type Counter, type Gauge, Metrics, type ModelLabels } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
+import type { NextTurnCounts } from './next-turn.ts'
 import { RequestMetrics } from './request-metrics.ts'
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
@@ -29,6 +30,7 @@ export class GatewayMetrics {
   readonly #bodyBytes: Gauge
   readonly #responses: Gauge
   readonly #responsesLost: Counter
+  readonly #nextTurns: Counter<'outcome'>
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
 
@@ -101,6 +103,11 @@ export class GatewayMetrics {
       name: 'homing_gateway_lost_responses_total',
       help: 'Requests that refer to a response whose worker is gone or not remembered; they were placed by load.',
     })
+    this.#nextTurns = metrics.counter({
+      name: 'homing_gateway_next_turns_total',
+      help: 'Next turns of chats that clients asked to compute (agent_hints.speculative_prefill), by whether they were sent.',
+      labels: ['outcome'],
+    })
     this.#accessLines = metrics.counter({
       name: 'homing_access_log_lines_total',
       help: 'Lines of the access log that were written, or dropped because there was no room (--access-log).',
@@ -153,6 +160,11 @@ export class GatewayMetrics {
     this.#overlapTokens.add(decision.overlapBlocks * routing.blockSizeTokens)
     if (routing.unknownPromptReason !== undefined) this.#unknownPrompts.add(1)
     if (routing.textBlocksReason !== undefined) this.#textPrompts.add(1)
+  }
+
+  nextTurns({ sent, skipped }: NextTurnCounts): void {
+    this.#nextTurns.setTotal(sent, { outcome: 'sent' })
+    this.#nextTurns.setTotal(skipped, { outcome: 'skipped' })
   }
 
   /** Drops the figures of worker keys that have left the fleet. */

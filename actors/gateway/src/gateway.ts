@@ -38,6 +38,7 @@ import { FleetViews } from './fleet-views.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
+import { NextTurns } from './next-turn.ts'
 import { OWN_ROUTES, type OwnPath, type OwnRoute } from './own-routes.ts'
 import { Placements } from './placement.ts'
 import { RelayRoutes } from './relay-routes.ts'
@@ -107,6 +108,7 @@ class Gateway {
   /** What the answer to an unknown route says besides. */
   readonly #hint: string
   #fleet: Fleet = { version: 0, workers: [] }
+  readonly #nextTurns: NextTurns
   #isStarted = false
   #isDraining = false
 
@@ -127,6 +129,11 @@ class Gateway {
     this.#http = http
     this.#bodies = bodies
     this.#responses = responses
+    this.#nextTurns = new NextTurns({
+      openMax: args.nextTurnsMax ?? 0,
+      begin: exchange => this.#begin(exchange),
+      isDraining: () => this.#isDraining,
+    })
     this.#exchanges = new Exchanges(args.openRequestsMax, bodies, {
       context,
       http,
@@ -189,6 +196,7 @@ class Gateway {
     const keys = new Set(this.#fleet.workers.flatMap(worker => worker.keys.map(({ key }) => key)))
     await this.metrics.workersLeft(worker => keys.has(worker))
     const { size } = this.#exchanges
+    this.metrics.nextTurns(this.#nextTurns.counts)
     return this.metrics.render(size, this.#bodies.bytes, this.#responses.size, this.#accessNotes?.log)
   }
 
@@ -217,7 +225,8 @@ class Gateway {
     await this.#accessNotes?.log.close()
   }
 
-  #begin(opened: HttpExchange): void {
+  #begin(given: HttpExchange): void {
+    const opened = this.#nextTurns.watch(given)
     const routeName = (exchange: HttpExchange): string => this.#routeName(exchange)
     const { exchange, note } = this.#accessNotes?.begin(opened, routeName) ?? {
       exchange: opened,

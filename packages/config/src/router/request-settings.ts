@@ -117,6 +117,18 @@ export const requestSettings = [
     help: 'Longest wait for the next byte of an answer, including the first. After it a worker counts as hung and is given up; an answer that is not a stream comes in one piece, so allow for the longest.',
   },
   {
+    key: 'nextTurnsMax',
+    name: 'speculative-prefill-max',
+    group: 'Relaying',
+    kind: 'integer',
+    default: 16,
+    min: 0,
+    max: 10_000,
+    unit: 'requests',
+    zeroMeans: 'the hint does nothing',
+    help: 'Chats whose client sends nvext.agent_hints.speculative_prefill: when the answer is over, the conversation with it is sent once more, for one token, so that the next turn finds it in the cache. Most of these at a time; further ones are skipped.',
+  },
+  {
     key: 'relayRoutes',
     name: 'relay-route',
     group: 'Relaying',
