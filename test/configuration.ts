@@ -43,8 +43,8 @@ and one line per fault, all of them at once.
   \`worker\` must not be empty if it is given.
 - **Key** is the name of the setting in a program that embeds the router or the indexer. Its value has the unit that the key ends with:
   see [embedding.md](embedding.md).
-- \`DYN_*\` variables are read if our own is not set, each with one warning. A warning names those without a counterpart, which
-  are ignored.
+- \`DYN_*\` variables are read if our own is not set, each with one warning. They never stop a command: one that has no
+  counterpart, cannot be read or contradicts other settings is ignored, and a warning says so.
 `
 
 /** The whole page. */

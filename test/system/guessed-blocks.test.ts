@@ -60,6 +60,26 @@ for (const [name, engine, router] of [
   })
 }
 
+t.test(
+  'where caches are ignored, no events are heard, nothing is guessed, and requests go by load',
+  async t => {
+    const router = ['--kv-overlap-score-weight', '0']
+    const fleet = await startFleet({ engines: [{}, {}], router, trust: 'none' })
+    t.teardown(() => fleet.stop())
+    for (let i = 0; i < 3; i++) {
+      const { headers } = await complete(fleet, promptOf(1))
+      t.equal(headers['x-homing-overlap-blocks'], '0')
+      t.equal(headers['x-homing-trust'], 'none')
+    }
+    const { text } = await fleet.send('/metrics')
+    t.match(text, /^homing_index_distinct_blocks\{shard="0"\} 0$/m)
+    t.match(text, /^homing_index_guessed_blocks\{shard="0"\} 0$/m)
+    t.notMatch(text, /^homing_listener_batches_total\{/m, 'there is no listener')
+    const { trust_reason: reason } = (await fleet.worker(fleet.engines[0]!.url)).worker_keys[0]!
+    t.match(reason, /^caches are ignored/)
+  },
+)
+
 /** Prompts go where they went before, with an overlap that the engines confirm. */
 async function sendsAgainToTheSame(t: Test, fleet: Fleet): Promise<void> {
   const prompts = [1, 2, 3, 4, 5, 6].map(seed => promptOf(seed))

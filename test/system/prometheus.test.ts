@@ -29,6 +29,7 @@ t.before(async () => {
     router: [
       ...['--access-log', join(folder, 'access.jsonl'), '--decision-log', join(folder, 'decisions.jsonl')],
       ...['--tokenizer', TINY_TOKENIZER, '--router-queue-threshold', '0.01', '--log-level', 'error'],
+      '--metrics-dynamo-names',
     ],
   })
   const indexer = await startProcess('indexer', ['--host', '127.0.0.1', '--port', '0', '--threads', '1'])
@@ -88,7 +89,8 @@ t.test(
   async t => {
     for (const [who, text] of Object.entries(scraped)) {
       const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
-        input: text,
+        // It does not like milliseconds, and the names of others are theirs.
+        input: text.replace(/^(# \w+ )?dynamo_.*\n/gm, ''),
         encoding: 'utf8',
       })
       t.equal(`${stdout}${stderr}`, '', who)
@@ -111,6 +113,36 @@ t.test('what was under load has counted', async t => {
     ['indexer', [/^homing_indexer_query_tokens_total [1-9]/m, /^homing_indexer_overlap_tokens_total [1-9]/m]],
   ] as const)
     for (const sample of samples) t.match(scraped[who], sample, who)
+})
+
+t.test("what is there under Dynamo's names too is in docs/metrics.md, and has the same figures", async t => {
+  const { router: text } = scraped
+  const [, section = ''] = PAGE.split(/^## Dynamo's names$/m)
+  const listed = /```\n([^`]+)\n```/.exec(section)![1]!.split('\n')
+  const there = [...text.matchAll(/^# TYPE (dynamo_\w+) /gm)].map(([, name]) => name!)
+  t.strictSame(there.sort(), listed.sort())
+  const value = (sample: string) =>
+    Number(
+      text
+        .split('\n')
+        .find(line => line.startsWith(`${sample} `))!
+        .split(' ')
+        .at(-1),
+    )
+  const ofModel = `{model="${MODEL}"}`
+  t.equal(
+    value(`dynamo_component_router_requests_total${ofModel}`),
+    value(`homing_request_started_total${ofModel}`),
+  )
+  t.equal(
+    value(`dynamo_router_overhead_scheduling_ms_count{router_id="0"}`),
+    value(`homing_request_stage_seconds_count{stage="decide"}`),
+  )
+  t.match(
+    text,
+    /^dynamo_frontend_worker_last_time_to_first_token_seconds\{worker_id="127[^"]*",dp_rank="0",worker_type="decode"\} [\d.e-]+$/m,
+  )
+  t.match(text, /^dynamo_component_kv_cache_events_applied\{event_type="stored",status="ok"\} [1-9]/m)
 })
 
 t.test('docs/metrics.md has the buckets of every histogram', async t => {

@@ -11,6 +11,7 @@ import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { WhatIfMessage } from '@homing/actors/what-if'
 import type { RouterSettings } from '@homing/config'
+import type { ModelLabels } from '@homing/metrics'
 
 export interface ConsoleArgs {
   readonly host: string
@@ -33,6 +34,10 @@ export interface ConsoleArgs {
   readonly askMsMax: number
   /** Longest wait for a dump of a worker key, and for what reads a body, in milliseconds. */
   readonly readMsMax: number
+  /** Models with labels of their own in the metrics, and for how long after their last request. */
+  readonly modelLabels: ModelLabels
+  /** Metrics have the names of Dynamo, too; default false. */
+  readonly dynamoNames?: boolean
   /** Routes of engines that are relayed, for people. */
   readonly relayed: readonly string[]
   readonly router: ActorRef<RouterMessage>
@@ -59,6 +64,9 @@ export type ConsoleSettings = Pick<
   | 'bodyTimeoutMs'
   | 'clientStallTimeoutMs'
   | 'keepAliveTimeoutMs'
+  | 'metricsModelsMax'
+  | 'metricsModelIdleMs'
+  | 'metricsDynamoNames'
 >
 
 const ASK_MS_MAX = 10_000
@@ -94,5 +102,7 @@ export function consoleArgsFromSettings(
     clientStallMsMax: settings.clientStallTimeoutMs,
     askMsMax: ASK_MS_MAX,
     readMsMax: READ_MS_MAX,
+    dynamoNames: settings.metricsDynamoNames,
+    modelLabels: { modelsMax: settings.metricsModelsMax, modelIdleMs: settings.metricsModelIdleMs },
   }
 }

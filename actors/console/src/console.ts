@@ -89,6 +89,7 @@ class Console {
     this.#operations = new Operations({
       args,
       system,
+      clock,
       process: context.use(processMetrics),
       gateway: () => this.#known.promise,
       page: () => ({ ...this.#tabs, ...this.builder.cost }),

@@ -1,6 +1,7 @@
 /** The answer of each operator route. */
 
 import type { ActorRef, SystemView } from '@homing/actor'
+import type { Clock } from '@homing/base'
 import {
   type HttpAnswer,
   jsonAnswer,
@@ -12,7 +13,7 @@ import {
   textAnswer,
   wantsText,
 } from '@homing/http'
-import type { Metrics } from '@homing/metrics'
+import { type Metrics, renamedFamilies } from '@homing/metrics'
 import type { Transport } from '@homing/transport'
 import { assertMayChange } from './admin-access.ts'
 import { busyThresholds } from './changes/busy-thresholds.ts'
@@ -21,6 +22,7 @@ import type { ConsoleArgs } from './console-args.ts'
 import type { FromConsole, OperatorRequest } from './messages.ts'
 import { collectBrokers } from './metrics/broker-metrics.ts'
 import { consoleMetrics } from './metrics/console-metrics.ts'
+import { DYNAMO_FAMILIES } from './metrics/dynamo-names.ts'
 import { collectPage, type PageFigures } from './metrics/page-metrics.ts'
 import type { OperatorPath } from './operator-routes.ts'
 import { PageAnswers } from './page/page-answers.ts'
@@ -45,6 +47,7 @@ type Answers = (request: OperatorRequest, parameter: string) => Promise<HttpAnsw
 export interface OperationsParts {
   readonly args: ConsoleArgs
   readonly system: SystemView
+  readonly clock: Pick<Clock, 'nowMs'>
   /** Metrics of the process. */
   readonly process: Metrics
   readonly gateway: () => Promise<ActorRef<FromConsole>>
@@ -60,7 +63,7 @@ export class Operations {
   readonly #metrics: Metrics
   readonly #page: PageAnswers
 
-  constructor({ args, system, process, gateway, page, brokers }: OperationsParts) {
+  constructor({ args, system, clock, process, gateway, page, brokers }: OperationsParts) {
     this.#args = args
     this.#system = system
     this.#gateway = gateway
@@ -68,7 +71,7 @@ export class Operations {
     const ofGateway = async (): Promise<string> => {
       return (await gateway()).ask({ type: 'metrics' }, { timeout: args.askMsMax })
     }
-    this.#metrics = consoleMetrics(args, system, [ofGateway, () => process.render()])
+    this.#metrics = consoleMetrics(args, system, clock, [ofGateway, () => process.render()])
     collectPage(this.#metrics, page)
     collectBrokers(this.#metrics, brokers)
   }
@@ -107,12 +110,17 @@ export class Operations {
     '/actors': request => this.#actors(request),
     '/actors/flight': request => this.#flight(request),
     '/dump': request => this.#dump(request),
-    '/metrics': async () => textAnswer(200, await this.#metrics.render(), METRICS),
+    '/metrics': async () => textAnswer(200, await this.#metricsText(), METRICS),
     '/page/*': (request, path) => {
       queryOf(request)
       return this.#page.file(request, path)
     },
     '/': request => (this.#page.wantsPage(request) ? this.#page.page(request) : this.#overview(request)),
+  }
+
+  async #metricsText(): Promise<string> {
+    const text = await this.#metrics.render()
+    return this.#args.dynamoNames === true ? text + renamedFamilies(text, DYNAMO_FAMILIES) : text
   }
 
   #assertMayChange(request: OperatorRequest): void {

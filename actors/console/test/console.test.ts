@@ -7,6 +7,7 @@ import type { QueueMessage } from '@homing/actors/queue'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
+import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
 import { MemoryNetwork, transportCapability } from '@homing/transport'
 import t, { type Test } from 'tap'
 import { type ConsoleArgs, type FromConsole, operatorConsole } from '../src/index.ts'
@@ -54,6 +55,7 @@ function start(t: Test, change: Partial<ConsoleArgs> = {}) {
     pageTabsMax: 8,
     askMsMax: 1000,
     readMsMax: 5000,
+    modelLabels: MODEL_LABELS_DEFAULT,
     relayed: ['POST /v1/embeddings'],
     router: system.probe<RouterMessage>('router').ref,
     queue: system.probe<QueueMessage>('queue').ref,

@@ -17,6 +17,8 @@ export interface DirectoryArgs {
   readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
   /** False: no listeners, what was sent to a worker is taken to be cached there. */
   readonly kvEvents: boolean
+  /** True: nobody asks what is cached, so there are no listeners and no guesses; default false. */
+  readonly ignoresCaches?: boolean
   /** Block size of every worker whose own parameters do not give one. */
   readonly blockSizeTokens: number | undefined
   /** Where workers register themselves; undefined: nowhere. */
@@ -49,6 +51,7 @@ export type DirectorySettings = BusySettings &
   Pick<
     RouterSettings,
     | 'kvEvents'
+    | 'overlapWeight'
     | 'blockSizeTokens'
     | 'workerNamespace'
     | 'natsServers'
@@ -79,6 +82,7 @@ export function directoryArgsFromSettings(
   return {
     ...parts,
     kvEvents: settings.kvEvents,
+    ignoresCaches: settings.overlapWeight === 0,
     blockSizeTokens: settings.blockSizeTokens,
     registration: namespace === undefined ? undefined : { servers, namespace },
     broker: { servers, isPlane: settings.eventPlane === 'nats' },

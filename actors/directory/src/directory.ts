@@ -189,7 +189,8 @@ class Directory {
       keeper: args.keeper,
     })
     const changed = (worker: Worker) => feed.touch(worker)
-    const trust = new KeyTrust({ context, workers, claims: this.#claims, kvEvents, changed })
+    const ignoresCaches = args.ignoresCaches ?? false
+    const trust = new KeyTrust({ context, workers, claims: this.#claims, kvEvents, ignoresCaches, changed })
     this.#context = context
     this.#trust = trust
     this.#indexers = indexers

@@ -2,7 +2,7 @@
  * Key trust: the trust in the index of a worker key, with the reason in words for people.
  *
  * Without usable events, prompts count as cached where they were sent: `approximate`. The trust is `none`
- * only for a worker that has never answered.
+ * only for a worker that has never answered, and where caches are ignored.
  *
  * The listener owns the trust in its source; this trust counts while the key should have a listener. Answers
  * of the engine outweigh its events: they can take `exact` away, and can give it to a history that only lacks
@@ -22,12 +22,15 @@ export interface KeyTrustOptions {
   readonly workers: WorkerTable
   readonly claims: SocketClaims
   readonly kvEvents: boolean
+  readonly ignoresCaches: boolean
   /** Trust or reason of a key of this worker changed. */
   readonly changed: (worker: Worker) => void
 }
 
 export class KeyTrust {
   readonly #options: KeyTrustOptions
+  /** What was logged last of the block size of a worker. */
+  readonly #toldOfSize = new WeakMap<Worker, string | undefined>()
 
   constructor(options: KeyTrustOptions) {
     this.#options = options
@@ -35,6 +38,7 @@ export class KeyTrust {
 
   /** Why a key can have no listener, without what follows; undefined: it can. */
   obstacle({ name, worker, dpRank }: Key): string | undefined {
+    if (this.#options.ignoresCaches) return 'caches are ignored (--kv-overlap-score-weight 0)'
     if (!this.#options.kvEvents) return 'KV events are switched off (--no-kv-events)'
     if (worker.outcome === undefined) return 'not probed yet'
     if (this.#options.workers.eventSource(worker, dpRank) === undefined) {
@@ -54,9 +58,11 @@ export class KeyTrust {
   /** Brings the trust of a key in line with what is known. */
   refresh(key: Key): void {
     const { context, changed } = this.#options
+    if (!key.isGone) this.#tellOfSize(key.worker)
     const obstacle = this.obstacle(key)
     const known = obstacle === undefined ? trustOf(key) : (['none', obstacle] as const)
-    const [trust, reason] = key.worker.outcome === undefined ? known : orGuessed(known)
+    const mayGuess = key.worker.outcome !== undefined && !this.#options.ignoresCaches
+    const [trust, reason] = mayGuess ? orGuessed(known) : known
     if (key.trust === trust && key.trustReason === reason) return
     if (key.trust !== trust) {
       key.trustSinceMs = context.clock.wallMs()
@@ -66,6 +72,20 @@ export class KeyTrust {
     key.trust = trust
     key.trustReason = reason
     changed(key.worker)
+  }
+
+  /** A wrong block size makes every event useless, and nothing else fails: so it is a warning, once. */
+  #tellOfSize(worker: Worker): void {
+    const { context, workers, kvEvents, ignoresCaches } = this.#options
+    if (worker.outcome === undefined || !kvEvents || ignoresCaches) return
+    const fault = workers.blockSizeFault(worker)
+    if (fault === this.#toldOfSize.get(worker)) return
+    this.#toldOfSize.set(worker, fault)
+    if (fault !== undefined)
+      context.log.warn(
+        { worker: worker.spec.id, fault },
+        'wrong block size: no KV event of this worker counts',
+      )
   }
 }
 

@@ -1,7 +1,7 @@
 import { defineActor } from '@homing/actor'
 import type { Fleet, FleetMessage } from '@homing/fleet'
 import t from 'tap'
-import { EVENTS, world } from './directory-world.ts'
+import { type DirectoryWorld, EVENTS, world } from './directory-world.ts'
 
 t.test('a worker is probed, and each value says where it comes from', async t => {
   const w = await world(t)
@@ -291,6 +291,13 @@ t.test(
   },
 )
 
+/** Warnings about block sizes: each is said once. */
+function sizesWarned(w: DirectoryWorld) {
+  return w.log.lines.flatMap(({ level, text, fields }) =>
+    level === 'warn' && text.startsWith('wrong block size') ? [fields] : [],
+  )
+}
+
 t.test(
   'the events of a worker with another block size than the first of its model count for nothing',
   async t => {
@@ -311,6 +318,7 @@ t.test(
       trustReason:
         /^blocks of 32 tokens, but 10.0.0.1:8000 of the same model has 16: .*; guesses from sent requests count$/,
     })
+    t.match(sizesWarned(w), [{ worker: '10.0.0.2:8000', fault: /^blocks of 32 tokens, but 10.0.0.1:8000/ }])
   },
 )
 
@@ -326,6 +334,7 @@ t.test('events with another block size than given count for nothing, with what t
       { trust: 'approximate', trustReason: /blocks of 32 tokens, but 16 were given: correct block_size/ },
     ],
   })
+  t.match(sizesWarned(w), [{ worker: '10.0.0.1:8000', fault: /but 16 were given: correct block_size/ }])
 })
 
 t.test('a block size that events show counts more than one that was probed', async t => {
@@ -388,6 +397,17 @@ t.test('without KV events there are no listeners, and it says so', async t => {
   await w.begin(['http://10.0.0.1:8000'], { kvEvents: false })
   t.match(w.worker().keys[0], { trust: 'approximate', trustReason: /switched off/ })
   t.notOk(w.indexers[0]!.waiting.some(message => message.type === 'clear'))
+})
+
+t.test('where caches are ignored there are no listeners and no guesses', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { events: EVENTS })
+  await w.begin(['http://10.0.0.1:8000'], { ignoresCaches: true })
+  t.match(w.worker().keys[0], { trust: 'none', trustReason: /^caches are ignored/ })
+  t.strictSame(
+    w.indexers[0]!.waiting.map(({ type }) => type).filter(type => type === 'clear' || type === 'apply'),
+    [],
+  )
 })
 
 t.test('versions grow by one per change, and what did not change is not sent', async t => {

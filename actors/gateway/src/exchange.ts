@@ -366,7 +366,8 @@ export class Exchange {
     if (!isStream) return
     this.#firstTokenMs = this.#nowMs
     this.#note?.firstToken(this.#nowMs - this.#arrivedMs)
-    this.#parts.metrics.requests.firstToken(this.#ready!.routing.model, this.#nowMs - this.#arrivedMs)
+    const elapsedMs = this.#nowMs - this.#arrivedMs
+    this.#parts.metrics.requests.firstToken(this.#ready!.routing.model, elapsedMs, this.#decision!.worker)
     this.#placement!.firstToken(this.#nowMs - this.#calledMs!)
   }
 
@@ -518,12 +519,8 @@ export class Exchange {
   #answered(): void {
     const { promptTokens, completionTokens, cachedTokens } = this.#call!.usage ?? {}
     const tokensMs = this.#firstTokenMs === undefined ? undefined : this.#nowMs - this.#firstTokenMs
-    this.#parts.metrics.requests.answered(this.#ready!.routing.model, {
-      promptTokens,
-      completionTokens,
-      cachedTokens,
-      tokensMs,
-    })
+    const figures = { promptTokens, completionTokens, cachedTokens, tokensMs }
+    this.#parts.metrics.requests.answered(this.#ready!.routing.model, figures, this.#decision!.worker)
   }
 
   // ── The end ──────────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ import type { RouterMessage } from '@homing/actors/router'
 import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type RelayRoute, type RouterSettings, readRelayRoute } from '@homing/config'
+import type { ModelLabels } from '@homing/metrics'
 import type { ExchangeLimits } from './exchange.ts'
 import type { OwnRoute } from './own-routes.ts'
 
@@ -50,6 +51,10 @@ export interface GatewayArgs {
   readonly readMsMax: number
   /** Longest wait for the router, in milliseconds. */
   readonly askMsMax: number
+  /** Next turns that are computed at a time for clients that ask for it; default 0: none. */
+  readonly nextTurnsMax?: number
+  /** Default MODEL_LABELS_DEFAULT. */
+  readonly modelLabels?: ModelLabels
   readonly tokenizer: ActorRef<TokenizerMessage>
   /** Longest wait of a request for room, in milliseconds; 0: requests never wait. */
   readonly queueMsMax: number
@@ -88,6 +93,9 @@ export type GatewaySettings = Pick<
   | 'audit'
   | 'relayRoutes'
   | 'corsOrigins'
+  | 'metricsModelsMax'
+  | 'nextTurnsMax'
+  | 'metricsModelIdleMs'
 >
 
 const READ_MS_MAX = 60_000
@@ -132,6 +140,8 @@ export function gatewayArgsFromSettings(
     corsOrigins: settings.corsOrigins,
     readMsMax: READ_MS_MAX,
     askMsMax: ASK_MS_MAX,
+    nextTurnsMax: settings.nextTurnsMax,
+    modelLabels: { modelsMax: settings.metricsModelsMax, modelIdleMs: settings.metricsModelIdleMs },
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,
     operators: settings.adminPort === undefined ? operators : undefined,
   }

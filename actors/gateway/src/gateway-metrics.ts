@@ -2,9 +2,11 @@
  * The gateway's own metrics. The gateway renders them; the console shows them with those of other actors.
  */
 
+import type { Clock } from '@homing/base'
 import type { AccessLog } from '@homing/http'
-import { type Counter, type Gauge, Metrics } from '@homing/metrics'
+import { type Counter, type Gauge, Metrics, type ModelLabels } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
+import type { NextTurnCounts } from './next-turn.ts'
 import { RequestMetrics } from './request-metrics.ts'
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
@@ -12,7 +14,7 @@ const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 export class GatewayMetrics {
   readonly #metrics = new Metrics()
   /** Metrics of placed requests, by model and stage. */
-  readonly requests = new RequestMetrics(this.#metrics)
+  readonly requests: RequestMetrics
   readonly #requests: Counter<'route' | 'status'>
   readonly #failures: Counter<'route' | 'phase'>
   readonly #clientsGone: Counter<'route'>
@@ -29,11 +31,13 @@ export class GatewayMetrics {
   readonly #bodyBytes: Gauge
   readonly #responses: Gauge
   readonly #responsesLost: Counter
+  readonly #nextTurns: Counter<'outcome'>
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
 
-  constructor() {
+  constructor(labels: ModelLabels, clock: Pick<Clock, 'nowMs'>) {
     const metrics = this.#metrics
+    this.requests = new RequestMetrics(metrics, labels, clock)
     this.#requests = metrics.counter({
       name: 'homing_gateway_requests_total',
       help: 'Completions and relayed requests answered, and errors of every route, by HTTP status.',
@@ -105,6 +109,11 @@ export class GatewayMetrics {
       name: 'homing_gateway_lost_responses_total',
       help: 'Requests that refer to a response whose worker is gone or not remembered; they were placed by load.',
     })
+    this.#nextTurns = metrics.counter({
+      name: 'homing_gateway_next_turns_total',
+      help: 'Next turns of chats that clients asked to compute (agent_hints.speculative_prefill), by whether they were sent.',
+      labels: ['outcome'],
+    })
     this.#accessLines = metrics.counter({
       name: 'homing_access_log_lines_total',
       help: 'Lines of the access log that were written, or dropped because there was no room (--access-log).',
@@ -163,9 +172,15 @@ export class GatewayMetrics {
     if (routing.textBlocksReason !== undefined) this.#textPrompts.add(1)
   }
 
+  nextTurns({ sent, skipped }: NextTurnCounts): void {
+    this.#nextTurns.setTotal(sent, { outcome: 'sent' })
+    this.#nextTurns.setTotal(skipped, { outcome: 'skipped' })
+  }
+
   /** Drops the figures of worker keys that have left the fleet. */
   async workersLeft(isHere: (worker: string) => boolean): Promise<void> {
     await this.#decisions.keepOnly(({ worker }) => isHere(String(worker)))
+    this.requests.workersLeft(isHere)
   }
 
   async render(
@@ -174,6 +189,7 @@ export class GatewayMetrics {
     responses: number,
     accessLog: Pick<AccessLog, 'written' | 'dropped' | 'fault'> | undefined,
   ): Promise<string> {
+    this.requests.sweep()
     this.#open.set(openRequests)
     this.#bodyBytes.set(bodyBytes)
     this.#responses.set(responses)

@@ -24,6 +24,7 @@ import type { CompletionRoute } from '@homing/actors/tokenizer'
 import { type Clock, type Log, toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import { Bodies, EventStreams, FrontDoor, RouteTable, refuseRoute, sendOrStream } from '@homing/http'
+import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
 import { type HttpExchange, type HttpTransport, transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
 import type { AccessNote } from './access-note.ts'
@@ -38,6 +39,7 @@ import { FleetViews } from './fleet-views.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
+import { NextTurns } from './next-turn.ts'
 import { OWN_ROUTES, type OwnPath, type OwnRoute } from './own-routes.ts'
 import { Placements } from './placement.ts'
 import { RelayRoutes } from './relay-routes.ts'
@@ -91,7 +93,7 @@ export const gateway = defineActor(
 })
 
 class Gateway {
-  readonly metrics = new GatewayMetrics()
+  readonly metrics: GatewayMetrics
   readonly reader: RequestReader
   readonly #clock: Clock
   readonly #log: Log
@@ -111,12 +113,14 @@ class Gateway {
   /** What the answer to an unknown route says besides. */
   readonly #hint: string
   #fleet: Fleet = { version: 0, workers: [] }
+  readonly #nextTurns: NextTurns
   #isStarted = false
   #isLeaving = false
   #isDraining = false
 
   constructor(context: ActorContext<GatewayMessage>, args: GatewayArgs) {
     const { clock, log, random } = context
+    this.metrics = new GatewayMetrics(args.modelLabels ?? MODEL_LABELS_DEFAULT, clock)
     const { metrics } = this
     const { http } = context.use(transportCapability)
     const newId = customRandom(urlAlphabet, ID_LENGTH, count => random.bytes(count))
@@ -131,6 +135,11 @@ class Gateway {
     this.#http = http
     this.#bodies = bodies
     this.#responses = responses
+    this.#nextTurns = new NextTurns({
+      openMax: args.nextTurnsMax ?? 0,
+      begin: exchange => this.#begin(exchange),
+      isDraining: () => this.#isDraining,
+    })
     this.#exchanges = new Exchanges(args.openRequestsMax, bodies, {
       context,
       http,
@@ -197,6 +206,7 @@ class Gateway {
     const keys = new Set(this.#fleet.workers.flatMap(worker => worker.keys.map(({ key }) => key)))
     await this.metrics.workersLeft(worker => keys.has(worker))
     const { size } = this.#exchanges
+    this.metrics.nextTurns(this.#nextTurns.counts)
     return this.metrics.render(size, this.#bodies.bytes, this.#responses.size, this.#accessNotes?.log)
   }
 
@@ -230,7 +240,8 @@ class Gateway {
     await this.#accessNotes?.log.close()
   }
 
-  #begin(opened: HttpExchange): void {
+  #begin(given: HttpExchange): void {
+    const opened = this.#nextTurns.watch(given)
     const routeName = (exchange: HttpExchange): string => this.#routeName(exchange)
     const noted = this.#accessNotes?.begin(opened, routeName)
     const note = noted?.note

@@ -2,7 +2,8 @@
  * Request metrics: the outcomes of placed requests, by model, and how long each stage took.
  *
  * The labels are bounded. A model gets a label only once the router has placed a request for it, so clients
- * cannot make up names; models beyond LABELLED_MODELS_MAX share one label.
+ * cannot make up names; models beyond `modelsMax` share one label, and one that nobody asked for in
+ * `modelIdleMs` loses its own.
  *
  *   stage       from                                   to
  *   read        the request's head                     the last byte of its body
@@ -14,7 +15,16 @@
  *   connect     (a part of call)                       a connection, new or reused, and the request written
  */
 
-import type { Counter, Histogram, Metrics } from '@homing/metrics'
+import type { Clock } from '@homing/base'
+import {
+  BoundedNames,
+  type Counter,
+  type Histogram,
+  type MetricColumn,
+  type Metrics,
+  type MetricTable,
+  type ModelLabels,
+} from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
 
 export type Stage = 'read' | 'tokenize' | 'place' | 'lookup' | 'decide' | 'connect' | 'call'
@@ -28,8 +38,32 @@ export interface AnswerFigures {
   readonly tokensMs: number | undefined
 }
 
-const LABELLED_MODELS_MAX = 100
-const OTHER_MODELS = 'other'
+/** Of the last answer of a worker that has them. */
+interface LastFigures {
+  firstTokenMs?: number
+  tokenGapMs?: number
+  promptTokens?: number
+}
+
+const LAST_COLUMNS: readonly MetricColumn<LastFigures>[] = [
+  [
+    'homing_worker_last_first_token_seconds',
+    'Time to the first token of the last stream of the worker.',
+    ({ firstTokenMs }) => (firstTokenMs === undefined ? undefined : firstTokenMs / 1000),
+  ],
+  [
+    'homing_worker_last_token_gap_seconds',
+    'Mean time between the tokens of the last stream of the worker.',
+    ({ tokenGapMs }) => (tokenGapMs === undefined ? undefined : tokenGapMs / 1000),
+  ],
+  [
+    'homing_worker_last_prompt_tokens',
+    'Prompt tokens of the last answer of the worker, as the engine counts them.',
+    ({ promptTokens }) => promptTokens,
+  ],
+]
+
+const PLACED_AGAIN = ['refused', 'broke'] as const
 /** Label of a relayed request that names no model. */
 const NO_MODEL = 'none'
 const STAGE_SECONDS = [
@@ -50,7 +84,8 @@ const SHARES = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1]
 const LOST_BLOCKS = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]
 
 export class RequestMetrics {
-  readonly #models = new Set<string>()
+  readonly #models: BoundedNames
+  readonly #clock: Pick<Clock, 'nowMs'>
   readonly #started: Counter<'model'>
   readonly #placedAgain: Counter<'model' | 'reason'>
   readonly #promptTokens: Histogram<'model'>
@@ -62,8 +97,17 @@ export class RequestMetrics {
   readonly #lostBlocks: Histogram<'model'>
   readonly #passedBest: Counter<'model'>
   readonly #stages: Histogram<'stage'>
+  readonly #last: MetricTable<LastFigures, 'worker'>
+  /** By worker key. */
+  readonly #lastByWorker = new Map<string, LastFigures>()
 
-  constructor(metrics: Metrics) {
+  constructor(metrics: Metrics, { modelsMax, modelIdleMs }: ModelLabels, clock: Pick<Clock, 'nowMs'>) {
+    this.#clock = clock
+    this.#models = new BoundedNames({
+      namesMax: modelsMax,
+      idleMs: modelIdleMs,
+      forgotten: model => this.#forget(model),
+    })
     const byModel = ['model'] as const
     this.#started = metrics.counter({
       name: 'homing_request_started_total',
@@ -127,6 +171,7 @@ export class RequestMetrics {
       labels: ['stage'],
       buckets: STAGE_SECONDS,
     })
+    this.#last = metrics.table(['worker'], LAST_COLUMNS)
   }
 
   stage(stage: Stage, elapsedMs: number): void {
@@ -152,31 +197,68 @@ export class RequestMetrics {
     if (lost > 0) this.#passedBest.add(1, { model })
   }
 
-  placedAgain(model: string, reason: 'refused' | 'broke'): void {
+  placedAgain(model: string, reason: (typeof PLACED_AGAIN)[number]): void {
     this.#placedAgain.add(1, { model: this.#bounded(model), reason })
   }
 
-  firstToken(model: string, elapsedMs: number): void {
+  firstToken(model: string, elapsedMs: number, worker: string): void {
     this.#firstToken.observe(elapsedMs / 1000, { model: this.#bounded(model) })
+    this.#lastOf(worker).firstTokenMs = elapsedMs
   }
 
   /** Counts a request that was answered successfully. */
-  answered(given: string, { promptTokens, completionTokens, cachedTokens, tokensMs }: AnswerFigures): void {
+  answered(given: string, figures: AnswerFigures, worker: string): void {
+    const { promptTokens, completionTokens, cachedTokens, tokensMs } = figures
     const model = this.#bounded(given)
-    if (promptTokens !== undefined) this.#promptTokens.observe(promptTokens, { model })
+    if (promptTokens !== undefined) {
+      this.#promptTokens.observe(promptTokens, { model })
+      this.#lastOf(worker).promptTokens = promptTokens
+    }
     if (cachedTokens !== undefined) this.#cachedTokens.add(cachedTokens, { model })
     if (completionTokens === undefined) return
     this.#outputTokens.observe(completionTokens, { model })
     if (tokensMs !== undefined && completionTokens > 1) {
-      this.#tokenGap.observe(tokensMs / (completionTokens - 1) / 1000, { model })
+      const gapMs = tokensMs / (completionTokens - 1)
+      this.#tokenGap.observe(gapMs / 1000, { model })
+      this.#lastOf(worker).tokenGapMs = gapMs
     }
   }
 
+  /** Before a scrape. */
+  sweep(): void {
+    this.#models.sweep(this.#clock.nowMs())
+    this.#last.replace([...this.#lastByWorker].map(([worker, row]) => ({ row, labels: { worker } })))
+  }
+
+  workersLeft(isHere: (worker: string) => boolean): void {
+    for (const worker of this.#lastByWorker.keys()) if (!isHere(worker)) this.#lastByWorker.delete(worker)
+  }
+
+  #lastOf(worker: string): LastFigures {
+    const known = this.#lastByWorker.get(worker)
+    if (known !== undefined) return known
+    const last: LastFigures = {}
+    this.#lastByWorker.set(worker, last)
+    return last
+  }
+
   #bounded(model: string): string {
-    if (model === '') return NO_MODEL
-    if (this.#models.has(model)) return model
-    if (this.#models.size >= LABELLED_MODELS_MAX) return OTHER_MODELS
-    this.#models.add(model)
-    return model
+    return model === '' ? NO_MODEL : this.#models.of(model, this.#clock.nowMs())
+  }
+
+  #forget(model: string): void {
+    for (const metric of [
+      this.#started,
+      this.#promptTokens,
+      this.#outputTokens,
+      this.#cachedTokens,
+      this.#firstToken,
+      this.#tokenGap,
+      this.#overlap,
+      this.#lostBlocks,
+      this.#passedBest,
+    ])
+      metric.remove({ model })
+    for (const reason of PLACED_AGAIN) this.#placedAgain.remove({ model, reason })
   }
 }

@@ -21,6 +21,7 @@ import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { WhatIfMessage } from '@homing/actors/what-if'
 import type { AccessLine } from '@homing/http'
+import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
 import { type HttpExchange, type HttpTransport, MemoryNetwork, transportCapability } from '@homing/transport'
 import type { Test } from 'tap'
 import { accessLogs } from '../src/access-notes.ts'
@@ -136,6 +137,7 @@ export async function start(
     page: 'local',
     pageTabsMax: 8,
     readMsMax: 5000,
+    modelLabels: MODEL_LABELS_DEFAULT,
     askMsMax: 1000,
     router,
     queue: router as ActorRef<never> as ActorRef<QueueMessage>,

@@ -19,7 +19,7 @@ import { decisionLog, decisionLogArgsFromSettings } from '@homing/actors/decisio
 import { directory, directoryArgsFromSettings } from '@homing/actors/directory'
 import { engineUsage, engineUsageArgsFromSettings } from '@homing/actors/engine-usage'
 import { gateway, gatewayArgsFromSettings, relayedNames } from '@homing/actors/gateway'
-import { indexer, indexerArgsFromSettings } from '@homing/actors/indexer'
+import { createGuessCounts, indexer, indexerArgsFromSettings } from '@homing/actors/indexer'
 import { isQueueOn, queue, queueArgsFromSettings } from '@homing/actors/queue'
 import { replicaBridge, replicaBridgeArgsFromSettings } from '@homing/actors/replica-bridge'
 import { router, routerArgsFromSettings } from '@homing/actors/router'
@@ -54,10 +54,11 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
   const { openRequestsMax, workerSlotsMax } = settings
   const { spawn, spawnIfOn } = spawner(context, openRequestsMax * MESSAGES_PER_REQUEST + MAILBOX_SLACK)
 
+  const guessCounts = createGuessCounts(settings.eventThreads)
   const shards = Array.from({ length: settings.eventThreads }, (_, shard) => {
     // Made here so that it outlives the indexer: by it readers know when that has begun anew.
     const memory = createIndexDoor()
-    const args = indexerArgsFromSettings(settings, { shard, memory })
+    const args = indexerArgsFromSettings(settings, { shard, memory, guessCounts })
     return { memory, ref: spawn(indexer, `indexer-${shard}`, args, { thread: `events-${shard}` }) }
   })
   const indexers = shards.map(({ ref }) => ref)

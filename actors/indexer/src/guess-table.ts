@@ -70,6 +70,11 @@ export class GuessTable {
     return tick === undefined ? undefined : tick * BUCKET_MS
   }
 
+  /** How many blocks have the expiry of each tick, ascending. */
+  *counts(): IterableIterator<readonly [tick: number, blocks: number]> {
+    for (const tick of this.#ticks) yield [tick, this.#buckets.get(tick)!.count]
+  }
+
   /**
    * A prompt was sent to the worker. Its first `count` blocks have these sequence hashes; they count as held
    * until `expiryMs`, or until the later expiry that they already have. Returns how many of the first blocks
@@ -114,9 +119,9 @@ export class GuessTable {
     return taken
   }
 
-  /** From now on `takePruned` gives blocks out, until no more than this are left. */
+  /** From now on `takePruned` gives blocks out, until no more than this are left, or than said before. */
   pruneTo(blocks: number): void {
-    if (blocks < this.#size) this.#pruneTo = blocks
+    if (blocks < this.#size) this.#pruneTo = Math.min(blocks, this.#pruneTo ?? blocks)
   }
 
   /** Takes blocks out that have expired, as many as find room in `into`. Returns their number. */

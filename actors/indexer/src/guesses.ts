@@ -9,9 +9,11 @@
  *
  * Owns   a GuessTable per key, and the guessed layer of every key in the index.
  * Bounds the caller gives the bound of each key, usually the size of its engine's cache; all keys of the
- *        shard together have `blocksMax`. A key that exceeds either is pruned to `pruneTargetRatio` of its
- *        bound, or of its size: earliest expiry first, the deepest first. A table that holds too much,
- *        because slices of its pruning are still to come, gives up as many blocks as it takes in.
+ *        shard together have `blocksMax`, for which there is memory. A key that exceeds either is pruned to
+ *        `pruneTargetRatio` of its bound, or of its size: earliest expiry first, the deepest first. All keys
+ *        of all shards together have the bound of `tree`: past it, each shard that is sent more prunes its
+ *        part, the earliest expiry of all its keys first. Whoever holds too much, because slices of its
+ *        pruning are still to come, gives up as many blocks as it takes in.
  * Fences a key is forgotten with an epoch; requests sent in an earlier epoch say nothing, and are dropped.
  * Names  blocks are named by their sequence hashes: nothing else names them before an engine does.
  */
@@ -26,6 +28,16 @@ export interface GuessOptions {
   readonly blocksMax: number
   /** 0 … 1. */
   readonly pruneTargetRatio: number
+  /** Undefined: all shards together have no bound. */
+  readonly tree?: TreeBound | undefined
+}
+
+/** The bound of the guesses of all shards together. */
+export interface TreeBound {
+  readonly blocksMax: number
+  /** Blocks of each shard; each writes its own, and reads those of all. */
+  readonly counts: Int32Array
+  readonly shard: number
 }
 
 /** Blocks that were sent to a worker key. */
@@ -83,6 +95,7 @@ export class Guesses {
   /** By id, in their order. */
   readonly #recent = new Map<string, Routed>()
   #blocks = 0
+  #isTreePruned = false
   #routed = 0
   #expired = 0
   #pruned = 0
@@ -91,12 +104,14 @@ export class Guesses {
     this.#index = index
     this.#slots = slots
     this.#options = options
+    this.#changed(0)
   }
 
   /** Takes a request in. Milliseconds of the clock at which `tidy` is due. */
   routed({ id, workerSlot, epoch, localHashes, ttlMs, blocksMax }: RoutedBlocks, nowMs: number): number {
     if (epoch < (this.#epochs.get(workerSlot) ?? epoch)) return Number.POSITIVE_INFINITY
     const count = Math.min(localHashes.length / 2, blocksMax)
+    if (this.#isTreePruned) this.#pruneOthers(count)
     if (count === 0 || !this.#slots.take(workerSlot, GUESSED_LAYER)) return Number.POSITIVE_INFINITY
     const table = this.#tables.get(workerSlot) ?? new GuessTable()
     this.#tables.set(workerSlot, table)
@@ -106,12 +121,13 @@ export class Guesses {
     const sizeBefore = table.size
     const known = table.add(sequenceHashes, count, nowMs + ttlMs)
     this.#remember(id, { workerSlot, known, count, tick: tickOf(nowMs + ttlMs) })
-    this.#blocks += table.size - sizeBefore
+    this.#changed(table.size - sizeBefore)
     this.#hold(workerSlot, sequenceHashes, localHashes, known, count)
     const { pruneTargetRatio, blocksMax: allMax } = this.#options
     if (table.size > blocksMax) table.pruneTo(Math.floor(blocksMax * pruneTargetRatio))
     else if (this.#blocks > allMax) table.pruneTo(Math.floor(table.size * pruneTargetRatio))
-    return this.#dueMs(table, nowMs)
+    this.#pruneTree()
+    return this.#isTreePruned ? nowMs : this.#dueMs(table, nowMs)
   }
 
   /** It was not sent there after all. */
@@ -153,6 +169,7 @@ export class Guesses {
       if (table.size === 0) this.#drop(workerSlot)
       else dueMs = Math.min(dueMs, this.#dueMs(table, nowMs))
     }
+    this.#isTreePruned = this.#isTreePruned && dueMs <= nowMs
     return dueMs
   }
 
@@ -161,7 +178,7 @@ export class Guesses {
     if (epoch > (this.#epochs.get(workerSlot) ?? 0)) this.#epochs.set(workerSlot, epoch)
     const table = this.#tables.get(workerSlot)
     if (table === undefined) return
-    this.#blocks -= table.size
+    this.#changed(-table.size)
     this.#index.clear(this.#slots.slotOf(workerSlot, GUESSED_LAYER))
     this.#drop(workerSlot)
   }
@@ -211,9 +228,57 @@ export class Guesses {
     return taken
   }
 
+  #changed(blocks: number): void {
+    this.#blocks += blocks
+    const { tree } = this.#options
+    if (tree !== undefined) Atomics.store(tree.counts, tree.shard, this.#blocks)
+  }
+
+  /** If all shards together have too much, this one gives up its part of what is too much. */
+  #pruneTree(): void {
+    const { tree, pruneTargetRatio } = this.#options
+    if (tree === undefined || this.#isTreePruned) return
+    let total = 0
+    for (let shard = 0; shard < tree.counts.length; shard++) total += Atomics.load(tree.counts, shard)
+    if (total <= tree.blocksMax) return
+    const surplus = total - Math.floor(tree.blocksMax * pruneTargetRatio)
+    let left = Math.ceil((this.#blocks * surplus) / total)
+    const byTick = new Map<number, [table: GuessTable, blocks: number][]>()
+    for (const table of this.#tables.values())
+      for (const [tick, blocks] of table.counts()) {
+        const there = byTick.get(tick)
+        if (there === undefined) byTick.set(tick, [[table, blocks]])
+        else there.push([table, blocks])
+      }
+    const shares = new Map<GuessTable, number>()
+    for (const tick of [...byTick.keys()].sort((a, b) => a - b)) {
+      for (const [table, blocks] of byTick.get(tick)!) {
+        const taken = Math.min(blocks, left)
+        left -= taken
+        shares.set(table, (shares.get(table) ?? 0) + taken)
+      }
+      if (left === 0) break
+    }
+    for (const [table, share] of shares) table.pruneTo(table.size - share)
+    this.#isTreePruned = true
+  }
+
+  /** Makes room for `count` blocks among those that the tree gives up. */
+  #pruneOthers(count: number): void {
+    let room = count
+    for (const [workerSlot, table] of this.#tables) {
+      while (room > 0 && table.isPruning) {
+        this.#prune(workerSlot, table)
+        room -= SLICE_BLOCKS
+      }
+      if (table.size === 0) this.#drop(workerSlot)
+      if (room <= 0) return
+    }
+  }
+
   #release(workerSlot: number, table: GuessTable, count: number): void {
     if (count === 0) return
-    this.#blocks -= count
+    this.#changed(-count)
     const slot = this.#slots.slotOf(workerSlot, GUESSED_LAYER)
     // The table is empty: clear the whole slot, whatever the index still holds there.
     if (table.size === 0) this.#index.clear(slot)

@@ -1,5 +1,5 @@
 export { indexer } from './indexer.ts'
-export { indexerArgsFromSettings } from './indexer-args.ts'
+export { createGuessCounts, indexerArgsFromSettings } from './indexer-args.ts'
 export type {
   EventSourceMessage,
   IndexedBlock,

@@ -20,19 +20,33 @@ export interface IndexerArgs {
   readonly workerSlotsMax: number
   /** Part of the guesses that remains when there are too many, 0 … 1; default 0.8. */
   readonly pruneTargetRatio?: number
+  /** Bound of the guesses of all shards together; undefined: there is none. */
+  readonly guesses?: GuessBound | undefined
+}
+
+export interface GuessBound {
+  readonly blocksMax: number
+  /** Made by `createGuessCounts` for all shards. */
+  readonly counts: SharedArrayBuffer
 }
 
 export type ShardSettings = Pick<
   RouterSettings,
-  'indexBytes' | 'eventThreads' | 'workerSlotsMax' | 'pruneTargetRatio'
+  'indexBytes' | 'eventThreads' | 'workerSlotsMax' | 'pruneTargetRatio' | 'guessBlocksMax'
 >
+
+/** One word for each shard. */
+export function createGuessCounts(shards: number): SharedArrayBuffer {
+  return new SharedArrayBuffer(shards * Int32Array.BYTES_PER_ELEMENT)
+}
 
 /** Of one shard of the router's index: each has an equal part of its bytes. */
 export function indexerArgsFromSettings(
   settings: ShardSettings,
-  parts: Pick<IndexerArgs, 'shard' | 'memory'>,
+  parts: Pick<IndexerArgs, 'shard' | 'memory'> & { readonly guessCounts: SharedArrayBuffer },
 ): IndexerArgs {
-  const { indexBytes, eventThreads, workerSlotsMax, pruneTargetRatio } = settings
+  const { indexBytes, eventThreads, workerSlotsMax, pruneTargetRatio, guessBlocksMax: blocksMax } = settings
+  const { guessCounts: counts, ...others } = parts
   const capacityBytes = Math.floor(indexBytes / eventThreads)
-  return { ...parts, capacityBytes, workerSlotsMax, pruneTargetRatio }
+  return { ...others, capacityBytes, workerSlotsMax, pruneTargetRatio, guesses: { blocksMax, counts } }
 }

@@ -101,7 +101,7 @@ class Indexer {
   #tidyTimer: { cancel: () => void } | undefined
 
   constructor(context: ActorContext<ShardMessage>, args: IndexerArgs) {
-    const { shard, memory, capacityBytes, workerSlotsMax, pruneTargetRatio } = args
+    const { shard, memory, capacityBytes, workerSlotsMax, pruneTargetRatio, guesses } = args
     const { random, log } = context
     this.#context = context
     this.#shard = shard
@@ -117,6 +117,7 @@ class Indexer {
     this.guesses = new Guesses(this.#index, this.#slots, {
       blocksMax: Math.floor(capacityBytes / GUESS_BYTES),
       pruneTargetRatio: pruneTargetRatio ?? PRUNE_TARGET_RATIO,
+      tree: guesses && { blocksMax: guesses.blocksMax, counts: new Int32Array(guesses.counts), shard },
     })
     const { capacityHalvings, bytesLimit } = this.#index.stats()
     if (capacityHalvings > 0)

@@ -14,7 +14,7 @@ import {
 } from '@homing/index'
 import fc from 'fast-check'
 import t from 'tap'
-import { Guesses } from '../src/guesses.ts'
+import { Guesses, type GuessOptions } from '../src/guesses.ts'
 import { LayerSlots } from '../src/layer-slots.ts'
 
 const KEYS = 3
@@ -24,7 +24,7 @@ function locals(prompt: string): Int32Array {
   return Int32Array.from([...prompt].flatMap(letter => [letter.charCodeAt(0), 7]))
 }
 
-function world(options = { blocksMax: 1000, pruneTargetRatio: 0.5 }) {
+function world(options: GuessOptions = { blocksMax: 1000, pruneTargetRatio: 0.5 }) {
   const index = BlockIndex.create(layeredOptions(1 << 20, KEYS))
   const slots = new LayerSlots(KEYS)
   const guesses = new Guesses(index, slots, options)
@@ -91,6 +91,47 @@ t.test('all keys together have a bound: who goes beyond it gives of its own', as
   guesses.tidy(0)
   t.equal(guesses.blocksOf(0), 6)
   t.equal(guesses.blocksOf(1), 4)
+})
+
+t.test('all shards together have a bound: what expires first goes first, whatever its key', async t => {
+  const counts = new Int32Array(2)
+  const tree = (shard: number) => ({ blocksMax: 12, counts, shard })
+  const one = world({ blocksMax: 1000, pruneTargetRatio: 0.5, tree: tree(0) })
+  const other = world({ blocksMax: 1000, pruneTargetRatio: 0.5, tree: tree(1) })
+  one.send(0, 'abcdef', 0)
+  one.send(1, 'ghij', 500)
+  t.strictSame([...counts], [10, 0])
+  t.equal(other.send(0, 'kl', 500), 1500, 'there is room')
+  t.equal(one.send(2, 'mn', 500), 500, 'pruned at once')
+  one.guesses.tidy(500)
+  // 14 are 8 too many, of which 12 / 14 are for this shard to give.
+  t.strictSame(
+    [0, 1, 2].map(key => one.guesses.blocksOf(key)),
+    [0, 3, 2],
+  )
+  t.strictSame([...counts], [5, 2])
+  t.equal(one.overlap(0, 'abcdef'), 0)
+  t.equal(other.overlap(0, 'kl'), 2)
+  one.guesses.forget(1)
+  t.strictSame([...counts], [2, 2])
+  world({ blocksMax: 1000, pruneTargetRatio: 0.5, tree: tree(0) })
+  t.strictSame([...counts], [0, 2], 'an indexer that begins anew has none')
+})
+
+t.test('of the prompts of a fleet no more than the bound are ever believed', async t => {
+  const counts = new Int32Array(1)
+  const { send, guesses } = world({
+    blocksMax: 1000,
+    pruneTargetRatio: 0.8,
+    tree: { blocksMax: 20, counts, shard: 0 },
+  })
+  let nowMs = 0
+  for (let i = 0; i < 300; i++) {
+    send(i % KEYS, `${i}:abcdefg`.slice(0, 7), nowMs)
+    guesses.tidy(nowMs)
+    t.ok(counts[0]! <= 20 && counts[0] === guesses.status().blocks, `${counts[0]} blocks`)
+    nowMs += 7
+  }
 })
 
 t.test(

@@ -8,7 +8,10 @@
 
 import type { Clock } from '@homing/base'
 import {
+  type DigestBatch,
   decodeBatch,
+  decodeDigests,
+  decodeOpenDigests,
   decodeSnapshotPart,
   decodeWaiting,
   encodeQuestion,
@@ -18,6 +21,7 @@ import {
   type ReplicaOperation,
   SnapshotParts,
   type WaitingRow,
+  withDigests,
 } from '@homing/replication'
 import type { Closable, Dealer, Frames, MessageTransport } from '@homing/transport'
 import type { ReplicaView } from './messages.ts'
@@ -61,6 +65,8 @@ export class Peer {
   #heardMs: number | undefined
   #malformed = 0
   #waiting: readonly WaitingRow[] = []
+  /** What was said last of the batch that follows. */
+  #digests: DigestBatch | undefined
 
   constructor(args: PeerArgs) {
     this.#args = args
@@ -110,6 +116,11 @@ export class Peer {
       this.gone()
       return
     }
+    const digests = decodeDigests(message)
+    if (digests !== undefined) {
+      this.#digests = digests
+      return
+    }
     const batch = decodeBatch(message)
     const waiting = batch === undefined ? decodeWaiting(message) : undefined
     if (batch === undefined && waiting === undefined) {
@@ -119,12 +130,20 @@ export class Peer {
     this.#heardMs = this.#args.clock.nowMs()
     // A replica that was given up and is heard again is asked first.
     if (!this.isKnown) this.#connect()
-    if (batch !== undefined) this.#mirror.heard(batch)
-    else this.#waiting = waiting!
+    if (batch === undefined) this.#waiting = waiting!
+    else {
+      this.#mirror.heard(withDigests(batch, this.#digests))
+      this.#digests = undefined
+    }
   }
 
   answered(attempt: number, frames: Frames): void {
     if (attempt !== this.#attempt || this.#mirror.state !== 'asking') return
+    const digests = frames.length === 2 ? decodeOpenDigests(frames[1]!) : undefined
+    if (digests !== undefined) {
+      this.#parts.addDigests(digests)
+      return
+    }
     const part = frames.length === 2 ? decodeSnapshotPart(frames[1]!) : undefined
     if (part === undefined) {
       this.#malformed++

@@ -28,10 +28,13 @@ import type { AffinityBinding } from '@homing/placement'
 import {
   encodeBatch,
   encodeBye,
+  encodeDigests,
+  encodeOpenDigests,
   encodeSnapshot,
   encodeWaiting,
   isQuestion,
   type OpenBooking,
+  type ReplicaBatch,
   type ReplicaOperation,
   type WaitingRow,
 } from '@homing/replication'
@@ -64,7 +67,7 @@ export const replicaBridge = defineActor(
     const bridge = new ReplicaBridge(context, args)
     bridge.start()
     return {
-      ownOperations: ({ batch }) => bridge.tell(encodeBatch(batch)),
+      ownOperations: ({ batch }) => bridge.tellOperations(batch),
       tellAgain: () => bridge.tellAgain(),
       bind: () => bridge.bind(),
       bound: ({ endpoint }) => bridge.bound(endpoint),
@@ -197,8 +200,14 @@ class ReplicaBridge {
     return this.#peers.get(endpoint)
   }
 
-  tell(batch: Uint8Array): void {
-    this.#publisher?.send([EMPTY, batch])
+  tellOperations(batch: ReplicaBatch): void {
+    const digests = encodeDigests(batch)
+    if (digests !== undefined) this.tell(digests)
+    this.tell(encodeBatch(batch))
+  }
+
+  tell(message: Uint8Array): void {
+    this.#publisher?.send([EMPTY, message])
   }
 
   /** The tracker answers with its open bookings, after the operations that it told before. */
@@ -207,7 +216,8 @@ class ReplicaBridge {
     const answer = async (): Promise<void> => {
       const snapshot = await tracker.ask({ type: 'ownBookings' }, { timeout: REPLICA_ASK_MS_MAX })
       if (snapshot === undefined) return
-      for (const part of encodeSnapshot(snapshot)) this.#router?.send(identity, [EMPTY, part])
+      for (const part of [...encodeOpenDigests(snapshot), ...encodeSnapshot(snapshot)])
+        this.#router?.send(identity, [EMPTY, part])
     }
     // The other replica asks again.
     answer().catch((error: unknown) => {

@@ -118,8 +118,8 @@ async function checkLoads(
   const expected = Array.from({ length: WORKERS }, (_, slot) => {
     const counts = replicas.map(of => [...truth[of]!.values()].filter(at => at === slot).length)
     const requests = counts.reduce((sum, count) => sum + count, 0)
-    // Requests of one replica share their blocks, those of two do not.
-    return [requests, BLOCKS * counts.filter(count => count > 0).length, PREFILL_TOKENS * requests]
+    // All requests are for one prompt, and its blocks count once, whoever has them.
+    return [requests, requests > 0 ? BLOCKS : 0, PREFILL_TOKENS * requests]
   })
   t.strictSame(await world.loads(world.replicas[i]!), expected, what)
 }

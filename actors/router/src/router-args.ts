@@ -54,7 +54,7 @@ export interface GuessSettings {
   readonly ttlWithoutEventsMs: number
   /** Lifetime of a guess with KV events, until they come, in milliseconds; undefined: no such guesses. */
   readonly ttlUntilEventsMs: number | undefined
-  /** Maximum guessed blocks of a worker key; fewer if its engine is known to hold fewer. */
+  /** Maximum guessed blocks of all keys, and so of each; of one, no more than its engine is known to hold. */
   readonly blocksMax: number
 }
 

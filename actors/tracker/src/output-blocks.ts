@@ -3,9 +3,9 @@
  *
  * A request has one output block for each block that its answer has begun after its prompt. If the expected
  * length of the answer is known, the blocks fade: each counts 1 − generated ÷ expected, because a request
- * near its end soon frees all of them. Prompt blocks that no other request on the worker uses fade, too.
+ * near its end soon frees them. The blocks of its prompt do not: they are in use until it has ended.
  *
- * Source: Dynamo's `--router-track-output-blocks`.
+ * Source: Dynamo's `--router-track-output-blocks`, as its guide says; its code fades prompts, too.
  */
 
 import type { ActiveLoad } from '@homing/load'
@@ -15,7 +15,7 @@ interface Output {
   readonly promptTokens: number
   readonly blockSizeTokens: number
   readonly expectedTokens: number | undefined
-  /** Blocks of prompt and output that count, if no other request shared the prompt. */
+  /** Blocks of the output that count. */
   weight: number
 }
 
@@ -34,7 +34,7 @@ export class OutputBlocks {
       promptTokens,
       blockSizeTokens,
       expectedTokens: expectedOutputTokens,
-      weight: Math.ceil(promptTokens / blockSizeTokens),
+      weight: 0,
     })
   }
 
@@ -48,7 +48,7 @@ export class OutputBlocks {
     const fraction = expectedTokens === undefined ? 1 : Math.max(0, 1 - tokens / Math.max(1, expectedTokens))
     this.#load.setOutputBlocks(decisionId, blocks, fraction)
     const before = output.weight
-    output.weight = (promptBlocks + blocks) * fraction
+    output.weight = blocks * fraction
     return output.weight < before ? 'less' : undefined
   }
 

@@ -7,12 +7,34 @@
  * bookings again when the fleet has new keys. A booking that came late or in a snapshot counts as load, but
  * the step times do not learn from it, because its times are not known.
  *
+ * Prompts that are open through several routers count once, as with one router: bookings carry digests of
+ * their chains of blocks (packages/load), and beside them the number of active blocks of which no digest
+ * tells, such as those of answers. A replica of an earlier version tells only the number of all: it counts
+ * whole.
+ *
  * Invariant   the blocks of a replica count on a slot only while one of its bookings there does, so all sums
  *             return to exactly 0.
+ * Bounds      DIGEST_HASHES_MAX hashes in the digests of this router, MESSAGE_HASHES_MAX in those of one
+ *             batch: a booking beyond them has no digest, and its blocks count whole elsewhere.
  */
 
-import type { ActiveLoad, EngineBook } from '@homing/load'
-import { type FreedOperation, type OpenBooking, Outbox, type ReplicaOperation } from '@homing/replication'
+import {
+  type ActiveLoad,
+  type ChainDigest,
+  chainDigest,
+  digestLength,
+  type EngineBook,
+  SharedBlocks,
+} from '@homing/load'
+import {
+  DIGEST_HASHES_MAX,
+  DIGEST_LENGTH_MAX,
+  type FreedOperation,
+  MESSAGE_HASHES_MAX,
+  type OpenBooking,
+  Outbox,
+  type ReplicaOperation,
+} from '@homing/replication'
 import type { Booking, TrackerUsage } from './messages.ts'
 
 export interface ReplicaBookingsArgs {
@@ -26,8 +48,23 @@ export interface ReplicaBookingsArgs {
 interface Held {
   /** Worker slots of the replica's bookings, by booking id in the load. */
   readonly slots: Map<string, number>
-  /** The replica's bookings and active blocks, by worker slot. */
-  readonly on: Map<number, { bookings: number; blocks: number }>
+  /** Of bookings that are among the shared blocks. */
+  readonly digests: Map<string, ChainDigest>
+  readonly on: Map<number, HeldOn>
+}
+
+/** The replica's bookings and active blocks on a worker slot. */
+interface HeldOn {
+  bookings: number
+  /** Of which no digest tells; all of them, if it sends none. */
+  blocks: number
+  /** Of prompts whose digests found no room here. */
+  readonly unshared: Map<string, number>
+}
+
+interface OwnBooking {
+  readonly workerSlot: number
+  readonly digest: ChainDigest | undefined
 }
 
 /** Most blocks of other replicas that a slot counts: a larger sum is an error, not load. */
@@ -37,13 +74,16 @@ export class ReplicaBookings {
   readonly outbox: Outbox
   readonly #args: ReplicaBookingsArgs
   readonly #byReplica = new Map<string, Held>()
-  /** Worker slots of this router's own bookings, by decision id. */
-  readonly #ownSlots = new Map<string, number>()
+  /** This router's own bookings, by decision id. */
+  readonly #own = new Map<string, OwnBooking>()
+  readonly #shared: SharedBlocks
+  #ownHashes = 0
   #unbooked = 0
 
   constructor(args: ReplicaBookingsArgs) {
     this.#args = args
     this.outbox = new Outbox(args.life)
+    this.#shared = new SharedBlocks(args.load.workerSlotsMax)
   }
 
   get counts(): { readonly bookings: number; readonly unbooked: number } {
@@ -52,7 +92,23 @@ export class ReplicaBookings {
     return { bookings, unbooked: this.#unbooked }
   }
 
-  /** This router booked a request. */
+  /**
+   * Takes off `newBlocks` of a prompt, by worker slot, what replicas have active of it. `sequenceHashes`: of
+   * all its blocks.
+   */
+  lessNew(sequenceHashes: Int32Array, workerSlots: ArrayLike<number>, newBlocks: Int32Array): void {
+    const count = sequenceHashes.length / 2
+    if (count === 0 || this.#shared.nodes === 0) return
+    let digest: ChainDigest | undefined
+    for (let i = 0; i < workerSlots.length; i++) {
+      const slot = workerSlots[i]!
+      if (newBlocks[i] === 0 || this.#shared.otherBlocks(slot) === 0) continue
+      digest ??= chainDigest(sequenceHashes, count)
+      newBlocks[i] = Math.min(newBlocks[i]!, count - this.#shared.heldBlocks(slot, digest))
+    }
+  }
+
+  /** This router booked a request. `sequenceHashes`: empty if its blocks are its own whatever they hold. */
   booked(
     {
       decisionId,
@@ -66,13 +122,17 @@ export class ReplicaBookings {
     }: Booking,
     worker: string,
     countsPrefill: boolean,
+    sequenceHashes: Int32Array,
   ): void {
-    this.#ownSlots.set(decisionId, workerSlot)
+    const digest = this.#ownDigest(workerSlot, sequenceHashes)
+    this.#own.set(decisionId, { workerSlot, digest })
+    if (digest !== undefined) this.#countOthers(workerSlot)
     this.outbox.add({
       kind: 'booked',
       id: decisionId,
       worker,
-      activeBlocks: this.#args.load.ownBlocks(workerSlot),
+      ...this.#ownFigures(workerSlot),
+      digest,
       promptTokens,
       prefillTokens,
       countsPrefill,
@@ -89,11 +149,34 @@ export class ReplicaBookings {
 
   /** This router freed a booking. Call it after the load has freed it. */
   freed(id: string, { outputTokens, cachedShare }: TrackerUsage): void {
-    const workerSlot = this.#ownSlots.get(id)
-    if (workerSlot === undefined) return
-    this.#ownSlots.delete(id)
+    const own = this.#own.get(id)
+    if (own === undefined) return
+    this.#own.delete(id)
+    const { workerSlot, digest } = own
+    if (digest !== undefined) {
+      this.#shared.remove(workerSlot, digest, true)
+      this.#ownHashes -= digest.hashes.length / 2
+      this.#countOthers(workerSlot)
+    }
+    this.outbox.add({ kind: 'freed', id, ...this.#ownFigures(workerSlot), outputTokens, cachedShare })
+  }
+
+  #ownDigest(workerSlot: number, sequenceHashes: Int32Array): ChainDigest | undefined {
+    const count = sequenceHashes.length / 2
+    const length = digestLength(count)
+    if (count === 0 || length > DIGEST_LENGTH_MAX) return undefined
+    if (this.#ownHashes + length > DIGEST_HASHES_MAX) return undefined
+    if (this.outbox.pendingHashes + length > MESSAGE_HASHES_MAX) return undefined
+    const digest = chainDigest(sequenceHashes, count)
+    if (!this.#shared.add(workerSlot, digest, true)) return undefined
+    this.#ownHashes += length
+    return digest
+  }
+
+  #ownFigures(workerSlot: number): { readonly activeBlocks: number; readonly otherBlocks: number } {
     const activeBlocks = this.#args.load.ownBlocks(workerSlot)
-    this.outbox.add({ kind: 'freed', id, activeBlocks, outputTokens, cachedShare })
+    // Of long prompts, a digest may tell a few blocks more than there are.
+    return { activeBlocks, otherBlocks: Math.max(0, activeBlocks - this.#shared.ownBlocks(workerSlot)) }
   }
 
   /** `isLate`: the operations happened some time ago. Returns true if load fell. */
@@ -154,9 +237,13 @@ export class ReplicaBookings {
   /** Returns true if load fell, because the id was booked on another worker before. */
   #book(replica: string, booking: OpenBooking, isLate: boolean): boolean {
     const { load, book, slotOf } = this.#args
-    const { worker, activeBlocks, promptTokens, isStream, waitedMs, stepTokens, hasFirstToken } = booking
+    const { worker, promptTokens, isStream, waitedMs, stepTokens, hasFirstToken, digest } = booking
     const id = localId(replica, booking.id)
-    const held: Held = this.#byReplica.get(replica) ?? { slots: new Map(), on: new Map() }
+    const held: Held = this.#byReplica.get(replica) ?? {
+      slots: new Map(),
+      digests: new Map(),
+      on: new Map(),
+    }
     const slot = slotOf(worker)
     const before = held.slots.get(id)
     let isLess = false
@@ -184,7 +271,7 @@ export class ReplicaBookings {
       }
       this.#byReplica.set(replica, held)
       held.slots.set(id, slot)
-      const on = held.on.get(slot) ?? { bookings: 0, blocks: 0 }
+      const on: HeldOn = held.on.get(slot) ?? { bookings: 0, blocks: 0, unshared: new Map() }
       on.bookings++
       held.on.set(slot, on)
       const newTokens = booking.prefillTokens
@@ -192,7 +279,13 @@ export class ReplicaBookings {
       if (isLate) book.resumed(id, slot, { ...sent, hasFirstToken }, stepTokens)
       else book.sent(id, slot, sent, stepTokens)
     }
-    this.#setBlocks(held, slot, activeBlocks)
+    const on = held.on.get(slot)!
+    // A snapshot may have the digest that a batch had lost.
+    if (digest !== undefined && !held.digests.has(id) && !on.unshared.has(id)) {
+      if (this.#shared.add(slot, digest, false)) held.digests.set(id, digest)
+      else on.unshared.set(id, digest.count)
+    }
+    this.#setBlocks(held, slot, booking)
     return isLess
   }
 
@@ -203,24 +296,29 @@ export class ReplicaBookings {
     return isLess
   }
 
-  #free(replica: string, { id, activeBlocks, ...usage }: FreedOperation): boolean {
+  #free(replica: string, operation: FreedOperation): boolean {
+    const { id, outputTokens, cachedShare } = operation
     const own = localId(replica, id)
     const held = this.#byReplica.get(replica)
     const slot = held?.slots.get(own)
     if (held === undefined || slot === undefined) return false
-    this.#setBlocks(held, slot, activeBlocks)
+    this.#setBlocks(held, slot, operation)
     this.#drop(replica, held, own, slot)
-    return this.#end(own, usage)
+    return this.#end(own, { outputTokens, cachedShare })
   }
 
   /** The last booking on a slot takes the replica's blocks there with it; the last of all, its entry. */
   #drop(replica: string, held: Held, id: string, slot: number): void {
     held.slots.delete(id)
     const on = held.on.get(slot)!
-    if (--on.bookings === 0) {
-      this.#setBlocks(held, slot, 0)
-      held.on.delete(slot)
+    on.unshared.delete(id)
+    const digest = held.digests.get(id)
+    if (digest !== undefined) {
+      held.digests.delete(id)
+      this.#shared.remove(slot, digest, false)
     }
+    if (--on.bookings === 0) held.on.delete(slot)
+    this.#countOthers(slot)
     if (held.slots.size === 0) this.#byReplica.delete(replica)
   }
 
@@ -231,11 +329,25 @@ export class ReplicaBookings {
     return isFreed
   }
 
-  /** Sets the replica's active blocks on a slot, and the sum of all replicas in the load. */
-  #setBlocks(held: Held, slot: number, blocks: number): void {
-    held.on.get(slot)!.blocks = blocks
-    let sum = 0
-    for (const { on } of this.#byReplica.values()) sum += on.get(slot)?.blocks ?? 0
+  /** Sets the replica's active blocks on a slot. */
+  #setBlocks(
+    held: Held,
+    slot: number,
+    { activeBlocks, otherBlocks }: Pick<OpenBooking, 'activeBlocks' | 'otherBlocks'>,
+  ): void {
+    held.on.get(slot)!.blocks = otherBlocks ?? activeBlocks
+    this.#countOthers(slot)
+  }
+
+  /** What all replicas have on a slot and this router has not, in the load. */
+  #countOthers(slot: number): void {
+    let sum = this.#shared.otherBlocks(slot)
+    for (const { on } of this.#byReplica.values()) {
+      const there = on.get(slot)
+      if (there === undefined) continue
+      sum += there.blocks
+      for (const blocks of there.unshared.values()) sum += blocks
+    }
     this.#args.load.setForeignBlocks(slot, Math.min(sum, FOREIGN_BLOCKS_MAX))
   }
 }

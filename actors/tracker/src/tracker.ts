@@ -37,6 +37,7 @@ import type { TrackerArgs } from './tracker-args.ts'
 import { TRACK_ALL, trackedHashes, trackingOf } from './tracking.ts'
 
 const SWEEP_INTERVAL_MS = 5000
+const NO_HASHES = new Int32Array(0)
 
 export const tracker = defineActor(
   import.meta.url,
@@ -152,9 +153,11 @@ class Tracker {
     const soughtBlocks = sequenceHashes.length / 2
     const projection = this.#load.project(sequenceHashes, soughtBlocks, workerSlots)
     const { count } = projection
+    const newBlocks = projection.newBlocks.slice(0, count)
+    if (counts.assumesReuse) this.replicas?.lessNew(sequenceHashes, workerSlots, newBlocks)
     return {
       activeBlocks: projection.activeBlocks.slice(0, count),
-      newBlocks: projection.newBlocks.slice(0, count),
+      newBlocks,
       soughtBlocks,
       activePrefillTokens: projection.activePrefillTokens.slice(0, count),
       activeRequests: projection.activeRequests.slice(0, count),
@@ -202,7 +205,10 @@ class Tracker {
     this.#gateways.set(decisionId, gateway)
     this.#outputs?.booked(booking)
     const worker = this.#keysBySlot.get(workerSlot)
-    if (worker !== undefined) this.replicas?.booked(booking, worker, counts.prefillTokens)
+    if (worker !== undefined) {
+      const sharedHashes = counts.assumesReuse ? sequenceHashes : NO_HASHES
+      this.replicas?.booked(booking, worker, counts.prefillTokens, sharedHashes)
+    }
     this.#flushLater()
     const sent = { promptTokens, newTokens: prefillTokens, isStream, waitedMs, nowMs: clock.nowMs() }
     this.#book.sent(decisionId, workerSlot, sent, stepTokens)

@@ -99,6 +99,15 @@ export interface ChoiceSetting extends SettingNames {
   readonly kind: 'choice'
   readonly choices: readonly string[]
   readonly default: string
+  /** Choices of other routers, each with ours that comes closest: taken, with a warning that says so. */
+  readonly foreignChoices?: Readonly<Record<string, ForeignChoice>>
+}
+
+export interface ForeignChoice {
+  /** One of the choices. */
+  readonly means: string
+  /** The rest of a sentence that begins with the option and its value. */
+  readonly why: string
 }
 
 /** May be given many times; empty when not given. In a variable the items are separated. */
@@ -156,6 +165,19 @@ export interface RuleFacts<S> {
   isGiven(key: keyof S): boolean
 }
 
+/**
+ * An option of other routers that has no counterpart here. It may have a value, or begin with no-; it gives
+ * one warning, and nothing else.
+ */
+export interface ForeignOption {
+  /** Without dashes. */
+  readonly name: string
+  /** Its environment variable. */
+  readonly env: string
+  /** What there is instead: a sentence without its full stop. */
+  readonly instead: string
+}
+
 /** One command: its table, and the rest of its help. */
 export interface Command<T extends readonly SettingDescriptor[] = readonly SettingDescriptor[]> {
   /** As typed: 'router'. */
@@ -171,6 +193,10 @@ export interface Command<T extends readonly SettingDescriptor[] = readonly Setti
   readonly implied?: (facts: RuleFacts<SettingsOf<T>>) => Partial<SettingsOf<T>>
   /** Faults that only several settings together can have; each answers a sentence or undefined. */
   readonly rules?: readonly ((facts: RuleFacts<SettingsOf<T>>) => string | undefined)[]
+  /** What several settings together mean, where a reader might expect something else: warnings. */
+  readonly remarks?: readonly ((facts: RuleFacts<SettingsOf<T>>) => string | undefined)[]
+  /** Options of other routers that are told, and stop nothing. */
+  readonly foreign?: readonly ForeignOption[]
 }
 
 /** The environment variable of a setting. */

@@ -6,9 +6,10 @@
  *
  * Invariants
  *   I1  Nothing is accepted and silently ignored. An unknown option or file key is a fault. These are
- *       warnings: a `DYN_*` variable without a counterpart, one that is overruled, one with a value that
- *       means nothing to us, and a `HOMING_*` variable that looks like a misspelling.
- *   I2  Each alias of the environment that is set gives exactly one warning.
+ *       warnings: options of other routers that have no counterpart here, and `HOMING_*` variables that look
+ *       like a misspelling.
+ *   I2  A `DYN_*` variable never stops the command: one that has no counterpart, is overruled, cannot be
+ *       read, or contradicts other settings is a warning. Each that is set gives exactly one.
  *   I3  The settings are frozen; their sources say where each came from.
  *
  * When an option is given twice, the last one counts, so that a script can append; a list collects. A list
@@ -20,6 +21,7 @@ import { parseDocument } from 'yaml'
 import {
   type Command,
   environmentName,
+  type ForeignChoice,
   type Machine,
   type SettingDescriptor,
   type SettingSource,
@@ -83,22 +85,69 @@ export function parseSettings<T extends readonly SettingDescriptor[]>(
 
   const line = readCommandLine(command, byName, argv)
   faults.push(...line.faults)
-  const environment = readEnvironment(command.settings, env, warnings)
+  const environment = readEnvironment(command, env)
   const configFile = options.configFile ?? line.configFile ?? (env[CONFIG_VARIABLE] || undefined)
   const file = configFile === undefined ? [] : readFile(byName, configFile, faults)
+  warnings.push(...line.warnings, ...environment.warnings)
 
-  const values: Record<string, SettingValue> = {}
-  const sources: Record<string, SettingSource> = {}
   const machine = options.machine ?? thisMachine()
   const listChecks: Readonly<Record<string, ListCheck | undefined>> = options.listChecks ?? {}
+  const read = (given: readonly Given[]) => readGiven(command, given, machine, listChecks)
+  let given = [...file, ...environment.given, ...line.given]
+  let reading = read(given)
+  // Variables of another program give way, those that come first in the table before others.
+  while (faults.length === 0 && reading.faults.length > 0) {
+    const fewer = (others: readonly Given[]) => read(others).faults.length < reading.faults.length
+    const borrowed = given.filter(isBorrowed)
+    const culprit = borrowed.find(one => fewer(given.filter(other => other !== one)))
+    const culprits =
+      culprit !== undefined ? [culprit] : fewer(given.filter(one => !isBorrowed(one))) ? borrowed : []
+    if (culprits.length === 0) break
+    for (const { source } of culprits) {
+      const at = warnings.findIndex(warning => warning.startsWith(`${source.name} is read as `))
+      warnings.splice(at, 1, `${source.name} is ignored: ${reading.faults[0]}`)
+    }
+    given = given.filter(one => !culprits.includes(one))
+    reading = read(given)
+  }
+  faults.push(...reading.faults)
+  if (faults.length > 0) throw new SettingsError(command.name, faults)
+  return {
+    settings: reading.values as SettingsOf<T>,
+    warnings: [...warnings, ...reading.warnings],
+    sources: Object.freeze(reading.sources) as Record<keyof SettingsOf<T>, SettingSource>,
+  }
+}
+
+interface GivenReading {
+  readonly values: Readonly<Record<string, SettingValue>>
+  readonly sources: Record<string, SettingSource>
+  readonly faults: readonly string[]
+  readonly warnings: readonly string[]
+}
+
+/** `given`: a later one counts more. */
+function readGiven(
+  command: Command,
+  given: readonly Given[],
+  machine: Machine,
+  listChecks: Readonly<Record<string, ListCheck | undefined>>,
+): GivenReading {
+  const faults: string[] = []
+  const warnings: string[] = []
+  const values: Record<string, SettingValue> = {}
+  const sources: Record<string, SettingSource> = {}
   for (const setting of command.settings) {
     values[setting.key] = defaultValue(setting, machine)
     sources[setting.key] = { kind: 'default', name: setting.name }
   }
-  for (const { setting, texts, source, isEmptyList } of [...file, ...environment, ...line.given]) {
+  for (const { setting, texts, source, isEmptyList } of given) {
     const items: (string | undefined)[] = []
     for (const text of texts) {
-      const reading = readSettingText(setting, text)
+      const foreign = foreignChoice(setting, text)
+      if (foreign !== undefined && !isBorrowed({ source }))
+        warnings.push(`${source.name} ${text}: ${foreign.why}`)
+      const reading = readSettingText(setting, foreign?.means ?? text)
       items.push(reading.kind === 'fault' ? undefined : text)
       if (reading.kind === 'fault') faults.push(`${source.name}: ${quoted(text)} ${reading.why}`)
       else if (setting.kind !== 'list') values[setting.key] = reading.value
@@ -114,17 +163,14 @@ export function parseSettings<T extends readonly SettingDescriptor[]>(
     sources[setting.key] = source
   }
 
-  const settings = values as SettingsOf<T>
+  const settings = values as SettingsOf<readonly SettingDescriptor[]>
   const facts = { settings, isGiven: (key: PropertyKey) => sources[String(key)]?.kind !== 'default' }
   Object.freeze(Object.assign(values, command.implied?.(facts)))
   if (faults.length === 0) {
-    for (const rule of command.rules ?? []) {
-      const fault = rule(facts)
-      if (fault !== undefined) faults.push(fault)
-    }
+    faults.push(...(command.rules ?? []).flatMap(rule => rule(facts) ?? []))
+    warnings.push(...(command.remarks ?? []).flatMap(remark => remark(facts) ?? []))
   }
-  if (faults.length > 0) throw new SettingsError(command.name, faults)
-  return { settings, warnings, sources: Object.freeze(sources) as Record<keyof SettingsOf<T>, SettingSource> }
+  return { values, sources, faults, warnings }
 }
 
 /**
@@ -152,17 +198,19 @@ interface CommandLine {
   readonly given: readonly Given[]
   readonly configFile: string | undefined
   readonly faults: readonly string[]
+  readonly warnings: readonly string[]
   /** The faults about options and arguments that do not exist. */
   readonly strangers: readonly string[]
 }
 
 function readCommandLine(
-  { operands }: Command,
+  { operands, foreign = [] }: Command,
   byName: ReadonlyMap<string, SettingDescriptor>,
   argv: readonly string[],
 ): CommandLine {
   const given: Given[] = []
   const faults: string[] = []
+  const warnings: string[] = []
   const strangers: string[] = []
   const strange = (fault: string): void => {
     faults.push(fault)
@@ -210,7 +258,10 @@ function readCommandLine(
       continue
     }
     if (setting === undefined && name !== CONFIG_OPTION) {
-      strange(`unknown option ${option}${didYouMean(name, optionNames(byName), '--')}`)
+      const stranger = foreign.find(one => name === one.name || name === `no-${one.name}`)
+      if (stranger === undefined)
+        strange(`unknown option ${option}${didYouMean(name, optionNames(byName), '--')}`)
+      else warnings.push(`${option} is ignored: ${stranger.instead}`)
       // Its value, if it has one, is not a fault of its own.
       if (attached === undefined && argv[i + 1]?.startsWith('--') === false) i++
       continue
@@ -229,15 +280,15 @@ function readCommandLine(
       given.push({ setting, texts: [text], source })
     }
   }
-  return { given, configFile, faults, strangers }
+  return { given, configFile, faults, warnings, strangers }
 }
 
 function readEnvironment(
-  settings: readonly SettingDescriptor[],
+  { settings, foreign = [] }: Command,
   env: Readonly<Record<string, string | undefined>>,
-  warnings: string[],
-): readonly Given[] {
+): { readonly given: readonly Given[]; readonly warnings: readonly string[] } {
   const given: Given[] = []
+  const warnings: string[] = []
   const known = new Set([CONFIG_VARIABLE])
   for (const setting of settings) {
     const own = environmentName(setting)
@@ -252,20 +303,31 @@ function readEnvironment(
         warnings.push(`${alias.name} is overruled by ${taken}; remove it`)
         continue
       }
-      const meaning = alias.read === undefined ? text : alias.read(text)
+      const meaning =
+        alias.read === undefined ? (foreignChoice(setting, text.trim())?.means ?? text) : alias.read(text)
       if (meaning === undefined) {
         warnings.push(`${alias.name}: ${quoted(text)} contains no value of ${own}; ignored`)
+        continue
+      }
+      const one = fromVariable(setting, alias.name, meaning + (alias.suffix ?? ''))
+      const fault = isBorrowed(one) ? faultOfItems(one) : undefined
+      if (fault !== undefined) {
+        warnings.push(`${alias.name}: ${quoted(text)} ${fault}; ignored`)
         continue
       }
       taken = alias.name
       const value = meaning === text ? '' : `=${meaning}`
       warnings.push(`${alias.name} is read as ${own}${value}; rename it`)
-      given.push(fromVariable(setting, alias.name, meaning + (alias.suffix ?? '')))
+      given.push(one)
     }
   }
 
+  for (const { env: name, instead } of foreign) {
+    if (env[name] && !known.has(name)) warnings.push(`${name} is ignored: ${instead}`)
+    known.add(name)
+  }
   const withoutCounterpart = Object.keys(env)
-    .filter(name => name.startsWith('DYN_') && env[name] && !known.has(name))
+    .filter(name => name.startsWith(BORROWED) && env[name] && !known.has(name))
     .sort()
   if (withoutCounterpart.length > 0) {
     warnings.push(`${withoutCounterpart.join(', ')}: not a setting of this command; ignored`)
@@ -282,7 +344,28 @@ function readEnvironment(
       )
     }
   }
-  return given
+  return { given, warnings }
+}
+
+/** Variables of another program, that may be set for others than us. */
+const BORROWED = 'DYN_'
+
+function isBorrowed({ source }: Pick<Given, 'source'>): boolean {
+  return source.kind === 'environment' && source.name.startsWith(BORROWED)
+}
+
+/** Of the first item that cannot be read. */
+function faultOfItems({ setting, texts }: Given): string | undefined {
+  for (const text of texts) {
+    const reading = readSettingText(setting, text)
+    if (reading.kind === 'fault') return reading.why
+  }
+  return undefined
+}
+
+function foreignChoice(setting: SettingDescriptor, text: string): ForeignChoice | undefined {
+  if (setting.kind !== 'choice' || setting.foreignChoices === undefined) return undefined
+  return Object.hasOwn(setting.foreignChoices, text) ? setting.foreignChoices[text] : undefined
 }
 
 function readFile(

@@ -58,9 +58,27 @@ export function renderReference(command: Command): string {
       lines.push(`| ${columns.map(column => column.replaceAll('|', '\\|')).join(' | ')} |`)
     }
   }
-  lines.push('')
+  lines.push('', ...foreignRows(command))
   for (const { does, line } of command.examples) lines.push(`${does}`, '', '```sh', line, '```', '')
   return lines.join('\n')
+}
+
+/** Options that have the same instead of them share a row. */
+function foreignRows({ foreign = [] }: Command): readonly string[] {
+  if (foreign.length === 0) return []
+  const named = Map.groupBy(foreign, ({ instead }) => instead)
+  return [
+    '### Options of other routers',
+    '',
+    'They stop nothing: each gives one warning at the start, and so does its variable (`DYN_` and the name in capitals).',
+    '',
+    '| option | instead |',
+    '|---|---|',
+    ...[...named].map(
+      ([instead, those]) => `| ${those.map(({ name }) => `\`--${name}\``).join(', ')} | ${instead} |`,
+    ),
+    '',
+  ]
 }
 
 /** ' URL…' for a command that takes words without dashes. */

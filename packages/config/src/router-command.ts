@@ -8,6 +8,7 @@
 
 import { brokerSettings } from './broker-settings.ts'
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
+import { foreignRouterOptions } from './foreign-options.ts'
 import { eventSettings } from './router/event-settings.ts'
 import { listeningSettings } from './router/listening-settings.ts'
 import { outputSettings } from './router/output-settings.ts'
@@ -17,7 +18,7 @@ import { replicaSettings } from './router/replica-settings.ts'
 import { requestSettings } from './router/request-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
 import { workerSettings } from './router/worker-settings.ts'
-import { faultOfBodies, faultOfShards } from './shared-settings.ts'
+import { faultOfBodies, faultOfShards, indexBytesMin } from './shared-settings.ts'
 
 const routerSettings = [
   ...listeningSettings,
@@ -35,7 +36,7 @@ const routerSettings = [
 /** The settings of `homing router` as its actors are given them: times in milliseconds, sizes in bytes. */
 export type RouterSettings = SettingsOf<typeof routerSettings>
 
-/** Settings that tune the linear rule: where one of them is given and no policy is, that rule is meant. */
+/** Settings that tune the linear rule. */
 const LINEAR_ONLY = ['overlapWeight', 'temperature', 'activeRequestWeight'] as const
 
 /** Settings of sessions: they need the one that switches affinity on. */
@@ -57,8 +58,18 @@ export const routerCommand: Command<typeof routerSettings> = {
       line: 'homing router --worker http://10.0.0.1:8001 --worker http://10.0.0.2:8001 --tokenizer ./model',
     },
   ],
-  implied: ({ isGiven }) =>
-    LINEAR_ONLY.some(isGiven) && !isGiven('routerPolicy') ? { routerPolicy: 'linear' } : {},
+  implied: facts => {
+    const settings = {
+      ...facts.settings,
+      ...(linearBy(facts) === undefined ? {} : { routerPolicy: 'linear' as const }),
+    }
+    const { routerPolicy } = settings
+    return {
+      routerPolicy,
+      ...(ordersIdleQueue(settings) ? { queueThreshold: 'auto' } : {}),
+      ...withoutIndex(facts),
+    }
+  },
   rules: [
     ({ settings, isGiven }) =>
       settings.affinityTtlMs === 0 && SESSION_ONLY.some(isGiven)
@@ -103,8 +114,8 @@ export const routerCommand: Command<typeof routerSettings> = {
         : undefined,
     faultOfShardSize,
     faultOfEstimate,
-    ({ settings, isGiven }) =>
-      isGiven('activeRequestWeight') && settings.routerPolicy !== 'linear'
+    ({ settings }) =>
+      settings.activeRequestWeight > 0 && settings.routerPolicy !== 'linear'
         ? `--router-decode-active-request-weight has no effect on --router-policy ${settings.routerPolicy}: leave it out, or use linear`
         : undefined,
     faultOfGuardShare,
@@ -128,6 +139,67 @@ export const routerCommand: Command<typeof routerSettings> = {
         : undefined,
     faultOfBodies,
   ],
+  remarks: [remarkOfLinear, remarkOfOrder],
+  foreign: foreignRouterOptions,
+}
+
+/**
+ * The setting by which the linear rule is meant though no policy is given; undefined: there is none. A weight
+ * is one whatever it is; of the others, 0 is what every policy does without them.
+ */
+export function linearBy({
+  settings,
+  isGiven,
+}: RuleFacts<RouterSettings>): (typeof LINEAR_ONLY)[number] | undefined {
+  if (isGiven('routerPolicy')) return undefined
+  return LINEAR_ONLY.find(key => isGiven(key) && (key === 'overlapWeight' || settings[key] > 0))
+}
+
+/** Where caches are ignored, nothing is in the index: one thread, and the least memory. */
+function withoutIndex({
+  settings: { overlapWeight, workerSlotsMax },
+  isGiven,
+}: RuleFacts<RouterSettings>): Partial<RouterSettings> {
+  if (overlapWeight > 0 || isGiven('eventThreads') || isGiven('indexBytes')) return {}
+  return { eventThreads: 1, indexBytes: indexBytesMin(workerSlotsMax) }
+}
+
+/** An order was given, and without a threshold nothing would ever be ordered. */
+function ordersIdleQueue(settings: RouterSettings): boolean {
+  return (
+    settings.queueOrder !== 'auto' &&
+    settings.queueThreshold === undefined &&
+    settings.trackPrefillTokens &&
+    !isPolicyAuto(settings)
+  )
+}
+
+function isPolicyAuto({ routerMode, routerPolicy, selectionModule }: RouterSettings): boolean {
+  return routerPolicy === 'auto' && routerMode === 'kv' && selectionModule === undefined
+}
+
+function remarkOfLinear(facts: RuleFacts<RouterSettings>): string | undefined {
+  const { routerMode, selectionModule, queueThreshold, tenantWeights, policyClassFile } = facts.settings
+  const cause = linearBy(facts)
+  if (cause === undefined || routerMode !== 'kv' || selectionModule !== undefined) return undefined
+  const option = `--${routerSettings.find(({ key }) => key === cause)!.name}`
+  const waits = queueThreshold !== undefined || tenantWeights.length > 0 || policyClassFile !== undefined
+  const queue = waits
+    ? ''
+    : ', and no request waits in the router (--router-queue-threshold 2 would hold some)'
+  return `${option} is given without a policy, so --router-policy is linear${queue}; name a policy to choose another`
+}
+
+function remarkOfOrder({ settings }: RuleFacts<RouterSettings>): string | undefined {
+  const { queueOrder, queueThreshold, policyClassFile, trackPrefillTokens } = settings
+  if (queueOrder === 'auto' || policyClassFile !== undefined) return undefined
+  const why =
+    queueThreshold === 'none'
+      ? '--router-queue-threshold none lets no request wait'
+      : queueThreshold === undefined && !trackPrefillTokens && !isPolicyAuto(settings)
+        ? 'no request waits without prefill tokens, which --no-router-track-prefill-tokens does not count'
+        : undefined
+  return why && `--router-queue-policy ${queueOrder} has no effect: ${why}`
 }
 
 function faultOfShardSize({ settings }: RuleFacts<RouterSettings>): string | undefined {
@@ -166,8 +238,8 @@ function faultOfEstimate({ settings, isGiven }: RuleFacts<RouterSettings>): stri
  * another way.
  */
 function prefillThresholdOf(settings: RouterSettings): string | undefined {
-  const { queueThreshold, routerPolicy, routerMode, selectionModule } = settings
-  const isAuto = routerPolicy === 'auto' && routerMode === 'kv' && selectionModule === undefined
+  const { queueThreshold } = settings
+  const isAuto = isPolicyAuto(settings)
   const isOwn = queueThreshold === 'auto' && isAuto
   const isGiven = queueThreshold !== undefined && queueThreshold !== 'none'
   if (isGiven && !isOwn) return '--router-queue-threshold'

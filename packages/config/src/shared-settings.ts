@@ -125,6 +125,9 @@ export const shared = {
     kind: 'choice',
     choices: ['http', 'nats'],
     default: 'http',
+    foreignChoices: {
+      tcp: { means: 'http', why: 'workers are called over HTTP, at their URLs' },
+    },
   },
   eventPlane: {
     key: 'eventPlane',
@@ -238,6 +241,11 @@ export interface ShardSizes {
   readonly parts?: number
   /** What they are for, behind the number of worker slots: ' and peers'. */
   readonly partsWords?: string
+}
+
+/** Least bytes of an index of one shard. */
+export function indexBytesMin(workerSlotsMax: number): number {
+  return Math.max(shared.indexBytes.min, SHARD_BYTES_MIN + workerSlotsMax * SHARD_BYTES_PER_WORKER_SLOT)
 }
 
 /** The memory of the index must suit its threads. */

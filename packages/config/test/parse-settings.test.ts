@@ -199,9 +199,43 @@ t.test('each DYN_* variable that is used gives one warning', async t => {
 })
 
 t.test('a fault in a variable names the variable', async t => {
-  t.strictSame(faultsOf([], { DYN_ROUTER_MODE: 'device-aware-weighted' }), [
-    'DYN_ROUTER_MODE: "device-aware-weighted" is not one of kv, random, round-robin, least-loaded, power-of-two, direct',
+  t.strictSame(faultsOf([], { HOMING_ROUTER_MODE: 'device-aware-weighted' }), [
+    'HOMING_ROUTER_MODE: "device-aware-weighted" is not one of kv, random, round-robin, least-loaded, power-of-two, direct',
   ])
+})
+
+t.test('a DYN_* variable never stops the command, whatever it says', async t => {
+  const dir = t.testdir({ 'homing.yaml': 'router-mode: random\n' })
+  const read = (env: Record<string, string>, argv: readonly string[] = [], configFile?: string) =>
+    parseSettings(routerCommand, argv, env, configFile === undefined ? {} : { configFile })
+  const mode = read({ DYN_ROUTER_MODE: 'device-aware-weighted' }, [], `${dir}/homing.yaml`)
+  t.equal(mode.settings.routerMode, 'random', 'what the file says counts')
+  t.strictSame(mode.warnings, [
+    'DYN_ROUTER_MODE: "device-aware-weighted" is not one of kv, random, round-robin, least-loaded, power-of-two, direct; ignored',
+  ])
+  const plane = read({ DYN_REQUEST_PLANE: 'tcp' })
+  t.equal(plane.settings.requestPlane, 'http')
+  t.strictSame(plane.warnings, ['DYN_REQUEST_PLANE is read as HOMING_REQUEST_PLANE=http; rename it'])
+
+  // What contradicts other settings gives way, and only that.
+  const ttl = { DYN_ROUTER_PREDICTED_TTL_SECS: '5', DYN_ROUTER_EVENT_THREADS: '2' }
+  const both = read(ttl, ['--no-kv-events'])
+  t.match(both.settings, { guessTtlUntilEventsMs: 0, eventThreads: 2, kvEvents: false })
+  t.match(both.warnings, [
+    /^DYN_ROUTER_PREDICTED_TTL_SECS is ignored: --router-predicted-ttl-secs covers the time/,
+    'DYN_ROUTER_EVENT_THREADS is read as HOMING_ROUTER_EVENT_THREADS; rename it',
+  ])
+  t.match(faultsOf(['--router-predicted-ttl-secs', '5', '--no-kv-events'], ttl), [/covers the time/])
+
+  for (const setting of routerCommand.settings as readonly SettingDescriptor[]) {
+    for (const { name } of setting.envAliases ?? []) {
+      if (!name.startsWith('DYN_')) continue
+      for (const value of ['nonsense', '-1', '0', 'None', 'true']) {
+        const { warnings } = read({ [name]: value })
+        t.equal(warnings.filter(warning => warning.startsWith(name)).length, 1, `${name}=${value}`)
+      }
+    }
+  }
 })
 
 t.test('a log filter counts by its level; what else it says is ignored with one warning', async t => {
@@ -241,14 +275,16 @@ t.test('faults of a list as a whole stand among the others', async t => {
 
 t.test('variables that mean nothing here are warned of, others are left alone', async t => {
   const { warnings } = parseSettings(routerCommand, [], {
-    DYN_ROUTER_RESET_STATES: 'true',
+    DYN_SYSTEM_PORT: '8081',
+    DYN_HTTP_SVC_CHAT_PATH: '/chat',
     DYN_NAMESPACE: 'x',
     HOMING_ROUTER_MOED: 'kv',
     HOMING_ENGINE_PREFILL_MS_PER_TOKEN: '1',
     PATH: '/bin',
   })
   t.strictSame(warnings, [
-    'DYN_NAMESPACE, DYN_ROUTER_RESET_STATES: not a setting of this command; ignored',
+    'DYN_NAMESPACE is ignored: workers are named with --worker or --workers-file, or register themselves (--worker-namespace)',
+    'DYN_HTTP_SVC_CHAT_PATH, DYN_SYSTEM_PORT: not a setting of this command; ignored',
     'HOMING_ROUTER_MOED is not a setting of this command and is ignored; did you mean HOMING_ROUTER_MODE?',
   ])
 })
@@ -309,12 +345,59 @@ t.test('the policy is auto, unless something is given that only the linear rule 
   t.equal(policyOf([]), 'auto')
   t.equal(policyOf(['--kv-overlap-score-weight', '1']), 'linear', 'its default, given')
   t.equal(policyOf(['--router-temperature', '0.5']), 'linear')
+  t.equal(policyOf(['--router-temperature', '0', '--router-decode-active-request-weight', '0']), 'auto')
   t.equal(policyOf([], { HOMING_ROUTER_DECODE_ACTIVE_REQUEST_WEIGHT: '1' }), 'linear')
   t.equal(policyOf(['--router-policy', 'product', '--router-temperature', '0.5']), 'product')
   t.equal(policyOf(['--router-policy', 'auto', '--kv-overlap-score-weight', '0']), 'auto')
   t.match(faultsOf(['--router-policy', 'auto', '--kv-overlap-score-weight', '4']), [/no effect on .* auto/])
   t.equal(completeSettings(routerCommand, { overlapWeight: 4 }).routerPolicy, 'linear')
   t.equal(completeSettings(routerCommand, {}).routerPolicy, 'auto')
+})
+
+t.test(
+  'where caches are ignored the index takes one thread and the least memory, unless it was sized',
+  async t => {
+    const of = (...argv: string[]) =>
+      parseSettings(routerCommand, ['--kv-overlap-score-weight', '0', ...argv], {}, { machine }).settings
+    t.match(of(), { eventThreads: 1, indexBytes: 2 ** 20 })
+    t.equal(of('--worker-slots-max', '16384').eventThreads, 1, 'and it suits its tables')
+    t.match(of('--index-bytes', '64MiB'), { eventThreads: 4, indexBytes: 2 ** 26 })
+    t.equal(completeSettings(routerCommand, { overlapWeight: 0 }).eventThreads, 1)
+  },
+)
+
+t.test('a policy and a queue that follow from other options are told', async t => {
+  const read = (...argv: string[]) => parseSettings(routerCommand, argv, {})
+  for (const argv of [
+    ['--router-temperature', '0'],
+    ['--router-policy', 'linear'],
+    ['--router-mode', 'random', '--router-temperature', '1'],
+    ['--router-queue-policy', 'wspt'],
+  ]) {
+    t.strictSame(read(...argv).warnings, [], argv.join(' '))
+  }
+  t.strictSame(read('--kv-overlap-score-weight', '1').warnings, [
+    '--kv-overlap-score-weight is given without a policy, so --router-policy is linear, and no request waits in the router (--router-queue-threshold 2 would hold some); name a policy to choose another',
+  ])
+  const withThreshold = read('--router-temperature', '1', '--router-queue-threshold', '2')
+  t.match(withThreshold.warnings, [/^--router-temperature .* is linear; name a policy/])
+})
+
+t.test('an order of the queue turns the queue on, or says why it does nothing', async t => {
+  const read = (...argv: string[]) =>
+    parseSettings(routerCommand, ['--router-queue-policy', 'wspt', ...argv], {})
+  t.equal(read('--router-policy', 'linear').settings.queueThreshold, 'auto', 'which is 2 there')
+  t.equal(read('--router-temperature', '1').settings.queueThreshold, 'auto')
+  t.equal(read().settings.queueThreshold, undefined, 'policy auto has a queue')
+  t.strictSame(read('--router-policy', 'linear').warnings, [])
+  t.strictSame(read('--router-policy', 'linear', '--router-queue-threshold', 'None').warnings, [
+    '--router-queue-policy wspt has no effect: --router-queue-threshold none lets no request wait',
+  ])
+  const uncounted = read('--router-policy', 'linear', '--no-router-track-prefill-tokens')
+  t.equal(uncounted.settings.queueThreshold, undefined)
+  t.match(uncounted.warnings, [/^--router-queue-policy wspt has no effect: .* does not count$/])
+  const embedded = completeSettings(routerCommand, { routerPolicy: 'linear', queueOrder: 'wspt' })
+  t.equal(embedded.queueThreshold, 'auto')
 })
 
 t.test('names and variables of the credit form are understood', async t => {

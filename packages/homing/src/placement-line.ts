@@ -3,7 +3,7 @@
  * was set.
  */
 
-import type { RouterSettings, SettingSource } from '@homing/config'
+import { linearBy, type RouterSettings, type SettingSource } from '@homing/config'
 
 const MEANS = {
   auto: 'what a placement costs in ms, learned from each worker',
@@ -22,9 +22,7 @@ export function placementLine(
   if (routerMode !== 'kv') return `placement: ${routerMode}, which does not look at caches`
   if (selectionModule !== undefined) return `placement: by the selection of ${selectionModule}`
   const isImplied = routerPolicy !== 'auto' && sources.routerPolicy.kind === 'default'
-  const cause = (['overlapWeight', 'temperature', 'activeRequestWeight'] as const).find(
-    key => sources[key].kind !== 'default',
-  )
+  const cause = linearBy({ settings, isGiven: key => sources[key].kind !== 'default' })
   const why = isImplied && cause !== undefined ? `, since ${sources[cause].name} is given` : ''
   return `placement: policy ${routerPolicy}${why}: ${MEANS[routerPolicy]}`
 }

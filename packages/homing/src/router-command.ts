@@ -4,11 +4,20 @@
  * Standard output: the ready line, then what was found or what to try. Logs go to standard error.
  */
 
-import { createLog, systemClock } from '@homing/base'
-import { asksForHelp, parseSettings, renderHelp, routerCommand } from '@homing/config'
+import { createLog, type Log, systemClock } from '@homing/base'
+import {
+  asksForHelp,
+  parseSettings,
+  type RouterSettings,
+  renderHelp,
+  routerCommand,
+  type SettingSource,
+  SettingsError,
+} from '@homing/config'
 import type { CommandEntry } from './command-entry.ts'
 import { startDemoFleet } from './demo-fleet.ts'
 import { placementLine } from './placement-line.ts'
+import { loadPolicyClasses } from './policy-class-file.ts'
 import { checkPorts } from './port-check.ts'
 import { serveRouter } from './start-router.ts'
 import { untilStopped } from './until-stopped.ts'
@@ -24,11 +33,13 @@ export const routerCommandEntry: CommandEntry = {
       console.log(renderHelp(routerCommand))
       return 0
     }
-    const { settings, warnings, sources } = parseSettings(routerCommand, argv, process.env, {
+    const parsed = parseSettings(routerCommand, argv, process.env, {
       listChecks: { workers: faultsOfWorkers },
     })
-    const log = createLog(settings.logLevel, {}, settings.logFormat)
+    const { warnings, sources } = parsed
+    const log = createLog(parsed.settings.logLevel, {}, parsed.settings.logFormat)
     for (const warning of warnings) log.warn({}, warning)
+    const settings = await withUsableClasses(parsed.settings, sources.policyClassFile, log)
 
     // Listens for signals from the first moment: one that arrives while starting must end the start.
     const stopped = untilStopped(systemClock, settings)
@@ -69,4 +80,22 @@ export const routerCommandEntry: CommandEntry = {
       await fleet?.stop()
     }
   },
+}
+
+/** A file that a variable of another program names stops nothing: without it, there is one class. */
+async function withUsableClasses(
+  settings: RouterSettings,
+  { kind, name }: SettingSource,
+  log: Pick<Log, 'warn'>,
+): Promise<RouterSettings> {
+  if (settings.policyClassFile === undefined || kind !== 'environment' || !name.startsWith('DYN_'))
+    return settings
+  try {
+    await loadPolicyClasses(settings.policyClassFile, 'fcfs', settings.trackPrefillTokens)
+    return settings
+  } catch (thrown) {
+    if (!(thrown instanceof SettingsError)) throw thrown
+    log.warn({}, `${name} is ignored: ${thrown.faults.join('; ')}`)
+    return { ...settings, policyClassFile: undefined }
+  }
 }

@@ -261,3 +261,25 @@ t.test('with workers named, a line for each says what it is and what is missing'
   t.equal(code, 1, 'it did not end because its owner wanted so')
   t.match(stderr, /^homing: the engine was killed \(POST \/admin\/kill\)\n$/)
 })
+
+t.test('it starts as another router was started, and says what is not there', async t => {
+  const line = '--event-plane zmq --discovery-backend mem --request-plane tcp --migration-limit 3'
+  const env = {
+    DYN_REQUEST_PLANE: 'tcp',
+    DYN_ROUTER_MODE: 'what',
+    DYN_ROUTER_POLICY_CONFIG: '/not/there.yaml',
+  }
+  const router = new RunningCommand(t, [...IDLE, ...line.split(' ')], { env })
+  await router.ready()
+  for (const told of [
+    '--discovery-backend is ignored: ',
+    '--migration-limit is ignored: ',
+    '--request-plane tcp: ',
+    'DYN_ROUTER_MODE: \\"what\\" is not one of ',
+    'DYN_ROUTER_POLICY_CONFIG is ignored: ',
+  ]) {
+    t.ok(router.stderr.includes(`"${told}`), told)
+  }
+  router.child.kill('SIGTERM')
+  t.equal((await router.exit()).code, 0)
+})

@@ -20,10 +20,8 @@
  * What counts. A block shared by several requests of one slot counts once and is released with its last
  * holder. Only full, hashed blocks of the prompt and output blocks are active blocks: a partial last block
  * has no hash, so it is not counted here, while the cost of the prompt rounds up through its tokens. Output
- * blocks are private to their request and kept in whole 1/1024, so that the sum returns to 0. When the output
- * blocks of a request fade, the end of its prompt that no other request on the slot holds fades too: it is
- * subtracted from the output. Which other requests hold it is checked only when the progress of the request
- * is reported.
+ * blocks are private to their request and kept in whole 1/1024, so that the sum returns to 0. They may fade;
+ * blocks of a prompt count whole until its request has ended.
  *
  * Cost. book, free and project: one lookup for each run of the prompt, and a comparison of its hashes;
  * booking copies those that are new, or that part. Then project takes at most O(slots · log(runs)); see
@@ -69,7 +67,7 @@ interface ActiveRequest {
   readonly lastHold: number
   readonly promptTokens: number
   prefillTokens: number
-  /** What its output adds, and fading takes off its prompt. */
+  /** What its output adds. */
   outputUnits: number
   lastSeenMs: number
   /** Neighbours by sign of life, the longest silent first. */
@@ -200,8 +198,7 @@ export class ActiveLoad implements ActiveLoadMethods {
 
   /**
    * Sets how many output blocks the request has and what each weighs: `fraction` 0 … 1, 1 by default, less as
-   * a request of known length nears its end. The blocks of its prompt that no other request on its slot holds
-   * now weigh as much. False: the id is unknown. RangeError for figures out of range.
+   * a request of known length nears its end. False: the id is unknown. RangeError for figures out of range.
    */
   setOutputBlocks(bookingId: string, count: number, fraction = 1): boolean {
     if (!Number.isInteger(count) || count < 0) {
@@ -212,8 +209,7 @@ export class ActiveLoad implements ActiveLoadMethods {
     }
     const request = this.#requests.get(bookingId)
     if (request === undefined) return false
-    const faded = this.#blocksOfNobodyElse(request.lastHold) * (1 - fraction)
-    const units = Math.round((count * fraction - faded) * OUTPUT_UNITS)
+    const units = Math.round(count * fraction * OUTPUT_UNITS)
     this.#outputUnits[request.workerSlot]! += units - request.outputUnits
     request.outputUnits = units
     return true
@@ -408,20 +404,6 @@ export class ActiveLoad implements ActiveLoadMethods {
     runs.words[runs.valueAt(run, RUN_FIRST)] = hold
     runs.words[runs.valueAt(run, RUN_HOLDERS)]!++
     return hold
-  }
-
-  /** Blocks at the end of a prompt that only this request holds on its slot. */
-  #blocksOfNobodyElse(lastHold: number): number {
-    const runs = this.#runs
-    const holds = this.#holds
-    let blocks = 0
-    for (let hold = lastHold; hold >= 0; ) {
-      const at = holds.valueAt(hold, 0)
-      if (holds.words[at + HOLD_REFS]! > 1) break
-      blocks += runs.words[runs.valueAt(holds.words[hold * holds.stride]!, RUN_BLOCKS)]!
-      hold = holds.words[at + HOLD_PARENT]!
-    }
-    return blocks
   }
 
   /** Takes one reference from a hold, and removes it and the holds above that lose their last one. */

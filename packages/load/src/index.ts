@@ -8,6 +8,7 @@ export {
   type RankLoad,
   whyBusy,
 } from './busy-thresholds.ts'
+export { type ChainDigest, chainDigest, depthAt, digestLength } from './chain-digest.ts'
 export { EngineBook, type LearnedSpeed, STEP_TOKENS_DEFAULT } from './engine-book.ts'
 export { DECODE_PRIOR, LearnedCosts, PREFILL_PRIOR } from './engine-costs.ts'
 export {
@@ -21,4 +22,5 @@ export {
   filterProjection,
 } from './engine-projection.ts'
 export { KNEES, prefillCost, shortOfKnee } from './prefill-costs.ts'
+export { SharedBlocks } from './shared-blocks.ts'
 export type { LoadStats, LoadTotals } from './types.ts'

@@ -86,8 +86,8 @@ export interface ActiveLoadMethods {
   /** A sign of life, so that `expire` leaves the request alone. False: unknown. */
   touch(bookingId: string, nowMs: number): boolean
   /**
-   * Sets the output blocks of a request; each weighs `fraction` (0 … 1, default 1), and so does each block of
-   * its prompt that no other request on the slot holds now. False: unknown.
+   * Sets the output blocks of a request; each weighs `fraction` (0 … 1, default 1), those of its prompt weigh
+   * 1. False: unknown.
    */
   setOutputBlocks(bookingId: string, count: number, fraction?: number): boolean
   /** Blocks that others have active on a slot; they count in `project` and `totals`. */

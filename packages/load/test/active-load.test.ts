@@ -121,31 +121,15 @@ t.test('prefill tokens below 0 count as 0', async t => {
   t.equal(load.totals(0).activePrefillTokens, 0)
 })
 
-t.test('what others hold of a prompt does not fade with it', async t => {
-  const load = new ActiveLoad({ workerSlotsMax: 2 })
-  load.book('one', 0, booking('abcd'))
-  load.book('other', 0, booking('abx'))
-  load.book('elsewhere', 1, booking('abcd'))
-  load.setOutputBlocks('one', 0, 0)
-  t.equal(load.totals(0).activeBlocks, 3, 'c and d are gone, a, b and x stay')
-  t.equal(load.totals(1).activeBlocks, 4)
-  load.book('late', 0, booking('abcd'))
-  load.setOutputBlocks('one', 0, 0)
-  t.equal(load.totals(0).activeBlocks, 5, 'somebody else holds all of it')
-  for (const id of ['late', 'other']) load.free(id)
-  load.setOutputBlocks('one', 2, 0.5)
-  t.equal(load.totals(0).activeBlocks, 3, 'half of four, and of two')
-  for (const id of ['one', 'elsewhere']) load.free(id)
-  t.strictSame([load.totals(0), load.totals(1)], [empty, empty])
-})
-
 t.test('output blocks are private, may decay, and go with their request', async t => {
   const load = new ActiveLoad({ workerSlotsMax: 1 })
   load.book('one', 0, booking('ab'))
   t.equal(load.setOutputBlocks('one', 3), true)
   t.equal(load.totals(0).activeBlocks, 5)
   load.setOutputBlocks('one', 4, 0.5)
-  t.equal(load.totals(0).activeBlocks, 3, 'half of two, and of four')
+  t.equal(load.totals(0).activeBlocks, 4, 'two of the prompt, and half of four')
+  load.setOutputBlocks('one', 4, 0)
+  t.equal(load.totals(0).activeBlocks, 2, 'a prompt is in use until its request has ended')
   t.equal(load.setOutputBlocks('other', 1), false)
   load.free('one')
   t.strictSame(load.totals(0), empty)
@@ -280,7 +264,7 @@ function apply(load: ActiveLoad, naive: NaiveLoad, step: Step, nowMs: number): v
     assert.equal(load.setOutputBlocks(id, step.count, step.eighths / 8), request !== undefined)
     if (request !== undefined) {
       const fraction = step.eighths / 8
-      request.outputBlocks = step.count * fraction - naive.ownBlocks(request) * (1 - fraction)
+      request.outputBlocks = step.count * fraction
     }
   } else if (step.do === 'touch') {
     assert.equal(load.touch(id, nowMs), request !== undefined)

@@ -5,7 +5,6 @@ export interface NaiveRequest {
   /** Each block as text of its whole path, so that equal text is an equal block. */
   readonly path: readonly string[]
   prefillTokens: number
-  /** With what fading takes off its prompt. */
   outputBlocks: number
   lastSeenMs: number
 }
@@ -31,12 +30,6 @@ export class NaiveLoad {
 
   activeRequests(slot: number): number {
     return this.#of(slot).length
-  }
-
-  /** Blocks of a request that no other of its slot has. */
-  ownBlocks(request: NaiveRequest): number {
-    const others = this.#of(request.slot).filter(other => other !== request)
-    return request.path.filter(block => !others.some(({ path }) => path.includes(block))).length
   }
 
   expire(nowMs: number, idleMs: number): string[] {

@@ -1,3 +1,10 @@
+export {
+  BoundedNames,
+  type BoundedNamesOptions,
+  MODEL_LABELS_DEFAULT,
+  type ModelLabels,
+  OTHER_NAMES,
+} from './bounded-names.ts'
 export { buildInfo } from './build-info.ts'
 export {
   type Counter,
@@ -6,5 +13,8 @@ export {
   type Histogram,
   type Labels,
   type MetricColumn,
+  type MetricRow,
   Metrics,
+  type MetricTable,
 } from './metrics.ts'
+export { type RenamedFamily, renamedFamilies, type SampleLabels } from './renamed-families.ts'

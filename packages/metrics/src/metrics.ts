@@ -50,6 +50,8 @@ export interface Counter<L extends string = never> {
   replaceTotals(samples: Iterable<{ readonly total: number; readonly labels: Labels<L> }>): void
   /** Drops the series of what is gone for good, such as workers that have left. */
   keepOnly(isKept: (labels: Labels<L>) => boolean): Promise<void>
+  /** Drops one series; nothing happens if there is none. */
+  remove(labels: Labels<L>): void
 }
 
 export interface Gauge<L extends string = never> {
@@ -61,6 +63,8 @@ export interface Gauge<L extends string = never> {
 
 export interface Histogram<L extends string = never> {
   observe(value: number, ...labels: LabelArguments<L>): void
+  /** Drops one series; nothing happens if there is none. */
+  remove(labels: Labels<L>): void
 }
 
 /** A histogram that somebody else keeps; for collectors. */
@@ -159,6 +163,7 @@ export class Metrics {
         for (const { total, labels } of samples) counter.inc(labels, total)
       },
       keepOnly: isKept => dropSeries(counter, isKept),
+      remove: labels => counter.remove(labels),
     }
   }
 
@@ -184,7 +189,10 @@ export class Metrics {
       ...this.#configuration(declaration, 'histogram'),
       buckets: [...buckets],
     })
-    return { observe: (value, ...[labels]) => histogram.observe(labels ?? {}, value) }
+    return {
+      observe: (value, ...[labels]) => histogram.observe(labels ?? {}, value),
+      remove: labels => histogram.remove(labels),
+    }
   }
 
   /** For collectors: one metric a column, one series a row. */

@@ -1,7 +1,10 @@
+export { DIGEST_HASHES_MAX, DIGEST_LENGTH_MAX, MESSAGE_HASHES_MAX } from './digest-bounds.ts'
 export { newLife } from './life.ts'
 export { Mirror, type MirrorState } from './mirror.ts'
 export { Outbox } from './outbox.ts'
 export type {
+  BookedDigest,
+  DigestBatch,
   FreedOperation,
   OpenBooking,
   ReplicaBatch,
@@ -11,14 +14,19 @@ export type {
 } from './types.ts'
 export {
   decodeBatch,
+  decodeDigests,
+  decodeOpenDigests,
   decodeSnapshotPart,
   decodeWaiting,
   encodeBatch,
   encodeBye,
+  encodeDigests,
+  encodeOpenDigests,
   encodeQuestion,
   encodeSnapshot,
   encodeWaiting,
   isBye,
   isQuestion,
   SnapshotParts,
+  withDigests,
 } from './wire.ts'

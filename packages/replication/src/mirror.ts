@@ -12,14 +12,17 @@
  *       closed one not freed.
  *
  * Bounds   PENDING_MAX batches that come while it asks: past it the oldest are dropped, and it asks again;
- *          BOOKINGS_MAX bookings.
+ *          BOOKINGS_MAX bookings; HASHES_MAX hashes in their digests, of which further ones are dropped.
  * Pure.
  */
 
+import { DIGEST_HASHES_MAX } from './digest-bounds.ts'
 import type { OpenBooking, ReplicaBatch, ReplicaOperation, ReplicaSnapshot } from './types.ts'
 
 const PENDING_MAX = 1024
 const BOOKINGS_MAX = 1_048_576
+/** Twice as many as a replica that keeps to its own bound tells. */
+const HASHES_MAX = 2 * DIGEST_HASHES_MAX
 
 export type MirrorState = 'unknown' | 'asking' | 'live'
 
@@ -44,6 +47,7 @@ export interface MirrorCounters {
 export class Mirror {
   readonly #effects: MirrorEffects
   readonly #open = new Map<string, OpenBooking>()
+  #hashes = 0
   #state: MirrorState = 'unknown'
   #hasWord = false
   #life = ''
@@ -123,10 +127,10 @@ export class Mirror {
     this.#state = 'live'
     this.#life = life
     this.#nextSequence = nextSequence
-    this.#open.clear()
+    this.#clear()
     for (const booking of bookings) {
       if (this.#open.size >= BOOKINGS_MAX) break
-      this.#open.set(booking.id, booking)
+      this.#keep(booking)
     }
     this.#reset()
     const pending = this.#pending
@@ -136,7 +140,7 @@ export class Mirror {
 
   /** The replica has not answered for too long: its bookings no longer count. It is still asked. */
   expire(): void {
-    this.#open.clear()
+    this.#clear()
     this.#reset()
   }
 
@@ -145,8 +149,20 @@ export class Mirror {
     this.#state = 'unknown'
     this.#life = ''
     this.#pending = []
-    this.#open.clear()
+    this.#clear()
     this.#reset()
+  }
+
+  #clear(): void {
+    this.#open.clear()
+    this.#hashes = 0
+  }
+
+  #keep(booking: OpenBooking): void {
+    const hashes = hashesOf(booking)
+    const isTooMuch = this.#hashes + hashes > HASHES_MAX
+    if (!isTooMuch) this.#hashes += hashes
+    this.#open.set(booking.id, isTooMuch ? { ...booking, digest: undefined } : booking)
   }
 
   #reset(): void {
@@ -171,14 +187,19 @@ export class Mirror {
     switch (operation.kind) {
       case 'booked':
         if (open !== undefined || this.#open.size >= BOOKINGS_MAX) return false
-        this.#open.set(id, { ...operation, hasFirstToken: false })
+        this.#keep({ ...operation, hasFirstToken: false })
         return true
       case 'firstToken':
         if (open === undefined || open.hasFirstToken) return false
         this.#open.set(id, { ...open, hasFirstToken: true })
         return true
       case 'freed':
+        if (open !== undefined) this.#hashes -= hashesOf(open)
         return this.#open.delete(id)
     }
   }
+}
+
+function hashesOf({ digest }: OpenBooking): number {
+  return digest === undefined ? 0 : digest.hashes.length / 2
 }

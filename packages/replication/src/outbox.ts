@@ -22,8 +22,9 @@ export class Outbox {
   readonly life: string
   readonly #open = new Map<string, { readonly booked: BookedOperation; hasFirstToken: boolean }>()
   /** By worker key with open bookings. */
-  readonly #activeBlocks = new Map<string, { blocks: number; bookings: number }>()
+  readonly #activeBlocks = new Map<string, OnWorker>()
   #operations: ReplicaOperation[] = []
+  #pendingHashes = 0
   #nextSequence = 0
 
   constructor(life: string) {
@@ -43,9 +44,11 @@ export class Outbox {
   add(operation: ReplicaOperation): void {
     if (operation.kind === 'booked') {
       this.#open.set(operation.id, { booked: operation, hasFirstToken: false })
-      const on = this.#activeBlocks.get(operation.worker) ?? { blocks: 0, bookings: 0 }
+      const on = this.#activeBlocks.get(operation.worker) ?? { blocks: 0, others: undefined, bookings: 0 }
       on.blocks = operation.activeBlocks
+      on.others = operation.otherBlocks
       on.bookings++
+      this.#pendingHashes += (operation.digest?.hashes.length ?? 0) / 2
       this.#activeBlocks.set(operation.worker, on)
     } else {
       const open = this.#open.get(operation.id)
@@ -57,14 +60,21 @@ export class Outbox {
     if (this.#operations.length < OPERATIONS_MAX) this.#operations.push(operation)
     else {
       this.#operations = []
+      this.#pendingHashes = 0
       this.#nextSequence++
     }
+  }
+
+  /** Hashes in the digests of the operations that were not taken yet. */
+  get pendingHashes(): number {
+    return this.#pendingHashes
   }
 
   /** The operations since the last call; an empty batch says that the replica lives. */
   take(): ReplicaBatch {
     const operations = this.#operations
     this.#operations = []
+    this.#pendingHashes = 0
     const sequence = this.#nextSequence
     if (operations.length > 0) this.#nextSequence++
     return { life: this.life, sequence, operations }
@@ -73,19 +83,26 @@ export class Outbox {
   /** The open bookings now. Operations not taken yet come after it, and change nothing then. */
   snapshot(): ReplicaSnapshot {
     const bookings: OpenBooking[] = []
-    for (const { booked, hasFirstToken } of this.#open.values())
-      bookings.push({
-        ...booked,
-        activeBlocks: this.#activeBlocks.get(booked.worker)?.blocks ?? 0,
-        hasFirstToken,
-      })
+    for (const { booked, hasFirstToken } of this.#open.values()) {
+      const on = this.#activeBlocks.get(booked.worker)
+      const others = on?.others === undefined ? {} : { otherBlocks: on.others }
+      bookings.push({ ...booked, activeBlocks: on?.blocks ?? 0, ...others, hasFirstToken })
+    }
     return { life: this.life, nextSequence: this.#nextSequence, bookings }
   }
 
-  #freed({ id, activeBlocks }: FreedOperation, worker: string): void {
+  #freed({ id, activeBlocks, otherBlocks }: FreedOperation, worker: string): void {
     this.#open.delete(id)
     const on = this.#activeBlocks.get(worker)!
     on.blocks = activeBlocks
+    on.others = otherBlocks
     if (--on.bookings === 0) this.#activeBlocks.delete(worker)
   }
+}
+
+/** The last figures of a worker key. */
+interface OnWorker {
+  blocks: number
+  others: number | undefined
+  bookings: number
 }

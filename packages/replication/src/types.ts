@@ -1,5 +1,13 @@
 /** What a replica tells the others: the bookings of its router, as they begin and end. */
 
+/** Some of the sequence hashes of a prompt, by which replicas find the blocks that they share. */
+export interface BookedDigest {
+  /** Blocks of the prompt. */
+  readonly count: number
+  /** Pairs [lo, hi], as many as its length gives; see `chainDigest` of packages/load. */
+  readonly hashes: Int32Array
+}
+
 /** A request was sent to a worker. */
 export interface BookedOperation {
   readonly kind: 'booked'
@@ -11,6 +19,10 @@ export interface BookedOperation {
    * Active blocks of its replica on that worker, its own included; blocks that requests share count once.
    */
   readonly activeBlocks: number
+  /** The part of `activeBlocks` of which no digest tells; undefined: it does not send digests. */
+  readonly otherBlocks?: number | undefined
+  /** Undefined: the prompt is not known, or there is no room for its digest. */
+  readonly digest?: BookedDigest | undefined
   readonly promptTokens: number
   /** Tokens that the worker must compute, as predicted. */
   readonly prefillTokens: number
@@ -38,6 +50,8 @@ export interface FreedOperation {
   readonly id: string
   /** Blocks that its replica still has active on that worker. */
   readonly activeBlocks: number
+  /** As of a booking. */
+  readonly otherBlocks?: number | undefined
   readonly outputTokens?: number | undefined
   /** Share of the prompt that was cached, 0 … 1. */
   readonly cachedShare?: number | undefined
@@ -57,7 +71,7 @@ export interface ReplicaBatch {
   readonly operations: readonly ReplicaOperation[]
 }
 
-/** An open booking. In a snapshot `activeBlocks` is the present figure. */
+/** An open booking. In a snapshot `activeBlocks` and `otherBlocks` are the present figures. */
 export interface OpenBooking extends BookedOperation {
   readonly hasFirstToken: boolean
 }
@@ -67,6 +81,22 @@ export interface ReplicaSnapshot {
   readonly life: string
   readonly nextSequence: number
   readonly bookings: readonly OpenBooking[]
+}
+
+/** What digests say of the operations of a batch, by their place. */
+export interface DigestBatch {
+  readonly life: string
+  /** Of the batch that follows. */
+  readonly sequence: number
+  readonly digests: readonly (OperationDigest | undefined)[]
+}
+
+export type OperationDigest = Pick<BookedOperation, 'otherBlocks' | 'digest'>
+
+/** What digests say of open bookings, by their ids; a part of a snapshot that follows. */
+export interface DigestSnapshot {
+  readonly life: string
+  readonly digests: ReadonlyMap<string, OperationDigest>
 }
 
 /** The waiting requests of a replica, for one model and policy class. */

@@ -13,13 +13,25 @@
  *              [2, id, active blocks left, output tokens, cached share]   freed; nil where it is not said
  *   booking    as operation 0, and whether it had its first token
  *
+ *   digests    [1, 'digests', life, sequence, [digest or nil …]]        of the batch that follows, by place
+ *   snapshot's [1, 'open digests', life, [[id, digest] …]]              before the last part of a snapshot
+ *   digest     [active blocks of which no digest tells, blocks of the prompt, bytes of hashes]; the last two
+ *              nil where there are none; a hash is 8 bytes, little-endian
+ *
+ * Digests have messages of their own, which an earlier version counts as malformed and leaves alone.
+ *
  * What cannot be read is undefined, never half of it.
  */
 
 import { decode, encode } from '@msgpack/msgpack'
+import { DIGEST_LENGTH_MAX, MESSAGE_HASHES_MAX } from './digest-bounds.ts'
 import type {
+  BookedDigest,
   BookedOperation,
+  DigestBatch,
+  DigestSnapshot,
   OpenBooking,
+  OperationDigest,
   ReplicaBatch,
   ReplicaOperation,
   ReplicaSnapshot,
@@ -38,8 +50,13 @@ const TEXT_MAX = 512
 const OPEN = 'open'
 const WAITING = 'waiting'
 const BYE = 'bye'
+const DIGESTS = 'digests'
+const OPEN_DIGESTS = 'open digests'
+const HASH_BYTES = 8
 /** Rows of a message; further rows are left out. */
 const WAITING_ROWS_MAX = 4096
+/** Of a snapshot; more than a router has open. */
+const SNAPSHOT_DIGESTS_MAX = 1_048_576
 /** Most tokens, blocks and requests; a larger figure is an error of its sender. */
 const WIRE_COUNT_MAX = 2 ** 30
 /** A week: a longer wait is an error of its sender. */
@@ -61,6 +78,45 @@ export function decodeBatch(bytes: Uint8Array): ReplicaBatch | undefined {
     operations.push(operation)
   }
   return { life, sequence, operations }
+}
+
+/** What digests say of the batch, to be sent before it; undefined: nothing. */
+export function encodeDigests({ life, sequence, operations }: ReplicaBatch): Uint8Array | undefined {
+  const digests = operations.map(operation =>
+    operation.kind === 'firstToken' ? null : digestRow(operation.otherBlocks, digestIn(operation)),
+  )
+  if (digests.every(row => row === null)) return undefined
+  return encode([VERSION, DIGESTS, life, sequence, digests])
+}
+
+export function decodeDigests(bytes: Uint8Array): DigestBatch | undefined {
+  const row = tryDecode(bytes)
+  if (row?.length !== 5 || row[1] !== DIGESTS) return undefined
+  const [, , life, sequence, rows] = row
+  if (!isLife(life) || !isSequence(sequence) || !Array.isArray(rows)) return undefined
+  const digests: (OperationDigest | undefined)[] = []
+  for (const one of rows) {
+    const digest = one === null ? undefined : digestOf(one)
+    if (one !== null && digest === undefined) return undefined
+    digests.push(digest)
+  }
+  return { life, sequence, digests }
+}
+
+/** The batch with what its digests say; unchanged where they are of another. */
+export function withDigests(batch: ReplicaBatch, told: DigestBatch | undefined): ReplicaBatch {
+  const { life, sequence, operations } = batch
+  if (told === undefined || told.life !== life || told.sequence !== sequence) return batch
+  if (told.digests.length !== operations.length) return batch
+  return {
+    ...batch,
+    operations: operations.map((operation, i) => {
+      const digest = told.digests[i]
+      if (digest === undefined || operation.kind === 'firstToken') return operation
+      if (operation.kind === 'booked') return { ...operation, ...digest }
+      return { ...operation, otherBlocks: digest.otherBlocks }
+    }),
+  }
 }
 
 /** Asks for all open bookings. */
@@ -109,6 +165,42 @@ export function decodeSnapshotPart(bytes: Uint8Array): SnapshotPart | undefined 
   return { life, nextSequence, part, parts, bookings }
 }
 
+/** What digests say of the bookings, to be sent before them, in as many messages as they need. */
+export function encodeOpenDigests({ life, bookings }: ReplicaSnapshot): Uint8Array[] {
+  const messages: Uint8Array[] = []
+  let rows: unknown[] = []
+  let hashes = 0
+  const flush = (): void => {
+    if (rows.length > 0) messages.push(encode([VERSION, OPEN_DIGESTS, life, rows]))
+    rows = []
+    hashes = 0
+  }
+  for (const { id, otherBlocks, digest } of bookings) {
+    const row = digestRow(otherBlocks, digest)
+    if (row === null) continue
+    const more = (digest?.hashes.length ?? 0) / 2
+    if (hashes + more > MESSAGE_HASHES_MAX || rows.length >= BOOKINGS_PER_PART) flush()
+    rows.push([id, row])
+    hashes += more
+  }
+  flush()
+  return messages
+}
+
+export function decodeOpenDigests(bytes: Uint8Array): DigestSnapshot | undefined {
+  const row = tryDecode(bytes)
+  if (row?.length !== 4 || row[1] !== OPEN_DIGESTS || !isLife(row[2]) || !Array.isArray(row[3]))
+    return undefined
+  const digests = new Map<string, OperationDigest>()
+  for (const one of row[3] as unknown[]) {
+    if (!Array.isArray(one) || one.length !== 2 || !isText(one[0])) return undefined
+    const digest = digestOf(one[1])
+    if (digest === undefined) return undefined
+    digests.set(one[0], digest)
+  }
+  return { life: row[2], digests }
+}
+
 /** All that waits at a replica; replaces its earlier report. */
 export function encodeWaiting(rows: readonly WaitingRow[]): Uint8Array {
   return encode([
@@ -142,11 +234,19 @@ export function decodeWaiting(bytes: Uint8Array): WaitingRow[] | undefined {
   return rows
 }
 
-/** Puts the parts of a snapshot together, which come in order. */
+/** Puts the parts of a snapshot together, which come in order, and what digests say of it. */
 export class SnapshotParts {
+  readonly #digests = new Map<string, OperationDigest>()
   #bookings: OpenBooking[] = []
   #next = 0
   #life = ''
+
+  addDigests({ digests }: DigestSnapshot): void {
+    for (const [id, digest] of digests) {
+      if (this.#digests.size >= SNAPSHOT_DIGESTS_MAX) return
+      this.#digests.set(id, digest)
+    }
+  }
 
   /** The snapshot with its last part; undefined: not yet. */
   add({ life, nextSequence, part, parts, bookings }: SnapshotPart): ReplicaSnapshot | undefined {
@@ -160,10 +260,39 @@ export class SnapshotParts {
     this.#next++
     this.#bookings.push(...bookings)
     if (part < parts - 1) return undefined
-    const whole = this.#bookings
+    const whole = this.#bookings.map(booking => ({ ...booking, ...this.#digests.get(booking.id) }))
     this.#bookings = []
+    this.#digests.clear()
     return { life, nextSequence, bookings: whole }
   }
+}
+
+function digestIn(operation: ReplicaOperation): BookedDigest | undefined {
+  return operation.kind === 'booked' ? operation.digest : undefined
+}
+
+function digestRow(
+  otherBlocks: number | undefined,
+  digest: BookedDigest | undefined,
+): readonly unknown[] | null {
+  if (otherBlocks === undefined) return null
+  if (digest === undefined) return [otherBlocks, null, null]
+  const bytes = Buffer.allocUnsafe(digest.hashes.length * (HASH_BYTES / 2))
+  for (const [i, word] of digest.hashes.entries()) bytes.writeInt32LE(word, i * (HASH_BYTES / 2))
+  return [otherBlocks, digest.count, bytes]
+}
+
+function digestOf(row: unknown): OperationDigest | undefined {
+  if (!Array.isArray(row) || row.length !== 3) return undefined
+  const [otherBlocks, count, bytes] = row as unknown[]
+  if (!isCount(otherBlocks)) return undefined
+  if (count === null && bytes === null) return { otherBlocks }
+  if (!isCount(count) || !(bytes instanceof Uint8Array)) return undefined
+  const { byteLength, byteOffset, buffer } = bytes
+  if (byteLength % HASH_BYTES !== 0 || byteLength > DIGEST_LENGTH_MAX * HASH_BYTES) return undefined
+  const view = new DataView(buffer, byteOffset, byteLength)
+  const hashes = Int32Array.from({ length: byteLength / 4 }, (_, i) => view.getInt32(4 * i, true))
+  return { otherBlocks, digest: { count, hashes } }
 }
 
 function operationRow(operation: ReplicaOperation): readonly unknown[] {

@@ -8,18 +8,24 @@ import { type Random, seededRandom } from '@homing/base'
 import t from 'tap'
 import {
   decodeBatch,
+  decodeDigests,
+  decodeOpenDigests,
   decodeSnapshotPart,
   decodeWaiting,
   encodeBatch,
+  encodeDigests,
+  encodeOpenDigests,
   encodeQuestion,
   encodeSnapshot,
   encodeWaiting,
+  isBye,
   isQuestion,
   Mirror,
   type OpenBooking,
   Outbox,
   type ReplicaOperation,
   SnapshotParts,
+  withDigests,
 } from '../src/index.ts'
 
 const SEED = Number(process.env['HOMING_SEED'] ?? 1)
@@ -222,14 +228,57 @@ t.test('what is written is what is read', async t => {
   t.equal(parts.add(decodeSnapshotPart(messages[1]!)!), undefined, 'a part without its beginning')
 })
 
+t.test('digests come in messages of their own, which an earlier version leaves alone', async t => {
+  const outbox = new Outbox('0123456789abcdef')
+  const digest = (words: number) => ({
+    count: words / 2,
+    hashes: Int32Array.from({ length: words }, (_, i) => 7 - 3 * i),
+  })
+  const plain = booked('a') as OpenBooking
+  outbox.add({ ...plain, otherBlocks: 2, digest: digest(6) })
+  outbox.add({ kind: 'firstToken', id: 'a' })
+  outbox.add({ ...(booked('b') as OpenBooking), otherBlocks: 5 })
+  outbox.add({ kind: 'freed', id: 'b', activeBlocks: 3, otherBlocks: 1 })
+  const batch = outbox.take()
+  const [digests, bytes] = [encodeDigests(batch)!, encodeBatch(batch)]
+  t.same(withDigests(decodeBatch(bytes)!, decodeDigests(digests)), batch)
+  t.match(decodeBatch(bytes)!.operations[0], plain, 'a batch is what it was')
+  t.equal(
+    decodeBatch(bytes)!.operations[0]!.kind === 'booked' && 'digest' in decodeBatch(bytes)!.operations[0]!,
+    false,
+  )
+  for (const message of [digests, ...encodeOpenDigests(outbox.snapshot())]) {
+    t.equal(decodeBatch(message), undefined)
+    t.equal(decodeSnapshotPart(message), undefined)
+    t.equal(decodeWaiting(message), undefined)
+    t.equal(isQuestion(message) || isBye(message), false)
+  }
+  const other = { ...decodeDigests(digests)!, sequence: 9 }
+  t.same(withDigests(decodeBatch(bytes)!, other), decodeBatch(bytes), 'digests of another batch')
+
+  // Of a snapshot they come first, in messages of less than half a MiB.
+  for (let i = 0; i < 300; i++)
+    outbox.add({ ...(booked(`m${i}`) as OpenBooking), otherBlocks: i, digest: digest(1024) })
+  const parts = new SnapshotParts()
+  const messages = encodeOpenDigests(outbox.snapshot())
+  t.ok(messages.length > 2 && messages.every(({ length }) => length < 700_000))
+  for (const message of messages) parts.addDigests(decodeOpenDigests(message)!)
+  const read = encodeSnapshot(outbox.snapshot()).map(message => parts.add(decodeSnapshotPart(message)!))
+  t.same(read.at(-1), outbox.snapshot())
+})
+
 t.test('what cannot be read is nothing, whatever a stranger sends', async t => {
   const random = seededRandom(SEED)
   const outbox = new Outbox('0123456789abcdef')
   outbox.add(booked('a'))
   outbox.add({ kind: 'freed', id: 'a', activeBlocks: 0 })
   const open: OpenBooking[] = [{ ...(booked('a') as OpenBooking), hasFirstToken: true }]
+  outbox.add({ ...open[0]!, id: 'c', otherBlocks: 1, digest: { count: 3, hashes: new Int32Array(6) } })
+  const batch = outbox.take()
   const valid = [
-    encodeBatch(outbox.take()),
+    encodeBatch(batch),
+    encodeDigests(batch)!,
+    ...encodeOpenDigests(outbox.snapshot()),
     encodeQuestion(),
     ...encodeSnapshot({ life: '0123456789abcdef', nextSequence: 4, bookings: open }),
   ]

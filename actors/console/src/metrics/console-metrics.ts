@@ -11,9 +11,10 @@ import type { ShardStatus } from '@homing/actors/indexer'
 import type { SourceStatus } from '@homing/actors/listener'
 import type { LoadReport } from '@homing/actors/tracker'
 import type { WhatIfMessage } from '@homing/actors/what-if'
+import type { Clock } from '@homing/base'
 import type { WorkerRecord, WorkerState } from '@homing/fleet'
 import { SHARD_COLUMNS, TRUSTS } from '@homing/index'
-import { type MetricColumn, Metrics } from '@homing/metrics'
+import { type MetricColumn, Metrics, OTHER_NAMES } from '@homing/metrics'
 import type { HealthStatus } from '@homing/placement'
 import { ERROR_BOUNDS_BLOCKS, type KeyAudit } from '@homing/selection'
 import type { ConsoleArgs } from '../console-args.ts'
@@ -92,6 +93,11 @@ const GUESS_COLUMNS: readonly MetricColumn<ShardStatus>[] = [
     shard => shard.unclearStores,
   ],
   [
+    'homing_index_unknown_removed_blocks_total',
+    'Blocks that engines removed and that were not held here.',
+    shard => shard.unknownRemoves,
+  ],
+  [
     'homing_index_guessed_blocks',
     'Blocks that count as cached at worker keys because they were sent there, counted for each key.',
     shard => shard.guesses.blocks,
@@ -117,8 +123,10 @@ const GUESS_COLUMNS: readonly MetricColumn<ShardStatus>[] = [
 export function consoleMetrics(
   args: ConsoleArgs,
   system: SystemView,
+  clock: Pick<Clock, 'nowMs'>,
   texts: readonly (() => Promise<string>)[],
 ): Metrics {
+  const nowMs = (): number => clock.nowMs()
   const metrics = new Metrics()
   for (const text of texts) metrics.include(text)
   collectFleet(metrics, args)
@@ -126,9 +134,9 @@ export function consoleMetrics(
   collectAudits(metrics, args)
   collectHealth(metrics, args)
   collectGuard(metrics, args)
-  collectQueue(metrics, args)
+  collectQueue(metrics, args, nowMs)
   collectReplicas(metrics, args)
-  collectBusy(metrics, args)
+  collectBusy(metrics, args, nowMs)
   collectShards(metrics, args)
   collectTokenizer(metrics, args)
   if (args.whatIf !== undefined) collectWhatIf(metrics, args.whatIf, args.askMsMax)
@@ -293,21 +301,36 @@ function collectTokenizer(metrics: Metrics, args: ConsoleArgs): void {
     cache.set(status.promptCacheBytes)
     words.set(status.wordTableBytes)
     vocabularies.set(status.vocabularyBytes)
+    const { modelsMax } = args.modelLabels
     path.replace(
-      status.tokenizers.flatMap(({ models, path: name }) =>
-        models.map(model => ({ value: 1, labels: { model, path: name } })),
-      ),
+      status.tokenizers.flatMap(({ models, path: name }) => [
+        ...models.slice(0, modelsMax).map(model => ({ value: 1, labels: { model, path: name } })),
+        ...(models.length > modelsMax
+          ? [{ value: models.length - modelsMax, labels: { model: OTHER_NAMES, path: name } }]
+          : []),
+      ]),
     )
   })
 }
 
 function collectShards(metrics: Metrics, args: ConsoleArgs): void {
   const table = metrics.table<ShardStatus, 'shard'>(['shard'], [...SHARD_COLUMNS, ...GUESS_COLUMNS])
+  const events = metrics.counter({
+    name: 'homing_index_events_total',
+    help: 'KV events of engines: applied (ok), or skipped, by why.',
+    labels: ['shard', 'event', 'status'],
+  })
   metrics.collect(async () => {
     const shards = await Promise.all(
       args.indexers.map(indexer => indexer.ask({ type: 'status' }, { timeout: args.askMsMax })),
     )
     table.update(shards.map((row, shard) => ({ row, labels: { shard } })))
+    for (const [shard, { eventsApplied, eventsSkipped }] of shards.entries()) {
+      for (const [event, count] of Object.entries(eventsApplied))
+        events.setTotal(count, { shard, event, status: 'ok' })
+      for (const [status, count] of Object.entries(eventsSkipped))
+        if (count > 0) events.setTotal(count, { shard, event: 'skipped', status: snakeCase(status) })
+    }
   })
 }
 
@@ -369,7 +392,10 @@ function counterColumns<F extends string>(
   helps: Readonly<Record<F, string>>,
 ): readonly MetricColumn<Readonly<Record<F, number>>>[] {
   return (Object.entries(helps) as [F, string][]).map(([field, help]) => {
-    const what = field.replace(/[A-Z]/g, letter => `_${letter.toLowerCase()}`)
-    return [`homing_${area}_${what}_total`, help, row => row[field]]
+    return [`homing_${area}_${snakeCase(field)}_total`, help, row => row[field]]
   })
+}
+
+function snakeCase(name: string): string {
+  return name.replace(/[A-Z]/g, letter => `_${letter.toLowerCase()}`)
 }

@@ -9,6 +9,7 @@ import type { HourReport, RouterMessage } from '@homing/actors/router'
 import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { LoadReport, TrackerMessage, WorkerLoad } from '@homing/actors/tracker'
 import { BlockIndex } from '@homing/index'
+import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
 import { CANDIDATES_SHOWN, DECISIONS_SHOWN, KEYS_SHOWN, MAP_NODES, type PageSections } from '@homing/page'
 import type { Receipt } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'
@@ -192,6 +193,7 @@ t.test('of 10,000 workers every section is bounded', async t => {
       pageTabsMax: 8,
       askMsMax: 1000,
       readMsMax: 5000,
+      modelLabels: MODEL_LABELS_DEFAULT,
       relayed: [],
       router: owner<RouterMessage>('router', {
         health: () => [],

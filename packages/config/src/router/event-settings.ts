@@ -18,7 +18,7 @@ export const eventSettings = [
     kind: 'flag',
     default: true,
     aliases: ['router-kv-events', 'use-kv-events'],
-    envAliases: [{ name: 'DYN_ROUTER_USE_KV_EVENTS' }],
+    envAliases: [{ name: 'DYN_ROUTER_USE_KV_EVENTS' }, { name: 'DYN_ROUTER_KV_EVENTS' }],
     help: 'Subscribe to the KV events of the workers. With --no-kv-events, prompts count as cached where they were sent (trust approximate), as for workers that publish no events.',
   },
   {
@@ -43,7 +43,7 @@ export const eventSettings = [
     max: 2 ** 26,
     unit: 'blocks',
     envAliases: [{ name: 'DYN_ROUTER_MAX_TREE_SIZE' }],
-    help: 'Most blocks that count as cached at one worker because they were sent there; fewer if the worker reports a smaller cache. All workers of an event thread together have room for one block per 128 bytes of its part of --index-bytes.',
+    help: 'Most blocks that count as cached because they were sent to a worker, of all workers together. Beyond it, those that expire first are forgotten. One worker has no more than the cache that it reports, and all workers of an event thread have room for one block per 128 bytes of its part of --index-bytes.',
   },
   {
     key: 'pruneTargetRatio',
@@ -54,7 +54,7 @@ export const eventSettings = [
     min: 0,
     max: 1,
     envAliases: [{ name: 'DYN_ROUTER_PRUNE_TARGET_RATIO' }],
-    help: 'When too many blocks were sent to a worker, those that expire first are forgotten until this share is left.',
+    help: 'When more blocks than --router-max-tree-size, or than the cache of a worker has, were sent, those that expire first are forgotten until this share of it is left.',
   },
   {
     key: 'guessTtlUntilEventsMs',

@@ -3,7 +3,7 @@
 import { LOG_LEVELS } from '@homing/base'
 import type { SettingDescriptor } from '../descriptor.ts'
 import { shared } from '../shared-settings.ts'
-import { GIB, KIB, MIB } from '../units.ts'
+import { GIB, HOUR_MS, KIB, MIB, MINUTE_MS } from '../units.ts'
 
 export const outputSettings = [
   {
@@ -79,6 +79,36 @@ export const outputSettings = [
     min: 1000,
     max: 3_600_000,
     help: 'Longest time for one answer.',
+  },
+
+  {
+    key: 'metricsDynamoNames',
+    name: 'metrics-dynamo-names',
+    group: 'Metrics',
+    kind: 'flag',
+    default: false,
+    help: 'Show metrics a second time under the names of NVIDIA Dynamo (dynamo_component_router_*, dynamo_router_overhead_*, dynamo_frontend_worker_*, dynamo_frontend_router_queue_*), for boards and alerts that are there already (docs/metrics.md).',
+  },
+  {
+    key: 'metricsModelsMax',
+    name: 'metrics-models-max',
+    group: 'Metrics',
+    kind: 'integer',
+    default: 100,
+    min: 1,
+    max: 10_000,
+    unit: 'models',
+    help: 'Most models, adapters included, that have series of their own in the metrics; the others share the label other. Each of them has about 120 series.',
+  },
+  {
+    key: 'metricsModelIdleMs',
+    name: 'metrics-model-idle',
+    group: 'Metrics',
+    kind: 'duration',
+    default: HOUR_MS,
+    min: MINUTE_MS,
+    max: 30 * 24 * HOUR_MS,
+    help: 'A model without a request for so long loses its series, which makes room for others; they begin anew with its next request.',
   },
 
   {

@@ -5,6 +5,8 @@ import { GIB, HOUR_MS, MINUTE_MS, SECOND_MS } from '../units.ts'
 
 /** Also of the simulator. */
 export const QUEUE_THRESHOLD_UNSET = 'auto under policy auto, and where a tenant has a weight; else none'
+const UNSET_OF_ROUTER =
+  'auto under policy auto, and where a tenant has a weight or --router-queue-policy is given; else none'
 
 export const queueSettings = [
   {
@@ -14,11 +16,11 @@ export const queueSettings = [
     kind: 'text',
     placeholder: 'none|auto|NUMBER',
     default: undefined,
-    unsetMeans: QUEUE_THRESHOLD_UNSET,
+    unsetMeans: UNSET_OF_ROUTER,
     envAliases: [{ name: 'DYN_ROUTER_QUEUE_THRESHOLD' }],
     check: faultOfQueueThreshold,
     read: text => text.toLowerCase(),
-    help: 'When requests wait in the router instead of at an engine (docs/queue.md). A number: while every worker that could take them has more prefill tokens under way than this many times its max_num_batched_tokens. auto: under --router-policy auto, while at each of them a step or more of prefill is queued by what it has learned; under every other policy it is 2, but nothing waits there unless this or --router-tenant-weight is given. none: never, apart from policy classes with a threshold of their own.',
+    help: 'When requests wait in the router instead of at an engine (docs/queue.md). A number: while every worker that could take them has more prefill tokens under way than this many times its max_num_batched_tokens. auto: under --router-policy auto, while at each of them a step or more of prefill is queued by what it has learned; under every other policy it is 2, but nothing waits there unless this, --router-queue-policy or --router-tenant-weight is given. none: never, apart from policy classes with a threshold of their own.',
   },
   {
     key: 'queueOrder',

@@ -139,6 +139,18 @@ export const requestSettings = [
     help: 'For proxies that cut silent connections: a client of a stream that waits in the queue or for its first token gets a comment (": keep-alive") after so much silence, looked at once a second. The first one brings the head with status 200, so the headers of the decision are left out and an error is an event of the stream. The request may still be tried on other workers.',
   },
   {
+    key: 'nextTurnsMax',
+    name: 'speculative-prefill-max',
+    group: 'Relaying',
+    kind: 'integer',
+    default: 16,
+    min: 0,
+    max: 10_000,
+    unit: 'requests',
+    zeroMeans: 'the hint does nothing',
+    help: 'Chats whose client sends nvext.agent_hints.speculative_prefill: when the answer is over, the conversation with it is sent once more, for one token, so that the next turn finds it in the cache. Most of these at a time; further ones are skipped.',
+  },
+  {
     key: 'relayRoutes',
     name: 'relay-route',
     group: 'Relaying',

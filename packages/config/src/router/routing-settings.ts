@@ -21,7 +21,7 @@ export const routingSettings = [
     kind: 'choice',
     choices: ['auto', 'linear', 'product', 'est-ttft', 'threshold'],
     default: 'auto',
-    help: 'What mode kv compares (docs/policies.md). If --kv-overlap-score-weight, --router-temperature or --router-decode-active-request-weight is given and this is not, it is linear. auto: what a placement costs the request, those that are there and those that come, in milliseconds that it learns from each worker; it has no knobs. linear: blocks to prefill, weighed by --kv-overlap-score-weight, plus blocks in use. product: tokens to prefill times requests; it needs no weight. est-ttft: estimated milliseconds to the first token; give it the figures of your engines. threshold: most of the prompt cached, unless the fleet is out of balance.',
+    help: 'What mode kv compares (docs/policies.md). If --kv-overlap-score-weight is given and this is not, or --router-temperature or --router-decode-active-request-weight above 0, it is linear, and a line at the start says so. auto: what a placement costs the request, those that are there and those that come, in milliseconds that it learns from each worker; it has no knobs. linear: blocks to prefill, weighed by --kv-overlap-score-weight, plus blocks in use. product: tokens to prefill times requests; it needs no weight. est-ttft: estimated milliseconds to the first token; give it the figures of your engines. threshold: most of the prompt cached, unless the fleet is out of balance.',
   },
   {
     key: 'guardShare',
@@ -58,7 +58,7 @@ export const routingSettings = [
       { name: 'DYN_KV_OVERLAP_SCORE_WEIGHT' },
       { name: 'DYN_ROUTER_PREFILL_LOAD_SCALE' },
     ],
-    help: 'Policy linear: cost of a block that must be prefilled, when a block in use by running requests costs 1. Higher values favour cache hits and a short time to the first token; lower values spread load and steady the tokens after it. 0 ignores the cache, under every policy.',
+    help: 'Policy linear: cost of a block that must be prefilled, when a block in use by running requests costs 1. Higher values favour cache hits and a short time to the first token; lower values spread load and steady the tokens after it. 0 ignores the caches, under every policy: there is no index then, and no KV events are subscribed to; a request cannot weigh them by itself either.',
   },
   {
     key: 'overlapCredit',
@@ -155,7 +155,7 @@ export const routingSettings = [
     kind: 'flag',
     default: false,
     envAliases: [{ name: 'DYN_ROUTER_TRACK_OUTPUT_BLOCKS' }],
-    help: 'Count the blocks of streamed answers as well, looked at once a second. Where a request says how long its answer will be (nvext.agent_hints.osl), they count less the nearer it is to its end, and so do the blocks of its prompt that no other request has.',
+    help: 'Count the blocks of streamed answers as well, looked at once a second. Where a request says how long its answer will be (nvext.agent_hints.osl), they count less the nearer it is to its end; the blocks of its prompt count until then.',
   },
   {
     key: 'assumeKvReuse',
