@@ -250,6 +250,7 @@ export class RequestReader {
       unknownPromptReason: read.unknownPromptReason,
       textBlocksReason: read.textBlocksReason,
       separated: read.separated,
+      cacheUse: read.cacheUse,
       sessionId: session,
       override: read.override,
       constraints: read.constraints,

@@ -186,8 +186,8 @@ class Router {
     // A failed answer proves nothing. Without trust in the key, nothing was predicted.
     if (delivery.outcome !== 'ok' || delivery.promptTokens === undefined) return
     const { directory } = this.#args
-    const { worker, workerSlot, epoch, trust } = decision
-    if (trust === 'none') return
+    const { worker, workerSlot, epoch, trust, isUnaudited } = decision
+    if (trust === 'none' || isUnaudited === true) return
     const { isNewlyUnaudited, verdict } = this.decider.audits.add(decision, delivery.cachedTokens)
     this.decider.guard.audited(guarded, decision.predictedTokens, delivery.cachedTokens)
     if (isNewlyUnaudited) this.#context.log.warn({ worker }, UNAUDITED)

@@ -155,6 +155,8 @@ export class BodyReader {
       unknownPromptReason: undefined,
       textBlocksReason: undefined,
       separated: unknownPromptWith(separatorsOf(request, namespace)),
+      // A stream tells what was cached of the prompt that answers first.
+      cacheUse: request.cacheUse ?? (request.isStream && isOneOfMany(body, request) ? 'unreported' : undefined),
       tokenizedBy: 'nobody',
       override: request.hints.override,
       constraints: request.hints.constraints,
@@ -273,6 +275,9 @@ export class BodyReader {
     }
     if (!view.isConverted && hasValue(body, view.scan, 'truncate_prompt_tokens')) {
       return { kind: 'unknown', reason: 'truncate_prompt_tokens changes the prompt inside the engine' }
+    }
+    if (!view.isConverted && hasValue(body, view.scan, 'prompt_embeds')) {
+      return { kind: 'unknown', reason: 'prompt_embeds come before the prompt' }
     }
     if (request.promptShape === 'tokens') {
       return { kind: 'tokens', ids: parseTokenIds(body, request.prompt!, 'prompt'), by: 'client' }

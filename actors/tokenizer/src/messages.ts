@@ -3,6 +3,7 @@ import type { ErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
 import type {
   BodyEdit,
+  CacheUse,
   PriorityHints,
   RoutingConstraints,
   RoutingOverride,
@@ -30,6 +31,8 @@ export interface ReadRequest {
   readonly textBlocksReason: string | undefined
   /** How it begins in events that do not name its separators; undefined: it has none. */
   readonly separated: SeparatedPrompt | undefined
+  /** Why its answer says nothing about the engine's cache; undefined: it may. */
+  readonly cacheUse?: CacheUse | undefined
   /** The party that tokenized. */
   readonly tokenizedBy: 'router' | 'engine' | 'client' | 'nobody'
   readonly override: RoutingOverride

@@ -382,6 +382,19 @@ t.test('a prompt that the engine will truncate is not known', async t => {
   }
 })
 
+t.test('a stream of several prompts tells nothing of the cache, and neither does what computes all', async t => {
+  const cacheUse = async (body: object) => (await read({ model: 'm', ...body })).cacheUse
+  t.equal(await cacheUse({ prompt: [TEXT, TEXT], stream: true }), 'unreported')
+  t.equal(await cacheUse({ prompt: [TEXT, TEXT] }), undefined)
+  t.equal(await cacheUse({ prompt: [TEXT], stream: true }), undefined)
+  t.equal(await cacheUse({ prompt: TEXT, stream: true, prompt_logprobs: 1 }), 'unread')
+})
+
+t.test('a prompt behind embeddings is not known', async t => {
+  const body = { model: 'm', prompt: TEXT, prompt_embeds: 'AAAA' }
+  t.match((await read(body)).unknownPromptReason, /prompt_embeds/)
+})
+
 t.test('a prompt with pictures is not known, and nobody is asked', async t => {
   const picture = { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }
   const body = {
