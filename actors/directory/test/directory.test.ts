@@ -86,6 +86,24 @@ t.test('every rank has a key, a slot and a listener; shards are filled evenly', 
   t.strictSame(keys.map(key => key.shard).sort(), [0, 0, 1, 1])
 })
 
+t.test('ranks of a larger engine are followed where it says, and counted from 0', async t => {
+  const w = await world(t)
+  const events = [4, 5].map(rank => ({
+    data_parallel_rank: rank,
+    endpoint: `tcp://*:${5557 + rank}`,
+    replay_endpoint: `tcp://10.255.255.1:${6557 + rank}`,
+  }))
+  await w.engine('10.0.0.1', { events, ranks: 2 })
+  await w.begin(['http://10.0.0.1:8000?events_host=10.0.0.7'])
+  t.strictSame(
+    w.worker().keys.map(({ key, eventsEndpoint, replayEndpoint }) => [key, eventsEndpoint, replayEndpoint]),
+    [
+      ['10.0.0.1:8000/0', 'tcp://10.0.0.7:5561', 'tcp://10.0.0.7:6561'],
+      ['10.0.0.1:8000/1', 'tcp://10.0.0.7:5562', 'tcp://10.0.0.7:6562'],
+    ],
+  )
+})
+
 t.test('a worker that is not there is kept, probed on, and found when it comes', async t => {
   const w = await world(t)
   w.start(['http://10.0.0.1:8000'])

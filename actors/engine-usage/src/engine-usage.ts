@@ -16,7 +16,7 @@
 
 import { type ActorContext, defineActor } from '@homing/actor'
 import type { KvUsageReport } from '@homing/actors/tracker'
-import type { Fleet, WorkerRecord } from '@homing/fleet'
+import { type Fleet, namedRank, type WorkerRecord } from '@homing/fleet'
 import { type HttpTransport, transportCapability } from '@homing/transport'
 import type { EngineUsageArgs } from './engine-usage-args.ts'
 import { readKvUsage, readStartSeconds } from './kv-usage.ts'
@@ -162,13 +162,13 @@ class UsagePolls {
   }
 }
 
-/** If a worker has one rank, its figure counts for that rank, whatever number it gives itself. */
 function shareOf(
   shares: ReadonlyMap<number, number>,
   dpRank: number,
   ranks: number,
 ): Pick<KvUsageReport, 'share' | 'reason'> {
-  const share = shares.get(dpRank) ?? (ranks === 1 && shares.size === 1 ? [...shares.values()][0] : undefined)
+  const rank = namedRank(shares.keys(), dpRank, ranks)
+  const share = rank === undefined ? undefined : shares.get(rank)
   if (share !== undefined) return { share, reason: undefined }
   return { share, reason: `its metrics name no rank ${dpRank}` }
 }

@@ -13,6 +13,7 @@ export type {
   WorkerRecord,
   WorkerState,
 } from './fleet.ts'
+export { namedRank } from './named-ranks.ts'
 export { socketsOf } from './named-sockets.ts'
 export { checkHealth, probeWorker } from './probe.ts'
 export {
@@ -33,6 +34,7 @@ export {
   factsOf,
   isOtherProcess,
   missingOf,
+  namedSourceOf,
   outcomeAfter,
   owesEventSources,
   type WorkerDefaults,
