@@ -32,6 +32,7 @@ export function eventFindings(evidence: ReachedEvidence): readonly Finding[] {
     ...gathered(ranks, rank => portFinding(evidence, rank)),
     ...gathered(ranks, rank => topicFinding(evidence, rank)),
     ...gathered(ranks, rank => contentFinding(evidence, rank)),
+    ...gathered(ranks, adapterFinding),
     ...gathered(ranks, replayFinding),
   ]
 }
@@ -180,6 +181,19 @@ function contentFinding(
     'approximate',
     `the socket of rank ${dpRank} has events of rank ${others.join(', ')}`,
     'name the port of rank 0 with ?events=PORT and the number of ranks with ?ranks=N',
+  )
+}
+
+/** Stores that name an adapter by number only. */
+function adapterFinding({ watch, replay }: RankCheck): Finding | undefined {
+  const stores = [...(watch?.seen.stored ?? []), ...(replay?.seen.stored ?? [])]
+  const unnamed = stores.find(({ loraId, loraName }) => loraId !== undefined && loraName === undefined)
+  if (unnamed === undefined) return undefined
+  return warning(
+    'events',
+    'partial',
+    `its events name adapter ${unnamed.loraId} by number only: what is cached for adapters is not known`,
+    'update the engine: vLLM names adapters since 0.13',
   )
 }
 

@@ -303,11 +303,22 @@ function collectTokenizer(metrics: Metrics, args: ConsoleArgs): void {
 
 function collectShards(metrics: Metrics, args: ConsoleArgs): void {
   const table = metrics.table<ShardStatus, 'shard'>(['shard'], [...SHARD_COLUMNS, ...GUESS_COLUMNS])
+  const skipped = metrics.counter({
+    name: 'homing_index_skipped_events_total',
+    help: 'KV events, or parts of them, that say nothing the index can use, by reason.',
+    labels: ['shard', 'reason'],
+  })
   metrics.collect(async () => {
     const shards = await Promise.all(
       args.indexers.map(indexer => indexer.ask({ type: 'status' }, { timeout: args.askMsMax })),
     )
     table.update(shards.map((row, shard) => ({ row, labels: { shard } })))
+    for (const [shard, { eventsSkipped }] of shards.entries()) {
+      for (const [name, events] of Object.entries(eventsSkipped)) {
+        const reason = name.replace(/[A-Z]/g, letter => `_${letter.toLowerCase()}`)
+        if (events > 0) skipped.setTotal(events, { shard, reason })
+      }
+    }
   })
 }
 
