@@ -22,6 +22,8 @@ export interface KeyTrustOptions {
   readonly workers: WorkerTable
   readonly claims: SocketClaims
   readonly kvEvents: boolean
+  /** Why prompts are not found in the cache of a worker, however well it is known; undefined: they are. */
+  readonly promptFault: (worker: Worker) => string | undefined
   /** Trust or reason of a key of this worker changed. */
   readonly changed: (worker: Worker) => void
 }
@@ -55,7 +57,7 @@ export class KeyTrust {
   refresh(key: Key): void {
     const { context, changed } = this.#options
     const obstacle = this.obstacle(key)
-    const known = obstacle === undefined ? trustOf(key) : (['none', obstacle] as const)
+    const known = obstacle === undefined ? this.#trustOf(key) : (['none', obstacle] as const)
     const [trust, reason] = key.worker.outcome === undefined ? known : orGuessed(known)
     if (key.trust === trust && key.trustReason === reason) return
     if (key.trust !== trust) {
@@ -66,6 +68,12 @@ export class KeyTrust {
     key.trust = trust
     key.trustReason = reason
     changed(key.worker)
+  }
+
+  #trustOf(key: Key): readonly [Trust, string] {
+    const known = trustOf(key)
+    const fault = known[0] === 'exact' ? this.#options.promptFault(key.worker) : undefined
+    return fault === undefined ? known : ['partial', fault]
   }
 }
 

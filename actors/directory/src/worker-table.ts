@@ -30,6 +30,7 @@ export class WorkerTable {
       drain: undefined,
       outcome: undefined,
       learnedBlockSizeTokens: undefined,
+      promptsEpoch: 0,
       keys: [],
       wasAnnounced: false,
       isOnTrial,

@@ -15,6 +15,8 @@ export interface EngineAnswers {
   readonly startSeconds?: number | null
   readonly events?: readonly object[] | undefined
   readonly ranks?: number
+  /** Default true. */
+  readonly canTokenize?: boolean
 }
 
 export const utf8 = new TextEncoder()
@@ -123,7 +125,7 @@ function answerOf(path: string, answers: EngineAnswers): unknown {
     return { data: [{ id: model, owned_by: 'vllm', root: '/models/m', parent: null, max_model_len: 4096 }] }
   }
   if (path === '/version') return { version: '0.32.0' }
-  if (path === '/tokenize') return { tokens: [1, 2], count: 2 }
+  if (path === '/tokenize') return answers.canTokenize === false ? undefined : { tokens: [1, 2], count: 2 }
   if (path === '/kv_event_sources') return events
   if (path !== '/metrics') return undefined
   const lines = Array.from({ length: ranks }, (_, rank) => `vllm:num_requests_running{engine="${rank}"} 0.0`)

@@ -83,7 +83,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
   const tokenizerRef = spawn(
     tokenizer,
     'tokenizer',
-    tokenizerArgsFromSettings(settings, { loaded: inputs.loadedTokenizers }),
+    tokenizerArgsFromSettings(settings, { loaded: inputs.loadedTokenizers, directory: directoryRef }),
   )
   const decisionLogRef = spawnIfOn(
     decisionLog,

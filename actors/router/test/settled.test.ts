@@ -132,6 +132,24 @@ t.test('what the engine computes although it is cached is predicted so, and says
   t.strictSame(reported(), [])
 })
 
+t.test('answers that count other tokens of their prompts are told to the directory', async t => {
+  const { system, ref, reported, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
+  const counted = { by: 'router', route: 'chat' } as const
+  const deliver = async (promptTokens: number, extra: object = { counted }) => {
+    const { id } = await decide(request('AB', extra))
+    ref.tell({ type: 'settled', id, delivery: { ...DELIVERED, promptTokens }, wasTaken: true })
+    await system.settle()
+  }
+  const told = () => reported().filter(({ type }) => type === 'prompts')
+  for (let i = 0; i < 6; i++) await deliver(40, {})
+  for (let i = 0; i < 3; i++) await deliver(40)
+  t.strictSame(told(), [])
+  await deliver(40)
+  const kind = { workerId: 'a', promptsEpoch: 0, model: 'm', ...counted }
+  t.match(told(), [{ ...kind, verdict: 'differs', reason: /40 where 33/ }])
+  t.match(await ref.ask({ type: 'audits' }, ASK), [{ worker: 'a/0', promptDifferences: 4 }])
+})
+
 t.test('the directory is told of blocks that were computed, now and then', async t => {
   const { system, ref, reported, hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
   hold(0, 'ABC')

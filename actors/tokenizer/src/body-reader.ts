@@ -41,7 +41,7 @@ import { loadTokenizer } from '@homing/tokenization'
 import { BodyMemory } from './body-memory.ts'
 import { idsOfReply } from './engine-tokenize.ts'
 import type { CompletionRoute, ReadRequest } from './messages.ts'
-import type { ModelEntry, ModelTable } from './model-table.ts'
+import type { EngineQuestions, ModelEntry, ModelTable } from './model-table.ts'
 import { type Prompt, ThreadTokenizers } from './prompt-tokens.ts'
 import { convertedView, isConverted, type PromptView } from './prompt-view.ts'
 import type {
@@ -132,7 +132,8 @@ export class BodyReader {
     }
   }
 
-  async #read(task: ReadTask, table: ModelTable): Promise<ReaderOutcome> {
+  /** `isCheck`: its tokens are those of this router, even if engines make others. */
+  async #read(task: ReadTask, table: ModelTable, isCheck = false): Promise<ReaderOutcome> {
     const { body, headers, route, wantTokenIds, wallMs } = task
     const readBody = this.#bodies.read(body)
     const { scan } = readBody
@@ -191,7 +192,8 @@ export class BodyReader {
         ? unknown(why)
         : { kind: 'read', request: withText(unread, text, namespace, why) }
     }
-    const prompt = await this.#promptOf(body, view, entry, wallMs)
+    const questions = isCheck ? undefined : entry.engineTokenized?.get(route)
+    const prompt = await this.#promptOf(body, view, entry, wallMs, questions)
     switch (prompt.kind) {
       case 'tokens':
         return {
@@ -202,7 +204,7 @@ export class BodyReader {
             namespace,
             wantTokenIds,
             prompt.by,
-            unread.separated !== undefined && isOneOfMany(body, request),
+            isOneOfMany(body, request),
           ),
         }
       case 'unknown':
@@ -213,14 +215,15 @@ export class BodyReader {
         if (task.unaskable !== undefined) return asText(task.unaskable)
         const question = tokenizeBody(view.body, view.scan, view.request, model)
         if (question.kind === 'unknown') return asText(`${prompt.why}; ${question.reason}`)
-        if (entry.tokenizeOrigins.length === 0)
+        const origins = questions?.origins ?? entry.tokenizeOrigins
+        if (origins.length === 0)
           return asText(`${prompt.why}; no worker can be asked to tokenize`)
         return {
           kind: 'ask-engine',
           request: unread,
           namespace,
           tokenizeBody: question.body,
-          origins: entry.tokenizeOrigins,
+          origins,
           why: prompt.why,
         }
       }
@@ -230,7 +233,7 @@ export class BodyReader {
   async #check(task: CheckTask, table: ModelTable): Promise<ReaderOutcome> {
     const { body } = task
     if (isConverted(task.route)) return { kind: 'uncheckable' }
-    const outcome = await this.#read({ ...task, type: 'read', wantTokenIds: true }, table)
+    const outcome = await this.#read({ ...task, type: 'read', wantTokenIds: true }, table, true)
     if (outcome.kind !== 'read' || outcome.request.tokenizedBy !== 'router') return { kind: 'uncheckable' }
     const { model, tokenIds } = outcome.request
     const entry = table.get(model)
@@ -267,7 +270,13 @@ export class BodyReader {
     return [templates?.standard, templates?.toolUse].some(source => source?.includes('strftime') === true)
   }
 
-  async #promptOf(body: Uint8Array, view: PromptView, entry: ModelEntry, wallMs: number): Promise<Prompt> {
+  async #promptOf(
+    body: Uint8Array,
+    view: PromptView,
+    entry: ModelEntry,
+    wallMs: number,
+    questions: EngineQuestions | undefined,
+  ): Promise<Prompt> {
     const { request } = view
     const { tokenData } = request.hints
     if (tokenData !== undefined) {
@@ -282,6 +291,7 @@ export class BodyReader {
     if (request.promptShape === 'tokens') {
       return { kind: 'tokens', ids: parseTokenIds(body, request.prompt!, 'prompt'), by: 'client' }
     }
+    if (questions !== undefined) return { kind: 'ask-engine', why: questions.why }
     return this.#tokenizers.prompt(view.values, request, entry, wallMs)
   }
 
@@ -348,6 +358,7 @@ function withTokens(
       request.separated === undefined || isOneOfMany
         ? request.separated
         : separatedPrompt(ids, request.blockSizeTokens, namespace, request.separated.unnamed[0]!),
+    isCounted: tokenizedBy !== 'client' && !isOneOfMany,
     // The tokenizer only lends them.
     tokenIds: wantTokenIds ? ids.slice() : undefined,
     tokenizedBy,

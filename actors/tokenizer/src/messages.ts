@@ -20,6 +20,8 @@ export interface ReadRequest {
   readonly isStream: boolean
   /** Tokens of the prompt; an estimate if only its text is known; 0 if not even that. */
   readonly promptTokens: number
+  /** `promptTokens` counts the tokens of the whole prompt, as the router or an engine makes them; default false. */
+  readonly isCounted?: boolean
   readonly blockSizeTokens: number
   readonly localHashes: Int32Array
   readonly sequenceHashes: Int32Array
@@ -105,6 +107,8 @@ export type TokenizerMessage =
       readonly waitMsMax: number
       readonly reply: Reply<ReadResult>
     }
+  /** To itself: engines that made other tokens of a chat are compared again. */
+  | { readonly type: 'compareChats' }
   | {
       readonly type: 'tokenizers'
       readonly reply: Reply<TokenizerStatus>

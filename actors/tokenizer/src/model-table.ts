@@ -19,6 +19,14 @@ export interface ModelEntry {
   readonly blockSizeTokens: number | undefined
   /** Workers that can be asked to tokenize, up ones only. */
   readonly tokenizeOrigins: readonly string[]
+  /** By route: prompts whose tokens engines are asked for, because they make others of them. */
+  readonly engineTokenized?: ReadonlyMap<string, EngineQuestions>
+}
+
+export interface EngineQuestions {
+  readonly why: string
+  /** Whom to ask; empty: no worker can be asked. */
+  readonly origins: readonly string[]
 }
 
 /** By model name, in the order of the fleet. A map, since a client may name a model `constructor`. */
@@ -62,10 +70,27 @@ export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
         dialect: dialects.get(card.name) ?? 'vllm',
         blockSizeTokens: known?.blockSizeTokens ?? worker.blockSizeTokens?.value,
         tokenizeOrigins: [...(known?.tokenizeOrigins ?? []), ...origins],
+        engineTokenized: known?.engineTokenized ?? questionsOf(fleet, base),
       })
     }
   }
   return table
+}
+
+function questionsOf(
+  { engineTokenized = [], workers }: Fleet,
+  model: string,
+): ReadonlyMap<string, EngineQuestions> {
+  const questions = new Map<string, EngineQuestions>()
+  for (const { model: name, route, reason, workerIds } of engineTokenized) {
+    if (name !== model) continue
+    const asked = workers.filter(({ id, state }) => state === 'up' && workerIds.includes(id))
+    questions.set(route, {
+      why: `engines make other tokens of it (${reason})`,
+      origins: asked.map(({ origin }) => origin),
+    })
+  }
+  return questions
 }
 
 /**

@@ -1,5 +1,7 @@
 /** Arguments of the tokenizer, from the settings of the router. */
 
+import type { ActorRef } from '@homing/actor'
+import type { PromptsMessage } from '@homing/actors/directory'
 import type { RouterSettings } from '@homing/config'
 import type { LoadedTokenizer } from '@homing/tokenization'
 
@@ -11,6 +13,8 @@ export interface TokenizerArgs {
    * compared; 0: none.
    */
   readonly checkEvery: number
+  /** Told of engines that make other tokens of a chat; undefined: they are not compared. */
+  readonly directory?: ActorRef<PromptsMessage> | undefined
   readonly threads: number
   /** `[MODEL=]DIR`. */
   readonly tokenizers: readonly string[]
@@ -42,10 +46,10 @@ const TOKENIZE_MS_MAX = 10_000
 /** `loaded`: by directory, the tokenizers that are loaded already. */
 export function tokenizerArgsFromSettings(
   settings: TokenizerSettings,
-  parts: Pick<TokenizerArgs, 'loaded'>,
+  parts: Pick<TokenizerArgs, 'loaded' | 'directory'>,
 ): TokenizerArgs {
   return {
-    loaded: parts.loaded,
+    ...parts,
     tokenizers: settings.tokenizers,
     threads: settings.tokenizerThreads,
     promptCacheBytes: settings.promptCacheBytes,

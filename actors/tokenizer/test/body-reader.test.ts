@@ -494,6 +494,35 @@ t.test('a tokenizer that might be wrong leaves it to the engine', async t => {
   t.match(await read({ model: 'm', prompt: TEXT }, { table }), { tokenizedBy: 'router' })
 })
 
+t.test('prompts that engines make other tokens of are asked for, on that route alone', async t => {
+  const fleet = fleetOf(
+    { blockSizeTokens: BLOCK, canTokenize: true, models: [model('m'), adapter('poet', 'm')] },
+    { blockSizeTokens: BLOCK, canTokenize: true },
+  )
+  const tableWith = (workerIds: readonly string[]) =>
+    modelTable(
+      { ...fleet, engineTokenized: [{ model: 'm', route: 'chat', reason: '4 answers', workerIds }] },
+      readGivenTokenizers([TINY]),
+    )
+  const table = tableWith(['worker-1', 'gone'])
+  for (const name of ['m', 'poet']) {
+    const outcome = await run({ model: name, messages: HELLO }, { table })
+    t.match(outcome, { kind: 'ask-engine', why: /other tokens.*4 answers/, origins: ['http://worker-1'] })
+    t.match(await read({ model: name, prompt: TEXT }, { table }), { tokenizedBy: 'router', isCounted: true })
+  }
+  const asText = await read({ model: 'm', messages: HELLO }, { table: tableWith([]) })
+  t.match(asText.textBlocksReason, /no worker can be asked/)
+  t.not(asText.isCounted, true)
+})
+
+t.test('a count is comparable where it is of the whole prompt, and not of the client', async t => {
+  const isCounted = async (body: object) => (await read({ model: 'm', ...body })).isCounted === true
+  for (const body of [{ messages: HELLO }, { prompt: TEXT }, { prompt: [TEXT] }])
+    t.equal(await isCounted(body), true)
+  for (const body of [{ prompt: [TEXT, TEXT] }, { prompt: [1, 2] }, { prompt: TEXT, truncate_prompt_tokens: 2 }])
+    t.equal(await isCounted(body), false)
+})
+
 t.test('a directory that cannot be loaded leaves it to the engine, with the reason', async t => {
   const table = tableOf(['/no/such/directory'], { canTokenize: true })
   t.match(await question({ model: 'm', prompt: TEXT }, { table }), {

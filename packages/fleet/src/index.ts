@@ -3,6 +3,7 @@ export { InvalidWorkerError, WorkerConflictError, WorkersFileError } from './err
 export { brokerEndpointOf, type EventBroker, subjectOf } from './event-broker.ts'
 export type {
   EngineFamily,
+  EngineTokenized,
   Fleet,
   FleetMessage,
   FleetThresholds,

@@ -10,6 +10,8 @@ export interface RoutingRequest {
   /** The client's name for it: a base model or an adapter. */
   readonly model: string
   readonly promptTokens: number
+  /** Of which party's tokens `promptTokens` is the count, of the whole prompt; undefined: of none. */
+  readonly counted?: { readonly by: 'router' | 'engine'; readonly route: string } | undefined
   readonly blockSizeTokens: number
   /** The answer comes token by token; default false. */
   readonly isStream?: boolean
