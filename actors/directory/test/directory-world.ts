@@ -15,6 +15,8 @@ export interface EngineAnswers {
   readonly startSeconds?: number | null
   readonly events?: readonly object[] | undefined
   readonly ranks?: number
+  /** Share of its KV cache that requests use; default: its metrics do not say. */
+  readonly kvUsage?: number
   /** Default true. */
   readonly canTokenize?: boolean
 }
@@ -130,6 +132,7 @@ function answerOf(path: string, answers: EngineAnswers): unknown {
   if (path !== '/metrics') return undefined
   const lines = Array.from({ length: ranks }, (_, rank) => `vllm:num_requests_running{engine="${rank}"} 0.0`)
   lines.push(`vllm:cache_config_info{block_size="${blockSizeTokens}",num_gpu_blocks="100",engine="0"} 1.0`)
+  if (answers.kvUsage !== undefined) lines.push(`vllm:kv_cache_usage_perc{engine="0"} ${answers.kvUsage}`)
   if (startSeconds !== null) lines.push(`process_start_time_seconds ${startSeconds}`)
   return lines.join('\n')
 }
