@@ -1,7 +1,13 @@
 import { defineActor } from '@homing/actor'
-import type { Fleet, FleetMessage } from '@homing/fleet'
+import { blockSizeOfBoth, type Fleet, type FleetMessage, type WorkerRecord } from '@homing/fleet'
 import t from 'tap'
 import { EVENTS, world } from './directory-world.ts'
+
+function modelSize(workers: readonly WorkerRecord[]): number | undefined {
+  let size: WorkerRecord['blockSizeTokens']
+  for (const { blockSizeTokens } of workers) size = blockSizeOfBoth(size, blockSizeTokens)
+  return size?.value
+}
 
 t.test('a worker is probed, and each value says where it comes from', async t => {
   const w = await world(t)
@@ -353,6 +359,28 @@ t.test('a block size that events show counts more than one that was probed', asy
   await w.begin(['http://10.0.0.1:8000?events=5557'])
   await w.exact(0, 16)
   t.match(w.worker(), { blockSizeTokens: { value: 16, source: 'learned' }, keys: [{ trust: 'exact' }] })
+})
+
+t.test('a block size that the events of one show does not shut out its twins', async t => {
+  const w = await world(t)
+  const urls: string[] = []
+  for (const host of ['10.0.0.1', '10.0.0.2', '10.0.0.3']) {
+    await w.engine(host, { blockSizeTokens: 16 })
+    await w.publisher(`tcp://${host}:5557`)
+    await w.replaySocket(`tcp://${host}:5600`)
+    urls.push(`http://${host}:8000?events=5557&replay=5600`)
+  }
+  await w.begin(urls)
+  const trusts = () => w.fleet.workers.map(({ keys }) => keys[0]?.trust)
+  const size = () => modelSize(w.fleet.workers)
+  await w.exact(1, 32)
+  t.strictSame(trusts(), ['exact', 'exact', 'exact'])
+  t.equal(size(), 32, 'what events show counts more than what was probed')
+  await w.exact(0, 32)
+  t.strictSame(trusts(), ['exact', 'exact', 'exact'])
+  await w.exact(2, 16)
+  t.strictSame(trusts(), ['exact', 'exact', 'approximate'])
+  t.match(w.worker(2).keys[0]?.trustReason, /blocks of 16 tokens, but 10\.0\.0\.1:8000 of the same model has 32/)
 })
 
 t.test('a rank that is gone gives its slot back only when the indexer has forgotten it', async t => {

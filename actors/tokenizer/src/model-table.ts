@@ -5,7 +5,7 @@
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Fleet, WorkerRecord } from '@homing/fleet'
+import { blockSizeOfBoth, type Fleet, type Sourced, type WorkerRecord } from '@homing/fleet'
 
 export interface ModelEntry {
   readonly name: string
@@ -47,17 +47,19 @@ export function readGivenTokenizers(texts: readonly string[]): GivenTokenizers {
 }
 
 /**
- * Block size and engine family of a model come from its first worker that has reported them, up or not. The
- * directory compares the other workers with the same one; for a worker that differs, only guesses from sent
- * requests count.
+ * Block size and engine family of a model come from its first worker that has reported them, up or not; a size
+ * that was only probed gives way to one that events have shown or that was given. The directory compares the
+ * other workers with the same one; for a worker that differs, only guesses from sent requests count.
  */
 export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
   const table = new Map<string, ModelEntry>()
   const dialects = new Map<string, ModelEntry['dialect']>()
+  const sizes = new Map<string, Sourced<number> | undefined>()
   for (const worker of fleet.workers) {
     for (const card of worker.models) {
       const base = card.base ?? card.name
       const known = table.get(card.name)
+      sizes.set(card.name, blockSizeOfBoth(sizes.get(card.name), worker.blockSizeTokens))
       const origins = worker.state === 'up' && worker.canTokenize ? [worker.origin] : []
       if (worker.engine !== 'unknown' && !dialects.has(card.name)) {
         dialects.set(card.name, worker.engine === 'sglang' ? 'sglang' : 'vllm')
@@ -68,7 +70,7 @@ export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
         base,
         tokenizerDirectory: known?.tokenizerDirectory ?? directoryOf(worker, card.name, base, given),
         dialect: dialects.get(card.name) ?? 'vllm',
-        blockSizeTokens: known?.blockSizeTokens ?? worker.blockSizeTokens?.value,
+        blockSizeTokens: sizes.get(card.name)?.value,
         tokenizeOrigins: [...(known?.tokenizeOrigins ?? []), ...origins],
         engineTokenized: known?.engineTokenized ?? questionsOf(fleet, base),
       })

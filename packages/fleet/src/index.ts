@@ -29,6 +29,7 @@ export type { EventSource, ProbedFact, ProbeOutcome, ReachedOutcome } from './pr
 export { isOtherProcessStart } from './process-start.ts'
 export { brokerWayOf, chooseWay, type RequestBroker } from './request-way.ts'
 export {
+  blockSizeOfBoth,
   type EventPorts,
   eventFlags,
   eventSourceOf,

@@ -89,6 +89,18 @@ export function factsOf(
   }
 }
 
+/**
+ * The block size that counts for a model of two workers: the first one, unless that is only probed and the
+ * other is not. Metrics may name another size than events have, which are right.
+ */
+export function blockSizeOfBoth(
+  first: Sourced<number> | undefined,
+  other: Sourced<number> | undefined,
+): Sourced<number> | undefined {
+  const isFirmer = other !== undefined && other.source !== 'probed' && first?.source === 'probed'
+  return isFirmer ? other : (first ?? other)
+}
+
 /** Where the engine says that it publishes the events of a rank; undefined: it does not say. */
 export function namedSourceOf(
   spec: WorkerSpec,
