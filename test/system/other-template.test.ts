@@ -22,10 +22,15 @@ async function otherTokenizer(t: Test, change: (template: string) => string): Pr
   return directory
 }
 
-async function startWith(t: Test, tokenizer: string, engines = 1): Promise<Fleet> {
+async function startWith(
+  t: Test,
+  tokenizer: string,
+  engines = 1,
+  options: readonly string[] = [],
+): Promise<Fleet> {
   const fleet = await startFleet({
     engines: Array.from({ length: engines }, () => ({ model: MODEL, tokenizer })),
-    router: ['--tokenizer', TINY_TOKENIZER, '--router-policy', 'linear'],
+    router: ['--tokenizer', TINY_TOKENIZER, '--router-policy', 'linear', ...options],
   })
   t.teardown(() => fleet.stop())
   return fleet
@@ -70,6 +75,19 @@ t.test('a template that differs for every chat shows at the start, and nothing i
   t.equal(json.workers[0].worker_keys[0].trust, 'exact')
   const { text } = await fleet.send('/metrics')
   t.match(text, /homing_tokenizer_path_state\{model="tiny",path="engine"\} 1/)
+})
+
+t.test('a template that is given is that of the engine, and prompts stay here', async t => {
+  const other = await otherTokenizer(t, template => `<s>Cutting knowledge date: 2023\n${template}`)
+  const template = `${MODEL}=${join(other, 'chat_template.jinja')}`
+  const fleet = await startWith(t, other, 1, ['--chat-template', template])
+  await chat(fleet, 'Where do pigeons fly?')
+  for (let i = 0; i < 5; i++) {
+    const [predicted, delivered] = await chat(fleet, `Why ${i}?`)
+    t.ok(predicted > 0)
+    t.equal(predicted, delivered)
+  }
+  t.not((await tokenizerOf(fleet))?.path, 'engine')
 })
 
 t.test('a template that differs for some chats shows in their answers', async t => {

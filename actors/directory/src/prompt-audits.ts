@@ -165,7 +165,8 @@ export class PromptAudits {
   }
 }
 
-const REMEDY = 'Give the router the tokenizer and chat template that the engine has (--tokenizer)'
+const REMEDY =
+  'Give the router the tokenizer and chat template of the engine (--tokenizer, --chat-template, --default-chat-template-kwargs)'
 
 function serves({ outcome }: Worker, model: string): boolean {
   return outcome?.models.some(card => card.name === model) === true

@@ -242,7 +242,7 @@ export class BodyReader {
     const isRenderedOtherwise =
       hasValue(body, scan, 'tool_choice') ||
       hasValue(body, scan, 'input_ids') ||
-      this.#printsTime(entry?.tokenizerDirectory)
+      this.#printsTime(entry)
     const question = tokenizeBody(body, scan, readRequest(body, scan, task.headers), model)
     const { tokenizerDirectory: directory, tokenizeOrigins: origins = [] } = entry ?? {}
     if (
@@ -265,9 +265,11 @@ export class BodyReader {
     }
   }
 
-  #printsTime(directory: string | undefined): boolean {
-    const templates = this.#configuration?.tokenizers.get(directory ?? '')?.files.templates
-    return [templates?.standard, templates?.toolUse].some(source => source?.includes('strftime') === true)
+  #printsTime(entry: ModelEntry | undefined): boolean {
+    const { tokenizerDirectory = '', chat } = entry ?? {}
+    const templates = this.#configuration?.tokenizers.get(tokenizerDirectory)?.files.templates
+    const sources = chat?.chatTemplate === undefined ? [templates?.standard, templates?.toolUse] : [chat.chatTemplate]
+    return sources.some(source => source?.includes('strftime') === true)
   }
 
   async #promptOf(

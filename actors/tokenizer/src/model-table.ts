@@ -6,6 +6,7 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { blockSizeOfBoth, type Fleet, type Sourced, type WorkerRecord } from '@homing/fleet'
+import { type ChatOptions, chatOptionsOf, type GivenChatOptions } from './chat-options.ts'
 
 export interface ModelEntry {
   readonly name: string
@@ -17,6 +18,8 @@ export interface ModelEntry {
   readonly dialect: 'vllm' | 'sglang'
   /** Undefined until a worker has said it: then the prompt cannot be cut into blocks. */
   readonly blockSizeTokens: number | undefined
+  /** How its chats are written; undefined: as its directory has it. */
+  readonly chat?: ChatOptions | undefined
   /** Workers that can be asked to tokenize, up ones only. */
   readonly tokenizeOrigins: readonly string[]
   /** By route: prompts whose tokens engines are asked for, because they make others of them. */
@@ -51,7 +54,7 @@ export function readGivenTokenizers(texts: readonly string[]): GivenTokenizers {
  * that was only probed gives way to one that events have shown or that was given. The directory compares the
  * other workers with the same one; for a worker that differs, only guesses from sent requests count.
  */
-export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
+export function modelTable(fleet: Fleet, given: GivenTokenizers, chats?: GivenChatOptions): ModelTable {
   const table = new Map<string, ModelEntry>()
   const dialects = new Map<string, ModelEntry['dialect']>()
   const sizes = new Map<string, Sourced<number> | undefined>()
@@ -70,6 +73,7 @@ export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
         base,
         tokenizerDirectory: known?.tokenizerDirectory ?? directoryOf(worker, card.name, base, given),
         dialect: dialects.get(card.name) ?? 'vllm',
+        chat: chats && chatOptionsOf(chats, card.name, base),
         blockSizeTokens: sizes.get(card.name)?.value,
         tokenizeOrigins: [...(known?.tokenizeOrigins ?? []), ...origins],
         engineTokenized: known?.engineTokenized ?? questionsOf(fleet, base),

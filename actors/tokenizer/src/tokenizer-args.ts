@@ -4,6 +4,7 @@ import type { ActorRef } from '@homing/actor'
 import type { PromptsMessage } from '@homing/actors/directory'
 import type { RouterSettings } from '@homing/config'
 import type { LoadedTokenizer } from '@homing/tokenization'
+import { type GivenChatOptions, givenChatOptions } from './chat-options.ts'
 
 export interface TokenizerArgs {
   /** By directory: tokenizers that are loaded already. */
@@ -18,6 +19,8 @@ export interface TokenizerArgs {
   readonly threads: number
   /** `[MODEL=]DIR`. */
   readonly tokenizers: readonly string[]
+  /** How engines write chats, where the directory does not say; undefined: as it says. */
+  readonly chats?: GivenChatOptions | undefined
   /** Requests that may wait for a thread. */
   readonly queueMax: number
   /** Bytes for what is remembered of request bodies and prompts, over all threads. */
@@ -33,6 +36,8 @@ export interface TokenizerArgs {
 export type TokenizerSettings = Pick<
   RouterSettings,
   | 'tokenizers'
+  | 'chatTemplateContentFormats'
+  | 'defaultChatTemplateKwargs'
   | 'tokenizerThreads'
   | 'promptCacheBytes'
   | 'wordTableBytes'
@@ -43,13 +48,19 @@ export type TokenizerSettings = Pick<
 
 const TOKENIZE_MS_MAX = 10_000
 
+interface TokenizerParts extends Pick<TokenizerArgs, 'loaded' | 'directory'> {
+  /** Texts of chat templates, by model. */
+  readonly chatTemplates?: ReadonlyMap<string, string> | undefined
+}
+
 /** `loaded`: by directory, the tokenizers that are loaded already. */
 export function tokenizerArgsFromSettings(
   settings: TokenizerSettings,
-  parts: Pick<TokenizerArgs, 'loaded' | 'directory'>,
+  { chatTemplates = new Map(), ...parts }: TokenizerParts,
 ): TokenizerArgs {
   return {
     ...parts,
+    chats: givenChatOptions(settings, chatTemplates),
     tokenizers: settings.tokenizers,
     threads: settings.tokenizerThreads,
     promptCacheBytes: settings.promptCacheBytes,

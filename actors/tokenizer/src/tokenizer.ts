@@ -28,6 +28,7 @@ import {
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import { ChatComparer } from './chat-comparer.ts'
+import type { GivenChatOptions } from './chat-options.ts'
 import { askToTokenize } from './engine-tokenize.ts'
 import type { ReadResult, TokenizerMessage, TokenizerStatus } from './messages.ts'
 import { type GivenTokenizers, modelTable, readGivenTokenizers } from './model-table.ts'
@@ -76,6 +77,7 @@ class Tokenizer {
   readonly #context: ActorContext<TokenizerMessage>
   readonly #tokenizeMsMax: number
   readonly #given: GivenTokenizers
+  readonly #chats: GivenChatOptions | undefined
   readonly #threads: SpawnedReaders
   readonly #readers: Readers
   readonly #checker: TokenChecker
@@ -87,6 +89,7 @@ class Tokenizer {
     this.#context = context
     this.#tokenizeMsMax = args.tokenizeMsMax
     this.#given = readGivenTokenizers(args.tokenizers)
+    this.#chats = args.chats
     const inlineCacheBytes = inlineBodyBytesMax === 0 ? 0 : Math.floor(promptCacheBytes * INLINE_CACHE_SHARE)
     this.#threads = new SpawnedReaders(context, {
       threads: args.threads,
@@ -120,7 +123,7 @@ class Tokenizer {
   }
 
   takeFleet(fleet: Fleet): void {
-    this.#readers.setModels(modelTable(fleet, this.#given))
+    this.#readers.setModels(modelTable(fleet, this.#given, this.#chats))
     this.comparer?.takeFleet(fleet)
   }
 

@@ -10,6 +10,7 @@ import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
 import { PromptTokenizer } from '@homing/tokenization'
 import t from 'tap'
 import { BodyReader } from '../src/body-reader.ts'
+import { givenChatOptions } from '../src/chat-options.ts'
 import type { CompletionRoute, ReadRequest } from '../src/index.ts'
 import { type ModelTable, modelTable, readGivenTokenizers } from '../src/model-table.ts'
 import type { ReaderOutcome } from '../src/reader-tasks.ts'
@@ -521,6 +522,29 @@ t.test('a count is comparable where it is of the whole prompt, and not of the cl
     t.equal(await isCounted(body), true)
   for (const body of [{ prompt: [TEXT, TEXT] }, { prompt: [1, 2] }, { prompt: TEXT, truncate_prompt_tokens: 2 }])
     t.equal(await isCounted(body), false)
+})
+
+t.test('template, content format and variables are those given for a model, its base, or for all', async t => {
+  const parts = [{ type: 'text', text: 'one' }, { type: 'text', text: 'two' }]
+  const chat = { messages: [{ role: 'user', content: parts }] }
+  const template = '{{ mood }}: {{ messages[0].content is string }}'
+  const models = [model('m'), adapter('poet', 'm'), model('other')]
+  const fleet = fleetOf({ blockSizeTokens: BLOCK, models })
+  const options = {
+    chatTemplateContentFormats: ['openai', 'm=auto'],
+    defaultChatTemplateKwargs: ['{"mood":"calm, and = quiet"}', 'poet={"mood":"sad"}'],
+  }
+  const given = givenChatOptions(options, new Map([['', template]]))
+  const table = modelTable(fleet, readGivenTokenizers([TINY]), given)
+  const textWith = (text: string): number[] => [...tiny.encodeText(text, { addSpecialTokens: false })]
+  for (const [name, text] of [
+    ['m', 'calm, and = quiet: True'],
+    ['poet', 'sad: True'],
+    ['other', 'calm, and = quiet: False'],
+  ] as const)
+    t.strictSame([...((await read({ model: name, ...chat }, { table })).tokenIds ?? [])], textWith(text), name)
+  const sent = { model: 'm', ...chat, chat_template_kwargs: { mood: 'gay' } }
+  t.strictSame([...((await read(sent, { table })).tokenIds ?? [])], textWith('gay: True'), 'a request decides')
 })
 
 t.test('a directory that cannot be loaded leaves it to the engine, with the reason', async t => {
