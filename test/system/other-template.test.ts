@@ -7,7 +7,7 @@ import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { type Fleet, startFleet, TINY_TOKENIZER, until } from './fleet.ts'
+import { type Fleet, startFleet, TINY_TOKENIZER, until, type WorkerView } from './fleet.ts'
 
 const MODEL = 'tiny'
 const SYSTEM = 'You are a careful assistant who answers in one short sentence and never guesses. '.repeat(6)
@@ -50,6 +50,16 @@ async function chat(fleet: Fleet, question: string): Promise<readonly [predicted
   return [predicted, delivered.cached_tokens]
 }
 
+/** A first chat, until the router has heard what is cached of it. */
+async function begin(fleet: Fleet): Promise<void> {
+  await chat(fleet, 'Where do pigeons fly?')
+  await until('its blocks are known', async () => {
+    const { json } = await fleet.send('/workers')
+    const held = json.workers.map((worker: WorkerView) => worker.worker_keys[0]!.blocks_held)
+    return held.some((blocks: number) => blocks > 0) ? true : undefined
+  })
+}
+
 async function tokenizerOf(
   fleet: Fleet,
 ): Promise<{ readonly path: string; readonly reason: string | null } | null> {
@@ -65,7 +75,7 @@ t.test('a template that differs for every chat shows at the start, and nothing i
     return tokenizer?.path === 'engine' ? tokenizer : undefined
   })
   t.match(reason, /prompts of chat: engines make other tokens/)
-  await chat(fleet, 'Where do pigeons fly?')
+  await begin(fleet)
   for (const question of ['Why do they?', 'And how?', 'How far?']) {
     const [predicted, delivered] = await chat(fleet, question)
     t.ok(predicted > 0)
@@ -81,7 +91,7 @@ t.test('a template that is given is that of the engine, and prompts stay here', 
   const other = await otherTokenizer(t, template => `<s>Cutting knowledge date: 2023\n${template}`)
   const template = `${MODEL}=${join(other, 'chat_template.jinja')}`
   const fleet = await startWith(t, other, 1, ['--chat-template', template])
-  await chat(fleet, 'Where do pigeons fly?')
+  await begin(fleet)
   for (let i = 0; i < 5; i++) {
     const [predicted, delivered] = await chat(fleet, `Why ${i}?`)
     t.ok(predicted > 0)
