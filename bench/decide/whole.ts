@@ -17,7 +17,12 @@
 import assert from 'node:assert/strict'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { type ActorRef, createActorSystem, defineActor } from '@homing/actor'
-import type { AuditMessage, ComputedMessage, DirectoryMessage, PromptsMessage } from '@homing/actors/directory'
+import type {
+  AuditMessage,
+  ComputedMessage,
+  DirectoryMessage,
+  PromptsMessage,
+} from '@homing/actors/directory'
 import { type QueueMessage, queue, type WaitingHints } from '@homing/actors/queue'
 import { type RouterArgs, type RouterMessage, router } from '@homing/actors/router'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'

@@ -37,16 +37,22 @@ async function startWith(
 }
 
 /** Predicted and delivered tokens of a chat. */
-async function chat(fleet: Fleet, question: string): Promise<readonly [predicted: number, delivered: number]> {
+async function chat(
+  fleet: Fleet,
+  question: string,
+): Promise<readonly [predicted: number, delivered: number]> {
   const messages = [
     { role: 'system', content: SYSTEM },
     { role: 'user', content: question },
   ]
   const answer = await fleet.send('/v1/chat/completions', { body: { model: MODEL, messages, max_tokens: 4 } })
-  const { predicted_cached_tokens: predicted, delivered } = await until('the receipt is complete', async () => {
-    const { json } = await fleet.send(`/decisions/${answer.headers['x-homing-decision']}`)
-    return json.delivered === null ? undefined : json
-  })
+  const { predicted_cached_tokens: predicted, delivered } = await until(
+    'the receipt is complete',
+    async () => {
+      const { json } = await fleet.send(`/decisions/${answer.headers['x-homing-decision']}`)
+      return json.delivered === null ? undefined : json
+    },
+  )
   return [predicted, delivered.cached_tokens]
 }
 

@@ -380,7 +380,10 @@ t.test('a block size that the events of one show does not shut out its twins', a
   t.strictSame(trusts(), ['exact', 'exact', 'exact'])
   await w.exact(2, 16)
   t.strictSame(trusts(), ['exact', 'exact', 'approximate'])
-  t.match(w.worker(2).keys[0]?.trustReason, /blocks of 16 tokens, but 10\.0\.0\.1:8000 of the same model has 32/)
+  t.match(
+    w.worker(2).keys[0]?.trustReason,
+    /blocks of 16 tokens, but 10\.0\.0\.1:8000 of the same model has 32/,
+  )
 })
 
 t.test('a rank that is gone gives its slot back only when the indexer has forgotten it', async t => {

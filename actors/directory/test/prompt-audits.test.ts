@@ -1,8 +1,8 @@
-/** Engines that make other tokens of prompts than the router: who tokenizes, and what it does to the trust. */
+/** Engines that make other tokens of prompts than the router: who tokenizes then, and the trust. */
 
 import t from 'tap'
 import type { PromptsMessage } from '../src/index.ts'
-import { EVENTS, type EngineAnswers, world } from './directory-world.ts'
+import { type EngineAnswers, EVENTS, world } from './directory-world.ts'
 
 const HOSTS = ['10.0.0.1', '10.0.0.2', '10.0.0.3'] as const
 
@@ -65,7 +65,10 @@ t.test('the majority of the workers decides; who differs from the tokens in use 
   await said(1)
   t.strictSame([asked(), trusts()], [[], ['exact', 'partial', 'exact']])
   await said(2)
-  t.strictSame([asked(), trusts()], [[['chat', '10.0.0.2:8000', '10.0.0.3:8000']], ['exact', 'exact', 'exact']])
+  t.strictSame(
+    [asked(), trusts()],
+    [[['chat', '10.0.0.2:8000', '10.0.0.3:8000']], ['exact', 'exact', 'exact']],
+  )
   await said(0, { by: 'engine' })
   t.strictSame(trusts(), ['partial', 'exact', 'exact'])
   const removed = w.ref.ask({ type: 'removeWorker', workerId: '10.0.0.3:8000' }, { timeout: 1000 })

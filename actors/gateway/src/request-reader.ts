@@ -82,12 +82,7 @@ export class RequestReader {
     const read = await this.#read(route, body, exchange.headers, false)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     const routing = this.#atHolder(
-      this.#routing(
-        read,
-        route,
-        requestId(exchange.headers, this.#parts.newId),
-        sessionId(exchange.headers),
-      ),
+      this.#routing(read, route, requestId(exchange.headers, this.#parts.newId), sessionId(exchange.headers)),
       read.previousResponseId,
     )
     if (read.annotations.includes('query_instance_id')) {

@@ -227,8 +227,16 @@ t.test('what the engine holds and no prompt can find is told, once', async t => 
   const text = tokens(0, 4)
   for (const [fields, lacks, reason] of [
     [{ loraId: 7 }, /adapter by number only/, 'unnamedAdapter'],
-    [{ tier: 'host', blockSizeTokens: 16, tokens: Int32Array.from(tokens(0, 16)) }, /another size on the host/, 'tierBlockSize'],
-    [{ tier: 'disk', blockSizeTokens: 2, tokens: Int32Array.from(tokens(0, 2)) }, /another size on the host/, 'tierBlockSize'],
+    [
+      { tier: 'host', blockSizeTokens: 16, tokens: Int32Array.from(tokens(0, 16)) },
+      /another size on the host/,
+      'tierBlockSize',
+    ],
+    [
+      { tier: 'disk', blockSizeTokens: 2, tokens: Int32Array.from(tokens(0, 2)) },
+      /another size on the host/,
+      'tierBlockSize',
+    ],
     [{ tier: 'unknown' }, /a tier whose name is not known/, 'otherTier'],
   ] as const) {
     const f = fixture()

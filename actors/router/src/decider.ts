@@ -52,7 +52,12 @@ import { customRandom, urlAlphabet } from 'nanoid'
 import { BlindThresholds } from './blind-thresholds.ts'
 import type { RouterMessage } from './messages.ts'
 import { NamespacedPrompts } from './namespaced-prompts.ts'
-import { type CountedPrompt, type LoggedDecision, type OpenDecision, OpenDecisions } from './open-decisions.ts'
+import {
+  type CountedPrompt,
+  type LoggedDecision,
+  type OpenDecision,
+  OpenDecisions,
+} from './open-decisions.ts'
 import type { RouterArgs } from './router-args.ts'
 import { ShardMemories } from './shard-memories.ts'
 

@@ -15,7 +15,7 @@ export interface OpenDecision {
   readonly decision: Decision | undefined
   /** By the clock of the router's thread. */
   readonly decidedMs: number
-  /** Tokens of its prompt as they were counted; undefined: that count cannot be compared with the engine's. */
+  /** Tokens of its prompt as they were counted; undefined: they cannot be compared with the engine's. */
   readonly counted?: CountedPrompt | undefined
   /** Takes back the guess that the worker holds the prompt; undefined: there is no guess. */
   readonly takeBack: (() => void) | undefined

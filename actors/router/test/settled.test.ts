@@ -114,23 +114,26 @@ t.test('answers are compared with predictions, and what follows is told to the d
   t.strictSame(await audits(), [], 'an answer of a worker that has left is not audited')
 })
 
-t.test('what the engine computes although it is cached is predicted so, and says nothing of its events', async t => {
-  const { system, ref, reported, hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
-  hold(0, 'ABCD')
-  for (const cacheUse of ['unread', 'unreported'] as const) {
-    for (let i = 0; i < 12; i++) {
-      const decision = await decide(request('ABCDEFG', { cacheUse }))
-      t.equal(decision.predictedTokens, cacheUse === 'unread' ? 0 : 4 * BLOCK)
-      const delivery = { ...DELIVERED, promptTokens: 113, cachedTokens: i === 0 ? 0 : undefined }
-      ref.tell({ type: 'settled', id: decision.id, delivery, wasTaken: true })
+t.test(
+  'what the engine computes although it is cached is predicted so, and says nothing of its events',
+  async t => {
+    const { system, ref, reported, hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
+    hold(0, 'ABCD')
+    for (const cacheUse of ['unread', 'unreported'] as const) {
+      for (let i = 0; i < 12; i++) {
+        const decision = await decide(request('ABCDEFG', { cacheUse }))
+        t.equal(decision.predictedTokens, cacheUse === 'unread' ? 0 : 4 * BLOCK)
+        const delivery = { ...DELIVERED, promptTokens: 113, cachedTokens: i === 0 ? 0 : undefined }
+        ref.tell({ type: 'settled', id: decision.id, delivery, wasTaken: true })
+      }
+      const [receipt] = await ref.ask({ type: 'receipts', limit: 1 }, ASK)
+      t.equal(receipt?.cacheUse, cacheUse)
     }
-    const [receipt] = await ref.ask({ type: 'receipts', limit: 1 }, ASK)
-    t.equal(receipt?.cacheUse, cacheUse)
-  }
-  t.strictSame(await ref.ask({ type: 'audits' }, ASK), [])
-  await system.settle()
-  t.strictSame(reported(), [])
-})
+    t.strictSame(await ref.ask({ type: 'audits' }, ASK), [])
+    await system.settle()
+    t.strictSame(reported(), [])
+  },
+)
 
 t.test('answers that count other tokens of their prompts are told to the directory', async t => {
   const { system, ref, reported, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))

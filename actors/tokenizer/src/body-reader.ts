@@ -157,7 +157,8 @@ export class BodyReader {
       textBlocksReason: undefined,
       separated: unknownPromptWith(separatorsOf(request, namespace)),
       // A stream tells what was cached of the prompt that answers first.
-      cacheUse: request.cacheUse ?? (request.isStream && isOneOfMany(body, request) ? 'unreported' : undefined),
+      cacheUse:
+        request.cacheUse ?? (request.isStream && isOneOfMany(body, request) ? 'unreported' : undefined),
       tokenizedBy: 'nobody',
       override: request.hints.override,
       constraints: request.hints.constraints,
@@ -216,8 +217,7 @@ export class BodyReader {
         const question = tokenizeBody(view.body, view.scan, view.request, model)
         if (question.kind === 'unknown') return asText(`${prompt.why}; ${question.reason}`)
         const origins = questions?.origins ?? entry.tokenizeOrigins
-        if (origins.length === 0)
-          return asText(`${prompt.why}; no worker can be asked to tokenize`)
+        if (origins.length === 0) return asText(`${prompt.why}; no worker can be asked to tokenize`)
         return {
           kind: 'ask-engine',
           request: unread,
@@ -240,9 +240,7 @@ export class BodyReader {
     const scan = scanRequest(body)
     // `/tokenize` does not take these fields, and would render another time of day.
     const isRenderedOtherwise =
-      hasValue(body, scan, 'tool_choice') ||
-      hasValue(body, scan, 'input_ids') ||
-      this.#printsTime(entry)
+      hasValue(body, scan, 'tool_choice') || hasValue(body, scan, 'input_ids') || this.#printsTime(entry)
     const question = tokenizeBody(body, scan, readRequest(body, scan, task.headers), model)
     const { tokenizerDirectory: directory, tokenizeOrigins: origins = [] } = entry ?? {}
     if (
@@ -268,7 +266,8 @@ export class BodyReader {
   #printsTime(entry: ModelEntry | undefined): boolean {
     const { tokenizerDirectory = '', chat } = entry ?? {}
     const templates = this.#configuration?.tokenizers.get(tokenizerDirectory)?.files.templates
-    const sources = chat?.chatTemplate === undefined ? [templates?.standard, templates?.toolUse] : [chat.chatTemplate]
+    const sources =
+      chat?.chatTemplate === undefined ? [templates?.standard, templates?.toolUse] : [chat.chatTemplate]
     return sources.some(source => source?.includes('strftime') === true)
   }
 

@@ -8,7 +8,7 @@
  *
  * Answers may show a difference that this chat does not: the directory weighs both.
  *
- * Bounds   one comparison at a time, of up to MODELS_MAX base models of each worker; a question without an
+ * Bounds   one comparison at a time, of up to COMPARED_MODELS_MAX base models of each worker; a question without an
  *          answer is asked again ATTEMPTS_MAX times.
  */
 
@@ -21,7 +21,7 @@ import type { TokenizerMessage } from './messages.ts'
 import type { Readers } from './readers.ts'
 
 const AGAIN_MS = 60_000
-const MODELS_MAX = 16
+const COMPARED_MODELS_MAX = 16
 const ATTEMPTS_MAX = 3
 
 /** One turn, since some templates take no other chat to begin with. */
@@ -58,13 +58,10 @@ export class ChatComparer {
     for (const worker of workers) {
       if (worker.state !== 'up' || !worker.canTokenize) continue
       const { id, joinedMs, promptsEpoch } = worker
-      for (const { name, base } of worker.models.slice(0, MODELS_MAX)) {
+      for (const { name, base } of worker.models.slice(0, COMPARED_MODELS_MAX)) {
         if (base !== undefined) continue
         const key = JSON.stringify([id, joinedMs, promptsEpoch, name])
-        compared.set(
-          key,
-          this.#compared.get(key) ?? { worker, model: name, state: 'open', attempts: 0 },
-        )
+        compared.set(key, this.#compared.get(key) ?? { worker, model: name, state: 'open', attempts: 0 })
       }
     }
     this.#compared = compared

@@ -20,7 +20,7 @@ export interface ReadRequest {
   readonly isStream: boolean
   /** Tokens of the prompt; an estimate if only its text is known; 0 if not even that. */
   readonly promptTokens: number
-  /** `promptTokens` counts the tokens of the whole prompt, as the router or an engine makes them; default false. */
+  /** `promptTokens` counts the whole prompt, in tokens of the router or an engine; default false. */
   readonly isCounted?: boolean
   readonly blockSizeTokens: number
   readonly localHashes: Int32Array

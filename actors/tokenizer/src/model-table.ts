@@ -50,9 +50,9 @@ export function readGivenTokenizers(texts: readonly string[]): GivenTokenizers {
 }
 
 /**
- * Block size and engine family of a model come from its first worker that has reported them, up or not; a size
- * that was only probed gives way to one that events have shown or that was given. The directory compares the
- * other workers with the same one; for a worker that differs, only guesses from sent requests count.
+ * Block size and engine family of a model come from its first worker that has reported them, up or not; a
+ * size that was only probed gives way to one that events have shown or that was given. The directory compares
+ * the other workers with the same one; for a worker that differs, only guesses from sent requests count.
  */
 export function modelTable(fleet: Fleet, given: GivenTokenizers, chats?: GivenChatOptions): ModelTable {
   const table = new Map<string, ModelEntry>()

@@ -170,7 +170,14 @@ export class ThreadTokenizers {
     if (loading === undefined) {
       const now = () => new Date(this.#renderedAtMs)
       const wordTableBytesMax = this.#wordTableBytesMax
-      const options = { ...chat, dialect, now, promptCache: this.#promptCache, wordTableBytesMax, lendsIds: true }
+      const options = {
+        ...chat,
+        dialect,
+        now,
+        promptCache: this.#promptCache,
+        wordTableBytesMax,
+        lendsIds: true,
+      }
       const shared = this.#shared.get(directory)
       const made =
         shared === undefined

@@ -119,7 +119,8 @@ class Tokenizer {
     })
     this.#checker = new TokenChecker(context, args, this.#readers)
     const { directory, tokenizeMsMax } = args
-    this.comparer = directory && new ChatComparer({ context, readers: this.#readers, directory, tokenizeMsMax })
+    this.comparer =
+      directory && new ChatComparer({ context, readers: this.#readers, directory, tokenizeMsMax })
   }
 
   takeFleet(fleet: Fleet): void {

@@ -383,13 +383,16 @@ t.test('a prompt that the engine will truncate is not known', async t => {
   }
 })
 
-t.test('a stream of several prompts tells nothing of the cache, and neither does what computes all', async t => {
-  const cacheUse = async (body: object) => (await read({ model: 'm', ...body })).cacheUse
-  t.equal(await cacheUse({ prompt: [TEXT, TEXT], stream: true }), 'unreported')
-  t.equal(await cacheUse({ prompt: [TEXT, TEXT] }), undefined)
-  t.equal(await cacheUse({ prompt: [TEXT], stream: true }), undefined)
-  t.equal(await cacheUse({ prompt: TEXT, stream: true, prompt_logprobs: 1 }), 'unread')
-})
+t.test(
+  'a stream of several prompts tells nothing of the cache, and neither does what computes all',
+  async t => {
+    const cacheUse = async (body: object) => (await read({ model: 'm', ...body })).cacheUse
+    t.equal(await cacheUse({ prompt: [TEXT, TEXT], stream: true }), 'unreported')
+    t.equal(await cacheUse({ prompt: [TEXT, TEXT] }), undefined)
+    t.equal(await cacheUse({ prompt: [TEXT], stream: true }), undefined)
+    t.equal(await cacheUse({ prompt: TEXT, stream: true, prompt_logprobs: 1 }), 'unread')
+  },
+)
 
 t.test('a prompt behind embeddings is not known', async t => {
   const body = { model: 'm', prompt: TEXT, prompt_embeds: 'AAAA' }
@@ -520,32 +523,50 @@ t.test('a count is comparable where it is of the whole prompt, and not of the cl
   const isCounted = async (body: object) => (await read({ model: 'm', ...body })).isCounted === true
   for (const body of [{ messages: HELLO }, { prompt: TEXT }, { prompt: [TEXT] }])
     t.equal(await isCounted(body), true)
-  for (const body of [{ prompt: [TEXT, TEXT] }, { prompt: [1, 2] }, { prompt: TEXT, truncate_prompt_tokens: 2 }])
+  for (const body of [
+    { prompt: [TEXT, TEXT] },
+    { prompt: [1, 2] },
+    { prompt: TEXT, truncate_prompt_tokens: 2 },
+  ])
     t.equal(await isCounted(body), false)
 })
 
-t.test('template, content format and variables are those given for a model, its base, or for all', async t => {
-  const parts = [{ type: 'text', text: 'one' }, { type: 'text', text: 'two' }]
-  const chat = { messages: [{ role: 'user', content: parts }] }
-  const template = '{{ mood }}: {{ messages[0].content is string }}'
-  const models = [model('m'), adapter('poet', 'm'), model('other')]
-  const fleet = fleetOf({ blockSizeTokens: BLOCK, models })
-  const options = {
-    chatTemplateContentFormats: ['openai', 'm=auto'],
-    defaultChatTemplateKwargs: ['{"mood":"calm, and = quiet"}', 'poet={"mood":"sad"}'],
-  }
-  const given = givenChatOptions(options, new Map([['', template]]))
-  const table = modelTable(fleet, readGivenTokenizers([TINY]), given)
-  const textWith = (text: string): number[] => [...tiny.encodeText(text, { addSpecialTokens: false })]
-  for (const [name, text] of [
-    ['m', 'calm, and = quiet: True'],
-    ['poet', 'sad: True'],
-    ['other', 'calm, and = quiet: False'],
-  ] as const)
-    t.strictSame([...((await read({ model: name, ...chat }, { table })).tokenIds ?? [])], textWith(text), name)
-  const sent = { model: 'm', ...chat, chat_template_kwargs: { mood: 'gay' } }
-  t.strictSame([...((await read(sent, { table })).tokenIds ?? [])], textWith('gay: True'), 'a request decides')
-})
+t.test(
+  'template, content format and variables are those given for a model, its base, or for all',
+  async t => {
+    const parts = [
+      { type: 'text', text: 'one' },
+      { type: 'text', text: 'two' },
+    ]
+    const chat = { messages: [{ role: 'user', content: parts }] }
+    const template = '{{ mood }}: {{ messages[0].content is string }}'
+    const models = [model('m'), adapter('poet', 'm'), model('other')]
+    const fleet = fleetOf({ blockSizeTokens: BLOCK, models })
+    const options = {
+      chatTemplateContentFormats: ['openai', 'm=auto'],
+      defaultChatTemplateKwargs: ['{"mood":"calm, and = quiet"}', 'poet={"mood":"sad"}'],
+    }
+    const given = givenChatOptions(options, new Map([['', template]]))
+    const table = modelTable(fleet, readGivenTokenizers([TINY]), given)
+    const textWith = (text: string): number[] => [...tiny.encodeText(text, { addSpecialTokens: false })]
+    for (const [name, text] of [
+      ['m', 'calm, and = quiet: True'],
+      ['poet', 'sad: True'],
+      ['other', 'calm, and = quiet: False'],
+    ] as const)
+      t.strictSame(
+        [...((await read({ model: name, ...chat }, { table })).tokenIds ?? [])],
+        textWith(text),
+        name,
+      )
+    const sent = { model: 'm', ...chat, chat_template_kwargs: { mood: 'gay' } }
+    t.strictSame(
+      [...((await read(sent, { table })).tokenIds ?? [])],
+      textWith('gay: True'),
+      'a request decides',
+    )
+  },
+)
 
 t.test('a directory that cannot be loaded leaves it to the engine, with the reason', async t => {
   const table = tableOf(['/no/such/directory'], { canTokenize: true })

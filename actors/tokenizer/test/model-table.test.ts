@@ -72,9 +72,15 @@ t.test('the block size is that of the first worker of the model that has said on
 })
 
 t.test('a block size that was only probed gives way to one that events have shown', async t => {
-  const { workers, ...fleet } = fleetOf({ blockSizeTokens: 16 }, { blockSizeTokens: 32 }, { blockSizeTokens: 64 })
+  const { workers, ...fleet } = fleetOf(
+    { blockSizeTokens: 16 },
+    { blockSizeTokens: 32 },
+    { blockSizeTokens: 64 },
+  )
   const learned = workers.map((worker, i) =>
-    i === 0 ? worker : { ...worker, blockSizeTokens: { ...worker.blockSizeTokens!, source: 'learned' as const } },
+    i === 0
+      ? worker
+      : { ...worker, blockSizeTokens: { ...worker.blockSizeTokens!, source: 'learned' as const } },
   )
   t.equal(modelTable({ ...fleet, workers: learned }, NOTHING_GIVEN).get('m')?.blockSizeTokens, 32)
 })

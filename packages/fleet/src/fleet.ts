@@ -95,7 +95,7 @@ export interface WorkerRecord {
   readonly canTokenize: boolean
   /** The router has an API key for it. */
   readonly usesKey?: boolean
-  /** Grows whenever it is found to run as another process, which may make other tokens of prompts; default 0. */
+  /** Grows when it is found to run as another process, which may make other tokens of prompts; default 0. */
   readonly promptsEpoch?: number
   readonly keys: readonly WorkerKeyRecord[]
 }

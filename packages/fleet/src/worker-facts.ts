@@ -13,8 +13,8 @@ import type {
   WorkerModel,
   WorkerRecord,
 } from './fleet.ts'
-import type { EventSource, ProbedFact, ReachedOutcome } from './probe-outcome.ts'
 import { namedRank } from './named-ranks.ts'
+import type { EventSource, ProbedFact, ReachedOutcome } from './probe-outcome.ts'
 import { isOtherProcessStart } from './process-start.ts'
 import type { WorkerSpec } from './worker-spec.ts'
 import { eventsHostOf } from './worker-spec.ts'
@@ -128,7 +128,7 @@ export function eventSourceOf(
   const discovered = namedSourceOf(spec, outcome, dpRank)
   const given = (port: number | undefined): string | undefined =>
     port === undefined ? undefined : `tcp://${eventsHostOf(spec)}:${port + dpRank}`
-  // The given host counts also where the engine names an address: it may be one that only its own network has.
+  // The given host counts also where the engine names an address, which only its own network may have.
   const found = (endpoint: string | undefined): string | undefined =>
     spec.eventsHost === undefined ? endpoint : endpoint?.replace(HOST_OF_ENDPOINT, spec.eventsHost)
   const atBroker = brokerEndpointOf(spec, dpRank, broker)
@@ -223,9 +223,7 @@ export function eventFlags(
 }
 
 function ranksOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined): Sourced<number> {
-  return (
-    sourced(spec.ranks, 'given') ?? sourced(outcome?.ranks, 'probed') ?? { value: 1, source: 'default' }
-  )
+  return sourced(spec.ranks, 'given') ?? sourced(outcome?.ranks, 'probed') ?? { value: 1, source: 'default' }
 }
 
 function modelsOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined): readonly WorkerModel[] {

@@ -1,5 +1,11 @@
 import t from 'tap'
-import { type EventSource, eventSourceOf, namedRank, parseWorkerSpec, type ReachedOutcome } from '../src/index.ts'
+import {
+  type EventSource,
+  eventSourceOf,
+  namedRank,
+  parseWorkerSpec,
+  type ReachedOutcome,
+} from '../src/index.ts'
 
 function outcome(ranks: number | undefined, eventSources: readonly EventSource[]): ReachedOutcome {
   return {

@@ -158,7 +158,13 @@ function vllmEvents(isMap: boolean): fc.Arbitrary<KvEvent> {
   const media = fc.record({ id: fc.string(), offsetTokens: fc.integer() }, { noNullPrototype: true })
   return fc.oneof(
     fc
-      .record({ ...common, loraId: fc.option(fc.integer({ min: 1 }), { nil: undefined }), group, isLocal, attention: text })
+      .record({
+        ...common,
+        loraId: fc.option(fc.integer({ min: 1 }), { nil: undefined }),
+        group,
+        isLocal,
+        attention: text,
+      })
       .chain(store => {
         const blockCount = store.hashes.length / 2
         return fc.record({
@@ -188,7 +194,9 @@ function vllmEvents(isMap: boolean): fc.Arbitrary<KvEvent> {
 
 function sglangEvents(): fc.Arbitrary<KvEvent> {
   return fc.oneof(
-    fc.record({ ...common, cacheSalt: text, loraId: fc.option(fc.integer({ min: 1 }), { nil: undefined }) }).map(kvStored),
+    fc
+      .record({ ...common, cacheSalt: text, loraId: fc.option(fc.integer({ min: 1 }), { nil: undefined }) })
+      .map(kvStored),
     fc.record({ hashes: common.hashes, tier }).map(kvRemoved),
     fc.constant(KV_CLEARED),
   )

@@ -3,8 +3,8 @@
  * tokens are other blocks: a prompt that the engine writes by another template, or reads with another
  * tokenizer, is never found in its cache, however well its events are known.
  *
- *   differs   DIFFERENCES answers differed, and no AGREEMENTS answers in a row agreed between them: a template
- *             may differ for some chats only. Said again after as many more
+ *   differs   DIFFERENCES answers differed, and no AGREEMENTS answers in a row agreed between them: a
+ *             template may differ for some chats only. Said again after as many more
  *   agrees    after that, AGREEMENTS answers in a row agreed; said again after as many more
  *
  * Several engines count the cached part apart, so either sum agrees. Engines that report 0 report nothing.
