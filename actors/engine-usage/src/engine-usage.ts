@@ -9,9 +9,9 @@
  * Order  a worker has one *turn* at a time: a question under way, its place in the line, or a wait for the
  *        next. Answers of an earlier turn are dropped.
  * Fails  an engine without such metrics is told once in the log, and asked every LASTING_MS if it has no
- *        start time either. An engine that misses MISSES_MAX questions in a row counts as one without figures:
- *        an old figure could keep requests away from it forever. After a restart of this actor all are asked
- *        anew; the tracker keeps its figures.
+ *        start time either. An engine that misses MISSES_MAX questions in a row counts as one without
+ *        figures: an old figure could keep requests away from it forever. After a restart of this actor all
+ *        are asked anew; the tracker keeps its figures.
  */
 
 import { type ActorContext, defineActor } from '@homing/actor'

@@ -8,8 +8,8 @@
  *
  * Answers may show a difference that this chat does not: the directory weighs both.
  *
- * Bounds   one comparison at a time, of up to COMPARED_MODELS_MAX base models of each worker; a question without an
- *          answer is asked again ATTEMPTS_MAX times.
+ * Bounds   one comparison at a time, of up to COMPARED_MODELS_MAX base models of each worker; a question is
+ *          asked at most ATTEMPTS_MAX times without an answer.
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
