@@ -15,7 +15,7 @@
 import type { ActorContext, ActorRef } from '@homing/actor'
 import type { PromptsMessage } from '@homing/actors/directory'
 import { toErrorRecord } from '@homing/base'
-import type { Fleet, WorkerRecord } from '@homing/fleet'
+import { COMPARED_CHAT, type Fleet, firstDifference, type WorkerRecord } from '@homing/fleet'
 import { askToTokenize, idsOfReply } from './engine-tokenize.ts'
 import type { TokenizerMessage } from './messages.ts'
 import type { Readers } from './readers.ts'
@@ -23,9 +23,6 @@ import type { Readers } from './readers.ts'
 const AGAIN_MS = 60_000
 const COMPARED_MODELS_MAX = 16
 const ATTEMPTS_MAX = 3
-
-/** One turn, since some templates take no other chat to begin with. */
-const MESSAGES = [{ role: 'user', content: 'What is the capital of France? Answer in one word.' }]
 
 interface Compared {
   readonly worker: WorkerRecord
@@ -99,7 +96,7 @@ export class ChatComparer {
   async #compare(compared: Compared): Promise<void> {
     const { context, readers, directory, tokenizeMsMax } = this.#options
     const { worker, model, state } = compared
-    const body = new TextEncoder().encode(JSON.stringify({ model, messages: MESSAGES }))
+    const body = new TextEncoder().encode(JSON.stringify({ model, messages: COMPARED_CHAT }))
     const question = await readers.check({
       route: 'chat',
       body,
@@ -116,14 +113,14 @@ export class ChatComparer {
     const asked = { ...question, origins: [worker.origin] }
     const engineIds = idsOfReply(await askToTokenize(context, asked, tokenizeMsMax))
     const { tokenIds } = question
-    const position = tokenIds.findIndex((id, i) => id !== engineIds[i])
-    const isSame = position === -1 && tokenIds.length === engineIds.length
+    const position = firstDifference(tokenIds, engineIds)
+    const isSame = position === undefined
     compared.state = isSame ? 'agrees' : 'differs'
     // One that has agreed from the start is no news.
     if (compared.state === state || (isSame && state === 'open')) return
     const reason = isSame
       ? 'it makes the same tokens of a chat as this router'
-      : `it makes ${engineIds.length} tokens of a chat that are ${tokenIds.length} here, other ones from token ${position === -1 ? tokenIds.length : position} on`
+      : `it makes ${engineIds.length} tokens of a chat that are ${tokenIds.length} here, other ones from token ${position} on`
     const { id: workerId, promptsEpoch = 0 } = worker
     directory.tell({
       type: 'prompts',

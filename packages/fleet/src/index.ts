@@ -1,3 +1,4 @@
+export { COMPARED_CHAT, firstDifference } from './compared-chat.ts'
 export { openDoor, readKey } from './engine-keys.ts'
 export { InvalidWorkerError, WorkerConflictError, WorkersFileError } from './errors.ts'
 export { brokerEndpointOf, type EventBroker, subjectOf } from './event-broker.ts'
