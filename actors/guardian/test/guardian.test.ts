@@ -120,6 +120,7 @@ const READ_BEFORE = [
   'natsCaFile',
   'seed',
   'shutdownTimeoutMs',
+  'chatTemplates',
   'detach',
   'demoEngines',
   'demoSpeed',
