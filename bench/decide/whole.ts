@@ -17,7 +17,12 @@
 import assert from 'node:assert/strict'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { type ActorRef, createActorSystem, defineActor } from '@homing/actor'
-import type { AuditMessage, ComputedMessage, DirectoryMessage } from '@homing/actors/directory'
+import type {
+  AuditMessage,
+  ComputedMessage,
+  DirectoryMessage,
+  PromptsMessage,
+} from '@homing/actors/directory'
 import { type QueueMessage, queue, type WaitingHints } from '@homing/actors/queue'
 import { type RouterArgs, type RouterMessage, router } from '@homing/actors/router'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
@@ -76,6 +81,7 @@ const HINTS: WaitingHints = {
 
 type DirectoryMailbox =
   | AuditMessage
+  | PromptsMessage
   | ComputedMessage
   | Extract<DirectoryMessage, { readonly type: 'subscribe' }>
 
@@ -84,7 +90,7 @@ const deafDirectory = defineActor(
   import.meta.url,
   'deafDirectory',
 )<DirectoryMailbox, undefined>({
-  setup: () => ({ audit() {}, computed() {}, subscribe() {} }),
+  setup: () => ({ audit() {}, prompts() {}, computed() {}, subscribe() {} }),
 })
 
 export async function measureWhole({ fleets, rounds }: WholeParameters): Promise<Measures> {

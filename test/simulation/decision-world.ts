@@ -13,7 +13,12 @@
 
 import assert from 'node:assert/strict'
 import { createTestSystem } from '@homing/actor/testing'
-import type { AuditMessage, ComputedMessage, DirectoryMessage } from '@homing/actors/directory'
+import type {
+  AuditMessage,
+  ComputedMessage,
+  DirectoryMessage,
+  PromptsMessage,
+} from '@homing/actors/directory'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import { router } from '@homing/actors/router'
 import { tracker } from '@homing/actors/tracker'
@@ -149,7 +154,9 @@ class DecisionWorld {
       args: { workerSlotsMax: SLOTS, requestsMax: 1000, idleMsMax: EVER_MS },
     })
     type Subscribe = Extract<DirectoryMessage, { readonly type: 'subscribe' }>
-    const directory = this.#system.probe<AuditMessage | ComputedMessage | Subscribe>('directory')
+    const directory = this.#system.probe<AuditMessage | ComputedMessage | PromptsMessage | Subscribe>(
+      'directory',
+    )
     this.#indexer = this.#system.probe<IndexerMessage | RoutedMessage>('indexer')
     const { guardShare, ...settings } = selection
     this.#router = this.#system.spawn(router, {

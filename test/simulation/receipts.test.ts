@@ -15,6 +15,7 @@ const END_MS = 60_000
 const MAY_BE_NULL = new Set([
   'unknown_prompt',
   'text_blocks',
+  'cache_use',
   'runner_up',
   'guard',
   'guard.arm',

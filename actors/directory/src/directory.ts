@@ -16,6 +16,7 @@
  *          worker-table      all workers together
  *          worker-announcements  a log line for people
  *          key-audits        comparison of answers with events
+ *          prompt-audits     whether engines make other tokens of prompts
  *          named-sockets     which sockets keys name: no two may name the same
  *          fleet-changes     workers that join, drain and leave at run time
  *          worker-trials     how long a new worker gets a small share
@@ -49,6 +50,7 @@ import { KeyListeners } from './key-listeners.ts'
 import { KeySilence } from './key-silence.ts'
 import { KeyTrust } from './key-trust.ts'
 import type { DirectoryMessage, FleetReport, Kept, KeptFleet } from './messages.ts'
+import { PromptAudits } from './prompt-audits.ts'
 import { RegisteredWorkers } from './registered-workers.ts'
 import { ShardWatch } from './shard-watch.ts'
 import type { Key, Worker } from './worker.ts'
@@ -87,6 +89,7 @@ export const directory = defineActor(
         const key = state.keys.ofSlot(message.workerSlot)
         if (key !== undefined) state.silence.computed(key, message)
       },
+      prompts: message => state.prompts.heard(message),
       shardReset: message => state.shardReset(message),
       addWorker: ({ url, reply }) => reply(changes.add(url)),
       removeWorker: ({ workerId, reply }) => reply(changes.remove(workerId)),
@@ -165,6 +168,7 @@ class Directory {
   readonly trials: WorkerTrials
   readonly shards: ShardWatch
   readonly audits: KeyAudits
+  readonly prompts: PromptAudits
   readonly silence: KeySilence
   readonly feed: FleetFeed
   readonly changes: FleetChanges
@@ -190,7 +194,27 @@ class Directory {
     })
     const changed = (worker: Worker) => feed.touch(worker)
     const ignoresCaches = args.ignoresCaches ?? false
-    const trust = new KeyTrust({ context, workers, claims: this.#claims, kvEvents, ignoresCaches, changed })
+    const promptFault = (worker: Worker) => this.prompts.faultOf(worker)
+    const trust = new KeyTrust({
+      context,
+      workers,
+      claims: this.#claims,
+      kvEvents,
+      ignoresCaches,
+      promptFault,
+      changed,
+    })
+    this.prompts = new PromptAudits({
+      context,
+      workers,
+      changed: (touched, isOther) => {
+        for (const worker of touched) {
+          for (const key of worker.keys) trust.refresh(key)
+          feed.touch(worker)
+        }
+        if (isOther) feed.setEngineTokenized(this.prompts.engineTokenized)
+      },
+    })
     this.#context = context
     this.#trust = trust
     this.#indexers = indexers
@@ -351,6 +375,7 @@ class Directory {
     this.#registered?.left(worker.spec.id)
     this.probes.end(worker)
     this.#shrinkTo(worker, 0)
+    this.prompts.left(worker)
     this.feed.left(worker)
     // One that it stood in the way of (a block size, a socket) may have its listener now.
     this.#reconcileListeners()
@@ -373,6 +398,8 @@ class Directory {
     }
     // An engine that does not report its start time may have restarted while it did not answer.
     const mayBeOther = wasDown && outcome.processStartSeconds === undefined
+    if (isOther || mayBeOther) this.prompts.restarted(worker)
+    else this.prompts.reached()
     if (isOther || mayBeOther) for (const key of worker.keys) this.#forgetRouted(key)
     this.#reconcileListeners()
     this.announcements.announceSoon(worker)

@@ -11,7 +11,14 @@
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
-import type { Fleet, FleetMessage, FleetThresholds, WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
+import type {
+  EngineTokenized,
+  Fleet,
+  FleetMessage,
+  FleetThresholds,
+  WorkerKeyRecord,
+  WorkerRecord,
+} from '@homing/fleet'
 import { brokerWayOf, type RequestBroker } from '@homing/fleet'
 import { type BusyThresholds, hasThreshold, mergedThresholds } from '@homing/load'
 import type { DirectoryMessage, KeeperMessage } from './messages.ts'
@@ -57,6 +64,8 @@ export class FleetFeed {
   readonly #hasEngineKey: boolean
   readonly #requestBroker: RequestBroker | undefined
   #hasNewThresholds = false
+  #engineTokenized: readonly EngineTokenized[] = []
+  #hasNewTokenized = false
   readonly #published = new Map<Worker, { readonly text: string; readonly record: WorkerRecord }>()
 
   constructor(
@@ -150,10 +159,18 @@ export class FleetFeed {
     return merged
   }
 
+  setEngineTokenized(engineTokenized: readonly EngineTokenized[]): void {
+    this.#engineTokenized = engineTokenized
+    this.#hasNewTokenized = true
+    this.#publishSoon()
+  }
+
   publish(): void {
     this.#willPublish = false
-    let hasChanged = this.#fleet.version === 0 || this.#hasNewThresholds || this.#hasLost
+    let hasChanged =
+      this.#fleet.version === 0 || this.#hasNewThresholds || this.#hasNewTokenized || this.#hasLost
     this.#hasLost = false
+    this.#hasNewTokenized = false
     for (const worker of this.#changed) {
       const record = this.#recordOf(worker)
       const text = JSON.stringify(record)
@@ -168,7 +185,8 @@ export class FleetFeed {
       const { others, byModel } = this.#thresholds
       const hasThresholds = hasThreshold(others) || byModel.size > 0
       const busyThresholds = hasThresholds ? this.#thresholds : undefined
-      this.#fleet = { version: this.#fleet.version + 1, workers, busyThresholds }
+      const engineTokenized = this.#engineTokenized
+      this.#fleet = { version: this.#fleet.version + 1, workers, busyThresholds, engineTokenized }
       for (const subscriber of this.#subscribers.values()) this.#send(subscriber)
     }
     this.#answerWaiters()
@@ -207,6 +225,7 @@ export class FleetFeed {
       ...this.#workers.facts(worker),
       taints,
       usesKey: this.#hasEngineKey || spec.key !== undefined,
+      promptsEpoch: worker.promptsEpoch,
       keys: worker.keys.map(key => keyRecordOf(key, this.#workers)),
     }
   }

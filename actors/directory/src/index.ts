@@ -9,6 +9,7 @@ export type {
   FleetReport,
   KeeperMessage,
   Kept,
+  PromptsMessage,
   WorkerDiagnosis,
 } from './messages.ts'
 export type { GivenWorkersFile } from './workers-file-watch.ts'

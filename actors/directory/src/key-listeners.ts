@@ -126,6 +126,7 @@ export class KeyListeners {
       eventsEndpoint: source.endpoint,
       replayEndpoint: source.replayEndpoint,
       topic: source.topic,
+      namedRank: source.namedRank,
       blockSizeTokens: this.#options.workers.assumedBlockSizeTokens(worker),
       processStartSeconds: worker.outcome?.processStartSeconds,
       indexer: this.#options.indexers[key.shard]!,

@@ -23,6 +23,8 @@ export interface KeyTrustOptions {
   readonly claims: SocketClaims
   readonly kvEvents: boolean
   readonly ignoresCaches: boolean
+  /** Why prompts are not found in the cache of a worker, however well it is known; undefined: they are. */
+  readonly promptFault: (worker: Worker) => string | undefined
   /** Trust or reason of a key of this worker changed. */
   readonly changed: (worker: Worker) => void
 }
@@ -60,7 +62,7 @@ export class KeyTrust {
     const { context, changed } = this.#options
     if (!key.isGone) this.#tellOfSize(key.worker)
     const obstacle = this.obstacle(key)
-    const known = obstacle === undefined ? trustOf(key) : (['none', obstacle] as const)
+    const known = obstacle === undefined ? this.#trustOf(key) : (['none', obstacle] as const)
     const mayGuess = key.worker.outcome !== undefined && !this.#options.ignoresCaches
     const [trust, reason] = mayGuess ? orGuessed(known) : known
     if (key.trust === trust && key.trustReason === reason) return
@@ -86,6 +88,12 @@ export class KeyTrust {
         { worker: worker.spec.id, fault },
         'wrong block size: no KV event of this worker counts',
       )
+  }
+
+  #trustOf(key: Key): readonly [Trust, string] {
+    const known = trustOf(key)
+    const fault = known[0] === 'exact' ? this.#options.promptFault(key.worker) : undefined
+    return fault === undefined ? known : ['partial', fault]
   }
 }
 

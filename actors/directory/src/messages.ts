@@ -32,6 +32,22 @@ export interface AuditMessage extends Message {
   readonly reason: string
 }
 
+/** To the directory: whether an engine makes the tokens of prompts that were counted for it. */
+export interface PromptsMessage extends Message {
+  readonly type: 'prompts'
+  readonly workerId: string
+  /** Of its record when they were compared. */
+  readonly promptsEpoch: number
+  /** The base model. */
+  readonly model: string
+  readonly route: string
+  /** The party whose tokens were compared with those of the engine. */
+  readonly by: 'router' | 'engine'
+  readonly verdict: 'differs' | 'agrees'
+  /** For people. */
+  readonly reason: string
+}
+
 /** From the router to the directory: blocks were computed for an answer, and its source must publish them. */
 export interface ComputedMessage extends Message {
   readonly type: 'computed'
@@ -119,6 +135,7 @@ export type DirectoryMessage =
   | SourceMessage
   | AuditMessage
   | ComputedMessage
+  | PromptsMessage
   /** From an indexer that restarted with an empty shard: every listener of it resyncs. */
   | ShardResetMessage
   /**

@@ -6,8 +6,8 @@
  * modules wrote into the workers.
  */
 
-import type { EventSource, WorkerSpec } from '@homing/fleet'
-import { eventSourceOf, factsOf, type WorkerDefaults, type WorkerFacts } from '@homing/fleet'
+import type { EventSource, Sourced, WorkerSpec } from '@homing/fleet'
+import { blockSizeOfBoth, eventSourceOf, factsOf, type WorkerDefaults, type WorkerFacts } from '@homing/fleet'
 import type { Worker } from './worker.ts'
 
 export class WorkerTable {
@@ -30,6 +30,7 @@ export class WorkerTable {
       drain: undefined,
       outcome: undefined,
       learnedBlockSizeTokens: undefined,
+      promptsEpoch: 0,
       keys: [],
       wasAnnounced: false,
       isOnTrial,
@@ -85,6 +86,8 @@ export class WorkerTable {
       const first = this.#firstOfModel(name)
       if (first === undefined || first === worker) continue
       const size = this.facts(first).blockSizeTokens!
+      // Its own events may show the size of its twin, too, where metrics name another one.
+      if (own.source === 'probed' && size.source === 'learned') continue
       if (size.value !== own.value) {
         return `blocks of ${own.value} tokens, but ${first.spec.id} of the same model has ${size.value}: start both with the same block size`
       }
@@ -92,12 +95,18 @@ export class WorkerTable {
     return undefined
   }
 
-  /** The first worker, in the order given, that serves a model and whose block size is known. */
+  /** The worker whose block size counts for a model (`blockSizeOfBoth`); undefined: none is known. */
   #firstOfModel(name: string): Worker | undefined {
+    let first: Worker | undefined
+    let size: Sourced<number> | undefined
     for (const worker of this.#workers.values()) {
-      if (worker.outcome === undefined || this.facts(worker).blockSizeTokens === undefined) continue
-      if (this.facts(worker).models.some(model => model.name === name)) return worker
+      if (worker.outcome === undefined) continue
+      const { blockSizeTokens, models } = this.facts(worker)
+      if (blockSizeTokens === undefined || !models.some(model => model.name === name)) continue
+      const better = blockSizeOfBoth(size, blockSizeTokens)
+      if (better === blockSizeTokens) first = worker
+      size = better
     }
-    return undefined
+    return first
   }
 }

@@ -31,6 +31,10 @@ export interface Worker {
   /** Block size seen in its events; forgotten when its engine restarts. */
   learnedBlockSizeTokens: number | undefined
 
+  // prompt-audits.ts
+  /** As in its record. */
+  promptsEpoch: number
+
   // worker-keys.ts
   /** By dp rank; fewer than its ranks while slots are short or an old key of a rank has not ended. */
   readonly keys: Key[]

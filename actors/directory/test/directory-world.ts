@@ -15,6 +15,10 @@ export interface EngineAnswers {
   readonly startSeconds?: number | null
   readonly events?: readonly object[] | undefined
   readonly ranks?: number
+  /** Share of its KV cache that requests use; default: its metrics do not say. */
+  readonly kvUsage?: number
+  /** Default true. */
+  readonly canTokenize?: boolean
 }
 
 export const utf8 = new TextEncoder()
@@ -123,11 +127,12 @@ function answerOf(path: string, answers: EngineAnswers): unknown {
     return { data: [{ id: model, owned_by: 'vllm', root: '/models/m', parent: null, max_model_len: 4096 }] }
   }
   if (path === '/version') return { version: '0.32.0' }
-  if (path === '/tokenize') return { tokens: [1, 2], count: 2 }
+  if (path === '/tokenize') return answers.canTokenize === false ? undefined : { tokens: [1, 2], count: 2 }
   if (path === '/kv_event_sources') return events
   if (path !== '/metrics') return undefined
   const lines = Array.from({ length: ranks }, (_, rank) => `vllm:num_requests_running{engine="${rank}"} 0.0`)
   lines.push(`vllm:cache_config_info{block_size="${blockSizeTokens}",num_gpu_blocks="100",engine="0"} 1.0`)
+  if (answers.kvUsage !== undefined) lines.push(`vllm:kv_cache_usage_perc{engine="0"} ${answers.kvUsage}`)
   if (startSeconds !== null) lines.push(`process_start_time_seconds ${startSeconds}`)
   return lines.join('\n')
 }

@@ -1,7 +1,13 @@
 import { defineActor } from '@homing/actor'
-import type { Fleet, FleetMessage } from '@homing/fleet'
+import { blockSizeOfBoth, type Fleet, type FleetMessage, type WorkerRecord } from '@homing/fleet'
 import t from 'tap'
 import { type DirectoryWorld, EVENTS, world } from './directory-world.ts'
+
+function modelSize(workers: readonly WorkerRecord[]): number | undefined {
+  let size: WorkerRecord['blockSizeTokens']
+  for (const { blockSizeTokens } of workers) size = blockSizeOfBoth(size, blockSizeTokens)
+  return size?.value
+}
 
 t.test('a worker is probed, and each value says where it comes from', async t => {
   const w = await world(t)
@@ -84,6 +90,24 @@ t.test('every rank has a key, a slot and a listener; shards are filled evenly', 
   )
   t.equal(new Set(keys.map(key => key.workerSlot)).size, 4)
   t.strictSame(keys.map(key => key.shard).sort(), [0, 0, 1, 1])
+})
+
+t.test('ranks of a larger engine are followed where it says, and counted from 0', async t => {
+  const w = await world(t)
+  const events = [4, 5].map(rank => ({
+    data_parallel_rank: rank,
+    endpoint: `tcp://*:${5557 + rank}`,
+    replay_endpoint: `tcp://10.255.255.1:${6557 + rank}`,
+  }))
+  await w.engine('10.0.0.1', { events, ranks: 2 })
+  await w.begin(['http://10.0.0.1:8000?events_host=10.0.0.7'])
+  t.strictSame(
+    w.worker().keys.map(({ key, eventsEndpoint, replayEndpoint }) => [key, eventsEndpoint, replayEndpoint]),
+    [
+      ['10.0.0.1:8000/0', 'tcp://10.0.0.7:5561', 'tcp://10.0.0.7:6561'],
+      ['10.0.0.1:8000/1', 'tcp://10.0.0.7:5562', 'tcp://10.0.0.7:6562'],
+    ],
+  )
 })
 
 t.test('a worker that is not there is kept, probed on, and found when it comes', async t => {
@@ -344,6 +368,31 @@ t.test('a block size that events show counts more than one that was probed', asy
   await w.begin(['http://10.0.0.1:8000?events=5557'])
   await w.exact(0, 16)
   t.match(w.worker(), { blockSizeTokens: { value: 16, source: 'learned' }, keys: [{ trust: 'exact' }] })
+})
+
+t.test('a block size that the events of one show does not shut out its twins', async t => {
+  const w = await world(t)
+  const urls: string[] = []
+  for (const host of ['10.0.0.1', '10.0.0.2', '10.0.0.3']) {
+    await w.engine(host, { blockSizeTokens: 16 })
+    await w.publisher(`tcp://${host}:5557`)
+    await w.replaySocket(`tcp://${host}:5600`)
+    urls.push(`http://${host}:8000?events=5557&replay=5600`)
+  }
+  await w.begin(urls)
+  const trusts = () => w.fleet.workers.map(({ keys }) => keys[0]?.trust)
+  const size = () => modelSize(w.fleet.workers)
+  await w.exact(1, 32)
+  t.strictSame(trusts(), ['exact', 'exact', 'exact'])
+  t.equal(size(), 32, 'what events show counts more than what was probed')
+  await w.exact(0, 32)
+  t.strictSame(trusts(), ['exact', 'exact', 'exact'])
+  await w.exact(2, 16)
+  t.strictSame(trusts(), ['exact', 'exact', 'approximate'])
+  t.match(
+    w.worker(2).keys[0]?.trustReason,
+    /blocks of 16 tokens, but 10\.0\.0\.1:8000 of the same model has 32/,
+  )
 })
 
 t.test('a rank that is gone gives its slot back only when the indexer has forgotten it', async t => {

@@ -8,15 +8,15 @@
  * Owns   when each worker is asked next. The figures are the tracker's.
  * Order  a worker has one *turn* at a time: a question under way, its place in the line, or a wait for the
  *        next. Answers of an earlier turn are dropped.
- * Fails  an engine without such metrics is asked every LASTING_MS, and the log says so once. An engine that
- *        misses MISSES_MAX questions in a row counts as one without figures: an old figure could keep
- *        requests away from it forever. After a restart of this actor all are asked anew; the tracker keeps
- *        its figures.
+ * Fails  an engine without such metrics is told once in the log, and asked every LASTING_MS if it has no
+ *        start time either. An engine that misses MISSES_MAX questions in a row counts as one without
+ *        figures: an old figure could keep requests away from it forever. After a restart of this actor all
+ *        are asked anew; the tracker keeps its figures.
  */
 
 import { type ActorContext, defineActor } from '@homing/actor'
 import type { KvUsageReport } from '@homing/actors/tracker'
-import type { Fleet, WorkerRecord } from '@homing/fleet'
+import { type Fleet, namedRank, type WorkerRecord } from '@homing/fleet'
 import { type HttpTransport, transportCapability } from '@homing/transport'
 import type { EngineUsageArgs } from './engine-usage-args.ts'
 import { readKvUsage, readStartSeconds } from './kv-usage.ts'
@@ -102,10 +102,10 @@ class UsagePolls {
     const polled = this.#polled.get(workerId)
     if (polled?.turn !== turn) return
     const { worker } = polled
+    this.#lookAtStart(polled, outcome.startSeconds)
     if (outcome.kind === 'reported') {
       polled.misses = 0
       polled.isTold = false
-      this.#lookAtStart(polled, outcome.startSeconds)
       this.#tell(worker, rank => shareOf(outcome.shares, rank, worker.keys.length))
       this.#schedule(polled, this.#args.intervalMs)
       return
@@ -117,7 +117,8 @@ class UsagePolls {
       polled.isTold = true
       this.#context.log.info({ worker: workerId, reason }, 'the engine does not report its KV usage')
     }
-    this.#schedule(polled, isLasting ? Math.max(LASTING_MS, this.#args.intervalMs) : this.#args.intervalMs)
+    const isUseful = !isLasting || outcome.startSeconds !== undefined
+    this.#schedule(polled, isUseful ? this.#args.intervalMs : Math.max(LASTING_MS, this.#args.intervalMs))
   }
 
   /** An engine that was started again in place has lost its cache, although its sockets may look the same. */
@@ -162,13 +163,13 @@ class UsagePolls {
   }
 }
 
-/** If a worker has one rank, its figure counts for that rank, whatever number it gives itself. */
 function shareOf(
   shares: ReadonlyMap<number, number>,
   dpRank: number,
   ranks: number,
 ): Pick<KvUsageReport, 'share' | 'reason'> {
-  const share = shares.get(dpRank) ?? (ranks === 1 && shares.size === 1 ? [...shares.values()][0] : undefined)
+  const rank = namedRank(shares.keys(), dpRank, ranks)
+  const share = rank === undefined ? undefined : shares.get(rank)
   if (share !== undefined) return { share, reason: undefined }
   return { share, reason: `its metrics name no rank ${dpRank}` }
 }
@@ -183,8 +184,9 @@ async function usageOf(http: HttpTransport, origin: string, timeoutMs: number): 
     }
     const metrics = utf8.decode(body)
     const shares = readKvUsage(metrics)
-    if (shares.size > 0) return { kind: 'reported', shares, startSeconds: readStartSeconds(metrics) }
-    return { kind: 'unknown', reason: 'its metrics do not name its KV usage', isLasting: true }
+    const startSeconds = readStartSeconds(metrics)
+    if (shares.size > 0) return { kind: 'reported', shares, startSeconds }
+    return { kind: 'unknown', reason: 'its metrics do not name its KV usage', isLasting: true, startSeconds }
   } catch (thrown) {
     return { kind: 'unknown', reason: (thrown as Error).message, isLasting: false }
   }

@@ -194,3 +194,13 @@ t.test('an engine whose process started anew is looked at again, once', async t 
   await world.system.advance('5s')
   t.equal(world.directory.waiting.length, 1, 'one that does not say has not restarted by that')
 })
+
+t.test('the start of an engine is read although it does not tell its usage', async t => {
+  const world = new World(t)
+  await world.engine('one', { text: 'process_start_time_seconds 100.5' })
+  world.fleet(worker('one'))
+  await world.system.advance('5s')
+  world.answers.set('one', { text: 'process_start_time_seconds 200.5' })
+  await world.system.advance('5s')
+  t.strictSame(world.directory.waiting, [{ type: 'lookAgain', workerId: 'one' }])
+})

@@ -92,7 +92,7 @@ export class RequestReader {
     const read = await this.#read(route, body, exchange.headers, false)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     const routing = this.#atHolder(
-      this.#routing(read, requestId(exchange.headers, this.#parts.newId), sessionId(exchange.headers)),
+      this.#routing(read, route, requestId(exchange.headers, this.#parts.newId), sessionId(exchange.headers)),
       read.previousResponseId,
     )
     if (read.annotations.includes('query_instance_id')) {
@@ -190,8 +190,9 @@ export class RequestReader {
     try {
       const { args } = this.#parts
       const isChat = scanRequest(body).byName.has('messages')
-      const read = await this.#read(isChat ? 'chat' : 'completions', body, headers, false)
-      const request = this.#routing(read, requestId(headers, this.#parts.newId), undefined)
+      const route = isChat ? 'chat' : 'completions'
+      const read = await this.#read(route, body, headers, false)
+      const request = this.#routing(read, route, requestId(headers, this.#parts.newId), undefined)
       const answer = await args.router.ask({ type: 'explain', request }, { timeout: args.askMsMax })
       if ('code' in answer) return { kind: 'refused', error: answer, param: undefined }
       return { kind: 'explained', receipt: answer, tokenizedBy: read.tokenizedBy }
@@ -277,17 +278,26 @@ export class RequestReader {
     })
   }
 
-  #routing(read: ReadRequest, id: string, session: string | undefined): RoutingRequest {
+  #routing(
+    read: ReadRequest,
+    route: CompletionRoute,
+    id: string,
+    session: string | undefined,
+  ): RoutingRequest {
+    const { tokenizedBy: by } = read
+    const isCounted = read.isCounted === true && (by === 'router' || by === 'engine')
     return {
       requestId: id,
       model: read.model,
       promptTokens: read.promptTokens,
+      counted: isCounted ? { by, route } : undefined,
       blockSizeTokens: read.blockSizeTokens,
       localHashes: read.localHashes,
       sequenceHashes: read.sequenceHashes,
       unknownPromptReason: read.unknownPromptReason,
       textBlocksReason: read.textBlocksReason,
       separated: read.separated,
+      cacheUse: read.cacheUse,
       sessionId: session,
       override: read.override,
       constraints: read.constraints,

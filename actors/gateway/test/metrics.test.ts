@@ -182,6 +182,7 @@ t.test('the audit is shown by worker key', async t => {
     overPredictions: 1,
     underPredictions: 0,
     unreported: 0,
+    promptDifferences: 0,
     errorCounts: [0, 0, 0, 0, 2, 0, 1, 0, 0, 0],
     errorBlocksSum: 3,
     precision: 0.5,

@@ -324,6 +324,7 @@ t.test('/workers shows how the predictions for a worker key have fared', async t
     overPredictions: 0,
     underPredictions: 0,
     unreported: 7,
+    promptDifferences: 0,
     errorCounts: [],
     errorBlocksSum: 0,
     precision: 1,

@@ -84,7 +84,11 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
   const tokenizerRef = spawn(
     tokenizer,
     'tokenizer',
-    tokenizerArgsFromSettings(settings, { loaded: inputs.loadedTokenizers }),
+    tokenizerArgsFromSettings(settings, {
+      loaded: inputs.loadedTokenizers,
+      chatTemplates: inputs.chatTemplates,
+      directory: directoryRef,
+    }),
   )
   const decisionLogRef = spawnIfOn(
     decisionLog,

@@ -25,6 +25,8 @@ export interface RouterInputs {
   readonly adminKey?: ConsoleArgs['adminKey']
   /** By directory: tokenizers that are loaded already. */
   readonly loadedTokenizers: TokenizerArgs['loaded']
+  /** Texts of the chat templates that replace those of the directories, by model; '': of all others. */
+  readonly chatTemplates?: ReadonlyMap<string, string> | undefined
   /** A custom selection that replaces the policy. */
   readonly customSelection?: CustomSelection | undefined
   readonly policyClasses?: PolicyFile | undefined

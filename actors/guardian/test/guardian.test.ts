@@ -121,6 +121,7 @@ const READ_BEFORE = [
   'seed',
   'shutdownDelayMs',
   'shutdownTimeoutMs',
+  'chatTemplates',
   'detach',
   'demoEngines',
   'demoSpeed',

@@ -15,7 +15,8 @@
  *       was sent with a separator, and its event does not say that it has none (namespaced-beginnings.ts).
  *       Prompts that bypass the router show as two hashes of equal tokens: then the source is told.
  *   R5  The first block stored on the device decides the block size of a slot; blocks of another size are
- *       skipped.
+ *       skipped. A lower tier that stores larger ones, as LMCache does, is not followed, and the source is
+ *       told.
  *   R6  A parent may be on any tier: the device evicts blocks that the host keeps. A clear clears all tiers.
  *
  * Cost: one hash per block, and that of the index. Memory: per slot, one entry per block of a salted
@@ -125,7 +126,13 @@ interface Slot {
 const LACKS: Readonly<Partial<Record<SkipReason, string>>> = {
   noLayer: 'the index has no room for another lower tier of a worker key (--worker-slots-max)',
   unevenTokens: 'its engine stores blocks whose token count does not match their number',
+  otherTier: 'its engine stores blocks on a tier whose name is not known',
+  tierBlockSize:
+    'its engine stores blocks of another size on the host or on disk than on the device: only those on the device count; have both stored in blocks of one size',
+  unnamedAdapter:
+    'its events name an adapter by number only, so blocks of adapters are credited to no worker: vLLM names them since 0.13',
 }
+
 export class EventApplier {
   readonly #index: BlockIndex
   readonly #layers: LayerSlots
@@ -156,7 +163,9 @@ export class EventApplier {
     unplaced: 0,
     noLayer: 0,
     blockSize: 0,
+    tierBlockSize: 0,
     unknownContent: 0,
+    unnamedAdapter: 0,
     unopened: 0,
   }
 
@@ -390,8 +399,8 @@ export class EventApplier {
       if (layer === DEVICE_LAYER) slot.blockSizeTokens ??= blockSizeTokens
       // One block of a lower tier may be several blocks of the device.
       if ((slot.blockSizeTokens ?? assumedSizeTokens ?? blockSizeTokens) !== blockSizeTokens)
-        return 'blockSize'
-      if (!isContentKnown(event)) return 'unknownContent'
+        return layer === DEVICE_LAYER ? 'blockSize' : 'tierBlockSize'
+      if (!isContentKnown(event)) return event.hasUnknownExtraKeys ? 'unknownContent' : 'unnamedAdapter'
     }
     if (!this.#layers.take(workerSlot, layer)) return 'noLayer'
     const layerSlot = this.#layers.slotOf(workerSlot, layer)

@@ -89,8 +89,12 @@ export type SkipReason =
   | 'noLayer'
   /** Not the block size of the worker. */
   | 'blockSize'
-  /** The adapter is known by number only, or the engine's hash includes something besides the tokens. */
+  /** A lower tier whose blocks are not of the size of those on the device. */
+  | 'tierBlockSize'
+  /** The engine's hash includes something besides the tokens. */
   | 'unknownContent'
+  /** The adapter is known by number only. */
+  | 'unnamedAdapter'
   /** The worker slot was not opened with a clear since this indexer started. */
   | 'unopened'
 

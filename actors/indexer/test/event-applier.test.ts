@@ -166,7 +166,9 @@ t.test(
       unplaced: 1,
       noLayer: 0,
       blockSize: 0,
-      unknownContent: 2,
+      tierBlockSize: 0,
+      unknownContent: 1,
+      unnamedAdapter: 1,
       unopened: 0,
     })
     t.equal(f.index.blocksHeld(0), 0)
@@ -219,6 +221,32 @@ t.test('the first block decides the block size; others are skipped, and the sour
   f.applier.open(0)
   const reopened = f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(2), tokens(0, 8), { blockSizeTokens: 8 })])
   t.equal(reopened.learnedBlockSizeTokens, 8, 'another life may have another size')
+})
+
+t.test('what the engine holds and no prompt can find is told, once', async t => {
+  const text = tokens(0, 4)
+  for (const [fields, lacks, reason] of [
+    [{ loraId: 7 }, /adapter by number only/, 'unnamedAdapter'],
+    [
+      { tier: 'host', blockSizeTokens: 16, tokens: Int32Array.from(tokens(0, 16)) },
+      /another size on the host/,
+      'tierBlockSize',
+    ],
+    [
+      { tier: 'disk', blockSizeTokens: 2, tokens: Int32Array.from(tokens(0, 2)) },
+      /another size on the host/,
+      'tierBlockSize',
+    ],
+    [{ tier: 'unknown' }, /a tier whose name is not known/, 'otherTier'],
+  ] as const) {
+    const f = fixture()
+    const event = stored(hashes(1), text, fields)
+    t.equal(f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(2), text)]).lacks, undefined)
+    t.match(f.applier.apply(0, BLOCK_TOKENS, [event]).lacks, lacks)
+    t.equal(f.applier.apply(0, BLOCK_TOKENS, [event]).lacks, undefined)
+    t.equal(f.applier.status().eventsSkipped[reason], 2)
+    t.equal(f.overlap(text), 1, 'the device counts')
+  }
 })
 
 t.test('a group that turns out to be sparse has its source rebuilt', async t => {

@@ -47,10 +47,14 @@ export interface Listened {
 }
 
 /** What a listener is started for. */
-export type ListenedSource = Pick<
-  ListenerArgs,
-  'eventsEndpoint' | 'replayEndpoint' | 'topic' | 'blockSizeTokens' | 'processStartSeconds' | 'indexer'
->
+export interface ListenedSource
+  extends Pick<
+    ListenerArgs,
+    'eventsEndpoint' | 'replayEndpoint' | 'topic' | 'blockSizeTokens' | 'processStartSeconds' | 'indexer'
+  > {
+  /** The rank that its batches name; undefined: that of the key. */
+  readonly namedRank?: number | undefined
+}
 
 export type ReleaseMessage = Extract<IndexerMessage, { readonly type: 'release' }>
 
@@ -98,13 +102,14 @@ export class ListenerLives<K extends Listened, M extends Message> {
   /** `name`: of the actor. */
   start(key: K, name: string, source: ListenedSource): void {
     const { directory, eventPool, replayTimeoutMs, checkpoints, nameOf } = this.#options
-    const { workerSlot, dpRank } = key
+    const { workerSlot } = key
+    const { namedRank: dpRank = key.dpRank, ...listened } = source
     key.phase = 'running'
     key.heard = unheard(`no connection to ${source.eventsEndpoint} yet`)
     key.listener = this.#context.spawn(listener, {
       name,
       args: {
-        ...source,
+        ...listened,
         workerSlot,
         key: nameOf(key),
         dpRank,

@@ -47,12 +47,17 @@ import {
   writeReceipt,
 } from '@homing/placement'
 import { Overload, type RoomRule } from '@homing/queue'
-import { Audits, CustomSelectionError, Selector } from '@homing/selection'
+import { Audits, CustomSelectionError, PromptCounts, Selector } from '@homing/selection'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { BlindThresholds } from './blind-thresholds.ts'
 import type { RouterMessage } from './messages.ts'
 import { NamespacedPrompts } from './namespaced-prompts.ts'
-import { type LoggedDecision, type OpenDecision, OpenDecisions } from './open-decisions.ts'
+import {
+  type CountedPrompt,
+  type LoggedDecision,
+  type OpenDecision,
+  OpenDecisions,
+} from './open-decisions.ts'
 import type { RouterArgs } from './router-args.ts'
 import { ShardMemories } from './shard-memories.ts'
 
@@ -86,6 +91,7 @@ export class Decider {
   /** When the worker of each key joined the fleet; empty if sessions are not bound to workers. */
   #joinedMsByKey: ReadonlyMap<string, number> = new Map()
   readonly audits = new Audits()
+  readonly promptCounts = new PromptCounts()
   readonly open: OpenDecisions
   readonly health = new WorkerHealth()
   readonly guard: RoutingGuard
@@ -205,6 +211,7 @@ export class Decider {
       guarded,
       guard,
       session,
+      counted: countedPrompt(request, winner),
       logged: this.#logged(request),
     })
     return { kind: 'decided', decision }
@@ -448,6 +455,16 @@ export class Decider {
       return toErrorRecord(thrown)
     }
   }
+}
+
+/** Undefined: the count cannot be compared with that of the engine. */
+function countedPrompt(
+  { model, promptTokens, counted }: RoutingRequest,
+  { worker: { id, models, promptsEpoch = 0 } }: Candidate,
+): CountedPrompt | undefined {
+  if (counted === undefined) return undefined
+  const base = models.find(({ name }) => name === model)?.base ?? model
+  return { kind: { workerId: id, promptsEpoch, model: base, ...counted }, tokens: promptTokens }
 }
 
 /** The names of a worker's models, as one text. */

@@ -7,7 +7,7 @@
 
 import type { GatewayLife } from '@homing/actors/tracker'
 import type { Decision, GuardReceipt, RoutingRequest } from '@homing/placement'
-import type { GuardedDecision } from '@homing/selection'
+import type { CountedKind, GuardedDecision } from '@homing/selection'
 
 export interface OpenDecision {
   readonly gateway: GatewayLife
@@ -16,6 +16,8 @@ export interface OpenDecision {
   readonly model: string
   /** By the clock of the router's thread. */
   readonly decidedMs: number
+  /** Tokens of its prompt as they were counted; undefined: they cannot be compared with the engine's. */
+  readonly counted?: CountedPrompt | undefined
   /** Takes back the guess that the worker holds the prompt; undefined: there is no guess. */
   readonly takeBack: (() => void) | undefined
   /** Undefined: the guard does not apply to it. */
@@ -26,6 +28,11 @@ export interface OpenDecision {
   readonly session?: string | undefined
   /** For the decision log and what-if; undefined: there is neither. */
   readonly logged: LoggedDecision | undefined
+}
+
+export interface CountedPrompt {
+  readonly kind: CountedKind
+  readonly tokens: number
 }
 
 export interface LoggedDecision {

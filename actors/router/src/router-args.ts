@@ -2,7 +2,12 @@
 
 import type { ActorRef } from '@homing/actor'
 import type { DecisionLogMessage, SettledMessage } from '@homing/actors/decision-log'
-import type { AuditMessage, ComputedMessage, DirectoryMessage } from '@homing/actors/directory'
+import type {
+  AuditMessage,
+  ComputedMessage,
+  DirectoryMessage,
+  PromptsMessage,
+} from '@homing/actors/directory'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { RouterSettings } from '@homing/config'
@@ -18,7 +23,10 @@ import {
 export interface RouterArgs {
   readonly tracker: ActorRef<TrackerMessage>
   readonly directory: ActorRef<
-    AuditMessage | ComputedMessage | Extract<DirectoryMessage, { readonly type: 'subscribe' }>
+    | AuditMessage
+    | ComputedMessage
+    | PromptsMessage
+    | Extract<DirectoryMessage, { readonly type: 'subscribe' }>
   >
   /** Undefined: no decision log is written. */
   readonly decisionLog?: ActorRef<DecisionLogMessage> | undefined

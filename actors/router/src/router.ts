@@ -27,7 +27,7 @@ import { type Decision, type Delivery, Receipts } from '@homing/placement'
 import { Decider } from './decider.ts'
 import { LastHour } from './last-hour.ts'
 import type { RouterMessage } from './messages.ts'
-import type { OpenDecision } from './open-decisions.ts'
+import type { CountedPrompt, OpenDecision } from './open-decisions.ts'
 import type { RouterArgs } from './router-args.ts'
 import { SettledLog } from './settled-log.ts'
 
@@ -115,6 +115,7 @@ class Router {
     const keys = fleet.workers.flatMap(worker => worker.keys)
     this.decider.takeFleet(fleet, keys)
     this.decider.audits.keepOnly(new Map(keys.map(({ workerSlot, key }) => [workerSlot, key])))
+    this.decider.promptCounts.keepOnly(new Set(fleet.workers.map(({ id }) => id)))
   }
 
   gatewayStarted(gateway: GatewayLife): void {
@@ -166,7 +167,10 @@ class Router {
     decider.guard.ended(open.guarded, delivery, this.#context.clock.nowMs())
     if (open.session !== undefined && open.decision !== undefined)
       decider.sessionEnded(open.session, open.decision, delivery)
-    if (open.decision !== undefined) this.#compare(open, open.decision, delivery)
+    if (open.decision !== undefined && delivery.outcome === 'ok') {
+      if (open.counted !== undefined) this.#compareCount(open.counted, open.decision, delivery)
+      this.#compare(open, open.decision, delivery)
+    }
     if (open.logged !== undefined && !isPlacedAgain)
       this.settledLog?.settled(open, open.logged, delivery, wasTaken)
   }
@@ -183,13 +187,22 @@ class Router {
       this.#isBack(workerId)
   }
 
-  /** Compares what was predicted with what was delivered. */
+  /** Compares the tokens of the prompt as they were counted with those that the engine reports. */
+  #compareCount({ kind, tokens }: CountedPrompt, decision: Decision, delivery: Delivery): void {
+    const compared = this.decider.promptCounts.add(kind, tokens, delivery)
+    if (compared === undefined) return
+    if (!compared.isSame) this.decider.audits.promptDiffered(decision)
+    if (compared.verdict !== undefined)
+      this.#args.directory.tell({ type: 'prompts', ...kind, ...compared.verdict })
+  }
+
+  /** Compares what was predicted with what a whole answer delivered. */
   #compare({ guarded }: OpenDecision, decision: Decision, delivery: Delivery): void {
-    // A failed answer proves nothing. Without trust in the key, nothing was predicted.
-    if (delivery.outcome !== 'ok' || delivery.promptTokens === undefined) return
+    // Without trust in the key, nothing was predicted.
+    if (delivery.promptTokens === undefined) return
     const { directory } = this.#args
-    const { worker, workerSlot, epoch, trust } = decision
-    if (trust === 'none') return
+    const { worker, workerSlot, epoch, trust, isUnaudited } = decision
+    if (trust === 'none' || isUnaudited === true) return
     const { isNewlyUnaudited, verdict } = this.decider.audits.add(decision, delivery.cachedTokens)
     this.decider.guard.audited(guarded, decision.predictedTokens, delivery.cachedTokens)
     if (isNewlyUnaudited) this.#context.log.warn({ worker }, UNAUDITED)

@@ -5,7 +5,12 @@
 
 import assert from 'node:assert/strict'
 import { createTestSystem } from '@homing/actor/testing'
-import type { AuditMessage, ComputedMessage, DirectoryMessage } from '@homing/actors/directory'
+import type {
+  AuditMessage,
+  ComputedMessage,
+  DirectoryMessage,
+  PromptsMessage,
+} from '@homing/actors/directory'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import { type GatewayLife, tracker } from '@homing/actors/tracker'
 import { chainSequence } from '@homing/blocks'
@@ -138,7 +143,9 @@ export async function start(
     name: 'tracker',
     args: { workerSlotsMax: SLOTS, requestsMax: 100, idleMsMax: 60_000 },
   })
-  const directory = system.probe<AuditMessage | ComputedMessage | SubscribeMessage>('directory')
+  const directory = system.probe<AuditMessage | ComputedMessage | PromptsMessage | SubscribeMessage>(
+    'directory',
+  )
   const indexer = system.probe<IndexerMessage | RoutedMessage>('indexer')
   const ref = system.spawn(router, {
     name: 'router',

@@ -114,6 +114,45 @@ t.test('answers are compared with predictions, and what follows is told to the d
   t.strictSame(await audits(), [], 'an answer of a worker that has left is not audited')
 })
 
+t.test(
+  'what the engine computes although it is cached is predicted so, and says nothing of its events',
+  async t => {
+    const { system, ref, reported, hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
+    hold(0, 'ABCD')
+    for (const cacheUse of ['unread', 'unreported'] as const) {
+      for (let i = 0; i < 12; i++) {
+        const decision = await decide(request('ABCDEFG', { cacheUse }))
+        t.equal(decision.predictedTokens, cacheUse === 'unread' ? 0 : 4 * BLOCK)
+        const delivery = { ...DELIVERED, promptTokens: 113, cachedTokens: i === 0 ? 0 : undefined }
+        ref.tell({ type: 'settled', id: decision.id, delivery, wasTaken: true })
+      }
+      const [receipt] = await ref.ask({ type: 'receipts', limit: 1 }, ASK)
+      t.equal(receipt?.cacheUse, cacheUse)
+    }
+    t.strictSame(await ref.ask({ type: 'audits' }, ASK), [])
+    await system.settle()
+    t.strictSame(reported(), [])
+  },
+)
+
+t.test('answers that count other tokens of their prompts are told to the directory', async t => {
+  const { system, ref, reported, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
+  const counted = { by: 'router', route: 'chat' } as const
+  const deliver = async (promptTokens: number, extra: object = { counted }) => {
+    const { id } = await decide(request('AB', extra))
+    ref.tell({ type: 'settled', id, delivery: { ...DELIVERED, promptTokens }, wasTaken: true })
+    await system.settle()
+  }
+  const told = () => reported().filter(({ type }) => type === 'prompts')
+  for (let i = 0; i < 6; i++) await deliver(40, {})
+  for (let i = 0; i < 3; i++) await deliver(40)
+  t.strictSame(told(), [])
+  await deliver(40)
+  const kind = { workerId: 'a', promptsEpoch: 0, model: 'm', ...counted }
+  t.match(told(), [{ ...kind, verdict: 'differs', reason: /40 where 33/ }])
+  t.match(await ref.ask({ type: 'audits' }, ASK), [{ worker: 'a/0', promptDifferences: 4 }])
+})
+
 t.test('the directory is told of blocks that were computed, now and then', async t => {
   const { system, ref, reported, hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
   hold(0, 'ABC')

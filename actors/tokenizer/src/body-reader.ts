@@ -41,7 +41,7 @@ import { loadTokenizer } from '@homing/tokenization'
 import { BodyMemory } from './body-memory.ts'
 import { idsOfReply } from './engine-tokenize.ts'
 import type { CompletionRoute, ReadRequest } from './messages.ts'
-import type { ModelEntry, ModelTable } from './model-table.ts'
+import type { EngineQuestions, ModelEntry, ModelTable } from './model-table.ts'
 import { type Prompt, ThreadTokenizers } from './prompt-tokens.ts'
 import { convertedView, isConverted, type PromptView } from './prompt-view.ts'
 import type {
@@ -132,7 +132,8 @@ export class BodyReader {
     }
   }
 
-  async #read(task: ReadTask, table: ModelTable): Promise<ReaderOutcome> {
+  /** `isCheck`: its tokens are those of this router, even if engines make others. */
+  async #read(task: ReadTask, table: ModelTable, isCheck = false): Promise<ReaderOutcome> {
     const { body, headers, route, wantTokenIds, wallMs } = task
     const readBody = this.#bodies.read(body)
     const { scan } = readBody
@@ -155,6 +156,9 @@ export class BodyReader {
       unknownPromptReason: undefined,
       textBlocksReason: undefined,
       separated: unknownPromptWith(separatorsOf(request, namespace)),
+      // A stream tells what was cached of the prompt that answers first.
+      cacheUse:
+        request.cacheUse ?? (request.isStream && isOneOfMany(body, request) ? 'unreported' : undefined),
       tokenizedBy: 'nobody',
       override: request.hints.override,
       constraints: request.hints.constraints,
@@ -189,7 +193,8 @@ export class BodyReader {
         ? unknown(why)
         : { kind: 'read', request: withText(unread, text, namespace, why) }
     }
-    const prompt = await this.#promptOf(body, view, entry, wallMs)
+    const questions = isCheck ? undefined : entry.engineTokenized?.get(route)
+    const prompt = await this.#promptOf(body, view, entry, wallMs, questions)
     switch (prompt.kind) {
       case 'tokens':
         return {
@@ -200,7 +205,7 @@ export class BodyReader {
             namespace,
             wantTokenIds,
             prompt.by,
-            unread.separated !== undefined && isOneOfMany(body, request),
+            isOneOfMany(body, request),
           ),
         }
       case 'unknown':
@@ -211,14 +216,14 @@ export class BodyReader {
         if (task.unaskable !== undefined) return asText(task.unaskable)
         const question = tokenizeBody(view.body, view.scan, view.request, model)
         if (question.kind === 'unknown') return asText(`${prompt.why}; ${question.reason}`)
-        if (entry.tokenizeOrigins.length === 0)
-          return asText(`${prompt.why}; no worker can be asked to tokenize`)
+        const origins = questions?.origins ?? entry.tokenizeOrigins
+        if (origins.length === 0) return asText(`${prompt.why}; no worker can be asked to tokenize`)
         return {
           kind: 'ask-engine',
           request: unread,
           namespace,
           tokenizeBody: question.body,
-          origins: entry.tokenizeOrigins,
+          origins,
           why: prompt.why,
         }
       }
@@ -228,16 +233,14 @@ export class BodyReader {
   async #check(task: CheckTask, table: ModelTable): Promise<ReaderOutcome> {
     const { body } = task
     if (isConverted(task.route)) return { kind: 'uncheckable' }
-    const outcome = await this.#read({ ...task, type: 'read', wantTokenIds: true }, table)
+    const outcome = await this.#read({ ...task, type: 'read', wantTokenIds: true }, table, true)
     if (outcome.kind !== 'read' || outcome.request.tokenizedBy !== 'router') return { kind: 'uncheckable' }
     const { model, tokenIds } = outcome.request
     const entry = table.get(model)
     const scan = scanRequest(body)
     // `/tokenize` does not take these fields, and would render another time of day.
     const isRenderedOtherwise =
-      hasValue(body, scan, 'tool_choice') ||
-      hasValue(body, scan, 'input_ids') ||
-      this.#printsTime(entry?.tokenizerDirectory)
+      hasValue(body, scan, 'tool_choice') || hasValue(body, scan, 'input_ids') || this.#printsTime(entry)
     const question = tokenizeBody(body, scan, readRequest(body, scan, task.headers), model)
     const { tokenizerDirectory: directory, tokenizeOrigins: origins = [] } = entry ?? {}
     if (
@@ -260,12 +263,21 @@ export class BodyReader {
     }
   }
 
-  #printsTime(directory: string | undefined): boolean {
-    const templates = this.#configuration?.tokenizers.get(directory ?? '')?.files.templates
-    return [templates?.standard, templates?.toolUse].some(source => source?.includes('strftime') === true)
+  #printsTime(entry: ModelEntry | undefined): boolean {
+    const { tokenizerDirectory = '', chat } = entry ?? {}
+    const templates = this.#configuration?.tokenizers.get(tokenizerDirectory)?.files.templates
+    const sources =
+      chat?.chatTemplate === undefined ? [templates?.standard, templates?.toolUse] : [chat.chatTemplate]
+    return sources.some(source => source?.includes('strftime') === true)
   }
 
-  async #promptOf(body: Uint8Array, view: PromptView, entry: ModelEntry, wallMs: number): Promise<Prompt> {
+  async #promptOf(
+    body: Uint8Array,
+    view: PromptView,
+    entry: ModelEntry,
+    wallMs: number,
+    questions: EngineQuestions | undefined,
+  ): Promise<Prompt> {
     const { request } = view
     const { tokenData } = request.hints
     if (tokenData !== undefined) {
@@ -274,12 +286,16 @@ export class BodyReader {
     if (!view.isConverted && hasValue(body, view.scan, 'truncate_prompt_tokens')) {
       return { kind: 'unknown', reason: 'truncate_prompt_tokens changes the prompt inside the engine' }
     }
+    if (!view.isConverted && hasValue(body, view.scan, 'prompt_embeds')) {
+      return { kind: 'unknown', reason: 'prompt_embeds come before the prompt' }
+    }
     if (request.promptShape === 'tokens') {
       const prompt = request.prompt!
       const isPrompt = view.scan.byName.get('prompt')?.value.start === prompt.start
       const param = isPrompt ? 'prompt' : 'token_ids'
       return { kind: 'tokens', ids: parseTokenIds(body, prompt, param), by: 'client' }
     }
+    if (questions !== undefined) return { kind: 'ask-engine', why: questions.why }
     return this.#tokenizers.prompt(view.values, request, entry, wallMs)
   }
 
@@ -346,6 +362,7 @@ function withTokens(
       request.separated === undefined || isOneOfMany
         ? request.separated
         : separatedPrompt(ids, request.blockSizeTokens, namespace, request.separated.unnamed[0]!),
+    isCounted: tokenizedBy !== 'client' && !isOneOfMany,
     // The tokenizer only lends them.
     tokenIds: wantTokenIds ? ids.slice() : undefined,
     tokenizedBy,

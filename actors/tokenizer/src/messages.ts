@@ -3,6 +3,7 @@ import type { ErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
 import type {
   BodyEdit,
+  CacheUse,
   PriorityHints,
   RoutingConstraints,
   RoutingOverride,
@@ -19,6 +20,8 @@ export interface ReadRequest {
   readonly isStream: boolean
   /** Tokens of the prompt; an estimate if only its text is known; 0 if not even that. */
   readonly promptTokens: number
+  /** `promptTokens` counts the whole prompt, in tokens of the router or an engine; default false. */
+  readonly isCounted?: boolean
   readonly blockSizeTokens: number
   readonly localHashes: Int32Array
   readonly sequenceHashes: Int32Array
@@ -30,6 +33,8 @@ export interface ReadRequest {
   readonly textBlocksReason: string | undefined
   /** How it begins in events that do not name its separators; undefined: it has none. */
   readonly separated: SeparatedPrompt | undefined
+  /** Why its answer says nothing about the engine's cache; undefined: it may. */
+  readonly cacheUse?: CacheUse | undefined
   /** The party that tokenized. */
   readonly tokenizedBy: 'router' | 'engine' | 'client' | 'nobody'
   readonly override: RoutingOverride
@@ -102,6 +107,8 @@ export type TokenizerMessage =
       readonly waitMsMax: number
       readonly reply: Reply<ReadResult>
     }
+  /** To itself: engines that made other tokens of a chat are compared again. */
+  | { readonly type: 'compareChats' }
   | {
       readonly type: 'tokenizers'
       readonly reply: Reply<TokenizerStatus>

@@ -5,7 +5,8 @@
 
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Fleet, WorkerRecord } from '@homing/fleet'
+import { blockSizeOfBoth, type Fleet, type Sourced, type WorkerRecord } from '@homing/fleet'
+import { type ChatOptions, chatOptionsOf, type GivenChatOptions } from './chat-options.ts'
 
 export interface ModelEntry {
   readonly name: string
@@ -17,10 +18,20 @@ export interface ModelEntry {
   readonly dialect: 'vllm' | 'sglang'
   /** Undefined until a worker has said it: then the prompt cannot be cut into blocks. */
   readonly blockSizeTokens: number | undefined
+  /** How its chats are written; undefined: as its directory has it. */
+  readonly chat?: ChatOptions | undefined
   /** Workers that can be asked to tokenize, up ones only. */
   readonly tokenizeOrigins: readonly string[]
   /** It is meant where a request names no model: at most one entry is. */
   readonly isDefault: boolean
+  /** By route: prompts whose tokens engines are asked for, because they make others of them. */
+  readonly engineTokenized?: ReadonlyMap<string, EngineQuestions>
+}
+
+export interface EngineQuestions {
+  readonly why: string
+  /** Whom to ask; empty: no worker can be asked. */
+  readonly origins: readonly string[]
 }
 
 /** By model name, in the order of the fleet. A map, since a client may name a model `constructor`. */
@@ -41,18 +52,20 @@ export function readGivenTokenizers(texts: readonly string[]): GivenTokenizers {
 }
 
 /**
- * Block size and engine family of a model come from its first worker that has reported them, up or not. The
- * directory compares the other workers with the same one; for a worker that differs, only guesses from sent
- * requests count.
+ * Block size and engine family of a model come from its first worker that has reported them, up or not; a
+ * size that was only probed gives way to one that events have shown or that was given. The directory compares
+ * the other workers with the same one; for a worker that differs, only guesses from sent requests count.
  */
-export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
+export function modelTable(fleet: Fleet, given: GivenTokenizers, chats?: GivenChatOptions): ModelTable {
   const table = new Map<string, ModelEntry>()
   const nameless = defaultModel(fleet)
   const dialects = new Map<string, ModelEntry['dialect']>()
+  const sizes = new Map<string, Sourced<number> | undefined>()
   for (const worker of fleet.workers) {
     for (const card of worker.models) {
       const base = card.base ?? card.name
       const known = table.get(card.name)
+      sizes.set(card.name, blockSizeOfBoth(sizes.get(card.name), worker.blockSizeTokens))
       const origins = worker.state === 'up' && worker.canTokenize ? [worker.origin] : []
       if (worker.engine !== 'unknown' && !dialects.has(card.name)) {
         dialects.set(card.name, worker.engine === 'sglang' ? 'sglang' : 'vllm')
@@ -63,13 +76,31 @@ export function modelTable(fleet: Fleet, given: GivenTokenizers): ModelTable {
         base,
         tokenizerDirectory: known?.tokenizerDirectory ?? directoryOf(worker, card.name, base, given),
         dialect: dialects.get(card.name) ?? 'vllm',
-        blockSizeTokens: known?.blockSizeTokens ?? worker.blockSizeTokens?.value,
+        chat: chats && chatOptionsOf(chats, card.name, base),
+        blockSizeTokens: sizes.get(card.name)?.value,
         tokenizeOrigins: [...(known?.tokenizeOrigins ?? []), ...origins],
         isDefault: card.name === nameless,
+        engineTokenized: known?.engineTokenized ?? questionsOf(fleet, base),
       })
     }
   }
   return table
+}
+
+function questionsOf(
+  { engineTokenized = [], workers }: Fleet,
+  model: string,
+): ReadonlyMap<string, EngineQuestions> {
+  const questions = new Map<string, EngineQuestions>()
+  for (const { model: name, route, reason, workerIds } of engineTokenized) {
+    if (name !== model) continue
+    const asked = workers.filter(({ id, state }) => state === 'up' && workerIds.includes(id))
+    questions.set(route, {
+      why: `engines make other tokens of it (${reason})`,
+      origins: asked.map(({ origin }) => origin),
+    })
+  }
+  return questions
 }
 
 /**

@@ -42,8 +42,8 @@ export interface ThreadTokenizersOptions {
 }
 
 /**
- * The tokenizers of one thread, loaded at first use, by directory and dialect: bounded by the models of the
- * fleet.
+ * The tokenizers of one thread, loaded at first use, by directory, dialect and options of chats: bounded by
+ * the models of the fleet.
  */
 export class ThreadTokenizers {
   readonly #loaded = new Map<string, Promise<PromptTokenizer | string>>()
@@ -81,7 +81,7 @@ export class ThreadTokenizers {
   use(shared: ReadonlyMap<string, LoadedTokenizer>, distrusted: ReadonlySet<string>): void {
     this.#distrusted = distrusted
     for (const name of this.#loaded.keys()) {
-      const directory = name.slice(name.indexOf(' ') + 1)
+      const [directory] = JSON.parse(name) as [string]
       // Compared by id, because each configuration is a copy.
       if (shared.get(directory)?.id !== this.#shared.get(directory)?.id) this.#forget(name)
     }
@@ -103,7 +103,7 @@ export class ThreadTokenizers {
       return { kind: 'ask-engine', why: `no tokenizer directory for ${entry.base}` }
     }
     if (this.#distrusted.has(tokenizerDirectory)) return { kind: 'ask-engine', why: DISTRUSTED }
-    const tokenizer = await this.#load(tokenizerDirectory, dialect)
+    const tokenizer = await this.#load(tokenizerDirectory, entry)
     if (typeof tokenizer === 'string') return { kind: 'ask-engine', why: tokenizer }
     this.#renderedAtMs = wallMs
     const body = valuesOf(values)
@@ -126,9 +126,9 @@ export class ThreadTokenizers {
    * Whether vLLM moves the system messages of a Messages request to the front, because its template refuses
    * them elsewhere; and how it treats disabled thinking.
    */
-  async messagesRules({ tokenizerDirectory, dialect }: ModelEntry): Promise<MessagesRules> {
-    if (tokenizerDirectory === undefined) return UNKNOWN_RULES
-    const tokenizer = await this.#load(tokenizerDirectory, dialect)
+  async messagesRules(entry: ModelEntry): Promise<MessagesRules> {
+    if (entry.tokenizerDirectory === undefined) return UNKNOWN_RULES
+    const tokenizer = await this.#load(entry.tokenizerDirectory, entry)
     if (typeof tokenizer === 'string') return UNKNOWN_RULES
     let rules = this.#messagesRules.get(tokenizer)
     if (rules === undefined) {
@@ -151,9 +151,9 @@ export class ThreadTokenizers {
     entry: ModelEntry,
     wallMs: number,
   ): Promise<string | undefined> {
-    const { tokenizerDirectory, dialect } = entry
+    const { tokenizerDirectory } = entry
     if (tokenizerDirectory === undefined) return undefined
-    const tokenizer = await this.#load(tokenizerDirectory, dialect)
+    const tokenizer = await this.#load(tokenizerDirectory, entry)
     if (typeof tokenizer === 'string') return undefined
     this.#renderedAtMs = wallMs
     const answer = tokenizer.renderChat(valuesOf(values))
@@ -164,13 +164,20 @@ export class ThreadTokenizers {
    * The tokenizer, or why it cannot be loaded; that is not tried again, but where this machine lacked
    * something.
    */
-  #load(directory: string, dialect: ModelEntry['dialect']): Promise<PromptTokenizer | string> {
-    const name = `${dialect} ${directory}`
+  #load(directory: string, { dialect, chat }: ModelEntry): Promise<PromptTokenizer | string> {
+    const name = JSON.stringify([directory, dialect, chat?.id])
     let loading = this.#loaded.get(name)
     if (loading === undefined) {
       const now = () => new Date(this.#renderedAtMs)
       const wordTableBytesMax = this.#wordTableBytesMax
-      const options = { dialect, now, promptCache: this.#promptCache, wordTableBytesMax, lendsIds: true }
+      const options = {
+        ...chat,
+        dialect,
+        now,
+        promptCache: this.#promptCache,
+        wordTableBytesMax,
+        lendsIds: true,
+      }
       const shared = this.#shared.get(directory)
       const made =
         shared === undefined

@@ -15,7 +15,7 @@ import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import { encoderPath, type LoadedTokenizer } from '@homing/tokenization'
 import { BodyReader } from './body-reader.ts'
 import type { TokenizerPath } from './messages.ts'
-import type { ModelTable } from './model-table.ts'
+import type { ModelEntry, ModelTable } from './model-table.ts'
 import { DISTRUSTED } from './prompt-tokens.ts'
 import type {
   CheckTask,
@@ -103,12 +103,16 @@ export class Readers {
     const { table, tokenizers, distrusted } = this.#configuration
     return directoriesOf(table).flatMap((directory): readonly TokenizerPath[] => {
       const failure = distrusted.has(directory) ? DISTRUSTED : this.#failures.get(directory)
-      const models = [...table.values()]
-        .filter(entry => entry.tokenizerDirectory === directory)
-        .map(entry => entry.name)
-      if (failure !== undefined) return [{ directory, models, path: 'engine', reason: failure }]
+      const entries = [...table.values()].filter(entry => entry.tokenizerDirectory === directory)
+      const models = entries.filter(entry => questionOf(entry) === undefined).map(({ name }) => name)
+      const asked = entries.flatMap((entry): readonly TokenizerPath[] => {
+        const why = questionOf(entry)
+        return why === undefined ? [] : [{ directory, models: [entry.name], path: 'engine', reason: why }]
+      })
+      if (models.length === 0) return asked
+      if (failure !== undefined) return [{ directory, models, path: 'engine', reason: failure }, ...asked]
       const loaded = tokenizers.get(directory)
-      return loaded === undefined ? [] : [{ directory, models, ...encoderPath(loaded) }]
+      return loaded === undefined ? asked : [{ directory, models, ...encoderPath(loaded) }, ...asked]
     })
   }
 
@@ -166,6 +170,12 @@ export class Readers {
     const { table, tokenizers } = configuration
     this.#mayInline = directoriesOf(table).every(directory => tokenizers.get(directory)?.tables !== undefined)
   }
+}
+
+/** Why engines are asked for the tokens of some of its prompts; undefined: they are not. */
+function questionOf({ engineTokenized }: ModelEntry): string | undefined {
+  for (const [route, { why }] of engineTokenized ?? []) return `prompts of ${route}: ${why}`
+  return undefined
 }
 
 function directoriesOf(table: ModelTable): readonly string[] {

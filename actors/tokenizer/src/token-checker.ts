@@ -13,6 +13,7 @@
 
 import type { ActorContext } from '@homing/actor'
 import { toErrorRecord } from '@homing/base'
+import { firstDifference } from '@homing/fleet'
 import { askToTokenize, idsOfReply } from './engine-tokenize.ts'
 import type { TokenizerMessage } from './messages.ts'
 import type { ReadTask } from './reader-tasks.ts'
@@ -67,8 +68,8 @@ export class TokenChecker {
     const engineIds = idsOfReply(await askToTokenize(this.#context, question, tokenizeMsMax))
     const { tokenIds } = question
     this.checks++
-    const position = tokenIds.findIndex((id, i) => id !== engineIds[i])
-    if (position === -1 && tokenIds.length === engineIds.length) return
+    const position = firstDifference(tokenIds, engineIds)
+    if (position === undefined) return
     this.differences++
     this.#readers.distrust(question.directory)
     this.#context.log.warn(
@@ -78,7 +79,7 @@ export class TokenChecker {
         bodyHash: question.bodyHash,
         tokens: tokenIds.length,
         engineTokens: engineIds.length,
-        firstDifferentToken: position === -1 ? tokenIds.length : position,
+        firstDifferentToken: position,
       },
       'token ids differ from those of the engine; engines are asked for this tokenizer from now on',
     )

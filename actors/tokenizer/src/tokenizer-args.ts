@@ -1,7 +1,10 @@
 /** Arguments of the tokenizer, from the settings of the router. */
 
+import type { ActorRef } from '@homing/actor'
+import type { PromptsMessage } from '@homing/actors/directory'
 import type { RouterSettings } from '@homing/config'
 import type { LoadedTokenizer } from '@homing/tokenization'
+import { type GivenChatOptions, givenChatOptions } from './chat-options.ts'
 
 export interface TokenizerArgs {
   /** By directory: tokenizers that are loaded already. */
@@ -11,9 +14,13 @@ export interface TokenizerArgs {
    * compared; 0: none.
    */
   readonly checkEvery: number
+  /** Told of engines that make other tokens of a chat; undefined: they are not compared. */
+  readonly directory?: ActorRef<PromptsMessage> | undefined
   readonly threads: number
   /** `[MODEL=]DIR`. */
   readonly tokenizers: readonly string[]
+  /** How engines write chats, where the directory does not say; undefined: as it says. */
+  readonly chats?: GivenChatOptions | undefined
   /** Requests that may wait for a thread. */
   readonly queueMax: number
   /** Bytes for what is remembered of request bodies and prompts, over all threads. */
@@ -29,6 +36,8 @@ export interface TokenizerArgs {
 export type TokenizerSettings = Pick<
   RouterSettings,
   | 'tokenizers'
+  | 'chatTemplateContentFormats'
+  | 'defaultChatTemplateKwargs'
   | 'tokenizerThreads'
   | 'promptCacheBytes'
   | 'wordTableBytes'
@@ -39,13 +48,19 @@ export type TokenizerSettings = Pick<
 
 const TOKENIZE_MS_MAX = 10_000
 
+interface TokenizerParts extends Pick<TokenizerArgs, 'loaded' | 'directory'> {
+  /** Texts of chat templates, by model. */
+  readonly chatTemplates?: ReadonlyMap<string, string> | undefined
+}
+
 /** `loaded`: by directory, the tokenizers that are loaded already. */
 export function tokenizerArgsFromSettings(
   settings: TokenizerSettings,
-  parts: Pick<TokenizerArgs, 'loaded'>,
+  { chatTemplates = new Map(), ...parts }: TokenizerParts,
 ): TokenizerArgs {
   return {
-    loaded: parts.loaded,
+    ...parts,
+    chats: givenChatOptions(settings, chatTemplates),
     tokenizers: settings.tokenizers,
     threads: settings.tokenizerThreads,
     promptCacheBytes: settings.promptCacheBytes,

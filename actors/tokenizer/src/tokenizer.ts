@@ -2,7 +2,8 @@
  * Tokenizer: extracts what routing needs from request bytes.
  *
  * In     `read` from the gateway; the fleet; `whenStarted` from the guardian.
- * Out    `read` is answered here for short requests, and by a reader on a thread of its own (reader.ts) for
+ * Out    to the directory: engines that make other tokens of a chat (chat-comparer.ts).
+ *        `read` is answered here for short requests, and by a reader on a thread of its own (reader.ts) for
  *        others. If the prompt's tokens cannot be known, an engine is asked (`/tokenize`). If no engine can
  *        be asked either, or none answers, the text of the prompt is hashed instead; a prompt that is more
  *        than text is not known.
@@ -26,6 +27,8 @@ import {
 } from '@homing/actor'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
+import { ChatComparer } from './chat-comparer.ts'
+import type { GivenChatOptions } from './chat-options.ts'
 import { askToTokenize } from './engine-tokenize.ts'
 import type { ReadResult, TokenizerMessage, TokenizerStatus } from './messages.ts'
 import { type GivenTokenizers, modelTable, readGivenTokenizers } from './model-table.ts'
@@ -53,6 +56,7 @@ export const tokenizer = defineActor(
     const state = new Tokenizer(context, args)
     return {
       fleet: ({ fleet }) => state.takeFleet(fleet),
+      compareChats: () => state.comparer?.again(),
       tokenizers: ({ reply }) => reply(state.status()),
       whenStarted: async ({ reply }) => reply(await state.start()),
       read: async message => message.reply(await state.read(message)),
@@ -73,15 +77,19 @@ class Tokenizer {
   readonly #context: ActorContext<TokenizerMessage>
   readonly #tokenizeMsMax: number
   readonly #given: GivenTokenizers
+  readonly #chats: GivenChatOptions | undefined
   readonly #threads: SpawnedReaders
   readonly #readers: Readers
   readonly #checker: TokenChecker
+  /** Undefined: chats are not compared. */
+  readonly comparer: ChatComparer | undefined
 
   constructor(context: ActorContext<TokenizerMessage>, args: TokenizerArgs) {
     const { promptCacheBytes, wordTableBytes, inlineBodyBytesMax } = args
     this.#context = context
     this.#tokenizeMsMax = args.tokenizeMsMax
     this.#given = readGivenTokenizers(args.tokenizers)
+    this.#chats = args.chats
     const inlineCacheBytes = inlineBodyBytesMax === 0 ? 0 : Math.floor(promptCacheBytes * INLINE_CACHE_SHARE)
     this.#threads = new SpawnedReaders(context, {
       threads: args.threads,
@@ -110,10 +118,14 @@ class Tokenizer {
         context.log.warn({ directory, error }, 'tokenizer cannot be loaded; engines are asked'),
     })
     this.#checker = new TokenChecker(context, args, this.#readers)
+    const { directory, tokenizeMsMax } = args
+    this.comparer =
+      directory && new ChatComparer({ context, readers: this.#readers, directory, tokenizeMsMax })
   }
 
   takeFleet(fleet: Fleet): void {
-    this.#readers.setModels(modelTable(fleet, this.#given))
+    this.#readers.setModels(modelTable(fleet, this.#given, this.#chats))
+    this.comparer?.takeFleet(fleet)
   }
 
   status(): TokenizerStatus {

@@ -10,6 +10,7 @@ import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
 import { PromptTokenizer } from '@homing/tokenization'
 import t from 'tap'
 import { BodyReader } from '../src/body-reader.ts'
+import { givenChatOptions } from '../src/chat-options.ts'
 import type { CompletionRoute, ReadRequest } from '../src/index.ts'
 import { type ModelTable, modelTable, readGivenTokenizers } from '../src/model-table.ts'
 import type { ReaderOutcome } from '../src/reader-tasks.ts'
@@ -382,6 +383,22 @@ t.test('a prompt that the engine will truncate is not known', async t => {
   }
 })
 
+t.test(
+  'a stream of several prompts tells nothing of the cache, and neither does what computes all',
+  async t => {
+    const cacheUse = async (body: object) => (await read({ model: 'm', ...body })).cacheUse
+    t.equal(await cacheUse({ prompt: [TEXT, TEXT], stream: true }), 'unreported')
+    t.equal(await cacheUse({ prompt: [TEXT, TEXT] }), undefined)
+    t.equal(await cacheUse({ prompt: [TEXT], stream: true }), undefined)
+    t.equal(await cacheUse({ prompt: TEXT, stream: true, prompt_logprobs: 1 }), 'unread')
+  },
+)
+
+t.test('a prompt behind embeddings is not known', async t => {
+  const body = { model: 'm', prompt: TEXT, prompt_embeds: 'AAAA' }
+  t.match((await read(body)).unknownPromptReason, /prompt_embeds/)
+})
+
 t.test('a prompt with pictures is not known, and nobody is asked', async t => {
   const picture = { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }
   const body = {
@@ -480,6 +497,76 @@ t.test('a tokenizer that might be wrong leaves it to the engine', async t => {
   t.not(asked.why, undefined)
   t.match(await read({ model: 'm', prompt: TEXT }, { table }), { tokenizedBy: 'router' })
 })
+
+t.test('prompts that engines make other tokens of are asked for, on that route alone', async t => {
+  const fleet = fleetOf(
+    { blockSizeTokens: BLOCK, canTokenize: true, models: [model('m'), adapter('poet', 'm')] },
+    { blockSizeTokens: BLOCK, canTokenize: true },
+  )
+  const tableWith = (workerIds: readonly string[]) =>
+    modelTable(
+      { ...fleet, engineTokenized: [{ model: 'm', route: 'chat', reason: '4 answers', workerIds }] },
+      readGivenTokenizers([TINY]),
+    )
+  const table = tableWith(['worker-1', 'gone'])
+  for (const name of ['m', 'poet']) {
+    const outcome = await run({ model: name, messages: HELLO }, { table })
+    t.match(outcome, { kind: 'ask-engine', why: /other tokens.*4 answers/, origins: ['http://worker-1'] })
+    t.match(await read({ model: name, prompt: TEXT }, { table }), { tokenizedBy: 'router', isCounted: true })
+  }
+  const asText = await read({ model: 'm', messages: HELLO }, { table: tableWith([]) })
+  t.match(asText.textBlocksReason, /no worker can be asked/)
+  t.not(asText.isCounted, true)
+})
+
+t.test('a count is comparable where it is of the whole prompt, and not of the client', async t => {
+  const isCounted = async (body: object) => (await read({ model: 'm', ...body })).isCounted === true
+  for (const body of [{ messages: HELLO }, { prompt: TEXT }, { prompt: [TEXT] }])
+    t.equal(await isCounted(body), true)
+  for (const body of [
+    { prompt: [TEXT, TEXT] },
+    { prompt: [1, 2] },
+    { prompt: TEXT, truncate_prompt_tokens: 2 },
+  ])
+    t.equal(await isCounted(body), false)
+})
+
+t.test(
+  'template, content format and variables are those given for a model, its base, or for all',
+  async t => {
+    const parts = [
+      { type: 'text', text: 'one' },
+      { type: 'text', text: 'two' },
+    ]
+    const chat = { messages: [{ role: 'user', content: parts }] }
+    const template = '{{ mood }}: {{ messages[0].content is string }}'
+    const models = [model('m'), adapter('poet', 'm'), model('other')]
+    const fleet = fleetOf({ blockSizeTokens: BLOCK, models })
+    const options = {
+      chatTemplateContentFormats: ['openai', 'm=auto'],
+      defaultChatTemplateKwargs: ['{"mood":"calm, and = quiet"}', 'poet={"mood":"sad"}'],
+    }
+    const given = givenChatOptions(options, new Map([['', template]]))
+    const table = modelTable(fleet, readGivenTokenizers([TINY]), given)
+    const textWith = (text: string): number[] => [...tiny.encodeText(text, { addSpecialTokens: false })]
+    for (const [name, text] of [
+      ['m', 'calm, and = quiet: True'],
+      ['poet', 'sad: True'],
+      ['other', 'calm, and = quiet: False'],
+    ] as const)
+      t.strictSame(
+        [...((await read({ model: name, ...chat }, { table })).tokenIds ?? [])],
+        textWith(text),
+        name,
+      )
+    const sent = { model: 'm', ...chat, chat_template_kwargs: { mood: 'gay' } }
+    t.strictSame(
+      [...((await read(sent, { table })).tokenIds ?? [])],
+      textWith('gay: True'),
+      'a request decides',
+    )
+  },
+)
 
 t.test('a directory that cannot be loaded leaves it to the engine, with the reason', async t => {
   const table = tableOf(['/no/such/directory'], { canTokenize: true })

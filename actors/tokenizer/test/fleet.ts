@@ -10,6 +10,7 @@ export interface WorkerOptions {
   readonly models?: readonly WorkerModel[]
   readonly blockSizeTokens?: number | undefined
   readonly canTokenize?: boolean
+  readonly promptsEpoch?: number
 }
 
 export function model(name: string, root?: string): WorkerModel {
@@ -43,6 +44,7 @@ export function fleetOf(...workers: WorkerOptions[]): Fleet {
         ranks: { value: 1, source: 'default' },
         taints: [],
         canTokenize: options.canTokenize ?? false,
+        promptsEpoch: options.promptsEpoch ?? 0,
         keys: [],
       }
     }),

@@ -87,6 +87,20 @@ t.test('the block size is that of the first worker of the model that has said on
   t.equal(table.get('other')?.blockSizeTokens, 64)
 })
 
+t.test('a block size that was only probed gives way to one that events have shown', async t => {
+  const { workers, ...fleet } = fleetOf(
+    { blockSizeTokens: 16 },
+    { blockSizeTokens: 32 },
+    { blockSizeTokens: 64 },
+  )
+  const learned = workers.map((worker, i) =>
+    i === 0
+      ? worker
+      : { ...worker, blockSizeTokens: { ...worker.blockSizeTokens!, source: 'learned' as const } },
+  )
+  t.equal(modelTable({ ...fleet, workers: learned }, NOTHING_GIVEN).get('m')?.blockSizeTokens, 32)
+})
+
 t.test('the dialect is that of the first worker of the model whose engine is known', async t => {
   const dialect = (...engines: ('vllm' | 'sglang' | 'unknown' | 'homing')[]) =>
     modelTable(fleetOf(...engines.map((engine, n) => ({ id: `w${n}`, engine }))), NOTHING_GIVEN).get('m')

@@ -5,8 +5,9 @@
 
 import { fileURLToPath } from 'node:url'
 import type { Worker } from 'node:worker_threads'
-import { type ActorSystem, createActorSystem, type Duration } from '@homing/actor'
+import { type ActorRef, type ActorSystem, createActorSystem, type Duration } from '@homing/actor'
 import { SimulatedClock } from '@homing/actor/testing'
+import type { PromptsMessage } from '@homing/actors/directory'
 import { durationMs } from '@homing/base'
 import { type HttpExchange, MemoryNetwork, transportCapability } from '@homing/transport'
 import type { Test } from 'tap'
@@ -20,6 +21,17 @@ export const TOKENIZE_MS_MAX = 5000
 /** Of the simulated clock. */
 export const WAIT_MS_MAX = 60_000
 export const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
+
+/** What the directory is told. */
+export class HeardPrompts {
+  readonly messages: PromptsMessage[] = []
+  readonly ref = {
+    tell: (message: PromptsMessage) => {
+      this.messages.push(message)
+      return 'ok'
+    },
+  } as unknown as ActorRef<PromptsMessage>
+}
 
 export async function start(t: Test, settings: Partial<TokenizerArgs>, ...workers: WorkerOptions[]) {
   // Readers are on real threads; only the tokenizer and the engines are on the simulated clock.
@@ -64,7 +76,8 @@ export async function start(t: Test, settings: Partial<TokenizerArgs>, ...worker
       ...settings,
     },
   })
-  ref.tell({ type: 'fleet', fleet: fleetOf(...workers) })
+  const tellFleet = (...now: WorkerOptions[]) => ref.tell({ type: 'fleet', fleet: fleetOf(...now) })
+  tellFleet(...workers)
   await system.settle()
   const read = (body: object): Promise<ReadResult> =>
     ref.ask(
@@ -81,7 +94,7 @@ export async function start(t: Test, settings: Partial<TokenizerArgs>, ...worker
   const whenStarted = () => ref.ask({ type: 'whenStarted' }, ASK)
   const serve = (onExchange: (exchange: HttpExchange) => void, port = 8001) =>
     network.transport().http.listen({ host: '10.0.0.1', port }, onExchange)
-  return { system, ref, read, whenStarted, serve, threads }
+  return { system, ref, read, whenStarted, serve, tellFleet, threads }
 }
 
 export const ids = (count: number): number[] => Array.from({ length: count }, (_, id) => id)

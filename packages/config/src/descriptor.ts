@@ -114,8 +114,11 @@ export interface ForeignChoice {
 export interface ListSetting extends SettingNames {
   readonly kind: 'list'
   readonly placeholder: string
-  /** Between items of a variable; 'comma or space' only where no item contains a space. */
-  readonly separator: 'comma' | 'comma or space'
+  /**
+   * Between items of a variable; 'comma or space' only where no item contains a space, 'line' where items
+   * contain commas.
+   */
+  readonly separator: 'comma' | 'comma or space' | 'line'
   readonly unsetMeans?: string
   /** If it is not given, something other than an empty list is meant; so a given list must have an item. */
   readonly mustNameOne?: boolean

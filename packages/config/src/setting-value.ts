@@ -4,7 +4,7 @@
  */
 
 import { availableParallelism } from 'node:os'
-import type { ComputedDefault, Machine, SettingDescriptor } from './descriptor.ts'
+import type { ComputedDefault, ListSetting, Machine, SettingDescriptor } from './descriptor.ts'
 import { nearestName } from './nearest-name.ts'
 
 export type SettingValue = string | number | boolean | undefined | readonly string[]
@@ -86,8 +86,8 @@ export function readSettingValue(setting: SettingDescriptor, given: unknown): Re
 }
 
 /** The items of a list as an environment variable or a single YAML text holds them. */
-export function splitItems(separator: 'comma' | 'comma or space', text: string): readonly string[] {
-  const items = separator === 'comma' ? text.split(',') : text.split(/[,\s]+/)
+export function splitItems(separator: ListSetting['separator'], text: string): readonly string[] {
+  const items = text.split({ comma: ',', 'comma or space': /[,\s]+/, line: '\n' }[separator])
   return items.map(item => item.trim()).filter(item => item !== '')
 }
 

@@ -162,6 +162,21 @@ t.test('a variable holds a list with commas or spaces between the items', async 
   t.strictSame(settings.tokenizers, ['m=/a b', '/c'])
 })
 
+t.test('variables of chat templates hold commas, and what is none is refused', async t => {
+  const env = { HOMING_DEFAULT_CHAT_TEMPLATE_KWARGS: '{"a": 1, "b": "x=y"}\n m={"a": 2}' }
+  const { settings } = parseSettings(routerCommand, [], env)
+  t.strictSame(settings.defaultChatTemplateKwargs, ['{"a": 1, "b": "x=y"}', 'm={"a": 2}'])
+  for (const args of [
+    ['--default-chat-template-kwargs', 'm=no'],
+    ['--default-chat-template-kwargs', '={"a": 1}'],
+    ['--default-chat-template-kwargs', '{"a": '],
+    ['--chat-template-content-format', 'm=parts'],
+    ['--chat-template-content-format', '=auto'],
+    ['--chat-template', 'm='],
+  ])
+    t.throws(() => parseSettings(routerCommand, args, {}), { message: /use / }, args.join(' '))
+})
+
 t.test('an empty variable is as good as none', async t => {
   t.equal(parseSettings(routerCommand, [], { HOMING_PORT: '', DYN_HTTP_PORT: '' }).settings.port, 8000)
 })

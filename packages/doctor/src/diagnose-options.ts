@@ -12,6 +12,8 @@ export interface DiagnosisTokenizer {
   readonly name: string
   /** With the special tokens that a completion gets. */
   readonly encode: (text: string) => Int32Array
+  /** Of the body of a chat; undefined: chats are left to the engine. */
+  readonly encodeChat: (body: string) => Int32Array | undefined
 }
 
 export interface DiagnoseOptions {

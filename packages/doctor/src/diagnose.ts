@@ -22,6 +22,7 @@ import {
   socketsOf,
 } from '@homing/fleet'
 import { isSameSocket, SocketClaims } from '@homing/transport'
+import { compareChat } from './compare-chat.ts'
 import type { DiagnoseOptions } from './diagnose-options.ts'
 import { type Diagnosis, type Finding, trustOf, verdictOf } from './diagnosis.ts'
 import { doorsOf, flagsOf, plannedPorts } from './engine-flags.ts'
@@ -151,6 +152,10 @@ async function gather(
   const names = facts.models.map(({ name }) => name)
   const first = twins.find(({ models }) => models.some(name => names.includes(name)))
   const tokenizer = await options.tokenizerOf?.(outcome)
+  const chat =
+    tokenizer && outcome.canTokenize
+      ? await compareChat(http, spec, facts.models[0], tokenizer, timeoutMs)
+      : undefined
   const startMs = clock.nowMs()
   const ranks = await Promise.all(sources.map(source => checkRank(source, options)))
   let own: OwnRequest | undefined
@@ -183,6 +188,7 @@ async function gather(
     twin: first?.id === spec.id ? undefined : first,
     own,
     tokenizer: tokenizer?.name,
+    chat,
   }
 }
 

@@ -3,7 +3,7 @@
  * Pure.
  */
 
-import { owesEventSources } from '@homing/fleet'
+import { namedSourceOf, owesEventSources } from '@homing/fleet'
 import { clashText } from '@homing/transport'
 import { type Finding, flagsMissing, note, ok, warning } from './diagnosis.ts'
 import { RANKS_CHECKED_MAX, type ReachedEvidence } from './evidence.ts'
@@ -31,7 +31,8 @@ export function eventFindings(evidence: ReachedEvidence): readonly Finding[] {
     ...gathered(ranks, rank => socketFinding(evidence, rank)),
     ...gathered(ranks, rank => portFinding(evidence, rank)),
     ...gathered(ranks, rank => topicFinding(evidence, rank)),
-    ...gathered(ranks, contentFinding),
+    ...gathered(ranks, rank => contentFinding(evidence, rank)),
+    ...gathered(ranks, adapterFinding),
     ...gathered(ranks, replayFinding),
   ]
 }
@@ -119,8 +120,8 @@ function socketFinding({ spec, facts, listenedMs }: ReachedEvidence, rank: RankC
 }
 
 /** Compares the given ports with the ports that the engine reports. */
-function portFinding({ outcome, own }: ReachedEvidence, rank: RankCheck): Finding | undefined {
-  const told = outcome.eventSources.find(({ dpRank }) => dpRank === rank.dpRank)
+function portFinding({ spec, outcome, own }: ReachedEvidence, rank: RankCheck): Finding | undefined {
+  const told = namedSourceOf(spec, outcome, rank.dpRank)
   if (told === undefined) return undefined
   const events = portOf(rank.source.endpoint)
   const replay = portOf(rank.source.replayEndpoint)
@@ -143,7 +144,7 @@ function portFinding({ outcome, own }: ReachedEvidence, rank: RankCheck): Findin
 function topicFinding({ outcome, spec }: ReachedEvidence, rank: RankCheck): Finding | undefined {
   const { topic } = rank.source
   if (topic === '') return undefined
-  const told = outcome.eventSources.find(({ dpRank }) => dpRank === rank.dpRank)?.topic
+  const told = namedSourceOf(spec, outcome, rank.dpRank)?.topic
   const heard = [...(rank.watch?.seen.topics ?? []), ...(rank.replay?.seen.topics ?? [])]
   const other = told !== undefined && told !== topic ? told : heard.find(name => name !== topic)
   if (other === undefined) return undefined
@@ -156,7 +157,10 @@ function topicFinding({ outcome, spec }: ReachedEvidence, rank: RankCheck): Find
 }
 
 /** Messages of the socket that are no KV events, or of another rank. */
-function contentFinding({ watch, replay, dpRank }: RankCheck): Finding | undefined {
+function contentFinding(
+  { facts }: ReachedEvidence,
+  { source, watch, replay, dpRank }: RankCheck,
+): Finding | undefined {
   const seen = [watch?.seen, replay?.seen].filter(part => part !== undefined)
   const unreadable = seen.reduce((sum, part) => sum + part.unreadable, 0)
   if (unreadable > 0) {
@@ -167,13 +171,29 @@ function contentFinding({ watch, replay, dpRank }: RankCheck): Finding | undefin
       'correct ?events=PORT, or update homing: docs/engines.md has the forms',
     )
   }
-  const others = [...new Set(seen.flatMap(part => [...part.dpRanks]))].filter(rank => rank !== dpRank)
-  if (others.length === 0) return undefined
+  const named = new Set(seen.flatMap(part => [...part.dpRanks]))
+  const others = [...named].filter(rank => rank !== (source.namedRank ?? dpRank))
+  // The only rank of a worker may be one of a larger engine.
+  const isOnlyRank = facts.ranks.value === 1 && named.size === 1
+  if (others.length === 0 || isOnlyRank) return undefined
   return warning(
     'ranks',
     'approximate',
     `the socket of rank ${dpRank} has events of rank ${others.join(', ')}`,
     'name the port of rank 0 with ?events=PORT and the number of ranks with ?ranks=N',
+  )
+}
+
+/** Stores that name an adapter by number only. */
+function adapterFinding({ watch, replay }: RankCheck): Finding | undefined {
+  const stores = [...(watch?.seen.stored ?? []), ...(replay?.seen.stored ?? [])]
+  const unnamed = stores.find(({ loraId, loraName }) => loraId !== undefined && loraName === undefined)
+  if (unnamed === undefined) return undefined
+  return warning(
+    'events',
+    'partial',
+    `its events name adapter ${unnamed.loraId} by number only: what is cached for adapters is not known`,
+    'update the engine: vLLM names adapters since 0.13',
   )
 }
 

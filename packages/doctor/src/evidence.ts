@@ -44,6 +44,16 @@ export interface ReachedEvidence {
   readonly own: OwnRequest | undefined
   /** The router's tokenizer for its prompts; undefined: not known here. */
   readonly tokenizer: string | undefined
+  /** One chat that both tokenized; undefined: one of them did not. */
+  readonly chat: ChatComparison | undefined
+}
+
+/** Tokens of a chat here and at the engine. */
+export interface ChatComparison {
+  readonly tokens: number
+  readonly engineTokens: number
+  /** The first token that differs; undefined: none does. */
+  readonly differsAt: number | undefined
 }
 
 /** Further ranks are not checked: they are of the same engine, with the same flags. */

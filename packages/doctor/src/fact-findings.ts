@@ -211,7 +211,15 @@ function ranksFinding({ spec, outcome, facts }: ReachedEvidence): Finding | unde
   return ok('ranks', `${facts.ranks.value} data-parallel ranks (${facts.ranks.source})`)
 }
 
-function tokensFinding({ outcome, tokenizer }: ReachedEvidence): Finding {
+function tokensFinding({ outcome, tokenizer, chat }: ReachedEvidence): Finding {
+  if (tokenizer !== undefined && chat?.differsAt !== undefined) {
+    return warning(
+      'tokens',
+      undefined,
+      `it makes ${chat.engineTokens} tokens of a chat that are ${chat.tokens} with ${tokenizer}, other ones from token ${chat.differsAt} on: each prompt costs a call of its POST /tokenize`,
+      'give the router what it was started with: --tokenizer, --chat-template, --default-chat-template-kwargs',
+    )
+  }
   if (tokenizer !== undefined) return ok('tokens', `prompts are tokenized here, with ${tokenizer}`)
   if (outcome.canTokenize) {
     return note(

@@ -154,7 +154,8 @@ function agreementOf(own: Int32Array, told: Int32Array): TokenAgreement {
   return { equal, compared }
 }
 
-function readTokens(body: unknown): Int32Array | undefined {
+/** The ids of an answer of `/tokenize`; undefined: there are none. */
+export function readTokens(body: unknown): Int32Array | undefined {
   const tokens = (body as { readonly tokens?: unknown } | undefined)?.tokens
   return Array.isArray(tokens) ? Int32Array.from(tokens.map(Number)) : undefined
 }

@@ -170,6 +170,20 @@ t.test('ranks without events are named', async t => {
   t.match(about(found, 'events')[0], { level: 'warning', text: 'no KV events of rank 1' })
 })
 
+t.test('an engine that makes other tokens of a chat is told, with what to give the router', async t => {
+  const place = new Place()
+  await place.engine({ ...VLLM, '/tokenize': { tokens: [1, 2, 9] } })
+  const tokens = async (...ids: number[]) => {
+    const chat = Int32Array.from(ids)
+    const tokenizer = { name: '/models/m', encode: () => chat, encodeChat: () => chat }
+    return about(await place.diagnose(ORIGIN, { tokenizerOf: async () => tokenizer }), 'tokens')
+  }
+  t.match(await tokens(1, 2, 9), [{ level: 'ok' }])
+  t.match(await tokens(1, 2), [
+    { level: 'warning', text: /3 tokens.*that are 2.*from token 2 on/, remedy: /--chat-template/ },
+  ])
+})
+
 t.test('one engine that is given twice is told', async t => {
   const place = new Place()
   await place.engine(VLLM)

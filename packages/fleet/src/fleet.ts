@@ -95,6 +95,8 @@ export interface WorkerRecord {
   readonly canTokenize: boolean
   /** The router has an API key for it. */
   readonly usesKey?: boolean
+  /** Grows when it is found to run as another process, which may make other tokens of prompts; default 0. */
+  readonly promptsEpoch?: number
   readonly keys: readonly WorkerKeyRecord[]
 }
 
@@ -103,6 +105,20 @@ export interface Fleet {
   readonly workers: readonly WorkerRecord[]
   /** Undefined: no model has any. */
   readonly busyThresholds?: FleetThresholds | undefined
+  /** Prompts that most engines of their model make other tokens of than the router; default: none. */
+  readonly engineTokenized?: readonly EngineTokenized[]
+}
+
+/** Prompts of a model on a route, whose tokens engines are asked for. */
+export interface EngineTokenized {
+  /** The base model. */
+  readonly model: string
+  /** 'chat', 'completions', 'messages' or 'responses'. */
+  readonly route: string
+  /** For people. */
+  readonly reason: string
+  /** Those that can be asked; empty: none can. */
+  readonly workerIds: readonly string[]
 }
 
 /** When workers take no more requests. */

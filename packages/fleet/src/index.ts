@@ -1,8 +1,10 @@
+export { COMPARED_CHAT, firstDifference } from './compared-chat.ts'
 export { openDoor, readKey } from './engine-keys.ts'
 export { InvalidWorkerError, WorkerConflictError, WorkersFileError } from './errors.ts'
 export { brokerEndpointOf, type EventBroker, subjectOf } from './event-broker.ts'
 export type {
   EngineFamily,
+  EngineTokenized,
   Fleet,
   FleetMessage,
   FleetThresholds,
@@ -13,6 +15,7 @@ export type {
   WorkerRecord,
   WorkerState,
 } from './fleet.ts'
+export { namedRank } from './named-ranks.ts'
 export { socketsOf } from './named-sockets.ts'
 export { checkHealth, probeWorker } from './probe.ts'
 export {
@@ -27,12 +30,14 @@ export type { EventSource, ProbedFact, ProbeOutcome, ReachedOutcome } from './pr
 export { isOtherProcessStart } from './process-start.ts'
 export { brokerWayOf, chooseWay, type RequestBroker } from './request-way.ts'
 export {
+  blockSizeOfBoth,
   type EventPorts,
   eventFlags,
   eventSourceOf,
   factsOf,
   isOtherProcess,
   missingOf,
+  namedSourceOf,
   outcomeAfter,
   owesEventSources,
   type WorkerDefaults,

@@ -47,6 +47,8 @@ export type ProbedFact =
 
 export interface EventSource {
   readonly dpRank: number
+  /** The number that the engine gives to the rank, in its batches too; undefined: `dpRank`. */
+  readonly namedRank?: number | undefined
   readonly endpoint: string
   readonly replayEndpoint: string | undefined
   readonly topic: string

@@ -13,10 +13,11 @@ import type {
   WorkerModel,
   WorkerRecord,
 } from './fleet.ts'
+import { namedRank } from './named-ranks.ts'
 import type { EventSource, ProbedFact, ReachedOutcome } from './probe-outcome.ts'
 import { isOtherProcessStart } from './process-start.ts'
 import type { WorkerSpec } from './worker-spec.ts'
-import { eventsHostOf, hostOf } from './worker-spec.ts'
+import { eventsHostOf } from './worker-spec.ts'
 
 /** vLLM's default on large GPUs. vLLM does not report the value that it uses. */
 const MAX_BATCHED_TOKENS_DEFAULT = STEP_TOKENS_DEFAULT
@@ -83,10 +84,38 @@ export function factsOf(
         source: 'default',
       },
     kvBlocks: sourced(spec.kvBlocks, 'given') ?? sourced(outcome?.kvBlocks, 'probed'),
-    ranks: sourced(spec.ranks, 'given') ??
-      sourced(outcome?.ranks, 'probed') ?? { value: 1, source: 'default' },
+    ranks: ranksOf(spec, outcome),
     canTokenize: outcome?.canTokenize ?? false,
   }
+}
+
+/**
+ * The block size that counts for a model of two workers: the first one, unless that is only probed and the
+ * other is not. Metrics may name another size than events have, which are right.
+ */
+export function blockSizeOfBoth(
+  first: Sourced<number> | undefined,
+  other: Sourced<number> | undefined,
+): Sourced<number> | undefined {
+  const isFirmer = other !== undefined && other.source !== 'probed' && first?.source === 'probed'
+  return isFirmer ? other : (first ?? other)
+}
+
+/** Where the engine says that it publishes the events of a rank; undefined: it does not say. */
+export function namedSourceOf(
+  spec: WorkerSpec,
+  outcome: ReachedOutcome | undefined,
+  dpRank: number,
+): EventSource | undefined {
+  if (outcome === undefined) return undefined
+  const { eventSources } = outcome
+  const ranks = ranksOf(spec, outcome).value
+  const rank = namedRank(
+    eventSources.map(source => source.dpRank),
+    dpRank,
+    ranks,
+  )
+  return eventSources.find(source => source.dpRank === rank)
 }
 
 /** Where the events of a rank come from; undefined: from nowhere that is known. */
@@ -96,12 +125,12 @@ export function eventSourceOf(
   dpRank: number,
   broker: EventBroker | undefined,
 ): EventSource | undefined {
-  const discovered = outcome?.eventSources.find(source => source.dpRank === dpRank)
+  const discovered = namedSourceOf(spec, outcome, dpRank)
   const given = (port: number | undefined): string | undefined =>
     port === undefined ? undefined : `tcp://${eventsHostOf(spec)}:${port + dpRank}`
-  // Those that bind every address were found under the host that was asked.
+  // The given host counts also where the engine names an address, which only its own network may have.
   const found = (endpoint: string | undefined): string | undefined =>
-    endpoint?.replace(`tcp://${hostOf(spec.origin)}:`, `tcp://${eventsHostOf(spec)}:`)
+    spec.eventsHost === undefined ? endpoint : endpoint?.replace(HOST_OF_ENDPOINT, spec.eventsHost)
   const atBroker = brokerEndpointOf(spec, dpRank, broker)
   // A publisher at a broker answers questions under the same subject.
   if (atBroker !== undefined)
@@ -113,8 +142,11 @@ export function eventSourceOf(
     endpoint,
     replayEndpoint: given(spec.replayPort) ?? found(discovered?.replayEndpoint),
     topic: spec.topic ?? discovered?.topic ?? '',
+    ...(discovered === undefined || discovered.dpRank === dpRank ? {} : { namedRank: discovered.dpRank }),
   }
 }
+
+const HOST_OF_ENDPOINT = /(?<=^tcp:\/\/).*(?=:\d+$)/
 
 /** Its event endpoints are not known yet, but may come: it was busy, or failed when it was asked. */
 export function owesEventSources(spec: WorkerSpec, outcome: ReachedOutcome): boolean {
@@ -188,6 +220,10 @@ export function eventFlags(
     ...(topic === '' ? {} : { topic }),
   }
   return `--kv-events-config '${JSON.stringify(config)}'${engine === 'sglang' ? pageFlag : ''}`
+}
+
+function ranksOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined): Sourced<number> {
+  return sourced(spec.ranks, 'given') ?? sourced(outcome?.ranks, 'probed') ?? { value: 1, source: 'default' }
 }
 
 function modelsOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined): readonly WorkerModel[] {

@@ -36,5 +36,12 @@ export async function tokenizerOf({ models }: ReachedOutcome): Promise<Diagnosis
 
 async function load(directory: string): Promise<DiagnosisTokenizer> {
   const prompts = await PromptTokenizer.load(directory)
-  return { name: directory, encode: text => prompts.encodeText(text, { addSpecialTokens: true }) }
+  return {
+    name: directory,
+    encode: text => prompts.encodeText(text, { addSpecialTokens: true }),
+    encodeChat(body) {
+      const answer = prompts.encodeChat(body)
+      return answer.kind === 'tokens' ? answer.tokens : undefined
+    },
+  }
 }

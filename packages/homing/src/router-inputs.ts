@@ -3,11 +3,12 @@
  * before anything is started.
  */
 
+import { readFile } from 'node:fs/promises'
 import type { RouterInputs } from '@homing/actors/guardian'
 import { queueOrderOf } from '@homing/actors/queue'
 import { readGivenTokenizers } from '@homing/actors/tokenizer'
 import { systemRandom } from '@homing/base'
-import type { RouterSettings } from '@homing/config'
+import { type RouterSettings, SettingsError } from '@homing/config'
 import { type LoadedTokenizer, loadTokenizer, PromptTokenizer } from '@homing/tokenization'
 import { readAdminKey } from './admin-key-file.ts'
 import { givenEngineKey, readCertificates } from './engine-access.ts'
@@ -29,6 +30,7 @@ export async function readRouterInputs(settings: RouterSettings): Promise<Router
   return {
     specs,
     loadedTokenizers,
+    chatTemplates: await readChatTemplates(settings.chatTemplates),
     customSelection,
     policyClasses,
     engineKey: givenEngineKey(settings.engineKeyFile),
@@ -50,6 +52,19 @@ async function loadTokenizers(given: readonly string[]): Promise<ReadonlyMap<str
     loadedTokenizers.set(directory, loaded)
   }
   return loadedTokenizers
+}
+
+/** Their texts, by model. Rejects with SettingsError. */
+async function readChatTemplates(given: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  const texts = new Map<string, string>()
+  for (const [model, file] of readGivenTokenizers(given)) {
+    const text = await readFile(file, 'utf8').catch((thrown: Error) => {
+      const fault = `--chat-template ${JSON.stringify(file)} cannot be read: ${thrown.message}`
+      throw new SettingsError('router', [fault])
+    })
+    texts.set(model, text)
+  }
+  return texts
 }
 
 async function ifNamed<T>(

@@ -16,6 +16,7 @@ export { parseTokenIds } from './token-ids.ts'
 export type {
   ApiError,
   ApiErrorKind,
+  CacheUse,
   PriorityHints,
   RequestFields,
   RequestHeaders,

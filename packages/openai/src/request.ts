@@ -13,6 +13,7 @@ import { EmptyPromptError, excerpt, InvalidRequestError } from './errors.ts'
 import { scanRequest } from './scan.ts'
 import type {
   ByteRange,
+  CacheUse,
   Member,
   PriorityHints,
   PromptShape,
@@ -73,6 +74,7 @@ export function readRequest(
     includesUsage: top.object('stream_options')?.flag('include_usage') ?? false,
     previousResponseId: options.hasOtherInput === true ? top.text('previous_response_id') : undefined,
     cacheSalt: tenant || nvext?.text('cache_salt') || top.text('cache_salt') || undefined,
+    cacheUse: cacheUseOf(top),
     hasExtraKey: top.range('extra_key') !== undefined,
     hasLoraPath: top.range('lora_path') !== undefined,
     promptShape: promptShape(bytes, messages, prompt, promptParam),
@@ -113,6 +115,18 @@ export function readRelayedRequest(
     hints: readHints(top, nvext, headers, true),
     hasNvext: ROUTER_MEMBERS.some(name => scan.byName.has(name)),
   }
+}
+
+/**
+ * vLLM: log probabilities of the prompt, 0 of them included, need every token computed
+ * (`skip_reading_prefix_cache`). `echo` asks for as many as `logprobs` says, and of a chat always, since its
+ * `top_logprobs` is 0 by default. Beam search makes an answer of its own without the count of cached tokens.
+ * SGLang: `echo` with `logprobs`. llama.cpp: `cache_prompt`.
+ */
+function cacheUseOf(top: Fields): CacheUse | undefined {
+  const echoes = top.isOn('echo') && (top.isOn('logprobs') || top.range('messages') !== undefined)
+  if (echoes || top.range('prompt_logprobs') !== undefined || top.isOff('cache_prompt')) return 'unread'
+  return top.isOn('use_beam_search') ? 'unreported' : undefined
 }
 
 const I32_MAX = 2 ** 31 - 1
@@ -395,6 +409,16 @@ class Fields {
     const text = textOf(this.#bytes, range)
     if (text !== 'true' && text !== 'false') this.#refuse(name, range, 'true or false')
     return text === 'true'
+  }
+
+  /** Of a member that the engine judges: it is there, and not false. */
+  isOn(name: string): boolean {
+    return this.range(name) !== undefined && !this.isOff(name)
+  }
+
+  isOff(name: string): boolean {
+    const range = this.range(name)
+    return range !== undefined && textOf(this.#bytes, range) === 'false'
   }
 
   whole(name: string, min: number, max: number): number | undefined {

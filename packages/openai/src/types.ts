@@ -141,6 +141,7 @@ export interface RequestFields {
   readonly previousResponseId: string | undefined
   /** Header, else nvext, else top level; empty counts as absent. */
   readonly cacheSalt: string | undefined
+  readonly cacheUse: CacheUse | undefined
   /** SGLang's `extra_key`: equal prompts share nothing under another one. */
   readonly hasExtraKey: boolean
   /** SGLang's `lora_path`: an adapter that the model does not name. */
@@ -153,6 +154,12 @@ export interface RequestFields {
   /** The body has members for the router alone: cut ROUTER_MEMBERS before it goes to an engine. */
   readonly hasNvext: boolean
 }
+
+/**
+ * How a request keeps the engine's cache out of its answer. `unread`: the engine computes the whole prompt,
+ * whatever it has cached. `unreported`: it reads its cache, but the answer does not tell how much.
+ */
+export type CacheUse = 'unread' | 'unreported'
 
 /** Everything that the router itself may answer with an error for. */
 export type ApiErrorKind =

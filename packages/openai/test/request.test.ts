@@ -209,6 +209,28 @@ t.test('reads what of a request counts as load', async t => {
   t.strictSame(tracking('{"track_prefill_tokens":true}'), { assumesReuse: undefined, prefillTokens: true })
 })
 
+t.test('reads whether the answer will say anything about the cache', async t => {
+  const cacheUse = (members: string) => read(`{${members}}`).cacheUse
+  for (const members of [
+    '"prompt":"a","echo":true,"logprobs":1',
+    '"prompt":"a","echo":true,"logprobs":0',
+    '"messages":[{}],"echo":true',
+    '"prompt":"a","prompt_logprobs":0',
+    '"messages":[{}],"prompt_logprobs":5',
+    '"prompt":"a","cache_prompt":false,"use_beam_search":true',
+  ])
+    t.equal(cacheUse(members), 'unread', members)
+  t.equal(cacheUse('"prompt":"a","use_beam_search":true'), 'unreported')
+  for (const members of [
+    '"prompt":"a","echo":true',
+    '"prompt":"a","echo":true,"logprobs":null',
+    '"prompt":"a","echo":false,"logprobs":5',
+    '"messages":[{}],"echo":false,"logprobs":true,"top_logprobs":5',
+    '"prompt":"a","prompt_logprobs":null,"cache_prompt":true,"use_beam_search":false',
+  ])
+    t.equal(cacheUse(members), undefined, members)
+})
+
 t.test('headers win over the body', async t => {
   const body =
     '{"cache_salt":"top","nvext":{"backend_instance_id":1,"dp_rank":1,"cache_salt":"inner","agent_hints":{"priority":1}}}'

@@ -31,6 +31,8 @@ export interface Decision {
   /** The part of `predictedTokens` that is guessed: it counts as cached because it was sent there. */
   readonly guessedTokens: number
   readonly trust: Trust
+  /** Its answer will say nothing about the cache; default false. */
+  readonly isUnaudited?: boolean
   /** Epoch of the worker key in the fleet at the time of the choice. */
   readonly epoch: number
 }

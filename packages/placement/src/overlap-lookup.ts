@@ -94,12 +94,15 @@ export class OverlapLookup {
     return trust === 'exact' ? this.#reader.blocksHeld(shard, workerSlot) : -1
   }
 
-  /** The overlap of each candidate. It never covers the whole prompt: engines compute the last token. */
+  /**
+   * The overlap of each candidate. It never covers the whole prompt: engines compute the last token. It is 0
+   * for a prompt that the engine computes whatever it has cached.
+   */
   lookUp(request: RoutingRequest, candidates: readonly Candidate[], audits: Audits): FoundOverlaps {
     const overlaps = newOverlaps(candidates, audits)
     const blocksMax = Math.floor((request.promptTokens - 1) / request.blockSizeTokens)
     const count = Math.min(blocksMax, request.localHashes.length / 2)
-    if (count <= 0) return { ...overlaps, isComplete: true }
+    if (count <= 0 || request.cacheUse === 'unread') return { ...overlaps, isComplete: true }
     const { workerSlotsMax, weights } = this.#options
     const scores = this.#scores
     const bySlot = this.#bySlot

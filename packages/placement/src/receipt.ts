@@ -3,6 +3,7 @@
 import type { ErrorRecord } from '@homing/base'
 import type { KeyLayer, Trust } from '@homing/index'
 import type { CostDescription, GuardArm, GuardPhase, GuardReport, ShadowName } from '@homing/selection'
+import type { RoutingRequest } from './routing-request.ts'
 
 /** Blocks of a prompt that a worker key is credited with in one layer. */
 export interface LayerTerm {
@@ -103,6 +104,8 @@ export interface Receipt {
   readonly promptBlocks: number
   readonly unknownPromptReason: string | undefined
   readonly textBlocksReason: string | undefined
+  /** As in its `RoutingRequest`. */
+  readonly cacheUse?: RoutingRequest['cacheUse']
   readonly overlapWeight: number
   readonly temperature: number
   readonly worker: string

@@ -10,6 +10,8 @@ export interface RoutingRequest {
   /** The client's name for it: a base model or an adapter. */
   readonly model: string
   readonly promptTokens: number
+  /** Of which party's tokens `promptTokens` is the count, of the whole prompt; undefined: of none. */
+  readonly counted?: { readonly by: 'router' | 'engine'; readonly route: string } | undefined
   readonly blockSizeTokens: number
   /** The answer comes token by token; default false. */
   readonly isStream?: boolean
@@ -31,6 +33,11 @@ export interface RoutingRequest {
    * Its beginning in events that do not name its separators (packages/protocol); undefined: no separators.
    */
   readonly separated?: SeparatedPrompt | undefined
+  /**
+   * Why its answer will say nothing about the cache: `unread`, the engine computes the whole prompt; or
+   * `unreported`, it does not tell how much it reused. Undefined: the answer can be audited.
+   */
+  readonly cacheUse?: 'unread' | 'unreported' | undefined
   /** The client's id of the conversation, if it gives one. */
   readonly sessionId?: string | undefined
   /** Replaces the router's own settings; unset members leave them unchanged. */

@@ -34,6 +34,7 @@ export function writeReceipt(
     promptBlocks: Math.ceil(request.promptTokens / request.blockSizeTokens),
     unknownPromptReason: request.unknownPromptReason,
     textBlocksReason: request.textBlocksReason,
+    cacheUse: request.cacheUse,
     overlapWeight: choice.overlapWeight,
     temperature: choice.temperature,
     worker: winner.key.key,
@@ -101,5 +102,6 @@ export function decisionOf(
     guessedTokens: guessedBlocks * receipt.blockSizeTokens,
     trust: receipt.trust,
     epoch: key.epoch,
+    isUnaudited: receipt.cacheUse !== undefined,
   }
 }

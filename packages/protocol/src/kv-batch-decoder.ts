@@ -23,6 +23,7 @@
 
 import { MalformedKvBatchError } from './errors.ts'
 import {
+  adapterId,
   KV_CLEARED,
   KV_WITHDRAWN,
   type KvBatch,
@@ -461,7 +462,7 @@ function toStored(fields: Fields): KvStored {
     tier: fields.tier,
     isLocal: (fields.locality ?? 'LOCAL') === 'LOCAL',
     loraName: fields.loraName,
-    loraId: fields.loraId,
+    loraId: adapterId(fields.loraId),
     cacheSalt,
     mediaHashes: extraKeys?.media,
     hasUnknownExtraKeys,

@@ -44,7 +44,10 @@ export interface KvStored {
   readonly isLocal: boolean
   /** The adapter; undefined is the base model, unless `loraId` is given. */
   readonly loraName: string | undefined
-  /** vLLM before 0.13 names adapters by number only: with `loraName` undefined the namespace is unknown. */
+  /**
+   * vLLM before 0.13 names adapters by number only: with `loraName` undefined the namespace is unknown. Never
+   * 0, by which some engines name the base model (`adapterId`).
+   */
   readonly loraId: number | undefined
   /**
    * Salt that separates the cache of tenants; named on the first block of a sequence, inherited by its
@@ -161,6 +164,11 @@ export const KV_CLEARED: KvCleared = { kind: 'cleared', isWithdrawal: false }
 
 /** The clear of a publisher beside an engine: what it told is void, and what the cache holds is not known. */
 export const KV_WITHDRAWN: KvCleared = { kind: 'cleared', isWithdrawal: true }
+
+/** The number of an adapter as an engine writes it; undefined: of none, which some write as 0. */
+export function adapterId(written: number | undefined): number | undefined {
+  return written === 0 ? undefined : written
+}
 
 /** Whether its names and tokens say what the blocks of a store hold: else no prompt can be found by them. */
 export function isContentKnown({ hasUnknownExtraKeys, loraId, loraName }: KvStored): boolean {

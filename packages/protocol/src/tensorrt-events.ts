@@ -23,7 +23,15 @@
  */
 
 import { MalformedKvBatchError } from './errors.ts'
-import { KV_CLEARED, KV_WITHDRAWN, type KvEvent, type KvTier, kvRemoved, kvStored } from './kv-event.ts'
+import {
+  adapterId,
+  KV_CLEARED,
+  KV_WITHDRAWN,
+  type KvEvent,
+  type KvTier,
+  kvRemoved,
+  kvStored,
+} from './kv-event.ts'
 import { ADAPTER, SALT } from './separators.ts'
 
 /** Events of one rank, in order. */
@@ -309,7 +317,7 @@ function readBlock(value: unknown): Block {
     hash: hash(block['block_hash']),
     tokens,
     tier: tierOf(optionalCount(block['cache_level']) ?? 0),
-    loraId: isNil(block['lora_id']) ? undefined : integer(block['lora_id']),
+    loraId: isNil(block['lora_id']) ? undefined : adapterId(integer(block['lora_id'])),
     cacheSalt: isNil(salt) ? undefined : salt,
     hasUnknownKeys,
     // Versions that write neither have salts and adapters all the same.

@@ -506,6 +506,15 @@ t.test('an event tells of the separators that its form has a place for', async t
   }
 })
 
+t.test('adapter 0 is none', async t => {
+  const fields = { block_hashes: [1], parent_block_hash: null, token_ids: [1, 2], block_size: 2 }
+  const map = { type: 'BlockStored', ...fields, lora_id: 0 }
+  const array = ['BlockStored', [1], null, [1, 2], 2, 0, 'GPU']
+  const base = kvStored({ hashes: words(1n), tokens: tokens(1, 2), blockSizeTokens: 2, tells: ADAPTER })
+  for (const event of [map, array])
+    t.strictSame(decodeKvBatch(encode([1, [event], 0], { useBigInt64: true })).events, [base])
+})
+
 t.test('a medium without a name of ours is never the device', async t => {
   for (const [medium, tier] of [
     [null, 'device'],

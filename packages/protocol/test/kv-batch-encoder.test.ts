@@ -144,7 +144,7 @@ function oldVllmEvents(): fc.Arbitrary<KvEvent> {
       .record({
         ...common,
         sessionId: fc.constant(undefined),
-        loraId: fc.option(fc.nat(), { nil: undefined }),
+        loraId: fc.option(fc.integer({ min: 1 }), { nil: undefined }),
       })
       .map(kvStored),
     fc.record({ hashes: common.hashes, tier }).map(kvRemoved),
@@ -158,7 +158,13 @@ function vllmEvents(isMap: boolean): fc.Arbitrary<KvEvent> {
   const media = fc.record({ id: fc.string(), offsetTokens: fc.integer() }, { noNullPrototype: true })
   return fc.oneof(
     fc
-      .record({ ...common, loraId: fc.option(fc.nat(), { nil: undefined }), group, isLocal, attention: text })
+      .record({
+        ...common,
+        loraId: fc.option(fc.integer({ min: 1 }), { nil: undefined }),
+        group,
+        isLocal,
+        attention: text,
+      })
       .chain(store => {
         const blockCount = store.hashes.length / 2
         return fc.record({
@@ -188,7 +194,9 @@ function vllmEvents(isMap: boolean): fc.Arbitrary<KvEvent> {
 
 function sglangEvents(): fc.Arbitrary<KvEvent> {
   return fc.oneof(
-    fc.record({ ...common, cacheSalt: text, loraId: fc.option(fc.nat(), { nil: undefined }) }).map(kvStored),
+    fc
+      .record({ ...common, cacheSalt: text, loraId: fc.option(fc.integer({ min: 1 }), { nil: undefined }) })
+      .map(kvStored),
     fc.record({ hashes: common.hashes, tier }).map(kvRemoved),
     fc.constant(KV_CLEARED),
   )

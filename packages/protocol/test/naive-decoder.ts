@@ -156,7 +156,7 @@ function toEvent(raw: unknown): KvEvent | undefined {
     blockSizeTokens: count(fields['block_size']) ?? 0,
     ...place,
     loraName,
-    loraId: isNil(loraId) ? undefined : integer(loraId),
+    loraId: isNil(loraId) || integer(loraId) === 0 ? undefined : integer(loraId),
     cacheSalt,
     mediaHashes: media.some(items => items.length > 0) ? media : undefined,
     hasUnknownExtraKeys,

@@ -64,6 +64,8 @@ export interface KeyAudit {
   readonly underPredictions: number
   /** Answers with usage that could not be compared, because the engine reports no cached tokens. */
   readonly unreported: number
+  /** Answers that counted other tokens of their prompt than the router. */
+  readonly promptDifferences: number
   /**
    * Requests with an error up to each of ERROR_BOUNDS_BLOCKS and above the one before; then those above the
    * last.
@@ -113,14 +115,23 @@ export class Audits {
 
   /** Adds a complete answer with usage; `cachedTokens` undefined: the usage does not have it. */
   add(prediction: Prediction, cachedTokens: number | undefined): AuditOutcome {
-    const { worker, workerSlot } = prediction
-    if (this.#workers !== undefined && this.#workers.get(workerSlot) !== worker) return NOTHING
+    return this.#rowOf(prediction)?.add(prediction, cachedTokens) ?? NOTHING
+  }
+
+  /** An answer counted other tokens of its prompt than the router. */
+  promptDiffered(prediction: Pick<Prediction, 'worker' | 'workerSlot'>): void {
+    const row = this.#rowOf(prediction)
+    if (row !== undefined) row.promptDifferences++
+  }
+
+  #rowOf({ worker, workerSlot }: Pick<Prediction, 'worker' | 'workerSlot'>): Row | undefined {
+    if (this.#workers !== undefined && this.#workers.get(workerSlot) !== worker) return undefined
     let row = this.#rows.get(workerSlot)
     if (row === undefined || row.worker !== worker) {
       row = new Row(worker)
       this.#rows.set(workerSlot, row)
     }
-    return row.add(prediction, cachedTokens)
+    return row
   }
 
   /** Delivered ÷ predicted for a worker slot, and the number of requests. */
@@ -180,6 +191,7 @@ class Row {
   #overPredictions = 0
   #underPredictions = 0
   #unreported = 0
+  promptDifferences = 0
   readonly #errorCounts: number[] = new Array(ERROR_BOUNDS_BLOCKS.length + 1).fill(0)
   #errorBlocksSum = 0
 
@@ -240,6 +252,7 @@ class Row {
       overPredictions: this.#overPredictions,
       underPredictions: this.#underPredictions,
       unreported: this.#unreported,
+      promptDifferences: this.promptDifferences,
       errorCounts: [...this.#errorCounts],
       errorBlocksSum: this.#errorBlocksSum,
       precision: this.events.precision,

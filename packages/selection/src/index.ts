@@ -33,6 +33,13 @@ export {
   type PolicyName,
 } from './policy.ts'
 export { predictedFirstTokenMs } from './predicted-first-token.ts'
+export {
+  AGREEMENTS,
+  type CountedKind,
+  type CountVerdict,
+  DIFFERENCES,
+  PromptCounts,
+} from './prompt-counts.ts'
 export type { SelectionSettings } from './selection-settings.ts'
 export { SELECTION_DEFAULTS, selectionSettings } from './selection-settings.ts'
 export { costTerms, describeCost, Selector } from './selector.ts'

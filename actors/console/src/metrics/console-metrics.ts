@@ -50,6 +50,7 @@ const AUDIT_COUNTERS = {
   overPredictions: 'Answers with fewer cached tokens than predicted, by more than a block.',
   underPredictions: 'Answers with more cached tokens than predicted, by more than a block.',
   unreported: 'Answers that could not be compared: the engine reports no cached tokens.',
+  promptDifferences: 'Answers that counted other tokens of their prompt than the router.',
 } as const satisfies Partial<Record<keyof KeyAudit, string>>
 
 const AUDIT_COLUMNS: readonly MetricColumn<KeyAudit>[] = [

@@ -21,6 +21,7 @@ export function receiptView(receipt: Receipt): object {
     prompt_blocks: receipt.promptBlocks,
     unknown_prompt: receipt.unknownPromptReason ?? null,
     text_blocks: receipt.textBlocksReason ?? null,
+    cache_use: receipt.cacheUse ?? null,
     overlap_score_weight: receipt.overlapWeight,
     temperature: receipt.temperature,
     worker: receipt.worker,

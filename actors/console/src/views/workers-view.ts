@@ -182,6 +182,7 @@ function auditView(audit: KeyAudit | undefined) {
     delivered_tokens: audit?.deliveredTokens ?? 0,
     over_predictions: audit?.overPredictions ?? 0,
     under_predictions: audit?.underPredictions ?? 0,
+    prompt_differences: audit?.promptDifferences ?? 0,
     precision: measured(audit?.precision, audit?.sampleRequests),
     sample_requests: audit?.sampleRequests ?? 0,
     guess_precision: measured(audit?.guessPrecision, audit?.guessSampleRequests),

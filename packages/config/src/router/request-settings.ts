@@ -19,6 +19,39 @@ export const requestSettings = [
     help: 'Directory with tokenizer.json and tokenizer_config.json, for one model or, without MODEL=, for all models that have none of their own. The router then tokenizes by itself, which saves each request a round trip.',
   },
   {
+    key: 'chatTemplates',
+    name: 'chat-template',
+    group: 'Tokenizing',
+    kind: 'list',
+    placeholder: '[MODEL=]FILE',
+    separator: 'comma',
+    unsetMeans: 'the template of the tokenizer directory',
+    check: faultOfChatTemplate,
+    help: 'Chat template in place of that of the tokenizer directory, as engines take one with --chat-template; for one model or, without MODEL=, for all models that have none of their own.',
+  },
+  {
+    key: 'chatTemplateContentFormats',
+    name: 'chat-template-content-format',
+    group: 'Tokenizing',
+    kind: 'list',
+    placeholder: '[MODEL=]FORMAT',
+    separator: 'comma',
+    unsetMeans: 'as engines detect it from the template',
+    check: faultOfContentFormat,
+    help: 'How engines were told to give the content of messages to the template (--chat-template-content-format of vLLM): auto, string or openai (a list of parts).',
+  },
+  {
+    key: 'defaultChatTemplateKwargs',
+    name: 'default-chat-template-kwargs',
+    group: 'Tokenizing',
+    kind: 'list',
+    placeholder: '[MODEL=]JSON',
+    separator: 'line',
+    unsetMeans: 'none',
+    check: faultOfTemplateKwargs,
+    help: `Variables of the template that requests do not set, as engines take them with --default-chat-template-kwargs, such as '{"enable_thinking": false}'. In a variable, each on a line of its own.`,
+  },
+  {
     key: 'tokenizerThreads',
     name: 'tokenizer-threads',
     group: 'Tokenizing',
@@ -162,6 +195,33 @@ export const requestSettings = [
     help: "A further route of the engines that clients may use through the router, such as 'GET /v1/files/*' or '/v1/load_lora_adapter': * stands for one segment, and without a method any method is passed on. A request goes to the worker with the least load that serves the model of its body, or to the worker that it is pinned to. All clients of the router can use this route: add no route that changes an engine unless you trust them.",
   },
 ] as const satisfies readonly SettingDescriptor[]
+
+/** What is behind `MODEL=`, and whether the model has a name. */
+function ofModel(text: string): { readonly value: string; readonly isNamed: boolean } {
+  return { value: text.slice(text.indexOf('=') + 1).trim(), isNamed: !text.startsWith('=') }
+}
+
+function faultOfChatTemplate(text: string): string | undefined {
+  const { value, isNamed } = ofModel(text)
+  return isNamed && value !== '' ? undefined : 'names no file or no model; use FILE or MODEL=FILE'
+}
+
+function faultOfContentFormat(text: string): string | undefined {
+  const { value, isNamed } = ofModel(text)
+  if (isNamed && ['auto', 'string', 'openai'].includes(value)) return undefined
+  return 'is no format; use auto, string or openai, or MODEL=auto and so on'
+}
+
+function faultOfTemplateKwargs(text: string): string | undefined {
+  const open = text.indexOf('{')
+  const isNamed = open === 0 || (open > 1 && text[open - 1] === '=')
+  try {
+    if (isNamed && open >= 0 && typeof JSON.parse(text.slice(open)) === 'object') return undefined
+  } catch {
+    // The fault below says what would be right.
+  }
+  return 'is no JSON object; use {"NAME": VALUE} or MODEL={"NAME": VALUE}'
+}
 
 function faultOfTokenizer(text: string): string | undefined {
   const directory = text.slice(text.indexOf('=') + 1)

@@ -1,0 +1,136 @@
+/**
+ * Chat comparer: has every engine tokenize one chat for each of its models, and compares the ids with those
+ * of this router. An engine with another chat template writes other prompts, and nothing of them would be
+ * found in its cache.
+ *
+ *   a worker comes up, or runs as another process ──▶ compared at once ──▶ differs: the directory is told
+ *   it differed ──▶ compared again every AGAIN_MS ──▶ agrees: the directory is told
+ *
+ * Answers may show a difference that this chat does not: the directory weighs both.
+ *
+ * Bounds   one comparison at a time, of up to COMPARED_MODELS_MAX base models of each worker; a question is
+ *          asked at most ATTEMPTS_MAX times without an answer.
+ */
+
+import type { ActorContext, ActorRef } from '@homing/actor'
+import type { PromptsMessage } from '@homing/actors/directory'
+import { toErrorRecord } from '@homing/base'
+import { COMPARED_CHAT, type Fleet, firstDifference, type WorkerRecord } from '@homing/fleet'
+import { askToTokenize, idsOfReply } from './engine-tokenize.ts'
+import type { TokenizerMessage } from './messages.ts'
+import type { Readers } from './readers.ts'
+
+const AGAIN_MS = 60_000
+const COMPARED_MODELS_MAX = 16
+const ATTEMPTS_MAX = 3
+
+interface Compared {
+  readonly worker: WorkerRecord
+  readonly model: string
+  state: 'open' | 'agrees' | 'differs'
+  attempts: number
+}
+
+export interface ChatComparerOptions {
+  readonly context: ActorContext<TokenizerMessage>
+  readonly readers: Readers
+  readonly directory: ActorRef<PromptsMessage>
+  /** Longest wait for an engine's `/tokenize`, in milliseconds. */
+  readonly tokenizeMsMax: number
+}
+
+export class ChatComparer {
+  readonly #options: ChatComparerOptions
+  /** By worker, its life and model. */
+  #compared = new Map<string, Compared>()
+  #isComparing = false
+  #willLookAgain = false
+
+  constructor(options: ChatComparerOptions) {
+    this.#options = options
+  }
+
+  takeFleet({ workers }: Fleet): void {
+    const compared = new Map<string, Compared>()
+    for (const worker of workers) {
+      if (worker.state !== 'up' || !worker.canTokenize) continue
+      const { id, joinedMs, promptsEpoch } = worker
+      for (const { name, base } of worker.models.slice(0, COMPARED_MODELS_MAX)) {
+        if (base !== undefined) continue
+        const key = JSON.stringify([id, joinedMs, promptsEpoch, name])
+        compared.set(key, this.#compared.get(key) ?? { worker, model: name, state: 'open', attempts: 0 })
+      }
+    }
+    this.#compared = compared
+    void this.#compareAll()
+  }
+
+  /** Time has passed: those that differed may agree. */
+  again(): void {
+    this.#willLookAgain = false
+    for (const compared of this.#compared.values()) if (compared.state === 'differs') compared.attempts = 0
+    void this.#compareAll()
+  }
+
+  async #compareAll(): Promise<void> {
+    if (this.#isComparing) return
+    this.#isComparing = true
+    for (;;) {
+      const next = [...this.#compared.values()].find(
+        ({ state, attempts }) => state !== 'agrees' && attempts < (state === 'open' ? ATTEMPTS_MAX : 1),
+      )
+      if (next === undefined) break
+      next.attempts++
+      await this.#compare(next).catch((thrown: unknown) => {
+        const { log } = this.#options.context
+        log.debug({ worker: next.worker.id, error: toErrorRecord(thrown) }, 'chat was not compared')
+      })
+    }
+    this.#isComparing = false
+    const differs = [...this.#compared.values()].some(({ state }) => state === 'differs')
+    if (!differs || this.#willLookAgain) return
+    this.#willLookAgain = true
+    this.#options.context.schedule(AGAIN_MS, { type: 'compareChats' })
+  }
+
+  async #compare(compared: Compared): Promise<void> {
+    const { context, readers, directory, tokenizeMsMax } = this.#options
+    const { worker, model, state } = compared
+    const body = new TextEncoder().encode(JSON.stringify({ model, messages: COMPARED_CHAT }))
+    const question = await readers.check({
+      route: 'chat',
+      body,
+      headers: {},
+      wantTokenIds: true,
+      wallMs: context.clock.wallMs(),
+      unaskable: undefined,
+    })
+    if (question.kind !== 'check') {
+      // Its chats are not tokenized here, or its template writes the time.
+      compared.state = 'agrees'
+      return
+    }
+    const asked = { ...question, origins: [worker.origin] }
+    const engineIds = idsOfReply(await askToTokenize(context, asked, tokenizeMsMax))
+    const { tokenIds } = question
+    const position = firstDifference(tokenIds, engineIds)
+    const isSame = position === undefined
+    compared.state = isSame ? 'agrees' : 'differs'
+    // One that has agreed from the start is no news.
+    if (compared.state === state || (isSame && state === 'open')) return
+    const reason = isSame
+      ? 'it makes the same tokens of a chat as this router'
+      : `it makes ${engineIds.length} tokens of a chat that are ${tokenIds.length} here, other ones from token ${position} on`
+    const { id: workerId, promptsEpoch = 0 } = worker
+    directory.tell({
+      type: 'prompts',
+      workerId,
+      promptsEpoch,
+      model,
+      route: 'chat',
+      by: 'router',
+      verdict: isSame ? 'agrees' : 'differs',
+      reason,
+    })
+  }
+}
