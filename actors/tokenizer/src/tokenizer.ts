@@ -12,8 +12,9 @@
  * Order  none between requests.
  * Fails  a request that cannot be read is refused with the reason. Where `queueMax` requests wait, more are
  *        refused. A reader that ends is replaced; the request that it had is refused. If no thread can be
- *        started, waiting and new requests are refused until one can. If an engine does not tokenize in time,
- *        the text remains: the worker is chosen by the texts that were sent to each.
+ *        started, waiting and new requests are refused until one can. If no engine tokenizes in time, the text
+ *        remains: the worker is chosen by the texts that were sent to each. Engines that are silent are
+ *        remembered (engine-tokenize.ts), so that other requests do not wait for them.
  */
 
 import {
@@ -26,7 +27,7 @@ import {
 } from '@homing/actor'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
-import { askToTokenize } from './engine-tokenize.ts'
+import { TokenizingEngines } from './engine-tokenize.ts'
 import type { ReadResult, TokenizerMessage, TokenizerStatus } from './messages.ts'
 import { type GivenTokenizers, modelTable, readGivenTokenizers } from './model-table.ts'
 import type { ReaderOutcome } from './reader-tasks.ts'
@@ -71,16 +72,21 @@ const INLINE_CACHE_SHARE = 1 / 8
 
 class Tokenizer {
   readonly #context: ActorContext<TokenizerMessage>
-  readonly #tokenizeMsMax: number
+  readonly #engines: TokenizingEngines
   readonly #given: GivenTokenizers
   readonly #threads: SpawnedReaders
   readonly #readers: Readers
   readonly #checker: TokenChecker
+  /** By origin. */
+  #workerIds: ReadonlyMap<string, string> = new Map()
 
   constructor(context: ActorContext<TokenizerMessage>, args: TokenizerArgs) {
     const { promptCacheBytes, wordTableBytes, inlineBodyBytesMax } = args
     this.#context = context
-    this.#tokenizeMsMax = args.tokenizeMsMax
+    this.#engines = new TokenizingEngines(context, {
+      timeoutMs: args.tokenizeMsMax,
+      hedgeMs: args.tokenizeHedgeMs,
+    })
     this.#given = readGivenTokenizers(args.tokenizers)
     const inlineCacheBytes = inlineBodyBytesMax === 0 ? 0 : Math.floor(promptCacheBytes * INLINE_CACHE_SHARE)
     this.#threads = new SpawnedReaders(context, {
@@ -109,10 +115,12 @@ class Tokenizer {
       onLoadFailed: (directory, error) =>
         context.log.warn({ directory, error }, 'tokenizer cannot be loaded; engines are asked'),
     })
-    this.#checker = new TokenChecker(context, args, this.#readers)
+    this.#checker = new TokenChecker(context, args, { readers: this.#readers, engines: this.#engines })
   }
 
   takeFleet(fleet: Fleet): void {
+    this.#workerIds = new Map(fleet.workers.map(({ origin, id }) => [origin, id]))
+    this.#engines.retain(this.#workerIds)
     this.#readers.setModels(modelTable(fleet, this.#given))
   }
 
@@ -120,7 +128,9 @@ class Tokenizer {
     const { checks, differences, checksFailed } = this.#checker
     const { paths: tokenizers, promptCacheBytes, wordTableBytes, vocabularyBytes } = this.#readers
     const bytes = { promptCacheBytes, wordTableBytes, vocabularyBytes }
-    return { tokenizers, checks, differences, checksFailed, ...bytes }
+    const { hedges } = this.#engines
+    const setAside = this.#engines.setAside.flatMap(origin => this.#workerIds.get(origin) ?? [])
+    return { tokenizers, checks, differences, checksFailed, hedges, setAside, ...bytes }
   }
 
   /** Undefined: every thread has started. */
@@ -162,7 +172,7 @@ class Tokenizer {
   async #askEngine(question: EngineQuestion, wantTokenIds: boolean): Promise<ReadResult | string> {
     const { request, namespace, why } = question
     try {
-      const reply = await askToTokenize(this.#context, question, this.#tokenizeMsMax)
+      const reply = await this.#engines.ask(question)
       const hashed = await this.#readers.hash({ type: 'hash', reply, request, namespace, wantTokenIds })
       if (hashed.kind === 'read') return hashed
       return `${why}; /tokenize gave an answer that cannot be read`
