@@ -6,7 +6,17 @@ import { giveUpBytes, type HttpExchange } from '@homing/transport'
 import t, { type Test } from 'tap'
 import type { ReadResult, TokenizerArgs } from '../src/index.ts'
 import { fleetOf, type WorkerOptions } from './fleet.ts'
-import { ASK, HEDGE_MS, ids, start, TINY, TOKENIZE_MS_MAX, untilTrue, utf8, WAIT_MS_MAX } from './tokenizer-world.ts'
+import {
+  ASK,
+  HEDGE_MS,
+  ids,
+  start,
+  TINY,
+  TOKENIZE_MS_MAX,
+  untilTrue,
+  utf8,
+  WAIT_MS_MAX,
+} from './tokenizer-world.ts'
 
 const ENGINE = 'http://10.0.0.1:8001'
 const ASKED_ENGINE: WorkerOptions = { origin: ENGINE, canTokenize: true }
@@ -196,30 +206,33 @@ t.test('a silent engine costs one request the hedge, and the others nothing', as
   t.match(await status(), { hedges: 1 })
 })
 
-t.test('an engine that is set aside is tried beside another one, ever more rarely, until it answers', async t => {
-  const { system, read, state, status, readUntilAsked } = await threeEngines(t)
-  state.silent.add(8002)
-  const result = await readUntilAsked()
-  await system.advance(2 * HEDGE_MS)
-  t.match(await result, BY_ENGINE)
-  for (const asideMs of [1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]) {
-    const { questions } = state
-    const before = questions.get(8002)!
-    await system.advance(asideMs - 1)
+t.test(
+  'an engine that is set aside is tried beside another one, ever more rarely, until it answers',
+  async t => {
+    const { system, read, state, status, readUntilAsked } = await threeEngines(t)
+    state.silent.add(8002)
+    const result = await readUntilAsked()
+    await system.advance(2 * HEDGE_MS)
+    t.match(await result, BY_ENGINE)
+    for (const asideMs of [1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]) {
+      const { questions } = state
+      const before = questions.get(8002)!
+      await system.advance(asideMs - 1)
+      t.match(await read(prompt), BY_ENGINE)
+      t.equal(questions.get(8002), before, `not within ${asideMs} ms`)
+      await system.advance(1)
+      t.match([await read(prompt), await read(prompt)], [BY_ENGINE, BY_ENGINE], 'without time passing')
+      t.equal(questions.get(8002), before + 1)
+      await system.advance(HEDGE_MS)
+    }
+    t.match(await status(), { hedges: 1, setAside: ['worker-1'] })
+    state.silent.clear()
+    await system.advance(60_000)
     t.match(await read(prompt), BY_ENGINE)
-    t.equal(questions.get(8002), before, `not within ${asideMs} ms`)
-    await system.advance(1)
-    t.match([await read(prompt), await read(prompt)], [BY_ENGINE, BY_ENGINE], 'without time passing')
-    t.equal(questions.get(8002), before + 1)
-    await system.advance(HEDGE_MS)
-  }
-  t.match(await status(), { hedges: 1, setAside: ['worker-1'] })
-  state.silent.clear()
-  await system.advance(60_000)
-  t.match(await read(prompt), BY_ENGINE)
-  await system.settle()
-  t.match(await status(), { setAside: [] })
-})
+    await system.settle()
+    t.match(await status(), { setAside: [] })
+  },
+)
 
 t.test('two silent engines of three cost one request two hedges', async t => {
   const { system, state, status, readUntilAsked } = await threeEngines(t)
@@ -270,12 +283,10 @@ t.test('a silent engine that is the only one costs a request the whole time once
 })
 
 t.test('engines that are all slow are not asked the more for it', async t => {
-  const { system, ref, read, serve } = await start(
-    t,
-    {},
-    ASKED_ENGINE,
-    { origin: ENGINE.replace('8001', '8002'), canTokenize: true },
-  )
+  const { system, ref, read, serve } = await start(t, {}, ASKED_ENGINE, {
+    origin: ENGINE.replace('8001', '8002'),
+    canTokenize: true,
+  })
   const held: HttpExchange[] = []
   let asked = Promise.withResolvers<void>()
   for (const port of [8001, 8002])
