@@ -188,7 +188,7 @@ class Rendering {
         out.push(this.#callStatement(node, scope))
         return
       case 'FilterStatement':
-        out.push(toText(this.#filters(this.#textOf(node.body, new Scope(scope)), node.filters, scope)))
+        out.push(printed(this.#filters(this.#textOf(node.body, new Scope(scope)), node.filters, scope)))
         return
       case 'With': {
         const inner = new Scope(scope)
@@ -451,6 +451,11 @@ class Rendering {
     }
     return true
   }
+}
+
+/** What a filter block prints; Python joins texts alone. */
+function printed(value: PythonValue): string {
+  return value instanceof PythonMarkup ? value.text : string(value)
 }
 
 /** `object.name`: an attribute first, then an item; so `schema.items` is the method of the dict. */

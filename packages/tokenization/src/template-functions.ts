@@ -320,6 +320,8 @@ const FILTERS: Readonly<Record<string, Filter>> = {
     const seen: PythonValue[] = []
     const kept = iterate(value).filter(item => {
       const key = folded(keyOf(item), caseSensitive)
+      if (Array.isArray(key) || key instanceof Map || key instanceof PythonTuple)
+        throw new RenderingRefusedError(`the template looks for the same ${typeName(key)}`)
       if (seen.some(other => isEqual(other, key))) return false
       seen.push(key)
       return true
@@ -394,7 +396,7 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   },
   wordcount: value => ascii(toText(value)).match(/\w+/g)?.length ?? 0,
   map: (value, args, keywords) => {
-    const items = iterate(value)
+    const items = someOf(value)
     if (args.length === 0 && keywords.has('attribute')) {
       if (Array.from(keywords.keys()).some(key => key !== 'attribute' && key !== 'default'))
         throw new RenderingRefusedError('the template uses the filter map with other arguments')
@@ -415,7 +417,7 @@ const FILTERS: Readonly<Record<string, Filter>> = {
     const first = isTruthy(args[1] ?? keywords.get('first'))
     const blank = isTruthy(args[2] ?? keywords.get('blank'))
     const indent = typeof width === 'string' ? width : ' '.repeat(integer(width))
-    const lines = splitLines(`${toText(value)}\n`)
+    const lines = splitLines(`${string(value)}\n`)
     return lines
       .map((line, i) => ((i === 0 ? first : blank || line !== '') ? indent + line : line))
       .join('\n')
@@ -842,6 +844,11 @@ function attributeGetter(path: PythonValue): (item: PythonValue) => PythonValue 
   return item => attributePath(item, path)
 }
 
+/** These filters look at a value only if it is true: None has no items either. */
+function someOf(value: PythonValue): readonly PythonValue[] {
+  return isTruthy(value) ? iterate(value) : []
+}
+
 function selected(
   value: PythonValue,
   [name, ...args]: readonly PythonValue[],
@@ -852,7 +859,7 @@ function selected(
   if (keywords.size > 0) throw new RenderingRefusedError('the template gives a test named arguments')
   const passes = (item: PythonValue) =>
     name === undefined ? isTruthy(subject(item)) : applyTest(string(name), subject(item), args)
-  return generator(iterate(value).filter(item => passes(item) === isWanted))
+  return generator(someOf(value).filter(item => passes(item) === isWanted))
 }
 
 function extreme(
