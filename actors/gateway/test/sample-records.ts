@@ -19,6 +19,8 @@ export const TOKENIZERS: TokenizerStatus = {
   checks: 12,
   differences: 1,
   checksFailed: 2,
+  hedges: 3,
+  setAside: ['w1'],
   promptCacheBytes: 4096,
   wordTableBytes: 2 ** 20,
   vocabularyBytes: 2 ** 24,

@@ -135,7 +135,7 @@ function bytesOf(value: PythonValue): number {
   if (Array.isArray(value)) return value.reduce((sum: number, item) => sum + bytesOf(item), CONTAINER_BYTES)
   if (!(value instanceof Map)) return MEMBER_BYTES
   let sum = CONTAINER_BYTES
-  for (const [name, item] of value) sum += MEMBER_BYTES + 2 * name.length + bytesOf(item)
+  for (const [name, item] of value) sum += MEMBER_BYTES + 2 * String(name).length + bytesOf(item)
   return sum
 }
 

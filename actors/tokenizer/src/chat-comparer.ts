@@ -16,7 +16,7 @@ import type { ActorContext, ActorRef } from '@homing/actor'
 import type { PromptsMessage } from '@homing/actors/directory'
 import { toErrorRecord } from '@homing/base'
 import { COMPARED_CHAT, type Fleet, firstDifference, type WorkerRecord } from '@homing/fleet'
-import { askToTokenize, idsOfReply } from './engine-tokenize.ts'
+import { idsOfReply, type TokenizingEngines } from './engine-tokenize.ts'
 import type { TokenizerMessage } from './messages.ts'
 import type { Readers } from './readers.ts'
 
@@ -35,8 +35,7 @@ export interface ChatComparerOptions {
   readonly context: ActorContext<TokenizerMessage>
   readonly readers: Readers
   readonly directory: ActorRef<PromptsMessage>
-  /** Longest wait for an engine's `/tokenize`, in milliseconds. */
-  readonly tokenizeMsMax: number
+  readonly engines: TokenizingEngines
 }
 
 export class ChatComparer {
@@ -94,7 +93,7 @@ export class ChatComparer {
   }
 
   async #compare(compared: Compared): Promise<void> {
-    const { context, readers, directory, tokenizeMsMax } = this.#options
+    const { context, readers, directory, engines } = this.#options
     const { worker, model, state } = compared
     const body = new TextEncoder().encode(JSON.stringify({ model, messages: COMPARED_CHAT }))
     const question = await readers.check({
@@ -111,7 +110,7 @@ export class ChatComparer {
       return
     }
     const asked = { ...question, origins: [worker.origin] }
-    const engineIds = idsOfReply(await askToTokenize(context, asked, tokenizeMsMax))
+    const engineIds = idsOfReply(await engines.askOne(asked))
     const { tokenIds } = question
     const position = firstDifference(tokenIds, engineIds)
     const isSame = position === undefined

@@ -78,6 +78,10 @@ export interface TokenizerStatus {
   readonly differences: number
   /** Prompts that an engine did not encode when asked for such a comparison. */
   readonly checksFailed: number
+  /** Questions to a further engine because those asked before were silent. */
+  readonly hedges: number
+  /** Ids of workers that are not asked for a while, because they were silent. */
+  readonly setAside: readonly string[]
   /** Bytes of what is remembered of bodies and prompts. */
   readonly promptCacheBytes: number
   /** Bytes of the words that tokenizers have seen, over all threads. */

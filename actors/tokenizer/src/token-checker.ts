@@ -14,7 +14,7 @@
 import type { ActorContext } from '@homing/actor'
 import { toErrorRecord } from '@homing/base'
 import { firstDifference } from '@homing/fleet'
-import { askToTokenize, idsOfReply } from './engine-tokenize.ts'
+import { idsOfReply, type TokenizingEngines } from './engine-tokenize.ts'
 import type { TokenizerMessage } from './messages.ts'
 import type { ReadTask } from './reader-tasks.ts'
 import type { Readers } from './readers.ts'
@@ -23,8 +23,6 @@ type Offered = Omit<ReadTask, 'type' | 'version'>
 
 export interface TokenCheckerOptions {
   readonly checkEvery: number
-  /** Longest wait for an engine's `/tokenize`, in milliseconds. */
-  readonly tokenizeMsMax: number
 }
 
 export class TokenChecker {
@@ -37,12 +35,18 @@ export class TokenChecker {
   readonly #context: ActorContext<TokenizerMessage>
   readonly #options: TokenCheckerOptions
   readonly #readers: Readers
+  readonly #engines: TokenizingEngines
   #isChecking = false
 
-  constructor(context: ActorContext<TokenizerMessage>, options: TokenCheckerOptions, readers: Readers) {
+  constructor(
+    context: ActorContext<TokenizerMessage>,
+    options: TokenCheckerOptions,
+    { readers, engines }: { readonly readers: Readers; readonly engines: TokenizingEngines },
+  ) {
     this.#context = context
     this.#options = options
     this.#readers = readers
+    this.#engines = engines
   }
 
   /** Offers a request whose prompt was tokenized here. Checks one in `checkEvery`. */
@@ -64,8 +68,7 @@ export class TokenChecker {
   async #check(task: Offered): Promise<void> {
     const question = await this.#readers.check(task)
     if (question.kind !== 'check') return
-    const { tokenizeMsMax } = this.#options
-    const engineIds = idsOfReply(await askToTokenize(this.#context, question, tokenizeMsMax))
+    const engineIds = idsOfReply(await this.#engines.askOne(question))
     const { tokenIds } = question
     this.checks++
     const position = firstDifference(tokenIds, engineIds)

@@ -31,6 +31,8 @@ export interface TokenizerArgs {
   readonly inlineBodyBytesMax: number
   /** Longest wait for an engine's `/tokenize`, in milliseconds. */
   readonly tokenizeMsMax: number
+  /** Wait for one engine's `/tokenize` before another one is asked as well, in milliseconds; 0: never. */
+  readonly tokenizeHedgeMs: number
 }
 
 export type TokenizerSettings = Pick<
@@ -43,6 +45,7 @@ export type TokenizerSettings = Pick<
   | 'wordTableBytes'
   | 'inlineBodyBytesMax'
   | 'tokenizeCheckEvery'
+  | 'tokenizeHedgeMs'
   | 'openRequestsMax'
 >
 
@@ -69,5 +72,6 @@ export function tokenizerArgsFromSettings(
     checkEvery: settings.tokenizeCheckEvery,
     queueMax: settings.openRequestsMax,
     tokenizeMsMax: TOKENIZE_MS_MAX,
+    tokenizeHedgeMs: settings.tokenizeHedgeMs,
   }
 }

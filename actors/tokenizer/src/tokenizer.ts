@@ -13,8 +13,9 @@
  * Order  none between requests.
  * Fails  a request that cannot be read is refused with the reason. Where `queueMax` requests wait, more are
  *        refused. A reader that ends is replaced; the request that it had is refused. If no thread can be
- *        started, waiting and new requests are refused until one can. If an engine does not tokenize in time,
- *        the text remains: the worker is chosen by the texts that were sent to each.
+ *        started, waiting and new requests are refused until one can. If no engine tokenizes in time, the text
+ *        remains: the worker is chosen by the texts that were sent to each. Engines that are silent are
+ *        remembered (engine-tokenize.ts), so that other requests do not wait for them.
  */
 
 import {
@@ -29,7 +30,7 @@ import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import { ChatComparer } from './chat-comparer.ts'
 import type { GivenChatOptions } from './chat-options.ts'
-import { askToTokenize } from './engine-tokenize.ts'
+import { TokenizingEngines } from './engine-tokenize.ts'
 import type { ReadResult, TokenizerMessage, TokenizerStatus } from './messages.ts'
 import { type GivenTokenizers, modelTable, readGivenTokenizers } from './model-table.ts'
 import type { ReaderOutcome } from './reader-tasks.ts'
@@ -75,7 +76,7 @@ const INLINE_CACHE_SHARE = 1 / 8
 
 class Tokenizer {
   readonly #context: ActorContext<TokenizerMessage>
-  readonly #tokenizeMsMax: number
+  readonly #engines: TokenizingEngines
   readonly #given: GivenTokenizers
   readonly #chats: GivenChatOptions | undefined
   readonly #threads: SpawnedReaders
@@ -83,11 +84,16 @@ class Tokenizer {
   readonly #checker: TokenChecker
   /** Undefined: chats are not compared. */
   readonly comparer: ChatComparer | undefined
+  /** By origin. */
+  #workerIds: ReadonlyMap<string, string> = new Map()
 
   constructor(context: ActorContext<TokenizerMessage>, args: TokenizerArgs) {
     const { promptCacheBytes, wordTableBytes, inlineBodyBytesMax } = args
     this.#context = context
-    this.#tokenizeMsMax = args.tokenizeMsMax
+    this.#engines = new TokenizingEngines(context, {
+      timeoutMs: args.tokenizeMsMax,
+      hedgeMs: args.tokenizeHedgeMs,
+    })
     this.#given = readGivenTokenizers(args.tokenizers)
     this.#chats = args.chats
     const inlineCacheBytes = inlineBodyBytesMax === 0 ? 0 : Math.floor(promptCacheBytes * INLINE_CACHE_SHARE)
@@ -117,13 +123,15 @@ class Tokenizer {
       onLoadFailed: (directory, error) =>
         context.log.warn({ directory, error }, 'tokenizer cannot be loaded; engines are asked'),
     })
-    this.#checker = new TokenChecker(context, args, this.#readers)
-    const { directory, tokenizeMsMax } = args
+    this.#checker = new TokenChecker(context, args, { readers: this.#readers, engines: this.#engines })
+    const { directory } = args
     this.comparer =
-      directory && new ChatComparer({ context, readers: this.#readers, directory, tokenizeMsMax })
+      directory && new ChatComparer({ context, readers: this.#readers, directory, engines: this.#engines })
   }
 
   takeFleet(fleet: Fleet): void {
+    this.#workerIds = new Map(fleet.workers.map(({ origin, id }) => [origin, id]))
+    this.#engines.retain(this.#workerIds)
     this.#readers.setModels(modelTable(fleet, this.#given, this.#chats))
     this.comparer?.takeFleet(fleet)
   }
@@ -132,7 +140,9 @@ class Tokenizer {
     const { checks, differences, checksFailed } = this.#checker
     const { paths: tokenizers, promptCacheBytes, wordTableBytes, vocabularyBytes } = this.#readers
     const bytes = { promptCacheBytes, wordTableBytes, vocabularyBytes }
-    return { tokenizers, checks, differences, checksFailed, ...bytes }
+    const { hedges } = this.#engines
+    const setAside = this.#engines.setAside.flatMap(origin => this.#workerIds.get(origin) ?? [])
+    return { tokenizers, checks, differences, checksFailed, hedges, setAside, ...bytes }
   }
 
   /** Undefined: every thread has started. */
@@ -174,7 +184,7 @@ class Tokenizer {
   async #askEngine(question: EngineQuestion, wantTokenIds: boolean): Promise<ReadResult | string> {
     const { request, namespace, why } = question
     try {
-      const reply = await askToTokenize(this.#context, question, this.#tokenizeMsMax)
+      const reply = await this.#engines.ask(question)
       const hashed = await this.#readers.hash({ type: 'hash', reply, request, namespace, wantTokenIds })
       if (hashed.kind === 'read') return hashed
       return `${why}; /tokenize gave an answer that cannot be read`

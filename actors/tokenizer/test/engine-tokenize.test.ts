@@ -3,9 +3,20 @@
 import { hashBlocks, namespaceSeed } from '@homing/blocks'
 import { loadTokenizer, PromptTokenizer } from '@homing/tokenization'
 import { giveUpBytes, type HttpExchange } from '@homing/transport'
-import t from 'tap'
+import t, { type Test } from 'tap'
+import type { ReadResult, TokenizerArgs } from '../src/index.ts'
 import { fleetOf, type WorkerOptions } from './fleet.ts'
-import { ASK, ids, start, TINY, TOKENIZE_MS_MAX, untilTrue, utf8, WAIT_MS_MAX } from './tokenizer-world.ts'
+import {
+  ASK,
+  HEDGE_MS,
+  ids,
+  start,
+  TINY,
+  TOKENIZE_MS_MAX,
+  untilTrue,
+  utf8,
+  WAIT_MS_MAX,
+} from './tokenizer-world.ts'
 
 const ENGINE = 'http://10.0.0.1:8001'
 const ASKED_ENGINE: WorkerOptions = { origin: ENGINE, canTokenize: true }
@@ -129,7 +140,7 @@ t.test('of three engines at fault two are asked, of one itself once', async t =>
 
 t.test('the second engine has what the first has left of the time', async t => {
   const others = { origin: ENGINE.replace('8001', '8002'), canTokenize: true }
-  const { system, read, serve } = await start(t, {}, ASKED_ENGINE, others)
+  const { system, read, serve } = await start(t, { tokenizeHedgeMs: 0 }, ASKED_ENGINE, others)
   const asked: HttpExchange[] = []
   const whenAsked = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   for (const port of [8001, 8002])
@@ -145,6 +156,156 @@ t.test('the second engine has what the first has left of the time', async t => {
   await whenAsked[1]!.promise
   await system.advance(1000)
   t.match(await result, { request: { textBlocksReason: /no whole answer within 1000 ms/ } })
+})
+
+/** Engines at three ports; a question to one that is silent resolves `asked`, and waits. */
+async function threeEngines(t: Test, settings: Partial<TokenizerArgs> = {}) {
+  const ports = [8001, 8002, 8003]
+  const workers = ports.map(port => ({ origin: ENGINE.replace('8001', `${port}`), canTokenize: true }))
+  const world = await start(t, settings, ...workers)
+  const state = {
+    silent: new Set<number>(),
+    questions: new Map(ports.map(port => [port, 0])),
+    asked: Promise.withResolvers<number>(),
+  }
+  const tokens = answering(200, JSON.stringify({ tokens: ids(40) }))
+  for (const port of ports)
+    await world.serve(async exchange => {
+      state.questions.set(port, state.questions.get(port)! + 1)
+      if (!state.silent.has(port)) return tokens(exchange)
+      state.asked.resolve(port)
+    }, port)
+  /** Reads until a silent engine has been asked; resolves with the read that waits for it. */
+  const readUntilAsked = async (): Promise<Promise<ReadResult>> => {
+    state.asked = Promise.withResolvers()
+    for (;;) {
+      const result = world.read({ model: 'm', prompt: 'hello' })
+      const first = await Promise.race([result, state.asked.promise])
+      if (typeof first === 'number') return result
+      t.match(first, { request: { tokenizedBy: 'engine' } })
+    }
+  }
+  const status = () => world.ref.ask({ type: 'tokenizers' }, ASK)
+  return { ...world, ...state, state, status, readUntilAsked }
+}
+
+const BY_ENGINE = { request: { tokenizedBy: 'engine' } }
+const prompt = { model: 'm', prompt: 'hello' }
+
+t.test('a silent engine costs one request the hedge, and the others nothing', async t => {
+  const { system, read, state, status, readUntilAsked } = await threeEngines(t)
+  state.silent.add(8001)
+  const result = await readUntilAsked()
+  await system.advance(HEDGE_MS)
+  t.match(await result, BY_ENGINE, 'another engine was asked as well')
+  t.match(await status(), { hedges: 1, setAside: [] })
+  await system.advance(HEDGE_MS)
+  t.match(await status(), { setAside: ['worker-0'] }, 'it had its last chance')
+  for (let i = 0; i < 12; i++) t.match(await read(prompt), BY_ENGINE)
+  t.equal(state.questions.get(8001), 1)
+  t.match(await status(), { hedges: 1 })
+})
+
+t.test(
+  'an engine that is set aside is tried beside another one, ever more rarely, until it answers',
+  async t => {
+    const { system, read, state, status, readUntilAsked } = await threeEngines(t)
+    state.silent.add(8002)
+    const result = await readUntilAsked()
+    await system.advance(2 * HEDGE_MS)
+    t.match(await result, BY_ENGINE)
+    for (const asideMs of [1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]) {
+      const { questions } = state
+      const before = questions.get(8002)!
+      await system.advance(asideMs - 1)
+      t.match(await read(prompt), BY_ENGINE)
+      t.equal(questions.get(8002), before, `not within ${asideMs} ms`)
+      await system.advance(1)
+      t.match([await read(prompt), await read(prompt)], [BY_ENGINE, BY_ENGINE], 'without time passing')
+      t.equal(questions.get(8002), before + 1)
+      await system.advance(HEDGE_MS)
+    }
+    t.match(await status(), { hedges: 1, setAside: ['worker-1'] })
+    state.silent.clear()
+    await system.advance(60_000)
+    t.match(await read(prompt), BY_ENGINE)
+    await system.settle()
+    t.match(await status(), { setAside: [] })
+  },
+)
+
+t.test('two silent engines of three cost one request two hedges', async t => {
+  const { system, state, status, readUntilAsked } = await threeEngines(t)
+  state.silent.add(8001).add(8003)
+  for (let round = 0; (await status()).setAside.length < 2; round++) {
+    const result = await readUntilAsked()
+    await system.advance(2 * HEDGE_MS)
+    t.match(await result, BY_ENGINE)
+    await system.advance(2 * HEDGE_MS)
+    t.ok(round < 2)
+  }
+})
+
+t.test('a silent engine that is the only one costs a request the whole time once', async t => {
+  const { system, ref, read, serve } = await start(t, {}, ASKED_ENGINE)
+  const status = () => ref.ask({ type: 'tokenizers' }, ASK)
+  let isSilent = true
+  let asked = Promise.withResolvers<void>()
+  await serve(exchange => {
+    asked.resolve()
+    return isSilent ? undefined : void answering(200, '{"tokens":[1,2]}')(exchange)
+  })
+  const first = read(prompt)
+  await asked.promise
+  await system.advance(TOKENIZE_MS_MAX - 1000)
+  asked = Promise.withResolvers()
+  const second = read(prompt)
+  await asked.promise
+  await system.advance(1000)
+  const byText = (reason: RegExp) => ({ request: { tokenizedBy: 'nobody', textBlocksReason: reason } })
+  t.match(await first, byText(/no whole answer within 5000 ms/))
+  t.match(await second, byText(/no whole answer within 1000 ms/), 'it was silent for as long')
+  t.match(await status(), { setAside: ['worker-0'], hedges: 0 })
+  t.match(await read(prompt), byText(/did not answer in time before; it is asked again in 1000 ms/))
+
+  await system.advance(1000)
+  asked = Promise.withResolvers()
+  const trial = read(prompt)
+  await asked.promise
+  t.match(await read(prompt), byText(/did not answer in time before/), 'one at a time')
+  await system.advance(HEDGE_MS)
+  t.match(await trial, byText(/is still silent/))
+  await system.advance(TOKENIZE_MS_MAX)
+  isSilent = false
+  await system.advance(2000)
+  t.match(await read(prompt), BY_ENGINE)
+  t.match(await status(), { setAside: [] })
+})
+
+t.test('engines that are all slow are not asked the more for it', async t => {
+  const { system, ref, read, serve } = await start(t, {}, ASKED_ENGINE, {
+    origin: ENGINE.replace('8001', '8002'),
+    canTokenize: true,
+  })
+  const held: HttpExchange[] = []
+  let asked = Promise.withResolvers<void>()
+  for (const port of [8001, 8002])
+    await serve(exchange => {
+      held.push(exchange)
+      asked.resolve()
+    }, port)
+  const hedgesOf = async (): Promise<number> => (await ref.ask({ type: 'tokenizers' }, ASK)).hedges
+  for (let i = 0; i < 40; i++) {
+    asked = Promise.withResolvers()
+    const result = read(prompt)
+    await asked.promise
+    await system.advance(HEDGE_MS + 20)
+    for (const exchange of held.splice(0)) await answering(200, '{"tokens":[1,2]}')(exchange)
+    t.match(await result, BY_ENGINE)
+    await system.settle()
+  }
+  const hedges = await hedgesOf()
+  t.ok(hedges > 0 && hedges < 20, `hedges: ${hedges}`)
 })
 
 t.test('a worker that went down is not asked any more', async t => {

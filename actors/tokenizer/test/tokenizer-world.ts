@@ -18,6 +18,7 @@ export const TINY = fileURLToPath(new URL('../fixtures/tiny', import.meta.resolv
 /** Of simulated time, which does not pass by itself. */
 export const ASK = { timeout: '10m' } as const
 export const TOKENIZE_MS_MAX = 5000
+export const HEDGE_MS = 100
 /** Of the simulated clock. */
 export const WAIT_MS_MAX = 60_000
 export const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text)
@@ -73,6 +74,7 @@ export async function start(t: Test, settings: Partial<TokenizerArgs>, ...worker
       loaded: new Map(),
       checkEvery: 0,
       tokenizeMsMax: TOKENIZE_MS_MAX,
+      tokenizeHedgeMs: HEDGE_MS,
       ...settings,
     },
   })

@@ -21,7 +21,7 @@
 import type { ContentFormat, EngineDialect } from './content-format.ts'
 import { RenderingRefusedError } from './errors.ts'
 import { tryParseJson } from './json.ts'
-import { isTruthy, type PythonDict, type PythonValue } from './python-value.ts'
+import { isTruthy, type PythonDict, type PythonKey, type PythonValue } from './python-value.ts'
 
 /** What the operator of the engine has set on its command line. */
 export interface ChatServerOptions {
@@ -56,7 +56,7 @@ const TEXT_PARTS: ReadonlyMap<string, string> = new Map([
   ['thinking', 'thinking'],
 ])
 /** The fields of vLLM's content parts; others of a text part are shown to the template. */
-const PART_FIELDS: ReadonlySet<string> = new Set(
+const PART_FIELDS: ReadonlySet<PythonKey> = new Set(
   (
     'audio_embeds audio_url closed data file image_embeds image_pil image_url input_audio name ' +
     'prompt_cache_breakpoint refusal text thinking type uuid video_embeds video_url'
@@ -368,8 +368,8 @@ function mergeSystemMessages(messages: PythonDict[]): PythonDict[] {
 /** `source` with the `first` keys in front, and some values replaced. */
 function ordered(
   source: PythonDict,
-  first: readonly string[],
-  replaced: readonly (readonly [string, PythonValue])[],
+  first: readonly PythonKey[],
+  replaced: readonly (readonly [PythonKey, PythonValue])[],
 ): PythonDict {
   const changed = new Map([...source, ...replaced])
   const names = [

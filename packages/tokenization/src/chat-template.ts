@@ -16,29 +16,38 @@
  */
 
 import { RenderingRefusedError } from './errors.ts'
+import { arithmetic, formatWith, repeat, safeInteger, sum } from './python-operators.ts'
 import {
+  getItem,
+  hasItem,
   isEqual,
   isTruthy,
-  numberOf,
+  type PythonDict,
   PythonFloat,
   PythonFunction,
   PythonIterable,
+  type PythonKey,
+  PythonMarkup,
   PythonObject,
   PythonTuple,
   type PythonValue,
+  setItem,
   toText,
   typeName,
 } from './python-value.ts'
-import {
-  type BinaryNode,
-  type CallNode,
-  type CallStatementNode,
-  type ForNode,
-  type Identifier,
-  type MemberNode,
-  type Node,
-  parseTemplate,
-  type SetNode,
+import { strftime } from './strftime.ts'
+import type {
+  BinaryNode,
+  CallNode,
+  CallStatementNode,
+  ComparisonNode,
+  FilterCall,
+  ForNode,
+  Identifier,
+  MemberNode,
+  Node,
+  SetNode,
+  TestNode,
 } from './template-ast.ts'
 import {
   applyFilter,
@@ -49,9 +58,10 @@ import {
   itemAt,
   iterate,
   methodOf,
-  safeInteger,
   sliceOf,
+  string,
 } from './template-functions.ts'
+import { parseTemplate } from './template-parser.ts'
 
 const TEMPLATE_STEPS_MAX = 5_000_000
 const TEMPLATE_CALLS_MAX = 100
@@ -73,6 +83,9 @@ export interface RenderOptions {
   readonly now?: Date | undefined
 }
 
+/** By name; members of a JSON object will do. */
+type Variables = ReadonlyMap<PythonKey, PythonValue>
+
 /** A parsed chat template; immutable, may render any number of chats. */
 export class ChatTemplate {
   readonly source: string
@@ -86,7 +99,7 @@ export class ChatTemplate {
   }
 
   /** Renders with these variables. Throws RenderingRefusedError, also for what `raise_exception` says. */
-  render(variables: ReadonlyMap<string, PythonValue>, options: RenderOptions = {}): string {
+  render(variables: Variables, options: RenderOptions = {}): string {
     return this.renderPieces(variables, options).join('')
   }
 
@@ -94,11 +107,11 @@ export class ChatTemplate {
    * The same in pieces, in their order. A text of the variables that is printed as it is, is a piece as it
    * is: a long text need not be put together to be compared with another.
    */
-  renderPieces(variables: ReadonlyMap<string, PythonValue>, options: RenderOptions = {}): readonly string[] {
+  renderPieces(variables: Variables, options: RenderOptions = {}): readonly string[] {
     const globals = new Scope(undefined)
     for (const [name, value] of builtins(options)) globals.set(name, value)
     // A variable of the request hides a builtin of the same name.
-    for (const [name, value] of variables) globals.set(name, value)
+    for (const [name, value] of variables) if (typeof name === 'string') globals.set(name, value)
     return new Rendering().run(this.program, new Scope(globals))
   }
 }
@@ -175,21 +188,21 @@ class Rendering {
         out.push(this.#callStatement(node, scope))
         return
       case 'FilterStatement':
-        out.push(toText(this.#filter(this.#textOf(node.body, new Scope(scope)), node.filter, scope)))
+        out.push(printed(this.#filters(this.#textOf(node.body, new Scope(scope)), node.filters, scope)))
+        return
+      case 'With': {
+        const inner = new Scope(scope)
+        for (const { target, value } of node.bindings)
+          this.#assign(target, this.#evaluate(value, scope), inner)
+        this.#block(node.body, inner, out)
+        return
+      }
+      case 'Generation':
+        out.push(this.#textOf(node.body, new Scope(scope)))
         return
       case 'Break':
       case 'Continue':
         throw new LoopExit(node.type)
-      case 'Comment':
-        return
-      case 'FilterExpression':
-        // `| safe` marks a string, and the mark changes what `+` does to it; printed at once it does nothing.
-        if (node.filter.type === 'Identifier' && node.filter.value === 'safe') {
-          out.push(toText(this.#evaluate(node.operand, scope)))
-          return
-        }
-        out.push(toText(this.#evaluate(node, scope)))
-        return
       case 'BinaryExpression':
         this.#printSum(node, scope, out)
         return
@@ -247,8 +260,7 @@ class Rendering {
       return
     }
     const text = this.#textOf(node.body, new Scope(scope))
-    if (node.assignee.type !== 'FilterExpression') this.#assign(node.assignee, text, scope)
-    else this.#assign(node.assignee.operand, this.#filter(text, node.assignee.filter, scope), scope)
+    this.#assign(node.assignee, this.#filters(text, node.filters, scope), scope)
   }
 
   #assign(target: Node, value: PythonValue, scope: Scope): void {
@@ -319,6 +331,7 @@ class Rendering {
     if (++this.#steps > TEMPLATE_STEPS_MAX) throw new RenderingRefusedError('the rendering takes too long')
     switch (node.type) {
       case 'StringLiteral':
+      case 'ConstantLiteral':
         return node.value
       case 'IntegerLiteral':
         return safeInteger(node.value)
@@ -329,13 +342,10 @@ class Rendering {
       case 'TupleLiteral':
         return new PythonTuple(node.value.map(item => this.#evaluate(item, scope)))
       case 'ObjectLiteral': {
-        const entries = Array.from(node.value, ([key, value]): [string, PythonValue] => {
-          const name = this.#evaluate(key, scope)
-          if (typeof name !== 'string')
-            throw new RenderingRefusedError('the template makes a dict with other keys')
-          return [name, this.#evaluate(value, scope)]
-        })
-        return new Map(entries)
+        const dict: PythonDict = new Map()
+        for (const [key, value] of node.value)
+          setItem(dict, this.#evaluate(key, scope), this.#evaluate(value, scope))
+        return dict
       }
       case 'Identifier':
         return scope.get(node.value)
@@ -346,11 +356,13 @@ class Rendering {
       case 'FilterExpression':
         return this.#filter(this.#evaluate(node.operand, scope), node.filter, scope)
       case 'TestExpression':
-        return applyTest(node.test.value, this.#evaluate(node.operand, scope)) !== node.negate
+        return this.#test(node, scope) !== node.negate
       case 'UnaryExpression':
         return unary(node.operator.value, this.#evaluate(node.argument, scope))
       case 'BinaryExpression':
         return this.#binary(node, scope)
+      case 'ComparisonChain':
+        return this.#comparisons(node, scope)
       case 'Ternary':
         return this.#evaluate(
           isTruthy(this.#evaluate(node.condition, scope)) ? node.trueExpr : node.falseExpr,
@@ -366,10 +378,7 @@ class Rendering {
   #member(node: MemberNode, scope: Scope): PythonValue {
     const object = this.#evaluate(node.object, scope)
     if (object === undefined) throw new RenderingRefusedError('the template reads an attribute of undefined')
-    if (!node.computed) {
-      if (node.property.type === 'IntegerLiteral') return itemAt(object, node.property.value)
-      return attribute(object, (node.property as Identifier).value)
-    }
+    if (!node.computed) return attribute(object, (node.property as Identifier).value)
     if (node.property.type === 'SliceExpression') {
       const [start, stop, step] = [node.property.start, node.property.stop, node.property.step].map(part => {
         const value = part === undefined ? null : this.#evaluate(part, scope)
@@ -386,11 +395,21 @@ class Rendering {
     return call(callee, args, keywords)
   }
 
-  #filter(value: PythonValue, filter: Identifier | CallNode, scope: Scope): PythonValue {
-    if (filter.type === 'Identifier') return applyFilter(filter.value, value, [], new Map())
-    if (filter.callee.type !== 'Identifier') throw new RenderingRefusedError('the template computes a filter')
-    const [args, keywords] = this.#arguments(filter.args, scope)
-    return applyFilter(filter.callee.value, value, args, keywords)
+  #filter(value: PythonValue, { name, args: nodes }: FilterCall, scope: Scope): PythonValue {
+    const [args, keywords] = this.#arguments(nodes, scope)
+    return applyFilter(name, value, args, keywords)
+  }
+
+  #filters(value: PythonValue, filters: readonly FilterCall[], scope: Scope): PythonValue {
+    return filters.reduce((filtered, filter) => this.#filter(filtered, filter, scope), value)
+  }
+
+  #test({ name, operand, args: nodes }: TestNode, scope: Scope): boolean {
+    const value = this.#evaluate(operand, scope)
+    const [args, keywords] = this.#arguments(nodes, scope)
+    if (keywords.size > 0)
+      throw new RenderingRefusedError(`the template gives names to what ${name} compares with`)
+    return applyTest(name, value, args)
   }
 
   #arguments(nodes: readonly Node[], scope: Scope): [PythonValue[], Map<string, PythonValue>] {
@@ -399,8 +418,16 @@ class Rendering {
     for (const node of nodes) {
       if (node.type === 'KeywordArgumentExpression')
         keywords.set(node.key.value, this.#evaluate(node.value, scope))
-      else if (node.type === 'SpreadExpression' || node.type === 'KeywordSpreadExpression') {
-        throw new RenderingRefusedError('the template unpacks arguments')
+      else if (node.type === 'SpreadExpression') args.push(...iterate(this.#evaluate(node.argument, scope)))
+      else if (node.type === 'KeywordSpreadExpression') {
+        const dict = this.#evaluate(node.argument, scope)
+        if (!(dict instanceof Map))
+          throw new RenderingRefusedError(`the template unpacks a ${typeName(dict)}`)
+        for (const [key, value] of dict) {
+          if (typeof key !== 'string' || keywords.has(key))
+            throw new RenderingRefusedError(`the template gives ${String(key)} twice, or it is no name`)
+          keywords.set(key, value)
+        }
       } else args.push(this.#evaluate(node, scope))
     }
     return [args, keywords]
@@ -413,6 +440,22 @@ class Rendering {
     if (operator === 'or') return isTruthy(left) ? left : this.#evaluate(node.right, scope)
     return binary(operator, left, this.#evaluate(node.right, scope))
   }
+
+  /** As Python does: to the first comparison that fails. */
+  #comparisons({ first, rest }: ComparisonNode, scope: Scope): PythonValue {
+    let left = this.#evaluate(first, scope)
+    for (const { operator, operand } of rest) {
+      const right = this.#evaluate(operand, scope)
+      if (!isTruthy(binary(operator, left, right))) return false
+      left = right
+    }
+    return true
+  }
+}
+
+/** What a filter block prints; Python joins texts alone. */
+function printed(value: PythonValue): string {
+  return value instanceof PythonMarkup ? value.text : string(value)
 }
 
 /** `object.name`: an attribute first, then an item; so `schema.items` is the method of the dict. */
@@ -420,15 +463,14 @@ function attribute(object: PythonValue, name: string): PythonValue {
   if (object instanceof PythonObject) return object.attributes.get(name)
   const method = methodOf(object, name)
   if (method !== undefined) return method
-  return object instanceof Map ? object.get(name) : undefined
+  return object instanceof Map ? getItem(object, name) : undefined
 }
 
 /** `object[key]`: an item first, then an attribute. */
 function subscript(object: PythonValue, key: PythonValue): PythonValue {
-  if (typeof key === 'string') {
-    if (object instanceof Map && object.has(key)) return object.get(key)
-    return attribute(object, key)
-  }
+  if (object instanceof Map && hasItem(object, key)) return getItem(object, key)
+  const name = key instanceof PythonMarkup ? key.text : key
+  if (typeof name === 'string') return attribute(object, name)
   if (typeof key === 'number' || typeof key === 'boolean') return itemAt(object, Number(key))
   return undefined
 }
@@ -471,50 +513,11 @@ function binary(operator: string, left: PythonValue, right: PythonValue): Python
     case '>=':
       return compare(left, right) >= 0
   }
-  if (operator === '+') {
-    if (typeof left === 'string' && typeof right === 'string') return left + right
-    if (Array.isArray(left) && Array.isArray(right)) return [...left, ...right]
-    if (left instanceof PythonTuple && right instanceof PythonTuple) {
-      return new PythonTuple([...left.items, ...right.items])
-    }
-  }
-  if (operator === '*' && typeof left === 'string' && typeof right === 'number') {
-    if (left.length * right > TEMPLATE_STEPS_MAX)
-      throw new RenderingRefusedError('the template repeats a string too often')
-    return left.repeat(Math.max(0, right))
-  }
+  const result = operator === '+' ? sum(left, right) : operator === '*' ? repeat(left, right) : undefined
+  if (result !== undefined) return result
+  if (operator === '%' && (typeof left === 'string' || left instanceof PythonMarkup))
+    return formatWith(left, right)
   return arithmetic(operator, left, right)
-}
-
-function arithmetic(operator: string, left: PythonValue, right: PythonValue): PythonValue {
-  const a = numberOf(left)
-  const b = numberOf(right)
-  if (typeof a !== 'number' || typeof b !== 'number') {
-    throw new RenderingRefusedError(`the template computes ${typeName(left)} ${operator} ${typeName(right)}`)
-  }
-  const isFloat = left instanceof PythonFloat || right instanceof PythonFloat
-  const result = (value: number) => (isFloat ? new PythonFloat(value) : safeInteger(value))
-  if (b === 0 && (operator === '/' || operator === '//' || operator === '%')) {
-    throw new RenderingRefusedError('the template divides by zero')
-  }
-  switch (operator) {
-    case '+':
-      return result(a + b)
-    case '-':
-      return result(a - b)
-    case '*':
-      return result(a * b)
-    case '/':
-      return new PythonFloat(a / b)
-    case '//':
-      return result(Math.floor(a / b))
-    case '%':
-      if (!isFloat) return safeInteger(((a % b) + b) % b)
-      break
-    case '**':
-      if (!isFloat && b >= 0) return safeInteger(a ** b)
-  }
-  throw new RenderingRefusedError(`the template computes ${typeName(left)} ${operator} ${typeName(right)}`)
 }
 
 function loopObject(
@@ -560,7 +563,11 @@ function builtins({ now }: RenderOptions): [string, PythonValue][] {
     ['None', null],
     [
       'namespace',
-      new PythonFunction('namespace', (args, keywords) => new PythonObject(dictOf(args, keywords), true)),
+      new PythonFunction('namespace', (args, keywords) => {
+        const attributes = new Map<string, PythonValue>()
+        for (const [key, value] of dictOf(args, keywords)) attributes.set(string(key), value)
+        return new PythonObject(attributes, true)
+      }),
     ],
     ['dict', new PythonFunction('dict', dictOf)],
     ['range', new PythonFunction('range', args => new PythonIterable('range', range(args.map(integer))))],
@@ -570,19 +577,24 @@ function builtins({ now }: RenderOptions): [string, PythonValue][] {
         throw new RenderingRefusedError(`the template rejects the chat: ${toText(message)}`)
       }),
     ],
-    ['strftime_now', new PythonFunction('strftime_now', ([format]) => strftime(now, toText(format)))],
+    [
+      'strftime_now',
+      new PythonFunction('strftime_now', (args, keywords) => {
+        const format = args[0] ?? keywords.get('format')
+        if (args.length + keywords.size !== 1 || typeof format !== 'string')
+          throw new RenderingRefusedError('the template prints the date without a format')
+        return strftime(now, format)
+      }),
+    ],
   ]
 }
 
-function dictOf(
-  args: readonly PythonValue[],
-  keywords: ReadonlyMap<string, PythonValue>,
-): Map<string, PythonValue> {
-  const entries = new Map<string, PythonValue>()
+function dictOf(args: readonly PythonValue[], keywords: ReadonlyMap<string, PythonValue>): PythonDict {
+  const entries: PythonDict = new Map()
   for (const source of args) {
     if (!(source instanceof Map))
       throw new RenderingRefusedError(`a dict or namespace from a ${typeName(source)}`)
-    for (const [key, value] of source) entries.set(key, value)
+    for (const [key, value] of source) setItem(entries, key, value)
   }
   for (const [key, value] of keywords) entries.set(key, value)
   return entries
@@ -595,31 +607,4 @@ function range(args: readonly number[]): PythonValue[] {
     throw new RenderingRefusedError(`range(${args.join(', ')})`)
   }
   return Array.from({ length: count }, (_, i) => start + i * step)
-}
-
-const MONTHS = 'January February March April May June July August September October November December'.split(
-  ' ',
-)
-const WEEKDAYS = 'Sunday Monday Tuesday Wednesday Thursday Friday Saturday'.split(' ')
-
-function strftime(now: Date | undefined, format: string): string {
-  if (now === undefined) throw new RenderingRefusedError('the template prints the date')
-  const two = (value: number) => value.toString().padStart(2, '0')
-  const fields: Readonly<Record<string, () => string>> = {
-    Y: () => now.getFullYear().toString(),
-    m: () => two(now.getMonth() + 1),
-    d: () => two(now.getDate()),
-    B: () => MONTHS[now.getMonth()]!,
-    b: () => MONTHS[now.getMonth()]!.slice(0, 3),
-    A: () => WEEKDAYS[now.getDay()]!,
-    a: () => WEEKDAYS[now.getDay()]!.slice(0, 3),
-    H: () => two(now.getHours()),
-    M: () => two(now.getMinutes()),
-    '%': () => '%',
-  }
-  return format.replace(/%(-?.)/gs, (_, name: string) => {
-    const field = Object.hasOwn(fields, name) ? fields[name] : undefined
-    if (field === undefined) throw new RenderingRefusedError(`the template prints the date as %${name}`)
-    return field()
-  })
 }

@@ -33,7 +33,7 @@ import { fromParsedJson, tryParseJson } from './json.ts'
 import type { JsonObject } from './json-object.ts'
 import { LongText } from './long-text.ts'
 import { PromptCache } from './prompt-cache.ts'
-import type { PythonDict, PythonValue } from './python-value.ts'
+import type { PythonDict, PythonKey, PythonValue } from './python-value.ts'
 import { stripSpace } from './template-functions.ts'
 import { parseTokenizer, readTokenizerFiles, type TokenizerFiles } from './tokenizer-files.ts'
 
@@ -308,7 +308,7 @@ export class PromptTokenizer {
     const options = { ...this.#options, dialect: this.dialect }
     const chat = prepareChat(request, options, format, knowsDeveloper)
     const cutAfter = chat.continueFinalMessage ? markFinalMessage(chat.messages, template) : undefined
-    const variables = new Map<string, PythonValue>([
+    const variables: PythonDict = new Map<PythonKey, PythonValue>([
       ...this.#files.specialTokens,
       ...chat.variables,
       ['messages', chat.messages],

@@ -4,8 +4,10 @@
  *   str    string             int    number, or bigint beyond 2^53     None       null
  *   bool   boolean            float  PythonFloat                       undefined  undefined
  *   list   array              tuple  PythonTuple                       function   PythonFunction
+ *   Markup PythonMarkup
  *   generator, view of a dict, range: PythonIterable
- *   dict   Map: order of insertion, also for keys that look like integers
+ *   dict   Map: order of insertion, also for keys that look like integers; only `getItem`, `hasItem` and
+ *          `setItem` know that 1, True and 1.0 are one key
  *
  * What JavaScript would lose is kept: 1.0 stays apart from 1, integers of any size are exact, and
  * `{"b": 1, "2": 3}` keeps its order. `str`, `repr` and `json.dumps` print as CPython 3 does.
@@ -19,6 +21,15 @@ export class PythonFloat {
 
   constructor(value: number) {
     this.value = value
+  }
+}
+
+/** A text that `safe` or `escape` has marked as HTML: it prints as it is, and escapes what is added to it. */
+export class PythonMarkup {
+  readonly text: string
+
+  constructor(text: string) {
+    this.text = text
   }
 }
 
@@ -83,8 +94,11 @@ export class PythonFunction {
   }
 }
 
-/** A dict; keys are strings, as in JSON. */
-export type PythonDict = Map<string, PythonValue>
+/** What a dict may have as a key; those of JSON are strings. */
+export type PythonKey = string | number | boolean | null
+
+/** A dict. */
+export type PythonDict = Map<PythonKey, PythonValue>
 
 /** Any value of a template; `undefined` is Jinja's Undefined. */
 export type PythonValue =
@@ -95,6 +109,7 @@ export type PythonValue =
   | null
   | undefined
   | PythonFloat
+  | PythonMarkup
   | PythonTuple
   | PythonObject
   | PythonIterable
@@ -126,6 +141,7 @@ export function typeName(value: PythonValue): string {
   if (value instanceof Map) return 'dict'
   if (value instanceof PythonFloat) return 'float'
   if (value instanceof PythonTuple) return 'tuple'
+  if (value instanceof PythonMarkup) return 'Markup'
   if (value instanceof PythonIterable) return value.kind
   return value instanceof PythonFunction ? 'function' : 'namespace'
 }
@@ -136,6 +152,7 @@ export function isTruthy(value: PythonValue): boolean {
   if (value instanceof Map) return value.size > 0
   if (value instanceof PythonFloat) return value.value !== 0
   if (value instanceof PythonTuple) return value.items.length > 0
+  if (value instanceof PythonMarkup) return value.text !== ''
   if (value instanceof PythonIterable) return value.kind === 'generator' || value.items.length > 0
   return Boolean(value)
 }
@@ -143,6 +160,8 @@ export function isTruthy(value: PythonValue): boolean {
 /** `a == b`. */
 export function isEqual(a: PythonValue, b: PythonValue): boolean {
   if (a === b) return true
+  if (a instanceof PythonMarkup) return isEqual(a.text, b)
+  if (b instanceof PythonMarkup) return a === b.text
   if (a instanceof PythonIterable || b instanceof PythonIterable) {
     throw new RenderingRefusedError(`the template compares a ${typeName(a)} with a ${typeName(b)}`)
   }
@@ -159,10 +178,41 @@ export function isEqual(a: PythonValue, b: PythonValue): boolean {
   }
   if (a instanceof Map && b instanceof Map) {
     if (a.size !== b.size) return false
-    for (const [key, value] of a) if (!b.has(key) || !isEqual(value, b.get(key))) return false
+    for (const [key, value] of a) if (!hasItem(b, key) || !isEqual(value, getItem(b, key))) return false
     return true
   }
   return false
+}
+
+/** The key under which a dict has the item; undefined: it has none. Refuses keys that Python has no hash for. */
+function storedKey(dict: PythonDict, key: PythonValue): PythonKey | undefined {
+  if (typeof key === 'string' || key === null) return dict.has(key) ? key : undefined
+  if (key instanceof PythonMarkup) return dict.has(key.text) ? key.text : undefined
+  if (key === undefined) return undefined
+  const number = numberOf(key)
+  if (number === undefined) throw new RenderingRefusedError(`the template has a ${typeName(key)} for a key`)
+  if (typeof number === 'bigint') return undefined
+  if (dict.has(number)) return number
+  if (number !== 0 && number !== 1) return undefined
+  return dict.has(number === 1) ? number === 1 : undefined
+}
+
+/** `key in dict`. */
+export function hasItem(dict: PythonDict, key: PythonValue): boolean {
+  return storedKey(dict, key) !== undefined
+}
+
+/** `dict[key]`, undefined where there is none. */
+export function getItem(dict: PythonDict, key: PythonValue): PythonValue {
+  const stored = storedKey(dict, key)
+  return stored === undefined ? undefined : dict.get(stored)
+}
+
+/** `dict[key] = value`; the key that it had stays. Refuses keys other than strings, whole numbers, bools and None. */
+export function setItem(dict: PythonDict, key: PythonValue, value: PythonValue): void {
+  if (typeof key !== 'string' && typeof key !== 'number' && typeof key !== 'boolean' && key !== null)
+    throw new RenderingRefusedError(`the template makes a dict with a ${typeName(key)} for a key`)
+  dict.set(storedKey(dict, key) ?? key, value)
 }
 
 /** The items of a list or tuple. */
@@ -181,6 +231,7 @@ export function numberOf(value: PythonValue): number | bigint | undefined {
 /** `str(value)`, which is also what `{{ value }}` prints. */
 export function toText(value: PythonValue): string {
   if (typeof value === 'string') return value
+  if (value instanceof PythonMarkup) return value.text
   return value === undefined ? '' : toRepr(value)
 }
 
@@ -193,13 +244,14 @@ export function toRepr(value: PythonValue, depth = 0): string {
   if (typeof value === 'string') return stringRepr(value)
   if (typeof value === 'number' || typeof value === 'bigint') return value.toString()
   if (value instanceof PythonFloat) return floatText(value.value)
+  if (value instanceof PythonMarkup) return `Markup(${stringRepr(value.text)})`
   if (Array.isArray(value)) return `[${value.map(item => toRepr(item, depth + 1)).join(', ')}]`
   if (value instanceof PythonTuple) {
     const inner = value.items.map(item => toRepr(item, depth + 1)).join(', ')
     return value.items.length === 1 ? `(${inner},)` : `(${inner})`
   }
   if (value instanceof Map) {
-    const inner = Array.from(value, ([key, item]) => `${stringRepr(key)}: ${toRepr(item, depth + 1)}`)
+    const inner = Array.from(value, ([key, item]) => `${toRepr(key)}: ${toRepr(item, depth + 1)}`)
     return `{${inner.join(', ')}}`
   }
   throw new RenderingRefusedError(`the template prints a ${typeName(value)}`)
@@ -214,6 +266,7 @@ export function dumpJson(value: PythonValue, options: DumpOptions = {}): string 
   const dump = (item: PythonValue, depth: number): string => {
     if (depth > NESTING_MAX) throw new RenderingRefusedError('a value is nested too deeply')
     if (typeof item === 'string') return text(item)
+    if (item instanceof PythonMarkup) return text(item.text)
     if (item === null) return 'null'
     if (typeof item === 'boolean' || typeof item === 'number' || typeof item === 'bigint')
       return item.toString()
@@ -228,8 +281,9 @@ export function dumpJson(value: PythonValue, options: DumpOptions = {}): string 
     if (item instanceof Map) {
       if (item.size === 0) return '{}'
       const entries = Array.from(item)
-      if (options.sortKeys) entries.sort(([a], [b]) => compareText(a, b))
-      const inner = entries.map(([key, child]) => text(key) + keySeparator + dump(child, depth + 1))
+      if (options.sortKeys) entries.sort(([a], [b]) => compareKeys(a, b))
+      const name = (key: PythonKey) => (typeof key === 'string' ? text(key) : `"${dump(key, depth)}"`)
+      const inner = entries.map(([key, child]) => name(key) + keySeparator + dump(child, depth + 1))
       return `{${pad}${inner.join(itemSeparator + pad)}${end}}`
     }
     throw new RenderingRefusedError(`tojson of a ${typeName(item)}`)
@@ -263,6 +317,12 @@ export function compareText(a: string, b: string): number {
     const difference = x.value.codePointAt(0)! - y.value.codePointAt(0)!
     if (difference !== 0) return difference
   }
+}
+
+function compareKeys(a: PythonKey, b: PythonKey): number {
+  if (typeof a === 'string' && typeof b === 'string') return compareText(a, b)
+  if (typeof a === 'number' && typeof b === 'number') return a - b
+  throw new RenderingRefusedError('the template sorts keys of several types')
 }
 
 function jsonString(value: string): string {

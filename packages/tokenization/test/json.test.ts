@@ -88,7 +88,7 @@ function plain(value: PythonValue): unknown {
   if (!(value instanceof Map)) return value
   const object: Record<string, unknown> = {}
   for (const [key, item] of value) {
-    Object.defineProperty(object, key, {
+    Object.defineProperty(object, String(key), {
       value: plain(item),
       enumerable: true,
       configurable: true,

@@ -277,6 +277,15 @@ function collectTokenizer(metrics: Metrics, args: ConsoleArgs): void {
     help: 'Prompts whose token ids were compared with those of an engine (--tokenize-check-every).',
     labels: ['outcome'],
   })
+  const hedges = metrics.counter({
+    name: 'homing_tokenizer_hedges_total',
+    help: 'Questions (/tokenize) to a further engine because those asked before were silent (--tokenize-hedge).',
+  })
+  const setAside = metrics.gauge({
+    name: 'homing_tokenizer_silent_state',
+    help: '1 for each worker that is not asked to tokenize for a while, because it was silent.',
+    labels: ['worker'],
+  })
   const path = metrics.gauge({
     name: 'homing_tokenizer_path_state',
     help: '1 for who encodes the prompts of each model: own, library, engine.',
@@ -299,6 +308,8 @@ function collectTokenizer(metrics: Metrics, args: ConsoleArgs): void {
     checks.setTotal(status.checks - status.differences, { outcome: 'equal' })
     checks.setTotal(status.differences, { outcome: 'different' })
     checks.setTotal(status.checksFailed, { outcome: 'failed' })
+    hedges.setTotal(status.hedges)
+    setAside.replace(status.setAside.map(worker => ({ value: 1, labels: { worker } })))
     cache.set(status.promptCacheBytes)
     words.set(status.wordTableBytes)
     vocabularies.set(status.vocabularyBytes)

@@ -106,6 +106,17 @@ export const requestSettings = [
     unit: 'prompts',
     help: 'The router also gives one in N of the prompts that it tokenizes to an engine (/tokenize) and compares the ids. If they differ, engines tokenize for that model from then on. 0 switches it off.',
   },
+  {
+    key: 'tokenizeHedgeMs',
+    name: 'tokenize-hedge',
+    group: 'Tokenizing',
+    kind: 'duration',
+    default: 100,
+    min: 0,
+    max: 10_000,
+    zeroMeans: 'one engine at a time',
+    help: 'Wait for one engine that is asked to tokenize (/tokenize), or twice what that usually takes, if that is longer; then another engine is asked as well, and the first answer counts. An engine that stays silent is not asked for a while.',
+  },
 
   {
     key: 'retries',
