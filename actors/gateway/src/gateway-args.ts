@@ -7,7 +7,14 @@ import type { QueueMessage } from '@homing/actors/queue'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
-import { type RelayRoute, type RouterSettings, readRelayRoute } from '@homing/config'
+import {
+  type ModelAlias,
+  type RelayRoute,
+  type RouterSettings,
+  readModelAlias,
+  readRelayRoute,
+  SESSION_HEADERS,
+} from '@homing/config'
 import type { ExchangeLimits } from './exchange.ts'
 import type { OwnRoute } from './own-routes.ts'
 
@@ -42,6 +49,12 @@ export interface GatewayArgs {
   readonly audit: boolean
   /** Engine routes to relay besides the built-in ones (relay-routes.ts); default: none. */
   readonly relayRoutes?: readonly RelayRoute[]
+  /** Names that clients use for models; default: none. */
+  readonly modelAliases?: readonly ModelAlias[]
+  /** Headers that name the session of a request, in lower case; the first that is there counts. Default: none. */
+  readonly sessionHeaders?: readonly string[]
+  /** How long a worker that does not answer may still bring a model that none lists, in ms; default: 0. */
+  readonly workerLoadingMsMax?: number
   /** Longest wait for the tokenizer, in milliseconds; a long prompt may need seconds. */
   readonly readMsMax: number
   /** Longest wait for the router, in milliseconds. */
@@ -80,6 +93,9 @@ export type GatewaySettings = Pick<
   | 'requestTimeoutMs'
   | 'audit'
   | 'relayRoutes'
+  | 'modelAliases'
+  | 'sessionHeaders'
+  | 'workerLoadingMsMax'
 >
 
 const READ_MS_MAX = 60_000
@@ -118,6 +134,11 @@ export function gatewayArgsFromSettings(
     },
     audit: settings.audit,
     relayRoutes: settings.relayRoutes.map(readRelayRoute),
+    modelAliases: settings.modelAliases.map(readModelAlias),
+    sessionHeaders: (settings.sessionHeaders.length > 0 ? settings.sessionHeaders : SESSION_HEADERS).map(
+      name => name.toLowerCase(),
+    ),
+    workerLoadingMsMax: settings.workerLoadingMsMax,
     readMsMax: READ_MS_MAX,
     askMsMax: ASK_MS_MAX,
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,

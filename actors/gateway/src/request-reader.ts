@@ -19,14 +19,18 @@ import { AskTimeoutError } from '@homing/actor'
 import type { Explained } from '@homing/actors/console'
 import type { CompletionRoute, ReadRequest, ReadResult } from '@homing/actors/tokenizer'
 import { type Clock, fromErrorRecord, toErrorRecord } from '@homing/base'
-import type { Fleet } from '@homing/fleet'
+import { type Fleet, type ModelNames, servedModel } from '@homing/fleet'
 import { type Bodies, type BodyHold, RefusedError } from '@homing/http'
 import {
   cutMembers,
+  editBody,
+  isForm,
   type RelayedRequest,
   ROUTER_MEMBERS,
+  readFormModel,
   readRelayedRequest,
   scanRequest,
+  spliceMember,
 } from '@homing/openai'
 import type { RoutingRequest } from '@homing/placement'
 import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol'
@@ -48,6 +52,8 @@ export interface ReaderParts {
   readonly metrics: GatewayMetrics
   readonly newId: () => string
   readonly fleet: () => Fleet
+  /** Aliases of models. */
+  readonly names: () => ModelNames
   readonly responses: ResponseHolders
 }
 
@@ -82,7 +88,7 @@ export class RequestReader {
     const read = await this.#read(route, body, exchange.headers, false)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     const routing = this.#atHolder(
-      this.#routing(read, requestId(exchange.headers, this.#parts.newId), sessionId(exchange.headers)),
+      this.#routing(read, requestId(exchange.headers, this.#parts.newId), this.#session(read, exchange)),
       read.previousResponseId,
     )
     if (read.annotations.includes('query_instance_id')) {
@@ -106,7 +112,7 @@ export class RequestReader {
     const { args, newId } = this.#parts
     const hasBody = exchange.method !== 'GET' && exchange.method !== 'HEAD'
     const body = hasBody ? await exchange.readBody(args.bodyBytesMax, hold) : undefined
-    const read = readRelayed(body, exchange)
+    const read = readRelayed(body, exchange, name => this.#servedModel(name))
     const { hints } = read
     const request: RoutingRequest = {
       requestId: requestId(exchange.headers, newId),
@@ -127,6 +133,21 @@ export class RequestReader {
     }
     const routing = this.#atHolder(request, RESPONSE_PATH.exec(exchange.path)?.[1])
     return ready(exchange, routing, { body: read.body, usageEdit: undefined })
+  }
+
+  #servedModel(name: string): string {
+    const { fleet, names } = this.#parts
+    const isListed = () => fleet().workers.some(({ models }) => models.some(card => card.name === name))
+    return servedModel(name, names(), isListed)
+  }
+
+  /** The client's name for the conversation: of a header, else of the body. */
+  #session(read: ReadRequest, { headers }: HttpExchange): string | undefined {
+    for (const name of this.#parts.args.sessionHeaders ?? []) {
+      const given = headers[name]
+      if (typeof given === 'string' && given !== '') return given
+    }
+    return read.session
   }
 
   /** Pins to the worker that has response `id`. If the engine no longer has it, the engine says so. */
@@ -255,6 +276,7 @@ export class RequestReader {
       constraints: read.constraints,
       isStream: read.isStream,
       expectedOutputTokens: read.expectedOutputTokens,
+      outputTokensMax: read.outputTokensMax,
       tracking: read.tracking,
       pinnedInstanceId: read.pinnedInstanceId,
       pinnedRank: read.pinnedRank,
@@ -278,12 +300,6 @@ function requestId(headers: HttpHeaders, newId: () => string): string {
   return typeof given === 'string' && given !== '' ? given : newId()
 }
 
-/** The client's id of the conversation. */
-function sessionId(headers: HttpHeaders): string | undefined {
-  const given = headers['x-dynamo-session-id']
-  return typeof given === 'string' && given !== '' ? given : undefined
-}
-
 function singleHeaders(headers: HttpHeaders): Record<string, string> {
   const single: Record<string, string> = {}
   for (const [name, value] of Object.entries(headers)) {
@@ -294,17 +310,33 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
 
 const NO_MEMBERS = new TextEncoder().encode('{}')
 
-/** Model, pins and the bytes for the engine. Without a JSON body, only the headers are read. */
+/**
+ * Model, pins and the bytes for the engine. Of a form only the model is read, of a body that is neither form
+ * nor JSON nothing. `servedModel`: the model behind a name.
+ */
 function readRelayed(
   body: Uint8Array | undefined,
   { headers }: HttpExchange,
+  servedModel: (name: string) => string,
 ): RelayedRequest & { readonly body: Uint8Array | undefined } {
+  const contentType = String(headers['content-type'] ?? '')
   // Some clients send a content type without a body.
-  const isJson =
-    body !== undefined && body.length > 0 && String(headers['content-type'] ?? '').includes('json')
-  const bytes = isJson ? body : NO_MEMBERS
-  const scan = scanRequest(bytes)
-  const read = readRelayedRequest(bytes, scan, headers)
-  if (!isJson) return { ...read, body }
-  return { ...read, body: read.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : body }
+  if (body === undefined || body.length === 0 || !contentType.includes('json')) {
+    const read = readRelayedRequest(NO_MEMBERS, scanRequest(NO_MEMBERS), headers)
+    const form = body !== undefined && isForm(contentType) ? readFormModel(body, contentType) : undefined
+    if (form === undefined) return { ...read, body }
+    const model = servedModel(form.model)
+    return {
+      ...read,
+      model,
+      body: model === form.model ? body : editBody(body!, { ...form.range, text: model }),
+    }
+  }
+  const scan = scanRequest(body)
+  const read = readRelayedRequest(body, scan, headers)
+  const cut = read.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : body
+  const model = read.model === undefined ? undefined : servedModel(read.model)
+  if (model === undefined || model === read.model) return { ...read, body: cut }
+  const cutScan = cut === body ? scan : scanRequest(cut)
+  return { ...read, model, body: spliceMember(cut, cutScan, 'model', JSON.stringify(model)) }
 }

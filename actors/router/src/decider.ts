@@ -273,6 +273,7 @@ export class Decider {
       questions: this.#questions,
       affinity: this.#affinity,
       health: this.health,
+      unlisted: this.#args.unlisted && { ...this.#args.unlisted, wallMs: this.#context.clock.wallMs() },
       nowMs: this.#context.clock.nowMs(),
     }
   }

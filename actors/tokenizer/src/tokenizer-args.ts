@@ -1,6 +1,6 @@
 /** Arguments of the tokenizer, from the settings of the router. */
 
-import type { RouterSettings } from '@homing/config'
+import { type ModelAlias, type RouterSettings, readModelAlias, SESSION_FIELDS } from '@homing/config'
 import type { LoadedTokenizer } from '@homing/tokenization'
 
 export interface TokenizerArgs {
@@ -14,6 +14,12 @@ export interface TokenizerArgs {
   readonly threads: number
   /** `[MODEL=]DIR`. */
   readonly tokenizers: readonly string[]
+  /** Names that clients use for models; default: none. */
+  readonly modelAliases?: readonly ModelAlias[]
+  /** The base model of names that no worker lists; undefined: they are not known. */
+  readonly unlistedAdaptersOf?: string | undefined
+  /** Members of a body that name its session, the first that is there counts; default: none. */
+  readonly sessionFields?: readonly string[]
   /** Requests that may wait for a thread. */
   readonly queueMax: number
   /** Bytes for what is remembered of request bodies and prompts, over all threads. */
@@ -35,6 +41,9 @@ export type TokenizerSettings = Pick<
   | 'inlineBodyBytesMax'
   | 'tokenizeCheckEvery'
   | 'openRequestsMax'
+  | 'modelAliases'
+  | 'unlistedAdaptersOf'
+  | 'sessionFields'
 >
 
 const TOKENIZE_MS_MAX = 10_000
@@ -52,6 +61,9 @@ export function tokenizerArgsFromSettings(
     wordTableBytes: settings.wordTableBytes,
     inlineBodyBytesMax: settings.inlineBodyBytesMax,
     checkEvery: settings.tokenizeCheckEvery,
+    modelAliases: settings.modelAliases.map(readModelAlias),
+    unlistedAdaptersOf: settings.unlistedAdaptersOf,
+    sessionFields: settings.sessionFields.length > 0 ? settings.sessionFields : SESSION_FIELDS,
     queueMax: settings.openRequestsMax,
     tokenizeMsMax: TOKENIZE_MS_MAX,
   }

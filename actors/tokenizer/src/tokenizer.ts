@@ -25,7 +25,8 @@ import {
   type Terminated,
 } from '@homing/actor'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import type { Fleet } from '@homing/fleet'
+import type { ModelAlias } from '@homing/config'
+import { type Fleet, modelNames } from '@homing/fleet'
 import { askToTokenize } from './engine-tokenize.ts'
 import type { ReadResult, TokenizerMessage, TokenizerStatus } from './messages.ts'
 import { type GivenTokenizers, modelTable, readGivenTokenizers } from './model-table.ts'
@@ -73,6 +74,7 @@ class Tokenizer {
   readonly #context: ActorContext<TokenizerMessage>
   readonly #tokenizeMsMax: number
   readonly #given: GivenTokenizers
+  readonly #aliases: readonly ModelAlias[]
   readonly #threads: SpawnedReaders
   readonly #readers: Readers
   readonly #checker: TokenChecker
@@ -82,6 +84,7 @@ class Tokenizer {
     this.#context = context
     this.#tokenizeMsMax = args.tokenizeMsMax
     this.#given = readGivenTokenizers(args.tokenizers)
+    this.#aliases = args.modelAliases ?? []
     const inlineCacheBytes = inlineBodyBytesMax === 0 ? 0 : Math.floor(promptCacheBytes * INLINE_CACHE_SHARE)
     this.#threads = new SpawnedReaders(context, {
       threads: args.threads,
@@ -96,6 +99,8 @@ class Tokenizer {
       promptCacheBytes: inlineCacheBytes,
       wordTableBytes,
       loaded: args.loaded,
+      unlistedAdaptersOf: args.unlistedAdaptersOf,
+      sessionFields: args.sessionFields ?? [],
       distrusted: context.use(distrustCapability),
       onLoaded({ directory, tables, refusal }) {
         if (tables !== undefined)
@@ -113,7 +118,7 @@ class Tokenizer {
   }
 
   takeFleet(fleet: Fleet): void {
-    this.#readers.setModels(modelTable(fleet, this.#given))
+    this.#readers.setModels(modelTable(fleet, this.#given), modelNames(fleet, this.#aliases))
   }
 
   status(): TokenizerStatus {
