@@ -51,8 +51,8 @@ export interface GatewayArgs {
   readonly relayRoutes?: readonly RelayRoute[]
   /** Names that clients use for models; default: none. */
   readonly modelAliases?: readonly ModelAlias[]
-  /** Headers that name the session of a request, in lower case; the first that is there counts. Default: none. */
-  readonly sessionHeaders?: readonly string[]
+  /** Headers that name the session of a request, in lower case; the first that is there counts. */
+  readonly sessionHeaders: readonly string[]
   /** How long a worker that does not answer may still bring a model that none lists, in ms; default: 0. */
   readonly workerLoadingMsMax?: number
   /** Longest wait for the tokenizer, in milliseconds; a long prompt may need seconds. */

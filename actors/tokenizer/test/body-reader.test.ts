@@ -407,8 +407,7 @@ t.test('a prompt with pictures is known by its text and their hashes, and nobody
 t.test('an alias is the model behind it, in the body of the engine, too', async t => {
   const fleet = fleetOf({ models: [model('m'), adapter('poet', 'm')], blockSizeTokens: BLOCK })
   const names = modelNames(fleet, ['haiku=m', 'claude-*=poet'].map(readModelAlias))
-  const ask = (name: string, more: object = {}) =>
-    read({ model: name, messages: HELLO, ...more }, { names })
+  const ask = (name: string, more: object = {}) => read({ model: name, messages: HELLO, ...more }, { names })
   const plain = await read({ model: 'm', messages: HELLO })
   const haiku = await ask('haiku')
   t.strictSame([haiku.model, haiku.sequenceHashes], ['m', plain.sequenceHashes])

@@ -115,7 +115,13 @@ t.test('a text counts as more tokens than it probably has, one that is not known
 })
 
 t.test('a model that no worker lists may be one that is still loading, for a while', async t => {
-  const loading = { ...worker('b'), state: 'down', stateReason: 'refused', models: [], unansweredSinceMs: 1000 }
+  const loading = {
+    ...worker('b'),
+    state: 'down',
+    stateReason: 'refused',
+    models: [],
+    unansweredSinceMs: 1000,
+  }
   const up = worker('a')
   const ask = (workers: readonly WorkerRecord[], wallMs = 2000, loadingMsMax = 5000) =>
     find(workers, { model: 'new', unlisted: { adapterBase: undefined, loadingMsMax, wallMs } })
@@ -130,7 +136,9 @@ t.test('a model that no worker lists may be one that is still loading, for a whi
   const draining = { ...loading, isDraining: true } as unknown as WorkerRecord
   t.match(ask([up, draining]), { code: 'HOMING_ROUTER_MODEL_NOT_FOUND' }, 'it brings nothing any more')
   t.match(find(fleet, { model: 'new' }), { code: 'HOMING_ROUTER_MODEL_NOT_FOUND' })
-  t.strictSame(find(fleet, { unlisted: { adapterBase: undefined, loadingMsMax: 5000, wallMs: 0 } }).may, ['a'])
+  t.strictSame(find(fleet, { unlisted: { adapterBase: undefined, loadingMsMax: 5000, wallMs: 0 } }).may, [
+    'a',
+  ])
 })
 
 t.test('a model that no worker lists may be an adapter of a base model', async t => {

@@ -187,7 +187,7 @@ export const routingSettings = [
     kind: 'choice',
     choices: ['soft', 'hard'],
     default: 'soft',
-    help: 'soft: the worker of its session costs a request half; only mode kv weighs costs. hard: it goes there, unless that worker is gone or the request names another; where requests wait for room, it waits for that worker, and holds up no other.',
+    help: 'soft: the worker of its session costs a request half (mode kv), or counts half its requests (mode least-loaded, and prompts that are not known). hard: it goes there, unless that worker is gone or the request names another; where requests wait for room, it waits for that worker, and holds up no other.',
   },
   {
     key: 'affinityPrefixBlocks',
