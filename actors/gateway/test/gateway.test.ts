@@ -158,7 +158,10 @@ t.test('an alias is the model behind it on relayed routes, too, of JSON and of f
       ['ears', '/models/m'],
     ],
   )
-  t.match(JSON.parse((await ask('GET', '/v1/models/claude-opus')).body), { id: 'claude-opus', root: '/models/m' })
+  t.match(JSON.parse((await ask('GET', '/v1/models/claude-opus')).body), {
+    id: 'claude-opus',
+    root: '/models/m',
+  })
   t.equal((await ask('GET', '/v1/models/gpt')).status, 404)
 })
 
