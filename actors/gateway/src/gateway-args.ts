@@ -8,12 +8,12 @@ import type { RouterMessage } from '@homing/actors/router'
 import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import {
+  AFFINITY_HEADERS,
   type ModelAlias,
   type RelayRoute,
   type RouterSettings,
   readModelAlias,
   readRelayRoute,
-  SESSION_HEADERS,
 } from '@homing/config'
 import type { ExchangeLimits } from './exchange.ts'
 import type { OwnRoute } from './own-routes.ts'
@@ -52,7 +52,7 @@ export interface GatewayArgs {
   /** Names that clients use for models; default: none. */
   readonly modelAliases?: readonly ModelAlias[]
   /** Headers that name the session of a request, in lower case; the first that is there counts. */
-  readonly sessionHeaders: readonly string[]
+  readonly affinityHeaders: readonly string[]
   /** How long a worker that does not answer may still bring a model that none lists, in ms; default: 0. */
   readonly workerLoadingMsMax?: number
   /** Longest wait for the tokenizer, in milliseconds; a long prompt may need seconds. */
@@ -94,7 +94,7 @@ export type GatewaySettings = Pick<
   | 'audit'
   | 'relayRoutes'
   | 'modelAliases'
-  | 'sessionHeaders'
+  | 'affinityHeaders'
   | 'workerLoadingMsMax'
 >
 
@@ -135,7 +135,7 @@ export function gatewayArgsFromSettings(
     audit: settings.audit,
     relayRoutes: settings.relayRoutes.map(readRelayRoute),
     modelAliases: settings.modelAliases.map(readModelAlias),
-    sessionHeaders: (settings.sessionHeaders.length > 0 ? settings.sessionHeaders : SESSION_HEADERS).map(
+    affinityHeaders: (settings.affinityHeaders.length > 0 ? settings.affinityHeaders : AFFINITY_HEADERS).map(
       name => name.toLowerCase(),
     ),
     workerLoadingMsMax: settings.workerLoadingMsMax,

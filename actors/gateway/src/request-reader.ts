@@ -143,7 +143,7 @@ export class RequestReader {
 
   /** The client's name for the conversation: of a header, else of the body. */
   #session(read: ReadRequest, { headers }: HttpExchange): string | undefined {
-    for (const name of this.#parts.args.sessionHeaders) {
+    for (const name of this.#parts.args.affinityHeaders) {
       const given = headers[name]
       if (typeof given === 'string' && given !== '') return given
     }

@@ -20,7 +20,7 @@ import type { RouterMessage } from '@homing/actors/router'
 import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { WhatIfMessage } from '@homing/actors/what-if'
-import { SESSION_HEADERS } from '@homing/config'
+import { AFFINITY_HEADERS } from '@homing/config'
 import type { AccessLine } from '@homing/http'
 import { type HttpExchange, type HttpTransport, MemoryNetwork, transportCapability } from '@homing/transport'
 import type { Test } from 'tap'
@@ -176,7 +176,7 @@ export async function start(
     bodiesBytesMax: 10_000,
     openRequestsMax: 10,
     rememberedResponsesMax: 3,
-    sessionHeaders: SESSION_HEADERS,
+    affinityHeaders: AFFINITY_HEADERS,
     queueMsMax: 0,
     exchangeLimits: { retriesMax: 0, retryShare: 0.2, silenceMsMax: 60_000, requestMsMax: 0 },
     audit: true,

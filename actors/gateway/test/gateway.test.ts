@@ -177,8 +177,8 @@ t.test('a model that a loading worker may bring is 503, come again', async t => 
 })
 
 t.test('a session is named by the first header of the list that a request has, else by its body', async t => {
-  const sessionHeaders = ['x-session-id', 'session_id']
-  const { ask, called, script } = await start(t, { sessionHeaders })
+  const affinityHeaders = ['x-session-id', 'session_id']
+  const { ask, called, script } = await start(t, { affinityHeaders })
   script.read = () => ({ kind: 'read', request: { ...READ, session: 'of the body' } })
   const sessionOf = async (headers: Record<string, string>) => {
     await ask('POST', '/v1/chat/completions', { headers: { ...JSON_TYPE, ...headers }, body: '{}' })

@@ -38,7 +38,7 @@ import {
   usageEdit,
 } from '@homing/openai'
 import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
-import { conversationText, loadTokenizer, RenderingRefusedError } from '@homing/tokenization'
+import { CACHE_MARK, conversationText, loadTokenizer, RenderingRefusedError } from '@homing/tokenization'
 import { BodyMemory, type ReadBody } from './body-memory.ts'
 import { idsOfReply } from './engine-tokenize.ts'
 import type { CompletionRoute, ReadRequest } from './messages.ts'
@@ -62,7 +62,6 @@ const ASSUMED_BLOCK_SIZE_TOKENS = 16
  * The share of the memory for remembered texts that is for bodies; the rest is for prompts and their tokens.
  */
 const BODY_SHARE = 0.5
-const CACHE_MARK = '"cache_control"'
 
 export interface BodyReaderOptions {
   /** Bytes for the beginnings of bodies and prompts. */
@@ -136,10 +135,10 @@ export class BodyReader {
 
   async #read(task: ReadTask, configuration: ReaderConfiguration): Promise<ReaderOutcome> {
     const { body, headers, route, wantTokenIds, wallMs } = task
-    const { table, names = NO_ALIASES, sessionFields = [], unlistedAdaptersOf } = configuration
+    const { table, names = NO_ALIASES, affinityFields = [], unlistedAdaptersOf } = configuration
     const readBody = this.#bodies.read(body)
     const { scan } = readBody
-    const request = readRequest(body, scan, headers, { ...optionsOf(route, scan), sessionFields })
+    const request = readRequest(body, scan, headers, { ...optionsOf(route, scan), affinityFields })
     const model = servedModel(request.model ?? onlyBaseModel(table), names, name => table.has(name))
     const entry = table.get(model) ?? adapterOf(table.get(unlistedAdaptersOf ?? ''), model)
     const namespace: HashNamespace = {
@@ -303,7 +302,7 @@ export class BodyReader {
     // The text that templates put before the messages, and the messages without their end, so that a
     // conversation can continue.
     const whole = Buffer.from(body.buffer, body.byteOffset, body.byteLength)
-    if (whole.includes(CACHE_MARK)) return undefined
+    if (whole.includes(`"${CACHE_MARK}"`)) return undefined
     const parts: Uint8Array[] = []
     for (const name of ['chat_template', 'chat_template_kwargs', 'tools', 'documents', 'messages']) {
       const value = scan.byName.get(name)?.value

@@ -20,7 +20,7 @@ export interface ReaderConfiguration {
   /** The base model of names that are in neither; undefined: they are not known. */
   readonly unlistedAdaptersOf?: string | undefined
   /** Members of a body that name its session; default: none. */
-  readonly sessionFields?: readonly string[]
+  readonly affinityFields?: readonly string[]
   /** Tokenizers that one reader has loaded for all, by directory. A reader loads any other by itself. */
   readonly tokenizers: ReadonlyMap<string, LoadedTokenizer>
   /** Directories whose ids were seen to differ from an engine's: engines are asked instead. */

@@ -1,6 +1,6 @@
 /** Arguments of the tokenizer, from the settings of the router. */
 
-import { type ModelAlias, type RouterSettings, readModelAlias, SESSION_FIELDS } from '@homing/config'
+import { AFFINITY_FIELDS, type ModelAlias, type RouterSettings, readModelAlias } from '@homing/config'
 import type { LoadedTokenizer } from '@homing/tokenization'
 
 export interface TokenizerArgs {
@@ -19,7 +19,7 @@ export interface TokenizerArgs {
   /** The base model of names that no worker lists; undefined: they are not known. */
   readonly unlistedAdaptersOf?: string | undefined
   /** Members of a body that name its session, the first that is there counts; default: none. */
-  readonly sessionFields?: readonly string[]
+  readonly affinityFields?: readonly string[]
   /** Requests that may wait for a thread. */
   readonly queueMax: number
   /** Bytes for what is remembered of request bodies and prompts, over all threads. */
@@ -43,7 +43,7 @@ export type TokenizerSettings = Pick<
   | 'openRequestsMax'
   | 'modelAliases'
   | 'unlistedAdaptersOf'
-  | 'sessionFields'
+  | 'affinityFields'
 >
 
 const TOKENIZE_MS_MAX = 10_000
@@ -63,7 +63,7 @@ export function tokenizerArgsFromSettings(
     checkEvery: settings.tokenizeCheckEvery,
     modelAliases: settings.modelAliases.map(readModelAlias),
     unlistedAdaptersOf: settings.unlistedAdaptersOf,
-    sessionFields: settings.sessionFields.length > 0 ? settings.sessionFields : SESSION_FIELDS,
+    affinityFields: settings.affinityFields.length > 0 ? settings.affinityFields : AFFINITY_FIELDS,
     queueMax: settings.openRequestsMax,
     tokenizeMsMax: TOKENIZE_MS_MAX,
   }

@@ -100,7 +100,7 @@ class Tokenizer {
       wordTableBytes,
       loaded: args.loaded,
       unlistedAdaptersOf: args.unlistedAdaptersOf,
-      sessionFields: args.sessionFields ?? [],
+      affinityFields: args.affinityFields ?? [],
       distrusted: context.use(distrustCapability),
       onLoaded({ directory, tables, refusal }) {
         if (tables !== undefined)

@@ -47,7 +47,7 @@ interface ReadOptions {
   readonly unaskable?: string
   readonly names?: ModelNames
   readonly unlistedAdaptersOf?: string
-  readonly sessionFields?: readonly string[]
+  readonly affinityFields?: readonly string[]
 }
 
 /** `body`: JSON text as it stands, or a value. */
@@ -60,7 +60,7 @@ function run(body: string | object, options: ReadOptions = {}): Promise<ReaderOu
     distrusted: new Set(),
     names: options.names ?? NO_ALIASES,
     unlistedAdaptersOf: options.unlistedAdaptersOf,
-    sessionFields: options.sessionFields ?? [],
+    affinityFields: options.affinityFields ?? [],
   })
   return reader.run({
     type: 'read',
@@ -435,9 +435,9 @@ t.test('a model that no worker lists is an adapter, where its base model is give
 })
 
 t.test('a member of the body names the session, and how long the answer may be', async t => {
-  const sessionFields = ['prompt_cache_key', 'user']
+  const affinityFields = ['prompt_cache_key', 'user']
   const sessionOf = async (more: object) =>
-    (await read({ model: 'm', messages: HELLO, ...more }, { sessionFields })).session
+    (await read({ model: 'm', messages: HELLO, ...more }, { affinityFields })).session
   t.equal(await sessionOf({ user: 'u', prompt_cache_key: 'k' }), 'k')
   t.equal(await sessionOf({ user: 'u', prompt_cache_key: '' }), 'u')
   t.equal(await sessionOf({ user: 7, prompt_cache_key: null }), undefined)

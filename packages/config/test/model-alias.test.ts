@@ -34,8 +34,8 @@ t.test('what is no alias is refused, with what would be right', async t => {
 t.test('headers and fields of sessions are names', async t => {
   const parse = (...argv: string[]) =>
     parseSettings(routerCommand, argv, {}, { machine: { cores: 2 } }).settings
-  t.strictSame(parse('--router-session-header', 'X-My_Session').sessionHeaders, ['X-My_Session'])
-  t.strictSame(parse('--router-session-field', 'user').sessionFields, ['user'])
+  t.strictSame(parse('--router-session-header', 'X-My_Session').affinityHeaders, ['X-My_Session'])
+  t.strictSame(parse('--router-session-field', 'user').affinityFields, ['user'])
   t.throws(() => parse('--router-session-header', 'a b:'), SettingsError)
   t.throws(() => parse('--router-session-field', 'a"b'), SettingsError)
 })

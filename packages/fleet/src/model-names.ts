@@ -15,7 +15,10 @@ export interface ModelNames {
 
 export const NO_ALIASES: ModelNames = { whole: new Map(), beginnings: [] }
 
-/** Of the models of an alias: the first that a worker serves now; else the first that one lists; else the first. */
+/**
+ * Of the models of an alias: the first that a worker serves now; else the first that one lists; else the
+ * first.
+ */
 export function modelNames({ workers }: Fleet, aliases: readonly ModelAlias[]): ModelNames {
   if (aliases.length === 0) return NO_ALIASES
   const namesOf = (some: Fleet['workers']) =>
@@ -34,7 +37,9 @@ export function modelNames({ workers }: Fleet, aliases: readonly ModelAlias[]): 
   return { whole, beginnings }
 }
 
-/** An alias that is a whole name always counts, one that is a beginning only for names that no worker lists. */
+/**
+ * An alias that is a whole name always counts; one that is a beginning, only for names that no worker lists.
+ */
 export function servedModel(
   name: string,
   { whole, beginnings }: ModelNames,

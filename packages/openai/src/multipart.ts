@@ -6,7 +6,8 @@
  *
  * A form that does not look like this names no model here; its engine judges it.
  *
- * Bounds   PARTS_MAX parts, HEADER_BYTES_MAX bytes of headers of each, MODEL_BYTES_MAX bytes of the name.
+ * Bounds   FORM_PARTS_MAX parts, PART_HEADER_BYTES_MAX bytes of headers of each, MODEL_NAME_BYTES_MAX bytes
+ *          of the name.
  *
  * Source: RFC 7578; of several fields of one name the last counts, as in Starlette, on which the engines are
  * built.
@@ -14,9 +15,9 @@
 
 import type { ByteRange } from './types.ts'
 
-const PARTS_MAX = 256
-const HEADER_BYTES_MAX = 8192
-const MODEL_BYTES_MAX = 1024
+const FORM_PARTS_MAX = 256
+const PART_HEADER_BYTES_MAX = 8192
+const MODEL_NAME_BYTES_MAX = 1024
 const CR_LF = Buffer.from('\r\n')
 const HEADERS_END = Buffer.from('\r\n\r\n')
 const BOUNDARY = /;\s*boundary=(?:"([^"]{1,256})"|([^\s;"]{1,256}))/i
@@ -47,16 +48,16 @@ export function readFormModel(body: Uint8Array, contentType: string): FormModel 
   const first = delimiter.subarray(CR_LF.length)
   let at = bytes.subarray(0, first.length).equals(first) ? first.length : after(bytes, delimiter, 0)
   let found: FormModel | undefined
-  for (let part = 0; part < PARTS_MAX && at !== -1; part++) {
+  for (let part = 0; part < FORM_PARTS_MAX && at !== -1; part++) {
     if (bytes[at] === DASH && bytes[at + 1] === DASH) break
     const headersAt = bytes.indexOf(CR_LF, at)
     if (headersAt === -1) break
-    const headersEnd = bytes.subarray(headersAt, headersAt + HEADER_BYTES_MAX).indexOf(HEADERS_END)
+    const headersEnd = bytes.subarray(headersAt, headersAt + PART_HEADER_BYTES_MAX).indexOf(HEADERS_END)
     if (headersEnd === -1) break
     const start = headersAt + headersEnd + HEADERS_END.length
     const end = bytes.indexOf(delimiter, start - CR_LF.length)
     if (end === -1) break
-    if (end >= start && end - start <= MODEL_BYTES_MAX && isModel(bytes, headersAt, start))
+    if (end >= start && end - start <= MODEL_NAME_BYTES_MAX && isModel(bytes, headersAt, start))
       found = { model: bytes.toString('utf8', start, end), range: { start, end } }
     at = end + delimiter.length
   }

@@ -39,7 +39,7 @@ export interface ReadOptions {
   /** The member that the route cannot do without; absent: InvalidRequestError. Default: none. */
   readonly requires?: 'messages' | 'prompt'
   /** Members whose text names the session; the first one that has any counts. Default: none. */
-  readonly sessionFields?: readonly string[]
+  readonly affinityFields?: readonly string[]
 }
 
 /**
@@ -74,7 +74,7 @@ export function readRequest(
     outputTokensMax: top.whole('max_completion_tokens', 0, U32_MAX) ?? top.whole('max_tokens', 0, U32_MAX),
     includesUsage: top.object('stream_options')?.flag('include_usage') ?? false,
     previousResponseId: options.hasOtherInput === true ? top.text('previous_response_id') : undefined,
-    session: options.sessionFields?.map(name => top.textIfAny(name)).find(text => text),
+    session: options.affinityFields?.map(name => top.textIfAny(name)).find(text => text),
     cacheSalt: tenant || nvext?.text('cache_salt') || top.text('cache_salt') || undefined,
     hasExtraKey: top.range('extra_key') !== undefined,
     hasLoraPath: top.range('lora_path') !== undefined,

@@ -10,7 +10,7 @@
  * clients move to the last message, and Claude Code's billing header. Media and other encoded bytes stand
  * there as their hash, repeated so that an object counts about MEDIA_TOKENS.
  *
- * Equal beginnings of conversations are equal beginnings of texts, and that is all that this text is good for.
+ * Equal beginnings of conversations are equal beginnings of texts: that is all that this text is good for.
  */
 
 import { hash } from 'node:crypto'
@@ -30,7 +30,8 @@ const HEAD = [
 const LISTS = ['messages', 'input'] as const
 /** What only the engine knows: these conversations begin where no text tells. */
 const ELSEWHERE = ['previous_response_id', 'previous_input_messages', 'conversation', 'prompt'] as const
-const CACHE_MARK = 'cache_control'
+/** Marks what a client wants to have cached. */
+export const CACHE_MARK = 'cache_control'
 /** Members whose text is encoded bytes, and no text of a prompt. */
 const ENCODED = new Set(['data', 'file_data', 'b64_json'])
 /** Encoded, too; but not shown to the model as an object of many tokens. */

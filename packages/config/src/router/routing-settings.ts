@@ -2,7 +2,7 @@
 
 import type { SettingDescriptor } from '../descriptor.ts'
 import { HOUR_MS, SECOND_MS } from '../units.ts'
-import { faultOfField, faultOfHeader, SESSION_FIELDS, SESSION_HEADERS } from './session-names.ts'
+import { AFFINITY_FIELDS, AFFINITY_HEADERS, faultOfField, faultOfHeader } from './affinity-names.ts'
 
 export const routingSettings = [
   {
@@ -202,24 +202,24 @@ export const routingSettings = [
     help: 'A request that names no session belongs to the session of all prompts that begin with the same so many blocks. Use more than a system prompt that all have in common.',
   },
   {
-    key: 'sessionHeaders',
+    key: 'affinityHeaders',
     name: 'router-session-header',
     group: 'Routing',
     kind: 'list',
     separator: 'comma or space',
     placeholder: 'NAME',
-    unsetMeans: SESSION_HEADERS.join(', '),
+    unsetMeans: AFFINITY_HEADERS.join(', '),
     check: faultOfHeader,
     help: 'A header whose value names the session of a request. The first one that a request has counts, in the order given. The default is what clients send: agents for coding, and gateways in front of the router.',
   },
   {
-    key: 'sessionFields',
+    key: 'affinityFields',
     name: 'router-session-field',
     group: 'Routing',
     kind: 'list',
     separator: 'comma or space',
     placeholder: 'NAME',
-    unsetMeans: SESSION_FIELDS.join(', '),
+    unsetMeans: AFFINITY_FIELDS.join(', '),
     check: faultOfField,
     help: 'A member of the body, at its top level, whose text names the session of a request without such a header. Add user or safety_identifier where a user has one conversation at a time.',
   },

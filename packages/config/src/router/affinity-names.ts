@@ -3,11 +3,11 @@
 /**
  * Headers, in the order in which they count.
  *
- * Source: what the clients send. Codex CLI: session_id (older: conversation_id; newer: session-id, thread-id).
- * Claude Code: x-claude-code-session-id. OpenCode: x-session-id, x-session-affinity, x-opencode-session.
- * LiteLLM and Helicone: their own.
+ * Source: what the clients send. Codex CLI: session_id (older: conversation_id; newer: session-id,
+ * thread-id). Claude Code: x-claude-code-session-id. OpenCode: x-session-id, x-session-affinity,
+ * x-opencode-session. LiteLLM and Helicone: their own.
  */
-export const SESSION_HEADERS: readonly string[] = [
+export const AFFINITY_HEADERS: readonly string[] = [
   'x-dynamo-session-id',
   'x-session-id',
   'x-conversation-id',
@@ -27,7 +27,7 @@ export const SESSION_HEADERS: readonly string[] = [
  * OpenRouter's session_id. Not `user` and `safety_identifier`: these name a person, who may have many
  * conversations at a time.
  */
-export const SESSION_FIELDS: readonly string[] = ['prompt_cache_key', 'session_id']
+export const AFFINITY_FIELDS: readonly string[] = ['prompt_cache_key', 'session_id']
 
 export function faultOfHeader(name: string): string | undefined {
   return /^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$/.test(name) ? undefined : 'is no name of a header'
