@@ -150,47 +150,50 @@ for (const form of ['chat', 'messages', 'responses'] as const) {
   }
 }
 
-t.test('what cannot be rendered is served by load, and the receipt says why', async t => {
-  const settings = { model: MODEL, tokenizer: TINY_TOKENIZER }
-  const fleet = await startFleet({ engines: [settings], router: ['--tokenizer', TINY_TOKENIZER] })
-  t.teardown(() => fleet.stop())
-  const PIXEL =
-    'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
-  const messages = (content: object) => ({
-    messages: [{ role: 'user', content: [{ type: 'text', text: 'What is this?' }, content] }],
-    max_tokens: 4,
-  })
-  const input = (part: object) => ({
-    input: [
-      { type: 'message', role: 'user', content: [{ type: 'input_text', text: 'What is this?' }, part] },
-    ],
-    max_output_tokens: 4,
-  })
-  for (const [path, body, words] of [
-    ['/v1/messages', messages({ type: 'document' }), /type document/],
-    [
-      '/v1/messages',
-      messages({ type: 'image', source: { type: 'base64', media_type: 'image/png', data: PIXEL } }),
-      /image/,
-    ],
-    ['/v1/messages', messages({ type: 'dovecote', eggs: 2 }), /type dovecote/],
-    [
-      '/v1/responses',
-      input({ type: 'input_image', image_url: `data:image/png;base64,${PIXEL}` }),
-      /input_image/,
-    ],
-    ['/v1/responses', input({ type: 'input_dovecote', eggs: 2 }), /input_dovecote/],
-    ['/v1/responses', { input: [{ type: 'dovecote_call', id: 'd1' }] }, /dovecote_call/],
-    ['/v1/responses', { input: 'a', previous_response_id: 'resp_1' }, /whose worker is gone or not known/],
-    ['/v1/responses', { input: 'a', tools: [{ type: 'web_search' }] }, /web_search/],
-  ] as const) {
-    const answer = await fleet.send(path, { body: { model: MODEL, ...body } })
-    const { json } = await fleet.send(`/decisions/${answer.headers['x-homing-decision']}`)
-    t.equal(answer.status, 200, answer.text)
-    t.match(json.unknown_prompt, words, path)
-    t.equal(json.predicted_cached_tokens, 0, 'nothing is predicted of it')
-  }
-})
+t.test(
+  'what cannot be rendered is served, known by its text if by anything, and the receipt says why',
+  async t => {
+    const settings = { model: MODEL, tokenizer: TINY_TOKENIZER }
+    const fleet = await startFleet({ engines: [settings], router: ['--tokenizer', TINY_TOKENIZER] })
+    t.teardown(() => fleet.stop())
+    const PIXEL =
+      'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
+    const messages = (content: object) => ({
+      messages: [{ role: 'user', content: [{ type: 'text', text: 'What is this?' }, content] }],
+      max_tokens: 4,
+    })
+    const input = (part: object) => ({
+      input: [
+        { type: 'message', role: 'user', content: [{ type: 'input_text', text: 'What is this?' }, part] },
+      ],
+      max_output_tokens: 4,
+    })
+    for (const [path, body, words] of [
+      ['/v1/messages', messages({ type: 'document' }), /type document/],
+      [
+        '/v1/messages',
+        messages({ type: 'image', source: { type: 'base64', media_type: 'image/png', data: PIXEL } }),
+        /image/,
+      ],
+      ['/v1/messages', messages({ type: 'dovecote', eggs: 2 }), /type dovecote/],
+      [
+        '/v1/responses',
+        input({ type: 'input_image', image_url: `data:image/png;base64,${PIXEL}` }),
+        /input_image/,
+      ],
+      ['/v1/responses', input({ type: 'input_dovecote', eggs: 2 }), /input_dovecote/],
+      ['/v1/responses', { input: [{ type: 'dovecote_call', id: 'd1' }] }, /dovecote_call/],
+      ['/v1/responses', { input: 'a', previous_response_id: 'resp_1' }, /whose worker is gone or not known/],
+      ['/v1/responses', { input: 'a', tools: [{ type: 'web_search' }] }, /web_search/],
+    ] as const) {
+      const answer = await fleet.send(path, { body: { model: MODEL, ...body } })
+      const { json } = await fleet.send(`/decisions/${answer.headers['x-homing-decision']}`)
+      t.equal(answer.status, 200, answer.text)
+      t.match(json.unknown_prompt ?? json.text_blocks, words, path)
+      t.ok(['none', 'approximate'].includes(json.trust), 'what is predicted of it is a guess')
+    }
+  },
+)
 
 t.test('what refers to a response goes to the worker that gave it, streamed or not', async t => {
   const settings = { model: MODEL, tokenizer: TINY_TOKENIZER }

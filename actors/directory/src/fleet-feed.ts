@@ -222,6 +222,7 @@ export class FleetFeed {
       origin,
       calledAt: brokerWayOf(spec, this.#requestBroker),
       ...stateOf(worker),
+      unansweredSinceMs: worker.unansweredSinceMs,
       ...this.#workers.facts(worker),
       taints,
       usesKey: this.#hasEngineKey || spec.key !== undefined,

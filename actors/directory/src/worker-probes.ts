@@ -12,7 +12,8 @@
  * router's to judge). A list of models that differs from the last one is read anew with a full probe. If this
  * machine lacks a resource (file descriptors, ports), this does not count as a miss of the worker.
  *
- * Owns   `state`, `stateReason` and `wasProbed` of every worker, and when it is probed next.
+ * Owns   `state`, `stateReason`, `unansweredSinceMs` and `wasProbed` of every worker, and when it is probed
+ *        next.
  * Order  a worker has one *turn* at a time: a probe under way, or a wait for the next. Every decision about
  *        it begins another turn, and results of an earlier turn are dropped. So a suspicion
  *        during a probe wins over its answer, which may have left the worker before the trouble.
@@ -105,6 +106,7 @@ export class WorkerProbes {
       aliveMs: Number.NEGATIVE_INFINITY,
     }
     this.#probings.set(worker, probing)
+    worker.unansweredSinceMs = this.#context.clock.wallMs()
     chooseWay(this.#context.use(transportCapability).http, worker.spec, this.#options.requestBroker)
     this.#probe(worker, probing)
   }
@@ -285,6 +287,7 @@ export class WorkerProbes {
       if (worker.state === 'down') this.#context.log.info({ worker: worker.spec.id }, 'worker is up')
       worker.state = 'up'
       worker.stateReason = 'answers'
+      worker.unansweredSinceMs = undefined
     }
     this.#options.reached(worker, outcome, wasDown)
     if (worker.outcome !== undefined && owesEventSources(worker.spec, worker.outcome)) {
@@ -317,6 +320,7 @@ export class WorkerProbes {
     if (worker.state === 'up') this.#context.log.warn({ worker: worker.spec.id, reason }, 'worker is down')
     worker.state = 'down'
     worker.stateReason = reason
+    worker.unansweredSinceMs ??= this.#context.clock.wallMs()
   }
 
   /** Begins another turn, with a wait. */

@@ -25,6 +25,7 @@ export class WorkerTable {
       spec,
       state: 'probing',
       stateReason: 'not probed yet',
+      unansweredSinceMs: undefined,
       wasProbed: false,
       joinedMs,
       drain: undefined,

@@ -16,6 +16,8 @@ export interface Worker {
   // worker-probes.ts
   state: WorkerState
   stateReason: string
+  /** Unix milliseconds; undefined: it answers. */
+  unansweredSinceMs: number | undefined
   /** A probe has ended, whatever it found. */
   wasProbed: boolean
 

@@ -122,9 +122,11 @@ t.test('a worker that is not there is kept, probed on, and found when it comes',
   )
   await w.system.advance('1m')
   t.equal(w.worker().state, 'down')
+  const { unansweredSinceMs } = w.worker()
+  t.ok(w.clock.wallMs() - unansweredSinceMs! >= 60_000, 'since it joined')
   await w.engine('10.0.0.1')
   await w.system.advance('2s')
-  t.equal(w.worker().state, 'up')
+  t.match(w.worker(), { state: 'up', unansweredSinceMs: undefined })
 })
 
 t.test('what this machine lacks is no fault of a worker: its state stays, and it is told once', async t => {
@@ -169,7 +171,8 @@ t.test('a worker without a connection is down at once, probed soon, and up when 
   const suspect = { type: 'suspect', workerId: '10.0.0.1:8000', isUnreachable: true } as const
   w.ref.tell({ ...suspect, reason: 'connection refused' })
   await w.system.settle()
-  t.match(w.worker(), { state: 'down', stateReason: 'connection refused' })
+  const unansweredSinceMs = w.clock.wallMs()
+  t.match(w.worker(), { state: 'down', stateReason: 'connection refused', unansweredSinceMs })
   await w.system.advance(200)
   t.equal(w.worker().state, 'up')
   // Again at once: it is probed later than the first time.

@@ -1,19 +1,33 @@
 /** Answers about the fleet that the gateway gives itself: models, health, readiness. */
 
-import type { Fleet, WorkerRecord } from '@homing/fleet'
+import { type Fleet, type ModelNames, servedModel, type WorkerRecord } from '@homing/fleet'
 import { jsonAnswer, NotFoundError, sendAnswer } from '@homing/http'
 import { type ModelCard, modelsBody } from '@homing/openai'
+import { ModelNotListedYetError } from '@homing/placement'
 import type { HttpExchange } from '@homing/transport'
 
 /** `starting`: workers are still probed for the first time. `stopping`: the port closes soon. */
 export type Stage = 'starting' | 'started' | 'stopping'
 
+export interface FleetViewsParts {
+  readonly fleet: () => Fleet
+  /** Aliases of models. */
+  readonly names: () => ModelNames
+  /** Workers that may still bring a model that none lists. */
+  readonly loading: () => readonly WorkerRecord[]
+  readonly stage: () => Stage
+}
+
 export class FleetViews {
   readonly #fleet: () => Fleet
+  readonly #names: () => ModelNames
+  readonly #loading: () => readonly WorkerRecord[]
   readonly #stage: () => Stage
 
-  constructor(fleet: () => Fleet, stage: () => Stage) {
+  constructor({ fleet, names, loading, stage }: FleetViewsParts) {
     this.#fleet = fleet
+    this.#names = names
+    this.#loading = loading
     this.#stage = stage
   }
 
@@ -23,9 +37,15 @@ export class FleetViews {
   }
 
   model(exchange: HttpExchange, name: string): void {
-    const card = this.#modelCards().find(({ id }) => id === name)
-    if (card === undefined)
+    const cards = this.#modelCards()
+    const model = servedModel(name, this.#names(), listed => cards.some(({ id }) => id === listed))
+    const found = cards.find(({ id }) => id === name) ?? cards.find(({ id }) => id === model)
+    if (found === undefined) {
+      const loading = this.#loading()
+      if (loading.length > 0) throw new ModelNotListedYetError(name, loading)
       throw new NotFoundError('model', name, 'no worker serves it; GET /v1/models lists them')
+    }
+    const card = { ...found, id: name }
     const list = JSON.parse(Buffer.from(modelsBody([card])).toString()) as {
       readonly data: readonly unknown[]
     }
@@ -70,13 +90,17 @@ export class FleetViews {
     return { workers, waiting, up: workers.length - waiting.length }
   }
 
-  /** The first entry of each name. */
+  /** The first entry of each name; then the aliases, with the entry of their model. */
   #modelCards(): readonly ModelCard[] {
     const cards = new Map<string, ModelCard>()
     for (const worker of this.#fleet().workers) {
       if (worker.state !== 'up') continue
       for (const { name, base, root, maxModelTokens } of worker.models)
         if (!cards.has(name)) cards.set(name, { id: name, parent: base, root, maxModelTokens })
+    }
+    for (const [alias, model] of this.#names().whole) {
+      const card = cards.get(model)
+      if (card !== undefined && !cards.has(alias)) cards.set(alias, { ...card, id: alias })
     }
     return [...cards.values()]
   }

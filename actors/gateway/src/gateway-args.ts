@@ -7,7 +7,14 @@ import type { QueueMessage } from '@homing/actors/queue'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
-import { type RelayRoute, type RouterSettings, readRelayRoute } from '@homing/config'
+import {
+  AFFINITY_HEADERS,
+  type ModelAlias,
+  type RelayRoute,
+  type RouterSettings,
+  readModelAlias,
+  readRelayRoute,
+} from '@homing/config'
 import type { ModelLabels } from '@homing/metrics'
 import type { ExchangeLimits } from './exchange.ts'
 import type { OwnRoute } from './own-routes.ts'
@@ -47,6 +54,12 @@ export interface GatewayArgs {
   readonly relayRoutes?: readonly RelayRoute[]
   /** Origins whose pages may use the API from browsers, or '*' for all; default: none. */
   readonly corsOrigins?: readonly string[]
+  /** Names that clients use for models; default: none. */
+  readonly modelAliases?: readonly ModelAlias[]
+  /** Headers that name the session of a request, in lower case; the first that is there counts. */
+  readonly affinityHeaders: readonly string[]
+  /** How long a worker that does not answer may still bring a model that none lists, in ms; default: 0. */
+  readonly workerLoadingMsMax?: number
   /** Longest wait for the tokenizer, in milliseconds; a long prompt may need seconds. */
   readonly readMsMax: number
   /** Longest wait for the router, in milliseconds. */
@@ -96,6 +109,9 @@ export type GatewaySettings = Pick<
   | 'metricsModelsMax'
   | 'nextTurnsMax'
   | 'metricsModelIdleMs'
+  | 'modelAliases'
+  | 'affinityHeaders'
+  | 'workerLoadingMsMax'
 >
 
 const READ_MS_MAX = 60_000
@@ -138,6 +154,11 @@ export function gatewayArgsFromSettings(
     audit: settings.audit,
     relayRoutes: settings.relayRoutes.map(readRelayRoute),
     corsOrigins: settings.corsOrigins,
+    modelAliases: settings.modelAliases.map(readModelAlias),
+    affinityHeaders: (settings.affinityHeaders.length > 0 ? settings.affinityHeaders : AFFINITY_HEADERS).map(
+      name => name.toLowerCase(),
+    ),
+    workerLoadingMsMax: settings.workerLoadingMsMax,
     readMsMax: READ_MS_MAX,
     askMsMax: ASK_MS_MAX,
     nextTurnsMax: settings.nextTurnsMax,

@@ -22,7 +22,8 @@ import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/a
 import type { ConsoleMessage, OperatorRequest } from '@homing/actors/console'
 import type { CompletionRoute } from '@homing/actors/tokenizer'
 import { type Clock, type Log, toErrorRecord } from '@homing/base'
-import type { Fleet } from '@homing/fleet'
+import type { ModelAlias } from '@homing/config'
+import { type Fleet, loadingWorkers, type ModelNames, modelNames, NO_ALIASES } from '@homing/fleet'
 import { Bodies, EventStreams, FrontDoor, RouteTable, refuseRoute, sendOrStream } from '@homing/http'
 import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
 import { type HttpExchange, type HttpTransport, transportCapability } from '@homing/transport'
@@ -112,8 +113,10 @@ class Gateway {
   readonly #routes: RouteTable<ServedRoute>
   /** What the answer to an unknown route says besides. */
   readonly #hint: string
+  readonly #aliases: readonly ModelAlias[]
   #fleet: Fleet = { version: 0, workers: [] }
   readonly #nextTurns: NextTurns
+  #names = NO_ALIASES
   #isStarted = false
   #isLeaving = false
   #isDraining = false
@@ -132,6 +135,7 @@ class Gateway {
     const responses = new ResponseHolders(args.rememberedResponsesMax)
     this.#clock = clock
     this.#log = log
+    this.#aliases = args.modelAliases ?? []
     this.#http = http
     this.#bodies = bodies
     this.#responses = responses
@@ -157,11 +161,16 @@ class Gateway {
     })
     this.#accessNotes = openAccessNotes(context, args.accessLog)
     const fleet = (): Fleet => this.#fleet
-    this.reader = new RequestReader({ args, clock, bodies, metrics, newId, fleet, responses })
+    const names = (): ModelNames => this.#names
+    this.reader = new RequestReader({ args, clock, bodies, metrics, newId, fleet, names, responses })
     this.#relayed = new RelayRoutes(args.relayRoutes ?? [])
-    const views = new FleetViews(fleet, () =>
-      this.#isLeaving ? 'stopping' : this.#isStarted ? 'started' : 'starting',
-    )
+    const { workerLoadingMsMax = 0 } = args
+    const views = new FleetViews({
+      fleet,
+      names,
+      loading: () => loadingWorkers(this.#fleet, clock.wallMs(), workerLoadingMsMax),
+      stage: () => (this.#isLeaving ? 'stopping' : this.#isStarted ? 'started' : 'starting'),
+    })
     this.#tabs = args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console)
     const { corsOrigins = [] } = args
     this.#cors = corsOrigins.length > 0 ? new Cors(corsOrigins) : undefined
@@ -189,6 +198,7 @@ class Gateway {
 
   takeFleet(fleet: Fleet): void {
     this.#fleet = fleet
+    this.#names = modelNames(fleet, this.#aliases)
   }
 
   started(): void {

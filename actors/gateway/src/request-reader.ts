@@ -22,7 +22,7 @@ import { AskTimeoutError } from '@homing/actor'
 import type { Explained } from '@homing/actors/console'
 import type { CompletionRoute, ReadRequest, ReadResult } from '@homing/actors/tokenizer'
 import { type Clock, fromErrorRecord, toErrorRecord } from '@homing/base'
-import type { Fleet } from '@homing/fleet'
+import { type Fleet, type ModelNames, servedModel } from '@homing/fleet'
 import {
   type Bodies,
   type BodyHold,
@@ -33,10 +33,14 @@ import {
 } from '@homing/http'
 import {
   cutMembers,
+  editBody,
+  isForm,
   type RelayedRequest,
   ROUTER_MEMBERS,
+  readFormModel,
   readRelayedRequest,
   scanRequest,
+  spliceMember,
 } from '@homing/openai'
 import type { RoutingRequest } from '@homing/placement'
 import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol'
@@ -58,6 +62,8 @@ export interface ReaderParts {
   readonly metrics: GatewayMetrics
   readonly newId: () => string
   readonly fleet: () => Fleet
+  /** Aliases of models. */
+  readonly names: () => ModelNames
   readonly responses: ResponseHolders
 }
 
@@ -92,7 +98,12 @@ export class RequestReader {
     const read = await this.#read(route, body, exchange.headers, false)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     const routing = this.#atHolder(
-      this.#routing(read, route, requestId(exchange.headers, this.#parts.newId), sessionId(exchange.headers)),
+      this.#routing(
+        read,
+        route,
+        requestId(exchange.headers, this.#parts.newId),
+        this.#session(read, exchange),
+      ),
       read.previousResponseId,
     )
     if (read.annotations.includes('query_instance_id')) {
@@ -123,7 +134,7 @@ export class RequestReader {
     const body = hasBody ? await exchange.readBody(args.bodyBytesMax, hold) : undefined
     const plain = body && (await this.#plain(body, exchange, hold))
     const isEncoded = plain !== body
-    const read = readRelayed(plain, exchange)
+    const read = readRelayed(plain, exchange, name => this.#servedModel(name))
     const { hints } = read
     const request: RoutingRequest = {
       requestId: requestId(exchange.headers, newId),
@@ -143,7 +154,7 @@ export class RequestReader {
       excludedWorkers: [],
     }
     const routing = this.#atHolder(request, RESPONSE_PATH.exec(exchange.path)?.[1])
-    if (!isEncoded || (plain !== undefined && read.hasNvext)) {
+    if (!isEncoded || (plain !== undefined && read.body !== plain)) {
       const headers = isEncoded ? withoutEncoding(exchange.headers) : exchange.headers
       return ready(exchange, routing, { body: read.body, usageEdit: undefined }, headers)
     }
@@ -165,6 +176,21 @@ export class RequestReader {
       if (!isTheirs) throw thrown
       return undefined
     }
+  }
+
+  #servedModel(name: string): string {
+    const { fleet, names } = this.#parts
+    const isListed = () => fleet().workers.some(({ models }) => models.some(card => card.name === name))
+    return servedModel(name, names(), isListed)
+  }
+
+  /** The client's name for the conversation: of a header, else of the body. */
+  #session(read: ReadRequest, { headers }: HttpExchange): string | undefined {
+    for (const name of this.#parts.args.affinityHeaders) {
+      const given = headers[name]
+      if (typeof given === 'string' && given !== '') return given
+    }
+    return read.session
   }
 
   /** Pins to the worker that has response `id`. If the engine no longer has it, the engine says so. */
@@ -303,6 +329,7 @@ export class RequestReader {
       constraints: read.constraints,
       isStream: read.isStream,
       expectedOutputTokens: read.expectedOutputTokens,
+      outputTokensMax: read.outputTokensMax,
       tracking: read.tracking,
       pinnedInstanceId: read.pinnedInstanceId,
       pinnedRank: read.pinnedRank,
@@ -337,12 +364,6 @@ function requestId(headers: HttpHeaders, newId: () => string): string {
   return typeof given === 'string' && given !== '' ? given : newId()
 }
 
-/** The client's id of the conversation. */
-function sessionId(headers: HttpHeaders): string | undefined {
-  const given = headers['x-dynamo-session-id']
-  return typeof given === 'string' && given !== '' ? given : undefined
-}
-
 function singleHeaders(headers: HttpHeaders): Record<string, string> {
   const single: Record<string, string> = {}
   for (const [name, value] of Object.entries(headers)) {
@@ -353,16 +374,33 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
 
 const NO_MEMBERS = new TextEncoder().encode('{}')
 
-/** Model, pins and the bytes for the engine. Without a JSON body, only the headers are read. */
+/**
+ * Model, pins and the bytes for the engine. Of a form only the model is read, of a body that is neither form
+ * nor JSON nothing. `servedModel`: the model behind a name.
+ */
 function readRelayed(
   body: Uint8Array | undefined,
   { headers }: HttpExchange,
+  servedModel: (name: string) => string,
 ): RelayedRequest & { readonly body: Uint8Array | undefined } {
+  const contentType = String(headers['content-type'] ?? '')
   // Some clients send a content type without a body.
-  const hasJson = body !== undefined && body.length > 0 && isJson(headers)
-  const bytes = hasJson ? body : NO_MEMBERS
-  const scan = scanRequest(bytes)
-  const read = readRelayedRequest(bytes, scan, headers)
-  if (!hasJson) return { ...read, body }
-  return { ...read, body: read.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : body }
+  if (body === undefined || body.length === 0 || !isJson(headers)) {
+    const read = readRelayedRequest(NO_MEMBERS, scanRequest(NO_MEMBERS), headers)
+    const form = body !== undefined && isForm(contentType) ? readFormModel(body, contentType) : undefined
+    if (form === undefined) return { ...read, body }
+    const model = servedModel(form.model)
+    return {
+      ...read,
+      model,
+      body: model === form.model ? body : editBody(body!, { ...form.range, text: model }),
+    }
+  }
+  const scan = scanRequest(body)
+  const read = readRelayedRequest(body, scan, headers)
+  const cut = read.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : body
+  const model = read.model === undefined ? undefined : servedModel(read.model)
+  if (model === undefined || model === read.model) return { ...read, body: cut }
+  const cutScan = cut === body ? scan : scanRequest(cut)
+  return { ...read, model, body: spliceMember(cut, cutScan, 'model', JSON.stringify(model)) }
 }

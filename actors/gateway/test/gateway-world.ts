@@ -20,6 +20,7 @@ import type { RouterMessage } from '@homing/actors/router'
 import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { WhatIfMessage } from '@homing/actors/what-if'
+import { AFFINITY_HEADERS } from '@homing/config'
 import type { AccessLine } from '@homing/http'
 import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
 import { type HttpExchange, type HttpTransport, MemoryNetwork, transportCapability } from '@homing/transport'
@@ -177,6 +178,7 @@ export async function start(
     bodiesBytesMax: 10_000,
     openRequestsMax: 10,
     rememberedResponsesMax: 3,
+    affinityHeaders: AFFINITY_HEADERS,
     queueMsMax: 0,
     exchangeLimits: {
       retriesMax: 0,

@@ -2,6 +2,8 @@
 
 import { readFileSync } from 'node:fs'
 import type { PlaceResult } from '@homing/actors/queue'
+import { readModelAlias } from '@homing/config'
+import type { WorkerRecord } from '@homing/fleet'
 import { SALT } from '@homing/protocol'
 import t from 'tap'
 import { HOST, PORT, start } from './gateway-world.ts'
@@ -111,6 +113,80 @@ t.test('the inference routes of engines are relayed by load, with the methods th
   })
   await ask('POST', '/v1/responses/resp_1/cancel', { headers: JSON_TYPE, body: '' })
   t.match(called(), { request: { method: 'POST', path: '/v1/responses/resp_1/cancel' } })
+})
+
+const FORM = (model: string) =>
+  [
+    '--x y',
+    'Content-Disposition: form-data; name="file"; filename="model"',
+    'Content-Type: audio/wav',
+    '',
+    'RIFF\r\n--x\r\ncontent-disposition: form-data; name="model"\r\n\r\nno\r\n',
+    '--x y',
+    'content-disposition: form-data; name="model"',
+    '',
+    model,
+    '--x y--',
+    '',
+  ].join('\r\n')
+
+t.test('the model of a form is read, and its bytes go on as they came', async t => {
+  const { ask, called } = await start(t)
+  const headers = { 'content-type': 'multipart/form-data; boundary="x y"' }
+  for (const route of ['audio/transcriptions', 'audio/translations', 'images/edits']) {
+    await ask('POST', `/v1/${route}`, { headers, body: FORM('whisper') })
+    t.equal(called().routing.model, 'whisper', route)
+    t.equal(called().body, FORM('whisper'), route)
+  }
+})
+
+t.test('an alias is the model behind it on relayed routes, too, of JSON and of forms', async t => {
+  const modelAliases = ['ears=m', 'claude-*=m'].map(readModelAlias)
+  const { ask, called } = await start(t, { modelAliases })
+  const form = { 'content-type': 'multipart/form-data; boundary="x y"' }
+  await ask('POST', '/v1/audio/transcriptions', { headers: form, body: FORM('ears') })
+  t.strictSame([called().routing.model, called().body], ['m', FORM('m')])
+  const body = '{"nvext":{},"model":"claude-haiku", "input":1.0}'
+  await ask('POST', '/v1/embeddings', { headers: JSON_TYPE, body })
+  t.strictSame([called().routing.model, called().body], ['m', '{"model":"m", "input":1.0}'])
+  const { data } = JSON.parse((await ask('GET', '/v1/models')).body)
+  t.strictSame(
+    data.map(({ id, root }: Record<string, string>) => [id, root]),
+    [
+      ['m', '/models/m'],
+      ['org/poet', 'org/poet'],
+      ['ears', '/models/m'],
+    ],
+  )
+  t.match(JSON.parse((await ask('GET', '/v1/models/claude-opus')).body), {
+    id: 'claude-opus',
+    root: '/models/m',
+  })
+  t.equal((await ask('GET', '/v1/models/gpt')).status, 404)
+})
+
+t.test('a model that a loading worker may bring is 503, come again', async t => {
+  const { ask, ref } = await start(t, { workerLoadingMsMax: 1e15 })
+  const loading: WorkerRecord = { ...WORKER, id: 'b', state: 'down', models: [], unansweredSinceMs: 0 }
+  ref.tell({ type: 'fleet', fleet: fleetOf(WORKER, loading) })
+  const refused = await ask('GET', '/v1/models/new')
+  t.strictSame([refused.status, refused.headers['retry-after']], [503, '5'])
+  t.equal((await ask('GET', '/v1/models/m')).status, 200)
+  ref.tell({ type: 'fleet', fleet: fleetOf(WORKER) })
+  t.equal((await ask('GET', '/v1/models/new')).status, 404)
+})
+
+t.test('a session is named by the first header of the list that a request has, else by its body', async t => {
+  const affinityHeaders = ['x-session-id', 'session_id']
+  const { ask, called, script } = await start(t, { affinityHeaders })
+  script.read = () => ({ kind: 'read', request: { ...READ, session: 'of the body' } })
+  const sessionOf = async (headers: Record<string, string>) => {
+    await ask('POST', '/v1/chat/completions', { headers: { ...JSON_TYPE, ...headers }, body: '{}' })
+    return called().routing.sessionId
+  }
+  t.equal(await sessionOf({ session_id: 'b', 'X-Session-Id': 'a' }), 'a')
+  t.equal(await sessionOf({ session_id: 'b', 'x-session-id': '' }), 'b')
+  t.equal(await sessionOf({ 'x-dynamo-session-id': 'c' }), 'of the body')
 })
 
 t.test('what separates a relayed prompt from equal ones is told', async t => {

@@ -17,7 +17,14 @@ const DONE = 'data: [DONE]\n\n'
 async function begin(t: Test, { isStream = true, streamKeepAliveMs = 5000, retriesMax = 0 } = {}) {
   const world = await start(t, {
     queueMsMax: 60_000,
-    exchangeLimits: { retriesMax, retryShare: 0.2, stallMsMin: 10_000, silenceMsMax: 60_000, requestMsMax: 0, streamKeepAliveMs },
+    exchangeLimits: {
+      retriesMax,
+      retryShare: 0.2,
+      stallMsMin: 10_000,
+      silenceMsMax: 60_000,
+      requestMsMax: 0,
+      streamKeepAliveMs,
+    },
   })
   world.script.read = () => ({ kind: 'read', request: { ...READ, isStream } })
   const wait = (seconds: number) => world.system.advance(`${seconds}s`)

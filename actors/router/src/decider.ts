@@ -183,7 +183,7 @@ export class Decider {
       // requests, which frees the booking.
       return this.#refuse(id, gateway, request, toErrorRecord(thrown))
     }
-    this.#overloads.get(request.model)?.placed(this.#context.clock.nowMs())
+    this.#overloads.get(this.#countedAs(request.model))?.placed(this.#context.clock.nowMs())
     const receipt = queue === undefined ? chosen.receipt : { ...chosen.receipt, queue }
     receipts.add(receipt)
     const decision = decisionOf(receipt, placed, lookupMs)
@@ -282,6 +282,7 @@ export class Decider {
       questions: this.#questions,
       affinity: this.#affinity,
       health: this.health,
+      unlisted: this.#args.unlisted && { ...this.#args.unlisted, wallMs: this.#context.clock.wallMs() },
       nowMs: this.#context.clock.nowMs(),
     }
   }
@@ -327,14 +328,23 @@ export class Decider {
     const placed = this.#place(situation)
     if ('code' in placed) {
       if (question === undefined || placed.code !== ALL_BUSY) return placed
-      this.busyRefused.set(request.model, (this.busyRefused.get(request.model) ?? 0) + 1)
-      return this.#overloaded(placed, request.model)
+      const model = this.#countedAs(request.model)
+      this.busyRefused.set(model, (this.busyRefused.get(model) ?? 0) + 1)
+      return this.#overloaded(placed, model)
     }
     if ('kind' in placed) return placed
     const id = question?.id ?? this.#newId()
     const receipt = writeReceipt(placed, id, clock.wallMs(), () => clock.nowMs() - startedMs)
     log.debug({ ...receipt, candidates: receipt.candidates.length }, 'worker selected')
     return { placed, receipt, lookupMs }
+  }
+
+  /** The listed model under which a request counts: clients could make up any number of unlisted adapters. */
+  #countedAs(model: string): string {
+    const base = this.#args.unlisted?.adapterBase
+    if (base === undefined) return model
+    const isListed = this.fleet.workers.some(({ models }) => models.some(({ name }) => name === model))
+    return isListed ? model : base
   }
 
   #place(situation: Situation): Placed | Busy | ErrorRecord {

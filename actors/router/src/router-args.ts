@@ -12,7 +12,7 @@ import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { RouterSettings } from '@homing/config'
 import type { ShardMemory } from '@homing/index'
-import type { AffinitySettings, LayerWeights, TrackingSettings } from '@homing/placement'
+import type { AffinitySettings, LayerWeights, TrackingSettings, UnlistedModels } from '@homing/placement'
 import {
   CustomPolicy,
   type CustomSelection,
@@ -50,6 +50,8 @@ export interface RouterArgs {
   readonly overloadStatus?: number | undefined
   /** Undefined: requests of a session go by cost like any others. */
   readonly affinity?: AffinitySettings | undefined
+  /** What a model may be that no worker lists; undefined: it is not known. */
+  readonly unlisted?: Omit<UnlistedModels, 'wallMs'> | undefined
   /** What the tracker counts; default: everything that thresholds need. */
   readonly tracking?: Pick<TrackingSettings, 'activeBlocks' | 'prefillTokens'>
   /** Longest wait for the tracker, in milliseconds. */
@@ -91,6 +93,8 @@ type SettingsOfRouter = AffinityOfSettings &
     | 'overloadStatus'
     | 'trackActiveBlocks'
     | 'trackPrefillTokens'
+    | 'unlistedAdaptersOf'
+    | 'workerLoadingMsMax'
   >
 
 type AffinityOfSettings = Pick<
@@ -138,6 +142,7 @@ export function routerArgsFromSettings(
     openMax: settings.openRequestsMax * DECISIONS_PER_REQUEST,
     overloadStatus: settings.overloadStatus,
     affinity: affinityOf(settings),
+    unlisted: { adapterBase: settings.unlistedAdaptersOf, loadingMsMax: settings.workerLoadingMsMax },
     tracking: {
       activeBlocks: settings.trackActiveBlocks,
       prefillTokens: settings.trackPrefillTokens,

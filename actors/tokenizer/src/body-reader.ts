@@ -22,6 +22,7 @@ import {
   textTokens,
   xxh3,
 } from '@homing/blocks'
+import { NO_ALIASES, servedModel } from '@homing/fleet'
 import {
   type BodyEdit,
   cutMembers,
@@ -37,8 +38,8 @@ import {
   usageEdit,
 } from '@homing/openai'
 import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
-import { loadTokenizer } from '@homing/tokenization'
-import { BodyMemory } from './body-memory.ts'
+import { CACHE_MARK, conversationText, loadTokenizer, RenderingRefusedError } from '@homing/tokenization'
+import { BodyMemory, type ReadBody } from './body-memory.ts'
 import { idsOfReply } from './engine-tokenize.ts'
 import type { CompletionRoute, ReadRequest } from './messages.ts'
 import type { EngineQuestions, ModelEntry, ModelTable } from './model-table.ts'
@@ -114,8 +115,8 @@ export class BodyReader {
           const configuration = this.#configuration
           if (configuration === undefined || configuration.version < task.version)
             return { kind: 'unconfigured' }
-          if (task.type === 'check') return await this.#check(task, configuration.table)
-          return await this.#read(task, configuration.table)
+          if (task.type === 'check') return await this.#check(task, configuration)
+          return await this.#read(task, configuration)
         }
         case 'hash':
           return hashReply(task)
@@ -133,18 +134,19 @@ export class BodyReader {
   }
 
   /** `isCheck`: its tokens are those of this router, even if engines make others. */
-  async #read(task: ReadTask, table: ModelTable, isCheck = false): Promise<ReaderOutcome> {
+  async #read(task: ReadTask, configuration: ReaderConfiguration, isCheck = false): Promise<ReaderOutcome> {
     const { body, headers, route, wantTokenIds, wallMs } = task
+    const { table, names = NO_ALIASES, affinityFields = [], unlistedAdaptersOf } = configuration
     const readBody = this.#bodies.read(body)
     const { scan } = readBody
-    const request = readRequest(body, scan, headers, optionsOf(route, scan))
-    const model = request.model ?? onlyBaseModel(table)
-    const entry = table.get(model)
+    const request = readRequest(body, scan, headers, { ...optionsOf(route, scan), affinityFields })
+    const model = servedModel(request.model ?? onlyBaseModel(table), names, name => table.has(name))
+    const entry = table.get(model) ?? adapterOf(table.get(unlistedAdaptersOf ?? ''), model)
     const namespace: HashNamespace = {
       ...(entry?.loraName === undefined ? {} : { loraName: entry.loraName }),
       ...(request.cacheSalt === undefined ? {} : { cacheSalt: request.cacheSalt }),
     }
-    const upstreamBody = upstreamBodyOf(body, scan, request)
+    const upstreamBody = upstreamBodyOf(body, scan, request, model)
     const unread: ReadRequest = {
       model,
       isStream: request.isStream,
@@ -164,6 +166,8 @@ export class BodyReader {
       constraints: request.hints.constraints,
       priority: request.hints.priority,
       expectedOutputTokens: request.hints.expectedOutputTokens,
+      outputTokensMax: request.outputTokensMax,
+      session: request.session,
       tracking: request.hints.tracking,
       previousResponseId: request.previousResponseId,
       pinnedInstanceId: instanceIdOf(request),
@@ -186,13 +190,14 @@ export class BodyReader {
     const view = isConverted(route)
       ? convertedView(route, readBody, request, entry, await this.#tokenizers.messagesRules(entry))
       : { ...readBody, body, request, isConverted: false }
-    if ('reason' in view) return unknown(view.reason)
     const asText = async (why: string): Promise<ReaderOutcome> => {
-      const text = await this.#textOf(view, entry, wallMs)
+      const rendered = 'reason' in view ? undefined : await this.#textOf(view, entry, wallMs)
+      const text = rendered ?? conversationOf(readBody)
       return text === undefined
         ? unknown(why)
         : { kind: 'read', request: withText(unread, text, namespace, why) }
     }
+    if ('reason' in view) return asText(view.reason)
     const questions = isCheck ? undefined : entry.engineTokenized?.get(route)
     const prompt = await this.#promptOf(body, view, entry, wallMs, questions)
     switch (prompt.kind) {
@@ -230,13 +235,13 @@ export class BodyReader {
     }
   }
 
-  async #check(task: CheckTask, table: ModelTable): Promise<ReaderOutcome> {
+  async #check(task: CheckTask, configuration: ReaderConfiguration): Promise<ReaderOutcome> {
     const { body } = task
     if (isConverted(task.route)) return { kind: 'uncheckable' }
-    const outcome = await this.#read({ ...task, type: 'read', wantTokenIds: true }, table, true)
+    const outcome = await this.#read({ ...task, type: 'read', wantTokenIds: true }, configuration, true)
     if (outcome.kind !== 'read' || outcome.request.tokenizedBy !== 'router') return { kind: 'uncheckable' }
     const { model, tokenIds } = outcome.request
-    const entry = table.get(model)
+    const entry = configuration.table.get(model)
     const scan = scanRequest(body)
     // `/tokenize` does not take these fields, and would render another time of day.
     const isRenderedOtherwise =
@@ -301,7 +306,7 @@ export class BodyReader {
 
   /**
    * The text of a prompt, as far as it decides what an engine caches; undefined where there is more than text
-   * to it.
+   * to it, or marks for caching, which move from turn to turn.
    */
   async #textOf(
     { body, scan, values, request }: PromptView,
@@ -315,6 +320,8 @@ export class BodyReader {
     if (rendered !== undefined) return Buffer.from(rendered)
     // The text that templates put before the messages, and the messages without their end, so that a
     // conversation can continue.
+    const whole = Buffer.from(body.buffer, body.byteOffset, body.byteLength)
+    if (whole.includes(`"${CACHE_MARK}"`)) return undefined
     const parts: Uint8Array[] = []
     for (const name of ['chat_template', 'chat_template_kwargs', 'tools', 'documents', 'messages']) {
       const value = scan.byName.get(name)?.value
@@ -322,6 +329,18 @@ export class BodyReader {
         parts.push(body.subarray(value.start, name === 'messages' ? value.end - 1 : value.end))
     }
     return Buffer.concat(parts)
+  }
+}
+
+/** The text of a conversation that is more than text, as far as it can be told. */
+function conversationOf({ values }: ReadBody): Uint8Array | undefined {
+  try {
+    const given = values()
+    const text = given && conversationText(given)
+    return text === undefined ? undefined : Buffer.from(text)
+  } catch (thrown) {
+    if (!(thrown instanceof RenderingRefusedError)) throw thrown
+    return undefined
   }
 }
 
@@ -422,15 +441,32 @@ function onlyBaseModel(table: ModelTable): string {
   )
 }
 
+/** An adapter of which only its engine knows; undefined: its base model is not known either. */
+function adapterOf(base: ModelEntry | undefined, name: string): ModelEntry | undefined {
+  return base && { ...base, name, loraName: name }
+}
+
 function instanceIdOf(request: RequestFields): number | undefined {
   const { workerId } = request.hints
   // Worker ids are small here; a larger number matches none, and the router refuses it.
   return workerId === undefined ? undefined : Number(workerId)
 }
 
-/** The body without the router's own fields, and with the salt from a header or `nvext`. */
-function upstreamBodyOf(body: Uint8Array, scan: RequestScan, request: RequestFields): Uint8Array | undefined {
-  const cut = request.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : undefined
+/**
+ * The body without the router's own fields, with the model that an alias stands for, and with the salt from a
+ * header or `nvext`; undefined: it is the client's.
+ */
+function upstreamBodyOf(
+  body: Uint8Array,
+  scan: RequestScan,
+  request: RequestFields,
+  model: string,
+): Uint8Array | undefined {
+  let cut = request.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : undefined
+  if (request.model !== undefined && request.model !== model) {
+    const cutScan = cut === undefined ? scan : scanRequest(cut)
+    cut = spliceMember(cut ?? body, cutScan, 'model', JSON.stringify(model))
+  }
   const { cacheSalt } = request
   if (cacheSalt === undefined) return cut
   const current = cut ?? body

@@ -43,6 +43,10 @@ export interface ReadRequest {
   readonly priority?: PriorityHints | undefined
   /** Expected tokens of the answer, given by the client. */
   readonly expectedOutputTokens?: number | undefined
+  /** Longest answer that the client allows, in tokens. */
+  readonly outputTokensMax?: number | undefined
+  /** The session that a member of the body names. */
+  readonly session?: string | undefined
   /** Which parts of the request count as load; undefined: use the router's settings. */
   readonly tracking?: TrackingHints | undefined
   /** The response that this request continues, which only its engine has. */

@@ -215,5 +215,5 @@ function valuesOf(values: () => PythonDict | undefined): RequestBody {
 }
 
 function refusal(kind: 'delegate' | 'unsupported', reason: string): Prompt {
-  return kind === 'delegate' ? { kind: 'ask-engine', why: reason } : { kind: 'unknown', reason }
+  return kind === 'delegate' ? { kind: 'ask-engine', why: reason } : { kind: 'as-text', why: reason }
 }

@@ -5,6 +5,7 @@
 
 import type { ErrorRecord } from '@homing/base'
 import type { HashNamespace } from '@homing/blocks'
+import type { ModelNames } from '@homing/fleet'
 import type { LoadedTokenizer } from '@homing/tokenization'
 import type { CompletionRoute, ReadRequest, ReadResult } from './messages.ts'
 import type { ModelTable } from './model-table.ts'
@@ -14,6 +15,12 @@ export interface ReaderConfiguration {
   /** The greater version is newer. */
   readonly version: number
   readonly table: ModelTable
+  /** Aliases of models; default: none. */
+  readonly names?: ModelNames
+  /** The base model of names that are in neither; undefined: they are not known. */
+  readonly unlistedAdaptersOf?: string | undefined
+  /** Members of a body that name its session; default: none. */
+  readonly affinityFields?: readonly string[]
   /** Tokenizers that one reader has loaded for all, by directory. A reader loads any other by itself. */
   readonly tokenizers: ReadonlyMap<string, LoadedTokenizer>
   /** Directories whose ids were seen to differ from an engine's: engines are asked instead. */

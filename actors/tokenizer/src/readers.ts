@@ -12,6 +12,7 @@
  */
 
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import { NO_ALIASES } from '@homing/fleet'
 import { encoderPath, type LoadedTokenizer } from '@homing/tokenization'
 import { BodyReader } from './body-reader.ts'
 import type { TokenizerPath } from './messages.ts'
@@ -37,6 +38,9 @@ export interface ReadersOptions {
   readonly wordTableBytes: number
   /** By directory: what is loaded already. */
   readonly loaded: ReadonlyMap<string, LoadedTokenizer>
+  /** As in the configuration of readers, which has them for good. */
+  readonly unlistedAdaptersOf?: string | undefined
+  readonly affinityFields?: readonly string[]
   /**
    * Directories whose ids were seen to differ from an engine's; added to, so that it outlives these readers.
    */
@@ -64,12 +68,14 @@ export class Readers {
     this.#options = options
     this.#inline = new BodyReader(options)
     for (const directory of options.loaded.keys()) this.#asked.add(directory)
-    this.#configure({ tokenizers: options.loaded, distrusted: new Set(options.distrusted) })
+    const { loaded: tokenizers, unlistedAdaptersOf, affinityFields = [] } = options
+    const distrusted = new Set(options.distrusted)
+    this.#configure({ tokenizers, distrusted, unlistedAdaptersOf, affinityFields })
   }
 
-  /** The models from now on; loads the tokenizers that are new. */
-  setModels(table: ModelTable): void {
-    this.#configure({ table })
+  /** The models and their aliases from now on; loads the tokenizers that are new. */
+  setModels(table: ModelTable, names = NO_ALIASES): void {
+    this.#configure({ table, names })
     for (const directory of directoriesOf(table)) {
       if (this.#asked.has(directory)) continue
       this.#asked.add(directory)

@@ -2,7 +2,7 @@
 
 import type { ActorRef } from '@homing/actor'
 import type { PromptsMessage } from '@homing/actors/directory'
-import type { RouterSettings } from '@homing/config'
+import { AFFINITY_FIELDS, type ModelAlias, type RouterSettings, readModelAlias } from '@homing/config'
 import type { LoadedTokenizer } from '@homing/tokenization'
 import { type GivenChatOptions, givenChatOptions } from './chat-options.ts'
 
@@ -21,6 +21,12 @@ export interface TokenizerArgs {
   readonly tokenizers: readonly string[]
   /** How engines write chats, where the directory does not say; undefined: as it says. */
   readonly chats?: GivenChatOptions | undefined
+  /** Names that clients use for models; default: none. */
+  readonly modelAliases?: readonly ModelAlias[]
+  /** The base model of names that no worker lists; undefined: they are not known. */
+  readonly unlistedAdaptersOf?: string | undefined
+  /** Members of a body that name its session, the first that is there counts; default: none. */
+  readonly affinityFields?: readonly string[]
   /** Requests that may wait for a thread. */
   readonly queueMax: number
   /** Bytes for what is remembered of request bodies and prompts, over all threads. */
@@ -47,6 +53,9 @@ export type TokenizerSettings = Pick<
   | 'tokenizeCheckEvery'
   | 'tokenizeHedgeMs'
   | 'openRequestsMax'
+  | 'modelAliases'
+  | 'unlistedAdaptersOf'
+  | 'affinityFields'
 >
 
 const TOKENIZE_MS_MAX = 10_000
@@ -70,6 +79,9 @@ export function tokenizerArgsFromSettings(
     wordTableBytes: settings.wordTableBytes,
     inlineBodyBytesMax: settings.inlineBodyBytesMax,
     checkEvery: settings.tokenizeCheckEvery,
+    modelAliases: settings.modelAliases.map(readModelAlias),
+    unlistedAdaptersOf: settings.unlistedAdaptersOf,
+    affinityFields: settings.affinityFields.length > 0 ? settings.affinityFields : AFFINITY_FIELDS,
     queueMax: settings.openRequestsMax,
     tokenizeMsMax: TOKENIZE_MS_MAX,
     tokenizeHedgeMs: settings.tokenizeHedgeMs,

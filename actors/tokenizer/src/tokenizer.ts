@@ -27,7 +27,8 @@ import {
   type Terminated,
 } from '@homing/actor'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import type { Fleet } from '@homing/fleet'
+import type { ModelAlias } from '@homing/config'
+import { type Fleet, modelNames } from '@homing/fleet'
 import { ChatComparer } from './chat-comparer.ts'
 import type { GivenChatOptions } from './chat-options.ts'
 import { TokenizingEngines } from './engine-tokenize.ts'
@@ -79,6 +80,7 @@ class Tokenizer {
   readonly #engines: TokenizingEngines
   readonly #given: GivenTokenizers
   readonly #chats: GivenChatOptions | undefined
+  readonly #aliases: readonly ModelAlias[]
   readonly #threads: SpawnedReaders
   readonly #readers: Readers
   readonly #checker: TokenChecker
@@ -96,6 +98,7 @@ class Tokenizer {
     })
     this.#given = readGivenTokenizers(args.tokenizers)
     this.#chats = args.chats
+    this.#aliases = args.modelAliases ?? []
     const inlineCacheBytes = inlineBodyBytesMax === 0 ? 0 : Math.floor(promptCacheBytes * INLINE_CACHE_SHARE)
     this.#threads = new SpawnedReaders(context, {
       threads: args.threads,
@@ -110,6 +113,8 @@ class Tokenizer {
       promptCacheBytes: inlineCacheBytes,
       wordTableBytes,
       loaded: args.loaded,
+      unlistedAdaptersOf: args.unlistedAdaptersOf,
+      affinityFields: args.affinityFields ?? [],
       distrusted: context.use(distrustCapability),
       onLoaded({ directory, tables, refusal }) {
         if (tables !== undefined)
@@ -132,7 +137,8 @@ class Tokenizer {
   takeFleet(fleet: Fleet): void {
     this.#workerIds = new Map(fleet.workers.map(({ origin, id }) => [origin, id]))
     this.#engines.retain(this.#workerIds)
-    this.#readers.setModels(modelTable(fleet, this.#given, this.#chats))
+    const table = modelTable(fleet, this.#given, this.#chats)
+    this.#readers.setModels(table, modelNames(fleet, this.#aliases))
     this.comparer?.takeFleet(fleet)
   }
 

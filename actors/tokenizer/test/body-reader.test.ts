@@ -5,6 +5,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { chainSequence, hashBlocks, hashText, namespaceSeed } from '@homing/blocks'
+import { readModelAlias } from '@homing/config'
+import { type ModelNames, modelNames, NO_ALIASES } from '@homing/fleet'
 import { editBody } from '@homing/openai'
 import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
 import { PromptTokenizer } from '@homing/tokenization'
@@ -44,6 +46,9 @@ interface ReadOptions {
   readonly wantTokenIds?: boolean
   readonly wallMs?: number
   readonly unaskable?: string
+  readonly names?: ModelNames
+  readonly unlistedAdaptersOf?: string
+  readonly affinityFields?: readonly string[]
 }
 
 /** `body`: JSON text as it stands, or a value. */
@@ -54,6 +59,9 @@ function run(body: string | object, options: ReadOptions = {}): Promise<ReaderOu
     table: options.table ?? LOCAL,
     tokenizers: new Map(),
     distrusted: new Set(),
+    names: options.names ?? NO_ALIASES,
+    unlistedAdaptersOf: options.unlistedAdaptersOf,
+    affinityFields: options.affinityFields ?? [],
   })
   return reader.run({
     type: 'read',
@@ -399,7 +407,7 @@ t.test('a prompt behind embeddings is not known', async t => {
   t.match((await read(body)).unknownPromptReason, /prompt_embeds/)
 })
 
-t.test('a prompt with pictures is not known, and nobody is asked', async t => {
+t.test('a prompt with pictures is known by its text and their hashes, and nobody is asked', async t => {
   const picture = { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }
   const body = {
     model: 'm',
@@ -407,9 +415,51 @@ t.test('a prompt with pictures is not known, and nobody is asked', async t => {
   }
   for (const table of [LOCAL, REMOTE]) {
     const request = await read(body, { table })
-    t.match(request.unknownPromptReason, /image_url/)
-    t.strictSame([request.tokenizedBy, request.localHashes.length], ['nobody', 0])
+    t.match(request.textBlocksReason, /image_url/)
+    t.strictSame([request.tokenizedBy, request.unknownPromptReason], ['nobody', undefined])
+    t.ok(request.localHashes.length > 0)
   }
+})
+
+t.test('an alias is the model behind it, in the body of the engine, too', async t => {
+  const fleet = fleetOf({ models: [model('m'), adapter('poet', 'm')], blockSizeTokens: BLOCK })
+  const names = modelNames(fleet, ['haiku=m', 'claude-*=poet'].map(readModelAlias))
+  const ask = (name: string, more: object = {}) => read({ model: name, messages: HELLO, ...more }, { names })
+  const plain = await read({ model: 'm', messages: HELLO })
+  const haiku = await ask('haiku')
+  t.strictSame([haiku.model, haiku.sequenceHashes], ['m', plain.sequenceHashes])
+  t.equal(textOf(haiku.upstreamBody), JSON.stringify({ model: 'm', messages: HELLO }))
+  t.equal((await ask('m')).upstreamBody, undefined)
+  t.equal((await ask('claude-haiku-4-5')).model, 'poet')
+  const both = await ask('haiku', { nvext: { cache_salt: 's' }, stream: true })
+  t.equal(
+    textOf(both.upstreamBody),
+    JSON.stringify({ model: 'm', messages: HELLO, stream: true, cache_salt: 's' }),
+  )
+  const edited = editBody(both.upstreamBody!, both.usageEdit!)
+  t.match(JSON.parse(textOf(edited)!), { model: 'm', stream_options: { include_usage: true } })
+  t.equal((await ask('gpt')).unknownPromptReason, 'no worker serves the model')
+})
+
+t.test('a model that no worker lists is an adapter, where its base model is given', async t => {
+  const unlistedAdaptersOf = 'm'
+  const listed = await read({ model: 'poet', messages: HELLO }, { unlistedAdaptersOf })
+  const unlisted = await read({ model: 'bard', messages: HELLO }, { unlistedAdaptersOf })
+  t.strictSame([unlisted.model, unlisted.upstreamBody], ['bard', undefined])
+  t.equal(unlisted.promptTokens, listed.promptTokens)
+  t.not(unlisted.localHashes[0], listed.localHashes[0], 'adapters share no blocks')
+  t.strictSame(unlisted.separated?.unnamed, [ADAPTER])
+})
+
+t.test('a member of the body names the session, and how long the answer may be', async t => {
+  const affinityFields = ['prompt_cache_key', 'user']
+  const sessionOf = async (more: object) =>
+    (await read({ model: 'm', messages: HELLO, ...more }, { affinityFields })).session
+  t.equal(await sessionOf({ user: 'u', prompt_cache_key: 'k' }), 'k')
+  t.equal(await sessionOf({ user: 'u', prompt_cache_key: '' }), 'u')
+  t.equal(await sessionOf({ user: 7, prompt_cache_key: null }), undefined)
+  t.equal((await read({ model: 'm', messages: HELLO, user: 'u' })).session, undefined)
+  t.equal((await read({ model: 'm', messages: HELLO, max_tokens: 7 })).outputTokensMax, 7)
 })
 
 t.test('text parts alone are no picture', async t => {

@@ -74,6 +74,10 @@ export interface WorkerRecord {
   readonly state: WorkerState
   readonly stateReason: string
   /**
+   * Since when it does not answer: since it joined, or went down; Unix milliseconds. Undefined: it answers.
+   */
+  readonly unansweredSinceMs?: number | undefined
+  /**
    * It leaves with its last open request, whatever its state: one that drains may be down, or was never
    * reached.
    */

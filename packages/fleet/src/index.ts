@@ -15,6 +15,8 @@ export type {
   WorkerRecord,
   WorkerState,
 } from './fleet.ts'
+export { loadingWorkers } from './loading-workers.ts'
+export { type ModelNames, modelNames, NO_ALIASES, servedModel } from './model-names.ts'
 export { namedRank } from './named-ranks.ts'
 export { socketsOf } from './named-sockets.ts'
 export { checkHealth, probeWorker } from './probe.ts'

@@ -2,6 +2,7 @@ export { isJsonAnswer, isStreamAnswer } from './answer-type.ts'
 export { answerEvent, apiError, type ErrorForm, errorBody, errorEvent } from './api-error.ts'
 export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './errors.ts'
 export { type ModelCard, modelsBody } from './models.ts'
+export { type FormModel, isForm, readFormModel } from './multipart.ts'
 export {
   type ReadOptions,
   type RelayedRequest,

@@ -39,6 +39,8 @@ export interface ReadOptions {
   readonly hasOtherInput?: boolean
   /** The member that the route cannot do without; absent: InvalidRequestError. Default: none. */
   readonly requires?: 'messages' | 'prompt'
+  /** Members whose text names the session; the first one that has any counts. Default: none. */
+  readonly affinityFields?: readonly string[]
 }
 
 /**
@@ -73,6 +75,7 @@ export function readRequest(
     outputTokensMax: top.whole('max_completion_tokens', 0, U32_MAX) ?? top.whole('max_tokens', 0, U32_MAX),
     includesUsage: top.object('stream_options')?.flag('include_usage') ?? false,
     previousResponseId: options.hasOtherInput === true ? top.text('previous_response_id') : undefined,
+    session: options.affinityFields?.map(name => top.textIfAny(name)).find(text => text),
     cacheSalt: tenant || nvext?.text('cache_salt') || top.text('cache_salt') || undefined,
     cacheUse: cacheUseOf(top),
     hasExtraKey: top.range('extra_key') !== undefined,
@@ -369,6 +372,12 @@ class Fields {
     if (range === undefined) return undefined
     if (this.#bytes[range.start] !== QUOTE) this.#refuse(name, range, 'a text')
     return JSON.parse(textOf(this.#bytes, range)) as string
+  }
+
+  /** Undefined, too, for a value that is no text. */
+  textIfAny(name: string): string | undefined {
+    const range = this.range(name)
+    return range !== undefined && this.#bytes[range.start] === QUOTE ? this.text(name) : undefined
   }
 
   texts(name: string, countMax = Number.MAX_SAFE_INTEGER): readonly string[] | undefined {

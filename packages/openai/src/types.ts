@@ -139,6 +139,8 @@ export interface RequestFields {
   readonly includesUsage: boolean
   /** Of a request for a response: the response that it goes on from. */
   readonly previousResponseId: string | undefined
+  /** The text of a member that names the session (`ReadOptions.affinityFields`). */
+  readonly session: string | undefined
   /** Header, else nvext, else top level; empty counts as absent. */
   readonly cacheSalt: string | undefined
   readonly cacheUse: CacheUse | undefined

@@ -1,8 +1,9 @@
 /**
  * Conversation affinity: sends the requests of a conversation to the worker key that served it before.
  *
- *   session  the model and the client's x-dynamo-session-id; else, if set so, the prompt's first blocks
- *   soft     the cost of the bound worker key is halved; this matters only in mode kv, which compares costs
+ *   session  the model and the client's name of it; else, if set so, the prompt's first blocks
+ *   soft     the cost of the bound worker key is halved, and its load where that is compared: of a prompt
+ *            that is not known, and in mode least-loaded; the other modes compare neither
  *   hard     the bound worker key is the only candidate, if it is a candidate
  *
  * The first decision for a session binds it to a worker key. If that key is no longer a candidate, the next

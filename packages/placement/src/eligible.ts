@@ -8,21 +8,33 @@
  * A worker on trial is left out only if others are left, and if the request does not name it. The same holds
  * for ejected workers (worker-health.ts): if only these are left, those that failed least are candidates. A
  * request that may go anywhere is the trial of an ejected worker whose back-off is over, and goes there. A
- * prompt that is too long for all goes to any of them, whose engine says so.
+ * request that is too long for all goes to those that take most, whose engine says so. A prompt that is known
+ * only as text is taken to have a token in every two bytes, for the same reason: an engine that could have
+ * taken it does no harm idle, one that cannot refuses the client.
  *
- * If none is left, the error names what was asked for and does not exist, or why each worker was left out.
+ * If none is left, the error names what was asked for and does not exist, or why each worker was left out. A
+ * model that no worker lists may be one that a worker is still loading, or an adapter that engines load when
+ * they are asked for it (`UnlistedModels`).
  */
 
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import type { Fleet } from '@homing/fleet'
+import { type Fleet, loadingWorkers } from '@homing/fleet'
 import { WorkerFilter } from '@homing/selection'
 import type { Candidate } from './candidate.ts'
-import { ModelNotFoundError, NoWorkerError, PinNotAllowedError, PinnedWorkerError } from './errors.ts'
+import {
+  ModelNotFoundError,
+  ModelNotListedYetError,
+  NoWorkerError,
+  PinNotAllowedError,
+  PinnedWorkerError,
+} from './errors.ts'
 import type { RoutingRequest } from './routing-request.ts'
 import type { WorkerHealth } from './worker-health.ts'
 
 const ON_TRIAL = 'joined a moment ago: what it holds is not known yet'
-const TOO_LONG = 'the prompt has more tokens than it takes (max_model_len)'
+const TOO_LONG = 'prompt and answer may have more tokens than it takes (max_model_len)'
+/** Of the tokens that a text is counted as (four bytes each): code and digits have more. */
+const TEXT_TOKENS_FACTOR = 2
 
 export interface Excluded {
   readonly worker: string
@@ -45,9 +57,24 @@ export interface KnownHealth {
   readonly mayTry: boolean
 }
 
+/** What a name may be that no worker lists. */
+export interface UnlistedModels {
+  /** The base model whose adapter it is; undefined: it is none. */
+  readonly adapterBase: string | undefined
+  /** How long a worker that does not answer may still bring it, in milliseconds. */
+  readonly loadingMsMax: number
+  /** Unix milliseconds. */
+  readonly wallMs: number
+}
+
 interface Unwell {
   readonly candidate: Candidate
   readonly reason: string
+}
+
+interface TooSmall {
+  readonly candidate: Candidate
+  readonly maxTokens: number
 }
 
 /** `isTrial`: for this request, workers on trial are candidates like all others. */
@@ -56,24 +83,25 @@ export function eligible(
   request: RoutingRequest,
   isTrial = true,
   known?: KnownHealth,
+  unlisted?: UnlistedModels,
 ): Eligible | ErrorRecord {
   const { model, pinnedInstanceId, pinnedRank, excludedWorkers, constraints } = request
-  const isLengthKnown = request.unknownPromptReason === undefined && request.textBlocksReason === undefined
+  const neededTokens = neededTokensOf(request)
   const filter = new WorkerFilter(constraints)
   if (pinnedInstanceId !== undefined && !filter.allows(pinnedInstanceId)) {
     return toErrorRecord(new PinNotAllowedError(pinnedInstanceId, constraints?.allowedInstanceIds ?? []))
   }
   const candidates: Candidate[] = []
   const unwell: Unwell[] = []
-  const tooSmall: Candidate[] = []
+  const tooSmall: TooSmall[] = []
   const excluded: Excluded[] = []
   let isModelKnown = model === ''
   let isPinKnown = pinnedInstanceId === undefined && pinnedRank === undefined
+  const listedName = listedNameOf(fleet, model, unlisted)
   for (const worker of fleet.workers) {
-    const card = worker.models.find(({ name }) => name === model)
+    const card = worker.models.find(({ name }) => name === listedName)
     if (model !== '' && card === undefined) continue
-    const maxTokens = card?.maxModelTokens
-    const isTooSmall = isLengthKnown && maxTokens !== undefined && request.promptTokens >= maxTokens
+    const maxTokens = card?.maxModelTokens ?? Number.POSITIVE_INFINITY
     isModelKnown = true
     const isPinned =
       (pinnedInstanceId === undefined || worker.instanceId === pinnedInstanceId) &&
@@ -90,15 +118,19 @@ export function eligible(
         excluded.push({ worker: key.key, reason: 'the request names another worker' })
       } else if (reasonAgainst !== undefined) {
         excluded.push({ worker: key.key, reason: reasonAgainst })
-      } else if (isTooSmall) {
-        tooSmall.push({ worker, key })
+      } else if (neededTokens > maxTokens) {
+        tooSmall.push({ candidate: { worker, key }, maxTokens })
       } else if (sickness !== undefined) {
         unwell.push({ candidate: { worker, key }, reason: sickness })
       } else candidates.push({ worker, key })
     }
   }
-  if (candidates.length === 0 && unwell.length === 0) candidates.push(...tooSmall)
-  else for (const { key } of tooSmall) excluded.push({ worker: key.key, reason: TOO_LONG })
+  const largest = Math.max(...tooSmall.map(({ maxTokens }) => maxTokens))
+  const areAllTooSmall = candidates.length === 0 && unwell.length === 0
+  for (const { candidate, maxTokens } of tooSmall) {
+    if (areAllTooSmall && maxTokens === largest) candidates.push(candidate)
+    else excluded.push({ worker: candidate.key.key, reason: TOO_LONG })
+  }
   if (known !== undefined && unwell.length > 0) judge(candidates, unwell, excluded, request, known)
   if (candidates.length > 0) {
     if (!isTrial && pinnedInstanceId === undefined) leaveOutTrials(candidates, excluded)
@@ -108,10 +140,30 @@ export function eligible(
     return { candidates, excluded, preferences }
   }
   if (!isModelKnown && fleet.workers.some(worker => worker.models.length > 0)) {
-    return toErrorRecord(new ModelNotFoundError(model, modelNames(fleet)))
+    const loading = unlisted && loadingWorkers(fleet, unlisted.wallMs, unlisted.loadingMsMax)
+    return toErrorRecord(
+      loading !== undefined && loading.length > 0
+        ? new ModelNotListedYetError(model, loading)
+        : new ModelNotFoundError(model, modelNames(fleet)),
+    )
   }
   if (!isPinKnown) return toErrorRecord(new PinnedWorkerError(pinnedInstanceId, pinnedRank))
   return toErrorRecord(new NoWorkerError(model, excluded))
+}
+
+/** Tokens of prompt and answer that a worker must have room for, at least one of the answer; 0: not known. */
+function neededTokensOf(request: RoutingRequest): number {
+  const { promptTokens, unknownPromptReason, textBlocksReason, outputTokensMax = 1 } = request
+  if (unknownPromptReason !== undefined) return 0
+  const factor = textBlocksReason === undefined ? 1 : TEXT_TOKENS_FACTOR
+  return promptTokens * factor + Math.max(1, outputTokensMax)
+}
+
+/** The name under which workers that may take the request list its model. */
+function listedNameOf({ workers }: Fleet, model: string, unlisted: UnlistedModels | undefined): string {
+  const base = unlisted?.adapterBase
+  if (base === undefined || model === '') return model
+  return workers.some(({ models }) => models.some(({ name }) => name === model)) ? model : base
 }
 
 /** Leaves out ejected workers if others are left, unless the request is the trial of one of them. */

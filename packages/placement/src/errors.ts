@@ -12,6 +12,20 @@ export class ModelNotFoundError extends CodedError {
   }
 }
 
+/** No worker lists a model of this name, but some that do not answer yet may bring it. */
+export class ModelNotListedYetError extends CodedError {
+  readonly code = 'HOMING_ROUTER_MODEL_NOT_LISTED_YET'
+
+  constructor(model: string, loading: readonly { readonly id: string; readonly stateReason: string }[]) {
+    const named = loading.slice(0, IDS_SHOWN).map(({ id, stateReason }) => `${id} (${stateReason})`)
+    const more = loading.length > IDS_SHOWN ? `, … (${loading.length} in all)` : ''
+    super(
+      `cannot serve model ${JSON.stringify(model)} now: no worker that answers has it, and these do not answer yet: ${named.join(', ')}${more}; if the name is wrong, GET /v1/models lists those that are served`,
+      { model, loading: loading.length, retryAfterSeconds: LOADING_RETRY_SECONDS },
+    )
+  }
+}
+
 /** No worker can take the request now. */
 export class NoWorkerError extends CodedError {
   readonly code = 'HOMING_ROUTER_NO_WORKER'
@@ -103,6 +117,8 @@ export class TooManyRequestsError extends CodedError {
 }
 
 const IDS_SHOWN = 8
+/** An engine takes minutes to load its model. */
+const LOADING_RETRY_SECONDS = 5
 
 function excerptOf(ids: readonly number[]): string {
   const more = ids.length > IDS_SHOWN ? `, … (${ids.length} in all)` : ''

@@ -20,7 +20,7 @@ import type { Candidate } from './candidate.ts'
 import type { CandidateLoads } from './candidate-loads.ts'
 import type { ConversationAffinity } from './conversation-affinity.ts'
 import type { DecideResult } from './decision.ts'
-import { type Eligible, eligible } from './eligible.ts'
+import { type Eligible, eligible, type UnlistedModels } from './eligible.ts'
 import { AllBusyError, AllFilteredError, WorkerNotNamedError } from './errors.ts'
 import { inputOf, type Known, selectionRequestOf, without } from './known-candidates.ts'
 import type { Overlaps } from './overlaps.ts'
@@ -49,6 +49,8 @@ export interface CandidatesQuestion {
   readonly health?: WorkerHealth | undefined
   /** The decision will be carried out, so it may be the trial of an ejected worker; default false. */
   readonly mayTry?: boolean
+  /** Undefined: a model that no worker lists is not known. */
+  readonly unlisted?: UnlistedModels | undefined
   readonly nowMs: number
   /** The request may wait while no worker has been probed yet. */
   readonly mayWait: boolean
@@ -159,10 +161,11 @@ export function eligibleByAffinity({
   affinity,
   health,
   mayTry = false,
+  unlisted,
   nowMs,
 }: Omit<CandidatesQuestion, 'settings' | 'mayWait'>): Eligible | ErrorRecord {
   const known = health === undefined ? undefined : { health, nowMs, mayTry }
-  const found = eligible(fleet, request, questions % TRIAL_EVERY === 0, known)
+  const found = eligible(fleet, request, questions % TRIAL_EVERY === 0, known, unlisted)
   const session = affinity?.keyOf(request)
   if ('code' in found || session === undefined) return found
   return affinity!.applied(found, session, nowMs)

@@ -17,6 +17,8 @@ export interface RoutingRequest {
   readonly isStream?: boolean
   /** Expected tokens of the answer; undefined: not known. */
   readonly expectedOutputTokens?: number | undefined
+  /** Longest answer that the client allows, in tokens; undefined: not given. */
+  readonly outputTokensMax?: number | undefined
   /** What of the request counts as load; undefined: as set for the router. */
   readonly tracking?: RequestTracking | undefined
   /** Local and sequence hashes [lo, hi] of the full prompt blocks; empty if the prompt is not known. */

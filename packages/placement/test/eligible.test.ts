@@ -1,8 +1,8 @@
-/** Which workers may take a request: failures, trials, and contexts that are too short. */
+/** Which workers may take a request: failures, trials, short contexts, names that none lists. */
 
 import type { Fleet, WorkerRecord } from '@homing/fleet'
 import t from 'tap'
-import { eligibleByAffinity, type RoutingRequest, WorkerHealth } from '../src/index.ts'
+import { eligibleByAffinity, type RoutingRequest, type UnlistedModels, WorkerHealth } from '../src/index.ts'
 
 const FAILED = { kind: 'failed', reason: 'answered 500' } as const
 
@@ -25,8 +25,10 @@ function find(
     health = new WorkerHealth(),
     nowMs = 0,
     mayTry = true,
+    unlisted,
     ...more
   }: Partial<RoutingRequest> & {
+    readonly unlisted?: UnlistedModels
     readonly health?: WorkerHealth
     readonly nowMs?: number
     readonly mayTry?: boolean
@@ -41,10 +43,11 @@ function find(
     affinity: undefined,
     health,
     mayTry,
+    unlisted,
     nowMs,
   })
   return 'code' in found
-    ? { error: found.message, may: [], not: {} }
+    ? { code: found.code, error: found.message, may: [], not: {} }
     : {
         may: found.candidates.map(({ worker }) => worker.id),
         not: Object.fromEntries(found.excluded.map(({ worker: key, reason }) => [key, reason])),
@@ -80,13 +83,74 @@ t.test('when all are ejected, those that failed least are tried', async t => {
   t.strictSame(find([worker('a')], { health, pinnedInstanceId: 0 }).may, ['a'])
 })
 
+const TOO_LONG = 'prompt and answer may have more tokens than it takes (max_model_len)'
+
 t.test('a prompt goes to a worker whose context has room for it, if there is one', async t => {
   const workers = [worker('small', 100), worker('large', 101), worker('unsaid')]
-  t.strictSame(find(workers), {
-    may: ['large', 'unsaid'],
-    not: { 'small/0': 'the prompt has more tokens than it takes (max_model_len)' },
-  })
+  t.strictSame(find(workers), { may: ['large', 'unsaid'], not: { 'small/0': TOO_LONG } })
   t.strictSame(find(workers, { promptTokens: 99 }).may.length, 3)
   t.strictSame(find([workers[0]!], { promptTokens: 5000 }).may, ['small'], 'its engine says why not')
-  t.strictSame(find(workers, { textBlocksReason: 'no tokenizer' }).may.length, 3, 'the length is a guess')
+})
+
+t.test('room for the answer that the client allows counts, too', async t => {
+  const workers = [worker('small', 2000), worker('large', 32_000)]
+  t.strictSame(find(workers, { promptTokens: 1000, outputTokensMax: 1000 }).may, ['small', 'large'])
+  t.strictSame(find(workers, { promptTokens: 1000, outputTokensMax: 1001 }).may, ['large'])
+  t.strictSame(find(workers, { promptTokens: 1999, outputTokensMax: 0 }).may, ['small', 'large'])
+  t.strictSame(
+    find(workers, { promptTokens: 1000, outputTokensMax: 32_000 }).may,
+    ['large'],
+    'of those that are all too small, the one that takes most',
+  )
+})
+
+t.test('a text counts as more tokens than it probably has, one that is not known as none', async t => {
+  const workers = [worker('small', 2000), worker('large', 32_000)]
+  const text = { textBlocksReason: 'no tokenizer' }
+  t.strictSame(find(workers, { ...text, promptTokens: 5006 }).may, ['large'])
+  t.strictSame(find(workers, { ...text, promptTokens: 1000 }).may, ['large'], 'two bytes a token')
+  t.strictSame(find(workers, { ...text, promptTokens: 999 }).may, ['small', 'large'])
+  const unknown = { unknownPromptReason: 'no text', promptTokens: 0, outputTokensMax: 5000 }
+  t.strictSame(find(workers, unknown).may, ['small', 'large'])
+})
+
+t.test('a model that no worker lists may be one that is still loading, for a while', async t => {
+  const loading = {
+    ...worker('b'),
+    state: 'down',
+    stateReason: 'refused',
+    models: [],
+    unansweredSinceMs: 1000,
+  }
+  const up = worker('a')
+  const ask = (workers: readonly WorkerRecord[], wallMs = 2000, loadingMsMax = 5000) =>
+    find(workers, { model: 'new', unlisted: { adapterBase: undefined, loadingMsMax, wallMs } })
+  const fleet = [up, loading as unknown as WorkerRecord]
+  t.match(ask(fleet), {
+    code: 'HOMING_ROUTER_MODEL_NOT_LISTED_YET',
+    error: /"new" now: no worker that answers has it, and these do not answer yet: b \(refused\)/,
+  })
+  t.match(ask(fleet, 6000), { code: 'HOMING_ROUTER_MODEL_NOT_FOUND', error: /known models: m/ })
+  t.match(ask(fleet, 2000, 0), { code: 'HOMING_ROUTER_MODEL_NOT_FOUND' })
+  t.match(ask([up]), { code: 'HOMING_ROUTER_MODEL_NOT_FOUND' }, 'all have answered')
+  const draining = { ...loading, isDraining: true } as unknown as WorkerRecord
+  t.match(ask([up, draining]), { code: 'HOMING_ROUTER_MODEL_NOT_FOUND' }, 'it brings nothing any more')
+  t.match(find(fleet, { model: 'new' }), { code: 'HOMING_ROUTER_MODEL_NOT_FOUND' })
+  t.strictSame(find(fleet, { unlisted: { adapterBase: undefined, loadingMsMax: 5000, wallMs: 0 } }).may, [
+    'a',
+  ])
+})
+
+t.test('a model that no worker lists may be an adapter of a base model', async t => {
+  const other = { ...worker('b'), models: [{ name: 'other' }] } as unknown as WorkerRecord
+  const adapter = { ...worker('c'), models: [{ name: 'm' }, { name: 'listed', base: 'm' }] }
+  const workers = [worker('a', 100), other, adapter as unknown as WorkerRecord]
+  const unlisted = { adapterBase: 'm', loadingMsMax: 0, wallMs: 0 }
+  t.strictSame(find(workers, { model: 'new', promptTokens: 1, unlisted }).may, ['a', 'c'])
+  t.strictSame(find(workers, { model: 'new', unlisted }).may, ['c'], 'by the length of its base')
+  t.strictSame(find(workers, { model: 'listed', unlisted }).may, ['c'])
+  t.strictSame(find(workers, { model: 'other', unlisted }).may, ['b'])
+  const health = new WorkerHealth()
+  health.failed('a', 1, 'new', { kind: 'lacksModel', reason: '404' }, 0, 0)
+  t.strictSame(find(workers, { model: 'new', promptTokens: 1, unlisted, health }).may, ['c'])
 })

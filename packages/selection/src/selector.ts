@@ -6,7 +6,8 @@
  *   kv            temperature 0: the smallest cost, ties uniformly at random; above: softmax over the costs
  *   random        uniform
  *   round-robin   candidate `turn` mod count
- *   least-loaded  fewest active requests, ties uniformly at random
+ *   least-loaded  fewest active requests, ties uniformly at random; where the request prefers workers, the
+ *                 smallest (requests, it included) · preference
  *   direct        the same, among the ranks of one worker
  *   power-of-two  of two that are drawn, the one with fewer active requests
  *
@@ -55,11 +56,13 @@ export class Selector {
   }
   readonly #policies: Readonly<Record<PolicyName, Policy>>
   #capacity: number
+  #preferredLoads: Float64Array
 
   /** `candidatesExpected`: initial room, which grows as needed. `policies`: by name; benches replace them. */
   constructor(candidatesExpected = 64, policies: Readonly<Record<PolicyName, Policy>> = POLICIES) {
     this.#policies = policies
     this.#capacity = Math.max(1, candidatesExpected)
+    this.#preferredLoads = new Float64Array(this.#capacity)
     this.#choice = {
       count: 0,
       winner: -1,
@@ -136,7 +139,7 @@ export class Selector {
         break
       case 'least-loaded':
       case 'direct':
-        choice.winner = pickSmallest(activeRequests, count, probability, random)
+        choice.winner = pickSmallest(this.#loads(candidates), count, probability, random)
         break
       case 'power-of-two':
         choice.winner = pickOfTwo(activeRequests, count, probability, random)
@@ -181,10 +184,19 @@ export class Selector {
     return custom.eligible(candidates, request, terms)
   }
 
+  /** What least-loaded compares. */
+  #loads({ activeRequests, preferences, count }: Candidates): ArrayLike<number> {
+    if (preferences === undefined) return activeRequests
+    const loads = this.#preferredLoads
+    for (let i = 0; i < count; i++) loads[i] = (activeRequests[i]! + 1) * preferences[i]!
+    return loads
+  }
+
   #reserve(count: number): void {
     if (count <= this.#capacity) return
     this.#capacity = count * 2
     this.#choice.terms = newTerms(this.#capacity)
+    this.#preferredLoads = new Float64Array(this.#capacity)
   }
 }
 

@@ -187,6 +187,17 @@ t.test('least-loaded takes the fewest active requests, whatever the overlap', as
   t.equal(choice.runnerUp, 2)
 })
 
+t.test('least-loaded takes the smallest load by preference, where the request prefers workers', async t => {
+  const input = candidates([{ requests: 1 }, { requests: 2 }, { requests: 4 }])
+  const request = { promptTokens: 160, blockSizeTokens: 16 }
+  const winnerOf = (...preferences: number[]) => {
+    const preferring = { ...input, preferences: Float64Array.from(preferences) }
+    return new Selector(1).choose(preferring, request, { ...kv, mode: 'least-loaded' }, noRandom).winner
+  }
+  t.equal(winnerOf(1, 0.5, 1), 1, 'a half of three is less than two')
+  t.equal(winnerOf(1, 1, 0.5), 0, 'but a half of five is not')
+})
+
 t.test('random is uniform and still shows what each would have cost', async t => {
   const input = candidates([{ active: 30 }, { active: 1 }])
   const request = { promptTokens: 16, blockSizeTokens: 16 }

@@ -13,6 +13,7 @@
  * Source: vLLM 0.32 (entrypoints/anthropic and entrypoints/openai/responses). Compared with a live vLLM.
  */
 
+import { BILLING_HEADER } from './chat-request.ts'
 import type { EngineDialect } from './content-format.ts'
 import { RenderingRefusedError } from './errors.ts'
 import { dumpJson, isTruthy, type PythonDict, type PythonValue } from './python-value.ts'
@@ -37,9 +38,6 @@ export function disabledThinkingEffort(
   if (none === undefined) return 'low'
   return EFFORTS.some(effort => probe(effort) === none) ? 'low' : 'none'
 }
-
-/** Text of Claude Code that differs in every request; engines leave it out, so that prefixes stay equal. */
-const BILLING_HEADER = 'x-anthropic-billing-header'
 
 /** Members that both forms have in common with a chat, and that change its prompt. */
 const SHARED_MEMBERS = ['model', 'cache_salt', 'chat_template_kwargs', 'kv_transfer_params'] as const

@@ -69,7 +69,8 @@ const REFUSED_KWARGS: ReadonlySet<string> = new Set(
     'return_tensors tokenize tokenizer_kwargs tools truncation'
   ).split(' '),
 )
-const BILLING_HEADER = 'x-anthropic-billing-header'
+/** Text of Claude Code that differs in every request; engines leave it out, so that prefixes stay equal. */
+export const BILLING_HEADER = 'x-anthropic-billing-header'
 
 /**
  * Prepares the request for its template. `format` is what the engine detects for the template and

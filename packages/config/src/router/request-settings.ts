@@ -1,6 +1,7 @@
 /** Settings of `homing router`: how prompts are read and requests are relayed. */
 
 import type { SettingDescriptor } from '../descriptor.ts'
+import { modelAliasFault } from '../model-alias.ts'
 import { relayRouteFault } from '../relay-route.ts'
 import { GIB, HOUR_MS, KIB, MIB, MINUTE_MS } from '../units.ts'
 
@@ -204,6 +205,27 @@ export const requestSettings = [
     unsetMeans: 'the inference routes of engines (docs/requests.md)',
     check: relayRouteFault,
     help: "A further route of the engines that clients may use through the router, such as 'GET /v1/files/*' or '/v1/load_lora_adapter': * stands for one segment, and without a method any method is passed on. A request goes to the worker with the least load that serves the model of its body, or to the worker that it is pinned to. All clients of the router can use this route: add no route that changes an engine unless you trust them.",
+  },
+  {
+    key: 'modelAliases',
+    name: 'model-alias',
+    group: 'Relaying',
+    kind: 'list',
+    separator: 'comma',
+    placeholder: "'NAME=MODEL[|MODEL…]'",
+    unsetMeans: 'a request names the model that serves it',
+    check: modelAliasFault,
+    help: "A name that clients use for a model, such as 'claude-haiku-4-5=qwen-small' for the small model of an agent: the request goes to the workers of that model, and its body names the model. Of several models the first one that a worker which is up serves is taken, so 'large=large|small' falls back. A name that ends in * stands for all that begin so and that no worker lists; the longest one counts. Answers name the model that served.",
+  },
+  {
+    key: 'unlistedAdaptersOf',
+    name: 'unlisted-adapters-of',
+    group: 'Relaying',
+    kind: 'text',
+    placeholder: 'MODEL',
+    default: undefined,
+    unsetMeans: 'a name that no worker lists is answered with 404',
+    help: 'Base model whose workers also get requests for models that no worker lists, as adapters of it. For engines that load an adapter when a request names it (the LoRA resolvers of vLLM). The engine answers 404 where there is no such adapter.',
   },
 ] as const satisfies readonly SettingDescriptor[]
 

@@ -2,6 +2,7 @@
 
 import type { SettingDescriptor } from '../descriptor.ts'
 import { HOUR_MS, SECOND_MS } from '../units.ts'
+import { AFFINITY_FIELDS, AFFINITY_HEADERS, faultOfField, faultOfHeader } from './affinity-names.ts'
 
 export const routingSettings = [
   {
@@ -177,7 +178,7 @@ export const routingSettings = [
     max: 365 * 24 * HOUR_MS,
     zeroMeans: 'no affinity',
     envAliases: [{ name: 'DYN_ROUTER_SESSION_AFFINITY_TTL_SECS' }],
-    help: 'Requests of a session (header x-dynamo-session-id) go where the last one went, until it has been idle for this time or a request there fails. Whoever follows KV events needs it only for what engines keep beside their prefix cache.',
+    help: 'Requests of a session (--router-session-header, --router-session-field) go where the last one went, until it has been idle for this time or a request there fails. Whoever follows KV events needs it only for what engines keep beside their prefix cache.',
   },
   {
     key: 'affinityMode',
@@ -186,7 +187,7 @@ export const routingSettings = [
     kind: 'choice',
     choices: ['soft', 'hard'],
     default: 'soft',
-    help: 'soft: the worker of its session costs a request half; only mode kv weighs costs. hard: it goes there, unless that worker is gone or the request names another; where requests wait for room, it waits for that worker, and holds up no other.',
+    help: 'soft: the worker of its session costs a request half (mode kv), or counts half its requests (mode least-loaded, and prompts that are not known). hard: it goes there, unless that worker is gone or the request names another; where requests wait for room, it waits for that worker, and holds up no other.',
   },
   {
     key: 'affinityPrefixBlocks',
@@ -197,8 +198,30 @@ export const routingSettings = [
     min: 0,
     max: 65_536,
     unit: 'blocks',
-    zeroMeans: 'only the header names a session',
-    help: 'A request without x-dynamo-session-id belongs to the session of all prompts that begin with the same so many blocks. Use more than a system prompt that all have in common.',
+    zeroMeans: 'only the client names a session',
+    help: 'A request that names no session belongs to the session of all prompts that begin with the same so many blocks. Use more than a system prompt that all have in common.',
+  },
+  {
+    key: 'affinityHeaders',
+    name: 'router-session-header',
+    group: 'Routing',
+    kind: 'list',
+    separator: 'comma or space',
+    placeholder: 'NAME',
+    unsetMeans: AFFINITY_HEADERS.join(', '),
+    check: faultOfHeader,
+    help: 'A header whose value names the session of a request. The first one that a request has counts, in the order given. The default is what clients send: agents for coding, and gateways in front of the router.',
+  },
+  {
+    key: 'affinityFields',
+    name: 'router-session-field',
+    group: 'Routing',
+    kind: 'list',
+    separator: 'comma or space',
+    placeholder: 'NAME',
+    unsetMeans: AFFINITY_FIELDS.join(', '),
+    check: faultOfField,
+    help: 'A member of the body, at its top level, whose text names the session of a request without such a header. Add user or safety_identifier where a user has one conversation at a time.',
   },
   {
     key: 'affinitiesMax',

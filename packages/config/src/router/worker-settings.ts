@@ -86,6 +86,17 @@ export const workerSettings = [
     help: 'How long a worker has to answer one request of a probe before it counts as down. The time doubles after each miss, up to 10s.',
   },
   {
+    key: 'workerLoadingMsMax',
+    name: 'worker-loading-timeout',
+    group: 'Workers',
+    kind: 'duration',
+    default: 30 * 60 * SECOND_MS,
+    min: 0,
+    max: 24 * HOUR_MS,
+    zeroMeans: 'a model that no worker lists is always answered with 404',
+    help: 'How long a worker that does not answer may still be loading. Until then, a request for a model that no worker lists gets 503 with Retry-After, since this worker may bring it; after that, 404.',
+  },
+  {
     key: 'engineMetricsIntervalMs',
     name: 'engine-metrics-interval',
     group: 'Workers',
