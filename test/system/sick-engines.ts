@@ -2,8 +2,8 @@
  * Sick engines: engines of which one has an illness, a load over each illness, and what clients got, how long
  * the sick one stayed in use, and how long it took to come back.
  *
- * Each illness has a model and three engines of its own, so one router can be given all of them. Real sockets.
- * The first engine becomes sick at a given moment and is cured at another.
+ * Each illness has a model and three engines of its own, so one router can be given all of them. Real
+ * sockets. The first engine becomes sick at a given moment and is cured at another.
  */
 
 import dns from 'node:dns'

@@ -1,7 +1,7 @@
 /**
  * Writes the table of sick engines into docs/reliability.md, measured anew (some 5 minutes):
  *
- *   node test/system/sick-table.ts [seconds=20]
+ *   pnpm exec node test/system/sick-table.ts [seconds=20]
  *
  * A cell is "failed % · left after s · back after s". The settings are the defaults.
  */

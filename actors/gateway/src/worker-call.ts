@@ -6,9 +6,9 @@
  *
  * The head is held back until something of the answer itself can be passed on: the first event of a stream,
  * the first byte of anything else. vLLM sends the head of a stream before prefill, and some servers send
- * comments during it; these are held with the head, up to HELD_BYTES_MAX. If the worker dies before, the
- * request can still be placed again. An answer that is none (a page of HTML, a stream without an event, a body
- * without JSON) is a broken call, too.
+ * comments during it; these are held with the head, up to COMMENT_BYTES_MAX. If the worker dies before, the
+ * request can still be placed again. An answer that is none (a page of HTML, a stream without an event, a
+ * body without JSON) is a broken call, too.
  *
  * A stream passes in whole events. If the client did not ask for usage, the router may ask for it and then
  * converts the stream back (stream-forms.ts): the client gets what it would have got without a router.
@@ -117,7 +117,7 @@ const NOT_FOUND = 404
 const GENERATES = /^\/v1\/(?:chat\/completions|completions|responses|messages)(?:$|\?)/
 const PAGE_OF_HTML = /^text\/html/i
 /** Of the comments that came before the first event. Once there are more, they pass on. */
-const HELD_BYTES_MAX = 65_536
+const COMMENT_BYTES_MAX = 65_536
 const EARLY_EVENTS = /^\/v1\/(?:responses|messages)(?:$|\?)/
 /** Limits for keeping a refusal: size of its body, and wait for it. Beyond them it is not kept. */
 const REFUSAL_BYTES_MAX = 65_536
@@ -299,7 +299,7 @@ export class WorkerCall {
   #holdOrPass(passing: Uint8Array): void {
     this.#heldBytes.push(passing)
     const bytes = this.#heldBytes.reduce((sum, { length }) => sum + length, 0)
-    if (this.#tap!.hasEvent || bytes > HELD_BYTES_MAX) this.#passHeld()
+    if (this.#tap!.hasEvent || bytes > COMMENT_BYTES_MAX) this.#passHeld()
   }
 
   #passHeld(): void {

@@ -1,6 +1,6 @@
 /**
- * Random histories of a fleet that falls sick and is cured, as the gateway lives through them: real exchanges,
- * health and eligibility over simulated workers and time.
+ * Random histories of a fleet that falls sick and is cured, as the gateway lives through them: real
+ * exchanges, health and eligibility over simulated workers and time.
  *
  *   I1  A request whose output has begun is never sent again.
  *   I2  Calls beyond the requests stay within the retry budget.

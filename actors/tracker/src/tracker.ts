@@ -306,7 +306,7 @@ class Tracker {
     if (isLess === true) this.#fell()
   }
 
-  /** An answer that does not stream shows nothing of the end of its prefill: it ends when the book says so. */
+  /** An answer that does not stream does not show when its prefill ends: it ends when the book says so. */
   #endSilentPrefills(workerSlots: ArrayLike<number>): void {
     const nowMs = this.#context.clock.nowMs()
     let isLess = false

@@ -93,7 +93,7 @@ export class UsageTap {
     return this.#members.hasObject
   }
 
-  /** An event with a JSON object has passed as a whole, or the one that ends the stream. Comments are none. */
+  /** A whole event with a JSON object has passed, or the one that ends the stream. Comments are none. */
   get hasEvent(): boolean {
     const lines = this.#lines
     return lines !== undefined && ((lines.eventsCount > 0 && this.#members.hasObject) || lines.isDone)

@@ -126,7 +126,7 @@ const WORKERS_FAULTS: ReadonlySet<string> = new Set([
   'HOMING_DISPATCH_NO_ANSWER',
 ])
 
-/** The worker failed the request, or refused it for want of room; no 4xx that tells the client of a mistake. */
+/** The worker failed the request, or refused it for want of room. A 4xx about a mistake is the client's. */
 function isWorkersFault({ outcome, status, error }: Delivery): boolean {
   if (outcome !== 'error') return false
   return WORKERS_FAULTS.has(error?.code ?? '') || status === 429 || (status !== undefined && status >= 500)

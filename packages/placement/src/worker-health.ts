@@ -10,9 +10,9 @@
  * is half open, the next request that may go anywhere is its trial. If all candidates are ejected, those that
  * failed least of late are tried all the same: a request is never refused because everything is bad.
  *
- * A worker with several models that fails one of them (an adapter that does not load, say) is ejected for that
- * model only; when it fails a second one, it is ejected as a whole. A trial that it serves with another model
- * than the last that failed leaves it ejected for that one.
+ * A worker with several models that fails one of them (an adapter that does not load, say) is ejected for
+ * that model only; when it fails a second one, it is ejected as a whole. A trial that it serves with another
+ * model than the last that failed leaves it ejected for that one.
  *
  * A worker that does not have a model after all is left out for that model only, until the directory has read
  * its list again or MODEL_MS has passed.
@@ -21,7 +21,7 @@
  * here. State that is older than the last ejection says nothing about it: reports carry the time of their
  * decision. All times are of one clock, in milliseconds.
  *
- * Bounds   one entry for each worker of the fleet; MODELS_MAX models for each.
+ * Bounds   one entry for each worker of the fleet; MODELS_KEPT_MAX models for each.
  */
 
 import type { Fleet } from '@homing/fleet'
@@ -62,7 +62,7 @@ const REQUEST_TRIAL_MS_MAX = 60_000
 /** A worker that has been up for this long after an ejection begins with the shortest back-off again. */
 const FORGIVEN_MS = 60_000
 const MODEL_MS = 5000
-const MODELS_MAX = 64
+const MODELS_KEPT_MAX = 64
 
 /** Of the whole worker, or for one of its models. */
 interface Ejection {
@@ -308,7 +308,7 @@ function failuresOf(outcomes: readonly Outcome[]): number {
 
 function keepNewest<V>(byModel: Map<string, V>, model: string, value: V): void {
   byModel.delete(model)
-  if (byModel.size >= MODELS_MAX) byModel.delete(byModel.keys().next().value!)
+  if (byModel.size >= MODELS_KEPT_MAX) byModel.delete(byModel.keys().next().value!)
   byModel.set(model, value)
 }
 

@@ -254,7 +254,10 @@ export class Guard {
     this.#judge(now)
   }
 
-  /** No first token will be reported: the request was cancelled, was refused for its own sake, or does not stream. */
+  /**
+   * No first token will be reported: the request was cancelled, was refused for its own sake, or does not
+   * stream.
+   */
   gone(decision: GuardedDecision, isStream = true): void {
     this.#close(decision as OwnDecision)
     if (!isStream) this.#unseen++
