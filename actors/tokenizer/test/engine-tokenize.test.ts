@@ -300,8 +300,12 @@ t.test('engines that are all slow are not asked the more for it', async t => {
     const result = read(prompt)
     await asked.promise
     await system.advance(HEDGE_MS + 20)
-    for (const exchange of held.splice(0)) await answering(200, '{"tokens":[1,2]}')(exchange)
+    const [first, second] = held.splice(0)
+    await answering(200, '{"tokens":[1,2]}')(first!)
     t.match(await result, BY_ENGINE)
+    // Each of them takes as long.
+    await system.advance(HEDGE_MS)
+    if (second !== undefined) await answering(200, '{"tokens":[1,2]}')(second)
     await system.settle()
   }
   const hedges = await hedgesOf()
