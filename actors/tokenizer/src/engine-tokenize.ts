@@ -13,12 +13,12 @@
  *       for it. Any answer ends that.
  *   I3  Where all engines of a model are set aside, a request waits `hedgeMs` at most, and only one that is
  *       the first after that time.
- *   I4  However many requests wait for a silent engine, none of them does longer than `timeoutMs` after it fell
- *       silent.
+ *   I4  However many requests wait for a silent engine, none of them does longer than `timeoutMs` after it
+ *       fell silent.
  *
  * An engine that cannot be reached or answers 5xx, as one that starts again, is no reason to know a prompt as
- * text only: another one is asked at once, but a second fault ends it. Such answers are quick, so that engine is
- * not set aside.
+ * text only: another one is asked at once, but a second fault ends it. Such answers are quick, so that
+ * engine is not set aside.
  *
  * Bounds   ENGINES_ASKED_MAX questions for a prompt; a record for each engine of the fleet.
  */
@@ -36,7 +36,9 @@ const ENGINES_ASKED_MAX = 4
 const FAULTS_MAX = 2
 const SET_ASIDE_MS_MIN = 1000
 const SET_ASIDE_MS_MAX = 60_000
-/** A further engine is asked after this many times what answers usually take, if that is more than `hedgeMs`. */
+/**
+ * A further engine is asked after this many times what answers usually take, if that is more than `hedgeMs`.
+ */
 const USUAL_TIMES_MAX = 2
 const USUAL_WEIGHT = 0.1
 
@@ -49,7 +51,9 @@ export interface TokenizeQuestion {
 export interface TokenizingEnginesOptions {
   /** Longest wait for an answer, in milliseconds. */
   readonly timeoutMs: number
-  /** Shortest wait for an engine before the next one is asked as well, in milliseconds; 0: that is not done. */
+  /**
+   * Shortest wait for an engine before the next one is asked as well, in milliseconds; 0: that is not done.
+   */
   readonly hedgeMs: number
 }
 
@@ -120,7 +124,7 @@ export class TokenizingEngines {
   /** The same of one engine, drawn from all, for somebody who has time: it changes nothing here. */
   async askOne({ origins, tokenizeBody }: TokenizeQuestion): Promise<Uint8Array> {
     const origin = origins[this.#context.random.below(origins.length)]!
-    const answer = await this.#fetch(origin, tokenizeBody, this.#options.timeoutMs, undefined)
+    const answer = await this.#answer(origin, tokenizeBody, this.#options.timeoutMs, undefined)
     if ('why' in answer) throw new Error(answer.why, { cause: answer.cause })
     return answer.body
   }
@@ -182,7 +186,9 @@ export class TokenizingEngines {
     return promise
   }
 
-  /** Asks an engine that is set aside where there is no other; its answer may come when nobody waits for it. */
+  /**
+   * Asks an engine that is set aside where there is no other; its answer may come when nobody waits for it.
+   */
   async #try(origin: string, body: Uint8Array): Promise<Uint8Array> {
     const late = Promise.withResolvers<NoTokens>()
     const timer = this.#context.clock.after(this.#hedgeMs(), () =>
@@ -218,7 +224,7 @@ export class TokenizingEngines {
     const askedMs = clock.nowMs()
     record.silentSinceMs ??= askedMs
     const leftMs = Math.max(1, record.silentSinceMs + this.#options.timeoutMs - askedMs)
-    const answer = await this.#fetch(origin, body, Math.min(timeoutMs, leftMs), signal)
+    const answer = await this.#answer(origin, body, Math.min(timeoutMs, leftMs), signal)
     record.openCount--
     const isSilent = 'why' in answer && answer.isTimeout === true
     if (!isSilent || record.openCount === 0)
@@ -242,7 +248,7 @@ export class TokenizingEngines {
       this.#context.log.warn({ origin, againMs: forMs }, 'engine does not tokenize in time; it is set aside')
   }
 
-  async #fetch(
+  async #answer(
     origin: string,
     body: Uint8Array,
     timeoutMs: number,

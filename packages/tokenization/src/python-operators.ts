@@ -1,6 +1,6 @@
 /**
- * Operators of Python whose result is no truth value, and its two ways to put values into a text: `'%s' % x` and
- * `'{}'.format(x)`.
+ * Operators of Python whose result is no truth value, and its two ways to put values into a text: `'%s' % x`
+ * and `'{}'.format(x)`.
  *
  * Text that is marked as safe (`PythonMarkup`) escapes what is added to it, also from the left:
  * `'<' + ('>' | safe)` is `&lt;>`.
@@ -22,7 +22,7 @@ import {
 } from './python-value.ts'
 
 /** Characters of a text that is made by repeating or padding another. */
-const TEXT_LENGTH_MAX = 5_000_000
+const MADE_LENGTH_MAX = 5_000_000
 const DIGITS_MAX = 60
 /** From here on `toFixed` has an exponent. */
 const FIXED_MAX = 1e21
@@ -60,7 +60,7 @@ export function repeat(left: PythonValue, right: PythonValue): PythonValue {
 }
 
 function repeated(text: string, count: number): string {
-  if (text.length * count > TEXT_LENGTH_MAX)
+  if (text.length * count > MADE_LENGTH_MAX)
     throw new RenderingRefusedError('the template repeats a string too often')
   return text.repeat(Math.max(0, count))
 }
@@ -183,7 +183,7 @@ function converted(
 
 function padded(text: string, flags: string, width: number, kind: string): string {
   const length = Array.from(text).length
-  if (width > TEXT_LENGTH_MAX) throw new RenderingRefusedError(`the template pads to ${width}`)
+  if (width > MADE_LENGTH_MAX) throw new RenderingRefusedError(`the template pads to ${width}`)
   if (length >= width) return text
   const pad = width - length
   if (flags.includes('-')) return text + ' '.repeat(pad)
@@ -206,7 +206,9 @@ export function formatWith(left: PythonValue, right: PythonValue): PythonValue {
 
 const FIELD = /^([A-Za-z_]\w*|\d*)(?:!([rs]))?$/
 
-/** `format.format(*args, **keywords)`, without what a field may have behind its name but for `!r` and `!s`. */
+/**
+ * `format.format(*args, **keywords)`, without what a field may have behind its name but for `!r` and `!s`.
+ */
 export function braceFormat(
   format: string,
   args: readonly PythonValue[],

@@ -184,7 +184,9 @@ export function isEqual(a: PythonValue, b: PythonValue): boolean {
   return false
 }
 
-/** The key under which a dict has the item; undefined: it has none. Refuses keys that Python has no hash for. */
+/**
+ * The key under which a dict has the item; undefined: it has none. Refuses keys that Python has no hash for.
+ */
 function storedKey(dict: PythonDict, key: PythonValue): PythonKey | undefined {
   if (typeof key === 'string' || key === null) return dict.has(key) ? key : undefined
   if (key instanceof PythonMarkup) return dict.has(key.text) ? key.text : undefined
@@ -208,7 +210,10 @@ export function getItem(dict: PythonDict, key: PythonValue): PythonValue {
   return stored === undefined ? undefined : dict.get(stored)
 }
 
-/** `dict[key] = value`; the key that it had stays. Refuses keys other than strings, whole numbers, bools and None. */
+/**
+ * `dict[key] = value`; the key that it had stays. Refuses keys other than strings, whole numbers, bools and
+ * None.
+ */
 export function setItem(dict: PythonDict, key: PythonValue, value: PythonValue): void {
   if (typeof key !== 'string' && typeof key !== 'number' && typeof key !== 'boolean' && key !== null)
     throw new RenderingRefusedError(`the template makes a dict with a ${typeName(key)} for a key`)

@@ -1,9 +1,9 @@
 /**
  * `datetime.now().strftime(format)` as CPython prints it on Linux, in the C locale: engines set no other.
  *
- * The zone is that of this machine. A template that prints seconds is rendered again by the engine, perhaps in the
- * next one: then what is before them is equal. Parts of a second never are, so `%f` is refused, and so are codes
- * that C libraries read differently.
+ * The zone is that of this machine. A template that prints seconds is rendered again by the engine, perhaps
+ * in the next one: then what is before them is equal. Parts of a second never are, so `%f` is refused, and
+ * so are codes that C libraries read differently.
  */
 
 import { RenderingRefusedError } from './errors.ts'
