@@ -89,7 +89,8 @@ class Parser {
   }
 
   #nested<T>(parse: () => T): T {
-    if (++this.#nesting > SYNTAX_NESTING_MAX) throw new RenderingRefusedError('the template is nested too deeply')
+    if (++this.#nesting > SYNTAX_NESTING_MAX)
+      throw new RenderingRefusedError('the template is nested too deeply')
     const parsed = parse()
     this.#nesting--
     return parsed
