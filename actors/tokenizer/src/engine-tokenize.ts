@@ -124,7 +124,7 @@ export class TokenizingEngines {
   /** The same of one engine, drawn from all, for somebody who has time: it changes nothing here. */
   async askOne({ origins, tokenizeBody }: TokenizeQuestion): Promise<Uint8Array> {
     const origin = origins[this.#context.random.below(origins.length)]!
-    const answer = await this.#post(origin, tokenizeBody, this.#options.timeoutMs, undefined)
+    const answer = await this.#answer(origin, tokenizeBody, this.#options.timeoutMs, undefined)
     if ('why' in answer) throw new Error(answer.why, { cause: answer.cause })
     return answer.body
   }
@@ -224,7 +224,7 @@ export class TokenizingEngines {
     const askedMs = clock.nowMs()
     record.silentSinceMs ??= askedMs
     const leftMs = Math.max(1, record.silentSinceMs + this.#options.timeoutMs - askedMs)
-    const answer = await this.#post(origin, body, Math.min(timeoutMs, leftMs), signal)
+    const answer = await this.#answer(origin, body, Math.min(timeoutMs, leftMs), signal)
     record.openCount--
     const isSilent = 'why' in answer && answer.isTimeout === true
     if (!isSilent || record.openCount === 0)
@@ -248,7 +248,7 @@ export class TokenizingEngines {
       this.#context.log.warn({ origin, againMs: forMs }, 'engine does not tokenize in time; it is set aside')
   }
 
-  async #post(
+  async #answer(
     origin: string,
     body: Uint8Array,
     timeoutMs: number,

@@ -14,8 +14,8 @@
  * Fails  a request that cannot be read is refused with the reason. Where `queueMax` requests wait, more are
  *        refused. A reader that ends is replaced; the request that it had is refused. If no thread can be
  *        started, waiting and new requests are refused until one can. If no engine tokenizes in time, the
- *        text remains: the worker is chosen by the texts that were sent to each. Engines that are silent are
- *        remembered (engine-tokenize.ts), so that other requests do not wait for them.
+ *        text remains: the worker is chosen by the texts that were sent to each. Engines that are silent
+ *        are remembered (engine-tokenize.ts), so that other requests do not wait for them.
  */
 
 import {

@@ -1,7 +1,6 @@
 /**
  * Operators of Python whose result is no truth value, and its two ways to put values into a text: `'%s' % x`
- * and
- * `'{}'.format(x)`.
+ * and `'{}'.format(x)`.
  *
  * Text that is marked as safe (`PythonMarkup`) escapes what is added to it, also from the left:
  * `'<' + ('>' | safe)` is `&lt;>`.
@@ -23,8 +22,8 @@ import {
 } from './python-value.ts'
 
 /** Characters of a text that is made by repeating or padding another. */
-const VALUE_LENGTH_MAX = 5_000_000
-const FORMAT_DIGITS_MAX = 60
+const MADE_LENGTH_MAX = 5_000_000
+const DIGITS_MAX = 60
 /** From here on `toFixed` has an exponent. */
 const FIXED_MAX = 1e21
 
@@ -61,7 +60,7 @@ export function repeat(left: PythonValue, right: PythonValue): PythonValue {
 }
 
 function repeated(text: string, count: number): string {
-  if (text.length * count > VALUE_LENGTH_MAX)
+  if (text.length * count > MADE_LENGTH_MAX)
     throw new RenderingRefusedError('the template repeats a string too often')
   return text.repeat(Math.max(0, count))
 }
@@ -106,7 +105,7 @@ export function safeInteger(value: number): number {
 
 /** A number with that many digits behind the point; a tie goes to the even digit, as in Python. */
 export function fixedText(value: number, digits: number): string {
-  if (digits < 0 || digits > FORMAT_DIGITS_MAX || !(Math.abs(value) < FIXED_MAX))
+  if (digits < 0 || digits > DIGITS_MAX || !(Math.abs(value) < FIXED_MAX))
     throw new RenderingRefusedError(`the template prints ${value} with ${digits} digits`)
   const text = value.toFixed(digits)
   // The digits beyond: a double that is no tie differs from one long before the last of these.
@@ -184,7 +183,7 @@ function converted(
 
 function padded(text: string, flags: string, width: number, kind: string): string {
   const length = Array.from(text).length
-  if (width > VALUE_LENGTH_MAX) throw new RenderingRefusedError(`the template pads to ${width}`)
+  if (width > MADE_LENGTH_MAX) throw new RenderingRefusedError(`the template pads to ${width}`)
   if (length >= width) return text
   const pad = width - length
   if (flags.includes('-')) return text + ' '.repeat(pad)

@@ -53,7 +53,7 @@ const ASTRAL = /[\ud800-\udfff]/
 const BEYOND_ASCII = /[^\0-\x7f]/
 const SLICES_MAX = 100_000
 const PADDING_MAX = 1_000_000
-const DIGITS_MAX = 15
+const ROUND_DIGITS_MAX = 15
 
 /** The filter of that name applied to `value`. */
 export function applyFilter(
@@ -369,7 +369,7 @@ const FILTERS: Readonly<Record<string, Filter>> = {
     const precision = integer(args[0] ?? keywords.get('precision') ?? 0)
     const method = args[1] ?? keywords.get('method') ?? 'common'
     const number = numberOf(value)
-    if (typeof number !== 'number' || precision < 0 || precision > DIGITS_MAX)
+    if (typeof number !== 'number' || precision < 0 || precision > ROUND_DIGITS_MAX)
       throw new RenderingRefusedError(`the template rounds a ${typeName(value)} to ${precision}`)
     if (method === 'common') {
       if (!(value instanceof PythonFloat)) return number

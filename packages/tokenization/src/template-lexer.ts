@@ -2,16 +2,17 @@
  * The tokens of a template, as Jinja2 3.1 makes them with `trim_blocks` and `lstrip_blocks`, which is how
  * transformers sets it up.
  *
- *   text {%- if x %}     data 'text' │ blockBegin │ name if │ name x │ blockEnd
+ *   text {%- if x == 1 %}  data 'text' │ blockBegin │ name if │ name x │ operator == │ integer 1 │ blockEnd
  *
  * Space around tags
  *   `-` takes all space on its side; `+` keeps what the two options would take.
- *   trim_blocks    the newline behind a block, a comment or `{% endraw %}` belongs to it; that behind
- *                  `{% raw %}` does not
+ *   trim_blocks    the newline behind a block, a comment or `{% endraw %}` belongs to it
+ *                  (not behind `{% raw %}`)
  *   lstrip_blocks  so does what is before it on its line, if that is space only; not before `{{`
  *
- * What Jinja2 refuses is refused, and so is what JavaScript might read otherwise: control characters (Python
- * and JavaScript differ in which of them are space), names with letters beyond ASCII, surrogates in escapes.
+ * What Jinja2 refuses is refused, and so is what JavaScript might read otherwise: control characters
+ * (Python and JavaScript differ in which of them are space), names with letters beyond ASCII, surrogates in
+ * escapes.
  *
  * Source: jinja2/lexer.py 3.1.6.
  */

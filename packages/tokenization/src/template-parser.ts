@@ -9,7 +9,7 @@
  *
  * Anything else that Jinja2 knows is refused by name, and what Jinja2 refuses is refused, too.
  *
- * Bounds   TEMPLATE_NESTING_MAX expressions or blocks in each other.
+ * Bounds   SYNTAX_NESTING_MAX expressions or blocks in each other.
  * Source   jinja2/parser.py 3.1.6.
  */
 
@@ -17,7 +17,7 @@ import { RenderingRefusedError } from './errors.ts'
 import type { CallNode, FilterCall, Identifier, Node } from './template-ast.ts'
 import { type Token, type TokenType, templateTokens } from './template-lexer.ts'
 
-const TEMPLATE_NESTING_MAX = 200
+const SYNTAX_NESTING_MAX = 200
 /** Statements of Jinja2 that are not rendered here. */
 const REFUSED_STATEMENTS: ReadonlySet<string> = new Set([
   'autoescape',
@@ -89,7 +89,7 @@ class Parser {
   }
 
   #nested<T>(parse: () => T): T {
-    if (++this.#nesting > TEMPLATE_NESTING_MAX)
+    if (++this.#nesting > SYNTAX_NESTING_MAX)
       throw new RenderingRefusedError('the template is nested too deeply')
     const parsed = parse()
     this.#nesting--

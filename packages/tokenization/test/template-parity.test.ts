@@ -1,7 +1,8 @@
 /**
  * What Jinja2 3.1.6 renders of every filter, test, method and statement that it has, with values of many
  * kinds, and of templates drawn from a grammar of them, recorded by fixtures/record_templates.py. The rule:
- * a rendering is equal, or it is refused; and the last test holds what chat templates may use and is refused.
+ * a rendering is equal, or it is refused; and the last test holds what chat templates may use and is
+ * refused.
  */
 
 import { readFileSync } from 'node:fs'
