@@ -92,10 +92,10 @@ class Waiting {
     }
   }
 
-  /** Every engine has a prompt, and computes nothing until `goOn`. */
+  /** Every engine has a prompt of a stream, and computes nothing until `goOn`. */
   async hold(): Promise<void> {
     for (const engine of this.fleet.engines) await engine.faults({ hang: 'generation' })
-    for (const [i] of this.fleet.engines.entries()) void this.send(`blocker ${i}`)
+    for (const [i] of this.fleet.engines.entries()) void this.send(`blocker ${i}`, { more: { stream: true } })
     await until('each worker has a prompt', async () => {
       const keys = (await this.fleet.workers()).flatMap(({ worker_keys }) => worker_keys)
       return keys.every(({ load }) => load.prefill_tokens > 0) ? true : undefined

@@ -55,9 +55,14 @@ const ANY_METHODS: readonly string[] = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE']
 export class Cors {
   readonly #isForAll: boolean
   readonly #origins: ReadonlySet<string>
+  readonly #headers: ReadonlySet<string>
 
-  /** `origins`: 'https://app.example.org' each, or '*' for all. */
-  constructor(origins: readonly string[]) {
+  /**
+   * `origins`: 'https://app.example.org' each, or '*' for all. `headers`: further ones that pages may send,
+   * in lower case.
+   */
+  constructor(origins: readonly string[], headers: readonly string[] = []) {
+    this.#headers = new Set([...REQUEST_HEADERS, ...headers])
     this.#isForAll = origins.includes(ANY)
     this.#origins = new Set(origins.map(origin => origin.toLowerCase()))
   }
@@ -79,7 +84,7 @@ export class Cors {
       'access-control-allow-origin': allowed,
       ...(this.#isForAll ? {} : { vary: 'origin' }),
       'access-control-allow-methods': (methods === true ? ANY_METHODS : methods).join(', '),
-      'access-control-allow-headers': [...REQUEST_HEADERS, ...prefixed].join(', '),
+      'access-control-allow-headers': [...this.#headers, ...prefixed].join(', '),
       'access-control-max-age': String(PREFLIGHT_SECONDS),
     })
     http.end()

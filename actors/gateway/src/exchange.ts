@@ -375,8 +375,6 @@ export class Exchange {
   #headCame(status: number): void {
     if (status < 400) {
       this.#parts.progress.answered({ isStream: this.#call!.isStream }, this.#nowMs - this.#attemptMs)
-      const { body } = this.#ready!.upstream
-      if (body !== undefined) this.#parts.deadlyPrompts.served(body)
       for (const suspect of this.#suspects) this.#report(suspect)
       this.#suspects = []
     } else if (FAILING_STATUSES.has(status)) this.#failed(`answered ${status}`, SHEDDING.has(status))
@@ -517,6 +515,8 @@ export class Exchange {
   }
 
   #answered(): void {
+    const { body } = this.#ready!.upstream
+    if (body !== undefined) this.#parts.deadlyPrompts.served(body)
     const { promptTokens, completionTokens, cachedTokens } = this.#call!.usage ?? {}
     const tokensMs = this.#firstTokenMs === undefined ? undefined : this.#nowMs - this.#firstTokenMs
     const figures = { promptTokens, completionTokens, cachedTokens, tokensMs }

@@ -173,7 +173,7 @@ class Gateway {
     })
     this.#tabs = args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console)
     const { corsOrigins = [] } = args
-    this.#cors = corsOrigins.length > 0 ? new Cors(corsOrigins) : undefined
+    this.#cors = corsOrigins.length > 0 ? new Cors(corsOrigins, args.affinityHeaders) : undefined
     const ofOperators = operatorRoutes(args, metrics, this.#tabs)
     this.#operatorRoutes = new RouteTable(ofOperators)
     this.#routes = new RouteTable([...ownRoutes(this.reader, views), ...ofOperators])

@@ -279,7 +279,7 @@ export class WorkerCall {
     if (passing.length === 0) return
     if (this.#heldHead === undefined || !this.#generates) this.#pass(passing)
     else if (this.#isStream) this.#holdOrPass(passing)
-    else if (this.#isJson && this.#tap?.hasObject === false && !isBlank(passing)) this.#breakForeign()
+    else if (this.#isJson && this.#heldHead.status < 300 && isNoJson(passing)) this.#breakForeign()
     else this.#pass(passing)
   }
 
@@ -310,7 +310,7 @@ export class WorkerCall {
 
   /** What came is no answer of an engine. */
   #breakForeign(): void {
-    const what = this.#isStream ? 'a stream without an event' : 'a body that is no JSON object'
+    const what = this.#isStream ? 'a stream without an event' : 'a body that is no JSON'
     this.#call?.abort()
     this.#break({ reason: `answered with ${what}`, failure: 'protocol', reusedConnection: false })
   }
@@ -421,8 +421,10 @@ export class WorkerCall {
   }
 }
 
-function isBlank(bytes: Uint8Array): boolean {
-  return bytes.every(byte => byte <= 0x20)
+/** Whether the first byte that is not blank begins neither an object nor a list. */
+function isNoJson(bytes: Uint8Array): boolean {
+  const first = bytes.find(byte => byte > 0x20)
+  return first !== undefined && first !== 0x7b && first !== 0x5b
 }
 
 function withoutLength(headers: HttpHeaders): HttpHeaders {

@@ -385,3 +385,21 @@ t.test('headers that the client names in Connection stay with its connection', a
   t.match(upstreamHeaders(headers, decisionFor(1), 'r', 1), { 'x-kept': '2', 'x-request-id': 'r' })
   t.notOk('x-secret' in upstreamHeaders(headers, decisionFor(1), 'r', 1))
 })
+
+t.test('a prompt that breaks workers behind their first token is deadly, too', async t => {
+  const world = await start(t, [])
+  const { system, serve, dispatch } = world
+  for (const port of [1, 2]) {
+    await serve(
+      port,
+      head(200, { 'content-type': 'text/event-stream' }),
+      data('data: {}\n\n'),
+      exchange => void system.clock.after(1, () => exchange.destroy()),
+    )
+    dispatch(port)
+    await system.advance(10)
+    t.match(await answerOf(world), { end: 'upstream_failed after the head' })
+  }
+  dispatch(3)
+  t.match((await answerOf(world)).body, /broke while they worked on this very request/)
+})

@@ -277,6 +277,22 @@ t.test('what is no answer of an engine is tried elsewhere: no event, no JSON, a 
   }
 })
 
+t.test('a list is an answer, and so is an error that is a text', async t => {
+  const json = { 'content-type': 'application/json' }
+  for (const [status, body] of [
+    [200, ' [{"content":"a"},{"content":"b"}]'],
+    [422, '"what is this?"'],
+  ] as const) {
+    const world = await start(t, [2])
+    const { log, serve, dispatch } = world
+    await serve(1, head(status, json), finish(body))
+    dispatch(1, { body: PLAIN })
+    t.match(await answerOf(world), { status, body, end: 'complete' })
+    t.strictSame(log.workerFailed, [])
+    await world.system.shutdown()
+  }
+})
+
 t.test('a long row of comments passes on', async t => {
   const world = await start(t, [])
   const { serve, dispatch } = world

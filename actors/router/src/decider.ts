@@ -291,6 +291,7 @@ export class Decider {
   async #choose(
     request: RoutingRequest,
     question: Question | undefined,
+    mayTry = question !== undefined,
   ): Promise<Chosen | Busy | ErrorRecord> {
     const { clock, log } = this.#context
     const startedMs = clock.nowMs()
@@ -299,7 +300,7 @@ export class Decider {
       ...this.#candidatesQuestion(request),
       settings: this.#settings,
       mayWait: roomRules !== undefined,
-      mayTry: question !== undefined,
+      mayTry,
     })
     if (!('candidates' in found)) return found
     if (question !== undefined) this.#questions++
@@ -326,6 +327,9 @@ export class Decider {
       isReal: question !== undefined,
     }
     const placed = this.#place(situation)
+    // An ejected worker without room is no reason to refuse what the others would take.
+    const isFull = 'kind' in placed || ('code' in placed && placed.code === ALL_BUSY)
+    if (isFull && found.trialOf !== undefined) return this.#choose(request, question, false)
     if ('code' in placed) {
       if (question === undefined || placed.code !== ALL_BUSY) return placed
       const model = this.#countedAs(request.model)

@@ -5,6 +5,7 @@
  *
  *   a worker comes up, or runs as another process ──▶ compared at once ──▶ differs: the directory is told
  *   it differed ──▶ compared again every AGAIN_MS ──▶ agrees: the directory is told
+ *   no answer ──▶ asked again after OPEN_AGAIN_MS, ATTEMPTS_MAX times in all
  *
  * Answers may show a difference that this chat does not: the directory weighs both.
  *
@@ -21,6 +22,8 @@ import type { TokenizerMessage } from './messages.ts'
 import type { Readers } from './readers.ts'
 
 const AGAIN_MS = 60_000
+/** Before a question that had no answer is asked again. */
+const OPEN_AGAIN_MS = 10_000
 const COMPARED_MODELS_MAX = 16
 const ATTEMPTS_MAX = 3
 
@@ -29,6 +32,8 @@ interface Compared {
   readonly model: string
   state: 'open' | 'agrees' | 'differs'
   attempts: number
+  /** The last one in which it was made; 0: none. */
+  round: number
 }
 
 export interface ChatComparerOptions {
@@ -38,11 +43,17 @@ export interface ChatComparerOptions {
   readonly engines: TokenizingEngines
 }
 
+function isDue({ state, attempts }: Compared): boolean {
+  return state === 'differs' || (state === 'open' && attempts < ATTEMPTS_MAX)
+}
+
 export class ChatComparer {
   readonly #options: ChatComparerOptions
   /** By worker, its life and model. */
   #compared = new Map<string, Compared>()
   #isComparing = false
+  /** Each comparison is made once in a round. */
+  #round = 1
   #willLookAgain = false
 
   constructor(options: ChatComparerOptions) {
@@ -57,7 +68,10 @@ export class ChatComparer {
       for (const { name, base } of worker.models.slice(0, COMPARED_MODELS_MAX)) {
         if (base !== undefined) continue
         const key = JSON.stringify([id, joinedMs, promptsEpoch, name])
-        compared.set(key, this.#compared.get(key) ?? { worker, model: name, state: 'open', attempts: 0 })
+        compared.set(
+          key,
+          this.#compared.get(key) ?? { worker, model: name, state: 'open', attempts: 0, round: 0 },
+        )
       }
     }
     this.#compared = compared
@@ -67,7 +81,7 @@ export class ChatComparer {
   /** Time has passed: those that differed may agree. */
   again(): void {
     this.#willLookAgain = false
-    for (const compared of this.#compared.values()) if (compared.state === 'differs') compared.attempts = 0
+    this.#round++
     void this.#compareAll()
   }
 
@@ -75,21 +89,21 @@ export class ChatComparer {
     if (this.#isComparing) return
     this.#isComparing = true
     for (;;) {
-      const next = [...this.#compared.values()].find(
-        ({ state, attempts }) => state !== 'agrees' && attempts < (state === 'open' ? ATTEMPTS_MAX : 1),
-      )
+      const next = [...this.#compared.values()].find(one => isDue(one) && one.round < this.#round)
       if (next === undefined) break
       next.attempts++
+      next.round = this.#round
       await this.#compare(next).catch((thrown: unknown) => {
         const { log } = this.#options.context
         log.debug({ worker: next.worker.id, error: toErrorRecord(thrown) }, 'chat was not compared')
       })
     }
     this.#isComparing = false
-    const differs = [...this.#compared.values()].some(({ state }) => state === 'differs')
-    if (!differs || this.#willLookAgain) return
+    const all = [...this.#compared.values()]
+    const isOpen = all.some(one => one.state === 'open' && isDue(one))
+    if (this.#willLookAgain || !(isOpen || all.some(({ state }) => state === 'differs'))) return
     this.#willLookAgain = true
-    this.#options.context.schedule(AGAIN_MS, { type: 'compareChats' })
+    this.#options.context.schedule(isOpen ? OPEN_AGAIN_MS : AGAIN_MS, { type: 'compareChats' })
   }
 
   async #compare(compared: Compared): Promise<void> {

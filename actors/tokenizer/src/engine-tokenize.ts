@@ -176,7 +176,8 @@ export class TokenizingEngines {
           if (faults < FAULTS_MAX && clock.nowMs() < startMs + timeoutMs) next()
         }
         const isFinal = !answer.isEnginesFault && !isTrial
-        if (!isFinal && open.size > 0) return
+        // Nobody waits for an engine on trial.
+        if (!isFinal && [...open.keys()].some(other => other !== tried)) return
         reject(new Error(answer.why, { cause: answer.cause }))
       }
       end()

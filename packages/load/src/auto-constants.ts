@@ -220,6 +220,13 @@ export const AUTO_CONSTANTS = {
      */
     BUSY_SHARE_MAX: 0.95,
     /**
+     * Times. How many times its estimate beyond it the prefill of an answer that does not stream may take,
+     * before its speed is learned: then its tokens leave the load. [What is booked]
+     */
+    UNLEARNED_TIMES: 20,
+    /** Ms. The least of that time, for prompts of a few tokens. [What is booked] */
+    UNLEARNED_MS_MIN: 500,
+    /**
      * Requests. Of the fleet, within which new tokens of a worker fade by the factor e: its churn. [evict_ms]
      */
     CHURN_REQUESTS: 500,

@@ -62,6 +62,8 @@ const {
   DECODE_GAPS_MIN,
   STALLED_SHARE_MAX,
   BUSY_SHARE_MAX,
+  UNLEARNED_TIMES,
+  UNLEARNED_MS_MIN,
 } = AUTO_CONSTANTS.book
 
 const NO_IDS: readonly string[] = []
@@ -109,8 +111,8 @@ export class EngineBook {
   #firstTokens = 0
   readonly #unseen = new UnseenLoad()
   #settled = 0
-  /** Requests whose prefill has ended by estimate since `silentPrefillsEnded` was last asked. */
-  #silentEnded: string[] = []
+  /** Requests whose prefill has ended by estimate, until `silentPrefillsEnded` tells of them. */
+  #silentEnded: { readonly id: string; readonly dueMs: number }[] = []
   #deliveredPeriods = 0
   /** Share of the answers that say what was cached. */
   #saidShare = 0
@@ -234,8 +236,9 @@ export class EngineBook {
   }
 
   /**
-   * Ids of requests that do not stream and whose prefill has ended by estimate since the last call, on these
-   * slots or on any that was asked about meanwhile. An id may have ended as a whole since.
+   * Ids of requests that do not stream and whose prefill has surely ended, by estimate, since the last call,
+   * on these slots or on any that was asked about meanwhile. Surely: after twice the estimated time if the
+   * speed is learned, else after 20 times and half a second.
    */
   silentPrefillsEnded(slots: ArrayLike<number>, nowMs: number): readonly string[] {
     const now = this.#time(nowMs)
@@ -243,7 +246,10 @@ export class EngineBook {
       const entry = this.#slots[slots[i]!]
       if (entry !== undefined) this.#endSilentPrefills(entry, now)
     }
-    return this.#silentEnded.length === 0 ? NO_IDS : this.#silentEnded.splice(0)
+    if (this.#silentEnded.length === 0) return NO_IDS
+    const due = this.#silentEnded.filter(({ id, dueMs }) => dueMs <= now && this.#requests.has(id))
+    this.#silentEnded = this.#silentEnded.filter(({ id, dueMs }) => dueMs > now && this.#requests.has(id))
+    return due.map(({ id }) => id)
   }
 
   /** What was learned of the speed of a slot's worker. */
@@ -464,9 +470,15 @@ export class EngineBook {
       if (endMs > now) return
       entry.period = undefined
       this.#beginDecoding(entry, head, now)
-      this.#silentEnded.push(head.id)
+      this.#silentEnded.push({ id: head.id, dueMs: endMs + this.#slackMs(head) })
       entry.headMs = endMs
     }
+  }
+
+  /** How much longer than estimated the prefill of a request may take. */
+  #slackMs({ slot, prefillMs }: BookedRequest): number {
+    const isLearned = this.#prefill.knowledge(slot).source !== 'prior'
+    return isLearned ? prefillMs : Math.max(UNLEARNED_MS_MIN, UNLEARNED_TIMES * prefillMs)
   }
 
   #addToPeriod(request: BookedRequest, entry: Slot, now: number): void {

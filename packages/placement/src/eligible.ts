@@ -48,6 +48,8 @@ export interface Eligible {
   readonly preferences: Float64Array | undefined
   /** The session is bound to this worker key, so it is the only candidate. */
   readonly boundWorker?: string
+  /** The request is the trial of this worker: the others were left out only for that. */
+  readonly trialOf?: string | undefined
 }
 
 /** What is known of failures. `mayTry`: the request may be the trial of an ejected worker. */
@@ -131,13 +133,14 @@ export function eligible(
     if (areAllTooSmall && maxTokens === largest) candidates.push(candidate)
     else excluded.push({ worker: candidate.key.key, reason: TOO_LONG })
   }
-  if (known !== undefined && unwell.length > 0) judge(candidates, unwell, excluded, request, known)
+  const trialOf =
+    known !== undefined && unwell.length > 0 ? judge(candidates, unwell, excluded, request, known) : undefined
   if (candidates.length > 0) {
     if (!isTrial && pinnedInstanceId === undefined) leaveOutTrials(candidates, excluded)
     const preferences = filter.prefers
       ? Float64Array.from(candidates, ({ worker }) => filter.preference(worker))
       : undefined
-    return { candidates, excluded, preferences }
+    return { candidates, excluded, preferences, ...(trialOf === undefined ? {} : { trialOf }) }
   }
   if (!isModelKnown && fleet.workers.some(worker => worker.models.length > 0)) {
     const loading = unlisted && loadingWorkers(fleet, unlisted.wallMs, unlisted.loadingMsMax)
@@ -166,20 +169,24 @@ function listedNameOf({ workers }: Fleet, model: string, unlisted: UnlistedModel
   return workers.some(({ models }) => models.some(({ name }) => name === model)) ? model : base
 }
 
-/** Leaves out ejected workers if others are left, unless the request is the trial of one of them. */
+/**
+ * Leaves out ejected workers if others are left, unless the request is the trial of one of them; which one,
+ * if healthy workers were left out for it.
+ */
 function judge(
   candidates: Candidate[],
   unwell: readonly Unwell[],
   excluded: Excluded[],
   { model, pinnedInstanceId, pinnedRank, excludedWorkers }: RoutingRequest,
   { health, nowMs, mayTry }: KnownHealth,
-): void {
+): string | undefined {
   const isFree = pinnedInstanceId === undefined && pinnedRank === undefined && excludedWorkers.length === 0
   const tried =
     mayTry && isFree
       ? unwell.find(({ candidate: { worker } }) => health.isTrialDue(worker.id, model, nowMs))?.candidate
           .worker
       : undefined
+  const hasOthers = candidates.length > 0
   if (tried !== undefined) {
     const reason = `the request is the trial of ${tried.id}`
     for (const { key } of candidates.splice(0)) excluded.push({ worker: key.key, reason })
@@ -192,6 +199,7 @@ function judge(
     if (isTaken) candidates.push(candidate)
     else excluded.push({ worker: candidate.key.key, reason })
   })
+  return hasOthers ? tried?.id : undefined
 }
 
 /** Leaves out workers on trial, if others are left. */

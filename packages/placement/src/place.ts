@@ -164,11 +164,18 @@ export function eligibleByAffinity({
   unlisted,
   nowMs,
 }: Omit<CandidatesQuestion, 'settings' | 'mayWait'>): Eligible | ErrorRecord {
-  const known = health === undefined ? undefined : { health, nowMs, mayTry }
-  const found = eligible(fleet, request, questions % TRIAL_EVERY === 0, known, unlisted)
+  const find = (may: boolean): Eligible | ErrorRecord => {
+    const known = health === undefined ? undefined : { health, nowMs, mayTry: may }
+    return eligible(fleet, request, questions % TRIAL_EVERY === 0, known, unlisted)
+  }
   const session = affinity?.keyOf(request)
+  const found = find(mayTry)
   if ('code' in found || session === undefined) return found
-  return affinity!.applied(found, session, nowMs)
+  if (found.trialOf === undefined) return affinity!.applied(found, session, nowMs)
+  // A session that is bound to a healthy worker stays there: another request will be the trial.
+  const others = find(false)
+  const applied = 'code' in others ? others : affinity!.applied(others, session, nowMs)
+  return applied === others ? found : applied
 }
 
 /** The candidates for a request, or why it must wait or is refused. */
