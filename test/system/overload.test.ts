@@ -30,10 +30,10 @@ const complete = (fleet: Fleet): Promise<Answer> => fleet.send('/v1/completions'
 const set = (fleet: Fleet, change: unknown): Promise<Answer> =>
   fleet.send('/busy_threshold', { method: 'POST', body: change })
 
-/** Each engine gets a request, and answers nothing until `end`. */
+/** Each engine gets a request for a stream, and answers nothing until `end`. */
 async function occupied(fleet: Fleet): Promise<{ readonly end: () => Promise<readonly Answer[]> }> {
   for (const engine of fleet.engines) await engine.faults({ hang: 'generation' })
-  const held = fleet.engines.map(() => complete(fleet))
+  const held = fleet.engines.map(() => fleet.send('/v1/completions', { body: { ...body(), stream: true } }))
   await until('each worker has a request', async () => {
     const keys = (await fleet.workers()).flatMap(({ worker_keys }) => worker_keys)
     return keys.every(({ load }) => load.prefill_tokens > 0) ? true : undefined
