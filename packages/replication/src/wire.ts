@@ -24,7 +24,7 @@
  */
 
 import { decode, encode } from '@msgpack/msgpack'
-import { DIGEST_LENGTH_MAX, MESSAGE_HASHES_MAX } from './digest-bounds.ts'
+import { DIGEST_HASHES_MAX, DIGEST_LENGTH_MAX, MESSAGE_HASHES_MAX } from './digest-bounds.ts'
 import type {
   BookedDigest,
   BookedOperation,
@@ -57,6 +57,8 @@ const HASH_BYTES = 8
 const WAITING_ROWS_MAX = 4096
 /** Of a snapshot; more than a router has open. */
 const SNAPSHOT_DIGESTS_MAX = 1_048_576
+/** Halves of the hashes in them: twice what a router sends. */
+const SNAPSHOT_WORDS_MAX = 4 * DIGEST_HASHES_MAX
 /** Most tokens, blocks and requests; a larger figure is an error of its sender. */
 const WIRE_COUNT_MAX = 2 ** 30
 /** A week: a longer wait is an error of its sender. */
@@ -237,13 +239,19 @@ export function decodeWaiting(bytes: Uint8Array): WaitingRow[] | undefined {
 /** Puts the parts of a snapshot together, which come in order, and what digests say of it. */
 export class SnapshotParts {
   readonly #digests = new Map<string, OperationDigest>()
+  #words = 0
+  #digestLife = ''
   #bookings: OpenBooking[] = []
   #next = 0
   #life = ''
 
-  addDigests({ digests }: DigestSnapshot): void {
+  /** Beyond the bounds they are left out: such bookings count alone. Those of another life replace them. */
+  addDigests({ life, digests }: DigestSnapshot): void {
+    if (life !== this.#digestLife) this.#clearDigests()
+    this.#digestLife = life
     for (const [id, digest] of digests) {
-      if (this.#digests.size >= SNAPSHOT_DIGESTS_MAX) return
+      this.#words += digest.digest?.hashes.length ?? 0
+      if (this.#digests.size >= SNAPSHOT_DIGESTS_MAX || this.#words > SNAPSHOT_WORDS_MAX) return
       this.#digests.set(id, digest)
     }
   }
@@ -262,8 +270,13 @@ export class SnapshotParts {
     if (part < parts - 1) return undefined
     const whole = this.#bookings.map(booking => ({ ...booking, ...this.#digests.get(booking.id) }))
     this.#bookings = []
-    this.#digests.clear()
+    this.#clearDigests()
     return { life, nextSequence, bookings: whole }
+  }
+
+  #clearDigests(): void {
+    this.#digests.clear()
+    this.#words = 0
   }
 }
 

@@ -16,7 +16,7 @@
  */
 
 import { RenderingRefusedError } from './errors.ts'
-import { arithmetic, formatWith, repeat, safeInteger, sum } from './python-operators.ts'
+import { arithmetic, formatWith, joined, repeat, safeInteger, sum } from './python-operators.ts'
 import {
   getItem,
   hasItem,
@@ -112,7 +112,13 @@ export class ChatTemplate {
     for (const [name, value] of builtins(options)) globals.set(name, value)
     // A variable of the request hides a builtin of the same name.
     for (const [name, value] of variables) if (typeof name === 'string') globals.set(name, value)
-    return new Rendering().run(this.program, new Scope(globals))
+    try {
+      return new Rendering().run(this.program, new Scope(globals))
+    } catch (thrown) {
+      // Too deep, or too long for a text of this language: the engine may have other bounds.
+      if (!(thrown instanceof RangeError)) throw thrown
+      throw new RenderingRefusedError(`the template needs too much: ${thrown.message}`)
+    }
   }
 }
 
@@ -230,6 +236,7 @@ class Rendering {
     let items: readonly PythonValue[]
     if (iterable.type === 'SelectExpression') {
       items = iterate(this.#evaluate(iterable.lhs, scope)).filter(item => {
+        this.#step()
         const turn = new Scope(scope)
         this.#assign(node.loopvar, item, turn)
         return isTruthy(this.#evaluate(iterable.test, turn))
@@ -240,6 +247,7 @@ class Rendering {
     let isTurned = false
     const changed: { values: readonly PythonValue[] | undefined } = { values: undefined }
     for (const [index, item] of items.entries()) {
+      this.#step()
       const turn = new Scope(scope)
       turn.set('loop', loopObject(items, index, changed))
       this.#assign(node.loopvar, item, turn)
@@ -327,8 +335,13 @@ class Rendering {
     return toText(call(callee, args, new Map([...keywords, ['caller', caller]])))
   }
 
-  #evaluate(node: Node, scope: Scope): PythonValue {
+  /** Counts an evaluation or the turn of a loop. */
+  #step(): void {
     if (++this.#steps > TEMPLATE_STEPS_MAX) throw new RenderingRefusedError('the rendering takes too long')
+  }
+
+  #evaluate(node: Node, scope: Scope): PythonValue {
+    this.#step()
     switch (node.type) {
       case 'StringLiteral':
       case 'ConstantLiteral':
@@ -495,7 +508,7 @@ function unary(operator: string, value: PythonValue): PythonValue {
 function binary(operator: string, left: PythonValue, right: PythonValue): PythonValue {
   switch (operator) {
     case '~':
-      return toText(left) + toText(right)
+      return joined(toText(left), toText(right))
     case '==':
       return isEqual(left, right)
     case '!=':

@@ -23,6 +23,10 @@ import {
 
 /** Characters of a text that is made by repeating or padding another. */
 const MADE_LENGTH_MAX = 5_000_000
+/** Characters of a text that is made by adding two: a prompt with its body fits. */
+const JOINED_LENGTH_MAX = 64_000_000
+/** Items of a list that is made by adding two. */
+const LIST_LENGTH_MAX = 1_000_000
 const DIGITS_MAX = 60
 /** From here on `toFixed` has an exponent. */
 const FIXED_MAX = 1e21
@@ -41,14 +45,27 @@ export function escapeMarkup(value: PythonValue): PythonMarkup {
 
 /** `left + right` of texts and lists; undefined for other pairs. */
 export function sum(left: PythonValue, right: PythonValue): PythonValue {
-  if (typeof left === 'string' && typeof right === 'string') return left + right
+  if (typeof left === 'string' && typeof right === 'string') return joined(left, right)
   const isText = (value: PythonValue) => typeof value === 'string' || value instanceof PythonMarkup
   if (isText(left) && isText(right))
-    return new PythonMarkup(escapeMarkup(left).text + escapeMarkup(right).text)
-  if (Array.isArray(left) && Array.isArray(right)) return [...left, ...right]
+    return new PythonMarkup(joined(escapeMarkup(left).text, escapeMarkup(right).text))
+  if (Array.isArray(left) && Array.isArray(right)) return chained(left, right)
   if (left instanceof PythonTuple && right instanceof PythonTuple)
-    return new PythonTuple([...left.items, ...right.items])
+    return new PythonTuple(chained(left.items, right.items))
   return undefined
+}
+
+/** `left + right`, of a bounded length: doubling it a few times would fill the memory. */
+export function joined(left: string, right: string): string {
+  if (left.length + right.length > JOINED_LENGTH_MAX)
+    throw new RenderingRefusedError('the template makes a string that is too long')
+  return left + right
+}
+
+function chained(left: readonly PythonValue[], right: readonly PythonValue[]): PythonValue[] {
+  if (left.length + right.length > LIST_LENGTH_MAX)
+    throw new RenderingRefusedError('the template makes a list that is too long')
+  return [...left, ...right]
 }
 
 /** `left * right` of a text and a number; undefined for other pairs. */

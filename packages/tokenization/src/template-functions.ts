@@ -52,6 +52,8 @@ const LINE_END = /\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]/
 const ASTRAL = /[\ud800-\udfff]/
 const BEYOND_ASCII = /[^\0-\x7f]/
 const SLICES_MAX = 100_000
+/** Spaces. */
+const INDENT_MAX = 10_000
 const PADDING_MAX = 1_000_000
 const ROUND_DIGITS_MAX = 15
 
@@ -342,7 +344,8 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   batch: (value, args, keywords) => {
     const count = integer(args[0] ?? keywords.get('linecount'))
     const fill = args[1] ?? keywords.get('fill_with') ?? null
-    if (count < 1) throw new RenderingRefusedError(`the template makes batches of ${count}`)
+    if (count < 1 || count > SLICES_MAX)
+      throw new RenderingRefusedError(`the template makes batches of ${count}`)
     const items = iterate(value)
     const batches: PythonValue[][] = []
     for (let at = 0; at < items.length; at += count) batches.push(items.slice(at, at + count))
@@ -416,7 +419,8 @@ const FILTERS: Readonly<Record<string, Filter>> = {
     const width = args[0] ?? keywords.get('width') ?? 4
     const first = isTruthy(args[1] ?? keywords.get('first'))
     const blank = isTruthy(args[2] ?? keywords.get('blank'))
-    const indent = typeof width === 'string' ? width : ' '.repeat(integer(width))
+    const indent = typeof width === 'string' ? width : ' '.repeat(Math.min(integer(width), INDENT_MAX + 1))
+    if (indent.length > INDENT_MAX) throw new RenderingRefusedError('the template indents too far')
     const lines = splitLines(`${string(value)}\n`)
     return lines
       .map((line, i) => ((i === 0 ? first : blank || line !== '') ? indent + line : line))

@@ -17,3 +17,22 @@ t.test('texts that are printed as they are, are pieces as they are, in sums too'
   t.strictSame(template.renderPieces(variables), ['<', 'a long text', '>', '3', 'a long text'])
   t.throws(() => new ChatTemplate("{{ 'a' + long + 1 }}").render(variables), /str \+ int/)
 })
+
+t.test('what would take too long or too much is refused, so that the engine is asked', async t => {
+  const deep = `{{ ${Array.from({ length: 20_000 }, () => '1').join(' ~ ')} }}`
+  const doubled =
+    "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(40) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}"
+  for (const text of [
+    '{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}',
+    '{{ [1] | batch(1000000000, 0) | list }}',
+    doubled,
+    doubled.replaceAll('~', '+'),
+    doubled.replaceAll('~', '+').replace("'aaaaaaaa'", '[1, 2]'),
+    "{{ 'a' | indent(1000000000) }}",
+    "{{ 'a' | tojson(indent=1000000000) }}",
+    deep,
+  ]) {
+    const render = () => new ChatTemplate(text).render(none)
+    t.throws(render, { code: 'HOMING_TOKENIZATION_RENDERING_REFUSED' }, text.slice(0, 60))
+  }
+})
