@@ -268,7 +268,8 @@ export class SnapshotParts {
     this.#next++
     this.#bookings.push(...bookings)
     if (part < parts - 1) return undefined
-    const whole = this.#bookings.map(booking => ({ ...booking, ...this.#digests.get(booking.id) }))
+    const known = this.#digestLife === life ? this.#digests : undefined
+    const whole = this.#bookings.map(booking => ({ ...booking, ...known?.get(booking.id) }))
     this.#bookings = []
     this.#clearDigests()
     return { life, nextSequence, bookings: whole }

@@ -265,6 +265,12 @@ t.test('digests come in messages of their own, which an earlier version leaves a
   for (const message of messages) parts.addDigests(decodeOpenDigests(message)!)
   const read = encodeSnapshot(outbox.snapshot()).map(message => parts.add(decodeSnapshotPart(message)!))
   t.same(read.at(-1), outbox.snapshot())
+  for (const message of messages) parts.addDigests({ ...decodeOpenDigests(message)!, life: 'another' })
+  const bare = encodeSnapshot(outbox.snapshot()).map(message => parts.add(decodeSnapshotPart(message)!))
+  t.ok(
+    bare.at(-1)!.bookings.every(({ digest: said }) => said === undefined),
+    'digests of another life',
+  )
 })
 
 t.test('what cannot be read is nothing, whatever a stranger sends', async t => {

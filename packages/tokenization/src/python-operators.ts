@@ -62,6 +62,14 @@ export function joined(left: string, right: string): string {
   return left + right
 }
 
+/** `separator.join(items)`, with the same bound. */
+export function joinedAll(items: readonly string[], separator: string): string {
+  const length = items.reduce((total, item) => total + item.length + separator.length, 0)
+  if (length > JOINED_LENGTH_MAX)
+    throw new RenderingRefusedError('the template makes a string that is too long')
+  return items.join(separator)
+}
+
 function chained(left: readonly PythonValue[], right: readonly PythonValue[]): PythonValue[] {
   if (left.length + right.length > LIST_LENGTH_MAX)
     throw new RenderingRefusedError('the template makes a list that is too long')

@@ -12,6 +12,7 @@ import {
   braceFormat,
   escapeMarkup,
   fixedText,
+  joinedAll,
   percentFormat,
   safeInteger,
   sum,
@@ -285,7 +286,7 @@ const FILTERS: Readonly<Record<string, Filter>> = {
     ),
   join: (value, args, keywords) => {
     const items = iterate(value).map(attributeGetter(args[1] ?? keywords.get('attribute')))
-    return items.map(toText).join(toText(args[0] ?? keywords.get('d') ?? ''))
+    return joinedAll(items.map(toText), toText(args[0] ?? keywords.get('d') ?? ''))
   },
   list: value => [...iterate(value)],
   first: value => iterate(value)[0],
@@ -571,7 +572,7 @@ const STRING_METHODS: Readonly<Record<string, Method<string>>> = {
   },
   replace: (value, args, keywords) =>
     replace(value, string(args[0]), string(args[1]), args[2] ?? keywords.get('count')),
-  join: (value, [items]) => iterate(items).map(string).join(value),
+  join: (value, [items]) => joinedAll(iterate(items).map(string), value),
   removeprefix: (value, [prefix]) =>
     value.startsWith(string(prefix)) ? value.slice(string(prefix).length) : value,
   removesuffix: (value, [suffix]) =>

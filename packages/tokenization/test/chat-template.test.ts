@@ -30,6 +30,8 @@ t.test('what would take too long or too much is refused, so that the engine is a
     doubled.replaceAll('~', '+').replace("'aaaaaaaa'", '[1, 2]'),
     "{{ 'a' | indent(1000000000) }}",
     "{{ 'a' | tojson(indent=1000000000) }}",
+    "{{ range(1000) | join('a' * 1000000) }}",
+    "{{ ('a' * 1000000).join(range(1000) | map('string')) }}",
     deep,
   ]) {
     const render = () => new ChatTemplate(text).render(none)
