@@ -63,7 +63,11 @@ t.test('of three engines one whose /tokenize is silent costs no request its toke
     }
     return [...by]
   }
-  t.strictSame(await route(REQUESTS), [['engine', REQUESTS]], 'nobody waits until the question is given up')
+  t.strictSame(
+    await route(REQUESTS),
+    [['engine', REQUESTS]],
+    'no request waits until the question is given up',
+  )
   const metrics = (await router.send('/metrics')).text
   t.match(metrics, /^homing_tokenizer_hedges_total [1-9]/m)
   t.match(metrics, /^homing_tokenizer_silent_state\{worker="[^"]+"\} 1$/m)

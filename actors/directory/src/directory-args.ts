@@ -17,7 +17,10 @@ export interface DirectoryArgs {
   readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
   /** False: no listeners, what was sent to a worker is taken to be cached there. */
   readonly kvEvents: boolean
-  /** True: nobody asks what is cached, so there are no listeners and no guesses; default false. */
+  /**
+   * True: the router does not look up what is cached, so there are no listeners and no guesses; default
+   * false.
+   */
   readonly ignoresCaches?: boolean
   /** Block size of every worker whose own parameters do not give one. */
   readonly blockSizeTokens: number | undefined

@@ -89,7 +89,7 @@ export interface ExchangeLimits {
   readonly retriesMax: number
   /** Requests that may be placed again, as a share of all requests; 0 … 1. */
   readonly retryShare: number
-  /** A call is never stalled before so many milliseconds; 0: none ever is. */
+  /** The least age of a stalled call, in milliseconds; 0: no call is ever stalled. */
   readonly stallMsMin: number
   /**
    * Longest wait for the next byte of an answer, including the first, in milliseconds. Comments before the

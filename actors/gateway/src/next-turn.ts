@@ -3,7 +3,7 @@
  * (`nvext.agent_hints.speculative_prefill`), what the next prompt of the conversation begins with.
  *
  *   a chat ─▶ its answer is over ─▶ the same chat with the answer as its last message, for one token,
- *                                   placed like any other request; nobody reads what comes of it
+ *                                   placed like any other request; its answer is dropped
  *
  * The blocks of an answer are in the cache of its engine already, but as it generated them: a template that
  * leaves out the reasoning, or writes the answer in another way, makes other tokens of it.
@@ -198,7 +198,7 @@ interface Watch {
   answerBytes: number
 }
 
-/** A request of our own, whose answer nobody reads. */
+/** A request of our own, whose answer is dropped. */
 class InnerExchange implements HttpExchange {
   readonly method = 'POST'
   readonly path = PATH

@@ -2,7 +2,7 @@
  * Request metrics: the outcomes of placed requests, by model, and how long each stage took.
  *
  * The labels are bounded. A model gets a label only once the router has placed a request for it, so clients
- * cannot make up names; models beyond `modelsMax` share one label, and one that nobody asked for in
+ * cannot make up names; models beyond `modelsMax` share one label, and one that no client asked for in
  * `modelIdleMs` loses its own.
  *
  *   stage       from                                   to

@@ -33,7 +33,7 @@ export class WorkerProgress {
   readonly #wholes: number[] = []
   readonly #stallMsMin: number
 
-  /** `stallMsMin`: no call is stalled before so many milliseconds; 0: none ever is. */
+  /** `stallMsMin`: the least age of a stalled call, in milliseconds; 0: no call is ever stalled. */
   constructor(stallMsMin: number) {
     this.#stallMsMin = stallMsMin
   }

@@ -42,7 +42,7 @@ t.test('of many models, as many have series as the setting says, and each has a 
   t.ok(lines.some(line => line === 'homing_request_started_total{model="other"} 2990'))
 })
 
-t.test('a model that nobody asks for gives its series back, and begins anew', async t => {
+t.test('a model that no client asks for gives its series back, and begins anew', async t => {
   const { clock, serve, series } = world(2)
   serve('a')
   serve('b')

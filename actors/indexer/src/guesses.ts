@@ -12,7 +12,7 @@
  *        shard together have `blocksMax`, for which there is memory. A key that exceeds either is pruned to
  *        `pruneTargetRatio` of its bound, or of its size: earliest expiry first, the deepest first. All keys
  *        of all shards together have the bound of `tree`: past it, each shard that is sent more prunes its
- *        part, the earliest expiry of all its keys first. Whoever holds too much, because slices of its
+ *        part, the earliest expiry of all its keys first. A shard that holds too much, because slices of its
  *        pruning are still to come, gives up as many blocks as it takes in.
  * Fences a key is forgotten with an epoch; requests sent in an earlier epoch say nothing, and are dropped.
  * Names  blocks are named by their sequence hashes: nothing else names them before an engine does.

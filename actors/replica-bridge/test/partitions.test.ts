@@ -118,7 +118,7 @@ async function checkLoads(
   const expected = Array.from({ length: WORKERS }, (_, slot) => {
     const counts = replicas.map(of => [...truth[of]!.values()].filter(at => at === slot).length)
     const requests = counts.reduce((sum, count) => sum + count, 0)
-    // All requests are for one prompt, and its blocks count once, whoever has them.
+    // All requests are for one prompt, and its blocks count once, whichever router has them.
     return [requests, requests > 0 ? BLOCKS : 0, PREFILL_TOKENS * requests]
   })
   t.strictSame(await world.loads(world.replicas[i]!), expected, what)

@@ -121,7 +121,7 @@ export class TokenizingEngines {
     )
   }
 
-  /** The same of one engine, drawn from all, for somebody who has time: it changes nothing here. */
+  /** The same of one engine, drawn from all, for a check that has time: it changes nothing here. */
   async askOne({ origins, tokenizeBody }: TokenizeQuestion): Promise<Uint8Array> {
     const origin = origins[this.#context.random.below(origins.length)]!
     const answer = await this.#answer(origin, tokenizeBody, this.#options.timeoutMs, undefined)
@@ -176,7 +176,7 @@ export class TokenizingEngines {
           if (faults < FAULTS_MAX && clock.nowMs() < startMs + timeoutMs) next()
         }
         const isFinal = !answer.isEnginesFault && !isTrial
-        // Nobody waits for an engine on trial.
+        // No request waits for an engine on trial.
         if (!isFinal && [...open.keys()].some(other => other !== tried)) return
         reject(new Error(answer.why, { cause: answer.cause }))
       }
@@ -188,7 +188,8 @@ export class TokenizingEngines {
   }
 
   /**
-   * Asks an engine that is set aside where there is no other; its answer may come when nobody waits for it.
+   * Asks an engine that is set aside where there is no other; its answer may come when no request waits for
+   * it.
    */
   async #try(origin: string, body: Uint8Array): Promise<Uint8Array> {
     const late = Promise.withResolvers<NoTokens>()

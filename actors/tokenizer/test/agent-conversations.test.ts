@@ -13,7 +13,7 @@ import { fleetOf, model } from './fleet.ts'
 const TINY = fileURLToPath(new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')))
 const BLOCK = 16
 const TURNS = 8
-const WORDS = 'A homing pigeon finds its way back over a thousand kilometres, and nobody knows how. '
+const WORDS = 'A homing pigeon finds its way back over a thousand kilometres, and no zoologist knows how. '
 const PICTURE = `data:image/png;base64,${'iVBORw0KGgo'.repeat(200)}`
 
 const reader = new BodyReader({ promptCacheBytes: 1e7, wordTableBytes: 2 ** 20 })

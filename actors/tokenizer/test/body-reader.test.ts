@@ -407,7 +407,7 @@ t.test('a prompt behind embeddings is not known', async t => {
   t.match((await read(body)).unknownPromptReason, /prompt_embeds/)
 })
 
-t.test('a prompt with pictures is known by its text and their hashes, and nobody is asked', async t => {
+t.test('a prompt with pictures is known by its text and their hashes, and no engine is asked', async t => {
   const picture = { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }
   const body = {
     model: 'm',

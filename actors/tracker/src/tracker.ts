@@ -224,7 +224,7 @@ class Tracker {
     this.fellIf(isLess)
   }
 
-  /** Sent once a second for each open answer, so the end of a prefill that nobody asks about is seen, too. */
+  /** Sent once a second for each open answer, so a prefill ends without a question of the router, too. */
   touch(decisionId: string, outputTokens: number | undefined): void {
     const { clock } = this.#context
     if (!this.#load.touch(decisionId, clock.nowMs())) return

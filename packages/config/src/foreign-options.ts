@@ -1,8 +1,8 @@
 /**
  * Options of other KV-aware routers that have no counterpart here, each with what is there instead.
  *
- * Whoever comes from such a router starts this one with the command line and the variables that are there
- * already. So these options stop nothing: each gives one sentence. Options of which the loss would be
+ * An operator who comes from such a router starts this one with the command line and the variables that are
+ * there already. So these options stop nothing: each gives one sentence. Options of which the loss would be
  * dangerous (TLS, access) are not here: they stay faults.
  *
  * Source   the frontend, the router and the simulated worker of Dynamo 0.4 to 1.6.

@@ -5,7 +5,7 @@
  *   depths   1, 2, 3 … 128 | 130, 132 … 256 | 260, 264 … 512 | …    64 in each doubling; then the last block
  *
  * A sequence hash stands for its block and all before it, so a hash that two prompts have in common at a
- * depth says that they share so many blocks. The depths are the same for all prompts, whatever their length.
+ * depth says that they share as many blocks. The depths are the same for all prompts, whatever their length.
  *
  * Exact for prompts that share up to 128 blocks, and for prompts that are equal; else what is shared is found
  * up to 1/64 of it.

@@ -81,7 +81,7 @@ export class SharedBlocks {
     }
   }
 
-  /** Leading blocks of a prompt that are active on the slot, whoever has them. */
+  /** Leading blocks of a prompt that are active on the slot, through any router. */
   heldBlocks(workerSlot: number, { count, hashes }: ChainDigest): number {
     let held = 0
     let notHeld = hashes.length / 2 + 1

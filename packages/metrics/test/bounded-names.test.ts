@@ -1,4 +1,4 @@
-/** Names of a label: bounded, and forgotten when nobody uses them. */
+/** Names of a label: bounded, and forgotten when they are no longer used. */
 
 import t from 'tap'
 import { BoundedNames, OTHER_NAMES } from '../src/index.ts'

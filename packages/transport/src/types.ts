@@ -113,7 +113,7 @@ export interface HttpListener {
   readonly port: number
   /**
    * New connections and requests are served as before, but each answer that begins from now on ends its
-   * connection: whoever has more to ask connects anew, perhaps to another server.
+   * connection: a client with another request connects anew, perhaps to another server.
    */
   endConnections(): void
   /** Stops accepting; resolves when open exchanges have ended or after `graceMs`, then cuts the rest. */

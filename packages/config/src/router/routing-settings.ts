@@ -178,7 +178,7 @@ export const routingSettings = [
     max: 365 * 24 * HOUR_MS,
     zeroMeans: 'no affinity',
     envAliases: [{ name: 'DYN_ROUTER_SESSION_AFFINITY_TTL_SECS' }],
-    help: 'Requests of a session (--router-session-header, --router-session-field) go where the last one went, until it has been idle for this time or a request there fails. Whoever follows KV events needs it only for what engines keep beside their prefix cache.',
+    help: 'Requests of a session (--router-session-header, --router-session-field) go where the last one went, until it has been idle for this time or a request there fails. A router that follows KV events needs it only for what engines keep beside their prefix cache.',
   },
   {
     key: 'affinityMode',
@@ -199,7 +199,7 @@ export const routingSettings = [
     max: 65_536,
     unit: 'blocks',
     zeroMeans: 'only the client names a session',
-    help: 'A request that names no session belongs to the session of all prompts that begin with the same so many blocks. Use more than a system prompt that all have in common.',
+    help: 'A request that names no session belongs to the session of all prompts whose first N blocks are equal. Use more than a system prompt that all have in common.',
   },
   {
     key: 'affinityHeaders',
