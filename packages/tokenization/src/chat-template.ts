@@ -16,7 +16,10 @@
  */
 
 import { RenderingRefusedError } from './errors.ts'
+import { methodOf } from './python-methods.ts'
 import { arithmetic, formatWith, joined, repeat, safeInteger, sum } from './python-operators.ts'
+import { compare, contains, itemAt, iterate, sliceOf } from './python-sequences.ts'
+import { integer, string } from './python-text.ts'
 import {
   getItem,
   hasItem,
@@ -49,18 +52,7 @@ import type {
   SetNode,
   TestNode,
 } from './template-ast.ts'
-import {
-  applyFilter,
-  applyTest,
-  compare,
-  contains,
-  integer,
-  itemAt,
-  iterate,
-  methodOf,
-  sliceOf,
-  string,
-} from './template-functions.ts'
+import { applyFilter, applyTest } from './template-functions.ts'
 import { parseTemplate } from './template-parser.ts'
 
 const TEMPLATE_STEPS_MAX = 5_000_000

@@ -33,8 +33,8 @@ import { fromParsedJson, tryParseJson } from './json.ts'
 import type { JsonObject } from './json-object.ts'
 import { LongText } from './long-text.ts'
 import { PromptCache } from './prompt-cache.ts'
+import { stripSpace } from './python-text.ts'
 import type { PythonDict, PythonKey, PythonValue } from './python-value.ts'
-import { stripSpace } from './template-functions.ts'
 import { parseTokenizer, readTokenizerFiles, type TokenizerFiles } from './tokenizer-files.ts'
 
 /** The ids belong to the caller, but for those that are lent (`lendsIds`). */
