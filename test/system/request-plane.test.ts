@@ -238,9 +238,10 @@ t.test(
       return requests === 1 && prefillTokens === 0 ? true : undefined
     })
     await send(engine.url, '/admin/faults', { body: { hang: 'generation' } })
-    const begun = (prompt: string) =>
-      client.send('/v1/completions', { body: body(prompt, { stream: false }) })
-    const unanswered = begun('computes')
+    const begun = (prompt: string, stream: boolean) =>
+      client.send('/v1/completions', { body: body(prompt, { stream }) })
+    // Of a stream it is known that its prompt is still computed.
+    const unanswered = begun('computes', true)
     for (const one of [client, other]) {
       await until('both are booked', async () => ((await bookedAt(one)).requests === 2 ? true : undefined))
       await until('it has blocks', async () =>
@@ -248,7 +249,7 @@ t.test(
       )
     }
     t.match((await other.send('/replicas')).json, { booked_elsewhere: 2, replicas: [{ open_bookings: 2 }] })
-    const waiting = begun('waits')
+    const waiting = begun('waits', false)
     const waits = async () => (await client.send('/queue')).json.requests
     await until('the third waits', async () => ((await waits()) === 1 ? true : undefined))
     engine.kill('SIGKILL')
