@@ -50,6 +50,9 @@ export class KeyTrust {
       }
       return `reports no KV events: start it with ${eventFlags(worker.outcome.engine)}, or name their ports: ${ports}`
     }
+    const { endpoint, fault } = this.#options.workers.eventSource(worker, dpRank)!
+    if (fault !== undefined)
+      return `names ${JSON.stringify(endpoint)} for its events, which cannot be used: ${fault}`
     const clash = this.#options.claims.clashOf(name)
     if (clash !== undefined) {
       return `names ${clashText(clash)}, and nobody can tell whose blocks are reported there: give each engine ports of its own`

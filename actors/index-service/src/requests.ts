@@ -4,7 +4,7 @@
  */
 
 import { bigintToHash } from '@homing/blocks'
-import { isSameSocket } from '@homing/transport'
+import { isSameSocket, faultOfEndpoint as socketFault } from '@homing/transport'
 import { BadRequestError } from './errors.ts'
 import { parseWideJson, tryBits64, tryUnsigned64 } from './wide-json.ts'
 
@@ -127,12 +127,13 @@ export function peerUrl(text: string): string {
 
 /** Why a text is no endpoint that can be connected to; undefined: it is. */
 export function faultOfEndpoint(text: string): string | undefined {
-  if (/^ipc:\/\/./.test(text)) return undefined
-  const match = /^tcp:\/\/(\[[^\]]+\]|[^[\]:/\s]+):(\d{1,5})$/.exec(text)
-  if (match === null) return 'must be tcp://HOST:PORT or ipc://PATH'
-  if (match[1] === '*' || match[1] === '0.0.0.0') return 'names every interface; name the host of the engine'
-  const port = Number(match[2])
-  return port < 1 || port > 65_535 ? 'has a port out of range 1 … 65535' : undefined
+  if (/^tcp:\/\/(\*|0\.0\.0\.0):/.test(text)) return 'names every interface; name the host of the engine'
+  const port = /^tcp:.*:(\d{1,5})$/.exec(text)?.[1]
+  if (port !== undefined && !(Number(port) >= 1 && Number(port) <= 65_535))
+    return 'has a port out of range 1 … 65535'
+  if (!/^(tcp|ipc):\/\/./.test(text)) return 'must be tcp://HOST:PORT or ipc://PATH'
+  const fault = socketFault(text)
+  return fault && `cannot be used: ${fault}`
 }
 
 /** The fields of one body. `action` begins the sentences of its faults. */

@@ -18,7 +18,7 @@ export function givenSockets(spec: WorkerSpec): readonly NamedSocket[] {
 
 /** The sockets of a worker key; none where its source is not known. */
 export function socketsOf(source: EventSource | undefined): readonly NamedSocket[] {
-  if (source === undefined) return []
+  if (source === undefined || source.fault !== undefined) return []
   const { endpoint, replayEndpoint } = source
   const events = { use: 'events', endpoint } as const
   return replayEndpoint === undefined ? [events] : [events, { use: 'replay', endpoint: replayEndpoint }]

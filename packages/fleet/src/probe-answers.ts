@@ -7,12 +7,15 @@
  * that are in use; TensorRT-LLM's documentation.
  */
 
-import { EndpointError, parseEndpoint } from '@homing/transport'
+import { faultOfEndpoint } from '@homing/transport'
 import type { EngineFamily, WorkerModel } from './fleet.ts'
 import type { EventSource } from './probe-outcome.ts'
 
 /** Most ranks of one worker. */
 export const RANKS_MAX = 1024
+
+/** Of an endpoint that cannot be used, in views. */
+const SHOWN_CHARACTERS_MAX = 120
 
 type JsonObject = Readonly<Record<string, unknown>>
 
@@ -108,11 +111,11 @@ export function readEventSources(body: unknown, host: string): readonly EventSou
     if (!isObject(source) || source['enable_kv_cache_events'] === false || source['publisher'] === 'null')
       continue
     const dpRank = whole(source['data_parallel_rank']) ?? whole(source['dp_rank']) ?? position
-    const endpoint = dialled(text(source['endpoint']), host)
-    if (dpRank === undefined || endpoint === undefined) continue
+    const named = text(source['endpoint'])
+    if (dpRank === undefined || named === undefined) continue
     sources.push({
       dpRank,
-      endpoint,
+      ...eventsAt(named, host),
       replayEndpoint: dialled(text(source['replay_endpoint']), host),
       topic: text(source['topic']) ?? '',
     })
@@ -186,17 +189,22 @@ export function familyOfOwner(owner: string | undefined): EngineFamily | undefin
  */
 export function dialled(endpoint: string | undefined, host: string): string | undefined {
   if (endpoint === undefined) return undefined
+  const named = withHost(endpoint, host)
+  return faultOfEndpoint(named) === undefined ? named : undefined
+}
+
+/** Where events are published, and why nothing can connect there. */
+function eventsAt(endpoint: string, host: string): Pick<EventSource, 'endpoint' | 'fault'> {
+  const named = withHost(endpoint, host)
+  const fault = faultOfEndpoint(named)
+  return fault === undefined ? { endpoint: named } : { endpoint: named.slice(0, SHOWN_CHARACTERS_MAX), fault }
+}
+
+function withHost(endpoint: string, host: string): string {
   const [, given, port] = /^tcp:\/\/(.*):(\d+)$/.exec(endpoint) ?? []
   const isWildcard =
     given === '*' || given === '0.0.0.0' || given === '::' || given === '[::]' || given === ''
-  const named = isWildcard ? `tcp://${host}:${port}` : endpoint
-  try {
-    parseEndpoint(named, 'connect')
-    return named
-  } catch (thrown) {
-    if (thrown instanceof EndpointError) return undefined
-    throw thrown
-  }
+  return isWildcard ? `tcp://${host}:${port}` : endpoint
 }
 
 function readSglangEvents(events: JsonObject, dpSize: number, host: string): readonly EventSource[] {
@@ -210,21 +218,20 @@ function readSglangEvents(events: JsonObject, dpSize: number, host: string): rea
   if (Array.isArray(publishers)) {
     const sources = publishers.filter(isObject).map(publisher => {
       const dpRank = whole(publisher['dp_rank']) ?? 0
-      const endpoint = dialled(text(publisher['endpoint']), host) ?? ''
-      return { dpRank, endpoint, replayEndpoint: replayOf(dpRank), topic }
+      const named = text(publisher['endpoint'])
+      return { dpRank, ...eventsAt(named ?? '', host), replayEndpoint: replayOf(dpRank), topic }
     })
     return sources.filter(source => source.endpoint !== '')
   }
   const base = count(events['endpoint_port_base'])
   if (base === undefined) return []
   const ranks = rankCount(events['dp_size']) ?? dpSize
-  const sources = Array.from({ length: ranks }, (_, dpRank) => ({
+  return Array.from({ length: ranks }, (_, dpRank) => ({
     dpRank,
-    endpoint: dialled(`tcp://${text(events['endpoint_host']) ?? '*'}:${base + dpRank}`, host) ?? '',
+    ...eventsAt(`tcp://${text(events['endpoint_host']) ?? '*'}:${base + dpRank}`, host),
     replayEndpoint: replayOf(dpRank),
     topic,
   }))
-  return sources.filter(source => source.endpoint !== '')
 }
 
 /** vLLM prints its configuration as an object or as text, by version. */

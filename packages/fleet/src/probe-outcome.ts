@@ -52,4 +52,6 @@ export interface EventSource {
   readonly endpoint: string
   readonly replayEndpoint: string | undefined
   readonly topic: string
+  /** Why nothing can connect to `endpoint`; undefined: it can be tried. */
+  readonly fault?: string | undefined
 }

@@ -4,6 +4,7 @@
  */
 
 import { STEP_TOKENS_DEFAULT } from '@homing/load'
+import { faultOfEndpoint } from '@homing/transport'
 import { brokerEndpointOf, type EventBroker } from './event-broker.ts'
 import type {
   EngineFamily,
@@ -137,10 +138,17 @@ export function eventSourceOf(
     return { dpRank, endpoint: atBroker, replayEndpoint: atBroker, topic: spec.topic ?? '' }
   const endpoint = given(spec.eventsPort) ?? found(discovered?.endpoint)
   if (endpoint === undefined) return undefined
+  const replayEndpoint = given(spec.replayPort) ?? found(discovered?.replayEndpoint)
+  // An endpoint that is faulty by itself says more than with the given host.
+  const fault = spec.eventsPort === undefined ? discovered?.fault : undefined
   return {
     dpRank,
     endpoint,
-    replayEndpoint: given(spec.replayPort) ?? found(discovered?.replayEndpoint),
+    fault: fault ?? faultOfEndpoint(endpoint),
+    replayEndpoint:
+      replayEndpoint === undefined || faultOfEndpoint(replayEndpoint) !== undefined
+        ? undefined
+        : replayEndpoint,
     topic: spec.topic ?? discovered?.topic ?? '',
     ...(discovered === undefined || discovered.dpRank === dpRank ? {} : { namedRank: discovered.dpRank }),
   }

@@ -17,6 +17,7 @@
  * Given values win over probed ones.
  */
 
+import { isEndpointHost } from '@homing/transport'
 import { InvalidWorkerError } from './errors.ts'
 import { faultOfSubject } from './event-broker.ts'
 import { RANKS_MAX } from './probe-answers.ts'
@@ -103,6 +104,8 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   const ranks = integer('ranks', 1, RANKS_MAX)
   const eventsPort = integer('events', 1, 65_535)
   const replayPort = integer('replay', 1, 65_535)
+  if ((eventsPort ?? replayPort) !== undefined && eventsHost === undefined && !isEndpointHost(url.hostname))
+    fail(`its host ${url.hostname} cannot be the host of an event socket: name that with events_host=`)
   const lastRank = (ranks ?? 1) - 1
   for (const [name, port] of [
     ['events', eventsPort],
@@ -165,7 +168,7 @@ function tryHost(text: string): string | undefined {
   const host = /^[0-9a-f]*:[0-9a-f:.]+$/i.test(text) && text.split(':').length > 2 ? `[${text}]` : text
   const url = tryUrl(`http://${host}:1`)
   const isHost = url?.port === '1' && url.pathname === '/' && url.username === '' && url.search === ''
-  return isHost && url.hash === '' ? url.hostname : undefined
+  return isHost && url.hash === '' && isEndpointHost(url.hostname) ? url.hostname : undefined
 }
 
 function tryUrl(text: string): URL | undefined {

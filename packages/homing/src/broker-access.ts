@@ -23,8 +23,9 @@ export async function openBrokerAccess(
   const login = natsCredentialsFile === undefined ? {} : await readCredentials(natsCredentialsFile, command)
   const certificates =
     natsCaFile === undefined ? undefined : await readCertificates(natsCaFile, command, '--nats-ca-file')
-  setBrokerAccess({ ...login, certificates })
-  const servers = natsServersOf(natsServers).filter(server => !isOfThisMachine(server))
+  const own = natsServersOf(natsServers)
+  setBrokerAccess({ ...login, certificates, servers: own })
+  const servers = own.filter(server => !isOfThisMachine(server))
   const isSecretSent = login.password !== undefined || login.token !== undefined
   if (isSecretSent && certificates === undefined && servers.length > 0)
     log.warn(

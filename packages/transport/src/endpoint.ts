@@ -2,7 +2,13 @@
  * Endpoints of messages: 'tcp://host:port', 'tcp://[v6]:port' and 'ipc://path' of ZeroMQ sockets;
  * 'nats://host:port/subject' of a publisher at a NATS broker, with the broker's other addresses behind
  * commas: 'nats://a:4222,b:4222/subject'.
+ *
+ * Endpoints come from engines, brokers and clients of the API, and libzmq throws at those that it cannot use.
+ * So what is read here is less than what libzmq takes: no interfaces, no source addresses, no wildcards to
+ * connect to.
  */
+
+import { isIPv6 } from 'node:net'
 
 import { EndpointError } from './errors.ts'
 
@@ -29,6 +35,32 @@ const SERVERS_MAX = 16
 
 export function isBrokerEndpoint(text: string): boolean {
   return text.startsWith('nats://')
+}
+
+const SHOWN_CHARACTERS_MAX = 120
+const HOST_CHARACTERS_MAX = 253
+/** Labels of letters, digits, '-' and '_'; a name begins with a letter or digit. */
+const HOST_NAME = /^[A-Za-z0-9][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?$/
+const IPV6_ZONE = /^%[A-Za-z0-9_.-]{1,32}$/
+/** What fits into the address of a socket file on Linux, with its end. */
+const IPC_PATH_BYTES_MAX = 107
+
+/** Whether a host can stand in an endpoint: a name, an IPv4 address, or an IPv6 address in brackets. */
+export function isEndpointHost(host: string): boolean {
+  if (!host.startsWith('[')) return host.length <= HOST_CHARACTERS_MAX && HOST_NAME.test(host)
+  const [, address, zone = ''] = /^\[([^%\]]*)(%[^\]]*)?\]$/.exec(host) ?? []
+  return address !== undefined && isIPv6(address) && (zone === '' || IPV6_ZONE.test(zone))
+}
+
+/** Why an endpoint cannot be connected to; undefined: it can be tried. */
+export function faultOfEndpoint(text: string): string | undefined {
+  try {
+    parseEndpoint(text, 'connect')
+    return undefined
+  } catch (error) {
+    if (error instanceof EndpointError) return error.reason
+    throw error
+  }
 }
 
 /** Throws EndpointError. */
@@ -58,7 +90,11 @@ export function brokerServer(text: string, whole = text): string {
       'leave user and password out of it: give --nats-credentials-file',
     )
   const match = /^(\[[^\]]+\]|[^[\]:/\s,]+)(?::(\d{1,5}))?$/.exec(bare)
-  if (match === null) throw new EndpointError(whole, `${JSON.stringify(text)} is not 'host:port'`)
+  if (match === null || !isEndpointHost(match[1]!))
+    throw new EndpointError(
+      whole,
+      `${JSON.stringify(text.slice(0, SHOWN_CHARACTERS_MAX))} is not 'host:port'`,
+    )
   const port = Number(match[2] ?? NATS_PORT)
   if (port === 0 || port > 65_535) throw new EndpointError(whole, 'ports are 1 to 65535')
   return `${match[1]}:${port}`
@@ -71,12 +107,15 @@ export function brokerServer(text: string, whole = text): string {
 export function parseSocketEndpoint(text: string, purpose: 'bind' | 'connect'): SocketEndpoint {
   if (text.startsWith('ipc://')) {
     const path = text.slice('ipc://'.length)
-    if (path === '') throw new EndpointError(text, 'the path is missing')
+    const fault = faultOfPath(path)
+    if (fault !== undefined) throw new EndpointError(text, fault)
     return { scheme: 'ipc', path }
   }
   const match = /^tcp:\/\/(\[[^\]]+\]|[^[\]:/]+):(\d{1,5})$/.exec(text)
   if (match === null) throw new EndpointError(text, "'tcp://host:port' or 'ipc://path' is expected")
   const bracketed = match[1]!
+  if (bracketed !== '*' && !isEndpointHost(bracketed))
+    throw new EndpointError(text, "its host is no name, no IPv4 address and no IPv6 address in '[' and ']'")
   const host = bracketed.startsWith('[') ? bracketed.slice(1, -1) : bracketed
   const port = Number(match[2])
   if (port > 65_535) throw new EndpointError(text, 'ports end at 65535')
@@ -84,6 +123,16 @@ export function parseSocketEndpoint(text: string, purpose: 'bind' | 'connect'): 
     throw new EndpointError(text, 'it does not name a single address to connect to')
   }
   return { scheme: 'tcp', host: host === '*' ? '0.0.0.0' : host, port }
+}
+
+function faultOfPath(path: string): string | undefined {
+  if (path === '') return 'the path is missing'
+  if (path === '*' || path === '@') return 'its path does not name a single socket'
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
+  if (/[\u0000-\u001f\u007f]/.test(path)) return 'its path has a character that cannot be printed'
+  return Buffer.byteLength(path) > IPC_PATH_BYTES_MAX
+    ? `its path has more than ${IPC_PATH_BYTES_MAX} bytes`
+    : undefined
 }
 
 /** Any endpoint. Throws EndpointError. */

@@ -13,12 +13,19 @@ export class ListenError extends CodedError {
   }
 }
 
+/** Of a foreign text, in an error. */
+const SHOWN_CHARACTERS_MAX = 120
+
 /** An endpoint's text names no place that can be reached. */
 export class EndpointError extends CodedError {
   readonly code = 'HOMING_TRANSPORT_ENDPOINT'
+  readonly reason: string
 
   constructor(endpoint: string, reason: string) {
-    super(`cannot use ${JSON.stringify(endpoint)} as an endpoint: ${reason}`, { endpoint, reason })
+    const shown =
+      endpoint.length > SHOWN_CHARACTERS_MAX ? `${endpoint.slice(0, SHOWN_CHARACTERS_MAX)}…` : endpoint
+    super(`cannot use ${JSON.stringify(shown)} as an endpoint: ${reason}`, { endpoint: shown, reason })
+    this.reason = reason
   }
 }
 

@@ -1,7 +1,14 @@
 export { announcedBytes, faultOfAnswerHead } from './answer-head.ts'
 export type { BrokerCounts } from './broker-counts.ts'
+export { callbackFaults } from './callback.ts'
 export { transportCapability } from './capability.ts'
-export { brokerServer, parseBrokerEndpoint, parseEndpoint } from './endpoint.ts'
+export {
+  brokerServer,
+  faultOfEndpoint,
+  isEndpointHost,
+  parseBrokerEndpoint,
+  parseEndpoint,
+} from './endpoint.ts'
 export {
   BodyTooLargeError,
   ClientGoneError,

@@ -18,7 +18,7 @@
  */
 
 import type { Clock, Timer } from '@homing/base'
-import { callOwner } from '../callback.ts'
+import { callFor, callOwner } from '../callback.ts'
 import { formatEndpoint, parseBrokerEndpoint } from '../endpoint.ts'
 import type {
   BindOptions,
@@ -245,7 +245,8 @@ class BrokerSubscriber implements Closable {
     }
     const [first] = frames
     if (Buffer.compare(first!.subarray(0, this.#topic.length), this.#topic) !== 0) return
-    callOwner(() => this.#handler.message(frames))
+    // One that cannot take a message hears of a lost connection, so that it asks for what it missed.
+    if (!callFor(this.#place.endpoint, () => this.#handler.message(frames))) this.#connectedAnew()
     const opened = this.#environment.gate?.()
     if (opened !== undefined) this.#fillUp(opened)
   }
@@ -453,7 +454,7 @@ class BrokerRouter implements RouterSocket {
     if (frames === undefined) return
     const opened = this.#environment.gate?.()
     // A question that is not heard is asked again.
-    if (opened === undefined) callOwner(this.#onMessage, Buffer.from(reply), frames)
+    if (opened === undefined) callFor(this.#place.endpoint, this.#onMessage, Buffer.from(reply), frames)
   }
 }
 
@@ -558,6 +559,6 @@ class BrokerDealer implements Dealer {
     this.#retryMs = RETRY_MS_MIN
     const body = this.#parts.add(payload)
     const frames = body && decodeFrames(body)
-    if (frames !== undefined) callOwner(this.#onMessage, frames)
+    if (frames !== undefined) callFor(this.#place.endpoint, this.#onMessage, frames)
   }
 }

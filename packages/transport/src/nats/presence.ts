@@ -10,7 +10,7 @@
  */
 
 import type { Clock, Timer } from '@homing/base'
-import { callOwner } from '../callback.ts'
+import { callFor, callOwner } from '../callback.ts'
 import type { AbsenceReason, Closable, OwnPresence, PresenceHandler } from '../types.ts'
 import type { BrokerLink } from './broker.ts'
 import { BEAT_MS, SILENCE_MS } from './lives.ts'
@@ -126,10 +126,11 @@ export class Presence implements OwnPresence {
       return
     }
     this.#others.set(life, { card, heardMs })
-    callOwner(() => this.#args.handler.present({ life, card }))
+    callFor(`${this.#args.subject}, life ${life}`, () => this.#args.handler.present({ life, card }))
   }
 
   #gone(life: string, reason: AbsenceReason): void {
-    if (this.#others.delete(life) && !this.#isClosed) callOwner(() => this.#args.handler.gone(life, reason))
+    if (this.#others.delete(life) && !this.#isClosed)
+      callFor(this.#args.subject, () => this.#args.handler.gone(life, reason))
   }
 }

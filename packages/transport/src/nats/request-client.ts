@@ -17,7 +17,7 @@
 
 import type { Clock, Timer } from '@homing/base'
 import { announcedBytes, faultOfAnswerHead } from '../answer-head.ts'
-import { callOwner } from '../callback.ts'
+import { callFor, callOwner } from '../callback.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'
 import type { HttpCall, HttpEnd, HttpRequest, HttpResponseHandler } from '../types.ts'
 import type { Broker, BrokerLink, OpenBroker } from './broker.ts'
@@ -367,7 +367,12 @@ class BrokerCall implements HttpCall {
     }
     this.#hasHead = true
     this.#bytesLeft = announcedBytes(this.#request.method, status as number, headers)
-    callOwner(() => this.#handler.head(status as number, headers))
+    this.#told(() => this.#handler.head(status as number, headers))
+  }
+
+  /** Of the answer. If it makes its owner fail, the call has failed. */
+  #told(tell: () => void): void {
+    if (!callFor(this.#request.origin, tell)) this.#fail('protocol', 'its answer could not be handled')
   }
 
   #data(bytes: Uint8Array): void {
@@ -420,7 +425,7 @@ class BrokerCall implements HttpCall {
   }
 
   #take(bytes: Uint8Array): void {
-    callOwner(() => this.#handler.data(bytes))
+    this.#told(() => this.#handler.data(bytes))
     this.#takenBytes += bytes.length + PIECE_BYTES
     if (this.#isComplete || this.#isOver || this.#takenBytes < this.#target.windowBytes / 2) return
     this.#writer!.put(FRAME.credit, countFrame(this.#takenBytes))
@@ -433,10 +438,10 @@ class BrokerCall implements HttpCall {
     this.#calls.broker.counts.endedCalls['end' in last ? 'answered' : 'failed']++
     this.#calls.ended(this)
     const info = { wroteRequest: this.#wasSent, reusedConnection: false }
-    if ('end' in last) callOwner(() => this.#handler.end(last.end))
+    if ('end' in last) callFor(this.#request.origin, () => this.#handler.end(last.end))
     else {
       const error = new HttpCallError(this.#request, last.failure, last.reason)
-      callOwner(() => this.#handler.failed(error, info))
+      callFor(this.#request.origin, () => this.#handler.failed(error, info))
     }
   }
 

@@ -13,7 +13,7 @@
 
 import type { Clock, Timer } from '@homing/base'
 import { faultOfAnswerHead } from '../answer-head.ts'
-import { callOwner } from '../callback.ts'
+import { callFor, callOwner } from '../callback.ts'
 import { BodyTimeoutError, BodyTooLargeError, ClientGoneError, MalformedHttpError } from '../errors.ts'
 import type {
   BodyRoom,
@@ -200,7 +200,8 @@ export class RequestServer implements ServingListener {
       exchange.end(body)
       return
     }
-    callOwner(() => this.#onExchange(exchange))
+    if (!callFor(`${this.#environment.subject}, call ${call}`, () => this.#onExchange(exchange)))
+      exchange.destroy()
   }
 
   #refuse(link: BrokerLink, call: string, reply: string, reason: string): void {

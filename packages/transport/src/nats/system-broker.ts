@@ -16,11 +16,17 @@ import { checkServerIdentity } from 'node:tls'
 import type { Clock, Timer } from '@homing/base'
 import type * as nats from 'nats'
 import { BrokerCounts } from '../broker-counts.ts'
+import { callFor } from '../callback.ts'
 import { believedCertificates } from '../certificates.ts'
 import type { Broker, BrokerHandler, BrokerLink, BrokerUser, OpenBroker } from './broker.ts'
 
 /** How connections to brokers are made. It is in no message and no view. */
 export interface BrokerAccess {
+  /**
+   * The servers that the login is for, 'host:port' each: engines and their registrations name brokers, too, which
+   * must not get it. Undefined: any.
+   */
+  readonly servers?: readonly string[] | undefined
   /** What a credentials file holds: JWT and seed. */
   readonly credentials?: string | undefined
   readonly user?: string | undefined
@@ -51,11 +57,15 @@ export function setBrokerAccess(given: BrokerAccess): void {
   access = given
 }
 
-/** The broker with these addresses, of this process. */
+/** The broker with these addresses, of this process. One that only strangers named is forgotten when it rests. */
 export function systemBrokers(clock: Clock): OpenBroker {
   return servers => {
     const key = servers.join(',')
-    const broker = brokers.get(key) ?? new SystemBroker(servers, clock)
+    const known = brokers.get(key)
+    if (known !== undefined) return known
+    const broker = new SystemBroker(servers, clock, () => {
+      if (!isOwn(servers)) brokers.delete(key)
+    })
     brokers.set(key, broker)
     return broker
   }
@@ -64,6 +74,11 @@ export function systemBrokers(clock: Clock): OpenBroker {
 /** What each broker did for this thread, by its addresses. */
 export function brokerCounts(): readonly (readonly [string, BrokerCounts])[] {
   return [...brokers].map(([servers, { counts }]) => [servers, counts])
+}
+
+function isOwn(servers: readonly string[]): boolean {
+  const own = access.servers
+  return own === undefined || servers.every(server => own.includes(server))
 }
 
 class SystemBroker implements Broker {
@@ -77,9 +92,13 @@ class SystemBroker implements Broker {
   #wake: (() => void) | undefined
   #warned: string | undefined
 
-  constructor(servers: readonly string[], clock: Clock) {
+  readonly #rested: () => void
+
+  /** `rested`: it has no user and no connection any more. */
+  constructor(servers: readonly string[], clock: Clock, rested: () => void) {
     this.#servers = servers
     this.#clock = clock
+    this.#rested = rested
   }
 
   newInbox(): string {
@@ -143,11 +162,15 @@ class SystemBroker implements Broker {
       }
     }
     this.#isRunning = false
+    this.#rested()
   }
 
   async #connect(): Promise<nats.NatsConnection | undefined> {
     try {
-      return await library().connect(optionsOf(this.#servers, access))
+      const { certificates } = access
+      return await library().connect(
+        optionsOf(this.#servers, isOwn(this.#servers) ? access : { certificates }),
+      )
     } catch (error) {
       this.#warn((error as Error).message)
       return undefined
@@ -248,8 +271,10 @@ class SystemSession {
       // complaints.
       callback: (error, message) => {
         if (error !== null) return
-        if (message.headers?.code === NO_RESPONDERS && message.data.length === 0) handler.unheard?.()
-        else handler.message(message.data, message.reply ?? '')
+        callFor(`broker, subject ${message.subject}`, () => {
+          if (message.headers?.code === NO_RESPONDERS && message.data.length === 0) handler.unheard?.()
+          else handler.message(message.data, message.reply ?? '')
+        })
       },
     })
     const all = this.#subscriptions.get(user) ?? []

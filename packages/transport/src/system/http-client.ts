@@ -11,7 +11,7 @@ import type { Socket } from 'node:net'
 import { isLocalFault } from '@homing/base'
 import { Agent, buildConnector, type Dispatcher, errors } from 'undici'
 import { atOrigin } from '../base-url.ts'
-import { callOwner } from '../callback.ts'
+import { callFor, callOwner } from '../callback.ts'
 import { believedCertificates } from '../certificates.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'
 import { endToEndHeaders, withAccess } from '../headers.ts'
@@ -165,11 +165,11 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
     if (this.#isPaused) controller.pause()
     const headers = relayHeaders(controller.rawHeaders)
     if (endsWithConnection(this.#request.method, status, headers)) this.#end = 'closed'
-    callOwner(() => this.#handler.head(status, headers))
+    this.#told(() => this.#handler.head(status, headers))
   }
 
   onResponseData(_: Dispatcher.DispatchController, chunk: Uint8Array): void {
-    if (!this.#isEnded) callOwner(() => this.#handler.data(chunk))
+    if (!this.#isEnded) this.#told(() => this.#handler.data(chunk))
   }
 
   onResponseEnd(): void {
@@ -183,7 +183,7 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
     }
     if (this.#isEnded) return
     this.#isEnded = true
-    callOwner(() => this.#handler.end(this.#end))
+    callFor(this.#request.origin, () => this.#handler.end(this.#end))
   }
 
   onResponseError(_: Dispatcher.DispatchController, cause: Error): void {
@@ -191,12 +191,19 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
     this.#fail(cause)
   }
 
+  /** Of the answer. If it makes its owner fail, the call has failed. */
+  #told(tell: () => void): void {
+    if (callFor(this.#request.origin, tell)) return
+    this.#fail(new Error('its answer could not be handled'))
+    this.#controller?.abort(new HttpCallError(this.#request, 'aborted'))
+  }
+
   #fail(cause: Error): void {
     if (this.#isEnded) return
     this.#isEnded = true
     const error = new HttpCallError(this.#request, this.#failureOf(cause), cause)
     const info = { wroteRequest: this.#wroteRequest, reusedConnection: this.#reusedConnection }
-    callOwner(() => this.#handler.failed(error, info))
+    callFor(this.#request.origin, () => this.#handler.failed(error, info))
   }
 
   #failureOf(cause: Error): HttpCallFailure {

@@ -18,7 +18,7 @@ import {
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https'
 import type { Socket } from 'node:net'
 import type { Clock, Timer } from '@homing/base'
-import { callOwner } from '../callback.ts'
+import { callFor, callOwner } from '../callback.ts'
 import {
   BodyTimeoutError,
   BodyTooLargeError,
@@ -100,7 +100,8 @@ export async function listenHttp(
       refuse(request, new MalformedHttpError(`it has ${hosts} Host headers, and must have one`))
       return
     }
-    callOwner(onExchange, new NodeExchange(request, response, connectionOf(request.socket), state))
+    const exchange = new NodeExchange(request, response, connectionOf(request.socket), state)
+    if (!callFor(`client ${request.socket.remoteAddress}`, onExchange, exchange)) exchange.destroy()
   })
   server.on('checkExpectation', request =>
     refuse(request, new ExpectationError(String(request.headers.expect))),

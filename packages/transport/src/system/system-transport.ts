@@ -7,6 +7,7 @@
  */
 
 import { type Clock, systemRandom } from '@homing/base'
+import { reportFaultsTo } from '../callback.ts'
 import { RequestPlane } from '../nats/request-plane.ts'
 import { brokerCounts, systemBrokers } from '../nats/system-broker.ts'
 import { collectReply } from '../reply.ts'
@@ -26,6 +27,7 @@ export interface SystemTransportOptions {
 
 /** One per thread; several may exist. */
 export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemTransportOptions): Transport {
+  reportFaultsTo(log, () => clock.nowMs())
   const client = new HttpClient({ connectTimeoutMs })
   const messages = threadMessages({ clock, log })
   const plane = new RequestPlane({

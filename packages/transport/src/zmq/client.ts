@@ -13,7 +13,7 @@
  */
 
 import { MessageChannel, type MessagePort, postMessageToThread, threadId } from 'node:worker_threads'
-import { callOwner } from '../callback.ts'
+import { callFor, callOwner, callSubscriber } from '../callback.ts'
 import { parseEndpoint } from '../endpoint.ts'
 import { EndpointError, ListenError, SocketHostError } from '../errors.ts'
 import type {
@@ -95,7 +95,7 @@ class Client {
       { type: 'subscribe', socket, endpoint, topic },
       {
         onEntry(op, _, frames) {
-          if (op === OP.message) callOwner(() => handler.message(frames))
+          if (op === OP.message) callSubscriber(endpoint, handler, frames)
           else if (op === OP.connected) callOwner(() => handler.connected())
           else if (op === OP.disconnected) callOwner(() => handler.disconnected())
         },
@@ -112,7 +112,7 @@ class Client {
       { type: 'dial', socket, endpoint },
       {
         onEntry(op, value, frames) {
-          if (op === OP.message) callOwner(onMessage, frames)
+          if (op === OP.message) callFor(endpoint, onMessage, frames)
           else if (op === OP.taken) queuedCount -= value
         },
         send: (frames: Frames) => {
@@ -161,7 +161,12 @@ class Client {
           if (op === OP.gone) peers.delete(identity!)
           else if (op === OP.message) {
             peers.add(identity!)
-            callOwner(onMessage, identity!, frames)
+            callFor(
+              `${endpoint}, peer ${Buffer.from(identity!).toString('hex')}`,
+              onMessage,
+              identity!,
+              frames,
+            )
           }
         },
         send: (identity: Uint8Array, frames: Frames) => {

@@ -8,21 +8,21 @@
  *       read empty and closed, not used again.
  *   I2  `connected` follows the handshake, not the TCP connection: a peer that does not speak ZeroMQ is not
  *       connected.
- *   I3  libzmq gives a socket up for good when a peer breaks the protocol; that socket is replaced too. If
- *       this machine has no file descriptor for a socket, it is made when there is one.
+ *   I3  libzmq gives a socket up for good when a peer breaks the protocol; that socket is replaced too. A
+ *       socket that cannot be made (this machine has no file descriptor) or that libzmq refuses (its endpoint) is
+ *       made again later: whatever is wrong with one endpoint ends nothing else.
  *
  * Until a handshake libzmq retries by itself, after 100 ms and twice as long each time, up to 5 s. Sockets
  * are replaced after the same delays; a handshake resets the delay.
  */
 
-import { type Clock, isLocalFault, type Timer } from '@homing/base'
+import type { Clock, Timer } from '@homing/base'
 import type * as zeromq from 'zeromq'
-import { callOwner } from '../callback.ts'
+import { callOwner, callSubscriber } from '../callback.ts'
 import { formatEndpoint, parseSocketEndpoint } from '../endpoint.ts'
 import {
   type CommonOptions,
   closedAreGone,
-  fatal,
   nextTurn,
   openSocket,
   readMessages,
@@ -94,11 +94,18 @@ export class ZmqConnector<S extends zeromq.Subscriber | zeromq.Dealer> {
     try {
       this.#openSocket()
     } catch (error) {
-      if (!isLocalFault(error)) throw error
-      this.#failure = (error as Error).message
-      this.#warn()
-      this.#openLater(Math.min(this.#delayMs * 2, RECONNECT_MS_MAX))
+      this.#refused(error)
     }
+  }
+
+  /** The socket cannot be used: another one is made later. */
+  #refused(error: unknown): void {
+    const wasUp = this.#isUp
+    this.#letGo()
+    if (wasUp) callOwner(() => this.#handler.disconnected())
+    this.#failure = (error as Error).message
+    this.#warn()
+    this.#openLater(Math.min(this.#delayMs * 2, RECONNECT_MS_MAX))
   }
 
   /** `nextDelayMs`: what the one after it waits. */
@@ -125,8 +132,10 @@ export class ZmqConnector<S extends zeromq.Subscriber | zeromq.Dealer> {
     }
     const gone = closedAreGone(this.#clock)
     if (gone === undefined) connect()
-    else gone.then(connect).catch(fatal)
-    readMessages(socket, this.#environment.gate, frames => this.#onMessage(socket, frames)).catch(fatal)
+    else gone.then(connect).catch((error: unknown) => socket === this.#socket && this.#refused(error))
+    readMessages(socket, this.#environment.gate, frames => this.#onMessage(socket, frames)).catch(
+      (error: unknown) => socket === this.#socket && this.#refused(error),
+    )
   }
 
   #onEvent(socket: S, event: zeromq.Event): void {
@@ -157,7 +166,7 @@ export class ZmqConnector<S extends zeromq.Subscriber | zeromq.Dealer> {
     if (!this.#isUp) return this.#whenUp.promise.then(() => this.#onMessage(socket, frames))
     if (socket !== this.#socket) return false
     this.#receivedCount++
-    callOwner(() => this.#handler.message(frames))
+    callSubscriber(this.#endpoint, this.#handler, frames)
     return socket === this.#socket
   }
 

@@ -16,6 +16,7 @@
 
 import type { MessagePort } from 'node:worker_threads'
 import { systemClock } from '@homing/base'
+import { faulted } from '../callback.ts'
 import type { BindOptions, Publisher, RouterSocket } from '../types.ts'
 import { OP, type Op } from './batch.ts'
 import { fatal } from './library.ts'
@@ -100,6 +101,14 @@ class HostedClient {
   }
 
   #onCommand(command: HostCommand): void {
+    try {
+      this.#carryOut(command)
+    } catch (error) {
+      faulted(command.endpoint, error)
+    }
+  }
+
+  #carryOut(command: HostCommand): void {
     const { type, socket, endpoint } = command
     const link = this.#link
     switch (type) {

@@ -1,7 +1,7 @@
 /** The four ZeroMQ roles on the zeromq package, for the main thread (see library.ts). */
 
 import type * as zeromq from 'zeromq'
-import { callOwner } from '../callback.ts'
+import { callFor, faulted } from '../callback.ts'
 import { parseSocketEndpoint } from '../endpoint.ts'
 import { ListenError } from '../errors.ts'
 import type { BindOptions, Closable, Dealer, Frames, Publisher, RouterSocket, SocketRoles } from '../types.ts'
@@ -136,7 +136,7 @@ async function publish(
       if (isClosed || frames.length === 0) return
       // With a send timeout of 0 the message is libzmq's when the call returns.
       socket.send(frames as Uint8Array[]).catch((error: unknown) => {
-        if (!isClosed) fatal(error)
+        if (!isClosed) faulted(endpoint, error)
       })
     },
     close() {
@@ -166,8 +166,8 @@ function dial(
         await socket.send(queue[0] as Uint8Array[])
       } catch (error) {
         // A send that waited for room ends with its connection; the message goes to the next one.
-        if (!socket.closed) throw error
-        continue
+        if (socket.closed) continue
+        faulted(endpoint, error)
       }
       if (isClosed) return
       queue.shift()
@@ -230,12 +230,12 @@ async function serve(
       gone(identity)
     } else if (code === 'EAGAIN') {
       environment.log.warn({ endpoint, queuedMessagesMax }, 'ZeroMQ peer reads too slowly')
-    } else fatal(error)
+    } else faulted(`${endpoint}, peer ${Buffer.from(identity).toString('hex')}`, error)
   }
   readMessages(socket, environment.gate, ([identity, ...frames]) => {
     if (isClosed) return false
     peers.add(identity!)
-    callOwner(onMessage, identity!, frames)
+    callFor(`${endpoint}, peer ${Buffer.from(identity!).toString('hex')}`, onMessage, identity!, frames)
     return true
   }).catch(fatal)
   const router: RouterSocket = {
