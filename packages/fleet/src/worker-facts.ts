@@ -140,11 +140,12 @@ export function eventSourceOf(
   if (endpoint === undefined) return undefined
   const replayEndpoint = given(spec.replayPort) ?? found(discovered?.replayEndpoint)
   // An endpoint that is faulty by itself says more than with the given host.
-  const fault = spec.eventsPort === undefined ? discovered?.fault : undefined
+  const ownFault = spec.eventsPort === undefined ? discovered?.fault : undefined
+  const fault = ownFault ?? faultOfEndpoint(endpoint)
   return {
     dpRank,
     endpoint,
-    fault: fault ?? faultOfEndpoint(endpoint),
+    ...(fault === undefined ? {} : { fault }),
     replayEndpoint:
       replayEndpoint === undefined || faultOfEndpoint(replayEndpoint) !== undefined
         ? undefined

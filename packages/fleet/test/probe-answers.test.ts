@@ -95,10 +95,11 @@ t.test('more ranks than an engine can have are not believed', async t => {
   }
 })
 
-t.test('endpoints to which nobody can connect are not believed', async t => {
-  const sourcesOf = (kv_events: object) =>
+t.test('an endpoint that cannot be connected to is no source, and says why', async t => {
+  const namedBy = (kv_events: object) =>
     readServerInfo({ page_size: 16, dp_size: 2, kv_events: { publisher: 'zmq', ...kv_events } }, '10.0.0.1')!
       .eventSources
+  const sourcesOf = (kv_events: object) => namedBy(kv_events).filter(({ fault }) => fault === undefined)
   t.strictSame(sourcesOf({ endpoint_port_base: Number.MAX_SAFE_INTEGER }), [])
   t.strictSame(sourcesOf({ endpoint_port_base: 65_536 }), [])
   t.strictSame(sourcesOf({ endpoint_port_base: 5557, endpoint_host: 'two words:1' }), [])
@@ -114,6 +115,20 @@ t.test('endpoints to which nobody can connect are not believed', async t => {
     'ipc://',
   ])
     t.strictSame(sourcesOf({ publishers: [{ dp_rank: 0, endpoint }] }), [], endpoint)
+  for (const endpoint of [
+    'tcp://_:5557',
+    'tcp://gpu?node:1',
+    `ipc://${'a'.repeat(110)}`,
+    'x'.repeat(10_000),
+  ]) {
+    for (const [source] of [
+      namedBy({ publishers: [{ dp_rank: 0, endpoint }] }),
+      readEventSources([{ endpoint }], 'h')!,
+    ]) {
+      t.ok((source?.fault ?? '').length > 10, `${endpoint.slice(0, 30)}: ${source?.fault}`)
+      t.ok(source!.endpoint.length <= 120)
+    }
+  }
 })
 
 t.test('SGLang names a model after itself, and says elsewhere where its tokenizer is', async t => {

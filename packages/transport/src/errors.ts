@@ -22,10 +22,11 @@ export class EndpointError extends CodedError {
   readonly reason: string
 
   constructor(endpoint: string, reason: string) {
+    const why = reason.slice(0, 2 * SHOWN_CHARACTERS_MAX)
     const shown =
       endpoint.length > SHOWN_CHARACTERS_MAX ? `${endpoint.slice(0, SHOWN_CHARACTERS_MAX)}…` : endpoint
-    super(`cannot use ${JSON.stringify(shown)} as an endpoint: ${reason}`, { endpoint: shown, reason })
-    this.reason = reason
+    super(`cannot use ${JSON.stringify(shown)} as an endpoint: ${why}`, { endpoint: shown, reason: why })
+    this.reason = why
   }
 }
 
