@@ -13,12 +13,11 @@
  * Cost: linear, about 1 ns per byte; no recursion, no allocation but for the members.
  */
 
+import { JSON_DEPTH_MAX } from '@homing/base'
 import { isUtf8 } from 'node:buffer'
 import { MalformedJsonError } from './errors.ts'
 import type { Member, MessageList, RequestScan, ScanPoint } from './types.ts'
 
-/** Deeper texts are refused: no request needs it, and engines' parsers give up at about 1,000. */
-export const JSON_DEPTH_MAX = 256
 /** An OpenAI request has some 60 known members. */
 export const MEMBERS_MAX = 4096
 

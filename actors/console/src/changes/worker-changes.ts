@@ -3,6 +3,7 @@
  * `id` of `GET /workers`, host and port.
  */
 
+import { parseJson } from '@homing/base'
 import type { ActorRef } from '@homing/actor'
 import type { DirectoryMessage } from '@homing/actors/directory'
 import {
@@ -65,7 +66,7 @@ export async function drainWorker(
 function urlOf(body: Uint8Array = new Uint8Array(0)): string {
   let given: unknown
   try {
-    given = JSON.parse(new TextDecoder().decode(body))
+    given = parseJson(new TextDecoder().decode(body))
   } catch {
     throw new BadParameterError('body', '', `send JSON: ${EXAMPLE}`)
   }
