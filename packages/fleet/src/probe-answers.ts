@@ -11,6 +11,8 @@ import { EndpointError, parseEndpoint } from '@homing/transport'
 import type { EngineFamily, WorkerModel } from './fleet.ts'
 import type { EventSource } from './probe-outcome.ts'
 
+/** Of a line of metrics; vLLM's configuration has about 1,000. */
+const LABELS_CHARACTERS_MAX = 65_536
 /** Most ranks of one worker. */
 export const RANKS_MAX = 1024
 
@@ -243,10 +245,13 @@ function readVllmConfig(config: unknown): ServerInfo {
   }
 }
 
+/** A name is looked for where one begins: in the middle of a long one, too, would take its square. */
 function labelsOf(line: string): Readonly<Record<string, string>> {
   const labels: Record<string, string> = {}
-  for (const [, name, value] of line.matchAll(/([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"/g))
-    labels[name!] = value!
+  const found = line
+    .slice(0, LABELS_CHARACTERS_MAX)
+    .matchAll(/(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"/g)
+  for (const [, name, value] of found) labels[name!] = value!
   return labels
 }
 
