@@ -9,7 +9,12 @@ import { readRelayRoute, relayRouteFault } from '../../packages/config/src/relay
 import { faultOfTenantWeight } from '../../packages/config/src/router/queue-settings.ts'
 import { faultOfSubject, subjectOf } from '../../packages/fleet/src/event-broker.ts'
 import { dialled } from '../../packages/fleet/src/probe-answers.ts'
-import { faultsOfPeers, faultsOfRanks, parsePeers, parseRanks } from '../../packages/homing/src/indexer-workers.ts'
+import {
+  faultsOfPeers,
+  faultsOfRanks,
+  parsePeers,
+  parseRanks,
+} from '../../packages/homing/src/indexer-workers.ts'
 import { atOrigin } from '../../packages/transport/src/base-url.ts'
 import { formatEndpoint, parseSocketEndpoint } from '../../packages/transport/src/endpoint.ts'
 import { type Decoder, ofText } from './decoder.ts'
@@ -19,7 +24,13 @@ const WORKERS = [
   'https://[fd00::1]:8001/engines/a?events_host=gpu-1&topic=kv&block_size=16&kv_blocks=100&id=7&taints=a,b',
   'gpu:8001?nats=homing.kv.a&requests=homing.requests.a&model=llama&max_batched_tokens=8192&key_env=KEY',
 ]
-const SOCKETS = ['tcp://10.0.0.1:5557', 'tcp://[fd00::1]:5557', 'tcp://gpu-1.example.org:5557', 'tcp://*:5557', 'ipc:///tmp/a']
+const SOCKETS = [
+  'tcp://10.0.0.1:5557',
+  'tcp://[fd00::1]:5557',
+  'tcp://gpu-1.example.org:5557',
+  'tcp://*:5557',
+  'ipc:///tmp/a',
+]
 const BROKERS = ['nats://10.0.0.1:4222/homing.kv.a', 'nats://a:4222,b,[fd00::1]:4222/homing.kv.a']
 
 /** What is accepted is accepted again in the form that it is written in. */
@@ -44,17 +55,29 @@ export const ADDRESS_FORMS: readonly Decoder[] = [
     seeds: ['10.0.0.1:4222', 'nats://gpu', '[fd00::1]:4222'],
     refusals: [EndpointError],
   }),
-  ofText('packages/transport/src/base-url.ts', 'atOrigin', text => atOrigin({ origin: text, path: '/v1/models' }), {
-    seeds: ['http://10.0.0.1:8000', 'https://gpu:8000/engines/a'],
-  }),
+  ofText(
+    'packages/transport/src/base-url.ts',
+    'atOrigin',
+    text => atOrigin({ origin: text, path: '/v1/models' }),
+    {
+      seeds: ['http://10.0.0.1:8000', 'https://gpu:8000/engines/a'],
+    },
+  ),
   ofText('packages/fleet/src/worker-url.ts', 'parseWorkerSpec', text => parseWorkerSpec(text, 0), {
     seeds: WORKERS,
     refusals: [InvalidWorkerError],
   }),
-  ofText('packages/fleet/src/probe-answers.ts', 'dialled', text => dialled(text, '10.0.0.1'), { seeds: SOCKETS }),
-  ofText('packages/fleet/src/event-broker.ts', 'faultOfSubject', text => [faultOfSubject(text), subjectOf(text)], {
-    seeds: ['homing.kv.10_0_0_1_8001'],
+  ofText('packages/fleet/src/probe-answers.ts', 'dialled', text => dialled(text, '10.0.0.1'), {
+    seeds: SOCKETS,
   }),
+  ofText(
+    'packages/fleet/src/event-broker.ts',
+    'faultOfSubject',
+    text => [faultOfSubject(text), subjectOf(text)],
+    {
+      seeds: ['homing.kv.10_0_0_1_8001'],
+    },
+  ),
   ofText(
     'actors/index-service/src/requests.ts',
     'faultOfEndpoint faultOfPeer peerUrl',
@@ -69,7 +92,12 @@ export const ADDRESS_FORMS: readonly Decoder[] = [
       if (faultsOfRanks([text]).length === 0) parseRanks([text], defaults)
       return faultsOfPeers([text]).length === 0 ? parsePeers([text]) : undefined
     },
-    { seeds: ['7:0=tcp://10.0.0.1:5557?replay=tcp://10.0.0.1:6557,8=tcp://10.0.0.2:5557', 'http://10.0.0.2:8090'] },
+    {
+      seeds: [
+        '7:0=tcp://10.0.0.1:5557?replay=tcp://10.0.0.1:6557,8=tcp://10.0.0.2:5557',
+        'http://10.0.0.2:8090',
+      ],
+    },
   ),
   ofText(
     'packages/config/src/relay-route.ts',

@@ -23,10 +23,18 @@ import {
   withTokenizerPath,
 } from '../../packages/fleet/src/probe-answers.ts'
 import { BodyDecoders, encodingOf, KNOWN_ENCODINGS } from '../../packages/http/src/content-encoding.ts'
-import { BadParameterError, MalformedEncodingError, UnsupportedEncodingError } from '../../packages/http/src/errors.ts'
+import {
+  BadParameterError,
+  MalformedEncodingError,
+  UnsupportedEncodingError,
+} from '../../packages/http/src/errors.ts'
 import { limitOf, queryOf } from '../../packages/http/src/query.ts'
 import { answerEvent } from '../../packages/openai/src/api-error.ts'
-import { EmptyPromptError, InvalidRequestError, MalformedJsonError } from '../../packages/openai/src/errors.ts'
+import {
+  EmptyPromptError,
+  InvalidRequestError,
+  MalformedJsonError,
+} from '../../packages/openai/src/errors.ts'
 import { readFormModel } from '../../packages/openai/src/multipart.ts'
 import { readRelayedRequest, readRequest } from '../../packages/openai/src/request.ts'
 import { scanRequest } from '../../packages/openai/src/scan.ts'
@@ -75,7 +83,10 @@ const EVENTS = [
 ]
 const ANSWER =
   '{"id":"a","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"x"}}],"usage":{"prompt_tokens":3,"completion_tokens":4}}'
-const ERRORS = ['{"error":{"message":"no","type":"t","param":null,"code":"c"}}', '{"object":"error","message":"no","code":400}']
+const ERRORS = [
+  '{"error":{"message":"no","type":"t","param":null,"code":"c"}}',
+  '{"object":"error","message":"no","code":400}',
+]
 const METRICS = `# HELP vllm:kv_cache_usage_perc KV-cache usage
 vllm:cache_config_info{block_size="16",cache_dtype="auto",num_gpu_blocks="27000",engine="0"} 1.0
 vllm:kv_cache_usage_perc{engine="0",model_name="a \\"b\\""} 0.25
@@ -141,12 +152,10 @@ export const BODY_DECODERS: readonly Decoder[] = [
     },
     { seeds: BODIES, refusals: CLIENT_ERRORS },
   ),
-  ofJson(
-    'packages/openai/src/scan.ts',
-    'scanRequest',
-    bytes => scanRequest(bytes).members,
-    { seeds: BODIES, refusals: CLIENT_ERRORS },
-  ),
+  ofJson('packages/openai/src/scan.ts', 'scanRequest', bytes => scanRequest(bytes).members, {
+    seeds: BODIES,
+    refusals: CLIENT_ERRORS,
+  }),
   ofJson('packages/openai/src/usage-edit.ts', 'usageEdit', bytes => usageEdit(bytes, scanRequest(bytes)), {
     seeds: BODIES,
     refusals: CLIENT_ERRORS,
@@ -196,10 +205,15 @@ export const BODY_DECODERS: readonly Decoder[] = [
     { seeds: [...ERRORS, ANSWER] },
   ),
   ofBytes('packages/http/src/content-encoding.ts', 'BodyDecoders', decodedEach, { seeds: COMPRESSED }),
-  ofText('packages/http/src/content-encoding.ts', 'encodingOf', text => encodingOf({ 'content-encoding': text }), {
-    seeds: ['gzip', 'x-gzip', 'identity', 'br, gzip'],
-    refusals: [UnsupportedEncodingError],
-  }),
+  ofText(
+    'packages/http/src/content-encoding.ts',
+    'encodingOf',
+    text => encodingOf({ 'content-encoding': text }),
+    {
+      seeds: ['gzip', 'x-gzip', 'identity', 'br, gzip'],
+      refusals: [UnsupportedEncodingError],
+    },
+  ),
   ofText(
     'packages/http/src/query.ts',
     'queryOf limitOf',
@@ -261,15 +275,23 @@ export const BODY_DECODERS: readonly Decoder[] = [
       ],
     },
   ),
-  ofJson('actors/index-service/src/peer-dump.ts', 'readDump', bytes => readDump('http://10.0.0.2:8090', bytes), {
-    seeds: [DUMP],
-    refusals: [BadDumpError],
-  }),
+  ofJson(
+    'actors/index-service/src/peer-dump.ts',
+    'readDump',
+    bytes => readDump('http://10.0.0.2:8090', bytes),
+    {
+      seeds: [DUMP],
+      refusals: [BadDumpError],
+    },
+  ),
   ofJson(
     'actors/index-service/src/wide-json.ts',
     'parseWideJson',
     bytes => wideJson(parseWideJson(textOf(bytes))).length,
-    { seeds: [DUMP, '[12345678901234567890,-1234567890123456.5e3,"12345678901234567890"]'], refusals: [SyntaxError] },
+    {
+      seeds: [DUMP, '[12345678901234567890,-1234567890123456.5e3,"12345678901234567890"]'],
+      refusals: [SyntaxError],
+    },
   ),
   ofJson('packages/tokenization/src/json.ts', 'tryParseJson', bytes => tryParseJson(textOf(bytes)), {
     seeds: [...BODIES, DUMP],
@@ -280,4 +302,3 @@ export const BODY_DECODERS: readonly Decoder[] = [
     refusals: [SyntaxError],
   }),
 ]
-

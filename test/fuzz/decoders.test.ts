@@ -7,12 +7,15 @@
  */
 
 import assert from 'node:assert/strict'
+import { join } from 'node:path'
 import { type Random, seededRandom } from '@homing/base'
 import t from 'tap'
+import { readRepository, withoutComments } from '../tidiness.ts'
 import type { Decoder } from './decoder.ts'
 import { textOf } from './decoder.ts'
 import { DECODERS } from './decoders.ts'
 import { mutated, mutatedJson, mutatedText, pick, stretched } from './mutations.ts'
+import { undeclaredReaders } from './undeclared.ts'
 
 const SECONDS = Number(process.env['HOMING_FUZZ_SECONDS'] ?? 5)
 const SEED = Number(process.env['HOMING_SEED'] ?? Math.floor(Math.random() * 2 ** 31))
@@ -134,7 +137,11 @@ t.test('nothing of what is always tried ends a reader', async t => {
 })
 
 function namesIn(decoder: Decoder): readonly string[] {
-  return [...new Set(decoder.seeds.flatMap(seed => [...String(seed).matchAll(/"(\w+)":/g)].map(([, name]) => name!)))]
+  return [
+    ...new Set(
+      decoder.seeds.flatMap(seed => [...String(seed).matchAll(/"(\w+)":/g)].map(([, name]) => name!)),
+    ),
+  ]
 }
 
 /** The JSON with each value of it deep. */
@@ -144,6 +151,21 @@ function deepIn(text: string, nested: string): readonly (readonly [string, strin
     `${text.slice(0, match.index)}"${match[1]}":${nested}${text.slice(match.index + match[0].length)}`,
   ])
 }
+
+t.test('every reader of what others have written is in the list', async t => {
+  const repository = readRepository(join(import.meta.dirname, '../..'))
+  t.strictSame(undeclaredReaders(repository, DECODERS), [])
+  const faultsIn = (text: string) =>
+    undeclaredReaders(
+      { ...repository, files: [{ path: 'packages/fleet/src/x.ts', text, code: withoutComments(text) }] },
+      DECODERS,
+    ).filter(fault => fault.startsWith('packages/fleet/src/x.ts'))
+  t.equal(faultsIn('export function decodeCard(bytes: Uint8Array) {}').length, 1)
+  t.equal(faultsIn('const card = JSON.parse(text)').length, 2, 'it is bare, and not in the list')
+  t.equal(faultsIn('const card = parseJson(text)').length, 1)
+  t.equal(faultsIn("import { decode } from '@msgpack/msgpack'").length, 1)
+  t.equal(faultsIn("import { encode } from '@msgpack/msgpack'\nexport function readMetrics() {}").length, 0)
+})
 
 t.test(`whatever comes, it is read or refused (${SECONDS} s)`, { timeout: 0 }, async t => {
   t.comment(`HOMING_SEED=${SEED}, ${DECODERS.length} readers`)

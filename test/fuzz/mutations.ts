@@ -12,7 +12,27 @@ const PIECES =
   `&a *a !!x {{ }} {% %} {# data: event: [DONE] 0 -1 1e999 99999999999999999999 65536 null true NaN ` +
   `__proto__ constructor tcp:// ipc:// nats:// http:// https:// file:// unix: [::1] [::1%25lo] 0.0.0.0 key_env= =`
 const TEXT_PIECES = PIECES.split(/ (?!$)/)
-const STRETCHED = ['a', '1', ' ', '"', '\\', '[', '{', '}', ':', '.', '/', '\n', ',', '%', '=', 'a="', '{{', 'a:', '&']
+const STRETCHED = [
+  'a',
+  '1',
+  ' ',
+  '"',
+  '\\',
+  '[',
+  '{',
+  '}',
+  ':',
+  '.',
+  '/',
+  '\n',
+  ',',
+  '%',
+  '=',
+  'a="',
+  '{{',
+  'a:',
+  '&',
+]
 export const STRETCH_BYTES = 96 * 1024
 const DEPTH = 5000
 
@@ -53,7 +73,8 @@ export function mutated(random: Random, from: Uint8Array, others: readonly Uint8
       }
       case 6: {
         const claim = Buffer.from(pick(random, CLAIMS), 'hex')
-        bytes = random.below(2) === 0 ? insert(claim) : joined(bytes.subarray(0, at), claim, bytes.subarray(at + 5))
+        bytes =
+          random.below(2) === 0 ? insert(claim) : joined(bytes.subarray(0, at), claim, bytes.subarray(at + 5))
         break
       }
       case 7:

@@ -23,7 +23,10 @@ import {
 import { decodeCheckpoint, encodeCheckpoint } from '../../actors/listener/src/checkpoint.ts'
 import { UnusableCheckpointError } from '../../actors/listener/src/errors.ts'
 import { ENGINE_VECTORS, type VectorName, vector } from '../../packages/protocol/test/engine-vectors.ts'
-import { encodeRegistration, readRegistration } from '../../packages/publisher/src/registration/registration.ts'
+import {
+  encodeRegistration,
+  readRegistration,
+} from '../../packages/publisher/src/registration/registration.ts'
 import {
   decodeBatch,
   decodeDigests,
@@ -42,7 +45,12 @@ import {
   SnapshotParts,
 } from '../../packages/replication/src/index.ts'
 import { faultOfAnswerHead } from '../../packages/transport/src/answer-head.ts'
-import { decodeFrames, decodePayload, encodeMessage, Parts } from '../../packages/transport/src/nats/payload.ts'
+import {
+  decodeFrames,
+  decodePayload,
+  encodeMessage,
+  Parts,
+} from '../../packages/transport/src/nats/payload.ts'
 import {
   decodeCallPayload,
   headersOf,
@@ -105,7 +113,11 @@ const BOOKING: OpenBooking = {
 const BATCH = {
   life: LIFE,
   sequence: 4,
-  operations: [BOOKING, { kind: 'firstToken', id: 'a' } as const, { kind: 'freed', id: 'a', activeBlocks: 0 } as const],
+  operations: [
+    BOOKING,
+    { kind: 'firstToken', id: 'a' } as const,
+    { kind: 'freed', id: 'a', activeBlocks: 0 } as const,
+  ],
 }
 const SNAPSHOT = { life: LIFE, nextSequence: 4, bookings: [BOOKING, BOOKING] }
 
@@ -194,10 +206,15 @@ export const WIRE_DECODERS: readonly Decoder[] = [
     bytes => [parseSnapshotReply(unpacked(bytes)), isSnapshotRequest(unpacked(bytes))],
     { seeds: FRAMES.map(packed) },
   ),
-  ofBytes('packages/protocol/src/message-pack.ts', 'decodeMessagePack', bytes => decodeMessagePack(bytes, BOUNDS), {
-    seeds: [...PAYLOADS.slice(0, 12), ...REPLICA],
-    refusals: [BrokenMessageError],
-  }),
+  ofBytes(
+    'packages/protocol/src/message-pack.ts',
+    'decodeMessagePack',
+    bytes => decodeMessagePack(bytes, BOUNDS),
+    {
+      seeds: [...PAYLOADS.slice(0, 12), ...REPLICA],
+      refusals: [BrokenMessageError],
+    },
+  ),
   ofBytes(
     'packages/replication/src/wire.ts',
     'decodeBatch decodeDigests decodeOpenDigests decodeSnapshotPart decodeWaiting isBye isQuestion',
@@ -207,7 +224,14 @@ export const WIRE_DECODERS: readonly Decoder[] = [
       if (digests !== undefined) parts.addDigests(digests)
       const part = decodeSnapshotPart(bytes)
       const whole = part === undefined ? undefined : parts.add(part)
-      return [decodeBatch(bytes), decodeDigests(bytes), decodeWaiting(bytes), isBye(bytes), isQuestion(bytes), whole]
+      return [
+        decodeBatch(bytes),
+        decodeDigests(bytes),
+        decodeWaiting(bytes),
+        isBye(bytes),
+        isQuestion(bytes),
+        whole,
+      ]
     },
     { seeds: REPLICA },
   ),
@@ -224,12 +248,22 @@ export const WIRE_DECODERS: readonly Decoder[] = [
       const whole = new Parts().add(payload)
       return whole === undefined ? undefined : decodeFrames(whole)
     },
-    { seeds: [...encodeMessage([vector('D1'), vector('A1')], SENDER, 2 ** 20), ...encodeMessage([vector('D1')], SENDER, 64)] },
+    {
+      seeds: [
+        ...encodeMessage([vector('D1'), vector('A1')], SENDER, 2 ** 20),
+        ...encodeMessage([vector('D1')], SENDER, 64),
+      ],
+    },
   ),
-  ofBytes('packages/transport/src/nats/request-wire.ts', 'decodeCallPayload readCountFrame', bytes => {
-    const call = decodeCallPayload(bytes)
-    return typeof call === 'object' ? call.frames.map(frame => readCountFrame(frame.bytes)) : call
-  }, { seeds: [Buffer.from('01010203040506070800000000020400000000010000040000000009020000006869', 'hex')] }),
+  ofBytes(
+    'packages/transport/src/nats/request-wire.ts',
+    'decodeCallPayload readCountFrame',
+    bytes => {
+      const call = decodeCallPayload(bytes)
+      return typeof call === 'object' ? call.frames.map(frame => readCountFrame(frame.bytes)) : call
+    },
+    { seeds: [Buffer.from('01010203040506070800000000020400000000010000040000000009020000006869', 'hex')] },
+  ),
   ofJson(
     'packages/transport/src/nats/request-wire.ts',
     'readJsonFrame headersOf',
@@ -239,12 +273,26 @@ export const WIRE_DECODERS: readonly Decoder[] = [
     },
     {
       seeds: [
-        jsonFrame({ status: 200, headers: { 'content-length': '3', 'Set-Cookie': ['a=1', 'b=2'], 'set-cookie': 'c=3' } }),
-        jsonFrame({ method: 'POST', path: '/v1/chat/completions', headers: {}, bodyBytes: 3, windowBytes: 65536 }),
+        jsonFrame({
+          status: 200,
+          headers: { 'content-length': '3', 'Set-Cookie': ['a=1', 'b=2'], 'set-cookie': 'c=3' },
+        }),
+        jsonFrame({
+          method: 'POST',
+          path: '/v1/chat/completions',
+          headers: {},
+          bodyBytes: 3,
+          windowBytes: 65536,
+        }),
       ],
     },
   ),
-  ofJson('packages/publisher/src/registration/registration.ts', 'readRegistration', bytes => readRegistration(bytes), {
-    seeds: [encodeRegistration('http://10.0.0.1:8000?ranks=2&kv_blocks=27000')],
-  }),
+  ofJson(
+    'packages/publisher/src/registration/registration.ts',
+    'readRegistration',
+    bytes => readRegistration(bytes),
+    {
+      seeds: [encodeRegistration('http://10.0.0.1:8000?ranks=2&kv_blocks=27000')],
+    },
+  ),
 ]

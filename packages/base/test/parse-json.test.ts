@@ -10,13 +10,20 @@ t.test('levels are bounded, and what is in a text is none', async t => {
   t.throws(() => parseJson('{"a":'.repeat(300)), { name: 'SyntaxError' }, 'one that has no end')
   const text = `${'['.repeat(300)}\\"[`
   t.strictSame(parseJson(`{"${text}":"${text}"}`), { [text.replace('\\', '')]: text.replace('\\', '') })
-  t.equal((parseJson(`[${nested(200)},${nested(200)}]`) as unknown[]).length, 2, 'what is closed does not count')
+  t.equal(
+    (parseJson(`[${nested(200)},${nested(200)}]`) as unknown[]).length,
+    2,
+    'what is closed does not count',
+  )
   for (const broken of ['"', '{"a', `${']'.repeat(600)}[`, `"\\${'"'.repeat(600)}`])
     t.throws(() => parseJson(broken), { name: 'SyntaxError' })
 })
 
 t.test('a reviver sees what it sees in JSON.parse', async t => {
-  t.equal(parseJson('1', (_, value) => Number(value) + 1), 2)
+  t.equal(
+    parseJson('1', (_, value) => Number(value) + 1),
+    2,
+  )
 })
 
 t.test('a value in an error is no longer than a line', async t => {

@@ -13,8 +13,8 @@
  * Cost: linear, about 1 ns per byte; no recursion, no allocation but for the members.
  */
 
-import { JSON_DEPTH_MAX } from '@homing/base'
 import { isUtf8 } from 'node:buffer'
+import { JSON_DEPTH_MAX } from '@homing/base'
 import { MalformedJsonError } from './errors.ts'
 import type { Member, MessageList, RequestScan, ScanPoint } from './types.ts'
 

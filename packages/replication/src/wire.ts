@@ -166,6 +166,7 @@ export function decodeSnapshotPart(bytes: Uint8Array): SnapshotPart | undefined 
   const [, life, nextSequence, part, parts, rows] = row
   if (!isLife(life) || !isSequence(nextSequence) || !isCount(part) || !isCount(parts)) return undefined
   if (parts < 1 || parts > PARTS_MAX || part >= parts || !Array.isArray(rows)) return undefined
+  if (rows.length > BOOKINGS_PER_PART) return undefined
   const bookings: OpenBooking[] = []
   for (const one of rows) {
     if (!Array.isArray(one) || typeof one.at(-1) !== 'boolean') return undefined

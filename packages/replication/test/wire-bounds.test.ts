@@ -63,3 +63,11 @@ t.test('the largest batch that a replica sends is read', async t => {
   const batch = decodeBatch(encode([1, LIFE, 7, new Array(65_536).fill(operation)]))
   t.equal(batch?.operations.length, 65_536)
 })
+
+t.test('a part of a snapshot has no more bookings than a replica puts into one', async t => {
+  const booking = [0, 'i', 'w', 1, 2, 3, true, true, 4, 5, null, false]
+  const part = (count: number) =>
+    decodeSnapshotPart(encode([1, LIFE, 7, 0, 1024, new Array(count).fill(booking)]))
+  t.equal(part(2000)?.bookings.length, 2000)
+  t.equal(part(2001), undefined)
+})

@@ -7,9 +7,9 @@
  *   POST {"model", one threshold or more}        sets these, keeps the rest. Nothing unsets one
  */
 
-import { parseJson, shownValue } from '@homing/base'
 import type { ActorRef } from '@homing/actor'
 import type { DirectoryMessage } from '@homing/actors/directory'
+import { parseJson, shownValue } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import { type HttpAnswer, jsonAnswer, queryOf } from '@homing/http'
 import { type BusyThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'

@@ -3,9 +3,9 @@
  * `id` of `GET /workers`, host and port.
  */
 
-import { parseJson } from '@homing/base'
 import type { ActorRef } from '@homing/actor'
 import type { DirectoryMessage } from '@homing/actors/directory'
+import { parseJson } from '@homing/base'
 import {
   BadParameterError,
   type HttpAnswer,

@@ -7,8 +7,8 @@
  *   DELETE                                  cancels what is under way
  */
 
-import { parseJson } from '@homing/base'
 import type { WhatIfQuestion, WhatIfReport, WhatIfRun } from '@homing/actors/what-if'
+import { parseJson } from '@homing/base'
 import {
   BadParameterError,
   type HttpAnswer,
