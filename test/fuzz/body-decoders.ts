@@ -14,6 +14,7 @@ import {
   readUnregistration,
 } from '../../actors/index-service/src/requests.ts'
 import { parseWideJson, wideJson } from '../../actors/index-service/src/wide-json.ts'
+import { readTokens } from '../../packages/doctor/src/own-request.ts'
 import {
   readEventSources,
   readMetrics,
@@ -245,6 +246,9 @@ export const BODY_DECODERS: readonly Decoder[] = [
       ],
     },
   ),
+  ofJson('packages/doctor/src/own-request.ts', 'readTokens', bytes => readTokens(parsed(bytes)), {
+    seeds: ['{"tokens":[1,2,3],"count":3}'],
+  }),
   ofText('packages/fleet/src/probe-answers.ts', 'readMetrics', readMetrics, { seeds: [METRICS] }),
   ofText(
     'actors/engine-usage/src/kv-usage.ts',

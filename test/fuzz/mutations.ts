@@ -35,6 +35,8 @@ const STRETCHED = [
 ]
 export const STRETCH_BYTES = 96 * 1024
 const DEPTH = 5000
+/** What changes have made longer is not tried. */
+const JSON_CHARACTERS_MAX = 256 * 1024
 
 export function pick<T>(random: Random, of: readonly T[]): T {
   return of[random.below(of.length)]!
@@ -106,7 +108,7 @@ export function stretched(random: Random, from: string): string {
   return `${from.slice(0, at)}${piece.repeat(STRETCH_BYTES / piece.length)}${from.slice(at)}`
 }
 
-/** JSON with some of its values changed; undefined: the text is no JSON. */
+/** JSON with some of its values changed; undefined: the text is no JSON, or became too long. */
 export function mutatedJson(random: Random, from: string): string | undefined {
   let value: unknown
   try {
@@ -115,7 +117,10 @@ export function mutatedJson(random: Random, from: string): string | undefined {
     return undefined
   }
   for (let changes = random.below(3); changes >= 0; changes--) value = changedAt(random, value)
-  return JSON.stringify(value)?.replaceAll('"@deep"', '['.repeat(DEPTH) + ']'.repeat(DEPTH))
+  const text = JSON.stringify(value)
+  return text === undefined || text.length > JSON_CHARACTERS_MAX
+    ? undefined
+    : text.replace('"@deep"', '['.repeat(DEPTH) + ']'.repeat(DEPTH))
 }
 
 function changedAt(random: Random, value: unknown): unknown {
@@ -146,10 +151,12 @@ function changedAt(random: Random, value: unknown): unknown {
     () => '\ud800',
     () => [],
     () => ({}),
+    // Neither String() nor Number() takes it.
+    () => ({ toString: 1, valueOf: 1 }),
     () => '@deep',
     () => [value, value],
     () => ({ a: value }),
-    () => new Array<unknown>(random.below(2000)).fill(value),
+    () => new Array<unknown>(random.below(100)).fill(value),
     () => pick(random, TEXT_PIECES),
   ])()
 }

@@ -38,7 +38,6 @@ const OWN: Readonly<Record<string, string>> = {
   'actors/gateway/src/fleet-views.ts': 'a list that this actor has made itself',
   'actors/gateway/src/next-turn.ts': 'parseJson of what scanRequest and UsageTap have passed',
   'packages/fleet/src/probe.ts': 'parseJson; the readers of what it gives are in the list',
-  'packages/doctor/src/own-request.ts': 'members of a value that parseJson has passed',
   'packages/doctor/src/recorded-http.ts': 'parseJson; the readers of what it gives are in the list',
   'packages/trace/src/decision-log-file.ts': 'line by line, by readLogLine',
 }

@@ -85,7 +85,13 @@ function yamlUrls(text: string, path: string): readonly Located[] {
     const { line, col } = lineCounter.linePos(error.pos[0])
     throw new WorkersFileError(path, `${error.message.split('\n')[0]} at line ${line}, column ${col}`)
   }
-  const root: unknown = document.toJS({ maxAliasCount: 0 })
+  let root: unknown
+  try {
+    root = document.toJS({ maxAliasCount: 0 })
+  } catch (thrown) {
+    // An alias, or levels that are too many to walk over.
+    throw new WorkersFileError(path, (thrown as Error).message)
+  }
   const list = isMap(root) ? root['workers'] : root
   if (isMap(root)) {
     const stranger = Object.keys(root).find(key => key !== 'workers')
