@@ -78,6 +78,9 @@ t.test('what vLLM 0.32 answers', async t => {
     processStartSeconds: 1795246625.58,
   })
   t.equal(readMetrics('vllm:cache_config_info{block_size="16",num_gpu_blocks="66"} 1.0').kvBlocks, 66)
+  // With the square of its length it would take minutes.
+  const long = `vllm:cache_config_info{${'a'.repeat(1_000_000)}} 1\n`
+  t.equal(readMetrics(long + metrics).blockSizeTokens, undefined, 'the first line counts, however long')
   t.match(readMetrics('<html>'), { isVllm: false, kvBlocks: undefined, ranks: undefined })
 })
 

@@ -114,7 +114,7 @@ export function headersOf(word: unknown): HttpHeaders | undefined {
     if (!values.every(one => typeof one === 'string')) return undefined
     const name = given.toLowerCase()
     const known = headers[name]
-    if (known === undefined) headers[name] = value
+    if (known === undefined) headers[name] = Array.isArray(value) ? [...value] : value
     // Names may differ in case alone, and be many: what is known is not copied for each.
     else if (Array.isArray(known)) for (const one of values) known.push(one)
     else headers[name] = [known, ...values]
