@@ -1,6 +1,6 @@
 /**
- * A fuzzer over every reader of what others have written: each input is read, or refused with an error of that
- * reader, and takes memory in proportion to its size.
+ * A fuzzer over every reader of what others have written: each input is read, or refused with an error of
+ * that reader, and takes memory in proportion to its size.
  *
  * Runs for HOMING_FUZZ_SECONDS, 5 unless given. Each case has a seed of its own; a failure says which, and
  * HOMING_SEED=<that> runs it first.

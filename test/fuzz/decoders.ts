@@ -1,4 +1,4 @@
-/** Every reader of what others have written; test/fuzz/decoders.test.ts feeds them, and finds one that is missing. */
+/** Every reader of what others have written; decoders.test.ts feeds them, and finds one that is missing. */
 
 import { ADDRESS_FORMS } from './address-forms.ts'
 import { BODY_DECODERS } from './body-decoders.ts'

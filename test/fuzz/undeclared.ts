@@ -1,6 +1,6 @@
 /**
- * Finds readers that the fuzzer does not feed: exported functions that are named like one, and files that call
- * a decoder. What others did not write is let through here, with the reason.
+ * Finds readers that the fuzzer does not feed: exported functions that are named like one, and files that
+ * call a decoder. What others did not write is let through here, with the reason.
  */
 
 import type { Repository } from '../tidiness.ts'
@@ -69,7 +69,7 @@ function isOwn(path: string): boolean {
   return Object.keys(OWN).some(own => path.startsWith(own))
 }
 
-/** A sentence for each reader that is neither in the list nor let through, and for each reason without use. */
+/** A sentence for each reader that is neither in the list nor let through, and for reasons without a file. */
 export function undeclaredReaders({ files }: Repository, decoders: readonly Decoder[]): readonly string[] {
   const fed = new Set(decoders.flatMap(({ functions }) => functions))
   const fedFiles = new Set(decoders.map(({ file }) => file))

@@ -1,7 +1,7 @@
 /**
- * The one door for JSON of others: of clients, engines, replicas, brokers and files. JSON.parse reads any depth,
- * but what is read is walked over by functions that call themselves (JSON.stringify, a copy to another thread),
- * and these end with a RangeError; and each level takes fifty times its bytes.
+ * The one door for JSON of others: of clients, engines, replicas, brokers and files. JSON.parse reads any
+ * depth, but what is read is walked over by functions that call themselves (JSON.stringify, a copy to another
+ * thread), and these end with a RangeError; and each level takes fifty times its bytes.
  *
  * The size is bounded by the caller, who has the bytes. Cost of the check: about 1 ns per character.
  */

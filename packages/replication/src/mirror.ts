@@ -11,9 +11,9 @@
  *   I2  An operation that the snapshot already includes changes nothing: a known booking is not added, a
  *       closed one not freed.
  *
- * Bounds   PENDING_MAX batches, of PENDING_OPERATIONS_MAX operations, that come while it asks: past it the oldest
- *          are dropped, and it asks again;
- *          BOOKINGS_MAX bookings; HASHES_MAX hashes in their digests, of which further ones are dropped.
+ * Bounds   PENDING_MAX batches that come while it asks, with PENDING_OPERATIONS_MAX operations: past it the
+ *          oldest are dropped, and it asks again; BOOKINGS_MAX bookings; HASHES_MAX hashes in their digests,
+ *          of which further ones are dropped.
  * Pure.
  */
 

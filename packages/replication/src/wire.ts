@@ -64,8 +64,8 @@ const SNAPSHOT_WORDS_MAX = 4 * DIGEST_HASHES_MAX
 /** Most tokens, blocks and requests; a larger figure is an error of its sender. */
 const WIRE_COUNT_MAX = 2 ** 30
 /**
- * Of a message. A batch has most: 65,536 operations, as the outbox has, of a dozen values; ids, worker keys and
- * sessions of 160 bytes each fit into it.
+ * Of a message. A batch has most: 65,536 operations, as the outbox has, of a dozen values; ids, worker keys
+ * and sessions of 160 bytes each fit into it.
  */
 const BOUNDS = { bytesMax: 32 * 2 ** 20, valuesMax: 2 ** 20, depthMax: 4 }
 /** Of a word without content: whether a message is one is not found out by reading all of it. */
