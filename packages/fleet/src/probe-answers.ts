@@ -13,6 +13,9 @@ import type { EventSource } from './probe-outcome.ts'
 
 /** Of a line of metrics; vLLM's configuration has about 1,000. */
 const LABELS_CHARACTERS_MAX = 65_536
+/** Of one worker, adapters included; further ones are left out, and so is one with a longer name. */
+const MODELS_MAX = 4096
+const MODEL_CHARACTERS_MAX = 1024
 /** Most ranks of one worker. */
 export const RANKS_MAX = 1024
 
@@ -28,7 +31,8 @@ export function readModels(
   let owner: string | undefined
   for (const entry of data.filter(isObject)) {
     const name = text(entry['id'])
-    if (name === undefined) continue
+    if (name === undefined || name.length > MODEL_CHARACTERS_MAX) continue
+    if (models.length === MODELS_MAX) break
     owner ??= text(entry['owned_by'])
     models.push({
       name,
@@ -111,7 +115,8 @@ export function readEventSources(body: unknown, host: string): readonly EventSou
       continue
     const dpRank = whole(source['data_parallel_rank']) ?? whole(source['dp_rank']) ?? position
     const endpoint = dialled(text(source['endpoint']), host)
-    if (dpRank === undefined || endpoint === undefined) continue
+    if (dpRank === undefined || dpRank >= RANKS_MAX || endpoint === undefined) continue
+    if (sources.length === RANKS_MAX) break
     sources.push({
       dpRank,
       endpoint,
@@ -210,11 +215,14 @@ function readSglangEvents(events: JsonObject, dpSize: number, host: string): rea
     replayBase === undefined ? undefined : dialled(`tcp://${replayHost}:${replayBase + rank}`, host)
   const publishers = events['publishers']
   if (Array.isArray(publishers)) {
-    const sources = publishers.filter(isObject).map(publisher => {
-      const dpRank = whole(publisher['dp_rank']) ?? 0
-      const endpoint = dialled(text(publisher['endpoint']), host) ?? ''
-      return { dpRank, endpoint, replayEndpoint: replayOf(dpRank), topic }
-    })
+    const sources = publishers
+      .slice(0, RANKS_MAX)
+      .filter(isObject)
+      .map(publisher => {
+        const dpRank = whole(publisher['dp_rank']) ?? 0
+        const endpoint = dialled(text(publisher['endpoint']), host) ?? ''
+        return { dpRank, endpoint, replayEndpoint: replayOf(dpRank), topic }
+      })
     return sources.filter(source => source.endpoint !== '')
   }
   const base = count(events['endpoint_port_base'])
