@@ -14,8 +14,8 @@ import type { EventSource } from './probe-outcome.ts'
 /** Of a line of metrics; vLLM's configuration has about 1,000. */
 const LABELS_CHARACTERS_MAX = 65_536
 /** Of one worker, adapters included; further ones are left out, and so is one with a longer name. */
-const MODELS_MAX = 4096
-const MODEL_CHARACTERS_MAX = 1024
+const LISTED_MODELS_MAX = 4096
+const LISTED_NAME_CHARACTERS_MAX = 1024
 /** Most ranks of one worker. */
 export const RANKS_MAX = 1024
 
@@ -31,8 +31,8 @@ export function readModels(
   let owner: string | undefined
   for (const entry of data.filter(isObject)) {
     const name = text(entry['id'])
-    if (name === undefined || name.length > MODEL_CHARACTERS_MAX) continue
-    if (models.length === MODELS_MAX) break
+    if (name === undefined || name.length > LISTED_NAME_CHARACTERS_MAX) continue
+    if (models.length === LISTED_MODELS_MAX) break
     owner ??= text(entry['owned_by'])
     models.push({
       name,
