@@ -13,6 +13,7 @@
  * Source  Dynamo's agent hint of this name.
  */
 
+import { parseJson } from '@homing/base'
 import type { BodyRoom, ClientGoneReason, HttpExchange, HttpHeaders } from '@homing/transport'
 import { NotedExchange } from './noted-exchange.ts'
 
@@ -89,7 +90,8 @@ export class NextTurns {
 function nextTurn(body: Uint8Array, answer: Uint8Array): Uint8Array | 'not asked' | undefined {
   let chat: Record<string, unknown>
   try {
-    chat = JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString('utf8'))
+    const text = Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString('utf8')
+    chat = parseJson(text) as Record<string, unknown>
   } catch {
     // What is no JSON was refused.
     return 'not asked'
@@ -135,7 +137,7 @@ function textOf(answer: string): string | undefined {
   for (const piece of pieces) {
     let choices: readonly Choice[] | undefined
     try {
-      choices = (JSON.parse(piece) as { readonly choices?: readonly Choice[] }).choices
+      choices = (parseJson(piece) as { readonly choices?: readonly Choice[] }).choices
     } catch {
       return undefined
     }

@@ -122,7 +122,9 @@ export function faultOfPeer(text: string): string | undefined {
 }
 
 export function peerUrl(text: string): string {
-  return text.replace(/\/+$/, '')
+  let end = text.length
+  while (text[end - 1] === '/') end--
+  return text.slice(0, end)
 }
 
 /** Why a text is no endpoint that can be connected to; undefined: it is. */

@@ -10,6 +10,8 @@
  * long if a list of small numbers contains one long number.)
  */
 
+import { parseJson } from '@homing/base'
+
 const UNSIGNED_MAX = (1n << 64n) - 1n
 const SIGNED_MIN = -(1n << 63n)
 /** A number of fewer digits is exact in a double. */
@@ -21,7 +23,7 @@ const [QUOTE, BACKSLASH, PLUS, MINUS, POINT, ZERO, NINE, LARGE_E, SMALL_E] = [
 
 /** Parses JSON; integers of 16 digits or more become strings. Throws SyntaxError. */
 export function parseWideJson(text: string): unknown {
-  const value: unknown = JSON.parse(text)
+  const value = parseJson(text)
   return LONG.test(text) ? JSON.parse(quoteLongIntegers(text)) : value
 }
 

@@ -14,8 +14,8 @@
 import { crc32 } from 'node:zlib'
 import type { KeyImage } from '@homing/actors/indexer'
 import { GUESSED_LAYER, HELD_WORDS, KEY_LAYERS, ORPHAN_WORDS } from '@homing/index'
-import { type CacheReadingRecord, HELD_TIERS, type KvTier } from '@homing/protocol'
-import { decode, encode } from '@msgpack/msgpack'
+import { type CacheReadingRecord, decodeMessagePack, HELD_TIERS, type KvTier } from '@homing/protocol'
+import { encode } from '@msgpack/msgpack'
 import { UnusableCheckpointError } from './errors.ts'
 
 /** Where in the history of a source something was true. */
@@ -46,6 +46,11 @@ export interface Checkpoint {
 const MAGIC = 'HOMINGCP'
 const VERSION = 3
 const HEADER_BYTES = MAGIC.length + 12
+/**
+ * Blocks are four texts of bytes, whatever their number, so the values are few: salts and fingerprints. A
+ * million salts fit; the bytes are those that the header says.
+ */
+const BODY_BOUNDS = { bytesMax: 2 ** 32, valuesMax: 4 * 2 ** 20, depthMax: 8 }
 const TIERS: readonly KvTier[] = [...HELD_TIERS, 'unknown']
 
 export function encodeCheckpoint(checkpoint: Checkpoint): Uint8Array[] {
@@ -93,7 +98,7 @@ export function decodeCheckpoint(bytes: Uint8Array): Checkpoint {
   }
   let value: unknown
   try {
-    value = decode(body)
+    value = decodeMessagePack(body, BODY_BOUNDS)
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error)
     throw new UnusableCheckpointError('altered', `its body cannot be read: ${why}`)

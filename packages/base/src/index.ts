@@ -27,7 +27,9 @@ export {
   silentLog,
 } from './log.ts'
 export type { LogFields } from './log-text.ts'
+export { JSON_DEPTH_MAX, parseJson } from './parse-json.ts'
 export { type LogLine, type RecordingLog, recordingLog } from './recording-log.ts'
 export { seededRandom } from './seeded-random.ts'
+export { shownValue } from './shown-value.ts'
 export { SimulatedClock } from './simulated-clock.ts'
 export { systemClock, systemRandom } from './system-clock.ts'

@@ -157,7 +157,9 @@ function agreementOf(own: Int32Array, told: Int32Array): TokenAgreement {
 /** The ids of an answer of `/tokenize`; undefined: there are none. */
 export function readTokens(body: unknown): Int32Array | undefined {
   const tokens = (body as { readonly tokens?: unknown } | undefined)?.tokens
-  return Array.isArray(tokens) ? Int32Array.from(tokens.map(Number)) : undefined
+  // Number throws for an object with a member `toString`.
+  const isId = (id: unknown): boolean => typeof id === 'number'
+  return Array.isArray(tokens) && tokens.every(isId) ? Int32Array.from(tokens) : undefined
 }
 
 function usageOf(body: unknown): {

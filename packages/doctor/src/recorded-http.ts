@@ -3,7 +3,7 @@
  * steps of a probe can be shown. A probe asks about a dozen questions, which bounds the record.
  */
 
-import type { Clock } from '@homing/base'
+import { type Clock, parseJson } from '@homing/base'
 import { HttpCallError, type HttpReply, type HttpTransport } from '@homing/transport'
 
 /** One question and its answer. */
@@ -78,7 +78,7 @@ export class RecordedHttp implements HttpTransport {
 export function jsonOf(asked: AskedHttp | undefined): unknown {
   if (asked?.reply?.status !== 200) return undefined
   try {
-    return JSON.parse(new TextDecoder().decode(asked.reply.body)) as unknown
+    return parseJson(new TextDecoder().decode(asked.reply.body)) as unknown
   } catch {
     return undefined
   }

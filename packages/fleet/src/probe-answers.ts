@@ -11,6 +11,11 @@ import { faultOfEndpoint } from '@homing/transport'
 import type { EngineFamily, WorkerModel } from './fleet.ts'
 import type { EventSource } from './probe-outcome.ts'
 
+/** Of a line of metrics; vLLM's configuration has about 1,000. */
+const LABELS_CHARACTERS_MAX = 65_536
+/** Of one worker, adapters included; further ones are left out, and so is one with a longer name. */
+const LISTED_MODELS_MAX = 4096
+const LISTED_NAME_CHARACTERS_MAX = 1024
 /** Most ranks of one worker. */
 export const RANKS_MAX = 1024
 
@@ -29,7 +34,8 @@ export function readModels(
   let owner: string | undefined
   for (const entry of data.filter(isObject)) {
     const name = text(entry['id'])
-    if (name === undefined) continue
+    if (name === undefined || name.length > LISTED_NAME_CHARACTERS_MAX) continue
+    if (models.length === LISTED_MODELS_MAX) break
     owner ??= text(entry['owned_by'])
     models.push({
       name,
@@ -112,7 +118,8 @@ export function readEventSources(body: unknown, host: string): readonly EventSou
       continue
     const dpRank = whole(source['data_parallel_rank']) ?? whole(source['dp_rank']) ?? position
     const named = text(source['endpoint'])
-    if (dpRank === undefined || named === undefined) continue
+    if (dpRank === undefined || dpRank >= RANKS_MAX || named === undefined) continue
+    if (sources.length === RANKS_MAX) break
     sources.push({
       dpRank,
       ...eventsAt(named, host),
@@ -216,11 +223,14 @@ function readSglangEvents(events: JsonObject, dpSize: number, host: string): rea
     replayBase === undefined ? undefined : dialled(`tcp://${replayHost}:${replayBase + rank}`, host)
   const publishers = events['publishers']
   if (Array.isArray(publishers)) {
-    const sources = publishers.filter(isObject).map(publisher => {
-      const dpRank = whole(publisher['dp_rank']) ?? 0
-      const named = text(publisher['endpoint'])
-      return { dpRank, ...eventsAt(named ?? '', host), replayEndpoint: replayOf(dpRank), topic }
-    })
+    const sources = publishers
+      .slice(0, RANKS_MAX)
+      .filter(isObject)
+      .map(publisher => {
+        const dpRank = whole(publisher['dp_rank']) ?? 0
+        const named = text(publisher['endpoint'])
+        return { dpRank, ...eventsAt(named ?? '', host), replayEndpoint: replayOf(dpRank), topic }
+      })
     return sources.filter(source => source.endpoint !== '')
   }
   const base = count(events['endpoint_port_base'])
@@ -250,10 +260,13 @@ function readVllmConfig(config: unknown): ServerInfo {
   }
 }
 
+/** A name is looked for where one begins: in the middle of a long one, too, would take its square. */
 function labelsOf(line: string): Readonly<Record<string, string>> {
   const labels: Record<string, string> = {}
-  for (const [, name, value] of line.matchAll(/([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"/g))
-    labels[name!] = value!
+  const found = line
+    .slice(0, LABELS_CHARACTERS_MAX)
+    .matchAll(/(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"/g)
+  for (const [, name, value] of found) labels[name!] = value!
   return labels
 }
 

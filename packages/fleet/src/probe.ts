@@ -13,6 +13,7 @@
  * "not here": vLLM answers 403 on routes that are switched off.
  */
 
+import { parseJson } from '@homing/base'
 import { HttpCallError, type HttpReply, type HttpTransport } from '@homing/transport'
 import type { EngineFamily } from './fleet.ts'
 import {
@@ -254,7 +255,7 @@ function isUnanswered(reply: HttpReply | Error): boolean {
 function tryJson(reply: HttpReply | Error): unknown {
   if (!isAnswer(reply)) return undefined
   try {
-    return JSON.parse(utf8.decode(reply.body)) as unknown
+    return parseJson(utf8.decode(reply.body)) as unknown
   } catch {
     return undefined
   }

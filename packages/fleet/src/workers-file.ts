@@ -10,7 +10,7 @@
 
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
-import { parseDocument } from 'yaml'
+import { LineCounter, parseDocument } from 'yaml'
 import { WorkersFileError } from './errors.ts'
 import { parseWorkerSpec } from './worker-url.ts'
 
@@ -77,10 +77,21 @@ interface Located {
 }
 
 function yamlUrls(text: string, path: string): readonly Located[] {
-  const document = parseDocument(text)
+  const lineCounter = new LineCounter()
+  // Pretty errors take the square of their number.
+  const document = parseDocument(text, { lineCounter, prettyErrors: false })
   const [error] = document.errors
-  if (error !== undefined) throw new WorkersFileError(path, error.message.split('\n')[0]!)
-  const root: unknown = document.toJS({ maxAliasCount: 0 })
+  if (error !== undefined) {
+    const { line, col } = lineCounter.linePos(error.pos[0])
+    throw new WorkersFileError(path, `${error.message.split('\n')[0]} at line ${line}, column ${col}`)
+  }
+  let root: unknown
+  try {
+    root = document.toJS({ maxAliasCount: 0 })
+  } catch (thrown) {
+    // An alias, or levels that are too many to walk over.
+    throw new WorkersFileError(path, (thrown as Error).message)
+  }
   const list = isMap(root) ? root['workers'] : root
   if (isMap(root)) {
     const stranger = Object.keys(root).find(key => key !== 'workers')

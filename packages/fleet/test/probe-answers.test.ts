@@ -78,6 +78,9 @@ t.test('what vLLM 0.32 answers', async t => {
     processStartSeconds: 1795246625.58,
   })
   t.equal(readMetrics('vllm:cache_config_info{block_size="16",num_gpu_blocks="66"} 1.0').kvBlocks, 66)
+  // With the square of its length it would take minutes.
+  const long = `vllm:cache_config_info{${'a'.repeat(1_000_000)}} 1\n`
+  t.equal(readMetrics(long + metrics).blockSizeTokens, undefined, 'the first line counts, however long')
   t.match(readMetrics('<html>'), { isVllm: false, kvBlocks: undefined, ranks: undefined })
 })
 
@@ -209,4 +212,16 @@ t.test('the owner of a model names the engine', async t => {
   t.equal(familyOfOwner('sglang'), 'sglang')
   t.equal(familyOfOwner('tensorrt_llm'), 'trtllm')
   t.equal(familyOfOwner('somebody'), undefined)
+})
+
+t.test('an answer that names more than an engine has is bounded', async t => {
+  const source = { endpoint: 'tcp://*:5557' }
+  t.equal(readEventSources(new Array(5000).fill(source), 'h')?.length, 1024)
+  t.strictSame(readEventSources([{ ...source, dp_rank: 1024 }], 'h'), [])
+  const publishers = new Array(5000).fill(source)
+  t.equal(readServerInfo({ kv_events: { publishers } }, 'h')?.eventSources.length, 1024)
+  const data = [{ id: 'x'.repeat(1025) }, ...Array.from({ length: 5000 }, (_, i) => ({ id: `m${i}` }))]
+  const models = readModels({ data })?.models
+  t.equal(models?.length, 4096)
+  t.equal(models?.[0]?.name, 'm0')
 })

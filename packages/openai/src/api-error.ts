@@ -8,6 +8,7 @@
  * `retry-after`.
  */
 
+import { parseJson } from '@homing/base'
 import type { ApiError, ApiErrorKind } from './types.ts'
 
 interface KindRow {
@@ -129,7 +130,7 @@ function dataEvent(text: string): string {
 function tryObject(given: unknown): Readonly<Record<string, unknown>> | undefined {
   let value = given
   try {
-    if (typeof given === 'string') value = JSON.parse(given)
+    if (typeof given === 'string') value = parseJson(given)
   } catch {
     return undefined
   }

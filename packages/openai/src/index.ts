@@ -10,7 +10,7 @@ export {
   readRelayedRequest,
   readRequest,
 } from './request.ts'
-export { JSON_DEPTH_MAX, MEMBERS_MAX, scanPoint, scanRequest } from './scan.ts'
+export { MEMBERS_MAX, scanPoint, scanRequest } from './scan.ts'
 export { type BodyEdit, cutMembers, editBody, spliceMember } from './splice.ts'
 export { canAsk, type StreamForm, StreamFormLearner } from './stream-form.ts'
 export { parseTokenIds } from './token-ids.ts'

@@ -14,11 +14,10 @@
  */
 
 import { isUtf8 } from 'node:buffer'
+import { JSON_DEPTH_MAX } from '@homing/base'
 import { MalformedJsonError } from './errors.ts'
 import type { Member, MessageList, RequestScan, ScanPoint } from './types.ts'
 
-/** Deeper texts are refused: no request needs it, and engines' parsers give up at about 1,000. */
-export const JSON_DEPTH_MAX = 256
 /** An OpenAI request has some 60 known members. */
 export const MEMBERS_MAX = 4096
 

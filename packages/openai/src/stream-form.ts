@@ -18,6 +18,7 @@
  * `--enable-force-include-usage`), OpenAI's reference of `stream_options`.
  */
 
+import { parseJson } from '@homing/base'
 import { scanRequest } from './scan.ts'
 import { cutMembers, spliceMember } from './splice.ts'
 import type { RequestScan } from './types.ts'
@@ -116,7 +117,7 @@ function tryChunk(event: Uint8Array): Chunk | undefined {
   const payload = payloadOf(event)
   if (payload === undefined) return undefined
   try {
-    const value: unknown = JSON.parse(textOf(payload))
+    const value: unknown = parseJson(textOf(payload))
     const isChunk = typeof value === 'object' && value !== null && 'choices' in value
     return isChunk && Array.isArray(value.choices) ? (value as unknown as Chunk) : undefined
   } catch {

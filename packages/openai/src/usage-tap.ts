@@ -18,6 +18,7 @@
  * Messages by their `type`.
  */
 
+import { parseJson } from '@homing/base'
 import { EventRelay, type EventRelayOptions } from './event-relay.ts'
 
 /** What passed until now. Counts are undefined where the engine did not report them. */
@@ -563,7 +564,7 @@ function countsOf(
 function tryObject(text: string): Readonly<Record<string, unknown>> | undefined {
   if (!text.startsWith('{')) return undefined
   try {
-    const value: unknown = JSON.parse(text)
+    const value: unknown = parseJson(text)
     return isRecord(value) ? value : undefined
   } catch {
     return undefined

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
+import { JSON_DEPTH_MAX } from '@homing/base'
 import fc from 'fast-check'
 import t from 'tap'
 import {
   cutMembers,
-  JSON_DEPTH_MAX,
   MalformedJsonError,
   MEMBERS_MAX,
   type RequestScan,

@@ -40,6 +40,8 @@ export {
   kvStored,
   unreadEvents,
 } from './kv-event.ts'
+export { decodeMessagePack, type MessagePackBounds } from './message-pack.ts'
+export { BrokenMessageError } from './message-pack-reader.ts'
 export { ADAPTER, ALL_SEPARATORS, EXTRA_KEY, SALT, type SeparatedPrompt } from './separators.ts'
 export {
   encodeSnapshotReply,

@@ -22,6 +22,7 @@
  * Source   TensorRT-LLM 1.x, `KVCacheEventSerializer`.
  */
 
+import { parseJson } from '@homing/base'
 import { MalformedKvBatchError } from './errors.ts'
 import {
   adapterId,
@@ -229,7 +230,7 @@ interface Block {
 function parseArray(body: Uint8Array): readonly unknown[] {
   let value: unknown
   try {
-    value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body), keepIntegers)
+    value = parseJson(new TextDecoder('utf-8', { fatal: true }).decode(body), keepIntegers)
   } catch (cause) {
     // Too deep a nesting is a RangeError, bytes that are no text a TypeError.
     if (!(cause instanceof SyntaxError || cause instanceof RangeError || cause instanceof TypeError))

@@ -83,7 +83,7 @@ class FileReader {
 
   constructor(text: string, order: QueueOrder) {
     this.#order = order
-    this.#document = parseDocument(text, { lineCounter: this.#lines })
+    this.#document = parseDocument(text, { lineCounter: this.#lines, prettyErrors: false })
   }
 
   file(): PolicyFile | undefined {

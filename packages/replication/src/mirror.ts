@@ -11,8 +11,9 @@
  *   I2  An operation that the snapshot already includes changes nothing: a known booking is not added, a
  *       closed one not freed.
  *
- * Bounds   PENDING_MAX batches that come while it asks: past it the oldest are dropped, and it asks again;
- *          BOOKINGS_MAX bookings; HASHES_MAX hashes in their digests, of which further ones are dropped.
+ * Bounds   PENDING_MAX batches that come while it asks, with PENDING_OPERATIONS_MAX operations: past it the
+ *          oldest are dropped, and it asks again; BOOKINGS_MAX bookings; HASHES_MAX hashes in their digests,
+ *          of which further ones are dropped.
  * Pure.
  */
 
@@ -20,6 +21,8 @@ import { DIGEST_HASHES_MAX } from './digest-bounds.ts'
 import type { OpenBooking, ReplicaBatch, ReplicaOperation, ReplicaSnapshot } from './types.ts'
 
 const PENDING_MAX = 1024
+/** In those: as many as there may be bookings; a batch has up to 65,536. */
+const PENDING_OPERATIONS_MAX = 1_048_576
 const BOOKINGS_MAX = 1_048_576
 /** Twice as many as a replica that keeps to its own bound tells. */
 const HASHES_MAX = 2 * DIGEST_HASHES_MAX
@@ -104,7 +107,9 @@ export class Mirror {
     if (this.#state === 'asking') {
       if (batch.operations.length === 0) return
       this.#pending.push(batch)
-      if (this.#pending.length > PENDING_MAX) this.#pending.shift()
+      let count = this.#pending.reduce((sum, { operations }) => sum + operations.length, 0)
+      while (this.#pending.length > PENDING_MAX || count > PENDING_OPERATIONS_MAX)
+        count -= this.#pending.shift()!.operations.length
       return
     }
     const { life, sequence, operations } = batch

@@ -20,10 +20,12 @@
  *
  * Digests have messages of their own, which an earlier version counts as malformed and leaves alone.
  *
- * What cannot be read is undefined, never half of it.
+ * What cannot be read is undefined, never half of it. Any stranger may send it: nothing is made of a message
+ * beyond its bounds.
  */
 
-import { decode, encode } from '@msgpack/msgpack'
+import { BrokenMessageError, decodeMessagePack } from '@homing/protocol'
+import { encode } from '@msgpack/msgpack'
 import { DIGEST_HASHES_MAX, DIGEST_LENGTH_MAX, MESSAGE_HASHES_MAX } from './digest-bounds.ts'
 import type {
   BookedDigest,
@@ -61,6 +63,13 @@ const SNAPSHOT_DIGESTS_MAX = 1_048_576
 const SNAPSHOT_WORDS_MAX = 4 * DIGEST_HASHES_MAX
 /** Most tokens, blocks and requests; a larger figure is an error of its sender. */
 const WIRE_COUNT_MAX = 2 ** 30
+/**
+ * Of a message. A batch has most: 65,536 operations, as the outbox has, of a dozen values; ids, worker keys
+ * and sessions of 160 bytes each fit into it.
+ */
+const BOUNDS = { bytesMax: 32 * 2 ** 20, valuesMax: 2 ** 20, depthMax: 4 }
+/** Of a word without content: whether a message is one is not found out by reading all of it. */
+const WORD_BOUNDS = { bytesMax: 64, valuesMax: 8, depthMax: 1 }
 /** A week: a longer wait is an error of its sender. */
 const WAITED_MS_MAX = 604_800_000
 
@@ -127,7 +136,7 @@ export function encodeQuestion(): Uint8Array {
 }
 
 export function isQuestion(bytes: Uint8Array): boolean {
-  return tryDecode(bytes)?.[1] === OPEN
+  return tryDecode(bytes, WORD_BOUNDS)?.[1] === OPEN
 }
 
 /** Good-bye: the replica stops regularly. */
@@ -136,7 +145,7 @@ export function encodeBye(): Uint8Array {
 }
 
 export function isBye(bytes: Uint8Array): boolean {
-  const row = tryDecode(bytes)
+  const row = tryDecode(bytes, WORD_BOUNDS)
   return row?.length === 2 && row[1] === BYE
 }
 
@@ -157,6 +166,7 @@ export function decodeSnapshotPart(bytes: Uint8Array): SnapshotPart | undefined 
   const [, life, nextSequence, part, parts, rows] = row
   if (!isLife(life) || !isSequence(nextSequence) || !isCount(part) || !isCount(parts)) return undefined
   if (parts < 1 || parts > PARTS_MAX || part >= parts || !Array.isArray(rows)) return undefined
+  if (rows.length > BOOKINGS_PER_PART) return undefined
   const bookings: OpenBooking[] = []
   for (const one of rows) {
     if (!Array.isArray(one) || typeof one.at(-1) !== 'boolean') return undefined
@@ -399,13 +409,13 @@ function bookedOf(row: readonly unknown[]): BookedOperation | undefined {
   }
 }
 
-function tryDecode(bytes: Uint8Array): readonly unknown[] | undefined {
+function tryDecode(bytes: Uint8Array, bounds = BOUNDS): readonly unknown[] | undefined {
   try {
-    const value: unknown = decode(bytes)
+    const value = decodeMessagePack(bytes, bounds)
     return Array.isArray(value) && value[0] === VERSION ? value : undefined
-  } catch {
-    // A stranger may send anything.
-    return undefined
+  } catch (error) {
+    if (error instanceof BrokenMessageError) return undefined
+    throw error
   }
 }
 

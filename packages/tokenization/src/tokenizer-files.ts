@@ -10,6 +10,7 @@
 
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { parseJson } from '@homing/base'
 import { type ModelBytes, splitModel } from './encoder/model-bytes.ts'
 import { TokenizerLoadError } from './errors.ts'
 import type { JsonObject } from './json-object.ts'
@@ -82,7 +83,7 @@ export async function readTokenizerFiles(directory: string): Promise<TokenizerFi
 /** Parses the bytes of a tokenizer.json. Throws TokenizerLoadError. */
 export function parseTokenizer(directory: string, file: Uint8Array): JsonObject {
   const { buffer, byteOffset, byteLength } = file
-  return parseJson(directory, 'tokenizer.json', Buffer.from(buffer, byteOffset, byteLength).toString())
+  return parseObject(directory, 'tokenizer.json', Buffer.from(buffer, byteOffset, byteLength).toString())
 }
 
 async function readText(directory: string, name: string): Promise<string | undefined> {
@@ -100,12 +101,12 @@ async function readBytes(directory: string, name: string): Promise<Buffer | unde
 
 async function readJson(directory: string, name: string): Promise<JsonObject | undefined> {
   const text = await readText(directory, name)
-  return text === undefined ? undefined : parseJson(directory, name, text)
+  return text === undefined ? undefined : parseObject(directory, name, text)
 }
 
-function parseJson(directory: string, name: string, text: string): JsonObject {
+function parseObject(directory: string, name: string, text: string): JsonObject {
   try {
-    const value: unknown = JSON.parse(text)
+    const value = parseJson(text)
     if (typeof value === 'object' && value !== null) return value as JsonObject
   } catch (error) {
     throw new TokenizerLoadError(directory, `${name} is no JSON`, error)

@@ -14,6 +14,8 @@
  * them.
  */
 
+import { parseJson } from '@homing/base'
+
 /** Version of the format; a reader refuses others. */
 export const DECISION_LOG_VERSION = 1
 /** What every file begins with. */
@@ -184,7 +186,7 @@ export function lossLine(requests: number): string {
 export function readLogLine(text: string): DecisionLogLine | string {
   let value: unknown
   try {
-    value = JSON.parse(text)
+    value = parseJson(text)
   } catch {
     return 'it is not JSON'
   }

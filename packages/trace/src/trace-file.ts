@@ -15,6 +15,9 @@ import { TRACE_BLOCK_TOKENS, type TraceRequest } from './trace-request.ts'
 /** Longest line, in characters: about four million ids. */
 export const TRACE_LINE_MAX = 64 * 1024 * 1024
 
+/** Of a file that is read whole, decompressed: a text cannot be longer. A stream has no such bound. */
+const WHOLE_BYTES_MAX = 2 ** 29 - 24
+
 export interface TraceFileOptions {
   /** Tokens that an id stands for; default 512. */
   readonly blockTokens?: number
@@ -127,7 +130,9 @@ function lineParser(
 function wholeText(path: string): string {
   try {
     const bytes = readFileSync(path)
-    return (path.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString('utf8')
+    return (path.endsWith('.gz') ? gunzipSync(bytes, { maxOutputLength: WHOLE_BYTES_MAX }) : bytes).toString(
+      'utf8',
+    )
   } catch (error) {
     throw unreadable(path, error)
   }

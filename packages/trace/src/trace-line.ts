@@ -11,7 +11,7 @@
  * Other fields are skipped.
  */
 
-import { CodedError } from '@homing/base'
+import { CodedError, parseJson } from '@homing/base'
 import type { TraceRequest } from './trace-request.ts'
 
 /** Longest prompt and longest answer. */
@@ -30,7 +30,7 @@ export class MalformedTraceError extends CodedError {
 export function parseTraceLine(path: string, line: number, text: string, blockTokens: number): TraceRequest {
   let value: Record<string, unknown>
   try {
-    value = JSON.parse(text) as Record<string, unknown>
+    value = parseJson(text) as Record<string, unknown>
   } catch {
     throw new MalformedTraceError(path, line, 'it is not JSON')
   }

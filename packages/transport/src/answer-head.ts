@@ -1,5 +1,6 @@
 /** Heads of answers: only what HTTP can carry, so that a receiver can pass the head on. */
 
+import { shownValue } from '@homing/base'
 import { HEADER_BYTES_MAX } from './limits.ts'
 import type { HttpHeaders } from './types.ts'
 
@@ -10,18 +11,17 @@ const NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 /** RFC 9110 §5.5, as latin1. */
 const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
 const LENGTH = /^\d{1,15}$/
-const SHOWN_CHARACTERS_MAX = 80
 
 /** The fault of a head; undefined: HTTP can carry it. The arguments may have any type. */
 export function faultOfAnswerHead(status: unknown, headers: unknown): string | undefined {
   if (!Number.isInteger(status) || (status as number) < STATUS_MIN || (status as number) > STATUS_MAX)
-    return `its status ${shown(status)} is not a whole number from ${STATUS_MIN} to ${STATUS_MAX}`
+    return `its status ${shownValue(status)} is not a whole number from ${STATUS_MIN} to ${STATUS_MAX}`
   if (typeof headers !== 'object' || headers === null || Array.isArray(headers))
     return 'its headers are no object'
   let bytes = 0
   for (const [name, given] of Object.entries(headers)) {
     if (given === undefined) continue
-    if (!NAME.test(name)) return `its header name ${shown(name)} is not one that HTTP has`
+    if (!NAME.test(name)) return `its header name ${shownValue(name)} is not one that HTTP has`
     const values: readonly unknown[] = Array.isArray(given) ? given : [given]
     for (const value of values) {
       if (typeof value !== 'string') return `its header ${name} is not text`
@@ -40,9 +40,4 @@ export function announcedBytes(method: string, status: number, headers: HttpHead
   const name = Object.keys(headers).find(each => each.toLowerCase() === 'content-length')
   const length = name === undefined ? undefined : headers[name]
   return length === undefined ? undefined : Number(length)
-}
-
-function shown(value: unknown): string {
-  const text = JSON.stringify(value) ?? String(value)
-  return text.length > SHOWN_CHARACTERS_MAX ? `${text.slice(0, SHOWN_CHARACTERS_MAX)}…` : text
 }

@@ -9,6 +9,7 @@
 
 import type { ActorRef } from '@homing/actor'
 import type { DirectoryMessage } from '@homing/actors/directory'
+import { parseJson, shownValue } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import { type HttpAnswer, jsonAnswer, queryOf } from '@homing/http'
 import { type BusyThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'
@@ -80,7 +81,7 @@ async function post(body: Uint8Array | undefined, parts: BusyThresholdParts): Pr
   if (now !== undefined) return view(model, now)
   throw new Fault(
     404,
-    `no worker serves the model ${shown(model)}: GET /v1/models lists those that are served`,
+    `no worker serves the model ${shownValue(model)}: GET /v1/models lists those that are served`,
   )
 }
 
@@ -91,13 +92,13 @@ function read(body: Uint8Array | undefined): { model: string; change: Partial<Bu
     throw new Fault(422, 'the body names no model: send {"model": "…"}')
   const stranger = Object.keys(given).find(name => THRESHOLD_LIKE.test(name) && !Object.hasOwn(FIELDS, name))
   if (stranger !== undefined)
-    throw new Fault(400, `${shown(stranger)} is no threshold: use ${Object.keys(FIELDS).join(', ')}`)
+    throw new Fault(400, `${shownValue(stranger)} is no threshold: use ${Object.keys(FIELDS).join(', ')}`)
   const change: { -readonly [K in keyof BusyThresholds]?: number } = {}
   for (const [name, { key, isRight, range }] of Object.entries(FIELDS)) {
     const value = given[name] ?? undefined
     if (value === undefined) continue
     if (typeof value !== 'number' || !isRight(value))
-      throw new Fault(400, `${name} is ${shown(value)}: use ${range}`)
+      throw new Fault(400, `${name} is ${shownValue(value)}: use ${range}`)
     change[key] = value
   }
   return { model, change }
@@ -106,7 +107,7 @@ function read(body: Uint8Array | undefined): { model: string; change: Partial<Bu
 function parsed(body: Uint8Array = new Uint8Array(0)): Readonly<Record<string, unknown>> {
   let given: unknown
   try {
-    given = JSON.parse(new TextDecoder().decode(body))
+    given = parseJson(new TextDecoder().decode(body))
   } catch {
     throw new Fault(422, 'the body is no JSON')
   }
@@ -128,11 +129,4 @@ function thresholdsOf({ busyThresholds: all, workers }: Fleet, model: string): B
 function view(model: string, thresholds: BusyThresholds): object {
   const values = Object.entries(FIELDS).map(([name, { key }]) => [name, thresholds[key] ?? null])
   return { model, ...Object.fromEntries(values) }
-}
-
-const CHARACTERS_SHOWN = 200
-
-function shown(value: unknown): string {
-  const text = JSON.stringify(value)
-  return text.length > CHARACTERS_SHOWN ? `${text.slice(0, CHARACTERS_SHOWN)}…` : text
 }

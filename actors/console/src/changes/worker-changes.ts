@@ -5,6 +5,7 @@
 
 import type { ActorRef } from '@homing/actor'
 import type { DirectoryMessage } from '@homing/actors/directory'
+import { parseJson } from '@homing/base'
 import {
   BadParameterError,
   type HttpAnswer,
@@ -65,7 +66,7 @@ export async function drainWorker(
 function urlOf(body: Uint8Array = new Uint8Array(0)): string {
   let given: unknown
   try {
-    given = JSON.parse(new TextDecoder().decode(body))
+    given = parseJson(new TextDecoder().decode(body))
   } catch {
     throw new BadParameterError('body', '', `send JSON: ${EXAMPLE}`)
   }

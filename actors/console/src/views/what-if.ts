@@ -8,6 +8,7 @@
  */
 
 import type { WhatIfQuestion, WhatIfReport, WhatIfRun } from '@homing/actors/what-if'
+import { parseJson } from '@homing/base'
 import {
   BadParameterError,
   type HttpAnswer,
@@ -83,7 +84,7 @@ function objectOf(body: Uint8Array | undefined): Readonly<Record<string, unknown
   if (body === undefined || body.length === 0) return {}
   let given: unknown
   try {
-    given = JSON.parse(new TextDecoder().decode(body))
+    given = parseJson(new TextDecoder().decode(body))
   } catch {
     throw new BadParameterError('body', '', `send JSON, or nothing: ${EXAMPLE}`)
   }

@@ -9,6 +9,7 @@
  * know and cannot ask the engine.
  */
 
+import { parseJson, shownValue } from '@homing/base'
 import { BadRegistrationError } from './errors.ts'
 
 const VERSION = 1
@@ -43,13 +44,13 @@ export function encodeRegistration(url: string): Uint8Array {
 export function readRegistration(card: Uint8Array): { readonly url: string } | { readonly fault: string } {
   let word: unknown
   try {
-    word = JSON.parse(Buffer.from(card).toString())
+    word = parseJson(Buffer.from(card).toString())
   } catch {
     return { fault: 'it is no JSON' }
   }
   if (typeof word !== 'object' || word === null) return { fault: 'it is no object' }
   const { version, url } = word as { readonly version?: unknown; readonly url?: unknown }
-  if (version !== VERSION) return { fault: `its version is ${JSON.stringify(version)}, not ${VERSION}` }
+  if (version !== VERSION) return { fault: `its version is ${shownValue(version)}, not ${VERSION}` }
   if (typeof url !== 'string') return { fault: 'it has no url' }
   const fault = faultOfUrl(url)
   return fault === undefined ? { url } : { fault: `its url is not ${fault}` }

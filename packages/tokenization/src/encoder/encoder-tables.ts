@@ -8,7 +8,7 @@
  * 13 MB.
  */
 
-import type { JsonObject } from '../json-object.ts'
+import { type JsonObject, wordOf } from '../json-object.ts'
 import { type AddedToken, mayOverlap } from './added-tokens.ts'
 import { buildByteRanks } from './byte-pairs.ts'
 import { buildCharTable, CharTable } from './char-table.ts'
@@ -137,12 +137,13 @@ function readAddedTokens(
   const tokens: AddedToken[] = []
   const patterns = new Map<string, number>()
   let nextId = tokenCount
-  for (const entry of (Array.isArray(value) ? value : []) as readonly JsonObject[]) {
-    const content = String(entry['content'])
+  for (const entry of (Array.isArray(value) ? value : []) as readonly (JsonObject | null)[]) {
+    if (typeof entry !== 'object' || entry === null) throw new Refusal('an added token is no object')
+    const content = wordOf(entry['content'])
     if (content === '') continue
     const id = idOf(content) ?? nextId++
     if (entry['id'] !== id)
-      throw new Refusal(`the id of added token ${content} is ${String(entry['id'])}, not ${id}`)
+      throw new Refusal(`the id of added token ${content} is ${wordOf(entry['id'])}, not ${id}`)
     const isNormalized = entry['normalized'] === true
     const isSingleWord = entry['single_word'] === true
     const hasNormalizer =

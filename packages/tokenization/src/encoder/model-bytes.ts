@@ -11,6 +11,7 @@
  */
 
 import { isUtf8 } from 'node:buffer'
+import { parseJson } from '@homing/base'
 import type { JsonObject } from '../json-object.ts'
 import { byteOfUnit } from './token-bytes.ts'
 import { Vocabulary } from './vocabulary.ts'
@@ -97,7 +98,7 @@ export function splitModel(
     text(second.end, file.length),
   ]
   try {
-    const rest: unknown = JSON.parse(parts.join(''))
+    const rest = parseJson(parts.join(''))
     if (typeof rest !== 'object' || rest === null) return undefined
     return {
       rest: rest as JsonObject,

@@ -7,7 +7,7 @@
  * made.
  */
 
-import type { JsonObject } from '../json-object.ts'
+import { type JsonObject, wordOf } from '../json-object.ts'
 import { buildMerges, type MergeArrays } from './byte-pairs.ts'
 import { type ModelBytes, readMergesBytes, readVocabBytes } from './model-bytes.ts'
 import { SeamBuilder } from './seams.ts'
@@ -38,7 +38,7 @@ const BYTES_OF_BYTES = /<0x[0-9A-F]{2}>/
 
 /** What a model must have before it is read. Throws Refusal. */
 export function checkModel(model: JsonObject, isByteLevel: boolean): void {
-  if (model['type'] !== 'BPE') throw new Refusal(`the model is ${String(model['type'])}`)
+  if (model['type'] !== 'BPE') throw new Refusal(`the model is ${wordOf(model['type'])}`)
   if (model['dropout']) throw new Refusal('the model has dropout')
   for (const name of ['continuing_subword_prefix', 'end_of_word_suffix'])
     if (model[name]) throw new Refusal(`the model has a ${name}`)
@@ -118,7 +118,7 @@ function readVocabulary(value: unknown, tokenBytes: TokenBytes) {
   for (const token of tokens) {
     const id = vocab[token]!
     if (!(Number.isInteger(id) && id >= 0 && id < isTaken.length))
-      throw new Refusal(`the id of token ${JSON.stringify(token)} is ${String(id)}`)
+      throw new Refusal(`the id of token ${JSON.stringify(token)} is ${wordOf(id)}`)
     if (isTaken[id] === 1) throw new Refusal(`two tokens have id ${id}`)
     isTaken[id] = 1
     if (used + token.length * 3 > bytes.length) {

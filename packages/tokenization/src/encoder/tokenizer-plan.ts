@@ -8,7 +8,7 @@
  * right.
  */
 
-import type { JsonObject } from '../json-object.ts'
+import { type JsonObject, wordOf } from '../json-object.ts'
 import type { FormName } from './normal-form.ts'
 import { type DigitsFirst, planOfRegex, planOfRegexes, type SplitPlan } from './split-plan.ts'
 
@@ -118,7 +118,7 @@ function readNormalizer(value: unknown, normalizer: Normalizer): void {
       return
     }
     default:
-      throw new Refusal(`the normalizer has a step ${String(step['type'])}`)
+      throw new Refusal(`the normalizer has a step ${wordOf(step['type'])}`)
   }
 }
 
@@ -147,7 +147,7 @@ function readPreTokenizer(value: unknown, normalizer: Normalizer): PreTokenizer 
       throw new Refusal('the pre-tokenizer splits characters that are no bytes')
     }
     default:
-      throw new Refusal(`the pre-tokenizer is ${String(step['type'])}`)
+      throw new Refusal(`the pre-tokenizer is ${wordOf(step['type'])}`)
   }
 }
 
@@ -181,7 +181,7 @@ function sequenceOf(steps: readonly JsonObject[]): Partial<PreTokenizer> {
 
 /** The regular expression of a split that keeps every piece, matched or not. */
 function regexOf(step: JsonObject, _index: number, steps: readonly JsonObject[]): string {
-  if (step['type'] !== 'Split') throw new Refusal(`the pre-tokenizer has a step ${String(step['type'])}`)
+  if (step['type'] !== 'Split') throw new Refusal(`the pre-tokenizer has a step ${wordOf(step['type'])}`)
   const regex = (step['pattern'] as JsonObject | undefined)?.['Regex']
   if (typeof regex !== 'string') throw new Refusal('the pre-tokenizer splits at a text')
   const inverts = step['invert'] === true
@@ -189,7 +189,7 @@ function regexOf(step: JsonObject, _index: number, steps: readonly JsonObject[])
   // Patterns used alone match every character, so removing unmatched text removes nothing.
   const isAll = steps.length === 1 && step['behavior'] === 'Removed' && inverts
   if (isKept || isAll) return regex
-  throw new Refusal(`the pre-tokenizer splits with behavior ${String(step['behavior'])}`)
+  throw new Refusal(`the pre-tokenizer splits with behavior ${wordOf(step['behavior'])}`)
 }
 
 function metaspaceOf(step: JsonObject): Partial<PreTokenizer> {
@@ -201,8 +201,8 @@ function metaspaceOf(step: JsonObject): Partial<PreTokenizer> {
     first: 'at the begin unless there',
     never: 'none',
   }
-  const splitPrefix = rules[String(scheme)]
-  if (splitPrefix === undefined) throw new Refusal(`the pre-tokenizer prepends by scheme ${String(scheme)}`)
+  const splitPrefix = rules[wordOf(scheme)]
+  if (splitPrefix === undefined) throw new Refusal(`the pre-tokenizer prepends by scheme ${wordOf(scheme)}`)
   return { splitPrefix, marksSpaces: true, cutsAtMarks: (step['split'] ?? true) === true }
 }
 
@@ -221,7 +221,7 @@ function readPostProcessor(value: unknown): { prefixIds: readonly number[]; suff
     case 'TemplateProcessing':
       return templateOf(step)
     default:
-      throw new Refusal(`the post-processor is ${String(step['type'])}`)
+      throw new Refusal(`the post-processor is ${wordOf(step['type'])}`)
   }
 }
 
@@ -238,9 +238,9 @@ function templateOf(step: JsonObject): { prefixIds: readonly number[]; suffixIds
       sequences++
       continue
     }
-    const ids = Object.hasOwn(known, String(special['id'])) ? known[String(special['id'])]!['ids'] : undefined
+    const ids = Object.hasOwn(known, wordOf(special['id'])) ? known[wordOf(special['id'])]!['ids'] : undefined
     if (!Array.isArray(ids) || !ids.every(Number.isInteger))
-      throw new Refusal(`the post-processor does not say the ids of ${String(special['id'])}`)
+      throw new Refusal(`the post-processor does not say the ids of ${wordOf(special['id'])}`)
     ;(sequences === 0 ? prefixIds : suffixIds).push(...(ids as number[]))
   }
   if (sequences !== 1) throw new Refusal(`the post-processor has the text ${sequences} times`)

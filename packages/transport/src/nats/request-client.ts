@@ -15,7 +15,7 @@
  *          fail at once.
  */
 
-import type { Clock, Timer } from '@homing/base'
+import { type Clock, shownValue, type Timer } from '@homing/base'
 import { announcedBytes, faultOfAnswerHead } from '../answer-head.ts'
 import { callFor, callOwner } from '../callback.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'
@@ -342,7 +342,7 @@ class BrokerCall implements HttpCall {
   #accepted(bytes: Uint8Array, reply: string): void {
     const windowBytes = readJsonFrame(bytes)?.['windowBytes']
     if (this.#isAccepted || reply === '' || !isWindow(windowBytes)) {
-      this.#fail('protocol', `it cannot be accepted so, with windowBytes ${JSON.stringify(windowBytes)}`)
+      this.#fail('protocol', `it cannot be accepted so, with windowBytes ${shownValue(windowBytes)}`)
       return
     }
     this.#isAccepted = true

@@ -29,6 +29,7 @@
  * name a version that it cannot read.
  */
 
+import { parseJson } from '@homing/base'
 import { REQUEST_WINDOW_BYTES } from '../limits.ts'
 import type { HttpHeaders } from '../types.ts'
 import type { BrokerLink } from './broker.ts'
@@ -97,7 +98,7 @@ export function jsonFrame(word: unknown): Uint8Array {
 /** Undefined: it is no JSON object. */
 export function readJsonFrame(bytes: Uint8Array): Readonly<Record<string, unknown>> | undefined {
   try {
-    const word: unknown = JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString())
+    const word: unknown = parseJson(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString())
     return typeof word === 'object' && word !== null ? (word as Record<string, unknown>) : undefined
   } catch {
     return undefined
@@ -107,13 +108,16 @@ export function readJsonFrame(bytes: Uint8Array): Readonly<Record<string, unknow
 /** Names in lower case, with all values of each. Undefined: it holds something that is no header. */
 export function headersOf(word: unknown): HttpHeaders | undefined {
   if (typeof word !== 'object' || word === null) return undefined
-  const headers: Record<string, string | readonly string[]> = Object.create(null)
+  const headers: Record<string, string | string[]> = Object.create(null)
   for (const [given, value] of Object.entries(word)) {
     const values: readonly unknown[] = Array.isArray(value) ? value : [value]
     if (!values.every(one => typeof one === 'string')) return undefined
     const name = given.toLowerCase()
     const known = headers[name]
-    headers[name] = known === undefined ? value : [known, values].flat()
+    if (known === undefined) headers[name] = Array.isArray(value) ? [...value] : value
+    // Names may differ in case alone, and be many: what is known is not copied for each.
+    else if (Array.isArray(known)) for (const one of values) known.push(one)
+    else headers[name] = [known, ...values]
   }
   return headers
 }

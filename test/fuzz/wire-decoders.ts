@@ -1,0 +1,298 @@
+/** Readers of binary messages: events of engines, replicas, payloads at a broker, checkpoints. */
+
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { crc32 } from 'node:zlib'
+import {
+  BrokenMessageError,
+  decodeKvBatch,
+  decodeMessagePack,
+  encodeReplayEnd,
+  encodeReplayReply,
+  encodeSnapshotReply,
+  isSnapshotRequest,
+  MalformedEventFramesError,
+  MalformedKvBatchError,
+  parseEventFrames,
+  parseReplayReply,
+  parseReplayRequest,
+  parseSnapshotReply,
+  replayRequestFrames,
+  snapshotRequestFrames,
+  TensorRtEvents,
+} from '@homing/protocol'
+import { decodeCheckpoint, encodeCheckpoint } from '../../actors/listener/src/checkpoint.ts'
+import { UnusableCheckpointError } from '../../actors/listener/src/errors.ts'
+import { ENGINE_VECTORS, type VectorName, vector } from '../../packages/protocol/test/engine-vectors.ts'
+import {
+  encodeRegistration,
+  readRegistration,
+} from '../../packages/publisher/src/registration/registration.ts'
+import {
+  decodeBatch,
+  decodeDigests,
+  decodeOpenDigests,
+  decodeSnapshotPart,
+  decodeWaiting,
+  encodeBatch,
+  encodeDigests,
+  encodeOpenDigests,
+  encodeQuestion,
+  encodeSnapshot,
+  encodeWaiting,
+  isBye,
+  isQuestion,
+  type OpenBooking,
+  SnapshotParts,
+} from '../../packages/replication/src/index.ts'
+import { faultOfAnswerHead } from '../../packages/transport/src/answer-head.ts'
+import {
+  decodeFrames,
+  decodePayload,
+  encodeMessage,
+  Parts,
+} from '../../packages/transport/src/nats/payload.ts'
+import {
+  decodeCallPayload,
+  headersOf,
+  jsonFrame,
+  readCountFrame,
+  readJsonFrame,
+} from '../../packages/transport/src/nats/request-wire.ts'
+import { type Decoder, ofBytes, ofJson } from './decoder.ts'
+
+const CAPTURES = new URL('../../../shared/engines/captures/', import.meta.url)
+/** Of each recording. */
+const CAPTURED_MAX = 60
+
+/** Payloads recorded from live engines, where they are at hand. */
+function captured(): readonly Uint8Array[] {
+  if (!existsSync(CAPTURES)) return []
+  return readdirSync(CAPTURES).flatMap(name =>
+    readFileSync(new URL(name, CAPTURES), 'utf8')
+      .split('\n')
+      .filter(line => line.includes('"kind": "pub"') || line.includes('"kind":"pub"'))
+      .slice(0, CAPTURED_MAX)
+      .map(line => Buffer.from((JSON.parse(line) as { frames: readonly string[] }).frames[2]!, 'hex')),
+  )
+}
+
+export const PAYLOADS = [...(Object.keys(ENGINE_VECTORS) as VectorName[]).map(vector), ...captured()]
+
+/** Frames as one input: each with its length before it. */
+function packed(frames: readonly Uint8Array[]): Uint8Array {
+  return Buffer.concat(frames.flatMap(frame => [Buffer.of(frame.length >> 8, frame.length & 0xff), frame]))
+}
+
+function unpacked(bytes: Uint8Array): Uint8Array[] {
+  const frames: Uint8Array[] = []
+  for (let at = 0; at < bytes.length; ) {
+    const size = (bytes[at]! << 8) | (bytes[at + 1] ?? 0)
+    frames.push(bytes.subarray(at + 2, at + 2 + size))
+    at += 2 + size
+  }
+  return frames
+}
+
+const LIFE = '0123456789abcdef'
+const BOOKING: OpenBooking = {
+  kind: 'booked',
+  id: 'a',
+  worker: '10.0.0.1:8000/0',
+  activeBlocks: 3,
+  promptTokens: 40,
+  prefillTokens: 10,
+  countsPrefill: true,
+  isStream: true,
+  waitedMs: 5,
+  stepTokens: 1,
+  session: undefined,
+  otherBlocks: 2,
+  digest: { count: 3, hashes: new Int32Array([1, 2, 3, 4]) },
+  hasFirstToken: true,
+}
+const BATCH = {
+  life: LIFE,
+  sequence: 4,
+  operations: [
+    BOOKING,
+    { kind: 'firstToken', id: 'a' } as const,
+    { kind: 'freed', id: 'a', activeBlocks: 0 } as const,
+  ],
+}
+const SNAPSHOT = { life: LIFE, nextSequence: 4, bookings: [BOOKING, BOOKING] }
+
+const CHECKPOINT = Buffer.concat(
+  encodeCheckpoint({
+    source: 'tcp://10.0.0.1:5557 0',
+    key: '10.0.0.1:8000/0',
+    processStartSeconds: 1_700_000_000.5,
+    point: { nextSequence: 9, fingerprints: [1, -2], isWhole: false, wasCleared: false, gapReason: 'late' },
+    image: {
+      blockSizeTokens: 16,
+      salts: [[1, 2, 'tenant']],
+      reading: {
+        groups: [{ id: 0, kind: 'full_attention', isSparse: false, wasAccepted: true }],
+        tiers: ['device'],
+        removesCopies: false,
+        left: new Int32Array(2),
+      },
+      localHashes: new Int32Array([1, 2, 3, 4]),
+      parents: new Int32Array([0, 1]),
+      held: new Int32Array(0),
+      orphans: new Int32Array(0),
+    },
+  }),
+)
+
+/** The header is made right for the body: else a change of one byte is all that is ever found. */
+function sealed(bytes: Uint8Array): Uint8Array {
+  const file = Buffer.from(bytes)
+  if (file.length < 20 || file[0] === 0) return file
+  file.writeUInt32LE(file.length - 20, 12)
+  file.writeUInt32LE(crc32(file.subarray(20)), 16)
+  return file
+}
+
+const SENDER = { life: LIFE, connection: 1 }
+const TENSORRT = [
+  '[{"event_id":0,"data":{"type":"created","num_blocks_per_cache_level":[100,0]},"window_size":8192}]',
+  '[{"event_id":1,"data":{"type":"stored","parent_hash":null,"blocks":[{"type":"stored_block","block_hash":17357386176853808775,"tokens":[{"type":"unique_token","token_id":1,"token_extra_id":0},{"type":"unique_token","token_id":2,"token_extra_id":0}],"cache_level":0,"priority":35}]},"window_size":8192}]',
+  '[{"event_id":2,"data":{"type":"updated","block_hash":17357386176853808775,"cache_level":{"type":"event_diff","old_value":0,"new_value":1},"priority":null},"window_size":8192},{"event_id":4,"data":{"type":"removed","block_hashes":[77]},"attention_dp_rank":1}]',
+]
+const FRAMES = [
+  snapshotRequestFrames(),
+  replayRequestFrames(7),
+  encodeReplayReply('topic', 'kv', 7, vector('D1')),
+  encodeReplayReply('plain', '', 7, vector('F1')),
+  encodeReplayEnd('topic'),
+  encodeSnapshotReply(
+    { publisherId: '00f0e1d2c3b4a596', nextSequence: 9, part: 0, parts: 2, isWhole: true, mayBeStale: false },
+    vector('E2'),
+  ),
+]
+const REPLICA = [
+  encodeBatch(BATCH),
+  encodeDigests(BATCH)!,
+  ...encodeOpenDigests(SNAPSHOT),
+  ...encodeSnapshot(SNAPSHOT),
+  encodeQuestion(),
+  encodeWaiting([{ model: 'm', policyClass: 'c', requests: 1, promptTokens: 2, uncachedTokens: 1 }]),
+]
+const BOUNDS = { bytesMax: 2 ** 20, valuesMax: 4096, depthMax: 16 }
+
+export const WIRE_DECODERS: readonly Decoder[] = [
+  ofBytes('packages/protocol/src/kv-batch-decoder.ts', 'decodeKvBatch', bytes => decodeKvBatch(bytes), {
+    seeds: PAYLOADS,
+    refusals: [MalformedKvBatchError],
+  }),
+  ofJson(
+    'packages/protocol/src/tensorrt-events.ts',
+    'TensorRtEvents',
+    bytes => new TensorRtEvents({ blockSizeTokens: 1 + (bytes.length % 4) }).read(bytes),
+    { seeds: TENSORRT, refusals: [MalformedKvBatchError] },
+  ),
+  ofBytes(
+    'packages/protocol/src/event-frames.ts',
+    'parseEventFrames parseReplayRequest parseReplayReply',
+    bytes => {
+      const frames = unpacked(bytes)
+      return [parseReplayRequest(frames), parseReplayReply(frames), parseEventFrames(frames)]
+    },
+    { seeds: FRAMES.map(packed), refusals: [MalformedEventFramesError] },
+  ),
+  ofBytes(
+    'packages/protocol/src/snapshot-frames.ts',
+    'parseSnapshotReply isSnapshotRequest',
+    bytes => [parseSnapshotReply(unpacked(bytes)), isSnapshotRequest(unpacked(bytes))],
+    { seeds: FRAMES.map(packed) },
+  ),
+  ofBytes(
+    'packages/protocol/src/message-pack.ts',
+    'decodeMessagePack',
+    bytes => decodeMessagePack(bytes, BOUNDS),
+    {
+      seeds: [...PAYLOADS.slice(0, 12), ...REPLICA],
+      refusals: [BrokenMessageError],
+    },
+  ),
+  ofBytes(
+    'packages/replication/src/wire.ts',
+    'decodeBatch decodeDigests decodeOpenDigests decodeSnapshotPart decodeWaiting isBye isQuestion',
+    bytes => {
+      const parts = new SnapshotParts()
+      const digests = decodeOpenDigests(bytes)
+      if (digests !== undefined) parts.addDigests(digests)
+      const part = decodeSnapshotPart(bytes)
+      const whole = part === undefined ? undefined : parts.add(part)
+      return [
+        decodeBatch(bytes),
+        decodeDigests(bytes),
+        decodeWaiting(bytes),
+        isBye(bytes),
+        isQuestion(bytes),
+        whole,
+      ]
+    },
+    { seeds: REPLICA },
+  ),
+  ofBytes('actors/listener/src/checkpoint.ts', 'decodeCheckpoint', bytes => decodeCheckpoint(sealed(bytes)), {
+    seeds: [CHECKPOINT],
+    refusals: [UnusableCheckpointError],
+  }),
+  ofBytes(
+    'packages/transport/src/nats/payload.ts',
+    'decodePayload decodeFrames',
+    bytes => {
+      const payload = decodePayload(bytes)
+      if (payload === undefined || payload === 'other-version') return payload
+      const whole = new Parts().add(payload)
+      return whole === undefined ? undefined : decodeFrames(whole)
+    },
+    {
+      seeds: [
+        ...encodeMessage([vector('D1'), vector('A1')], SENDER, 2 ** 20),
+        ...encodeMessage([vector('D1')], SENDER, 64),
+      ],
+    },
+  ),
+  ofBytes(
+    'packages/transport/src/nats/request-wire.ts',
+    'decodeCallPayload readCountFrame',
+    bytes => {
+      const call = decodeCallPayload(bytes)
+      return typeof call === 'object' ? call.frames.map(frame => readCountFrame(frame.bytes)) : call
+    },
+    { seeds: [Buffer.from('01010203040506070800000000020400000000010000040000000009020000006869', 'hex')] },
+  ),
+  ofJson(
+    'packages/transport/src/nats/request-wire.ts',
+    'readJsonFrame headersOf',
+    bytes => {
+      const { status, headers } = readJsonFrame(bytes) ?? {}
+      return [faultOfAnswerHead(status, headers), headersOf(headers)]
+    },
+    {
+      seeds: [
+        jsonFrame({
+          status: 200,
+          headers: { 'content-length': '3', 'Set-Cookie': ['a=1', 'b=2'], 'set-cookie': 'c=3' },
+        }),
+        jsonFrame({
+          method: 'POST',
+          path: '/v1/chat/completions',
+          headers: {},
+          bodyBytes: 3,
+          windowBytes: 65536,
+        }),
+      ],
+    },
+  ),
+  ofJson(
+    'packages/publisher/src/registration/registration.ts',
+    'readRegistration',
+    bytes => readRegistration(bytes),
+    {
+      seeds: [encodeRegistration('http://10.0.0.1:8000?ranks=2&kv_blocks=27000')],
+    },
+  ),
+]
