@@ -1,9 +1,12 @@
 export { type Clock, type Duration, durationMs, type Random, type Timer } from './clock.ts'
 export {
   CodedError,
+  type CodedErrorOptions,
   type ErrorDetails,
   type ErrorRecord,
   fromErrorRecord,
+  LIST_CHARACTERS_MAX,
+  MESSAGE_CHARACTERS_MAX,
   RemoteError,
   toErrorRecord,
   UNEXPECTED_CODE,
@@ -29,5 +32,6 @@ export {
 export type { LogFields } from './log-text.ts'
 export { type LogLine, type RecordingLog, recordingLog } from './recording-log.ts'
 export { seededRandom } from './seeded-random.ts'
+export { SHOWN_CHARACTERS_MAX, shownText } from './shown-text.ts'
 export { SimulatedClock } from './simulated-clock.ts'
 export { systemClock, systemRandom } from './system-clock.ts'
