@@ -9,6 +9,7 @@
 
 import type { ActorRef } from '@homing/actor'
 import type { DirectoryMessage } from '@homing/actors/directory'
+import { shownText } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import { type HttpAnswer, jsonAnswer, queryOf } from '@homing/http'
 import { type BusyThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'
@@ -130,9 +131,6 @@ function view(model: string, thresholds: BusyThresholds): object {
   return { model, ...Object.fromEntries(values) }
 }
 
-const CHARACTERS_SHOWN = 200
-
 function shown(value: unknown): string {
-  const text = JSON.stringify(value)
-  return text.length > CHARACTERS_SHOWN ? `${text.slice(0, CHARACTERS_SHOWN)}…` : text
+  return shownText(JSON.stringify(value))
 }
