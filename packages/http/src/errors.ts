@@ -48,6 +48,23 @@ export class NotFoundError extends CodedError {
   }
 }
 
+/** A page of another site had a browser send the request, or may have. */
+export class StrangePageError extends CodedError {
+  readonly code = 'HOMING_HTTP_STRANGE_PAGE'
+
+  /** `host`: a name that may be right, so that the message tells how it is made known. */
+  constructor(method: string, path: string, why: string, host?: string) {
+    const name = host === undefined ? undefined : shownText(host.replace(/:\d+$/, ''))
+    const remedy =
+      name === undefined
+        ? 'call it without a browser, or from a page of its own'
+        : `if it is a name of this service, start it with --host-name ${name}; otherwise call it by its address`
+    super(`cannot ${shownText(method)} ${shownText(path)} for this caller: ${why}; ${remedy}`, {
+      path: shownText(path),
+    })
+  }
+}
+
 /** The body is compressed in a way that is not known here. */
 export class UnsupportedEncodingError extends CodedError {
   readonly code = 'HOMING_HTTP_UNSUPPORTED_ENCODING'
