@@ -1,5 +1,11 @@
 import t from 'tap'
-import { CodedError, fromErrorRecord, MESSAGE_CHARACTERS_MAX, shownText, toErrorRecord } from '../src/index.ts'
+import {
+  CodedError,
+  fromErrorRecord,
+  MESSAGE_CHARACTERS_MAX,
+  shownText,
+  toErrorRecord,
+} from '../src/index.ts'
 
 class NoSeatError extends CodedError {
   readonly code = 'HOMING_TEST_NO_SEAT'

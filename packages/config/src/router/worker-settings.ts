@@ -62,6 +62,27 @@ export const workerSettings = [
     help: 'File with the API key of the engines. Every request to them carries it, instead of what the client sent. Worker URLs name others with key_file=PATH or key_env=NAME. The file is read again before each probe, so a new key needs no restart.',
   },
   {
+    key: 'workerKeyDirectory',
+    name: 'worker-key-dir',
+    group: 'Workers',
+    kind: 'text',
+    placeholder: 'DIR',
+    default: undefined,
+    unsetMeans: 'POST /workers takes no key_file',
+    help: 'Directory with the key files that a worker added over the API may name with key_file=PATH. Links in it must not lead out of it. Workers of the command line and of --workers-file may name any file; registered workers none. Put nothing but keys of engines there: the caller chooses the host to which a key is sent.',
+  },
+  {
+    key: 'workerKeyEnvPrefix',
+    name: 'worker-key-env-prefix',
+    group: 'Workers',
+    kind: 'text',
+    placeholder: 'PREFIX',
+    default: undefined,
+    unsetMeans: 'POST /workers takes no key_env',
+    check: faultOfPrefix,
+    help: 'What the names of the variables begin with that a worker added over the API may name with key_env=NAME, such as ENGINE_KEY_. The rule is that of --worker-key-dir.',
+  },
+  {
     ...shared.engineCaFile,
     help: 'PEM file with certificates that are believed for https workers, besides those of Node and of the system. Host names are always checked.',
   },
@@ -132,4 +153,9 @@ function faultOfWorkerUrl(text: string): string | undefined {
     return `has the scheme ${url.protocol.slice(0, -1)}; use http or https`
   // The reader of workers refuses a user name, and does not repeat what may be a secret.
   return undefined
+}
+
+function faultOfPrefix(text: string): string | undefined {
+  if (/^[A-Za-z_][A-Za-z0-9_]{2,}$/.test(text)) return undefined
+  return 'is no beginning of names of variables; use three letters, digits or _ or more, as in ENGINE_KEY_'
 }
