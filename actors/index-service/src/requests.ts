@@ -3,6 +3,7 @@
  * fields are ignored.
  */
 
+import { openText } from '@homing/base'
 import { bigintToHash } from '@homing/blocks'
 import { isSameSocket } from '@homing/transport'
 import { BadRequestError } from './errors.ts'
@@ -107,7 +108,7 @@ export function readPeer(body: Uint8Array): string {
   const fields = new Fields('read the peer', body)
   const url = fields.name('url')
   const fault = faultOfPeer(url)
-  return fault === undefined ? peerUrl(url) : fields.refuse(`url ${JSON.stringify(url)} ${fault}`)
+  return fault === undefined ? peerUrl(url) : fields.refuse(`url ${JSON.stringify(openText(url))} ${fault}`)
 }
 
 /** Why a text is no base URL of a peer; undefined: it is. */
@@ -187,7 +188,7 @@ class Fields {
   endpoint(name: string): string {
     const text = this.name(name)
     const fault = faultOfEndpoint(text)
-    return fault === undefined ? text : this.refuse(`${name} ${JSON.stringify(text)} ${fault}`)
+    return fault === undefined ? text : this.refuse(`${name} ${JSON.stringify(openText(text))} ${fault}`)
   }
 
   integer(name: string, min: number, max: number, preset?: number): number {

@@ -30,6 +30,7 @@ export {
   silentLog,
 } from './log.ts'
 export type { LogFields } from './log-text.ts'
+export { looksLikeKey, NOT_SHOWN, openName, openText, openUrl } from './open-text.ts'
 export { type LogLine, type RecordingLog, recordingLog } from './recording-log.ts'
 export { seededRandom } from './seeded-random.ts'
 export { SHOWN_CHARACTERS_MAX, shownText } from './shown-text.ts'

@@ -48,7 +48,7 @@ export {
 } from './worker-facts.ts'
 export { WorkerRoll } from './worker-roll.ts'
 export { eventsHostOf, hostOf, type KeySource, type WorkerSpec } from './worker-spec.ts'
-export { parseWorkerSpec } from './worker-url.ts'
+export { openWorker, parseWorkerSpec } from './worker-url.ts'
 export {
   parseWorkersFile,
   readWorkersFile,

@@ -10,6 +10,7 @@
 
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
+import { openName } from '@homing/base'
 import { parseDocument } from 'yaml'
 import { WorkersFileError } from './errors.ts'
 import { parseWorkerSpec } from './worker-url.ts'
@@ -79,19 +80,24 @@ interface Located {
 function yamlUrls(text: string, path: string): readonly Located[] {
   const document = parseDocument(text)
   const [error] = document.errors
-  if (error !== undefined) throw new WorkersFileError(path, error.message.split('\n')[0]!)
+  // Its message may repeat a part of the text.
+  if (error !== undefined) {
+    const [at] = error.linePos ?? []
+    const where = at === undefined ? '' : `line ${at.line}: `
+    throw new WorkersFileError(path, `${where}it is no YAML (${error.code})`)
+  }
   const root: unknown = document.toJS({ maxAliasCount: 0 })
   const list = isMap(root) ? root['workers'] : root
   if (isMap(root)) {
     const stranger = Object.keys(root).find(key => key !== 'workers')
     if (stranger !== undefined) {
-      throw new WorkersFileError(path, `it has ${JSON.stringify(stranger)}; it may have workers alone`)
+      throw new WorkersFileError(path, `it has ${openName(stranger)}; it may have workers alone`)
     }
   }
   if (!Array.isArray(list)) throw new WorkersFileError(path, 'workers must be a list of URLs')
   return list.map((url: unknown, position) => {
     if (typeof url === 'string') return { url, line: undefined }
-    throw new WorkersFileError(path, `worker ${position + 1} is ${JSON.stringify(url)}, not a URL`)
+    throw new WorkersFileError(path, `worker ${position + 1} is no text, so no URL`)
   })
 }
 

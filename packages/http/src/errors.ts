@@ -1,6 +1,6 @@
 /** Errors that a client of any HTTP service gets instead of an answer. */
 
-import { CodedError, type ErrorRecord, shownText } from '@homing/base'
+import { CodedError, type ErrorRecord, openName, openText, shownText } from '@homing/base'
 
 const PATH_CHARACTERS_MAX = 200
 
@@ -33,7 +33,7 @@ export class BadParameterError extends CodedError {
   readonly code = 'HOMING_HTTP_BAD_PARAMETER'
 
   constructor(name: string, value: string, wanted: string) {
-    const shown = { name: shownText(name), value: shownText(value) }
+    const shown = { name: openName(name), value: openText(value) }
     super(`cannot use ${shown.name}=${shown.value}: ${wanted}`, shown)
   }
 }
