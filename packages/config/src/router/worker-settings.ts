@@ -1,5 +1,6 @@
 /** Settings of `homing router`: the engines behind it, and how they are probed. */
 
+import { openName } from '@homing/base'
 import type { SettingDescriptor } from '../descriptor.ts'
 import { shared } from '../shared-settings.ts'
 import { HOUR_MS, KIB, MIB, SECOND_MS } from '../units.ts'
@@ -150,7 +151,7 @@ function faultOfWorkerUrl(text: string): string | undefined {
   const url = URL.parse(text)
   if (url === null || url.hostname === '') return 'is not a URL such as http://10.0.0.1:8001'
   if (url.protocol !== 'http:' && url.protocol !== 'https:')
-    return `has the scheme ${url.protocol.slice(0, -1)}; use http or https`
+    return `has the scheme ${openName(url.protocol.slice(0, -1))}; use http or https`
   // The reader of workers refuses a user name, and does not repeat what may be a secret.
   return undefined
 }
