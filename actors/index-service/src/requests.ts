@@ -3,7 +3,7 @@
  * fields are ignored.
  */
 
-import { openText } from '@homing/base'
+import { looksLikeKey, openText } from '@homing/base'
 import { bigintToHash } from '@homing/blocks'
 import { isSameSocket } from '@homing/transport'
 import { BadRequestError } from './errors.ts'
@@ -119,6 +119,7 @@ export function faultOfPeer(text: string): string | undefined {
   }
   if (url.username !== '' || url.password !== '') return 'must not carry a user name or password'
   if (url.search !== '' || url.hash !== '') return 'must end with the path'
+  if (looksLikeKey(text)) return 'looks like an API key, which GET /peers would show'
   return undefined
 }
 
@@ -128,6 +129,7 @@ export function peerUrl(text: string): string {
 
 /** Why a text is no endpoint that can be connected to; undefined: it is. */
 export function faultOfEndpoint(text: string): string | undefined {
+  if (looksLikeKey(text)) return 'looks like an API key, which GET /workers would show'
   if (/^ipc:\/\/./.test(text)) return undefined
   const match = /^tcp:\/\/(\[[^\]]+\]|[^[\]:/\s]+):(\d{1,5})$/.exec(text)
   if (match === null) return 'must be tcp://HOST:PORT or ipc://PATH'
