@@ -257,6 +257,9 @@ t.test('who may not change the fleet does not', async t => {
     { forwarded: 'for=10.1.2.3' },
     { origin: 'http://elsewhere.example' },
     { 'x-forwarded-for': '10.1.2.3', authorization: 'Bearer anything' },
+    { host: 'rebound.example:8000' },
+    { via: '1.1 proxy' },
+    { 'sec-fetch-site': 'cross-site' },
   ] as const) {
     for (const [path, method, body] of [
       ['/workers', 'POST', { url: 'http://127.0.0.1:1' }],
@@ -266,7 +269,7 @@ t.test('who may not change the fleet does not', async t => {
     ] as const) {
       const answer = await fleet.send(path, { method, headers: headers as Record<string, string>, body })
       t.equal(answer.status, 403, `${method} ${path} ${JSON.stringify(headers)}`)
-      t.match(answer.json.error, { code: 'forbidden', message: /--admin-key-file/ })
+      t.match(answer.json.error, { code: 'forbidden', message: /--admin-key-file|--host-name|another site/ })
     }
   }
   t.match(await fleet.workers(), [{ id, state: 'up' }])

@@ -1,62 +1,52 @@
 /**
- * Admin access: which clients may change the router at run time.
+ * Admin access: which clients may change the router at run time, and see the live part of the page.
  *
  *   the key of --admin-key-file, as `authorization: Bearer KEY`    ─▶ yes, from anywhere
- *   a peer on this machine that speaks for itself                   ─▶ yes
+ *   a program or a page of this machine itself (`isFromHere`)       ─▶ yes
  *   all others                                                      ─▶ 403
  *
- * A proxy on this machine may relay for other clients (with `x-forwarded-for` or `forwarded`), and a browser
- * may show a page of another site (`origin`): both need the key. A proxy without these headers looks like a
- * local client. So behind a proxy, use --admin-port and do not expose that port.
+ * A proxy on this machine that adds no header and asks for a loopback address looks like a local client. So
+ * behind a proxy, use --admin-port and do not expose that port.
  */
 
 import { createHash, timingSafeEqual } from 'node:crypto'
+import { assertNoStrangePage, type HostNames, isFromHere } from '@homing/http'
 import { AdminForbiddenError, PageForbiddenError } from './errors.ts'
 import type { OperatorRequest } from './messages.ts'
 
-const SPEAKS_FOR_OTHERS = ['forwarded', 'x-forwarded-for', 'x-real-ip'] as const
+/** What a console knows of its operators. */
+export interface Access {
+  /** Undefined: there is none. */
+  readonly adminKey: string | undefined
+  readonly names: HostNames
+}
 
-/** Throws AdminForbiddenError. `adminKey` undefined: there is none. */
-export function assertMayChange(request: OperatorRequest, adminKey: string | undefined): void {
-  if (adminKey !== undefined && hasKey(request, adminKey)) return
-  if (isLoopback(request.peerAddress) && speaksForItself(request)) return
-  throw new AdminForbiddenError(request.method, request.path, adminKey !== undefined)
+/** Throws AdminForbiddenError. */
+export function assertMayChange(request: OperatorRequest, access: Access): void {
+  if (hasKey(request, access) || isFromHere(request, access.names)) return
+  throw new AdminForbiddenError(request.method, request.path, access.adminKey !== undefined)
 }
 
 /**
  * Access to the live part of the page: if there is a key, clients that send it; otherwise, clients on this
- * machine. Throws PageForbiddenError. Without a key, the host name of the request must also be one of this
- * machine: otherwise another site could read the page through its own name for this address.
+ * machine. Throws PageForbiddenError.
  */
-export function assertMayLook(request: OperatorRequest, adminKey: string | undefined): void {
-  if (adminKey !== undefined) {
-    if (hasKey(request, adminKey)) return
-    throw new PageForbiddenError(true)
-  }
-  const { host } = request.headers
-  const name = typeof host === 'string' ? URL.parse(`http://${host}`)?.hostname : undefined
-  const isOwnName = name === undefined || name === 'localhost' || name === '[::1]' || isLoopback(name)
-  if (isLoopback(request.peerAddress) && speaksForItself(request) && isOwnName) return
-  throw new PageForbiddenError(false)
+export function assertMayLook(request: OperatorRequest, access: Access): void {
+  if (access.adminKey === undefined ? isFromHere(request, access.names) : hasKey(request, access)) return
+  throw new PageForbiddenError(access.adminKey !== undefined)
 }
 
-function hasKey({ headers }: OperatorRequest, adminKey: string): boolean {
+/** Views are open to programs and to pages of the router itself. Throws StrangePageError. */
+export function assertMayRead(request: OperatorRequest, access: Access): void {
+  if (!hasKey(request, access)) assertNoStrangePage(request, access.names)
+}
+
+function hasKey({ headers }: OperatorRequest, { adminKey }: Access): boolean {
   const { authorization } = headers
-  if (typeof authorization !== 'string') return false
+  if (adminKey === undefined || typeof authorization !== 'string') return false
   const given = /^bearer +(\S+) *$/i.exec(authorization)?.[1]
   // Digests have one length, so the time does not depend on the key or its length.
   return given !== undefined && timingSafeEqual(digest(given), digest(adminKey))
-}
-
-function speaksForItself({ headers }: OperatorRequest): boolean {
-  if (SPEAKS_FOR_OTHERS.some(name => headers[name] !== undefined)) return false
-  const { origin, host } = headers
-  return origin === undefined || (typeof origin === 'string' && URL.parse(origin)?.host === host)
-}
-
-function isLoopback(address: string): boolean {
-  const plain = address.startsWith('::ffff:') ? address.slice('::ffff:'.length) : address
-  return plain === '::1' || /^127(\.\d{1,3}){3}$/.test(plain)
 }
 
 function digest(text: string): Buffer {

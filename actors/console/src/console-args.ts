@@ -15,6 +15,8 @@ import type { ModelLabels } from '@homing/metrics'
 
 export interface ConsoleArgs {
   readonly host: string
+  /** Names under which browsers may call it, beside those of this machine. */
+  readonly hostNames?: readonly string[]
   /** 0 picks a free port; undefined: gateways pass requests on. */
   readonly adminPort: number | undefined
   /** A client with this key may change workers and thresholds; undefined: only this machine may. */
@@ -57,6 +59,7 @@ export interface ConsoleArgs {
 export type ConsoleSettings = Pick<
   RouterSettings,
   | 'host'
+  | 'hostNames'
   | 'adminPort'
   | 'page'
   | 'pageTabsMax'
@@ -93,6 +96,7 @@ export function consoleArgsFromSettings(
   return {
     ...parts,
     host: settings.host,
+    hostNames: settings.hostNames,
     adminPort: settings.adminPort,
     page: settings.page,
     pageTabsMax: settings.pageTabsMax,

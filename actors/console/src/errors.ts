@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/base'
+import { CodedError, shownText } from '@homing/base'
 
 /** The route changes the router, and the caller is not on this machine and has no key. */
 export class AdminForbiddenError extends CodedError {
@@ -8,7 +8,8 @@ export class AdminForbiddenError extends CodedError {
     const remedy = hasKey
       ? 'send the key of --admin-key-file as "authorization: Bearer KEY"'
       : 'start the router with --admin-key-file, or call it from its own machine without a proxy'
-    super(`cannot ${method} ${path} for this caller: ${remedy}`, { method, path })
+    const shown = { method: shownText(method), path: shownText(path) }
+    super(`cannot ${shown.method} ${shown.path} for this caller: ${remedy}`, shown)
   }
 }
 
@@ -29,8 +30,9 @@ export class DiagnosesBusyError extends CodedError {
   readonly code = 'HOMING_CONSOLE_DIAGNOSES_BUSY'
 
   constructor(worker: string) {
-    super(`cannot diagnose the worker ${worker} now: as many as may be are being looked at; ask again`, {
-      worker,
+    const shown = shownText(worker)
+    super(`cannot diagnose the worker ${shown} now: as many as may be are being looked at; ask again`, {
+      worker: shown,
     })
   }
 }

@@ -3,6 +3,7 @@
 import type { ActorRef, SystemView } from '@homing/actor'
 import type { Clock } from '@homing/base'
 import {
+  HostNames,
   type HttpAnswer,
   jsonAnswer,
   limitOf,
@@ -15,7 +16,7 @@ import {
 } from '@homing/http'
 import { type Metrics, renamedFamilies } from '@homing/metrics'
 import type { Transport } from '@homing/transport'
-import { assertMayChange } from './admin-access.ts'
+import { type Access, assertMayChange, assertMayRead } from './admin-access.ts'
 import { busyThresholds } from './changes/busy-thresholds.ts'
 import { addWorker, drainWorker, removeWorker } from './changes/worker-changes.ts'
 import type { ConsoleArgs } from './console-args.ts'
@@ -58,6 +59,7 @@ export interface OperationsParts {
 
 export class Operations {
   readonly #args: ConsoleArgs
+  readonly #access: Access
   readonly #system: SystemView
   readonly #gateway: OperationsParts['gateway']
   readonly #metrics: Metrics
@@ -67,7 +69,8 @@ export class Operations {
     this.#args = args
     this.#system = system
     this.#gateway = gateway
-    this.#page = new PageAnswers(args)
+    this.#access = { adminKey: args.adminKey, names: new HostNames(args.host, args.hostNames) }
+    this.#page = new PageAnswers(args, this.#access)
     const ofGateway = async (): Promise<string> => {
       return (await gateway()).ask({ type: 'metrics' }, { timeout: args.askMsMax })
     }
@@ -78,6 +81,8 @@ export class Operations {
 
   /** Rejects with what becomes an error answer. `parameter`: what the '*' of the path stands for. */
   async answer(path: OperatorPath, request: OperatorRequest, parameter: string): Promise<HttpAnswer> {
+    // The files of the page say nothing of this router, and its stream has a rule of its own.
+    if (path !== '/' && path !== '/page/*') assertMayRead(request, this.#access)
     return this.#answers[path](request, parameter)
   }
 
@@ -124,7 +129,7 @@ export class Operations {
   }
 
   #assertMayChange(request: OperatorRequest): void {
-    assertMayChange(request, this.#args.adminKey)
+    assertMayChange(request, this.#access)
   }
 
   /** The receipt of a decision without effect: no request is sent, and no state changes. */

@@ -10,7 +10,7 @@ import type { TrackerMessage } from '@homing/actors/tracker'
 import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
 import { MemoryNetwork, transportCapability } from '@homing/transport'
 import t, { type Test } from 'tap'
-import { type ConsoleArgs, type FromConsole, operatorConsole } from '../src/index.ts'
+import { type ConsoleArgs, type FromConsole, OPERATOR_ROUTES, operatorConsole } from '../src/index.ts'
 
 const ASK = { timeout: '1m' } as const
 const HOST = '10.0.0.9'
@@ -145,6 +145,63 @@ t.test('who is elsewhere may not change the fleet, unless the key is sent', asyn
       t.equal(directory.waiting.length, 0, `${what}: nothing more is asked`)
     }
   }
+})
+
+/** What no operator on this machine sends, each with a path that it may not read either. */
+const STRANGERS: readonly (readonly [headers: Readonly<Record<string, string>>, mayRead: boolean])[] = [
+  [{ host: 'evil.example:8000', origin: 'http://evil.example:8000' }, false],
+  [{ host: 'evil.example:8000' }, false],
+  [{ host: 'localhost:8000', origin: 'http://evil.example' }, false],
+  [{ host: 'localhost:8000', origin: 'null' }, false],
+  [{ host: 'localhost:8000', referer: 'http://evil.example/' }, false],
+  [{ host: 'localhost:8000', 'sec-fetch-site': 'cross-site' }, false],
+  [{ host: 'localhost:8000', 'sec-fetch-site': 'same-site' }, false],
+  ...[
+    'forwarded',
+    'via',
+    'x-forwarded-for',
+    'x-forwarded-host',
+    'x-forwarded-proto',
+    'x-forwarded-port',
+    'x-real-ip',
+    'cf-connecting-ip',
+    'true-client-ip',
+    'x-client-ip',
+    'x-cluster-client-ip',
+    'x-envoy-external-address',
+    'fly-client-ip',
+  ].map(name => [{ host: 'localhost:8000', [name]: '10.0.0.7' }, true] as const),
+]
+/** Anyone may have them: they say nothing of this router. */
+const OPEN_PATHS = new Set(['/', '/page/*'])
+
+t.test('no page of another site and no proxy reaches any operator route', async t => {
+  const { serve, system, directory } = start(t)
+  for (const { method, path } of OPERATOR_ROUTES) {
+    if (OPEN_PATHS.has(path)) continue
+    // Of a body, POST /route reads the prompt and changes nothing.
+    const isChange = method !== 'GET' && path !== '/route'
+    for (const [headers, mayRead] of STRANGERS) {
+      if (mayRead && !isChange) continue
+      const what = `${method} ${path} with ${JSON.stringify(headers)}`
+      const body = method === 'POST' ? utf8('{"url":"http://a:1"}') : undefined
+      const { status, text } = await serve(path.replace('*', 'a:1/drain'), method, { headers, body })
+      t.equal(status, 403, what)
+      t.match(text, mayRead ? /--admin-key-file/ : /cannot (GET|POST|DELETE) /, what)
+    }
+  }
+  await system.settle()
+  t.equal(directory.waiting.length, 0, 'nothing is asked')
+  const key = 'a-key-of-16-chars'
+  const keyed = start(t, { adminKey: key, hostNames: ['router.example.org'] })
+  const headers = { host: 'evil.example', authorization: `Bearer ${key}` }
+  t.equal((await keyed.serve('/queue', 'PUT', { headers })).status, 405)
+  const removed = keyed.serve('/workers/a:1', 'DELETE', { headers })
+  const asked = await keyed.directory.next()
+  if (asked.type === 'removeWorker') asked.reply(true)
+  t.equal((await removed).status, 200, 'the key counts from anywhere')
+  const named = await keyed.serve('/workers/a:1', 'DELETE', { headers: { host: 'router.example.org' } })
+  t.equal(named.status, 403, 'a further name gives no right to change anything')
 })
 
 t.test('a port that is taken is told, and fails the console when the start is over', async t => {

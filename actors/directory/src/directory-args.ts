@@ -3,7 +3,7 @@
 import type { ActorRef } from '@homing/actor'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import { natsServersOf, type RouterSettings } from '@homing/config'
-import type { EventBroker, KeySource, RequestBroker, WorkerSpec } from '@homing/fleet'
+import type { EventBroker, KeyLimits, KeySource, RequestBroker, WorkerSpec } from '@homing/fleet'
 import type { BusyThresholds } from '@homing/load'
 import type { KeeperMessage } from './messages.ts'
 import type { RegistrationArgs } from './registered-workers.ts'
@@ -41,6 +41,8 @@ export interface DirectoryArgs {
   readonly probeTimeoutMs: number
   /** API key of engines that name none of their own; undefined: they have none. */
   readonly engineKey?: KeySource | undefined
+  /** Keys that workers of the API may name; default: none. */
+  readonly apiKeys?: KeyLimits | undefined
   /** How long a worker may drain; default WORKER_DRAIN_MS_MAX. */
   readonly drainMsMax?: number
   /** Silence after which a replay has ended. */
@@ -65,6 +67,8 @@ export type DirectorySettings = BusySettings &
     | 'probeIntervalMs'
     | 'probeTimeoutMs'
     | 'drainMsMax'
+    | 'workerKeyDirectory'
+    | 'workerKeyEnvPrefix'
     | 'replayTimeoutMs'
     | 'checkpointDirectory'
     | 'checkpointIntervalMs'
@@ -95,6 +99,7 @@ export function directoryArgsFromSettings(
     probeIntervalMs: settings.probeIntervalMs,
     probeTimeoutMs: settings.probeTimeoutMs,
     drainMsMax: settings.drainMsMax,
+    apiKeys: { directory: settings.workerKeyDirectory, envPrefix: settings.workerKeyEnvPrefix },
     replayTimeoutMs: settings.replayTimeoutMs,
     checkpointDirectory: settings.checkpointDirectory,
     checkpointIntervalMs: settings.checkpointIntervalMs,

@@ -39,7 +39,7 @@ import {
   saveCheckpoints,
 } from '@homing/actors/listener'
 import { toErrorRecord } from '@homing/base'
-import { isOtherProcess, outcomeAfter, type ReachedOutcome, socketsOf } from '@homing/fleet'
+import { isOtherProcess, NO_KEYS, outcomeAfter, type ReachedOutcome, socketsOf } from '@homing/fleet'
 import { NO_BUSY_THRESHOLDS } from '@homing/load'
 import { clashText, SocketClaims } from '@homing/transport'
 import type { DirectoryArgs } from './directory-args.ts'
@@ -91,7 +91,7 @@ export const directory = defineActor(
       },
       prompts: message => state.prompts.heard(message),
       shardReset: message => state.shardReset(message),
-      addWorker: ({ url, reply }) => reply(changes.add(url)),
+      addWorker: ({ url, reply }) => reply(changes.add(url, args.apiKeys ?? NO_KEYS)),
       removeWorker: ({ workerId, reply }) => reply(changes.remove(workerId)),
       drainWorker: ({ workerId, reply }) => reply(changes.drain(workerId)),
       diagnoseWorker: ({ workerId, reply }) => void state.diagnoses.diagnose(workerId).then(reply),

@@ -11,7 +11,7 @@
 
 import type { ActorContext } from '@homing/actor'
 import { CodedError, type ErrorRecord, toErrorRecord } from '@homing/base'
-import { parseWorkerSpec, WorkerRoll } from '@homing/fleet'
+import { type KeyLimits, parseWorkerSpec, WorkerRoll, withinLimits } from '@homing/fleet'
 import type { DirectoryMessage, KeptFleet } from './messages.ts'
 import type { Worker } from './worker.ts'
 import type { WorkerTable } from './worker-table.ts'
@@ -55,9 +55,12 @@ export class FleetChanges {
     }
   }
 
-  /** At run time: it is on trial until its cache is known. */
-  add(url: string): { readonly id: string } | ErrorRecord {
-    const added = this.#join(url, true)
+  /**
+   * At run time: it is on trial until its cache is known. `limits`: of the keys that it may name; undefined:
+   * it is the operator's, and names any.
+   */
+  add(url: string, limits?: KeyLimits): { readonly id: string } | ErrorRecord {
+    const added = this.#join(url, true, limits)
     if ('id' in added) {
       this.#options.context.log.info({ worker: added.id }, 'worker is added')
       this.keep()
@@ -83,10 +86,11 @@ export class FleetChanges {
     return this.#options.workers.get(workerId)?.drain !== undefined
   }
 
-  #join(url: string, isOnTrial: boolean): { readonly id: string } | ErrorRecord {
+  #join(url: string, isOnTrial: boolean, limits?: KeyLimits): { readonly id: string } | ErrorRecord {
     const { workers, joined } = this.#options
     try {
-      const spec = parseWorkerSpec(url, this.#roll.freeInstanceId())
+      const given = parseWorkerSpec(url, this.#roll.freeInstanceId())
+      const spec = limits === undefined ? given : withinLimits(given, limits)
       this.#roll.enter(spec.id, spec)
       joined(workers.tryAdd(spec, this.#nextJoinedMs(), isOnTrial)!)
       return { id: spec.id }

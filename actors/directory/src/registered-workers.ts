@@ -14,6 +14,7 @@
  */
 
 import type { ActorContext } from '@homing/actor'
+import { NO_KEYS } from '@homing/fleet'
 import { readRegistration, registrationEndpoint } from '@homing/publisher'
 import { type AbsenceReason, type Closable, transportCapability } from '@homing/transport'
 import type { FleetChanges } from './fleet-changes.ts'
@@ -174,7 +175,7 @@ export class RegisteredWorkers {
   }
 
   #add(id: string, registered: Registered, url: string): void {
-    const added = this.#changes.add(url)
+    const added = this.#changes.add(url, NO_KEYS)
     if ('code' in added) {
       this.#tellFault(`a registered worker is left out: ${added.message}`, { worker: id })
       return

@@ -77,6 +77,8 @@ interface Probing {
   suspectedMs: number
   /** When it last sent bytes of an answer. */
   aliveMs: number
+  /** Why its key could not be had at the last probe; undefined: it could, or it needs none. */
+  keyFault: string | undefined
 }
 
 export class WorkerProbes {
@@ -104,6 +106,7 @@ export class WorkerProbes {
       retryMs: PROBE_RETRY_MS_MIN,
       suspectedMs: Number.NEGATIVE_INFINITY,
       aliveMs: Number.NEGATIVE_INFINITY,
+      keyFault: undefined,
     }
     this.#probings.set(worker, probing)
     worker.unansweredSinceMs = this.#context.clock.wallMs()
@@ -222,8 +225,15 @@ export class WorkerProbes {
     const { http } = this.#context.use(transportCapability)
     const fault = openDoor(http, origin, worker.spec.key ?? this.#options.engineKey)
     const hasKey = (worker.spec.key ?? this.#options.engineKey) !== undefined
+    // The log is the operator's; views have a reason that tells nothing of the machine.
+    if (fault !== undefined && fault.fault !== probing.keyFault)
+      this.#context.log.warn(
+        { worker: workerId, fault: fault.fault },
+        'the API key of a worker cannot be had',
+      )
+    probing.keyFault = fault?.fault
     if (fault !== undefined) {
-      const outcome = { reached: false, reason: fault } as const
+      const outcome = { reached: false, reason: fault.reason } as const
       this.#context.pipe(
         Promise.resolve(),
         () => ({ type: 'probed', workerId, turn, outcome }),

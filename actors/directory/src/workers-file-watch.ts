@@ -12,7 +12,7 @@
  */
 
 import type { ActorContext } from '@homing/actor'
-import { readWorkersFile, WorkersFile, type WorkersFileChange, type WorkersFileLook } from '@homing/fleet'
+import { openWorker, readWorkersFile, WorkersFile, type WorkersFileChange, type WorkersFileLook } from '@homing/fleet'
 import type { FleetChanges } from './fleet-changes.ts'
 import type { DirectoryMessage, KeptFleet } from './messages.ts'
 
@@ -106,7 +106,7 @@ export class WorkersFileWatch {
     if ('code' in added) {
       const { message } = added
       this.#context.log.warn(
-        { path: this.#file.path, url, reason: message },
+        { path: this.#file.path, worker: openWorker(url), reason: message },
         'a worker of the workers file is left out',
       )
     } else this.#urls.set(added.id, url)

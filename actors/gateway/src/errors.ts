@@ -1,6 +1,4 @@
-import { CodedError } from '@homing/base'
-
-const ORIGIN_CHARACTERS_MAX = 200
+import { CodedError, shownText } from '@homing/base'
 
 /** `openRequestsMax` exchanges are open already. */
 export class TooManyExchangesError extends CodedError {
@@ -30,7 +28,7 @@ export class OriginNotAllowedError extends CodedError {
   readonly code = 'HOMING_GATEWAY_ORIGIN_NOT_ALLOWED'
 
   constructor(origin: string) {
-    const shown = origin.slice(0, ORIGIN_CHARACTERS_MAX)
+    const shown = shownText(origin)
     super(`cannot allow pages of ${shown} to use the API: --cors-origin does not name this origin`, {
       origin: shown,
     })

@@ -22,7 +22,7 @@ import { type ActorContext, type ActorRef, defineActor, type Reply, signal } fro
 import type { IndexerMessage } from '@homing/actors/indexer'
 import { checkpointOptions, saveCheckpoints } from '@homing/actors/listener'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import { AccessLog, prepareAccessLog, type RouteTable } from '@homing/http'
+import { AccessLog, assertNoStrangePage, HostNames, prepareAccessLog, type RouteTable } from '@homing/http'
 import {
   type HttpExchange,
   type HttpListener,
@@ -128,6 +128,7 @@ class IndexService {
   readonly #peers: Peers
   readonly #metrics: ServiceMetrics
   readonly #open: OpenRequests
+  readonly #names: HostNames
   #accessLog: AccessLog | undefined
   readonly #routes: RouteTable<ServiceRoute>
   /** Ranks that start now may inherit: their events go through an inheritor. */
@@ -142,6 +143,7 @@ class IndexService {
     this.#context = context
     this.#args = args
     this.#open = new OpenRequests(args)
+    this.#names = new HostNames(args.host, args.hostNames)
     this.#peers = new Peers({
       peersMax,
       waitMs: args.peerWaitMs,
@@ -295,7 +297,8 @@ class IndexService {
     const name = this.#routes.at(exchange.path)?.path ?? 'none'
     try {
       if (this.#isDraining) throw new ServiceStoppingError()
-      const { handle, isAlwaysServed } = this.#routes.find(exchange, 'GET / lists them').route
+      const { handle, isAlwaysServed, isForPages } = this.#routes.find(exchange, 'GET / lists them').route
+      if (!isForPages) assertNoStrangePage(exchange, this.#names)
       status = await this.#open.during(exchange, isAlwaysServed, body => handle(exchange, body, note))
     } catch (thrown) {
       const record = toErrorRecord(thrown)

@@ -3,6 +3,7 @@
  * fields are ignored.
  */
 
+import { looksLikeKey, openText } from '@homing/base'
 import { bigintToHash } from '@homing/blocks'
 import { isSameSocket, faultOfEndpoint as socketFault } from '@homing/transport'
 import { BadRequestError } from './errors.ts'
@@ -107,7 +108,7 @@ export function readPeer(body: Uint8Array): string {
   const fields = new Fields('read the peer', body)
   const url = fields.name('url')
   const fault = faultOfPeer(url)
-  return fault === undefined ? peerUrl(url) : fields.refuse(`url ${JSON.stringify(url)} ${fault}`)
+  return fault === undefined ? peerUrl(url) : fields.refuse(`url ${JSON.stringify(openText(url))} ${fault}`)
 }
 
 /** Why a text is no base URL of a peer; undefined: it is. */
@@ -118,6 +119,7 @@ export function faultOfPeer(text: string): string | undefined {
   }
   if (url.username !== '' || url.password !== '') return 'must not carry a user name or password'
   if (url.search !== '' || url.hash !== '') return 'must end with the path'
+  if (looksLikeKey(text)) return 'looks like an API key, which GET /peers would show'
   return undefined
 }
 
@@ -129,6 +131,7 @@ export function peerUrl(text: string): string {
 
 /** Why a text is no endpoint that can be connected to; undefined: it is. */
 export function faultOfEndpoint(text: string): string | undefined {
+  if (looksLikeKey(text)) return 'looks like an API key, which GET /workers would show'
   if (/^tcp:\/\/(\*|0\.0\.0\.0):/.test(text)) return 'names every interface; name the host of the engine'
   const port = /^tcp:.*:(\d{1,5})$/.exec(text)?.[1]
   if (port !== undefined && !(Number(port) >= 1 && Number(port) <= 65_535))
@@ -190,7 +193,7 @@ class Fields {
   endpoint(name: string): string {
     const text = this.name(name)
     const fault = faultOfEndpoint(text)
-    return fault === undefined ? text : this.refuse(`${name} ${JSON.stringify(text)} ${fault}`)
+    return fault === undefined ? text : this.refuse(`${name} ${JSON.stringify(openText(text))} ${fault}`)
   }
 
   integer(name: string, min: number, max: number, preset?: number): number {

@@ -34,6 +34,8 @@ export interface RequestNote {
 export interface ServiceRoute extends Route {
   /** It is served however many requests are open: for those who watch over the service. */
   readonly isAlwaysServed: boolean
+  /** It tells nothing, so pages of other sites may call it. */
+  readonly isForPages: boolean
   /** Answers the status. */
   readonly handle: (
     exchange: HttpExchange,
@@ -65,6 +67,7 @@ export function routeTable(options: RoutesOptions): RouteTable<ServiceRoute> {
       method,
       path,
       isAlwaysServed: ALWAYS_SERVED.has(path),
+      isForPages: path === '/health',
       handle: handlers[`${method} ${path}` as ServiceRouteName],
     })),
   )

@@ -4,6 +4,8 @@ import type { Registration } from './requests.ts'
 
 export interface IndexServiceArgs {
   readonly host: string
+  /** Names under which browsers may call it, beside those of this machine. */
+  readonly hostNames?: readonly string[]
   /** 0 picks a free port; `whenReady` tells which. */
   readonly port: number
   readonly bodyBytesMax: number

@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs'
 import { Metrics } from '@homing/metrics'
 import { KV_CLEARED, kvRemoved } from '@homing/protocol'
 import t from 'tap'
+import { SERVICE_ROUTES } from '../src/index.ts'
 import { BLOCK, hashes, registration, serviceWorld, stored, tokensUpTo } from './service-world.ts'
 
 const OK = { status: 'ok' }
@@ -425,4 +426,33 @@ t.test('health, metrics and the way out', async t => {
   const cut = ref.ask({ type: 'drain', graceMs: 100 }, { timeout: 5000 })
   await system.advance('1s')
   t.equal(await cut, 0)
+})
+
+t.test('a page of another site reaches no route, and programs of other machines all', async t => {
+  const w = serviceWorld(t)
+  const engine = await w.engine('10.0.0.1')
+  const { url } = await w.start('10.0.0.9', { hostNames: ['index.example.org'] })
+  for (const headers of [
+    { host: 'evil.example:8090', origin: 'http://evil.example:8090' },
+    { host: 'evil.example:8090' },
+    { host: 'localhost:8090', origin: 'http://localhost:3000' },
+    { host: 'localhost:8090', referer: 'http://evil.example/' },
+    { host: 'localhost:8090', 'sec-fetch-site': 'cross-site' },
+  ]) {
+    for (const { method, path } of SERVICE_ROUTES) {
+      const body = method === 'POST' ? registration(engine) : undefined
+      const { status, json } = await w.ask(url, method, path, body, headers)
+      const what = `${method} ${path} with ${JSON.stringify(headers)}`
+      if (path === '/health') t.equal(status, 200, what)
+      else t.match({ status, json }, { status: 403, json: { code: 'HOMING_HTTP_STRANGE_PAGE' } }, what)
+    }
+  }
+  t.strictSame((await w.ask(url, 'GET', '/workers')).json, [])
+  for (const host of ['localhost:8090', '10.0.0.9:8090', 'index.example.org']) {
+    const headers = { host }
+    t.equal((await w.ask(url, 'POST', '/register', registration(engine), headers)).status, 201, host)
+    const gone = { instance_id: 7, model_name: 'm' }
+    t.equal((await w.ask(url, 'POST', '/unregister', gone, headers)).status, 200, host)
+    await w.settle()
+  }
 })

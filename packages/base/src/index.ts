@@ -1,9 +1,12 @@
 export { type Clock, type Duration, durationMs, type Random, type Timer } from './clock.ts'
 export {
   CodedError,
+  type CodedErrorOptions,
   type ErrorDetails,
   type ErrorRecord,
   fromErrorRecord,
+  LIST_CHARACTERS_MAX,
+  MESSAGE_CHARACTERS_MAX,
   RemoteError,
   toErrorRecord,
   UNEXPECTED_CODE,
@@ -27,9 +30,11 @@ export {
   silentLog,
 } from './log.ts'
 export type { LogFields } from './log-text.ts'
+export { looksLikeKey, NOT_SHOWN, openName, openText, openUrl } from './open-text.ts'
 export { JSON_DEPTH_MAX, parseJson } from './parse-json.ts'
 export { type LogLine, type RecordingLog, recordingLog } from './recording-log.ts'
 export { seededRandom } from './seeded-random.ts'
+export { SHOWN_CHARACTERS_MAX, shownText } from './shown-text.ts'
 export { shownValue } from './shown-value.ts'
 export { SimulatedClock } from './simulated-clock.ts'
 export { systemClock, systemRandom } from './system-clock.ts'

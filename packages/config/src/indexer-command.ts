@@ -15,6 +15,11 @@ const indexerSettings = [
     help: 'Address to listen on. 0.0.0.0 is every interface of the machine; 127.0.0.1 accepts connections from this machine only. There is no authentication.',
   },
   {
+    ...shared.hostNames,
+    env: 'HOMING_INDEXER_HOST_NAMES',
+    help: 'A further name under which this indexer is called by browsers, or through a proxy on this machine. Such a request for a name that is not known is refused with 403, because a page of another site may have its own name resolve to this machine. Programs on other machines may use any name.',
+  },
+  {
     ...shared.port,
     default: 8090,
     env: 'HOMING_INDEXER_PORT',

@@ -17,7 +17,8 @@
  */
 
 import { readFileSync } from 'node:fs'
-import { parseDocument } from 'yaml'
+import { openName, openText } from '@homing/base'
+import { parseDocument, YAMLParseError } from 'yaml'
 import {
   type Command,
   environmentName,
@@ -260,7 +261,7 @@ function readCommandLine(
     if (setting === undefined && name !== CONFIG_OPTION) {
       const stranger = foreign.find(one => name === one.name || name === `no-${one.name}`)
       if (stranger === undefined)
-        strange(`unknown option ${option}${didYouMean(name, optionNames(byName), '--')}`)
+        strange(`unknown option --${openName(name)}${didYouMean(name, optionNames(byName), '--')}`)
       else warnings.push(`${option} is ignored: ${stranger.instead}`)
       // Its value, if it has one, is not a fault of its own.
       if (attached === undefined && argv[i + 1]?.startsWith('--') === false) i++
@@ -379,7 +380,7 @@ function readFile(
     if (document.errors[0] !== undefined) throw document.errors[0]
     content = document.toJS()
   } catch (error) {
-    const why = error instanceof Error ? error.message.split('\n')[0] : String(error)
+    const why = faultOfFile(error)
     faults.push(`cannot read the settings file ${path}: ${why}`)
     return []
   }
@@ -394,7 +395,7 @@ function readFile(
     const setting = byName.get(name)
     const where = `${name} in ${path}`
     if (setting === undefined) {
-      faults.push(`unknown setting ${where}${didYouMean(name, byName.keys(), '')}`)
+      faults.push(`unknown setting ${openName(name)} in ${path}${didYouMean(name, byName.keys(), '')}`)
       continue
     }
     if (entry === null) continue
@@ -408,6 +409,15 @@ function readFile(
     given.push({ setting, texts, source: { kind: 'file', name: where }, isEmptyList })
   }
   return given
+}
+
+/** Messages of the YAML parser may repeat a part of the text. */
+function faultOfFile(thrown: unknown): string {
+  if (thrown instanceof YAMLParseError) {
+    const [at] = thrown.linePos ?? []
+    return `${at === undefined ? '' : `line ${at.line}: `}it is no YAML (${thrown.code})`
+  }
+  return thrown instanceof Error ? thrown.message.split('\n')[0]! : String(thrown)
 }
 
 function textsOfEntry(setting: SettingDescriptor, entry: unknown): readonly string[] | undefined {
@@ -445,6 +455,7 @@ function isScalar(entry: unknown): boolean {
   return typeof entry === 'string' || typeof entry === 'number' || typeof entry === 'boolean'
 }
 
+/** People put keys in the place of names and files. */
 function quoted(text: string): string {
-  return JSON.stringify(text)
+  return JSON.stringify(openText(text))
 }

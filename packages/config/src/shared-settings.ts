@@ -18,6 +18,16 @@ export const shared = {
     default: '0.0.0.0',
     read: hostWithoutBrackets,
   },
+  hostNames: {
+    key: 'hostNames',
+    name: 'host-name',
+    group: 'Listening',
+    kind: 'list',
+    placeholder: 'NAME',
+    separator: 'comma or space',
+    unsetMeans: 'addresses, localhost, the name of the machine and that of --host',
+    check: faultOfHostName,
+  },
   port: {
     key: 'port',
     name: 'port',
@@ -213,6 +223,11 @@ export const shared = {
     help: 'How a line of the log is written. text: for people, time of day, level, actor, text and fields. json: for programs, one JSON object. auto: text where standard error is a terminal, else json. Colours only on a terminal, and none where the variable NO_COLOR is set.',
   },
 } as const
+
+function faultOfHostName(text: string): string | undefined {
+  if (/^[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?$/.test(text)) return undefined
+  return 'is no name of a host; use a name alone, as in router.example.org, without scheme and port'
+}
 
 /** A body must find room among all bodies. */
 export function faultOfBodies({

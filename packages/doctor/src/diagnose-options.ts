@@ -30,6 +30,8 @@ export interface DiagnoseOptions {
   readonly defaults: WorkerDefaults
   /** API key of engines that name none of their own; undefined: they have none. */
   readonly engineKey?: KeySource | undefined
+  /** The reader is the operator: why a key cannot be had is told in full. Default false. */
+  readonly tellsKeyFaults?: boolean
   /** Sockets that other workers name: two that name the same are both at fault. */
   readonly claims?: SocketClaims
   /** Other workers of the fleet; the first of a model gives the right block size. */

@@ -95,7 +95,7 @@ interface Probed {
 
 async function probe(
   spec: WorkerSpec,
-  { transport, clock, timeoutMs, defaults, engineKey }: DiagnoseOptions,
+  { transport, clock, timeoutMs, defaults, engineKey, tellsKeyFaults = false }: DiagnoseOptions,
 ): Promise<Probed> {
   const http = new RecordedHttp(transport.http, clock)
   const key = spec.key ?? engineKey
@@ -103,7 +103,7 @@ async function probe(
   const outcome: ProbeOutcome =
     keyFault === undefined
       ? await probeWorker(http, spec.origin, timeoutMs, key !== undefined)
-      : { reached: false, reason: keyFault }
+      : { reached: false, reason: tellsKeyFaults ? `its API key: ${keyFault.fault}` : keyFault.reason }
   const ranks = outcome.reached ? factsOf(spec, outcome, undefined, defaults).ranks.value : 0
   return {
     spec,

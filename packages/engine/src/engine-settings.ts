@@ -6,7 +6,7 @@
  * error.
  */
 
-import { CodedError } from '@homing/base'
+import { CodedError, LIST_CHARACTERS_MAX } from '@homing/base'
 import type { KvHashForm, ReplayForm } from '@homing/protocol'
 import { ANSWER_FORMS, type AnswerForm } from './completion-answer.ts'
 import { EVENT_FORMS, type EventForm } from './event-publisher.ts'
@@ -529,7 +529,8 @@ export class InvalidEngineSettingsError extends CodedError {
   readonly code = 'HOMING_ENGINE_INVALID_SETTINGS'
 
   constructor(faults: readonly string[]) {
-    super(`cannot start an engine: ${faults.join('; ')}`, { faults: faults.join('; ') })
+    const list = faults.join('; ')
+    super(`cannot start an engine: ${list}`, { faults: list }, { charactersMax: LIST_CHARACTERS_MAX })
   }
 }
 

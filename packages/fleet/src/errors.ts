@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/base'
+import { CodedError, shownText } from '@homing/base'
 
 /** A worker as given (`--worker`, HOMING_WORKERS) is not a usable URL; the router does not start with it. */
 export class InvalidWorkerError extends CodedError {
@@ -24,7 +24,8 @@ export class WorkerConflictError extends CodedError {
   readonly reason: string
 
   constructor(worker: string, reason: string) {
-    super(`cannot add the worker ${JSON.stringify(worker)}: ${reason}`, { worker, reason })
+    const shown = shownText(worker)
+    super(`cannot add the worker ${JSON.stringify(shown)}: ${reason}`, { worker: shown, reason })
     this.reason = reason
   }
 }

@@ -1,5 +1,5 @@
 export { COMPARED_CHAT, firstDifference } from './compared-chat.ts'
-export { openDoor, readKey } from './engine-keys.ts'
+export { type NoKey, openDoor, readKey } from './engine-keys.ts'
 export { InvalidWorkerError, WorkerConflictError, WorkersFileError } from './errors.ts'
 export { brokerEndpointOf, type EventBroker, subjectOf } from './event-broker.ts'
 export type {
@@ -15,6 +15,7 @@ export type {
   WorkerRecord,
   WorkerState,
 } from './fleet.ts'
+export { type KeyLimits, NO_KEYS, withinLimits } from './key-limits.ts'
 export { loadingWorkers } from './loading-workers.ts'
 export { type ModelNames, modelNames, NO_ALIASES, servedModel } from './model-names.ts'
 export { namedRank } from './named-ranks.ts'
@@ -47,7 +48,7 @@ export {
 } from './worker-facts.ts'
 export { WorkerRoll } from './worker-roll.ts'
 export { eventsHostOf, hostOf, type KeySource, type WorkerSpec } from './worker-spec.ts'
-export { parseWorkerSpec } from './worker-url.ts'
+export { openWorker, parseWorkerSpec } from './worker-url.ts'
 export {
   parseWorkersFile,
   readWorkersFile,

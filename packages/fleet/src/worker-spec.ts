@@ -28,8 +28,8 @@ export interface WorkerSpec {
   readonly key?: KeySource | undefined
 }
 
-/** Never the key itself. */
-export type KeySource = { readonly env: string } | { readonly file: string }
+/** Never the key itself. `within`: a directory in which the file must be, links followed. */
+export type KeySource = { readonly env: string } | { readonly file: string; readonly within?: string }
 
 /** The host of the event and replay sockets of a worker, as it stands in an endpoint. */
 export function eventsHostOf({ eventsHost, origin }: Pick<WorkerSpec, 'eventsHost' | 'origin'>): string {

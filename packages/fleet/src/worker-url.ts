@@ -17,6 +17,7 @@
  * Given values win over probed ones.
  */
 
+import { looksLikeKey, NOT_SHOWN, openName, openUrl } from '@homing/base'
 import { isEndpointHost } from '@homing/transport'
 import { InvalidWorkerError } from './errors.ts'
 import { faultOfSubject } from './event-broker.ts'
@@ -40,6 +41,8 @@ const PARAMETERS = [
   'key_env',
   'key_file',
 ] as const
+/** Parameters whose values are shown as they are; a model may be called as a key is. */
+const SHOWN_VALUES: ReadonlySet<string> = new Set(['taints', 'topic', 'nats', 'requests', 'events_host'])
 /** Parameters that people put a key into. */
 const SECRET = /^(?:api[_-]?key|key|token|access[_-]?token|auth(?:orization)?|password|secret)$/i
 
@@ -52,7 +55,7 @@ const COUNT_MAX = 2 ** 31 - 1
 /** `position` among the workers given, from 0. Throws InvalidWorkerError. */
 export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   const fail = (reason: string): never => {
-    throw new InvalidWorkerError(shownText(text), reason)
+    throw new InvalidWorkerError(openWorker(text), reason)
   }
   const trimmed = text.trim()
   if (trimmed === '') fail('it is empty; write http://HOST:PORT')
@@ -64,7 +67,7 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
     fail('it is not a URL; write http://HOST:PORT?events=PORT&replay=PORT')
   const isSecure = url.protocol === 'https:'
   if (!isSecure && url.protocol !== 'http:') {
-    fail(`workers are reached over http or https, not ${url.protocol.slice(0, -1)}`)
+    fail(`workers are reached over http or https, not ${openName(url.protocol.slice(0, -1))}`)
   }
   if (url.hostname === '') fail('it has no host')
   if (url.username !== '' || url.password !== '') {
@@ -72,19 +75,24 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   }
   const prefix = url.pathname.replace(/\/$/, '')
   if (!PREFIX.test(prefix)) {
-    fail(`its path ${prefix} cannot be used; use segments of letters, digits, '-', '_', '.' and '~'`)
+    fail("its path cannot be used; use segments of letters, digits, '-', '_', '.' and '~'")
   }
-  if (prefix.endsWith('/v1')) fail(`leave /v1 out of its path ${prefix}: it belongs to the routes themselves`)
-  if (url.hash !== '') fail(`leave out ${url.hash}`)
+  if (prefix.endsWith('/v1')) fail('leave /v1 out of its path: it belongs to the routes themselves')
+  if (url.hash !== '') fail('leave out # and what follows it')
+  // Hosts and paths are in views, logs and metrics: they are the name of the worker.
+  if (looksLikeKey(url.hostname) || looksLikeKey(prefix))
+    fail(`its host or path looks like an API key, which would be shown: ${KEY_ADVICE}`)
 
   const values = new Map<string, string>()
   for (const [name, value] of url.searchParams) {
     if (SECRET.test(name)) fail(`a key does not belong into a URL: ${KEY_ADVICE}`)
     if (!(PARAMETERS as readonly string[]).includes(name)) {
-      fail(`unknown parameter ${JSON.stringify(name)}; known parameters: ${PARAMETERS.join(', ')}`)
+      fail(`unknown parameter ${openName(name)}; known parameters: ${PARAMETERS.join(', ')}`)
     }
     if (values.has(name)) fail(`${name} is given twice`)
     if (value === '') fail(`${name} has no value`)
+    if (SHOWN_VALUES.has(name) && looksLikeKey(value))
+      fail(`the value of ${name} looks like an API key, which would be shown: ${KEY_ADVICE}`)
     values.set(name, value)
   }
   const integer = (name: string, min: number, max: number): number | undefined => {
@@ -92,15 +100,15 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
     if (value === undefined) return undefined
     const number = /^\d{1,15}$/.test(value) ? Number(value) : Number.NaN
     if (number >= min && number <= max) return number
-    return fail(`${name}=${value} is not a whole number from ${min} to ${max}`)
+    const shown = /^-?[\d.]{1,10}$/.test(value) ? `${name}=${value}` : name
+    return fail(`${shown} is not a whole number from ${min} to ${max}`)
   }
 
   const eventsHostText = values.get('events_host')
   const eventsHost =
     eventsHostText === undefined
       ? undefined
-      : (tryHost(eventsHostText) ??
-        fail(`events_host=${eventsHostText} is no host; give a name or an address, without a port`))
+      : (tryHost(eventsHostText) ?? fail('events_host is no host; give a name or an address, without a port'))
   const ranks = integer('ranks', 1, RANKS_MAX)
   const eventsPort = integer('events', 1, 65_535)
   const replayPort = integer('replay', 1, 65_535)
@@ -130,10 +138,10 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
   if (natsSubject !== undefined && (eventsPort !== undefined || replayPort !== undefined))
     fail('give nats, or events and replay, not both')
   const subjectFault = natsSubject === undefined ? undefined : faultOfSubject(natsSubject)
-  if (subjectFault !== undefined) fail(`nats=${natsSubject} ${subjectFault}`)
+  if (subjectFault !== undefined) fail(`nats ${subjectFault}`)
   const requestSubject = values.get('requests')
   const requestFault = requestSubject === undefined ? undefined : faultOfSubject(requestSubject)
-  if (requestFault !== undefined) fail(`requests=${requestSubject} ${requestFault}`)
+  if (requestFault !== undefined) fail(`requests ${requestFault}`)
   const port = url.port === '' ? (isSecure ? '443' : '80') : url.port
   return {
     id: `${url.hostname}:${port}${prefix}`,
@@ -178,13 +186,9 @@ function tryUrl(text: string): URL | undefined {
 const KEY_ADVICE =
   'put the key into a file and give ?key_file=PATH, or into the environment and give ?key_env=NAME'
 
-/** The part of a worker's text that an error may show: nothing after a place where a secret may be. */
-function shownText(text: string): string {
-  const url = tryUrl(text.trim())
-  if (url === undefined)
-    return /@|key|token|secret|password/i.test(text) ? '(not shown: it may hold a secret)' : text
-  // People put the key where its name belongs.
-  const mayHold = (name: string): boolean => SECRET.test(name) || name === 'key_env'
-  const isOpen = url.username === '' && url.password === '' && ![...url.searchParams.keys()].some(mayHold)
-  return isOpen ? text : `${url.protocol}//${url.host}/…`
+/** What an error may show of a worker: the parts that name it, and the names of its parameters. */
+export function openWorker(text: string): string {
+  const trimmed = text.trim()
+  if (trimmed === '') return ''
+  return openUrl(HOST_AND_PORT.test(trimmed) ? `http://${trimmed}` : trimmed) ?? NOT_SHOWN
 }

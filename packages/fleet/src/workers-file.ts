@@ -10,6 +10,7 @@
 
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
+import { openName } from '@homing/base'
 import { LineCounter, parseDocument } from 'yaml'
 import { WorkersFileError } from './errors.ts'
 import { parseWorkerSpec } from './worker-url.ts'
@@ -81,9 +82,10 @@ function yamlUrls(text: string, path: string): readonly Located[] {
   // Pretty errors take the square of their number.
   const document = parseDocument(text, { lineCounter, prettyErrors: false })
   const [error] = document.errors
+  // Its message may repeat a part of the text.
   if (error !== undefined) {
     const { line, col } = lineCounter.linePos(error.pos[0])
-    throw new WorkersFileError(path, `${error.message.split('\n')[0]} at line ${line}, column ${col}`)
+    throw new WorkersFileError(path, `it is no YAML at line ${line}, column ${col} (${error.code})`)
   }
   let root: unknown
   try {
@@ -96,13 +98,13 @@ function yamlUrls(text: string, path: string): readonly Located[] {
   if (isMap(root)) {
     const stranger = Object.keys(root).find(key => key !== 'workers')
     if (stranger !== undefined) {
-      throw new WorkersFileError(path, `it has ${JSON.stringify(stranger)}; it may have workers alone`)
+      throw new WorkersFileError(path, `it has ${openName(stranger)}; it may have workers alone`)
     }
   }
   if (!Array.isArray(list)) throw new WorkersFileError(path, 'workers must be a list of URLs')
   return list.map((url: unknown, position) => {
     if (typeof url === 'string') return { url, line: undefined }
-    throw new WorkersFileError(path, `worker ${position + 1} is ${JSON.stringify(url)}, not a URL`)
+    throw new WorkersFileError(path, `worker ${position + 1} is no text, so no URL`)
   })
 }
 

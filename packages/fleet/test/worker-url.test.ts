@@ -38,7 +38,7 @@ t.test('the subject under which it takes requests at a broker', async t => {
   t.match(spec, { id: 'gpu-1:8000', origin: 'http://gpu-1:8000', requestSubject: 'homing.requests.gpu-1' })
   for (const subject of ['a..b', '*', 'a b'])
     t.throws(() => parseWorkerSpec(`http://gpu-1:8000?requests=${subject}`, 0), {
-      message: /requests=.* is no subject: use words of letters, digits/,
+      message: /requests is no subject: use words of letters, digits/,
     })
 })
 
@@ -107,15 +107,15 @@ t.test('what cannot be used says why', async t => {
     ['nonsense?ranks=2', /not a URL/],
     ['h/engines/a', /not a URL/],
     ['h:8001x', /not a URL/],
-    ['http://h:8001/v1', /leave \/v1 out of its path \/v1/],
-    ['http://h:8001/engines/a/v1/', /leave \/v1 out of its path \/engines\/a\/v1/],
-    ['http://h:8001/a//b', /its path \/a\/\/b cannot be used/],
-    ['http://h:8001/a%20b', /its path \/a%20b cannot be used; use segments of letters/],
+    ['http://h:8001/v1', /leave \/v1 out of its path/],
+    ['http://h:8001/engines/a/v1/', /leave \/v1 out of its path/],
+    ['http://h:8001/a//b', /its path cannot be used/],
+    ['http://h:8001/a%20b', /its path cannot be used; use segments of letters/],
     ['http://u:p@h:8001', /user name/],
-    ['http://h:8001#x', /leave out #x/],
-    ['http://h:8001?nats=a.*', /nats=a\.\* is no subject/],
+    ['http://h:8001#x', /leave out # and what follows it/],
+    ['http://h:8001?nats=a.*', /nats is no subject/],
     ['http://h:8001?nats=a&events=5557', /give nats, or events and replay, not both/],
-    ['http://h:8001?event=1', /unknown parameter "event"; known parameters: events, replay/],
+    ['http://h:8001?event=1', /unknown parameter event; known parameters: events, replay/],
     ['http://h:8001?events=', /events has no value/],
     ['http://h:8001?events=1&events=2', /given twice/],
     ['http://h:8001?events=70000', /events=70000 is not a whole number from 1 to 65535/],
@@ -125,7 +125,7 @@ t.test('what cannot be used says why', async t => {
     ['http://h:8001?events=5557&replay=5558&ranks=2', /overlap with 2 ranks, .* such as 6557$/],
     ['http://h:8001?events=65000&replay=65001&ranks=2', /overlap with 2 ranks, .* such as 64000$/],
     ['http://h:8001?events=5557&replay=5557', /overlap with 1 ranks: .* such as 6557$/],
-    ['http://h:8001?block_size=x', /block_size=x/],
+    ['http://h:8001?block_size=x', /block_size is not a whole number/],
     ...['a:5557', 'tcp://a', 'a/b', 'u@a', 'a b'].map(
       host => [`http://h:8001?events_host=${host}`, /is no host; give a name or an address/] as const,
     ),

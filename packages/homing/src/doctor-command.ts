@@ -68,6 +68,7 @@ export async function examine(
   }
   const given = settings.tokenizer === undefined ? undefined : await givenTokenizer(settings.tokenizer)
   const diagnoses = await diagnoseWorkers(workers.map(parseWorkerSpec), {
+    tellsKeyFaults: true,
     ...world,
     timeoutMs,
     listenMs,

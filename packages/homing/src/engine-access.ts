@@ -2,6 +2,7 @@
 
 import { X509Certificate } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
+import { shownText } from '@homing/base'
 import { ENGINE_KEY_VARIABLE, SettingsError, secretVariable } from '@homing/config'
 import { type KeySource, readKey } from '@homing/fleet'
 
@@ -14,7 +15,9 @@ export function givenEngineKey(file: string | undefined, command = 'router'): Ke
     return secretVariable(ENGINE_KEY_VARIABLE) === undefined ? undefined : { env: ENGINE_KEY_VARIABLE }
   }
   const found = readKey({ file })
-  if ('fault' in found) throw new SettingsError(command, [`--engine-api-key-file: ${found.fault}`])
+  // People give the key itself in place of its file: only what is written as a path is repeated.
+  const shown = /^\.{0,2}\//.test(file) ? ` (${JSON.stringify(shownText(file))})` : ''
+  if ('fault' in found) throw new SettingsError(command, [`--engine-api-key-file: ${found.fault}${shown}`])
   return { file }
 }
 

@@ -10,6 +10,7 @@ import {
   RANK_MAX,
   type Registration,
 } from '@homing/actors/index-service'
+import { openName, openText } from '@homing/base'
 import { clashText, SocketClaims } from '@homing/transport'
 
 /** What all ranks of the command line have in common. */
@@ -28,23 +29,25 @@ export function faultsOfRanks(texts: readonly (string | undefined)[]): readonly 
   const claims = new SocketClaims()
   return itemsOf(texts).flatMap(text => {
     const rank = tryRank(text)
-    if (typeof rank === 'string') return [`${JSON.stringify(text)}: ${rank}`]
+    if (typeof rank === 'string') return [`${JSON.stringify(openText(text))}: ${rank}`]
     const name = `${rank.instanceId}:${rank.dpRank}`
-    if (seen.has(name)) return [`${JSON.stringify(text)}: rank ${name} is given twice`]
+    if (seen.has(name)) return [`${JSON.stringify(openText(text))}: rank ${name} is given twice`]
     seen.add(name)
     const { endpoint, replayEndpoint } = rank
     const replay = replayEndpoint === undefined ? [] : [{ use: 'replay', endpoint: replayEndpoint } as const]
     claims.claim(`rank ${name}`, [{ use: 'events', endpoint }, ...replay])
     const clash = claims.clashOf(`rank ${name}`)
     if (clash === undefined) return []
-    return [`${JSON.stringify(text)}: it names ${clashText(clash)}; every rank needs a socket of its own`]
+    return [
+      `${JSON.stringify(openText(text))}: it names ${clashText(clash)}; every rank needs a socket of its own`,
+    ]
   })
 }
 
 export function faultsOfPeers(texts: readonly (string | undefined)[]): readonly string[] {
   return itemsOf(texts).flatMap(text => {
     const fault = faultOfPeer(text)
-    return fault === undefined ? [] : [`${JSON.stringify(text)}: it ${fault}`]
+    return fault === undefined ? [] : [`${JSON.stringify(openText(text))}: it ${fault}`]
   })
 }
 
@@ -55,7 +58,7 @@ export function parseRanks(
 ): readonly Registration[] {
   return itemsOf(texts).map(text => {
     const rank = tryRank(text)
-    if (typeof rank === 'string') throw new Error(`${JSON.stringify(text)}: ${rank}`)
+    if (typeof rank === 'string') throw new Error(`${JSON.stringify(openText(text))}: ${rank}`)
     return { ...rank, model, group, blockSizeTokens }
   })
 }
@@ -82,7 +85,7 @@ function tryRank(text: string): RankPlace | string {
   if (fault !== undefined) return `the endpoint ${fault}`
   let replayEndpoint: string | undefined
   for (const [name, value] of new URLSearchParams(query)) {
-    if (name !== 'replay') return `unknown parameter ${JSON.stringify(name)}; known: replay=PORT`
+    if (name !== 'replay') return `unknown parameter ${openName(name)}; known: replay=PORT`
     replayEndpoint = /^\d+$/.test(value)
       ? `${endpoint!.slice(0, endpoint!.lastIndexOf(':'))}:${value}`
       : value

@@ -5,6 +5,7 @@
 
 import {
   InvalidWorkerError,
+  openWorker,
   parseWorkerSpec,
   WorkerConflictError,
   WorkerRoll,
@@ -51,11 +52,12 @@ function readWorkers(
     if (text === undefined) continue
     try {
       const spec = parseWorkerSpec(text, first + position)
-      roll.enter(text, spec)
+      roll.enter(openWorker(text), spec)
       specs.push(spec)
     } catch (thrown) {
       if (thrown instanceof InvalidWorkerError) faults.push(thrown)
-      else if (thrown instanceof WorkerConflictError) faults.push(new InvalidWorkerError(text, thrown.reason))
+      else if (thrown instanceof WorkerConflictError)
+        faults.push(new InvalidWorkerError(openWorker(text), thrown.reason))
       else throw thrown
     }
   }

@@ -204,7 +204,7 @@ t.test('an engine behind a key is looked at with it, and the key is in nothing t
   const missing = await world.look(`${url}?key_file=${join(directory, 'none')}`)
   t.match(missing, {
     exitCode: 3,
-    findings: [{ text: /^it was not asked: the key file \S+ cannot be read: ENOENT$/ }],
+    findings: [{ text: /^it was not asked: its API key: its file cannot be read: ENOENT$/ }],
   })
   for (const shown of [well, refused, missing]) t.notMatch(JSON.stringify(shown), /-secret/)
 })

@@ -85,7 +85,7 @@ t.test('ranks are read with id, rank, endpoint and replay', async t => {
     ['1:4294967296=tcp://a:1', /the rank must be at most/],
     ['1=http://a:1', /the endpoint must be tcp:/],
     ['1=tcp://*:1', /the endpoint names every interface/],
-    ['1=tcp://a:1?repaly=2', /unknown parameter "repaly"; known: replay=PORT/],
+    ['1=tcp://a:1?repaly=2', /unknown parameter repaly; known: replay=PORT/],
     ['1=tcp://a:1?replay=99999', /the replay endpoint has a port out of range/],
   ] as const) {
     t.match(faultsOfRanks([text])[0], message)

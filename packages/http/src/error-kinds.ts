@@ -38,6 +38,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_DIRECTORY_INVALID_WORKER: 'invalid_value',
   HOMING_DIRECTORY_WORKER_CONFLICT: 'worker_conflict',
   HOMING_HTTP_NO_SUCH_ROUTE: 'route_not_found',
+  HOMING_HTTP_STRANGE_PAGE: 'forbidden',
   HOMING_HTTP_STREAMS_BUSY: 'overloaded',
   HOMING_HTTP_NOT_FOUND: 'route_not_found',
   HOMING_HTTP_METHOD_NOT_ALLOWED: 'method_not_allowed',

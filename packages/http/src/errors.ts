@@ -1,6 +1,6 @@
 /** Errors that a client of any HTTP service gets instead of an answer. */
 
-import { CodedError, type ErrorRecord } from '@homing/base'
+import { CodedError, type ErrorRecord, openName, openText, shownText } from '@homing/base'
 
 const PATH_CHARACTERS_MAX = 200
 
@@ -10,7 +10,7 @@ export class NoSuchRouteError extends CodedError {
 
   /** `hint`: where the routes are listed. */
   constructor(path: string, hint: string) {
-    const shown = path.length > PATH_CHARACTERS_MAX ? `${path.slice(0, PATH_CHARACTERS_MAX)}…` : path
+    const shown = shownText(path, PATH_CHARACTERS_MAX)
     super(`cannot serve ${shown}: no such route; ${hint}`, { path: shown })
   }
 }
@@ -22,7 +22,8 @@ export class MethodNotAllowedError extends CodedError {
 
   constructor(method: string, path: string, allowed: readonly string[]) {
     const names = allowed.join(' or ')
-    super(`cannot ${method} ${path}: use ${names}`, { method, path, allowed: names })
+    const shown = { method: shownText(method), path: shownText(path, PATH_CHARACTERS_MAX) }
+    super(`cannot ${shown.method} ${shown.path}: use ${names}`, { ...shown, allowed: names })
     this.allowed = allowed
   }
 }
@@ -32,7 +33,8 @@ export class BadParameterError extends CodedError {
   readonly code = 'HOMING_HTTP_BAD_PARAMETER'
 
   constructor(name: string, value: string, wanted: string) {
-    super(`cannot use ${name}=${value}: ${wanted}`, { name, value })
+    const shown = { name: openName(name), value: openText(value) }
+    super(`cannot use ${shown.name}=${shown.value}: ${wanted}`, shown)
   }
 }
 
@@ -41,7 +43,25 @@ export class NotFoundError extends CodedError {
   readonly code = 'HOMING_HTTP_NOT_FOUND'
 
   constructor(what: string, id: string, hint: string) {
-    super(`cannot find ${what} ${id}: ${hint}`, { what, id })
+    const shown = shownText(id)
+    super(`cannot find ${what} ${shown}: ${hint}`, { what, id: shown })
+  }
+}
+
+/** A page of another site had a browser send the request, or may have. */
+export class StrangePageError extends CodedError {
+  readonly code = 'HOMING_HTTP_STRANGE_PAGE'
+
+  /** `host`: a name that may be right, so that the message tells how it is made known. */
+  constructor(method: string, path: string, why: string, host?: string) {
+    const name = host === undefined ? undefined : shownText(host.replace(/:\d+$/, ''))
+    const remedy =
+      name === undefined
+        ? 'call it without a browser, or from a page of its own'
+        : `if it is a name of this service, start it with --host-name ${name}; otherwise call it by its address`
+    super(`cannot ${shownText(method)} ${shownText(path)} for this caller: ${why}; ${remedy}`, {
+      path: shownText(path),
+    })
   }
 }
 
@@ -51,7 +71,7 @@ export class UnsupportedEncodingError extends CodedError {
   readonly known: readonly string[]
 
   constructor(encoding: string, known: readonly string[]) {
-    const shown = encoding.slice(0, PATH_CHARACTERS_MAX)
+    const shown = shownText(encoding)
     super(`cannot read a body with content-encoding ${shown}: use one of ${known.join(', ')}, or none`, {
       encoding: shown,
     })

@@ -18,7 +18,8 @@ export function queryOf<N extends string>(
   for (const [name, value] of new URLSearchParams(query)) {
     if (!(names as readonly string[]).includes(name)) {
       const known = names.length === 0 ? 'takes no parameters' : `takes ${names.join(', ')}`
-      throw new BadParameterError(name, value, `${path} ${known}`)
+      // The value of a parameter that is not known may be a key.
+      throw new BadParameterError(name, '…', `${path} ${known}`)
     }
     if (values[name] !== undefined) throw new BadParameterError(name, value, 'it is given twice')
     values[name] = value

@@ -8,7 +8,7 @@ import {
   gzipSync,
   zstdCompressSync,
 } from 'node:zlib'
-import { SimulatedClock } from '@homing/base'
+import { SimulatedClock, shownText } from '@homing/base'
 import { type HttpExchange, MemoryNetwork } from '@homing/transport'
 import t, { type Test } from 'tap'
 import { Bodies, errorAnswer, sendAnswer } from '../src/index.ts'
@@ -74,7 +74,7 @@ t.test('an encoding that is not known is named, with those that are', async t =>
     t.equal(answer.headers['accept-encoding'], 'gzip, deflate, br, zstd')
     t.match(JSON.parse(answer.text).error, {
       code: 'unsupported_encoding',
-      message: `content-encoding ${encoding.slice(0, 200)}: use one of gzip, deflate, br, zstd, or none`,
+      message: `content-encoding ${shownText(encoding)}: use one of gzip, deflate, br, zstd, or none`,
     })
   }
 })

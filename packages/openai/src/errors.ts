@@ -1,6 +1,6 @@
 /** Errors in request bodies; each names the value and what would be right. */
 
-import { CodedError } from '@homing/base'
+import { CodedError, shownText } from '@homing/base'
 import type { ByteRange } from './types.ts'
 
 /** The body is not valid JSON, or not an object: 400. `position` is a byte offset. */
@@ -21,8 +21,8 @@ export class InvalidRequestError extends CodedError {
 
   /** `found`: the value as JSON text, shortened; `expected`: what would be right. */
   constructor(param: string, found: string, expected: string) {
-    const shown = found.length > VALUE_CHARACTERS_MAX ? `${found.slice(0, VALUE_CHARACTERS_MAX)}…` : found
-    super(`cannot use ${param} ${shown}: use ${expected}`, { param })
+    const shown = shownText(found, VALUE_CHARACTERS_MAX)
+    super(`cannot use ${shownText(param)} ${shown}: use ${expected}`, { param })
     this.param = param
   }
 }

@@ -1,4 +1,4 @@
-import { CodedError } from '@homing/base'
+import { CodedError, shownText } from '@homing/base'
 
 /** No worker serves a model of this name. */
 export class ModelNotFoundError extends CodedError {
@@ -6,8 +6,8 @@ export class ModelNotFoundError extends CodedError {
 
   constructor(model: string, known: readonly string[]) {
     super(
-      `cannot serve model ${JSON.stringify(model)}: no worker has it; known models: ${known.join(', ')}`,
-      { model },
+      `cannot serve model ${JSON.stringify(shownText(model))}: no worker has it; known models: ${known.join(', ')}`,
+      { model: shownText(model) },
     )
   }
 }
@@ -20,8 +20,8 @@ export class ModelNotListedYetError extends CodedError {
     const named = loading.slice(0, IDS_SHOWN).map(({ id, stateReason }) => `${id} (${stateReason})`)
     const more = loading.length > IDS_SHOWN ? `, … (${loading.length} in all)` : ''
     super(
-      `cannot serve model ${JSON.stringify(model)} now: no worker that answers has it, and these do not answer yet: ${named.join(', ')}${more}; if the name is wrong, GET /v1/models lists those that are served`,
-      { model, loading: loading.length, retryAfterSeconds: LOADING_RETRY_SECONDS },
+      `cannot serve model ${JSON.stringify(shownText(model))} now: no worker that answers has it, and these do not answer yet: ${named.join(', ')}${more}; if the name is wrong, GET /v1/models lists those that are served`,
+      { model: shownText(model), loading: loading.length, retryAfterSeconds: LOADING_RETRY_SECONDS },
     )
   }
 }
@@ -33,8 +33,8 @@ export class NoWorkerError extends CodedError {
   constructor(model: string, excluded: readonly { readonly worker: string; readonly reason: string }[]) {
     const why = excluded.map(({ worker, reason }) => `${worker} (${reason})`).join(', ')
     super(
-      `cannot place a request for model ${JSON.stringify(model)}: ${why === '' ? 'no worker has answered a probe yet' : why}`,
-      { model },
+      `cannot place a request for model ${JSON.stringify(shownText(model))}: ${why === '' ? 'no worker has answered a probe yet' : why}`,
+      { model: shownText(model) },
     )
   }
 }

@@ -15,7 +15,7 @@
  * `--router-policy-config`.
  */
 
-import { CodedError } from '@homing/base'
+import { CodedError, LIST_CHARACTERS_MAX } from '@homing/base'
 import { isAlias, isMap, isScalar, isSeq, LineCounter, type Node, parseDocument } from 'yaml'
 import { QUEUE_ORDERS, type QueueOrder } from './orders.ts'
 import type { PolicyClass, PolicyProfile, UncachedBucket } from './policy-classes.ts'
@@ -33,7 +33,11 @@ export class BadPolicyClassesError extends CodedError {
 
   constructor(path: string, faults: readonly string[]) {
     const list = faults.length === 1 ? ` ${faults[0]}` : faults.map(fault => `\n  ${fault}`).join('')
-    super(`cannot use the policy classes of ${path}:${list}`, { path, faultCount: faults.length })
+    super(
+      `cannot use the policy classes of ${path}:${list}`,
+      { path, faultCount: faults.length },
+      { charactersMax: LIST_CHARACTERS_MAX },
+    )
     this.faults = faults
   }
 }

@@ -1,6 +1,6 @@
 /** Errors that the network can cause in a transport. */
 
-import { CodedError } from '@homing/base'
+import { CodedError, shownText } from '@homing/base'
 import { HEADER_BYTES_MAX, HEADERS_MS_MAX } from './limits.ts'
 
 /** A port or endpoint cannot be bound. */
@@ -125,7 +125,8 @@ export class ExpectationError extends HttpRequestError {
   readonly status = 417
 
   constructor(expected: string) {
-    super(`cannot meet the expectation ${expected}: use 100-continue, or none`, { expected })
+    const shown = shownText(expected)
+    super(`cannot meet the expectation ${shown}: use 100-continue, or none`, { expected: shown })
   }
 }
 

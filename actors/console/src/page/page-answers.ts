@@ -2,7 +2,7 @@
 
 import { type HttpAnswer, NotFoundError } from '@homing/http'
 import { PageFiles } from '@homing/page'
-import { assertMayLook } from '../admin-access.ts'
+import { type Access, assertMayLook, assertMayRead } from '../admin-access.ts'
 import type { ConsoleArgs } from '../console-args.ts'
 import type { OperatorRequest } from '../messages.ts'
 
@@ -19,10 +19,12 @@ const NOTHING = new Uint8Array(0)
 
 export class PageAnswers {
   readonly #args: ConsoleArgs
+  readonly #access: Access
   #files: Promise<PageFiles> | undefined
 
-  constructor(args: ConsoleArgs) {
+  constructor(args: ConsoleArgs, access: Access) {
     this.#args = args
+    this.#access = access
   }
 
   /** A browser asks for a page, a program for JSON. */
@@ -38,12 +40,13 @@ export class PageAnswers {
     })
   }
 
-  /** `path`: behind `/page/`. Throws NotFoundError, AdminForbiddenError. */
+  /** `path`: behind `/page/`. Throws NotFoundError, PageForbiddenError, StrangePageError. */
   async file(request: OperatorRequest, path: string): Promise<HttpAnswer> {
-    const { page, adminKey } = this.#args
+    const { page } = this.#args
     if (page === 'off') throw new NotFoundError('page', path, 'the page is switched off (--page off)')
     if (path === LIVE_PATH) {
-      if (page === 'local') assertMayLook(request, adminKey)
+      if (page === 'local') assertMayLook(request, this.#access)
+      else assertMayRead(request, this.#access)
       return { status: 200, headers: STREAM_HEADERS, body: NOTHING }
     }
     const file = (await this.#read()).get(path)

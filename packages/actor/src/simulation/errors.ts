@@ -1,6 +1,6 @@
 /** Errors of simulations. */
 
-import { CodedError } from '@homing/base'
+import { CodedError, LIST_CHARACTERS_MAX } from '@homing/base'
 
 /** The simulation is used in a way that it is not made for, or cannot go on. */
 export class SimulationError extends CodedError {
@@ -27,7 +27,11 @@ export class SeedFailedError extends CodedError {
   readonly code = 'HOMING_ACTOR_SEED_FAILED'
 
   constructor(seed: number, why: string, command: string) {
-    super(`cannot pass seed ${seed}: ${why}\n  again: ${command}`, { seed, why, command })
+    super(
+      `cannot pass seed ${seed}: ${why}\n  again: ${command}`,
+      { seed, why, command },
+      { charactersMax: LIST_CHARACTERS_MAX },
+    )
   }
 }
 

@@ -12,6 +12,10 @@ export const listeningSettings = [
     help: 'Address to listen on. 0.0.0.0 is every interface of the machine, the usual default of engines; 127.0.0.1 accepts connections from this machine only. There is no authentication.',
   },
   {
+    ...shared.hostNames,
+    help: 'A further name under which the operator routes are called by browsers, or through a proxy on this machine. Such a request for a name that is not known is refused with 403, because a page of another site may have its own name resolve to this machine. Programs on other machines may use any name, and the API on --port takes all.',
+  },
+  {
     ...shared.port,
     default: 8000,
     aliases: ['http-port'],

@@ -1,5 +1,6 @@
 /** Settings of `homing router`: the engines behind it, and how they are probed. */
 
+import { openName } from '@homing/base'
 import type { SettingDescriptor } from '../descriptor.ts'
 import { shared } from '../shared-settings.ts'
 import { HOUR_MS, KIB, MIB, SECOND_MS } from '../units.ts'
@@ -60,6 +61,27 @@ export const workerSettings = [
   {
     ...shared.engineKeyFile,
     help: 'File with the API key of the engines. Every request to them carries it, instead of what the client sent. Worker URLs name others with key_file=PATH or key_env=NAME. The file is read again before each probe, so a new key needs no restart.',
+  },
+  {
+    key: 'workerKeyDirectory',
+    name: 'worker-key-dir',
+    group: 'Workers',
+    kind: 'text',
+    placeholder: 'DIR',
+    default: undefined,
+    unsetMeans: 'POST /workers takes no key_file',
+    help: 'Directory with the key files that a worker added over the API may name with key_file=PATH. Links in it must not lead out of it. Workers of the command line and of --workers-file may name any file; registered workers none. Put nothing but keys of engines there: the caller chooses the host to which a key is sent.',
+  },
+  {
+    key: 'workerKeyEnvPrefix',
+    name: 'worker-key-env-prefix',
+    group: 'Workers',
+    kind: 'text',
+    placeholder: 'PREFIX',
+    default: undefined,
+    unsetMeans: 'POST /workers takes no key_env',
+    check: faultOfPrefix,
+    help: 'What the names of the variables begin with that a worker added over the API may name with key_env=NAME, such as ENGINE_KEY_. The rule is that of --worker-key-dir.',
   },
   {
     ...shared.engineCaFile,
@@ -129,7 +151,12 @@ function faultOfWorkerUrl(text: string): string | undefined {
   const url = URL.parse(text)
   if (url === null || url.hostname === '') return 'is not a URL such as http://10.0.0.1:8001'
   if (url.protocol !== 'http:' && url.protocol !== 'https:')
-    return `has the scheme ${url.protocol.slice(0, -1)}; use http or https`
+    return `has the scheme ${openName(url.protocol.slice(0, -1))}; use http or https`
   // The reader of workers refuses a user name, and does not repeat what may be a secret.
   return undefined
+}
+
+function faultOfPrefix(text: string): string | undefined {
+  if (/^[A-Za-z_][A-Za-z0-9_]{2,}$/.test(text)) return undefined
+  return 'is no beginning of names of variables; use three letters, digits or _ or more, as in ENGINE_KEY_'
 }

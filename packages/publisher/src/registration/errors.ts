@@ -1,13 +1,13 @@
-import { CodedError } from '@homing/base'
+import { CodedError, openText } from '@homing/base'
 
 /** A worker cannot be registered so. */
 export class BadRegistrationError extends CodedError {
   readonly code = 'HOMING_WORKER_BAD_REGISTRATION'
 
   constructor(what: string, value: string, wanted: string) {
-    super(`cannot register a worker with ${what} ${JSON.stringify(value)}: use ${wanted}`, {
+    super(`cannot register a worker with ${what} ${JSON.stringify(openText(value))}: use ${wanted}`, {
       what,
-      value,
+      value: openText(value),
       wanted,
     })
   }

@@ -50,7 +50,8 @@ export function readRegistration(card: Uint8Array): { readonly url: string } | {
   }
   if (typeof word !== 'object' || word === null) return { fault: 'it is no object' }
   const { version, url } = word as { readonly version?: unknown; readonly url?: unknown }
-  if (version !== VERSION) return { fault: `its version is ${shownValue(version)}, not ${VERSION}` }
+  if (version !== VERSION)
+    return { fault: `its version is ${typeof version === 'number' ? version : 'no number'}, not ${VERSION}` }
   if (typeof url !== 'string') return { fault: 'it has no url' }
   const fault = faultOfUrl(url)
   return fault === undefined ? { url } : { fault: `its url is not ${fault}` }
