@@ -4,7 +4,14 @@
 
 import type { Clock } from '@homing/base'
 import type { AccessLog } from '@homing/http'
-import { type Counter, type Gauge, Metrics, type ModelLabels } from '@homing/metrics'
+import {
+  type Counter,
+  collectViewFigures,
+  type Gauge,
+  Metrics,
+  type ModelLabels,
+  type ViewFigures,
+} from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
 import type { NextTurnCounts } from './next-turn.ts'
 import { RequestMetrics } from './request-metrics.ts'
@@ -123,6 +130,11 @@ export class GatewayMetrics {
       name: 'homing_access_log_broken_state',
       help: '1 while the access log cannot be written.',
     })
+  }
+
+  /** Of the operator routes, if they are on the port of the gateway. */
+  collectViews(figures: ViewFigures): void {
+    collectViewFigures(this.#metrics, 'homing_operator', figures)
   }
 
   head(route: string, status: number): void {

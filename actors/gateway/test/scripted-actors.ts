@@ -14,6 +14,7 @@ import type { ReadResult, TokenizerMessage, TokenizerStatus } from '@homing/acto
 import type { LoadReport, TrackerMessage } from '@homing/actors/tracker'
 import type { WhatIfMessage, WhatIfReport } from '@homing/actors/what-if'
 import type { ErrorRecord } from '@homing/base'
+import { parseHash } from '@homing/blocks'
 import type { GuardStatus, Receipt, RoutingRequest } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'
 import {
@@ -139,7 +140,7 @@ export const scripted = defineActor(
       receipts: ({ limit, reply }) => reply(script.receipts.slice(0, limit)),
       describe: ({ reply }) => answer(reply, script.report),
       status: ({ reply }) => answer(reply, script.shard),
-      dump: ({ reply }) => reply(script.blocks),
+      dump: ({ reply }) => reply({ dump: 1, words: dumpWords(script.blocks), isLast: true }),
     }
   },
 })
@@ -274,4 +275,19 @@ const WHAT_IF: WhatIfReport = {
   run: undefined,
   ended: { done: 0, cancelled: 0, failed: 0 },
   cpuMs: 0,
+}
+
+function dumpWords(blocks: readonly IndexedBlock[]): Int32Array {
+  const words = (hexadecimal: string): readonly number[] => {
+    const { lo, hi } = parseHash(hexadecimal)
+    return [lo, hi]
+  }
+  return Int32Array.from(
+    blocks.flatMap(({ engineHash, parentEngineHash, localHash, isReachable }) => [
+      (parentEngineHash === undefined ? 0 : 1) | (isReachable ? 2 : 0),
+      ...words(engineHash),
+      ...words(parentEngineHash ?? '0'.repeat(16)),
+      ...words(localHash),
+    ]),
+  )
 }

@@ -22,7 +22,7 @@ import { type ActorContext, type ActorRef, defineActor, type Reply, signal } fro
 import type { IndexerMessage } from '@homing/actors/indexer'
 import { checkpointOptions, saveCheckpoints } from '@homing/actors/listener'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import { AccessLog, prepareAccessLog, type RouteTable } from '@homing/http'
+import { AccessLog, prepareAccessLog, type RouteTable, type Turns } from '@homing/http'
 import {
   type HttpExchange,
   type HttpListener,
@@ -40,7 +40,7 @@ import { serviceProcessMetrics } from './process-metrics.ts'
 import type { Rank } from './rank.ts'
 import { nameOf, RankListeners } from './rank-listeners.ts'
 import { Registry } from './registry.ts'
-import { type RequestNote, routeTable, type ServiceRoute } from './routes.ts'
+import { dumpTurns, type RequestNote, routeTable, type ServiceRoute } from './routes.ts'
 import type { IndexServiceArgs } from './service-args.ts'
 import { ServiceMetrics } from './service-metrics.ts'
 import { Shards } from './shards.ts'
@@ -128,6 +128,7 @@ class IndexService {
   readonly #peers: Peers
   readonly #metrics: ServiceMetrics
   readonly #open: OpenRequests
+  readonly #dumps: Turns
   #accessLog: AccessLog | undefined
   readonly #routes: RouteTable<ServiceRoute>
   /** Ranks that start now may inherit: their events go through an inheritor. */
@@ -142,6 +143,7 @@ class IndexService {
     this.#context = context
     this.#args = args
     this.#open = new OpenRequests(args)
+    this.#dumps = dumpTurns(context.clock)
     this.#peers = new Peers({
       peersMax,
       waitMs: args.peerWaitMs,
@@ -174,6 +176,8 @@ class IndexService {
       askMsMax: SHARD_ASK_MS_MAX,
       workerSlotsMax,
       openRequests: () => this.#open.count,
+      views: this.#open.views,
+      dumps: this.#dumps,
       bodyBytes: () => this.#open.bodyBytes,
       accessLinesDropped: () => this.#accessLog?.dropped ?? 0,
     })
@@ -187,6 +191,7 @@ class IndexService {
       metrics: this.#metrics,
       accessLog: () => this.#accessLog,
       askMsMax: SHARD_ASK_MS_MAX,
+      dumps: this.#dumps,
     })
   }
 
@@ -295,8 +300,8 @@ class IndexService {
     const name = this.#routes.at(exchange.path)?.path ?? 'none'
     try {
       if (this.#isDraining) throw new ServiceStoppingError()
-      const { handle, isAlwaysServed } = this.#routes.find(exchange, 'GET / lists them').route
-      status = await this.#open.during(exchange, isAlwaysServed, body => handle(exchange, body, note))
+      const { handle, kind } = this.#routes.find(exchange, 'GET / lists them').route
+      status = await this.#open.during(exchange, kind, (body, place) => handle(exchange, body, note, place))
     } catch (thrown) {
       const record = toErrorRecord(thrown)
       if (record.code === 'HOMING_TRANSPORT_CLIENT_GONE' || exchange.isClosed) return

@@ -4,6 +4,7 @@ import type { ActorRef, Message, Reply } from '@homing/actor'
 import type { BlockImage, IndexMemory, KeyLayer, TreeSample, TreeSampleOptions } from '@homing/index'
 import type { CacheReadingRecord, EventFault, KvEvent, SeparatedPrompt } from '@homing/protocol'
 import type { GuessStatus, RoutedBlocks, UnroutedBlocks } from './guesses.ts'
+import type { DumpMessage } from './key-dumps.ts'
 
 /**
  * `lost`: applied events are gone or wrong. `orphans`: too many blocks wait for an unknown parent, which is
@@ -71,13 +72,6 @@ export interface KeyImage extends BlockImage {
    */
   readonly salts: readonly (readonly [low: number, high: number, salt: string | null])[]
   readonly reading: CacheReadingRecord
-}
-
-/** One block that a worker key holds, as hex words; enough to compare with an engine's cache. */
-export interface IndexedBlock {
-  readonly engineHash: string
-  readonly parentEngineHash: string | undefined
-  readonly localHash: string
 }
 
 /** Why an event, or a part of it, was not applied. */
@@ -149,6 +143,8 @@ export type RoutedMessage =
 export type ShardMessage =
   | IndexerMessage
   | RoutedMessage
+  /** To itself: a dump was not asked for its next slice in time. */
+  | { readonly type: 'dumpIdle'; readonly dump: number }
   /** To itself: guesses have expired, or there are too many. */
   | { readonly type: 'tidyGuesses' }
   /** To itself: blocks may have been dropped since the last look. */
@@ -221,4 +217,4 @@ export type IndexerMessage =
       readonly options: Omit<TreeSampleOptions, 'keysMax'>
       readonly reply: Reply<TreeSample>
     }
-  | { readonly type: 'dump'; readonly workerSlot: number; readonly reply: Reply<readonly IndexedBlock[]> }
+  | DumpMessage

@@ -5,12 +5,14 @@ export { encodingOf } from './content-encoding.ts'
 export { apiErrorOf } from './error-kinds.ts'
 export {
   BadParameterError,
+  DumpsBusyError,
   MalformedEncodingError,
   MethodNotAllowedError,
   NoSuchRouteError,
   NotFoundError,
   RefusedError,
   UnsupportedEncodingError,
+  ViewsBusyError,
 } from './errors.ts'
 export {
   EventStreams,
@@ -20,5 +22,8 @@ export {
   sendOrStream,
 } from './event-streams.ts'
 export { FrontDoor, type HttpAddress } from './front-door.ts'
+export { fetchPieces, type Piece, sendPieces } from './pieces.ts'
 export { limitOf, queryOf, wantsText } from './query.ts'
 export { type Route, RouteTable, refuseRoute, takesMethod } from './route-table.ts'
+export { Turns } from './turns.ts'
+export { sendView, type ViewPlace, ViewRoom } from './view-room.ts'

@@ -35,6 +35,8 @@ export interface OpenExchange {
   failBody(error: HttpRequestError): void
   /** Writes what changes nothing, where that is possible. */
   probe(): void
+  /** Its connection is closed: Node does not tell answers that still wait for those before them. */
+  connectionClosed(): void
 }
 
 const LINGER_MS = 2000
@@ -57,7 +59,11 @@ export class Connection {
     this.#socket = socket
     this.#clock = clock
     this.#answerTo = answerTo
-    socket.once('close', () => this.#timer?.cancel())
+    socket.once('close', () => {
+      this.#timer?.cancel()
+      for (const exchange of [...this.#open]) exchange.connectionClosed()
+      this.#open.clear()
+    })
   }
 
   get isFaulty(): boolean {

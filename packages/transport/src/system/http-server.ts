@@ -203,6 +203,8 @@ class NodeExchange implements HttpExchange, OpenExchange {
   #zeros = 0
   readonly #onGone: ((reason: ClientGoneReason) => void)[] = []
   readonly #stall: StallWatch
+  readonly #onOver: (() => void)[] = []
+  #isOver = false
   #isGone = false
   #goneReason: ClientGoneReason = 'left'
 
@@ -239,10 +241,12 @@ class NodeExchange implements HttpExchange, OpenExchange {
     response.on('close', () => {
       this.#stall.stop()
       if (!response.writableFinished) this.#leave()
+      this.#end()
       connection.closed(this)
     })
     response.on('finish', () => {
       this.#stall.stop()
+      this.#end()
       // Its connection is idle only once Node has finished with it.
       if (server.isClosing) setImmediate(() => server.server.closeIdleConnections())
     })
@@ -260,6 +264,12 @@ class NodeExchange implements HttpExchange, OpenExchange {
     this.#bodyFault = error
     this.#response.shouldKeepAlive = false
     for (const callback of this.#onBodyFault.splice(0)) callback(error)
+  }
+
+  connectionClosed(): void {
+    this.#stall.stop()
+    if (!this.#response.writableFinished) this.#leave()
+    this.#end()
   }
 
   probe(): void {
@@ -350,6 +360,11 @@ class NodeExchange implements HttpExchange, OpenExchange {
     else this.#onGone.push(callback)
   }
 
+  onOver(callback: () => void): void {
+    if (this.#isOver) queueMicrotask(() => callOwner(callback))
+    else this.#onOver.push(callback)
+  }
+
   writeHead(status: number, headers: HttpHeaders): void {
     if (this.isClosed) return
     if (this.#server.isEndingConnections) this.#response.shouldKeepAlive = false
@@ -391,7 +406,13 @@ class NodeExchange implements HttpExchange, OpenExchange {
     else socket.destroy()
   }
 
+  #end(): void {
+    this.#isOver = true
+    for (const callback of this.#onOver.splice(0)) callOwner(callback)
+  }
+
   #leave(): void {
+    if (this.#isGone) return
     this.#isGone = true
     for (const callback of this.#onGone.splice(0)) callOwner(callback, this.#goneReason)
   }
