@@ -58,7 +58,12 @@ export class RouterLog {
   readonly firstTokens: Arm<RouterMessage, 'firstToken'>[] = []
   readonly workerFailed: Arm<RouterMessage, 'workerFailed'>[] = []
   readonly gateways: Arm<RouterMessage, 'gatewayStarted'>['gateway'][] = []
+  /** Where each slice of a dump began that was asked for, and what was ended early. */
+  readonly dumps: (number | 'end')[] = []
 }
+
+/** Blocks of a slice of a scripted dump. */
+export const DUMP_SLICE_BLOCKS = 1024
 
 const scripts = new Map<string, Script & { readonly log: RouterLog }>()
 
@@ -106,6 +111,7 @@ type Question =
   | Arm<DirectoryMessage, 'describe'>
   | Arm<IndexerMessage, 'status'>
   | Arm<IndexerMessage, 'dump'>
+  | Arm<IndexerMessage, 'endDump'>
 
 /** Answers as its test has written down. */
 export const scripted = defineActor(
@@ -140,7 +146,14 @@ export const scripted = defineActor(
       receipts: ({ limit, reply }) => reply(script.receipts.slice(0, limit)),
       describe: ({ reply }) => answer(reply, script.report),
       status: ({ reply }) => answer(reply, script.shard),
-      dump: ({ reply }) => reply({ dump: 1, words: dumpWords(script.blocks), isLast: true }),
+      // The number of the dump is how far it has come.
+      dump({ dump: from = 0, reply }) {
+        const dump = from + DUMP_SLICE_BLOCKS
+        const { blocks, log } = script
+        log.dumps.push(from)
+        reply({ dump, words: dumpWords(blocks.slice(from, dump)), isLast: dump >= blocks.length })
+      },
+      endDump: () => void script.log.dumps.push('end'),
     }
   },
 })

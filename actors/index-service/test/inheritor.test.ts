@@ -4,7 +4,7 @@
  */
 
 import assert from 'node:assert/strict'
-import { defineActor } from '@homing/actor'
+import { type ActorRef, defineActor } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
 import {
   dumpKey,
