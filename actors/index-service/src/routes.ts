@@ -232,6 +232,8 @@ async function* dumpPieces(options: RoutesOptions): AsyncGenerator<Uint8Array, v
       for (const ref of holdersOf(options, rank)) {
         for await (const blocks of dumpKey(ref, rank.workerSlot, askMsMax)) {
           if (context.clock.nowMs() > untilMs) throw new DumpsBusyError()
+          // Another rank may have its slot by now.
+          if (registry.ofSlot(rank.workerSlot) !== rank) break
           const before = eventId
           const reachable = blocks.filter(({ isReachable }) => isReachable)
           const events = dumpEvents(rank.instanceId, rank.dpRank, reachable, () => eventId++)
