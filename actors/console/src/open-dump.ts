@@ -12,8 +12,8 @@ import { DumpsBusyError, type Piece, Turns } from '@homing/http'
 import { DumpCutError } from './errors.ts'
 
 /** Routers and people that ask at about the same time are served one after the other. */
-const WAITING_MAX = 4
-const WAIT_MS_MAX = 20_000
+const DUMPS_WAITING_MAX = 4
+const DUMP_WAIT_MS_MAX = 20_000
 const IDLE_MS_MAX = 30_000
 const DUMP_MS_MAX = 600_000
 
@@ -38,8 +38,8 @@ export class OpenDump {
     this.turns = new Turns({
       clock,
       atOnceMax: 1,
-      waitingMax: WAITING_MAX,
-      waitMsMax: WAIT_MS_MAX,
+      waitingMax: DUMPS_WAITING_MAX,
+      waitMsMax: DUMP_WAIT_MS_MAX,
       refusal: () => new DumpsBusyError(),
     })
   }

@@ -5,10 +5,10 @@
 
 import assert from 'node:assert/strict'
 import { type ActorRef, type ActorSystem, createActorSystem } from '@homing/actor'
-import { dumpKey, type IndexerMessage, indexer } from '@homing/actors/indexer'
+import { type IndexerMessage, indexer } from '@homing/actors/indexer'
 import { systemClock } from '@homing/base'
 import { type EngineMessage, type EngineSettings, engine } from '@homing/engine'
-import { parseWorkerSpec } from '@homing/fleet'
+import { dumpKey, parseWorkerSpec } from '@homing/fleet'
 import { createIndexMemory, layeredOptions } from '@homing/index'
 import t, { type Test } from 'tap'
 import { type DirectoryMessage, directory } from '../src/index.ts'

@@ -1,6 +1,6 @@
 /** What operator requests may take: places, memory of answers, dumps, work at engines. On both ports. */
 
-import type { IndexedBlock } from '@homing/actors/indexer'
+import type { IndexedBlock } from '@homing/fleet'
 import t, { type Test } from 'tap'
 import { HOST, type StartOptions, start, type World } from './gateway-world.ts'
 import { READ } from './sample-records.ts'

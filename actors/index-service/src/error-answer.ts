@@ -19,7 +19,7 @@ const STATUS_OF_CODE: Readonly<Record<string, number>> = {
   HOMING_INDEX_SERVICE_STOPPING: 503,
   HOMING_HTTP_VIEWS_BUSY: 503,
   HOMING_HTTP_DUMPS_BUSY: 503,
-  HOMING_INDEXER_DUMP_ENDED: 503,
+  HOMING_FLEET_DUMP_ENDED: 503,
   HOMING_ACTOR_SYSTEM_STOPPED: 503,
   // An indexer is restarting or overloaded: the same request may succeed soon.
   HOMING_ACTOR_ASK_TIMEOUT: 503,

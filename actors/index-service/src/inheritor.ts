@@ -28,13 +28,9 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, type Reply } from '@homing/actor'
-import {
-  type DumpMessage,
-  type EventSourceMessage,
-  type IndexerMessage,
-  KeyDumps,
-} from '@homing/actors/indexer'
+import type { DumpMessage, EventSourceMessage, IndexerMessage } from '@homing/actors/indexer'
 import { hashLocals, mediaOfBlocks, namespaceSeed } from '@homing/blocks'
+import { KeyDumps } from '@homing/fleet'
 import { BlockIndex, type IndexMemory } from '@homing/index'
 import {
   CacheReading,

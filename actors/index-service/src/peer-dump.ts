@@ -15,8 +15,8 @@
  * A model's name may contain a colon, a routing group in a dump may not: the last colon separates them.
  */
 
-import type { IndexedBlock } from '@homing/actors/indexer'
 import { bigintToHash } from '@homing/blocks'
+import type { IndexedBlock } from '@homing/fleet'
 import { BadDumpError } from './errors.ts'
 import type { InheritedRun } from './inheritor.ts'
 import type { Partition, Registration } from './requests.ts'

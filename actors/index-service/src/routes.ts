@@ -1,9 +1,9 @@
 /** The routes of the service: what each takes, does and answers. */
 
 import type { ActorContext } from '@homing/actor'
-import { dumpKey } from '@homing/actors/indexer'
 import type { Clock } from '@homing/base'
 import { fullBlocks, hashLocals, namespaceSeed } from '@homing/blocks'
+import { dumpKey } from '@homing/fleet'
 import {
   type AccessLog,
   DumpsBusyError,
@@ -196,7 +196,7 @@ async function workers(
   )
 }
 
-/** One dump is made at a time, because shards give no memory back meanwhile; peers that start wait in line. */
+/** One dump at a time, because shards give no memory back meanwhile; peers that start wait in line. */
 export function dumpTurns(clock: Clock): Turns {
   return new Turns({
     clock,

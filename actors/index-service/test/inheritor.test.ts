@@ -6,14 +6,9 @@
 import assert from 'node:assert/strict'
 import { type ActorRef, defineActor } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
-import {
-  dumpKey,
-  type EventSourceMessage,
-  type IndexedBlock,
-  type IndexerMessage,
-  indexer,
-} from '@homing/actors/indexer'
+import { type EventSourceMessage, type IndexerMessage, indexer } from '@homing/actors/indexer'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
+import { dumpKey, type IndexedBlock } from '@homing/fleet'
 import { createIndexMemory, IndexReader, layeredOptions, OverlapCounts } from '@homing/index'
 import { KV_CLEARED, type KvEvent, type KvStored, kvRemoved, kvStored } from '@homing/protocol'
 import fc from 'fast-check'

@@ -1,7 +1,7 @@
 export { indexer } from './indexer.ts'
 export { createGuessCounts, indexerArgsFromSettings } from './indexer-args.ts'
-export { type DumpMessage, dumpKey, type IndexedBlock, KeyDumps } from './key-dumps.ts'
 export type {
+  DumpMessage,
   EventSourceMessage,
   IndexerMessage,
   KeyImage,

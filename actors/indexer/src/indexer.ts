@@ -20,6 +20,7 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
+import { KeyDumps } from '@homing/fleet'
 import {
   BlockIndex,
   IMAGE_BLOCKS_MAX,
@@ -30,7 +31,6 @@ import {
 import { EventApplier } from './event-applier.ts'
 import { Guesses } from './guesses.ts'
 import type { IndexerArgs } from './indexer-args.ts'
-import { KeyDumps } from './key-dumps.ts'
 import { LayerSlots } from './layer-slots.ts'
 import type { EventSourceMessage, KeyImage, ShardMemoryMessage, ShardMessage } from './messages.ts'
 

@@ -1,10 +1,10 @@
 /** Messages to an indexer, and its messages to the sources of its events. */
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
+import type { DumpSlice } from '@homing/fleet'
 import type { BlockImage, IndexMemory, KeyLayer, TreeSample, TreeSampleOptions } from '@homing/index'
 import type { CacheReadingRecord, EventFault, KvEvent, SeparatedPrompt } from '@homing/protocol'
 import type { GuessStatus, RoutedBlocks, UnroutedBlocks } from './guesses.ts'
-import type { DumpMessage } from './key-dumps.ts'
 
 /**
  * `lost`: applied events are gone or wrong. `orphans`: too many blocks wait for an unknown parent, which is
@@ -73,6 +73,17 @@ export interface KeyImage extends BlockImage {
   readonly salts: readonly (readonly [low: number, high: number, salt: string | null])[]
   readonly reading: CacheReadingRecord
 }
+
+export type DumpMessage =
+  /** Replies with the next slice of a dump, or with the first of a new one if `dump` is undefined. */
+  | {
+      readonly type: 'dump'
+      readonly workerSlot: number
+      readonly dump: number | undefined
+      readonly reply: Reply<DumpSlice | 'ended'>
+    }
+  /** No more slices are wanted. */
+  | { readonly type: 'endDump'; readonly dump: number }
 
 /** Why an event, or a part of it, was not applied. */
 export type SkipReason =

@@ -3,16 +3,11 @@
 import type { ActorRef } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
 import { formatHash, hashBlocks, namespaceSeed } from '@homing/blocks'
+import { dumpKey, type IndexedBlock } from '@homing/fleet'
 import { BlockIndex, layeredOptions } from '@homing/index'
 import { kvStored } from '@homing/protocol'
 import t, { type Test } from 'tap'
-import {
-  dumpKey,
-  type EventSourceMessage,
-  type IndexedBlock,
-  type IndexerMessage,
-  indexer,
-} from '../src/index.ts'
+import { type EventSourceMessage, type IndexerMessage, indexer } from '../src/index.ts'
 
 const OPTIONS = { capacityBytes: 8 << 20, workerSlotsMax: 4 }
 /** Chains of 16 blocks each, so one chunk of the index for each. */
@@ -100,13 +95,13 @@ t.test('a dump that is not asked for its next slice is ended, and so is one by a
   await system.advance('29s')
   t.equal((await within(slow.next())).value?.length, 1024, 'in time')
   await system.advance('31s')
-  await t.rejects(within(slow.next()), { code: 'HOMING_INDEXER_DUMP_ENDED' })
+  await t.rejects(within(slow.next()), { code: 'HOMING_FLEET_DUMP_ENDED' })
 
   const first = dumpKey(ref, 0, 1000)
   await within(first.next())
   const second = dumpKey(ref, 0, 1000)
   await within(second.next())
-  await t.rejects(within(first.next()), { code: 'HOMING_INDEXER_DUMP_ENDED' })
+  await t.rejects(within(first.next()), { code: 'HOMING_FLEET_DUMP_ENDED' })
   t.equal((await within(second.next())).value?.length, 1024, 'the end of the first does not end the second')
   await within(second.return())
   t.equal(await within(ref.ask({ type: 'dump', workerSlot: 0, dump: 4 }, { timeout: 1000 })), 'ended')

@@ -2,8 +2,9 @@
 
 import type { ActorRef } from '@homing/actor'
 import { createTestSystem, type Probe, type TestSystem } from '@homing/actor/testing'
-import { dumpKey, type IndexedBlock, type IndexerMessage, indexer } from '@homing/actors/indexer'
+import { type IndexerMessage, indexer } from '@homing/actors/indexer'
 import { type Log, SimulatedClock, seededRandom } from '@homing/base'
+import { dumpKey, type IndexedBlock } from '@homing/fleet'
 import { BlockIndex, type IndexMemory, IndexReader, layeredOptions } from '@homing/index'
 import {
   encodeEventFrames,

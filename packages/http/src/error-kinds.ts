@@ -42,7 +42,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_HTTP_VIEWS_BUSY: 'overloaded',
   HOMING_HTTP_DUMPS_BUSY: 'overloaded',
   HOMING_CONSOLE_ROUTES_BUSY: 'overloaded',
-  HOMING_INDEXER_DUMP_ENDED: 'overloaded',
+  HOMING_FLEET_DUMP_ENDED: 'overloaded',
   HOMING_CONSOLE_DUMP_CUT: 'overloaded',
   HOMING_HTTP_NOT_FOUND: 'route_not_found',
   HOMING_HTTP_METHOD_NOT_ALLOWED: 'method_not_allowed',

@@ -16,8 +16,8 @@ export interface Piece {
 type Headers = Readonly<Record<string, string>>
 
 /**
- * Returns the status, 200. Rejects if no first piece can be made; later, the connection is cut: a short answer
- * would look whole to a client that does not check. Ends `pieces` when the client has gone.
+ * Returns the status, 200. Rejects if no first piece can be made; later, the connection is cut: a short
+ * answer would look whole to a client that does not check. Ends `pieces` when the client has gone.
  */
 export async function sendPieces(
   exchange: HttpExchange,
@@ -65,12 +65,12 @@ export async function sendPieces(
 
 /** The pieces of an answer that another actor makes; `end`: no more are wanted, or there are none. */
 export async function* fetchPieces(
-  fetch: () => Promise<Piece>,
+  next: () => Promise<Piece>,
   end: () => void,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   try {
     for (;;) {
-      const { bytes, isLast } = await fetch()
+      const { bytes, isLast } = await next()
       if (isLast) return
       yield bytes
     }

@@ -227,7 +227,8 @@ export class BlockIndex {
 
   /**
    * Opens a dump that is taken in slices, between which the index may change: see dump.ts for what it says
-   * then. Until `closeDump` maintenance moves no block and gives no memory back. Ends the dump before, if any.
+   * then. Until `closeDump` maintenance moves no block and gives no memory back. Ends the dump before, if
+   * any.
    */
   openDump(workerSlot: number): SlicedDump {
     const dump = new SlicedDump(this.#state, workerSlot)

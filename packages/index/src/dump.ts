@@ -189,7 +189,9 @@ export class SlicedDump {
   }
 }
 
-/** Every engine hash that a worker slot holds. The index must not change meanwhile; every entry checks this. */
+/**
+ * Every engine hash that a worker slot holds. The index must not change meanwhile; every entry checks this.
+ */
 export function* dumpSlot(state: IndexState, workerSlot: number): Generator<DumpEntry, void, undefined> {
   const { changes } = state
   const dump = new SlicedDump(state, workerSlot)

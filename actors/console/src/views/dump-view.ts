@@ -1,6 +1,6 @@
 /** `GET /dump`: the whole index by worker key, as JSON in pieces, each from one slice of one worker key. */
 
-import { dumpKey, type IndexedBlock } from '@homing/actors/indexer'
+import { dumpKey, type IndexedBlock } from '@homing/fleet'
 import type { ConsoleArgs } from '../console-args.ts'
 
 const utf8 = new TextEncoder()

@@ -11,20 +11,31 @@
  *         DUMP_IDLE_MS is ended, because no memory is given back while it is open.
  */
 
-import type { Reply } from '@homing/actor'
+import { CodedError } from '@homing/base'
 import { formatHash } from '@homing/blocks'
 import type { BlockIndex } from '@homing/index'
-import { DumpEndedError } from './errors.ts'
+
+/** A dump cannot go on: it was not asked for its next slice in time, or another one was begun. */
+export class DumpEndedError extends CodedError {
+  readonly code = 'HOMING_FLEET_DUMP_ENDED'
+
+  constructor(workerSlot: number) {
+    super(
+      'cannot go on with the dump: its next part was not asked for in time, another dump was begun, or the index was reset',
+      { workerSlot },
+    )
+  }
+}
 
 /** A block and what a dump says of it, in words: flags, engine hash, parent's engine hash, local hash. */
-export const DUMP_WORDS = 7
+const DUMP_WORDS = 7
 const HAS_PARENT = 1
 const IS_REACHABLE = 2
 
 /** 16 blocks each: a slice is 1,024 blocks, which takes about a millisecond. */
 const DUMP_CHUNKS = 64
 const SLICE_STEPS = 64
-export const DUMP_IDLE_MS = 30_000
+const DUMP_IDLE_MS = 30_000
 
 /** One block that a worker key holds, as hex words; enough to compare with an engine's cache. */
 export interface IndexedBlock {
@@ -43,17 +54,6 @@ export interface DumpSlice {
   readonly words: Int32Array
   readonly isLast: boolean
 }
-
-export type DumpMessage =
-  /** Replies with the next slice of a dump, or with the first of a new one if `dump` is undefined. */
-  | {
-      readonly type: 'dump'
-      readonly workerSlot: number
-      readonly dump: number | undefined
-      readonly reply: Reply<DumpSlice | 'ended'>
-    }
-  /** No more slices are wanted. */
-  | { readonly type: 'endDump'; readonly dump: number }
 
 export interface KeyDumpsOptions {
   readonly index: BlockIndex
@@ -132,8 +132,8 @@ interface DumpedActor {
 }
 
 /**
- * The blocks of a worker slot, slice by slice: the next one is asked for when the one before was taken. Rejects
- * with DumpEndedError, and as `ask` does.
+ * The blocks of a worker slot, slice by slice: the next one is asked for when the one before was taken.
+ * Rejects with DumpEndedError, and as `ask` does.
  */
 export async function* dumpKey(
   actor: DumpedActor,
