@@ -14,7 +14,7 @@ import {
   textAnswer,
   wantsText,
 } from '@homing/http'
-import { collectViewFigures, type Metrics, renamedFamilies, type ViewFigures } from '@homing/metrics'
+import { type Metrics, renamedFamilies, type ViewFigures, viewMetrics } from '@homing/metrics'
 import type { Transport } from '@homing/transport'
 import { assertMayChange } from './admin-access.ts'
 import { busyThresholds } from './changes/busy-thresholds.ts'
@@ -96,7 +96,7 @@ export class Operations {
     this.#metrics = consoleMetrics(args, system, clock, [ofGateway, () => process.render()])
     collectPage(this.#metrics, page)
     collectBrokers(this.#metrics, brokers)
-    if (room !== undefined) collectViewFigures(this.#metrics, 'homing_operator', room)
+    if (room !== undefined) this.#metrics.collect(viewMetrics(this.#metrics, 'homing_operator', room))
     collectTurns(this.#metrics, { dump: openDump.turns, route: this.#explains })
   }
 

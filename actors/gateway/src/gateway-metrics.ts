@@ -6,11 +6,11 @@ import type { Clock } from '@homing/base'
 import type { AccessLog } from '@homing/http'
 import {
   type Counter,
-  collectViewFigures,
   type Gauge,
   Metrics,
   type ModelLabels,
   type ViewFigures,
+  viewMetrics,
 } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
 import type { NextTurnCounts } from './next-turn.ts'
@@ -41,6 +41,7 @@ export class GatewayMetrics {
   readonly #nextTurns: Counter<'outcome'>
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
+  #readViews: () => void = () => {}
 
   constructor(labels: ModelLabels, clock: Pick<Clock, 'nowMs'>) {
     const metrics = this.#metrics
@@ -133,8 +134,8 @@ export class GatewayMetrics {
   }
 
   /** Of the operator routes, if they are on the port of the gateway. */
-  collectViews(figures: ViewFigures): void {
-    collectViewFigures(this.#metrics, 'homing_operator', figures)
+  addViews(figures: ViewFigures): void {
+    this.#readViews = viewMetrics(this.#metrics, 'homing_operator', figures)
   }
 
   head(route: string, status: number): void {
@@ -202,6 +203,7 @@ export class GatewayMetrics {
     accessLog: Pick<AccessLog, 'written' | 'dropped' | 'fault'> | undefined,
   ): Promise<string> {
     this.requests.sweep()
+    this.#readViews()
     this.#open.set(openRequests)
     this.#bodyBytes.set(bodyBytes)
     this.#responses.set(responses)

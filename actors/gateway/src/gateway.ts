@@ -186,7 +186,7 @@ class Gateway {
     const { corsOrigins = [] } = args
     this.#cors = corsOrigins.length > 0 ? new Cors(corsOrigins, args.affinityHeaders) : undefined
     const room = new ViewRoom({ openMax: args.openOperatorRequestsMax })
-    if (args.operators !== undefined) metrics.collectViews(room)
+    if (args.operators !== undefined) metrics.addViews(room)
     const ofOperators = operatorRoutes(args, metrics, this.#tabs, room)
     this.#operatorRoutes = new RouteTable(ofOperators)
     this.#routes = new RouteTable([...ownRoutes(this.reader, views), ...ofOperators])

@@ -4,7 +4,7 @@
  */
 
 import { SHARD_COLUMNS, TRUSTS } from '@homing/index'
-import { type Counter, collectViewFigures, type Histogram, Metrics, type ViewFigures } from '@homing/metrics'
+import { type Counter, type Histogram, Metrics, type ViewFigures, viewMetrics } from '@homing/metrics'
 import type { Peers } from './peers.ts'
 import { trustOf } from './rank.ts'
 import type { Registry } from './registry.ts'
@@ -62,7 +62,7 @@ export class ServiceMetrics {
       help: 'Queries for which a shard gave no consistent view: their answers list less than is held.',
     })
     collectRequests(metrics, figures)
-    collectViewFigures(metrics, 'homing_indexer_operator', figures.views)
+    metrics.collect(viewMetrics(metrics, 'homing_indexer_operator', figures.views))
     collectRanks(metrics, figures)
     collectShards(metrics, figures)
   }

@@ -9,8 +9,8 @@ export interface ViewFigures {
   readonly refused: { readonly requests: number; readonly bytes: number }
 }
 
-/** `prefix`: of the names, such as `homing_operator`. */
-export function collectViewFigures(metrics: Metrics, prefix: string, figures: ViewFigures): void {
+/** `prefix`: of the names, such as `homing_operator`. Returns what reads the figures, for each rendering. */
+export function viewMetrics(metrics: Metrics, prefix: string, figures: ViewFigures): () => void {
   const open = metrics.gauge({
     name: `${prefix}_open_requests`,
     help: 'Operator requests whose answer is not sent yet (--max-open-operator-requests).',
@@ -24,10 +24,10 @@ export function collectViewFigures(metrics: Metrics, prefix: string, figures: Vi
     help: 'Operator requests refused, by the bound that was reached: open requests, or bytes that wait for clients.',
     labels: ['bound'],
   })
-  metrics.collect(() => {
+  return () => {
     open.set(figures.open)
     unsent.set(figures.unsentBytes)
     refused.setTotal(figures.refused.requests, { bound: 'requests' })
     refused.setTotal(figures.refused.bytes, { bound: 'bytes' })
-  })
+  }
 }
