@@ -35,8 +35,6 @@ export interface OpenExchange {
   failBody(error: HttpRequestError): void
   /** Writes what changes nothing, where that is possible. */
   probe(): void
-  /** Its connection is closed: Node does not tell answers that still wait for those before them. */
-  connectionClosed(): void
 }
 
 const LINGER_MS = 2000
@@ -59,11 +57,7 @@ export class Connection {
     this.#socket = socket
     this.#clock = clock
     this.#answerTo = answerTo
-    socket.once('close', () => {
-      this.#timer?.cancel()
-      for (const exchange of [...this.#open]) exchange.connectionClosed()
-      this.#open.clear()
-    })
+    socket.once('close', () => this.#timer?.cancel())
   }
 
   get isFaulty(): boolean {

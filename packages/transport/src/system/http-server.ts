@@ -266,12 +266,6 @@ class NodeExchange implements HttpExchange, OpenExchange {
     for (const callback of this.#onBodyFault.splice(0)) callback(error)
   }
 
-  connectionClosed(): void {
-    this.#stall.stop()
-    if (!this.#response.writableFinished) this.#leave()
-    this.#end()
-  }
-
   probe(): void {
     const response = this.#response
     // Behind the last chunk, which may wait for the client still, there is no next size.
@@ -412,7 +406,6 @@ class NodeExchange implements HttpExchange, OpenExchange {
   }
 
   #leave(): void {
-    if (this.#isGone) return
     this.#isGone = true
     for (const callback of this.#onGone.splice(0)) callOwner(callback, this.#goneReason)
   }
