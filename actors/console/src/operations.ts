@@ -73,6 +73,7 @@ export class Operations {
   readonly #gateway: OperationsParts['gateway']
   readonly #metrics: Metrics
   readonly #page: PageAnswers
+  readonly #clock: Clock
   readonly #openDump: OpenDump
   readonly #explains: Turns
 
@@ -81,6 +82,7 @@ export class Operations {
     this.#system = system
     this.#gateway = gateway
     this.#page = new PageAnswers(args)
+    this.#clock = clock
     this.#openDump = openDump
     this.#explains = new Turns({
       clock,
@@ -243,7 +245,7 @@ export class Operations {
   /** The whole index, by worker key: to compare with an engine's cache, block for block. */
   async #dump(request: OperatorRequest): Promise<OperatorAnswer> {
     queryOf(request)
-    const dump = await this.#openDump.begin(() => dumpPieces(this.#args))
+    const dump = await this.#openDump.begin(() => dumpPieces(this.#args, this.#clock))
     return { status: 200, headers: { 'content-type': 'application/json' }, body: NOTHING, dump }
   }
 

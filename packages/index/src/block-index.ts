@@ -236,11 +236,6 @@ export class BlockIndex {
     return dump
   }
 
-  /** False: it is not open any more. */
-  isDumpOpen(dump: SlicedDump): boolean {
-    return this.#state.openDump === dump
-  }
-
   closeDump(dump: SlicedDump): void {
     if (this.#state.openDump === dump) this.#state.openDump = undefined
   }

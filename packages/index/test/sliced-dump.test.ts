@@ -87,7 +87,6 @@ t.test(
         index.closeDump(still)
 
         const dump = index.openDump(SLOT)
-        assert.ok(!index.isDumpOpen(still))
         const named: DumpEntry[] = []
         const touched = new Set<bigint>()
         const left = [...meanwhile]
