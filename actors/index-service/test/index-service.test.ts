@@ -433,7 +433,7 @@ t.test(
     const w = serviceWorld(t)
     const engine = await w.engine('10.0.0.1')
     engine.publish(stored([101], tokensUpTo(4)))
-    const { url } = await w.start('10.0.0.9', { openOperatorRequestsMax: 2 })
+    const { url } = await w.start('10.0.0.9', { openOperatorRequestsMax: 4 })
     await w.ask(url, 'POST', '/register', registration(engine))
     const query = { token_ids: tokensUpTo(4), model_name: 'm' }
     /** A client that takes nothing of its answer. */

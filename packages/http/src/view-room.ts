@@ -5,7 +5,7 @@
  *
  * A request is open until all of its answer was handed to the system, or its client has gone: requests that
  * one client sends without reading an answer count each. What watches over the service has a few places of
- * its own, so that other views do not close it.
+ * its own, so that other views do not close it; and one client takes half of the places at most.
  */
 
 import type { HttpExchange } from '@homing/transport'
@@ -37,6 +37,8 @@ export class ViewRoom {
   readonly #openMax: number
   readonly #unsentBytesMax: number
   readonly refused = { requests: 0, bytes: 0 }
+  /** By address, of the requests that are open and do not watch. */
+  readonly #byClient = new Map<string, number>()
   #open = 0
   #watching = 0
   #unsentBytes = 0
@@ -61,13 +63,19 @@ export class ViewRoom {
       this.refused.requests++
       throw new ViewsBusyError('operator requests are open (--max-open-operator-requests)', openMax)
     }
-    this.#count(isWatching, 1)
+    const { peerAddress } = exchange
+    const ofClientMax = Math.ceil(this.#openMax / 2)
+    if (!isWatching && (this.#byClient.get(peerAddress) ?? 0) >= ofClientMax) {
+      this.refused.requests++
+      throw new ViewsBusyError('operator requests of this client are open', ofClientMax)
+    }
+    this.#count(isWatching, peerAddress, 1)
     let bytes = 0
     let isOver = false
     const leave = (): void => {
       if (isOver) return
       isOver = true
-      this.#count(isWatching, -1)
+      this.#count(isWatching, peerAddress, -1)
       this.#unsentBytes -= bytes
     }
     exchange.onOver(leave)
@@ -85,9 +93,15 @@ export class ViewRoom {
     }
   }
 
-  #count(isWatching: boolean, change: 1 | -1): void {
-    if (isWatching) this.#watching += change
-    else this.#open += change
+  #count(isWatching: boolean, client: string, change: 1 | -1): void {
+    if (isWatching) {
+      this.#watching += change
+      return
+    }
+    this.#open += change
+    const ofClient = (this.#byClient.get(client) ?? 0) + change
+    if (ofClient > 0) this.#byClient.set(client, ofClient)
+    else this.#byClient.delete(client)
   }
 }
 

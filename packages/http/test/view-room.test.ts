@@ -7,7 +7,14 @@ import { Turns, ViewRoom } from '../src/index.ts'
 
 class FakeExchange {
   readonly #onOver: (() => void)[] = []
-  readonly exchange = { onOver: (callback: () => void) => void this.#onOver.push(callback) } as HttpExchange
+  readonly exchange: HttpExchange
+
+  constructor(peerAddress = `client ${FakeExchange.count++}`) {
+    const onOver = (callback: () => void) => void this.#onOver.push(callback)
+    this.exchange = { peerAddress, onOver } as HttpExchange
+  }
+
+  static count = 0
 
   over(): void {
     for (const callback of this.#onOver.splice(0)) callback()
@@ -31,6 +38,19 @@ t.test('a request counts until its answer has left, and what watches has places 
   t.strictSame([room.open, room.unsentBytes], [8, 0])
   place.take(100)
   t.equal(room.unsentBytes, 0, 'of a client that has gone nothing waits')
+})
+
+t.test('one client takes half of the places at most', async t => {
+  const room = new ViewRoom({ openMax: 3 })
+  const first = new FakeExchange('a')
+  room.enter(first.exchange, false)
+  room.enter(new FakeExchange('a').exchange, false)
+  t.throws(() => room.enter(new FakeExchange('a').exchange, false), { code: 'HOMING_HTTP_VIEWS_BUSY' })
+  const other = room.enter(new FakeExchange('b').exchange, false)
+  other.leave()
+  room.enter(new FakeExchange('a').exchange, true)
+  first.over()
+  room.enter(new FakeExchange('a').exchange, false)
 })
 
 t.test('answers that wait for clients have a bound together, and one alone is always taken', async t => {

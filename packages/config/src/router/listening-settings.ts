@@ -81,7 +81,7 @@ export const listeningSettings = [
   },
   {
     ...shared.openOperatorRequestsMax,
-    help: 'Most requests for operator routes (/workers, /decisions, /dump and so on) at one time, apart from --max-open-requests. A request counts until its client has taken the answer. Further ones are answered with 503 at once; /metrics has 8 places of its own.',
+    help: 'Most requests for operator routes (/workers, /decisions, /dump and so on) at one time, apart from --max-open-requests. A request counts until its client has taken the answer, and one address has half of the places at most. Further ones are answered with 503 at once; /metrics has 8 places of its own.',
   },
   {
     key: 'corsOrigins',
