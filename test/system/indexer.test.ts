@@ -7,6 +7,7 @@
 import assert from 'node:assert/strict'
 import { mkdtemp, readFile, rename } from 'node:fs/promises'
 import { request } from 'node:http'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -86,6 +87,19 @@ const post = (indexer: TestProcess, path: string, body: unknown): Promise<Answer
 const query = (indexer: TestProcess, tokens: readonly number[], fields: object = {}): Promise<Answer> =>
   post(indexer, '/query', { token_ids: tokens, model_name: MODEL, ...fields })
 
+/** The statuses of requests that are sent at once on one connection. */
+async function pipelined(url: string, path: string, count: number): Promise<number[]> {
+  const { hostname, port } = new URL(url)
+  const socket = connect(Number(port), hostname)
+  socket.write(`GET ${path} HTTP/1.1\r\nhost: x\r\n\r\n`.repeat(count))
+  let text = ''
+  for await (const bytes of socket) {
+    text += bytes
+    if ([...text.matchAll(/^HTTP\/1.1 /gm)].length === count) break
+  }
+  return [...text.matchAll(/^HTTP\/1.1 (\d+)/gm)].map(([, status]) => Number(status))
+}
+
 /** Polls until the scores are as wanted; events need a moment. */
 async function untilScores(
   indexer: TestProcess,
@@ -154,6 +168,10 @@ t.test('an engine is registered, queried, dumped and unregistered', async t => {
     LOCAL,
   )
   t.equal(dump.json['tiny:default'].block_size, 4)
+  const statuses = await pipelined(indexer.url, '/dump', 30)
+  t.equal(statuses.filter(status => status === 200).length, 5, 'one is made and four wait')
+  t.equal(statuses.filter(status => status === 503).length, 25)
+  t.match((await send(indexer.url, '/metrics')).text, /homing_indexer_dumps_refused_total 25/)
 
   const gone = await post(indexer, '/unregister', `{"instance_id": ${ID}, "model_name": "${MODEL}"}`)
   t.strictSame([gone.status, gone.json], [200, { status: 'ok' }])

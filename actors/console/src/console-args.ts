@@ -25,6 +25,8 @@ export interface ConsoleArgs {
   readonly page: 'local' | 'open' | 'off'
   /** Tabs of it that may be open at one time. */
   readonly pageTabsMax: number
+  /** Operator requests that may be open at one time, on the port of its own; default: that of ViewRoom. */
+  readonly openOperatorRequestsMax?: number
   readonly bodyBytesMax: number
   /** Longest wait for the next bytes of a request body, in milliseconds. */
   readonly bodySilenceMsMax: number
@@ -63,6 +65,7 @@ export type ConsoleSettings = Pick<
   | 'adminPort'
   | 'page'
   | 'pageTabsMax'
+  | 'openOperatorRequestsMax'
   | 'bodyBytesMax'
   | 'bodyTimeoutMs'
   | 'clientStallTimeoutMs'
@@ -100,6 +103,7 @@ export function consoleArgsFromSettings(
     adminPort: settings.adminPort,
     page: settings.page,
     pageTabsMax: settings.pageTabsMax,
+    openOperatorRequestsMax: settings.openOperatorRequestsMax,
     bodyBytesMax: settings.bodyBytesMax,
     bodySilenceMsMax: settings.bodyTimeoutMs,
     keepAliveMsMax: settings.keepAliveTimeoutMs,

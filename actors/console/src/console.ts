@@ -23,16 +23,19 @@ import {
   EventStreams,
   errorAnswer,
   FrontDoor,
-  type HttpAnswer,
+  fetchPieces,
   RouteTable,
   type StreamCounts,
-  sendOrStream,
+  sendAnswer,
+  sendView,
+  ViewRoom,
 } from '@homing/http'
 import { type HttpExchange, type HttpTransport, transportCapability } from '@homing/transport'
 import type { ConsoleArgs } from './console-args.ts'
 import { ConsoleBusyError } from './errors.ts'
-import type { ConsoleMessage, FromConsole, OperatorRequest } from './messages.ts'
+import type { ConsoleMessage, FromConsole, OperatorAnswer, OperatorRequest } from './messages.ts'
 import { processMetrics } from './metrics/process-metrics.ts'
+import { OpenDump } from './open-dump.ts'
 import { Operations } from './operations.ts'
 import { OPERATOR_ROUTES } from './operator-routes.ts'
 import { PageBuilder } from './page/page-builder.ts'
@@ -52,6 +55,8 @@ export const operatorConsole = defineActor(
     const door = await state.open(args)
     return {
       serve: async ({ request, reply }) => reply(await state.answer(request)),
+      dumpPiece: async ({ dump, reply }) => reply(await state.openDump.next(dump).catch(toErrorRecord)),
+      endDump: ({ dump }) => state.openDump.end(dump),
       pageUpdate: async ({ isFirst, reply }) => reply(await state.builder.update(isFirst)),
       pageTabs: ({ counts }) => state.takeTabs(counts),
       gateway: ({ gateway }) => state.takeGateway(gateway),
@@ -70,8 +75,10 @@ export const operatorConsole = defineActor(
 class Console {
   readonly builder: PageBuilder
   readonly streams: EventStreams
+  readonly openDump: OpenDump
   readonly #log: Log
   readonly #http: HttpTransport
+  readonly #room: ViewRoom
   readonly #operations: Operations
   readonly #routes = new RouteTable(OPERATOR_ROUTES)
   /** After a start it is known with the guardian's next word; what needs it waits until then. */
@@ -86,6 +93,8 @@ class Console {
     const { http, brokers } = context.use(transportCapability)
     this.#log = log
     this.#http = http
+    this.openDump = new OpenDump(clock)
+    this.#room = new ViewRoom({ openMax: args.openOperatorRequestsMax })
     this.#operations = new Operations({
       args,
       system,
@@ -94,6 +103,8 @@ class Console {
       gateway: () => this.#known.promise,
       page: () => ({ ...this.#tabs, ...this.builder.cost }),
       brokers,
+      openDump: this.openDump,
+      room: args.adminPort === undefined ? undefined : this.#room,
     })
     this.builder = new PageBuilder({
       args,
@@ -120,6 +131,8 @@ class Console {
       count: message => void this.#gateway?.tell(message),
       routeName: path => this.#routes.at(path)?.name ?? 'none',
       streams: this.streams,
+      openDump: this.openDump,
+      room: this.#room,
     })
   }
 
@@ -134,7 +147,7 @@ class Console {
   }
 
   /** Never rejects. */
-  async answer(request: OperatorRequest): Promise<HttpAnswer> {
+  async answer(request: OperatorRequest): Promise<OperatorAnswer> {
     this.#openCount++
     try {
       if (this.#openCount > OPEN_MAX) throw new ConsoleBusyError('are being answered', OPEN_MAX)
@@ -155,11 +168,13 @@ type CountedMessage = Exclude<FromConsole, { readonly reply: unknown }>
 
 interface DoorParts {
   /** Never rejects. */
-  readonly answer: (request: OperatorRequest) => Promise<HttpAnswer>
+  readonly answer: (request: OperatorRequest) => Promise<OperatorAnswer>
   readonly count: (message: CountedMessage) => void
   /** Its label in metrics. */
   readonly routeName: (path: string) => string
   readonly streams: EventStreams
+  readonly openDump: OpenDump
+  readonly room: ViewRoom
 }
 
 /** A port of its own. */
@@ -167,7 +182,7 @@ function openDoor(
   http: HttpTransport,
   port: number,
   { host, bodyBytesMax, bodySilenceMsMax, clientStallMsMax, keepAliveMsMax }: ConsoleArgs,
-  { answer, count, routeName, streams }: DoorParts,
+  { answer, count, routeName, streams, openDump, room }: DoorParts,
 ): Promise<FrontDoor> {
   const bodies = new Bodies(
     BODIES_COUNT_MAX * bodyBytesMax,
@@ -179,13 +194,21 @@ function openDoor(
     exchange.onClientGone(reason => {
       if (reason === 'stalled') count({ type: 'clientStalled', route: routeName(path) })
     })
-    const bodyRead = method === 'POST' ? hold.readDecoded(exchange, bodyBytesMax) : Promise.resolve(undefined)
-    const answered = await bodyRead
-      .then(body => answer({ method, path, query, headers, peerAddress, body }))
-      .catch(errorAnswer)
+    const serveView = async (): Promise<number> => {
+      const place = room.enter(exchange, routeName(path) === 'metrics')
+      const body = method === 'POST' ? await hold.readDecoded(exchange, bodyBytesMax) : undefined
+      const answered = await answer({ method, path, query, headers, peerAddress, body })
+      const { dump } = answered
+      if (dump === undefined) return sendView(exchange, place, answered, { streams, pieces: undefined })
+      const pieces = fetchPieces(
+        () => openDump.next(dump),
+        () => openDump.end(dump),
+      )
+      return sendView(exchange, place, answered, { streams, pieces })
+    }
+    const status = await serveView()
+      .catch((thrown: unknown) => (exchange.isClosed ? 0 : sendAnswer(exchange, errorAnswer(thrown))))
       .finally(() => hold.release())
-    if (exchange.isClosed) return
-    const status = sendOrStream(exchange, answered, streams)
     if (status >= 400) count({ type: 'refused', route: routeName(path), status })
   }
   const options = { host, port, bodySilenceMsMax, readerStallMsMax: clientStallMsMax, keepAliveMsMax }

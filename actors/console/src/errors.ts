@@ -37,6 +37,27 @@ export class DiagnosesBusyError extends CodedError {
   }
 }
 
+/** A dump was ended before its last part. */
+export class DumpCutError extends CodedError {
+  readonly code = 'HOMING_CONSOLE_DUMP_CUT'
+
+  constructor(why: string) {
+    super(`cannot go on with the dump: ${why}`)
+  }
+}
+
+/** As many `POST /route` are answered as may be, of one client or of all. */
+export class RoutesBusyError extends CodedError {
+  readonly code = 'HOMING_CONSOLE_ROUTES_BUSY'
+
+  constructor(max: number, perClientMax: number) {
+    super(
+      `cannot say now where the request would go: POST /route is answered for ${max} requests at one time, ${perClientMax} of them of one client, because it may make an engine tokenize; ask again in a second`,
+      { max, perClientMax, retryAfterSeconds: 1 },
+    )
+  }
+}
+
 /** The limit of open operator requests, or of bytes of their bodies, is reached. */
 export class ConsoleBusyError extends CodedError {
   readonly code = 'HOMING_CONSOLE_BUSY'

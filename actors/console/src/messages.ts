@@ -1,6 +1,6 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { ErrorRecord } from '@homing/base'
-import type { HttpAddress, HttpAnswer, Pulled, StreamCounts } from '@homing/http'
+import type { HttpAddress, HttpAnswer, Piece, Pulled, StreamCounts } from '@homing/http'
 import type { Receipt } from '@homing/placement'
 import type { HttpHeaders } from '@homing/transport'
 
@@ -15,6 +15,9 @@ export interface OperatorRequest {
   /** Undefined: it has none. */
   readonly body: Uint8Array | undefined
 }
+
+/** An answer; `dump`: its body is empty, and comes in pieces that are fetched with this number. */
+export type OperatorAnswer = HttpAnswer & { readonly dump?: number }
 
 /** The decision for a body, or why there is none; `param`: the field that is at fault. */
 export type Explained =
@@ -39,7 +42,10 @@ export type FromConsole =
 
 export type ConsoleMessage =
   /** From the gateway, of its own clients; always answered, with an error in OpenAI's form where need be. */
-  | { readonly type: 'serve'; readonly request: OperatorRequest; readonly reply: Reply<HttpAnswer> }
+  | { readonly type: 'serve'; readonly request: OperatorRequest; readonly reply: Reply<OperatorAnswer> }
+  /** From the gateway: the next piece of a dump; fails if it was ended. */
+  | { readonly type: 'dumpPiece'; readonly dump: number; readonly reply: Reply<Piece | ErrorRecord> }
+  | { readonly type: 'endDump'; readonly dump: number }
   /**
    * From the gateway, whose clients have tabs of the page open: what has become of them, and what they are to
    * be told.

@@ -10,25 +10,30 @@ import {
   NotFoundError,
   queryOf,
   RefusedError,
+  Turns,
   takesMethod,
   textAnswer,
   wantsText,
 } from '@homing/http'
-import { type Metrics, renamedFamilies } from '@homing/metrics'
+import { type Metrics, renamedFamilies, type ViewFigures, viewMetrics } from '@homing/metrics'
 import type { Transport } from '@homing/transport'
 import { type Access, assertMayChange, assertMayRead } from './admin-access.ts'
 import { busyThresholds } from './changes/busy-thresholds.ts'
 import { addWorker, drainWorker, removeWorker } from './changes/worker-changes.ts'
 import type { ConsoleArgs } from './console-args.ts'
-import type { FromConsole, OperatorRequest } from './messages.ts'
+import { RoutesBusyError } from './errors.ts'
+import type { Explained, FromConsole, OperatorAnswer, OperatorRequest } from './messages.ts'
 import { collectBrokers } from './metrics/broker-metrics.ts'
 import { consoleMetrics } from './metrics/console-metrics.ts'
 import { DYNAMO_FAMILIES } from './metrics/dynamo-names.ts'
 import { collectPage, type PageFigures } from './metrics/page-metrics.ts'
+import { collectTurns } from './metrics/turn-metrics.ts'
+import type { OpenDump } from './open-dump.ts'
 import type { OperatorPath } from './operator-routes.ts'
 import { PageAnswers } from './page/page-answers.ts'
 import { actorsText, actorsView, flightText, flightView } from './views/actors-view.ts'
 import { diagnosis } from './views/diagnosis.ts'
+import { dumpPieces } from './views/dump-view.ts'
 import { queueView } from './views/queue-view.ts'
 import { receiptView } from './views/receipt-view.ts'
 import { replicasView } from './views/replicas-view.ts'
@@ -38,17 +43,23 @@ import { type WorkersView, workersView } from './views/workers-view.ts'
 const RECEIPTS_LIMIT = { default: 20, max: 1000 }
 const ACTORS_LIMIT = { default: 1000, max: 10_000 }
 const FLIGHT_LIMIT = { default: 100, max: 3072 }
+/** `POST /route` answered at one time: each may make an engine tokenize, for any client. */
+const EXPLAINS_MAX = 4
+const EXPLAINS_PER_CLIENT_MAX = 2
 const TEXT = { 'content-type': 'text/plain; charset=utf-8' }
 const METRICS = { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' }
 const ELSEWHERE = '/v1/*, /health, /ready and the relayed routes are on --port'
 const NOTHING = new Uint8Array(0)
 
-type Answers = (request: OperatorRequest, parameter: string) => Promise<HttpAnswer> | HttpAnswer
+type Answers = (request: OperatorRequest, parameter: string) => Promise<OperatorAnswer> | OperatorAnswer
 
 export interface OperationsParts {
   readonly args: ConsoleArgs
   readonly system: SystemView
-  readonly clock: Pick<Clock, 'nowMs'>
+  readonly clock: Clock
+  readonly openDump: OpenDump
+  /** Of its own port; undefined: it has none, and the gateway counts. */
+  readonly room: ViewFigures | undefined
   /** Metrics of the process. */
   readonly process: Metrics
   readonly gateway: () => Promise<ActorRef<FromConsole>>
@@ -64,23 +75,38 @@ export class Operations {
   readonly #gateway: OperationsParts['gateway']
   readonly #metrics: Metrics
   readonly #page: PageAnswers
+  readonly #clock: Clock
+  readonly #openDump: OpenDump
+  readonly #explains: Turns
 
-  constructor({ args, system, clock, process, gateway, page, brokers }: OperationsParts) {
+  constructor({ args, system, clock, process, gateway, page, brokers, openDump, room }: OperationsParts) {
     this.#args = args
     this.#system = system
     this.#gateway = gateway
     this.#access = { adminKey: args.adminKey, names: new HostNames(args.host, args.hostNames) }
     this.#page = new PageAnswers(args, this.#access)
+    this.#clock = clock
+    this.#openDump = openDump
+    this.#explains = new Turns({
+      clock,
+      atOnceMax: EXPLAINS_MAX,
+      waitingMax: 0,
+      waitMsMax: 0,
+      perKeyMax: EXPLAINS_PER_CLIENT_MAX,
+      refusal: () => new RoutesBusyError(EXPLAINS_MAX, EXPLAINS_PER_CLIENT_MAX),
+    })
     const ofGateway = async (): Promise<string> => {
       return (await gateway()).ask({ type: 'metrics' }, { timeout: args.askMsMax })
     }
     this.#metrics = consoleMetrics(args, system, clock, [ofGateway, () => process.render()])
     collectPage(this.#metrics, page)
     collectBrokers(this.#metrics, brokers)
+    if (room !== undefined) this.#metrics.collect(viewMetrics(this.#metrics, 'homing_operator', room))
+    collectTurns(this.#metrics, { dump: openDump.turns, route: this.#explains })
   }
 
   /** Rejects with what becomes an error answer. `parameter`: what the '*' of the path stands for. */
-  async answer(path: OperatorPath, request: OperatorRequest, parameter: string): Promise<HttpAnswer> {
+  async answer(path: OperatorPath, request: OperatorRequest, parameter: string): Promise<OperatorAnswer> {
     // The files of the page say nothing of this router, and its stream has a rule of its own.
     if (path !== '/' && path !== '/page/*') assertMayRead(request, this.#access)
     return this.#answers[path](request, parameter)
@@ -136,11 +162,15 @@ export class Operations {
   async #explain(request: OperatorRequest): Promise<HttpAnswer> {
     queryOf(request)
     const { body = NOTHING, headers } = request
-    const gateway = await this.#gateway()
-    const { readMsMax } = this.#args
-    const explained = await gateway.ask({ type: 'explain', body, headers }, { timeout: readMsMax })
+    const over = await this.#explains.take(request.peerAddress)
+    const explained = await this.#explained(body, headers).finally(over)
     if (explained.kind === 'refused') throw new RefusedError(explained.error, explained.param)
     return jsonAnswer(200, { ...receiptView(explained.receipt), tokenized_by: explained.tokenizedBy })
+  }
+
+  async #explained(body: Uint8Array, headers: OperatorRequest['headers']): Promise<Explained> {
+    const gateway = await this.#gateway()
+    return gateway.ask({ type: 'explain', body, headers }, { timeout: this.#args.readMsMax })
   }
 
   async #workers(request: OperatorRequest): Promise<HttpAnswer> {
@@ -218,27 +248,10 @@ export class Operations {
   }
 
   /** The whole index, by worker key: to compare with an engine's cache, block for block. */
-  async #dump(request: OperatorRequest): Promise<HttpAnswer> {
+  async #dump(request: OperatorRequest): Promise<OperatorAnswer> {
     queryOf(request)
-    const args = this.#args
-    const { fleet } = await args.directory.ask({ type: 'describe' }, { timeout: args.askMsMax })
-    const dump: Record<string, unknown> = {}
-    for (const worker of fleet.workers) {
-      for (const { key, shard, workerSlot } of worker.keys) {
-        const indexer = args.indexers[shard]
-        if (indexer === undefined) continue
-        const blocks = await indexer.ask({ type: 'dump', workerSlot }, { timeout: args.readMsMax })
-        dump[key] = {
-          block_size: worker.blockSizeTokens?.value ?? null,
-          blocks: blocks.map(block => ({
-            block_hash: block.engineHash,
-            parent_block_hash: block.parentEngineHash ?? null,
-            tokens_hash: block.localHash,
-          })),
-        }
-      }
-    }
-    return jsonAnswer(200, dump)
+    const dump = await this.#openDump.begin(() => dumpPieces(this.#args, this.#clock))
+    return { status: 200, headers: { 'content-type': 'application/json' }, body: NOTHING, dump }
   }
 
   #overview(request: OperatorRequest): HttpAnswer {

@@ -8,7 +8,7 @@ import { type ActorRef, type ActorSystem, createActorSystem } from '@homing/acto
 import { type IndexerMessage, indexer } from '@homing/actors/indexer'
 import { systemClock } from '@homing/base'
 import { type EngineMessage, type EngineSettings, engine } from '@homing/engine'
-import { parseWorkerSpec } from '@homing/fleet'
+import { dumpKey, parseWorkerSpec } from '@homing/fleet'
 import { createIndexMemory, layeredOptions } from '@homing/index'
 import t, { type Test } from 'tap'
 import { type DirectoryMessage, directory } from '../src/index.ts'
@@ -100,8 +100,10 @@ async function difference(fleet: Fleet): Promise<string | undefined> {
     for (const key of worker.keys) {
       if (key.trust !== 'exact') return `${key.key} has trust ${key.trust}: ${key.trustReason}`
       const rank = state.ranks[key.dpRank]!
-      const dump = await fleet.indexers[key.shard]!.ask({ type: 'dump', workerSlot: key.workerSlot }, ASK)
-      const held = dump.map(block => block.engineHash).sort()
+      const slices = dumpKey(fleet.indexers[key.shard]!, key.workerSlot, ASK.timeout)
+      const held: string[] = []
+      for await (const blocks of slices) held.push(...blocks.map(block => block.engineHash))
+      held.sort()
       const cached = rank.blocks!.map(block => block.hash).sort()
       if (held.join() !== cached.join())
         return `${key.key} holds ${held.length} blocks, its engine ${cached.length}`

@@ -40,6 +40,8 @@ export interface GatewayArgs {
   /** Tabs of the page that may be open on its port. */
   readonly pageTabsMax: number
   readonly openRequestsMax: number
+  /** Requests for operator routes on this port; default: that of ViewRoom. */
+  readonly openOperatorRequestsMax?: number
   /**
    * Where the access log goes (`-`: standard output), and the share of requests that get a line, 0 … 1;
    * undefined: there is none.
@@ -93,6 +95,7 @@ export type GatewaySettings = Pick<
   | 'keepAliveTimeoutMs'
   | 'pageTabsMax'
   | 'openRequestsMax'
+  | 'openOperatorRequestsMax'
   | 'rememberedResponsesMax'
   | 'accessLog'
   | 'accessLogSample'
@@ -141,6 +144,7 @@ export function gatewayArgsFromSettings(
     keepAliveMsMax: settings.keepAliveTimeoutMs,
     pageTabsMax: settings.pageTabsMax,
     openRequestsMax: settings.openRequestsMax,
+    openOperatorRequestsMax: settings.openOperatorRequestsMax,
     accessLog: path === undefined ? undefined : { path, sample },
     rememberedResponsesMax: settings.rememberedResponsesMax,
     exchangeLimits: {

@@ -4,7 +4,14 @@
 
 import type { Clock } from '@homing/base'
 import type { AccessLog } from '@homing/http'
-import { type Counter, type Gauge, Metrics, type ModelLabels } from '@homing/metrics'
+import {
+  type Counter,
+  type Gauge,
+  Metrics,
+  type ModelLabels,
+  type ViewFigures,
+  viewMetrics,
+} from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
 import type { NextTurnCounts } from './next-turn.ts'
 import { RequestMetrics } from './request-metrics.ts'
@@ -34,6 +41,7 @@ export class GatewayMetrics {
   readonly #nextTurns: Counter<'outcome'>
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
+  #readViews: () => void = () => {}
 
   constructor(labels: ModelLabels, clock: Pick<Clock, 'nowMs'>) {
     const metrics = this.#metrics
@@ -125,6 +133,11 @@ export class GatewayMetrics {
     })
   }
 
+  /** Of the operator routes, if they are on the port of the gateway. */
+  addViews(figures: ViewFigures): void {
+    this.#readViews = viewMetrics(this.#metrics, 'homing_operator', figures)
+  }
+
   head(route: string, status: number): void {
     this.#requests.add(1, { route, status })
   }
@@ -190,6 +203,7 @@ export class GatewayMetrics {
     accessLog: Pick<AccessLog, 'written' | 'dropped' | 'fault'> | undefined,
   ): Promise<string> {
     this.requests.sweep()
+    this.#readViews()
     this.#open.set(openRequests)
     this.#bodyBytes.set(bodyBytes)
     this.#responses.set(responses)

@@ -19,12 +19,21 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
-import type { ConsoleMessage, OperatorRequest } from '@homing/actors/console'
+import type { ConsoleMessage } from '@homing/actors/console'
 import type { CompletionRoute } from '@homing/actors/tokenizer'
-import { type Clock, type Log, toErrorRecord } from '@homing/base'
+import { type Clock, fromErrorRecord, type Log, toErrorRecord } from '@homing/base'
 import type { ModelAlias } from '@homing/config'
 import { type Fleet, loadingWorkers, type ModelNames, modelNames, NO_ALIASES } from '@homing/fleet'
-import { Bodies, EventStreams, FrontDoor, RouteTable, refuseRoute, sendOrStream } from '@homing/http'
+import {
+  Bodies,
+  EventStreams,
+  FrontDoor,
+  fetchPieces,
+  RouteTable,
+  refuseRoute,
+  sendView,
+  ViewRoom,
+} from '@homing/http'
 import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
 import { type HttpExchange, type HttpTransport, transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
@@ -60,6 +69,8 @@ type ServedRoute = OwnRoute & Served
 /** Ids of requests and decisions: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
 const ID_LENGTH = 21
 const LOOK_INTERVAL_MS = 1000
+/** Bodies of operator requests, all together. */
+const OPERATOR_BODIES_COUNT_MAX = 4
 
 export const gateway = defineActor(
   import.meta.url,
@@ -174,7 +185,9 @@ class Gateway {
     this.#tabs = args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console)
     const { corsOrigins = [] } = args
     this.#cors = corsOrigins.length > 0 ? new Cors(corsOrigins, args.affinityHeaders) : undefined
-    const ofOperators = operatorRoutes(args, metrics, this.#tabs)
+    const room = new ViewRoom({ openMax: args.openOperatorRequestsMax })
+    if (args.operators !== undefined) metrics.addViews(room)
+    const ofOperators = operatorRoutes(args, metrics, this.#tabs, room)
     this.#operatorRoutes = new RouteTable(ofOperators)
     this.#routes = new RouteTable([...ownRoutes(this.reader, views), ...ofOperators])
     const where =
@@ -336,30 +349,51 @@ function pageTabs(
   })
 }
 
-/** Routes that the console answers. While the gateway holds a body for one, it counts as an open request. */
+/** Routes that the console answers, within bounds of their own: they take nothing of the open requests. */
 function operatorRoutes(
   { operators, bodyBytesMax, readMsMax, askMsMax }: GatewayArgs,
   metrics: GatewayMetrics,
   tabs: EventStreams | undefined,
+  room: ViewRoom,
 ): readonly ServedRoute[] {
   if (operators === undefined || tabs === undefined) return []
+  const { console } = operators
+  const bodies = new Bodies(
+    OPERATOR_BODIES_COUNT_MAX * bodyBytesMax,
+    (bytes, bytesMax) => new NoBodyRoomError(bytes, bytesMax),
+  )
   // Longer than the console's own deadlines.
   const options = { timeout: readMsMax + askMsMax }
-  const pass = async (exchange: HttpExchange, name: string, body: OperatorRequest['body']): Promise<void> => {
+  const piecesOf = (dump: number): AsyncGenerator<Uint8Array, void, undefined> =>
+    fetchPieces(
+      async () => {
+        const piece = await console.ask({ type: 'dumpPiece', dump }, options)
+        if ('code' in piece) throw fromErrorRecord(piece)
+        return piece
+      },
+      () => void console.tell({ type: 'endDump', dump }),
+    )
+  const pass = async (exchange: HttpExchange, name: string, isRead: boolean): Promise<void> => {
+    const place = room.enter(exchange, name === 'metrics')
     const { method, path, query, headers, peerAddress } = exchange
-    const request = { method, path, query, headers, peerAddress, body }
-    const answer = await operators.console.ask({ type: 'serve', request }, options)
-    if (exchange.isClosed) return
-    if (sendOrStream(exchange, answer, tabs) >= 400) metrics.refused(name, answer.status)
+    const hold = bodies.hold()
+    try {
+      const body = isRead ? await hold.readDecoded(exchange, bodyBytesMax) : undefined
+      const request = { method, path, query, headers, peerAddress, body }
+      const answer = await console.ask({ type: 'serve', request }, options)
+      const { dump } = answer
+      if (exchange.isClosed) {
+        if (dump !== undefined) console.tell({ type: 'endDump', dump })
+        return
+      }
+      const pieces = dump === undefined ? undefined : piecesOf(dump)
+      const status = await sendView(exchange, place, answer, { streams: tabs, pieces })
+      if (status >= 400) metrics.refused(name, status)
+    } finally {
+      hold.release()
+    }
   }
   return operators.routes.map(route => {
-    if (route.method !== 'POST') return { ...route, view: exchange => pass(exchange, route.name, undefined) }
-    return {
-      ...route,
-      async read(exchange, hold) {
-        await pass(exchange, route.name, await hold.readDecoded(exchange, bodyBytesMax))
-        return undefined
-      },
-    }
+    return { ...route, view: exchange => pass(exchange, route.name, route.method === 'POST') }
   })
 }

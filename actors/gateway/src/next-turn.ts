@@ -233,6 +233,8 @@ class InnerExchange implements HttpExchange {
 
   onDrain(): void {}
 
+  onOver(): void {}
+
   end(): void {
     if (this.isClosed) return
     this.isClosed = true

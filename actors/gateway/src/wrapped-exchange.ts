@@ -41,6 +41,10 @@ export class WrappedExchange implements HttpExchange {
     this.#http.onClientGone(callback)
   }
 
+  onOver(callback: () => void): void {
+    this.#http.onOver(callback)
+  }
+
   writeHead(status: number, headers: HttpHeaders): void {
     this.#http.writeHead(status, headers)
   }

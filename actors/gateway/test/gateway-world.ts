@@ -52,6 +52,8 @@ export interface StartOptions {
   readonly hasWorker?: boolean
   /** Where the console listens itself. */
   readonly adminPort?: number
+  /** On whichever port they are. */
+  readonly openOperatorRequestsMax?: number
   /** False: it answers nothing, ever. */
   readonly consoleAnswers?: boolean
   /**
@@ -69,6 +71,7 @@ export async function start(
     isStarted = true,
     hasWorker = true,
     adminPort,
+    openOperatorRequestsMax = 64,
     consoleAnswers = true,
     usesBody = () => true,
   }: StartOptions = {},
@@ -137,6 +140,7 @@ export async function start(
     clientStallMsMax: 120_000,
     page: 'local',
     pageTabsMax: 8,
+    openOperatorRequestsMax,
     readMsMax: 5000,
     modelLabels: MODEL_LABELS_DEFAULT,
     askMsMax: 1000,

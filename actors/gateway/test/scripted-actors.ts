@@ -6,7 +6,7 @@
 import { type ActorRef, defineActor, type Message } from '@homing/actor'
 import type { DecisionLogMessage } from '@homing/actors/decision-log'
 import type { DirectoryMessage, FleetReport } from '@homing/actors/directory'
-import type { IndexedBlock, IndexerMessage, ShardStatus } from '@homing/actors/indexer'
+import type { IndexerMessage, ShardStatus } from '@homing/actors/indexer'
 import type { PlaceResult, QueueMessage, QueueStatus } from '@homing/actors/queue'
 import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
 import type { RouterMessage } from '@homing/actors/router'
@@ -14,6 +14,8 @@ import type { ReadResult, TokenizerMessage, TokenizerStatus } from '@homing/acto
 import type { LoadReport, TrackerMessage } from '@homing/actors/tracker'
 import type { WhatIfMessage, WhatIfReport } from '@homing/actors/what-if'
 import type { ErrorRecord } from '@homing/base'
+import { parseHash } from '@homing/blocks'
+import type { IndexedBlock } from '@homing/fleet'
 import type { GuardStatus, Receipt, RoutingRequest } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'
 import {
@@ -57,7 +59,12 @@ export class RouterLog {
   readonly firstTokens: Arm<RouterMessage, 'firstToken'>[] = []
   readonly workerFailed: Arm<RouterMessage, 'workerFailed'>[] = []
   readonly gateways: Arm<RouterMessage, 'gatewayStarted'>['gateway'][] = []
+  /** Where each slice of a dump began that was asked for, and what was ended early. */
+  readonly dumps: (number | 'end')[] = []
 }
+
+/** Blocks of a slice of a scripted dump. */
+export const DUMP_SLICE_BLOCKS = 1024
 
 const scripts = new Map<string, Script & { readonly log: RouterLog }>()
 
@@ -105,6 +112,7 @@ type Question =
   | Arm<DirectoryMessage, 'describe'>
   | Arm<IndexerMessage, 'status'>
   | Arm<IndexerMessage, 'dump'>
+  | Arm<IndexerMessage, 'endDump'>
 
 /** Answers as its test has written down. */
 export const scripted = defineActor(
@@ -139,7 +147,14 @@ export const scripted = defineActor(
       receipts: ({ limit, reply }) => reply(script.receipts.slice(0, limit)),
       describe: ({ reply }) => answer(reply, script.report),
       status: ({ reply }) => answer(reply, script.shard),
-      dump: ({ reply }) => reply(script.blocks),
+      // The number of the dump is how far it has come.
+      dump({ dump: from = 0, reply }) {
+        const dump = from + DUMP_SLICE_BLOCKS
+        const { blocks, log } = script
+        log.dumps.push(from)
+        reply({ dump, words: dumpWords(blocks.slice(from, dump)), isLast: dump >= blocks.length })
+      },
+      endDump: () => void script.log.dumps.push('end'),
     }
   },
 })
@@ -274,4 +289,19 @@ const WHAT_IF: WhatIfReport = {
   run: undefined,
   ended: { done: 0, cancelled: 0, failed: 0 },
   cpuMs: 0,
+}
+
+function dumpWords(blocks: readonly IndexedBlock[]): Int32Array {
+  const words = (hexadecimal: string): readonly number[] => {
+    const { lo, hi } = parseHash(hexadecimal)
+    return [lo, hi]
+  }
+  return Int32Array.from(
+    blocks.flatMap(({ engineHash, parentEngineHash, localHash, isReachable }) => [
+      (parentEngineHash === undefined ? 0 : 1) | (isReachable ? 2 : 0),
+      ...words(engineHash),
+      ...words(parentEngineHash ?? '0'.repeat(16)),
+      ...words(localHash),
+    ]),
+  )
 }

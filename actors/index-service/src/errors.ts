@@ -49,7 +49,7 @@ export class ServiceBusyError extends CodedError {
   readonly code = 'HOMING_INDEX_SERVICE_BUSY'
 
   constructor(what: string, max: number, option: string) {
-    super(`cannot take another request: ${max} ${what} (${option})`, { max })
+    super(`cannot take another request: ${max} ${what} (${option})`, { max, retryAfterSeconds: 1 })
   }
 }
 

@@ -22,7 +22,14 @@ import { type ActorContext, type ActorRef, defineActor, type Reply, signal } fro
 import type { IndexerMessage } from '@homing/actors/indexer'
 import { checkpointOptions, saveCheckpoints } from '@homing/actors/listener'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import { AccessLog, assertNoStrangePage, HostNames, prepareAccessLog, type RouteTable } from '@homing/http'
+import {
+  AccessLog,
+  assertNoStrangePage,
+  HostNames,
+  prepareAccessLog,
+  type RouteTable,
+  type Turns,
+} from '@homing/http'
 import {
   type HttpExchange,
   type HttpListener,
@@ -40,7 +47,7 @@ import { serviceProcessMetrics } from './process-metrics.ts'
 import type { Rank } from './rank.ts'
 import { nameOf, RankListeners } from './rank-listeners.ts'
 import { Registry } from './registry.ts'
-import { type RequestNote, routeTable, type ServiceRoute } from './routes.ts'
+import { dumpTurns, type RequestNote, routeTable, type ServiceRoute } from './routes.ts'
 import type { IndexServiceArgs } from './service-args.ts'
 import { ServiceMetrics } from './service-metrics.ts'
 import { Shards } from './shards.ts'
@@ -129,6 +136,7 @@ class IndexService {
   readonly #metrics: ServiceMetrics
   readonly #open: OpenRequests
   readonly #names: HostNames
+  readonly #dumps: Turns
   #accessLog: AccessLog | undefined
   readonly #routes: RouteTable<ServiceRoute>
   /** Ranks that start now may inherit: their events go through an inheritor. */
@@ -144,6 +152,7 @@ class IndexService {
     this.#args = args
     this.#open = new OpenRequests(args)
     this.#names = new HostNames(args.host, args.hostNames)
+    this.#dumps = dumpTurns(context.clock)
     this.#peers = new Peers({
       peersMax,
       waitMs: args.peerWaitMs,
@@ -176,6 +185,8 @@ class IndexService {
       askMsMax: SHARD_ASK_MS_MAX,
       workerSlotsMax,
       openRequests: () => this.#open.count,
+      views: this.#open.views,
+      dumps: this.#dumps,
       bodyBytes: () => this.#open.bodyBytes,
       accessLinesDropped: () => this.#accessLog?.dropped ?? 0,
     })
@@ -189,6 +200,7 @@ class IndexService {
       metrics: this.#metrics,
       accessLog: () => this.#accessLog,
       askMsMax: SHARD_ASK_MS_MAX,
+      dumps: this.#dumps,
     })
   }
 
@@ -297,9 +309,9 @@ class IndexService {
     const name = this.#routes.at(exchange.path)?.path ?? 'none'
     try {
       if (this.#isDraining) throw new ServiceStoppingError()
-      const { handle, isAlwaysServed, isForPages } = this.#routes.find(exchange, 'GET / lists them').route
+      const { handle, kind, isForPages } = this.#routes.find(exchange, 'GET / lists them').route
       if (!isForPages) assertNoStrangePage(exchange, this.#names)
-      status = await this.#open.during(exchange, isAlwaysServed, body => handle(exchange, body, note))
+      status = await this.#open.during(exchange, kind, (body, place) => handle(exchange, body, note, place))
     } catch (thrown) {
       const record = toErrorRecord(thrown)
       if (record.code === 'HOMING_TRANSPORT_CLIENT_GONE' || exchange.isClosed) return

@@ -28,8 +28,9 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, type Reply } from '@homing/actor'
-import type { EventSourceMessage, IndexedBlock, IndexerMessage } from '@homing/actors/indexer'
-import { formatHash, hashLocals, mediaOfBlocks, namespaceSeed } from '@homing/blocks'
+import type { DumpMessage, EventSourceMessage, IndexerMessage } from '@homing/actors/indexer'
+import { hashLocals, mediaOfBlocks, namespaceSeed } from '@homing/blocks'
+import { KeyDumps } from '@homing/fleet'
 import { BlockIndex, type IndexMemory } from '@homing/index'
 import {
   CacheReading,
@@ -63,12 +64,8 @@ export type InheritanceMessage =
     }
   | { readonly type: 'disinherit'; readonly workerSlot: number }
   | { readonly type: 'inheritedBlocks'; readonly reply: Reply<Readonly<Record<number, number>>> }
-  /** The blocks that count, parents first. */
-  | {
-      readonly type: 'dumpInherited'
-      readonly workerSlot: number
-      readonly reply: Reply<readonly IndexedBlock[]>
-    }
+  /** Of the blocks that are inherited. */
+  | DumpMessage
 
 /** What a listener tells an indexer, and who gives the slot of a listener back. */
 type PassedOn = Extract<IndexerMessage, { readonly type: 'apply' | 'clear' | 'release' | 'image' | 'load' }>
@@ -80,6 +77,8 @@ export type InheritorMessage =
   | { readonly type: 'maintain' }
   /** Tells again what found no room. Of the inheritor to itself. */
   | { readonly type: 'pay' }
+  /** Ends a dump that was not asked for its next slice in time. Of the inheritor to itself. */
+  | { readonly type: 'dumpIdle'; readonly dump: number }
 
 export interface InheritorArgs {
   /** Made by `createIndexMemory` with the sizes below. */
@@ -127,7 +126,9 @@ export const inheritor = defineActor(
       inherit: ({ workerSlot, runs, reply }) => reply(state.inherit(workerSlot, runs)),
       disinherit: ({ workerSlot }) => state.drop(workerSlot),
       inheritedBlocks: ({ reply }) => reply(state.blocks()),
-      dumpInherited: ({ workerSlot, reply }) => reply(state.dump(workerSlot)),
+      dump: ({ workerSlot, dump, reply }) => reply(state.dumps.next(workerSlot, dump, true)),
+      endDump: ({ dump }) => state.dumps.end(dump),
+      dumpIdle: ({ dump }) => state.dumps.end(dump),
       maintain: () => state.maintain(),
     }
   },
@@ -136,6 +137,7 @@ export const inheritor = defineActor(
 type PassedOnAs<T extends PassedOn['type']> = Extract<PassedOn, { readonly type: T }>
 
 class Inheritor {
+  readonly dumps: KeyDumps
   readonly #context: ActorContext<InheritorMessage>
   readonly #indexer: ActorRef<IndexerMessage>
   readonly #index: BlockIndex
@@ -158,6 +160,11 @@ class Inheritor {
       workerSlotsMax,
       copies: 'set',
       swapBytesMin: capacityBytes + 1,
+    })
+    this.dumps = new KeyDumps({
+      index: this.#index,
+      ended: () => this.#maintain(),
+      idleAfter: (delayMs, dump) => context.schedule(delayMs, { type: 'dumpIdle', dump }),
     })
   }
 
@@ -252,19 +259,6 @@ class Inheritor {
   blocks(): Record<number, number> {
     const blocks: Record<number, number> = {}
     for (const workerSlot of this.#slots.keys()) blocks[workerSlot] = this.#index.blocksHeld(workerSlot)
-    return blocks
-  }
-
-  dump(workerSlot: number): readonly IndexedBlock[] {
-    const blocks: IndexedBlock[] = []
-    for (const { engineHash, parentEngineHash, localHash, isReachable } of this.#index.dump(workerSlot)) {
-      if (!isReachable) continue
-      blocks.push({
-        engineHash: formatHash(...engineHash),
-        parentEngineHash: parentEngineHash && formatHash(...parentEngineHash),
-        localHash: formatHash(...localHash),
-      })
-    }
     return blocks
   }
 

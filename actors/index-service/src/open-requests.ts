@@ -1,25 +1,32 @@
 /**
  * Bounds on open requests and the bytes of their bodies. Only bytes that have arrived count, never announced
- * lengths.
+ * lengths. Queries and operator requests have places apart (ViewRoom), so that neither takes those of the
+ * other. A request is open until its client has taken the answer.
  */
 
-import { Bodies } from '@homing/http'
+import { Bodies, type ViewPlace, ViewRoom } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
 import { ServiceBusyError } from './errors.ts'
 
 export interface OpenRequestsOptions {
   readonly openRequestsMax: number
+  readonly openOperatorRequestsMax?: number
   readonly bodyBytesMax: number
   readonly bodiesBytesMax: number
 }
 
+/** `watching`: for those who watch over the service. */
+export type RouteKind = 'query' | 'operator' | 'watching'
+
 export class OpenRequests {
   readonly #options: OpenRequestsOptions
   readonly #bodies: Bodies
+  readonly views: ViewRoom
   #count = 0
 
   constructor(options: OpenRequestsOptions) {
     this.#options = options
+    this.views = new ViewRoom({ openMax: options.openOperatorRequestsMax })
     this.#bodies = new Bodies(
       options.bodiesBytesMax,
       (_bytes, bytesMax) =>
@@ -28,33 +35,37 @@ export class OpenRequests {
   }
 
   get count(): number {
-    return this.#count
+    return this.#count + this.views.open
   }
 
   get bodyBytes(): number {
     return this.#bodies.bytes
   }
 
-  /**
-   * Serves one request within the bounds; throws ServiceBusyError past them. `isAlwaysServed`: whatever is
-   * open.
-   */
+  /** Serves one request within the bounds; throws ServiceBusyError and ViewsBusyError past them. */
   async during<T>(
     exchange: HttpExchange,
-    isAlwaysServed: boolean,
-    serve: (body: () => Promise<Uint8Array>) => Promise<T> | T,
+    kind: RouteKind,
+    serve: (body: () => Promise<Uint8Array>, place: ViewPlace | undefined) => Promise<T> | T,
   ): Promise<T> {
-    const { openRequestsMax, bodyBytesMax } = this.#options
-    if (!isAlwaysServed && this.#count >= openRequestsMax) {
-      throw new ServiceBusyError('requests are open', openRequestsMax, '--max-open-requests')
-    }
+    const place = kind === 'query' ? undefined : this.views.enter(exchange, kind === 'watching')
+    if (place === undefined) this.#enter(exchange)
     const hold = this.#bodies.hold()
-    this.#count++
     try {
-      return await serve(() => hold.readDecoded(exchange, bodyBytesMax))
+      return await serve(() => hold.readDecoded(exchange, this.#options.bodyBytesMax), place)
     } finally {
-      this.#count--
       hold.release()
     }
+  }
+
+  #enter(exchange: HttpExchange): void {
+    const { openRequestsMax } = this.#options
+    if (this.#count >= openRequestsMax) {
+      throw new ServiceBusyError('requests are open', openRequestsMax, '--max-open-requests')
+    }
+    this.#count++
+    exchange.onOver(() => {
+      this.#count--
+    })
   }
 }

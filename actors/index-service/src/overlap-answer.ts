@@ -113,11 +113,6 @@ export class IndexQuery {
     }
   }
 
-  /** Whether a slot holds this block on the device as the first of a prompt. `localHash`: its pair. */
-  beginsPrompt(workerSlot: number, localHash: Int32Array): boolean {
-    return (this.#deviceBlocks(localHash).blocks.get(workerSlot) ?? 0) > 0
-  }
-
   /** By worker slot. */
   #deviceBlocks(localHashes: Int32Array) {
     const { reader, inheritedReader } = this.#options

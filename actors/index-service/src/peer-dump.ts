@@ -15,8 +15,8 @@
  * A model's name may contain a colon, a routing group in a dump may not: the last colon separates them.
  */
 
-import type { IndexedBlock } from '@homing/actors/indexer'
-import { bigintToHash, parseHash } from '@homing/blocks'
+import { bigintToHash } from '@homing/blocks'
+import type { IndexedBlock } from '@homing/fleet'
 import { BadDumpError } from './errors.ts'
 import type { InheritedRun } from './inheritor.ts'
 import type { Partition, Registration } from './requests.ts'
@@ -90,33 +90,6 @@ export function dumpEvents(
   }
   flush()
   return events.join(',')
-}
-
-/**
- * Only what a reader can reach. An indexer names blocks that begin a prompt and blocks whose parent is gone
- * alike, without a parent; of the latter and all below nothing may be said. `beginsPrompt`: whether some
- * block of this content begins a prompt. It is the one without a parent, if only one such block has this
- * content; of several, none is taken.
- */
-export function reachableBlocks(
-  blocks: readonly IndexedBlock[],
-  beginsPrompt: (block: IndexedBlock) => boolean,
-): readonly IndexedBlock[] {
-  const withoutParent = new Map<string, number>()
-  for (const { parentEngineHash, localHash } of blocks) {
-    if (parentEngineHash !== undefined) continue
-    withoutParent.set(localHash, (withoutParent.get(localHash) ?? 0) + 1)
-  }
-  const reached = new Set<string>()
-  return blocks.filter(block => {
-    const { engineHash, parentEngineHash, localHash } = block
-    const isReached =
-      parentEngineHash === undefined
-        ? withoutParent.get(localHash) === 1 && beginsPrompt(block)
-        : reached.has(parentEngineHash)
-    if (isReached) reached.add(engineHash)
-    return isReached
-  })
 }
 
 /** Throws BadDumpError. */
@@ -220,10 +193,4 @@ function objectOr(value: unknown, fail: () => never): Readonly<Record<string, un
 
 function numberOf(hexadecimal: string): bigint {
   return BigInt(`0x${hexadecimal}`)
-}
-
-/** The words of a hash in hexadecimal: low, high. */
-export function hashWords(hexadecimal: string): Int32Array {
-  const { lo, hi } = parseHash(hexadecimal)
-  return Int32Array.of(lo, hi)
 }

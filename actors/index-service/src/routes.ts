@@ -1,14 +1,26 @@
 /** The routes of the service: what each takes, does and answers. */
 
 import type { ActorContext } from '@homing/actor'
-import type { IndexedBlock } from '@homing/actors/indexer'
+import type { Clock } from '@homing/base'
 import { fullBlocks, hashLocals, namespaceSeed } from '@homing/blocks'
-import { type AccessLog, type Route, RouteTable, sendAnswer, textAnswer } from '@homing/http'
+import { dumpKey } from '@homing/fleet'
+import {
+  type AccessLog,
+  DumpsBusyError,
+  type Route,
+  RouteTable,
+  sendAnswer,
+  sendPieces,
+  Turns,
+  textAnswer,
+  type ViewPlace,
+} from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
-import { sendJson, streamJson } from './answers.ts'
+import { sendJson } from './answers.ts'
 import type { IndexServiceMessage } from './messages.ts'
+import type { RouteKind } from './open-requests.ts'
 import type { IndexQuery } from './overlap-answer.ts'
-import { dumpEvents, dumpHead, hashWords, reachableBlocks } from './peer-dump.ts'
+import { dumpEvents, dumpHead } from './peer-dump.ts'
 import type { Peers } from './peers.ts'
 import type { Rank } from './rank.ts'
 import { nameOf, type RankListeners } from './rank-listeners.ts'
@@ -32,15 +44,16 @@ export interface RequestNote {
 }
 
 export interface ServiceRoute extends Route {
-  /** It is served however many requests are open: for those who watch over the service. */
-  readonly isAlwaysServed: boolean
   /** It tells nothing, so pages of other sites may call it. */
   readonly isForPages: boolean
+  /** By which bound it is admitted. */
+  readonly kind: RouteKind
   /** Answers the status. */
   readonly handle: (
     exchange: HttpExchange,
     body: () => Promise<Uint8Array>,
     note: RequestNote,
+    place: ViewPlace | undefined,
   ) => Promise<number> | number
 }
 
@@ -54,11 +67,16 @@ export interface RoutesOptions {
   readonly metrics: ServiceMetrics
   readonly accessLog: () => AccessLog | undefined
   readonly askMsMax: number
+  readonly dumps: Turns
 }
 
 const OK = { status: 'ok' }
-/** A rank may hold millions of blocks. */
-const DUMP_TIMEOUT_MS = 60_000
+/** Peers that start at about the same time are served one after the other. */
+const DUMPS_WAITING_MAX = 4
+const DUMP_WAIT_MS_MAX = 20_000
+/** A client that reads slowly must not keep the others from their dumps. */
+const DUMP_MS_MAX = 600_000
+const utf8 = new TextEncoder()
 
 export function routeTable(options: RoutesOptions): RouteTable<ServiceRoute> {
   const handlers = handlersOf(options)
@@ -66,14 +84,19 @@ export function routeTable(options: RoutesOptions): RouteTable<ServiceRoute> {
     SERVICE_ROUTES.map(({ method, path }) => ({
       method,
       path,
-      isAlwaysServed: ALWAYS_SERVED.has(path),
+      kind: KINDS[path] ?? 'operator',
       isForPages: path === '/health',
       handle: handlers[`${method} ${path}` as ServiceRouteName],
     })),
   )
 }
 
-const ALWAYS_SERVED: ReadonlySet<string> = new Set(['/health', '/metrics'])
+const KINDS: Readonly<Record<string, RouteKind>> = {
+  '/health': 'watching',
+  '/metrics': 'watching',
+  '/query': 'query',
+  '/query_by_hash': 'query',
+}
 
 function handlersOf(options: RoutesOptions): Readonly<Record<ServiceRouteName, ServiceRoute['handle']>> {
   const { registry, listeners, peers, accessLog, metrics, context } = options
@@ -95,7 +118,7 @@ function handlersOf(options: RoutesOptions): Readonly<Record<ServiceRouteName, S
       }
       return sendJson(exchange, 200, OK)
     },
-    'GET /workers': exchange => workers(options, exchange),
+    'GET /workers': (exchange, _body, _note, place) => workers(options, exchange, place),
     async 'POST /query'(exchange, body, note) {
       const { tokens, loraName, cacheSalt, ...partition } = readTokenQuery(await body())
       note.model = partition.model
@@ -109,7 +132,7 @@ function handlersOf(options: RoutesOptions): Readonly<Record<ServiceRouteName, S
       note.model = partition.model
       return answerQuery(options, exchange, registry.partition(partition), localHashes)
     },
-    'GET /dump': exchange => streamJson(exchange, dumpPieces(options)),
+    'GET /dump': exchange => sendDump(options, exchange),
     async 'POST /register_peer'(exchange, body) {
       peers.add(readPeer(await body()))
       return sendJson(exchange, 201, OK)
@@ -148,6 +171,7 @@ function answerQuery(
 async function workers(
   { registry, shards, askMsMax }: RoutesOptions,
   exchange: HttpExchange,
+  place: ViewPlace | undefined,
 ): Promise<number> {
   const query = new URLSearchParams(exchange.query)
   const model = query.get('model_name')
@@ -170,48 +194,71 @@ async function workers(
     exchange,
     200,
     workersView(views, filter, blocksOf, rank => inherited[rank.shard]?.[rank.workerSlot] ?? 0),
+    {},
+    place,
   )
 }
 
-/** One piece per rank: no more than one of them is in memory. */
-async function* dumpPieces(options: RoutesOptions): AsyncGenerator<string, void, undefined> {
-  const { registry } = options
+/** One dump at a time, because shards give no memory back meanwhile; peers that start wait in line. */
+export function dumpTurns(clock: Clock): Turns {
+  return new Turns({
+    clock,
+    atOnceMax: 1,
+    waitingMax: DUMPS_WAITING_MAX,
+    waitMsMax: DUMP_WAIT_MS_MAX,
+    refusal: () => new DumpsBusyError(),
+  })
+}
+
+async function sendDump(options: RoutesOptions, exchange: HttpExchange): Promise<number> {
+  const over = await options.dumps.take()
+  try {
+    return await sendPieces(exchange, { 'content-type': 'application/json' }, dumpPieces(options))
+  } finally {
+    over()
+  }
+}
+
+/** One piece per slice of a rank: no more than one of them is in memory. */
+async function* dumpPieces(options: RoutesOptions): AsyncGenerator<Uint8Array, void, undefined> {
+  const { registry, context, askMsMax } = options
+  const untilMs = context.clock.nowMs() + DUMP_MS_MAX
+  // What the next piece begins with.
+  let text = '{'
   let isFirstPartition = true
-  yield '{'
   for (const partition of [...registry.partitions]) {
     const ranks = [...partition.ranks]
-    const head = dumpHead(partition, ranks)
-    yield isFirstPartition ? head : `,${head}`
+    text += isFirstPartition ? dumpHead(partition, ranks) : `,${dumpHead(partition, ranks)}`
     isFirstPartition = false
     let eventId = 0
     for (const rank of ranks) {
-      for (const blocks of await rankBlocks(options, rank)) {
-        const before = eventId
-        const events = dumpEvents(rank.instanceId, rank.dpRank, blocks, () => eventId++)
-        if (events !== '') yield before === 0 ? events : `,${events}`
+      for (const ref of holdersOf(options, rank)) {
+        for await (const blocks of dumpKey(ref, rank.workerSlot, askMsMax)) {
+          if (context.clock.nowMs() > untilMs) throw new DumpsBusyError()
+          // Another rank may have its slot by now.
+          if (registry.ofSlot(rank.workerSlot) !== rank) break
+          const before = eventId
+          const reachable = blocks.filter(({ isReachable }) => isReachable)
+          const events = dumpEvents(rank.instanceId, rank.dpRank, reachable, () => eventId++)
+          if (events === '') continue
+          yield utf8.encode(`${text}${before === 0 ? '' : ','}${events}`)
+          text = ''
+        }
       }
     }
-    yield ']}'
+    text += ']}'
   }
-  yield '}\n'
+  yield utf8.encode(`${text}}\n`)
 }
 
-/** Blocks from the engine's events, and inherited blocks: each list can be applied by itself. */
-async function rankBlocks(
-  { shards, lookup }: RoutesOptions,
-  { workerSlot, shard, inheritedFrom, fault }: Rank,
-): Promise<readonly (readonly IndexedBlock[])[]> {
+/** Where the blocks of a rank are: those of the engine's events, and inherited ones. */
+function holdersOf(
+  { shards }: RoutesOptions,
+  { shard, inheritedFrom, fault }: Rank,
+): readonly Parameters<typeof dumpKey>[0][] {
   if (fault !== undefined) return []
-  const blocks = await shards.indexers[shard]!.ask({ type: 'dump', workerSlot }, { timeout: DUMP_TIMEOUT_MS })
-  const reachable = reachableBlocks(blocks, ({ localHash }) =>
-    lookup.beginsPrompt(workerSlot, hashWords(localHash)),
-  )
-  if (inheritedFrom === undefined) return [reachable]
-  const inherited = await shards.inheritors[shard]!.ask(
-    { type: 'dumpInherited', workerSlot },
-    { timeout: DUMP_TIMEOUT_MS },
-  )
-  return [reachable, inherited]
+  const own = shards.indexers[shard]!
+  return inheritedFrom === undefined ? [own] : [own, shards.inheritors[shard]!]
 }
 
 function overview(exchange: HttpExchange): number {

@@ -17,6 +17,8 @@ export interface IndexServiceArgs {
   /** Longest time that a connection without a request is kept. */
   readonly keepAliveTimeoutMs?: number
   readonly openRequestsMax: number
+  /** Requests that are no queries; default: that of ViewRoom. */
+  readonly openOperatorRequestsMax?: number
   readonly threads: number
   /**
    * The pool whose threads `<pool>-0 … <pool>-(threads − 1)` host indexers and listeners; default 'events'.

@@ -4,7 +4,7 @@
  */
 
 import { SHARD_COLUMNS, TRUSTS } from '@homing/index'
-import { type Counter, type Histogram, Metrics } from '@homing/metrics'
+import { type Counter, type Histogram, Metrics, type ViewFigures, viewMetrics } from '@homing/metrics'
 import type { Peers } from './peers.ts'
 import { trustOf } from './rank.ts'
 import type { Registry } from './registry.ts'
@@ -21,6 +21,8 @@ export interface ServiceFigures {
   readonly askMsMax: number
   readonly workerSlotsMax: number
   readonly openRequests: () => number
+  readonly views: ViewFigures
+  readonly dumps: { readonly refused: number }
   readonly bodyBytes: () => number
   readonly accessLinesDropped: () => number
 }
@@ -60,6 +62,7 @@ export class ServiceMetrics {
       help: 'Queries for which a shard gave no consistent view: their answers list less than is held.',
     })
     collectRequests(metrics, figures)
+    metrics.collect(viewMetrics(metrics, 'homing_indexer_operator', figures.views))
     collectRanks(metrics, figures)
     collectShards(metrics, figures)
   }
@@ -96,7 +99,12 @@ function collectRequests(metrics: Metrics, figures: ServiceFigures): void {
     help: 'Dumps requested from peers, by outcome.',
     labels: ['outcome'],
   })
+  const dumpsRefused = metrics.counter({
+    name: 'homing_indexer_dumps_refused_total',
+    help: 'Requests for a dump refused because one is made at a time and the line for it was full.',
+  })
   metrics.collect(() => {
+    dumpsRefused.setTotal(figures.dumps.refused)
     open.set(figures.openRequests())
     bodies.set(figures.bodyBytes())
     dropped.setTotal(figures.accessLinesDropped())

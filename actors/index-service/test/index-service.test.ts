@@ -456,3 +456,49 @@ t.test('a page of another site reaches no route, and programs of other machines 
     await w.settle()
   }
 })
+
+t.test(
+  'queries and other requests have places apart, until their clients have taken the answers',
+  async t => {
+    const w = serviceWorld(t)
+    const engine = await w.engine('10.0.0.1')
+    engine.publish(stored([101], tokensUpTo(4)))
+    const { url } = await w.start('10.0.0.9', { openOperatorRequestsMax: 4 })
+    await w.ask(url, 'POST', '/register', registration(engine))
+    const query = { token_ids: tokensUpTo(4), model_name: 'm' }
+    /** A client that takes nothing of its answer. */
+    const silent = (method: string, path: string, body?: unknown) => {
+      const bytes = body === undefined ? {} : { body: new TextEncoder().encode(JSON.stringify(body)) }
+      const handler = { head: () => {}, data: () => {}, end: () => {}, failed: () => {} }
+      const call = w.network.transport().http.call({ origin: url, method, path, ...bytes }, handler)
+      call.pause()
+      return call
+    }
+    const queries = Array.from({ length: 8 }, () => silent('POST', '/query', query))
+    await w.settle()
+    const refused = await w.ask(url, 'POST', '/query', query)
+    t.match(refused, { status: 503, json: { code: 'HOMING_INDEX_SERVICE_BUSY' } })
+    t.equal(refused.headers['retry-after'], '1')
+    for (const path of ['/workers', '/dump', '/peers', '/']) {
+      t.equal((await w.ask(url, 'GET', path)).status, 200, path)
+    }
+    for (const call of queries) call.abort()
+    await w.settle()
+
+    const views = [1, 2].map(() => silent('GET', '/workers'))
+    await w.settle()
+    for (const path of ['/workers', '/dump']) {
+      const { status, json, headers } = await w.ask(url, 'GET', path)
+      t.match([status, json.code, headers['retry-after']], [503, 'HOMING_HTTP_VIEWS_BUSY', '1'], path)
+    }
+    t.equal((await w.ask(url, 'POST', '/query', query)).status, 200)
+    t.equal((await w.ask(url, 'GET', '/health')).status, 200)
+    const { text } = await w.ask(url, 'GET', '/metrics')
+    t.match(text, /homing_indexer_operator_refused_total\{bound="requests"\} 2/)
+    t.notMatch(text, /homing_indexer_operator_unsent_bytes 0\n/)
+    for (const call of views) call.abort()
+    await w.settle()
+    t.match((await w.ask(url, 'GET', '/metrics')).text, /homing_indexer_operator_unsent_bytes 0\n/)
+    t.equal((await w.ask(url, 'GET', '/workers')).status, 200)
+  },
+)

@@ -4,10 +4,11 @@
  */
 
 import assert from 'node:assert/strict'
-import { defineActor } from '@homing/actor'
+import { type ActorRef, defineActor } from '@homing/actor'
 import { createTestSystem } from '@homing/actor/testing'
 import { type EventSourceMessage, type IndexerMessage, indexer } from '@homing/actors/indexer'
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
+import { dumpKey, type IndexedBlock } from '@homing/fleet'
 import { createIndexMemory, IndexReader, layeredOptions, OverlapCounts } from '@homing/index'
 import { KV_CLEARED, type KvEvent, type KvStored, kvRemoved, kvStored } from '@homing/protocol'
 import fc from 'fast-check'
@@ -242,7 +243,7 @@ function narrowWorld(t: Test) {
     for (let i = 0; i < 20; i++) ref.tell({ ...message, events: [] })
   }
   const held = async (): Promise<number> => {
-    const dump = small.ask({ type: 'dump', workerSlot: SLOT }, { timeout: 1000 })
+    const dump = dumpAll(small, SLOT)
     await system.settle()
     return (await dump).length
   }
@@ -310,3 +311,10 @@ t.test(
     }
   },
 )
+
+/** All slices of a dump. */
+async function dumpAll(ref: ActorRef<IndexerMessage>, workerSlot: number): Promise<IndexedBlock[]> {
+  const all: IndexedBlock[] = []
+  for await (const blocks of dumpKey(ref, workerSlot, 1000)) all.push(...blocks)
+  return all
+}

@@ -8,7 +8,7 @@ import { formatHash } from '@homing/blocks'
 import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
 import fc from 'fast-check'
 import t from 'tap'
-import { dumpEvents, dumpHead, hashWords, reachableBlocks, readDump } from '../src/peer-dump.ts'
+import { dumpEvents, dumpHead, readDump } from '../src/peer-dump.ts'
 
 const OPTIONS = { capacityBytes: 1 << 20, workerSlotsMax: 2 }
 
@@ -54,17 +54,13 @@ t.test(
         }
         for (const path of removed) index.remove(1, engineHashes(path).slice(-2), 1)
 
-        const blocks = [...index.dump(1)].map(({ engineHash, parentEngineHash, localHash }) => ({
+        const blocks = [...index.dump(1)].map(({ engineHash, parentEngineHash, localHash, isReachable }) => ({
           engineHash: formatHash(...engineHash),
           parentEngineHash: parentEngineHash && formatHash(...parentEngineHash),
           localHash: formatHash(...localHash),
+          isReachable,
         }))
-        const scores = new OverlapCounts()
-        const reader = new IndexReader([index.memory])
-        const reachable = reachableBlocks(blocks, ({ localHash }) => {
-          reader.overlap(hashWords(localHash), 1, scores)
-          return scores.blocksOf(1) > 0
-        })
+        const reachable = blocks.filter(({ isReachable }) => isReachable)
         for (const { engineHash, parentEngineHash } of reachable) {
           const path = pathOf.get(engineHash)!
           const above = parentEngineHash === undefined ? '' : pathOf.get(parentEngineHash)

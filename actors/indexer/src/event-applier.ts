@@ -62,7 +62,7 @@ import {
   type SeparatedPrompt,
 } from '@homing/protocol'
 import type { LayerSlots } from './layer-slots.ts'
-import type { IndexedBlock, KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
+import type { KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
 import { MarkRoom, NamespacedBeginnings } from './namespaced-beginnings.ts'
 
 /** The result of a batch of events. */
@@ -312,19 +312,6 @@ export class EventApplier {
       blocksHeld,
       layersHeld: this.#layersHeld(),
     }
-  }
-
-  dump(workerSlot: number): readonly IndexedBlock[] {
-    const blocks: IndexedBlock[] = []
-    if (!this.#slots.has(workerSlot)) return blocks
-    for (const { engineHash, parentEngineHash, localHash } of this.#index.dump(workerSlot)) {
-      blocks.push({
-        engineHash: hexOf(engineHash[0], engineHash[1]),
-        parentEngineHash: parentEngineHash && hexOf(parentEngineHash[0], parentEngineHash[1]),
-        localHash: hexOf(localHash[0], localHash[1]),
-      })
-    }
-    return blocks
   }
 
   /**
@@ -593,8 +580,4 @@ function unknownText(separators: number): string {
 
 function keyOf(low: number, high: number): bigint {
   return (BigInt(high >>> 0) << 32n) | BigInt(low >>> 0)
-}
-
-function hexOf(low: number, high: number): string {
-  return (high >>> 0).toString(16).padStart(8, '0') + (low >>> 0).toString(16).padStart(8, '0')
 }

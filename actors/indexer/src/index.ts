@@ -1,8 +1,8 @@
 export { indexer } from './indexer.ts'
 export { createGuessCounts, indexerArgsFromSettings } from './indexer-args.ts'
 export type {
+  DumpMessage,
   EventSourceMessage,
-  IndexedBlock,
   IndexerMessage,
   KeyImage,
   ResyncCause,

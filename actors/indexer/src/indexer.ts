@@ -20,6 +20,7 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
+import { KeyDumps } from '@homing/fleet'
 import {
   BlockIndex,
   IMAGE_BLOCKS_MAX,
@@ -71,7 +72,10 @@ export const indexer = defineActor(
       observe: ({ incarnation, observer }) => state.observe(incarnation, observer),
       status: ({ reply }) => reply({ ...state.applier.status(), guesses: state.guesses.status() }),
       sampleTree: ({ options, reply }) => reply(state.sampleTree(options)),
-      dump: ({ workerSlot, reply }) => reply(state.applier.dump(workerSlot)),
+      dump: ({ workerSlot, dump, reply }) =>
+        reply(state.dumps.next(workerSlot, dump, state.applier.isOpen(workerSlot))),
+      endDump: ({ dump }) => state.dumps.end(dump),
+      dumpIdle: ({ dump }) => state.dumps.end(dump),
       [signal](event) {
         if (event.type === 'terminated') state.readers.detach(event.ref)
       },
@@ -85,6 +89,7 @@ class Indexer {
   readonly readers: Readers
   readonly applier: EventApplier
   readonly guesses: Guesses
+  readonly dumps: KeyDumps
   readonly #context: ActorContext<ShardMessage>
   readonly #shard: number
   readonly #incarnation: number
@@ -118,6 +123,11 @@ class Indexer {
       blocksMax: Math.floor(capacityBytes / GUESS_BYTES),
       pruneTargetRatio: pruneTargetRatio ?? PRUNE_TARGET_RATIO,
       tree: guesses && { blocksMax: guesses.blocksMax, counts: new Int32Array(guesses.counts), shard },
+    })
+    this.dumps = new KeyDumps({
+      index: this.#index,
+      ended: () => this.#maintain(),
+      idleAfter: (delayMs, dump) => context.schedule(delayMs, { type: 'dumpIdle', dump }),
     })
     const { capacityHalvings, bytesLimit } = this.#index.stats()
     if (capacityHalvings > 0)

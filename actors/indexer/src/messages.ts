@@ -1,6 +1,7 @@
 /** Messages to an indexer, and its messages to the sources of its events. */
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
+import type { DumpSlice } from '@homing/fleet'
 import type { BlockImage, IndexMemory, KeyLayer, TreeSample, TreeSampleOptions } from '@homing/index'
 import type { CacheReadingRecord, EventFault, KvEvent, SeparatedPrompt } from '@homing/protocol'
 import type { GuessStatus, RoutedBlocks, UnroutedBlocks } from './guesses.ts'
@@ -73,12 +74,16 @@ export interface KeyImage extends BlockImage {
   readonly reading: CacheReadingRecord
 }
 
-/** One block that a worker key holds, as hex words; enough to compare with an engine's cache. */
-export interface IndexedBlock {
-  readonly engineHash: string
-  readonly parentEngineHash: string | undefined
-  readonly localHash: string
-}
+export type DumpMessage =
+  /** Replies with the next slice of a dump, or with the first of a new one if `dump` is undefined. */
+  | {
+      readonly type: 'dump'
+      readonly workerSlot: number
+      readonly dump: number | undefined
+      readonly reply: Reply<DumpSlice | 'ended'>
+    }
+  /** No more slices are wanted. */
+  | { readonly type: 'endDump'; readonly dump: number }
 
 /** Why an event, or a part of it, was not applied. */
 export type SkipReason =
@@ -149,6 +154,8 @@ export type RoutedMessage =
 export type ShardMessage =
   | IndexerMessage
   | RoutedMessage
+  /** To itself: a dump was not asked for its next slice in time. */
+  | { readonly type: 'dumpIdle'; readonly dump: number }
   /** To itself: guesses have expired, or there are too many. */
   | { readonly type: 'tidyGuesses' }
   /** To itself: blocks may have been dropped since the last look. */
@@ -221,4 +228,4 @@ export type IndexerMessage =
       readonly options: Omit<TreeSampleOptions, 'keysMax'>
       readonly reply: Reply<TreeSample>
     }
-  | { readonly type: 'dump'; readonly workerSlot: number; readonly reply: Reply<readonly IndexedBlock[]> }
+  | DumpMessage

@@ -290,19 +290,6 @@ t.test('a slot that is not open takes nothing', async t => {
   t.match(f.applier.status().eventsSkipped, { unopened: 2 })
 })
 
-t.test('a dump names hashes and parents as hex words', async t => {
-  const f = fixture()
-  f.applier.apply(0, BLOCK_TOKENS, [stored(hashes(1, 255), tokens(0, 8))])
-  const { local } = hashBlocks(Int32Array.from(tokens(0, 8)), BLOCK_TOKENS, namespaceSeed())
-  const hex = (i: number) =>
-    [local[2 * i + 1]!, local[2 * i]!].map(word => (word >>> 0).toString(16).padStart(8, '0')).join('')
-  t.strictSame(f.applier.dump(0), [
-    { engineHash: '0000000000000001', parentEngineHash: undefined, localHash: hex(0) },
-    { engineHash: '00000000000000ff', parentEngineHash: '0000000000000001', localHash: hex(1) },
-  ])
-  t.strictSame(f.applier.dump(3), [])
-})
-
 t.test('what was learned of cache groups outlives the rebuild that it asks for', async t => {
   const { applier } = fixture()
   const dense = stored(hashes(1, 2), tokens(0, 8), { group: 0 })

@@ -4,6 +4,7 @@ import type { ActorRef } from '@homing/actor'
 import { createTestSystem, type Probe, type TestSystem } from '@homing/actor/testing'
 import { type IndexerMessage, indexer } from '@homing/actors/indexer'
 import { type Log, SimulatedClock, seededRandom } from '@homing/base'
+import { dumpKey, type IndexedBlock } from '@homing/fleet'
 import { BlockIndex, type IndexMemory, IndexReader, layeredOptions } from '@homing/index'
 import {
   encodeEventFrames,
@@ -215,7 +216,7 @@ export class ListenerWorld {
 
   /** Engine hashes that the index holds for the worker key, sorted. */
   async held(): Promise<readonly string[]> {
-    const answer = this.indexer.ask({ type: 'dump', workerSlot: 0 }, { timeout: 1000 })
+    const answer = dumpAll(this.indexer, 0)
     await this.system.settle()
     return (await answer).map(block => block.engineHash).sort()
   }
@@ -263,4 +264,11 @@ export async function listenerWorld(t: Test, options: WorldOptions = {}): Promis
   t.teardown(() => world.stop())
   await world.startEngine()
   return world
+}
+
+/** All slices of a dump. */
+async function dumpAll(ref: ActorRef<IndexerMessage>, workerSlot: number): Promise<IndexedBlock[]> {
+  const all: IndexedBlock[] = []
+  for await (const blocks of dumpKey(ref, workerSlot, 1000)) all.push(...blocks)
+  return all
 }

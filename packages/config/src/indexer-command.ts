@@ -57,6 +57,11 @@ const indexerSettings = [
     help: 'Most requests that may be open at one time. Further ones are answered with 503 at once.',
   },
   {
+    ...shared.openOperatorRequestsMax,
+    env: 'HOMING_INDEXER_MAX_OPEN_OPERATOR_REQUESTS',
+    help: 'Most requests besides queries (/workers, /dump, /register and so on) at one time, apart from --max-open-requests. A request counts until its client has taken the answer, and one address has half of the places at most. Further ones are answered with 503 at once; /health and /metrics have 8 places of their own.',
+  },
+  {
     ...shared.shutdownTimeoutMs,
     default: 10 * SECOND_MS,
     env: 'HOMING_INDEXER_SHUTDOWN_TIMEOUT',

@@ -94,6 +94,16 @@ export const shared = {
     max: 1_000_000,
     unit: 'requests',
   },
+  openOperatorRequestsMax: {
+    key: 'openOperatorRequestsMax',
+    name: 'max-open-operator-requests',
+    group: 'Listening',
+    kind: 'integer',
+    default: 64,
+    min: 1,
+    max: 10_000,
+    unit: 'requests',
+  },
   shutdownTimeoutMs: {
     key: 'shutdownTimeoutMs',
     name: 'shutdown-timeout',

@@ -15,6 +15,7 @@ export type {
   WorkerRecord,
   WorkerState,
 } from './fleet.ts'
+export { DumpEndedError, type DumpSlice, dumpKey, type IndexedBlock, KeyDumps } from './key-dumps.ts'
 export { type KeyLimits, NO_KEYS, withinLimits } from './key-limits.ts'
 export { loadingWorkers } from './loading-workers.ts'
 export { type ModelNames, modelNames, NO_ALIASES, servedModel } from './model-names.ts'

@@ -114,6 +114,29 @@ export class RefusedError extends CodedError {
   }
 }
 
+/** As many views are open as may be, or as many bytes of them wait for clients. */
+export class ViewsBusyError extends CodedError {
+  readonly code = 'HOMING_HTTP_VIEWS_BUSY'
+
+  constructor(what: string, max: number) {
+    super(`cannot answer another operator request: ${max} ${what}; ask again in a second`, {
+      max,
+      retryAfterSeconds: 1,
+    })
+  }
+}
+
+/** As many dumps are made, and wait, as may be. */
+export class DumpsBusyError extends CodedError {
+  readonly code = 'HOMING_HTTP_DUMPS_BUSY'
+
+  constructor() {
+    super('cannot make another dump: one is made at a time, and the line for it is full; ask again later', {
+      retryAfterSeconds: 10,
+    })
+  }
+}
+
 /** As many event streams are open as may be. */
 export class StreamsBusyError extends CodedError {
   readonly code = 'HOMING_HTTP_STREAMS_BUSY'

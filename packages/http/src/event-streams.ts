@@ -56,13 +56,17 @@ interface Reader {
   isBehind: boolean
 }
 
+/** An event stream follows. */
+export function isStreamHead({ status, headers }: HttpAnswer): boolean {
+  return status === 200 && headers['content-type']?.startsWith('text/event-stream') === true
+}
+
 /**
  * Sends an answer; one that is the head of an event stream goes on as one of `streams`, if there is room.
  * Returns the status.
  */
 export function sendOrStream(exchange: HttpExchange, answer: HttpAnswer, streams: EventStreams): number {
-  const isStream = answer.status === 200 && answer.headers['content-type']?.startsWith('text/event-stream')
-  if (!isStream || exchange.method === 'HEAD') return sendAnswer(exchange, answer)
+  if (!isStreamHead(answer) || exchange.method === 'HEAD') return sendAnswer(exchange, answer)
   if (streams.open(exchange, answer.headers)) return answer.status
   return sendAnswer(exchange, errorAnswer(new StreamsBusyError(streams.readersMax)))
 }

@@ -6,6 +6,7 @@ export { encodingOf } from './content-encoding.ts'
 export { apiErrorOf } from './error-kinds.ts'
 export {
   BadParameterError,
+  DumpsBusyError,
   MalformedEncodingError,
   MethodNotAllowedError,
   NoSuchRouteError,
@@ -13,6 +14,7 @@ export {
   RefusedError,
   StrangePageError,
   UnsupportedEncodingError,
+  ViewsBusyError,
 } from './errors.ts'
 export {
   EventStreams,
@@ -22,5 +24,8 @@ export {
   sendOrStream,
 } from './event-streams.ts'
 export { FrontDoor, type HttpAddress } from './front-door.ts'
+export { fetchPieces, type Piece, sendPieces } from './pieces.ts'
 export { limitOf, queryOf, wantsText } from './query.ts'
 export { type Route, RouteTable, refuseRoute, takesMethod } from './route-table.ts'
+export { Turns } from './turns.ts'
+export { sendView, type ViewPlace, ViewRoom } from './view-room.ts'

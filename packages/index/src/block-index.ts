@@ -22,7 +22,7 @@
 import { auditIndex } from './audit.ts'
 import { Capacity } from './capacity.ts'
 import { claimDoor } from './door.ts'
-import { dumpHolder, dumpOrphans } from './dump.ts'
+import { dumpOrphans, dumpSlot, SlicedDump } from './dump.ts'
 import { IndexState, NOBODY, NONE, ROOT } from './index-state.ts'
 import { type Layout, planLayout } from './layout.ts'
 import { Maintenance } from './maintenance.ts'
@@ -222,8 +222,22 @@ export class BlockIndex {
    * to compare with an engine's cache. Orphans are not in it. Throws when the index changes meanwhile.
    */
   *dump(workerSlot: number): Generator<DumpEntry, void, undefined> {
-    const holder = this.#state.holderOf(workerSlot)
-    if (holder !== NOBODY) yield* dumpHolder(this.#state, holder)
+    yield* dumpSlot(this.#state, workerSlot)
+  }
+
+  /**
+   * Opens a dump that is taken in slices, between which the index may change: see dump.ts for what it says
+   * then. Until `closeDump` maintenance moves no block and gives no memory back. Ends the dump before, if
+   * any.
+   */
+  openDump(workerSlot: number): SlicedDump {
+    const dump = new SlicedDump(this.#state, workerSlot)
+    this.#state.openDump = dump
+    return dump
+  }
+
+  closeDump(dump: SlicedDump): void {
+    if (this.#state.openDump === dump) this.#state.openDump = undefined
   }
 
   /** The largest prefixes, at a bounded cost: tree-sample.ts. */

@@ -73,6 +73,8 @@ export class IndexState {
   orphans: SideTable
   /** Grows with every change: a dump checks that the index has not changed meanwhile. */
   changes = 0
+  /** While there is one, no block is moved. */
+  openDump: object | undefined
   blocksDistinct = 0
   memberships = 0
   /** Orphans of retired holders. */

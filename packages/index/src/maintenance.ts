@@ -65,8 +65,10 @@ export class Maintenance {
       !this.#isSwapRefused &&
       bytesAtStake >= this.#swapBytesMin &&
       chunks.count * SWAP_SHARE <= chunks.touched
-    if (this.#isMergeDue()) return this.#mergeStep(budget)
-    if (isGivingBack) return this.#giveBackStep(budget)
+    // A dump that is open goes by where blocks are.
+    const mayMove = this.#state.openDump === undefined
+    if (mayMove && this.#isMergeDue()) return this.#mergeStep(budget)
+    if (mayMove && isGivingBack) return this.#giveBackStep(budget)
     names.shrink()
     orphans.shrink()
     return 0

@@ -18,3 +18,4 @@ export {
   type MetricTable,
 } from './metrics.ts'
 export { type RenamedFamily, renamedFamilies, type SampleLabels } from './renamed-families.ts'
+export { type ViewFigures, viewMetrics } from './view-metrics.ts'

@@ -54,6 +54,11 @@ export interface HttpExchange {
    * closed its own side of the connection has not left.
    */
   onClientGone(callback: (reason: ClientGoneReason) => void): void
+  /**
+   * Called once when nothing of the answer waits in this process any more: all of it was handed to the
+   * system, or the client has gone.
+   */
+  onOver(callback: () => void): void
   /** Sends status and headers. `content-length` is the caller's to give; otherwise the body is chunked. */
   writeHead(status: number, headers: HttpHeaders): void
   /**

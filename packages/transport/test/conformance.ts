@@ -215,6 +215,33 @@ export function testTransport(t: Test, createTransport: (t: Test) => Transport):
     await t.rejects(exchange.readBody(10), ClientGoneError)
   })
 
+  t.test('an answer is over when all of it has left, or its client', async t => {
+    const exchanges = new Inbox<HttpExchange>()
+    const { origin } = await serve(t, exchanges.put)
+    const over = new Inbox<string>()
+    const ask = async (path: string) => {
+      const made = callInto(createTransport(t), { origin, method: 'GET', path })
+      const exchange = await exchanges.next('the request')
+      exchange.onOver(() => over.put(path))
+      return { ...made, exchange }
+    }
+    const whole = await ask('/whole')
+    whole.exchange.end(bytes('all of it'))
+    t.equal(await over.next('the end of the answer'), '/whole')
+    whole.exchange.onOver(() => over.put('late'))
+    t.equal(await over.next('a late question'), 'late')
+
+    const slow = await ask('/slow')
+    slow.call.pause()
+    slow.exchange.end(new Uint8Array(32 * 2 ** 20))
+    const left = await ask('/left')
+    left.call.abort()
+    t.equal(await over.next('the client to leave'), '/left')
+    t.equal(over.size, 0, 'the slow one has not taken its answer')
+    slow.call.resume()
+    t.equal(await over.next('the slow client'), '/slow')
+  })
+
   t.test('a call that is aborted at once fails, too', async t => {
     const { origin } = await serve(t, exchange => exchange.end())
     const { call, inbox } = callInto(createTransport(t), { origin, method: 'GET', path: '/' })

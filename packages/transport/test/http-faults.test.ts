@@ -324,3 +324,22 @@ t.test('an answer with a length is written as it is to a client that has closed 
   exchange.end(bytes('rst'))
   t.match(await client.whole(), /\r\n\r\nfirst$/)
 })
+
+t.test('a client that leaves takes all the requests with it that it has sent at once', async t => {
+  const gone = new Inbox<string>()
+  const over = new Inbox<string>()
+  const arrived = new Inbox<string>()
+  const { open } = await serve(t, exchange => {
+    exchange.onClientGone(() => gone.put(exchange.path))
+    exchange.onOver(() => over.put(exchange.path))
+    arrived.put(exchange.path)
+  })
+  const client = await open()
+  client.socket.write(['/a', '/b', '/c'].map(path => `GET ${path} HTTP/1.1\r\nhost: x\r\n\r\n`).join(''))
+  for (let i = 0; i < 3; i++) await arrived.next('a request')
+  client.socket.destroy()
+  const left = [await gone.next('one'), await gone.next('two'), await gone.next('three')]
+  t.strictSame(left.sort(), ['/a', '/b', '/c'])
+  const ended = [await over.next('one'), await over.next('two'), await over.next('three')]
+  t.strictSame(ended.sort(), ['/a', '/b', '/c'])
+})

@@ -9,7 +9,7 @@
 
 import type { ActorRef } from '@homing/actor'
 import type { DirectoryMessage } from '@homing/actors/directory'
-import { parseJson, shownText } from '@homing/base'
+import { parseJson, shownValue } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import { type HttpAnswer, jsonAnswer, queryOf } from '@homing/http'
 import { type BusyThresholds, NO_BUSY_THRESHOLDS } from '@homing/load'
@@ -129,8 +129,4 @@ function thresholdsOf({ busyThresholds: all, workers }: Fleet, model: string): B
 function view(model: string, thresholds: BusyThresholds): object {
   const values = Object.entries(FIELDS).map(([name, { key }]) => [name, thresholds[key] ?? null])
   return { model, ...Object.fromEntries(values) }
-}
-
-function shown(value: unknown): string {
-  return shownText(JSON.stringify(value))
 }

@@ -84,6 +84,10 @@ export const listeningSettings = [
     help: 'Most requests in the router at one time. Further ones are answered with 503 at once, instead of slowing down all others. Each request takes two sockets, which count as open files: if the limit of open files (ulimit -n) allows fewer requests, the router takes fewer, and the log says so.',
   },
   {
+    ...shared.openOperatorRequestsMax,
+    help: 'Most requests for operator routes (/workers, /decisions, /dump and so on) at one time, apart from --max-open-requests. A request counts until its client has taken the answer, and one address has half of the places at most. Further ones are answered with 503 at once; /metrics has 8 places of its own.',
+  },
+  {
     key: 'corsOrigins',
     name: 'cors-origin',
     group: 'Listening',

@@ -9,7 +9,7 @@
  * know and cannot ask the engine.
  */
 
-import { parseJson, shownValue } from '@homing/base'
+import { parseJson } from '@homing/base'
 import { BadRegistrationError } from './errors.ts'
 
 const VERSION = 1

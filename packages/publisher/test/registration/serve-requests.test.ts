@@ -388,6 +388,7 @@ t.test('what hinders the reading of a body is told as itself', async t => {
           throw error
         },
         onClientGone() {},
+        onOver() {},
         writeHead: resolve,
         write: () => true,
         onDrain() {},

@@ -305,6 +305,8 @@ class MemoryExchange implements HttpExchange {
   #aheadBytes = 0
   #takenBytes = 0
   #hasHead = false
+  #isOver = false
+  readonly #onOver: (() => void)[] = []
   #isGone = false
   #isEnded = false
 
@@ -370,6 +372,11 @@ class MemoryExchange implements HttpExchange {
     else this.#onGone.push(callback)
   }
 
+  onOver(callback: () => void): void {
+    if (this.#isOver) queueMicrotask(() => callOwner(callback))
+    else this.#onOver.push(callback)
+  }
+
   writeHead(status: number, headers: HttpHeaders): void {
     if (this.isClosed || this.#hasHead) return
     this.#hasHead = true
@@ -397,6 +404,7 @@ class MemoryExchange implements HttpExchange {
     this.#isEnded = true
     if (this.#aheadBytes > 0) this.#stall.start()
     this.#call.send({ type: 'end' })
+    if (this.#aheadBytes === 0) this.#over()
     this.#leaveListener()
   }
 
@@ -409,6 +417,7 @@ class MemoryExchange implements HttpExchange {
     this.#aheadBytes -= size
     this.#takenBytes += size
     if (this.#aheadBytes === 0) this.#stall.stop()
+    if (this.#aheadBytes === 0 && this.#isEnded) this.#over()
     if (this.#aheadBytes > 0 || this.#onDrain.length === 0) return
     const callbacks = this.#onDrain
     this.#onDrain = []
@@ -431,6 +440,12 @@ class MemoryExchange implements HttpExchange {
     this.#stall.stop()
     this.#leaveListener()
     if (!wasComplete) for (const callback of this.#onGone.splice(0)) callOwner(callback, reason)
+    this.#over()
+  }
+
+  #over(): void {
+    this.#isOver = true
+    for (const callback of this.#onOver.splice(0)) callOwner(callback)
   }
 
   #leaveListener(): void {

@@ -282,6 +282,7 @@ class BrokerExchange implements ServedExchange {
   #isGone = false
   readonly #onGone: ((reason: ClientGoneReason) => void)[] = []
   #onDrain: (() => void) | undefined
+  readonly #onOver: (() => void)[] = []
   #silentLooks = 0
 
   constructor(args: BrokerExchangeArgs) {
@@ -330,6 +331,11 @@ class BrokerExchange implements ServedExchange {
     if (this.#isClosed) return false
     this.#answer.put(bytes)
     return this.#answer.waitingBytes === 0
+  }
+
+  onOver(callback: () => void): void {
+    if (this.#isClosed) queueMicrotask(() => callOwner(callback))
+    else this.#onOver.push(callback)
   }
 
   onDrain(callback: () => void): void {
@@ -397,6 +403,7 @@ class BrokerExchange implements ServedExchange {
     this.#answer.clear()
     this.#onDrain = undefined
     this.#args.ended()
+    for (const callback of this.#onOver.splice(0)) callOwner(callback)
     return true
   }
 

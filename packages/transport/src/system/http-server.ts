@@ -204,6 +204,8 @@ class NodeExchange implements HttpExchange, OpenExchange {
   #zeros = 0
   readonly #onGone: ((reason: ClientGoneReason) => void)[] = []
   readonly #stall: StallWatch
+  readonly #onOver: (() => void)[] = []
+  #isOver = false
   #isGone = false
   #goneReason: ClientGoneReason = 'left'
 
@@ -240,10 +242,12 @@ class NodeExchange implements HttpExchange, OpenExchange {
     response.on('close', () => {
       this.#stall.stop()
       if (!response.writableFinished) this.#leave()
+      this.#end()
       connection.closed(this)
     })
     response.on('finish', () => {
       this.#stall.stop()
+      this.#end()
       // Its connection is idle only once Node has finished with it.
       if (server.isClosing) setImmediate(() => server.server.closeIdleConnections())
     })
@@ -351,6 +355,11 @@ class NodeExchange implements HttpExchange, OpenExchange {
     else this.#onGone.push(callback)
   }
 
+  onOver(callback: () => void): void {
+    if (this.#isOver) queueMicrotask(() => callOwner(callback))
+    else this.#onOver.push(callback)
+  }
+
   writeHead(status: number, headers: HttpHeaders): void {
     if (this.isClosed) return
     if (this.#server.isEndingConnections) this.#response.shouldKeepAlive = false
@@ -390,6 +399,11 @@ class NodeExchange implements HttpExchange, OpenExchange {
     // cut.
     if (httpVersionMinor === 0 && !this.#hasLength) socket.resetAndDestroy()
     else socket.destroy()
+  }
+
+  #end(): void {
+    this.#isOver = true
+    for (const callback of this.#onOver.splice(0)) callOwner(callback)
   }
 
   #leave(): void {

@@ -1,0 +1,171 @@
+/**
+ * Key dumps: the blocks of a worker key, in slices, each of which is asked for by a message of its own.
+ *
+ *   dump (no number) ─▶ a dump is opened, its first slice ─▶ dump (its number) ─▶ the next one … ─▶ isLast
+ *
+ * So events are applied between two slices, and the asker decides how fast they come. What a dump says of an
+ * index that changes meanwhile: packages/index/src/dump.ts.
+ *
+ * Bounds  a slice: DUMP_CHUNKS chunks of blocks, or a look at SLICE_STEPS × DUMP_CHUNKS chunks. One dump is
+ *         open at a time: another one ends it. A dump that is not asked for its next slice within
+ *         DUMP_IDLE_MS is ended, because no memory is given back while it is open.
+ */
+
+import { CodedError } from '@homing/base'
+import { formatHash } from '@homing/blocks'
+import type { BlockIndex } from '@homing/index'
+
+/** A dump cannot go on: it was not asked for its next slice in time, or another one was begun. */
+export class DumpEndedError extends CodedError {
+  readonly code = 'HOMING_FLEET_DUMP_ENDED'
+
+  constructor(workerSlot: number) {
+    super(
+      'cannot go on with the dump: its next part was not asked for in time, another dump was begun, or the index was reset',
+      { workerSlot },
+    )
+  }
+}
+
+/** A block and what a dump says of it, in words: flags, engine hash, parent's engine hash, local hash. */
+const DUMP_WORDS = 7
+const HAS_PARENT = 1
+const IS_REACHABLE = 2
+
+/** 16 blocks each: a slice is 1,024 blocks, which takes about a millisecond. */
+const DUMP_CHUNKS = 64
+const SLICE_STEPS = 64
+const DUMP_IDLE_MS = 30_000
+
+/** One block that a worker key holds, as hex words; enough to compare with an engine's cache. */
+export interface IndexedBlock {
+  readonly engineHash: string
+  /** Undefined: it begins a prompt, or its parent is not held. */
+  readonly parentEngineHash: string | undefined
+  readonly localHash: string
+  /** The worker key holds all blocks above it. */
+  readonly isReachable: boolean
+}
+
+export interface DumpSlice {
+  /** Names the dump when the next slice is asked for. */
+  readonly dump: number
+  /** DUMP_WORDS per block, parents first. */
+  readonly words: Int32Array
+  readonly isLast: boolean
+}
+
+export interface KeyDumpsOptions {
+  readonly index: BlockIndex
+  /** Called when a dump is over: there may be work that it held up. */
+  readonly ended: () => void
+  /** Calls `endIdle` with the number after a time. */
+  readonly idleAfter: (delayMs: number, dump: number) => { cancel(): void }
+}
+
+export class KeyDumps {
+  readonly #options: KeyDumpsOptions
+  #dump: ReturnType<BlockIndex['openDump']> | undefined
+  #number = 0
+  #timer: { cancel(): void } | undefined
+
+  constructor(options: KeyDumpsOptions) {
+    this.#options = options
+  }
+
+  /** `hasSlot`: the worker slot is in use. */
+  next(workerSlot: number, number: number | undefined, hasSlot: boolean): DumpSlice | 'ended' {
+    const { index, idleAfter } = this.#options
+    if (number === undefined) {
+      this.end(this.#number)
+      this.#number++
+      this.#dump = index.openDump(workerSlot)
+    } else if (number !== this.#number || this.#dump === undefined) {
+      return 'ended'
+    }
+    this.#timer?.cancel()
+    const words = hasSlot ? this.#words() : undefined
+    if (words === undefined) {
+      this.end(this.#number)
+      return { dump: this.#number, words: new Int32Array(0), isLast: true }
+    }
+    this.#timer = idleAfter(DUMP_IDLE_MS, this.#number)
+    return { dump: this.#number, words, isLast: false }
+  }
+
+  /** Also if it is not open any more. */
+  end(number: number): void {
+    if (number !== this.#number || this.#dump === undefined) return
+    this.#timer?.cancel()
+    this.#options.index.closeDump(this.#dump)
+    this.#dump = undefined
+    this.#options.ended()
+  }
+
+  /** Undefined: there are no more. */
+  #words(): Int32Array | undefined {
+    for (let step = 0; step < SLICE_STEPS; step++) {
+      const entries = this.#dump!.next(DUMP_CHUNKS)
+      if (entries === undefined) return undefined
+      if (entries.length === 0) continue
+      const words = new Int32Array(entries.length * DUMP_WORDS)
+      for (const [i, { engineHash, parentEngineHash, localHash, isReachable }] of entries.entries()) {
+        const at = i * DUMP_WORDS
+        words[at] = (parentEngineHash === undefined ? 0 : HAS_PARENT) | (isReachable ? IS_REACHABLE : 0)
+        words.set(engineHash, at + 1)
+        if (parentEngineHash !== undefined) words.set(parentEngineHash, at + 3)
+        words.set(localHash, at + 5)
+      }
+      return words
+    }
+    return new Int32Array(0)
+  }
+}
+
+/** The actor that holds the index. */
+interface DumpedActor {
+  ask(
+    message: { readonly type: 'dump'; readonly workerSlot: number; readonly dump: number | undefined },
+    options: { readonly timeout: number },
+  ): Promise<DumpSlice | 'ended'>
+  tell(message: { readonly type: 'endDump'; readonly dump: number }): unknown
+}
+
+/**
+ * The blocks of a worker slot, slice by slice: the next one is asked for when the one before was taken.
+ * Rejects with DumpEndedError, and as `ask` does.
+ */
+export async function* dumpKey(
+  actor: DumpedActor,
+  workerSlot: number,
+  timeoutMs: number,
+): AsyncGenerator<readonly IndexedBlock[], void, undefined> {
+  let dump: number | undefined
+  let isLast = false
+  try {
+    while (!isLast) {
+      const slice = await actor.ask({ type: 'dump', workerSlot, dump }, { timeout: timeoutMs })
+      if (slice === 'ended') throw new DumpEndedError(workerSlot)
+      dump = slice.dump
+      isLast = slice.isLast
+      if (slice.words.length > 0) yield readBlocks(slice.words)
+    }
+  } finally {
+    if (dump !== undefined && !isLast) actor.tell({ type: 'endDump', dump })
+  }
+}
+
+function readBlocks(words: Int32Array): readonly IndexedBlock[] {
+  const blocks: IndexedBlock[] = []
+  const hash = (at: number): string => formatHash(words[at]!, words[at + 1]!)
+  for (let at = 0; at < words.length; at += DUMP_WORDS) {
+    const flags = words[at]!
+    blocks.push({
+      engineHash: hash(at + 1),
+      parentEngineHash: (flags & HAS_PARENT) === 0 ? undefined : hash(at + 3),
+      localHash: hash(at + 5),
+      isReachable: (flags & IS_REACHABLE) !== 0,
+    })
+  }
+  return blocks
+}
