@@ -5,7 +5,6 @@ export {
   EventService,
   type EventServiceOptions,
   type EventServiceStats,
-  type Snapshot,
 } from './event-service.ts'
 export { BLOCK_BYTES, type FrozenBlocks, HeldBlocks, type HeldStats } from './held-blocks.ts'
 export {

@@ -75,6 +75,7 @@ export class Republisher {
       ...options,
       publisherId: Buffer.from(random.bytes(8)).toString('hex'),
       batchesFrom: start => self.#local.batchesFrom(start),
+      nextSequence: () => self.#local.nextEventId,
       snapshot: () => snapshotOf(self.#local, { timestampSeconds: clock.wallMs() / 1000, rank: self.#rank }),
     })
     return self

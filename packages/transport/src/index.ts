@@ -45,6 +45,7 @@ export type {
   HttpTransport,
   ListenOptions,
   MessageTransport,
+  Offered,
   OwnPresence,
   Publisher,
   RouterSocket,

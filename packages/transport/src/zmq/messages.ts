@@ -13,6 +13,8 @@ import {
   openSocket,
   QUEUED_MESSAGES_MAX,
   readMessages,
+  SEND_BUFFER_BYTES,
+  SILENT_PEER_MS_MAX,
   type ZmqEnvironment,
 } from './library.ts'
 import { PeerNames } from './peer-names.ts'
@@ -122,6 +124,8 @@ async function publish(
     (library, options) =>
       new library.Publisher({
         ...options,
+        tcpMaxRetransmitTimeout: SILENT_PEER_MS_MAX,
+        sendBufferSize: SEND_BUFFER_BYTES,
         sendHighWaterMark: queuedMessagesMax,
         sendTimeout: 0,
         linger: LAST_WORD_MS_MAX,
@@ -214,6 +218,8 @@ async function serve(
     (library, options) =>
       new library.Router({
         ...options,
+        tcpMaxRetransmitTimeout: SILENT_PEER_MS_MAX,
+        sendBufferSize: SEND_BUFFER_BYTES,
         sendHighWaterMark: queuedMessagesMax,
         mandatory: true,
         sendTimeout: 0,
@@ -228,8 +234,6 @@ async function serve(
     if (code === 'EHOSTUNREACH') {
       peers.delete(identity)
       gone(identity)
-    } else if (code === 'EAGAIN') {
-      environment.log.warn({ endpoint, queuedMessagesMax }, 'ZeroMQ peer reads too slowly')
     } else fatal(error)
   }
   readMessages(socket, environment.gate, ([identity, ...frames]) => {
@@ -242,8 +246,26 @@ async function serve(
     endpoint,
     send(identity, frames) {
       if (isClosed || frames.length === 0 || !peers.has(identity)) return false
-      socket.send([identity, ...frames]).catch((error: unknown) => refused(identity, error))
+      socket.send([identity, ...frames]).catch((error: unknown) => {
+        if (isFull(error)) environment.log.warn({ endpoint, queuedMessagesMax }, 'ZeroMQ peer reads too slowly')
+        else refused(identity, error)
+      })
       return true
+    },
+    offer(identity, frames) {
+      if (isClosed || frames.length === 0 || !peers.has(identity)) return 'gone'
+      return socket.send([identity, ...frames]).then(
+        () => 'taken',
+        (error: unknown) => {
+          if (!isFull(error)) {
+            refused(identity, error)
+            return 'gone'
+          }
+          // Asking makes libzmq notice what peers have taken meanwhile.
+          if (!isClosed) void socket.writable
+          return 'full'
+        },
+      )
     },
     close() {
       isClosed = true
@@ -252,4 +274,9 @@ async function serve(
     },
   }
   return router
+}
+
+/** As many messages as may wait for that peer do. */
+function isFull(error: unknown): boolean {
+  return (error as { readonly code?: unknown }).code === 'EAGAIN'
 }
