@@ -11,8 +11,24 @@ import { EndpointError, parseEndpoint } from '@homing/transport'
 import type { EngineFamily, WorkerModel } from './fleet.ts'
 import type { EventSource } from './probe-outcome.ts'
 
-/** Most ranks of one worker. */
+/** Most ranks of one worker, if the operator gives them. */
 export const RANKS_MAX = 1024
+
+/**
+ * Most ranks that an engine may claim for itself. Each takes a worker slot of the router; the largest
+ * deployments that are known have 256 in one engine. One that claims more counts as one rank.
+ */
+export const PROBED_RANKS_MAX = 256
+
+/**
+ * Models of one worker that are listed, adapters included; engines list those first that they were started
+ * with. A longer name is no name: requests with it would not be taken either.
+ */
+export const MODELS_MAX = 1024
+export const NAME_CHARACTERS_MAX = 1024
+
+/** Numbers of `engine=` labels that are counted. */
+const ENGINE_LABELS_MAX = 65_536
 
 type JsonObject = Readonly<Record<string, unknown>>
 
@@ -26,12 +42,13 @@ export function readModels(
   let owner: string | undefined
   for (const entry of data.filter(isObject)) {
     const name = text(entry['id'])
-    if (name === undefined) continue
+    if (name === undefined || name.length > NAME_CHARACTERS_MAX) continue
+    if (models.length >= MODELS_MAX) break
     owner ??= text(entry['owned_by'])
     models.push({
       name,
-      base: text(entry['parent']),
-      root: text(entry['root']),
+      base: shortText(entry['parent']),
+      root: shortText(entry['root']),
       maxModelTokens: count(entry['max_model_len']),
     })
   }
@@ -110,11 +127,12 @@ export function readEventSources(body: unknown, host: string): readonly EventSou
     const dpRank = whole(source['data_parallel_rank']) ?? whole(source['dp_rank']) ?? position
     const endpoint = dialled(text(source['endpoint']), host)
     if (dpRank === undefined || endpoint === undefined) continue
+    if (sources.length >= RANKS_MAX) break
     sources.push({
       dpRank,
       endpoint,
       replayEndpoint: dialled(text(source['replay_endpoint']), host),
-      topic: text(source['topic']) ?? '',
+      topic: shortText(source['topic']) ?? '',
     })
   }
   return sources.sort((a, b) => a.dpRank - b.dpRank)
@@ -139,7 +157,7 @@ export function readMetrics(metrics: string): MetricsFacts {
   for (const line of metrics.split('\n')) {
     if (line.startsWith('vllm:')) {
       const engine = /[{,]engine="(\d+)"/.exec(line)?.[1]
-      if (engine !== undefined) engines.add(engine)
+      if (engine !== undefined && engines.size < ENGINE_LABELS_MAX) engines.add(engine)
       if (config === undefined && line.startsWith('vllm:cache_config_info{')) config = labelsOf(line)
     } else if (line.startsWith('sglang:')) {
       isSglang = true
@@ -208,11 +226,14 @@ function readSglangEvents(events: JsonObject, dpSize: number, host: string): rea
     replayBase === undefined ? undefined : dialled(`tcp://${replayHost}:${replayBase + rank}`, host)
   const publishers = events['publishers']
   if (Array.isArray(publishers)) {
-    const sources = publishers.filter(isObject).map(publisher => {
-      const dpRank = whole(publisher['dp_rank']) ?? 0
-      const endpoint = dialled(text(publisher['endpoint']), host) ?? ''
-      return { dpRank, endpoint, replayEndpoint: replayOf(dpRank), topic }
-    })
+    const sources = publishers
+      .filter(isObject)
+      .slice(0, RANKS_MAX)
+      .map(publisher => {
+        const dpRank = whole(publisher['dp_rank']) ?? 0
+        const endpoint = dialled(text(publisher['endpoint']), host) ?? ''
+        return { dpRank, endpoint, replayEndpoint: replayOf(dpRank), topic }
+      })
     return sources.filter(source => source.endpoint !== '')
   }
   const base = count(events['endpoint_port_base'])
@@ -256,6 +277,11 @@ function isObject(value: unknown): value is JsonObject {
 
 function text(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined
+}
+
+function shortText(value: unknown): string | undefined {
+  const found = text(value)
+  return found === undefined || found.length <= NAME_CHARACTERS_MAX ? found : undefined
 }
 
 /** A whole number of at least 1. */

@@ -2,6 +2,9 @@ import t from 'tap'
 import {
   dialled,
   familyOfOwner,
+  MODELS_MAX,
+  NAME_CHARACTERS_MAX,
+  RANKS_MAX,
   readEventSources,
   readMetrics,
   readModels,
@@ -194,4 +197,20 @@ t.test('the owner of a model names the engine', async t => {
   t.equal(familyOfOwner('sglang'), 'sglang')
   t.equal(familyOfOwner('tensorrt_llm'), 'trtllm')
   t.equal(familyOfOwner('somebody'), undefined)
+})
+
+t.test('what one engine may list is bounded', async t => {
+  const many = <T>(entryOf: (i: number) => T): readonly T[] =>
+    Array.from({ length: 100_000 }, (_, i) => entryOf(i))
+  const long = 'x'.repeat(NAME_CHARACTERS_MAX + 1)
+  const listed = readModels({
+    data: [{ id: long }, { id: 'm', root: long }, ...many(i => ({ id: `m${i}` }))],
+  })
+  t.equal(listed?.models.length, MODELS_MAX)
+  t.match(listed?.models[0], { name: 'm', root: undefined })
+  const sources = many(i => ({ endpoint: `tcp://h:${1 + (i % 60_000)}`, topic: long }))
+  t.equal(readEventSources(sources, 'h')?.length, RANKS_MAX)
+  t.equal(readEventSources(sources, 'h')?.[0]?.topic, '')
+  const metrics = many(i => `vllm:num_requests_running{engine="${i}"} 0`).join('\n')
+  t.ok(readMetrics(metrics).ranks! <= 65_536)
 })

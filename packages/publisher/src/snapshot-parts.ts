@@ -4,8 +4,8 @@
  */
 
 import { encodeKvBatch } from '@homing/protocol'
-import type { Snapshot } from './shared-snapshots.ts'
 import { DUMP_EVENT_BLOCKS_MAX, type LocalIndexer } from './local-indexer.ts'
+import type { Snapshot } from './shared-snapshots.ts'
 
 /** Tokens in one part: some 35 KB. A peer that does not read leaves a few parts in its socket. */
 const PART_TOKENS_MAX = 8192

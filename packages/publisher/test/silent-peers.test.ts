@@ -20,7 +20,11 @@ const BLOCK_SIZE = 256
 const frames = snapshotRequestFrames()
 
 t.test('200 silent peers hold little, and an honest one gets its snapshot at once', async t => {
-  const publisher = await createPublisher({ eventsEndpoint: ANY, replayEndpoint: ANY, blockSizeTokens: BLOCK_SIZE })
+  const publisher = await createPublisher({
+    eventsEndpoint: ANY,
+    replayEndpoint: ANY,
+    blockSizeTokens: BLOCK_SIZE,
+  })
   const { messages, close } = systemTransport({ clock: systemClock, log: { warn() {} } })
   const silent: Socket[] = []
   t.teardown(async () => {
@@ -125,7 +129,11 @@ t.test('however many peers ask at however many states, a few snapshots are open'
 })
 
 async function until(isSo: () => boolean): Promise<void> {
-  for (const endMs = performance.now() + 20_000; !isSo(); await new Promise(resolve => setTimeout(resolve, 5))) {
+  for (
+    const endMs = performance.now() + 20_000;
+    !isSo();
+    await new Promise(resolve => setTimeout(resolve, 5))
+  ) {
     if (performance.now() > endMs) throw new Error('not within 20 s')
   }
 }

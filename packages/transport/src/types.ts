@@ -305,7 +305,6 @@ export interface RouterSocket extends Closable {
 /** 'full': as many messages as may wait for that peer do, and this one is not among them. */
 export type Offered = 'taken' | 'full' | 'gone'
 
-
 /** A role that binds. */
 export interface BindOptions {
   readonly endpoint: string

@@ -247,7 +247,8 @@ async function serve(
     send(identity, frames) {
       if (isClosed || frames.length === 0 || !peers.has(identity)) return false
       socket.send([identity, ...frames]).catch((error: unknown) => {
-        if (isFull(error)) environment.log.warn({ endpoint, queuedMessagesMax }, 'ZeroMQ peer reads too slowly')
+        if (isFull(error))
+          environment.log.warn({ endpoint, queuedMessagesMax }, 'ZeroMQ peer reads too slowly')
         else refused(identity, error)
       })
       return true
