@@ -15,6 +15,7 @@ export {
   type LocalIndexerStats,
   type TreeDump,
 } from './local-indexer.ts'
+export { PacedReplies, type PacedRepliesOptions } from './paced-replies.ts'
 export { PolledSidecar, type PolledSidecarOptions, type PolledSidecarStatus } from './polled-sidecar.ts'
 export {
   createPublisher,
