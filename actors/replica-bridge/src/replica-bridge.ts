@@ -65,6 +65,8 @@ const KNOWN_MS_MAX = 3000
 const LOOK_AGAIN_MS = 20
 const NAME = /^[0-9a-f]{16}$/
 const EMPTY = new Uint8Array(0)
+/** Replicas that are followed; anything at the broker may say that it is one. */
+const REPLICAS_MAX = 128
 /** Replicas that are answered at full speed at one time; see PacedReplies. */
 const ANSWERS_MAX = 16
 /** Messages of an answer that wait in the socket for a replica that does not read. */
@@ -130,6 +132,7 @@ class ReplicaBridge {
   /** By identity as hexadecimal text. */
   #askers = new Map<string, Uint8Array>()
   #isAnswering = false
+  #hasToldMany = false
   #presence: OwnPresence | undefined
   #endpoint: string | undefined
   #trackerLife: string | undefined
@@ -447,6 +450,15 @@ class ReplicaBridge {
 
   #follow(endpoint: string): void {
     if (this.#peers.has(endpoint) || endpoint === this.#endpoint) return
+    if (this.#peers.size >= REPLICAS_MAX) {
+      if (!this.#hasToldMany)
+        this.#context.log.warn(
+          { endpoint, replicasMax: REPLICAS_MAX },
+          'too many replicas: further ones are not followed',
+        )
+      this.#hasToldMany = true
+      return
+    }
     const { self, clock } = this.#context
     const { tracker, expiryMs } = this.#args
     this.#peers.set(

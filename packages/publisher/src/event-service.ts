@@ -16,7 +16,7 @@
  *          forgotten.
  */
 
-import type { Clock } from '@homing/base'
+import type { Clock, Log } from '@homing/base'
 import {
   encodeEventFrames,
   encodeReplayEnd,
@@ -60,6 +60,8 @@ export interface EventServiceOptions {
   readonly snapshot: (() => Snapshot) | undefined
   /** Number of the batch that is published next; with `snapshot`. */
   readonly nextSequence?: () => number
+  /** Is told of peers that do not read, at most once per UNREAD_LOG_MS. */
+  readonly log?: Pick<Log, 'warn'>
 }
 
 /** Counters since the sockets were bound. */
@@ -85,6 +87,7 @@ export const PEER_BYTES_MAX = 2 ** 30
 export const REPLY_WINDOW_MESSAGES = 4
 /** A replay ends when so many bytes were published since it began, as many as the ring holds by default. */
 export const REPLAY_BEHIND_BYTES_MAX = 64 * 2 ** 20
+const UNREAD_LOG_MS = 60_000
 const NO_BYTES = new Uint8Array(0)
 
 export class EventService {
@@ -98,6 +101,7 @@ export class EventService {
   #publishedBatches = 0
   #publishedBytes = 0
   #cutReplays = 0
+  #toldUnreadMs = Number.NEGATIVE_INFINITY
   #replays = 0
   #snapshots = 0
   #refusedReplies = 0
@@ -110,6 +114,7 @@ export class EventService {
       peersMax: options.repliesMax,
       peerBytesMax: options.peerBytesMax ?? PEER_BYTES_MAX,
       offer: (identity, frames) => this.#router?.offer(identity, frames) ?? 'gone',
+      givenUp: () => this.#tellUnread(),
     })
     const { snapshot: take, nextSequence = () => Number.NaN, batchesFrom } = options
     if (take === undefined) return
@@ -168,6 +173,7 @@ export class EventService {
     for (const running of this.#running) {
       if (this.#publishedBytes - running.publishedBytes <= REPLAY_BEHIND_BYTES_MAX) break
       this.#cutReplays++
+      this.#tellUnread()
       running.batches = undefined
       this.#running.delete(running)
     }
@@ -211,6 +217,17 @@ export class EventService {
     const { publisherId } = this.#options
     const refusal = { publisherId, nextSequence: 0, part: 0, parts: 0, isWhole: false, mayBeStale: false }
     this.#router?.send(identity, encodeSnapshotReply(refusal, NO_BYTES))
+  }
+
+  #tellUnread(): void {
+    const { clock, log } = this.#options
+    if (clock.nowMs() - this.#toldUnreadMs < UNREAD_LOG_MS) return
+    this.#toldUnreadMs = clock.nowMs()
+    const { unreadReplies, openReplies } = this.stats
+    log?.warn(
+      { unreadReplies, openReplies },
+      'peers ask for replays or snapshots and do not read them: their answers end',
+    )
   }
 
   #begin(identity: Uint8Array, messages: Iterable<Frames>): boolean {

@@ -38,6 +38,8 @@ export interface PacedRepliesOptions {
   readonly peerBytesMax: number
   /** As of a RouterSocket. */
   readonly offer: (identity: Uint8Array, frames: Frames) => Offered | Promise<Offered>
+  /** Called when an answer ends because its peer took nothing of it. */
+  readonly givenUp?: () => void
 }
 
 interface Answer {
@@ -222,6 +224,7 @@ export class PacedReplies {
 
   #giveUp(name: string, answer: Answer): void {
     this.#givenUp++
+    this.#options.givenUp?.()
     abandon(answer)
     this.#end(name, answer)
   }
