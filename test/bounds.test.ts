@@ -42,7 +42,7 @@ const UNITS = new Map([
 ])
 const VALUE = '(\\d[\\d,]*(?:\\.\\d+)?)(?: (KiB|MiB|GiB|ms|s)\\b)?'
 
-function valueOf(digits: string, unit = ''): number {
+function numberOf(digits: string, unit = ''): number {
   return Number(digits.replaceAll(',', '')) * UNITS.get(unit)!
 }
 
@@ -61,7 +61,7 @@ t.test('each setting has the default that the table names, and each limit a row'
       new RegExp(`(?:(sidecar|indexer) )?\`--([a-z-]+)\` ${VALUE}`, 'g'),
     )) {
       const setting = COMMANDS.get(command)?.find(other => other.name === name)
-      t.equal(setting?.default, valueOf(digits!, unit), `${command} --${name}`)
+      t.equal(setting?.default, numberOf(digits!, unit), `${command} --${name}`)
       named.add(`${command} --${name}`)
     }
   }
@@ -84,7 +84,7 @@ t.test('each constant has the value that the table names', async t => {
     )) {
       const [, written] =
         new RegExp(`\\b${name}(?:: \\w+)?\\s*[=:]\\s*(\\d[\\d_ *<.]*)`).exec(read(path!)) ?? []
-      t.equal(product(written ?? ''), valueOf(digits!, unit), `${name} of ${path}`)
+      t.equal(product(written ?? ''), numberOf(digits!, unit), `${name} of ${path}`)
       count++
     }
   }

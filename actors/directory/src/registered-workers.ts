@@ -10,8 +10,9 @@
  * A registration does not change a worker with the same id that the operator named. A worker that the
  * operator removes stays away until its process restarts, which gives it a new life.
  * Owns   which lives are present, which workers they brought, and which lives the operator has removed.
- * Bounds `workersMax` workers are here at one time, as many as there are worker slots; workers that the operator
- *        names take the slots of registered ones (worker-keys.ts). At most REFUSED_MAX removed lives are remembered; the oldest are forgotten.
+ * Bounds `workersMax` workers are here at one time, as many as there are worker slots; workers that the
+ *        operator names take the slots of registered ones (worker-keys.ts). At most REFUSED_MAX removed lives
+ *        are remembered; the oldest are forgotten.
  */
 
 import type { ActorContext } from '@homing/actor'

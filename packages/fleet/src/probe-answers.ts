@@ -25,7 +25,7 @@ export const PROBED_RANKS_MAX = 256
  * with. A longer name is no name: requests with it would not be taken either.
  */
 export const MODELS_MAX = 1024
-export const NAME_CHARACTERS_MAX = 1024
+export const LISTED_CHARACTERS_MAX = 1024
 
 /** Numbers of `engine=` labels that are counted. */
 const ENGINE_LABELS_MAX = 65_536
@@ -42,7 +42,7 @@ export function readModels(
   let owner: string | undefined
   for (const entry of data.filter(isObject)) {
     const name = text(entry['id'])
-    if (name === undefined || name.length > NAME_CHARACTERS_MAX) continue
+    if (name === undefined || name.length > LISTED_CHARACTERS_MAX) continue
     if (models.length >= MODELS_MAX) break
     owner ??= text(entry['owned_by'])
     models.push({
@@ -281,7 +281,7 @@ function text(value: unknown): string | undefined {
 
 function shortText(value: unknown): string | undefined {
   const found = text(value)
-  return found === undefined || found.length <= NAME_CHARACTERS_MAX ? found : undefined
+  return found === undefined || found.length <= LISTED_CHARACTERS_MAX ? found : undefined
 }
 
 /** A whole number of at least 1. */

@@ -2,8 +2,8 @@ import t from 'tap'
 import {
   dialled,
   familyOfOwner,
+  LISTED_CHARACTERS_MAX,
   MODELS_MAX,
-  NAME_CHARACTERS_MAX,
   RANKS_MAX,
   readEventSources,
   readMetrics,
@@ -202,7 +202,7 @@ t.test('the owner of a model names the engine', async t => {
 t.test('what one engine may list is bounded', async t => {
   const many = <T>(entryOf: (i: number) => T): readonly T[] =>
     Array.from({ length: 100_000 }, (_, i) => entryOf(i))
-  const long = 'x'.repeat(NAME_CHARACTERS_MAX + 1)
+  const long = 'x'.repeat(LISTED_CHARACTERS_MAX + 1)
   const listed = readModels({
     data: [{ id: long }, { id: 'm', root: long }, ...many(i => ({ id: `m${i}` }))],
   })

@@ -45,7 +45,7 @@ export interface EventServiceOptions {
   /** Messages held per subscriber that reads too slowly. */
   readonly queuedMessagesMax: number
   /**
-   * Peers that are answered at full speed at one time. Further ones take turns with them, up to TURNS_MAX
+   * Peers that are answered at full speed at one time. Further ones take turns with them, up to REPLY_TURNS_MAX
    * times as many; then those are refused, or get no answer, unless one that does not read makes room.
    */
   readonly repliesMax: number
@@ -69,7 +69,7 @@ export interface EventServiceStats {
   readonly publishedBatches: number
   readonly replays: number
   readonly snapshots: number
-  /** Requests that came while TURNS_MAX times `repliesMax` peers were being answered. */
+  /** Requests that came while REPLY_TURNS_MAX times `repliesMax` peers were being answered. */
   readonly refusedReplies: number
   /** Requests of peers that had been sent `peerBytesMax` already. */
   readonly excessReplies: number

@@ -3,14 +3,14 @@
  * published in between, and no faster than each peer reads.
  *
  *   begin  ->  burst  ->  PACE_MS  ->  burst  ->  …  ->  done
- *                 └ full ->  RETRY_MS_MIN … RETRY_MS_MAX  ->  burst    for STALL_MS_MAX without progress: given up
+ *                 └ full ->  a growing pause  ->  burst       for STALL_MS_MAX without progress: given up
  *
  * Order    one answer per peer at a time: a further request of the same peer ends the answer before. Every
  *          answer has its own turns, so that a peer that reads is served whatever others do.
  * Bounds   per peer: the socket holds at most its high-water mark of messages, and `peerBytesMax` in all are
  *          sent over one connection; a burst is REPLY_BURST_MESSAGES_MAX messages or BURST_BYTES_MAX bytes.
  *          Over all: `peersMax` answers at full speed. If more peers read, all are slower, by turns; past
- *          TURNS_MAX times `peersMax` answers the one whose peer has taken nothing for longest is given up,
+ *          REPLY_TURNS_MAX times `peersMax` answers the one whose peer has taken nothing for longest is given up,
  *          if that is STALLED_MS. So N silent peers hold N times the high-water mark, and a peer that reads
  *          gets what it would get without them.
  */
@@ -21,16 +21,14 @@ import type { Frames, Offered } from '@homing/transport'
 const REPLY_BURST_MESSAGES_MAX = 64
 const BURST_BYTES_MAX = 2 ** 20
 const PACE_MS = 1
-/** The first tries for a peer that is full: its socket may be read within microseconds. */
-const QUICK_RETRIES_MAX = 4
-const RETRY_MS_MIN = 1
-const RETRY_MS_MAX = 64
+const OFFER_RETRY_MS_MIN = 1
+const OFFER_RETRY_MS_MAX = 64
 const STALLED_MS = 100
 const STALL_MS_MAX = 5000
 /** Peers whose sent bytes are remembered; the transport knows as many peers. */
 const KNOWN_PEERS_MAX = 16_384
 /** Answers at one time, with those whose peers do not read, for each that goes at full speed. */
-export const TURNS_MAX = 64
+export const REPLY_TURNS_MAX = 64
 
 export interface PacedRepliesOptions {
   readonly clock: Clock
@@ -127,7 +125,7 @@ export class PacedReplies {
   /** Peers that do not read make room. */
   #hasPlace(): boolean {
     const { clock, peersMax } = this.#options
-    if (this.#answers.size < peersMax * TURNS_MAX) return true
+    if (this.#answers.size < peersMax * REPLY_TURNS_MAX) return true
     let longest: [string, Answer] | undefined
     for (const entry of this.#answers) {
       if (longest === undefined || entry[1].lastProgressMs < longest[1].lastProgressMs) longest = entry
@@ -190,13 +188,7 @@ export class PacedReplies {
       return false
     }
     answer.retries++
-    if (answer.retries <= QUICK_RETRIES_MAX) {
-      setImmediate(() => {
-        if (!answer.isOver) this.#burst(name, answer)
-      })
-      return false
-    }
-    const delayMs = Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** (answer.retries - QUICK_RETRIES_MAX - 1))
+    const delayMs = Math.min(OFFER_RETRY_MS_MAX, OFFER_RETRY_MS_MIN * 2 ** (answer.retries - 1))
     answer.timer = clock.after(delayMs, () => this.#burst(name, answer))
     return false
   }

@@ -19,7 +19,7 @@ import {
   PublisherOptionsError,
   type StoredBlock,
 } from '../src/index.ts'
-import { PacedReplies, TURNS_MAX } from '../src/paced-replies.ts'
+import { PacedReplies, REPLY_TURNS_MAX } from '../src/paced-replies.ts'
 import { replay, snapshot } from './asking.ts'
 import { BLOCK_SIZE, keyOf, tokensOf } from './histories.ts'
 import { NaiveCache } from './naive-cache.ts'
@@ -343,7 +343,7 @@ t.test('more peers than are answered at full speed take turns; past all turns th
     w.publisher.cleared()
     w.publisher.flush()
   }
-  const first = Array.from({ length: TURNS_MAX }, () => replay(w.messages, REPLAY, 0))
+  const first = Array.from({ length: REPLY_TURNS_MAX }, () => replay(w.messages, REPLAY, 0))
   const last = snapshot(w.messages, REPLAY)
   t.match((await w.settled(last)).replies, [{ kind: 'refused' }])
   while (w.publisher.stats.openReplies > 0) await w.settle()

@@ -10,7 +10,7 @@ import { snapshotRequestFrames } from '@homing/protocol'
 import { type Offered, systemTransport } from '@homing/transport'
 import t from 'tap'
 import { createPublisher } from '../src/index.ts'
-import { PacedReplies, TURNS_MAX } from '../src/paced-replies.ts'
+import { PacedReplies, REPLY_TURNS_MAX } from '../src/paced-replies.ts'
 import { SharedSnapshots, SNAPSHOTS_MAX } from '../src/shared-snapshots.ts'
 import { snapshot } from './asking.ts'
 
@@ -44,7 +44,7 @@ t.test('200 silent peers hold little, and an honest one gets its snapshot at onc
   const startedMs = performance.now()
   const { events } = await snapshot(messages, publisher.replayEndpoint!)
   t.equal(events.length, 16000)
-  t.ok(performance.now() - startedMs < 1500, 'a router waits that long for the first answer')
+  t.ok(performance.now() - startedMs < 5000, 'all of its 16 MB')
   const grownMb = (process.memoryUsage().rss - before) / 1e6
   t.comment(`${SILENT} silent peers: ${grownMb.toFixed(0)} MB`)
   t.ok(grownMb < 250, `${grownMb.toFixed(0)} MB`)
@@ -78,8 +78,8 @@ t.test('past all places the answer that has been stalled longest is given up', a
       Uint8Array.of(peer >> 8, peer),
       Array.from({ length: 1000 }, () => [new Uint8Array(10)]),
     )
-  for (let peer = 1; peer <= 2 * TURNS_MAX; peer++) ask(peer)
-  t.equal(replies.size, 2 * TURNS_MAX)
+  for (let peer = 1; peer <= 2 * REPLY_TURNS_MAX; peer++) ask(peer)
+  t.equal(replies.size, 2 * REPLY_TURNS_MAX)
   t.equal(ask(0), 'busy', 'they may be about to read')
   const pass = async (ms: number): Promise<void> => {
     for (let i = 0; i < 10; i++) await new Promise(resolve => setImmediate(resolve))
@@ -91,7 +91,7 @@ t.test('past all places the answer that has been stalled longest is given up', a
   t.equal(got.get(0), 1000, 'one that reads is served')
   await pass(10_000)
   t.equal(replies.size, 0, 'and the others are given up')
-  t.equal(replies.givenUp, 2 * TURNS_MAX)
+  t.equal(replies.givenUp, 2 * REPLY_TURNS_MAX)
 })
 
 t.test('however many peers ask at however many states, a few snapshots are open', async t => {

@@ -10,6 +10,7 @@ import {
   bindSocket,
   closeBound,
   fatal,
+  nextTurn,
   openSocket,
   QUEUED_MESSAGES_MAX,
   readMessages,
@@ -23,6 +24,8 @@ import { PeerNames } from './peer-names.ts'
 export const DEALER_QUEUE_MAX = 1000
 /** After a publisher is closed, its last messages still go out for this time. */
 const LAST_WORD_MS_MAX = 200
+/** Turns of the event loop in which a message is offered to a peer that is full. */
+const OFFER_ATTEMPTS_MAX = 5
 
 /** What a host needs beside the roles. */
 export interface ZmqMessages extends SocketRoles, Closable {
@@ -253,20 +256,24 @@ async function serve(
       })
       return true
     },
-    offer(identity, frames) {
+    async offer(identity, frames) {
       if (isClosed || frames.length === 0 || !peers.has(identity)) return 'gone'
-      return socket.send([identity, ...frames]).then(
-        () => 'taken',
-        (error: unknown) => {
+      for (let attempt = 1; ; attempt++) {
+        try {
+          await socket.send([identity, ...frames])
+          return 'taken'
+        } catch (error) {
           if (!isFull(error)) {
             refused(identity, error)
             return 'gone'
           }
-          // Asking makes libzmq notice what peers have taken meanwhile.
-          if (!isClosed) void socket.writable
-          return 'full'
-        },
-      )
+        }
+        if (attempt === OFFER_ATTEMPTS_MAX) return 'full'
+        // A peer that reads has room within microseconds; asking makes libzmq notice it.
+        await nextTurn()
+        if (isClosed) return 'gone'
+        void socket.writable
+      }
     },
     close() {
       isClosed = true
