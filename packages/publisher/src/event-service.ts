@@ -45,7 +45,8 @@ export interface EventServiceOptions {
   /** Messages held per subscriber that reads too slowly. */
   readonly queuedMessagesMax: number
   /**
-   * Peers that are answered at full speed at one time. Further ones take turns with them, up to REPLY_TURNS_MAX
+   * Peers that are answered at full speed at one time. Further ones take turns with them, up to
+   * REPLY_TURNS_MAX
    * times as many; then those are refused, or get no answer, unless one that does not read makes room.
    */
   readonly repliesMax: number

@@ -10,7 +10,8 @@
  * Bounds   per peer: the socket holds at most its high-water mark of messages, and `peerBytesMax` in all are
  *          sent over one connection; a burst is REPLY_BURST_MESSAGES_MAX messages or BURST_BYTES_MAX bytes.
  *          Over all: `peersMax` answers at full speed. If more peers read, all are slower, by turns; past
- *          REPLY_TURNS_MAX times `peersMax` answers the one whose peer has taken nothing for longest is given up,
+ *          REPLY_TURNS_MAX times `peersMax` answers the one whose peer has taken nothing for longest is
+ *          given up,
  *          if that is STALLED_MS. So N silent peers hold N times the high-water mark, and a peer that reads
  *          gets what it would get without them.
  */
