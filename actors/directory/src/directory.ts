@@ -226,6 +226,7 @@ class Directory {
       shardCount: indexers.length,
       workerSlotsMax,
       log,
+      isRegistered: ({ spec }) => this.#registered?.has(spec.id) ?? false,
       wallMs: () => clock.wallMs(),
     })
     this.listeners = new KeyListeners({
@@ -270,14 +271,22 @@ class Directory {
     })
   }
 
-  start({ specs, fileWorkers, registration }: DirectoryArgs, kept: KeptFleet | undefined): void {
+  start(
+    { specs, fileWorkers, registration, workerSlotsMax }: DirectoryArgs,
+    kept: KeptFleet | undefined,
+  ): void {
     if (kept === undefined) this.changes.begin(specs.map(spec => ({ spec, isDraining: false })))
     else this.changes.begin(kept.workers)
     if (fileWorkers !== undefined) {
       this.#file = new WorkersFileWatch(this.#context, this.changes, fileWorkers, kept?.file)
     }
     if (registration !== undefined)
-      this.#registered = new RegisteredWorkers(this.#context, this.changes, registration, kept?.registered)
+      this.#registered = new RegisteredWorkers(
+        this.#context,
+        this.changes,
+        { ...registration, workersMax: workerSlotsMax },
+        kept?.registered,
+      )
     // Kept even without a run-time change, so that the next life of the directory recognizes workers that
     // stayed.
     this.changes.keep()
@@ -375,6 +384,7 @@ class Directory {
     this.#registered?.left(worker.spec.id)
     this.probes.end(worker)
     this.#shrinkTo(worker, 0)
+    this.keys.left(worker)
     this.prompts.left(worker)
     this.feed.left(worker)
     // One that it stood in the way of (a block size, a socket) may have its listener now.
@@ -424,6 +434,10 @@ class Directory {
     this.keys.grow(worker, ranks)
     this.#shrinkTo(worker, ranks)
     for (const key of worker.keys) this.#claimSockets(key)
+    for (let giver = this.keys.giver(); giver !== undefined; giver = this.keys.giver()) {
+      this.#shrinkTo(giver, giver.keys.length - 1)
+      this.feed.touch(giver)
+    }
   }
 
   #shrinkTo(worker: Worker, ranks: number): void {
@@ -449,6 +463,10 @@ class Directory {
 
   #endKey(key: Key): void {
     this.keys.end(key)
+    for (const waiting of this.keys.waiting) {
+      this.#reconcileKeys(waiting)
+      this.feed.touch(waiting)
+    }
     // Not `key.worker`, which may have left: the one that has its id now waits for the name.
     const worker = this.workers.get(key.worker.spec.id)
     if (worker !== undefined) {

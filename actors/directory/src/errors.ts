@@ -5,9 +5,12 @@ export class NoWorkerSlotError extends CodedError {
   readonly code = 'HOMING_DIRECTORY_NO_SLOT'
 
   constructor(key: string, workerSlotsMax: number) {
-    super(`cannot use worker key ${key}: all ${workerSlotsMax} worker slots are taken`, {
-      key,
-      workerSlotsMax,
-    })
+    super(
+      `cannot use worker key ${key}: there are more worker keys than the ${workerSlotsMax} worker slots; raise --worker-slots-max`,
+      {
+        key,
+        workerSlotsMax,
+      },
+    )
   }
 }

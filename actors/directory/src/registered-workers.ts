@@ -10,7 +10,9 @@
  * A registration does not change a worker with the same id that the operator named. A worker that the
  * operator removes stays away until its process restarts, which gives it a new life.
  * Owns   which lives are present, which workers they brought, and which lives the operator has removed.
- * Bounds at most REFUSED_MAX removed lives are remembered; the oldest are forgotten.
+ * Bounds `workersMax` workers are here at one time, as many as there are worker slots; workers that the
+ *        operator names take the slots of registered ones (worker-keys.ts). At most REFUSED_MAX removed lives
+ *        are remembered; the oldest are forgotten.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -49,6 +51,7 @@ const REFUSED_MAX = 4096
 export class RegisteredWorkers {
   readonly #context: ActorContext<DirectoryMessage>
   readonly #changes: FleetChanges
+  readonly #workersMax: number
   readonly #lives = new Map<string, Word>()
   readonly #byId = new Map<string, Registered>()
   readonly #refused: Set<string>
@@ -63,11 +66,12 @@ export class RegisteredWorkers {
   constructor(
     context: ActorContext<DirectoryMessage>,
     changes: FleetChanges,
-    { servers, namespace }: RegistrationArgs,
+    { servers, namespace, workersMax }: RegistrationArgs & { readonly workersMax: number },
     kept: KeptRegistrations = { urls: new Map(), refused: [] },
   ) {
     this.#context = context
     this.#changes = changes
+    this.#workersMax = workersMax
     this.#refused = new Set(kept.refused)
     for (const [id, url] of kept.urls) {
       this.#lives.set(keptLife(id), { id, url, isConfirmed: false })
@@ -174,13 +178,27 @@ export class RegisteredWorkers {
     if (url !== undefined) this.#add(id, registered, url)
   }
 
+  /** A worker that registered itself is here under this id. */
+  has(id: string): boolean {
+    return this.#byId.get(id)?.url !== undefined
+  }
+
   #add(id: string, registered: Registered, url: string): void {
+    let count = 0
+    for (const other of this.#byId.values()) if (other.url !== undefined) count++
+    if (count >= this.#workersMax) {
+      const text = `a registered worker is left out: ${count} have registered, as many as there are worker slots; raise --worker-slots-max`
+      this.#tellFault(text, { worker: id })
+      return
+    }
+    // Known before it joins, so that its key is not one of a worker that the operator named.
+    registered.url = url
     const added = this.#changes.add(url, NO_KEYS)
     if ('code' in added) {
+      registered.url = undefined
       this.#tellFault(`a registered worker is left out: ${added.message}`, { worker: id })
       return
     }
-    registered.url = url
     // With what it came by.
     this.#changes.keep()
   }

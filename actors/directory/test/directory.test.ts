@@ -1,5 +1,5 @@
 import { defineActor } from '@homing/actor'
-import { blockSizeOfBoth, type Fleet, type FleetMessage, type WorkerRecord } from '@homing/fleet'
+import { blockSizeOfBoth, type Fleet, type FleetMessage, missingOf, type WorkerRecord } from '@homing/fleet'
 import t from 'tap'
 import { type DirectoryWorld, EVENTS, world } from './directory-world.ts'
 
@@ -423,6 +423,33 @@ t.test('more ranks than slots: the others do without', async t => {
   await w.engine('10.0.0.1', { ranks: 4 })
   await w.begin(['http://10.0.0.1:8000'], { workerSlotsMax: 3 })
   t.equal(w.worker().keys.length, 3)
+})
+
+t.test('one engine that claims many ranks does not take the slots of others', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1', { ranks: 1500 })
+  await w.engine('10.0.0.2', { ranks: 200 })
+  for (const host of [3, 4]) await w.engine(`10.0.0.${host}`)
+  await w.begin(['http://10.0.0.1:8000', 'http://10.0.0.2:8000'], { workerSlotsMax: 4, kvEvents: false })
+  await w.system.advance('5s')
+  t.equal(w.worker(0).keys.length, 1)
+  t.match(missingOf(w.worker(0))[0], /it claims 1500 ranks, more than the 256 .*\?ranks=COUNT/)
+  t.equal(w.worker(1).keys.length, 3)
+  t.match(missingOf(w.worker(1))[0], /no worker slot for 197 of its 200 ranks: .*raise --worker-slots-max/)
+
+  for (const host of [3, 4]) {
+    const added = w.ref.ask({ type: 'addWorker', url: `http://10.0.0.${host}:8000` }, { timeout: '10s' })
+    await w.system.settle()
+    await added
+    for (let second = 0; second < 3; second++) {
+      for (const message of w.indexers[0]!.waiting) if (message.type === 'release') message.reply('released')
+      await w.system.advance('1s')
+    }
+  }
+  t.strictSame(
+    w.fleet.workers.map(({ keys, state }) => [keys.length, state]),
+    [1, 1, 1, 1].map(count => [count, 'up']),
+  )
 })
 
 t.test('an index shard that began anew has its listeners rebuild, but those that have already', async t => {

@@ -153,6 +153,26 @@ t.test('a worker that the operator removed and added again is the operator’s',
   t.match(w.fleet.workers, [{ id: 'a:8000', maxBatchedTokens: { value: 512 } }])
 })
 
+t.test('however many register, a worker that the operator names has a place', async t => {
+  const w = await world(t)
+  for (const host of ['a', 'c', 'd', 'e']) await w.engine(host)
+  w.start([], { registration, workerSlotsMax: 2, kvEvents: false })
+  for (const host of ['a', 'c', 'd']) register(w, `http://${host}:8000?ranks=64`)
+  await pass(w, 4)
+  t.equal(idsOf(w).length, 2, 'as many as there are slots')
+  t.ok(w.log.lines.some(({ text }) => text.includes('2 have registered, as many as there are worker slots')))
+  await ask(w, { type: 'addWorker', url: 'http://e:8000' })
+  for (let second = 0; second < 3; second++) {
+    for (const message of w.indexers[0]!.waiting) if (message.type === 'release') message.reply('released')
+    await pass(w, 1)
+  }
+  t.match(
+    w.fleet.workers.find(({ id }) => id === 'e:8000'),
+    { state: 'up', keys: [{ dpRank: 0 }] },
+  )
+  t.equal(w.fleet.workers.flatMap(({ keys }) => keys).length, 2)
+})
+
 t.test('what a stranger says is refused, and the log says so', async t => {
   const w = await world(t)
   w.start([], { registration })

@@ -25,6 +25,7 @@
 import { type ActorContext, defineActor, type Reply, signal } from '@homing/actor'
 import { toErrorRecord } from '@homing/base'
 import type { AffinityBinding } from '@homing/placement'
+import { PacedReplies } from '@homing/publisher'
 import {
   encodeBatch,
   encodeBye,
@@ -38,7 +39,13 @@ import {
   type ReplicaOperation,
   type WaitingRow,
 } from '@homing/replication'
-import { type OwnPresence, type Publisher, type RouterSocket, transportCapability } from '@homing/transport'
+import {
+  type Frames,
+  type OwnPresence,
+  type Publisher,
+  type RouterSocket,
+  transportCapability,
+} from '@homing/transport'
 import type { ReplicaBridgeMessage, ReplicasReport } from './messages.ts'
 import { Peer } from './peer.ts'
 import type { ReplicaBridgeArgs, ReplicaPlane } from './replica-bridge-args.ts'
@@ -58,6 +65,16 @@ const KNOWN_MS_MAX = 3000
 const LOOK_AGAIN_MS = 20
 const NAME = /^[0-9a-f]{16}$/
 const EMPTY = new Uint8Array(0)
+/** Replicas that are followed; anything at the broker may say that it is one. */
+const REPLICAS_MAX = 128
+/** Replicas that are answered at full speed at one time; see PacedReplies. */
+const ANSWERS_MAX = 16
+/** Messages of an answer that wait in the socket for a replica that does not read. */
+const ANSWER_WINDOW_MESSAGES = 4
+/** Replicas that wait for the next snapshot; further ones ask again. */
+const ASKERS_MAX = 1024
+/** Least time between two snapshots: replicas that ask meanwhile share the next one. */
+const SNAPSHOT_MS_MIN = 100
 
 export const replicaBridge = defineActor(
   import.meta.url,
@@ -111,6 +128,11 @@ class ReplicaBridge {
   readonly #own: string
   #publisher: Publisher | undefined
   #router: RouterSocket | undefined
+  readonly #replies: PacedReplies
+  /** By identity as hexadecimal text. */
+  #askers = new Map<string, Uint8Array>()
+  #isAnswering = false
+  #hasToldMany = false
   #presence: OwnPresence | undefined
   #endpoint: string | undefined
   #trackerLife: string | undefined
@@ -135,6 +157,13 @@ class ReplicaBridge {
     this.#tickedMs = context.clock.nowMs()
     this.#sinceMs = this.#tickedMs
     this.#messages = context.use(transportCapability).messages
+    this.#replies = new PacedReplies({
+      clock: context.clock,
+      peersMax: ANSWERS_MAX,
+      // A replica keeps its connection, and asks again after each gap.
+      peerBytesMax: Number.POSITIVE_INFINITY,
+      offer: (identity, frames) => this.#router?.offer(identity, frames) ?? 'gone',
+    })
     const { plane } = args
     this.#own = plane.kind === 'zmq' ? plane.endpoint : `${groupEndpoint(plane)}.${args.name}`
   }
@@ -157,7 +186,7 @@ class ReplicaBridge {
       const publisher = await this.#messages.publish({ endpoint: this.#own })
       try {
         this.#router = await this.#messages.serve(
-          { endpoint: questionsAt(publisher.endpoint) },
+          { endpoint: questionsAt(publisher.endpoint), queuedMessagesMax: ANSWER_WINDOW_MESSAGES },
           (identity, frames) => {
             if (frames.length === 2 && isQuestion(frames[1]!)) self.tell({ type: 'asked', identity })
           },
@@ -210,19 +239,41 @@ class ReplicaBridge {
     this.#publisher?.send([EMPTY, message])
   }
 
-  /** The tracker answers with its open bookings, after the operations that it told before. */
+  /** Another replica asks. One that finds no room among those that wait asks again. */
   asked(identity: Uint8Array): void {
-    const { tracker } = this.#args
-    const answer = async (): Promise<void> => {
-      const snapshot = await tracker.ask({ type: 'ownBookings' }, { timeout: REPLICA_ASK_MS_MAX })
-      if (snapshot === undefined) return
-      for (const part of [...encodeOpenDigests(snapshot), ...encodeSnapshot(snapshot)])
-        this.#router?.send(identity, [EMPTY, part])
-    }
-    // The other replica asks again.
-    answer().catch((error: unknown) => {
+    const name = Buffer.from(identity).toString('hex')
+    if (this.#askers.size >= ASKERS_MAX && !this.#askers.has(name)) return
+    this.#askers.set(name, identity)
+    if (this.#isAnswering) return
+    this.#isAnswering = true
+    this.#answerAll().catch((error: unknown) => {
       this.#context.log.warn({ error: toErrorRecord(error) }, 'a replica got no answer')
     })
+  }
+
+  /** One snapshot for all that asked before it was taken, sent no faster than each reads. */
+  async #answerAll(): Promise<void> {
+    const { clock } = this.#context
+    try {
+      while (this.#askers.size > 0 && !this.#isClosed) {
+        const askers = this.#askers
+        this.#askers = new Map()
+        const messages = await this.#snapshotMessages()
+        for (const identity of askers.values()) this.#replies.begin(identity, messages)
+        await new Promise<void>(resolve => clock.after(SNAPSHOT_MS_MIN, resolve, { unref: true }))
+      }
+    } finally {
+      this.#isAnswering = false
+    }
+  }
+
+  /** The tracker answers with its open bookings, after the operations that it told before. */
+  async #snapshotMessages(): Promise<readonly Frames[]> {
+    const { tracker } = this.#args
+    const snapshot = await tracker.ask({ type: 'ownBookings' }, { timeout: REPLICA_ASK_MS_MAX })
+    if (snapshot === undefined) return []
+    const parts = [...encodeOpenDigests(snapshot), ...encodeSnapshot(snapshot)]
+    return parts.map(part => [EMPTY, part])
   }
 
   present(life: string, name: string): void {
@@ -346,6 +397,7 @@ class ReplicaBridge {
     this.#isClosed = true
     this.#presence?.leave()
     this.#publisher?.close()
+    this.#replies.close()
     this.#router?.close()
     for (const peer of this.#peers.values()) peer.close()
     this.#peers.clear()
@@ -398,6 +450,15 @@ class ReplicaBridge {
 
   #follow(endpoint: string): void {
     if (this.#peers.has(endpoint) || endpoint === this.#endpoint) return
+    if (this.#peers.size >= REPLICAS_MAX) {
+      if (!this.#hasToldMany)
+        this.#context.log.warn(
+          { endpoint, replicasMax: REPLICAS_MAX },
+          'too many replicas: further ones are not followed',
+        )
+      this.#hasToldMany = true
+      return
+    }
     const { self, clock } = this.#context
     const { tracker, expiryMs } = this.#args
     this.#peers.set(

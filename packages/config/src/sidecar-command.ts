@@ -220,7 +220,7 @@ const sidecarSettings = [
     max: 100_000,
     unit: 'messages',
     env: 'HOMING_SIDECAR_SEND_QUEUE',
-    help: 'Most messages that wait for a router that reads too slowly; it loses further ones, sees the gap and asks for them. Must be above --buffer-batches, so that no replay is cut.',
+    help: 'Most messages that wait for a router that reads too slowly; it loses further ones, sees the gap and asks for them. Must be above --buffer-batches. Replays and snapshots do not wait here: they are sent as they are read.',
   },
   {
     key: 'repliesMax',
@@ -232,7 +232,7 @@ const sidecarSettings = [
     max: 1024,
     unit: 'peers',
     env: 'HOMING_SIDECAR_MAX_REPLIES',
-    help: 'Most routers that receive a replay or snapshot at one time; further ones ask again.',
+    help: 'Most routers that receive a replay or snapshot at full speed at one time; up to 64 times as many take turns. Further ones ask again, unless one that does not read can make room.',
   },
   {
     key: 'peerBytesMax',
@@ -243,7 +243,7 @@ const sidecarSettings = [
     min: 1024,
     max: 64 * GIB,
     env: 'HOMING_SIDECAR_PEER_BYTES',
-    help: 'Most bytes of replays and snapshots over one connection, because ZeroMQ does not tell how much was read; further requests are refused. Routers connect again for each request.',
+    help: 'Most bytes of replays and snapshots over one connection, read or not; further requests are refused. Routers connect again for each request.',
   },
   {
     ...shared.openRequestsMax,

@@ -95,6 +95,8 @@ export interface WorkerRecord {
   /** Capacity of its KV cache per rank, in blocks. */
   readonly kvBlocks: Sourced<number> | undefined
   readonly ranks: Sourced<number>
+  /** Ranks that it claims and that are not believed, because they are too many; default: none. */
+  readonly refusedRanks?: number | undefined
   readonly taints: readonly string[]
   readonly canTokenize: boolean
   /** The router has an API key for it. */

@@ -13,11 +13,24 @@ import type { EventSource } from './probe-outcome.ts'
 
 /** Of a line of metrics; vLLM's configuration has about 1,000. */
 const LABELS_CHARACTERS_MAX = 65_536
-/** Of one worker, adapters included; further ones are left out, and so is one with a longer name. */
-const LISTED_MODELS_MAX = 4096
-const LISTED_NAME_CHARACTERS_MAX = 1024
-/** Most ranks of one worker. */
+/** Most ranks of one worker, if the operator gives them. */
 export const RANKS_MAX = 1024
+
+/**
+ * Most ranks that an engine may claim for itself. Each takes a worker slot of the router; the largest
+ * deployments that are known have 256 in one engine. One that claims more counts as one rank.
+ */
+export const PROBED_RANKS_MAX = 256
+
+/**
+ * Models of one worker that are listed, adapters included; engines list those first that they were started
+ * with. A longer name is no name: requests with it would not be taken either.
+ */
+export const MODELS_MAX = 1024
+export const LISTED_CHARACTERS_MAX = 1024
+
+/** Numbers of `engine=` labels that are counted. */
+const ENGINE_LABELS_MAX = 65_536
 
 /** Of an endpoint that cannot be used, in views. */
 const SHOWN_CHARACTERS_MAX = 120
@@ -34,13 +47,13 @@ export function readModels(
   let owner: string | undefined
   for (const entry of data.filter(isObject)) {
     const name = text(entry['id'])
-    if (name === undefined || name.length > LISTED_NAME_CHARACTERS_MAX) continue
-    if (models.length === LISTED_MODELS_MAX) break
+    if (name === undefined || name.length > LISTED_CHARACTERS_MAX) continue
+    if (models.length >= MODELS_MAX) break
     owner ??= text(entry['owned_by'])
     models.push({
       name,
-      base: text(entry['parent']),
-      root: text(entry['root']),
+      base: shortText(entry['parent']),
+      root: shortText(entry['root']),
       maxModelTokens: count(entry['max_model_len']),
     })
   }
@@ -124,7 +137,7 @@ export function readEventSources(body: unknown, host: string): readonly EventSou
       dpRank,
       ...eventsAt(named, host),
       replayEndpoint: dialled(text(source['replay_endpoint']), host),
-      topic: text(source['topic']) ?? '',
+      topic: shortText(source['topic']) ?? '',
     })
   }
   return sources.sort((a, b) => a.dpRank - b.dpRank)
@@ -149,7 +162,7 @@ export function readMetrics(metrics: string): MetricsFacts {
   for (const line of metrics.split('\n')) {
     if (line.startsWith('vllm:')) {
       const engine = /[{,]engine="(\d+)"/.exec(line)?.[1]
-      if (engine !== undefined) engines.add(engine)
+      if (engine !== undefined && engines.size < ENGINE_LABELS_MAX) engines.add(engine)
       if (config === undefined && line.startsWith('vllm:cache_config_info{')) config = labelsOf(line)
     } else if (line.startsWith('sglang:')) {
       isSglang = true
@@ -276,6 +289,11 @@ function isObject(value: unknown): value is JsonObject {
 
 function text(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined
+}
+
+function shortText(value: unknown): string | undefined {
+  const found = text(value)
+  return found === undefined || found.length <= LISTED_CHARACTERS_MAX ? found : undefined
 }
 
 /** A whole number of at least 1. */

@@ -15,6 +15,7 @@ import type {
   WorkerRecord,
 } from './fleet.ts'
 import { namedRank } from './named-ranks.ts'
+import { PROBED_RANKS_MAX } from './probe-answers.ts'
 import type { EventSource, ProbedFact, ReachedOutcome } from './probe-outcome.ts'
 import { isOtherProcessStart } from './process-start.ts'
 import type { WorkerSpec } from './worker-spec.ts'
@@ -39,6 +40,8 @@ export interface WorkerFacts {
   readonly maxBatchedTokens: Sourced<number>
   readonly kvBlocks: Sourced<number> | undefined
   readonly ranks: Sourced<number>
+  /** Ranks that it claims, if they are more than it may claim: it counts as one then. */
+  readonly refusedRanks: number | undefined
   readonly canTokenize: boolean
 }
 
@@ -86,6 +89,7 @@ export function factsOf(
       },
     kvBlocks: sourced(spec.kvBlocks, 'given') ?? sourced(outcome?.kvBlocks, 'probed'),
     ranks: ranksOf(spec, outcome),
+    refusedRanks: spec.ranks === undefined && claimsTooMany(outcome) ? outcome?.ranks : undefined,
     canTokenize: outcome?.canTokenize ?? false,
   }
 }
@@ -164,14 +168,25 @@ export function owesEventSources(spec: WorkerSpec, outcome: ReachedOutcome): boo
 }
 
 /** Input of `missingOf`; a WorkerRecord has all of it. */
-export interface CacheFacts extends Pick<WorkerRecord, 'origin' | 'engine' | 'ranks' | 'blockSizeTokens'> {
+export interface CacheFacts
+  extends Pick<WorkerRecord, 'origin' | 'engine' | 'ranks' | 'refusedRanks' | 'blockSizeTokens'> {
   readonly keys: readonly Pick<WorkerKeyRecord, 'dpRank' | 'eventsEndpoint' | 'replayEndpoint'>[]
 }
 
 /** What a worker lacks before its cache can be known, each with a remedy. */
 export function missingOf(worker: CacheFacts): readonly string[] {
-  const { origin, engine, ranks, blockSizeTokens, keys } = worker
+  const { origin, engine, ranks, refusedRanks, blockSizeTokens, keys } = worker
   const missing: string[] = []
+  if (refusedRanks !== undefined) {
+    missing.push(
+      `it claims ${refusedRanks} ranks, more than the ${PROBED_RANKS_MAX} that are believed, and counts as one: name them: ${origin}?ranks=COUNT`,
+    )
+  }
+  if (keys.length < ranks.value) {
+    missing.push(
+      `no worker slot for ${ranks.value - keys.length} of its ${ranks.value} ranks: there are more worker keys than slots; raise --worker-slots-max`,
+    )
+  }
   const keyOf = (dpRank: number) => keys.find(key => key.dpRank === dpRank)
   // A rank without a key has no worker slot, which is another matter.
   const first = keyOf(0)
@@ -232,7 +247,12 @@ export function eventFlags(
 }
 
 function ranksOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined): Sourced<number> {
-  return sourced(spec.ranks, 'given') ?? sourced(outcome?.ranks, 'probed') ?? { value: 1, source: 'default' }
+  const probed = claimsTooMany(outcome) ? undefined : outcome?.ranks
+  return sourced(spec.ranks, 'given') ?? sourced(probed, 'probed') ?? { value: 1, source: 'default' }
+}
+
+function claimsTooMany(outcome: ReachedOutcome | undefined): boolean {
+  return (outcome?.ranks ?? 1) > PROBED_RANKS_MAX
 }
 
 function modelsOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined): readonly WorkerModel[] {

@@ -2,6 +2,9 @@ import t from 'tap'
 import {
   dialled,
   familyOfOwner,
+  LISTED_CHARACTERS_MAX,
+  MODELS_MAX,
+  RANKS_MAX,
   readEventSources,
   readMetrics,
   readModels,
@@ -214,14 +217,20 @@ t.test('the owner of a model names the engine', async t => {
   t.equal(familyOfOwner('somebody'), undefined)
 })
 
-t.test('an answer that names more than an engine has is bounded', async t => {
-  const source = { endpoint: 'tcp://*:5557' }
-  t.equal(readEventSources(new Array(5000).fill(source), 'h')?.length, 1024)
-  t.strictSame(readEventSources([{ ...source, dp_rank: 1024 }], 'h'), [])
-  const publishers = new Array(5000).fill(source)
-  t.equal(readServerInfo({ kv_events: { publishers } }, 'h')?.eventSources.length, 1024)
-  const data = [{ id: 'x'.repeat(1025) }, ...Array.from({ length: 5000 }, (_, i) => ({ id: `m${i}` }))]
-  const models = readModels({ data })?.models
-  t.equal(models?.length, 4096)
-  t.equal(models?.[0]?.name, 'm0')
+t.test('what one engine may list is bounded', async t => {
+  const many = <T>(entryOf: (i: number) => T): readonly T[] =>
+    Array.from({ length: 100_000 }, (_, i) => entryOf(i))
+  const long = 'x'.repeat(LISTED_CHARACTERS_MAX + 1)
+  const listed = readModels({
+    data: [{ id: long }, { id: 'm', root: long }, ...many(i => ({ id: `m${i}` }))],
+  })
+  t.equal(listed?.models.length, MODELS_MAX)
+  t.match(listed?.models[0], { name: 'm', root: undefined })
+  const sources = Array.from({ length: 5000 }, () => ({ endpoint: 'tcp://*:5557', topic: long }))
+  t.equal(readEventSources(sources, 'h')?.length, RANKS_MAX)
+  t.equal(readEventSources(sources, 'h')?.[0]?.topic, '')
+  t.strictSame(readEventSources([{ endpoint: 'tcp://*:5557', dp_rank: RANKS_MAX }], 'h'), [])
+  t.equal(readServerInfo({ kv_events: { publishers: sources } }, 'h')?.eventSources.length, RANKS_MAX)
+  const metrics = many(i => `vllm:num_requests_running{engine="${i}"} 0`).join('\n')
+  t.ok(readMetrics(metrics).ranks! <= 65_536)
 })

@@ -92,7 +92,7 @@ async function openPolled(
 ): Promise<Running> {
   const ranks: Republisher[] = []
   for (let rank = 0; rank < settings.ranks; rank++) {
-    ranks.push(await Republisher.open(republished(settings, rank, transport)))
+    ranks.push(await Republisher.open({ ...republished(settings, rank, transport), log }))
   }
   const { http } = transport
   const engineOrigin = `http://${hostOfPoll(url)}`

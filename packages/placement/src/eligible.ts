@@ -32,6 +32,7 @@ import type { RoutingRequest } from './routing-request.ts'
 import type { WorkerHealth } from './worker-health.ts'
 
 const ON_TRIAL = 'joined a moment ago: what it holds is not known yet'
+const NO_SLOT = 'has no worker slot: there are more worker keys than slots; raise --worker-slots-max'
 const TOO_LONG = 'prompt and answer may have more tokens than it takes (max_model_len)'
 /** Of the tokens that a text is counted as (four bytes each): code and digits have more. */
 const TEXT_TOKENS_FACTOR = 2
@@ -111,6 +112,9 @@ export function eligible(
     if (isPinned) isPinKnown = true
     const reasonAgainst = filter.reasonAgainst(worker)
     const sickness = known?.health.reasonAgainst(worker.id, model, known.nowMs)
+    if (worker.keys.length === 0 && worker.state === 'up') {
+      excluded.push({ worker: worker.id, reason: NO_SLOT })
+    }
     for (const key of worker.keys) {
       if (worker.state !== 'up')
         excluded.push({ worker: key.key, reason: `${worker.state}: ${worker.stateReason}` })

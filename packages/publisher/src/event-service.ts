@@ -9,10 +9,14 @@
  *   ROUTER  anything else         ->  nothing, as engines do
  *
  * Loss     a subscriber that reads too slowly loses batches past `queuedMessagesMax` and asks for them. An
- *          answer is never longer than that, so it loses none; see paced-replies.ts, also for `peerBytesMax`.
+ *          answer loses none: it goes on when its peer has read (paced-replies.ts, also for `peerBytesMax`).
+ * Bounds   a peer that does not read leaves REPLY_WINDOW_MESSAGES messages of its answer in the ROUTER, whose
+ *          payloads all peers share (batches of the ring, parts of shared-snapshots.ts). A replay that falls
+ *          REPLAY_BEHIND_BYTES_MAX behind what is published ends, because it keeps batches that the ring has
+ *          forgotten.
  */
 
-import type { Clock } from '@homing/base'
+import type { Clock, Log } from '@homing/base'
 import {
   encodeEventFrames,
   encodeReplayEnd,
@@ -21,19 +25,11 @@ import {
   isSnapshotRequest,
   parseReplayRequest,
   type ReplayForm,
-  type SnapshotHeader,
 } from '@homing/protocol'
 import type { Frames, MessageTransport, Publisher, RouterSocket } from '@homing/transport'
 import type { BufferedBatch } from './batch-ring.ts'
 import { PacedReplies } from './paced-replies.ts'
-
-/** A snapshot as it is sent: all parts are of the moment when it was taken. */
-export interface Snapshot extends Pick<SnapshotHeader, 'nextSequence' | 'isWhole' | 'mayBeStale' | 'parts'> {
-  /** The payload of a part, 0 … parts − 1; asked for when it is sent. */
-  part(index: number): Uint8Array
-  /** No part is asked for any more. Idempotent. */
-  release(): void
-}
+import { SharedSnapshots, type Snapshot } from './shared-snapshots.ts'
 
 export interface EventServiceOptions {
   readonly clock: Clock
@@ -46,9 +42,13 @@ export interface EventServiceOptions {
   readonly replayForm: ReplayForm
   /** 16 hexadecimal digits, other ones in each life. */
   readonly publisherId: string
-  /** Messages held per peer that reads too slowly, on either socket. */
+  /** Messages held per subscriber that reads too slowly. */
   readonly queuedMessagesMax: number
-  /** Peers answered at one time; further ones are refused, or get no answer. */
+  /**
+   * Peers that are answered at full speed at one time. Further ones take turns with them, up to
+   * REPLY_TURNS_MAX
+   * times as many; then those are refused, or get no answer, unless one that does not read makes room.
+   */
   readonly repliesMax: number
   /**
    * Bytes of answers over one connection; then its requests are refused, or get no answer. Default
@@ -59,6 +59,10 @@ export interface EventServiceOptions {
   readonly batchesFrom: (start: number) => readonly BufferedBatch[] | undefined
   /** Undefined: requests for snapshots get no answer, as from an engine. */
   readonly snapshot: (() => Snapshot) | undefined
+  /** Number of the batch that is published next; with `snapshot`. */
+  readonly nextSequence?: () => number
+  /** Is told of peers that do not read, at most once per UNREAD_LOG_MS. */
+  readonly log?: Pick<Log, 'warn'>
 }
 
 /** Counters since the sockets were bound. */
@@ -66,21 +70,39 @@ export interface EventServiceStats {
   readonly publishedBatches: number
   readonly replays: number
   readonly snapshots: number
-  /** Requests that came while `repliesMax` peers were being answered. */
+  /** Requests that came while REPLY_TURNS_MAX times `repliesMax` peers were being answered. */
   readonly refusedReplies: number
   /** Requests of peers that had been sent `peerBytesMax` already. */
   readonly excessReplies: number
+  /** Answers that ended before their end, because their peer did not read or fell too far behind. */
+  readonly unreadReplies: number
+  /** Snapshots that were made: peers that ask at one state share one. */
+  readonly takenSnapshots: number
+  /** Answers under way now, and the snapshots among what they send. Not counters. */
+  readonly openReplies: number
+  readonly openSnapshots: number
 }
 
 export const PEER_BYTES_MAX = 2 ** 30
+/** Messages of an answer that wait in the ROUTER for a peer that does not read. */
+export const REPLY_WINDOW_MESSAGES = 4
+/** A replay ends when so many bytes were published since it began, as many as the ring holds by default. */
+export const REPLAY_BEHIND_BYTES_MAX = 64 * 2 ** 20
+const UNREAD_LOG_MS = 60_000
 const NO_BYTES = new Uint8Array(0)
 
 export class EventService {
   readonly #options: EventServiceOptions
   readonly #replies: PacedReplies
+  readonly #shared: SharedSnapshots | undefined
+  /** The one that began first comes first. */
+  readonly #running = new Set<Running>()
   #publisher: Publisher | undefined
   #router: RouterSocket | undefined
   #publishedBatches = 0
+  #publishedBytes = 0
+  #cutReplays = 0
+  #toldUnreadMs = Number.NEGATIVE_INFINITY
   #replays = 0
   #snapshots = 0
   #refusedReplies = 0
@@ -92,8 +114,13 @@ export class EventService {
       clock: options.clock,
       peersMax: options.repliesMax,
       peerBytesMax: options.peerBytesMax ?? PEER_BYTES_MAX,
-      send: (identity, frames) => this.#router?.send(identity, frames) ?? false,
+      offer: (identity, frames) => this.#router?.offer(identity, frames) ?? 'gone',
+      givenUp: () => this.#tellUnread(),
     })
+    const { snapshot: take, nextSequence = () => Number.NaN, batchesFrom } = options
+    if (take === undefined) return
+    const canRepeatFrom = (sequence: number): boolean => batchesFrom(sequence)?.[0]?.sequence === sequence
+    this.#shared = new SharedSnapshots({ take, nextSequence, canRepeatFrom })
   }
 
   /** Binds the sockets. Rejects as the transport does, and then has none. */
@@ -104,7 +131,7 @@ export class EventService {
       self.#publisher = await messages.publish({ endpoint: eventsEndpoint, queuedMessagesMax })
       if (replayEndpoint !== undefined) {
         self.#router = await messages.serve(
-          { endpoint: replayEndpoint, queuedMessagesMax },
+          { endpoint: replayEndpoint, queuedMessagesMax: REPLY_WINDOW_MESSAGES },
           (identity, frames) => self.#answer(identity, frames),
         )
       }
@@ -132,6 +159,10 @@ export class EventService {
       snapshots: this.#snapshots,
       refusedReplies: this.#refusedReplies,
       excessReplies: this.#excessReplies,
+      unreadReplies: this.#replies.givenUp + this.#cutReplays,
+      takenSnapshots: this.#shared?.taken ?? 0,
+      openReplies: this.#replies.size,
+      openSnapshots: this.#shared?.size ?? 0,
     }
   }
 
@@ -139,6 +170,14 @@ export class EventService {
   publish(sequence: number, payload: Uint8Array): void {
     if (this.#publisher === undefined) return
     this.#publishedBatches++
+    this.#publishedBytes += payload.length
+    for (const running of this.#running) {
+      if (this.#publishedBytes - running.publishedBytes <= REPLAY_BEHIND_BYTES_MAX) break
+      this.#cutReplays++
+      this.#tellUnread()
+      running.batches = undefined
+      this.#running.delete(running)
+    }
     this.#publisher.send(encodeEventFrames(this.#options.topic, sequence, payload))
   }
 
@@ -173,12 +212,23 @@ export class EventService {
       this.#begin(identity, this.#replay(batches))
       return
     }
-    if (this.#options.snapshot === undefined || !isSnapshotRequest(frames)) return
+    if (this.#shared === undefined || !isSnapshotRequest(frames)) return
     this.#snapshots++
-    if (this.#begin(identity, this.#parts(this.#options.snapshot))) return
+    if (this.#begin(identity, this.#parts(this.#shared))) return
     const { publisherId } = this.#options
     const refusal = { publisherId, nextSequence: 0, part: 0, parts: 0, isWhole: false, mayBeStale: false }
     this.#router?.send(identity, encodeSnapshotReply(refusal, NO_BYTES))
+  }
+
+  #tellUnread(): void {
+    const { clock, log } = this.#options
+    if (clock.nowMs() - this.#toldUnreadMs < UNREAD_LOG_MS) return
+    this.#toldUnreadMs = clock.nowMs()
+    const { unreadReplies, openReplies } = this.stats
+    log?.warn(
+      { unreadReplies, openReplies },
+      'peers ask for replays or snapshots and do not read them: their answers end',
+    )
   }
 
   #begin(identity: Uint8Array, messages: Iterable<Frames>): boolean {
@@ -190,21 +240,42 @@ export class EventService {
 
   *#replay(batches: readonly BufferedBatch[]): Generator<Frames> {
     const { replayForm, topic } = this.#options
-    for (const { sequence, payload } of batches) yield encodeReplayReply(replayForm, topic, sequence, payload)
-    yield encodeReplayEnd(replayForm)
+    const running: Running = { batches, publishedBytes: this.#publishedBytes }
+    this.#running.add(running)
+    try {
+      const { length } = batches
+      for (let i = 0; i < length; i++) {
+        const batch = running.batches?.[i]
+        // Without the end marker, the peer knows that it has not seen all.
+        if (batch === undefined) return
+        yield encodeReplayReply(replayForm, topic, batch.sequence, batch.payload)
+      }
+      yield encodeReplayEnd(replayForm)
+    } finally {
+      this.#running.delete(running)
+    }
   }
 
-  *#parts(take: () => Snapshot): Generator<Frames> {
+  *#parts(shared: SharedSnapshots): Generator<Frames> {
     const { publisherId } = this.#options
-    const taken = take()
+    const taken = shared.take()
     try {
       const { parts, nextSequence, isWhole, mayBeStale } = taken
       for (let part = 0; part < parts; part++) {
-        const header = { publisherId, nextSequence, part, parts, isWhole, mayBeStale }
-        yield encodeSnapshotReply(header, taken.part(part))
+        const payload = taken.part(part)
+        if (payload === undefined) return
+        yield encodeSnapshotReply({ publisherId, nextSequence, part, parts, isWhole, mayBeStale }, payload)
       }
     } finally {
       taken.release()
     }
   }
+}
+
+/** A replay under way. */
+interface Running {
+  /** Undefined: it fell too far behind. */
+  batches: readonly BufferedBatch[] | undefined
+  /** Bytes that were published before it began. */
+  readonly publishedBytes: number
 }

@@ -5,7 +5,6 @@ export {
   EventService,
   type EventServiceOptions,
   type EventServiceStats,
-  type Snapshot,
 } from './event-service.ts'
 export { BLOCK_BYTES, type FrozenBlocks, HeldBlocks, type HeldStats } from './held-blocks.ts'
 export {
@@ -16,6 +15,7 @@ export {
   type LocalIndexerStats,
   type TreeDump,
 } from './local-indexer.ts'
+export { PacedReplies, type PacedRepliesOptions } from './paced-replies.ts'
 export { PolledSidecar, type PolledSidecarOptions, type PolledSidecarStatus } from './polled-sidecar.ts'
 export {
   createPublisher,

@@ -1,35 +1,44 @@
 /**
  * Paced replies: sends long answers to the peers of a ROUTER a burst at a time, so that live batches are
- * published in between.
+ * published in between, and no faster than each peer reads.
  *
  *   begin  ->  burst  ->  PACE_MS  ->  burst  ->  …  ->  done
- *                 └ refused ->  REPLY_RETRY_MS  ->  burst      for STALL_MS_MAX without progress: given up
+ *                 └ full ->  a growing pause  ->  burst       for STALL_MS_MAX without progress: given up
  *
- * Order    one answer per peer at a time: a further request of the same peer ends the answer before.
- * Bounds   `peersMax` answers at one time; a burst is REPLY_BURST_MESSAGES_MAX messages or
- *          BURST_BYTES_MAX bytes. Messages that a peer has not read wait in its socket, up to the high-water
- *          mark: an answer of fewer messages than that loses none. The mark counts messages, and ZeroMQ does
- *          not tell how many were read. So a peer, which is one connection, gets no further answer once it
- *          was sent `peerBytesMax`: at most that and one answer wait for it.
+ * Order    one answer per peer at a time: a further request of the same peer ends the answer before. Every
+ *          answer has its own turns, so that a peer that reads is served whatever others do.
+ * Bounds   per peer: the socket holds at most its high-water mark of messages, and `peerBytesMax` in all are
+ *          sent over one connection; a burst is REPLY_BURST_MESSAGES_MAX messages or BURST_BYTES_MAX bytes.
+ *          Over all: `peersMax` answers at full speed. If more peers read, all are slower, by turns; past
+ *          REPLY_TURNS_MAX times `peersMax` answers the one whose peer has taken nothing for longest is
+ *          given up,
+ *          if that is STALLED_MS. So N silent peers hold N times the high-water mark, and a peer that reads
+ *          gets what it would get without them.
  */
 
 import type { Clock, Timer } from '@homing/base'
-import type { Frames } from '@homing/transport'
+import type { Frames, Offered } from '@homing/transport'
 
 const REPLY_BURST_MESSAGES_MAX = 64
 const BURST_BYTES_MAX = 2 ** 20
 const PACE_MS = 1
-const REPLY_RETRY_MS = 10
+const OFFER_RETRY_MS_MIN = 1
+const OFFER_RETRY_MS_MAX = 64
+const STALLED_MS = 100
 const STALL_MS_MAX = 5000
 /** Peers whose sent bytes are remembered; the transport knows as many peers. */
 const KNOWN_PEERS_MAX = 16_384
+/** Answers at one time, with those whose peers do not read, for each that goes at full speed. */
+export const REPLY_TURNS_MAX = 64
 
 export interface PacedRepliesOptions {
   readonly clock: Clock
   readonly peersMax: number
   readonly peerBytesMax: number
-  /** False: not taken now, or the peer has gone. */
-  readonly send: (identity: Uint8Array, frames: Frames) => boolean
+  /** As of a RouterSocket. */
+  readonly offer: (identity: Uint8Array, frames: Frames) => Offered | Promise<Offered>
+  /** Called when an answer ends because its peer took nothing of it. */
+  readonly givenUp?: () => void
 }
 
 interface Answer {
@@ -37,8 +46,14 @@ interface Answer {
   readonly messages: Iterator<Frames>
   /** Not taken yet. */
   refused: Frames | undefined
+  /** Tries since a message was taken. */
+  retries: number
   timer: Timer | undefined
   lastProgressMs: number
+  /** Of the burst under way. */
+  count: number
+  bytes: number
+  isOver: boolean
 }
 
 export class PacedReplies {
@@ -48,31 +63,46 @@ export class PacedReplies {
   /** Bytes sent, by peer; the peer silent for longest comes first. */
   readonly #sent = new Map<string, number>()
   #idle: PromiseWithResolvers<void> | undefined
+  #givenUp = 0
 
   constructor(options: PacedRepliesOptions) {
     this.#options = options
   }
 
+  /** Answers under way. */
+  get size(): number {
+    return this.#answers.size
+  }
+
+  /** Counter: answers that ended because their peer took nothing of them. */
+  get givenUp(): number {
+    return this.#givenUp
+  }
+
   /**
    * 'busy': too many other peers are being answered. 'excess': this peer has received as much as it may. The
-   * first burst is sent before this returns.
+   * first burst is offered before this returns.
    */
   begin(identity: Uint8Array, messages: Iterable<Frames>): 'begun' | 'busy' | 'excess' {
-    const { peersMax, peerBytesMax } = this.#options
+    const { clock, peerBytesMax } = this.#options
     const name = Buffer.from(identity).toString('hex')
     const before = this.#answers.get(name)
-    if (before === undefined && this.#answers.size >= peersMax) return 'busy'
+    if (before === undefined && !this.#hasPlace()) return 'busy'
     if (before !== undefined) abandon(before)
     if (this.#sentTo(name) >= peerBytesMax) {
-      if (before !== undefined) this.#end(name)
+      if (before !== undefined) this.#end(name, before)
       return 'excess'
     }
     const answer: Answer = {
       identity,
       messages: messages[Symbol.iterator](),
       refused: undefined,
+      retries: 0,
       timer: undefined,
-      lastProgressMs: this.#options.clock.nowMs(),
+      lastProgressMs: clock.nowMs(),
+      count: 0,
+      bytes: 0,
+      isOver: false,
     }
     this.#answers.set(name, answer)
     this.#burst(name, answer)
@@ -93,29 +123,75 @@ export class PacedReplies {
     this.#idle?.resolve()
   }
 
+  /** Peers that do not read make room. */
+  #hasPlace(): boolean {
+    const { clock, peersMax } = this.#options
+    if (this.#answers.size < peersMax * REPLY_TURNS_MAX) return true
+    let longest: [string, Answer] | undefined
+    for (const entry of this.#answers) {
+      if (longest === undefined || entry[1].lastProgressMs < longest[1].lastProgressMs) longest = entry
+    }
+    if (longest === undefined || clock.nowMs() - longest[1].lastProgressMs < STALLED_MS) return false
+    this.#giveUp(...longest)
+    return true
+  }
+
+  /** Until the next burst of an answer: so that all together are as fast as `peersMax` at full speed. */
+  #paceMs(): number {
+    const { peersMax } = this.#options
+    if (this.#answers.size <= peersMax) return PACE_MS
+    let reading = 0
+    for (const { refused } of this.#answers.values()) if (refused === undefined) reading++
+    return PACE_MS * Math.max(1, Math.ceil(reading / peersMax))
+  }
+
   #burst(name: string, answer: Answer): void {
-    const { clock, send } = this.#options
     answer.timer = undefined
-    let bytes = 0
-    for (let count = 0; count < REPLY_BURST_MESSAGES_MAX && bytes < BURST_BYTES_MAX; count++) {
+    answer.count = 0
+    answer.bytes = 0
+    this.#goOn(name, answer)
+  }
+
+  #goOn(name: string, answer: Answer): void {
+    const { clock, offer } = this.#options
+    while (answer.count < REPLY_BURST_MESSAGES_MAX && answer.bytes < BURST_BYTES_MAX) {
       const frames = answer.refused ?? answer.messages.next().value
       if (frames === undefined) {
-        this.#end(name)
+        this.#end(name, answer)
         return
       }
-      if (!send(answer.identity, frames)) {
-        answer.refused = frames
-        if (clock.nowMs() - answer.lastProgressMs >= STALL_MS_MAX) {
-          abandon(answer)
-          this.#end(name)
-        } else answer.timer = clock.after(REPLY_RETRY_MS, () => this.#burst(name, answer))
+      const offered = offer(answer.identity, frames)
+      if (typeof offered !== 'string') {
+        void offered.then(outcome => {
+          if (!answer.isOver && this.#offered(name, answer, frames, outcome)) this.#goOn(name, answer)
+        })
         return
       }
-      answer.refused = undefined
-      answer.lastProgressMs = clock.nowMs()
-      bytes += this.#count(name, frames)
+      if (!this.#offered(name, answer, frames, offered)) return
     }
-    answer.timer = clock.after(PACE_MS, () => this.#burst(name, answer))
+    answer.timer = clock.after(this.#paceMs(), () => this.#burst(name, answer))
+  }
+
+  /** True: the burst goes on. */
+  #offered(name: string, answer: Answer, frames: Frames, outcome: Offered): boolean {
+    const { clock } = this.#options
+    if (outcome === 'taken') {
+      answer.refused = undefined
+      answer.retries = 0
+      answer.lastProgressMs = clock.nowMs()
+      answer.count++
+      answer.bytes += this.#count(name, frames)
+      return true
+    }
+    answer.refused = frames
+    if (outcome === 'gone' || clock.nowMs() - answer.lastProgressMs >= STALL_MS_MAX) {
+      this.#giveUp(name, answer)
+      return false
+    }
+    answer.retries++
+    const delayMs = Math.min(OFFER_RETRY_MS_MAX, OFFER_RETRY_MS_MIN * 2 ** (answer.retries - 1))
+    answer.timer = clock.after(delayMs, () => this.#burst(name, answer))
+    return false
   }
 
   /** The peer is the last that is forgotten. */
@@ -139,7 +215,15 @@ export class PacedReplies {
     return bytes
   }
 
-  #end(name: string): void {
+  #giveUp(name: string, answer: Answer): void {
+    this.#givenUp++
+    this.#options.givenUp?.()
+    abandon(answer)
+    this.#end(name, answer)
+  }
+
+  #end(name: string, answer: Answer): void {
+    answer.isOver = true
     this.#answers.delete(name)
     if (this.#answers.size > 0) return
     this.#idle?.resolve()
@@ -148,7 +232,8 @@ export class PacedReplies {
 }
 
 /** Lets the source of the messages release what it holds. */
-function abandon({ timer, messages }: Answer): void {
-  timer?.cancel()
-  messages.return?.()
+function abandon(answer: Answer): void {
+  answer.isOver = true
+  answer.timer?.cancel()
+  answer.messages.return?.()
 }

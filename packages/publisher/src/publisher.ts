@@ -33,13 +33,14 @@ import {
 import { type MessageTransport, systemTransport } from '@homing/transport'
 import { type EngineHash, hashKey, wordsOf } from './engine-hash.ts'
 import { BadBlockError, BlockSizeError, PublisherClosedError, PublisherOptionsError } from './errors.ts'
-import { EventService, type EventServiceStats, PEER_BYTES_MAX, type Snapshot } from './event-service.ts'
+import { EventService, type EventServiceStats, PEER_BYTES_MAX } from './event-service.ts'
 import {
   type EventRange,
   LOCAL_INDEXER_DEFAULTS,
   LocalIndexer,
   type LocalIndexerStats,
 } from './local-indexer.ts'
+import type { Snapshot } from './shared-snapshots.ts'
 import { snapshotOf } from './snapshot-parts.ts'
 
 export interface PublisherOptions {
@@ -215,6 +216,10 @@ class Publisher implements KvPublisher {
       peerBytesMax,
       batchesFrom: start => this.#local.batchesFrom(start),
       snapshot: () => this.#takeSnapshot(),
+      nextSequence: () => {
+        this.flush()
+        return this.#local.nextEventId
+      },
     })
   }
 

@@ -11,7 +11,7 @@
  *       start of an engine is published as a clear, after a withdrawal of the earlier life's events.
  */
 
-import type { Clock, Random } from '@homing/base'
+import type { Clock, Log, Random } from '@homing/base'
 import {
   encodeKvBatch,
   KV_CLEARED,
@@ -38,6 +38,7 @@ export interface RepublisherOptions extends LocalIndexerOptions {
   readonly repliesMax: number
   /** As of an event service. */
   readonly peerBytesMax?: number
+  readonly log?: Pick<Log, 'info' | 'warn'>
 }
 
 export interface RepublisherStatus extends EventServiceStats, LocalIndexerStats {
@@ -75,6 +76,7 @@ export class Republisher {
       ...options,
       publisherId: Buffer.from(random.bytes(8)).toString('hex'),
       batchesFrom: start => self.#local.batchesFrom(start),
+      nextSequence: () => self.#local.nextEventId,
       snapshot: () => snapshotOf(self.#local, { timestampSeconds: clock.wallMs() / 1000, rank: self.#rank }),
     })
     return self

@@ -4,13 +4,13 @@
  */
 
 import { encodeKvBatch } from '@homing/protocol'
-import type { Snapshot } from './event-service.ts'
 import { DUMP_EVENT_BLOCKS_MAX, type LocalIndexer } from './local-indexer.ts'
+import type { Snapshot } from './shared-snapshots.ts'
 
-/** Tokens in one part: some 250 KB, which are written and read within a few milliseconds. */
-const PART_TOKENS_MAX = 65_536
+/** Tokens in one part: some 35 KB. A peer that does not read leaves a few parts in its socket. */
+const PART_TOKENS_MAX = 8192
 /** Placeholders have no tokens. */
-const PART_BLOCKS_MAX = 8192
+const PART_BLOCKS_MAX = 1024
 
 /** `batch`: members of the parts' batches other than their events. */
 export function snapshotOf(

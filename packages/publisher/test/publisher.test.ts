@@ -19,7 +19,7 @@ import {
   PublisherOptionsError,
   type StoredBlock,
 } from '../src/index.ts'
-import { PacedReplies } from '../src/paced-replies.ts'
+import { PacedReplies, REPLY_TURNS_MAX } from '../src/paced-replies.ts'
 import { replay, snapshot } from './asking.ts'
 import { BLOCK_SIZE, keyOf, tokensOf } from './histories.ts'
 import { NaiveCache } from './naive-cache.ts'
@@ -337,16 +337,17 @@ t.test('the answers are those of the documented ranges', async t => {
   })
 })
 
-t.test('more peers than are answered at one time are refused a snapshot and told so', async t => {
+t.test('more peers than are answered at full speed take turns; past all turns they are refused', async t => {
   const w = await world(t, { repliesMax: 1 })
   for (let batch = 0; batch < 200; batch++) {
     w.publisher.cleared()
     w.publisher.flush()
   }
-  const first = replay(w.messages, REPLAY, 0)
-  const second = snapshot(w.messages, REPLAY)
-  t.match((await w.settled(second)).replies, [{ kind: 'refused' }])
-  t.equal((await w.settled(first)).batches.length, 200)
+  const first = Array.from({ length: REPLY_TURNS_MAX }, () => replay(w.messages, REPLAY, 0))
+  const last = snapshot(w.messages, REPLAY)
+  t.match((await w.settled(last)).replies, [{ kind: 'refused' }])
+  while (w.publisher.stats.openReplies > 0) await w.settle()
+  for (const replayed of first) t.equal((await w.settled(replayed)).batches.length, 200)
   t.match((await w.settled(snapshot(w.messages, REPLAY))).replies, [{ kind: 'part' }])
 })
 
@@ -386,7 +387,7 @@ t.test('what peers were sent is forgotten when there are too many of them', asyn
     clock: new SimulatedClock(),
     peersMax: 1,
     peerBytesMax: 10,
-    send: identity => sent.push(identity[0]! * 256 + identity[1]!) > 0,
+    offer: identity => (sent.push(identity[0]! * 256 + identity[1]!) > 0 ? 'taken' : 'full'),
   })
   const ask = (peer: number): string => replies.begin(Uint8Array.of(peer >> 8, peer), [[new Uint8Array(10)]])
   t.equal(ask(0), 'begun')

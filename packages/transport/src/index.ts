@@ -52,6 +52,7 @@ export type {
   HttpTransport,
   ListenOptions,
   MessageTransport,
+  Offered,
   OwnPresence,
   Publisher,
   RouterSocket,

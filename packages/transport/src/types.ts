@@ -300,7 +300,15 @@ export interface RouterSocket extends Closable {
   readonly endpoint: string
   /** False: that peer is not connected, or reads too slowly; the message is dropped. */
   send(identity: Uint8Array, frames: Frames): boolean
+  /**
+   * The same, and tells what became of it: so a sender that waits at 'full' has no more than
+   * `queuedMessagesMax` messages in the socket for a peer that does not read.
+   */
+  offer(identity: Uint8Array, frames: Frames): Offered | Promise<Offered>
 }
+
+/** 'full': as many messages as may wait for that peer do, and this one is not among them. */
+export type Offered = 'taken' | 'full' | 'gone'
 
 /** A role that binds. */
 export interface BindOptions {

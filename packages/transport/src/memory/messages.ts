@@ -126,6 +126,7 @@ export class MemoryMessages {
         }
         return false
       },
+      offer: (identity, frames) => (router.send(identity, frames) ? 'taken' : 'gone'),
       close: () => {
         released(router)
         this.#unbind(bound)

@@ -26,6 +26,7 @@ import type {
   Dealer,
   Frames,
   MessageTransport,
+  Offered,
   Publisher,
   RouterSocket,
   SubscriberHandler,
@@ -435,6 +436,12 @@ class BrokerRouter implements RouterSocket {
       return false
     }
     return true
+  }
+
+  /** A broker does not tell which receiver reads: what is under way to all has one bound. */
+  offer(identity: Uint8Array, frames: Frames): Offered {
+    if (this.#isClosed || frames.length === 0) return 'gone'
+    return this.send(identity, frames) ? 'taken' : 'full'
   }
 
   close(): void {

@@ -6,6 +6,8 @@
  * Cost: each frame is copied once, into the buffer; the reader gets views of it.
  */
 
+import type { Offered } from '../types.ts'
+
 export type Op = (typeof OP)[keyof typeof OP]
 
 /** What an entry says; `value` and frames are given where they mean something. */
@@ -22,7 +24,14 @@ export const OP = {
   gone: 6,
   /** `value` bytes of batches have been dealt with. */
   done: 7,
+  /** To the host: send a router's message as `message` does, and answer `offered` with the same `value`. */
+  offer: 8,
+  /** To the client, of offer `value`: the one frame is the position of its outcome in OFFERED. */
+  offered: 9,
 } as const
+
+/** Outcomes of an offer, by number. */
+export const OFFERED = ['taken', 'full', 'gone'] as const satisfies readonly Offered[]
 
 const NO_FRAMES: readonly Uint8Array[] = []
 

@@ -22,16 +22,20 @@ import type {
   Dealer,
   Frames,
   MessageTransport,
+  Offered,
   Publisher,
   RouterSocket,
   SubscriberHandler,
 } from '../types.ts'
-import { OP, type Op } from './batch.ts'
+import { OFFERED, OP, type Op } from './batch.ts'
 import { fatal, type ZmqEnvironment } from './library.ts'
 import { Link } from './link.ts'
 import { DEALER_QUEUE_MAX } from './messages.ts'
 import { PeerNames } from './peer-names.ts'
 import type { ClientCommand, HandOver, HostCommand } from './protocol.ts'
+
+/** Numbers of offers begin again after so many, far more than can be unanswered. */
+const OFFER_MASK = 2 ** 30 - 1
 
 /** Gives the host its end of a port; rejects when there is no host. */
 export type HandOverPort = (port: MessagePort) => Promise<void>
@@ -155,10 +159,16 @@ class Client {
     const socket = ++this.#socketCount
     return this.#bind({ type: 'serve', socket, endpoint: text, queuedMessagesMax }, endpoint => {
       const peers = new PeerNames()
+      /** Offers that the host has not answered, by number. */
+      const offers = new Map<number, (outcome: Offered) => void>()
+      let offerCount = 0
       return {
         endpoint,
-        onEntry(op: Op, _: number, [identity, ...frames]: Uint8Array[]) {
-          if (op === OP.gone) peers.delete(identity!)
+        onEntry(op: Op, value: number, [identity, ...frames]: Uint8Array[]) {
+          if (op === OP.offered) {
+            offers.get(value)?.(OFFERED[identity![0]!]!)
+            offers.delete(value)
+          } else if (op === OP.gone) peers.delete(identity!)
           else if (op === OP.message) {
             peers.add(identity!)
             callFor(
@@ -175,7 +185,21 @@ class Client {
           link.add(OP.message, socket, 0, [identity, ...frames])
           return true
         },
-        close: () => this.#release(socket),
+        offer: (identity: Uint8Array, frames: Frames) => {
+          const link = this.#linkOf(socket)
+          if (link === undefined || frames.length === 0 || !peers.has(identity)) return 'gone'
+          if (link.isFull) return 'full'
+          offerCount = (offerCount + 1) & OFFER_MASK
+          const { promise, resolve } = Promise.withResolvers<Offered>()
+          offers.set(offerCount, resolve)
+          link.add(OP.offer, socket, offerCount, [identity, ...frames])
+          return promise
+        },
+        close: () => {
+          this.#release(socket)
+          for (const resolve of offers.values()) resolve('gone')
+          offers.clear()
+        },
       }
     })
   }

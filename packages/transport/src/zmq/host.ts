@@ -17,8 +17,8 @@
 import type { MessagePort } from 'node:worker_threads'
 import { systemClock } from '@homing/base'
 import { faulted } from '../callback.ts'
-import type { BindOptions, Publisher, RouterSocket } from '../types.ts'
-import { OP, type Op } from './batch.ts'
+import type { BindOptions, Offered, Publisher, RouterSocket } from '../types.ts'
+import { OFFERED, OP, type Op } from './batch.ts'
 import { fatal } from './library.ts'
 import { Link } from './link.ts'
 import { mainMessages } from './main-messages.ts'
@@ -49,6 +49,7 @@ export function hostedClientCount(): number {
 
 interface Hosted {
   send?(frames: readonly Uint8Array[]): void
+  offer?(frames: readonly Uint8Array[]): Offered | Promise<Offered>
   close(): void
 }
 
@@ -68,7 +69,7 @@ class HostedClient {
     this.#link = new Link(
       port,
       {
-        entry: (op, socket, _, frames) => this.#onEntry(op, socket, frames),
+        entry: (op, socket, value, frames) => this.#onEntry(op, socket, value, frames),
         command: command => this.#onCommand(command as HostCommand),
         drained: () => this.#drained?.resolve(),
       },
@@ -173,13 +174,19 @@ class HostedClient {
       .catch(fatal)
   }
 
-  #onEntry(op: Op, socket: number, frames: Uint8Array[]): void {
+  #onEntry(op: Op, socket: number, value: number, frames: Uint8Array[]): void {
     const hosted = this.#sockets.get(socket)
     if (op === OP.message) hosted?.send?.(frames)
+    else if (op === OP.offer) this.#offer(socket, value, hosted?.offer?.(frames) ?? 'gone').catch(fatal)
     else if (op === OP.close) {
       this.#sockets.delete(socket)
       hosted?.close()
     }
+  }
+
+  async #offer(socket: number, value: number, outcome: Offered | Promise<Offered>): Promise<void> {
+    const position = OFFERED.indexOf(await outcome)
+    this.#link.add(OP.offered, socket, value, [Uint8Array.of(position)])
   }
 }
 
@@ -193,6 +200,7 @@ function bindOptions({
 function hostRouter(router: RouterSocket): Hosted {
   return {
     send: ([identity, ...frames]) => void router.send(identity!, frames),
+    offer: ([identity, ...frames]) => router.offer(identity!, frames),
     close: () => router.close(),
   }
 }

@@ -55,6 +55,15 @@ const COMMON_OPTIONS = {
   handshakeInterval: 10_000,
 } as const
 
+/**
+ * A peer that reads nothing for this long while bytes wait for it is disconnected by the kernel
+ * (TCP_USER_TIMEOUT), and what libzmq holds for it is freed. It may connect again.
+ */
+export const SILENT_PEER_MS_MAX = 10_000
+
+/** Bytes that the kernel holds for a peer of a bound socket (SO_SNDBUF); by itself it would go up to 4 MB. */
+export const SEND_BUFFER_BYTES = 256 * 2 ** 10
+
 export type CommonOptions = typeof COMMON_OPTIONS & {
   readonly context: zeromq.Context
   readonly ipv6: boolean

@@ -10,9 +10,12 @@ import {
   bindSocket,
   closeBound,
   fatal,
+  nextTurn,
   openSocket,
   QUEUED_MESSAGES_MAX,
   readMessages,
+  SEND_BUFFER_BYTES,
+  SILENT_PEER_MS_MAX,
   type ZmqEnvironment,
 } from './library.ts'
 import { PeerNames } from './peer-names.ts'
@@ -21,6 +24,8 @@ import { PeerNames } from './peer-names.ts'
 export const DEALER_QUEUE_MAX = 1000
 /** After a publisher is closed, its last messages still go out for this time. */
 const LAST_WORD_MS_MAX = 200
+/** Turns of the event loop in which a message is offered to a peer that is full. */
+const OFFER_ATTEMPTS_MAX = 5
 
 /** What a host needs beside the roles. */
 export interface ZmqMessages extends SocketRoles, Closable {
@@ -122,6 +127,8 @@ async function publish(
     (library, options) =>
       new library.Publisher({
         ...options,
+        tcpMaxRetransmitTimeout: SILENT_PEER_MS_MAX,
+        sendBufferSize: SEND_BUFFER_BYTES,
         sendHighWaterMark: queuedMessagesMax,
         sendTimeout: 0,
         linger: LAST_WORD_MS_MAX,
@@ -214,6 +221,8 @@ async function serve(
     (library, options) =>
       new library.Router({
         ...options,
+        tcpMaxRetransmitTimeout: SILENT_PEER_MS_MAX,
+        sendBufferSize: SEND_BUFFER_BYTES,
         sendHighWaterMark: queuedMessagesMax,
         mandatory: true,
         sendTimeout: 0,
@@ -228,8 +237,6 @@ async function serve(
     if (code === 'EHOSTUNREACH') {
       peers.delete(identity)
       gone(identity)
-    } else if (code === 'EAGAIN') {
-      environment.log.warn({ endpoint, queuedMessagesMax }, 'ZeroMQ peer reads too slowly')
     } else faulted(`${endpoint}, peer ${Buffer.from(identity).toString('hex')}`, error)
   }
   readMessages(socket, environment.gate, ([identity, ...frames]) => {
@@ -242,8 +249,31 @@ async function serve(
     endpoint,
     send(identity, frames) {
       if (isClosed || frames.length === 0 || !peers.has(identity)) return false
-      socket.send([identity, ...frames]).catch((error: unknown) => refused(identity, error))
+      socket.send([identity, ...frames]).catch((error: unknown) => {
+        if (isFull(error))
+          environment.log.warn({ endpoint, queuedMessagesMax }, 'ZeroMQ peer reads too slowly')
+        else refused(identity, error)
+      })
       return true
+    },
+    async offer(identity, frames) {
+      if (isClosed || frames.length === 0 || !peers.has(identity)) return 'gone'
+      for (let attempt = 1; ; attempt++) {
+        try {
+          await socket.send([identity, ...frames])
+          return 'taken'
+        } catch (error) {
+          if (!isFull(error)) {
+            refused(identity, error)
+            return 'gone'
+          }
+        }
+        if (attempt === OFFER_ATTEMPTS_MAX) return 'full'
+        // A peer that reads has room within microseconds; asking makes libzmq notice it.
+        await nextTurn()
+        if (isClosed) return 'gone'
+        void socket.writable
+      }
     },
     close() {
       isClosed = true
@@ -252,4 +282,9 @@ async function serve(
     },
   }
   return router
+}
+
+/** As many messages as may wait for that peer do. */
+function isFull(error: unknown): boolean {
+  return (error as { readonly code?: unknown }).code === 'EAGAIN'
 }
