@@ -49,6 +49,7 @@ import { AGING_MS_DEFAULT } from './queue-times.ts'
 import { snapshotOf } from './snapshot.ts'
 import { StrictPriorityLevel } from './strict-priority.ts'
 import type { Tenant } from './tenant.ts'
+import { TENANTS_MAX_DEFAULT, TenantNames, type UnnamedTenants } from './tenant-names.ts'
 import { TenantTable } from './tenants.ts'
 import type {
   Admission,
@@ -60,7 +61,6 @@ import type {
   WaitReason,
 } from './types.ts'
 
-const TENANTS_MAX_DEFAULT = 1024
 const CONTENTION_MS_DEFAULT = 30_000
 /** Different strict priorities at one time; a further one counts as the nearest below, or as 0. */
 const STRICT_PRIORITIES_MAX = 64
@@ -72,8 +72,10 @@ export interface PriorityQueueOptions {
   readonly room: QueueRoom
   /** Worker keys that serve the model: see `setWorkers`. */
   readonly workers: number
-  /** Shares of tenants; 1 for those that are not named. */
+  /** Shares of tenants. */
   readonly tenantWeights?: ReadonlyMap<string, number>
+  /** What tenants have that are not in `tenantWeights`, where that names any. Default 'own'. */
+  readonly unnamedTenants?: UnnamedTenants
   /**
    * Tenants with an account of their own at one time, beside those in `tenantWeights`; the rest share one.
    * Default 1,024.
@@ -134,7 +136,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#classByName = new Map(this.#classes.map(account => [account.policy.name, account]))
     this.#tenants = new TenantTable({
       tenantsMax: positive('tenantsMax', options.tenantsMax ?? TENANTS_MAX_DEFAULT),
-      weights: tenantWeights,
+      names: new TenantNames(tenantWeights, options.unnamedTenants ?? 'own'),
       contentionMs: positive('contentionMs', options.contentionMs ?? CONTENTION_MS_DEFAULT),
     })
     this.#longPrompts = new LongPrompts(this.#tenants)
