@@ -26,6 +26,7 @@ import type { ModelAlias } from '@homing/config'
 import { type Fleet, loadingWorkers, type ModelNames, modelNames, NO_ALIASES } from '@homing/fleet'
 import { Bodies, EventStreams, FrontDoor, RouteTable, refuseRoute, sendOrStream } from '@homing/http'
 import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
+import { TenantNames } from '@homing/queue'
 import { type HttpExchange, type HttpTransport, transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
 import type { AccessNote } from './access-note.ts'
@@ -37,7 +38,7 @@ import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './err
 import type { ReadStep } from './exchange.ts'
 import { Exchanges } from './exchanges.ts'
 import { FleetViews } from './fleet-views.ts'
-import type { GatewayArgs } from './gateway-args.ts'
+import type { GatewayArgs, TenantArgs } from './gateway-args.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
 import { NextTurns } from './next-turn.ts'
@@ -60,6 +61,7 @@ type ServedRoute = OwnRoute & Served
 /** Ids of requests and decisions: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
 const ID_LENGTH = 21
 const LOOK_INTERVAL_MS = 1000
+const ANY_TENANTS: TenantArgs = { weights: new Map(), unnamed: 'own', trusted: 'all' }
 
 export const gateway = defineActor(
   import.meta.url,
@@ -144,7 +146,12 @@ class Gateway {
       begin: exchange => this.#begin(exchange),
       isDraining: () => this.#isDraining,
     })
-    this.#exchanges = new Exchanges(args.openRequestsMax, bodies, {
+    const { weights, unnamed } = args.tenants ?? ANY_TENANTS
+    this.#exchanges = new Exchanges({
+      bodies,
+      openMax: args.openRequestsMax,
+      tenants: new TenantNames(weights, unnamed),
+      overloadStatus: args.overloadStatus,
       context,
       http,
       metrics,

@@ -538,7 +538,7 @@ class WaitingRoom {
 
   #newModel(name: string): Model {
     const rules = new ModelRules(name, this.#args.rules)
-    const { agingMs, tenantWeights, contentionMs } = this.#args
+    const { agingMs, tenantWeights, unnamedTenants, contentionMs } = this.#args
     // Limits of classes are per worker; the fleet says how many workers there are.
     const options = {
       profile: rules.profile,
@@ -546,6 +546,7 @@ class WaitingRoom {
       workers: 1,
       agingMs,
       ...(tenantWeights === undefined ? {} : { tenantWeights }),
+      ...(unnamedTenants === undefined ? {} : { unnamedTenants }),
       ...(contentionMs === undefined ? {} : { contentionMs }),
     }
     const model: Model = { name, rules, queue: new PriorityQueue<Waiting>(options), workers: 0 }

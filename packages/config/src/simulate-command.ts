@@ -5,6 +5,8 @@ import {
   faultOfIdleWeights,
   faultOfQueueThreshold,
   faultOfTenantWeight,
+  faultOfUnnamedTenants,
+  UNNAMED_TENANTS,
   QUEUE_THRESHOLD_UNSET,
 } from './router/queue-settings.ts'
 import { GIB, HOUR_MS, MIB, SECOND_MS } from './units.ts'
@@ -271,6 +273,16 @@ const simulateSettings = [
     help: 'As the option of the router of that name: share of a tenant in what is placed of all that waits. A trace names the tenant of each request as tenant.',
   },
   {
+    key: 'unnamedTenants',
+    name: 'router-unnamed-tenants',
+    group: 'Routing',
+    kind: 'choice',
+    choices: UNNAMED_TENANTS,
+    default: 'shared',
+    env: 'HOMING_SIMULATE_UNNAMED_TENANTS',
+    help: 'As the option of the router of that name: what tenants have that --router-tenant-weight does not name.',
+  },
+  {
     key: 'routers',
     name: 'routers',
     group: 'Routing',
@@ -506,7 +518,7 @@ export const simulateCommand: Command<typeof simulateSettings> = {
       line: 'homing simulate --trace decisions.jsonl --workers 6 --view guessed --policies linear,product',
     },
   ],
-  rules: [faultOfLoad, faultOfBlockSize, faultOfWorkers, faultOfWeights],
+  rules: [faultOfLoad, faultOfBlockSize, faultOfWorkers, faultOfWeights, faultOfUnnamed],
 }
 
 /** The numbers of a list whose items may hold several, separated by commas. */
@@ -523,6 +535,10 @@ function faultOfLoad({ settings: { speeds, loads } }: Facts): string | undefined
 
 function faultOfWeights({ settings: { tenantWeights, queueThreshold } }: Facts): string | undefined {
   return faultOfIdleWeights(tenantWeights, queueThreshold, false)
+}
+
+function faultOfUnnamed({ settings, isGiven }: Facts): string | undefined {
+  return faultOfUnnamedTenants(isGiven('unnamedTenants'), settings.tenantWeights)
 }
 
 function faultOfBlockSize({ settings: { blockSizeTokens } }: Facts): string | undefined {
