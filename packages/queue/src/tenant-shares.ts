@@ -6,13 +6,12 @@
  *   account    the claims of one tenant
  *
  * Who makes room: of the accounts with a movable claim, the one that holds most for its weight, if that is
- * more than the account in need holds for its own; of its movable claims the newest. So a tenant that floods
- * moves its own requests only, and it learns of it at the latest ones.
+ * more than its share, and more than the account in need holds for its own weight; of its movable claims the
+ * newest. The share of an account is its weight, of the weights of all accounts with a claim.
  *
  * Invariants
- *   I1  An account that holds less than its weighted share of the bound gets room while another one has more
- *       than its share and a movable claim. The share of each account that holds anything is its weight of
- *       all their weights; at least one claim.
+ *   I1  An account that holds less than its share gets room while another one has a movable claim and holds
+ *       more than its share, in more than one claim.
  *   I2  The only claim of an account never makes room: with more tenants than places, those that came first
  *       keep theirs, instead of each displacing the one before it.
  *
@@ -74,6 +73,9 @@ export class TenantShares<T> {
   /** Those with a movable claim beside another claim; who holds most for its weight first. */
   readonly #movable = new IndexedHeap<Account<T>>(0, holdsMore)
   #sequence = 0
+  /** Of all accounts. */
+  #weight = 0
+  #amount = 0
 
   /** `tenantsMax`: accounts at one time; of more, the rest share OTHER_TENANTS. */
   constructor(names: TenantNames, tenantsMax = TENANTS_MAX_DEFAULT) {
@@ -95,6 +97,7 @@ export class TenantShares<T> {
     if (!record.isOpen) return
     record.amount += amount
     record.of.amount += amount
+    this.#amount += amount
     this.#movable.update(record.of)
   }
 
@@ -116,10 +119,13 @@ export class TenantShares<T> {
     record.isOpen = false
     const account = record.of
     account.amount -= record.amount
+    this.#amount -= record.amount
     account.claims--
     record.amount = 0
     this.#changed(account)
-    if (account.claims === 0) this.#accounts.delete(account.name)
+    if (account.claims > 0) return
+    this.#accounts.delete(account.name)
+    this.#weight = this.#accounts.size === 0 ? 0 : this.#weight - account.weight
   }
 
   /** Whether another account would make room for this one. */
@@ -144,7 +150,8 @@ export class TenantShares<T> {
   #next(claim: Claim<T>): ClaimRecord<T> | undefined {
     const most = this.#movable.first
     if (most === undefined || !isMore(most, (claim as ClaimRecord<T>).of)) return undefined
-    return most.newest
+    const isOverShare = most.amount * this.#weight > this.#amount * most.weight
+    return isOverShare ? most.newest : undefined
   }
 
   #accountOf(tenant: string): Account<T> {
@@ -157,6 +164,7 @@ export class TenantShares<T> {
     if (account === undefined) {
       account = new Account(name, weight ?? 1, this.#sequence++)
       this.#accounts.set(name, account)
+      this.#weight += account.weight
     }
     return account
   }

@@ -69,6 +69,7 @@ class Places {
       const perWeight = (name: string) => count(name) / weight(name)
       assert.notEqual(gone.tenant, tenant)
       assert(perWeight(gone.tenant) > perWeight(tenant))
+      assert(count(gone.tenant) > (this.#max * weight(gone.tenant)) / weightSum - 1e-9, 'more than its share')
       assert(ofTenant.length > 1, 'never the only one')
       assert(gone.isWaiting, 'never one that is served')
       assert.equal(gone.came, Math.max(...ofTenant.filter(other => other.isWaiting).map(({ came }) => came)))
