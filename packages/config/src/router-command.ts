@@ -13,12 +13,7 @@ import { eventSettings } from './router/event-settings.ts'
 import { listeningSettings } from './router/listening-settings.ts'
 import { outputSettings } from './router/output-settings.ts'
 import { overloadSettings } from './router/overload-settings.ts'
-import {
-  faultOfIdleWeights,
-  faultOfTrustedHints,
-  faultOfUnnamedTenants,
-  queueSettings,
-} from './router/queue-settings.ts'
+import { faultOfIdleWeights, faultOfTrustedHints, queueSettings } from './router/queue-settings.ts'
 import { replicaSettings } from './router/replica-settings.ts'
 import { requestSettings } from './router/request-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
@@ -135,7 +130,6 @@ export const routerCommand: Command<typeof routerSettings> = {
     ({ settings: { tenantWeights, queueThreshold, policyClassFile } }) =>
       faultOfIdleWeights(tenantWeights, queueThreshold, policyClassFile !== undefined),
     ({ settings: { trustedHints } }) => faultOfTrustedHints(trustedHints),
-    ({ settings, isGiven }) => faultOfUnnamedTenants(isGiven('unnamedTenants'), settings.tenantWeights),
     ({ settings: { port, adminPort } }) =>
       adminPort === port && port > 0
         ? `--admin-port ${adminPort} is the same as --port: choose another, or leave it out`

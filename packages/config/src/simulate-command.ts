@@ -5,7 +5,6 @@ import {
   faultOfIdleWeights,
   faultOfQueueThreshold,
   faultOfTenantWeight,
-  faultOfUnnamedTenants,
   UNNAMED_TENANTS,
   QUEUE_THRESHOLD_UNSET,
 } from './router/queue-settings.ts'
@@ -518,7 +517,7 @@ export const simulateCommand: Command<typeof simulateSettings> = {
       line: 'homing simulate --trace decisions.jsonl --workers 6 --view guessed --policies linear,product',
     },
   ],
-  rules: [faultOfLoad, faultOfBlockSize, faultOfWorkers, faultOfWeights, faultOfUnnamed],
+  rules: [faultOfLoad, faultOfBlockSize, faultOfWorkers, faultOfWeights],
 }
 
 /** The numbers of a list whose items may hold several, separated by commas. */
@@ -535,10 +534,6 @@ function faultOfLoad({ settings: { speeds, loads } }: Facts): string | undefined
 
 function faultOfWeights({ settings: { tenantWeights, queueThreshold } }: Facts): string | undefined {
   return faultOfIdleWeights(tenantWeights, queueThreshold, false)
-}
-
-function faultOfUnnamed({ settings, isGiven }: Facts): string | undefined {
-  return faultOfUnnamedTenants(isGiven('unnamedTenants'), settings.tenantWeights)
 }
 
 function faultOfBlockSize({ settings: { blockSizeTokens } }: Facts): string | undefined {

@@ -72,6 +72,8 @@ export interface LevelOfEntry {
   readonly isEmpty: boolean
   /** Requests of higher strict priority placed since the last one of this priority. */
   passedOver: number
+  /** Requests of this priority that have waited `agingMs`. */
+  agedRequests: number
   add(entry: Entry): void
   putBack(entry: Entry): void
   settle(entry: Entry, isServed: boolean): void

@@ -8,11 +8,14 @@
  *              └── placed ──▶ gone             placed: it has a worker
  *   cancel, expire, drop: gone from either
  *
- * Which goes next: the highest strict priority; in it, the policy class whose turn it is
+ * Which goes next: the highest strict priority, unless a lower one starves (below); in it, the policy class whose turn it is
  * (strict-priority.ts); in that, the tenant with the least service by weight (fair-flows.ts); of its
  * requests, the first by the order of the class (orders.ts). A request that cannot go now, because its lane
  * is closed or the rule for long prompts holds it (tenants.ts), is passed over and does not hold up requests
  * in other lanes.
+ *
+ * A strict priority starves while a request of it has waited `agingMs` and none of it was placed for
+ *   `passedOverMax` placements of higher ones. Then one of it goes before them, of the lowest that starves.
  *
  * Invariants
  *   I1  Every admitted request ends exactly once: placed, refused by `busy`, or given back by cancel, expire
@@ -25,7 +28,7 @@
  *       room may have appeared after the router looked.
  *
  * Cost   O(log n) per call, plus what fair-flows.ts states for closed lanes and bands. `take` passes over at
- *        most STRICT_PRIORITIES_MAX strict priorities from which nothing can go. `drop` and `snapshot` look
+ *        most STRICT_PRIORITIES_MAX strict priorities that do not starve or from which nothing can go. `drop` and `snapshot` look
  *        at everything.
  */
 
@@ -64,6 +67,8 @@ import type {
 const CONTENTION_MS_DEFAULT = 30_000
 /** Different strict priorities at one time; a further one counts as the nearest below, or as 0. */
 const STRICT_PRIORITIES_MAX = 64
+/** What starves gets one placement of 17: the higher priorities lose little by it. */
+const PASSED_OVER_MAX_DEFAULT = 16
 
 export interface PriorityQueueOptions {
   /** Its classes decide the order in each and the shares between them. */
@@ -87,12 +92,15 @@ export interface PriorityQueueOptions {
   readonly contentionMs?: number
   /** Requests that have waited this long go first: see orders.ts. Default 60,000. */
   readonly agingMs?: number
+  /** Placements of higher strict priorities after which one of a lower goes that has aged. Default 16. */
+  readonly passedOverMax?: number
 }
 
 export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   readonly #room: QueueRoom
   #stepTokens: number = STEP_TOKENS_DEFAULT
   readonly #agingMs: number
+  readonly #passedOverMax: number
   readonly #classes: readonly ClassAccount[]
   readonly #laneTables: readonly LaneTable[]
   readonly #classByName: ReadonlyMap<string, ClassAccount>
@@ -123,6 +131,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#room = room
     this.setStepTokens(options.stepTokens ?? STEP_TOKENS_DEFAULT)
     this.#agingMs = positive('agingMs', options.agingMs ?? AGING_MS_DEFAULT)
+    this.#passedOverMax = positive('passedOverMax', options.passedOverMax ?? PASSED_OVER_MAX_DEFAULT)
     for (const weight of tenantWeights.values()) positive('a tenant weight', weight)
     for (const { quantum } of profile.classes) positive('a quantum', quantum)
     const lanes = new Map<string, LaneTable>()
@@ -166,14 +175,11 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   take(nowMs: number): R | undefined {
     if (this.#waiting === 0) return undefined
     this.#wake(nowMs)
-    for (const level of this.#levels) {
-      const entry = level.take(nowMs) as Entry<R> | undefined
-      if (entry === undefined) continue
-      this.#stopsWaiting(entry, nowMs)
-      this.#ask(entry)
-      return entry.request
-    }
-    return undefined
+    const entry = this.#takeStarving(nowMs) ?? this.#takeHighest(nowMs)
+    if (entry === undefined) return undefined
+    this.#stopsWaiting(entry, nowMs)
+    this.#ask(entry)
+    return entry.request
   }
 
   /** The request has a worker. False: it is not asked about; it was cancelled, so take its placement back. */
@@ -392,6 +398,24 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return lane.isClosed ? 'no_room' : 'others_first'
   }
 
+  #takeHighest(nowMs: number): Entry<R> | undefined {
+    for (const level of this.#levels) {
+      const entry = level.take(nowMs)
+      if (entry !== undefined) return entry as Entry<R>
+    }
+    return undefined
+  }
+
+  #takeStarving(nowMs: number): Entry<R> | undefined {
+    for (let i = this.#levels.length - 1; i > 0; i--) {
+      const level = this.#levels[i]!
+      if (level.agedRequests === 0 || level.passedOver < this.#passedOverMax) continue
+      const entry = level.take(nowMs)
+      if (entry !== undefined) return entry as Entry<R>
+    }
+    return undefined
+  }
+
   #classOf(request: R): ClassAccount {
     const policyClass = this.#classByName.get(request.policyClass)
     if (policyClass === undefined)
@@ -502,6 +526,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     if (entry.level !== undefined) {
       this.#room.giveBack(entry.promptTokens, entry.request.bytes)
       const levels: readonly LevelOfEntry[] = this.#levels
+      if (entry.rank === 0) entry.level.agedRequests--
       if (entry.level.isEmpty) this.#levels.splice(levels.indexOf(entry.level), 1)
     }
     entry.policyClass.lanes.left(entry.lane)
@@ -534,6 +559,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
       this.#byAge.remove(entry)
       entry.rank = 0
       entry.key = entry.arrivedMs
+      entry.level!.agedRequests++
       if (!entry.isAsked) entry.level!.update(entry)
     }
   }

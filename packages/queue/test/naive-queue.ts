@@ -22,6 +22,8 @@ interface Level {
   readonly flowCount: Record<string, number>
   cursor: number
   carry: string | undefined
+  /** Placements of higher strict priorities since one of this. */
+  passedOver: number
 }
 
 interface NaiveOptions {
@@ -31,6 +33,7 @@ interface NaiveOptions {
   readonly stepTokens: number
   readonly contentionMs: number
   readonly agingMs: number
+  readonly passedOverMax: number
 }
 
 export class NaiveQueue {
@@ -69,7 +72,8 @@ export class NaiveQueue {
 
   take(nowMs: number): string | undefined {
     const priorities = [...this.#levels.keys()].sort((a, b) => b - a)
-    for (const priority of priorities) {
+    const starving = priorities.slice(1).filter(priority => this.#isStarving(priority, nowMs))
+    for (const priority of [...starving.reverse(), ...priorities]) {
       const level = this.#levels.get(priority)!
       const before = structuredClone(level)
       const next = this.#next(priority, level, nowMs)
@@ -91,6 +95,12 @@ export class NaiveQueue {
 
   placed(id: string, worker: string, nowMs: number): void {
     const { request, hasWaited } = this.#find(id)
+    if (hasWaited) {
+      for (const [priority, level] of this.#levels) {
+        if (priority === request.strictPriority) level.passedOver = 0
+        else if (priority < request.strictPriority) level.passedOver++
+      }
+    }
     if (hasWaited) this.#forgetFlows(this.#levels.get(request.strictPriority)!, request.policyClass)
     this.#servedMs.set(request.tenant, nowMs)
     if (request.uncachedTokens > this.#options.stepTokens) {
@@ -158,7 +168,7 @@ export class NaiveQueue {
     }
     let level = this.#levels.get(request.strictPriority)
     if (level === undefined) {
-      level = { deficits: {}, flows: {}, virtualTime: {}, flowCount: {}, cursor: 0, carry: undefined }
+      level = { deficits: {}, flows: {}, virtualTime: {}, flowCount: {}, cursor: 0, carry: undefined, passedOver: 0 }
       for (const { name } of this.#options.profile.classes) this.#clear(level, name)
       this.#levels.set(request.strictPriority, level)
     }
@@ -167,6 +177,15 @@ export class NaiveQueue {
     waiter.state = 'waiting'
     waiter.hasWaited = true
     return undefined
+  }
+
+  /** One of it has aged, and it was passed over too often. */
+  #isStarving(priority: number, nowMs: number): boolean {
+    if (this.#levels.get(priority)!.passedOver < this.#options.passedOverMax) return false
+    return this.#waiters.some(
+      ({ hasWaited, request }) =>
+        hasWaited && request.strictPriority === priority && this.#isAged(request, nowMs),
+    )
   }
 
   /** Deficit round robin between the first requests of the classes. */

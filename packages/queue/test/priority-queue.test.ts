@@ -9,6 +9,7 @@ const WORKERS = 3
 const STEP_TOKENS = 64
 const CONTENTION_MS = 300
 const AGING_MS = 500
+const PASSED_OVER_MAX = 3
 const WEIGHTS = new Map([
   ['b', 2],
   ['c', 4],
@@ -121,6 +122,7 @@ t.test('gives requests in the order of the naive queue, whatever happens', async
       stepTokens: STEP_TOKENS,
       contentionMs: CONTENTION_MS,
       agingMs: AGING_MS,
+      passedOverMax: PASSED_OVER_MAX,
     })
     const naive = new NaiveQueue({
       profile,
@@ -129,6 +131,7 @@ t.test('gives requests in the order of the naive queue, whatever happens', async
       stepTokens: STEP_TOKENS,
       contentionMs: CONTENTION_MS,
       agingMs: AGING_MS,
+      passedOverMax: PASSED_OVER_MAX,
     })
     let nowMs = 0
     let turn = 0

@@ -187,16 +187,6 @@ export function faultOfTrustedHints(given: readonly string[]): string | undefine
     : undefined
 }
 
-/** Of a rule for tenants without a weight, where none has one; also of the simulator. */
-export function faultOfUnnamedTenants(
-  isGiven: boolean,
-  tenantWeights: readonly string[],
-): string | undefined {
-  return isGiven && tenantWeights.length === 0
-    ? '--router-unnamed-tenants has no effect without --router-tenant-weight: give it, or leave it out'
-    : undefined
-}
-
 /** Also of the simulator. */
 export function faultOfQueueThreshold(text: string): string | undefined {
   if (['none', 'auto'].includes(text.toLowerCase())) return undefined
