@@ -24,8 +24,15 @@ export class QueueFullError extends RefusedError {
   readonly code = 'HOMING_QUEUE_FULL'
 
   constructor(refusal: Refusal<'queue_full'>, answer: RefusalAnswer) {
-    const { current, limit, limitKind } = refusal
-    super(`the queue is full, ${current} of ${limit} ${limitKind} wait`, refusal, answer)
+    const { current, limit, limitKind, isDisplaced } = refusal
+    const why = `the queue is full, ${current} of ${limit} ${limitKind} wait`
+    super(
+      isDisplaced === true
+        ? `${why}, and its tenant has most of them for its weight, so its newest request makes room`
+        : why,
+      refusal,
+      answer,
+    )
   }
 }
 

@@ -43,6 +43,7 @@ import {
   type QueueRequest,
   QueueRoom,
   type RoomRule,
+  TenantNames,
   type WaitingElsewhere,
   type WaitReason,
 } from '@homing/queue'
@@ -141,7 +142,9 @@ class WaitingRoom {
   constructor(context: ActorContext<QueueMessage>, args: QueueArgs) {
     this.#context = context
     this.#args = args
-    this.#room = new QueueRoom(args)
+    const { tenantWeights = new Map(), unnamedTenants = 'own' } = args
+    const tenants = new TenantNames(tenantWeights, unnamedTenants)
+    this.#room = new QueueRoom({ ...args, tenants })
   }
 
   place(place: Place): void {
@@ -543,6 +546,7 @@ class WaitingRoom {
     const options = {
       profile: rules.profile,
       room: this.#room,
+      displaced: (id: string, refusal: QueueRefusal) => this.#refuse(this.#open.get(id)!, refusal),
       workers: 1,
       agingMs,
       ...(tenantWeights === undefined ? {} : { tenantWeights }),

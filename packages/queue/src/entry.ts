@@ -7,6 +7,7 @@ import { FadingSum } from './drain-rate.ts'
 import { type HeapItem, IndexedHeap } from './indexed-heap.ts'
 import { isBefore, type Ordered } from './orders.ts'
 import type { PolicyClass } from './policy-classes.ts'
+import type { RoomPlace } from './queue-room.ts'
 import type { Tenant } from './tenant.ts'
 import type { QueueRequest, RefusalReason, WaitingElsewhere } from './types.ts'
 
@@ -38,6 +39,8 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
   openingsAsked = 0
   /** Defined once it has waited; kept until it leaves the queue, as its room is. */
   level: LevelOfEntry | undefined
+  /** Its room in the queues; defined as `level` is. */
+  place: RoomPlace | undefined
   /** The band in which it waits; undefined while the router is being asked. */
   band: Band | undefined
 

@@ -6,7 +6,7 @@
  *              │                 ▲
  *              ├── busy ─────────┘             busy: no room; its lane is closed until `reopen`
  *              └── placed ──▶ gone             placed: it has a worker
- *   cancel, expire, drop: gone from either
+ *   cancel, expire, drop, displaced: gone from either
  *
  * Which goes next: the highest strict priority, unless a lower one starves (below); in it, the policy class whose turn it is
  * (strict-priority.ts); in that, the tenant with the least service by weight (fair-flows.ts); of its
@@ -18,8 +18,8 @@
  *   `passedOverMax` placements of higher ones. Then one of it goes before them, of the lowest that starves.
  *
  * Invariants
- *   I1  Every admitted request ends exactly once: placed, refused by `busy`, or given back by cancel, expire
- *       or drop.
+ *   I1  Every admitted request ends exactly once: placed, refused by `busy`, given back by cancel, expire or
+ *       drop, or displaced because another tenant needs its room.
  *   I2  While requests wait, `take` returns one unless all of them are in closed lanes or held by the rule
  *       for long prompts.
  *   I3  A request is asked about by one `ask` or `take` at a time; several different requests may be asked
@@ -33,6 +33,7 @@
  */
 
 import { STEP_TOKENS_DEFAULT } from '@homing/load'
+import { classLimit } from './class-limits.ts'
 import { DrainRate } from './drain-rate.ts'
 import {
   AGE_SLOT,
@@ -77,6 +78,8 @@ export interface PriorityQueueOptions {
   readonly room: QueueRoom
   /** Worker keys that serve the model: see `setWorkers`. */
   readonly workers: number
+  /** A request that waited is not here any more: it made room for one of another tenant, in any queue. */
+  readonly displaced?: (id: string, refusal: QueueRefusal) => void
   /** Shares of tenants. */
   readonly tenantWeights?: ReadonlyMap<string, number>
   /** What tenants have that are not in `tenantWeights`, where that names any. Default 'own'. */
@@ -98,6 +101,7 @@ export interface PriorityQueueOptions {
 
 export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   readonly #room: QueueRoom
+  readonly #displaced: NonNullable<PriorityQueueOptions['displaced']>
   #stepTokens: number = STEP_TOKENS_DEFAULT
   readonly #agingMs: number
   readonly #passedOverMax: number
@@ -129,6 +133,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   constructor(options: PriorityQueueOptions) {
     const { profile, room, tenantWeights = new Map<string, number>() } = options
     this.#room = room
+    this.#displaced = options.displaced ?? (() => {})
     this.setStepTokens(options.stepTokens ?? STEP_TOKENS_DEFAULT)
     this.#agingMs = positive('agingMs', options.agingMs ?? AGING_MS_DEFAULT)
     this.#passedOverMax = positive('passedOverMax', options.passedOverMax ?? PASSED_OVER_MAX_DEFAULT)
@@ -220,7 +225,6 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#asked(entry, -1)
     const wasReopened = entry.lane.openings !== entry.openingsAsked
     if (laneName !== undefined && laneName !== entry.lane.name) this.#changeLane(entry, laneName)
-    const { lane } = entry
     let refusal: QueueRefusal | undefined
     if (entry.deadlineMs <= nowMs) {
       refusal = refuse(entry.policyClass, entry.tenant, { reason: 'deadline' })
@@ -235,7 +239,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
       this.#forget(entry, nowMs)
       return refusal
     }
-    if (!wasReopened) lane.isClosed = true
+    if (!wasReopened) entry.lane.isClosed = true
     return 'waiting'
   }
 
@@ -444,7 +448,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     }
     const refusal = this.#park(entry, nowMs)
     if (refusal === undefined) this.#entries.set(request.id, entry)
-    else policyClass.lanes.left(lane)
+    else policyClass.lanes.left(entry.lane)
     return refusal ?? 'waiting'
   }
 
@@ -474,12 +478,20 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
 
   /** Makes a request wait for the first time. */
   #park(entry: Entry<R>, nowMs: number): QueueRefusal | undefined {
-    const { policyClass, tenant, promptTokens } = entry
+    const { policyClass, tenant, promptTokens, request } = entry
     if (entry.deadlineMs <= nowMs) return refuse(policyClass, tenant, { reason: 'deadline' })
-    if (entry.request.doNotQueue) return refuse(policyClass, tenant, { reason: 'do_not_queue' })
-    const refusal =
-      classLimit(policyClass, this.#workers) ?? this.#room.take(promptTokens, entry.request.bytes)
-    if (refusal !== undefined) return refuse(policyClass, tenant, refusal)
+    if (request.doNotQueue) return refuse(policyClass, tenant, { reason: 'do_not_queue' })
+    const taken =
+      classLimit(policyClass, this.#workers) ??
+      this.#room.take({ tenant: tenant.name, promptTokens, bytes: request.bytes }, nowMs, (refusal, atMs) => {
+        refuse(policyClass, tenant, refusal)
+        this.cancel(request.id, atMs)
+        this.#displaced(request.id, refusal)
+      })
+    if ('reason' in taken) return refuse(policyClass, tenant, taken)
+    entry.place = taken
+    // What was displaced may have been the last of its lane, which is forgotten then.
+    entry.lane = policyClass.lanes.of(entry.lane.name)
     const { order } = policyClass.policy
     if (order !== 'lcfs') this.#byAge.push(entry)
     entry.level = this.#level(strictPriorityOf(entry.request.strictPriority))
@@ -524,7 +536,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#entries.delete(entry.request.id)
     this.#byAge.remove(entry)
     if (entry.level !== undefined) {
-      this.#room.giveBack(entry.promptTokens, entry.request.bytes)
+      this.#room.leave(entry.place!)
       const levels: readonly LevelOfEntry[] = this.#levels
       if (entry.rank === 0) entry.level.agedRequests--
       if (entry.level.isEmpty) this.#levels.splice(levels.indexOf(entry.level), 1)
@@ -604,22 +616,6 @@ function refuse(policyClass: ClassAccount, tenant: Tenant, refusal: QueueRefusal
     account.refused.set(refusal.reason, (account.refused.get(refusal.reason) ?? 0) + 1)
   }
   return refusal
-}
-
-/** The limit that a class has reached, in all routers together: the request that crosses it was accepted. */
-function classLimit(account: ClassAccount, workers: number): QueueRefusal | undefined {
-  const { policy, elsewhere, waitingRequests, waitingPromptTokens, waitingUncachedTokens } = account
-  const promptTokens = waitingPromptTokens + elsewhere.promptTokens
-  const cachedTokens = promptTokens - waitingUncachedTokens - elsewhere.uncachedTokens
-  for (const [limitKind, current, perWorker] of [
-    ['requests', waitingRequests + elsewhere.requests, policy.requestsPerWorker],
-    ['raw_isl_tokens', promptTokens, policy.promptTokensPerWorker],
-    ['cached_tokens', cachedTokens, policy.cachedTokensPerWorker],
-  ] as const) {
-    if (perWorker === undefined || current < perWorker * workers) continue
-    return { reason: 'class_limit', policyClass: policy.name, limitKind, current, limit: perWorker * workers }
-  }
-  return undefined
 }
 
 function checkFigures({ promptTokens, uncachedTokens, bytes }: QueueRequest): void {

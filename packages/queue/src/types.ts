@@ -59,6 +59,8 @@ export type QueueRefusal =
       readonly limitKind: 'requests' | 'tokens' | 'bytes'
       readonly current: number
       readonly limit: number
+      /** It waited already, and makes room: its tenant holds most for its weight. */
+      readonly isDisplaced?: boolean
     }
   | { readonly reason: 'deadline' }
   | { readonly reason: 'do_not_queue' }
