@@ -199,7 +199,11 @@ t.test("a tenant's flood of long prompts does not hold back the chat of another"
   await waiting.fleet.engines.find(({ url }) => url === idle?.url)!.faults({ hang: 'off' })
   for (let round = 0; round < 5; round++) {
     const chats = await Promise.all(Array.from({ length: 8 }, (_, i) => waiting.send(`${round} ${i}`, chat)))
-    t.strictSame(chats.map(({ status }) => status), Array(8).fill(200), 'all chats are answered')
+    t.strictSame(
+      chats.map(({ status }) => status),
+      Array(8).fill(200),
+      'all chats are answered',
+    )
   }
   await waiting.goOn()
   const ends = await Promise.all(flooded)

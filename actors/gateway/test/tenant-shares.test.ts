@@ -26,21 +26,34 @@ t.test('when all places are taken, the tenant with most of them makes room with 
   const world = await start(t, { openRequestsMax: 4, overloadStatus: 429 })
   const { ask, settled } = world
   holdAll(world)
-  const post = (headers: Readonly<Record<string, string>>) => ask('POST', '/v1/completions', { headers, body: '{}' })
+  const post = (headers: Readonly<Record<string, string>>) =>
+    ask('POST', '/v1/completions', { headers, body: '{}' })
   const flood = [await post(FLOOD), await post(FLOOD), await post(FLOOD), await post(FLOOD)]
   t.strictSame((await post(FLOOD)).error, TOO_MANY, 'its own fifth')
   const chat = [await post(CHAT)]
   t.equal(chat[0]!.end, 'open')
-  t.strictSame(flood.map(call => call.end), ['open', 'open', 'open', 'complete'])
+  t.strictSame(
+    flood.map(call => call.end),
+    ['open', 'open', 'open', 'complete'],
+  )
   t.strictSame(flood[3]!.error, [429, ...MADE_ROOM.slice(1)])
-  t.match(flood[3]!.body, /--max-open-requests is reached, and of all tenants flood holds most for its weight/)
+  t.match(
+    flood[3]!.body,
+    /--max-open-requests is reached, and of all tenants flood holds most for its weight/,
+  )
   t.ok(Number(flood[3]!.headers['retry-after']) >= 1)
   t.strictSame(settled(), ['decision-4'], 'the queue hears of it at once')
   chat.push(await post(CHAT))
-  t.strictSame(flood.map(call => call.end), ['open', 'open', 'complete', 'complete'])
+  t.strictSame(
+    flood.map(call => call.end),
+    ['open', 'open', 'complete', 'complete'],
+  )
   t.strictSame((await post(CHAT)).error, TOO_MANY, 'each has its half')
   t.strictSame((await post(FLOOD)).error, TOO_MANY)
-  t.strictSame(chat.map(call => call.end), ['open', 'open'])
+  t.strictSame(
+    chat.map(call => call.end),
+    ['open', 'open'],
+  )
   t.equal(await sample(world, 'homing_gateway_open_requests'), 4)
   t.equal(await sample(world, 'homing_gateway_made_room_requests_total{setting="--max-open-requests"}'), 2)
 })
@@ -94,11 +107,17 @@ t.test('bodies that wait make room for those of a tenant that holds less', async
   t.strictSame((await post(FLOOD, 30)).error, TOO_MANY)
   const chat = [await post(CHAT, 25)]
   t.equal(chat[0]!.end, 'open')
-  t.strictSame(flood.map(call => call.end), ['open', 'open', 'complete'])
+  t.strictSame(
+    flood.map(call => call.end),
+    ['open', 'open', 'complete'],
+  )
   t.strictSame(flood[2]!.error, MADE_ROOM)
   t.match(flood[2]!.body, '--max-bodies-bytes')
   chat.push(await post(CHAT, 40))
-  t.strictSame(flood.map(call => call.end), ['open', 'complete', 'complete'])
+  t.strictSame(
+    flood.map(call => call.end),
+    ['open', 'complete', 'complete'],
+  )
   t.strictSame((await post(CHAT, 40)).error, TOO_MANY)
   t.equal(await sample(world, 'homing_gateway_body_bytes'), 95)
 })

@@ -481,7 +481,13 @@ t.test('when the queue is full, the tenant with most of it makes room with its n
   t.strictSame([...ends], [['flood 3', 'HOMING_QUEUE_FULL']])
   void place('chat', { tenant: 'chat' })
   await system.settle()
-  t.strictSame([...ends], [['flood 3', 'HOMING_QUEUE_FULL'], ['flood 2', 'HOMING_QUEUE_FULL']])
+  t.strictSame(
+    [...ends],
+    [
+      ['flood 3', 'HOMING_QUEUE_FULL'],
+      ['flood 2', 'HOMING_QUEUE_FULL'],
+    ],
+  )
   t.equal((await status()).requests, 3)
   script.room = 3
   fell()

@@ -5,8 +5,8 @@ import {
   faultOfIdleWeights,
   faultOfQueueThreshold,
   faultOfTenantWeight,
-  UNNAMED_TENANTS,
   QUEUE_THRESHOLD_UNSET,
+  UNNAMED_TENANTS,
 } from './router/queue-settings.ts'
 import { GIB, HOUR_MS, MIB, SECOND_MS } from './units.ts'
 

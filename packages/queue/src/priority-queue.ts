@@ -8,14 +8,14 @@
  *              └── placed ──▶ gone             placed: it has a worker
  *   cancel, expire, drop, displaced: gone from either
  *
- * Which goes next: the highest strict priority, unless a lower one starves (below); in it, the policy class whose turn it is
- * (strict-priority.ts); in that, the tenant with the least service by weight (fair-flows.ts); of its
+ * Which goes next: the highest strict priority, unless a lower one starves; in it, the policy class whose turn
+ * it is (strict-priority.ts); in that, the tenant with the least service by weight (fair-flows.ts); of its
  * requests, the first by the order of the class (orders.ts). A request that cannot go now, because its lane
  * is closed or the rule for long prompts holds it (tenants.ts), is passed over and does not hold up requests
  * in other lanes.
  *
  * A strict priority starves while a request of it has waited `agingMs` and none of it was placed for
- *   `passedOverMax` placements of higher ones. Then one of it goes before them, of the lowest that starves.
+ * `passedOverMax` placements of higher ones. Then one of it goes before them, of the lowest that starves.
  *
  * Invariants
  *   I1  Every admitted request ends exactly once: placed, refused by `busy`, given back by cancel, expire or
@@ -28,8 +28,8 @@
  *       room may have appeared after the router looked.
  *
  * Cost   O(log n) per call, plus what fair-flows.ts states for closed lanes and bands. `take` passes over at
- *        most STRICT_PRIORITIES_MAX strict priorities that do not starve or from which nothing can go. `drop` and `snapshot` look
- *        at everything.
+ *        most STRICT_PRIORITIES_MAX strict priorities that do not starve or from which nothing can go.
+ *        `drop` and `snapshot` look at everything.
  */
 
 import { STEP_TOKENS_DEFAULT } from '@homing/load'

@@ -1,8 +1,8 @@
 /**
  * Queue room: what may wait in all queues of a process together, in requests, tokens and bytes.
  *
- * Tenants share it: when a bound is reached, the tenant that holds most of that kind for its weight makes room
- * for one that holds less, with its newest request (tenant-shares.ts).
+ * Tenants share it: when a bound is reached, the tenant that holds most of that kind for its weight makes
+ * room for one that holds less, with its newest request (tenant-shares.ts).
  */
 
 import { TenantNames } from './tenant-names.ts'

@@ -19,7 +19,7 @@
  */
 
 import { type HeapItem, IndexedHeap } from './indexed-heap.ts'
-import { OTHER_TENANTS, type TenantNames, TENANTS_MAX_DEFAULT } from './tenant-names.ts'
+import { OTHER_TENANTS, TENANTS_MAX_DEFAULT, type TenantNames } from './tenant-names.ts'
 
 /** What one request holds. Only `TenantShares` changes it. */
 export interface Claim<T> {

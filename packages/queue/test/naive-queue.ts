@@ -168,7 +168,15 @@ export class NaiveQueue {
     }
     let level = this.#levels.get(request.strictPriority)
     if (level === undefined) {
-      level = { deficits: {}, flows: {}, virtualTime: {}, flowCount: {}, cursor: 0, carry: undefined, passedOver: 0 }
+      level = {
+        deficits: {},
+        flows: {},
+        virtualTime: {},
+        flowCount: {},
+        cursor: 0,
+        carry: undefined,
+        passedOver: 0,
+      }
       for (const { name } of this.#options.profile.classes) this.#clear(level, name)
       this.#levels.set(request.strictPriority, level)
     }

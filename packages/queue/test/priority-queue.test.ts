@@ -1,7 +1,14 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
-import { type PolicyClass, PriorityQueue, QUEUE_ORDERS, type QueueRefusal, type QueueRequest, QueueRoom } from '../src/index.ts'
+import {
+  type PolicyClass,
+  PriorityQueue,
+  QUEUE_ORDERS,
+  type QueueRefusal,
+  type QueueRequest,
+  QueueRoom,
+} from '../src/index.ts'
 import { NaiveQueue } from './naive-queue.ts'
 import { park, placeAll, profileOf, queueOf, request } from './requests.ts'
 
@@ -535,39 +542,42 @@ t.test('expected waits come from what has drained while requests waited', async 
   t.equal(queue.retryAfterSeconds('batch', nowMs), 1)
 })
 
-t.test('when the room is taken, the tenant with most of it makes room, in whichever queue it waits', async t => {
-  const room = new QueueRoom({ requestsMax: 4 })
-  const gone: string[] = []
-  const displaced = (id: string, refusal: QueueRefusal) => {
-    t.match(refusal, { reason: 'queue_full', limitKind: 'requests', limit: 4, isDisplaced: true })
-    gone.push(id)
-  }
-  const flooded = queueOf('fcfs', { room, displaced })
-  const other = queueOf('fcfs', { room, displaced })
-  park(flooded, [
-    request('flood 0', { tenant: 'flood' }),
-    request('flood 1', { tenant: 'flood' }),
-    request('flood 2', { tenant: 'flood', lane: 'w1' }),
-  ])
-  park(other, [request('flood 3', { tenant: 'flood', lane: 'w2' })])
-  t.match(flooded.admit(request('flood 4', { tenant: 'flood' }), 1), { reason: 'queue_full' })
-  t.strictSame(gone, [])
-  // In the lane that it empties.
-  t.equal(other.admit(request('chat 0', { tenant: 'chat', lane: 'w2' }), 1), 'waiting')
-  t.strictSame(gone, ['flood 3'])
-  flooded.reopen()
-  t.equal(flooded.take(1)?.id, 'flood 0')
-  park(flooded, [request('chat 1', { tenant: 'chat' })], 1)
-  t.strictSame(gone, ['flood 3', 'flood 2'])
-  t.match(flooded.admit(request('chat 2', { tenant: 'chat' }), 1), { reason: 'queue_full' })
-  t.equal(room.requests, 4)
-  flooded.placed('flood 0', 'w0', 2)
-  other.reopen('w2')
-  t.strictSame([placeAll(other, 2), placeAll(flooded, 2)], [['chat 0'], ['flood 1', 'chat 1'].sort()])
-  t.strictSame([room.requests, room.tokens, room.bytes], [0, 0, 0])
-  t.match(
-    flooded.snapshot(2).tenants.find(({ tenant }) => tenant === 'flood')?.refused,
-    { queue_full: 2 },
-    'one that was refused at once, one that was displaced',
-  )
-})
+t.test(
+  'when the room is taken, the tenant with most of it makes room, in whichever queue it waits',
+  async t => {
+    const room = new QueueRoom({ requestsMax: 4 })
+    const gone: string[] = []
+    const displaced = (id: string, refusal: QueueRefusal) => {
+      t.match(refusal, { reason: 'queue_full', limitKind: 'requests', limit: 4, isDisplaced: true })
+      gone.push(id)
+    }
+    const flooded = queueOf('fcfs', { room, displaced })
+    const other = queueOf('fcfs', { room, displaced })
+    park(flooded, [
+      request('flood 0', { tenant: 'flood' }),
+      request('flood 1', { tenant: 'flood' }),
+      request('flood 2', { tenant: 'flood', lane: 'w1' }),
+    ])
+    park(other, [request('flood 3', { tenant: 'flood', lane: 'w2' })])
+    t.match(flooded.admit(request('flood 4', { tenant: 'flood' }), 1), { reason: 'queue_full' })
+    t.strictSame(gone, [])
+    // In the lane that it empties.
+    t.equal(other.admit(request('chat 0', { tenant: 'chat', lane: 'w2' }), 1), 'waiting')
+    t.strictSame(gone, ['flood 3'])
+    flooded.reopen()
+    t.equal(flooded.take(1)?.id, 'flood 0')
+    park(flooded, [request('chat 1', { tenant: 'chat' })], 1)
+    t.strictSame(gone, ['flood 3', 'flood 2'])
+    t.match(flooded.admit(request('chat 2', { tenant: 'chat' }), 1), { reason: 'queue_full' })
+    t.equal(room.requests, 4)
+    flooded.placed('flood 0', 'w0', 2)
+    other.reopen('w2')
+    t.strictSame([placeAll(other, 2), placeAll(flooded, 2)], [['chat 0'], ['flood 1', 'chat 1'].sort()])
+    t.strictSame([room.requests, room.tokens, room.bytes], [0, 0, 0])
+    t.match(
+      flooded.snapshot(2).tenants.find(({ tenant }) => tenant === 'flood')?.refused,
+      { queue_full: 2 },
+      'one that was refused at once, one that was displaced',
+    )
+  },
+)

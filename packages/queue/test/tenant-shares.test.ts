@@ -17,7 +17,7 @@ interface Held {
   isWaiting: boolean
 }
 
-/** Places of requests that wait, or are served and stay. Plain lists; every share is computed at each arrival. */
+/** Places of requests that wait or are served. Plain lists; every share is computed at each arrival. */
 class Places {
   readonly shares: TenantShares<Held>
   readonly held: Held[] = []
@@ -104,15 +104,19 @@ t.test('with less than its share none is refused while another waits with more, 
     { weight: 1, arbitrary: fc.record({ do: fc.constant('serve' as const), nth: fc.nat(100) }) },
     { weight: 1, arbitrary: fc.record({ do: fc.constant('end' as const), nth: fc.nat(100) }) },
   )
-  const holds = fc.property(fc.integer({ min: 1, max: 12 }), fc.array(step, { maxLength: 80 }), (max, steps) => {
-    const places = new Places(max)
-    for (const one of steps) {
-      if (one.do === 'arrive') places.arrive(one.tenant)
-      else if (one.do === 'serve') places.serve(one.nth)
-      else places.end(places.held[one.nth % places.held.length])
-      assert(places.held.length <= max)
-    }
-  })
+  const holds = fc.property(
+    fc.integer({ min: 1, max: 12 }),
+    fc.array(step, { maxLength: 80 }),
+    (max, steps) => {
+      const places = new Places(max)
+      for (const one of steps) {
+        if (one.do === 'arrive') places.arrive(one.tenant)
+        else if (one.do === 'serve') places.serve(one.nth)
+        else places.end(places.held[one.nth % places.held.length])
+        assert(places.held.length <= max)
+      }
+    },
+  )
   // Throws, so that fast-check can shrink; a tap assertion would only record.
   t.doesNotThrow(() => fc.assert(holds, { numRuns: 1000 }))
 })

@@ -76,7 +76,7 @@ export const queueSettings = [
     env: 'HOMING_ROUTER_TENANT_WEIGHTS',
     unsetMeans: 'all tenants have the weight 1',
     check: faultOfTenantWeight,
-    help: 'Share of a tenant (x-homing-tenant, else x-tenant-id) in what is placed of all that waits, in uncached tokens, compared with the weight 1 of those that are not named (--router-unnamed-tenants). It also shares out the places of --max-open-requests and the bytes of --max-bodies-bytes when they are taken. Once for each tenant. Turns the queue on under every policy, unless --router-queue-threshold is none.',
+    help: 'Share of a tenant (x-homing-tenant, else x-tenant-id) in what is placed of all that waits, in uncached tokens, compared with the weight 1 of those that are not named (--router-unnamed-tenants). When --max-open-requests, --max-bodies-bytes or the room of the queue is taken, they are shared out likewise. Once for each tenant. Turns the queue on under every policy, unless --router-queue-threshold is none.',
   },
   {
     key: 'unnamedTenants',
@@ -117,7 +117,7 @@ export const queueSettings = [
     max: 10_000_000,
     unit: 'requests',
     zeroMeans: 'who would have to wait is refused',
-    help: 'Most requests that wait at one time. Further ones are answered with 503, code queue_full, and with Retry-After by how fast the queue drains. --max-open-requests bounds them as well.',
+    help: 'Most requests that wait at one time. Tenants share it by weight (docs/queue.md). Further ones are answered with 503, code queue_full, and with Retry-After by how fast the queue drains. --max-open-requests bounds them as well.',
   },
   {
     key: 'queueTokensMax',
