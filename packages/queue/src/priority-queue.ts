@@ -8,8 +8,8 @@
  *              └── placed ──▶ gone             placed: it has a worker
  *   cancel, expire, drop, displaced: gone from either
  *
- * Which goes next: the highest strict priority, unless a lower one starves; in it, the policy class whose turn
- * it is (strict-priority.ts); in that, the tenant with the least service by weight (fair-flows.ts); of its
+ * Which goes next: the highest strict priority, unless a lower one starves; in it, the policy class whose
+ * turn it is (strict-priority.ts); in that, the tenant with the least service by weight (fair-flows.ts); of its
  * requests, the first by the order of the class (orders.ts). A request that cannot go now, because its lane
  * is closed or the rule for long prompts holds it (tenants.ts), is passed over and does not hold up requests
  * in other lanes.
