@@ -40,10 +40,15 @@ export interface ExchangesParts extends Omit<ExchangeParts, 'waits' | 'sent' | '
 }
 
 /** What an open exchange holds of what all share. */
-interface Place {
+class Place {
   readonly slot: Claim<Place>
   readonly body: Claim<Place>
   exchange: Exchange | undefined
+
+  constructor(tenant: string, slots: TenantShares<Place>, bodyBytes: TenantShares<Place>) {
+    this.slot = slots.open(tenant, this)
+    this.body = bodyBytes.open(tenant, this)
+  }
 }
 
 export class Exchanges {
@@ -75,20 +80,13 @@ export class Exchanges {
     return this.#open.size - this.#leaving.size + this.#parts.placements.untoldCount
   }
 
-  /** Throws TooManyExchangesError. */
-  open(http: HttpExchange, route: string, note?: AccessNote): Exchange {
-    const tenant = tenantOf(http.headers)
-    const place: Place = {
-      exchange: undefined,
-      get slot() {
-        return slot
-      },
-      get body() {
-        return body
-      },
-    }
-    const slot = this.#slots.open(tenant, place)
-    const body = this.#bodyBytes.open(tenant, place)
+  /**
+   * Throws TooManyExchangesError. `isOperators`: it is never refused to make room, because what it changes is
+   * under way while it is being read.
+   */
+  open(http: HttpExchange, route: string, note?: AccessNote, isOperators = false): Exchange {
+    const place = new Place(tenantOf(http.headers), this.#slots, this.#bodyBytes)
+    const { slot, body } = place
     if (!this.#hasRoom() && !this.#makeRoom(slot)) {
       this.#slots.close(slot)
       this.#bodyBytes.close(body)
@@ -99,7 +97,7 @@ export class Exchanges {
     const exchange = new Exchange(this.#parts, http, route, hold, note)
     place.exchange = exchange
     this.#open.set(exchange, place)
-    this.#slots.setMovable(slot, true)
+    if (!isOperators) this.#slots.setMovable(slot, true)
     return exchange
   }
 

@@ -293,7 +293,10 @@ class Gateway {
     if ('route' in found) {
       const { route, parameter } = found
       if ('view' in route) await route.view(exchange, parameter)
-      else await this.#exchanges.open(exchange, route.name, note).serve(route.read)
+      else {
+        const isOperators = this.#operatorRoutes.at(exchange.path) !== undefined
+        await this.#exchanges.open(exchange, route.name, note, isOperators).serve(route.read)
+      }
       return
     }
     const passes = found.length > 0 ? found : this.#relayed.find(exchange.method, exchange.path)

@@ -81,6 +81,18 @@ t.test('what a worker has does not make room; what is still being read does', as
   t.equal(more.end, 'open', 'a place that is free')
 })
 
+t.test('requests of operators make no room', async t => {
+  const world = await start(t, { openRequestsMax: 2 }, {}, { consoleAnswers: false })
+  const { ask } = world
+  holdAll(world)
+  const operators = [await ask('POST', '/route', { body: '{}' }), await ask('POST', '/route', { body: '{}' })]
+  t.strictSame((await ask('POST', '/v1/completions', { headers: CHAT, body: '{}' })).error, TOO_MANY)
+  t.strictSame(
+    operators.map(call => call.end),
+    ['open', 'open'],
+  )
+})
+
 t.test('weights share the places, and made-up names have one share together', async t => {
   for (const unnamed of ['shared', 'own'] as const) {
     const tenants = { weights: new Map([['flood', 3]]), unnamed, trusted: [] }
