@@ -33,7 +33,7 @@
  */
 
 import { STEP_TOKENS_DEFAULT } from '@homing/load'
-import { classLimit } from './class-limits.ts'
+import { ClassLimits } from './class-limits.ts'
 import { DrainRate } from './drain-rate.ts'
 import {
   AGE_SLOT,
@@ -139,18 +139,19 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#passedOverMax = positive('passedOverMax', options.passedOverMax ?? PASSED_OVER_MAX_DEFAULT)
     for (const weight of tenantWeights.values()) positive('a tenant weight', weight)
     for (const { quantum } of profile.classes) positive('a quantum', quantum)
+    const names = new TenantNames(tenantWeights, options.unnamedTenants ?? 'own')
     const lanes = new Map<string, LaneTable>()
     this.#classes = profile.classes.map((policy, index) => {
       const threshold = `${policy.busyTokens} ${policy.busyFraction}`
       const ofThreshold = lanes.get(threshold) ?? new LaneTable()
       lanes.set(threshold, ofThreshold)
-      return new ClassAccount(policy, index, ofThreshold)
+      return new ClassAccount(policy, index, ofThreshold, new ClassLimits(policy, names))
     })
     this.#laneTables = [...lanes.values()]
     this.#classByName = new Map(this.#classes.map(account => [account.policy.name, account]))
     this.#tenants = new TenantTable({
       tenantsMax: positive('tenantsMax', options.tenantsMax ?? TENANTS_MAX_DEFAULT),
-      names: new TenantNames(tenantWeights, options.unnamedTenants ?? 'own'),
+      names,
       contentionMs: positive('contentionMs', options.contentionMs ?? CONTENTION_MS_DEFAULT),
     })
     this.#longPrompts = new LongPrompts(this.#tenants)
@@ -478,18 +479,11 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
 
   /** Makes a request wait for the first time. */
   #park(entry: Entry<R>, nowMs: number): QueueRefusal | undefined {
-    const { policyClass, tenant, promptTokens, request } = entry
+    const { policyClass, tenant, request } = entry
     if (entry.deadlineMs <= nowMs) return refuse(policyClass, tenant, { reason: 'deadline' })
     if (request.doNotQueue) return refuse(policyClass, tenant, { reason: 'do_not_queue' })
-    const taken =
-      classLimit(policyClass, this.#workers) ??
-      this.#room.take({ tenant: tenant.name, promptTokens, bytes: request.bytes }, nowMs, (refusal, atMs) => {
-        refuse(policyClass, tenant, refusal)
-        this.cancel(request.id, atMs)
-        this.#displaced(request.id, refusal)
-      })
-    if ('reason' in taken) return refuse(policyClass, tenant, taken)
-    entry.place = taken
+    const refusal = this.#takeRoom(entry, nowMs)
+    if (refusal !== undefined) return refuse(policyClass, tenant, refusal)
     // What was displaced may have been the last of its lane, which is forgotten then.
     entry.lane = policyClass.lanes.of(entry.lane.name)
     const { order } = policyClass.policy
@@ -497,6 +491,28 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     entry.level = this.#level(strictPriorityOf(entry.request.strictPriority))
     entry.level.add(entry)
     this.#startsWaiting(entry, nowMs)
+    return undefined
+  }
+
+  /** Takes room in its class and in the queues, or says why there is none. */
+  #takeRoom(entry: Entry<R>, nowMs: number): QueueRefusal | undefined {
+    const { policyClass, tenant, promptTokens, uncachedTokens, request } = entry
+    const asking = { tenant: tenant.name, promptTokens, uncachedTokens, bytes: request.bytes }
+    const displace = (refusal: QueueRefusal, atMs: number) => {
+      refuse(policyClass, tenant, refusal)
+      this.cancel(request.id, atMs)
+      this.#displaced(request.id, refusal)
+    }
+    const { limits } = policyClass
+    const classPlace = limits.take(asking, policyClass, this.#workers, nowMs, displace)
+    if ('reason' in classPlace) return classPlace
+    const place = this.#room.take(asking, nowMs, displace)
+    if ('reason' in place) {
+      limits.leave(classPlace)
+      return place
+    }
+    entry.classPlace = classPlace
+    entry.place = place
     return undefined
   }
 
@@ -537,6 +553,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#byAge.remove(entry)
     if (entry.level !== undefined) {
       this.#room.leave(entry.place!)
+      entry.policyClass.limits.leave(entry.classPlace!)
       const levels: readonly LevelOfEntry[] = this.#levels
       if (entry.rank === 0) entry.level.agedRequests--
       if (entry.level.isEmpty) this.#levels.splice(levels.indexOf(entry.level), 1)

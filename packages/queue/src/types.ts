@@ -53,6 +53,8 @@ export type QueueRefusal =
       readonly current: number
       /** Limit for all workers together. */
       readonly limit: number
+      /** It waited already, and makes room: its tenant holds most for its weight. */
+      readonly isDisplaced?: boolean
     }
   | {
       readonly reason: 'queue_full'

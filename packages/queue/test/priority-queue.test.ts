@@ -121,9 +121,11 @@ function isBusy({ policyClass, lane }: QueueRequest, busy: number): boolean {
 t.test('gives requests in the order of the naive queue, whatever happens', async t => {
   const agree = fc.property(profile, steps, (profile, steps) => {
     const room = new QueueRoom()
+    const displaced: string[] = []
     const queue = new PriorityQueue({
       profile,
       room,
+      displaced: id => void displaced.push(id),
       workers: WORKERS,
       tenantWeights: WEIGHTS,
       stepTokens: STEP_TOKENS,
@@ -185,6 +187,7 @@ t.test('gives requests in the order of the naive queue, whatever happens', async
           }
         }
       }
+      assert.deepEqual(displaced, naive.displaced)
       assert.equal(queue.waiting, naive.ids.length)
     }
     const left = queue.drop(() => true, nowMs).map(({ id }) => id)
@@ -581,3 +584,26 @@ t.test(
     )
   },
 )
+
+t.test('tenants share each limit of a class, unless what waits elsewhere reaches it alone', async t => {
+  const gone: string[] = []
+  const queue = queueOf('fcfs', {
+    profile: profileOf({ name: 'default', requestsPerWorker: 2 }, { name: 'other' }),
+    workers: 2,
+    displaced(id, refusal) {
+      t.match(refusal, { reason: 'class_limit', limitKind: 'requests', limit: 4, isDisplaced: true })
+      gone.push(id)
+    },
+  })
+  park(
+    queue,
+    Array.from({ length: 4 }, (_, i) => request(`flood ${i}`, { tenant: 'flood' })),
+  )
+  const chat = (id: string) => queue.admit(request(id, { tenant: 'chat' }), 1)
+  t.strictSame([chat('chat 0'), chat('chat 1'), gone], ['waiting', 'waiting', ['flood 3', 'flood 2']])
+  t.match(chat('chat 2'), { reason: 'class_limit', current: 4 })
+  queue.cancel('chat 1', 2)
+  queue.setElsewhere(new Map([['default', { requests: 4, promptTokens: 0, uncachedTokens: 0 }]]))
+  t.match(queue.admit(request('third', { tenant: 'third' }), 3), { reason: 'class_limit', current: 7 })
+  t.equal(gone.length, 2, 'none is displaced in vain')
+})

@@ -76,7 +76,7 @@ export const queueSettings = [
     env: 'HOMING_ROUTER_TENANT_WEIGHTS',
     unsetMeans: 'all tenants have the weight 1',
     check: faultOfTenantWeight,
-    help: 'Share of a tenant (x-homing-tenant, else x-tenant-id) in what is placed of all that waits, in uncached tokens, compared with the weight 1 of those that are not named (--router-unnamed-tenants). When --max-open-requests, --max-bodies-bytes or the room of the queue is taken, they are shared out likewise. Once for each tenant. Turns the queue on under every policy, unless --router-queue-threshold is none.',
+    help: 'Share of a tenant (x-homing-tenant, else x-tenant-id) in what is placed of all that waits, in uncached tokens, compared with the weight 1 of those that are not named (--router-unnamed-tenants). When --max-open-requests, --max-bodies-bytes, the room of the queue or a limit of a policy class is reached, it is shared out likewise. Once for each tenant. Turns the queue on under every policy, unless --router-queue-threshold is none.',
   },
   {
     key: 'unnamedTenants',
