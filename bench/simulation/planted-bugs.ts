@@ -106,7 +106,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     what: 'a request that leaves the queue keeps its room there',
     scenario: 'queue',
     file: 'packages/queue/src/priority-queue.ts',
-    right: 'this.#room.giveBack(entry.promptTokens, entry.request.bytes)',
+    right: 'this.#room.leave(entry.place!)',
     wrong: '',
   },
   {

@@ -115,6 +115,9 @@ class QueueWorld {
       queueRequestsMax: this.#requestsMax,
       queueTimeoutMs: this.#timeoutMs,
       tenantWeights: [...WEIGHTS].map(([tenant, weight]) => `${tenant}=${weight}`),
+      // All tenants are trusted and told apart, so that every hint and share is checked.
+      unnamedTenants: 'own',
+      trustedHints: ['all'],
       openRequestsMax: 128,
       retries: RETRIES,
       affinityTtlMs: 60_000,

@@ -16,6 +16,7 @@ const MAY_BE_NULL = new Set([
   'unknown_prompt',
   'text_blocks',
   'cache_use',
+  'ignored_hints',
   'runner_up',
   'guard',
   'guard.arm',

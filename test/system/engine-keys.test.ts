@@ -65,9 +65,11 @@ t.test('an engine behind key and TLS is exact, and nothing tells the key', { ski
   )
   const again = await client.send('/v1/completions', {
     body: { model: MODEL, prompt, max_tokens: 4 },
-    headers,
+    headers: { ...headers, 'x-dynamo-request-strict-priority': '9' },
   })
   t.equal(again.json.usage.prompt_tokens_details.cached_tokens, 80)
+  const receipt = (await client.send(`/decisions/${again.headers['x-homing-decision']}`)).json
+  t.match(receipt.ignored_hints, /^strict_priority ignored/, 'a router with a key trusts no hints by default')
   t.equal((await client.send('/tokenize', { body: { model: MODEL, prompt: 'a' } })).status, 200)
   // What clients send goes nowhere: with it alone the engine refuses.
   t.equal((await send(engine.url, '/v1/models', { headers })).status, 401)

@@ -39,6 +39,7 @@ interface View {
 
 interface Receipt {
   readonly request_id: string
+  readonly ignored_hints: string | null
   readonly queue: { readonly waited_ms: number; readonly why: string } | null
 }
 
@@ -153,7 +154,7 @@ t.test('orders, head starts and strict priorities decide who goes first', async 
 t.test("a tenant's flood of long prompts does not hold back the chat of another", async t => {
   const waiting = await Waiting.begin(t, 2, [
     ...['--router-queue-threshold', '4', '--router-tenant-contention', '1h'],
-    ...['--router-tenant-weight', 'chat=4'],
+    ...['--router-tenant-weight', 'chat=4', '--max-open-requests', '40'],
   ])
   const chat = { headers: { 'x-homing-tenant': 'chat' } }
   const flood = { tokens: 12_000, headers: { 'x-tenant-id': 'flood' } }
@@ -162,9 +163,9 @@ t.test("a tenant's flood of long prompts does not hold back the chat of another"
   for (let i = 0; i < 6; i++) void waiting.send(`flood ${i}`, flood)
   const view = await waiting.untilWaiting(5)
   t.match(
-    view.models[0]!.tenants.find(({ tenant }) => tenant === 'flood'),
+    view.models[0]!.tenants.find(({ tenant }) => tenant === '(others)'),
     { is_held: true, weight: 1 },
-    'it has all workers but one',
+    'it has all workers but one, and no weight of its own',
   )
   t.match(
     view.models[0]!.tenants.find(({ tenant }) => tenant === 'chat'),
@@ -188,20 +189,46 @@ t.test("a tenant's flood of long prompts does not hold back the chat of another"
     'it did not wait',
   )
   t.ok(receipts.filter(({ queue }) => queue?.why === 'long_prompt').length >= 4)
+
+  // Its waiting requests take all places of open requests.
+  for (const engine of waiting.fleet.engines) await engine.faults({ hang: 'generation' })
+  const flooded = Array.from({ length: 40 }, (_, i) => waiting.send(`again ${i}`, flood))
+  await waiting.untilWaiting(39)
+  const loads = await waiting.fleet.workers()
+  const idle = loads.find(({ worker_keys }) => worker_keys.every(({ load }) => load.requests === 0))
+  await waiting.fleet.engines.find(({ url }) => url === idle?.url)!.faults({ hang: 'off' })
+  for (let round = 0; round < 5; round++) {
+    const chats = await Promise.all(Array.from({ length: 8 }, (_, i) => waiting.send(`${round} ${i}`, chat)))
+    t.strictSame(
+      chats.map(({ status }) => status),
+      Array(8).fill(200),
+      'all chats are answered',
+    )
+  }
+  await waiting.goOn()
+  const ends = await Promise.all(flooded)
+  const refused = ends.filter(({ status }) => status !== 200)
+  t.ok(refused.length > 0 && refused.length <= 8, `${refused.length} of the flood made room`)
+  t.ok(refused.every(({ text }) => /"queue_full"/.test(text) && /--max-open-requests is reached/.test(text)))
 })
 
-t.test('tenants that are backlogged share by weight', async t => {
+t.test('tenants that are backlogged share by weight, whatever they say of their priority', async t => {
   const waiting = await Waiting.begin(t, 1, [...SMALL_THRESHOLD, '--router-tenant-weight', 'heavy=3'])
   await waiting.hold()
   for (let i = 0; i < 24; i++) {
     void waiting.send(`heavy ${i}`, { headers: { 'x-homing-tenant': 'heavy' } })
-    void waiting.send(`light ${i}`, { headers: { 'x-homing-tenant': 'light' } })
+    const strict = { 'x-dynamo-request-strict-priority': '9' }
+    void waiting.send(`light ${i}`, { headers: { 'x-homing-tenant': `light ${i}`, ...strict } })
   }
   await waiting.untilWaiting(48)
   await waiting.goOn()
   const first = (await waiting.placed()).slice(0, 24)
   const heavy = first.filter(name => name.startsWith('heavy')).length
   t.ok(Math.abs(heavy - 18) <= 1, `${heavy} of the first 24 are of the tenant with weight 3`)
+  const light = (await waiting.receipts()).find(({ request_id }) => request_id === 'light 7')
+  t.match(light?.ignored_hints, /^strict_priority ignored: --router-trusted-hints does not name light 7$/)
+  const metrics = await waiting.fleet.send('/metrics')
+  t.match(metrics.text, 'homing_gateway_ignored_hints_total{hint="strict_priority"} 24')
 })
 
 const CLASSES = `

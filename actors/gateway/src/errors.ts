@@ -1,5 +1,7 @@
 import { CodedError, shownText } from '@homing/base'
 
+const TENANT_CHARACTERS_SHOWN = 64
+
 /** `openRequestsMax` exchanges are open already. */
 export class TooManyExchangesError extends CodedError {
   readonly code = 'HOMING_GATEWAY_TOO_MANY_EXCHANGES'
@@ -8,6 +10,20 @@ export class TooManyExchangesError extends CodedError {
     super(`cannot take another request: ${openRequestsMax} are open (--max-open-requests)`, {
       openRequestsMax,
     })
+  }
+}
+
+/** The request waited, and makes room for one of a tenant that holds less for its weight. */
+export class MadeRoomError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_MADE_ROOM'
+
+  /** `setting`: names the bound that is reached. `tenant`: '' where the client names none. */
+  constructor(tenant: string, setting: string, overloadStatus: number | undefined) {
+    const shown = tenant.slice(0, TENANT_CHARACTERS_SHOWN)
+    super(
+      `cannot let the request wait longer: ${setting} is reached, and of all tenants ${shown === '' ? 'the one without a name' : shown} holds most for its weight, so its newest request makes room for another tenant`,
+      { tenant: shown, setting, ...(overloadStatus === undefined ? {} : { overloadStatus }) },
+    )
   }
 }
 

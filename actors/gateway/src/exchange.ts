@@ -80,6 +80,10 @@ export interface ExchangeParts {
   readonly limits: ExchangeLimits
   /** Asks workers for the usage of streams, so that predictions can be audited. */
   readonly audit: boolean
+  /** Called when the exchange asks for its first placement: it has been read. */
+  readonly waits: (exchange: Exchange) => void
+  /** Called when the exchange calls its first worker. */
+  readonly sent: (exchange: Exchange) => void
   /** Called when the exchange is settled and holds nothing any more. */
   readonly ended: (exchange: Exchange) => void
 }
@@ -221,6 +225,11 @@ export class Exchange {
     }
   }
 
+  /** Refuses a request that was sent to no worker: it makes room for others. */
+  refuse(error: Error): void {
+    this.#guard(() => this.#refuse(error))
+  }
+
   /** Ends the exchange with an error: a limit has passed, or the gateway ends. */
   end(error: ErrorRecord): void {
     this.#guard(() => {
@@ -285,6 +294,7 @@ export class Exchange {
         else this.#refuse(error)
         return
       }
+      if (this.#attempts === 0) this.#parts.waits(this)
       const routing = { ...this.#ready!.routing, excludedWorkers: this.#failedWorkers }
       const askedMs = this.#nowMs
       const placement = this.#parts.placements.ask(
@@ -318,7 +328,7 @@ export class Exchange {
   #startCall(): void {
     const { context, progress } = this.#parts
     this.#state = 'calling'
-    this.#attempts++
+    if (this.#attempts++ === 0) this.#parts.sent(this)
     this.#lastByteMs = this.#nowMs
     this.#attemptMs = this.#nowMs
     const { routing, upstream } = this.#ready!

@@ -1,42 +1,103 @@
 /**
- * Exchanges: the open exchanges, at most `openMax`. Checks each of them periodically, and ends all of them
- * when the gateway ends.
+ * Exchanges: the open exchanges, at most `openMax`, and the bytes of their bodies. Checks each of them
+ * periodically, and ends all of them when the gateway ends.
+ *
+ * Shares. When the places or the bytes are taken, the tenant that holds most for its weight makes room
+ * (TenantShares): its newest request that was not sent to a worker yet is refused with the reason. So a flood
+ * of one tenant cannot keep the others out.
+ *
+ *   state of the exchange   may be refused for a place   may be refused for bytes
+ *   reading                 yes                          no: its reader still has them
+ *   placing, not sent yet   yes                          yes
+ *   sent, and all later     no                           no
+ *
+ * An exchange that is refused while it is being read gives up its place at once, and what is left of its body
+ * is still read or times out. At most `openMax` do so; while there are as many, no further one is refused for
+ * a place.
  *
  * A request that has ended counts as open until the router has accepted the message about its end
  * (placement.ts), so the number of those messages is bounded too.
  */
 
 import type { ErrorRecord } from '@homing/base'
-import type { Bodies } from '@homing/http'
+import type { Bodies, BodyShare } from '@homing/http'
+import { type Claim, type TenantNames, TenantShares } from '@homing/queue'
 import type { HttpExchange } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
-import { TooManyExchangesError } from './errors.ts'
+import { MadeRoomError, TooManyExchangesError } from './errors.ts'
 import { Exchange, type ExchangeParts } from './exchange.ts'
+import { tenantOf } from './waiting-hints.ts'
 
 /** A little longer than from one look to the next. */
 const SENT_WITHIN_MS = 1500
 
+export interface ExchangesParts extends Omit<ExchangeParts, 'waits' | 'sent' | 'ended'> {
+  readonly bodies: Bodies
+  readonly openMax: number
+  readonly tenants: TenantNames
+  /** HTTP status of refused requests that waited; default: that of the error. */
+  readonly overloadStatus?: number | undefined
+}
+
+/** What an open exchange holds of what all share. */
+class Place {
+  readonly slot: Claim<Place>
+  readonly body: Claim<Place>
+  exchange: Exchange | undefined
+
+  constructor(tenant: string, slots: TenantShares<Place>, bodyBytes: TenantShares<Place>) {
+    this.slot = slots.open(tenant, this)
+    this.body = bodyBytes.open(tenant, this)
+  }
+}
+
 export class Exchanges {
-  readonly #open = new Set<Exchange>()
+  readonly #open = new Map<Exchange, Place>()
+  /** Refused while they were being read, which is not over yet; also in `#open`. */
+  readonly #leaving = new Set<Exchange>()
   readonly #openMax: number
+  readonly #overloadStatus: number | undefined
   readonly #bodies: Bodies
+  readonly #slots: TenantShares<Place>
+  readonly #bodyBytes: TenantShares<Place>
   readonly #parts: ExchangeParts
 
-  constructor(openMax: number, bodies: Bodies, parts: Omit<ExchangeParts, 'ended'>) {
+  constructor({ bodies, openMax, tenants, overloadStatus, ...parts }: ExchangesParts) {
     this.#openMax = openMax
+    this.#overloadStatus = overloadStatus
     this.#bodies = bodies
-    this.#parts = { ...parts, ended: exchange => void this.#open.delete(exchange) }
+    this.#slots = new TenantShares(tenants)
+    this.#bodyBytes = new TenantShares(tenants)
+    this.#parts = {
+      ...parts,
+      waits: exchange => this.#bodyBytes.setMovable(this.#open.get(exchange)!.body, true),
+      sent: exchange => this.#stays(this.#open.get(exchange)!),
+      ended: exchange => this.#ended(exchange),
+    }
   }
 
   get size(): number {
-    return this.#open.size + this.#parts.placements.untoldCount
+    return this.#open.size - this.#leaving.size + this.#parts.placements.untoldCount
   }
 
-  /** Throws TooManyExchangesError. */
-  open(http: HttpExchange, route: string, note?: AccessNote): Exchange {
-    if (this.size >= this.#openMax) throw new TooManyExchangesError(this.#openMax)
-    const exchange = new Exchange(this.#parts, http, route, this.#bodies.hold(), note)
-    this.#open.add(exchange)
+  /**
+   * Throws TooManyExchangesError. `isOperators`: it is never refused to make room, because what it changes is
+   * under way while it is being read.
+   */
+  open(http: HttpExchange, route: string, note?: AccessNote, isOperators = false): Exchange {
+    const place = new Place(tenantOf(http.headers), this.#slots, this.#bodyBytes)
+    const { slot, body } = place
+    if (!this.#hasRoom() && !this.#makeRoom(slot)) {
+      this.#slots.close(slot)
+      this.#bodyBytes.close(body)
+      throw new TooManyExchangesError(this.#openMax)
+    }
+    this.#slots.add(slot, 1)
+    const hold = this.#bodies.hold(this.#bodyShare(body))
+    const exchange = new Exchange(this.#parts, http, route, hold, note)
+    place.exchange = exchange
+    this.#open.set(exchange, place)
+    if (!isOperators) this.#slots.setMovable(slot, true)
     return exchange
   }
 
@@ -47,13 +108,60 @@ export class Exchanges {
   look(): void {
     this.#parts.placements.tellUntold()
     const nowMs = this.#parts.context.clock.nowMs()
-    for (const exchange of [...this.#open]) exchange.look(nowMs)
+    for (const exchange of [...this.#open.keys()]) exchange.look(nowMs)
     const { progress, directory } = this.#parts
     const workerIds = progress.alive(nowMs - SENT_WITHIN_MS)
     if (workerIds.length > 0) directory.tell({ type: 'alive', workerIds })
   }
 
   endAll(error: ErrorRecord): void {
-    for (const exchange of [...this.#open]) exchange.end(error)
+    for (const exchange of [...this.#open.keys()]) exchange.end(error)
+  }
+
+  #hasRoom(): boolean {
+    return this.size < this.#openMax
+  }
+
+  #makeRoom(slot: Claim<Place>): boolean {
+    if (this.#leaving.size >= this.#openMax) return false
+    return this.#slots.makeRoom(
+      slot,
+      () => this.#hasRoom(),
+      displaced => this.#refuse(displaced, '--max-open-requests'),
+    )
+  }
+
+  #bodyShare(body: Claim<Place>): BodyShare {
+    const bytes = this.#bodyBytes
+    return {
+      holds: byteCount => bytes.add(body, byteCount),
+      canMakeRoom: () => bytes.canMakeRoom(body),
+      makeRoom: isEnough =>
+        bytes.makeRoom(body, isEnough, displaced => this.#refuse(displaced, '--max-bodies-bytes')),
+    }
+  }
+
+  /** Refuses a request that waits. */
+  #refuse({ owner, account }: Claim<Place>, setting: string): void {
+    const exchange = owner.exchange!
+    this.#stays(owner)
+    this.#slots.close(owner.slot)
+    if (exchange.state === 'reading') this.#leaving.add(exchange)
+    this.#parts.metrics.madeRoom(setting)
+    exchange.refuse(new MadeRoomError(account, setting, this.#overloadStatus))
+  }
+
+  #stays({ slot, body }: Place): void {
+    this.#slots.setMovable(slot, false)
+    this.#bodyBytes.setMovable(body, false)
+  }
+
+  #ended(exchange: Exchange): void {
+    const place = this.#open.get(exchange)
+    if (place === undefined) return
+    this.#open.delete(exchange)
+    this.#leaving.delete(exchange)
+    this.#slots.close(place.slot)
+    this.#bodyBytes.close(place.body)
   }
 }

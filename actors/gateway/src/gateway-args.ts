@@ -14,14 +14,27 @@ import {
   type RouterSettings,
   readModelAlias,
   readRelayRoute,
+  readTenantWeights,
+  readTrustedHints,
+  type TrustedHints,
 } from '@homing/config'
 import type { ModelLabels } from '@homing/metrics'
+import type { UnnamedTenants } from '@homing/queue'
 import type { ExchangeLimits } from './exchange.ts'
 import type { OwnRoute } from './own-routes.ts'
 
 export interface Operators {
   readonly console: ActorRef<ConsoleMessage>
   readonly routes: readonly OwnRoute[]
+}
+
+/** What the names count for that clients give themselves. */
+export interface TenantArgs {
+  readonly weights: ReadonlyMap<string, number>
+  /** What tenants have that are not in `weights`, where that names any. */
+  readonly unnamed: UnnamedTenants
+  /** Tenants whose hints count. */
+  readonly trusted: TrustedHints
 }
 
 export interface GatewayArgs {
@@ -42,6 +55,10 @@ export interface GatewayArgs {
   readonly openRequestsMax: number
   /** Requests for operator routes on this port; default: that of ViewRoom. */
   readonly openOperatorRequestsMax?: number
+  /** Default: each tenant has the same share, and the hints of all count. */
+  readonly tenants?: TenantArgs
+  /** HTTP status of refused requests that waited; default: that of the error. */
+  readonly overloadStatus?: number | undefined
   /**
    * Where the access log goes (`-`: standard output), and the share of requests that get a line, 0 … 1;
    * undefined: there is none.
@@ -114,6 +131,10 @@ export type GatewaySettings = Pick<
   | 'metricsModelIdleMs'
   | 'modelAliases'
   | 'affinityHeaders'
+  | 'tenantWeights'
+  | 'unnamedTenants'
+  | 'trustedHints'
+  | 'overloadStatus'
   | 'workerLoadingMsMax'
 >
 
@@ -122,16 +143,17 @@ const ASK_MS_MAX = 10_000
 
 /**
  * `isQueueOn`: requests may wait for room. `operators` has no effect if the operator routes have a port of
- * their own.
+ * their own. `hasKeys`: the router has a key of engines or operators, so its clients are not all trusted.
  */
 export function gatewayArgsFromSettings(
   settings: GatewaySettings,
   parts: Pick<GatewayArgs, 'tokenizer' | 'queue' | 'router' | 'directory' | 'tracker'> & {
     readonly operators: Operators
     readonly isQueueOn: boolean
+    readonly hasKeys: boolean
   },
 ): GatewayArgs {
-  const { isQueueOn, operators, ...refs } = parts
+  const { isQueueOn, hasKeys, operators, ...refs } = parts
   const { accessLog: path, accessLogSample: sample } = settings
   return {
     ...refs,
@@ -145,6 +167,12 @@ export function gatewayArgsFromSettings(
     pageTabsMax: settings.pageTabsMax,
     openRequestsMax: settings.openRequestsMax,
     openOperatorRequestsMax: settings.openOperatorRequestsMax,
+    tenants: {
+      weights: readTenantWeights(settings.tenantWeights),
+      unnamed: settings.unnamedTenants,
+      trusted: readTrustedHints(settings.trustedHints, hasKeys || settings.tenantWeights.length > 0),
+    },
+    overloadStatus: settings.overloadStatus,
     accessLog: path === undefined ? undefined : { path, sample },
     rememberedResponsesMax: settings.rememberedResponsesMax,
     exchangeLimits: {

@@ -13,6 +13,7 @@ import {
   viewMetrics,
 } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
+import type { GuardedHint } from './hint-trust.ts'
 import type { NextTurnCounts } from './next-turn.ts'
 import { RequestMetrics } from './request-metrics.ts'
 
@@ -26,6 +27,8 @@ export class GatewayMetrics {
   readonly #failures: Counter<'route' | 'phase'>
   readonly #clientsGone: Counter<'route'>
   readonly #clientsStalled: Counter<'route'>
+  readonly #madeRoom: Counter<'setting'>
+  readonly #hintsIgnored: Counter<'hint'>
   readonly #keptAlive: Counter<'route'>
   readonly #firstByte
   readonly #duration
@@ -65,6 +68,16 @@ export class GatewayMetrics {
       name: 'homing_gateway_clients_stalled_total',
       help: 'Clients cut off because they took no byte of their answer (--client-stall-timeout).',
       labels: ['route'],
+    })
+    this.#madeRoom = metrics.counter({
+      name: 'homing_gateway_made_room_requests_total',
+      help: 'Waiting requests refused to make room for another tenant, by the setting whose bound was reached.',
+      labels: ['setting'],
+    })
+    this.#hintsIgnored = metrics.counter({
+      name: 'homing_gateway_ignored_hints_total',
+      help: 'Hints of requests that did not count (--router-trusted-hints), by hint.',
+      labels: ['hint'],
     })
     this.#keptAlive = metrics.counter({
       name: 'homing_gateway_keep_alive_comments_total',
@@ -170,6 +183,16 @@ export class GatewayMetrics {
 
   clientStalled(route: string): void {
     this.#clientsStalled.add(1, { route })
+  }
+
+  /** Counts a waiting request that was refused to make room. */
+  madeRoom(setting: string): void {
+    this.#madeRoom.add(1, { setting })
+  }
+
+  /** Counts a hint of a tenant that is not trusted. */
+  hintIgnored(hint: GuardedHint): void {
+    this.#hintsIgnored.add(1, { hint })
   }
 
   /** Counts a request that refers to a response whose worker is not known. */

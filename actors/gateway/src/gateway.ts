@@ -35,6 +35,7 @@ import {
   ViewRoom,
 } from '@homing/http'
 import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
+import { TenantNames } from '@homing/queue'
 import { type HttpExchange, type HttpTransport, transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
 import type { AccessNote } from './access-note.ts'
@@ -46,7 +47,7 @@ import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './err
 import type { ReadStep } from './exchange.ts'
 import { Exchanges } from './exchanges.ts'
 import { FleetViews } from './fleet-views.ts'
-import type { GatewayArgs } from './gateway-args.ts'
+import type { GatewayArgs, TenantArgs } from './gateway-args.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
 import { NextTurns } from './next-turn.ts'
@@ -71,6 +72,7 @@ const ID_LENGTH = 21
 const LOOK_INTERVAL_MS = 1000
 /** Bodies of operator requests, all together. */
 const OPERATOR_BODIES_COUNT_MAX = 4
+const ANY_TENANTS: TenantArgs = { weights: new Map(), unnamed: 'own', trusted: 'all' }
 
 export const gateway = defineActor(
   import.meta.url,
@@ -155,7 +157,12 @@ class Gateway {
       begin: exchange => this.#begin(exchange),
       isDraining: () => this.#isDraining,
     })
-    this.#exchanges = new Exchanges(args.openRequestsMax, bodies, {
+    const { weights, unnamed } = args.tenants ?? ANY_TENANTS
+    this.#exchanges = new Exchanges({
+      bodies,
+      openMax: args.openRequestsMax,
+      tenants: new TenantNames(weights, unnamed),
+      overloadStatus: args.overloadStatus,
       context,
       http,
       metrics,
@@ -299,7 +306,10 @@ class Gateway {
     if ('route' in found) {
       const { route, parameter } = found
       if ('view' in route) await route.view(exchange, parameter)
-      else await this.#exchanges.open(exchange, route.name, note).serve(route.read)
+      else {
+        const isOperators = this.#operatorRoutes.at(exchange.path) !== undefined
+        await this.#exchanges.open(exchange, route.name, note, isOperators).serve(route.read)
+      }
       return
     }
     const passes = found.length > 0 ? found : this.#relayed.find(exchange.method, exchange.path)

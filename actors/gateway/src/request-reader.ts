@@ -49,6 +49,7 @@ import type { AccessNote } from './access-note.ts'
 import type { ReadyRequest } from './exchange.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
+import { HintTrust } from './hint-trust.ts'
 import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
 import { waitingHints } from './waiting-hints.ts'
@@ -79,9 +80,12 @@ const TOKENIZER_MS_MAX = 3_600_000
 
 export class RequestReader {
   readonly #parts: ReaderParts
+  readonly #trust: HintTrust
 
   constructor(parts: ReaderParts) {
     this.#parts = parts
+    const { args, metrics } = parts
+    this.#trust = new HintTrust(args.tenants?.trusted ?? 'all', hint => metrics.hintIgnored(hint))
   }
 
   async completion(
@@ -95,14 +99,16 @@ export class RequestReader {
     const body = await hold.readDecoded(exchange, args.bodyBytesMax)
     const bodyMs = clock.nowMs()
     this.#stage('read', bodyMs - arrivedMs, note)
-    const read = await this.#read(route, body, exchange.headers, false)
+    const given = await this.#read(route, body, exchange.headers, false)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
+    const { read, ignored } = this.#trust.apply(given, exchange.headers)
     const routing = this.#atHolder(
       this.#routing(
         read,
         route,
         requestId(exchange.headers, this.#parts.newId),
         this.#session(read, exchange),
+        ignored,
       ),
       read.previousResponseId,
     )
@@ -217,8 +223,10 @@ export class RequestReader {
       const { args } = this.#parts
       const isChat = scanRequest(body).byName.has('messages')
       const route = isChat ? 'chat' : 'completions'
-      const read = await this.#read(route, body, headers, false)
-      const request = this.#routing(read, route, requestId(headers, this.#parts.newId), undefined)
+      const given = await this.#read(route, body, headers, false)
+      const { read, ignored } = this.#trust.apply(given, headers)
+      const id = requestId(headers, this.#parts.newId)
+      const request = this.#routing(read, route, id, undefined, ignored)
       const answer = await args.router.ask({ type: 'explain', request }, { timeout: args.askMsMax })
       if ('code' in answer) return { kind: 'refused', error: answer, param: undefined }
       return { kind: 'explained', receipt: answer, tokenizedBy: read.tokenizedBy }
@@ -309,6 +317,7 @@ export class RequestReader {
     route: CompletionRoute,
     id: string,
     session: string | undefined,
+    ignoredHints: string | undefined,
   ): RoutingRequest {
     const { tokenizedBy: by } = read
     const isCounted = read.isCounted === true && (by === 'router' || by === 'engine')
@@ -331,6 +340,7 @@ export class RequestReader {
       expectedOutputTokens: read.expectedOutputTokens,
       outputTokensMax: read.outputTokensMax,
       tracking: read.tracking,
+      ignoredHints,
       pinnedInstanceId: read.pinnedInstanceId,
       pinnedRank: read.pinnedRank,
       excludedWorkers: [],

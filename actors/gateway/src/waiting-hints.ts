@@ -5,6 +5,9 @@
  *   x-homing-policy-class, else x-dynamo-meta-policy-class    its policy class
  *   x-homing-queue-timeout-ms                                 refused if it still waits after this time
  *   x-homing-do-not-queue: true                               refused instead of waiting
+ *
+ * Hints that put a request before those of others, or change what it counts as load, count for trusted
+ * tenants only. The others harm at most the request itself, or are bounded by the shares of policy classes.
  */
 
 import type { WaitingHints } from '@homing/actors/queue'
@@ -30,10 +33,7 @@ export function waitingHints(
   if (doNotQueue !== undefined && doNotQueue !== 'true' && doNotQueue !== 'false')
     throw new InvalidRequestError(DO_NOT_QUEUE, doNotQueue, 'true or false')
   return {
-    tenant: (text(headers, 'x-homing-tenant') ?? text(headers, 'x-tenant-id') ?? '').slice(
-      0,
-      TENANT_CHARACTERS_MAX,
-    ),
+    tenant: tenantOf(headers),
     policyClass: text(headers, 'x-homing-policy-class') ?? text(headers, 'x-dynamo-meta-policy-class'),
     priorityJumpSeconds: priority?.jumpSeconds ?? 0,
     strictPriority: priority?.strict ?? 0,
@@ -41,6 +41,12 @@ export function waitingHints(
     deadlineMs,
     bytes,
   }
+}
+
+/** The client's name for its tenant; '' where it gives none. */
+export function tenantOf(headers: HttpHeaders): string {
+  const given = text(headers, 'x-homing-tenant') ?? text(headers, 'x-tenant-id') ?? ''
+  return given.slice(0, TENANT_CHARACTERS_MAX)
 }
 
 function text(headers: HttpHeaders, name: string): string | undefined {

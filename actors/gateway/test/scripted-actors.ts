@@ -53,6 +53,7 @@ type Settled = Arm<RouterMessage, 'settled'>
 /** What the router was asked and told. Its decisions are called decision-1, decision-2, …, as they come. */
 export class RouterLog {
   readonly asked: RoutingRequest[] = []
+  readonly hints: Arm<QueueMessage, 'place'>['hints'][] = []
   /** Names by id. */
   readonly names = new Map<string, string>()
   readonly settled: Settled[] = []
@@ -127,9 +128,10 @@ export const scripted = defineActor(
     return {
       read: message => answer(message.reply, script.read(message)),
       tokenizers: ({ reply }) => answer(reply, script.tokenizers),
-      async place({ request, id, reply }) {
+      async place({ request, id, hints, reply }) {
         const { log } = script
         log.asked.push(request)
+        log.hints.push(hints)
         log.names.set(id, `decision-${log.names.size + 1}`)
         answer(reply, await script.decide(request, log.names.get(id)!))
       },

@@ -161,6 +161,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
     gatewayArgsFromSettings(settings, {
       ...owners,
       isQueueOn: isQueueOn(queueArgs.rules),
+      hasKeys: engineKey !== undefined || inputs.adminKey !== undefined || specs.some(({ key }) => key),
       operators: { console: consoleRef, routes: OPERATOR_ROUTES },
     }),
   )

@@ -11,6 +11,8 @@ export interface RefusalAnswer {
   readonly overloadStatus?: number | undefined
 }
 
+const MAKES_ROOM = 'and its tenant has most of them for its weight, so its newest request makes room'
+
 /** The request would have to wait, but may not, or not any longer. */
 abstract class RefusedError extends CodedError {
   constructor(why: string, refusal: QueueRefusal, answer: RefusalAnswer) {
@@ -24,8 +26,9 @@ export class QueueFullError extends RefusedError {
   readonly code = 'HOMING_QUEUE_FULL'
 
   constructor(refusal: Refusal<'queue_full'>, answer: RefusalAnswer) {
-    const { current, limit, limitKind } = refusal
-    super(`the queue is full, ${current} of ${limit} ${limitKind} wait`, refusal, answer)
+    const { current, limit, limitKind, isDisplaced } = refusal
+    const why = `the queue is full, ${current} of ${limit} ${limitKind} wait`
+    super(isDisplaced === true ? `${why}, ${MAKES_ROOM}` : why, refusal, answer)
   }
 }
 
@@ -34,9 +37,9 @@ export class ClassLimitError extends RefusedError {
   readonly code = 'HOMING_QUEUE_CLASS_LIMIT'
 
   constructor(refusal: Refusal<'class_limit'>, answer: RefusalAnswer) {
-    const { policyClass, current, limit, limitKind } = refusal
+    const { policyClass, current, limit, limitKind, isDisplaced } = refusal
     const why = `its policy class ${policyClass} is full, ${current} of ${limit} (${limitKind}) wait`
-    super(why, refusal, answer)
+    super(isDisplaced === true ? `${why}, ${MAKES_ROOM}` : why, refusal, answer)
   }
 }
 

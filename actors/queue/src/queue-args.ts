@@ -4,7 +4,7 @@ import type { ActorRef } from '@homing/actor'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type RouterSettings, readTenantWeights } from '@homing/config'
-import type { PolicyFile, QueueRules } from '@homing/queue'
+import type { PolicyFile, QueueRules, UnnamedTenants } from '@homing/queue'
 import type { CustomSelection } from '@homing/selection'
 import { type QueueRuleSettings, queueRulesOf } from './queue-rules.ts'
 
@@ -26,6 +26,8 @@ export interface QueueArgs {
   readonly overloadStatus?: number | undefined
   /** Shares of tenants; 1 for those that are not named. */
   readonly tenantWeights?: ReadonlyMap<string, number> | undefined
+  /** What tenants have that are not in `tenantWeights`; default 'own'. */
+  readonly unnamedTenants?: UnnamedTenants | undefined
   /** The rule for long prompts holds while another tenant was served within this time, in milliseconds. */
   readonly contentionMs?: number | undefined
 }
@@ -40,6 +42,7 @@ export type QueueSettings = QueueRuleSettings &
     | 'queueAgingMs'
     | 'overloadStatus'
     | 'tenantContentionMs'
+    | 'unnamedTenants'
   >
 
 const ASK_MS_MAX = 10_000
@@ -66,6 +69,7 @@ export function queueArgsFromSettings(
     askMsMax: ASK_MS_MAX,
     overloadStatus: settings.overloadStatus,
     tenantWeights: readTenantWeights(settings.tenantWeights),
+    unnamedTenants: settings.unnamedTenants,
     contentionMs: settings.tenantContentionMs,
   }
 }

@@ -43,6 +43,7 @@ import {
   type QueueRequest,
   QueueRoom,
   type RoomRule,
+  TenantNames,
   type WaitingElsewhere,
   type WaitReason,
 } from '@homing/queue'
@@ -141,7 +142,9 @@ class WaitingRoom {
   constructor(context: ActorContext<QueueMessage>, args: QueueArgs) {
     this.#context = context
     this.#args = args
-    this.#room = new QueueRoom(args)
+    const { tenantWeights = new Map(), unnamedTenants = 'own' } = args
+    const tenants = new TenantNames(tenantWeights, unnamedTenants)
+    this.#room = new QueueRoom({ ...args, tenants })
   }
 
   place(place: Place): void {
@@ -538,14 +541,16 @@ class WaitingRoom {
 
   #newModel(name: string): Model {
     const rules = new ModelRules(name, this.#args.rules)
-    const { agingMs, tenantWeights, contentionMs } = this.#args
+    const { agingMs, tenantWeights, unnamedTenants, contentionMs } = this.#args
     // Limits of classes are per worker; the fleet says how many workers there are.
     const options = {
       profile: rules.profile,
       room: this.#room,
+      displaced: (id: string, refusal: QueueRefusal) => this.#refuse(this.#open.get(id)!, refusal),
       workers: 1,
       agingMs,
       ...(tenantWeights === undefined ? {} : { tenantWeights }),
+      ...(unnamedTenants === undefined ? {} : { unnamedTenants }),
       ...(contentionMs === undefined ? {} : { contentionMs }),
     }
     const model: Model = { name, rules, queue: new PriorityQueue<Waiting>(options), workers: 0 }

@@ -473,3 +473,25 @@ policy_classes:
   await system.settle()
   t.notOk(ends.has('d'), 'it waits')
 })
+
+t.test('when the queue is full, the tenant with most of it makes room with its newest request', async t => {
+  const { system, script, ends, place, fell, status } = await start(t, { requestsMax: 3 })
+  for (const id of ['flood 0', 'flood 1', 'flood 2', 'flood 3']) void place(id, { tenant: 'flood' })
+  await system.settle()
+  t.strictSame([...ends], [['flood 3', 'HOMING_QUEUE_FULL']])
+  void place('chat', { tenant: 'chat' })
+  await system.settle()
+  t.strictSame(
+    [...ends],
+    [
+      ['flood 3', 'HOMING_QUEUE_FULL'],
+      ['flood 2', 'HOMING_QUEUE_FULL'],
+    ],
+  )
+  t.equal((await status()).requests, 3)
+  script.room = 3
+  fell()
+  await system.settle()
+  t.strictSame([...ends.keys()].slice(2).sort(), ['chat', 'flood 0', 'flood 1'])
+  t.equal((await status()).requests, 0)
+})

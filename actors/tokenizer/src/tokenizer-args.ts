@@ -58,6 +58,8 @@ export type TokenizerSettings = Pick<
   | 'affinityFields'
 >
 
+/** A request that made room for another may still be read. */
+const READINGS_PER_REQUEST = 2
 const TOKENIZE_MS_MAX = 10_000
 
 interface TokenizerParts extends Pick<TokenizerArgs, 'loaded' | 'directory'> {
@@ -82,7 +84,7 @@ export function tokenizerArgsFromSettings(
     modelAliases: settings.modelAliases.map(readModelAlias),
     unlistedAdaptersOf: settings.unlistedAdaptersOf,
     affinityFields: settings.affinityFields.length > 0 ? settings.affinityFields : AFFINITY_FIELDS,
-    queueMax: settings.openRequestsMax,
+    queueMax: settings.openRequestsMax * READINGS_PER_REQUEST,
     tokenizeMsMax: TOKENIZE_MS_MAX,
     tokenizeHedgeMs: settings.tokenizeHedgeMs,
   }

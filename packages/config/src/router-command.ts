@@ -13,7 +13,7 @@ import { eventSettings } from './router/event-settings.ts'
 import { listeningSettings } from './router/listening-settings.ts'
 import { outputSettings } from './router/output-settings.ts'
 import { overloadSettings } from './router/overload-settings.ts'
-import { faultOfIdleWeights, queueSettings } from './router/queue-settings.ts'
+import { faultOfIdleWeights, faultOfTrustedHints, queueSettings } from './router/queue-settings.ts'
 import { replicaSettings } from './router/replica-settings.ts'
 import { requestSettings } from './router/request-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
@@ -129,6 +129,7 @@ export const routerCommand: Command<typeof routerSettings> = {
         : undefined,
     ({ settings: { tenantWeights, queueThreshold, policyClassFile } }) =>
       faultOfIdleWeights(tenantWeights, queueThreshold, policyClassFile !== undefined),
+    ({ settings: { trustedHints } }) => faultOfTrustedHints(trustedHints),
     ({ settings: { port, adminPort } }) =>
       adminPort === port && port > 0
         ? `--admin-port ${adminPort} is the same as --port: choose another, or leave it out`

@@ -6,6 +6,7 @@ import {
   faultOfQueueThreshold,
   faultOfTenantWeight,
   QUEUE_THRESHOLD_UNSET,
+  UNNAMED_TENANTS,
 } from './router/queue-settings.ts'
 import { GIB, HOUR_MS, MIB, SECOND_MS } from './units.ts'
 
@@ -269,6 +270,16 @@ const simulateSettings = [
     unsetMeans: 'all tenants have the weight 1',
     check: faultOfTenantWeight,
     help: 'As the option of the router of that name: share of a tenant in what is placed of all that waits. A trace names the tenant of each request as tenant.',
+  },
+  {
+    key: 'unnamedTenants',
+    name: 'router-unnamed-tenants',
+    group: 'Routing',
+    kind: 'choice',
+    choices: UNNAMED_TENANTS,
+    default: 'shared',
+    env: 'HOMING_SIMULATE_UNNAMED_TENANTS',
+    help: 'As the option of the router of that name: what tenants have that --router-tenant-weight does not name.',
   },
   {
     key: 'routers',

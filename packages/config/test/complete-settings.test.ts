@@ -8,6 +8,7 @@ import {
   indexerCommand,
   parseSettings,
   readTenantWeights,
+  readTrustedHints,
   routerCommand,
   type SettingDescriptor,
   SettingsError,
@@ -93,6 +94,17 @@ t.test('every fault is told, with the key, the value and what would be right', a
       ['c', 0.5],
     ],
   )
+  t.match(faultsOf({ trustedHints: ['chat', 'none'] }), [
+    /--router-trusted-hints none leaves nothing to say for further values/,
+  ])
+  for (const [given, isGuarded, expected] of [
+    [[], false, 'all'],
+    [[], true, []],
+    [['all'], true, 'all'],
+    [['none'], false, []],
+    [['chat', 'batch'], false, ['chat', 'batch']],
+  ] as const)
+    t.strictSame(readTrustedHints(given, isGuarded), expected)
   t.throws(() => completeSettings(routerCommand, { port: -1 }), {
     code: 'HOMING_CONFIG_BAD_SETTINGS',
     message: 'cannot start router: port: -1 is out of range 0 … 65535',

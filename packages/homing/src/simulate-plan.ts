@@ -139,7 +139,7 @@ export async function planOf(settings: SimulateSettings, sources: SimulateSource
 
 /** As the router has it, also where nothing is given. */
 function queueOf(
-  { queueThreshold: given, queueOrder, tenantWeights }: SimulateSettings,
+  { queueThreshold: given, queueOrder, tenantWeights, unnamedTenants }: SimulateSettings,
   selection: CellSelection,
 ): QueueSpec | undefined {
   const weights = readTenantWeights(tenantWeights)
@@ -149,7 +149,7 @@ function queueOf(
   return {
     threshold: typeof threshold === 'number' ? threshold : 'auto',
     order: queueOrder,
-    ...(weights.size > 0 && { tenantWeights: Object.fromEntries(weights) }),
+    ...(weights.size > 0 && { tenantWeights: Object.fromEntries(weights), unnamedTenants }),
   }
 }
 

@@ -26,14 +26,27 @@ export class Bodies {
     return this.#bytes
   }
 
-  /** For the body of one request; its owner calls `release` when the body is not kept any more. */
-  hold(): BodyHold {
+  /**
+   * For the body of one request; its owner calls `release` when the body is not kept any more. `share`: of
+   * its tenant; undefined: no other request makes room for it.
+   */
+  hold(share?: BodyShare): BodyHold {
+    const fits = (byteCount: number) => this.#bytes + byteCount <= this.#bytesMax
     return new BodyHold({
       check: byteCount => {
-        if (this.#bytes + byteCount > this.#bytesMax) throw this.#refusal(this.#bytes, this.#bytesMax)
+        // Bytes that are only announced displace no request.
+        if (!fits(byteCount) && share?.canMakeRoom() !== true)
+          throw this.#refusal(this.#bytes, this.#bytesMax)
       },
-      add: byteCount => {
+      take: byteCount => {
+        if (!fits(byteCount) && share?.makeRoom(() => fits(byteCount)) !== true)
+          throw this.#refusal(this.#bytes, this.#bytesMax)
         this.#bytes += byteCount
+        share?.holds(byteCount)
+      },
+      give: byteCount => {
+        this.#bytes -= byteCount
+        share?.holds(-byteCount)
       },
       decoders: this.#decoders,
     })
@@ -51,9 +64,20 @@ export class Bodies {
   }
 }
 
+/** What one request has of the memory that all bodies share. */
+export interface BodyShare {
+  /** It holds so many bytes more; negative: less. */
+  readonly holds: (byteCount: number) => void
+  /** Whether requests of others would make room for it. */
+  readonly canMakeRoom: () => boolean
+  /** Ends requests of others until there `isEnough`; false: they need not make more room. */
+  readonly makeRoom: (isEnough: () => boolean) => boolean
+}
+
 interface Account {
   readonly check: (byteCount: number) => void
-  readonly add: (byteCount: number) => void
+  readonly take: (byteCount: number) => void
+  readonly give: (byteCount: number) => void
   readonly decoders: BodyDecoders
 }
 
@@ -70,8 +94,7 @@ export class BodyHold implements BodyRoom {
   }
 
   take(byteCount: number): void {
-    this.#account.check(byteCount)
-    this.#account.add(byteCount)
+    this.#account.take(byteCount)
     this.#bytes += byteCount
   }
 
@@ -98,13 +121,13 @@ export class BodyHold implements BodyRoom {
 
   /** Gives back a part of what it holds. */
   give(byteCount: number): void {
-    this.#account.add(-byteCount)
+    this.#account.give(byteCount)
     this.#bytes -= byteCount
   }
 
   /** Idempotent. */
   release(): void {
-    this.#account.add(-this.#bytes)
+    this.#account.give(this.#bytes)
     this.#bytes = 0
   }
 }

@@ -25,6 +25,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_GATEWAY_DEADLY_PROMPT: 'upstream_failed',
   HOMING_DISPATCH_NO_SOCKET: 'overloaded',
   HOMING_GATEWAY_TOO_MANY_EXCHANGES: 'overloaded',
+  HOMING_GATEWAY_MADE_ROOM: 'queue_full',
   HOMING_GATEWAY_NO_BODY_ROOM: 'overloaded',
   HOMING_WORKER_NO_BODY_ROOM: 'overloaded',
   HOMING_GATEWAY_RESTARTED: 'upstream_failed',

@@ -106,6 +106,8 @@ export interface Receipt {
   readonly textBlocksReason: string | undefined
   /** As in its `RoutingRequest`. */
   readonly cacheUse?: RoutingRequest['cacheUse']
+  /** As in its `RoutingRequest`. */
+  readonly ignoredHints?: RoutingRequest['ignoredHints']
   readonly overlapWeight: number
   readonly temperature: number
   readonly worker: string

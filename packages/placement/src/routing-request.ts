@@ -21,6 +21,8 @@ export interface RoutingRequest {
   readonly outputTokensMax?: number | undefined
   /** What of the request counts as load; undefined: as set for the router. */
   readonly tracking?: RequestTracking | undefined
+  /** Its hints that did not count, and why; undefined: all of them counted. */
+  readonly ignoredHints?: string | undefined
   /** Local and sequence hashes [lo, hi] of the full prompt blocks; empty if the prompt is not known. */
   readonly localHashes: Int32Array
   readonly sequenceHashes: Int32Array

@@ -35,6 +35,7 @@ export function writeReceipt(
     unknownPromptReason: request.unknownPromptReason,
     textBlocksReason: request.textBlocksReason,
     cacheUse: request.cacheUse,
+    ignoredHints: request.ignoredHints,
     overlapWeight: choice.overlapWeight,
     temperature: choice.temperature,
     worker: winner.key.key,

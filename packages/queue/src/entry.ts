@@ -3,10 +3,12 @@
  * so they are in one file. fair-flows.ts and strict-priority.ts contain the rules that change them.
  */
 
+import type { ClassLimits, ClassPlace } from './class-limits.ts'
 import { FadingSum } from './drain-rate.ts'
 import { type HeapItem, IndexedHeap } from './indexed-heap.ts'
 import { isBefore, type Ordered } from './orders.ts'
 import type { PolicyClass } from './policy-classes.ts'
+import type { RoomPlace } from './queue-room.ts'
 import type { Tenant } from './tenant.ts'
 import type { QueueRequest, RefusalReason, WaitingElsewhere } from './types.ts'
 
@@ -38,6 +40,9 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
   openingsAsked = 0
   /** Defined once it has waited; kept until it leaves the queue, as its room is. */
   level: LevelOfEntry | undefined
+  /** Its room in the queues and in its class; defined as `level` is. */
+  place: RoomPlace | undefined
+  classPlace: ClassPlace | undefined
   /** The band in which it waits; undefined while the router is being asked. */
   band: Band | undefined
 
@@ -72,6 +77,8 @@ export interface LevelOfEntry {
   readonly isEmpty: boolean
   /** Requests of higher strict priority placed since the last one of this priority. */
   passedOver: number
+  /** Requests of this priority that have waited `agingMs`. */
+  agedRequests: number
   add(entry: Entry): void
   putBack(entry: Entry): void
   settle(entry: Entry, isServed: boolean): void
@@ -218,6 +225,7 @@ export class ClassAccount {
   readonly index: number
   /** Shared by all classes with the same threshold. */
   readonly lanes: LaneTable
+  readonly limits: ClassLimits
   waitingRequests = 0
   waitingPromptTokens = 0
   waitingUncachedTokens = 0
@@ -228,10 +236,11 @@ export class ClassAccount {
   readonly recentTokens = new FadingSum()
   refused: Map<RefusalReason, number> | undefined
 
-  constructor(policy: PolicyClass, index: number, lanes: LaneTable) {
+  constructor(policy: PolicyClass, index: number, lanes: LaneTable, limits: ClassLimits) {
     this.policy = policy
     this.index = index
     this.lanes = lanes
+    this.limits = limits
   }
 }
 

@@ -15,7 +15,8 @@ export {
   thresholdOf,
   thresholdState,
 } from './room-rules.ts'
-export { OTHER_TENANTS } from './tenants.ts'
+export { OTHER_TENANTS, TenantNames, type UnnamedTenants } from './tenant-names.ts'
+export { type Claim, TenantShares } from './tenant-shares.ts'
 export type {
   Admission,
   ClassRow,

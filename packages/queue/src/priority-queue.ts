@@ -6,17 +6,20 @@
  *              │                 ▲
  *              ├── busy ─────────┘             busy: no room; its lane is closed until `reopen`
  *              └── placed ──▶ gone             placed: it has a worker
- *   cancel, expire, drop: gone from either
+ *   cancel, expire, drop, displaced: gone from either
  *
- * Which goes next: the highest strict priority; in it, the policy class whose turn it is
- * (strict-priority.ts); in that, the tenant with the least service by weight (fair-flows.ts); of its
+ * Which goes next: the highest strict priority, unless a lower one starves; in it, the policy class whose
+ * turn it is (strict-priority.ts); in that, the tenant with the least service by weight (fair-flows.ts); of its
  * requests, the first by the order of the class (orders.ts). A request that cannot go now, because its lane
  * is closed or the rule for long prompts holds it (tenants.ts), is passed over and does not hold up requests
  * in other lanes.
  *
+ * A strict priority starves while a request of it has waited `agingMs` and none of it was placed for
+ * `passedOverMax` placements of higher ones. Then one of it goes before them, of the lowest that starves.
+ *
  * Invariants
- *   I1  Every admitted request ends exactly once: placed, refused by `busy`, or given back by cancel, expire
- *       or drop.
+ *   I1  Every admitted request ends exactly once: placed, refused by `busy`, given back by cancel, expire or
+ *       drop, or displaced because another tenant needs its room.
  *   I2  While requests wait, `take` returns one unless all of them are in closed lanes or held by the rule
  *       for long prompts.
  *   I3  A request is asked about by one `ask` or `take` at a time; several different requests may be asked
@@ -25,11 +28,12 @@
  *       room may have appeared after the router looked.
  *
  * Cost   O(log n) per call, plus what fair-flows.ts states for closed lanes and bands. `take` passes over at
- *        most STRICT_PRIORITIES_MAX strict priorities from which nothing can go. `drop` and `snapshot` look
- *        at everything.
+ *        most STRICT_PRIORITIES_MAX strict priorities that do not starve or from which nothing can go.
+ *        `drop` and `snapshot` look at everything.
  */
 
 import { STEP_TOKENS_DEFAULT } from '@homing/load'
+import { ClassLimits } from './class-limits.ts'
 import { DrainRate } from './drain-rate.ts'
 import {
   AGE_SLOT,
@@ -49,6 +53,7 @@ import { AGING_MS_DEFAULT } from './queue-times.ts'
 import { snapshotOf } from './snapshot.ts'
 import { StrictPriorityLevel } from './strict-priority.ts'
 import type { Tenant } from './tenant.ts'
+import { TENANTS_MAX_DEFAULT, TenantNames, type UnnamedTenants } from './tenant-names.ts'
 import { TenantTable } from './tenants.ts'
 import type {
   Admission,
@@ -60,10 +65,11 @@ import type {
   WaitReason,
 } from './types.ts'
 
-const TENANTS_MAX_DEFAULT = 1024
 const CONTENTION_MS_DEFAULT = 30_000
 /** Different strict priorities at one time; a further one counts as the nearest below, or as 0. */
 const STRICT_PRIORITIES_MAX = 64
+/** What starves gets one placement of 17: the higher priorities lose little by it. */
+const PASSED_OVER_MAX_DEFAULT = 16
 
 export interface PriorityQueueOptions {
   /** Its classes decide the order in each and the shares between them. */
@@ -72,8 +78,12 @@ export interface PriorityQueueOptions {
   readonly room: QueueRoom
   /** Worker keys that serve the model: see `setWorkers`. */
   readonly workers: number
-  /** Shares of tenants; 1 for those that are not named. */
+  /** A request that waited is not here any more: it made room for one of another tenant, in any queue. */
+  readonly displaced?: (id: string, refusal: QueueRefusal) => void
+  /** Shares of tenants. */
   readonly tenantWeights?: ReadonlyMap<string, number>
+  /** What tenants have that are not in `tenantWeights`, where that names any. Default 'own'. */
+  readonly unnamedTenants?: UnnamedTenants
   /**
    * Tenants with an account of their own at one time, beside those in `tenantWeights`; the rest share one.
    * Default 1,024.
@@ -85,12 +95,16 @@ export interface PriorityQueueOptions {
   readonly contentionMs?: number
   /** Requests that have waited this long go first: see orders.ts. Default 60,000. */
   readonly agingMs?: number
+  /** Placements of higher strict priorities after which one of a lower goes that has aged. Default 16. */
+  readonly passedOverMax?: number
 }
 
 export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   readonly #room: QueueRoom
+  readonly #displaced: NonNullable<PriorityQueueOptions['displaced']>
   #stepTokens: number = STEP_TOKENS_DEFAULT
   readonly #agingMs: number
+  readonly #passedOverMax: number
   readonly #classes: readonly ClassAccount[]
   readonly #laneTables: readonly LaneTable[]
   readonly #classByName: ReadonlyMap<string, ClassAccount>
@@ -119,22 +133,25 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   constructor(options: PriorityQueueOptions) {
     const { profile, room, tenantWeights = new Map<string, number>() } = options
     this.#room = room
+    this.#displaced = options.displaced ?? (() => {})
     this.setStepTokens(options.stepTokens ?? STEP_TOKENS_DEFAULT)
     this.#agingMs = positive('agingMs', options.agingMs ?? AGING_MS_DEFAULT)
+    this.#passedOverMax = positive('passedOverMax', options.passedOverMax ?? PASSED_OVER_MAX_DEFAULT)
     for (const weight of tenantWeights.values()) positive('a tenant weight', weight)
     for (const { quantum } of profile.classes) positive('a quantum', quantum)
+    const names = new TenantNames(tenantWeights, options.unnamedTenants ?? 'own')
     const lanes = new Map<string, LaneTable>()
     this.#classes = profile.classes.map((policy, index) => {
       const threshold = `${policy.busyTokens} ${policy.busyFraction}`
       const ofThreshold = lanes.get(threshold) ?? new LaneTable()
       lanes.set(threshold, ofThreshold)
-      return new ClassAccount(policy, index, ofThreshold)
+      return new ClassAccount(policy, index, ofThreshold, new ClassLimits(policy, names))
     })
     this.#laneTables = [...lanes.values()]
     this.#classByName = new Map(this.#classes.map(account => [account.policy.name, account]))
     this.#tenants = new TenantTable({
       tenantsMax: positive('tenantsMax', options.tenantsMax ?? TENANTS_MAX_DEFAULT),
-      weights: tenantWeights,
+      names,
       contentionMs: positive('contentionMs', options.contentionMs ?? CONTENTION_MS_DEFAULT),
     })
     this.#longPrompts = new LongPrompts(this.#tenants)
@@ -164,14 +181,11 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   take(nowMs: number): R | undefined {
     if (this.#waiting === 0) return undefined
     this.#wake(nowMs)
-    for (const level of this.#levels) {
-      const entry = level.take(nowMs) as Entry<R> | undefined
-      if (entry === undefined) continue
-      this.#stopsWaiting(entry, nowMs)
-      this.#ask(entry)
-      return entry.request
-    }
-    return undefined
+    const entry = this.#takeStarving(nowMs) ?? this.#takeHighest(nowMs)
+    if (entry === undefined) return undefined
+    this.#stopsWaiting(entry, nowMs)
+    this.#ask(entry)
+    return entry.request
   }
 
   /** The request has a worker. False: it is not asked about; it was cancelled, so take its placement back. */
@@ -212,7 +226,6 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#asked(entry, -1)
     const wasReopened = entry.lane.openings !== entry.openingsAsked
     if (laneName !== undefined && laneName !== entry.lane.name) this.#changeLane(entry, laneName)
-    const { lane } = entry
     let refusal: QueueRefusal | undefined
     if (entry.deadlineMs <= nowMs) {
       refusal = refuse(entry.policyClass, entry.tenant, { reason: 'deadline' })
@@ -227,7 +240,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
       this.#forget(entry, nowMs)
       return refusal
     }
-    if (!wasReopened) lane.isClosed = true
+    if (!wasReopened) entry.lane.isClosed = true
     return 'waiting'
   }
 
@@ -390,6 +403,24 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return lane.isClosed ? 'no_room' : 'others_first'
   }
 
+  #takeHighest(nowMs: number): Entry<R> | undefined {
+    for (const level of this.#levels) {
+      const entry = level.take(nowMs)
+      if (entry !== undefined) return entry as Entry<R>
+    }
+    return undefined
+  }
+
+  #takeStarving(nowMs: number): Entry<R> | undefined {
+    for (let i = this.#levels.length - 1; i > 0; i--) {
+      const level = this.#levels[i]!
+      if (level.agedRequests === 0 || level.passedOver < this.#passedOverMax) continue
+      const entry = level.take(nowMs)
+      if (entry !== undefined) return entry as Entry<R>
+    }
+    return undefined
+  }
+
   #classOf(request: R): ClassAccount {
     const policyClass = this.#classByName.get(request.policyClass)
     if (policyClass === undefined)
@@ -418,7 +449,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     }
     const refusal = this.#park(entry, nowMs)
     if (refusal === undefined) this.#entries.set(request.id, entry)
-    else policyClass.lanes.left(lane)
+    else policyClass.lanes.left(entry.lane)
     return refusal ?? 'waiting'
   }
 
@@ -448,17 +479,40 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
 
   /** Makes a request wait for the first time. */
   #park(entry: Entry<R>, nowMs: number): QueueRefusal | undefined {
-    const { policyClass, tenant, promptTokens } = entry
+    const { policyClass, tenant, request } = entry
     if (entry.deadlineMs <= nowMs) return refuse(policyClass, tenant, { reason: 'deadline' })
-    if (entry.request.doNotQueue) return refuse(policyClass, tenant, { reason: 'do_not_queue' })
-    const refusal =
-      classLimit(policyClass, this.#workers) ?? this.#room.take(promptTokens, entry.request.bytes)
+    if (request.doNotQueue) return refuse(policyClass, tenant, { reason: 'do_not_queue' })
+    const refusal = this.#takeRoom(entry, nowMs)
     if (refusal !== undefined) return refuse(policyClass, tenant, refusal)
+    // What was displaced may have been the last of its lane, which is forgotten then.
+    entry.lane = policyClass.lanes.of(entry.lane.name)
     const { order } = policyClass.policy
     if (order !== 'lcfs') this.#byAge.push(entry)
     entry.level = this.#level(strictPriorityOf(entry.request.strictPriority))
     entry.level.add(entry)
     this.#startsWaiting(entry, nowMs)
+    return undefined
+  }
+
+  /** Takes room in its class and in the queues, or says why there is none. */
+  #takeRoom(entry: Entry<R>, nowMs: number): QueueRefusal | undefined {
+    const { policyClass, tenant, promptTokens, uncachedTokens, request } = entry
+    const asking = { tenant: tenant.name, promptTokens, uncachedTokens, bytes: request.bytes }
+    const displace = (refusal: QueueRefusal, atMs: number) => {
+      refuse(policyClass, tenant, refusal)
+      this.cancel(request.id, atMs)
+      this.#displaced(request.id, refusal)
+    }
+    const { limits } = policyClass
+    const classPlace = limits.take(asking, policyClass, this.#workers, nowMs, displace)
+    if ('reason' in classPlace) return classPlace
+    const place = this.#room.take(asking, nowMs, displace)
+    if ('reason' in place) {
+      limits.leave(classPlace)
+      return place
+    }
+    entry.classPlace = classPlace
+    entry.place = place
     return undefined
   }
 
@@ -498,8 +552,10 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#entries.delete(entry.request.id)
     this.#byAge.remove(entry)
     if (entry.level !== undefined) {
-      this.#room.giveBack(entry.promptTokens, entry.request.bytes)
+      this.#room.leave(entry.place!)
+      entry.policyClass.limits.leave(entry.classPlace!)
       const levels: readonly LevelOfEntry[] = this.#levels
+      if (entry.rank === 0) entry.level.agedRequests--
       if (entry.level.isEmpty) this.#levels.splice(levels.indexOf(entry.level), 1)
     }
     entry.policyClass.lanes.left(entry.lane)
@@ -532,6 +588,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
       this.#byAge.remove(entry)
       entry.rank = 0
       entry.key = entry.arrivedMs
+      entry.level!.agedRequests++
       if (!entry.isAsked) entry.level!.update(entry)
     }
   }
@@ -576,22 +633,6 @@ function refuse(policyClass: ClassAccount, tenant: Tenant, refusal: QueueRefusal
     account.refused.set(refusal.reason, (account.refused.get(refusal.reason) ?? 0) + 1)
   }
   return refusal
-}
-
-/** The limit that a class has reached, in all routers together: the request that crosses it was accepted. */
-function classLimit(account: ClassAccount, workers: number): QueueRefusal | undefined {
-  const { policy, elsewhere, waitingRequests, waitingPromptTokens, waitingUncachedTokens } = account
-  const promptTokens = waitingPromptTokens + elsewhere.promptTokens
-  const cachedTokens = promptTokens - waitingUncachedTokens - elsewhere.uncachedTokens
-  for (const [limitKind, current, perWorker] of [
-    ['requests', waitingRequests + elsewhere.requests, policy.requestsPerWorker],
-    ['raw_isl_tokens', promptTokens, policy.promptTokensPerWorker],
-    ['cached_tokens', cachedTokens, policy.cachedTokensPerWorker],
-  ] as const) {
-    if (perWorker === undefined || current < perWorker * workers) continue
-    return { reason: 'class_limit', policyClass: policy.name, limitKind, current, limit: perWorker * workers }
-  }
-  return undefined
 }
 
 function checkFigures({ promptTokens, uncachedTokens, bytes }: QueueRequest): void {

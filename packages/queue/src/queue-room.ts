@@ -1,5 +1,12 @@
-/** Queue room: what may wait in all queues of a process together, in requests, tokens and bytes. */
+/**
+ * Queue room: what may wait in all queues of a process together, in requests, tokens and bytes.
+ *
+ * Tenants share it: when a bound is reached, the tenant that holds most of that kind for its weight makes
+ * room for one that holds less, with its newest request (tenant-shares.ts).
+ */
 
+import { TenantNames } from './tenant-names.ts'
+import { type Claim, TenantShares } from './tenant-shares.ts'
 import type { QueueRefusal } from './types.ts'
 
 export interface QueueRoomOptions {
@@ -9,7 +16,26 @@ export interface QueueRoomOptions {
   readonly tokensMax?: number
   /** Default 1 GiB. */
   readonly bytesMax?: number
+  /** Default: each tenant has the same share. */
+  readonly tenants?: TenantNames
 }
+
+/** A request that asks for room. */
+export interface RoomRequest {
+  readonly tenant: string
+  readonly promptTokens: number
+  readonly bytes: number
+}
+
+const KINDS = ['requests', 'tokens', 'bytes'] as const
+type Kind = (typeof KINDS)[number]
+type Full = Extract<QueueRefusal, { readonly reason: 'queue_full' }>
+
+/** Called when the request makes room for another: it must leave at once. */
+type Displace = (refusal: Full, nowMs: number) => void
+
+/** The room that one request holds. */
+export type RoomPlace = Readonly<Record<Kind, Claim<Displace>>>
 
 const QUEUED_REQUESTS_MAX_DEFAULT = 100_000
 const TOKENS_MAX_DEFAULT = 2 ** 31
@@ -19,52 +45,85 @@ export class QueueRoom {
   readonly requestsMax: number
   readonly tokensMax: number
   readonly bytesMax: number
-  #requests = 0
-  #tokens = 0
-  #bytes = 0
+  readonly #shares: Readonly<Record<Kind, TenantShares<Displace>>>
+  readonly #held = { requests: 0, tokens: 0, bytes: 0 }
+  readonly #max: Readonly<Record<Kind, number>>
 
   /** Throws RangeError for bounds that are not whole numbers ≥ 0. */
   constructor(options: QueueRoomOptions = {}) {
     this.requestsMax = bound('requestsMax', options.requestsMax ?? QUEUED_REQUESTS_MAX_DEFAULT)
     this.tokensMax = bound('tokensMax', options.tokensMax ?? TOKENS_MAX_DEFAULT)
     this.bytesMax = bound('bytesMax', options.bytesMax ?? BYTES_MAX_DEFAULT)
+    this.#max = { requests: this.requestsMax, tokens: this.tokensMax, bytes: this.bytesMax }
+    const tenants = options.tenants ?? new TenantNames(new Map(), 'own')
+    this.#shares = {
+      requests: new TenantShares(tenants),
+      tokens: new TenantShares(tenants),
+      bytes: new TenantShares(tenants),
+    }
   }
 
   get requests(): number {
-    return this.#requests
+    return this.#held.requests
   }
 
   get tokens(): number {
-    return this.#tokens
+    return this.#held.tokens
   }
 
   get bytes(): number {
-    return this.#bytes
+    return this.#held.bytes
   }
 
   /**
    * Takes room for a request, or says which bound it would pass: these, unlike the limits of classes, are
-   * never passed.
+   * never passed. `displace` is called at most once, before `leave`.
    */
-  take(promptTokens: number, bytes: number): QueueRefusal | undefined {
-    if (this.#requests + 1 > this.requestsMax) return full('requests', this.#requests, this.requestsMax)
-    if (this.#tokens + promptTokens > this.tokensMax) return full('tokens', this.#tokens, this.tokensMax)
-    if (this.#bytes + bytes > this.bytesMax) return full('bytes', this.#bytes, this.bytesMax)
-    this.#requests++
-    this.#tokens += promptTokens
-    this.#bytes += bytes
-    return undefined
+  take(request: RoomRequest, nowMs: number, displace: Displace): RoomPlace | QueueRefusal {
+    const { tenant, promptTokens, bytes } = request
+    const amounts = { requests: 1, tokens: promptTokens, bytes }
+    const place = {
+      requests: this.#shares.requests.open(tenant, displace),
+      tokens: this.#shares.tokens.open(tenant, displace),
+      bytes: this.#shares.bytes.open(tenant, displace),
+    }
+    for (const kind of KINDS) {
+      if (this.#makesRoom(kind, place[kind], amounts[kind], nowMs)) continue
+      const refusal = this.#full(kind)
+      this.leave(place)
+      return refusal
+    }
+    for (const kind of KINDS) {
+      this.#held[kind] += amounts[kind]
+      this.#shares[kind].add(place[kind], amounts[kind])
+      this.#shares[kind].setMovable(place[kind], true)
+    }
+    return place
   }
 
-  giveBack(promptTokens: number, bytes: number): void {
-    this.#requests--
-    this.#tokens -= promptTokens
-    this.#bytes -= bytes
+  leave(place: RoomPlace): void {
+    for (const kind of KINDS) {
+      this.#held[kind] -= place[kind].amount
+      this.#shares[kind].close(place[kind])
+    }
   }
-}
 
-function full(limitKind: 'requests' | 'tokens' | 'bytes', current: number, limit: number): QueueRefusal {
-  return { reason: 'queue_full', limitKind, current, limit }
+  #makesRoom(kind: Kind, claim: Claim<Displace>, amount: number, nowMs: number): boolean {
+    return this.#shares[kind].makeRoom(
+      claim,
+      () => this.#held[kind] + amount <= this.#max[kind],
+      ({ owner }) => owner({ ...this.#full(kind), isDisplaced: true }, nowMs),
+    )
+  }
+
+  #full(limitKind: Kind): Full {
+    return {
+      reason: 'queue_full',
+      limitKind,
+      current: this.#held[limitKind],
+      limit: this.#max[limitKind],
+    }
+  }
 }
 
 function bound(name: string, value: number): number {

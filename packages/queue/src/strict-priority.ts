@@ -45,6 +45,7 @@ export class StrictPriorityLevel implements LevelOfEntry {
   #requests = 0
   /** Requests of higher strict priority that were placed since one of this was. */
   passedOver = 0
+  agedRequests = 0
 
   /** Scratch of `#next`: the requests that could go, from the cursor on. */
   readonly #heads: (Entry | undefined)[]

@@ -8,20 +8,17 @@
  * even while a worker is idle: this is the only exception to work conservation.
  *
  * Bounds. At most `tenantsMax` accounts, beside tenants with a weight of their own. With more names at one
- * time, the rest share the account OTHER_TENANTS, as do names that are too long. An account is forgotten
- * `contentionMs` after its last request, or earlier when a new account needs its place.
+ * time, the rest share the account OTHER_TENANTS, as do those that tenant-names.ts says. An account is
+ * forgotten `contentionMs` after its last request, or earlier when a new account needs its place.
  */
 
 import type { FlowSide } from './entry.ts'
 import { Tenant } from './tenant.ts'
-
-export const OTHER_TENANTS = '(others)'
-/** Characters. */
-const NAME_LENGTH_MAX = 256
+import { OTHER_TENANTS, type TenantNames } from './tenant-names.ts'
 
 interface TenantTableOptions {
   readonly tenantsMax: number
-  readonly weights: ReadonlyMap<string, number>
+  readonly names: TenantNames
   readonly contentionMs: number
 }
 
@@ -68,12 +65,14 @@ export class TenantTable {
    * The account of a name. A name without one gets a new account, or shares OTHER_TENANTS if there is no
    * place.
    */
-  of(name: string, nowMs: number): Tenant {
+  of(given: string, nowMs: number): Tenant {
+    const { names } = this.#options
+    const name = names.accountOf(given)
     const known = this.#byName.get(name)
     if (known !== undefined) return known
     this.#forget(nowMs)
-    if (name === OTHER_TENANTS || name.length > NAME_LENGTH_MAX) return this.#others()
-    const weight = this.#options.weights.get(name)
+    if (name === OTHER_TENANTS) return this.#others()
+    const weight = names.weightOf(name)
     if (weight !== undefined) return this.#open(name, weight)
     if (this.#counted >= this.#options.tenantsMax) {
       const [longest] = this.#idle
@@ -148,7 +147,7 @@ export class TenantTable {
 
   /** Whether a tenant of another name was served lately, so that the rule may hold this one. */
   isContended(name: string, nowMs: number): boolean {
-    return nowMs < this.#contendedUntilMs(name)
+    return nowMs < this.#contendedUntilMs(this.#options.names.accountOf(name))
   }
 
   /** Keeps a side with only long prompts, whose tenant the rule holds, until `wake` or `release`. */
@@ -203,7 +202,7 @@ export class TenantTable {
   }
 
   #isUncounted(tenant: Tenant): boolean {
-    return tenant.name === OTHER_TENANTS || this.#options.weights.has(tenant.name)
+    return tenant.name === OTHER_TENANTS || this.#options.names.weightOf(tenant.name) !== undefined
   }
 
   #others(): Tenant {

@@ -53,12 +53,16 @@ export type QueueRefusal =
       readonly current: number
       /** Limit for all workers together. */
       readonly limit: number
+      /** It waited already, and makes room: its tenant holds most for its weight. */
+      readonly isDisplaced?: boolean
     }
   | {
       readonly reason: 'queue_full'
       readonly limitKind: 'requests' | 'tokens' | 'bytes'
       readonly current: number
       readonly limit: number
+      /** It waited already, and makes room: its tenant holds most for its weight. */
+      readonly isDisplaced?: boolean
     }
   | { readonly reason: 'deadline' }
   | { readonly reason: 'do_not_queue' }

@@ -7,6 +7,8 @@ interface Waiter {
   readonly sequence: number
   state: 'waiting' | 'asked'
   hasWaited: boolean
+  /** In order of the first wait. */
+  parked: number
 }
 
 interface Flow {
@@ -22,6 +24,8 @@ interface Level {
   readonly flowCount: Record<string, number>
   cursor: number
   carry: string | undefined
+  /** Placements of higher strict priorities since one of this. */
+  passedOver: number
 }
 
 interface NaiveOptions {
@@ -31,6 +35,7 @@ interface NaiveOptions {
   readonly stepTokens: number
   readonly contentionMs: number
   readonly agingMs: number
+  readonly passedOverMax: number
 }
 
 export class NaiveQueue {
@@ -42,6 +47,10 @@ export class NaiveQueue {
   readonly #servedMs = new Map<string, number>()
   readonly #longPrompts = new Map<string, { readonly tenant: string; readonly worker: string }>()
   #sequence = 0
+  #parkings = 0
+  /** When each tenant's account in the limited class was opened, by class and tenant. */
+  readonly #accounts = new Map<string, number>()
+  readonly displaced: string[] = []
 
   constructor(options: NaiveOptions) {
     this.#options = options
@@ -53,7 +62,13 @@ export class NaiveQueue {
 
   admit(request: QueueRequest, nowMs: number): Admission {
     if (this.ids.includes(request.id)) return { reason: 'duplicate' }
-    const waiter: Waiter = { request, sequence: this.#sequence++, state: 'asked', hasWaited: false }
+    const waiter: Waiter = {
+      request,
+      sequence: this.#sequence++,
+      state: 'asked',
+      hasWaited: false,
+      parked: 0,
+    }
     const mustWait =
       this.#closed.has(this.#laneOf(request)) ||
       this.#isHeld(waiter, nowMs) ||
@@ -69,7 +84,8 @@ export class NaiveQueue {
 
   take(nowMs: number): string | undefined {
     const priorities = [...this.#levels.keys()].sort((a, b) => b - a)
-    for (const priority of priorities) {
+    const starving = priorities.slice(1).filter(priority => this.#isStarving(priority, nowMs))
+    for (const priority of [...starving.reverse(), ...priorities]) {
       const level = this.#levels.get(priority)!
       const before = structuredClone(level)
       const next = this.#next(priority, level, nowMs)
@@ -91,6 +107,12 @@ export class NaiveQueue {
 
   placed(id: string, worker: string, nowMs: number): void {
     const { request, hasWaited } = this.#find(id)
+    if (hasWaited) {
+      for (const [priority, level] of this.#levels) {
+        if (priority === request.strictPriority) level.passedOver = 0
+        else if (priority < request.strictPriority) level.passedOver++
+      }
+    }
     if (hasWaited) this.#forgetFlows(this.#levels.get(request.strictPriority)!, request.policyClass)
     this.#servedMs.set(request.tenant, nowMs)
     if (request.uncachedTokens > this.#options.stepTokens) {
@@ -149,16 +171,34 @@ export class NaiveQueue {
     if ((request.deadlineMs ?? Number.POSITIVE_INFINITY) <= nowMs) return { reason: 'deadline' }
     if (request.doNotQueue) return { reason: 'do_not_queue' }
     const { name, requestsPerWorker } = this.#class(request)
-    const waiting = this.#waiters.filter(
-      other => other.state === 'waiting' && other.request.policyClass === name,
-    ).length
+    const account = `${name} ${request.tenant}`
+    const isNew = !this.#accounts.has(account)
+    if (isNew) this.#accounts.set(account, this.#parkings++)
+    const waitingNow = () =>
+      this.#waiters.filter(other => other.state === 'waiting' && other.request.policyClass === name).length
     const limit = (requestsPerWorker ?? Number.POSITIVE_INFINITY) * this.#options.workers
+    for (let next: Waiter | undefined; waitingNow() >= limit; ) {
+      next = this.#whoMakesRoom(request)
+      if (next === undefined) break
+      this.displaced.push(next.request.id)
+      this.#remove(next.request.id)
+    }
+    const waiting = waitingNow()
     if (waiting >= limit) {
+      if (isNew) this.#accounts.delete(account)
       return { reason: 'class_limit', policyClass: name, limitKind: 'requests', current: waiting, limit }
     }
     let level = this.#levels.get(request.strictPriority)
     if (level === undefined) {
-      level = { deficits: {}, flows: {}, virtualTime: {}, flowCount: {}, cursor: 0, carry: undefined }
+      level = {
+        deficits: {},
+        flows: {},
+        virtualTime: {},
+        flowCount: {},
+        cursor: 0,
+        carry: undefined,
+        passedOver: 0,
+      }
       for (const { name } of this.#options.profile.classes) this.#clear(level, name)
       this.#levels.set(request.strictPriority, level)
     }
@@ -166,7 +206,35 @@ export class NaiveQueue {
     flows[request.tenant] ??= { tag: level.virtualTime[name]!, sequence: level.flowCount[name]!++ }
     waiter.state = 'waiting'
     waiter.hasWaited = true
+    waiter.parked = this.#parkings++
     return undefined
+  }
+
+  /** The newest request of the tenant that holds most of the class for its weight, if it holds too much. */
+  #whoMakesRoom({ policyClass, tenant }: QueueRequest): Waiter | undefined {
+    const held = this.#waiters.filter(
+      ({ hasWaited, request }) => hasWaited && request.policyClass === policyClass,
+    )
+    const count = (name: string) => held.filter(({ request }) => request.tenant === name).length
+    const perWeight = (name: string) => count(name) / this.#weight(name)
+    const opened = (name: string) => this.#accounts.get(`${policyClass} ${name}`)!
+    const names = [...new Set([tenant, ...held.map(({ request }) => request.tenant)])]
+    const weights = names.reduce((sum, name) => sum + this.#weight(name), 0)
+    const [most] = names
+      .filter(name => count(name) > (name === tenant ? 0 : 1))
+      .sort((a, b) => perWeight(b) - perWeight(a) || opened(a) - opened(b))
+    if (most === undefined || perWeight(most) <= perWeight(tenant)) return undefined
+    if (perWeight(most) <= held.length / weights) return undefined
+    return held.filter(({ request }) => request.tenant === most).sort((a, b) => b.parked - a.parked)[0]
+  }
+
+  /** One of it has aged, and it was passed over too often. */
+  #isStarving(priority: number, nowMs: number): boolean {
+    if (this.#levels.get(priority)!.passedOver < this.#options.passedOverMax) return false
+    return this.#waiters.some(
+      ({ hasWaited, request }) =>
+        hasWaited && request.strictPriority === priority && this.#isAged(request, nowMs),
+    )
   }
 
   /** Deficit round robin between the first requests of the classes. */
@@ -282,6 +350,11 @@ export class NaiveQueue {
     }
     if (!hasWaited) return
     const { strictPriority, policyClass, tenant } = request
+    const isLast = !this.#waiters.some(
+      other =>
+        other.hasWaited && other.request.policyClass === policyClass && other.request.tenant === tenant,
+    )
+    if (isLast) this.#accounts.delete(`${policyClass} ${tenant}`)
     const level = this.#levels.get(strictPriority)!
     const ofLevel = this.#waiters.filter(w => w.hasWaited && w.request.strictPriority === strictPriority)
     const ofClass = ofLevel.filter(waiter => waiter.request.policyClass === policyClass)

@@ -1,7 +1,14 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
-import { type PolicyClass, PriorityQueue, QUEUE_ORDERS, type QueueRequest, QueueRoom } from '../src/index.ts'
+import {
+  type PolicyClass,
+  PriorityQueue,
+  QUEUE_ORDERS,
+  type QueueRefusal,
+  type QueueRequest,
+  QueueRoom,
+} from '../src/index.ts'
 import { NaiveQueue } from './naive-queue.ts'
 import { park, placeAll, profileOf, queueOf, request } from './requests.ts'
 
@@ -9,6 +16,7 @@ const WORKERS = 3
 const STEP_TOKENS = 64
 const CONTENTION_MS = 300
 const AGING_MS = 500
+const PASSED_OVER_MAX = 3
 const WEIGHTS = new Map([
   ['b', 2],
   ['c', 4],
@@ -113,14 +121,17 @@ function isBusy({ policyClass, lane }: QueueRequest, busy: number): boolean {
 t.test('gives requests in the order of the naive queue, whatever happens', async t => {
   const agree = fc.property(profile, steps, (profile, steps) => {
     const room = new QueueRoom()
+    const displaced: string[] = []
     const queue = new PriorityQueue({
       profile,
       room,
+      displaced: id => void displaced.push(id),
       workers: WORKERS,
       tenantWeights: WEIGHTS,
       stepTokens: STEP_TOKENS,
       contentionMs: CONTENTION_MS,
       agingMs: AGING_MS,
+      passedOverMax: PASSED_OVER_MAX,
     })
     const naive = new NaiveQueue({
       profile,
@@ -129,6 +140,7 @@ t.test('gives requests in the order of the naive queue, whatever happens', async
       stepTokens: STEP_TOKENS,
       contentionMs: CONTENTION_MS,
       agingMs: AGING_MS,
+      passedOverMax: PASSED_OVER_MAX,
     })
     let nowMs = 0
     let turn = 0
@@ -175,6 +187,7 @@ t.test('gives requests in the order of the naive queue, whatever happens', async
           }
         }
       }
+      assert.deepEqual(displaced, naive.displaced)
       assert.equal(queue.waiting, naive.ids.length)
     }
     const left = queue.drop(() => true, nowMs).map(({ id }) => id)
@@ -530,4 +543,67 @@ t.test('expected waits come from what has drained while requests waited', async 
   t.equal(queue.outlook('0', nowMs), undefined)
   t.equal(queue.retryAfterSeconds('default', nowMs), 6)
   t.equal(queue.retryAfterSeconds('batch', nowMs), 1)
+})
+
+t.test(
+  'when the room is taken, the tenant with most of it makes room, in whichever queue it waits',
+  async t => {
+    const room = new QueueRoom({ requestsMax: 4 })
+    const gone: string[] = []
+    const displaced = (id: string, refusal: QueueRefusal) => {
+      t.match(refusal, { reason: 'queue_full', limitKind: 'requests', limit: 4, isDisplaced: true })
+      gone.push(id)
+    }
+    const flooded = queueOf('fcfs', { room, displaced })
+    const other = queueOf('fcfs', { room, displaced })
+    park(flooded, [
+      request('flood 0', { tenant: 'flood' }),
+      request('flood 1', { tenant: 'flood' }),
+      request('flood 2', { tenant: 'flood', lane: 'w1' }),
+    ])
+    park(other, [request('flood 3', { tenant: 'flood', lane: 'w2' })])
+    t.match(flooded.admit(request('flood 4', { tenant: 'flood' }), 1), { reason: 'queue_full' })
+    t.strictSame(gone, [])
+    // In the lane that it empties.
+    t.equal(other.admit(request('chat 0', { tenant: 'chat', lane: 'w2' }), 1), 'waiting')
+    t.strictSame(gone, ['flood 3'])
+    flooded.reopen()
+    t.equal(flooded.take(1)?.id, 'flood 0')
+    park(flooded, [request('chat 1', { tenant: 'chat' })], 1)
+    t.strictSame(gone, ['flood 3', 'flood 2'])
+    t.match(flooded.admit(request('chat 2', { tenant: 'chat' }), 1), { reason: 'queue_full' })
+    t.equal(room.requests, 4)
+    flooded.placed('flood 0', 'w0', 2)
+    other.reopen('w2')
+    t.strictSame([placeAll(other, 2), placeAll(flooded, 2)], [['chat 0'], ['flood 1', 'chat 1'].sort()])
+    t.strictSame([room.requests, room.tokens, room.bytes], [0, 0, 0])
+    t.match(
+      flooded.snapshot(2).tenants.find(({ tenant }) => tenant === 'flood')?.refused,
+      { queue_full: 2 },
+      'one that was refused at once, one that was displaced',
+    )
+  },
+)
+
+t.test('tenants share each limit of a class, unless what waits elsewhere reaches it alone', async t => {
+  const gone: string[] = []
+  const queue = queueOf('fcfs', {
+    profile: profileOf({ name: 'default', requestsPerWorker: 2 }, { name: 'other' }),
+    workers: 2,
+    displaced(id, refusal) {
+      t.match(refusal, { reason: 'class_limit', limitKind: 'requests', limit: 4, isDisplaced: true })
+      gone.push(id)
+    },
+  })
+  park(
+    queue,
+    Array.from({ length: 4 }, (_, i) => request(`flood ${i}`, { tenant: 'flood' })),
+  )
+  const chat = (id: string) => queue.admit(request(id, { tenant: 'chat' }), 1)
+  t.strictSame([chat('chat 0'), chat('chat 1'), gone], ['waiting', 'waiting', ['flood 3', 'flood 2']])
+  t.match(chat('chat 2'), { reason: 'class_limit', current: 4 })
+  queue.cancel('chat 1', 2)
+  queue.setElsewhere(new Map([['default', { requests: 4, promptTokens: 0, uncachedTokens: 0 }]]))
+  t.match(queue.admit(request('third', { tenant: 'third' }), 3), { reason: 'class_limit', current: 7 })
+  t.equal(gone.length, 2, 'none is displaced in vain')
 })

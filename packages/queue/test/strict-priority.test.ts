@@ -119,3 +119,27 @@ t.test('two backlogged classes differ by a round and a request of each at most, 
   })
   t.doesNotThrow(() => fc.assert(bounded, { numRuns: 200 }))
 })
+
+t.test(
+  'a lower strict priority starves for the aging time at most, then has one placement of some',
+  async t => {
+    const queue = queueOf('fcfs', { agingMs: 1000, passedOverMax: 4 })
+    let strict = 0
+    const flood = (nowMs: number) =>
+      park(queue, [request(`s${strict++}`, { strictPriority: 9, tenant: 'flood', arrivedMs: nowMs })], nowMs)
+    for (let i = 0; i < 8; i++) flood(0)
+    park(
+      queue,
+      Array.from({ length: 3 }, (_, i) => request(`chat${i}`, { tenant: 'chat' })),
+    )
+    const placed: string[] = []
+    for (let nowMs = 100; nowMs <= 2500; nowMs += 100) {
+      queue.reopen()
+      placed.push(...placeAll(queue, nowMs, 1))
+      flood(nowMs)
+    }
+    const at = placed.flatMap((id, i) => (id.startsWith('chat') ? [i] : []))
+    // Placement 9 is the first at 1,000 ms.
+    t.strictSame(at, [9, 14, 19])
+  },
+)

@@ -225,3 +225,35 @@ t.test('10⁶ tenants keep 1,024 accounts; those that come while all are in use 
     'idle accounts are forgotten',
   )
 })
+
+t.test(
+  'made-up names have one share together where tenants have weights, unless each is to have its own',
+  async t => {
+    const served = (unnamedTenants: 'shared' | 'own') => {
+      const tenantWeights = new Map([['chat', 1]])
+      const queue = queueOf('fcfs', { tenantWeights, unnamedTenants, stepTokens: 1e9 })
+      park(
+        queue,
+        Array.from({ length: 100 }, (_, i) => request(`made up ${i}`, { tenant: i === 0 ? '' : `${i}` })),
+      )
+      park(
+        queue,
+        Array.from({ length: 20 }, (_, i) => request(`chat ${i}`, { tenant: 'chat' })),
+      )
+      queue.reopen()
+      return placeAll(queue, 1, 40).filter(id => id.startsWith('chat')).length
+    }
+    t.equal(served('shared'), 20)
+    t.equal(served('own'), 0, 'its turn comes after those of a hundred names')
+    const queue = queueOf('fcfs', { tenantWeights: new Map([['chat', 1]]), unnamedTenants: 'shared' })
+    park(queue, [request('a', { tenant: 'made up' })])
+    queue.reopen()
+    placeAll(queue, 1)
+    t.equal(queue.isContended('another one', 2), false, 'it is the same account')
+    t.equal(queue.isContended('chat', 2), true)
+    t.strictSame(
+      queue.snapshot(2).tenants.map(({ tenant }) => tenant),
+      [OTHER_TENANTS],
+    )
+  },
+)

@@ -8,7 +8,7 @@
 
 import type { Clock } from '@homing/base'
 import type { ProfileName } from '@homing/engine'
-import type { QueueOrder } from '@homing/queue'
+import type { QueueOrder, UnnamedTenants } from '@homing/queue'
 import type { SelectionSettings } from '@homing/selection'
 import type { TraceRequest, TraceSource } from '@homing/trace'
 import type { ReplicaGather } from './replica-sync.ts'
@@ -109,6 +109,8 @@ export interface QueueSpec {
   readonly waitMsMax?: number
   /** Shares of tenants; 1 for those that are not named. */
   readonly tenantWeights?: Readonly<Record<string, number>>
+  /** What tenants have that are not in `tenantWeights`, where that names any; default 'shared'. */
+  readonly unnamedTenants?: UnnamedTenants
 }
 
 /** What the queue of a router did. */

@@ -73,6 +73,7 @@ export class SimQueue {
       workers,
       stepTokens: STEP_TOKENS_DEFAULT,
       agingMs: spec.agingMs ?? AGING_MS_DEFAULT,
+      unnamedTenants: spec.unnamedTenants ?? 'shared',
       tenantWeights: new Map(Object.entries(spec.tenantWeights ?? {})),
     })
   }

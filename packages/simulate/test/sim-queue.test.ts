@@ -183,3 +183,14 @@ t.test('a prompt that no engine has free KV blocks for keeps no other from going
   t.not(of(long).worker, of(another).worker)
   t.equal(of(hasRoom).placedMs, 70_000)
 })
+
+t.test('tenants without a weight share one beside those that have one, as at the router', async t => {
+  const requests = generated('tenants?requests=400&tenants=8', 3)
+  const queue = { threshold: 'auto', tenantWeights: { t1: 1 } } as const
+  const meanMsOf = async (unnamedTenants: 'shared' | 'own') => {
+    const { result } = await run(specOf('product', { ...queue, unnamedTenants }), requests)
+    return result.tenants!.find(({ tenant }) => tenant === 't1')!.ttftMs.mean
+  }
+  const [shared, own] = [await meanMsOf('shared'), await meanMsOf('own')]
+  t.ok(shared < own, `t1 has half of it, not an eighth: ${shared} ms, ${own} ms`)
+})

@@ -22,6 +22,7 @@ export function receiptView(receipt: Receipt): object {
     unknown_prompt: receipt.unknownPromptReason ?? null,
     text_blocks: receipt.textBlocksReason ?? null,
     cache_use: receipt.cacheUse ?? null,
+    ignored_hints: receipt.ignoredHints ?? null,
     overlap_score_weight: receipt.overlapWeight,
     temperature: receipt.temperature,
     worker: receipt.worker,

@@ -71,7 +71,7 @@ export const listeningSettings = [
   },
   {
     ...shared.bodiesBytesMax,
-    help: 'Most bytes of request bodies in memory at one time, including bodies that are still arriving; a body is kept until its request has ended, for a retry, and its prompt has been read. A request that finds no room is answered with 503 at once. 1 GiB is 256 KiB, about 60,000 tokens of text, for each of 4096 requests. Bodies are outside the JavaScript heap; while prompts are read, copies take up to the same amount again.',
+    help: 'Most bytes of request bodies in memory at one time, including bodies that are still arriving; a body is kept until its request has ended, for a retry, and its prompt has been read. A request that finds no room is answered with 503 at once, unless a tenant that holds more than its share makes room (docs/queue.md). 1 GiB is 256 KiB, about 60,000 tokens of text, for each of 4096 requests. Bodies are outside the JavaScript heap; while prompts are read, copies take up to the same amount again.',
   },
   shared.bodyTimeoutMs,
   {
@@ -81,7 +81,7 @@ export const listeningSettings = [
   shared.keepAliveTimeoutMs,
   {
     ...shared.openRequestsMax,
-    help: 'Most requests in the router at one time. Further ones are answered with 503 at once, instead of slowing down all others. Each request takes two sockets, which count as open files: if the limit of open files (ulimit -n) allows fewer requests, the router takes fewer, and the log says so.',
+    help: 'Most requests in the router at one time. Further ones are answered with 503 at once, instead of slowing down all others; tenants share the places by weight: the waiting requests of one that floods make room for another (docs/queue.md). Each request takes two sockets, which count as open files: if the limit of open files (ulimit -n) allows fewer requests, the router takes fewer, and the log says so.',
   },
   {
     ...shared.openOperatorRequestsMax,

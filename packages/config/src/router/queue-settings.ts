@@ -3,6 +3,9 @@
 import type { SettingDescriptor } from '../descriptor.ts'
 import { GIB, HOUR_MS, MINUTE_MS, SECOND_MS } from '../units.ts'
 
+/** What tenants that --router-tenant-weight does not name have; also of the simulator. */
+export const UNNAMED_TENANTS = ['shared', 'own'] as const
+
 /** Also of the simulator. */
 export const QUEUE_THRESHOLD_UNSET = 'auto under policy auto, and where a tenant has a weight; else none'
 const UNSET_OF_ROUTER =
@@ -73,7 +76,26 @@ export const queueSettings = [
     env: 'HOMING_ROUTER_TENANT_WEIGHTS',
     unsetMeans: 'all tenants have the weight 1',
     check: faultOfTenantWeight,
-    help: 'Share of a tenant (x-homing-tenant, else x-tenant-id) in what is placed of all that waits, in uncached tokens, compared with the weight 1 of those that are not named. Once for each tenant. Turns the queue on under every policy, unless --router-queue-threshold is none.',
+    help: 'Share of a tenant (x-homing-tenant, else x-tenant-id) in what is placed of all that waits, in uncached tokens, compared with the weight 1 of those that are not named (--router-unnamed-tenants). When --max-open-requests, --max-bodies-bytes, the room of the queue or a limit of a policy class is reached, it is shared out likewise. Once for each tenant. Turns the queue on under every policy, unless --router-queue-threshold is none.',
+  },
+  {
+    key: 'unnamedTenants',
+    name: 'router-unnamed-tenants',
+    group: 'Queue',
+    kind: 'choice',
+    choices: UNNAMED_TENANTS,
+    default: 'shared',
+    help: 'What tenants have that --router-tenant-weight does not name, where it names some. shared: one share of the weight 1 for all of them, requests without a tenant included, so that a client that makes up names gets no further share. own: each a share of the weight 1, up to 1,024 at one time.',
+  },
+  {
+    key: 'trustedHints',
+    name: 'router-trusted-hints',
+    group: 'Queue',
+    kind: 'list',
+    placeholder: 'all|none|TENANT',
+    separator: 'comma',
+    unsetMeans: 'all; none where a tenant has a weight, or the router has a key of engines or operators',
+    help: 'Whose hints count that put a request before those of others or change what it counts as load: strict priority, priority and latency_sensitivity, osl, assume_kv_reuse and track_prefill_tokens. A tenant: those of its requests (x-homing-tenant, else x-tenant-id). Once for each tenant. What is ignored is in the receipt as ignored_hints. Clients give the name of their tenant themselves: let what is in front of the router set it.',
   },
   {
     key: 'tenantContentionMs',
@@ -95,7 +117,7 @@ export const queueSettings = [
     max: 10_000_000,
     unit: 'requests',
     zeroMeans: 'who would have to wait is refused',
-    help: 'Most requests that wait at one time. Further ones are answered with 503, code queue_full, and with Retry-After by how fast the queue drains. --max-open-requests bounds them as well.',
+    help: 'Most requests that wait at one time. Tenants share it by weight (docs/queue.md). Further ones are answered with 503, code queue_full, and with Retry-After by how fast the queue drains. --max-open-requests bounds them as well.',
   },
   {
     key: 'queueTokensMax',
@@ -145,6 +167,24 @@ function dividedWeight(text: string): { readonly tenant: string; readonly weight
 /** By tenant; of two for one tenant the last counts. `given` has been checked. */
 export function readTenantWeights(given: readonly string[]): ReadonlyMap<string, number> {
   return new Map(given.map(dividedWeight).map(({ tenant, weight }) => [tenant, weight]))
+}
+
+/** Whose hints count: of all, or of the tenants that are named. */
+export type TrustedHints = 'all' | readonly string[]
+
+/** `isGuarded`: a tenant has a weight, or there is a key. `given` has been checked. */
+export function readTrustedHints(given: readonly string[], isGuarded: boolean): TrustedHints {
+  if (given.length === 0) return isGuarded ? [] : 'all'
+  if (given.includes('all')) return 'all'
+  return given.includes('none') ? [] : given
+}
+
+/** Of `all` or `none` beside other names. */
+export function faultOfTrustedHints(given: readonly string[]): string | undefined {
+  const word = given.find(text => text === 'all' || text === 'none')
+  return word !== undefined && given.length > 1
+    ? `--router-trusted-hints ${word} leaves nothing to say for further values: give it alone, or name tenants only`
+    : undefined
 }
 
 /** Also of the simulator. */
