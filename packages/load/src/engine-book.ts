@@ -26,6 +26,7 @@
  */
 
 import { AUTO_CONSTANTS } from './auto-constants.ts'
+import { BoundedMean } from './bounded-mean.ts'
 import { type CostKnowledge, DECODE_PRIOR, LearnedCosts } from './engine-costs.ts'
 import {
   type EngineProjection,
@@ -46,6 +47,7 @@ import {
   type Slot,
   type Work,
 } from './engine-slot.ts'
+import { OutputLengths } from './output-lengths.ts'
 import { PrefillCosts } from './prefill-costs.ts'
 import { overdueOf, UnseenLoad } from './unseen-load.ts'
 
@@ -57,7 +59,6 @@ const {
   UNSAID_WEIGHT,
   PERIODS_FEW,
   MEAN_REQUESTS,
-  OUTPUT_TOKENS_PRIOR,
   DECODE_SHARE_MAX,
   DECODE_GAPS_MIN,
   STALLED_SHARE_MAX,
@@ -105,10 +106,9 @@ export class EngineBook {
   /** Share of the slots of the last projection that had a prompt in their queue. */
   #busyAsked = 0
   #decisions = 0
-  #firstTokenMeanMs = 0
-  #prefillMeanMs = 0
-  #decodeMeanMs = 0
-  #firstTokens = 0
+  readonly #firstTokenMs = new BoundedMean()
+  readonly #prefillMs = new BoundedMean()
+  readonly #decodeMs = new BoundedMean()
   readonly #unseen = new UnseenLoad()
   #settled = 0
   /** Requests whose prefill has ended by estimate, until `silentPrefillsEnded` tells of them. */
@@ -116,9 +116,7 @@ export class EngineBook {
   #deliveredPeriods = 0
   /** Share of the answers that say what was cached. */
   #saidShare = 0
-  #ended = 0
-  #outputMean: number = OUTPUT_TOKENS_PRIOR
-  #outputs = 0
+  readonly #outputs = new OutputLengths()
 
   /** Slots are 0 … workerSlotsMax − 1. */
   constructor({ workerSlotsMax }: { readonly workerSlotsMax: number }) {
@@ -194,8 +192,16 @@ export class EngineBook {
     if (request.isOwn && request.isExpectationLearned)
       this.#unseen.firstToken(request.expectedFirstTokenMs, now - request.sentMs)
     this.#addToPeriod(request, entry, now)
-    const n = Math.min(MEAN_REQUESTS, ++this.#firstTokens)
-    this.#firstTokenMeanMs += (request.waitedMs + now - request.sentMs - this.#firstTokenMeanMs) / n
+    this.#firstTokenMs.add(request.waitedMs + now - request.sentMs)
+  }
+
+  /**
+   * The prefill of the request is over, or it was refused: the worker's answer began, and is not a first
+   * token. Counts as `firstToken` does, and teaches nothing.
+   */
+  prefillEnded(id: string, nowMs: number): void {
+    this.late(id)
+    this.firstToken(id, nowMs)
   }
 
   /**
@@ -222,7 +228,7 @@ export class EngineBook {
     if (request === undefined) return
     const now = this.#time(nowMs)
     if (outputTokens !== undefined && outputTokens > 0) {
-      this.#outputMean += (outputTokens - this.#outputMean) / Math.min(MEAN_REQUESTS, ++this.#outputs)
+      this.#outputs.ended(request.slot, outputTokens)
       if (request.firstTokenMs >= 0 && !request.isSilent && request.isTimed)
         this.#observeDecode(request, outputTokens, now)
     }
@@ -267,6 +273,20 @@ export class EngineBook {
     this.#slots[slot] = undefined
     this.#prefill.forget(slot)
     this.#decode.forget(slot)
+    this.#outputs.forget(slot)
+  }
+
+  /**
+   * The worker of a slot runs as another process, which may be another engine: forgets what was learned of
+   * its speed and its answers. Its requests stay until they end, and teach nothing.
+   */
+  restarted(slot: number): void {
+    for (const request of this.#requests.values()) if (request.slot === slot) request.isTimed = false
+    const entry = this.#slots[slot]
+    if (entry !== undefined) entry.period = undefined
+    this.#prefill.forget(slot)
+    this.#decode.forget(slot)
+    this.#outputs.forget(slot)
   }
 
   /** What a request would find on each slot now. The next call overwrites the result. */
@@ -309,12 +329,12 @@ export class EngineBook {
     this.#busyAsked = count === 0 ? 0 : busy / count
     p.busyShare = Math.min(BUSY_SHARE_MAX, this.#busyShare)
     p.speedSpread = speedSpreadOf(figures, count)
-    p.outputTokensExpected = this.#outputMean
-    p.prefillMeanMs = this.#prefillMeanMs
+    p.outputTokensExpected = this.#outputs.meanTokens
+    p.prefillMeanMs = this.#prefillMs.mean
     p.kneeTokens = this.#prefill.kneeTokens
     p.waitingShare =
-      this.#ended > 0 && this.#decodeMeanMs > 0
-        ? Math.min(1, Math.max(0, (this.#firstTokenMeanMs - this.#prefillMeanMs) / this.#decodeMeanMs))
+      this.#decodeMs.mean > 0
+        ? Math.min(1, Math.max(0, (this.#firstTokenMs.mean - this.#prefillMs.mean) / this.#decodeMs.mean))
         : 0
     return p
   }
@@ -433,7 +453,7 @@ export class EngineBook {
     const { slot, firstTokenMs } = request
     const entry = this.#slots[slot]!
     const duration = now - firstTokenMs
-    this.#decodeMeanMs += (duration - this.#decodeMeanMs) / Math.min(MEAN_REQUESTS, ++this.#ended)
+    this.#decodeMs.add(duration)
     const gaps = outputTokens - 1
     if (gaps < DECODE_GAPS_MIN || duration <= 0) return
     integrate(entry, now)
@@ -451,7 +471,7 @@ export class EngineBook {
     // counts it.
     if (request.isTimed) entry.prefilledMs += request.prefillMs
     request.firstTokenMs = now
-    request.contextTokens = request.promptTokens + this.#outputMean / 2
+    request.contextTokens = request.promptTokens + this.#outputs.meanTokens / 2
     request.prefilledMs = entry.prefilledMs
     request.decodingMs = entry.decodingMs
     request.contextMs = entry.contextMs
@@ -535,7 +555,7 @@ export class EngineBook {
     entry.insertedAt = this.#sentTotal
     if (request.firstTokenMs < 0 || request.isSilent || (!request.isTimed && period === undefined)) return
     ++this.#settled
-    this.#prefillMeanMs += (request.prefillMs - this.#prefillMeanMs) / Math.min(MEAN_REQUESTS, this.#settled)
+    this.#prefillMs.add(request.prefillMs)
     this.#saidShare += ((isSaid ? 1 : 0) - this.#saidShare) / Math.min(MEAN_REQUESTS, this.#settled)
     if (period === undefined) return
     period.open--
