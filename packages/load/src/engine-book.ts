@@ -65,6 +65,9 @@ const {
   BUSY_SHARE_MAX,
   UNLEARNED_TIMES,
   UNLEARNED_MS_MIN,
+  OUTPUT_TOKENS_PER_MS,
+  OUTPUT_TOKENS_AT_ONCE,
+  OUTPUT_TOKENS_MOST,
 } = AUTO_CONSTANTS.book
 
 const NO_IDS: readonly string[] = []
@@ -75,6 +78,8 @@ export interface SentRequest {
   readonly newTokens: number
   /** Its first token will be reported. Default true. */
   readonly isStream?: boolean
+  /** The most tokens that its answer can have, if that is known; default: it is not. */
+  readonly outputTokensMax?: number | undefined
   /** How long it waited in the router before it was sent; default 0. */
   readonly waitedMs?: number
   /**
@@ -83,6 +88,13 @@ export interface SentRequest {
    */
   readonly isOwn?: boolean
   readonly nowMs: number
+}
+
+/** What an engine says of an answer; undefined: it does not say. */
+export interface SaidUsage {
+  readonly outputTokens?: number | undefined
+  /** Share of the prompt that was cached, 0 … 1. */
+  readonly cachedShare?: number | undefined
 }
 
 /** Coefficients of prefill and of decoding: see prefill-costs.ts and engine-costs.ts. */
@@ -220,6 +232,27 @@ export class EngineBook {
   }
 
   /**
+   * What of the usage of a booked request can be true. An answer has no more tokens than the request or the
+   * model allows, and no more than the fastest hardware makes in its time; a share is 0 … 1. The rest is undefined, and
+   * counted for its worker. Of a request that is not booked nothing is believed.
+   */
+  believed(id: string, { outputTokens, cachedShare }: SaidUsage, nowMs: number): SaidUsage {
+    const request = this.#requests.get(id)
+    if (request === undefined) return {}
+    const { outputTokensMax, isTimed, sentMs, slot } = request
+    const lastedMs = this.#time(nowMs) - sentMs
+    const fastest = isTimed ? OUTPUT_TOKENS_AT_ONCE + OUTPUT_TOKENS_PER_MS * lastedMs : OUTPUT_TOKENS_MOST
+    const most = Math.min(outputTokensMax, fastest)
+    const isTooLong = outputTokens !== undefined && !(outputTokens >= 0 && outputTokens <= most)
+    const isNoShare = cachedShare !== undefined && !(cachedShare >= 0 && cachedShare <= 1)
+    if (isTooLong || isNoShare) this.#slots[slot]!.disbelieved++
+    return {
+      outputTokens: isTooLong ? undefined : outputTokens,
+      cachedShare: isNoShare ? undefined : cachedShare,
+    }
+  }
+
+  /**
    * The request is over, for whatever reason. `outputTokens`, and `cachedShare` of its prompt, are from its
    * usage; undefined: it does not say.
    */
@@ -256,6 +289,11 @@ export class EngineBook {
     const due = this.#silentEnded.filter(({ id, dueMs }) => dueMs <= now && this.#requests.has(id))
     this.#silentEnded = this.#silentEnded.filter(({ id, dueMs }) => dueMs > now && this.#requests.has(id))
     return due.map(({ id }) => id)
+  }
+
+  /** How many figures of a slot's worker could not be true, since it is known; they taught nothing. */
+  disbelieved(slot: number): number {
+    return this.#slots[slot]?.disbelieved ?? 0
   }
 
   /** What was learned of the speed of a slot's worker. */
@@ -375,6 +413,7 @@ export class EngineBook {
       decodeAddedMs,
       isSilent: request.isStream === false,
       isOwn: request.isOwn !== false,
+      outputTokensMax: request.outputTokensMax ?? Infinity,
       firstTokenMs: -1,
       contextTokens: 0,
       prefilledMs: 0,
