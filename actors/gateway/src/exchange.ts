@@ -340,7 +340,7 @@ export class Exchange {
       target,
       {
         connected: () => this.#stage('connect', this.#nowMs - startedMs),
-        prefilled: () => this.#prefilled(call),
+        prefilled: isSuccess => this.#prefilled(call, isSuccess),
         head: (status, headers) =>
           this.#guard(() => {
             this.#state = 'relaying'
@@ -366,14 +366,16 @@ export class Exchange {
   }
 
   /**
-   * The prefill is over. For a stream, this is also the time of the first token. The router misses that time
-   * if its mailbox is full.
+   * The prefill is over. For a stream that is no error, this is also the time of the first token. The router
+   * misses that time if its mailbox is full. What is no success, or not of the kind that was asked for, does not
+   * show how fast a worker is.
    */
-  #prefilled({ isStream }: WorkerCall): void {
+  #prefilled({ isStream }: WorkerCall, isSuccess: boolean): void {
     const { tracker } = this.#parts
-    tracker.tell({ type: 'prefillComplete', decisionId: this.#placement!.id })
+    const teaches = isSuccess && isStream === (this.#ready!.routing.isStream === true)
+    tracker.tell({ type: 'prefillComplete', decisionId: this.#placement!.id, teaches })
     this.#placement!.prefilled()
-    if (!isStream) return
+    if (!isStream || !isSuccess) return
     this.#firstTokenMs = this.#nowMs
     this.#note?.firstToken(this.#nowMs - this.#arrivedMs)
     const elapsedMs = this.#nowMs - this.#arrivedMs

@@ -82,8 +82,8 @@ export interface Refusal {
 export interface WorkerCallHandler {
   /** The worker is connected. */
   connected(): void
-  /** The prefill is over, because output came, or the answer is whole. */
-  prefilled(): void
+  /** The prefill is over, because output came, or the answer is whole. `isSuccess`: not by an error. */
+  prefilled(isSuccess: boolean): void
   head(status: number, headers: HttpHeaders): void
   data(bytes: Uint8Array): void
   /** The answer is complete. */
@@ -264,7 +264,7 @@ export class WorkerCall {
     // a stream that is cut.
     this.#heldHead = { status, headers: this.#isStream ? withoutLength(headers) : headers }
     this.#tap = this.#newTap()
-    if (!this.#isStream) this.#handler.prefilled()
+    if (!this.#isStream) this.#handler.prefilled(status < 300)
   }
 
   #data(bytes: Uint8Array): void {
@@ -288,7 +288,8 @@ export class WorkerCall {
     const hasOutput = this.#hasEarlyEvents ? tap.hasOutput : this.#generates ? tap.hasEvent : tap.hasBytes
     if (!hasOutput) return
     this.#isPrefilled = true
-    this.#handler.prefilled()
+    const status = this.#heldHead?.status ?? this.#status ?? 0
+    this.#handler.prefilled(status < 300 && !tap.sawError)
   }
 
   /** Whether a request to this route makes the engine write something. */

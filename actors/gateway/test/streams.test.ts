@@ -3,6 +3,7 @@
 import type { Decision } from '@homing/placement'
 import t from 'tap'
 import { answerOf, start } from './call-world.ts'
+import { READ } from './sample-records.ts'
 import { utf8 as bytes, textOf as text } from './utf8.ts'
 import { data, finish, head } from './worker-exchange.ts'
 
@@ -220,6 +221,29 @@ t.test('the router hears of the first token of a stream, once, and of nothing el
   plain.dispatch(1)
   await answerOf(plain)
   t.strictSame(plain.log.firstTokens, [], 'an answer that does not stream has none')
+})
+
+t.test('only a success of the kind that was asked for teaches how fast a worker is', async t => {
+  const stream = { 'content-type': 'text/event-stream' }
+  const error = 'data: {"error":{"message":"no"}}\n\n'
+  const cases = [
+    { what: 'first token', answer: [head(200, stream), data(TOKEN), finish(DONE)], teaches: true, tokens: 1 },
+    { what: 'stream of an error', answer: [head(200, stream), data(error), finish(DONE)], teaches: false },
+    { what: 'refusal of a stream', answer: [head(400), finish('{"error":{}}')], teaches: false },
+    { what: 'whole answer to a stream', answer: [head(200), finish('{"choices":[]}')], teaches: false },
+  ]
+  for (const { what, answer, teaches, tokens = 0 } of cases) {
+    const world = await start(t, [], { retriesMax: 0 })
+    const { script } = world
+    script.read = () => ({ kind: 'read', request: { ...READ, isStream: true } })
+    await world.serve(1, ...answer)
+    world.dispatch(1, { body: PLAIN })
+    await answerOf(world)
+    await world.system.settle()
+    const told = world.tracker.waiting.filter(({ type }) => type === 'prefillComplete')
+    t.match(told, [{ teaches }], what)
+    t.equal(world.log.firstTokens.length, tokens, what)
+  }
 })
 
 const COMMENT = ': still there\n\n'

@@ -166,6 +166,7 @@ export class Decider {
       prefillTokens,
       blockSizeTokens: request.blockSizeTokens,
       expectedOutputTokens: request.expectedOutputTokens,
+      outputTokensMax: outputTokensMaxOf(request, winner),
       tracking: request.tracking,
       session: this.#affinity?.keyOf(request),
       isStream: request.isStream === true,
@@ -479,6 +480,20 @@ function countedPrompt(
   if (counted === undefined) return undefined
   const base = models.find(({ name }) => name === model)?.base ?? model
   return { kind: { workerId: id, promptsEpoch, model: base, ...counted }, tokens: promptTokens }
+}
+
+/**
+ * The most tokens that the answer can have; undefined: not known, as of a request with several prompts or
+ * choices.
+ */
+function outputTokensMaxOf(
+  { model, promptTokens, counted, outputTokensMax }: RoutingRequest,
+  { worker: { models } }: Candidate,
+): number | undefined {
+  if (counted === undefined) return undefined
+  const modelTokensMax = models.find(({ name }) => name === model)?.maxModelTokens
+  if (modelTokensMax === undefined) return outputTokensMax
+  return Math.min(outputTokensMax ?? Infinity, Math.max(1, modelTokensMax - promptTokens))
 }
 
 /** The names of a worker's models, as one text. */

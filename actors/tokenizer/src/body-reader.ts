@@ -63,6 +63,9 @@ const ASSUMED_BLOCK_SIZE_TOKENS = 16
  */
 const BODY_SHARE = 0.5
 
+/** Of the tokens that a text looks like: texts have up to twice the usual bytes for each token. */
+const CLAIMED_SHARE_MIN = 0.5
+
 export interface BodyReaderOptions {
   /** Bytes for the beginnings of bodies and prompts. */
   readonly promptCacheBytes: number
@@ -199,6 +202,9 @@ export class BodyReader {
     }
     if ('reason' in view) return asText(view.reason)
     const questions = isCheck ? undefined : entry.engineTokenized?.get(route)
+    const claimed = claimedIds(body, request)
+    if (claimed !== undefined && configuration.trustsTokenData === true)
+      return { kind: 'read', request: withClaimed(unread, claimed, body, request, namespace, wantTokenIds) }
     const prompt = await this.#promptOf(body, view, entry, wallMs, questions)
     switch (prompt.kind) {
       case 'tokens':
@@ -284,10 +290,6 @@ export class BodyReader {
     questions: EngineQuestions | undefined,
   ): Promise<Prompt> {
     const { request } = view
-    const { tokenData } = request.hints
-    if (tokenData !== undefined) {
-      return { kind: 'tokens', ids: parseTokenIds(body, tokenData, 'nvext.token_data'), by: 'client' }
-    }
     if (!view.isConverted && hasValue(body, view.scan, 'truncate_prompt_tokens')) {
       return { kind: 'unknown', reason: 'truncate_prompt_tokens changes the prompt inside the engine' }
     }
@@ -385,6 +387,33 @@ function withTokens(
     // The tokenizer only lends them.
     tokenIds: wantTokenIds ? ids.slice() : undefined,
     tokenizedBy,
+  }
+}
+
+/** The ids of `nvext.token_data`; undefined: there is none. Throws InvalidRequestError. */
+function claimedIds(body: Uint8Array, { hints }: RequestFields): Int32Array | undefined {
+  return hints.tokenData && parseTokenIds(body, hints.tokenData, 'nvext.token_data')
+}
+
+/**
+ * A prompt by the word of its client. The engine gets the body: what it computes and has cached may be of another
+ * prompt, so the length is at least a part of what the text of the body looks like.
+ */
+function withClaimed(
+  unread: ReadRequest,
+  ids: Int32Array,
+  body: Uint8Array,
+  { messages, prompt }: RequestFields,
+  namespace: HashNamespace,
+  wantTokenIds: boolean,
+): ReadRequest {
+  const read = withTokens(unread, ids, namespace, wantTokenIds, 'client')
+  const text = messages ?? prompt
+  const bytes = text === undefined ? body.length : text.end - text.start
+  return {
+    ...read,
+    promptTokens: Math.max(ids.length, Math.ceil(CLAIMED_SHARE_MIN * textTokens(bytes))),
+    cacheUse: unread.cacheUse ?? 'claimed',
   }
 }
 

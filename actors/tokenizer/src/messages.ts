@@ -34,7 +34,7 @@ export interface ReadRequest {
   /** How it begins in events that do not name its separators; undefined: it has none. */
   readonly separated: SeparatedPrompt | undefined
   /** Why its answer says nothing about the engine's cache; undefined: it may. */
-  readonly cacheUse?: CacheUse | undefined
+  readonly cacheUse?: CacheUse | 'claimed' | undefined
   /** The party that tokenized. */
   readonly tokenizedBy: 'router' | 'engine' | 'client' | 'nobody'
   readonly override: RoutingOverride

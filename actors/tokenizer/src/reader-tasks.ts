@@ -19,6 +19,8 @@ export interface ReaderConfiguration {
   readonly names?: ModelNames
   /** The base model of names that are in neither; undefined: they are not known. */
   readonly unlistedAdaptersOf?: string | undefined
+  /** `nvext.token_data` is the prompt; default: it is checked, and the prompt of the body is read. */
+  readonly trustsTokenData?: boolean
   /** Members of a body that name its session; default: none. */
   readonly affinityFields?: readonly string[]
   /** Tokenizers that one reader has loaded for all, by directory. A reader loads any other by itself. */

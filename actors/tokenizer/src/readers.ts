@@ -40,6 +40,7 @@ export interface ReadersOptions {
   readonly loaded: ReadonlyMap<string, LoadedTokenizer>
   /** As in the configuration of readers, which has them for good. */
   readonly unlistedAdaptersOf?: string | undefined
+  readonly trustsTokenData?: boolean
   readonly affinityFields?: readonly string[]
   /**
    * Directories whose ids were seen to differ from an engine's; added to, so that it outlives these readers.
@@ -68,9 +69,9 @@ export class Readers {
     this.#options = options
     this.#inline = new BodyReader(options)
     for (const directory of options.loaded.keys()) this.#asked.add(directory)
-    const { loaded: tokenizers, unlistedAdaptersOf, affinityFields = [] } = options
+    const { loaded: tokenizers, unlistedAdaptersOf, trustsTokenData = false, affinityFields = [] } = options
     const distrusted = new Set(options.distrusted)
-    this.#configure({ tokenizers, distrusted, unlistedAdaptersOf, affinityFields })
+    this.#configure({ tokenizers, distrusted, unlistedAdaptersOf, trustsTokenData, affinityFields })
   }
 
   /** The models and their aliases from now on; loads the tokenizers that are new. */

@@ -25,6 +25,8 @@ export interface TokenizerArgs {
   readonly modelAliases?: readonly ModelAlias[]
   /** The base model of names that no worker lists; undefined: they are not known. */
   readonly unlistedAdaptersOf?: string | undefined
+  /** `nvext.token_data` is the prompt; default: it is checked, and the prompt of the body is read. */
+  readonly trustsTokenData?: boolean
   /** Members of a body that name its session, the first that is there counts; default: none. */
   readonly affinityFields?: readonly string[]
   /** Requests that may wait for a thread. */
@@ -55,6 +57,7 @@ export type TokenizerSettings = Pick<
   | 'openRequestsMax'
   | 'modelAliases'
   | 'unlistedAdaptersOf'
+  | 'trustTokenData'
   | 'affinityFields'
 >
 
@@ -83,6 +86,7 @@ export function tokenizerArgsFromSettings(
     checkEvery: settings.tokenizeCheckEvery,
     modelAliases: settings.modelAliases.map(readModelAlias),
     unlistedAdaptersOf: settings.unlistedAdaptersOf,
+    trustsTokenData: settings.trustTokenData,
     affinityFields: settings.affinityFields.length > 0 ? settings.affinityFields : AFFINITY_FIELDS,
     queueMax: settings.openRequestsMax * READINGS_PER_REQUEST,
     tokenizeMsMax: TOKENIZE_MS_MAX,

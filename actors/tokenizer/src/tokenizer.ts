@@ -114,6 +114,7 @@ class Tokenizer {
       wordTableBytes,
       loaded: args.loaded,
       unlistedAdaptersOf: args.unlistedAdaptersOf,
+      trustsTokenData: args.trustsTokenData ?? false,
       affinityFields: args.affinityFields ?? [],
       distrusted: context.use(distrustCapability),
       onLoaded({ directory, tables, refusal }) {

@@ -48,6 +48,7 @@ interface ReadOptions {
   readonly unaskable?: string
   readonly names?: ModelNames
   readonly unlistedAdaptersOf?: string
+  readonly trustsTokenData?: boolean
   readonly affinityFields?: readonly string[]
 }
 
@@ -61,6 +62,7 @@ function run(body: string | object, options: ReadOptions = {}): Promise<ReaderOu
     distrusted: new Set(),
     names: options.names ?? NO_ALIASES,
     unlistedAdaptersOf: options.unlistedAdaptersOf,
+    trustsTokenData: options.trustsTokenData ?? false,
     affinityFields: options.affinityFields ?? [],
   })
   return reader.run({
@@ -332,21 +334,37 @@ t.test('hints of nvext and its headers reach the router', async t => {
   t.strictSame([code, param], ['HOMING_OPENAI_INVALID_REQUEST', 'x-dp-rank'])
 })
 
-t.test('token_data is the prompt, whatever the messages say', async t => {
-  const body = { model: 'm', messages: HELLO, nvext: { token_data: [9, 8, 7, 6, 5] } }
-  const request = await read(body)
-  t.strictSame([request.tokenizedBy, ...(request.tokenIds ?? [])], ['client', 9, 8, 7, 6, 5])
-  t.equal(request.localHashes.length, 2)
+const CLAIMED = { model: 'm', messages: HELLO, nvext: { token_data: [9, 8, 7, 6, 5] } }
+
+t.test('token_data is checked, and the prompt of the body is read all the same', async t => {
+  const request = await read(CLAIMED)
+  const { messages } = CLAIMED
+  t.strictSame(request, await read({ model: 'm', messages, nvext: {} }))
+  t.equal(request.tokenizedBy, 'router')
   t.equal(textOf(request.upstreamBody), JSON.stringify({ model: 'm', messages: HELLO }))
-  t.strictSame((await refusal({ ...body, nvext: { token_data: [9, 'x'] } })).slice(0, 2), [
+  t.strictSame((await refusal({ ...CLAIMED, nvext: { token_data: [9, 'x'] } })).slice(0, 2), [
     'HOMING_OPENAI_INVALID_REQUEST',
     'nvext.token_data[1]',
   ])
-  t.strictSame((await refusal({ ...body, nvext: { token_data: [] } })).slice(0, 2), [
+  t.strictSame((await refusal({ ...CLAIMED, nvext: { token_data: [] } })).slice(0, 2), [
     'HOMING_OPENAI_EMPTY_PROMPT',
     'nvext.token_data',
   ])
 })
+
+t.test(
+  'token_data that is trusted is the prompt, unless the body is much longer, and is not audited',
+  async t => {
+    const request = await read(CLAIMED, { trustsTokenData: true })
+    t.strictSame([request.tokenizedBy, ...(request.tokenIds ?? [])], ['client', 9, 8, 7, 6, 5])
+    t.equal(request.localHashes.length, 2)
+    t.equal(request.cacheUse, 'claimed')
+    t.notOk(request.isCounted)
+    const flood = { ...CLAIMED, messages: [{ role: 'user', content: TEXT.repeat(1000) }] }
+    const { promptTokens } = await read(flood, { trustsTokenData: true })
+    t.ok(promptTokens > TEXT.length * 100, `${promptTokens}, not 5`)
+  },
+)
 
 t.test('the model may be left out where there is but one', async t => {
   t.match(await read({ prompt: TEXT }), { model: 'm', tokenizedBy: 'router' })

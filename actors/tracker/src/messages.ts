@@ -1,6 +1,6 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/fleet'
-import type { LearnedSpeed, LoadStats } from '@homing/load'
+import type { LearnedSpeed, LoadStats, SaidUsage } from '@homing/load'
 import type { CandidateLoads, RequestTracking } from '@homing/placement'
 import type { OpenBooking, ReplicaBatch, ReplicaOperation, ReplicaSnapshot } from '@homing/replication'
 
@@ -31,6 +31,8 @@ export interface Booking {
   readonly blockSizeTokens?: number | undefined
   /** Expected tokens of the answer; undefined: not known. */
   readonly expectedOutputTokens?: number | undefined
+  /** The most tokens that the answer can have; undefined: not known. */
+  readonly outputTokensMax?: number | undefined
   readonly tracking?: RequestTracking | undefined
   /** Session id, the same at all routers; undefined: no session, or sessions are not bound to workers. */
   readonly session?: string | undefined
@@ -70,6 +72,8 @@ export interface WorkerLoad {
   readonly reported: Pick<KvUsageReport, 'share' | 'reason'> | undefined
   /** Learned times of a prefill step and a decode step. */
   readonly learned: LearnedSpeed
+  /** Figures in answers of the worker that could not be true, since it is known; default 0. */
+  readonly disbelieved?: number
 }
 
 export interface LoadReport {
@@ -79,12 +83,8 @@ export interface LoadReport {
   readonly replicas?: { readonly bookings: number; readonly unbooked: number } | undefined
 }
 
-/** Usage figures of a complete answer; undefined where the answer has none. */
-export interface TrackerUsage {
-  readonly outputTokens?: number | undefined
-  /** Share of the prompt that was cached, 0 … 1. */
-  readonly cachedShare?: number | undefined
-}
+/** Usage figures of a complete answer, as its engine says them; undefined where the answer has none. */
+export type TrackerUsage = SaidUsage
 
 /** To the replica bridge: bookings of this router for the other replicas. */
 export type OwnOperationsMessage = {
@@ -117,8 +117,11 @@ export type TrackerMessage =
       readonly reply: Reply<'booked' | 'duplicate' | 'full'>
     }
   | ReportedUsageMessage
-  /** The first token has come, so the prefill is done. Idempotent. */
-  | { readonly type: 'prefillComplete'; readonly decisionId: string }
+  /**
+   * The prefill is over. `teaches`: by an answer that shows how fast the worker is, a success of the kind that
+   * was asked for; default true. Idempotent.
+   */
+  | { readonly type: 'prefillComplete'; readonly decisionId: string; readonly teaches?: boolean }
   /** The request still runs. `outputTokens`: about how many it has sent; undefined: not known. */
   | { readonly type: 'touch'; readonly decisionId: string; readonly outputTokens?: number | undefined }
   /** The request ended, with success or not. Idempotent. */

@@ -322,9 +322,10 @@ export class ReplicaBookings {
     if (held.slots.size === 0) this.#byReplica.delete(replica)
   }
 
-  #end(id: string, { outputTokens, cachedShare }: TrackerUsage): boolean {
+  #end(id: string, said: TrackerUsage): boolean {
     const { load, book, nowMs } = this.#args
     const isFreed = load.free(id)
+    const { outputTokens, cachedShare } = book.believed(id, said, nowMs())
     book.ended(id, nowMs(), outputTokens, cachedShare)
     return isFreed
   }

@@ -52,7 +52,7 @@ export const tracker = defineActor(
       reportedUsage: ({ reports }) => state.reportedUsage(reports),
       watchLoad: ({ watcher, falls }) => state.watchLoad(watcher, falls),
       book: ({ booking, reply }) => reply(state.book(booking)),
-      prefillComplete: ({ decisionId }) => state.prefillComplete(decisionId),
+      prefillComplete: ({ decisionId, teaches = true }) => state.prefillComplete(decisionId, teaches),
       touch: ({ decisionId, outputTokens }) => state.touch(decisionId, outputTokens),
       free: ({ decisionId, outputTokens, cachedShare }) =>
         state.free(decisionId, { outputTokens, cachedShare }),
@@ -89,6 +89,8 @@ class Tracker {
   readonly #outputs: OutputBlocks | undefined
   #keysBySlot = new Map<number, string>()
   #slotsByKey = new Map<string, number>()
+  /** By worker id: `promptsEpoch`, which grows when it runs as another process. */
+  #processes: ReadonlyMap<string, number> = new Map()
   /** The gateway of each booking, by decision id. */
   readonly #gateways = new Map<string, GatewayLife>()
   /** By worker slot. */
@@ -126,7 +128,13 @@ class Tracker {
   takeFleet({ workers }: Fleet): void {
     const present = new Map<number, string>()
     this.#draining.clear()
+    const processes = new Map<string, number>()
     for (const worker of workers) {
+      const { id, promptsEpoch = 0, keys } = worker
+      processes.set(id, promptsEpoch)
+      if ((this.#processes.get(id) ?? promptsEpoch) !== promptsEpoch)
+        for (const { key, workerSlot } of keys)
+          if (this.#keysBySlot.get(workerSlot) === key) this.#book.restarted(workerSlot)
       if (worker.isDraining === true)
         this.#draining.set(
           worker.id,
@@ -137,6 +145,7 @@ class Tracker {
     for (const [workerSlot, key] of this.#keysBySlot)
       if (present.get(workerSlot) !== key) this.#forget(workerSlot)
     const isNew = [...present.values()].some(key => !this.#slotsByKey.has(key))
+    this.#processes = processes
     this.#keysBySlot = present
     this.#slotsByKey = new Map([...present].map(([slot, key]) => [key, slot]))
     if (isNew) this.#bridge?.tell({ type: 'tellAgain' })
@@ -190,7 +199,7 @@ class Tracker {
 
   book(booking: Booking): 'booked' | 'duplicate' | 'full' {
     const { decisionId, gateway, workerSlot, promptTokens, prefillTokens } = booking
-    const { isStream, waitedMs = 0, stepTokens } = booking
+    const { isStream, waitedMs = 0, stepTokens, outputTokensMax } = booking
     const { clock, random } = this.#context
     const counts = trackingOf(this.#tracking, booking.tracking)
     const sequenceHashes = trackedHashes(booking.sequenceHashes, counts, random)
@@ -210,15 +219,17 @@ class Tracker {
       this.replicas?.booked(booking, worker, counts.prefillTokens, sharedHashes)
     }
     this.#flushLater()
-    const sent = { promptTokens, newTokens: prefillTokens, isStream, waitedMs, nowMs: clock.nowMs() }
+    const newTokens = prefillTokens
+    const sent = { promptTokens, newTokens, outputTokensMax, isStream, waitedMs, nowMs: clock.nowMs() }
     this.#book.sent(decisionId, workerSlot, sent, stepTokens)
     return outcome
   }
 
-  prefillComplete(decisionId: string): void {
+  prefillComplete(decisionId: string, teaches: boolean): void {
     const { clock } = this.#context
     const isLess = this.#load.prefillComplete(decisionId, clock.nowMs())
-    this.#book.firstToken(decisionId, clock.nowMs())
+    if (teaches) this.#book.firstToken(decisionId, clock.nowMs())
+    else this.#book.prefillEnded(decisionId, clock.nowMs())
     this.replicas?.firstToken(decisionId)
     this.#flushLater()
     this.fellIf(isLess)
@@ -235,7 +246,8 @@ class Tracker {
     this.fellIf(this.#outputs?.grew(decisionId, outputTokens) === 'less')
   }
 
-  free(decisionId: string, { outputTokens, cachedShare }: TrackerUsage = {}): void {
+  free(decisionId: string, said: TrackerUsage = {}): void {
+    const { outputTokens, cachedShare } = this.#book.believed(decisionId, said, this.#context.clock.nowMs())
     this.#gateways.delete(decisionId)
     this.#outputs?.ended(decisionId)
     const isFreed = this.#load.free(decisionId)
@@ -262,6 +274,7 @@ class Tracker {
         activeRequests,
         reported: this.#reported.get(workerSlot),
         learned: this.#book.learned(workerSlot),
+        disbelieved: this.#book.disbelieved(workerSlot),
       })
     }
     return { rows, stats: this.#load.stats, replicas: this.replicas?.counts }

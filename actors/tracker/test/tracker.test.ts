@@ -520,3 +520,79 @@ t.test('blocks of replicas are counted up to a bound, and end with those that we
   ref.tell({ type: 'replicasKnown', replicas: ['s'] })
   t.strictSame(await load('a/0'), [7, 10, 1], 'who is not there any more has nothing open')
 })
+
+t.test('an answer that is no success ends a prefill and teaches no speed', async t => {
+  const { system, ref, book } = await start()
+  t.teardown(() => system.shutdown())
+  const learned = async () => (await ref.ask({ type: 'loads' }, ASK)).rows[0]!
+  for (let i = 0; i < 40; i++) {
+    await book(`refused ${i}`, 0)
+    ref.tell({ type: 'prefillComplete', decisionId: `refused ${i}`, teaches: false })
+    ref.tell({ type: 'free', decisionId: `refused ${i}` })
+  }
+  const row = await learned()
+  t.equal(row.learned.prefill.observations, 0)
+  t.equal(row.activePrefillTokens, 0)
+})
+
+t.test('figures that cannot be true are counted and teach nothing', async t => {
+  const { system, ref, book } = await start()
+  t.teardown(() => system.shutdown())
+  const expected = async (): Promise<number> => {
+    const workerSlots = Int32Array.of(0)
+    const asked = await ref.ask(
+      { type: 'project', workerSlots, sequenceHashes: PROMPT, wantsEngines: true },
+      ASK,
+    )
+    return asked.engines!.outputTokensExpected
+  }
+  const before = await expected()
+  const lies = [
+    { outputTokensMax: 10, outputTokens: 11 },
+    { outputTokensMax: undefined, outputTokens: 4_294_967_296 },
+    { outputTokensMax: undefined, outputTokens: 50_000 },
+    { outputTokensMax: undefined, outputTokens: Number.NaN },
+    { outputTokensMax: undefined, outputTokens: -1 },
+    { outputTokensMax: undefined, outputTokens: undefined, cachedShare: 1.5 },
+  ]
+  for (const [i, { outputTokensMax, ...said }] of lies.entries()) {
+    await book(`lie ${i}`, 0, GATEWAY, { outputTokensMax })
+    ref.tell({ type: 'prefillComplete', decisionId: `lie ${i}` })
+    ref.tell({ type: 'free', decisionId: `lie ${i}`, ...said })
+  }
+  t.equal(await expected(), before)
+  t.equal((await ref.ask({ type: 'loads' }, ASK)).rows[0]!.disbelieved, lies.length)
+  await book('true', 0, GATEWAY, { outputTokensMax: 10 })
+  ref.tell({ type: 'free', decisionId: 'true', outputTokens: 10 })
+  t.not(await expected(), before)
+  t.equal((await ref.ask({ type: 'loads' }, ASK)).rows[0]!.disbelieved, lies.length)
+})
+
+t.test('what was learned of a worker ends with its process', async t => {
+  const { system, ref, book } = await start()
+  t.teardown(() => system.shutdown())
+  const fleet = (promptsEpoch: number): Fleet =>
+    ({
+      version: 1,
+      workers: [
+        { id: 'a', promptsEpoch, keys: [{ key: 'a/0', workerSlot: 0 }] },
+        { id: 'b', keys: [{ key: 'b/0', workerSlot: 1 }] },
+      ],
+    }) as unknown as Fleet
+  ref.tell({ type: 'fleet', fleet: fleet(1) })
+  const observations = async () =>
+    (await ref.ask({ type: 'loads' }, ASK)).rows.map(({ learned }) => learned.prefill.observations)
+  for (let i = 0; i < 20; i++) {
+    await book(`${i}`, i % 2)
+    await system.advance(30)
+    ref.tell({ type: 'prefillComplete', decisionId: `${i}` })
+    await system.advance(30)
+    ref.tell({ type: 'free', decisionId: `${i}`, outputTokens: 5 })
+  }
+  const [a, b] = await observations()
+  t.ok(a! > 0 && b! > 0)
+  ref.tell({ type: 'fleet', fleet: fleet(1) })
+  t.strictSame(await observations(), [a, b], 'the same process')
+  ref.tell({ type: 'fleet', fleet: fleet(2) })
+  t.strictSame(await observations(), [0, b])
+})

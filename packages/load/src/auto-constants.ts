@@ -113,6 +113,15 @@ export const AUTO_CONSTANTS = {
      * times]
      */
     FADE: 0.985,
+    /**
+     * Times. A worker that is so much slower or faster than most others does not teach the fleet, whatever share
+     * of the requests it answers. [Step times]
+     */
+    ODD_TIMES: 2,
+    /** Workers. Of fewer than three workers no one can say which is the odd one. [Step times] */
+    COMPARED_MIN: 3,
+    /** Observations. Before a worker is compared with the others. [Step times] */
+    COMPARED_ROWS: 8,
     /** Observations. Weight of the fleet's fit in that of a worker. [Step times] */
     FLEET_WEIGHT: 8,
     /** Observations. Weight of the assumption that a worker is as fast as the fleet. [Step times] */
@@ -207,8 +216,33 @@ export const AUTO_CONSTANTS = {
     PERIODS_FEW: 32,
     /** Requests. Reach of running means. [What is booked] */
     MEAN_REQUESTS: 500,
+    /** Observations. The first ones of a running mean count as they are: there is no mean yet. [What is booked] */
+    MEAN_FIRST_FIGURES: 32,
+    /**
+     * Times. A later figure counts as at most so many means: one moves the mean by 7/500 at most. [What is
+     * booked]
+     */
+    MEAN_OUTLIER_TIMES: 8,
+    /**
+     * Tokens. An answer with more for each millisecond is not believed: a hundred times what hardware makes for
+     * one request. [What is booked]
+     */
+    OUTPUT_TOKENS_PER_MS: 100,
+    /** Tokens. So many are believed of an answer that came at once, as from a cache. [What is booked] */
+    OUTPUT_TOKENS_AT_ONCE: 4096,
+    /** Tokens. The most of an answer whose time is not known: the longest that models can. [What is booked] */
+    OUTPUT_TOKENS_MOST: 1_048_576,
     /** Tokens. Expected output before any was seen. [What is booked] */
     OUTPUT_TOKENS_PRIOR: 200,
+    /**
+     * Times. A worker's mean output counts as at most so far from the median worker's: its word is its own.
+     * [What is booked]
+     */
+    OUTPUT_APART_TIMES: 4,
+    /** Times. Its answers weigh as at most so many of the median worker's. [What is booked] */
+    OUTPUT_WEIGHT_TIMES: 2,
+    /** Requests. The fleet's mean output is computed anew after so many. [What is booked] */
+    OUTPUT_EVERY: 8,
     /** Share. A busy period in which decoding took more teaches nothing of prefill. [What is booked] */
     DECODE_SHARE_MAX: 0.8,
     /** Tokens. An answer with fewer gaps between tokens teaches nothing of decoding. [What is booked] */

@@ -26,6 +26,7 @@
  */
 
 import { AUTO_CONSTANTS } from './auto-constants.ts'
+import { BoundedMean } from './bounded-mean.ts'
 import { type CostKnowledge, DECODE_PRIOR, LearnedCosts } from './engine-costs.ts'
 import {
   type EngineProjection,
@@ -46,6 +47,7 @@ import {
   type Slot,
   type Work,
 } from './engine-slot.ts'
+import { OutputLengths } from './output-lengths.ts'
 import { PrefillCosts } from './prefill-costs.ts'
 import { overdueOf, UnseenLoad } from './unseen-load.ts'
 
@@ -57,13 +59,15 @@ const {
   UNSAID_WEIGHT,
   PERIODS_FEW,
   MEAN_REQUESTS,
-  OUTPUT_TOKENS_PRIOR,
   DECODE_SHARE_MAX,
   DECODE_GAPS_MIN,
   STALLED_SHARE_MAX,
   BUSY_SHARE_MAX,
   UNLEARNED_TIMES,
   UNLEARNED_MS_MIN,
+  OUTPUT_TOKENS_PER_MS,
+  OUTPUT_TOKENS_AT_ONCE,
+  OUTPUT_TOKENS_MOST,
 } = AUTO_CONSTANTS.book
 
 const NO_IDS: readonly string[] = []
@@ -74,6 +78,8 @@ export interface SentRequest {
   readonly newTokens: number
   /** Its first token will be reported. Default true. */
   readonly isStream?: boolean
+  /** The most tokens that its answer can have, if that is known; default: it is not. */
+  readonly outputTokensMax?: number | undefined
   /** How long it waited in the router before it was sent; default 0. */
   readonly waitedMs?: number
   /**
@@ -82,6 +88,13 @@ export interface SentRequest {
    */
   readonly isOwn?: boolean
   readonly nowMs: number
+}
+
+/** What an engine says of an answer; undefined: it does not say. */
+export interface SaidUsage {
+  readonly outputTokens?: number | undefined
+  /** Share of the prompt that was cached, 0 … 1. */
+  readonly cachedShare?: number | undefined
 }
 
 /** Coefficients of prefill and of decoding: see prefill-costs.ts and engine-costs.ts. */
@@ -105,10 +118,9 @@ export class EngineBook {
   /** Share of the slots of the last projection that had a prompt in their queue. */
   #busyAsked = 0
   #decisions = 0
-  #firstTokenMeanMs = 0
-  #prefillMeanMs = 0
-  #decodeMeanMs = 0
-  #firstTokens = 0
+  readonly #firstTokenMs = new BoundedMean()
+  readonly #prefillMs = new BoundedMean()
+  readonly #decodeMs = new BoundedMean()
   readonly #unseen = new UnseenLoad()
   #settled = 0
   /** Requests whose prefill has ended by estimate, until `silentPrefillsEnded` tells of them. */
@@ -116,9 +128,7 @@ export class EngineBook {
   #deliveredPeriods = 0
   /** Share of the answers that say what was cached. */
   #saidShare = 0
-  #ended = 0
-  #outputMean: number = OUTPUT_TOKENS_PRIOR
-  #outputs = 0
+  readonly #outputs = new OutputLengths()
 
   /** Slots are 0 … workerSlotsMax − 1. */
   constructor({ workerSlotsMax }: { readonly workerSlotsMax: number }) {
@@ -194,8 +204,16 @@ export class EngineBook {
     if (request.isOwn && request.isExpectationLearned)
       this.#unseen.firstToken(request.expectedFirstTokenMs, now - request.sentMs)
     this.#addToPeriod(request, entry, now)
-    const n = Math.min(MEAN_REQUESTS, ++this.#firstTokens)
-    this.#firstTokenMeanMs += (request.waitedMs + now - request.sentMs - this.#firstTokenMeanMs) / n
+    this.#firstTokenMs.add(request.waitedMs + now - request.sentMs)
+  }
+
+  /**
+   * The prefill of the request is over, or it was refused: the worker's answer began, and is not a first
+   * token. Counts as `firstToken` does, and teaches nothing.
+   */
+  prefillEnded(id: string, nowMs: number): void {
+    this.late(id)
+    this.firstToken(id, nowMs)
   }
 
   /**
@@ -214,6 +232,27 @@ export class EngineBook {
   }
 
   /**
+   * What of the usage of a booked request can be true. An answer has no more tokens than the request or the
+   * model allows, and no more than the fastest hardware makes in its time; a share is 0 … 1. The rest is undefined, and
+   * counted for its worker. Of a request that is not booked nothing is believed.
+   */
+  believed(id: string, { outputTokens, cachedShare }: SaidUsage, nowMs: number): SaidUsage {
+    const request = this.#requests.get(id)
+    if (request === undefined) return {}
+    const { outputTokensMax, isTimed, sentMs, slot } = request
+    const lastedMs = this.#time(nowMs) - sentMs
+    const fastest = isTimed ? OUTPUT_TOKENS_AT_ONCE + OUTPUT_TOKENS_PER_MS * lastedMs : OUTPUT_TOKENS_MOST
+    const most = Math.min(outputTokensMax, fastest)
+    const isTooLong = outputTokens !== undefined && !(outputTokens >= 0 && outputTokens <= most)
+    const isNoShare = cachedShare !== undefined && !(cachedShare >= 0 && cachedShare <= 1)
+    if (isTooLong || isNoShare) this.#slots[slot]!.disbelieved++
+    return {
+      outputTokens: isTooLong ? undefined : outputTokens,
+      cachedShare: isNoShare ? undefined : cachedShare,
+    }
+  }
+
+  /**
    * The request is over, for whatever reason. `outputTokens`, and `cachedShare` of its prompt, are from its
    * usage; undefined: it does not say.
    */
@@ -222,7 +261,7 @@ export class EngineBook {
     if (request === undefined) return
     const now = this.#time(nowMs)
     if (outputTokens !== undefined && outputTokens > 0) {
-      this.#outputMean += (outputTokens - this.#outputMean) / Math.min(MEAN_REQUESTS, ++this.#outputs)
+      this.#outputs.ended(request.slot, outputTokens)
       if (request.firstTokenMs >= 0 && !request.isSilent && request.isTimed)
         this.#observeDecode(request, outputTokens, now)
     }
@@ -252,6 +291,11 @@ export class EngineBook {
     return due.map(({ id }) => id)
   }
 
+  /** How many figures of a slot's worker could not be true, since it is known; they taught nothing. */
+  disbelieved(slot: number): number {
+    return this.#slots[slot]?.disbelieved ?? 0
+  }
+
   /** What was learned of the speed of a slot's worker. */
   learned(slot: number): LearnedSpeed {
     const { kneeTokens } = this.#prefill
@@ -267,6 +311,20 @@ export class EngineBook {
     this.#slots[slot] = undefined
     this.#prefill.forget(slot)
     this.#decode.forget(slot)
+    this.#outputs.forget(slot)
+  }
+
+  /**
+   * The worker of a slot runs as another process, which may be another engine: forgets what was learned of
+   * its speed and its answers. Its requests stay until they end, and teach nothing.
+   */
+  restarted(slot: number): void {
+    for (const request of this.#requests.values()) if (request.slot === slot) request.isTimed = false
+    const entry = this.#slots[slot]
+    if (entry !== undefined) entry.period = undefined
+    this.#prefill.forget(slot)
+    this.#decode.forget(slot)
+    this.#outputs.forget(slot)
   }
 
   /** What a request would find on each slot now. The next call overwrites the result. */
@@ -309,12 +367,12 @@ export class EngineBook {
     this.#busyAsked = count === 0 ? 0 : busy / count
     p.busyShare = Math.min(BUSY_SHARE_MAX, this.#busyShare)
     p.speedSpread = speedSpreadOf(figures, count)
-    p.outputTokensExpected = this.#outputMean
-    p.prefillMeanMs = this.#prefillMeanMs
+    p.outputTokensExpected = this.#outputs.meanTokens
+    p.prefillMeanMs = this.#prefillMs.mean
     p.kneeTokens = this.#prefill.kneeTokens
     p.waitingShare =
-      this.#ended > 0 && this.#decodeMeanMs > 0
-        ? Math.min(1, Math.max(0, (this.#firstTokenMeanMs - this.#prefillMeanMs) / this.#decodeMeanMs))
+      this.#decodeMs.mean > 0
+        ? Math.min(1, Math.max(0, (this.#firstTokenMs.mean - this.#prefillMs.mean) / this.#decodeMs.mean))
         : 0
     return p
   }
@@ -355,6 +413,7 @@ export class EngineBook {
       decodeAddedMs,
       isSilent: request.isStream === false,
       isOwn: request.isOwn !== false,
+      outputTokensMax: request.outputTokensMax ?? Infinity,
       firstTokenMs: -1,
       contextTokens: 0,
       prefilledMs: 0,
@@ -433,7 +492,7 @@ export class EngineBook {
     const { slot, firstTokenMs } = request
     const entry = this.#slots[slot]!
     const duration = now - firstTokenMs
-    this.#decodeMeanMs += (duration - this.#decodeMeanMs) / Math.min(MEAN_REQUESTS, ++this.#ended)
+    this.#decodeMs.add(duration)
     const gaps = outputTokens - 1
     if (gaps < DECODE_GAPS_MIN || duration <= 0) return
     integrate(entry, now)
@@ -451,7 +510,7 @@ export class EngineBook {
     // counts it.
     if (request.isTimed) entry.prefilledMs += request.prefillMs
     request.firstTokenMs = now
-    request.contextTokens = request.promptTokens + this.#outputMean / 2
+    request.contextTokens = request.promptTokens + this.#outputs.meanTokens / 2
     request.prefilledMs = entry.prefilledMs
     request.decodingMs = entry.decodingMs
     request.contextMs = entry.contextMs
@@ -535,7 +594,7 @@ export class EngineBook {
     entry.insertedAt = this.#sentTotal
     if (request.firstTokenMs < 0 || request.isSilent || (!request.isTimed && period === undefined)) return
     ++this.#settled
-    this.#prefillMeanMs += (request.prefillMs - this.#prefillMeanMs) / Math.min(MEAN_REQUESTS, this.#settled)
+    this.#prefillMs.add(request.prefillMs)
     this.#saidShare += ((isSaid ? 1 : 0) - this.#saidShare) / Math.min(MEAN_REQUESTS, this.#settled)
     if (period === undefined) return
     period.open--

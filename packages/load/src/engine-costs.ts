@@ -15,6 +15,11 @@
  * first observations have no good expectation: it is scaled by the median of their own ratios to it, so the
  * majority decides. Observations that are not finite or not positive are ignored.
  *
+ * Of three workers or more, one that is ODD_TIMES as slow or as fast as the fleet does not teach the fleet while
+ * most of the others are like it: a liar, or an engine of another kind, may answer most of the requests. If the
+ * median worker is that far from the fleet's fit, the fit was taught by an odd one: it becomes that of the median
+ * worker.
+ *
  * Source   docs/decisions/0037-what-auto-weighs.md, section Step times.
  */
 
@@ -34,6 +39,9 @@ const {
   APART,
   APART_OF_CHANCE,
   SOLVE_EVERY,
+  ODD_TIMES,
+  COMPARED_MIN,
+  COMPARED_ROWS,
 } = AUTO_CONSTANTS.steps
 const { PRIOR_STEP_MS_SCALE_MIN, ZERO_PRIOR_DIVISOR } = AUTO_CONSTANTS.steps
 const { PRIOR_PREFILL_STEP_MS, PRIOR_PREFILL_TOKEN_MS, PRIOR_PREFILL_PAIR_MS } = AUTO_CONSTANTS.steps
@@ -83,10 +91,12 @@ class Fit {
   rows = 0
   /** Number of the fleet's solution that was used last. */
   base = 0
-  /** Number of rows of the fleet when the last row of this worker came. */
+  /** Number of observations of all workers when the last one of this worker came. */
   seenAt = 0
   /** The worker is faster or slower than the fleet by more than chance. */
   isApart = false
+  /** It is so much faster or slower that it may not teach the fleet. */
+  isOdd = false
   /** Coefficients before the first observation. */
   readonly #prior: Coefficients
   /** The first rows; undefined once there are FIRST_ROWS. */
@@ -148,6 +158,16 @@ class Fit {
     this.#targets = FADE * this.#targets + weight * target * target
   }
 
+  /** Takes over what another fit has learned. */
+  become(other: Fit): void {
+    this.#first = other.#first === undefined ? undefined : [...other.#first]
+    this.#weight = other.#weight
+    this.#targets = other.#targets
+    this.#products.set(other.#products)
+    this.#sums.set(other.#sums)
+    for (let i = 0; i < FEATURES; i++) this.coefficients[i] = other.coefficients[i]!
+  }
+
   /** Distance of the predictions of `coefficients` from the observations; ≤ 1: chance can explain it. */
   distance(coefficients: Coefficients): number {
     const predicted = this.#predicted(coefficients)
@@ -195,6 +215,11 @@ export class LearnedCosts {
   readonly #prior: Coefficients
   readonly #workers = new Map<number, Fit>()
   #fleetSolutions = 0
+  /** Of all workers. */
+  #observations = 0
+  /** Workers with enough observations to compare them, and those of them that are unlike the fleet. */
+  #compared = 0
+  #odd = 0
 
   constructor(prior: Coefficients) {
     this.#prior = prior
@@ -212,7 +237,7 @@ export class LearnedCosts {
 
   #worker(workerSlot: number): Fit | undefined {
     const worker = this.#workers.get(workerSlot)
-    if (worker === undefined || this.#fleet.rows - worker.seenAt <= STRANGER_ROWS * this.#workers.size)
+    if (worker === undefined || this.#observations - worker.seenAt <= STRANGER_ROWS * this.#workers.size)
       return worker
     this.#workers.delete(workerSlot)
     return undefined
@@ -245,14 +270,38 @@ export class LearnedCosts {
       this.#workers.set(workerSlot, worker)
     }
     const row: Row = { x: [x0, x1, x2], y: Math.max(OBSERVED_MS_MIN, observedMs), weight }
-    fleet.add(row)
+    if (this.#mayTeach(worker)) fleet.add(row)
     worker.add(row)
-    worker.seenAt = fleet.rows
+    worker.seenAt = ++this.#observations
     if (fleet.rows <= 2 * SOLVE_EVERY || fleet.rows % SOLVE_EVERY === 0) {
       fleet.solve(this.#prior, PRIOR_WEIGHT)
       this.#fleetSolutions++
     }
     if (worker.rows <= 2 * SOLVE_EVERY || worker.rows % SOLVE_EVERY === 0) this.#solve(worker)
+    if (this.#observations % SOLVE_EVERY === 0) this.#compare()
+  }
+
+  #mayTeach(worker: Fit): boolean {
+    return !(worker.isOdd && this.#compared >= COMPARED_MIN && 2 * this.#odd < this.#compared)
+  }
+
+  /** Finds the odd workers. If the median worker is one, the fleet's fit becomes that of the median worker. */
+  #compare(): void {
+    const known = [...this.#workers.values()].filter(({ rows }) => rows >= COMPARED_ROWS)
+    const fleet = this.#fleet
+    const slowness = new Map(known.map(worker => [worker, worker.slowness(fleet.coefficients)]))
+    if (known.length >= COMPARED_MIN) {
+      const sorted = known.toSorted((a, b) => slowness.get(a)! - slowness.get(b)!)
+      const middle = sorted[(sorted.length - 1) >> 1]!
+      if (isOdd(slowness.get(middle)!)) {
+        fleet.become(middle)
+        this.#fleetSolutions++
+        for (const worker of known) slowness.set(worker, worker.slowness(fleet.coefficients))
+      }
+    }
+    for (const worker of known) worker.isOdd = isOdd(slowness.get(worker)!)
+    this.#compared = known.length
+    this.#odd = known.filter(worker => worker.isOdd).length
   }
 
   #solve(worker: Fit): void {
@@ -267,6 +316,10 @@ export class LearnedCosts {
   forget(workerSlot: number): void {
     this.#workers.delete(workerSlot)
   }
+}
+
+function isOdd(slowness: number): boolean {
+  return slowness > ODD_TIMES || slowness < 1 / ODD_TIMES
 }
 
 /** Raises each coefficient to at least the prior ÷ ZERO_PRIOR_DIVISOR, because 0 has no scale. */

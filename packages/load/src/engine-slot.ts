@@ -32,6 +32,8 @@ export interface BookedRequest {
   readonly isSilent: boolean
   /** This router sent it, not another replica. */
   readonly isOwn: boolean
+  /** The most tokens that its answer can have; Infinity: not known. */
+  readonly outputTokensMax: number
   firstTokenMs: number
   /** Its part of the slot's contextTokens while it decodes. */
   contextTokens: number
@@ -106,6 +108,8 @@ export interface Slot {
   integratedMs: number
   /** The current busy period. */
   period: Period | undefined
+  /** Figures of its engine that cannot be true. */
+  disbelieved: number
 }
 
 /**
@@ -188,5 +192,6 @@ export function newSlot(): Slot {
     contextMs: 0,
     integratedMs: 0,
     period: undefined,
+    disbelieved: 0,
   }
 }

@@ -9,7 +9,7 @@ export {
   whyBusy,
 } from './busy-thresholds.ts'
 export { type ChainDigest, chainDigest, depthAt, digestLength } from './chain-digest.ts'
-export { EngineBook, type LearnedSpeed, STEP_TOKENS_DEFAULT } from './engine-book.ts'
+export { EngineBook, type LearnedSpeed, type SaidUsage, STEP_TOKENS_DEFAULT } from './engine-book.ts'
 export { DECODE_PRIOR, LearnedCosts, PREFILL_PRIOR } from './engine-costs.ts'
 export {
   copyProjection,

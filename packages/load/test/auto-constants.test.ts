@@ -27,12 +27,15 @@ const UNITS = [
   'Sweeps',
   'Times',
   'Tokens',
+  'Workers',
 ]
 /** The files whose constants are in the table. */
 const USERS = [
+  '../src/bounded-mean.ts',
   '../src/engine-book.ts',
   '../src/engine-costs.ts',
   '../src/engine-slot.ts',
+  '../src/output-lengths.ts',
   '../src/prefill-costs.ts',
   '../src/unseen-load.ts',
   '../../selection/src/arm-outcomes.ts',

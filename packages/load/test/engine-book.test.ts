@@ -352,3 +352,106 @@ t.test('one that is resumed while others wait does not spoil what they teach of 
   })
   t.ok(Math.abs(learned[1]! / learned[0]! - 1) < 0.2, `${learned}`)
 })
+
+/** Slots 0 … 3, each with an engine of its own, served in turns. */
+function fleetServes(
+  book: EngineBook,
+  engines: readonly Engine[],
+  rounds: number,
+  outputs: readonly number[],
+  turns: readonly number[] = engines.map((_, slot) => slot),
+): number {
+  const random = seededRandom(SEED)
+  let nowMs = 0
+  for (let round = 0; round < rounds; round++) {
+    for (const [turn, slot] of turns.entries()) {
+      const engine = engines[slot]!
+      const id = `${round} ${turn}`
+      const promptTokens = 100 + random.below(30_000)
+      book.sent(id, slot, { promptTokens, newTokens: promptTokens, nowMs }, STEP)
+      nowMs += prefillCost(engine.p, promptTokens, promptTokens, STEP, 0)
+      book.firstToken(id, nowMs)
+      nowMs += engine.gapMs * 100
+      book.ended(id, nowMs, outputs[slot])
+    }
+  }
+  return nowMs
+}
+
+t.test('an answer that is no first token ends the prefill and teaches nothing', async t => {
+  const book = new EngineBook({ workerSlotsMax: 2 })
+  let nowMs = serve(book, FAST, 100, 0)
+  const before = [expectedPrefillMs(book, nowMs), book.project([0], nowMs).waitingShare]
+  const { observations } = book.learned(0).prefill
+  for (let i = 0; i < 1000; i++) {
+    book.sent(`refused ${i}`, 0, { promptTokens: 20_000, newTokens: 20_000, nowMs }, STEP)
+    nowMs += 2
+    book.prefillEnded(`refused ${i}`, nowMs)
+    book.ended(`refused ${i}`, nowMs + 1)
+  }
+  t.equal(figureOf(book.project([0], nowMs), 0, 'queuedTokens'), 0, 'nothing waits there')
+  t.equal(book.learned(0).prefill.observations, observations)
+  t.strictSame([expectedPrefillMs(book, nowMs), book.project([0], nowMs).waitingShare], before)
+})
+
+t.test(
+  'what one of four workers says of the length of its answers moves what is expected by 0.75',
+  async t => {
+    const honest = [FAST, FAST, FAST, FAST]
+    for (const lie of [4_294_967_296, 1, 30_000]) {
+      const book = new EngineBook({ workerSlotsMax: 4 })
+      const nowMs = fleetServes(book, honest, 100, [100, 110, 90, lie])
+      const { outputTokensExpected } = book.project([0, 1, 2, 3], nowMs)
+      t.ok(outputTokensExpected > 70 && outputTokensExpected < 185, `${lie}: ${outputTokensExpected}`)
+    }
+  },
+)
+
+t.test('one answer, however long, moves what is expected of a single worker by a sixtieth of it', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const nowMs = serve(book, FAST, 600, 0)
+  const before = book.project([0], nowMs).outputTokensExpected
+  book.sent('liar', 0, { promptTokens: 100, newTokens: 100, nowMs }, STEP)
+  book.firstToken('liar', nowMs + 5)
+  book.ended('liar', nowMs + 3_000_000, 4_294_967_296)
+  for (let i = 0; i < 8; i++) {
+    book.sent(`mean ${i}`, 0, { promptTokens: 100, newTokens: 100, nowMs }, STEP)
+    book.ended(`mean ${i}`, nowMs + 3_000_000, before)
+  }
+  const after = book.project([0], nowMs).outputTokensExpected
+  t.ok(after > before && after / before < 1 + 1 / 60, `${before} → ${after}`)
+})
+
+t.test('a worker whose times lie leaves those of the others as they are, within a quarter', async t => {
+  const lies: readonly Engine[] = [
+    { p: [1e-3, 1e-6, 0], gapMs: 1e-3 },
+    { p: [5000, 10, 1e-3], gapMs: 2000 },
+  ]
+  for (const lie of lies) {
+    const book = new EngineBook({ workerSlotsMax: 5 })
+    const most = [0, 1, 2, ...Array<number>(20).fill(3)]
+    const nowMs = fleetServes(book, [FAST, FAST, FAST, lie], 100, [100, 100, 100, 100], most)
+    const expected = prefillCost(FAST.p, 8000, 12_000, STEP, 0)
+    for (const slot of [0, 1, 2]) {
+      const ratio = expectedPrefillMs(book, nowMs, slot) / expected
+      t.ok(ratio > 0.75 && ratio < 1.25, `prefill of ${slot} beside ${lie.gapMs}: ${ratio}`)
+      const step = expectedStepMs(book, nowMs, slot) / FAST.gapMs
+      t.ok(step > 0.75 && step < 1.25, `decoding of ${slot} beside ${lie.gapMs}: ${step}`)
+    }
+    const ratio = expectedPrefillMs(book, nowMs, 4) / expected
+    t.ok(ratio > 0.5 && ratio < 2, `prefill of one that never answered beside ${lie.gapMs}: ${ratio}`)
+  }
+})
+
+t.test('an engine that runs as another process is as fast as the fleet until it answers', async t => {
+  const book = new EngineBook({ workerSlotsMax: 4 })
+  const nowMs = fleetServes(book, [FAST, FAST, FAST, SLOW], 60, [100, 100, 100, 100])
+  t.ok(expectedPrefillMs(book, nowMs, 3) > 5 * expectedPrefillMs(book, nowMs, 0), 'it is known to be slow')
+  book.sent('open', 3, { promptTokens: 500, newTokens: 500, nowMs }, STEP)
+  book.restarted(3)
+  t.equal(expectedPrefillMs(book, nowMs, 3), expectedPrefillMs(book, nowMs, 0))
+  t.equal(book.learned(3).prefill.observations, 0)
+  t.equal(figureOf(book.project([3], nowMs), 0, 'requests'), 1, 'open requests stay until they are settled')
+  book.ended('open', nowMs + 5)
+  t.equal(figureOf(book.project([3], nowMs), 0, 'requests'), 0)
+})

@@ -84,6 +84,11 @@ export class UsageTap {
     this.#lines = this.#relay === undefined ? undefined : new EventLines(this.#members, this.#relay)
   }
 
+  /** An object with `error`, or with `"object": "error"`, passed. */
+  get sawError(): boolean {
+    return this.#sawError
+  }
+
   /** True once a byte passed. */
   get hasBytes(): boolean {
     return this.#hasBytes

@@ -39,9 +39,10 @@ export interface RoutingRequest {
   readonly separated?: SeparatedPrompt | undefined
   /**
    * Why its answer will say nothing about the cache: `unread`, the engine computes the whole prompt; or
-   * `unreported`, it does not tell how much it reused. Undefined: the answer can be audited.
+   * `unreported`, it does not tell how much it reused; or `claimed`, it tells that of another prompt, maybe:
+   * this one is the word of its client. Undefined: the answer can be audited.
    */
-  readonly cacheUse?: 'unread' | 'unreported' | undefined
+  readonly cacheUse?: 'unread' | 'unreported' | 'claimed' | undefined
   /** The client's id of the conversation, if it gives one. */
   readonly sessionId?: string | undefined
   /** Replaces the router's own settings; unset members leave them unchanged. */

@@ -72,6 +72,11 @@ const HEALTH_COLUMNS: readonly MetricColumn<HealthStatus>[] = [
 ]
 
 const LOAD_COLUMNS: readonly MetricColumn<LoadReport['rows'][number]>[] = [
+  [
+    'homing_tracker_disbelieved_total',
+    'Figures in answers of the worker that cannot be true, such as more tokens than the request allowed.',
+    row => row.disbelieved ?? 0,
+  ],
   ['homing_tracker_active_blocks', 'Blocks in use by running requests.', row => row.activeBlocks],
   [
     'homing_tracker_active_prefill_tokens',

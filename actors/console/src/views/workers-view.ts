@@ -107,6 +107,7 @@ function keyView(
       engine_kv_usage_reason: load?.reported?.reason ?? null,
     },
     learned: learnedView(load?.learned),
+    disbelieved_figures: load?.disbelieved ?? 0,
     events:
       key.eventsEndpoint === undefined
         ? null

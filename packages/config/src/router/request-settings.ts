@@ -227,6 +227,14 @@ export const requestSettings = [
     unsetMeans: 'a name that no worker lists is answered with 404',
     help: 'Base model whose workers also get requests for models that no worker lists, as adapters of it. For engines that load an adapter when a request names it (the LoRA resolvers of vLLM). The engine answers 404 where there is no such adapter.',
   },
+  {
+    key: 'trustTokenData',
+    name: 'trust-token-data',
+    group: 'Relaying',
+    kind: 'flag',
+    default: false,
+    help: 'Take nvext.token_data for the token ids of the prompt, instead of reading the prompt of the body. For clients that tokenize themselves, and as the engines do: the engine gets the body, so a client that names other tokens is placed wrongly. Such a prompt counts as at least half of the tokens that its text looks like, and its answer is not compared with the prediction.',
+  },
 ] as const satisfies readonly SettingDescriptor[]
 
 /** What is behind `MODEL=`, and whether the model has a name. */
