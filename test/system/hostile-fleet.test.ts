@@ -48,7 +48,9 @@ async function honest(url: string, seconds: number): Promise<Tally> {
     const fromMs = performance.now()
     try {
       const answer = await send(url, '/v1/completions', { body, headers })
-      const isWhole = body.stream ? answer.text.endsWith('data: [DONE]\n\n') : answer.text.includes('"choices"')
+      const isWhole = body.stream
+        ? answer.text.endsWith('data: [DONE]\n\n')
+        : answer.text.includes('"choices"')
       if (answer.status !== 200 || !isWhole) failures.push(`${answer.status} ${answer.text.slice(0, 300)}`)
       else latenciesMs.push(performance.now() - fromMs)
     } catch (error) {
@@ -121,7 +123,9 @@ t.test('strangers of all kinds at once', { skip }, async t => {
       ]),
     ),
   )
-  const strangers = fork(fileURLToPath(new URL('hostile/strangers.ts', import.meta.url)), { stdio: 'inherit' })
+  const strangers = fork(fileURLToPath(new URL('hostile/strangers.ts', import.meta.url)), {
+    stdio: 'inherit',
+  })
   t.teardown(() => strangers.kill('SIGKILL'))
   t.teardown(() => {
     for (const engine of engines) engine.kill('SIGKILL')
@@ -135,7 +139,14 @@ t.test('strangers of all kinds at once', { skip }, async t => {
     ...['--worker', evil.url, '--tokenizer', TINY_TOKENIZER],
     ...['--nats', nats.address, '--nats-credentials-file', login.path],
     ...['--worker-namespace', 'fleet', '--router-replica-sync', '--router-replica-group', 'fleet'],
-    ...['--admin-key-file', adminKey.path, '--router-tenant-weight', 'chat=1', '--router-tenant-weight', 'batch=1'],
+    ...[
+      '--admin-key-file',
+      adminKey.path,
+      '--router-tenant-weight',
+      'chat=1',
+      '--router-tenant-weight',
+      'batch=1',
+    ],
   ])
   t.teardown(() => router.kill('SIGKILL'))
   const client = new RouterClient(router.url)

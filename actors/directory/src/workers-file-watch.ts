@@ -12,7 +12,13 @@
  */
 
 import type { ActorContext } from '@homing/actor'
-import { openWorker, readWorkersFile, WorkersFile, type WorkersFileChange, type WorkersFileLook } from '@homing/fleet'
+import {
+  openWorker,
+  readWorkersFile,
+  WorkersFile,
+  type WorkersFileChange,
+  type WorkersFileLook,
+} from '@homing/fleet'
 import type { FleetChanges } from './fleet-changes.ts'
 import type { DirectoryMessage, KeptFleet } from './messages.ts'
 

