@@ -3,7 +3,7 @@
 import { readTenantWeights } from '@homing/config'
 import { InvalidWorkerError, parseWorkerSpec } from '@homing/fleet'
 import { brokerServer, EndpointError, parseBrokerEndpoint, parseEndpoint } from '@homing/transport'
-import { faultOfEndpoint, faultOfPeer, peerUrl } from '../../actors/index-service/src/requests.ts'
+import { faultOfSource, faultOfPeer, peerUrl } from '../../actors/index-service/src/requests.ts'
 import { modelAliasFault, readModelAlias } from '../../packages/config/src/model-alias.ts'
 import { readRelayRoute, relayRouteFault } from '../../packages/config/src/relay-route.ts'
 import { faultOfTenantWeight } from '../../packages/config/src/router/queue-settings.ts'
@@ -80,8 +80,8 @@ export const ADDRESS_FORMS: readonly Decoder[] = [
   ),
   ofText(
     'actors/index-service/src/requests.ts',
-    'faultOfEndpoint faultOfPeer peerUrl',
-    text => [faultOfEndpoint(text), faultOfPeer(text), peerUrl(text)],
+    'faultOfSource faultOfPeer peerUrl',
+    text => [faultOfSource(text), faultOfPeer(text), peerUrl(text)],
     { seeds: [...SOCKETS, 'http://10.0.0.2:8090/a/'] },
   ),
   ofText(

@@ -367,8 +367,8 @@ export class Exchange {
 
   /**
    * The prefill is over. For a stream that is no error, this is also the time of the first token. The router
-   * misses that time if its mailbox is full. What is no success, or not of the kind that was asked for, does not
-   * show how fast a worker is.
+   * misses that time if its mailbox is full. What is no success, or not of the kind that was asked for, does
+   * not show how fast a worker is.
    */
   #prefilled({ isStream }: WorkerCall, isSuccess: boolean): void {
     const { tracker } = this.#parts

@@ -1,6 +1,6 @@
 export { indexService } from './index-service.ts'
 export type { ServiceReady } from './messages.ts'
 export { serviceProcessMetrics } from './process-metrics.ts'
-export { faultOfEndpoint, faultOfPeer, peerUrl, RANK_MAX, type Registration } from './requests.ts'
+export { faultOfPeer, faultOfSource, peerUrl, RANK_MAX, type Registration } from './requests.ts'
 export type { IndexServiceArgs } from './service-args.ts'
 export { type NamedServiceRoute, SERVICE_ROUTES } from './service-routes.ts'

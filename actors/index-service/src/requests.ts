@@ -5,7 +5,7 @@
 
 import { looksLikeKey, openText } from '@homing/base'
 import { bigintToHash } from '@homing/blocks'
-import { isSameSocket, faultOfEndpoint as socketFault } from '@homing/transport'
+import { faultOfEndpoint, isSameSocket } from '@homing/transport'
 import { BadRequestError } from './errors.ts'
 import { parseWideJson, tryBits64, tryUnsigned64 } from './wide-json.ts'
 
@@ -130,14 +130,14 @@ export function peerUrl(text: string): string {
 }
 
 /** Why a text is no endpoint that can be connected to; undefined: it is. */
-export function faultOfEndpoint(text: string): string | undefined {
+export function faultOfSource(text: string): string | undefined {
   if (looksLikeKey(text)) return 'looks like an API key, which GET /workers would show'
   if (/^tcp:\/\/(\*|0\.0\.0\.0):/.test(text)) return 'names every interface; name the host of the engine'
   const port = /^tcp:.*:(\d{1,5})$/.exec(text)?.[1]
   if (port !== undefined && !(Number(port) >= 1 && Number(port) <= 65_535))
     return 'has a port out of range 1 … 65535'
   if (!/^(tcp|ipc):\/\/./.test(text)) return 'must be tcp://HOST:PORT or ipc://PATH'
-  const fault = socketFault(text)
+  const fault = faultOfEndpoint(text)
   return fault && `cannot be used: ${fault}`
 }
 
@@ -192,7 +192,7 @@ class Fields {
 
   endpoint(name: string): string {
     const text = this.name(name)
-    const fault = faultOfEndpoint(text)
+    const fault = faultOfSource(text)
     return fault === undefined ? text : this.refuse(`${name} ${JSON.stringify(openText(text))} ${fault}`)
   }
 

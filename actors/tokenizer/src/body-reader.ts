@@ -396,8 +396,8 @@ function claimedIds(body: Uint8Array, { hints }: RequestFields): Int32Array | un
 }
 
 /**
- * A prompt by the word of its client. The engine gets the body: what it computes and has cached may be of another
- * prompt, so the length is at least a part of what the text of the body looks like.
+ * A prompt by the word of its client. The engine gets the body: what it computes and has cached may be of
+ * another prompt, so the length is at least a part of what the text of the body looks like.
  */
 function withClaimed(
   unread: ReadRequest,

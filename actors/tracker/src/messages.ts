@@ -118,8 +118,8 @@ export type TrackerMessage =
     }
   | ReportedUsageMessage
   /**
-   * The prefill is over. `teaches`: by an answer that shows how fast the worker is, a success of the kind that
-   * was asked for; default true. Idempotent.
+   * The prefill is over. `teaches`: by an answer that shows how fast the worker is, a success of the kind
+   * that was asked for; default true. Idempotent.
    */
   | { readonly type: 'prefillComplete'; readonly decisionId: string; readonly teaches?: boolean }
   /** The request still runs. `outputTokens`: about how many it has sent; undefined: not known. */

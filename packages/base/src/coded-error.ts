@@ -5,9 +5,9 @@
  * docs/errors.md. Structured clone strips an error to a bare `Error`, so between threads an
  * error travels as an `ErrorRecord`.
  *
- * Bound  message and details are cut to MESSAGE_CHARACTERS_MAX characters each: what an error repeats may come
- *        from outside. A class that repeats one foreign text cuts it itself (shown-text.ts), so that the rest
- *        of its message stays whole.
+ * Bound  message and details are cut to MESSAGE_CHARACTERS_MAX characters each: what an error repeats may
+ *        come from outside. A class that repeats one foreign text cuts it itself (shown-text.ts), so that
+ *        the rest of its message stays whole.
  */
 
 import { boundedMessage } from './shown-text.ts'

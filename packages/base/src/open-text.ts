@@ -1,13 +1,13 @@
 /**
- * Open text: what a message may repeat of a text in which people put secrets: URLs, endpoints, lines of files,
- * words of a command line.
+ * Open text: what a message may repeat of a text in which people put secrets: URLs, endpoints, lines of
+ * files, words of a command line.
  *
  *   http://user:pw@host:8001/a?events=5557&api_key=…   ─▶   http://***@host:8001/a?events=5557&api_key
  *   sk-live-…, Bearer …, token=…                       ─▶   (not shown: it may be a secret)
  *   eight thousand                                     ─▶   eight thousand
  *
- * Names of members are shown, values are not, but for short numbers such as ports. A name is shown only if it looks like one: a key that was
- * written as `?sk-…` is a name, too.
+ * Names of members are shown, values are not, but for short numbers such as ports. A name is shown only if
+ * it looks like one: a key that was written as `?sk-…` is a name, too.
  */
 
 import { shownText } from './shown-text.ts'
@@ -26,7 +26,7 @@ const NAME = /^[A-Za-z][A-Za-z_-]{0,31}$/
 const SCHEME = /^([a-z][a-z+.-]{0,11}):\/\//i
 /** Words, perhaps with a number: /engines/a/v1. */
 const PLAIN_PATH = /^(?:\/[A-Za-z]{1,20}\d{0,2}){0,4}\/?$/
-const MEMBERS_MAX = 16
+const SHOWN_MEMBERS_MAX = 16
 
 /** It has the form of an API key of a known service. */
 export function looksLikeKey(text: string): boolean {
@@ -54,8 +54,8 @@ export function openUrl(text: string): string | undefined {
   const path = PLAIN_PATH.test(url.pathname) ? url.pathname.replace(/\/$/, '') : '/…'
   const user = url.username === '' && url.password === '' ? '' : '***@'
   const members = [...url.searchParams]
-  const shown = members.slice(0, MEMBERS_MAX).map(openMember).join('&')
-  const more = members.length > MEMBERS_MAX ? '&…' : ''
+  const shown = members.slice(0, SHOWN_MEMBERS_MAX).map(openMember).join('&')
+  const more = members.length > SHOWN_MEMBERS_MAX ? '&…' : ''
   const query = members.length === 0 ? '' : `?${shown}${more}`
   return `${url.protocol}//${user}${host}${path}${query}${url.hash === '' ? '' : '#…'}`
 }

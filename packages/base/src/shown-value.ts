@@ -1,8 +1,7 @@
-/** A value of others in an error or log: as JSON, and no longer than a line. */
+/** A value of others in an error or log: as JSON, and no longer than other foreign texts. */
 
-const SHOWN_CHARACTERS_MAX = 80
+import { shownText } from './shown-text.ts'
 
 export function shownValue(value: unknown): string {
-  const text = JSON.stringify(value) ?? String(value)
-  return text.length > SHOWN_CHARACTERS_MAX ? `${text.slice(0, SHOWN_CHARACTERS_MAX)}…` : text
+  return shownText(JSON.stringify(value) ?? String(value))
 }

@@ -7,6 +7,7 @@
  * that are in use; TensorRT-LLM's documentation.
  */
 
+import { shownText } from '@homing/base'
 import { faultOfEndpoint } from '@homing/transport'
 import type { EngineFamily, WorkerModel } from './fleet.ts'
 import type { EventSource } from './probe-outcome.ts'
@@ -31,9 +32,6 @@ export const LISTED_CHARACTERS_MAX = 1024
 
 /** Numbers of `engine=` labels that are counted. */
 const ENGINE_LABELS_MAX = 65_536
-
-/** Of an endpoint that cannot be used, in views. */
-const SHOWN_CHARACTERS_MAX = 120
 
 type JsonObject = Readonly<Record<string, unknown>>
 
@@ -217,7 +215,7 @@ export function dialled(endpoint: string | undefined, host: string): string | un
 function eventsAt(endpoint: string, host: string): Pick<EventSource, 'endpoint' | 'fault'> {
   const named = withHost(endpoint, host)
   const fault = faultOfEndpoint(named)
-  return fault === undefined ? { endpoint: named } : { endpoint: named.slice(0, SHOWN_CHARACTERS_MAX), fault }
+  return fault === undefined ? { endpoint: named } : { endpoint: shownText(named), fault }
 }
 
 function withHost(endpoint: string, host: string): string {

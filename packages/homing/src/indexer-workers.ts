@@ -4,8 +4,8 @@
  */
 
 import {
-  faultOfEndpoint,
   faultOfPeer,
+  faultOfSource,
   peerUrl,
   RANK_MAX,
   type Registration,
@@ -81,7 +81,7 @@ function tryRank(text: string): RankPlace | string {
   const instanceId = BigInt(id!)
   if (instanceId > INSTANCE_MAX) return `the id must be at most ${INSTANCE_MAX}`
   if (Number(rank) > RANK_MAX) return `the rank must be at most ${RANK_MAX}`
-  const fault = faultOfEndpoint(endpoint!)
+  const fault = faultOfSource(endpoint!)
   if (fault !== undefined) return `the endpoint ${fault}`
   let replayEndpoint: string | undefined
   for (const [name, value] of new URLSearchParams(query)) {
@@ -89,7 +89,7 @@ function tryRank(text: string): RankPlace | string {
     replayEndpoint = /^\d+$/.test(value)
       ? `${endpoint!.slice(0, endpoint!.lastIndexOf(':'))}:${value}`
       : value
-    const replayFault = faultOfEndpoint(replayEndpoint)
+    const replayFault = faultOfSource(replayEndpoint)
     if (replayFault !== undefined) return `the replay endpoint ${replayFault}`
   }
   return { instanceId, dpRank: Number(rank), endpoint: endpoint!, replayEndpoint }

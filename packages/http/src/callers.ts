@@ -1,6 +1,7 @@
 /**
  * Callers: which requests come from this machine's own user, and which a page of another site had a browser
- * send. One rule for every service: the router's operator routes, the page, the indexer, the simulated engine.
+ * send. One rule for every service: the router's operator routes, the page, the indexer, the simulated
+ * engine.
  *
  *   from here       the peer is a loopback address, the host name is one of this machine's, and the request
  *                   speaks for itself: no proxy's header, no page of another site behind it
@@ -27,7 +28,9 @@ export interface Caller {
   readonly peerAddress: string
 }
 
-/** Headers with which a proxy says for whom it asks, or that it is one. No client of an operator sends them. */
+/**
+ * Headers with which a proxy says for whom it asks, or that it is one. No client of an operator sends them.
+ */
 const PROXY_HEADERS: ReadonlySet<string> = new Set([
   'forwarded',
   'via',

@@ -4,7 +4,7 @@ import type { HttpExchange } from '@homing/transport'
 import { sendAnswer } from './answers.ts'
 
 /** An answer that is no longer than this is sent whole, with its length. */
-const WHOLE_BYTES_MAX = 64 * 1024
+const FIRST_PIECES_BYTES_MAX = 64 * 1024
 
 /** A piece as another actor hands it over. */
 export interface Piece {
@@ -32,7 +32,7 @@ export async function sendPieces(
   let hasHead = false
   try {
     let next = await pieces.next()
-    while (next.done !== true && begunBytes + next.value.length <= WHOLE_BYTES_MAX) {
+    while (next.done !== true && begunBytes + next.value.length <= FIRST_PIECES_BYTES_MAX) {
       begun.push(next.value)
       begunBytes += next.value.length
       next = await pieces.next()

@@ -114,8 +114,8 @@ export const AUTO_CONSTANTS = {
      */
     FADE: 0.985,
     /**
-     * Times. A worker that is so much slower or faster than most others does not teach the fleet, whatever share
-     * of the requests it answers. [Step times]
+     * Times. A worker that is so much slower or faster than most others does not teach the fleet, whatever
+     * share of the requests it answers. [Step times]
      */
     ODD_TIMES: 2,
     /** Workers. Of fewer than three workers no one can say which is the odd one. [Step times] */
@@ -216,7 +216,10 @@ export const AUTO_CONSTANTS = {
     PERIODS_FEW: 32,
     /** Requests. Reach of running means. [What is booked] */
     MEAN_REQUESTS: 500,
-    /** Observations. The first ones of a running mean count as they are: there is no mean yet. [What is booked] */
+    /**
+     * Observations. The first ones of a running mean count as they are: there is no mean yet. [What is
+     * booked]
+     */
     MEAN_FIRST_FIGURES: 32,
     /**
      * Times. A later figure counts as at most so many means: one moves the mean by 7/500 at most. [What is
@@ -224,13 +227,15 @@ export const AUTO_CONSTANTS = {
      */
     MEAN_OUTLIER_TIMES: 8,
     /**
-     * Tokens. An answer with more for each millisecond is not believed: a hundred times what hardware makes for
-     * one request. [What is booked]
+     * Tokens. An answer with more for each millisecond is not believed: a hundred times what hardware makes
+     * for one request. [What is booked]
      */
     OUTPUT_TOKENS_PER_MS: 100,
     /** Tokens. So many are believed of an answer that came at once, as from a cache. [What is booked] */
     OUTPUT_TOKENS_AT_ONCE: 4096,
-    /** Tokens. The most of an answer whose time is not known: the longest that models can. [What is booked] */
+    /**
+     * Tokens. The most of an answer whose time is not known: the longest that models can. [What is booked]
+     */
     OUTPUT_TOKENS_MOST: 1_048_576,
     /** Tokens. Expected output before any was seen. [What is booked] */
     OUTPUT_TOKENS_PRIOR: 200,

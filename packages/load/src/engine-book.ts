@@ -233,8 +233,8 @@ export class EngineBook {
 
   /**
    * What of the usage of a booked request can be true. An answer has no more tokens than the request or the
-   * model allows, and no more than the fastest hardware makes in its time; a share is 0 … 1. The rest is undefined, and
-   * counted for its worker. Of a request that is not booked nothing is believed.
+   * model allows, and no more than the fastest hardware makes in its time; a share is 0 … 1. The rest is
+   * undefined, and counted for its worker. Of a request that is not booked nothing is believed.
    */
   believed(id: string, { outputTokens, cachedShare }: SaidUsage, nowMs: number): SaidUsage {
     const request = this.#requests.get(id)

@@ -15,10 +15,10 @@
  * first observations have no good expectation: it is scaled by the median of their own ratios to it, so the
  * majority decides. Observations that are not finite or not positive are ignored.
  *
- * Of three workers or more, one that is ODD_TIMES as slow or as fast as the fleet does not teach the fleet while
- * most of the others are like it: a liar, or an engine of another kind, may answer most of the requests. If the
- * median worker is that far from the fleet's fit, the fit was taught by an odd one: it becomes that of the median
- * worker.
+ * Of three workers or more, one that is ODD_TIMES as slow or as fast as the fleet does not teach the fleet
+ * while most of the others are like it: a liar, or an engine of another kind, may answer most of the
+ * requests. If the median worker is that far from the fleet's fit, the fit was taught by an odd one: it
+ * becomes that of the median worker.
  *
  * Source   docs/decisions/0037-what-auto-weighs.md, section Step times.
  */
@@ -285,7 +285,9 @@ export class LearnedCosts {
     return !(worker.isOdd && this.#compared >= COMPARED_MIN && 2 * this.#odd < this.#compared)
   }
 
-  /** Finds the odd workers. If the median worker is one, the fleet's fit becomes that of the median worker. */
+  /**
+   * Finds the odd workers. If the median worker is one, the fleet's fit becomes that of the median worker.
+   */
   #compare(): void {
     const known = [...this.#workers.values()].filter(({ rows }) => rows >= COMPARED_ROWS)
     const fleet = this.#fleet

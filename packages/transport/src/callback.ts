@@ -3,12 +3,12 @@
  *
  *   callOwner   about the socket itself. If the owner throws, that is a bug: the error is thrown again from a
  *               microtask, where it reaches the thread's handler of uncaught errors.
- *   callFor     with what a peer sent. If the owner throws, the peer is the culprit: the error is reported with
- *               the peer's name, and the caller takes the peer's message, connection or request out. All others
- *               go on.
+ *   callFor     with what a peer sent. If the owner throws, the peer is the culprit: the error is reported
+ *               with the peer's name, and the caller takes the peer's message, connection or request out.
+ *               All others go on.
  *
- * Until a transport of the system says where reports go, `callFor` throws as `callOwner` does: so the simulated
- * transports of tests do.
+ * Until a transport of the system says where reports go, `callFor` throws as `callOwner` does: so the
+ * simulated transports of tests do.
  */
 
 /** Gets reports of faults; a `Log` will do. */
@@ -77,7 +77,10 @@ export function faulted(culprit: string, error: unknown): void {
   else report(culprit, error)
 }
 
-/** To a subscriber. One that cannot take a message hears of a lost connection, so that it asks for what it missed. */
+/**
+ * To a subscriber. One that cannot take a message hears of a lost connection, so that it asks for what it
+ * missed.
+ */
 export function callSubscriber(
   culprit: string,
   handler: { message(frames: Uint8Array[]): void; connected(): void; disconnected(): void },

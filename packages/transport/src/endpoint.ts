@@ -9,6 +9,7 @@
  */
 
 import { isIPv6 } from 'node:net'
+import { shownText } from '@homing/base'
 
 import { EndpointError } from './errors.ts'
 
@@ -37,7 +38,6 @@ export function isBrokerEndpoint(text: string): boolean {
   return text.startsWith('nats://')
 }
 
-const SHOWN_CHARACTERS_MAX = 120
 const HOST_CHARACTERS_MAX = 253
 /** Labels of letters, digits, '-' and '_'; a name begins with a letter or digit. */
 const HOST_NAME = /^[A-Za-z0-9][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?$/
@@ -91,10 +91,7 @@ export function brokerServer(text: string, whole = text): string {
     )
   const match = /^(\[[^\]]+\]|[^[\]:/\s,]+)(?::(\d{1,5}))?$/.exec(bare)
   if (match === null || !isEndpointHost(match[1]!))
-    throw new EndpointError(
-      whole,
-      `${JSON.stringify(text.slice(0, SHOWN_CHARACTERS_MAX))} is not 'host:port'`,
-    )
+    throw new EndpointError(whole, `${JSON.stringify(shownText(text))} is not 'host:port'`)
   const port = Number(match[2] ?? NATS_PORT)
   if (port === 0 || port > 65_535) throw new EndpointError(whole, 'ports are 1 to 65535')
   return `${match[1]}:${port}`

@@ -13,8 +13,8 @@ export class ListenError extends CodedError {
   }
 }
 
-/** Of a foreign text, in an error. */
-const SHOWN_CHARACTERS_MAX = 120
+/** It may repeat a part of an endpoint. */
+const REASON_CHARACTERS_MAX = 300
 
 /** An endpoint's text names no place that can be reached. */
 export class EndpointError extends CodedError {
@@ -22,9 +22,8 @@ export class EndpointError extends CodedError {
   readonly reason: string
 
   constructor(endpoint: string, reason: string) {
-    const why = reason.slice(0, 2 * SHOWN_CHARACTERS_MAX)
-    const shown =
-      endpoint.length > SHOWN_CHARACTERS_MAX ? `${endpoint.slice(0, SHOWN_CHARACTERS_MAX)}…` : endpoint
+    const shown = shownText(endpoint)
+    const why = shownText(reason, REASON_CHARACTERS_MAX)
     super(`cannot use ${JSON.stringify(shown)} as an endpoint: ${why}`, { endpoint: shown, reason: why })
     this.reason = why
   }

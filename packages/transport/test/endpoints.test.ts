@@ -1,6 +1,6 @@
 /**
- * Endpoints: what is read as one can be given to libzmq, which throws at what it does not take; and a socket that
- * throws all the same ends nothing else.
+ * Endpoints: what is read as one can be given to libzmq, which throws at what it does not take; and a socket
+ * that throws all the same ends nothing else.
  */
 
 import process from 'node:process'

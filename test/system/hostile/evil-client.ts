@@ -6,7 +6,7 @@
 import { Buffer } from 'node:buffer'
 import { connect } from 'node:net'
 import { gzipSync } from 'node:zlib'
-import { type Hearsay, mutated, pick, type Stranger, whole } from './stranger.ts'
+import { type Hearsay, mutated, pick, type Stranger } from './stranger.ts'
 
 const RAW_MS_MAX = 3000
 
@@ -15,7 +15,9 @@ interface Target {
   readonly port: number
 }
 
-/** Writes raw bytes, reads until the answer ends or `RAW_MS_MAX` have passed. `reads` false: reads nothing. */
+/**
+ * Writes raw bytes, reads until the answer ends or `RAW_MS_MAX` have passed. `reads` false: reads nothing.
+ */
 function raw(
   { host, port }: Target,
   bytes: Uint8Array | string,
@@ -139,7 +141,7 @@ export function evilClient(target: Target, hearsay: Hearsay, honest: string, evi
               request(
                 'POST',
                 '/v1/completions',
-                [JSON_TYPE, `x-homing-tenant: made-${whole(random, 1e9)}`],
+                [JSON_TYPE, `x-homing-tenant: made-${random.below(1e9)}`],
                 prompt(honest, { nvext }),
               ),
             ),
@@ -211,7 +213,7 @@ export function evilPage(
           random,
           'POST',
           '/workers',
-          JSON.stringify({ url: `${evilUrl}/p${whole(random, 1e9)}?events_host=_x` }),
+          JSON.stringify({ url: `${evilUrl}/p${random.below(1e9)}?events_host=_x` }),
         ),
       stealFile: random =>
         change(

@@ -10,7 +10,7 @@ import type { AddressInfo } from 'node:net'
 import { createServer as createTcpServer, type Server as TcpServer } from 'node:net'
 import type { Random } from '@homing/base'
 import * as zmq from 'zeromq'
-import { CLAIMS, type Hearsay, pick, randomBytes, type Stranger, whole } from './stranger.ts'
+import { CLAIMS, type Hearsay, pick, randomBytes, type Stranger } from './stranger.ts'
 
 const HOST = '127.0.0.1'
 /** Answers that are written and never ended, at one time. */
@@ -72,8 +72,8 @@ export async function startEvilEngine(
           at.writeBigUInt64BE(sequence++)
           await publisher.send([
             pick(draw, ['', 'kv-events', 'kv@evil@0@evil']),
-            pick(draw, [at, randomBytes(draw, whole(draw, 12))]),
-            pick(draw, [...CLAIMS, randomBytes(draw, whole(draw, 400))]),
+            pick(draw, [at, randomBytes(draw, draw.below(12))]),
+            pick(draw, [...CLAIMS, randomBytes(draw, draw.below(400))]),
           ])
         }
       },
@@ -124,84 +124,71 @@ class Engine {
   }
 
   #answer(message: IncomingMessage, body: string, response: ServerResponse): void {
-    const random = this.#random
     this.#hearsay.add(JSON.stringify(message.headers))
     const [honest, evil] = this.#models
     const path = message.url?.split('?')[0]
-    if (path === '/v1/models') return json(response, 200, { data: this.#modelList(honest, evil) })
-    if (path === '/health') return json(response, 200, {})
-    if (path === '/kv_event_sources')
-      return json(
-        response,
-        200,
-        this.#endpoints.map((endpoint, i) => ({
-          data_parallel_rank: whole(random, 4) === 0 ? 2 ** 31 : i,
-          endpoint: pick(random, this.#endpoints),
-          replay_endpoint: pick(random, this.#endpoints),
-          block_size: pick(random, [16, 0, -1, 1e9]),
-          other: endpoint,
-        })),
-      )
-    if (path === '/metrics') {
+    if (path === '/v1/models') json(response, 200, { data: this.#modelList(honest, evil) })
+    else if (path === '/health') json(response, 200, {})
+    else if (path === '/kv_event_sources') json(response, 200, this.#sources())
+    else if (path === '/metrics') {
       const labels = Array.from({ length: 1500 }, (_, i) => `vllm:num_requests_running{engine="${i}"} 1e308`)
       response.writeHead(200, { 'content-type': 'text/plain' })
-      return void response.end(`${labels.join('\n')}\n`)
-    }
-    if (message.method !== 'POST') return json(response, 404, {})
+      response.end(`${labels.join('\n')}\n`)
+    } else if (message.method !== 'POST') json(response, 404, {})
     // Of the honest model it only fails at once: what is taken back costs a client nothing.
-    if (!body.includes(`"${evil}"`)) return this.#refuse(message, response)
-    this.#worst(message, response, evil)
+    else if (body.includes(`"${evil}"`)) this.#worst(message, response, evil)
+    else this.#refuse(message, response)
+  }
+
+  #sources(): object[] {
+    const random = this.#random
+    return this.#endpoints.map((_, i) => ({
+      data_parallel_rank: random.below(4) === 0 ? 2 ** 31 : i,
+      endpoint: pick(random, this.#endpoints),
+      replay_endpoint: pick(random, this.#endpoints),
+      block_size: pick(random, [16, 0, -1, 1e9]),
+    }))
   }
 
   #modelList(honest: string, evil: string): object[] {
     const random = this.#random
-    const made = Array.from({ length: whole(random, 2) * 2000 }, (_, i) => ({
-      id: `made-${i}-${'x'.repeat(whole(random, 200))}`,
+    const made = Array.from({ length: random.below(2) * 2000 }, (_, i) => ({
+      id: `made-${i}-${'x'.repeat(random.below(200))}`,
       parent: evil,
     }))
     return [{ id: honest }, { id: evil, max_model_len: pick(random, [1e308, -1, 4096]) }, ...made]
   }
 
   #refuse(message: IncomingMessage, response: ServerResponse): void {
-    switch (whole(this.#random, 5)) {
-      case 0:
-        return json(response, 500, { error: 'x'.repeat(1000) })
-      case 1:
-        return json(response, 429, { error: { message: 'later' } })
-      case 2:
-        return void message.socket.destroy()
-      case 3:
-        return void message.socket.end(randomBytes(this.#random, 200))
-      default:
-        response.writeHead(200, { 'content-type': 'text/html' })
-        response.end('<html>not an engine</html>')
+    const kind = this.#random.below(5)
+    if (kind === 0) json(response, 500, { error: 'x'.repeat(1000) })
+    else if (kind === 1) json(response, 429, { error: { message: 'later' } })
+    else if (kind === 2) message.socket.destroy()
+    else if (kind === 3) message.socket.end(randomBytes(this.#random, 200))
+    else {
+      response.writeHead(200, { 'content-type': 'text/html' })
+      response.end('<html>not an engine</html>')
     }
   }
 
   #worst(message: IncomingMessage, response: ServerResponse, evil: string): void {
     const usage = { prompt_tokens: 1e15, completion_tokens: 4_294_967_296, total_tokens: -1 }
-    switch (whole(this.#random, 5)) {
-      case 0: {
-        const choices = [{ index: 0, text: 'x', finish_reason: 'stop' }]
-        return json(response, 200, { object: 'text_completion', model: evil, choices, usage })
-      }
-      case 1: {
-        response.writeHead(200, { 'content-type': 'text/event-stream' })
-        const event = { model: evil, choices: [{ index: 0, text: 'x'.repeat(5000) }], usage }
-        for (let i = 0; i < 20; i++) response.write(`data: ${JSON.stringify(event)}\n\n`)
-        return void response.end(randomBytes(this.#random, 300))
-      }
-      case 2: {
-        this.#held.push(response)
-        if (this.#held.length > HELD_MAX) this.#held.shift()!.destroy()
-        response.writeHead(200, { 'content-type': 'application/json' })
-        return void response.write('{')
-      }
-      case 3:
-        return void message.socket.end(`HTTP/1.1 200 OK\r\n${'x-a: b\r\n'.repeat(3000)}\r\n`)
-      default:
-        return this.#refuse(message, response)
-    }
+    const kind = this.#random.below(5)
+    if (kind === 0) {
+      const choices = [{ index: 0, text: 'x', finish_reason: 'stop' }]
+      json(response, 200, { object: 'text_completion', model: evil, choices, usage })
+    } else if (kind === 1) {
+      response.writeHead(200, { 'content-type': 'text/event-stream' })
+      const event = { model: evil, choices: [{ index: 0, text: 'x'.repeat(5000) }], usage }
+      for (let i = 0; i < 20; i++) response.write(`data: ${JSON.stringify(event)}\n\n`)
+      response.end(randomBytes(this.#random, 300))
+    } else if (kind === 2) {
+      this.#held.push(response)
+      if (this.#held.length > HELD_MAX) this.#held.shift()!.destroy()
+      response.writeHead(200, { 'content-type': 'application/json' })
+      response.write('{')
+    } else if (kind === 3) message.socket.end(`HTTP/1.1 200 OK\r\n${'x-a: b\r\n'.repeat(3000)}\r\n`)
+    else this.#refuse(message, response)
   }
 }
 

@@ -6,7 +6,7 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import type { Random } from '@homing/base'
-import { CLAIMS, type Hearsay, mutated, pick, randomBytes, type Stranger, whole } from './stranger.ts'
+import { CLAIMS, type Hearsay, mutated, pick, randomBytes, type Stranger } from './stranger.ts'
 
 const HEAD_BYTES = 14
 
@@ -46,11 +46,11 @@ export async function evilPeer(
         register(
           random,
           pick(random, [
-            `${evilUrl}/r${whole(random, 50)}?events_host=_x`,
-            `${evilUrl}/r${whole(random, 50)}?events=tcp://gpu%3Fnode:1`,
-            `${evilUrl}/r${whole(random, 50)}?ranks=1024`,
-            `${evilUrl}/r${whole(random, 50)}?key_env=PATH`,
-            `http://127.0.0.1:1/${whole(random, 1e6)}`,
+            `${evilUrl}/r${random.below(50)}?events_host=_x`,
+            `${evilUrl}/r${random.below(50)}?events=tcp://gpu%3Fnode:1`,
+            `${evilUrl}/r${random.below(50)}?ranks=1024`,
+            `${evilUrl}/r${random.below(50)}?key_env=PATH`,
+            `http://127.0.0.1:1/${random.below(1e6)}`,
             `http://evil:secret@127.0.0.1:1/`,
             'http://[',
           ]),
@@ -60,7 +60,7 @@ export async function evilPeer(
       noise: random =>
         say(
           pick(random, SUBJECTS(namespace, replicas)),
-          mutated(random, framed(random, [randomBytes(random, whole(random, 300)), pick(random, CLAIMS)])),
+          mutated(random, framed(random, [randomBytes(random, random.below(300)), pick(random, CLAIMS)])),
         ),
       flood: async random => {
         for (let i = 0; i < 50; i++)

@@ -37,30 +37,26 @@ export class Hearsay {
 }
 
 export function pick<T>(random: Random, items: readonly T[]): T {
-  return items[Math.floor(random.next() * items.length)]!
-}
-
-export function whole(random: Random, below: number): number {
-  return Math.floor(random.next() * below)
+  return items[random.below(items.length)]!
 }
 
 export function randomBytes(random: Random, length: number): Buffer {
   const bytes = Buffer.allocUnsafe(length)
-  for (let i = 0; i < length; i++) bytes[i] = whole(random, 256)
+  for (let i = 0; i < length; i++) bytes[i] = random.below(256)
   return bytes
 }
 
 /** A copy with a few bytes changed, cut off or repeated. */
 export function mutated(random: Random, seed: Uint8Array): Buffer {
   let bytes = Buffer.from(seed)
-  for (let left = 1 + whole(random, 4); left > 0; left--) {
-    const at = whole(random, Math.max(1, bytes.length))
-    const kind = whole(random, 4)
+  for (let left = 1 + random.below(4); left > 0; left--) {
+    const at = random.below(Math.max(1, bytes.length))
+    const kind = random.below(4)
     if (kind === 0) bytes = bytes.subarray(0, at)
     else if (kind === 1)
       bytes = Buffer.concat([bytes.subarray(0, at), randomBytes(random, 5), bytes.subarray(at)])
     else if (kind === 2) bytes = Buffer.concat([bytes, bytes.subarray(at, at + 64)])
-    else if (bytes.length > 0) bytes[at] = whole(random, 256)
+    else if (bytes.length > 0) bytes[at] = random.below(256)
   }
   return bytes
 }

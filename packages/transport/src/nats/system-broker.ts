@@ -23,8 +23,8 @@ import type { Broker, BrokerHandler, BrokerLink, BrokerUser, OpenBroker } from '
 /** How connections to brokers are made. It is in no message and no view. */
 export interface BrokerAccess {
   /**
-   * The servers that the login is for, 'host:port' each: engines and their registrations name brokers, too, which
-   * must not get it. Undefined: any.
+   * The servers that the login is for, 'host:port' each: engines and their registrations name brokers, too,
+   * which must not get it. Undefined: any.
    */
   readonly servers?: readonly string[] | undefined
   /** What a credentials file holds: JWT and seed. */
@@ -57,7 +57,9 @@ export function setBrokerAccess(given: BrokerAccess): void {
   access = given
 }
 
-/** The broker with these addresses, of this process. One that only strangers named is forgotten when it rests. */
+/**
+ * The broker with these addresses, of this process. One that only strangers named is forgotten when it rests.
+ */
 export function systemBrokers(clock: Clock): OpenBroker {
   return servers => {
     const key = servers.join(',')

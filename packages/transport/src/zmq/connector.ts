@@ -9,8 +9,8 @@
  *   I2  `connected` follows the handshake, not the TCP connection: a peer that does not speak ZeroMQ is not
  *       connected.
  *   I3  libzmq gives a socket up for good when a peer breaks the protocol; that socket is replaced too. A
- *       socket that cannot be made (this machine has no file descriptor) or that libzmq refuses (its endpoint) is
- *       made again later: whatever is wrong with one endpoint ends nothing else.
+ *       socket that cannot be made (this machine has no file descriptor) or that libzmq refuses (its
+ *       endpoint) is made again later: whatever is wrong with one endpoint ends nothing else.
  *
  * Until a handshake libzmq retries by itself, after 100 ms and twice as long each time, up to 5 s. Sockets
  * are replaced after the same delays; a handshake resets the delay.
