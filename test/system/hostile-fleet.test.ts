@@ -177,6 +177,7 @@ t.test('strangers of all kinds at once', { skip }, async t => {
   const views = await Promise.all(
     ['/workers', '/metrics', '/decisions', '/actors', '/queue', '/replicas'].map(path => client.send(path)),
   )
+  clearInterval(watch)
   strangers.send(secrets)
   const findings = await word<Findings>(strangers)
 
