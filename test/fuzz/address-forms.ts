@@ -3,7 +3,7 @@
 import { readTenantWeights } from '@homing/config'
 import { InvalidWorkerError, parseWorkerSpec } from '@homing/fleet'
 import { brokerServer, EndpointError, parseBrokerEndpoint, parseEndpoint } from '@homing/transport'
-import { faultOfSource, faultOfPeer, peerUrl } from '../../actors/index-service/src/requests.ts'
+import { faultOfPeer, faultOfSource, peerUrl } from '../../actors/index-service/src/requests.ts'
 import { modelAliasFault, readModelAlias } from '../../packages/config/src/model-alias.ts'
 import { readRelayRoute, relayRouteFault } from '../../packages/config/src/relay-route.ts'
 import { faultOfTenantWeight } from '../../packages/config/src/router/queue-settings.ts'
