@@ -27,6 +27,7 @@ import { collectBrokers } from './metrics/broker-metrics.ts'
 import { consoleMetrics } from './metrics/console-metrics.ts'
 import { DYNAMO_FAMILIES } from './metrics/dynamo-names.ts'
 import { collectPage, type PageFigures } from './metrics/page-metrics.ts'
+import { collectTransport } from './metrics/transport-metrics.ts'
 import { collectTurns } from './metrics/turn-metrics.ts'
 import type { OpenDump } from './open-dump.ts'
 import type { OperatorPath } from './operator-routes.ts'
@@ -101,6 +102,7 @@ export class Operations {
     this.#metrics = consoleMetrics(args, system, clock, [ofGateway, () => process.render()])
     collectPage(this.#metrics, page)
     collectBrokers(this.#metrics, brokers)
+    collectTransport(this.#metrics)
     if (room !== undefined) this.#metrics.collect(viewMetrics(this.#metrics, 'homing_operator', room))
     collectTurns(this.#metrics, { dump: openDump.turns, route: this.#explains })
   }
