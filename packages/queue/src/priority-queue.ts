@@ -9,10 +9,10 @@
  *   cancel, expire, drop, displaced: gone from either
  *
  * Which goes next: the highest strict priority, unless a lower one starves; in it, the policy class whose
- * turn it is (strict-priority.ts); in that, the tenant with the least service by weight (fair-flows.ts); of its
- * requests, the first by the order of the class (orders.ts). A request that cannot go now, because its lane
- * is closed or the rule for long prompts holds it (tenants.ts), is passed over and does not hold up requests
- * in other lanes.
+ * turn it is (strict-priority.ts); in that, the tenant with the least service by weight (fair-flows.ts); of
+ * its requests, the first by the order of the class (orders.ts). A request that cannot go now, because its
+ * lane is closed or the rule for long prompts holds it (tenants.ts), is passed over and does not hold up
+ * requests in other lanes.
  *
  * A strict priority starves while a request of it has waited `agingMs` and none of it was placed for
  * `passedOverMax` placements of higher ones. Then one of it goes before them, of the lowest that starves.
