@@ -91,7 +91,7 @@ const query = (indexer: TestProcess, tokens: readonly number[], fields: object =
 async function pipelined(url: string, path: string, count: number): Promise<number[]> {
   const { hostname, port } = new URL(url)
   const socket = connect(Number(port), hostname)
-  socket.write(`GET ${path} HTTP/1.1\r\nhost: x\r\n\r\n`.repeat(count))
+  socket.write(`GET ${path} HTTP/1.1\r\nhost: ${hostname}:${port}\r\n\r\n`.repeat(count))
   let text = ''
   for await (const bytes of socket) {
     text += bytes

@@ -53,7 +53,7 @@ function request(
   const bytes = Buffer.from(body)
   const head = [
     `${method} ${path} HTTP/1.1`,
-    ...(headers.some(header => /^host:/i.test(header)) ? [] : ['host: router']),
+    ...(headers.some(header => /^host:/i.test(header)) ? [] : ['host: 127.0.0.1']),
     `content-length: ${bytes.length}`,
     ...headers,
     'connection: close',
@@ -105,10 +105,10 @@ export function evilClient(target: Target, hearsay: Hearsay, honest: string, evi
             gzipSync(Buffer.alloc(200_000_000, 0x20), { level: 1 }),
           ),
         ),
-      pipelinedDumps: () => say('GET /dump HTTP/1.1\r\nhost: router\r\n\r\n'.repeat(30), false),
+      pipelinedDumps: () => say('GET /dump HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n'.repeat(30), false),
       pipelinedViews: random =>
         say(
-          `GET ${pick(random, ['/workers', '/metrics', '/decisions', '/actors'])} HTTP/1.1\r\nhost: router\r\n\r\n`.repeat(
+          `GET ${pick(random, ['/workers', '/metrics', '/decisions', '/actors'])} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n`.repeat(
             20,
           ),
           false,
@@ -119,9 +119,9 @@ export function evilClient(target: Target, hearsay: Hearsay, honest: string, evi
         )
       },
       diagnosis: () => say(request('GET', `/workers/127.0.0.1:1/diagnosis`, [])),
-      slowHead: () => say('POST /v1/completions HTTP/1.1\r\nhost: router\r\nx-', true),
+      slowHead: () => say('POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nx-', true),
       slowBody: () =>
-        say('POST /v1/completions HTTP/1.1\r\nhost: router\r\ncontent-length: 1000\r\n\r\n{', true),
+        say('POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n{', true),
       longNames: random =>
         say(
           request(
