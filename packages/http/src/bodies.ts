@@ -66,7 +66,7 @@ export class Bodies {
 
 /** What one request has of the memory that all bodies share. */
 export interface BodyShare {
-  /** It holds so many bytes more; negative: less. */
+  /** It holds this many bytes more; negative: less. */
   readonly holds: (byteCount: number) => void
   /** Whether requests of others would make room for it. */
   readonly canMakeRoom: () => boolean

@@ -222,7 +222,7 @@ export const AUTO_CONSTANTS = {
      */
     MEAN_FIRST_FIGURES: 32,
     /**
-     * Times. A later figure counts as at most so many means: one moves the mean by 7/500 at most. [What is
+     * Times. A later figure counts as at most this many means: one moves the mean by 7/500 at most. [What is
      * booked]
      */
     MEAN_OUTLIER_TIMES: 8,
@@ -244,9 +244,9 @@ export const AUTO_CONSTANTS = {
      * [What is booked]
      */
     OUTPUT_APART_TIMES: 4,
-    /** Times. Its answers weigh as at most so many of the median worker's. [What is booked] */
+    /** Times. Its answers weigh as at most this many of the median worker's. [What is booked] */
     OUTPUT_WEIGHT_TIMES: 2,
-    /** Requests. The fleet's mean output is computed anew after so many. [What is booked] */
+    /** Requests. The fleet's mean output is computed anew after this many. [What is booked] */
     OUTPUT_EVERY: 8,
     /** Share. A busy period in which decoding took more teaches nothing of prefill. [What is booked] */
     DECODE_SHARE_MAX: 0.8,

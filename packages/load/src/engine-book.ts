@@ -27,7 +27,7 @@
 
 import { AUTO_CONSTANTS } from './auto-constants.ts'
 import { BoundedMean } from './bounded-mean.ts'
-import { type CostKnowledge, DECODE_PRIOR, LearnedCosts } from './engine-costs.ts'
+import { DECODE_PRIOR, LearnedCosts } from './engine-costs.ts'
 import {
   type EngineProjection,
   FIGURE_OFFSET,
@@ -49,6 +49,7 @@ import {
 } from './engine-slot.ts'
 import { OutputLengths } from './output-lengths.ts'
 import { PrefillCosts } from './prefill-costs.ts'
+import type { LearnedSpeed, SaidUsage, SentRequest } from './reports.ts'
 import { overdueOf, UnseenLoad } from './unseen-load.ts'
 
 /** Token budget of a step if the engine does not report it. */
@@ -71,40 +72,6 @@ const {
 } = AUTO_CONSTANTS.book
 
 const NO_IDS: readonly string[] = []
-
-export interface SentRequest {
-  readonly promptTokens: number
-  /** Tokens that must be computed, as predicted at dispatch. */
-  readonly newTokens: number
-  /** Its first token will be reported. Default true. */
-  readonly isStream?: boolean
-  /** The most tokens that its answer can have, if that is known; default: it is not. */
-  readonly outputTokensMax?: number | undefined
-  /** How long it waited in the router before it was sent; default 0. */
-  readonly waitedMs?: number
-  /**
-   * This router has sent it; default true. The times of another router's request are those at which this
-   * router was told.
-   */
-  readonly isOwn?: boolean
-  readonly nowMs: number
-}
-
-/** What an engine says of an answer; undefined: it does not say. */
-export interface SaidUsage {
-  readonly outputTokens?: number | undefined
-  /** Share of the prompt that was cached, 0 … 1. */
-  readonly cachedShare?: number | undefined
-}
-
-/** Coefficients of prefill and of decoding: see prefill-costs.ts and engine-costs.ts. */
-export interface LearnedSpeed {
-  readonly prefill: CostKnowledge & {
-    /** A step with fewer tokens takes no less time than one with so many. */
-    readonly kneeTokens: number
-  }
-  readonly decode: CostKnowledge
-}
 
 export class EngineBook {
   readonly #slots: (Slot | undefined)[]

@@ -9,7 +9,7 @@ export {
   whyBusy,
 } from './busy-thresholds.ts'
 export { type ChainDigest, chainDigest, depthAt, digestLength } from './chain-digest.ts'
-export { EngineBook, type LearnedSpeed, type SaidUsage, STEP_TOKENS_DEFAULT } from './engine-book.ts'
+export { EngineBook, STEP_TOKENS_DEFAULT } from './engine-book.ts'
 export { DECODE_PRIOR, LearnedCosts, PREFILL_PRIOR } from './engine-costs.ts'
 export {
   copyProjection,
@@ -22,5 +22,6 @@ export {
   filterProjection,
 } from './engine-projection.ts'
 export { KNEES, prefillCost, shortOfKnee } from './prefill-costs.ts'
+export type { LearnedSpeed, SaidUsage } from './reports.ts'
 export { SharedBlocks } from './shared-blocks.ts'
 export type { LoadStats, LoadTotals } from './types.ts'

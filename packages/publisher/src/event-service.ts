@@ -86,7 +86,7 @@ export interface EventServiceStats {
 export const PEER_BYTES_MAX = 2 ** 30
 /** Messages of an answer that wait in the ROUTER for a peer that does not read. */
 export const REPLY_WINDOW_MESSAGES = 4
-/** A replay ends when so many bytes were published since it began, as many as the ring holds by default. */
+/** A replay ends when this many bytes were published since it began, as many as the ring holds by default. */
 export const REPLAY_BEHIND_BYTES_MAX = 64 * 2 ** 20
 const UNREAD_LOG_MS = 60_000
 const NO_BYTES = new Uint8Array(0)

@@ -34,7 +34,7 @@ import { DEALER_QUEUE_MAX } from './messages.ts'
 import { PeerNames } from './peer-names.ts'
 import type { ClientCommand, HandOver, HostCommand } from './protocol.ts'
 
-/** Numbers of offers begin again after so many, far more than can be unanswered. */
+/** Numbers of offers begin again after this many, far more than can be unanswered. */
 const OFFER_MASK = 2 ** 30 - 1
 
 /** Gives the host its end of a port; rejects when there is no host. */
