@@ -10,11 +10,13 @@ const ADMIN_PORT = 9000
 const ADMIN = { origin: `http://${HOST}:${ADMIN_PORT}` }
 const BODY = '{"model":"m","prompt":"hi"}'
 /** Of routes that want something else than '*' for a decision, or a body of their own. */
-const SPECIAL: Readonly<Record<string, { at?: string; body?: string; status?: number }>> = {
+const SPECIAL: Readonly<
+  Record<string, { at?: string; body?: string; status?: number; headers?: Record<string, string> }>
+> = {
   'POST /workers': { body: '{"url":"http://10.0.0.3:8001"}', status: 201 },
   'GET /workers/*': { at: '/workers/10.0.0.3:8001/diagnosis' },
-  // Without a key only for browsers of this machine, which this caller is not.
-  'GET /page/*': { at: '/page/live', status: 403 },
+  // Without a key only for callers that name this machine.
+  'GET /page/*': { at: '/page/live', status: 403, headers: { host: 'elsewhere.example' } },
   'POST /what_if': { body: '{"minutes":5}', status: 202 },
   'POST /workers/*': { at: '/workers/10.0.0.3:8001/drain', status: 202 },
 }
@@ -29,7 +31,7 @@ t.test('with a port of their own no route for operators is on the port of the AP
     const refused = await ask(method, at, body)
     t.strictSame(refused.error, [404, 'NotFoundError', 'not_found', null], `${method} ${at}`)
     t.match(refused.body, /no such route; the operator routes are on --admin-port/)
-    const given = await ask(method, at, { ...ADMIN, ...body })
+    const given = await ask(method, at, { ...ADMIN, ...body, headers: special.headers ?? {} })
     t.equal(given.status, special.status ?? 200, `${method} ${at} of the console`)
     t.equal(given.headers['content-length'], String(Buffer.byteLength(given.body)))
     const wrong = await ask('PUT', at, ADMIN)

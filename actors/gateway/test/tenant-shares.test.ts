@@ -81,15 +81,17 @@ t.test('what a worker has does not make room; what is still being read does', as
   t.equal(more.end, 'open', 'a place that is free')
 })
 
-t.test('requests of operators make no room', async t => {
+t.test('requests of operators take no places and make no room', async t => {
   const world = await start(t, { openRequestsMax: 2 }, {}, { consoleAnswers: false })
   const { ask } = world
   holdAll(world)
   const operators = [await ask('POST', '/route', { body: '{}' }), await ask('POST', '/route', { body: '{}' })]
+  const chats = [0, 1].map(() => ask('POST', '/v1/completions', { headers: CHAT, body: '{}' }))
+  const open = [...operators, ...(await Promise.all(chats))]
   t.strictSame((await ask('POST', '/v1/completions', { headers: CHAT, body: '{}' })).error, TOO_MANY)
   t.strictSame(
-    operators.map(call => call.end),
-    ['open', 'open'],
+    open.map(call => call.end),
+    ['open', 'open', 'open', 'open'],
   )
 })
 
