@@ -19,7 +19,13 @@ const section = page.slice(page.indexOf('## Every door')).split('\n## ')[0]!
 const DOOR =
   /^(host|port|nats|worker|workers|events|peers|tokenizer|chat-template|trace|profile|config)$|-(file|dir|port|endpoint|peer|group|namespace|name|prefix|module|config|log|origin|route)$/
 /** They name a part of something that has a row, or go to the outside only. */
-const NO_DOORS = new Set(['router-mode', 'nats-subject', 'routing-group', 'metrics-dynamo-names', 'model-name'])
+const NO_DOORS = new Set([
+  'router-mode',
+  'nats-subject',
+  'routing-group',
+  'metrics-dynamo-names',
+  'model-name',
+])
 
 function doorsIn(text: string): ReadonlySet<string> {
   const names = new Set<string>()

@@ -232,7 +232,10 @@ t.test('bad bodies and paths get one clear error', async t => {
     [[], /send the URL/],
     [{ url: 7 }, /send the URL/],
     [{ url: 'http://a', x: 1 }, /cannot use x/],
-    [{ url: 'nonsense' }, /cannot use the worker "\(not shown: it may be a secret\)": it is not a URL; write http:\/\/HOST:PORT/],
+    [
+      { url: 'nonsense' },
+      /cannot use the worker "\(not shown: it may be a secret\)": it is not a URL; write http:\/\/HOST:PORT/,
+    ],
     [{ url: 'http://a/v1' }, /leave \/v1 out of its path/],
     [{ url: 'http://a?x=1' }, /unknown parameter x;/],
     [{ url: 'http://a?ranks=0' }, /ranks=0 is not a whole number/],

@@ -28,9 +28,12 @@ const SCHEME = /^([a-z][a-z+.-]{0,11}):\/\//i
 const PLAIN_PATH = /^(?:\/[A-Za-z]{1,20}\d{0,2}){0,4}\/?$/
 const SHOWN_MEMBERS_MAX = 16
 
-/** It has the form of an API key of a known service. */
+/** A longer text is not looked through, which takes the square of its length, and not shown. */
+const READ_CHARACTERS_MAX = 1000
+
+/** It has the form of an API key of a known service, within its first 1,000 characters. */
 export function looksLikeKey(text: string): boolean {
-  return SERVICE_KEY.test(text)
+  return SERVICE_KEY.test(text.slice(0, READ_CHARACTERS_MAX))
 }
 
 /** The name of a member; digits are in no name of ours, and in most keys. */
@@ -41,12 +44,14 @@ export function openName(name: string): string {
 /** What may be shown of a URL or any other text. */
 export function openText(text: string): string {
   const trimmed = text.trim()
+  if (trimmed.length > READ_CHARACTERS_MAX) return NOT_SHOWN
   if (SCHEME.test(trimmed)) return openUrl(trimmed) ?? NOT_SHOWN
   return SECRET_WORD.test(trimmed) || LONG_RUN.test(trimmed) ? NOT_SHOWN : shownText(text)
 }
 
 /** Scheme, host and port, and the names of what follows; undefined: it is no URL. */
 export function openUrl(text: string): string | undefined {
+  if (text.length > READ_CHARACTERS_MAX) return undefined
   const url = URL.parse(text)
   if (url === null || !SCHEME.test(text)) return undefined
   // Of a scheme that the URL standard does not know, the host is a text like any other.
