@@ -66,6 +66,8 @@ const JSON_TYPE = 'content-type: application/json'
 export function evilClient(target: Target, hearsay: Hearsay, honest: string, evil: string): Stranger {
   const say = (bytes: Uint8Array | string, reads?: boolean): Promise<void> =>
     raw(target, bytes, hearsay, reads).then(() => {})
+  // Made once: the strangers' own work is not what honest clients should wait for.
+  const bomb = gzipSync(Buffer.alloc(200_000_000, 0x20), { level: 1 })
   const prompt = (model: string, more: object = {}): string =>
     JSON.stringify({ model, prompt: 'tell me '.repeat(20), max_tokens: 2, ...more })
   return {
@@ -96,15 +98,7 @@ export function evilClient(target: Target, hearsay: Hearsay, honest: string, evi
             `{"model":"${honest}","prompt":${'['.repeat(100_000)}`,
           ),
         ),
-      bomb: () =>
-        say(
-          request(
-            'POST',
-            '/v1/completions',
-            [JSON_TYPE, 'content-encoding: gzip'],
-            gzipSync(Buffer.alloc(200_000_000, 0x20), { level: 1 }),
-          ),
-        ),
+      bomb: () => say(request('POST', '/v1/completions', [JSON_TYPE, 'content-encoding: gzip'], bomb)),
       pipelinedDumps: () => say('GET /dump HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n'.repeat(30), false),
       pipelinedViews: random =>
         say(
