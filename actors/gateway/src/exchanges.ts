@@ -123,11 +123,12 @@ export class Exchanges {
   }
 
   #makeRoom(slot: Claim<Place>): boolean {
-    if (this.#leaving.size >= this.#openMax) return false
-    return this.#slots.makeRoom(
-      slot,
-      () => this.#hasRoom(),
-      displaced => this.#refuse(displaced, '--max-open-requests'),
+    // Where messages find full mailboxes, the end of a request would free no place.
+    if (this.#leaving.size >= this.#openMax || this.#parts.placements.untoldCount > 0) return false
+    const missing = this.size + 1 - this.#openMax
+    return (
+      this.#slots.makeRoom(slot, missing, displaced => this.#refuse(displaced, '--max-open-requests')) &&
+      this.#hasRoom()
     )
   }
 
@@ -135,9 +136,9 @@ export class Exchanges {
     const bytes = this.#bodyBytes
     return {
       holds: byteCount => bytes.add(body, byteCount),
-      canMakeRoom: () => bytes.canMakeRoom(body),
-      makeRoom: isEnough =>
-        bytes.makeRoom(body, isEnough, displaced => this.#refuse(displaced, '--max-bodies-bytes')),
+      canMakeRoom: byteCount => bytes.canMakeRoom(body, byteCount),
+      makeRoom: byteCount =>
+        bytes.makeRoom(body, byteCount, displaced => this.#refuse(displaced, '--max-bodies-bytes')),
     }
   }
 

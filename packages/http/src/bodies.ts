@@ -31,16 +31,16 @@ export class Bodies {
    * its tenant; undefined: no other request makes room for it.
    */
   hold(share?: BodyShare): BodyHold {
-    const fits = (byteCount: number) => this.#bytes + byteCount <= this.#bytesMax
+    const missing = (byteCount: number) => this.#bytes + byteCount - this.#bytesMax
     return new BodyHold({
       check: byteCount => {
         // Bytes that are only announced displace no request.
-        if (!fits(byteCount) && share?.canMakeRoom() !== true)
+        if (missing(byteCount) > 0 && share?.canMakeRoom(missing(byteCount)) !== true)
           throw this.#refusal(this.#bytes, this.#bytesMax)
       },
       take: byteCount => {
-        if (!fits(byteCount) && share?.makeRoom(() => fits(byteCount)) !== true)
-          throw this.#refusal(this.#bytes, this.#bytesMax)
+        if (missing(byteCount) > 0) share?.makeRoom(missing(byteCount))
+        if (missing(byteCount) > 0) throw this.#refusal(this.#bytes, this.#bytesMax)
         this.#bytes += byteCount
         share?.holds(byteCount)
       },
@@ -68,10 +68,10 @@ export class Bodies {
 export interface BodyShare {
   /** It holds this many bytes more; negative: less. */
   readonly holds: (byteCount: number) => void
-  /** Whether requests of others would make room for it. */
-  readonly canMakeRoom: () => boolean
-  /** Ends requests of others until there `isEnough`; false: they need not make more room. */
-  readonly makeRoom: (isEnough: () => boolean) => boolean
+  /** Whether requests of others would give up so many bytes for it. */
+  readonly canMakeRoom: (byteCount: number) => boolean
+  /** Ends requests of others that hold so many bytes, or none if they need not give up as many. */
+  readonly makeRoom: (byteCount: number) => void
 }
 
 interface Account {

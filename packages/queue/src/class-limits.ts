@@ -79,11 +79,12 @@ export class ClassLimits {
           limit,
         }
       }
-      const isEnough = () => current() < limit
-      if (isEnough()) continue
+      // The request that crosses a limit is accepted, so less than the limit is enough.
+      const missing = current() - limit + Number.EPSILON * Math.max(1, limit)
+      if (current() < limit) continue
       const mayHelp = elsewhereOf(kind, waiting) < limit
       const displaceOne = ({ owner }: Claim<Displace>) => owner({ ...reached(), isDisplaced: true }, nowMs)
-      if (mayHelp && shares.makeRoom(place[i]!, isEnough, displaceOne)) continue
+      if (mayHelp && shares.makeRoom(place[i]!, missing, displaceOne) && current() < limit) continue
       const refusal = reached()
       this.leave(place)
       return refusal

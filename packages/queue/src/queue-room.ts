@@ -87,9 +87,12 @@ export class QueueRoom {
       tokens: this.#shares.tokens.open(tenant, displace),
       bytes: this.#shares.bytes.open(tenant, displace),
     }
-    for (const kind of KINDS) {
-      if (this.#makesRoom(kind, place[kind], amounts[kind], nowMs)) continue
-      const refusal = this.#full(kind)
+    // No request makes room for one that another kind of bound keeps out.
+    const full =
+      KINDS.find(kind => !this.#canTake(kind, place[kind], amounts[kind])) ??
+      KINDS.find(kind => !this.#makesRoom(kind, place[kind], amounts[kind], nowMs))
+    if (full !== undefined) {
+      const refusal = this.#full(full)
       this.leave(place)
       return refusal
     }
@@ -108,12 +111,20 @@ export class QueueRoom {
     }
   }
 
+  #missing(kind: Kind, amount: number): number {
+    return this.#held[kind] + amount - this.#max[kind]
+  }
+
+  #canTake(kind: Kind, claim: Claim<Displace>, amount: number): boolean {
+    const missing = this.#missing(kind, amount)
+    return missing <= 0 || this.#shares[kind].canMakeRoom(claim, missing)
+  }
+
   #makesRoom(kind: Kind, claim: Claim<Displace>, amount: number, nowMs: number): boolean {
-    return this.#shares[kind].makeRoom(
-      claim,
-      () => this.#held[kind] + amount <= this.#max[kind],
-      ({ owner }) => owner({ ...this.#full(kind), isDisplaced: true }, nowMs),
-    )
+    const missing = this.#missing(kind, amount)
+    if (missing <= 0) return true
+    const displace = ({ owner }: Claim<Displace>) => owner({ ...this.#full(kind), isDisplaced: true }, nowMs)
+    return this.#shares[kind].makeRoom(claim, missing, displace) && this.#missing(kind, amount) <= 0
   }
 
   #full(limitKind: Kind): Full {

@@ -128,23 +128,55 @@ export class TenantShares<T> {
     this.#weight = this.#accounts.size === 0 ? 0 : this.#weight - account.weight
   }
 
-  /** Whether another account would make room for this one. */
-  canMakeRoom(claim: Claim<T>): boolean {
-    return this.#next(claim) !== undefined
+  /** Whether other accounts have to give up `missing` for this one. */
+  canMakeRoom(claim: Claim<T>, missing: number): boolean {
+    const leaving = this.#chosen(claim, missing)
+    if (leaving === undefined) return false
+    for (const record of leaving) this.setMovable(record, true)
+    return true
   }
 
   /**
-   * Makes room for the account of `claim` until there `isEnough`; false: no account has to make more.
-   * `displace` ends a request, whose claim is not movable any more.
+   * Makes room of `missing` for the account of `claim`. False: the others do not have to give up so much, and
+   * nothing is displaced. `displace` ends a request, whose claim is not movable any more.
    */
-  makeRoom(claim: Claim<T>, isEnough: () => boolean, displace: (displaced: Claim<T>) => void): boolean {
-    while (!isEnough()) {
-      const next = this.#next(claim)
-      if (next === undefined) return false
-      this.setMovable(next, false)
-      displace(next)
-    }
+  makeRoom(claim: Claim<T>, missing: number, displace: (displaced: Claim<T>) => void): boolean {
+    const leaving = this.#chosen(claim, missing)
+    if (leaving === undefined) return false
+    for (const record of leaving.reverse()) displace(record)
     return true
+  }
+
+  /**
+   * The claims that make room of `missing`, the one that would go first last; they are not movable any more.
+   * Undefined: there are not enough of them, and all is as before.
+   */
+  #chosen(claim: Claim<T>, missing: number): ClaimRecord<T>[] | undefined {
+    const chosen: ClaimRecord<T>[] = []
+    let freed = 0
+    while (freed < missing) {
+      const next = this.#next(claim)
+      if (next === undefined) break
+      chosen.push(next)
+      freed += next.amount
+      this.#counts(next, -1)
+      this.setMovable(next, false)
+    }
+    // The newest of an account was taken first, so it comes back last.
+    chosen.reverse()
+    for (const record of chosen) {
+      this.#counts(record, 1)
+      if (freed < missing) this.setMovable(record, true)
+    }
+    return freed < missing ? undefined : chosen
+  }
+
+  /** Counts a claim in its account (1), or leaves it out for now (−1). */
+  #counts({ of: account, amount }: ClaimRecord<T>, sign: 1 | -1): void {
+    account.claims += sign
+    account.amount += sign * amount
+    this.#amount += sign * amount
+    this.#changed(account)
   }
 
   #next(claim: Claim<T>): ClaimRecord<T> | undefined {

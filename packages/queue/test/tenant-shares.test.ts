@@ -46,14 +46,10 @@ class Places {
     }
     const claim = this.shares.open(tenant, one)
     const displaced: Held[] = []
-    const isIn = this.shares.makeRoom(
-      claim,
-      () => this.held.length < this.#max,
-      ({ owner }) => {
-        displaced.push(owner)
-        this.end(owner)
-      },
-    )
+    const isIn = this.shares.makeRoom(claim, this.held.length + 1 - this.#max, ({ owner }) => {
+      displaced.push(owner)
+      this.end(owner)
+    })
     if (isIn) {
       this.shares.add(claim, 1)
       this.shares.setMovable(claim, true)
@@ -138,15 +134,11 @@ t.test('amounts count, and who holds most for its weight makes room first', asyn
   const displaced: string[] = []
   const needs = (tenant: string, amount: number) => {
     const claim = shares.open(tenant, 'new')
-    const isIn = shares.makeRoom(
-      claim,
-      () => bytes + amount <= 310,
-      one => {
-        displaced.push(one.owner)
-        bytes -= one.amount
-        shares.close(one)
-      },
-    )
+    const isIn = shares.makeRoom(claim, bytes + amount - 310, one => {
+      displaced.push(one.owner)
+      bytes -= one.amount
+      shares.close(one)
+    })
     shares.close(claim)
     return isIn
   }
@@ -156,6 +148,31 @@ t.test('amounts count, and who holds most for its weight makes room first', asyn
   t.equal(needs('third', 100), true)
   t.strictSame(displaced, ['light 2', 'heavy 2'], 'light has one left, which it keeps')
   t.equal(needs('third', 300), false, 'each has one left')
+})
+
+t.test('what cannot be freed displaces no request, and changes nothing of who goes first', async t => {
+  const shares = new TenantShares<string>(new TenantNames(new Map(), 'own'))
+  const held = Array.from({ length: 4 }, (_, i) => {
+    const claim = shares.open('flood', `flood ${i}`)
+    shares.add(claim, 10)
+    shares.setMovable(claim, true)
+    return claim
+  })
+  const other = shares.open('other', 'new')
+  const displaced: string[] = []
+  const ask = (missing: number) => shares.makeRoom(other, missing, ({ owner }) => void displaced.push(owner))
+  t.equal(shares.canMakeRoom(other, 1000), false)
+  t.equal(ask(1000), false)
+  t.equal(ask(0), true)
+  t.strictSame(displaced, [])
+  t.equal(shares.canMakeRoom(other, 15), true)
+  t.equal(ask(15), true)
+  t.strictSame(displaced, ['flood 3', 'flood 2'], 'the newest first')
+  t.strictSame(
+    held.map(({ amount }) => amount),
+    [10, 10, 10, 10],
+    'their owners give it back',
+  )
 })
 
 t.test('names beyond the most accounts, and names without a weight beside some with one, share', async t => {
