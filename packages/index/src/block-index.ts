@@ -151,6 +151,7 @@ export class BlockIndex {
     state.memberships -= state.heldBy(holder)
     state.retiredOrphans += state.orphans.countOf(holder)
     state.holders.retire(workerSlot)
+    state.openDump?.cleared(workerSlot)
   }
 
   /** Blocks of the tree that this worker slot holds; a block with several engine hashes counts once. */

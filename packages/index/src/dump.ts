@@ -13,7 +13,8 @@
  *       parent may be missing, or come later.
  *   D3  `isReachable` is true only for a block that is at the root, or whose parent was named as reachable
  *       and is held still.
- *   D4  If the slot is cleared meanwhile, nothing more is named.
+ *   D4  If the slot is cleared meanwhile, or everything is, nothing more is named: chunks and holders may be others
+ *       then.
  *
  * Memory: 6 bytes per chunk of the shard and 12 per chunk with a block of the slot, where the chunk itself
  * takes CHUNK_BYTES: about a tenth of the shard's own, at most.
@@ -47,6 +48,7 @@ export class SlicedDump {
   #places: Int32Array = new Int32Array(256)
   #depthMax = 0
   #ordered: Uint32Array | undefined
+  #isEnded = false
   #scanAt = 1
   #orderAt = 0
   #entriesAt = 0
@@ -65,12 +67,17 @@ export class SlicedDump {
    * Undefined: there are no more.
    */
   next(budget: number): DumpEntry[] | undefined {
-    if (this.#holder === NOBODY || this.#state.holderOf(this.#workerSlot) !== this.#holder) return undefined
+    if (this.#isEnded || this.#holder === NOBODY) return undefined
     if (this.#scanAt <= this.#top) this.#scan(budget)
     else if (this.#ordered === undefined || this.#orderAt < this.#found.length) this.#order(budget)
     else if (this.#entriesAt >= this.#found.length) return undefined
     else return this.#entries(budget)
     return []
+  }
+
+  /** This slot is cleared; undefined: all slots are. */
+  cleared(workerSlot?: number): void {
+    this.#isEnded ||= workerSlot === undefined || workerSlot === this.#workerSlot
   }
 
   #scan(budget: number): void {

@@ -73,8 +73,8 @@ export class IndexState {
   orphans: SideTable
   /** Grows with every change: a dump checks that the index has not changed meanwhile. */
   changes = 0
-  /** While there is one, no block is moved. */
-  openDump: object | undefined
+  /** While there is one, no block is moved. It is told of slots that are cleared; undefined: of all. */
+  openDump: { cleared(workerSlot?: number): void } | undefined
   blocksDistinct = 0
   memberships = 0
   /** Orphans of retired holders. */

@@ -147,6 +147,7 @@ export class Maintenance {
     state.holders = new Holders(state.layout, new Int32Array(memory.buffer))
     state.retiredOrphans = 0
     state.blocksDistinct = 0
+    state.openDump?.cleared()
     this.#mergeAt = 0
     this.#segmentAt = 0
     this.#moveTo(shardOver(state.layout, memory))

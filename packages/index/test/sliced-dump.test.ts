@@ -153,3 +153,18 @@ t.test('a slot that is cleared meanwhile has nothing more', async t => {
   index.clear(SLOT)
   t.equal(dump.next(1), undefined)
 })
+
+t.test('nor has one that is cleared and stored again, even if all memory is new', async t => {
+  const index = create()
+  const stored: Change = { type: 'store', slot: SLOT, trunk: 0, branchAt: 40, branch: 0, from: 0, length: 40 }
+  apply(index, stored)
+  const dump = index.openDump(SLOT)
+  dump.next(10)
+  dump.next(10)
+  t.equal(dump.next(1)!.length, 16)
+  index.clear(SLOT)
+  while (index.maintain(1000));
+  apply(index, { ...stored, trunk: 1 })
+  t.equal(dump.next(1), undefined)
+  t.equal([...index.dump(SLOT)].length, 40)
+})

@@ -237,6 +237,8 @@ export const AUTO_CONSTANTS = {
      * Tokens. The most of an answer whose time is not known: the longest that models can. [What is booked]
      */
     OUTPUT_TOKENS_MOST: 1_048_576,
+    /** Ms. A time that is no outlier, however short the mean is: of a long prompt or answer. [What is booked] */
+    USUAL_MS: 1000,
     /** Tokens. Expected output before any was seen. [What is booked] */
     OUTPUT_TOKENS_PRIOR: 200,
     /**

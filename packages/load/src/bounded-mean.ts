@@ -1,6 +1,7 @@
 /**
  * Bounded mean: a running mean of positive figures that no single one moves far. After the first
- * MEAN_FIRST_FIGURES a figure counts as at most MEAN_OUTLIER_TIMES the mean.
+ * MEAN_FIRST_FIGURES a figure counts as at most MEAN_OUTLIER_TIMES the mean, or the usual figure where that is
+ * more: a mean that begins near 0 would grow too slowly.
  */
 
 import { AUTO_CONSTANTS } from './auto-constants.ts'
@@ -8,12 +9,13 @@ import { AUTO_CONSTANTS } from './auto-constants.ts'
 const { MEAN_REQUESTS, MEAN_FIRST_FIGURES, MEAN_OUTLIER_TIMES } = AUTO_CONSTANTS.book
 
 export class BoundedMean {
-  #mean: number
+  readonly #usual: number
+  #mean = 0
   #count = 0
 
-  /** `prior`: the mean before the first figure. */
-  constructor(prior = 0) {
-    this.#mean = prior
+  /** `usual`: a figure that is no outlier, whatever the mean is. */
+  constructor(usual: number) {
+    this.#usual = usual
   }
 
   get mean(): number {
@@ -27,7 +29,10 @@ export class BoundedMean {
 
   /** `figure` ≥ 0. */
   add(figure: number): void {
-    const most = this.#count < MEAN_FIRST_FIGURES ? Infinity : MEAN_OUTLIER_TIMES * this.#mean
+    const isFirst = this.#count < MEAN_FIRST_FIGURES
+    const most = isFirst
+      ? Infinity
+      : MEAN_OUTLIER_TIMES * Math.max(this.#mean, this.#usual / MEAN_OUTLIER_TIMES)
     this.#mean += (Math.min(figure, most) - this.#mean) / Math.min(MEAN_REQUESTS, ++this.#count)
   }
 }

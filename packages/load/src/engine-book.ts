@@ -69,6 +69,7 @@ const {
   OUTPUT_TOKENS_PER_MS,
   OUTPUT_TOKENS_AT_ONCE,
   OUTPUT_TOKENS_MOST,
+  USUAL_MS,
 } = AUTO_CONSTANTS.book
 
 const NO_IDS: readonly string[] = []
@@ -85,9 +86,9 @@ export class EngineBook {
   /** Share of the slots of the last projection that had a prompt in their queue. */
   #busyAsked = 0
   #decisions = 0
-  readonly #firstTokenMs = new BoundedMean()
-  readonly #prefillMs = new BoundedMean()
-  readonly #decodeMs = new BoundedMean()
+  readonly #firstTokenMs = new BoundedMean(USUAL_MS)
+  readonly #prefillMs = new BoundedMean(USUAL_MS)
+  readonly #decodeMs = new BoundedMean(USUAL_MS)
   readonly #unseen = new UnseenLoad()
   #settled = 0
   /** Requests whose prefill has ended by estimate, until `silentPrefillsEnded` tells of them. */

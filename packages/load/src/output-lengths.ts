@@ -28,7 +28,7 @@ export class OutputLengths {
   ended(workerSlot: number, tokens: number): void {
     let worker = this.#workers.get(workerSlot)
     if (worker === undefined) {
-      worker = new BoundedMean()
+      worker = new BoundedMean(OUTPUT_TOKENS_PRIOR)
       this.#workers.set(workerSlot, worker)
     }
     worker.add(tokens)

@@ -7,6 +7,7 @@ import assert from 'node:assert/strict'
 import { seededRandom } from '@homing/base'
 import fc from 'fast-check'
 import t from 'tap'
+import { BoundedMean } from '../src/bounded-mean.ts'
 import {
   EngineBook,
   figureOf,
@@ -454,4 +455,13 @@ t.test('an engine that runs as another process is as fast as the fleet until it 
   t.equal(figureOf(book.project([3], nowMs), 0, 'requests'), 1, 'open requests stay until they are settled')
   book.ended('open', nowMs + 5)
   t.equal(figureOf(book.project([3], nowMs), 0, 'requests'), 0)
+})
+
+t.test('a mean that begins with nothing is learned soon', async t => {
+  for (const first of [0, 1]) {
+    const mean = new BoundedMean(200)
+    for (let i = 0; i < 32; i++) mean.add(first)
+    for (let i = 0; i < 100; i++) mean.add(200)
+    t.ok(mean.mean > 100, `${first}: ${mean.mean}`)
+  }
 })
