@@ -339,6 +339,7 @@ export class RequestReader {
       isStream: read.isStream,
       expectedOutputTokens: read.expectedOutputTokens,
       outputTokensMax: read.outputTokensMax,
+      choicesCount: read.choicesCount ?? 1,
       tracking: read.tracking,
       ignoredHints,
       pinnedInstanceId: read.pinnedInstanceId,

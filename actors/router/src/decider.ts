@@ -482,18 +482,15 @@ function countedPrompt(
   return { kind: { workerId: id, promptsEpoch, model: base, ...counted }, tokens: promptTokens }
 }
 
-/**
- * The most tokens that the answer can have; undefined: not known, as of a request with several prompts or
- * choices.
- */
+/** The most tokens that the choices can have; undefined: not known, as of a request with several prompts. */
 function outputTokensMaxOf(
-  { model, promptTokens, counted, outputTokensMax }: RoutingRequest,
+  { model, promptTokens, counted, outputTokensMax = Infinity, choicesCount = 1 }: RoutingRequest,
   { worker: { models } }: Candidate,
 ): number | undefined {
   if (counted === undefined) return undefined
   const modelTokensMax = models.find(({ name }) => name === model)?.maxModelTokens
-  if (modelTokensMax === undefined) return outputTokensMax
-  return Math.min(outputTokensMax ?? Infinity, Math.max(1, modelTokensMax - promptTokens))
+  const room = modelTokensMax === undefined ? Infinity : Math.max(1, modelTokensMax - promptTokens)
+  return choicesCount * Math.min(outputTokensMax, room)
 }
 
 /** The names of a worker's models, as one text. */

@@ -48,6 +48,20 @@ t.test('receipts are kept up to the bound, and completed with what was delivered
   t.equal(await ref.ask({ type: 'receipt', id: ids[0]! }, ASK), undefined)
 })
 
+t.test('tokens are believed as far as all choices of a request can have them', async t => {
+  const { ref, decide, loads } = await start(t, fleetOf({ id: 'a', slots: [0] }))
+  const counted = { by: 'router', route: 'chat' } as const
+  const disbelieved = async (choicesCount: number, completionTokens: number): Promise<number> => {
+    const { id } = await decide(request('A', { counted, outputTokensMax: 10, choicesCount }))
+    ref.tell({ type: 'settled', id, delivery: { ...DELIVERED, completionTokens }, wasTaken: true })
+    return (await loads()).reduce((sum, row) => sum + (row.disbelieved ?? 0), 0)
+  }
+  t.equal(await disbelieved(3, 30), 0)
+  t.equal(await disbelieved(1, 10), 0)
+  t.equal(await disbelieved(1, 11), 1)
+  t.equal(await disbelieved(3, 31), 2)
+})
+
 t.test('the tracker learns which share of a prompt was cached, from whole answers that say so', async t => {
   const { ref, trackerRef, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }))
   const received = async (): Promise<number | undefined> => {

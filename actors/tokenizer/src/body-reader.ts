@@ -170,6 +170,7 @@ export class BodyReader {
       priority: request.hints.priority,
       expectedOutputTokens: request.hints.expectedOutputTokens,
       outputTokensMax: request.outputTokensMax,
+      choicesCount: request.choicesCount,
       session: request.session,
       tracking: request.hints.tracking,
       previousResponseId: request.previousResponseId,

@@ -43,8 +43,10 @@ export interface ReadRequest {
   readonly priority?: PriorityHints | undefined
   /** Expected tokens of the answer, given by the client. */
   readonly expectedOutputTokens?: number | undefined
-  /** Longest answer that the client allows, in tokens. */
+  /** Longest answer that the client allows, in tokens: of each of `choicesCount` answers. */
   readonly outputTokensMax?: number | undefined
+  /** Default 1. */
+  readonly choicesCount?: number
   /** The session that a member of the body names. */
   readonly session?: string | undefined
   /** Which parts of the request count as load; undefined: use the router's settings. */

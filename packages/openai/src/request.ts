@@ -71,7 +71,7 @@ export function readRequest(
   return {
     model: top.text('model'),
     isStream: top.flag('stream') ?? false,
-    choicesCount: Math.max(top.whole('n', 1, I32_MAX) ?? 1, top.whole('best_of', 0, I32_MAX) ?? 1),
+    choicesCount: top.whole('n', 1, I32_MAX) ?? 1,
     outputTokensMax: top.whole('max_completion_tokens', 0, U32_MAX) ?? top.whole('max_tokens', 0, U32_MAX),
     includesUsage: top.object('stream_options')?.flag('include_usage') ?? false,
     previousResponseId: options.hasOtherInput === true ? top.text('previous_response_id') : undefined,

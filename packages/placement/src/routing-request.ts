@@ -17,8 +17,10 @@ export interface RoutingRequest {
   readonly isStream?: boolean
   /** Expected tokens of the answer; undefined: not known. */
   readonly expectedOutputTokens?: number | undefined
-  /** Longest answer that the client allows, in tokens; undefined: not given. */
+  /** Longest answer that the client allows, in tokens, of each choice; undefined: not given. */
   readonly outputTokensMax?: number | undefined
+  /** Answers that the client wants of the prompt; default 1. */
+  readonly choicesCount?: number
   /** What of the request counts as load; undefined: as set for the router. */
   readonly tracking?: RequestTracking | undefined
   /** Its hints that did not count, and why; undefined: all of them counted. */
