@@ -54,6 +54,7 @@ t.test('tokens are believed as far as all choices of a request can have them', a
   const disbelieved = async (choicesCount: number, completionTokens: number): Promise<number> => {
     const { id } = await decide(request('A', { counted, outputTokensMax: 10, choicesCount }))
     ref.tell({ type: 'settled', id, delivery: { ...DELIVERED, completionTokens }, wasTaken: true })
+    await ref.ask({ type: 'receipt', id }, ASK)
     return (await loads()).reduce((sum, row) => sum + (row.disbelieved ?? 0), 0)
   }
   t.equal(await disbelieved(3, 30), 0)
