@@ -16,8 +16,8 @@ const page = readFileSync(join(ROOT, 'docs/security.md'), 'utf8')
 const section = page.slice(page.indexOf('## Every door')).split('\n## ')[0]!
 
 /** Settings that name a file, a socket, a server, a host, a key or a program. */
-const DOOR =
-  /^(host|port|nats|worker|workers|events|peers|tokenizer|chat-template|trace|profile|config)$|-(file|dir|port|endpoint|peer|group|namespace|name|prefix|module|config|log|origin|route)$/
+const DOOR_NAME = /^(host|port|nats|workers?|events|peers|tokenizer|chat-template|trace|profile|config)$/
+const DOOR_END = /-(file|dir|port|endpoint|peer|group|namespace|name|prefix|module|config|log|origin|route)$/
 /** They name a part of something that has a row, or go to the outside only. */
 const NO_DOORS = new Set([
   'router-mode',
@@ -43,7 +43,7 @@ function missingIn(text: string): readonly string[] {
   const settings = [doctorCommand, indexerCommand, routerCommand, sidecarCommand, simulateCommand]
     .flatMap(command => Object.values(command.settings) as readonly { readonly name: string }[])
     .map(({ name }) => name)
-    .filter(name => DOOR.test(name) && !NO_DOORS.has(name))
+    .filter(name => (DOOR_NAME.test(name) || DOOR_END.test(name)) && !NO_DOORS.has(name))
     .map(name => `--${name}`)
   return [...new Set([...routes, ...ofIndexer, ...subjects, ...settings])].filter(door => !known.has(door))
 }

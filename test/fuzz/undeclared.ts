@@ -43,8 +43,12 @@ const OWN: Readonly<Record<string, string>> = {
 }
 
 const READER = /^export (?:async )?function\*? ((?:decode|parse|read|skim|scan)[A-Z]\w*)/gm
-const CALL =
-  /\b(?:JSON\.parse|parseJson|decodeMessagePack|gunzipSync|createGunzip|createInflate|createInflateRaw|createBrotliDecompress|createZstdDecompress|parseDocument|new MessagePackReader)\(/
+const CALLED = [
+  ...['JSON\\.parse', 'parseJson', 'decodeMessagePack', 'parseDocument', 'new MessagePackReader'],
+  ...['gunzipSync', 'createGunzip', 'createInflate', 'createInflateRaw'],
+  ...['createBrotliDecompress', 'createZstdDecompress'],
+]
+const CALL = new RegExp(`\\b(?:${CALLED.join('|')})\\(`)
 /** JSON.parse itself, where its depth is bounded otherwise. */
 const BARE: Readonly<Record<string, string>> = {
   'packages/base/src/parse-json.ts': 'the door itself',

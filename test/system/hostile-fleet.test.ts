@@ -182,10 +182,10 @@ t.test('strangers of all kinds at once', { skip }, async t => {
   const findings = await word<Findings>(strangers)
 
   t.comment(`deeds: ${JSON.stringify(findings.deeds)}`)
-  for (const [name, tally] of Object.entries({ quiet, attacked }))
-    t.comment(
-      `${name}: ${tally.sent} sent, p50 ${quantile(tally.latenciesMs, 0.5).toFixed(1)} ms, p99 ${quantile(tally.latenciesMs, 0.99).toFixed(1)} ms`,
-    )
+  for (const [name, { sent, latenciesMs }] of Object.entries({ quiet, attacked })) {
+    const [median, tail] = [0.5, 0.99].map(share => quantile(latenciesMs, share).toFixed(1))
+    t.comment(`${name}: ${sent} sent, p50 ${median} ms, p99 ${tail} ms`)
+  }
   t.comment(`resident: ${quietMb.toFixed(0)} MB quiet, ${peakMb.toFixed(0)} MB at most`)
   t.strictSame(quiet.failures, [], 'quiet: all served')
   t.strictSame(attacked.failures, [], 'attacked: all served')

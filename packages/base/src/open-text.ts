@@ -16,8 +16,11 @@ import { shownText } from './shown-text.ts'
 export const NOT_SHOWN = '(not shown: it may be a secret)'
 
 /** Keys of known services: a prefix, perhaps words, and a long run of letters and digits. */
-const SERVICE_KEY =
-  /(?:^|[^A-Za-z0-9])(?:sk|rk|gsk|hf|xai|nvapi|ghp|gho|glpat|akia)[-_]?(?:[A-Za-z0-9]{2,8}[-_]){0,3}[A-Za-z0-9_]{16,}|eyJ[A-Za-z0-9_-]{16,}/i
+const KEY_PREFIX = '(?:sk|rk|gsk|hf|xai|nvapi|ghp|gho|glpat|akia)'
+const SERVICE_KEY = new RegExp(
+  `(?:^|[^A-Za-z0-9])${KEY_PREFIX}[-_]?(?:[A-Za-z0-9]{2,8}[-_]){0,3}[A-Za-z0-9_]{16,}|eyJ[A-Za-z0-9_-]{16,}`,
+  'i',
+)
 /** Words that stand beside a secret, and a user name in a URL. */
 const SECRET_WORD = /key|token|secret|passw|pwd|bearer|basic |credential|authorization|@|\b(?:sk|hf|gsk)[-_]/i
 /** Letters and digits in one run: no word of people. */

@@ -13,8 +13,8 @@
  *       parent may be missing, or come later.
  *   D3  `isReachable` is true only for a block that is at the root, or whose parent was named as reachable
  *       and is held still.
- *   D4  If the slot is cleared meanwhile, or everything is, nothing more is named: chunks and holders may be others
- *       then.
+ *   D4  If the slot is cleared meanwhile, or everything is, nothing more is named: chunks and holders may be
+ *       others then.
  *
  * Memory: 6 bytes per chunk of the shard and 12 per chunk with a block of the slot, where the chunk itself
  * takes CHUNK_BYTES: about a tenth of the shard's own, at most.

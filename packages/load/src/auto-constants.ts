@@ -231,13 +231,15 @@ export const AUTO_CONSTANTS = {
      * for one request. [What is booked]
      */
     OUTPUT_TOKENS_PER_MS: 100,
-    /** Tokens. So many are believed of an answer that came at once, as from a cache. [What is booked] */
+    /** Tokens. As many are believed of an answer that came at once, as from a cache. [What is booked] */
     OUTPUT_TOKENS_AT_ONCE: 4096,
     /**
      * Tokens. The most of an answer whose time is not known: the longest that models can. [What is booked]
      */
     OUTPUT_TOKENS_MOST: 1_048_576,
-    /** Ms. A time that is no outlier, however short the mean is: of a long prompt or answer. [What is booked] */
+    /**
+     * Ms. A time that is no outlier, however short the mean is: of a long prompt or answer. [What is booked]
+     */
     USUAL_MS: 1000,
     /** Tokens. Expected output before any was seen. [What is booked] */
     OUTPUT_TOKENS_PRIOR: 200,

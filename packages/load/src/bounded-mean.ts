@@ -1,7 +1,7 @@
 /**
  * Bounded mean: a running mean of positive figures that no single one moves far. After the first
- * MEAN_FIRST_FIGURES a figure counts as at most MEAN_OUTLIER_TIMES the mean, or the usual figure where that is
- * more: a mean that begins near 0 would grow too slowly.
+ * MEAN_FIRST_FIGURES a figure counts as at most MEAN_OUTLIER_TIMES the mean, or the usual figure where that
+ * is more: a mean that begins near 0 would grow too slowly.
  */
 
 import { AUTO_CONSTANTS } from './auto-constants.ts'

@@ -30,7 +30,7 @@ export interface SaidUsage {
 /** Coefficients of prefill and of decoding: see prefill-costs.ts and engine-costs.ts. */
 export interface LearnedSpeed {
   readonly prefill: CostKnowledge & {
-    /** A step with fewer tokens takes no less time than one with so many. */
+    /** A step with fewer tokens takes no less time than one with as many. */
     readonly kneeTokens: number
   }
   readonly decode: CostKnowledge

@@ -100,13 +100,10 @@ export function evilClient(target: Target, hearsay: Hearsay, honest: string, evi
         ),
       bomb: () => say(request('POST', '/v1/completions', [JSON_TYPE, 'content-encoding: gzip'], bomb)),
       pipelinedDumps: () => say('GET /dump HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n'.repeat(30), false),
-      pipelinedViews: random =>
-        say(
-          `GET ${pick(random, ['/workers', '/metrics', '/decisions', '/actors'])} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n`.repeat(
-            20,
-          ),
-          false,
-        ),
+      pipelinedViews: random => {
+        const path = pick(random, ['/workers', '/metrics', '/decisions', '/actors'])
+        return say(`GET ${path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n`.repeat(20), false)
+      },
       askRoute: async () => {
         await Promise.all(
           Array.from({ length: 10 }, () => say(request('POST', '/route', [JSON_TYPE], prompt(honest)))),
