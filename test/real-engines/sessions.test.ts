@@ -97,7 +97,7 @@ t.test('a router that is started anew knows what live engines hold', { skip, tim
   )
   await assertAllExactAndIdle(t, before)
   const known = await indexed(before)
-  await before.stop(1000)
+  await before.stop(60_000)
 
   const after = await startLiveRouter(t)
   await new RouterClient(after.url).trusted()

@@ -5,6 +5,7 @@
 
 import type { ActorContext, ActorRef } from '@homing/actor'
 import type { DirectoryMessage, FleetReport } from '@homing/actors/directory'
+import { savingMs } from '@homing/actors/listener'
 import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
 import type { RouterMessage } from '@homing/actors/router'
 import { fromErrorRecord, toErrorRecord } from '@homing/base'
@@ -15,8 +16,8 @@ import type { GuardianMessage, ReadyReport } from './messages.ts'
 const ASK_MS_MAX = 10_000
 /** How long the first probes may hold up the ready line. */
 const FIRST_PROBES_MS_MAX = 30_000
-/** Twice this must be less than what the program waits for beyond the grace. */
-const SAVE_MS_MAX = 4000
+/** How much later than the saving itself its answer may come; with it, less than the program waits for. */
+const SAVED_MS_MAX = 4000
 /** How long the first replays may hold up the ready line after the first probes. */
 const FIRST_TRUST_MS_MAX = 3000
 const TRUST_POLL_MS = 20
@@ -90,14 +91,15 @@ export async function drain(
   graceMs: number,
   hasCheckpoints: boolean,
 ): Promise<number> {
+  const graceEndMs = context.clock.nowMs() + graceMs
   const drained = gateway.ask({ type: 'drain', graceMs }, { timeout: graceMs + ASK_MS_MAX })
   const cutRequests = await drained.catch((error: unknown) => {
     // A failed gateway has ended all its requests. The saving below happens anyway.
     context.log.error({ error: toErrorRecord(error) }, 'the gateway failed while it drained')
     return 0
   })
-  if (hasCheckpoints) await lastCheckpoints(context, directory)
-  if (decisionLog !== undefined) await lastDecisions(context, router)
+  if (hasCheckpoints) await lastCheckpoints(context, directory, graceEndMs)
+  if (decisionLog !== undefined) await lastDecisions(context, router, graceEndMs)
   return cutRequests
 }
 
@@ -105,9 +107,11 @@ export async function drain(
 async function lastDecisions(
   context: ActorContext<GuardianMessage>,
   routerRef: ActorRef<RouterMessage>,
+  graceEndMs: number,
 ): Promise<void> {
-  const message = { type: 'flushDecisionLog', timeoutMs: SAVE_MS_MAX } as const
-  const isWritten = await routerRef.ask(message, { timeout: 2 * SAVE_MS_MAX }).catch(() => false)
+  const timeoutMs = savingMs(graceEndMs, context.clock.nowMs())
+  const message = { type: 'flushDecisionLog', timeoutMs } as const
+  const isWritten = await routerRef.ask(message, { timeout: timeoutMs + SAVED_MS_MAX }).catch(() => false)
   if (!isWritten) context.log.warn({}, 'the end of the decision log could not be written')
 }
 
@@ -115,10 +119,12 @@ async function lastDecisions(
 async function lastCheckpoints(
   context: ActorContext<GuardianMessage>,
   directoryRef: ActorRef<DirectoryMessage>,
+  graceEndMs: number,
 ): Promise<void> {
-  const message = { type: 'saveCheckpoints', timeoutMs: SAVE_MS_MAX } as const
+  const timeoutMs = savingMs(graceEndMs, context.clock.nowMs())
+  const message = { type: 'saveCheckpoints', timeoutMs } as const
   try {
-    const report = await directoryRef.ask(message, { timeout: 2 * SAVE_MS_MAX })
+    const report = await directoryRef.ask(message, { timeout: timeoutMs + SAVED_MS_MAX })
     context.log.info({ ...report }, 'last checkpoints')
   } catch (thrown) {
     context.log.warn({ error: toErrorRecord(thrown) }, 'the last checkpoints could not be written')

@@ -20,7 +20,7 @@
 
 import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
 import type { IndexerMessage } from '@homing/actors/indexer'
-import { checkpointOptions, saveCheckpoints } from '@homing/actors/listener'
+import { checkpointOptions, saveCheckpoints, savingMs } from '@homing/actors/listener'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import {
   AccessLog,
@@ -53,7 +53,6 @@ import { ServiceMetrics } from './service-metrics.ts'
 import { Shards } from './shards.ts'
 
 const SHARD_ASK_MS_MAX = 5000
-const SAVE_MS_MAX = 4000
 
 export const indexService = defineActor(
   import.meta.url,
@@ -252,24 +251,27 @@ class IndexService {
 
   async drain(graceMs: number): Promise<number> {
     this.#isDraining = true
+    const { clock } = this.#context
+    const graceEndMs = clock.nowMs() + graceMs
     let cutRequests = 0
     // Set before the listener's own timer, which is due with it and cuts what is still open then.
-    const timer = this.#context.clock.after(graceMs, () => {
+    const timer = clock.after(graceMs, () => {
       cutRequests = this.#open.count
     })
     await this.#http?.close(graceMs)
     timer.cancel()
     await this.#accessLog?.close()
-    if (this.#args.checkpointDirectory !== undefined) await this.#lastCheckpoints()
+    if (this.#args.checkpointDirectory !== undefined)
+      await this.#lastCheckpoints(savingMs(graceEndMs, clock.nowMs()))
     return cutRequests
   }
 
   /** Takes checkpoints when no more queries come: engines can repeat what they publish after this moment. */
-  async #lastCheckpoints(): Promise<void> {
+  async #lastCheckpoints(timeoutMs: number): Promise<void> {
     const listeners = [...this.registry.all()].flatMap(({ listener }) =>
       listener === undefined ? [] : [listener],
     )
-    const report = await saveCheckpoints(listeners, SAVE_MS_MAX)
+    const report = await saveCheckpoints(listeners, timeoutMs)
     this.#context.log.info({ ...report }, 'last checkpoints')
   }
 

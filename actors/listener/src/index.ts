@@ -18,4 +18,4 @@ export type {
   SourceStatus,
   SourceTrust,
 } from './messages.ts'
-export { type SaveReport, saveCheckpoints } from './save-checkpoints.ts'
+export { type SaveReport, saveCheckpoints, savingMs } from './save-checkpoints.ts'

@@ -14,6 +14,8 @@ import {
   CheckpointDirectoryError,
   checkpointFiles,
   prepareCheckpointDirectory,
+  saveCheckpoints,
+  savingMs,
   UnusableCheckpointError,
 } from '../src/index.ts'
 import { CHECKPOINT_INTERVAL_MS, ListenerWorld, MemoryStore, type WorldOptions } from './listener-world.ts'
@@ -252,3 +254,21 @@ t.test(
     t.equal((await readFile(file)).length, 0)
   },
 )
+
+t.test('a disk that is slow at a stop has what is left of the grace, at least four seconds', async t => {
+  for (const { graceMs, writeMs, report } of [
+    { graceMs: 30_000, writeMs: 10_000, report: { saved: 1, late: 0 } },
+    { graceMs: 0, writeMs: 3000, report: { saved: 1, late: 0 } },
+    { graceMs: 0, writeMs: 10_000, report: { saved: 0, late: 1 } },
+  ]) {
+    const { world, store } = await seasoned(t)
+    const { clock } = world
+    const slow = Promise.withResolvers<void>()
+    store.writing = slow.promise
+    clock.after(writeMs, slow.resolve)
+    const saving = saveCheckpoints([world.listener!], savingMs(clock.nowMs() + graceMs, clock.nowMs()))
+    await world.system.settle()
+    await world.system.advance(writeMs)
+    t.match(await saving, report, `grace ${graceMs} ms, write ${writeMs} ms`)
+  }
+})
