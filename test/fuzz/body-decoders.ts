@@ -26,6 +26,7 @@ import {
 import { BodyDecoders, encodingOf, KNOWN_ENCODINGS } from '../../packages/http/src/content-encoding.ts'
 import {
   BadParameterError,
+  EncodingRatioError,
   MalformedEncodingError,
   UnsupportedEncodingError,
 } from '../../packages/http/src/errors.ts'
@@ -135,7 +136,11 @@ async function decodedEach(body: Uint8Array): Promise<unknown> {
     try {
       sizes.push((await bodyDecoders.decode(encoding, body, DECODED_BYTES_MAX, () => {})).length)
     } catch (error) {
-      if (!(error instanceof MalformedEncodingError || error instanceof BodyTooLargeError)) throw error
+      const isRefusal =
+        error instanceof MalformedEncodingError ||
+        error instanceof EncodingRatioError ||
+        error instanceof BodyTooLargeError
+      if (!isRefusal) throw error
     }
   }
   return sizes

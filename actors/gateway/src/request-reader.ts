@@ -26,6 +26,7 @@ import { type Fleet, type ModelNames, servedModel } from '@homing/fleet'
 import {
   type Bodies,
   type BodyHold,
+  EncodingRatioError,
   encodingOf,
   MalformedEncodingError,
   RefusedError,
@@ -178,6 +179,7 @@ export class RequestReader {
       const isTheirs =
         thrown instanceof UnsupportedEncodingError ||
         thrown instanceof MalformedEncodingError ||
+        thrown instanceof EncodingRatioError ||
         thrown instanceof BodyTooLargeError
       if (!isTheirs) throw thrown
       return undefined

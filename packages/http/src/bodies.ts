@@ -101,7 +101,7 @@ export class BodyHold implements BodyRoom {
   /**
    * The whole body of a request, decoded by its content-encoding. Rejects as `readBody` of the exchange does,
    * with BodyTooLargeError also for a body that is longer than `bytesMax` once it is decoded, and with
-   * UnsupportedEncodingError and MalformedEncodingError. Call at most once.
+   * UnsupportedEncodingError, EncodingRatioError and MalformedEncodingError. Call at most once.
    */
   async readDecoded(exchange: HttpExchange, bytesMax: number): Promise<Uint8Array> {
     const encoding = encodingOf(exchange.headers)

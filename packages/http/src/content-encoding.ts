@@ -3,7 +3,9 @@
  * read, within the bounds of bodies.
  *
  * A few bytes may stand for gigabytes, so the decoder is stopped with the first piece past the bound, and
- * every piece takes room among all bodies before it is kept. At most DECODERS_MAX bodies are decoded at a
+ * every piece takes room among all bodies before it is kept. Past FREE_BYTES a body must not be more than
+ * RATIO_MAX times as large as what it was decoded from (Apache httpd stops at the same ratio): bytes that
+ * cost a client nothing must not cost this thread its time. At most DECODERS_MAX bodies are decoded at a
  * time, because a decoder has a window of its own (8 MiB for zstd, 16 MiB for br); the others wait. A body is
  * decoded once it is here, so no client can hold a decoder.
  *
@@ -20,14 +22,23 @@ import {
   createZstdDecompress,
 } from 'node:zlib'
 import { BodyTooLargeError, type HttpHeaders } from '@homing/transport'
-import { MalformedEncodingError, UnsupportedEncodingError } from './errors.ts'
+import { EncodingRatioError, MalformedEncodingError, UnsupportedEncodingError } from './errors.ts'
 
 const DECODERS_MAX = 8
 /** RFC 9659 §3: the window that a decoder of zstd must have for a body, and the most that one may ask for. */
 const WINDOW_LOG_MAX = 23
 const DECODED_PIECE_BYTES = 64 * 1024
+/** A body of one sentence, over and over, as load tests send it. */
+const FREE_BYTES = 4 * 2 ** 20
+const RATIO_MAX = 200
 
-type CreateDecoder = (body: Uint8Array) => Transform
+/** What `zlib` makes. */
+interface Decoder extends Transform {
+  /** Bytes that were decoded so far. */
+  readonly bytesWritten: number
+}
+
+type CreateDecoder = (body: Uint8Array) => Decoder
 
 const DECODERS: Readonly<Record<string, CreateDecoder>> = {
   gzip: () => createGunzip({ chunkSize: DECODED_PIECE_BYTES }),
@@ -62,7 +73,8 @@ export class BodyDecoders {
 
   /**
    * The decoded body. `take` gets the size of each piece before it is kept, and may throw.
-   * Rejects with that, with BodyTooLargeError past `bytesMax`, and with MalformedEncodingError.
+   * Rejects with that, with BodyTooLargeError past `bytesMax`, with EncodingRatioError and with
+   * MalformedEncodingError.
    */
   async decode(
     encoding: string,
@@ -102,6 +114,8 @@ function decoded(
       if (decoder.destroyed) return
       size += piece.length
       if (size > bytesMax) return refuse(new BodyTooLargeError(bytesMax))
+      if (size > FREE_BYTES && size > RATIO_MAX * decoder.bytesWritten)
+        return refuse(new EncodingRatioError(encoding, RATIO_MAX))
       try {
         take(piece.length)
       } catch (thrown) {

@@ -50,6 +50,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_HTTP_METHOD_NOT_ALLOWED: 'method_not_allowed',
   HOMING_HTTP_UNSUPPORTED_ENCODING: 'unsupported_encoding',
   HOMING_HTTP_MALFORMED_ENCODING: 'malformed_encoding',
+  HOMING_HTTP_ENCODING_RATIO: 'body_too_large',
   HOMING_HTTP_BAD_PARAMETER: 'invalid_value',
   HOMING_TRANSPORT_BODY_TOO_LARGE: 'body_too_large',
   HOMING_TRANSPORT_BODY_TIMEOUT: 'body_timeout',

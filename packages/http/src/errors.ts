@@ -79,6 +79,18 @@ export class UnsupportedEncodingError extends CodedError {
   }
 }
 
+/** The body grows more than any text does, long before it is too large. */
+export class EncodingRatioError extends CodedError {
+  readonly code = 'HOMING_HTTP_ENCODING_RATIO'
+
+  constructor(encoding: string, timesMax: number) {
+    super(
+      `cannot decode the body: as ${encoding} it grows to more than ${timesMax} times its size; send it as it is`,
+      { encoding, timesMax },
+    )
+  }
+}
+
 /** The body is not what its content-encoding says. */
 export class MalformedEncodingError extends CodedError {
   readonly code = 'HOMING_HTTP_MALFORMED_ENCODING'

@@ -1,5 +1,6 @@
 /** Bodies that clients have compressed, on a network in memory. */
 
+import { createHash } from 'node:crypto'
 import {
   brotliCompressSync,
   constants,
@@ -11,11 +12,13 @@ import {
 import { SimulatedClock, shownText } from '@homing/base'
 import { type HttpExchange, MemoryNetwork } from '@homing/transport'
 import t, { type Test } from 'tap'
+import { BodyDecoders } from '../src/content-encoding.ts'
 import { Bodies, errorAnswer, sendAnswer } from '../src/index.ts'
 
 const HOST = '10.0.0.1'
 const ROOM_BYTES = 1_000_000
 const BODY_BYTES_MAX = 100_000
+const words = (i: number): Buffer => createHash('sha512').update(String(i)).digest()
 const TEXT = '{"prompt":"what was compressed"}'
 
 async function start(t: Test) {
@@ -115,6 +118,31 @@ t.test('a body that grows past the bound is stopped there', async t => {
   }
   t.ok(Math.max(...held) < 2 * BODY_BYTES_MAX, String(held))
   t.equal(bodies.bytes, 0)
+})
+
+t.test('a body that grows as no text does is stopped early, and text that repeats itself is not', async t => {
+  const decoders = new BodyDecoders()
+  const decode = decoders.decode.bind(decoders)
+  const sentences = Buffer.from('the same sentence over and over. '.repeat(100_000))
+  const hundredfold = Buffer.concat(Array.from({ length: 600 }, (_, i) => Buffer.alloc(10_000, words(i))))
+  for (const [encoding, encode] of [
+    ['gzip', gzipSync],
+    ['deflate', deflateSync],
+    ['br', (bytes: Buffer) => brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 1 } })],
+    ['zstd', zstdCompressSync],
+  ] as const) {
+    let taken = 0
+    const take = (bytes: number): void => {
+      taken += bytes
+    }
+    const bomb = encode(Buffer.alloc(100_000_000))
+    await t.rejects(decode(encoding, bomb, 2 ** 30, take), { code: 'HOMING_HTTP_ENCODING_RATIO' }, encoding)
+    t.ok(taken <= 5 * 2 ** 20, `${encoding}: ${taken} bytes were decoded`)
+    for (const plain of [sentences, hundredfold]) {
+      const { length } = await decode(encoding, encode(plain), 2 ** 30, () => {})
+      t.equal(length, plain.length, encoding)
+    }
+  }
 })
 
 t.test('decoded pieces find room among all bodies, or the request is refused', async t => {
