@@ -3,8 +3,8 @@
  * attack at once, in an order drawn by a seed, and every request of honest clients is served meanwhile, the
  * memory of the router stays within its budget, and no secret reaches a stranger, a log or a view.
  *
- * HOMING_HOSTILE_SECONDS sets how long (default 6), HOMING_HOSTILE_SEED the order. Latencies are told, not
- * asserted.
+ * HOMING_HOSTILE_SECONDS sets how long (default 6), HOMING_HOSTILE_SEED the order, HOMING_HOSTILE_DEEDS a
+ * pattern of the deeds to which the strangers keep ('client\\.bomb'). Latencies are told, not asserted.
  */
 
 import { type ChildProcess, fork } from 'node:child_process'
@@ -21,6 +21,7 @@ import { RouterClient, send, startProcess, type TestProcess, TINY_TOKENIZER } fr
 import type { Attack, Findings, Task } from './hostile/strangers.ts'
 
 const SECONDS = Number(process.env['HOMING_HOSTILE_SECONDS'] ?? 6)
+const DEEDS = process.env['HOMING_HOSTILE_DEEDS']
 const SEED = Number(process.env['HOMING_HOSTILE_SEED'] ?? Date.now() % 1_000_000)
 const MODEL = 'homing-sim'
 const EVERY_MS = 50
@@ -130,7 +131,7 @@ t.test('strangers of all kinds at once', { skip }, async t => {
   t.teardown(() => {
     for (const engine of engines) engine.kill('SIGKILL')
   })
-  const task: Task = { seed: SEED, honestModel: MODEL, evilModel: 'evil' }
+  const task: Task = { seed: SEED, honestModel: MODEL, evilModel: 'evil', deeds: DEEDS }
   strangers.send(task)
   const evil = await word<{ readonly url: string }>(strangers)
   const router = await startProcess('router', [

@@ -3,6 +3,7 @@
 import type { ActorRef, SystemView } from '@homing/actor'
 import type { Clock } from '@homing/base'
 import {
+  CostlyViews,
   HostNames,
   type HttpAnswer,
   jsonAnswer,
@@ -10,12 +11,15 @@ import {
   NotFoundError,
   queryOf,
   RefusedError,
+  rowsAnswer,
+  type Slices,
   Turns,
   takesMethod,
   textAnswer,
   wantsText,
 } from '@homing/http'
 import { type Metrics, renamedFamilies, type ViewFigures, viewMetrics } from '@homing/metrics'
+import type { Receipt } from '@homing/placement'
 import type { Transport } from '@homing/transport'
 import { type Access, assertMayChange, assertMayRead } from './admin-access.ts'
 import { busyThresholds } from './changes/busy-thresholds.ts'
@@ -39,7 +43,7 @@ import { queueView } from './views/queue-view.ts'
 import { receiptView } from './views/receipt-view.ts'
 import { replicasView } from './views/replicas-view.ts'
 import { askWhatIf, cancelWhatIf, whatIfState } from './views/what-if.ts'
-import { type WorkersView, workersView } from './views/workers-view.ts'
+import { type WorkersState, type WorkersView, type WorkerView, workerViews } from './views/workers-view.ts'
 
 const RECEIPTS_LIMIT = { default: 20, max: 1000 }
 const ACTORS_LIMIT = { default: 1000, max: 10_000 }
@@ -79,6 +83,9 @@ export class Operations {
   readonly #clock: Clock
   readonly #openDump: OpenDump
   readonly #explains: Turns
+  readonly #costly: CostlyViews
+  readonly #metricsAnswer: () => Promise<HttpAnswer>
+  readonly #workersAnswer: () => Promise<HttpAnswer>
 
   constructor({ args, system, clock, process, gateway, page, brokers, openDump, room }: OperationsParts) {
     this.#args = args
@@ -88,6 +95,16 @@ export class Operations {
     this.#page = new PageAnswers(args, this.#access)
     this.#clock = clock
     this.#openDump = openDump
+    this.#costly = new CostlyViews(clock)
+    this.#metricsAnswer = this.#costly.shared(
+      () => this.#metrics.gather(),
+      async (_, slices) => textAnswer(200, await this.#metricsText(slices), METRICS),
+    )
+    this.#workersAnswer = this.#costly.shared(
+      () => this.#workersState(),
+      (state, slices) =>
+        rowsAnswer({ version: state.report.fleet.version }, 'workers', workerViews(state), slices),
+    )
     this.#explains = new Turns({
       clock,
       atOnceMax: EXPLAINS_MAX,
@@ -143,7 +160,7 @@ export class Operations {
     '/actors': request => this.#actors(request),
     '/actors/flight': request => this.#flight(request),
     '/dump': request => this.#dump(request),
-    '/metrics': async () => textAnswer(200, await this.#metricsText(), METRICS),
+    '/metrics': () => this.#metricsAnswer(),
     '/page/*': (request, path) => {
       queryOf(request)
       return this.#page.file(request, path)
@@ -151,8 +168,8 @@ export class Operations {
     '/': request => (this.#page.wantsPage(request) ? this.#page.page(request) : this.#overview(request)),
   }
 
-  async #metricsText(): Promise<string> {
-    const text = await this.#metrics.render()
+  async #metricsText(slices: Slices): Promise<string> {
+    const text = await this.#metrics.write(() => slices.next())
     return this.#args.dynamoNames === true ? text + renamedFamilies(text, DYNAMO_FAMILIES) : text
   }
 
@@ -175,13 +192,27 @@ export class Operations {
     return gateway.ask({ type: 'explain', body, headers }, { timeout: this.#args.readMsMax })
   }
 
-  async #workers(request: OperatorRequest): Promise<HttpAnswer> {
+  #workers(request: OperatorRequest): Promise<HttpAnswer> {
     queryOf(request)
-    return jsonAnswer(200, await this.workers())
+    return this.#workersAnswer()
   }
 
-  /** The answer of `/workers`. */
-  async workers(): Promise<WorkersView> {
+  /** The answer of `/workers`, as an object. */
+  workers(): Promise<WorkersView> {
+    return this.#costly.make(
+      () => this.#workersState(),
+      async (state, slices) => {
+        const workers: WorkerView[] = []
+        for (const worker of workerViews(state)) {
+          workers.push(worker)
+          await slices.next()
+        }
+        return { version: state.report.fleet.version, workers }
+      },
+    )
+  }
+
+  async #workersState(): Promise<WorkersState> {
     const args = this.#args
     const deadline = { timeout: args.askMsMax }
     const [report, loads, audits, healths, tokenizer, ...shards] = await Promise.all([
@@ -193,7 +224,7 @@ export class Operations {
       // A shard that does not answer in time is shown without its blocks, not as an error.
       ...args.indexers.map(indexer => indexer.ask({ type: 'status' }, deadline).catch(() => undefined)),
     ])
-    return workersView(report, shards, loads.rows, audits, tokenizer?.tokenizers ?? [], healths)
+    return { report, shards, loads: loads.rows, audits, tokenizers: tokenizer?.tokenizers ?? [], healths }
   }
 
   async #queue(request: OperatorRequest): Promise<HttpAnswer> {
@@ -224,8 +255,10 @@ export class Operations {
   async #receipts(request: OperatorRequest): Promise<HttpAnswer> {
     const args = this.#args
     const limit = limitOf(queryOf(request, ['limit']).limit, RECEIPTS_LIMIT)
-    const receipts = await args.router.ask({ type: 'receipts', limit }, { timeout: args.askMsMax })
-    return jsonAnswer(200, { decisions: receipts.map(receiptView) })
+    return this.#costly.make(
+      () => args.router.ask({ type: 'receipts', limit }, { timeout: args.askMsMax }),
+      (receipts, slices) => rowsAnswer({}, 'decisions', viewsOf(receipts), slices),
+    )
   }
 
   /** The threads, and the tree of actors: `?limit=`, `?format=text`. */
@@ -285,4 +318,8 @@ export class Operations {
       relayed,
     })
   }
+}
+
+function* viewsOf(receipts: readonly Receipt[]): Generator<object> {
+  for (const receipt of receipts) yield receiptView(receipt)
 }

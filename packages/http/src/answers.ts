@@ -1,14 +1,20 @@
 /** Whole answers: made from a value or an exception, and sent with their length. */
 
+import { Buffer } from 'node:buffer'
 import { toErrorRecord } from '@homing/base'
 import { type ErrorForm, errorBody } from '@homing/openai'
 import type { HttpErrorAnswer as HttpAnswer, HttpExchange } from '@homing/transport'
+import type { Slices } from './costly-views.ts'
 import { apiErrorOf } from './error-kinds.ts'
 import { MethodNotAllowedError, UnsupportedEncodingError } from './errors.ts'
 
 export type { HttpAnswer }
 
 type Headers = Readonly<Record<string, string>>
+
+/** After the last row. */
+const ROWS_END = ']\n}'
+const PIECE_CHARACTERS = 65_536
 
 const utf8 = new TextEncoder()
 
@@ -19,6 +25,32 @@ export function textAnswer(status: number, text: string, headers: Headers): Http
 /** JSON, readable: two spaces, a newline at the end. */
 export function jsonAnswer(status: number, value: unknown): HttpAnswer {
   return textAnswer(status, `${JSON.stringify(value, null, 2)}\n`, { 'content-type': 'application/json' })
+}
+
+/**
+ * The same of `head` with a last field `name` of many rows, made in slices: each row is written before the
+ * next one is asked for.
+ */
+export async function rowsAnswer(
+  head: Readonly<Record<string, unknown>>,
+  name: string,
+  rows: Iterable<unknown>,
+  slices: Slices,
+): Promise<HttpAnswer> {
+  const pieces: Uint8Array[] = []
+  let text = JSON.stringify({ ...head, [name]: [] }, null, 2).slice(0, -ROWS_END.length)
+  let isFirst = true
+  for (const row of rows) {
+    text += `${isFirst ? '' : ','}\n    ${JSON.stringify(row, null, 2).replaceAll('\n', '\n    ')}`
+    isFirst = false
+    if (text.length >= PIECE_CHARACTERS) {
+      pieces.push(utf8.encode(text))
+      text = ''
+    }
+    await slices.next()
+  }
+  pieces.push(utf8.encode(`${text}${isFirst ? '' : '\n  '}${ROWS_END}\n`))
+  return { status: 200, headers: { 'content-type': 'application/json' }, body: Buffer.concat(pieces) }
 }
 
 /** What was thrown, in OpenAI's form or that of the route. */

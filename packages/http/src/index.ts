@@ -1,12 +1,22 @@
 export { type AccessLine, AccessLog, type AccessLogOptions, prepareAccessLog } from './access-log.ts'
-export { errorAnswer, errorHeaders, type HttpAnswer, jsonAnswer, sendAnswer, textAnswer } from './answers.ts'
+export {
+  errorAnswer,
+  errorHeaders,
+  type HttpAnswer,
+  jsonAnswer,
+  rowsAnswer,
+  sendAnswer,
+  textAnswer,
+} from './answers.ts'
 export { Bodies, type BodyHold, type BodyShare } from './bodies.ts'
 export { assertNoStrangePage, type Caller, HostNames, isFromHere } from './callers.ts'
 export { encodingOf } from './content-encoding.ts'
+export { CostlyViews, Slices } from './costly-views.ts'
 export { apiErrorOf } from './error-kinds.ts'
 export {
   BadParameterError,
   DumpsBusyError,
+  EncodingRatioError,
   MalformedEncodingError,
   MethodNotAllowedError,
   NoSuchRouteError,

@@ -306,10 +306,44 @@ export class Metrics {
 
   /** The text that GET /metrics answers. Never rejects because of a collector. */
   async render(): Promise<string> {
+    await this.gather()
+    return this.write()
+  }
+
+  /** Runs the collectors, for `write`. Never rejects because of one. */
+  async gather(): Promise<void> {
     const outcomes = await Promise.allSettled(this.#collectors.map(async collector => collector()))
     const failures = outcomes.filter(outcome => outcome.status === 'rejected').length
     if (failures > 0) this.#collectorFailures?.add(failures)
-    return [await this.#registry.metrics(), ...this.#included.values()].join('')
+  }
+
+  /**
+   * The text, with what was gathered last. `next` is awaited between two pieces of work: others may have
+   * their turn then, but no `gather`.
+   */
+  async write(next?: () => Promise<void> | undefined): Promise<string> {
+    const own: string[] = []
+    for (const { name } of this.#registry.getMetricsAsArray()) {
+      own.push(await this.#text(name, next))
+      await next?.()
+    }
+    return [`${own.join('\n\n')}\n`, ...this.#included.values()].join('')
+  }
+
+  /** A family of many series is written in parts. */
+  async #text(family: string, next?: () => Promise<void> | undefined): Promise<string> {
+    const told = await this.#registry.getSingleMetric(family)!.get()
+    const parts: string[] = []
+    for (let at = 0; at === 0 || at < told.values.length; at += SERIES_AT_ONCE) {
+      if (at > 0) await next?.()
+      const values = told.values.slice(at, at + SERIES_AT_ONCE)
+      const part = new prometheus.Registry()
+      part.registerMetric({ name: family, get: () => ({ ...told, values }) } as never)
+      const text = (await part.metrics()).trimEnd()
+      // All but the first part are without the two lines of the head.
+      parts.push(at === 0 ? text : text.slice(text.indexOf('\n', text.indexOf('\n') + 1) + 1))
+    }
+    return parts.join('\n')
   }
 
   #configuration<L extends string>(
@@ -322,6 +356,9 @@ export class Metrics {
     return { name, help, labelNames: [...labels], registers: [this.#registry] }
   }
 }
+
+/** Series of one family that are written without a turn of others. */
+const SERIES_AT_ONCE = 200
 
 async function dropSeries<L extends string>(
   metric: prometheus.Counter | prometheus.Gauge,

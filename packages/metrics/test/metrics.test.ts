@@ -283,3 +283,38 @@ t.test('a scrape does not have Node list its handles, which may end the process'
   t.match(text, /^nodejs_active_resources\{type="/m)
   t.equal(listed, 0)
 })
+
+t.test('a family of many series is written in parts, and reads as one', async t => {
+  const metrics = new Metrics()
+  const workers = Array.from({ length: 1001 }, (_, i) => `w${i}`)
+  const gauge = metrics.gauge({ name: 'homing_gateway_open_requests', help: 'one\ntwo', labels: ['worker'] })
+  gauge.replace(workers.map((worker, i) => ({ value: i, labels: { worker } })))
+  const latency = metrics.histogram({
+    name: 'homing_router_decision_seconds',
+    help: 'h',
+    labels: ['worker'],
+    buckets: [0.1, 1],
+  })
+  for (const worker of workers) latency.observe(0.5, { worker })
+  metrics.gauge({ name: 'homing_gateway_open_bytes', help: 'none yet', labels: ['worker'] })
+  let turns = 0
+  await metrics.gather()
+  const text = await metrics.write(() => {
+    turns++
+    return Promise.resolve()
+  })
+  t.ok(turns > 25, `${turns} turns of others`)
+  const families = text.split('\n\n').map(family => family.split('\n').filter(line => line !== ''))
+  t.strictSame(families[0], [
+    '# HELP homing_gateway_open_requests one\\ntwo',
+    '# TYPE homing_gateway_open_requests gauge',
+    ...workers.map((worker, i) => `homing_gateway_open_requests{worker="${worker}"} ${i}`),
+  ])
+  t.equal(families[1]!.length, 2 + 5 * workers.length)
+  t.equal(families[1]!.filter(line => line.startsWith('#')).length, 2)
+  t.strictSame(families[2], [
+    '# HELP homing_gateway_open_bytes none yet',
+    '# TYPE homing_gateway_open_bytes gauge',
+  ])
+  t.equal(families.length, 3)
+})

@@ -18,6 +18,8 @@ export interface Task {
   readonly seed: number
   readonly honestModel: string
   readonly evilModel: string
+  /** Only deeds whose name, as 'client.bomb', fits; undefined: all. */
+  readonly deeds: string | undefined
 }
 
 /** The attack. */
@@ -48,7 +50,7 @@ const told = async <T>(): Promise<T> => (await once(process, 'message'))[0] as T
 const tell = (word: unknown): void => void process.send!(word)
 
 async function main(): Promise<void> {
-  const { seed, honestModel, evilModel } = await told<Task>()
+  const { seed, honestModel, evilModel, deeds: wanted = '' } = await told<Task>()
   const random = seededRandom(seed)
   const hearsay = new Hearsay()
   const engine = await startEvilEngine(random, hearsay, honestModel, evilModel)
@@ -72,9 +74,12 @@ async function main(): Promise<void> {
   const deeds: Record<string, number> = {}
   const timers = strangers.map(stranger => {
     let open = 0
+    const names = Object.keys(stranger.deeds).filter(name =>
+      new RegExp(wanted).test(`${stranger.name}.${name}`),
+    )
     return setInterval(() => {
-      if (open >= DEEDS_AT_ONCE_MAX) return
-      const name = pick(random, Object.keys(stranger.deeds))
+      if (open >= DEEDS_AT_ONCE_MAX || names.length === 0) return
+      const name = pick(random, names)
       const label = `${stranger.name}.${name}`
       deeds[label] = (deeds[label] ?? 0) + 1
       open++

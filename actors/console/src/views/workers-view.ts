@@ -15,49 +15,74 @@ const sourced = <T>(value: Sourced<T> | undefined) =>
   value === undefined ? null : { value: value.value, source: value.source }
 
 /** The answer of `/workers`. */
-export type WorkersView = ReturnType<typeof workersView>
+export interface WorkersView {
+  readonly version: number
+  readonly workers: readonly WorkerView[]
+}
+
+export type WorkerView = ReturnType<typeof workerView>
+
+/** What the views of workers are made from. */
+export interface WorkersState {
+  readonly report: FleetReport
+  /** By shard; undefined: it does not answer. */
+  readonly shards: readonly (ShardStatus | undefined)[]
+  readonly loads: readonly WorkerLoad[]
+  readonly audits: readonly KeyAudit[]
+  readonly tokenizers: readonly TokenizerPath[]
+  readonly healths: readonly HealthStatus[]
+}
 
 /** One row per worker; its worker keys inside, each with trust, event age, blocks held and load. */
-export function workersView(
-  report: FleetReport,
-  shards: readonly (ShardStatus | undefined)[],
-  loads: readonly WorkerLoad[],
-  audits: readonly KeyAudit[],
-  tokenizers: readonly TokenizerPath[],
-  healths: readonly HealthStatus[],
-) {
-  const healthById = new Map(healths.map(health => [health.worker, health]))
-  const loadBySlot = new Map(loads.map(load => [load.workerSlot, load]))
-  const auditByKey = new Map(audits.map(audit => [audit.worker, audit]))
+export function* workerViews(state: WorkersState): Generator<WorkerView> {
+  const known: Known = {
+    report: state.report,
+    shards: state.shards,
+    healthById: new Map(state.healths.map(health => [health.worker, health])),
+    loadBySlot: new Map(state.loads.map(load => [load.workerSlot, load])),
+    auditByKey: new Map(state.audits.map(audit => [audit.worker, audit])),
+    // The first one that reads a model, as the last entry of a map.
+    tokenizerByModel: new Map(
+      state.tokenizers.toReversed().flatMap(path => path.models.map(model => [model, path] as const)),
+    ),
+  }
+  for (const worker of state.report.fleet.workers) yield workerView(worker, known)
+}
+
+interface Known {
+  readonly report: FleetReport
+  readonly shards: readonly (ShardStatus | undefined)[]
+  readonly healthById: ReadonlyMap<string, HealthStatus>
+  readonly loadBySlot: ReadonlyMap<number, WorkerLoad>
+  readonly auditByKey: ReadonlyMap<string, KeyAudit>
+  readonly tokenizerByModel: ReadonlyMap<string, TokenizerPath>
+}
+
+function workerView(worker: WorkerRecord, known: Known) {
   return {
-    version: report.fleet.version,
-    workers: report.fleet.workers.map(worker => ({
-      id: worker.id,
-      instance_id: worker.instanceId,
-      url: worker.origin,
-      called_at: worker.calledAt ?? null,
-      state: worker.state,
-      state_reason: worker.stateReason,
-      health: healthView(healthById.get(worker.id)),
-      engine: worker.engine,
-      engine_version: worker.engineVersion,
-      models: worker.models.map(card => ({
-        id: card.name,
-        parent: card.base ?? null,
-        root: card.root ?? null,
-        max_model_len: card.maxModelTokens ?? null,
-        tokenizer: tokenizerView(tokenizers.find(({ models }) => models.includes(card.name))),
-      })),
-      block_size: sourced(worker.blockSizeTokens),
-      max_num_batched_tokens: sourced(worker.maxBatchedTokens),
-      kv_blocks: sourced(worker.kvBlocks),
-      data_parallel_size: sourced(worker.ranks),
-      tokenize: worker.canTokenize,
-      taints: worker.taints,
-      worker_keys: worker.keys.map(key =>
-        keyView(worker, key, report, shards, loadBySlot.get(key.workerSlot), auditByKey.get(key.key)),
-      ),
+    id: worker.id,
+    instance_id: worker.instanceId,
+    url: worker.origin,
+    called_at: worker.calledAt ?? null,
+    state: worker.state,
+    state_reason: worker.stateReason,
+    health: healthView(known.healthById.get(worker.id)),
+    engine: worker.engine,
+    engine_version: worker.engineVersion,
+    models: worker.models.map(card => ({
+      id: card.name,
+      parent: card.base ?? null,
+      root: card.root ?? null,
+      max_model_len: card.maxModelTokens ?? null,
+      tokenizer: tokenizerView(known.tokenizerByModel.get(card.name)),
     })),
+    block_size: sourced(worker.blockSizeTokens),
+    max_num_batched_tokens: sourced(worker.maxBatchedTokens),
+    kv_blocks: sourced(worker.kvBlocks),
+    data_parallel_size: sourced(worker.ranks),
+    tokenize: worker.canTokenize,
+    taints: worker.taints,
+    worker_keys: worker.keys.map(key => keyView(worker, key, known)),
   }
 }
 
@@ -80,14 +105,10 @@ function tokenizerView(tokenizer: TokenizerPath | undefined): object | null {
   return { directory, path, reason: reason ?? null }
 }
 
-function keyView(
-  worker: WorkerRecord,
-  key: WorkerKeyRecord,
-  report: FleetReport,
-  shards: readonly (ShardStatus | undefined)[],
-  load: WorkerLoad | undefined,
-  audit: KeyAudit | undefined,
-) {
+function keyView(worker: WorkerRecord, key: WorkerKeyRecord, known: Known) {
+  const { report, shards } = known
+  const load = known.loadBySlot.get(key.workerSlot)
+  const audit = known.auditByKey.get(key.key)
   const source = report.sources[key.workerSlot]
   return {
     worker: key.key,
