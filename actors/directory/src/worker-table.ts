@@ -10,9 +10,16 @@ import type { EventSource, Sourced, WorkerSpec } from '@homing/fleet'
 import { blockSizeOfBoth, eventSourceOf, factsOf, type WorkerDefaults, type WorkerFacts } from '@homing/fleet'
 import type { Worker } from './worker.ts'
 
+interface SourcesOfRanks {
+  readonly outcome: Worker['outcome']
+  readonly byRank: Map<number, EventSource | undefined>
+}
+
 export class WorkerTable {
   readonly #defaults: WorkerDefaults
   readonly #workers = new Map<string, Worker>()
+  /** Event sources of the ranks that were asked for, as long as the worker's answers are these. */
+  readonly #eventSources = new WeakMap<WorkerSpec, SourcesOfRanks>()
 
   constructor(defaults: WorkerDefaults) {
     this.#defaults = defaults
@@ -58,7 +65,15 @@ export class WorkerTable {
 
   /** Where the events of a rank come from; undefined: from nowhere that is known. */
   eventSource({ spec, outcome }: Pick<Worker, 'spec' | 'outcome'>, dpRank: number): EventSource | undefined {
-    return eventSourceOf(spec, outcome, dpRank, this.#defaults.broker)
+    // Every change of the fleet asks this of every key.
+    const known = this.#eventSources.get(spec)
+    const ofWorker = known?.outcome === outcome ? known : undefined
+    if (ofWorker?.byRank.has(dpRank) === true) return ofWorker.byRank.get(dpRank)
+    const { byRank } = ofWorker ?? { byRank: new Map<number, EventSource | undefined>() }
+    if (ofWorker === undefined) this.#eventSources.set(spec, { outcome, byRank })
+    const source = eventSourceOf(spec, outcome, dpRank, this.#defaults.broker)
+    byRank.set(dpRank, source)
+    return source
   }
 
   /** All workers, in the order given. */

@@ -58,7 +58,7 @@ export interface Gauge<L extends string = never> {
   set(value: number, ...labels: LabelArguments<L>): void
   add(change: number, ...labels: LabelArguments<L>): void
   /** Replaces all series at once: those not among `samples` are gone, as their workers are. */
-  replace(samples: Iterable<{ readonly value: number; readonly labels: Labels<L> }>): void
+  replace(samples: Iterable<Sample<L>>): void
 }
 
 export interface Histogram<L extends string = never> {
@@ -169,12 +169,24 @@ export class Metrics {
 
   gauge<L extends string = never>(declaration: MetricDeclaration<L>): Gauge<L> {
     const gauge = new prometheus.Gauge(this.#configuration(declaration, 'gauge'))
+    const given = new Series<L>()
+    const own = gauge.get.bind(gauge)
+    let isReplaced = false
+    // The series of a large fleet, a hundred thousand of them, are not taken over one by one.
+    gauge.get = async () => (isReplaced ? { ...(await own()), values: given.values() } : own())
     return {
-      set: (value, ...[labels]) => gauge.set(labels ?? {}, value),
-      add: (change, ...[labels]) => gauge.inc(labels ?? {}, change),
+      set: (value, ...[labels]) => {
+        assert.ok(!isReplaced, `${declaration.name}: its series are replaced as a whole`)
+        gauge.set(labels ?? {}, value)
+      },
+      add: (change, ...[labels]) => {
+        assert.ok(!isReplaced, `${declaration.name}: its series are replaced as a whole`)
+        gauge.inc(labels ?? {}, change)
+      },
       replace: samples => {
-        gauge.reset()
-        for (const { value, labels } of samples) gauge.set(labels, value)
+        if (!isReplaced) gauge.reset()
+        isReplaced = true
+        given.replace(samples)
       },
     }
   }
@@ -200,37 +212,20 @@ export class Metrics {
     labels: readonly L[],
     columns: readonly MetricColumn<Row>[],
   ): MetricTable<Row, L> {
-    const metrics = columns.map(([name, help, value]) => {
-      const Kind = name.endsWith('_total') ? prometheus.Counter : prometheus.Gauge
-      const kind = Kind === prometheus.Counter ? 'counter' : 'gauge'
-      return { value, metric: new Kind(this.#configuration({ name, help, labels }, kind)) }
-    })
-    const clear = (): void => {
-      for (const { metric } of metrics) {
-        metric.reset()
-        // Without labels it would be 0 now, which is a figure that nobody has told.
-        if (labels.length === 0) metric.remove({})
-      }
-    }
-    const fill = (rows: readonly MetricRow<Row, L>[]): void => {
-      for (const { value, metric } of metrics) {
-        for (const { row, labels: ofRow } of rows) {
-          metric.remove(ofRow)
+    const rows = new Series<L, { readonly labels: Labels<L>; readonly row: Row }>()
+    for (const [name, help, value] of columns) {
+      const kind = name.endsWith('_total') ? 'counter' : 'gauge'
+      this.#register(this.#configuration({ name, help, labels }, kind), kind, () =>
+        [...rows.all()].flatMap(({ labels: ofRow, row }) => {
           const figure = value(row)
-          if (figure !== undefined) metric.inc(ofRow, figure)
-        }
-      }
+          return figure === undefined ? [] : [{ labels: ofRow, value: figure }]
+        }),
+      )
     }
-    clear()
     return {
-      replace(rows) {
-        clear()
-        fill(rows)
-      },
-      update: fill,
-      async keepOnly(isKept) {
-        for (const { metric } of metrics) await dropSeries(metric, isKept)
-      },
+      replace: given => rows.replace(given),
+      update: given => rows.update(given),
+      keepOnly: async isKept => rows.keepOnly(isKept),
     }
   }
 
@@ -239,13 +234,8 @@ export class Metrics {
     const { name, help } = this.#configuration(declaration, 'histogram')
     const bounds = [...declaration.buckets.map(String), '+Inf']
     let samples: readonly HistogramTotal<L>[] = []
-    // prom-client has no histogram that can be set; this is what it asks of one.
-    const get = () => ({
-      name,
-      help,
-      type: 'histogram',
-      aggregator: 'sum',
-      values: samples.flatMap(({ counts, sum, labels }) => {
+    this.#register({ name, help }, 'histogram', () =>
+      samples.flatMap(({ counts, sum, labels }) => {
         let below = 0
         const buckets = bounds.map((le, at) => {
           below += counts[at] ?? 0
@@ -257,8 +247,7 @@ export class Metrics {
           { metricName: `${name}_count`, labels, value: below },
         ]
       }),
-    })
-    this.#registry.registerMetric({ name, help, get, reset: () => {} } as never)
+    )
     return {
       replace: given => {
         samples = given
@@ -346,6 +335,16 @@ export class Metrics {
     return parts.join('\n')
   }
 
+  /** A family whose figures others keep: prom-client has none that can be set, and asks this of one. */
+  #register(
+    { name, help }: { readonly name: string; readonly help: string },
+    type: 'counter' | 'gauge' | 'histogram',
+    values: () => readonly { readonly labels: object; readonly value: number }[],
+  ): void {
+    const get = () => ({ name, help, type, aggregator: 'sum', values: values() })
+    this.#registry.registerMetric({ name, help, get, reset: () => {} } as never)
+  }
+
   #configuration<L extends string>(
     { name, help, labels = [] }: MetricDeclaration<L>,
     kind: 'counter' | 'gauge' | 'histogram',
@@ -355,6 +354,44 @@ export class Metrics {
     assert.ok(this.#registry.getSingleMetric(name) === undefined, `${name} is declared twice`)
     return { name, help, labelNames: [...labels], registers: [this.#registry] }
   }
+}
+
+/** Series by their labels: of equal ones the last counts. */
+class Series<L extends string, S extends { readonly labels: Labels<L> } = Sample<L>> {
+  readonly #byLabels = new Map<string, S>()
+
+  replace(samples: Iterable<S>): void {
+    this.#byLabels.clear()
+    this.update(samples)
+  }
+
+  update(samples: Iterable<S>): void {
+    for (const sample of samples) this.#byLabels.set(keyOf(sample.labels), sample)
+  }
+
+  keepOnly(isKept: (labels: Labels<L>) => boolean): void {
+    for (const [key, { labels }] of this.#byLabels) if (!isKept(labels)) this.#byLabels.delete(key)
+  }
+
+  all(): Iterable<S> {
+    return this.#byLabels.values()
+  }
+
+  values(): S[] {
+    return [...this.#byLabels.values()]
+  }
+}
+
+interface Sample<L extends string> {
+  readonly value: number
+  readonly labels: Labels<L>
+}
+
+/** Callers give the labels of a family in one order. */
+function keyOf(labels: Readonly<Record<string, string | number>>): string {
+  let key = ''
+  for (const name in labels) key += `${labels[name]}\n`
+  return key
 }
 
 /** Series of one family that are written without a turn of others. */
