@@ -15,9 +15,18 @@ interface SourcesOfRanks {
   readonly byRank: Map<number, EventSource | undefined>
 }
 
+interface First {
+  readonly worker: Worker
+  readonly size: Sourced<number>
+}
+
+/** What the block size of a model follows from. */
+type FactsSeen = Pick<Worker, 'outcome' | 'learnedBlockSizeTokens'> & { readonly worker: Worker }
+
 export class WorkerTable {
   readonly #defaults: WorkerDefaults
   readonly #workers = new Map<string, Worker>()
+  #firsts: { readonly facts: readonly FactsSeen[]; readonly byModel: ReadonlyMap<string, First> } | undefined
   /** Event sources of the ranks that were asked for, as long as the worker's answers are these. */
   readonly #eventSources = new WeakMap<WorkerSpec, SourcesOfRanks>()
 
@@ -98,10 +107,10 @@ export class WorkerTable {
     if (learned !== undefined && learned !== own.value) {
       return `its events have blocks of ${learned} tokens, but ${own.value} were given: correct block_size or --kv-cache-block-size`
     }
+    const firsts = this.#firstOfModels()
     for (const { name } of worker.outcome?.models ?? []) {
-      const first = this.#firstOfModel(name)
-      if (first === undefined || first === worker) continue
-      const size = this.facts(first).blockSizeTokens!
+      const { worker: first, size } = firsts.get(name) ?? {}
+      if (first === undefined || size === undefined || first === worker) continue
       // Its own events may show the size of its twin, too, where metrics name another one.
       if (own.source === 'probed' && size.source === 'learned') continue
       if (size.value !== own.value) {
@@ -111,18 +120,40 @@ export class WorkerTable {
     return undefined
   }
 
-  /** The worker whose block size counts for a model (`blockSizeOfBoth`); undefined: none is known. */
-  #firstOfModel(name: string): Worker | undefined {
-    let first: Worker | undefined
-    let size: Sourced<number> | undefined
+  /**
+   * For each model the worker whose block size counts (`blockSizeOfBoth`); none: no size is known. Every key
+   * asks for it, and a worker may have a thousand models: so it is made anew only where it may be another.
+   */
+  #firstOfModels(): ReadonlyMap<string, First> {
+    const made = this.#firsts
+    if (made !== undefined && this.#isAsIn(made.facts)) return made.byModel
+    const byModel = new Map<string, First>()
+    const facts: FactsSeen[] = []
     for (const worker of this.#workers.values()) {
-      if (worker.outcome === undefined) continue
+      const { outcome, learnedBlockSizeTokens } = worker
+      facts.push({ worker, outcome, learnedBlockSizeTokens })
+      if (outcome === undefined) continue
       const { blockSizeTokens, models } = this.facts(worker)
-      if (blockSizeTokens === undefined || !models.some(model => model.name === name)) continue
-      const better = blockSizeOfBoth(size, blockSizeTokens)
-      if (better === blockSizeTokens) first = worker
-      size = better
+      if (blockSizeTokens === undefined) continue
+      for (const { name } of models) {
+        const known = byModel.get(name)
+        const better = blockSizeOfBoth(known?.size, blockSizeTokens)
+        if (better === blockSizeTokens) byModel.set(name, { worker, size: blockSizeTokens })
+      }
     }
-    return first
+    this.#firsts = { facts, byModel }
+    return byModel
+  }
+
+  #isAsIn(facts: readonly FactsSeen[]): boolean {
+    if (facts.length !== this.#workers.size) return false
+    let at = 0
+    for (const worker of this.#workers.values()) {
+      const seen = facts[at++]!
+      const { outcome, learnedBlockSizeTokens } = worker
+      if (seen.worker !== worker || seen.outcome !== outcome) return false
+      if (seen.learnedBlockSizeTokens !== learnedBlockSizeTokens) return false
+    }
+    return true
   }
 }
