@@ -15,6 +15,8 @@ type Headers = Readonly<Record<string, string>>
 /** After the last row. */
 const ROWS_END = ']\n}'
 const PIECE_CHARACTERS = 65_536
+/** Members of a list that are written without a turn of others. */
+const LIST_AT_ONCE = 16
 
 const utf8 = new TextEncoder()
 
@@ -41,16 +43,44 @@ export async function rowsAnswer(
   let text = JSON.stringify({ ...head, [name]: [] }, null, 2).slice(0, -ROWS_END.length)
   let isFirst = true
   for (const row of rows) {
-    text += `${isFirst ? '' : ','}\n    ${JSON.stringify(row, null, 2).replaceAll('\n', '\n    ')}`
-    isFirst = false
-    if (text.length >= PIECE_CHARACTERS) {
-      pieces.push(utf8.encode(text))
-      text = ''
-    }
     await slices.next()
+    text += isFirst ? '\n    ' : ',\n    '
+    isFirst = false
+    for (const piece of jsonPieces(row, '\n    ')) {
+      text += piece
+      if (text.length >= PIECE_CHARACTERS) {
+        pieces.push(utf8.encode(text))
+        text = ''
+      }
+      await slices.next()
+    }
   }
   pieces.push(utf8.encode(`${text}${isFirst ? '' : '\n  '}${ROWS_END}\n`))
   return { status: 200, headers: { 'content-type': 'application/json' }, body: Buffer.concat(pieces) }
+}
+
+/** What JSON.stringify makes of plain data, in pieces where it is long. `line`: begins a line of `value`. */
+function* jsonPieces(value: unknown, line: string): Generator<string> {
+  if (!isLong(value)) {
+    yield JSON.stringify(value, null, 2).replaceAll('\n', line)
+    return
+  }
+  const isList = Array.isArray(value)
+  let separator = isList ? '[' : '{'
+  for (const [name, member] of Object.entries(value)) {
+    if (member === undefined) continue
+    yield `${separator}${line}  ${isList ? '' : `${JSON.stringify(name)}: `}`
+    yield* jsonPieces(member, `${line}  `)
+    separator = ','
+  }
+  yield `${line}${isList ? ']' : '}'}`
+}
+
+/** A long list, or an object that has one. */
+function isLong(value: unknown): value is object {
+  if (typeof value !== 'object' || value === null) return false
+  if (Array.isArray(value)) return value.length > LIST_AT_ONCE
+  return Object.values(value).some(member => Array.isArray(member) && member.length > LIST_AT_ONCE)
 }
 
 /** What was thrown, in OpenAI's form or that of the route. */

@@ -132,6 +132,17 @@ t.test('rows are written as JSON writes them', async t => {
       },
     ),
   )
+  const long = fc.array(fc.jsonValue(), { minLength: 17, maxLength: 40 })
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.record({ name: fc.string(), long, none: fc.constant(undefined), deep: fc.tuple(long) })),
+      async rows => {
+        const { body } = await rowsAnswer({}, 'rows', rows, slices)
+        t.equal(Buffer.from(body).toString(), `${JSON.stringify({ rows }, null, 2)}\n`)
+      },
+    ),
+    { numRuns: 30 },
+  )
   const many = Array.from({ length: 3000 }, (_, i) => ({ text: 'x'.repeat(100), i, list: [i, { i }] }))
   const { body, headers, status } = await rowsAnswer({ version: 1 }, 'rows', many, slices)
   t.equal(Buffer.from(body).toString(), `${JSON.stringify({ version: 1, rows: many }, null, 2)}\n`)
