@@ -64,12 +64,15 @@ const OVERLAP_SHARE_MIN = 0.25
 const SHORT_ANSWER_TOKENS = 8
 /** Requests of a part with long prompts are fewer, so that each part takes about the same time. */
 const PART_TOKENS_MAX = 5_000_000
+/** Slices of a part with answers of usual length that are sent before the clock starts. */
+const OWN_WARM_UPS = 8
 /** Prompt tokens of the warm-up with requests of the part itself. */
 const OWN_WARM_UP_TOKENS = 1_600_000
 /** Most tokens of all conversations of a part together: an engine can cache all of them. */
 const CHATS_TOKENS_MAX = 375_000
 const LONG_PARTS_SPEED = 10
 const WARM_UP_CONCURRENCY = 64
+const WARM_UP_ROUNDS = 10
 const TRUST_MS_MAX = 30_000
 const RELAY = fileURLToPath(new URL('relay.ts', import.meta.url))
 const ENGINES = fileURLToPath(new URL('engines.ts', import.meta.url))
@@ -123,7 +126,7 @@ function workloadOf(part: string): Workload {
     const isStream = part === 'stream'
     const options = { seed: 1, promptTokens, outputTokens, conversations, isStream }
     const bodies = promptBodies(options)
-    const ownWarmUp = Math.min(warmUp, Math.max(slice, 2 * conversations))
+    const ownWarmUp = Math.min(warmUp, Math.max(OWN_WARM_UPS * slice, 2 * conversations))
     return { bodies, ownWarmUp, requests, speed, overlapShareMin: OVERLAP_SHARE_MIN }
   }
   const tokens = Number(/\d+/.exec(part)![0]) * 1000
@@ -166,12 +169,7 @@ async function startArms(start: typeof startProcess, engineSpeed: number): Promi
 async function measure(arms: readonly Arm[], workload: Workload, part: string): Promise<Measures> {
   const { bodies, overlapShareMin } = workload
   const take = (count: number): readonly string[] => Array.from({ length: count }, () => bodies.next().value)
-  const first = take(workload.ownWarmUp)
-  for (const arm of arms) {
-    if (arm.process !== undefined) await sendAll(arm.urls, compiling(), WARM_UP_CONCURRENCY)
-    await sendAll(arm.urls, first, concurrency)
-    if (arm.isRouter) await untilExact(arm.urls[0]!)
-  }
+  await warmUpOf(arms, take(workload.ownWarmUp))
   let order = arms
   for (let sent = 0; sent < workload.requests; sent += slice) {
     const prompts = take(Math.min(slice, workload.requests - sent))
@@ -184,6 +182,24 @@ async function measure(arms: readonly Arm[], workload: Workload, part: string): 
   }
   for (const arm of arms) check(arm, arms[0]!, overlapShareMin)
   return figures(arms, part)
+}
+
+/**
+ * In turns, as the parts themselves: an arm that was warm minutes before the others had lost a fifth of its
+ * speed again when the clock started (measured with one checkout in both arms).
+ */
+async function warmUpOf(arms: readonly Arm[], own: readonly string[]): Promise<void> {
+  const bodies = compiling()
+  const round = Math.ceil(bodies.length / WARM_UP_ROUNDS)
+  for (let at = 0; at < bodies.length; at += round) {
+    for (const arm of arms) {
+      if (arm.process !== undefined)
+        await sendAll(arm.urls, bodies.slice(at, at + round), WARM_UP_CONCURRENCY)
+    }
+  }
+  for (let at = 0; at < own.length; at += slice)
+    for (const arm of arms) await sendAll(arm.urls, own.slice(at, at + slice), concurrency)
+  for (const arm of arms) if (arm.isRouter) await untilExact(arm.urls[0]!)
 }
 
 /** What makes relays and routers compile their code. */
