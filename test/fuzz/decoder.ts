@@ -19,13 +19,15 @@ export interface Decoder {
   readonly refusals?: readonly Refusal[]
   /** Its result has parts of its own size, so it is not weighed; memory is bounded over all. */
   readonly isUnweighed?: boolean
+  /** Most milliseconds for one input, where there is a reason for more than CASE_MS_MAX. */
+  readonly caseMsMax?: number
 }
 
 export function textOf(input: Uint8Array): string {
   return Buffer.from(input.buffer, input.byteOffset, input.byteLength).toString()
 }
 
-type Rest = Pick<Decoder, 'seeds' | 'refusals' | 'isUnweighed'>
+type Rest = Pick<Decoder, 'seeds' | 'refusals' | 'isUnweighed' | 'caseMsMax'>
 
 export function ofBytes(
   file: string,

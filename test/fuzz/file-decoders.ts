@@ -101,6 +101,12 @@ function readTokenizer(bytes: Uint8Array): unknown {
   return (quick ?? readModel(whole()['model'] as Record<string, unknown>, true)).tokenCount
 }
 
+/**
+ * The library of YAML takes the square of a text that is none: 5 s for 98,000 brackets. These files are the
+ * operator's own and are read at the start, a changed workers file also later.
+ */
+const YAML_MS_MAX = 60_000
+
 export const FILE_DECODERS: readonly Decoder[] = [
   ofText(
     'packages/queue/src/policy-class-file.ts',
@@ -109,6 +115,7 @@ export const FILE_DECODERS: readonly Decoder[] = [
     {
       seeds: [CLASSES, JSON.stringify({ default_policy_family: 'chat', models: {} })],
       refusals: [BadPolicyClassesError],
+      caseMsMax: YAML_MS_MAX,
     },
   ),
   ofText(
@@ -122,6 +129,7 @@ export const FILE_DECODERS: readonly Decoder[] = [
         '- http://10.0.0.1:8001\n- &a http://10.0.0.2:8001\n',
       ],
       refusals: [WorkersFileError],
+      caseMsMax: YAML_MS_MAX,
     },
   ),
   ofJson(
