@@ -100,6 +100,8 @@ export interface Receipt {
   readonly cost: CostDescription
   readonly model: string
   readonly promptTokens: number
+  /** `promptTokens` is an estimate: of text, of media, or by the word of the client; default false. */
+  readonly isEstimated?: boolean
   readonly blockSizeTokens: number
   readonly promptBlocks: number
   readonly unknownPromptReason: string | undefined

@@ -10,6 +10,8 @@ export interface RoutingRequest {
   /** The client's name for it: a base model or an adapter. */
   readonly model: string
   readonly promptTokens: number
+  /** `promptTokens` is an estimate, and the engine may count up to `tokensMax`; undefined: it was counted. */
+  readonly estimate?: { readonly tokensMax: number } | undefined
   /** Of which party's tokens `promptTokens` is the count, of the whole prompt; undefined: of none. */
   readonly counted?: { readonly by: 'router' | 'engine'; readonly route: string } | undefined
   readonly blockSizeTokens: number

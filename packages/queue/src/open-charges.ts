@@ -81,7 +81,8 @@ export function countedTokens(
   const { promptTokens: said, cachedTokens = 0 } = counted
   if (!(said >= 0 && said < Number.POSITIVE_INFINITY)) return undefined
   const tokens = Math.min(Math.round(said), estimate?.tokensMax ?? promptTokens)
-  const predicted = promptTokens === 0 ? 0 : 1 - uncachedTokens / promptTokens
+  const isPredicted = estimate?.isUnpredicted !== true && promptTokens > 0
+  const predicted = isPredicted ? 1 - uncachedTokens / promptTokens : 0
   const reported = cachedTokens >= 0 && cachedTokens <= said && said > 0 ? cachedTokens / said : 0
   return Math.round(tokens * (1 - Math.max(predicted, reported)))
 }

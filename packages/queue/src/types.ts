@@ -19,7 +19,7 @@ export interface QueueRequest {
   /**
    * `promptTokens` is an estimate, and the engine may count up to `tokensMax`. Undefined: they were counted.
    */
-  readonly estimate?: { readonly tokensMax: number } | undefined
+  readonly estimate?: QueueEstimate | undefined
   /** Memory that it holds while it waits. */
   readonly bytes: number
   /** Name of its policy class: see `policyClassOf`. */
@@ -42,6 +42,12 @@ export interface QueueRequest {
   /** Name of the gateway that sent it; `ownerLife` is the gateway's life. */
   readonly owner: string
   readonly ownerLife: string
+}
+
+export interface QueueEstimate {
+  readonly tokensMax: number
+  /** The cached part of the prompt is the client's word, or will not be read: only the engine knows it. */
+  readonly isUnpredicted?: boolean
 }
 
 /** What an engine says of a prompt that it has computed. */

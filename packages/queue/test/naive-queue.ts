@@ -147,10 +147,8 @@ export class NaiveQueue {
       more > 0 ? deficit - more : Math.max(deficit, Math.min(deficit - more, quantum))
     const virtualTime = level.virtualTime[policyClass]!
     const flows = level.flows[policyClass]!
-    const flow = (flows[tenant] ??= {
-      tag: virtualTime,
-      sequence: more > 0 ? level.flowCount[policyClass]!++ : 0,
-    })
+    flows[tenant] ??= { tag: virtualTime, sequence: more > 0 ? level.flowCount[policyClass]!++ : 0 }
+    const flow = flows[tenant]
     const tag = Math.max(flow.tag, virtualTime) + more / this.#weight(tenant)
     flow.tag = more > 0 ? tag : Math.min(flow.tag, Math.max(tag, virtualTime))
     this.#forgetFlow(level, policyClass, tenant)
