@@ -23,8 +23,8 @@ export interface WaitingHints {
 }
 
 /**
- * `isLong`: the gateway sends `prefillComplete` to the queue when the prompt is computed. `isEstimated`: it sends
- * `counted` once the request has ended.
+ * `isLong`: the gateway sends `prefillComplete` to the queue when the prompt is computed. `isEstimated`: it
+ * sends `counted` once the request has ended.
  */
 export type PlaceResult =
   | {
@@ -101,7 +101,8 @@ export type QueueMessage =
   /** An `isLong` request has its prompt computed, or ended. */
   | { readonly type: 'prefillComplete'; readonly id: string; readonly model: string }
   /**
-   * An `isEstimated` request has ended. `counted`: what its engine says of the prompt; undefined: it does not.
+   * An `isEstimated` request has ended. `counted`: what its engine says of the prompt; undefined: it does
+   * not.
    */
   | {
       readonly type: 'counted'

@@ -6,14 +6,14 @@
  *   media    a constant for each part, by its type; encoded bytes do not count as text
  *   embeds   a token in every EMBEDS_BYTES_PER_TOKEN
  *
- * Names stand in for what templates put around messages. Members that no engine puts into a prompt do not count.
- * An engine may well count more or less: the estimate is for load and turns until it has, and `tokensMax` bounds
- * what is believed of it then.
+ * Names stand in for what templates put around messages. Members that no engine puts into a prompt do not
+ * count. An engine may well count more or less: the estimate is for load and turns until it has, and
+ * `tokensMax` bounds what is believed of it then.
  *
- * Cost   linear, about 2 ns per byte of text, less of encoded bytes. The body has been scanned: it is valid JSON.
+ * Cost    linear, about 2 ns per byte of text, less of encoded bytes. The body is valid JSON: it was scanned.
  *
  * Source  vLLM 0.32 and SGLang 0.5, by the processors of their models. Images: Qwen-VL a token in 28² or 32²
- *         pixels, so about 1,024 of a megapixel, and at most 16,384; Gemma 256; LLaVA 576; InternVL up to 3,328.
+ *         pixels, so about 1,024 of a megapixel, at most 16,384; Gemma 256; LLaVA 576; InternVL up to 3,328.
  *         Audio: Whisper's 30 s are 1,500 positions, of which Qwen-Audio makes 750 tokens, Voxtral 375.
  *         Video: 32 frames are taken of one by default, of about 256 tokens each.
  */

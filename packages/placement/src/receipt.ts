@@ -94,7 +94,7 @@ export interface Receipt {
   readonly requestId: string
   /** Unix milliseconds. */
   readonly atMs: number
-  /** The router's mode; 'least-loaded' instead of 'kv' if the prompt is not known. */
+  /** The router's mode; 'least-loaded' instead of 'kv' if the prompt is not known, see `settingsFor`. */
   readonly mode: string
   /** Describes the terms of the costs. Only mode kv chooses by them. */
   readonly cost: CostDescription

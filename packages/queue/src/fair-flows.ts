@@ -11,16 +11,17 @@
  * time: it gets no credit for the time away. When no request is left, the owner of this object drops it, and
  * all tags with it.
  *
- * A request that was charged an estimate is charged again when its engine has counted its prompt (`correct`): the
- * difference ÷ weight is added to the tag of its flow, which never falls below the virtual time by it.
+ * A request that was charged an estimate is charged again when its engine has counted its prompt
+ * (`correct`): the difference ÷ weight is added to the tag of its flow, which never falls below the virtual
+ * time by it.
  *
  * Each side keeps a copy of the tag of its flow. The copy may be late: lower than the tag, never higher.
  * Before the first side of a lane is used, its copy is updated; this repeats until the same side stays first.
  *
  * Invariants
  *   I1  Between two tenants that always have a request that can go, service ÷ weight differs by at most the
- *       largest request ÷ weight of one plus that of the other. Of requests that were estimated, service counts
- *       once they are corrected.
+ *       largest request ÷ weight of one plus that of the other. Service is as it was charged, so it includes
+ *       corrections: of those that lie ahead nothing is known.
  *   I2  A side that has a request which the rule for long prompts does not hold is in `ready`. An open lane
  *       with a ready side is in `#open`. Either may also contain more: the next reader removes it.
  *   I3  The virtual time goes back only when the last request that was taken is put back or not served.
@@ -137,8 +138,8 @@ export class FairFlows implements FlowsOfClass {
   }
 
   /**
-   * A request of the tenant that went has `tokens` more than it was charged, or less below 0. Returns the change
-   * of the tenant's tag.
+   * A request of the tenant that went has `tokens` more than it was charged, or less below 0. Returns the
+   * change of the tenant's tag.
    */
   correct(tenant: Tenant, tokens: number): number {
     const known = this.#flows.get(tenant)

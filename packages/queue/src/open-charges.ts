@@ -1,6 +1,6 @@
 /**
- * Open charges: requests that were placed by an estimate of their prompt. Once their engine has counted it, class
- * and tenant are charged the difference, in either direction.
+ * Open charges: requests that were placed by an estimate of their prompt. Once their engine has counted it,
+ * class and tenant are charged the difference, in either direction.
  *
  *   placed, charged the estimate ──settled──▶ charged what the engine counted, at most `tokensMax`
  *                                └─▶ stays as estimated: the engine says nothing, or the gateway is gone
@@ -70,9 +70,9 @@ export class OpenCharges {
 }
 
 /**
- * Uncached tokens of a prompt that was estimated, by what its engine says. The cached part is the larger of the
- * predicted and the reported one: a tenant does not pay for a worker that was chosen in spite of its cache.
- * Undefined: what the engine says makes no sense.
+ * Uncached tokens of a prompt that was estimated, by what its engine says. The cached part is the larger of
+ * the predicted and the reported one: a tenant does not pay for a worker that was chosen in spite of its
+ * cache. Undefined: what the engine says makes no sense.
  */
 export function countedTokens(
   { promptTokens, uncachedTokens, estimate }: QueueRequest,

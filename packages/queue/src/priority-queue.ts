@@ -353,8 +353,8 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   }
 
   /**
-   * Long prompts and estimates that the owner placed in another life count no more; what it has waiting is for
-   * `drop`.
+   * Long prompts and estimates that the owner placed in another life count no more; what it has waiting is
+   * for `drop`.
    */
   ownerStarted(owner: string, life: string, nowMs: number): void {
     this.#longPrompts.ownerStarted(owner, life, nowMs)
@@ -362,8 +362,8 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   }
 
   /**
-   * A request with an estimated prompt has ended: its class and its tenant are charged what its engine counted;
-   * undefined: it did not say. Any id may be told, and more than once.
+   * A request with an estimated prompt has ended: its class and its tenant are charged what its engine
+   * counted; undefined: it did not say. Any id may be told, and more than once.
    */
   settled(id: string, counted: CountedPrompt | undefined, nowMs: number): void {
     const charge = this.#charges.close(id, nowMs)

@@ -83,7 +83,10 @@ t.test('classes share what engines computed, not what was estimated', async t =>
   t.ok(Math.abs(served.images / served.default - 1) < 0.1, JSON.stringify(served))
 })
 
-/** Tenant a is charged `estimated` for a request of which its engine says `counted`; then both have texts of 100. */
+/**
+ * Tenant a is charged `estimated` for a request of which its engine says `counted`; then both have texts of
+ * 100.
+ */
 function nextAfter(estimated: number, counted: number, cachedTokens?: number, tokensMax = 1000): string {
   const queue = queueOf('fcfs')
   park(queue, [request('image', { uncachedTokens: estimated, estimate: { tokensMax } })])
