@@ -222,6 +222,10 @@ class WaitingRoom {
   settled(message: Arm<'settled'>): void {
     const open = this.#open.get(message.id)
     if (open !== undefined) this.#drop(open)
+    // It may have been placed, with an answer that was too late for its gateway: it stays as estimated.
+    else
+      for (const { queue: placed } of this.#models.values())
+        placed.settled(message.id, undefined, this.#nowMs)
     this.#tellRouter(message)
     this.#goOn()
   }

@@ -553,3 +553,13 @@ t.test('what an engine counts is bounded: by the body, else by the longest promp
   })
   t.equal(await served(), 7000 + 500)
 })
+
+t.test('a placement whose answer was late is charged as estimated', async t => {
+  const { system, script, place, settle, status } = await start(t)
+  script.room = 1
+  void place('late', { tenant: 'a' }, { request: { estimate: { tokensMax: 9000 } } })
+  await system.settle()
+  settle('late')
+  await system.settle()
+  t.equal((await status()).models[0]!.snapshot.tenants[0]!.served.uncachedTokens, 100)
+})
