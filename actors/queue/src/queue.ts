@@ -34,7 +34,7 @@ import { type ActorContext, AskRefusedError, defineActor, type Reply } from '@ho
 import type { RouterMessage } from '@homing/actors/router'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet, WorkerRecord } from '@homing/fleet'
-import type { DecideResult, Measured, QueueReceipt } from '@homing/placement'
+import { type DecideResult, type Measured, PROMPT_TOKENS_MAX, type QueueReceipt } from '@homing/placement'
 import {
   ModelRules,
   PriorityQueue,
@@ -56,8 +56,6 @@ import type { QueueArgs } from './queue-args.ts'
 
 const UNKNOWN_STEP =
   'the queue goes by an assumed token budget: the engine does not report max_num_batched_tokens; give max_batched_tokens= with --worker'
-/** Of a model whose workers do not say it: no engine takes longer prompts. */
-const MODEL_TOKENS_MAX = 10_000_000
 const NO_WORKERS = { keys: 0, stepTokens: Number.POSITIVE_INFINITY, tokensMax: 0 }
 /** Most models whose requests are accepted before the first fleet of this life has come. */
 const MODELS_BEFORE_FLEET_MAX = 1024
@@ -257,7 +255,7 @@ class WaitingRoom {
     for (const worker of fleet.workers) {
       this.#tellOfUnknown(worker)
       const isUp = worker.state === 'up'
-      for (const { name, maxModelTokens = MODEL_TOKENS_MAX } of worker.models) {
+      for (const { name, maxModelTokens = PROMPT_TOKENS_MAX } of worker.models) {
         const { keys, stepTokens, tokensMax } = workers.get(name) ?? NO_WORKERS
         workers.set(name, {
           keys: isUp ? keys + worker.keys.length : keys,
@@ -582,7 +580,7 @@ class WaitingRoom {
       rules,
       queue: new PriorityQueue<Waiting>(options),
       workers: 0,
-      tokensMax: MODEL_TOKENS_MAX,
+      tokensMax: PROMPT_TOKENS_MAX,
     }
     this.#models.set(name, model)
     return model

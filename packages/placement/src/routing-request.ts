@@ -4,6 +4,14 @@ import type { SeparatedPrompt } from '@homing/protocol'
 import type { SelectionOverride, WorkerConstraints } from '@homing/selection'
 import type { RequestTracking } from './tracking.ts'
 
+/** Tokens of a prompt where no length of the model bounds them: no engine takes as many. */
+export const PROMPT_TOKENS_MAX = 10_000_000
+
+/** What is believed of the length that an engine says a prompt has. */
+export function believedTokens({ estimate }: Pick<RoutingRequest, 'estimate'>, saidTokens: number): number {
+  return Math.min(saidTokens, estimate?.tokensMax ?? PROMPT_TOKENS_MAX, PROMPT_TOKENS_MAX)
+}
+
 /** What the router must know of a request to place it. */
 export interface RoutingRequest {
   readonly requestId: string
