@@ -223,7 +223,10 @@ class DecisionWorld {
     const ids = isUnknown ? [] : this.#prompt()
     const inputTokens = ids.length * BLOCK_TOKENS + 1 + this.#random.below(BLOCK_TOKENS - 1)
     const outputTokens = 1 + this.#random.below(100)
-    const hints = { ...this.#hints(), ...(isUnknown && { unknownPromptReason: 'it has an image' }) }
+    // Of some, not even an estimate is known.
+    const estimate = index % 2 === 0 ? undefined : { tokensMax: 100_000 }
+    const unknown = isUnknown && { unknownPromptReason: 'it has an image', estimate }
+    const hints = { ...this.#hints(), ...unknown }
     const trace = { timestampMs: this.#nowMs, inputTokens, outputTokens, hashIds: ids }
     const request = { ...newSimRequest(trace, index, ids, ids.length, 0), hints }
     const localHashes = Int32Array.from(ids.flatMap(id => [id, SECOND_WORD]))

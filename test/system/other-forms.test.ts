@@ -101,7 +101,10 @@ const counts = (text: string, promptTokens: number, cachedTokens: number): Told 
 interface Receipt {
   readonly prompt_tokens: number
   readonly predicted_cached_tokens: number
+  readonly prompt_tokens_estimated: boolean
   readonly unknown_prompt: string | null
+  readonly text_blocks: string | null
+  readonly trust: string
   readonly delivered: { readonly cached_tokens: number | null; readonly prompt_tokens: number | null } | null
 }
 
@@ -168,6 +171,7 @@ t.test(
       ],
       max_output_tokens: 4,
     })
+    let counted = 0
     for (const [path, body, words] of [
       ['/v1/messages', messages({ type: 'document' }), /type document/],
       [
@@ -186,12 +190,27 @@ t.test(
       ['/v1/responses', { input: 'a', previous_response_id: 'resp_1' }, /whose worker is gone or not known/],
       ['/v1/responses', { input: 'a', tools: [{ type: 'web_search' }] }, /web_search/],
     ] as const) {
-      const answer = await fleet.send(path, { body: { model: MODEL, ...body } })
-      const { json } = await fleet.send(`/decisions/${answer.headers['x-homing-decision']}`)
+      const answer = await fleet.send(path, {
+        headers: { 'x-homing-tenant': 'unknown' },
+        body: { model: MODEL, ...body },
+      })
+      const json = await receiptOf(fleet, answer.headers['x-homing-decision'])
       t.equal(answer.status, 200, answer.text)
+      t.ok(json.prompt_tokens > 0 && json.prompt_tokens_estimated, `${path} is estimated`)
+      const { prompt_tokens: tokens = 0, cached_tokens: cached } = json.delivered!
+      const predicted = json.predicted_cached_tokens / json.prompt_tokens
+      counted += Math.round(tokens! * (1 - Math.max(predicted, (cached ?? 0) / tokens!)))
       t.match(json.unknown_prompt ?? json.text_blocks, words, path)
       t.ok(['none', 'approximate'].includes(json.trust), 'what is predicted of it is a guess')
     }
+    // Their tenant is charged what the engine has counted, not what they were taken for.
+    await until('the tenant is charged', async () => {
+      const { models } = (await fleet.send('/queue')).json
+      const tenants: { tenant: string; served: { uncached_tokens: number } }[] = models[0].tenants
+      return (
+        tenants.find(({ tenant }) => tenant === 'unknown')?.served.uncached_tokens === counted || undefined
+      )
+    })
   },
 )
 

@@ -98,7 +98,7 @@ export class AccessNote {
     const { time, method, path } = this.#start
     const { outcome, error, usage, isStream } = this.#result ?? {}
     const decision = this.#decision
-    const { model, requestId, promptTokens = 0 } = this.#routing ?? {}
+    const { model, requestId, promptTokens = 0, estimate } = this.#routing ?? {}
     const { read, tokenize, place, lookup, decide, connect, call } = this.#stages
     const isRefused = decision === undefined && (status ?? 0) >= 400
     const waitMs = place === undefined ? undefined : Math.max(0, place - (decide ?? 0))
@@ -118,7 +118,8 @@ export class AccessNote {
       worker: decision?.worker,
       trust: decision?.trust,
       attempts: this.#attempts === 0 ? undefined : this.#attempts,
-      prompt_tokens: usage?.promptTokens ?? (promptTokens > 0 ? promptTokens : undefined),
+      prompt_tokens:
+        usage?.promptTokens ?? (estimate === undefined && promptTokens > 0 ? promptTokens : undefined),
       predicted_tokens: decision?.predictedTokens,
       cached_tokens: usage?.cachedTokens,
       output_tokens: usage?.completionTokens,

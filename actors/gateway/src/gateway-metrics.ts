@@ -103,7 +103,7 @@ export class GatewayMetrics {
     })
     this.#promptTokens = metrics.counter({
       name: 'homing_router_prompt_tokens_total',
-      help: 'Prompt tokens of placed requests.',
+      help: 'Prompt tokens of placed requests whose prompt is known.',
     })
     this.#overlapTokens = metrics.counter({
       name: 'homing_router_overlap_tokens_total',
@@ -202,9 +202,11 @@ export class GatewayMetrics {
 
   decided(routing: RoutingRequest, decision: Decision): void {
     this.#decisions.add(1, { worker: decision.worker, trust: decision.trust })
-    this.#promptTokens.add(routing.promptTokens)
+    const isUnknown = routing.unknownPromptReason !== undefined
+    // Of an estimate no part could be found in a cache.
+    if (!isUnknown) this.#promptTokens.add(routing.promptTokens)
     this.#overlapTokens.add(decision.overlapBlocks * routing.blockSizeTokens)
-    if (routing.unknownPromptReason !== undefined) this.#unknownPrompts.add(1)
+    if (isUnknown) this.#unknownPrompts.add(1)
     if (routing.textBlocksReason !== undefined) this.#textPrompts.add(1)
   }
 

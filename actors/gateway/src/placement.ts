@@ -86,6 +86,8 @@ export class Placement {
   #isDecided = false
   /** The prompt is long, and the queue must still be told when its prefill is over. */
   #isLong = false
+  /** The queue charged an estimate of the prompt, and must still be told what its engine counted. */
+  #isEstimated = false
   #isSettled = false
 
   constructor(
@@ -108,6 +110,7 @@ export class Placement {
         if (result.kind === 'refused') return result.error
         this.#isDecided = true
         this.#isLong = result.isLong === true
+        this.#isEstimated = result.isEstimated === true
         return result.decision
       },
       (thrown: unknown) => toErrorRecord(thrown),
@@ -139,8 +142,17 @@ export class Placement {
     if (this.#isSettled) return
     this.#isSettled = true
     this.prefilled()
+    this.#tellCount(delivery)
     const { router, queue } = this.#parts
     const settled: Settled = { type: 'settled', id: this.id, delivery, wasTaken, isPlacedAgain }
     this.#tell(this.#isDecided ? router : queue, settled)
+  }
+
+  /** Tells the queue the tokens of a prompt that was estimated. Only a success says what was computed. */
+  #tellCount({ outcome, promptTokens, cachedTokens }: Delivery): void {
+    if (!this.#isEstimated) return
+    const counted =
+      outcome === 'ok' && promptTokens !== undefined ? { promptTokens, cachedTokens } : undefined
+    this.#tell(this.#parts.queue, { type: 'counted', id: this.id, model: this.#model, counted })
   }
 }

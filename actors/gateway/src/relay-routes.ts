@@ -54,6 +54,11 @@ export class RelayRoutes {
   }
 }
 
+/** Whether engines answer requests of this path without a model's step. */
+export function computesNothing(path: string): boolean {
+  return /\/(?:de)?tokenize$|\/count_tokens$|\/cancel$/.test(path)
+}
+
 /** All relayed routes, for people to read: 'POST /v1/embeddings'. */
 export function relayedNames(added: readonly RelayRoute[]): readonly string[] {
   const routes = [...ENGINE_ROUTES, ...added]

@@ -180,7 +180,7 @@ export class RequestMetrics {
 
   /** `isFirst`: the first placement of the request. */
   decided(
-    { model: given, promptTokens, blockSizeTokens }: RoutingRequest,
+    { model: given, promptTokens, blockSizeTokens, unknownPromptReason }: RoutingRequest,
     { overlapBlocks, bestOverlapBlocks, lookupMs, decisionMs }: Decision,
     isFirst: boolean,
   ): void {
@@ -189,7 +189,7 @@ export class RequestMetrics {
     if (!isFirst) return
     const model = this.#bounded(given)
     this.#started.add(1, { model })
-    if (promptTokens > 0) {
+    if (promptTokens > 0 && unknownPromptReason === undefined) {
       this.#overlap.observe(Math.min(1, (overlapBlocks * blockSizeTokens) / promptTokens), { model })
     }
     const lost = Math.max(0, bestOverlapBlocks - overlapBlocks)

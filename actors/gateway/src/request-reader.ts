@@ -22,6 +22,7 @@ import { AskTimeoutError } from '@homing/actor'
 import type { Explained } from '@homing/actors/console'
 import type { CompletionRoute, ReadRequest, ReadResult } from '@homing/actors/tokenizer'
 import { type Clock, fromErrorRecord, toErrorRecord } from '@homing/base'
+import { textTokens } from '@homing/blocks'
 import { type Fleet, type ModelNames, servedModel } from '@homing/fleet'
 import {
   type Bodies,
@@ -35,7 +36,9 @@ import {
 import {
   cutMembers,
   editBody,
+  estimatePrompt,
   isForm,
+  type PromptEstimate,
   type RelayedRequest,
   ROUTER_MEMBERS,
   readFormModel,
@@ -51,6 +54,7 @@ import type { ReadyRequest } from './exchange.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import { HintTrust } from './hint-trust.ts'
+import { computesNothing } from './relay-routes.ts'
 import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
 import { waitingHints } from './waiting-hints.ts'
@@ -142,11 +146,12 @@ export class RequestReader {
     const plain = body && (await this.#plain(body, exchange, hold))
     const isEncoded = plain !== body
     const read = readRelayed(plain, exchange, name => this.#servedModel(name))
-    const { hints } = read
+    const { hints, estimate } = read
     const request: RoutingRequest = {
       requestId: requestId(exchange.headers, newId),
       model: read.model ?? '',
-      promptTokens: 0,
+      promptTokens: estimate?.tokens ?? 0,
+      estimate: estimate && { tokensMax: estimate.tokensMax },
       blockSizeTokens: ASSUMED_BLOCK_SIZE_TOKENS,
       localHashes: new Int32Array(0),
       sequenceHashes: new Int32Array(0),
@@ -327,6 +332,7 @@ export class RequestReader {
       requestId: id,
       model: read.model,
       promptTokens: read.promptTokens,
+      estimate: read.estimate,
       counted: isCounted ? { by, route } : undefined,
       blockSizeTokens: read.blockSizeTokens,
       localHashes: read.localHashes,
@@ -387,33 +393,41 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
 
 const NO_MEMBERS = new TextEncoder().encode('{}')
 
+interface ReadRelayed extends RelayedRequest {
+  readonly body: Uint8Array | undefined
+  /** What the engine computes of it; undefined: nothing, or it is no JSON. */
+  readonly estimate: PromptEstimate | undefined
+}
+
 /**
  * Model, pins and the bytes for the engine. Of a form only the model is read, of a body that is neither form
  * nor JSON nothing. `servedModel`: the model behind a name.
  */
 function readRelayed(
   body: Uint8Array | undefined,
-  { headers }: HttpExchange,
+  { headers, path }: HttpExchange,
   servedModel: (name: string) => string,
-): RelayedRequest & { readonly body: Uint8Array | undefined } {
+): ReadRelayed {
   const contentType = String(headers['content-type'] ?? '')
   // Some clients send a content type without a body.
   if (body === undefined || body.length === 0 || !isJson(headers)) {
     const read = readRelayedRequest(NO_MEMBERS, scanRequest(NO_MEMBERS), headers)
     const form = body !== undefined && isForm(contentType) ? readFormModel(body, contentType) : undefined
-    if (form === undefined) return { ...read, body }
+    if (form === undefined) return { ...read, body, estimate: undefined }
     const model = servedModel(form.model)
     return {
       ...read,
       model,
       body: model === form.model ? body : editBody(body!, { ...form.range, text: model }),
+      estimate: undefined,
     }
   }
   const scan = scanRequest(body)
   const read = readRelayedRequest(body, scan, headers)
+  const estimate = computesNothing(path) ? undefined : estimatePrompt(body, scan, textTokens)
   const cut = read.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : body
   const model = read.model === undefined ? undefined : servedModel(read.model)
-  if (model === undefined || model === read.model) return { ...read, body: cut }
+  if (model === undefined || model === read.model) return { ...read, body: cut, estimate }
   const cutScan = cut === body ? scan : scanRequest(cut)
-  return { ...read, model, body: spliceMember(cut, cutScan, 'model', JSON.stringify(model)) }
+  return { ...read, model, body: spliceMember(cut, cutScan, 'model', JSON.stringify(model)), estimate }
 }

@@ -99,8 +99,17 @@ t.test('the inference routes of engines are relayed by load, with the methods th
   await ask('POST', '/v1/embeddings?a=1', { headers: JSON_TYPE, body: '{"model":"m","input":"x"}' })
   t.match(called(), {
     request: { method: 'POST', path: '/v1/embeddings?a=1' },
-    routing: { model: 'm', unknownPromptReason: /by load/, promptTokens: 0, pinnedInstanceId: undefined },
+    routing: { model: 'm', unknownPromptReason: /by load/, pinnedInstanceId: undefined },
   })
+  const tokensOf = async (path: string) => {
+    await ask('POST', path, {
+      headers: JSON_TYPE,
+      body: JSON.stringify({ model: 'm', input: 'x'.repeat(400) }),
+    })
+    return called().routing.promptTokens
+  }
+  t.equal(await tokensOf('/v1/embeddings'), 100)
+  t.equal(await tokensOf('/tokenize'), 0, 'no model runs for it')
   await ask('POST', '/v1/audio/transcriptions', {
     headers: { 'content-type': 'multipart/form-data' },
     body: '--x',

@@ -3,7 +3,7 @@
 import type { ActorRef } from '@homing/actor'
 import type { QueueMessage } from '@homing/actors/queue'
 import type { RouterMessage } from '@homing/actors/router'
-import type { RoutingRequest } from '@homing/placement'
+import type { Delivery, RoutingRequest } from '@homing/placement'
 import t from 'tap'
 import { Placements } from '../src/placement.ts'
 
@@ -34,4 +34,38 @@ t.test('the queue hears of a long prompt that is computed, also if its mailbox w
   placements.tellUntold()
   t.strictSame(told, ['prefillComplete'])
   t.equal(placements.untoldCount, 0)
+})
+
+t.test('the queue hears what the engine counts of an estimated prompt, once', async t => {
+  const told: QueueMessage[] = []
+  const queue = {
+    ask: () => Promise.resolve({ kind: 'decided', decision: {}, isEstimated: true }),
+    tell(message: QueueMessage) {
+      told.push(message)
+      return 'ok'
+    },
+  } as unknown as ActorRef<QueueMessage>
+  const placements = new Placements({
+    queue,
+    router: { tell: () => 'ok' } as unknown as ActorRef<RouterMessage>,
+    gateway: { name: 'gateway', life: 'one' },
+    askMsMax: 1000,
+    queueMsMax: 1000,
+    newId: () => 'id',
+  })
+  const settled = async (delivery: Partial<Delivery>) => {
+    told.length = 0
+    const placement = placements.ask({ model: 'm' } as RoutingRequest, undefined, 0)
+    await placement.answer
+    placement.settle(delivery as Delivery, true, false)
+    placement.settle(delivery as Delivery, true, false)
+    return [...told]
+  }
+  const message = { type: 'counted', id: 'id', model: 'm' } as const
+  t.strictSame(await settled({ outcome: 'ok', promptTokens: 7, cachedTokens: 3 }), [
+    { ...message, counted: { promptTokens: 7, cachedTokens: 3 } },
+  ])
+  const nothing = [{ ...message, counted: undefined }]
+  t.strictSame(await settled({ outcome: 'ok' }), nothing)
+  t.strictSame(await settled({ outcome: 'error', promptTokens: 7 }), nothing, 'a failure says nothing')
 })

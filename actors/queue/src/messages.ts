@@ -4,7 +4,7 @@ import type { GatewayLife, LoadFellMessage } from '@homing/actors/tracker'
 import type { ErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
 import type { DecideResult, Decision, Measured, RoutingRequest } from '@homing/placement'
-import type { QueueSnapshot } from '@homing/queue'
+import type { CountedPrompt, QueueSnapshot } from '@homing/queue'
 import type { WaitingRow } from '@homing/replication'
 
 /** Hints of a request about waiting in the queue. */
@@ -22,9 +22,17 @@ export interface WaitingHints {
   readonly bytes: number
 }
 
-/** `isLong`: the gateway sends `prefillComplete` to the queue when the prompt is computed. */
+/**
+ * `isLong`: the gateway sends `prefillComplete` to the queue when the prompt is computed. `isEstimated`: it
+ * sends `counted` once the request has ended.
+ */
 export type PlaceResult =
-  | { readonly kind: 'decided'; readonly decision: Decision; readonly isLong?: boolean }
+  | {
+      readonly kind: 'decided'
+      readonly decision: Decision
+      readonly isLong?: boolean
+      readonly isEstimated?: boolean
+    }
   | { readonly kind: 'refused'; readonly error: ErrorRecord }
 
 /** Assumed figures of the workers of one model. */
@@ -92,6 +100,16 @@ export type QueueMessage =
   | Extract<RouterMessage, { readonly type: 'settled' }>
   /** An `isLong` request has its prompt computed, or ended. */
   | { readonly type: 'prefillComplete'; readonly id: string; readonly model: string }
+  /**
+   * An `isEstimated` request has ended. `counted`: what its engine says of the prompt; undefined: it does
+   * not.
+   */
+  | {
+      readonly type: 'counted'
+      readonly id: string
+      readonly model: string
+      readonly counted: CountedPrompt | undefined
+    }
   /** Drops the requests of the gateway's earlier lives. */
   | { readonly type: 'gatewayStarted'; readonly gateway: GatewayLife }
   /** Gives all that waits at other routers of the same workers; answers what waits here. */

@@ -34,7 +34,7 @@ import { type ActorContext, AskRefusedError, defineActor, type Reply } from '@ho
 import type { RouterMessage } from '@homing/actors/router'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet, WorkerRecord } from '@homing/fleet'
-import type { DecideResult, Measured, QueueReceipt } from '@homing/placement'
+import { type DecideResult, type Measured, PROMPT_TOKENS_MAX, type QueueReceipt } from '@homing/placement'
 import {
   ModelRules,
   PriorityQueue,
@@ -56,6 +56,7 @@ import type { QueueArgs } from './queue-args.ts'
 
 const UNKNOWN_STEP =
   'the queue goes by an assumed token budget: the engine does not report max_num_batched_tokens; give max_batched_tokens= with --worker'
+const NO_WORKERS = { keys: 0, stepTokens: Number.POSITIVE_INFINITY, tokensMax: 0 }
 /** Most models whose requests are accepted before the first fleet of this life has come. */
 const MODELS_BEFORE_FLEET_MAX = 1024
 
@@ -67,6 +68,8 @@ interface Model {
   readonly rules: ModelRules
   readonly queue: PriorityQueue<Waiting>
   workers: number
+  /** Most tokens of a request on any of its workers. */
+  tokensMax: number
 }
 
 /** A request that the queue of its model has admitted. */
@@ -101,6 +104,7 @@ export const queue = defineActor(
       settled: message => waitingRoom.settled(message),
       gatewayStarted: message => waitingRoom.gatewayStarted(message),
       prefillComplete: ({ id, model }) => waitingRoom.prefillComplete(id, model),
+      counted: message => waitingRoom.counted(message),
       fleet: ({ fleet }) => waitingRoom.takeFleet(fleet),
       loadFell: () => waitingRoom.loadFell(),
       look: () => waitingRoom.look(),
@@ -207,7 +211,8 @@ class WaitingRoom {
       if (waiting === undefined) model.queue.placedAtOnce(placed, decision.worker, nowMs)
       else model.queue.placed(id, decision.worker, nowMs)
       const isLong = model.queue.isLong(placed.uncachedTokens)
-      this.#answer(open, isLong ? { kind: 'decided', decision, isLong } : result)
+      const isEstimated = placed.estimate !== undefined
+      this.#answer(open, isLong || isEstimated ? { kind: 'decided', decision, isLong, isEstimated } : result)
     }
     this.#goOn()
   }
@@ -215,6 +220,10 @@ class WaitingRoom {
   settled(message: Arm<'settled'>): void {
     const open = this.#open.get(message.id)
     if (open !== undefined) this.#drop(open)
+    // It may have been placed, with an answer that was too late for its gateway: it stays as estimated.
+    else
+      for (const { queue: placed } of this.#models.values())
+        placed.settled(message.id, undefined, this.#nowMs)
     this.#tellRouter(message)
     this.#goOn()
   }
@@ -236,22 +245,29 @@ class WaitingRoom {
     this.#goOn()
   }
 
+  counted({ id, model, counted }: Arm<'counted'>): void {
+    this.#models.get(model)?.queue.settled(id, counted, this.#nowMs)
+    this.#goOn()
+  }
+
   takeFleet(fleet: Fleet): void {
-    const workers = new Map<string, { keys: number; stepTokens: number }>()
+    const workers = new Map<string, { keys: number; stepTokens: number; tokensMax: number }>()
     for (const worker of fleet.workers) {
       this.#tellOfUnknown(worker)
       const isUp = worker.state === 'up'
-      for (const { name } of worker.models) {
-        const { keys, stepTokens } = workers.get(name) ?? { keys: 0, stepTokens: Number.POSITIVE_INFINITY }
+      for (const { name, maxModelTokens = PROMPT_TOKENS_MAX } of worker.models) {
+        const { keys, stepTokens, tokensMax } = workers.get(name) ?? NO_WORKERS
         workers.set(name, {
           keys: isUp ? keys + worker.keys.length : keys,
           stepTokens: Math.min(stepTokens, worker.maxBatchedTokens.value),
+          tokensMax: Math.max(tokensMax, maxModelTokens),
         })
       }
     }
-    for (const [name, { keys, stepTokens }] of workers) {
+    for (const [name, { keys, stepTokens, tokensMax }] of workers) {
       const model = this.#models.get(name) ?? this.#newModel(name)
       model.workers = keys
+      model.tokensMax = tokensMax
       model.queue.setWorkers(keys)
       model.queue.setStepTokens(stepTokens)
     }
@@ -405,6 +421,7 @@ class WaitingRoom {
     const { id, request, gateway } = place
     const hints = place.hints!
     const uncachedTokens = Math.max(0, request.promptTokens - Math.floor(cachedTokens))
+    const { estimate, cacheUse } = request
     return {
       id,
       place,
@@ -412,6 +429,11 @@ class WaitingRoom {
       arrivedMs: cameMs,
       promptTokens: request.promptTokens,
       uncachedTokens,
+      estimate: estimate && {
+        // Several prompts of one request are as long as the model each; their bytes bound them.
+        tokensMax: Number.isFinite(estimate.tokensMax) ? estimate.tokensMax : model.tokensMax,
+        isUnpredicted: cacheUse !== undefined,
+      },
       bytes: hints.bytes,
       policyClass: model.rules.classOf(hints.policyClass, uncachedTokens),
       tenant: hints.tenant,
@@ -553,7 +575,13 @@ class WaitingRoom {
       ...(unnamedTenants === undefined ? {} : { unnamedTenants }),
       ...(contentionMs === undefined ? {} : { contentionMs }),
     }
-    const model: Model = { name, rules, queue: new PriorityQueue<Waiting>(options), workers: 0 }
+    const model: Model = {
+      name,
+      rules,
+      queue: new PriorityQueue<Waiting>(options),
+      workers: 0,
+      tokensMax: PROMPT_TOKENS_MAX,
+    }
     this.#models.set(name, model)
     return model
   }

@@ -5,7 +5,7 @@ import type { Fleet } from '@homing/fleet'
 import { parsePolicyClasses } from '@homing/queue'
 import type { WaitingRow } from '@homing/replication'
 import t from 'tap'
-import { fleetOf, fleetWithStep, start } from './queue-world.ts'
+import { FLEET, fleetOf, fleetWithStep, start } from './queue-world.ts'
 
 t.test('with room a request goes at once, after one question', async t => {
   const { system, script, ends, place, status, watches } = await start(t)
@@ -494,4 +494,72 @@ t.test('when the queue is full, the tenant with most of it makes room with its n
   await system.settle()
   t.strictSame([...ends.keys()].slice(2).sort(), ['chat', 'flood 0', 'flood 1'])
   t.equal((await status()).requests, 0)
+})
+
+t.test('a tenant of pictures cannot starve one of texts: it pays what engines count', async t => {
+  const { system, ref, script, ends, place, fell } = await start(t)
+  // Pictures of an estimate of 100 tokens are 1,000; texts are 100.
+  const picture = { request: { promptTokens: 100, estimate: { tokensMax: 40_000 } } }
+  for (let n = 0; n < 50; n++) {
+    void place(`picture ${n}`, { tenant: 'pictures' }, picture)
+    void place(`text ${n}`, { tenant: 'texts' })
+  }
+  await system.settle()
+  const settled = new Set<string>()
+  for (let turn = 0; turn < 55; turn++) {
+    script.room = 1
+    fell()
+    await system.settle()
+    for (const id of ends.keys()) {
+      if (settled.has(id)) continue
+      settled.add(id)
+      const counted = { promptTokens: 1000, cachedTokens: undefined }
+      if (id.startsWith('picture')) ref.tell({ type: 'counted', id, model: 'm', counted })
+    }
+  }
+  const pictures = [...ends.keys()].filter(id => id.startsWith('picture')).length
+  t.equal(ends.size, 55)
+  t.ok(pictures >= 5 && pictures <= 6, `${pictures} pictures of 55 requests`)
+})
+
+t.test('what an engine counts is bounded: by the body, else by the longest prompt of the model', async t => {
+  const { system, ref, script, place, status } = await start(t)
+  const card = { name: 'm', maxModelTokens: 5000 }
+  const fleet = { ...FLEET, workers: [{ ...FLEET.workers[0]!, models: [card] }] } as unknown as Fleet
+  ref.tell({ type: 'fleet', fleet })
+  script.room = 3
+  const served = async () => (await status()).models[0]!.snapshot.tenants[0]!.served.uncachedTokens
+  for (const [id, tokensMax] of [
+    ['body', 2000],
+    ['stored', Number.POSITIVE_INFINITY],
+  ] as const) {
+    const answer = place(id, { tenant: 'a' }, { request: { estimate: { tokensMax } } })
+    await system.settle()
+    t.match(await answer, { kind: 'decided', isEstimated: true })
+    const counted = { promptTokens: 4_294_967_296, cachedTokens: undefined }
+    ref.tell({ type: 'counted', id, model: 'm', counted })
+  }
+  t.equal(await served(), 2000 + 5000)
+  // Of a prompt by the word of the client, only the engine knows what was cached.
+  const claimed = { cacheUse: 'claimed', estimate: { tokensMax: 9000 } } as const
+  script.cachedTokens = 100
+  void place('claimed', { tenant: 'a' }, { request: claimed })
+  await system.settle()
+  ref.tell({
+    type: 'counted',
+    id: 'claimed',
+    model: 'm',
+    counted: { promptTokens: 700, cachedTokens: 200 },
+  })
+  t.equal(await served(), 7000 + 500)
+})
+
+t.test('a placement whose answer was late is charged as estimated', async t => {
+  const { system, script, place, settle, status } = await start(t)
+  script.room = 1
+  void place('late', { tenant: 'a' }, { request: { estimate: { tokensMax: 9000 } } })
+  await system.settle()
+  settle('late')
+  await system.settle()
+  t.equal((await status()).models[0]!.snapshot.tenants[0]!.served.uncachedTokens, 100)
 })

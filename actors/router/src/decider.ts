@@ -163,6 +163,7 @@ export class Decider {
       workerSlot: winner.key.workerSlot,
       sequenceHashes: request.sequenceHashes,
       promptTokens: request.promptTokens,
+      isUnknown: request.unknownPromptReason !== undefined,
       prefillTokens,
       blockSizeTokens: request.blockSizeTokens,
       expectedOutputTokens: request.expectedOutputTokens,

@@ -8,7 +8,7 @@
 import type { ActorRef } from '@homing/actor'
 import type { DecisionLogMessage, SettledMessage, SettledRequest } from '@homing/actors/decision-log'
 import type { Clock } from '@homing/base'
-import type { Delivery } from '@homing/placement'
+import { believedTokens, type Delivery } from '@homing/placement'
 import type { LoggedDecision, OpenDecision } from './open-decisions.ts'
 
 export class SettledLog {
@@ -63,7 +63,7 @@ function settledRequest(
   const hasStream = streamEvents !== undefined && timeToFirstByteMs !== undefined
   return {
     ...own,
-    promptTokens: isUnknown ? (delivery.promptTokens ?? 0) : request.promptTokens,
+    promptTokens: isUnknown ? believedTokens(request, delivery.promptTokens ?? 0) : request.promptTokens,
     outputTokens: delivery.completionTokens ?? streamEvents,
     blockSizeTokens: request.blockSizeTokens,
     // A copy: a view would carry its whole buffer to the other thread.

@@ -52,3 +52,25 @@ t.test('mode direct goes to the worker that the request names, and refuses one t
     message: /must name its worker, with nvext.backend_instance_id/,
   })
 })
+
+t.test('policy auto weighs a prompt that is not known by its estimate, others by requests', async t => {
+  const none = new Int32Array(0)
+  const unknown = {
+    promptTokens: 1000,
+    estimate: { tokensMax: 50_000 },
+    unknownPromptReason: 'it holds a picture',
+    localHashes: none,
+    sequenceHashes: none,
+  }
+  const placed = async (policy: 'auto' | 'linear', extra: object) => {
+    const { decide, ref } = await start(t, FLEET, { selection: selectionSettings({ policy }) })
+    // One long prompt on the one, two short ones on the other.
+    await decide(request('', { ...unknown, promptTokens: 60_000, pinnedInstanceId: 0 }))
+    for (const letters of ['AB', 'CD']) await decide(request(letters, { pinnedInstanceId: 1 }))
+    const { id, worker } = await decide(request('', { ...unknown, ...extra }))
+    return [worker, (await ref.ask({ type: 'receipt', id }, ASK))?.mode]
+  }
+  t.strictSame(await placed('auto', {}), ['b/0', 'kv'])
+  t.strictSame(await placed('auto', { estimate: undefined, promptTokens: 0 }), ['a/0', 'least-loaded'])
+  t.strictSame(await placed('linear', {}), ['a/0', 'least-loaded'])
+})

@@ -204,6 +204,30 @@ t.test('requests with unknown prompts spread by number of requests, and say so',
   t.equal((await ref.ask({ type: 'receipt', id: last }, ASK))?.mode, 'least-loaded')
 })
 
+t.test(
+  'a request with pictures is load on its worker, and its receipt says that it is estimated',
+  async t => {
+    const { ref, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] }))
+    const pictures = await decide(
+      request('', {
+        promptTokens: 4096,
+        estimate: { tokensMax: 100_000 },
+        unknownPromptReason: 'it holds pictures',
+        pinnedInstanceId: 0,
+      }),
+    )
+    const estimated = await ref.ask({ type: 'receipt', id: pictures.id }, ASK)
+    t.match(estimated, { promptTokens: 4096, isEstimated: true, unknownPromptReason: 'it holds pictures' })
+    for (const letters of ['ABCD', 'EFGH']) await decide(request(letters, { pinnedInstanceId: 1 }))
+    const { id, worker } = await decide(request('WXYZ'))
+    t.equal(worker, 'b/0')
+    const receipt = await ref.ask({ type: 'receipt', id }, ASK)
+    const [a] = receipt!.candidates.filter(({ worker: name }) => name === 'a/0')
+    t.equal(a!.activePrefillTokens, 4096)
+    t.equal(receipt!.isEstimated, false)
+  },
+)
+
 const PREFILL_TOKENS = 4 * BLOCK + 1
 const thresholds = (change: object) => ({
   busyThresholds: {

@@ -3,7 +3,7 @@
 import { createTestSystem } from '@homing/actor/testing'
 import type { DecisionLogMessage, SettledMessage } from '@homing/actors/decision-log'
 import { SimulatedClock } from '@homing/base'
-import type { RoutingRequest } from '@homing/placement'
+import { PROMPT_TOKENS_MAX, type RoutingRequest } from '@homing/placement'
 import t, { type Test } from 'tap'
 import { ASK, BLOCK, DELIVERED, fleetOf, GATEWAY, LEFT, request, start } from './router-world.ts'
 
@@ -149,6 +149,25 @@ t.test('an unknown prompt has the length that the engine reports', async t => {
     ],
   )
 })
+
+t.test(
+  'what an engine says of an unknown prompt is bounded: the log has a number for each block',
+  async t => {
+    const { system, ref, decide, told } = await startLogged(t)
+    const none = { localHashes: new Int32Array(0), sequenceHashes: new Int32Array(0), promptTokens: 100 }
+    for (const tokensMax of [2000, Number.POSITIVE_INFINITY, undefined]) {
+      const estimate = tokensMax === undefined ? undefined : { tokensMax }
+      const { id } = await decide(request('', { ...none, estimate, unknownPromptReason: 'it has an image' }))
+      const delivery = { ...DELIVERED, promptTokens: 4_294_967_296 }
+      ref.tell({ type: 'settled', id, delivery, wasTaken: true })
+    }
+    await system.settle()
+    t.strictSame(
+      told().map(message => message.request?.promptTokens),
+      [2000, PROMPT_TOKENS_MAX, PROMPT_TOKENS_MAX],
+    )
+  },
+)
 
 t.test('the flush comes behind what was settled before', async t => {
   const { ref, decide, log, system } = await startLogged(t)

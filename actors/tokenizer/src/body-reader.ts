@@ -26,7 +26,11 @@ import { NO_ALIASES, servedModel } from '@homing/fleet'
 import {
   type BodyEdit,
   cutMembers,
+  estimatePrompt,
+  IMAGE_TOKENS,
   InvalidRequestError,
+  mediaTokensOf,
+  type PromptEstimate,
   parseTokenIds,
   type ReadOptions,
   type RequestFields,
@@ -184,13 +188,15 @@ export class BodyReader {
         ? undefined
         : usageEditOf(request, upstreamBody ?? body, upstreamBody === undefined ? scan : undefined),
     }
+    const estimate = () => estimatePrompt(body, scan, textTokens)
     const unknown = (reason: string): ReaderOutcome => ({
       kind: 'read',
-      request: { ...unread, unknownPromptReason: reason },
+      request: { ...withEstimate(unread, estimate()), unknownPromptReason: reason },
     })
 
     // The router refuses this model, and its error lists the models.
-    if (entry === undefined) return unknown('no worker serves the model')
+    if (entry === undefined)
+      return { kind: 'read', request: { ...unread, unknownPromptReason: 'no worker serves the model' } }
     const view = isConverted(route)
       ? convertedView(route, readBody, request, entry, await this.#tokenizers.messagesRules(entry))
       : { ...readBody, body, request, isConverted: false }
@@ -199,27 +205,20 @@ export class BodyReader {
       const text = rendered ?? conversationOf(readBody)
       return text === undefined
         ? unknown(why)
-        : { kind: 'read', request: withText(unread, text, namespace, why) }
+        : { kind: 'read', request: withText(unread, text, namespace, why, estimate()) }
     }
     if ('reason' in view) return asText(view.reason)
     const questions = isCheck ? undefined : entry.engineTokenized?.get(route)
     const claimed = claimedIds(body, request)
     if (claimed !== undefined && configuration.trustsTokenData === true)
-      return { kind: 'read', request: withClaimed(unread, claimed, body, request, namespace, wantTokenIds) }
+      return { kind: 'read', request: withClaimed(unread, claimed, estimate(), namespace, wantTokenIds) }
     const prompt = await this.#promptOf(body, view, entry, wallMs, questions)
     switch (prompt.kind) {
-      case 'tokens':
-        return {
-          kind: 'read',
-          request: withTokens(
-            unread,
-            prompt.ids,
-            namespace,
-            wantTokenIds,
-            prompt.by,
-            isOneOfMany(body, request),
-          ),
-        }
+      case 'tokens': {
+        const isFirst = isOneOfMany(body, request)
+        const read = withTokens(unread, prompt.ids, namespace, wantTokenIds, prompt.by, isFirst)
+        return { kind: 'read', request: isFirst ? withEstimate(read, estimate()) : read }
+      }
       case 'unknown':
         return unknown(prompt.reason)
       case 'as-text':
@@ -339,7 +338,7 @@ export class BodyReader {
 function conversationOf({ values }: ReadBody): Uint8Array | undefined {
   try {
     const given = values()
-    const text = given && conversationText(given)
+    const text = given && conversationText(given, type => (type === '' ? IMAGE_TOKENS : mediaTokensOf(type)))
     return text === undefined ? undefined : Buffer.from(text)
   } catch (thrown) {
     if (!(thrown instanceof RenderingRefusedError)) throw thrown
@@ -403,19 +402,18 @@ function claimedIds(body: Uint8Array, { hints }: RequestFields): Int32Array | un
 function withClaimed(
   unread: ReadRequest,
   ids: Int32Array,
-  body: Uint8Array,
-  { messages, prompt }: RequestFields,
+  { tokens, tokensMax }: PromptEstimate,
   namespace: HashNamespace,
   wantTokenIds: boolean,
 ): ReadRequest {
   const read = withTokens(unread, ids, namespace, wantTokenIds, 'client')
-  const text = messages ?? prompt
-  const bytes = text === undefined ? body.length : text.end - text.start
-  return {
-    ...read,
-    promptTokens: Math.max(ids.length, Math.ceil(CLAIMED_SHARE_MIN * textTokens(bytes))),
-    cacheUse: unread.cacheUse ?? 'claimed',
-  }
+  const atLeast = { tokens: Math.ceil(CLAIMED_SHARE_MIN * tokens), tokensMax }
+  return { ...withEstimate(read, atLeast), cacheUse: unread.cacheUse ?? 'claimed' }
+}
+
+/** The prompt has at least the tokens that are known of it. */
+function withEstimate(request: ReadRequest, { tokens, tokensMax }: PromptEstimate): ReadRequest {
+  return { ...request, promptTokens: Math.max(request.promptTokens, tokens), estimate: { tokensMax } }
 }
 
 function withText(
@@ -423,11 +421,13 @@ function withText(
   text: Uint8Array,
   namespace: HashNamespace,
   why: string,
+  { tokensMax }: PromptEstimate,
 ): ReadRequest {
   const { local, sequence } = hashText(text, request.blockSizeTokens, namespace)
   return {
     ...request,
     promptTokens: textTokens(text.length),
+    estimate: { tokensMax },
     localHashes: local,
     sequenceHashes: sequence,
     textBlocksReason: why,

@@ -18,8 +18,10 @@ export type CompletionRoute = 'chat' | 'completions' | 'messages' | 'responses'
 export interface ReadRequest {
   readonly model: string
   readonly isStream: boolean
-  /** Tokens of the prompt; an estimate if only its text is known; 0 if not even that. */
+  /** Tokens of the prompt, of all of them if there are several. */
   readonly promptTokens: number
+  /** `promptTokens` is an estimate, and the engine may count up to `tokensMax`; undefined: it was counted. */
+  readonly estimate?: { readonly tokensMax: number } | undefined
   /** `promptTokens` counts the whole prompt, in tokens of the router or an engine; default false. */
   readonly isCounted?: boolean
   readonly blockSizeTokens: number

@@ -156,15 +156,32 @@ for (const [name, { route, body }] of Object.entries(CONVERSATIONS)) {
   }
 }
 
-t.test('other pictures are other blocks, and a picture counts some hundred tokens', async t => {
-  const withPicture = (url: string) =>
-    read('chat', { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url } }] }] })
-  const one = await withPicture(PICTURE)
-  const other = await withPicture(PICTURE.replace('KGgo', 'KGgp'))
-  t.strictSame((await withPicture(PICTURE)).sequenceHashes, one.sequenceHashes)
-  t.not(other.sequenceHashes.at(-1), one.sequenceHashes.at(-1))
-  t.ok(one.promptTokens > 256 && one.promptTokens < 320, String(one.promptTokens))
-})
+t.test(
+  'other pictures are other blocks, and a picture counts a thousand tokens, whatever its bytes',
+  async t => {
+    const withPart = (part: object) => read('chat', { messages: [{ role: 'user', content: [part] }] })
+    const withPicture = (url: string) => withPart({ type: 'image_url', image_url: { url } })
+    const one = await withPicture(PICTURE)
+    const other = await withPicture(PICTURE.replace('KGgo', 'KGgp'))
+    t.strictSame((await withPicture(PICTURE)).sequenceHashes, one.sequenceHashes)
+    t.not(other.sequenceHashes.at(-1), one.sequenceHashes.at(-1))
+    for (const url of [
+      PICTURE,
+      'https://a.example/b.png',
+      `data:image/png;base64,${'QUJD'.repeat(99_999)}`,
+    ]) {
+      const { promptTokens, estimate } = await withPicture(url)
+      t.ok(promptTokens >= 1024 && promptTokens < 1088, `${promptTokens} of ${url.slice(0, 30)}`)
+      t.ok(estimate!.tokensMax > 16_384)
+    }
+    const { sequenceHashes } = await withPart({
+      type: 'image_url',
+      image_url: { url: PICTURE },
+      cache_control: {},
+    })
+    t.strictSame(sequenceHashes, one.sequenceHashes)
+  },
+)
 
 t.test('the order of members and the marks for caching change nothing', async t => {
   const tools = [{ type: 'web_search', filters: { allowed_domains: ['a'] }, user_location: null }]

@@ -4,7 +4,7 @@ import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { chainSequence, hashBlocks, hashText, namespaceSeed } from '@homing/blocks'
+import { chainSequence, hashBlocks, hashText, namespaceSeed, textTokens } from '@homing/blocks'
 import { readModelAlias } from '@homing/config'
 import { type ModelNames, modelNames, NO_ALIASES } from '@homing/fleet'
 import { editBody } from '@homing/openai'
@@ -423,6 +423,44 @@ t.test(
 t.test('a prompt behind embeddings is not known', async t => {
   const body = { model: 'm', prompt: TEXT, prompt_embeds: 'AAAA' }
   t.match((await read(body)).unknownPromptReason, /prompt_embeds/)
+})
+
+t.test('a prompt that is not known counts by its bytes, and says so', async t => {
+  const long = TEXT.repeat(1000)
+  const tokens = textTokens(long.length)
+  const chat = [{ role: 'user', content: long }]
+  const known = await read({ model: 'm', messages: chat })
+  t.equal(known.estimate, undefined)
+  const none = tableOf([], { blockSizeTokens: BLOCK })
+  const cases: readonly [string, object, Parameters<typeof read>[1]?][] = [
+    ['truncated by the engine', { messages: chat, truncate_prompt_tokens: 1_000_000 }],
+    ['behind embeddings', { prompt: long, prompt_embeds: 'AAAA' }],
+    ['several texts', { prompt: [TEXT, long] }],
+    ['several lists of ids', { prompt: [[1], Array(tokens).fill(1)] }],
+    ['several texts without a tokenizer', { prompt: [TEXT, long] }, { table: none }],
+    ['text without a tokenizer', { messages: chat }, { table: none }],
+    ['by the word of the client', { messages: chat, nvext: { token_data: [5] } }, { trustsTokenData: true }],
+    ['of a later API', { messages: [{ role: 'user', content: [{ type: 'later', text: long }] }] }],
+  ]
+  for (const [name, body, options] of cases) {
+    const { promptTokens, estimate, isCounted } = await read({ model: 'm', ...body }, options)
+    const least = name.startsWith('by the word') ? tokens / 2 : tokens
+    t.ok(promptTokens >= least && promptTokens < 1.1 * tokens, `${name}: ${promptTokens} of ${tokens}`)
+    t.ok(estimate !== undefined && estimate.tokensMax >= promptTokens, `${name}: is an estimate`)
+    t.notOk(isCounted, name)
+  }
+  const cut = await read({ model: 'm', prompt: long, truncate_prompt_tokens: 3 })
+  t.equal(cut.promptTokens, 3)
+})
+
+t.test('token_data of a request with a picture counts the picture, not its encoded bytes', async t => {
+  const picture = { type: 'image_url', image_url: { url: `data:image/png;base64,${'QUJD'.repeat(99_999)}` } }
+  const messages = [{ role: 'user', content: [picture] }]
+  const { promptTokens } = await read(
+    { model: 'm', messages, nvext: { token_data: [5] } },
+    { trustsTokenData: true },
+  )
+  t.ok(promptTokens >= 512 && promptTokens < 600, String(promptTokens))
 })
 
 t.test('a prompt with pictures is known by its text and their hashes, and no engine is asked', async t => {

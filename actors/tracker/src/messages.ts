@@ -25,6 +25,8 @@ export interface Booking {
   /** Sequence hashes [lo, hi] of the full prompt blocks; empty if the prompt is not known. */
   readonly sequenceHashes: Int32Array
   readonly promptTokens: number
+  /** The prompt is not known: its tokens are an estimate, and teach nothing. Default false. */
+  readonly isUnknown?: boolean
   /** Tokens that the worker must compute, as predicted; 0 … promptTokens. */
   readonly prefillTokens: number
   /** Used to count output blocks; undefined: they are not counted. */

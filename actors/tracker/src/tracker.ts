@@ -199,7 +199,7 @@ class Tracker {
 
   book(booking: Booking): 'booked' | 'duplicate' | 'full' {
     const { decisionId, gateway, workerSlot, promptTokens, prefillTokens } = booking
-    const { isStream, waitedMs = 0, stepTokens, outputTokensMax } = booking
+    const { isStream, isUnknown = false, waitedMs = 0, stepTokens, outputTokensMax } = booking
     const { clock, random } = this.#context
     const counts = trackingOf(this.#tracking, booking.tracking)
     const sequenceHashes = trackedHashes(booking.sequenceHashes, counts, random)
@@ -220,8 +220,8 @@ class Tracker {
     }
     this.#flushLater()
     const newTokens = prefillTokens
-    const sent = { promptTokens, newTokens, outputTokensMax, isStream, waitedMs, nowMs: clock.nowMs() }
-    this.#book.sent(decisionId, workerSlot, sent, stepTokens)
+    const sent = { promptTokens, newTokens, outputTokensMax, isStream, isUnknown, waitedMs }
+    this.#book.sent(decisionId, workerSlot, { ...sent, nowMs: clock.nowMs() }, stepTokens)
     return outcome
   }
 

@@ -168,8 +168,10 @@ export class EngineBook {
     if (request.firstTokenMs >= 0) return
     this.#beginDecoding(entry, request, now)
     if (request.isOwn) entry.newestServedSentMs = Math.max(entry.newestServedSentMs, request.sentMs)
+    // What the engine computed of the period is not known, so the period teaches nothing.
+    if (!request.isTimed || request.isUnknown) entry.period = undefined
     if (!request.isTimed) return
-    if (request.isOwn && request.isExpectationLearned)
+    if (request.isOwn && request.isExpectationLearned && !request.isUnknown)
       this.#unseen.firstToken(request.expectedFirstTokenMs, now - request.sentMs)
     this.#addToPeriod(request, entry, now)
     this.#firstTokenMs.add(request.waitedMs + now - request.sentMs)
@@ -381,6 +383,7 @@ export class EngineBook {
       decodeAddedMs,
       isSilent: request.isStream === false,
       isOwn: request.isOwn !== false,
+      isUnknown: request.isUnknown === true,
       outputTokensMax: request.outputTokensMax ?? Infinity,
       firstTokenMs: -1,
       contextTokens: 0,

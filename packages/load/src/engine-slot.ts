@@ -32,6 +32,8 @@ export interface BookedRequest {
   readonly isSilent: boolean
   /** This router sent it, not another replica. */
   readonly isOwn: boolean
+  /** Its prompt is not known: its figures are estimates. */
+  readonly isUnknown: boolean
   /** The most tokens that its answer can have; Infinity: not known. */
   readonly outputTokensMax: number
   firstTokenMs: number

@@ -10,6 +10,11 @@ export interface SentRequest {
   readonly isStream?: boolean
   /** The most tokens that its answer can have, if that is known; default: it is not. */
   readonly outputTokensMax?: number | undefined
+  /**
+   * `promptTokens` is an estimate of a prompt that is not known: its time teaches nothing of prefill. Default
+   * false.
+   */
+  readonly isUnknown?: boolean
   /** How long it waited in the router before it was sent; default 0. */
   readonly waitedMs?: number
   /**

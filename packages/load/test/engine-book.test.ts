@@ -100,6 +100,55 @@ for (const [name, predictedOf] of Object.entries({
   })
 }
 
+t.test('a prompt that is not known is load, and teaches nothing of the speed of prefill', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const random = seededRandom(SEED)
+  let nowMs = 0
+  for (let i = 0; i < 300; i++) {
+    const newTokens = 100 + random.below(10_000)
+    // Before, after or between known prompts; it takes ten times as long as its estimate says.
+    const before = random.below(3)
+    const sent = { promptTokens: newTokens, newTokens, nowMs }
+    const unknown = { promptTokens: 1000, newTokens: 1000, isUnknown: true, nowMs }
+    const ids = [`${i} a`, `${i} b`, `${i} c`]
+    for (const [at, id] of ids.entries()) book.sent(id, 0, at === before ? unknown : sent, STEP)
+    t.equal(figureOf(book.project([0], nowMs), 0, 'queuedTokens'), 1000 + 2 * newTokens)
+    for (const [at, id] of ids.entries()) {
+      const tokens = at === before ? 10_000 : newTokens
+      nowMs += prefillCost(FAST.p, tokens, tokens, STEP, 0)
+      book.firstToken(id, nowMs)
+    }
+    for (const id of ids) book.ended(id, nowMs + 500, 10, 0)
+    nowMs += 1000
+  }
+  const prefill = expectedPrefillMs(book, nowMs) / prefillCost(FAST.p, 8000, 12_000, STEP, 0)
+  t.ok(Math.abs(prefill - 1) < 0.15, `prefill ${prefill}`)
+})
+
+t.test('a request that is reported late does not lengthen what the others teach', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const random = seededRandom(SEED)
+  let nowMs = 0
+  for (let i = 0; i < 300; i++) {
+    const newTokens = 100 + random.below(10_000)
+    const sent = { promptTokens: newTokens, newTokens, nowMs }
+    const [first, late, last] = [`${i} a`, `${i} b`, `${i} c`]
+    for (const id of [first, late]) book.sent(id, 0, sent, STEP)
+    book.late(late)
+    nowMs += prefillCost(FAST.p, newTokens, newTokens, STEP, 0)
+    book.firstToken(first, nowMs)
+    book.sent(last, 0, sent, STEP)
+    for (const id of [late, last]) {
+      nowMs += prefillCost(FAST.p, newTokens, newTokens, STEP, 0)
+      book.firstToken(id, nowMs)
+    }
+    for (const id of [first, late, last]) book.ended(id, nowMs + 500, 10, 0)
+    nowMs = serve(book, FAST, 1, nowMs + 1000, i)
+  }
+  const prefill = expectedPrefillMs(book, nowMs) / prefillCost(FAST.p, 8000, 12_000, STEP, 0)
+  t.ok(Math.abs(prefill - 1) < 0.15, `prefill ${prefill}`)
+})
+
 t.test('what was sent to a cache is what was computed there, once that is known', async t => {
   const book = new EngineBook({ workerSlotsMax: 1 })
   book.sent('a', 0, { promptTokens: 8000, newTokens: 8000, nowMs: 0 }, STEP)

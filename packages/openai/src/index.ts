@@ -3,6 +3,7 @@ export { answerEvent, apiError, type ErrorForm, errorBody, errorEvent } from './
 export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './errors.ts'
 export { type ModelCard, modelsBody } from './models.ts'
 export { type FormModel, isForm, readFormModel } from './multipart.ts'
+export { estimatePrompt, IMAGE_TOKENS, mediaTokensOf, type PromptEstimate } from './prompt-estimate.ts'
 export {
   type ReadOptions,
   type RelayedRequest,

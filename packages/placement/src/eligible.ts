@@ -160,10 +160,16 @@ export function eligible(
 
 /** Tokens of prompt and answer that a worker must have room for, at least one of the answer; 0: not known. */
 function neededTokensOf(request: RoutingRequest): number {
-  const { promptTokens, unknownPromptReason, textBlocksReason, outputTokensMax = 1 } = request
+  const { promptTokens, unknownPromptReason, textBlocksReason, estimate, outputTokensMax = 1 } = request
   if (unknownPromptReason !== undefined) return 0
-  const factor = textBlocksReason === undefined ? 1 : TEXT_TOKENS_FACTOR
-  return promptTokens * factor + Math.max(1, outputTokensMax)
+  const outputTokens = Math.max(1, outputTokensMax)
+  if (textBlocksReason !== undefined) return promptTokens * TEXT_TOKENS_FACTOR + outputTokens
+  return (estimate === undefined ? promptTokens : fullTokens(request)) + outputTokens
+}
+
+/** Of the tokens that are known: of several prompts, the first has its place for itself. */
+function fullTokens({ localHashes, blockSizeTokens }: RoutingRequest): number {
+  return (localHashes.length / 2) * blockSizeTokens
 }
 
 /** The name under which workers that may take the request list its model. */

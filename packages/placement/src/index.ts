@@ -31,7 +31,7 @@ export type {
 export { Receipts } from './receipts.ts'
 export { bestCachedTokens } from './room.ts'
 export { RoutingGuard } from './routing-guard.ts'
-export type { RoutingRequest } from './routing-request.ts'
+export { believedTokens, PROMPT_TOKENS_MAX, type RoutingRequest } from './routing-request.ts'
 export type { RequestTracking, TrackingSettings } from './tracking.ts'
 export { type HealthStatus, type WorkerFault, WorkerHealth } from './worker-health.ts'
 export { decisionOf, writeReceipt } from './write-receipt.ts'

@@ -134,16 +134,18 @@ export function placementSettings(selection: SelectionSettings, overloadStatus?:
 }
 
 /**
- * The selection settings for a request. If its prompt is not known, all workers would cost the same, so the
- * request goes to the worker with the fewest requests. A custom selection is told that the prompt is unknown.
+ * The selection settings for a request. If its prompt is not known, only load can tell workers apart: `auto`
+ * weighs it by the estimate of the prompt, and with any other policy the request goes to the worker with the
+ * fewest requests. A custom selection is told that the prompt is unknown.
  * A request with its own weight or temperature gets the linear rule: auto has neither.
  */
 export function settingsFor(
   { usual, byLoad, linear }: PlacementSettings,
-  { unknownPromptReason, override }: RoutingRequest,
+  { unknownPromptReason, estimate, override }: RoutingRequest,
 ): SelectionSettings {
   if (usual.mode !== 'kv' || usual.custom !== undefined) return usual
-  if (unknownPromptReason !== undefined) return byLoad
+  if (unknownPromptReason !== undefined)
+    return usual.policy === 'auto' && estimate !== undefined ? usual : byLoad
   const isWeighed = override.overlapWeight !== undefined || override.temperature !== undefined
   return isWeighed && usual.policy === 'auto' ? linear : usual
 }

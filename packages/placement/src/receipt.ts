@@ -94,12 +94,14 @@ export interface Receipt {
   readonly requestId: string
   /** Unix milliseconds. */
   readonly atMs: number
-  /** The router's mode; 'least-loaded' instead of 'kv' if the prompt is not known. */
+  /** The router's mode; 'least-loaded' instead of 'kv' if the prompt is not known, see `settingsFor`. */
   readonly mode: string
   /** Describes the terms of the costs. Only mode kv chooses by them. */
   readonly cost: CostDescription
   readonly model: string
   readonly promptTokens: number
+  /** `promptTokens` is an estimate: of text, of media, or by the word of the client; default false. */
+  readonly isEstimated?: boolean
   readonly blockSizeTokens: number
   readonly promptBlocks: number
   readonly unknownPromptReason: string | undefined

@@ -4,12 +4,22 @@ import type { SeparatedPrompt } from '@homing/protocol'
 import type { SelectionOverride, WorkerConstraints } from '@homing/selection'
 import type { RequestTracking } from './tracking.ts'
 
+/** Tokens of a prompt where no length of the model bounds them: no engine takes as many. */
+export const PROMPT_TOKENS_MAX = 10_000_000
+
+/** What is believed of the length that an engine says a prompt has. */
+export function believedTokens({ estimate }: Pick<RoutingRequest, 'estimate'>, saidTokens: number): number {
+  return Math.min(saidTokens, estimate?.tokensMax ?? PROMPT_TOKENS_MAX, PROMPT_TOKENS_MAX)
+}
+
 /** What the router must know of a request to place it. */
 export interface RoutingRequest {
   readonly requestId: string
   /** The client's name for it: a base model or an adapter. */
   readonly model: string
   readonly promptTokens: number
+  /** `promptTokens` is an estimate, and the engine may count up to `tokensMax`; undefined: it was counted. */
+  readonly estimate?: { readonly tokensMax: number } | undefined
   /** Of which party's tokens `promptTokens` is the count, of the whole prompt; undefined: of none. */
   readonly counted?: { readonly by: 'router' | 'engine'; readonly route: string } | undefined
   readonly blockSizeTokens: number

@@ -30,6 +30,7 @@ export function writeReceipt(
     cost: describeCost(choice),
     model: request.model,
     promptTokens: request.promptTokens,
+    isEstimated: request.estimate !== undefined,
     blockSizeTokens: request.blockSizeTokens,
     promptBlocks: Math.ceil(request.promptTokens / request.blockSizeTokens),
     unknownPromptReason: request.unknownPromptReason,

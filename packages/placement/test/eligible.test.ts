@@ -114,6 +114,14 @@ t.test('a text counts as more tokens than it probably has, one that is not known
   t.strictSame(find(workers, unknown).may, ['small', 'large'])
 })
 
+t.test('of several prompts each needs room for itself', async t => {
+  const workers = [worker('small', 2000), worker('large', 32_000)]
+  const many = { promptTokens: 9000, estimate: { tokensMax: 50_000 }, blockSizeTokens: 16 }
+  const may = (blocks: number) => find(workers, { ...many, localHashes: new Int32Array(2 * blocks) }).may
+  t.strictSame(may(100), ['small', 'large'])
+  t.strictSame(may(126), ['large'])
+})
+
 t.test('a model that no worker lists may be one that is still loading, for a while', async t => {
   const loading = {
     ...worker('b'),

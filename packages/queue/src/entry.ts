@@ -84,6 +84,13 @@ export interface LevelOfEntry {
   settle(entry: Entry, isServed: boolean): void
   remove(entry: Entry): void
   update(entry: Entry): void
+  /** The flows of a class; undefined: nothing of it waits or is asked about. */
+  flowsOf(policyClass: ClassAccount): object | undefined
+  /**
+   * A request that went turned out to have `tokens` more, or less below 0. Does nothing unless `flows`
+   * still are the flows of the class.
+   */
+  correct(policyClass: ClassAccount, flows: object, tenant: Tenant, tokens: number): void
 }
 
 /** The flows of one policy class at one strict priority. */

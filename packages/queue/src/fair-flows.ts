@@ -11,12 +11,17 @@
  * time: it gets no credit for the time away. When no request is left, the owner of this object drops it, and
  * all tags with it.
  *
+ * A request that was charged an estimate is charged again when its engine has counted its prompt
+ * (`correct`): the difference ÷ weight is added to the tag of its flow, which never falls below the virtual
+ * time by it.
+ *
  * Each side keeps a copy of the tag of its flow. The copy may be late: lower than the tag, never higher.
  * Before the first side of a lane is used, its copy is updated; this repeats until the same side stays first.
  *
  * Invariants
  *   I1  Between two tenants that always have a request that can go, service ÷ weight differs by at most the
- *       largest request ÷ weight of one plus that of the other.
+ *       largest request ÷ weight of one plus that of the other. Service is as it was charged, so it includes
+ *       corrections: of those that lie ahead nothing is known.
  *   I2  A side that has a request which the rule for long prompts does not hold is in `ready`. An open lane
  *       with a ready side is in `#open`. Either may also contain more: the next reader removes it.
  *   I3  The virtual time goes back only when the last request that was taken is put back or not served.
@@ -130,6 +135,23 @@ export class FairFlows implements FlowsOfClass {
     const flow = this.#flows.get(entry.tenant)!
     flow.asked--
     this.#left(flow)
+  }
+
+  /**
+   * A request of the tenant that went has `tokens` more than it was charged, or less below 0. Returns the
+   * change of the tenant's tag.
+   */
+  correct(tenant: Tenant, tokens: number): number {
+    const known = this.#flows.get(tenant)
+    if (known === undefined && tokens <= 0) return 0
+    const flow = known ?? this.#flowOf(tenant)
+    const before = flow.startTag
+    const change = tokens / tenant.weight
+    if (change > 0) flow.startTag = Math.max(before, this.#virtualTime) + change
+    else flow.startTag = Math.max(before + change, Math.min(before, this.#virtualTime))
+    if (flow.waiting + flow.asked === 0) this.#rest(flow)
+    else if (change < 0) this.#copyTag(flow)
+    return flow.startTag - before
   }
 
   /** A waiting request is gone. */
@@ -247,6 +269,11 @@ export class FairFlows implements FlowsOfClass {
     const flow = this.#flows.get(entry.tenant)!
     if (undo !== undefined) this.#virtualTime = undo.virtualTime
     flow.startTag = undo?.startTag ?? flow.startTag - entry.costTokens / flow.tenant.weight
+    this.#copyTag(flow)
+  }
+
+  /** The tag of the flow has become lower. */
+  #copyTag(flow: Flow): void {
     for (const side of flow.sides) {
       if (side.startTag <= flow.startTag) continue
       side.startTag = flow.startTag
@@ -256,7 +283,12 @@ export class FairFlows implements FlowsOfClass {
 
   #left(flow: Flow): void {
     this.#requests--
-    if (flow.waiting + flow.asked > 0) return
+    if (flow.waiting + flow.asked === 0) this.#rest(flow)
+  }
+
+  /** The flow has no request: keeps its tag as long as it is ahead of the virtual time. */
+  #rest(flow: Flow): void {
+    this.#idle.remove(flow)
     if (flow.startTag > this.#virtualTime) this.#idle.push(flow)
     else this.#flows.delete(flow.tenant)
   }

@@ -20,6 +20,7 @@ export { type Claim, TenantShares } from './tenant-shares.ts'
 export type {
   Admission,
   ClassRow,
+  CountedPrompt,
   QueueRefusal,
   QueueRequest,
   QueueSnapshot,

@@ -47,6 +47,7 @@ import {
 } from './entry.ts'
 import { IndexedHeap } from './indexed-heap.ts'
 import { LongPrompts } from './long-prompts.ts'
+import { CHARGES_MAX, countedTokens, type OpenCharge, OpenCharges } from './open-charges.ts'
 import type { PolicyProfile } from './policy-classes.ts'
 import type { QueueRoom } from './queue-room.ts'
 import { AGING_MS_DEFAULT } from './queue-times.ts'
@@ -57,6 +58,7 @@ import { TENANTS_MAX_DEFAULT, TenantNames, type UnnamedTenants } from './tenant-
 import { TenantTable } from './tenants.ts'
 import type {
   Admission,
+  CountedPrompt,
   Outlook,
   QueueRefusal,
   QueueRequest,
@@ -97,6 +99,8 @@ export interface PriorityQueueOptions {
   readonly agingMs?: number
   /** Placements of higher strict priorities after which one of a lower goes that has aged. Default 16. */
   readonly passedOverMax?: number
+  /** Requests at one time that were charged an estimate and can still be corrected. Default 65,536. */
+  readonly chargesMax?: number
 }
 
 export class PriorityQueue<R extends QueueRequest = QueueRequest> {
@@ -110,6 +114,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   readonly #classByName: ReadonlyMap<string, ClassAccount>
   readonly #tenants: TenantTable
   readonly #longPrompts: LongPrompts
+  readonly #charges: OpenCharges
   readonly #drain = new DrainRate()
   #workers = 0
 
@@ -155,6 +160,8 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
       contentionMs: positive('contentionMs', options.contentionMs ?? CONTENTION_MS_DEFAULT),
     })
     this.#longPrompts = new LongPrompts(this.#tenants)
+    const chargesMax = positive('chargesMax', options.chargesMax ?? CHARGES_MAX)
+    this.#charges = new OpenCharges(chargesMax, (tenant, nowMs) => this.#tenants.changed(tenant, nowMs))
     this.setWorkers(options.workers)
   }
 
@@ -193,12 +200,16 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     const entry = this.#entries.get(id)
     if (entry === undefined || !entry.isAsked) return false
     this.#asked(entry, -1)
-    if (entry.level !== undefined) {
+    const { request, level, policyClass, tenant } = entry
+    let flows: object | undefined
+    if (level !== undefined) {
       this.#drain.drained(entry.uncachedTokens, nowMs)
-      this.#passOver(entry.level)
-      entry.level.settle(entry, true)
+      this.#passOver(level)
+      level.settle(entry, true)
+      flows = level.flowsOf(policyClass)
     }
-    this.#served(entry.request, entry.policyClass, entry.tenant, worker, nowMs)
+    const turn = level === undefined || flows === undefined ? undefined : { level, flows }
+    this.#served({ request, policyClass, tenant, turn }, worker, nowMs)
     this.#forget(entry, nowMs)
     return true
   }
@@ -210,7 +221,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   placedAtOnce(request: R, worker: string, nowMs: number): void {
     const policyClass = this.#classOf(request)
     const tenant = this.#tenants.of(request.tenant, nowMs)
-    this.#served(request, policyClass, tenant, worker, nowMs)
+    this.#served({ request, policyClass, tenant, turn: undefined }, worker, nowMs)
     this.#tenants.changed(tenant, nowMs)
   }
 
@@ -341,9 +352,30 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return this.#tenants.isContended(tenant, nowMs)
   }
 
-  /** Long prompts that the owner placed in another life count no more; what it has waiting is for `drop`. */
+  /**
+   * Long prompts and estimates that the owner placed in another life count no more; what it has waiting is
+   * for `drop`.
+   */
   ownerStarted(owner: string, life: string, nowMs: number): void {
     this.#longPrompts.ownerStarted(owner, life, nowMs)
+    for (const id of this.#charges.idsOfOtherLives(owner, life)) this.settled(id, undefined, nowMs)
+  }
+
+  /**
+   * A request with an estimated prompt has ended: its class and its tenant are charged what its engine
+   * counted; undefined: it did not say. Any id may be told, and more than once.
+   */
+  settled(id: string, counted: CountedPrompt | undefined, nowMs: number): void {
+    const charge = this.#charges.close(id, nowMs)
+    if (charge === undefined) return
+    const { request, policyClass, tenant, turn } = charge
+    const { uncachedTokens } = request
+    const tokens = counted === undefined ? undefined : countedTokens(request, counted)
+    if (tokens !== undefined && turn !== undefined) {
+      const more = Math.max(1, tokens) - Math.max(1, uncachedTokens)
+      turn.level.correct(policyClass, turn.flows, tenant, more)
+    }
+    this.#countServed(charge, tokens ?? uncachedTokens, nowMs)
   }
 
   /**
@@ -429,13 +461,26 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return policyClass
   }
 
-  #served(request: R, policyClass: ClassAccount, tenant: Tenant, worker: string, nowMs: number): void {
-    const { id, uncachedTokens } = request
+  #served(charge: OpenCharge, worker: string, nowMs: number): void {
+    const { request, policyClass, tenant } = charge
+    const { id, uncachedTokens, estimate } = request
     policyClass.servedRequests++
-    policyClass.servedTokens += uncachedTokens
-    policyClass.recentTokens.add(uncachedTokens, nowMs)
-    this.#tenants.served(tenant, uncachedTokens, nowMs)
+    this.#tenants.served(tenant, nowMs)
+    // Totals only grow, so what is estimated counts once it is known.
+    if (estimate === undefined) this.#countServed(charge, uncachedTokens, nowMs)
+    else {
+      this.settled(id, undefined, nowMs)
+      const surplus = this.#charges.open(charge, nowMs)
+      if (surplus !== undefined) this.#countServed(surplus, surplus.request.uncachedTokens, nowMs)
+    }
     if (this.isLong(uncachedTokens)) this.#longPrompts.placed(id, request, tenant, worker, nowMs)
+  }
+
+  #countServed({ policyClass, tenant }: OpenCharge, tokens: number, nowMs: number): void {
+    for (const account of [policyClass, tenant]) {
+      account.servedTokens += tokens
+      account.recentTokens.add(tokens, nowMs)
+    }
   }
 
   #admit(request: R, policyClass: ClassAccount, tenant: Tenant, nowMs: number): Admission {

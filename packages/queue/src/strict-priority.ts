@@ -27,6 +27,7 @@
 
 import type { ClassAccount, Entry, LevelOfEntry } from './entry.ts'
 import { FairFlows, type FairUndo } from './fair-flows.ts'
+import type { Tenant } from './tenant.ts'
 import type { TenantTable } from './tenants.ts'
 
 const NONE = -1
@@ -125,6 +126,26 @@ export class StrictPriorityLevel implements LevelOfEntry {
 
   update(entry: Entry): void {
     this.#fair[entry.policyClass.index]!.update(entry)
+  }
+
+  flowsOf({ index }: ClassAccount): FairFlows | undefined {
+    return this.#fair[index]
+  }
+
+  correct({ index, policy }: ClassAccount, flows: object, tenant: Tenant, tokens: number): void {
+    const fair = this.#fair[index]
+    if (fair === undefined || fair !== flows) return
+    const { quantum } = policy
+    for (const deficits of [this.#deficits, this.#deficitsBefore])
+      deficits[index] = Math.min(deficits[index]! - tokens, Math.max(deficits[index]!, quantum))
+    const change = fair.correct(tenant, tokens)
+    const last = this.#lastTaken
+    // It may still be put back, and then its tenant has not been charged for it.
+    if (last?.isAsked && last.tenant === tenant && last.policyClass.index === index && this.#fairBefore) {
+      const { startTag, virtualTime } = this.#fairBefore
+      const corrected = Math.max(startTag + change, Math.min(startTag, virtualTime))
+      this.#fairBefore = { startTag: corrected, virtualTime }
+    }
   }
 
   #next(nowMs: number): Entry | undefined {

@@ -17,6 +17,8 @@ export class Tenant {
   refused: Map<RefusalReason, number> | undefined
   /** Workers that compute a long prompt of it. */
   longPromptWorkers = 0
+  /** Requests of it that engines still count. */
+  openCharges = 0
   idleSinceMs = 0
 
   constructor(name: string, weight: number) {
@@ -25,6 +27,11 @@ export class Tenant {
   }
 
   get isIdle(): boolean {
-    return this.waitingRequests === 0 && this.askedRequests === 0 && this.longPromptWorkers === 0
+    return (
+      this.waitingRequests === 0 &&
+      this.askedRequests === 0 &&
+      this.longPromptWorkers === 0 &&
+      this.openCharges === 0
+    )
   }
 }

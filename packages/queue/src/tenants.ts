@@ -99,10 +99,8 @@ export class TenantTable {
     this.#waitingWeight += change * tenant.weight
   }
 
-  served(tenant: Tenant, uncachedTokens: number, nowMs: number): void {
+  served(tenant: Tenant, nowMs: number): void {
     tenant.servedRequests++
-    tenant.servedTokens += uncachedTokens
-    tenant.recentTokens.add(uncachedTokens, nowMs)
     if (this.#last !== undefined && this.#last.tenant !== tenant.name) this.#lastOther = this.#last
     this.#last = { tenant: tenant.name, atMs: nowMs }
   }

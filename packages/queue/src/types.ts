@@ -16,6 +16,10 @@ export interface QueueRequest {
   readonly promptTokens: number
   /** Tokens of the prompt that no eligible worker holds; at most `promptTokens`. */
   readonly uncachedTokens: number
+  /**
+   * `promptTokens` is an estimate, and the engine may count up to `tokensMax`. Undefined: they were counted.
+   */
+  readonly estimate?: QueueEstimate | undefined
   /** Memory that it holds while it waits. */
   readonly bytes: number
   /** Name of its policy class: see `policyClassOf`. */
@@ -38,6 +42,19 @@ export interface QueueRequest {
   /** Name of the gateway that sent it; `ownerLife` is the gateway's life. */
   readonly owner: string
   readonly ownerLife: string
+}
+
+export interface QueueEstimate {
+  readonly tokensMax: number
+  /** The cached part of the prompt is the client's word, or will not be read: only the engine knows it. */
+  readonly isUnpredicted?: boolean
+}
+
+/** What an engine says of a prompt that it has computed. */
+export interface CountedPrompt {
+  readonly promptTokens: number
+  /** The part of it that was cached; undefined: not said. */
+  readonly cachedTokens: number | undefined
 }
 
 /** The kind of class limit that was reached, as named in the protocol. */

@@ -22,6 +22,8 @@ interface Level {
   readonly flows: Record<string, Record<string, Flow>>
   readonly virtualTime: Record<string, number>
   readonly flowCount: Record<string, number>
+  /** By class: changes whenever its flows are forgotten. */
+  readonly busyPeriod: Record<string, number>
   cursor: number
   carry: string | undefined
   /** Placements of higher strict priorities since one of this. */
@@ -45,6 +47,11 @@ export class NaiveQueue {
   #before: { readonly id: string; readonly level: Level } | undefined
   readonly #closed = new Set<string>()
   readonly #servedMs = new Map<string, number>()
+  readonly #charges = new Map<
+    string,
+    { readonly request: QueueRequest; readonly busyPeriod: number | undefined }
+  >()
+  #busyPeriods = 0
   readonly #longPrompts = new Map<string, { readonly tenant: string; readonly worker: string }>()
   #sequence = 0
   #parkings = 0
@@ -118,7 +125,33 @@ export class NaiveQueue {
     if (request.uncachedTokens > this.#options.stepTokens) {
       this.#longPrompts.set(id, { tenant: request.tenant, worker })
     }
+    const level = hasWaited ? this.#levels.get(request.strictPriority) : undefined
+    const busyPeriod = level?.busyPeriod[request.policyClass]
+    if (request.estimate !== undefined) this.#charges.set(id, { request, busyPeriod })
     this.#remove(id)
+  }
+
+  /** `tokens`: uncached, as the engine counts. */
+  settled(id: string, tokens: number): void {
+    const charge = this.#charges.get(id)
+    if (charge === undefined) return
+    this.#charges.delete(id)
+    const { request, busyPeriod } = charge
+    const { policyClass, tenant } = request
+    const level = this.#levels.get(request.strictPriority)
+    if (busyPeriod === undefined || level?.busyPeriod[policyClass] !== busyPeriod) return
+    const more = Math.max(1, tokens) - cost(request)
+    const { quantum } = this.#class(request)
+    const deficit = level.deficits[policyClass]!
+    level.deficits[policyClass] =
+      more > 0 ? deficit - more : Math.max(deficit, Math.min(deficit - more, quantum))
+    const virtualTime = level.virtualTime[policyClass]!
+    const flows = level.flows[policyClass]!
+    flows[tenant] ??= { tag: virtualTime, sequence: more > 0 ? level.flowCount[policyClass]!++ : 0 }
+    const flow = flows[tenant]
+    const tag = Math.max(flow.tag, virtualTime) + more / this.#weight(tenant)
+    flow.tag = more > 0 ? tag : Math.min(flow.tag, Math.max(tag, virtualTime))
+    this.#forgetFlow(level, policyClass, tenant)
   }
 
   busy(id: string, nowMs: number): unknown {
@@ -195,6 +228,7 @@ export class NaiveQueue {
         flows: {},
         virtualTime: {},
         flowCount: {},
+        busyPeriod: {},
         cursor: 0,
         carry: undefined,
         passedOver: 0,
@@ -368,16 +402,19 @@ export class NaiveQueue {
 
   /** Tenants without a request whose tag is not ahead start afresh. */
   #forgetFlows(level: Level, name: string): void {
-    for (const [tenant, { tag }] of Object.entries(level.flows[name]!)) {
-      const isUsed = this.#waiters.some(
-        ({ hasWaited, request }) =>
-          hasWaited &&
-          this.#levels.get(request.strictPriority) === level &&
-          request.policyClass === name &&
-          request.tenant === tenant,
-      )
-      if (!isUsed && tag <= level.virtualTime[name]!) delete level.flows[name]![tenant]
-    }
+    for (const tenant of Object.keys(level.flows[name]!)) this.#forgetFlow(level, name, tenant)
+  }
+
+  #forgetFlow(level: Level, name: string, tenant: string): void {
+    const isUsed = this.#waiters.some(
+      ({ hasWaited, request }) =>
+        hasWaited &&
+        this.#levels.get(request.strictPriority) === level &&
+        request.policyClass === name &&
+        request.tenant === tenant,
+    )
+    const flows = level.flows[name]!
+    if (!isUsed && flows[tenant]!.tag <= level.virtualTime[name]!) delete flows[tenant]
   }
 
   #clear(level: Level, name: string): void {
@@ -385,6 +422,7 @@ export class NaiveQueue {
     level.flows[name] = {}
     level.virtualTime[name] = 0
     level.flowCount[name] = 0
+    level.busyPeriod[name] = this.#busyPeriods++
     if (level.carry === name) level.carry = undefined
   }
 

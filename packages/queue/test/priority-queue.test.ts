@@ -26,6 +26,7 @@ type Step =
   | { readonly do: 'admit'; readonly request: Omit<QueueRequest, 'id' | 'arrivedMs'> }
   | { readonly do: 'cancel'; readonly nth: number }
   | { readonly do: 'prefillComplete'; readonly nth: number }
+  | { readonly do: 'settled'; readonly nth: number; readonly tokens: number }
   | {
       readonly do: 'release'
       readonly lane: string | undefined
@@ -70,6 +71,7 @@ function stepsIn(world: {
     .record({
       uncachedTokens: fc.constantFrom(0, 1, 3, 20, 64, 65, 200),
       cachedTokens: fc.constantFrom(0, 100),
+      estimate: fc.constantFrom(undefined, { tokensMax: 1000 }),
       policyClass: fc.constantFrom(...CLASS_NAMES.slice(0, world.classes)),
       tenant: fc.constantFrom(...['a', 'b', 'c', 'd'].slice(0, world.tenants)),
       priorityJumpSeconds: fc.constantFrom(0, 0, 0, 1, 0.25, -3),
@@ -86,6 +88,14 @@ function stepsIn(world: {
     { weight: 8, arbitrary: admit },
     { weight: 1, arbitrary: fc.record({ do: fc.constant('cancel' as const), nth: fc.nat(200) }) },
     { weight: 1, arbitrary: fc.record({ do: fc.constant('prefillComplete' as const), nth: fc.nat(200) }) },
+    {
+      weight: 3,
+      arbitrary: fc.record({
+        do: fc.constant('settled' as const),
+        nth: fc.nat(200),
+        tokens: fc.constantFrom(0, 1, 10, 65, 200, 1000),
+      }),
+    },
     {
       weight: 3,
       arbitrary: fc.record({
@@ -145,6 +155,7 @@ t.test('gives requests in the order of the naive queue, whatever happens', async
     let nowMs = 0
     let turn = 0
     let count = 0
+    const requests: QueueRequest[] = []
     for (const step of steps) {
       const expired = queue.expire(nowMs).map(({ id }) => id)
       assert.deepEqual(expired, naive.expire(nowMs))
@@ -157,8 +168,15 @@ t.test('gives requests in the order of the naive queue, whatever happens', async
         const id = `${step.nth % (count + 1)}`
         queue.prefillComplete(id, nowMs)
         naive.prefillComplete(id)
+      } else if (step.do === 'settled') {
+        const id = `${step.nth % (count + 1)}`
+        const { promptTokens, uncachedTokens } = requests[Number(id)] ?? request('')
+        const share = promptTokens === 0 ? 0 : 1 - uncachedTokens / promptTokens
+        queue.settled(id, { promptTokens: step.tokens, cachedTokens: undefined }, nowMs)
+        naive.settled(id, Math.round(step.tokens * (1 - share)))
       } else if (step.do === 'admit') {
         const arrived = { ...step.request, id: `${count++}`, arrivedMs: nowMs }
+        requests.push(arrived)
         const admission = queue.admit(arrived, nowMs)
         assert.deepEqual(admission, naive.admit(arrived, nowMs))
         if (admission === 'ask') {

@@ -234,7 +234,8 @@ export class SimRouter implements Replica {
     // Without a queue, one that is placed again after the death of its worker has not waited here.
     request.waitedMs = hasQueue ? nowMs - request.arrivalMs : 0
     const { waitedMs } = request
-    const sent = { promptTokens, newTokens: prefillTokens, waitedMs, nowMs }
+    const isUnknown = routing.unknownPromptReason !== undefined
+    const sent = { promptTokens, newTokens: prefillTokens, isUnknown, waitedMs, nowMs }
     const booked = this.#spec.trouble === 'crossed-book' ? (worker + 1) % this.#spec.workers : worker
     this.#book.sent(String(request.index), booked, sent, winner.worker.maxBatchedTokens.value)
     if (guard !== undefined) {

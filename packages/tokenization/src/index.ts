@@ -7,7 +7,7 @@ export {
 export type { ChatServerOptions } from './chat-request.ts'
 export { ChatTemplate, type RenderOptions } from './chat-template.ts'
 export { type ContentFormat, detectContentFormat, type EngineDialect } from './content-format.ts'
-export { CACHE_MARK, conversationText } from './conversation-text.ts'
+export { CACHE_MARK, conversationText, type MediaTokens } from './conversation-text.ts'
 export { EncodeError, RenderingRefusedError, TokenizerLoadError } from './errors.ts'
 export { fromParsedJson, tryParseJson } from './json.ts'
 export { ByteWindows, type PrefixNode, PrefixTree, TextWindows } from './prefix-tree.ts'

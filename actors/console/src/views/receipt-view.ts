@@ -17,6 +17,7 @@ export function receiptView(receipt: Receipt): object {
     cost_unit: receipt.cost.unit,
     model: receipt.model,
     prompt_tokens: receipt.promptTokens,
+    prompt_tokens_estimated: receipt.isEstimated === true,
     block_size: receipt.blockSizeTokens,
     prompt_blocks: receipt.promptBlocks,
     unknown_prompt: receipt.unknownPromptReason ?? null,
