@@ -398,5 +398,24 @@ export const AUTO_CONSTANTS = {
      * costs. [The guard]
      */
     JUDGE_EVERY: 4,
+    /**
+     * Share. Of recent requests that their workers failed, more than in the last test, beyond which something
+     * is off. [The guard]
+     */
+    ERRORS_OFF: 0.1,
+    /** Standard errors. A loss so certain is tested at once, whatever the test costs. [The guard] */
+    Z_CERTAIN: 4,
+    /** Ms. Without a finding, after which experiments have a budget. [The guard] */
+    QUIET_MS: 3_600_000,
+    /** Share. Of prompt tokens that experiments may cost then, while the policy is trusted. [The guard] */
+    QUIET_TRIED_SHARE: 0.0005,
+    /** Share. Of prompt tokens that are saved then for tests. [The guard] */
+    QUIET_SAVED_SHARE: 0.0004,
+    /** Times. The cost of a test that is saved at most. [The guard] */
+    SAVED_TESTS: 2,
+    /** Outcomes. Reach of the means of a worker. [The guard] */
+    WORKER_OUTCOMES: 128,
+    /** Standard errors. By which a worker is worse: there are many workers to be wrong about. [The guard] */
+    Z_WORKER: 4,
   },
 } as const

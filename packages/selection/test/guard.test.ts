@@ -4,24 +4,40 @@ import assert from 'node:assert/strict'
 import { type Random, seededRandom } from '@homing/base'
 import fc from 'fast-check'
 import t from 'tap'
-import { GUARD_SHARE_DEFAULT, Guard, type GuardedDecision } from '../src/index.ts'
+import { GUARD_SHARE_DEFAULT, Guard } from '../src/index.ts'
 
 interface World {
-  /** Milliseconds to the first token; Infinity: it never comes. */
+  /** Milliseconds to the first token of 1024 tokens; Infinity: it never comes. */
   readonly affinityMs: number
   readonly controlMs: number
   /** As the model says; default: what affinity takes. */
   readonly predictedMs?: number
+  /** Milliseconds from the first token to the end; default 0. */
+  readonly affinityRestMs?: number
+  readonly controlRestMs?: number
+  /** Share of the requests that fail after 1 ms; default 0. */
+  readonly affinityErrors?: number
+  readonly controlErrors?: number
+  /** Share of the prompt that control computes beyond what affinity would; default 0. */
+  readonly extraShare?: number
+  /** Chance that the two arms differ; default 1. */
+  readonly differs?: number
 }
+
+type Step = (nowMs: number) => void
 
 /** An arrival every `gapMs`; times vary by the factor 2 either way, and grow with the prompt. */
 class Traffic {
-  readonly guard: Guard
+  guard: Guard
   readonly #random: Random
   #arrivals = 0
-  /** Those whose first tokens come before the arrival of this number, and behind the one before it. */
-  readonly #due = new Map<number, { readonly decision: GuardedDecision; readonly ms: number }[]>()
+  /** Those whose steps come before the arrival of this number, and behind the one before it. */
+  readonly #due = new Map<number, Step[]>()
   sumMs = 0
+  promptTokens = 0
+  extraTokens = 0
+  /** Experiments in which control decided, over all runs. */
+  controls = 0
 
   readonly #gapMs: number
 
@@ -32,32 +48,63 @@ class Traffic {
   }
 
   /** Decisions that went by control. */
-  run(decisions: number, { affinityMs, controlMs, predictedMs = affinityMs }: World): number {
-    let controls = 0
+  run(decisions: number, world: World): number {
+    const { affinityMs, controlMs, predictedMs = affinityMs } = world
+    const { affinityRestMs = 0, controlRestMs = 0, affinityErrors = 0, controlErrors = 0 } = world
+    const { extraShare = 0, differs = 1 } = world
+    const controlsBefore = this.controls
     const random = this.#random
     for (let i = 0; i < decisions; i++) {
       const nowMs = ++this.#arrivals * this.#gapMs
-      for (const { decision, ms } of this.#due.get(this.#arrivals) ?? [])
-        this.guard.firstToken(decision, ms, nowMs)
+      for (const step of this.#due.get(this.#arrivals) ?? []) step(nowMs)
       this.#due.delete(this.#arrivals)
+      const { guard } = this
       const promptTokens = 2 ** (6 + random.below(8))
       const scale = (promptTokens / 1024) * 2 ** (2 * random.next() - 1)
-      const arm = this.guard.draw(random, 0)
-      if (arm === 'control') controls++
-      const ms = (arm === 'control' ? controlMs : affinityMs) * scale
-      const decision = this.guard.decided(arm, promptTokens, (predictedMs * promptTokens) / 1024, nowMs)
+      const extraTokens = extraShare * promptTokens
+      const isSplit = differs === 1 || random.next() < differs
+      const arm = isSplit ? guard.draw(random, 0, extraTokens, promptTokens) : undefined
+      const isControl = arm === 'control'
+      this.promptTokens += promptTokens
+      if (isControl) this.controls++
+      if (isControl) this.extraTokens += extraTokens
+      const ms = (isControl ? controlMs : affinityMs) * scale
+      const outputTokens = 2 ** (4 + random.below(4))
+      const restMs = ((isControl ? controlRestMs : affinityRestMs) * outputTokens) / 64
+      const errors = isControl ? controlErrors : affinityErrors
+      const predicted = (predictedMs * promptTokens) / 1024
+      const decision = guard.decided({ arm, promptTokens, predictedMs: predicted, extraTokens }, nowMs)
       this.sumMs += ms
+      if (errors > 0 && random.next() < errors) {
+        this.#at(nowMs + 1, toldMs => guard.failed(decision, toldMs))
+        continue
+      }
       if (ms === Number.POSITIVE_INFINITY) continue
-      const arrival = Math.ceil((nowMs + ms) / this.#gapMs)
-      const due = this.#due.get(arrival)
-      if (due === undefined) this.#due.set(arrival, [{ decision, ms }])
-      else due.push({ decision, ms })
+      this.#at(nowMs + ms, toldMs => guard.firstToken(decision, ms, toldMs))
+      const answer = { durationMs: ms + restMs, outputTokens, isStream: true }
+      this.#at(nowMs + ms + restMs, toldMs => guard.finished(decision, answer, toldMs))
     }
-    return controls
+    return this.controls - controlsBefore
+  }
+
+  #at(ms: number, step: Step): void {
+    const arrival = Math.ceil(ms / this.#gapMs)
+    const due = this.#due.get(arrival)
+    if (due === undefined) this.#due.set(arrival, [step])
+    else due.push(step)
   }
 }
 
 const SEED = 14
+
+function asked(arm: 'affinity' | 'control') {
+  return { arm, promptTokens: 1000, predictedMs: 100 } as const
+}
+
+/** All values in an object, however deep. */
+function valuesOf(value: unknown): readonly unknown[] {
+  return typeof value === 'object' && value !== null ? Object.values(value).flatMap(valuesOf) : [value]
+}
 
 t.test('where affinity pays, the share of control stays what was set', async t => {
   const traffic = new Traffic(GUARD_SHARE_DEFAULT, SEED)
@@ -148,7 +195,7 @@ t.test('without a share nothing is tried, and what was predicted is compared all
 t.test('what would cost much more is tried seldom, and what costs no more as often as was set', async t => {
   const guard = new Guard({ share: 0.5 })
   const random = seededRandom(SEED)
-  for (let i = 0; i < 10; i++) guard.firstToken(guard.decided('affinity', 1000, 100, 0), 100, 0)
+  for (let i = 0; i < 10; i++) guard.firstToken(guard.decided(asked('affinity'), 0), 100, 0)
   const controls = (extraMs: number): number => {
     let count = 0
     for (let i = 0; i < 10_000; i++) if (guard.draw(random, extraMs) === 'control') count++
@@ -160,24 +207,29 @@ t.test('what would cost much more is tried seldom, and what costs no more as oft
   t.ok(Math.abs(controls(Number.NaN) - 5000) < 200, 'no prediction')
 })
 
-t.test('what was cancelled, or does not stream, teaches nothing', async t => {
+t.test('what was cancelled teaches nothing', async t => {
   const guard = new Guard({ share: 0.5 })
-  for (let i = 0; i < 100; i++) guard.gone(guard.decided('control', 1000, 100, i), i % 2 === 0)
-  t.match(guard.report(), { control: { decisions: 100, outcomes: 0, correctedTtft: 0 }, unseen: 50, z: 0 })
+  for (let i = 0; i < 100; i++) guard.gone(guard.decided(asked('control'), i))
+  t.match(guard.report(), { control: { decisions: 100, outcomes: 0, finished: 0, failed: 0 }, z: 0 })
 })
 
 t.test('an arm whose requests fail at once is worse than one that takes its time', async t => {
   const guard = new Guard({ share: 0.5 })
-  for (let i = 0; i < 20; i++) guard.firstToken(guard.decided('control', 1000, 100, i), 100, i)
+  for (let i = 0; i < 20; i++) guard.firstToken(guard.decided(asked('control'), i), 100, i)
   for (let i = 20; i < 400 && guard.phase !== 'shrunk'; i++) {
-    const decision = guard.decided(i % 2 === 0 ? 'affinity' : 'control', 1000, 100, i)
+    const decision = guard.decided(asked(i % 2 === 0 ? 'affinity' : 'control'), i)
     if (i % 2 === 0 && i % 3 === 0) {
       guard.failed(decision, i)
       guard.failed(decision, i)
-    } else guard.firstToken(decision, 90 + (i % 20), i)
+    } else {
+      guard.firstToken(decision, 90 + (i % 20), i)
+      guard.finished(decision, { durationMs: 100 + (i % 20), outputTokens: 10, isStream: true }, i)
+    }
   }
   t.equal(guard.phase, 'shrunk')
-  t.ok(guard.report().affinity.outcomes <= guard.report().affinity.decisions)
+  const { affinity, control } = guard.report()
+  t.ok(affinity.failed > 0 && control.failed === 0)
+  t.ok(affinity.outcomes + affinity.failed <= affinity.decisions, 'nothing is counted twice')
 })
 
 t.test('a share out of range is refused', async t => {
@@ -194,6 +246,10 @@ t.test('whatever it is told, its figures are finite, and its shares within 0 and
     arm: fc.constantFrom('affinity', 'control', undefined),
     promptTokens: figure,
     predictedMs: figure,
+    extraTokens: figure,
+    durationMs: figure,
+    outputTokens: figure,
+    slot: fc.constantFrom(undefined, 0, 1),
     firstTokenMs: figure,
     decidedMs: figure,
     toldMs: figure,
@@ -206,16 +262,21 @@ t.test('whatever it is told, its figures are finite, and its shares within 0 and
     const random = seededRandom(seed)
     for (const each of all) {
       guard.draw(random, each.predictedMs)
-      const decision = guard.decided(each.arm, each.promptTokens, each.predictedMs, each.decidedMs)
+      const { arm, promptTokens, predictedMs, extraTokens, durationMs, outputTokens } = each
+      const workerSlot = each.slot
+      const told = { arm, promptTokens, predictedMs, extraTokens, workerSlot }
+      const decision = guard.decided(told, each.decidedMs)
       if (each.end === 'failed') guard.failed(decision, each.toldMs)
       else if (each.end !== 'gone' && each.end !== 'open')
         guard.firstToken(decision, each.firstTokenMs, each.toldMs)
       if (each.end === 'twice') guard.firstToken(decision, each.firstTokenMs, each.toldMs)
+      if (each.end === 'twice' || each.end === 'token')
+        guard.finished(decision, { durationMs, outputTokens, isStream: true }, each.toldMs)
       if (each.end === 'gone' || each.end === 'both') guard.gone(decision)
       guard.audited(each.predictedTokens, each.cachedTokens)
-      const { affinity, control, ...figures } = guard.report()
-      for (const value of [...Object.values(figures), ...Object.values(affinity), ...Object.values(control)])
-        assert.ok(typeof value === 'string' || Number.isFinite(value), JSON.stringify(guard.report()))
+      const { affinity, control } = guard.report()
+      for (const value of valuesOf(guard.report()))
+        assert.ok(typeof value !== 'number' || Number.isFinite(value), JSON.stringify(guard.report()))
       assert.ok(guard.controlShare >= 0 && guard.controlShare <= 1)
       assert.ok(affinity.correctedTtft >= 0 && control.correctedTtft >= 0)
     }
