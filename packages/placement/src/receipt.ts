@@ -2,7 +2,14 @@
 
 import type { ErrorRecord } from '@homing/base'
 import type { KeyLayer, Trust } from '@homing/index'
-import type { CostDescription, GuardArm, GuardPhase, GuardReport, ShadowName, WorkerOutcomeReport } from '@homing/selection'
+import type {
+  CostDescription,
+  GuardArm,
+  GuardPhase,
+  GuardReport,
+  ShadowName,
+  WorkerOutcomeReport,
+} from '@homing/selection'
 import type { RoutingRequest } from './routing-request.ts'
 
 /** Blocks of a prompt that a worker key is credited with in one layer. */

@@ -74,13 +74,11 @@ export class RoutingGuard {
     let arm: GuardArm | undefined
     let extraTokens = 0
     if (isReal && leastLoaded !== choice.winner && isFree(request, input)) {
-      const { promptTokens } = request
       const { cost, newTokens } = terms
       const extraMs = cost[leastLoaded]! - cost[choice.winner]!
       extraTokens = Math.max(0, newTokens[leastLoaded]! - newTokens[choice.winner]!)
-      arm = guard.draw(this.#random, extraMs, extraTokens, promptTokens)
-      const chance = guard.controlChance(extraMs, extraTokens, promptTokens)
-      selector.divert(leastLoaded, chance, arm === 'control')
+      arm = guard.draw(this.#random, extraMs)
+      selector.divert(leastLoaded, guard.controlChance(extraMs), arm === 'control')
     }
     shadows.score(terms, choice.winner)
     const { regrets } = shadows

@@ -2,25 +2,27 @@
  * Experiment budget: what the guard may spend on experiments once nothing was found for QUIET_MS, in prompt
  * tokens that are computed only because the control arm decided.
  *
- *   tried   while the policy is trusted: each experiment is made so seldom that it costs QUIET_TRIED_SHARE of
- *           its own prompt on average
- *   saved   for tests: QUIET_SAVED_SHARE of all prompts, at most for SAVED_TESTS tests
+ *   tried   while the policy is trusted: control gets so few experiments that they cost QUIET_TRIED_SHARE of
+ *           the prompts on average
+ *   saved   for tests: QUIET_SAVED_SHARE of the prompts, at most for SAVED_TESTS tests
  *
  * Both together are below a thousandth of the prompt tokens. Before that time, and while something is off,
- * nothing is limited here. The arms are drawn after the limit, so both are limited alike.
+ * nothing is limited here. The limits follow from means, not from the request at hand, so both arms keep
+ * getting requests of the same kinds.
  */
 
 import { AUTO_CONSTANTS } from '@homing/load'
 import { FadingMean, type FadingMeanState } from './fading-mean.ts'
 
 const { QUIET_MS, QUIET_TRIED_SHARE, QUIET_SAVED_SHARE, SAVED_TESTS } = AUTO_CONSTANTS.guard
-const { TEST_OUTCOMES, ARM_OUTCOMES } = AUTO_CONSTANTS.guard
+const { TEST_OUTCOMES, FIRST_TOKEN_OUTCOMES } = AUTO_CONSTANTS.guard
 
 export interface ExperimentBudgetState {
   /** Since something was found; undefined: no decision was made yet. */
   readonly quietForMs: number | undefined
   readonly savedTokens: number
   readonly extra: FadingMeanState
+  readonly prompt: FadingMeanState
 }
 
 export class ExperimentBudget {
@@ -30,7 +32,9 @@ export class ExperimentBudget {
   #quietForMs = 0
   #savedTokens = 0
   /** Extra tokens of experiments, if control decides. */
-  readonly #extra = new FadingMean(ARM_OUTCOMES)
+  readonly #extra = new FadingMean(FIRST_TOKEN_OUTCOMES)
+  /** Tokens of the prompts of all decisions. */
+  readonly #prompt = new FadingMean(FIRST_TOKEN_OUTCOMES)
 
   /** Affinity was found to be worse, or is trusted again. */
   found(nowMs: number): void {
@@ -45,41 +49,48 @@ export class ExperimentBudget {
   /** A decision was made. `extraTokens`: of an experiment; undefined: it is none. */
   decided(promptTokens: number, extraTokens: number | undefined, nowMs: number): void {
     this.#foundMs ??= nowMs - this.#quietForMs
+    const prompt = boundedTokens(promptTokens)
+    this.#prompt.add(prompt)
     if (extraTokens !== undefined) this.#extra.add(boundedTokens(extraTokens))
     if (!this.isQuiet(nowMs)) return
-    const saved = this.#savedTokens + QUIET_SAVED_SHARE * boundedTokens(promptTokens)
+    const saved = this.#savedTokens + QUIET_SAVED_SHARE * prompt
     this.#savedTokens = Math.min(SAVED_TESTS * this.#testTokens, saved)
   }
 
   /** Control decided in a test that the savings pay. */
   spend(extraTokens: number): void {
-    this.#savedTokens = Math.max(0, this.#savedTokens - boundedTokens(extraTokens))
+    this.#savedTokens -= boundedTokens(extraTokens)
   }
 
   get paysTest(): boolean {
     return this.#savedTokens >= this.#testTokens
   }
 
-  /** Whether the savings pay this experiment. */
-  pays(extraTokens: number): boolean {
-    return this.#savedTokens >= extraTokens
+  get hasSavings(): boolean {
+    return this.#savedTokens > 0
   }
 
-  /** How often such an experiment may be made, 0 … 1. `controlShare`: of the experiments. */
-  triedChance(extraTokens: number, promptTokens: number, controlShare: number): number {
-    const meanTokens = controlShare * extraTokens
-    return meanTokens > 0 ? Math.min(1, (QUIET_TRIED_SHARE * boundedTokens(promptTokens)) / meanTokens) : 1
+  /** The share of the experiments that control may get, at most `share`. */
+  triedShare(share: number): number {
+    const extra = this.#extra.mean
+    return extra > 0 ? Math.min(share, (QUIET_TRIED_SHARE * this.#prompt.mean) / extra) : share
   }
 
   state(nowMs: number): ExperimentBudgetState {
     const quietForMs = this.#foundMs === undefined ? undefined : nowMs - this.#foundMs
-    return { quietForMs, savedTokens: this.#savedTokens, extra: this.#extra.state }
+    return {
+      quietForMs,
+      savedTokens: this.#savedTokens,
+      extra: this.#extra.state,
+      prompt: this.#prompt.state,
+    }
   }
 
-  restore({ quietForMs = 0, savedTokens, extra }: ExperimentBudgetState): void {
+  restore({ quietForMs = 0, savedTokens, extra, prompt }: ExperimentBudgetState): void {
     this.#quietForMs = quietForMs
     this.#savedTokens = savedTokens
     this.#extra.restore(extra)
+    this.#prompt.restore(prompt)
   }
 
   /** What control costs in a test. */

@@ -117,6 +117,8 @@ export interface GuardStanding {
   wasOff: boolean
   /** Requests of which something was seen. */
   outcomes: number
+  /** First tokens and ends since the last judgement. */
+  unjudged: number
   pausedUntil: number
   pause: number
   /** The test under way was begun by chance alone: the savings pay for it. */

@@ -101,7 +101,7 @@ export class Guard {
   readonly #calibration = new FadingMean(SUSPICION_OUTCOMES)
   /** Delivered ÷ predicted cached tokens. */
   readonly #cached = new FadingMean(SUSPICION_OUTCOMES)
-  /** 1 for a request that its worker failed, 0 for a whole answer. */
+  /** 1 for a request that its worker failed, 0 for a decision: those that fail at once are not seen first. */
   readonly #failures = new FadingMean(SUSPICION_OUTCOMES)
   readonly #budget = new ExperimentBudget()
   readonly #workers = new WorkerOutcomes()
@@ -113,6 +113,7 @@ export class Guard {
     failedAllowed: 0,
     wasOff: false,
     outcomes: 0,
+    unjudged: 0,
     pausedUntil: 0,
     pause: PAUSE_MIN,
     isSavingTest: false,
@@ -127,8 +128,6 @@ export class Guard {
   }
   #phaseNumber = 0
   #nowMs = 0
-  /** Outcomes of all kinds, since the last judgement. */
-  #unjudged = 0
   /** Affinity against control in this phase. */
   #differences: Differences = NO_DIFFERENCES
 
@@ -147,28 +146,34 @@ export class Guard {
     return this.#phaseNumber
   }
 
-  /** Share of the decisions that go by least-loaded now. */
+  /** Nothing was found for an hour, so experiments have a budget. */
+  get isQuiet(): boolean {
+    return this.#budget.isQuiet(this.#nowMs)
+  }
+
+  /** Share of the experiments that go by least-loaded now. */
   get controlShare(): number {
     if (this.share === 0) return 0
-    if (this.phase === 'trusting') return this.share
-    if (this.phase === 'testing') return TEST_SHARE
+    const { phase, isSavingTest } = this.#standing
+    if (phase === 'trusting') return this.isQuiet ? this.#budget.triedShare(this.share) : this.share
+    if (phase === 'testing')
+      return isSavingTest && !this.#budget.hasSavings ? this.#budget.triedShare(this.share) : TEST_SHARE
     return 1 - this.#affinityShare
   }
 
   /** Probability that `draw` returns 'control'. */
-  controlChance(extraMs: number, extraTokens = 0, promptTokens = 0): number {
-    return this.#experimentChance(extraMs, extraTokens, promptTokens) * this.controlShare
+  controlChance(extraMs: number): number {
+    return this.#experimentChance(extraMs) * this.controlShare
   }
 
   /**
    * Draws the arm of the next decision, if the two arms differ. Undefined: the policy decides, and the
-   * decision counts for neither arm. `extraMs` and `extraTokens`: predicted extra cost of control, and what
-   * it computes beyond what the policy's choice would. Does not change the guard.
+   * decision counts for neither arm. `extraMs`: predicted extra cost of control. Does not change the guard.
    */
-  draw(random: Random, extraMs: number, extraTokens = 0, promptTokens = 0): GuardArm | undefined {
+  draw(random: Random, extraMs: number): GuardArm | undefined {
     const share = this.controlShare
     if (share === 0) return undefined
-    const chance = this.#experimentChance(extraMs, extraTokens, promptTokens)
+    const chance = this.#experimentChance(extraMs)
     if (chance < 1 && random.next() >= chance) return undefined
     return random.next() < share ? 'control' : 'affinity'
   }
@@ -194,6 +199,7 @@ export class Guard {
     }
     const standing = this.#standing
     standing.promptTokens += boundedTokens(promptTokens)
+    this.#failures.add(0)
     this.#budget.decided(promptTokens, arm === undefined ? undefined : extraTokens, sinceMs)
     if (arm === undefined) return decision
     const own = this.#arm(arm)
@@ -242,11 +248,9 @@ export class Guard {
     const arm = this.#end(own, true)
     const { durationMs, outputTokens, isStream } = answer
     if (!isStream) this.#standing.unseen++
-    this.#failures.add(0)
     const isTimed = durationMs > 0 && durationMs < Infinity
     const corrected = isTimed ? this.#times.answer(own.promptTokens, outputTokens, durationMs) : 0
-    if (own.workerSlot !== undefined)
-      this.#workers.finished(own.workerSlot, own.arm === 'control', corrected)
+    if (own.workerSlot !== undefined) this.#workers.finished(own.workerSlot, own.arm === 'control', corrected)
     if (arm !== undefined) {
       arm.finished++
       arm.errors.add(0)
@@ -304,7 +308,7 @@ export class Guard {
       unseen,
       promptTokens,
       extraTokens,
-      isQuiet: this.#budget.isQuiet(this.#nowMs),
+      isQuiet: this.isQuiet,
       workers: this.#workers.report(),
     }
   }
@@ -330,6 +334,7 @@ export class Guard {
     for (const [m, mean] of this.#means.entries()) mean.restore(means[m]!)
     this.#budget.restore(budget)
     this.#workers.restore(workers)
+    this.#compare(this.#nowMs)
   }
 
   /** The means of all arms together. */
@@ -343,8 +348,8 @@ export class Guard {
     if (this.share === 0) return
     const standing = this.#standing
     // Judging costs time in every request, and a single outcome does not matter.
-    if (standing.phase === 'trusting' && ++this.#unjudged < JUDGE_EVERY) return
-    this.#unjudged = 0
+    if (standing.phase === 'trusting' && ++standing.unjudged < JUDGE_EVERY) return
+    standing.unjudged = 0
     this.#compare(nowMs)
     switch (standing.phase) {
       case 'trusting':
@@ -379,7 +384,7 @@ export class Guard {
     else if (outcomes < pausedUntil) return
     else if (this.#isOff || this.#worseBy(Z_CERTAIN) > 0) this.#test()
     else if (this.#worseBy(Z_SUSPECT) <= 0) return
-    else if (!this.#budget.isQuiet(this.#nowMs)) this.#test()
+    else if (!this.isQuiet) this.#test()
     else if (this.#budget.paysTest) this.#test(true)
   }
 
@@ -435,20 +440,11 @@ export class Guard {
   }
 
   /** Probability that a decision counts for one of the arms. */
-  #experimentChance(extraMs: number, extraTokens: number, promptTokens: number): number {
-    const { phase, isSavingTest } = this.#standing
-    if (phase === 'shrunk') return 1
+  #experimentChance(extraMs: number): number {
+    const { phase } = this.#standing
     const dearMs = DEAR_TIMES * this.#ttft.mean
-    const chance =
-      this.#ttft.count === 0 || !(extraMs > dearMs)
-        ? 1
-        : Math.max(phase === 'testing' ? DEAR_TEST_SHARE_MIN : DEAR_SHARE_MIN, dearMs / extraMs)
-    const isLimited =
-      phase === 'testing'
-        ? isSavingTest && !this.#budget.pays(extraTokens)
-        : this.#budget.isQuiet(this.#nowMs)
-    if (!isLimited) return chance
-    return Math.min(chance, this.#budget.triedChance(extraTokens, promptTokens, this.controlShare))
+    if (phase === 'shrunk' || this.#ttft.count === 0 || !(extraMs > dearMs)) return 1
+    return Math.max(phase === 'testing' ? DEAR_TEST_SHARE_MIN : DEAR_SHARE_MIN, dearMs / extraMs)
   }
 
   get #affinityShare(): number {

@@ -38,7 +38,7 @@ export interface Difference {
 
 export type Differences = Readonly<Record<GuardMeasure, Difference>>
 
-const { ARM_OUTCOMES_MIN, GUARD_OUTLIER_TIMES, LOG_MAX, Z_WORSE } = AUTO_CONSTANTS.guard
+const { ARM_OUTCOMES_MIN, GUARD_OUTLIER_TIMES, LOG_MAX, Z_OTHER_TIMES, Z_WORSE } = AUTO_CONSTANTS.guard
 const NONE: Difference = { fewer: 0, z: 0, excess: 0 }
 
 export const NO_DIFFERENCES: Differences = { errors: NONE, ttft: NONE, duration: NONE }
@@ -60,8 +60,7 @@ export function timeDifference(one: Sight, other: Sight): Difference {
 export function errorDifference(one: Sight, other: Sight): Difference {
   const fewer = Math.min(one.count, other.count)
   if (fewer < 1 || one.count + other.count < 3) return { ...NONE, fewer }
-  const share =
-    (one.effective * one.mean + other.effective * other.mean) / (one.effective + other.effective)
+  const share = (one.effective * one.mean + other.effective * other.mean) / (one.effective + other.effective)
   const error = Math.sqrt(Math.max(0, share * (1 - share)) * (1 / one.effective + 1 / other.effective))
   const difference = one.mean - other.mean
   return { fewer, z: zOf(difference, error), excess: difference }
@@ -73,9 +72,10 @@ export function errorDifference(one: Sight, other: Sight): Difference {
  */
 export function worseBy({ errors, ttft, duration }: Differences, zMin: number): number {
   // One failure more in the second group must not excuse slow answers of the first.
-  if (counts(errors, errors.z < 0 ? Math.max(zMin, Z_WORSE) : zMin))
+  const zOther = Z_OTHER_TIMES * zMin
+  if (counts(errors, errors.z < 0 ? Math.max(zOther, Z_WORSE) : zOther))
     return GUARD_OUTLIER_TIMES * errors.excess
-  return (counts(ttft, zMin) ? ttft.excess : 0) + (counts(duration, zMin) ? duration.excess : 0)
+  return (counts(ttft, zMin) ? ttft.excess : 0) + (counts(duration, zOther) ? duration.excess : 0)
 }
 
 function counts({ fewer, z }: Difference, zMin: number): boolean {

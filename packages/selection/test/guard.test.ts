@@ -1,99 +1,11 @@
 /** The guard against worlds whose truth is known: what affinity and control really take. */
 
 import assert from 'node:assert/strict'
-import { type Random, seededRandom } from '@homing/base'
+import { seededRandom } from '@homing/base'
 import fc from 'fast-check'
 import t from 'tap'
 import { GUARD_SHARE_DEFAULT, Guard } from '../src/index.ts'
-
-interface World {
-  /** Milliseconds to the first token of 1024 tokens; Infinity: it never comes. */
-  readonly affinityMs: number
-  readonly controlMs: number
-  /** As the model says; default: what affinity takes. */
-  readonly predictedMs?: number
-  /** Milliseconds from the first token to the end; default 0. */
-  readonly affinityRestMs?: number
-  readonly controlRestMs?: number
-  /** Share of the requests that fail after 1 ms; default 0. */
-  readonly affinityErrors?: number
-  readonly controlErrors?: number
-  /** Share of the prompt that control computes beyond what affinity would; default 0. */
-  readonly extraShare?: number
-  /** Chance that the two arms differ; default 1. */
-  readonly differs?: number
-}
-
-type Step = (nowMs: number) => void
-
-/** An arrival every `gapMs`; times vary by the factor 2 either way, and grow with the prompt. */
-class Traffic {
-  guard: Guard
-  readonly #random: Random
-  #arrivals = 0
-  /** Those whose steps come before the arrival of this number, and behind the one before it. */
-  readonly #due = new Map<number, Step[]>()
-  sumMs = 0
-  promptTokens = 0
-  extraTokens = 0
-  /** Experiments in which control decided, over all runs. */
-  controls = 0
-
-  readonly #gapMs: number
-
-  constructor(share: number, seed: number, gapMs = 10) {
-    this.#gapMs = gapMs
-    this.guard = new Guard({ share })
-    this.#random = seededRandom(seed)
-  }
-
-  /** Decisions that went by control. */
-  run(decisions: number, world: World): number {
-    const { affinityMs, controlMs, predictedMs = affinityMs } = world
-    const { affinityRestMs = 0, controlRestMs = 0, affinityErrors = 0, controlErrors = 0 } = world
-    const { extraShare = 0, differs = 1 } = world
-    const controlsBefore = this.controls
-    const random = this.#random
-    for (let i = 0; i < decisions; i++) {
-      const nowMs = ++this.#arrivals * this.#gapMs
-      for (const step of this.#due.get(this.#arrivals) ?? []) step(nowMs)
-      this.#due.delete(this.#arrivals)
-      const { guard } = this
-      const promptTokens = 2 ** (6 + random.below(8))
-      const scale = (promptTokens / 1024) * 2 ** (2 * random.next() - 1)
-      const extraTokens = extraShare * promptTokens
-      const isSplit = differs === 1 || random.next() < differs
-      const arm = isSplit ? guard.draw(random, 0, extraTokens, promptTokens) : undefined
-      const isControl = arm === 'control'
-      this.promptTokens += promptTokens
-      if (isControl) this.controls++
-      if (isControl) this.extraTokens += extraTokens
-      const ms = (isControl ? controlMs : affinityMs) * scale
-      const outputTokens = 2 ** (4 + random.below(4))
-      const restMs = ((isControl ? controlRestMs : affinityRestMs) * outputTokens) / 64
-      const errors = isControl ? controlErrors : affinityErrors
-      const predicted = (predictedMs * promptTokens) / 1024
-      const decision = guard.decided({ arm, promptTokens, predictedMs: predicted, extraTokens }, nowMs)
-      this.sumMs += ms
-      if (errors > 0 && random.next() < errors) {
-        this.#at(nowMs + 1, toldMs => guard.failed(decision, toldMs))
-        continue
-      }
-      if (ms === Number.POSITIVE_INFINITY) continue
-      this.#at(nowMs + ms, toldMs => guard.firstToken(decision, ms, toldMs))
-      const answer = { durationMs: ms + restMs, outputTokens, isStream: true }
-      this.#at(nowMs + ms + restMs, toldMs => guard.finished(decision, answer, toldMs))
-    }
-    return this.controls - controlsBefore
-  }
-
-  #at(ms: number, step: Step): void {
-    const arrival = Math.ceil(ms / this.#gapMs)
-    const due = this.#due.get(arrival)
-    if (due === undefined) this.#due.set(arrival, [step])
-    else due.push(step)
-  }
-}
+import { Traffic } from './guard-traffic.ts'
 
 const SEED = 14
 
@@ -230,6 +142,176 @@ t.test('an arm whose requests fail at once is worse than one that takes its time
   const { affinity, control } = guard.report()
   t.ok(affinity.failed > 0 && control.failed === 0)
   t.ok(affinity.outcomes + affinity.failed <= affinity.decisions, 'nothing is counted twice')
+})
+
+t.test('an arm whose engines fail fast is not trusted, however soon its first tokens come', async t => {
+  for (let seed = 1; seed <= 8; seed++) {
+    const traffic = new Traffic(GUARD_SHARE_DEFAULT, seed)
+    traffic.run(1000, { affinityMs: 100, controlMs: 300 })
+    const world = { affinityMs: 30, controlMs: 300, predictedMs: 30, affinityErrors: 0.4 }
+    traffic.run(2000, world)
+    t.match(traffic.guard.report(), { phase: 'shrunk' }, `seed ${seed}`)
+    const lost = 4000 - traffic.run(4000, world)
+    t.ok(lost < 200, `${lost} of 4,000 went by an affinity that fails, seed ${seed}`)
+    const { affinity, control } = traffic.guard.report()
+    t.ok(affinity.failed > 0 && control.failed === 0)
+    traffic.run(40_000, { affinityMs: 30, controlMs: 300 })
+    t.match(traffic.guard.report(), { phase: 'trusting' }, `seed ${seed}`)
+  }
+})
+
+t.test('an answer that takes longer is found, where first tokens come alike', async t => {
+  const world = { affinityMs: 100, controlMs: 100, affinityRestMs: 900, controlRestMs: 300 }
+  for (let seed = 1; seed <= 8; seed++) {
+    const traffic = new Traffic(GUARD_SHARE_DEFAULT, seed)
+    traffic.run(8000, world)
+    t.match(traffic.guard.report(), { phase: 'shrunk' }, `seed ${seed}`)
+    const { affinity, control, differences } = traffic.guard.report()
+    t.ok(affinity.correctedDuration > 1.5 * control.correctedDuration, `seed ${seed}`)
+    t.ok(differences.duration.z > 3 && Math.abs(differences.ttft.z) < 3, `seed ${seed}`)
+  }
+})
+
+t.test('a longer answer is made up for by a much earlier first token', async t => {
+  const world = { affinityMs: 50, controlMs: 200, affinityRestMs: 1200, controlRestMs: 800 }
+  for (let seed = 1; seed <= 8; seed++) {
+    const traffic = new Traffic(0.5, seed)
+    traffic.run(4000, world)
+    t.match(traffic.guard.report(), { shrinks: 0 }, `seed ${seed}`)
+  }
+})
+
+t.test('answers that do not stream are compared, too', async t => {
+  const guard = new Guard({ share: 0.5 })
+  for (let i = 0; i < 400 && guard.phase !== 'shrunk'; i++) {
+    const arm = i % 2 === 0 ? 'affinity' : 'control'
+    const durationMs = (arm === 'affinity' ? 300 : 100) + (i % 20)
+    guard.finished(guard.decided(asked(arm), i), { durationMs, outputTokens: 10, isStream: false }, i)
+  }
+  t.equal(guard.phase, 'shrunk')
+  t.ok(guard.report().unseen > 40)
+})
+
+t.test(
+  'experiments cost less than a thousandth of the tokens once nothing was found for an hour',
+  async t => {
+    const hour = 36_000
+    for (const [seed, share, controlMs, differs, extraShare] of [
+      [1, GUARD_SHARE_DEFAULT, 300, 1, 0.9],
+      [2, GUARD_SHARE_DEFAULT, 120, 1, 0.9],
+      [3, 0.5, 300, 1, 0.2],
+      [4, 0.2, 130, 0.5, 1],
+      [5, GUARD_SHARE_DEFAULT, 100, 1, 0.9],
+    ] as const) {
+      const world = { affinityMs: 100, controlMs, differs, extraShare }
+      const traffic = new Traffic(share, seed, 100)
+      traffic.run(hour / 2, world)
+      const before = traffic.extraTokens / traffic.promptTokens
+      if (controlMs > 100)
+        t.ok(before > 0.7 * share * differs * extraShare, `${before} in the first half hour, seed ${seed}`)
+      traffic.run(3 * hour, world)
+      const { quiet } = traffic
+      if (controlMs > 100) t.ok(quiet.promptTokens > 0.7 * traffic.promptTokens, 'nothing was found')
+      const cost = quiet.extraTokens / quiet.promptTokens
+      t.notOk(cost >= 0.001, `${cost} of the prompt tokens, seed ${seed}`)
+      if (controlMs > 100) t.ok(quiet.controls > 15, `${quiet.controls} are still tried, seed ${seed}`)
+      const { extraTokens, promptTokens } = traffic.guard.report()
+      t.ok(Math.abs(extraTokens - traffic.extraTokens) < 1e-6 * traffic.extraTokens)
+      t.equal(promptTokens, traffic.promptTokens)
+    }
+  },
+)
+
+t.test('what costs nothing is tried as often as before', async t => {
+  const traffic = new Traffic(GUARD_SHARE_DEFAULT, SEED, 100)
+  traffic.run(36_000, { affinityMs: 100, controlMs: 300 })
+  const tried = traffic.run(36_000, { affinityMs: 100, controlMs: 300 }) / 36_000
+  t.ok(tried > 0.7 * GUARD_SHARE_DEFAULT, `${tried}`)
+})
+
+t.test('after a quiet hour a loss is found as soon as before', async t => {
+  for (const [name, change] of [
+    ['late first tokens that were not predicted', { affinityMs: 900, predictedMs: 100 }],
+    ['late first tokens that were predicted', { affinityMs: 900 }],
+    ['failures', { affinityErrors: 0.5 }],
+    ['long answers', { affinityRestMs: 2000 }],
+  ] as const) {
+    for (let seed = 1; seed <= 3; seed++) {
+      const traffic = new Traffic(GUARD_SHARE_DEFAULT, seed, 100)
+      const usual = {
+        affinityMs: 100,
+        controlMs: 300,
+        affinityRestMs: 300,
+        controlRestMs: 300,
+        extraShare: 0.5,
+      }
+      traffic.run(40_000, usual)
+      t.ok(traffic.guard.isQuiet)
+      const shrinks = () => traffic.guard.report().shrinks
+      let decisions = 0
+      for (; decisions < 3000 && shrinks() === 0; decisions += 100) traffic.run(100, { ...usual, ...change })
+      t.equal(shrinks(), 1, `${name}, after ${decisions}, seed ${seed}`)
+      t.notOk(traffic.guard.isQuiet, 'what was found ends the hour')
+    }
+  }
+})
+
+t.test('a guard that takes over the state of another goes on as that would have', async t => {
+  for (let seed = 1; seed <= 20; seed++) {
+    const traffic = new Traffic(0.1, seed)
+    const worlds = [
+      { affinityMs: 0.1, controlMs: 0.3 },
+      { affinityMs: 0.3, controlMs: 0.1, affinityErrors: 0.1 },
+      { affinityMs: 0.1, controlMs: 0.3, extraShare: 0.5 },
+    ]
+    traffic.run(100 + 37 * seed, worlds[seed % 3]!)
+    traffic.end()
+    const other = new Guard({ share: 0.1 })
+    other.restore(JSON.parse(JSON.stringify(traffic.guard.state)))
+    const [one, two] = [traffic.guard, other].map(guard => {
+      const random = seededRandom(seed)
+      for (let i = 0; i < 500; i++) {
+        const nowMs = 1_000_000 + i
+        const arm = guard.draw(random, 0)
+        const decision = guard.decided({ arm, promptTokens: 64 + i, predictedMs: 1, workerSlot: 1 }, nowMs)
+        const ms = arm === 'control' ? 2 : 1
+        guard.firstToken(decision, ms, nowMs)
+        guard.finished(decision, { durationMs: ms, outputTokens: i, isStream: true }, nowMs)
+      }
+      return guard.report()
+    })
+    t.strictSame(one, two, `seed ${seed}`)
+  }
+})
+
+t.test('a worker whose requests end worse under the policy is told apart', async t => {
+  const guard = new Guard({ share: 0.5 })
+  const random = seededRandom(SEED)
+  for (let i = 0; i < 2000; i++) {
+    const workerSlot = i % 4
+    const arm = i % 8 < 4 ? 'control' : 'affinity'
+    const decision = guard.decided({ ...asked(arm), workerSlot }, i)
+    // Worker 1 fails under the policy, worker 2 is slow under both, worker 3 only under the policy.
+    if (workerSlot === 1 && arm === 'affinity' && random.next() < 0.5) {
+      guard.failed(decision, i)
+      continue
+    }
+    const isSlow = workerSlot === 2 || (workerSlot === 3 && arm === 'affinity')
+    const durationMs = (isSlow ? 300 : 100) * (1 + random.next() / 4)
+    guard.firstToken(decision, 50 + random.below(5), i)
+    guard.finished(decision, { durationMs, outputTokens: 10, isStream: true }, i)
+  }
+  const found = guard
+    .report()
+    .workers.map(({ workerSlot, isWorseThanControl: control, isWorseThanFleet: fleet }) => ({
+      [workerSlot]: [control && 'control', fleet && 'fleet'].filter(Boolean).join(),
+    }))
+  t.strictSame(Object.assign({}, ...found), { 0: '', 1: 'control,fleet', 2: 'fleet', 3: 'control,fleet' })
+  guard.keepOnly(new Set([0, 2]))
+  t.strictSame(
+    guard.report().workers.map(({ workerSlot }) => workerSlot),
+    [0, 2],
+  )
 })
 
 t.test('a share out of range is refused', async t => {

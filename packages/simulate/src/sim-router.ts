@@ -22,6 +22,7 @@ import {
   ConversationAffinity,
   candidatesFor,
   eligibleByAffinity,
+  type GuardedDelivery,
   type LayerTerm,
   type Overlaps,
   otherRanks,
@@ -30,7 +31,6 @@ import {
   place,
   placementSettings,
   type Receipt,
-  type GuardedDelivery,
   RoutingGuard,
   type RoutingRequest,
   type Situation,
@@ -585,5 +585,12 @@ function ownLoads(load: CandidateLoads): CandidateLoads {
 
 /** A whole answer, as the guard looks at it. */
 function delivered(completionTokens: number, durationMs: number): GuardedDelivery {
-  return { outcome: 'ok', status: 200, completionTokens, durationMs, streamEvents: completionTokens, error: undefined }
+  return {
+    outcome: 'ok',
+    status: 200,
+    completionTokens,
+    durationMs,
+    streamEvents: completionTokens,
+    error: undefined,
+  }
 }
