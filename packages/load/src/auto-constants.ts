@@ -361,6 +361,11 @@ export const AUTO_CONSTANTS = {
     Z_OVERDUE: 3,
     /** Outcomes. Of each arm, after which a test is over. [The guard] */
     TEST_OUTCOMES: 48,
+    /**
+     * Decisions. Of each arm that have not ended, beyond which a test makes no more: it waits for their ends,
+     * and would go on with half of all decisions until then. [The guard]
+     */
+    TEST_OPEN_MAX: 96,
     /** Standard errors. By which affinity is worse. [The guard] */
     Z_WORSE: 2,
     /** Standard errors. By which control looks better, so that a test begins. [The guard] */

@@ -31,6 +31,8 @@ export class ArmOutcomes {
   readonly durations = new FadingMean(ARM_OUTCOMES)
   /** 1 for a request that its worker failed, 0 for a whole answer. */
   readonly errors = new FadingMean(ARM_OUTCOMES)
+  /** Decisions whose requests have not ended. */
+  open = 0
   /** Requests that have ended, and of which something was seen. */
   ended = 0
   #waiting = 0
@@ -58,7 +60,7 @@ export class ArmOutcomes {
     this.seen.clear()
     this.durations.clear()
     this.errors.clear()
-    this.ended = this.#waiting = this.#weights = this.#weightedMs = 0
+    this.open = this.ended = this.#waiting = this.#weights = this.#weightedMs = 0
   }
 
   /**

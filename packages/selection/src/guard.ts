@@ -85,7 +85,7 @@ const { LOSS_MAX, AFFINITY_SHARE_MIN, TEST_SHARE, JUDGE_EVERY, WORSE_RATIO } = A
 const { DEAR_TIMES, DEAR_SHARE_MIN, DEAR_TEST_SHARE_MIN } = AUTO_CONSTANTS.guard
 const { GUARD_OUTLIER_TIMES, FIRST_TOKEN_OUTCOMES, LOG_MAX } = AUTO_CONSTANTS.guard
 const { SUSPICION_OUTCOMES, CALIBRATION_OFF, CACHED_OFF, ERRORS_OFF } = AUTO_CONSTANTS.guard
-const { ARM_OUTCOMES_MIN, TEST_OUTCOMES } = AUTO_CONSTANTS.guard
+const { ARM_OUTCOMES_MIN, TEST_OUTCOMES, TEST_OPEN_MAX } = AUTO_CONSTANTS.guard
 const { Z_WORSE, Z_SUSPECT, Z_CERTAIN, Z_EVEN, Z_BETTER } = AUTO_CONSTANTS.guard
 const { PAUSE_MIN, PAUSE_MAX, FORGIVEN_PAUSES, RELAPSE_OUTCOMES, RELAPSE_RATIO } = AUTO_CONSTANTS.guard
 
@@ -204,6 +204,7 @@ export class Guard {
     if (arm === undefined) return decision
     const own = this.#arm(arm)
     own.decisions++
+    own.open++
     if (isWaiting) own.wait(weight, sinceMs)
     if (arm === 'control') {
       standing.extraTokens += boundedTokens(extraTokens)
@@ -442,6 +443,7 @@ export class Guard {
   /** Probability that a decision counts for one of the arms. */
   #experimentChance(extraMs: number): number {
     const { phase } = this.#standing
+    if (phase === 'testing' && Math.min(this.#affinity.open, this.#control.open) >= TEST_OPEN_MAX) return 0
     const dearMs = DEAR_TIMES * this.#ttft.mean
     if (phase === 'shrunk' || this.#ttft.count === 0 || !(extraMs > dearMs)) return 1
     return Math.max(phase === 'testing' ? DEAR_TEST_SHARE_MIN : DEAR_SHARE_MIN, dearMs / extraMs)
@@ -510,6 +512,7 @@ export class Guard {
     if (isOpen && isSeen && !hasFirstToken) this.#standing.outcomes++
     if (!isOpen || arm === undefined || phaseNumber !== this.#phaseNumber) return undefined
     const own = this.#arm(arm)
+    own.open--
     if (isSeen) own.ended++
     return own
   }
