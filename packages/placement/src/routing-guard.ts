@@ -13,6 +13,7 @@ import {
   Guard,
   type GuardArm,
   type GuardedDecision,
+  type GuardPhase,
   type GuardSettings,
   type GuardState,
   predictedFirstTokenMs,
@@ -133,6 +134,10 @@ export class RoutingGuard {
     const kept = [...names].filter(([slot, name]) => (this.#names.get(slot) ?? name) === name)
     this.#names = names
     this.#guard.keepOnly(new Set(kept.map(([slot]) => slot)))
+  }
+
+  get phase(): GuardPhase {
+    return this.#guard.phase
   }
 
   get status(): GuardStatus {
