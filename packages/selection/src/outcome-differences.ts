@@ -7,9 +7,9 @@
  *   duration   time of the whole answer, likewise
  *
  * The rule  A difference counts beyond chance only. If the errors differ, they decide, whatever the times,
- *           and a failed request counts as GUARD_OUTLIER_TIMES the mean time. Otherwise the differences of the
- *           two times, as shares, are added: a longer answer may be made up for by an earlier first token,
- *           and the other way round.
+ *           and a failed request counts as GUARD_OUTLIER_TIMES the mean time. Otherwise the differences of
+ *           the two times, as shares, are added: a longer answer may be made up for by an earlier first
+ *           token, and the other way round.
  */
 
 import { AUTO_CONSTANTS } from '@homing/load'

@@ -32,7 +32,10 @@ export class UsualTimes {
     return addTo(this.#meanOf(classOf(promptTokens)), ms)
   }
 
-  /** Counts the time of a whole answer. Returns it ÷ the mean before, at most GUARD_OUTLIER_TIMES; 0: not known. */
+  /**
+   * Counts the time of a whole answer. Returns it ÷ the mean before, at most GUARD_OUTLIER_TIMES; 0: that is
+   * not known.
+   */
   answer(promptTokens: number, outputTokens: number, ms: number): number {
     const output = 1 + classOf(outputTokens)
     const mean = this.#meanOf(LENGTH_CLASSES * output + classOf(promptTokens))

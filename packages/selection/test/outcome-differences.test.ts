@@ -1,4 +1,4 @@
-/** Differences of outcomes against their textbook definitions, and the rule that makes one verdict of them. */
+/** Differences of outcomes against their textbook definitions, and the rule that makes one verdict of all. */
 
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
