@@ -399,10 +399,10 @@ export const AUTO_CONSTANTS = {
     /** Times. First tokens that come so much later than in the last test are a relapse. [The guard] */
     RELAPSE_RATIO: 2.5,
     /**
-     * Outcomes. Between two judgements while the policy is trusted: one more decides nothing, and judging
-     * costs. [The guard]
+     * Outcomes. First tokens and ends between two judgements while the policy is trusted: one more decides
+     * nothing, and judging costs. [The guard]
      */
-    JUDGE_EVERY: 4,
+    JUDGE_EVERY: 8,
     /**
      * Share. Of recent requests that their workers failed, more than in the last test, beyond which something
      * is off. [The guard]

@@ -20,11 +20,14 @@ export type UsualTimesState = readonly (readonly [index: number, mean: FadingMea
 
 export class UsualTimes {
   /** By class; those of first tokens before those of answers. */
-  readonly #means = new Map<number, FadingMean>()
+  readonly #means: (FadingMean | undefined)[] = Array.from(
+    { length: LENGTH_CLASSES * (LENGTH_CLASSES + 1) },
+    () => undefined,
+  )
 
   /** 1 ÷ the mean time to the first token; 0 if that is not known. */
   firstTokenWeight(promptTokens: number): number {
-    return weightOf(this.#means.get(classOf(promptTokens)))
+    return weightOf(this.#means[classOf(promptTokens)])
   }
 
   /** Counts a time to the first token. Returns what it counts as, in ms. */
@@ -44,7 +47,7 @@ export class UsualTimes {
   }
 
   get state(): UsualTimesState {
-    return Array.from(this.#means, ([index, mean]) => [index, mean.state] as const)
+    return this.#means.flatMap((mean, index) => (mean === undefined ? [] : [[index, mean.state] as const]))
   }
 
   restore(state: UsualTimesState): void {
@@ -52,12 +55,8 @@ export class UsualTimes {
   }
 
   #meanOf(index: number): FadingMean {
-    let mean = this.#means.get(index)
-    if (mean === undefined) {
-      mean = new FadingMean(LENGTH_OUTCOMES)
-      this.#means.set(index, mean)
-    }
-    return mean
+    this.#means[index] ??= new FadingMean(LENGTH_OUTCOMES)
+    return this.#means[index]
   }
 }
 

@@ -53,6 +53,11 @@ class Group {
   readonly ttft = new FadingMean(WORKER_OUTCOMES)
   readonly durations = new FadingMean(WORKER_OUTCOMES)
 
+  finished(corrected: number): void {
+    this.errors.add(0)
+    if (corrected > 0) this.durations.add(corrected)
+  }
+
   get means(): OutcomeMeans {
     return {
       requests: this.errors.count,
@@ -82,19 +87,19 @@ export class WorkerOutcomes {
 
   /** `corrected`: time to the first token ÷ the usual one. */
   firstToken(workerSlot: number, isControl: boolean, corrected: number): void {
-    for (const group of this.#groupsOf(workerSlot, isControl)) group.ttft.add(corrected)
+    this.#groupOf(workerSlot, isControl).ttft.add(corrected)
+    if (!isControl) this.#fleet.ttft.add(corrected)
   }
 
   /** A whole answer; `corrected`: its time ÷ the usual one; 0: that is not known. */
   finished(workerSlot: number, isControl: boolean, corrected: number): void {
-    for (const group of this.#groupsOf(workerSlot, isControl)) {
-      group.errors.add(0)
-      if (corrected > 0) group.durations.add(corrected)
-    }
+    this.#groupOf(workerSlot, isControl).finished(corrected)
+    if (!isControl) this.#fleet.finished(corrected)
   }
 
   failed(workerSlot: number, isControl: boolean): void {
-    for (const group of this.#groupsOf(workerSlot, isControl)) group.errors.add(1)
+    this.#groupOf(workerSlot, isControl).errors.add(1)
+    if (!isControl) this.#fleet.errors.add(1)
   }
 
   /** Forgets the workers of all other slots. */
@@ -131,9 +136,9 @@ export class WorkerOutcomes {
     }
   }
 
-  #groupsOf(workerSlot: number, isControl: boolean): readonly Group[] {
+  #groupOf(workerSlot: number, isControl: boolean): Group {
     const { policy, control } = this.#of(workerSlot)
-    return isControl ? [control] : [policy, this.#fleet]
+    return isControl ? control : policy
   }
 
   #of(workerSlot: number): WorkerGroups {
