@@ -208,13 +208,45 @@ t.test('the audit is shown by worker key', async t => {
 })
 
 t.test('the guard is shown where there is one', async t => {
-  const arm = { decisions: 10, outcomes: 8, correctedTtft: 1.25 }
+  const none = { fewer: 0, z: 0, excess: 0 }
+  const means = { requests: 8, errorShare: 0.25, correctedTtft: 2, correctedDuration: 3 }
+  const arm = {
+    decisions: 10,
+    outcomes: 8,
+    finished: 6,
+    failed: 2,
+    correctedTtft: 1.25,
+    correctedDuration: 1.5,
+    errorShare: 0.25,
+  }
   const guard: GuardStatus = {
     phase: 'shrunk',
     controlShare: 0.75,
     affinity: arm,
-    control: { decisions: 30, outcomes: 0, correctedTtft: 0 },
+    control: {
+      decisions: 30,
+      outcomes: 0,
+      finished: 0,
+      failed: 0,
+      correctedTtft: 0,
+      correctedDuration: 0,
+      errorShare: 0,
+    },
     z: 3,
+    differences: { errors: { fewer: 20, z: 4, excess: 0.25 }, ttft: none, duration: none },
+    worseBy: 2.5,
+    promptTokens: 1000,
+    extraTokens: 5,
+    isQuiet: true,
+    workers: [
+      {
+        worker: 'a/0',
+        policy: means,
+        control: { ...means, requests: 0 },
+        isWorseThanControl: false,
+        isWorseThanFleet: true,
+      },
+    ],
     calibration: 2,
     cachedShare: 0.5,
     tests: 2,
@@ -230,16 +262,30 @@ t.test('the guard is shown where there is one', async t => {
     'homing_guard_cached_ratio 0.5',
     'homing_guard_calibration_ratio 2',
     'homing_guard_control_share_ratio 0.75',
+    'homing_guard_corrected_duration_ratio{arm="affinity"} 1.5',
     'homing_guard_corrected_ttft_ratio{arm="affinity"} 1.25',
     'homing_guard_decisions_total{arm="affinity"} 10',
     'homing_guard_decisions_total{arm="control"} 30',
+    'homing_guard_difference_ratio{measure="errors"} 0.25',
+    'homing_guard_errors_ratio{arm="affinity"} 0.25',
+    'homing_guard_extra_tokens_total 5',
+    'homing_guard_failed_requests_total{arm="affinity"} 2',
+    'homing_guard_finished_requests_total{arm="affinity"} 6',
     'homing_guard_first_tokens_total{arm="affinity"} 8',
     'homing_guard_phase_state{phase="shrunk"} 1',
+    'homing_guard_prompt_tokens_total 1000',
+    'homing_guard_quiet_state 1',
     'homing_guard_regret_seconds{rule="product"} 0.25',
     'homing_guard_regret_seconds{rule="round-robin"} -0.5',
     'homing_guard_shrinks_total 1',
     'homing_guard_tests_total 2',
     'homing_guard_unseen_requests_total 4',
+    'homing_guard_worker_duration_ratio{worker="a/0"} 3',
+    'homing_guard_worker_errors_ratio{worker="a/0"} 0.25',
+    'homing_guard_worker_ttft_ratio{worker="a/0"} 2',
+    'homing_guard_worker_worse_state{worker="a/0",than="fleet"} 1',
+    'homing_guard_worse_ratio 2.5',
+    'homing_guard_z_ratio{measure="errors"} 4',
   ])
   const { body } = await (await start(t)).ask('GET', '/metrics')
   t.notMatch(body, /^homing_guard_/m, 'under another policy there is none, not even a 0')

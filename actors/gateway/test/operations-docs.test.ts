@@ -75,6 +75,7 @@ const WHOLE_RECEIPT: Receipt = {
     phase: 'trusting',
     controlShare: 0.01,
     predictedFirstTokenMs: 20,
+    extraTokens: 0,
     regretMs: { 'round-robin': -10, 'least-loaded': 0, product: -1 },
   },
   delivery: {

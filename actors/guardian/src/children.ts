@@ -114,6 +114,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
       whatIf: whatIfRef,
       indexMemories,
       indexers,
+      keeper: context.self,
     }),
   )
   const queueArgs = queueArgsFromSettings(settings, {

@@ -1,8 +1,8 @@
 /**
  * Guardian: starts the router's actors in order, keeps them running, stops them in reverse.
  *
- * In     `whenReady`, `leave` and `drain` from the program; from the directory, state to keep over its
- *        restarts.
+ * In     `whenReady`, `leave` and `drain` from the program; from the directory and the router, state
+ *        to keep over their restarts.
  * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that
  *        the start is over, and tells the console its gateway, so that these survive restarts of either side.
  * Owns   workers and busy thresholds as they were set at run time; the order: indexers, directory, tracker,
@@ -25,6 +25,7 @@ import {
 } from '@homing/actor'
 import type { Kept } from '@homing/actors/directory'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import type { RoutingGuardState } from '@homing/placement'
 import { transportCapability } from '@homing/transport'
 import { type Children, spawnChildren } from './children.ts'
 import { ActorLostError } from './errors.ts'
@@ -53,6 +54,8 @@ export const guardian = defineActor(
       keepBusyThresholds: ({ byModel }) => state.keep({ busyThresholds: byModel }),
       keepFleet: ({ fleet }) => state.keep({ fleet }),
       kept: ({ reply }) => reply(state.kept),
+      keepGuard: ({ guard }) => state.keepGuard(guard),
+      keptGuard: ({ reply }) => reply(state.keptGuard),
       watchAgain: ({ child }) => context.watch(child),
       leave: () => void state.children.gateway.tell({ type: 'leave' }),
       drain: async ({ graceMs, reply }) =>
@@ -72,6 +75,9 @@ class Guardian {
   #waiting: Reply<ReadyReport | ErrorRecord>[] = []
   #kept: Kept = { busyThresholds: new Map(), fleet: undefined }
 
+  /** What the router's guard knows, over restarts of the router; undefined: nothing yet. */
+  #keptGuard: RoutingGuardState | undefined
+
   constructor(context: ActorContext<GuardianMessage>, children: Children) {
     this.#context = context
     this.children = children
@@ -80,6 +86,14 @@ class Guardian {
   /** The directory's state that is kept over its restarts. */
   get kept(): Kept {
     return this.#kept
+  }
+
+  get keptGuard(): RoutingGuardState | undefined {
+    return this.#keptGuard
+  }
+
+  keepGuard(guard: RoutingGuardState): void {
+    this.#keptGuard = guard
   }
 
   start(): void {

@@ -2,9 +2,10 @@
 
 import { type ActorStatus, createActorSystem } from '@homing/actor'
 import { createSimulation } from '@homing/actor/simulation'
-import { createTestSystem } from '@homing/actor/testing'
+import { createTestSystem, seededRandom } from '@homing/actor/testing'
 import { completeSettings, type RouterSettings, routerCommand } from '@homing/config'
 import { parseWorkerSpec, type WorkerSpec } from '@homing/fleet'
+import { RoutingGuard } from '@homing/placement'
 import {
   type HttpExchange,
   type HttpReply,
@@ -247,6 +248,16 @@ t.test('who asks again is answered again', async t => {
   ])
   t.strictSame(first, second)
   t.strictSame(await ref.ask({ type: 'whenReady' }, ASK), first)
+})
+
+t.test('it keeps what the guard of the router knows', async t => {
+  const { spawn } = await start(t, { routerPolicy: 'auto' })
+  const ref = spawn()
+  await ref.ask({ type: 'whenReady' }, ASK)
+  const state = new RoutingGuard({ share: 0.01 }, seededRandom(1)).state
+  const guard = { ...state, names: [[3, 'a/0']] as const }
+  ref.tell({ type: 'keepGuard', guard })
+  t.strictSame(await ref.ask({ type: 'keptGuard' }, ASK), guard)
 })
 
 t.test('a port that is taken is what it is not ready for', async t => {

@@ -195,7 +195,12 @@ export class Decider {
     const guarded =
       receipt.guard === undefined
         ? undefined
-        : this.guard.decided(receipt.guard, request.promptTokens, this.#context.clock.nowMs())
+        : this.guard.decided(
+            receipt.guard,
+            request.promptTokens,
+            this.#context.clock.nowMs(),
+            winner.key.workerSlot,
+          )
     const session = this.#affinity?.keyOf(request)
     if (session !== undefined) {
       const { worker, workerJoinedMs } = decision

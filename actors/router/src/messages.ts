@@ -12,12 +12,20 @@ import type {
   Measured,
   QueueReceipt,
   Receipt,
+  RoutingGuardState,
   RoutingRequest,
   WorkerFault,
 } from '@homing/placement'
 import type { RoomRule } from '@homing/queue'
 import type { KeyAudit } from '@homing/selection'
 import type { HourReport } from './last-hour.ts'
+
+/** From the router to its keeper, which keeps what the guard knows over restarts of the router. */
+export type RouterKeeperMessage =
+  /** Replaces what was kept before. */
+  | { readonly type: 'keepGuard'; readonly guard: RoutingGuardState }
+  /** Undefined: nothing was kept yet. */
+  | { readonly type: 'keptGuard'; readonly reply: Reply<RoutingGuardState | undefined> }
 
 export type RouterMessage =
   | FleetMessage
@@ -26,6 +34,8 @@ export type RouterMessage =
   | { readonly type: 'boundElsewhere'; readonly bindings: readonly AffinityBinding[] }
   /** From the router to itself: ask the indexers where their shards are. */
   | { readonly type: 'attachToShards' }
+  /** From the router to itself: tell the keeper what the guard knows. */
+  | { readonly type: 'keepGuard' }
   /**
    * Choose and book; the booking exists before the reply. `settled` with the same id always follows, whatever
    * the reply is, and even if none came.

@@ -19,6 +19,7 @@ import {
   type GuardSettings,
   type SelectionSettings,
 } from '@homing/selection'
+import type { RouterKeeperMessage } from './messages.ts'
 
 export interface RouterArgs {
   readonly tracker: ActorRef<TrackerMessage>
@@ -54,6 +55,8 @@ export interface RouterArgs {
   readonly unlisted?: Omit<UnlistedModels, 'wallMs'> | undefined
   /** What the tracker counts; default: everything that thresholds need. */
   readonly tracking?: Pick<TrackingSettings, 'activeBlocks' | 'prefillTokens'>
+  /** Keeps what the guard knows over restarts of the router; undefined: a restart forgets it. */
+  readonly keeper?: ActorRef<RouterKeeperMessage> | undefined
   /** Longest wait for the tracker, in milliseconds. */
   readonly trackerMsMax: number
 }
@@ -111,7 +114,7 @@ export function routerArgsFromSettings(
   settings: SettingsOfRouter,
   parts: Pick<
     RouterArgs,
-    'tracker' | 'directory' | 'decisionLog' | 'whatIf' | 'indexMemories' | 'indexers'
+    'tracker' | 'directory' | 'decisionLog' | 'whatIf' | 'indexMemories' | 'indexers' | 'keeper'
   > & { readonly customSelection: CustomSelection | undefined },
 ): RouterArgs {
   const { customSelection, ...refs } = parts

@@ -5,7 +5,8 @@
  *        `workerFailed`, and `settled`, which ends every `decide`; the fleet; restarts of gateways.
  * Out    to tracker: one projection and one booking per decision, freed when the decision is settled. To
  *        directory: at the start of each life, a subscription to the fleet; later, when answers contradict or
- *        confirm the KV events of a worker key. To the decision log and what-if, if they exist: settled
+ *        confirm the KV events of a worker key. To its keeper: what the guard knows, which it takes back at
+ *        the start of its next life. To the decision log and what-if, if they exist: settled
  *        requests. To indexers: `attach`, every ATTACH_INTERVAL_MS and when a shard has moved (they answer
  *        with its memory); `routed` if sent blocks are to count as held, `unrouted` if they were not sent
  *        after all; `separated` if the blocks of a prompt may look like those of other prompts.
@@ -23,8 +24,9 @@
 import { type ActorContext, defineActor } from '@homing/actor'
 import type { GatewayLife, TrackerUsage } from '@homing/actors/tracker'
 import type { Fleet } from '@homing/fleet'
-import { type Decision, type Delivery, Receipts } from '@homing/placement'
+import { type Decision, type Delivery, Receipts, type RoutingGuardState } from '@homing/placement'
 import { Decider } from './decider.ts'
+import { KEEP_INTERVAL_MS, KeptGuard, keptGuard } from './kept-guard.ts'
 import { LastHour } from './last-hour.ts'
 import type { RouterMessage } from './messages.ts'
 import type { CountedPrompt, OpenDecision } from './open-decisions.ts'
@@ -39,13 +41,14 @@ export const router = defineActor(
   import.meta.url,
   'router',
 )<RouterMessage, RouterArgs>({
-  setup(context, args) {
-    const state = new Router(context, args)
+  async setup(context, args) {
+    const state = new Router(context, args, await keptGuard(context, args))
     const { decider, receipts } = state
     const { guard, audits } = decider
     state.start()
     return {
       attachToShards: () => state.attachToShards(),
+      keepGuard: () => state.keptGuard.keep(),
       shardMemory: message => decider.shards.take(message),
       fleet: ({ fleet }) => state.takeFleet(fleet),
       decide: async ({ id, gateway, request, roomRules, queue, reply }) =>
@@ -75,6 +78,7 @@ class Router {
   readonly decider: Decider
   readonly receipts: Receipts
   readonly lastHour: LastHour
+  readonly keptGuard: KeptGuard
   /** Undefined: no actor keeps the requests that are over. */
   readonly settledLog: SettledLog | undefined
   readonly #context: ActorContext<RouterMessage>
@@ -82,11 +86,16 @@ class Router {
   /** By worker slot: when the directory was last told that blocks were computed. */
   readonly #toldMs = new Map<number, number>()
 
-  constructor(context: ActorContext<RouterMessage>, args: RouterArgs) {
+  constructor(
+    context: ActorContext<RouterMessage>,
+    args: RouterArgs,
+    guardState: RoutingGuardState | undefined,
+  ) {
     const { decisionLog, whatIf } = args
     this.#context = context
     this.#args = args
     this.decider = new Decider(context, args)
+    this.keptGuard = new KeptGuard(args.keeper, this.decider.guard, guardState)
     this.receipts = new Receipts({ receiptsMax: args.decisionsKept, rowsMax: args.receiptRowsMax })
     this.lastHour = new LastHour(context.clock.nowMs())
     this.settledLog =
@@ -96,13 +105,15 @@ class Router {
   }
 
   start(): void {
-    const { indexers, directory, guard } = this.#args
+    const { indexers, directory, guard, keeper } = this.#args
     if (indexers.length > 0) {
       this.decider.shards.ask()
       this.#context.scheduleEvery(ATTACH_INTERVAL_MS, { type: 'attachToShards' })
     }
     // The guardian subscribes the router, too, but only after a second.
     directory.tell({ type: 'subscribe', subscriber: this.#context.self })
+    if (this.decider.usesGuard && keeper !== undefined)
+      this.#context.scheduleEvery(KEEP_INTERVAL_MS, { type: 'keepGuard' })
     if (this.decider.usesGuard && guard.share === 0) this.#context.log.warn({}, GUARD_OFF)
   }
 
@@ -114,7 +125,9 @@ class Router {
   takeFleet(fleet: Fleet): void {
     const keys = fleet.workers.flatMap(worker => worker.keys)
     this.decider.takeFleet(fleet, keys)
-    this.decider.audits.keepOnly(new Map(keys.map(({ workerSlot, key }) => [workerSlot, key])))
+    const names = new Map(keys.map(({ workerSlot, key }) => [workerSlot, key]))
+    this.decider.audits.keepOnly(names)
+    this.decider.guard.keepOnly(names)
     this.decider.promptCounts.keepOnly(new Set(fleet.workers.map(({ id }) => id)))
   }
 
@@ -129,6 +142,7 @@ class Router {
     const found = open.get(id)
     const nowMs = this.#context.clock.nowMs()
     guard.firstToken(found?.guarded, firstTokenMs, nowMs)
+    this.keptGuard.seen()
     if (found?.decision === undefined) return
     const { workerId } = found.decision
     if (health.progressed(workerId, found.model, found.decidedMs, nowMs)) this.#isBack(workerId)
@@ -165,6 +179,7 @@ class Router {
       this.lastHour.settled(delivery, open.guard, this.#context.clock.nowMs())
     if (!wasTaken) open.takeBack?.()
     decider.guard.ended(open.guarded, delivery, this.#context.clock.nowMs())
+    this.keptGuard.seen()
     if (open.session !== undefined && open.decision !== undefined)
       decider.sessionEnded(open.session, open.decision, delivery)
     if (open.decision !== undefined && delivery.outcome === 'ok') {

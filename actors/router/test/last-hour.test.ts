@@ -27,6 +27,7 @@ const guard = (predictedFirstTokenMs: number, roundRobin: number): GuardReceipt 
   phase: 'trusting',
   controlShare: 0,
   predictedFirstTokenMs,
+  extraTokens: 0,
   regretMs: { 'round-robin': roundRobin, 'least-loaded': 0, product: 1 },
 })
 

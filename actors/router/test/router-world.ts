@@ -165,6 +165,7 @@ export async function start(
       trackerMsMax: 1000,
       ...settings,
     },
+    supervision: { directive: 'restart', max: 3, within: '1m', backoff: { min: 1, max: 1 } },
   })
   trackerRef.tell({ type: 'fleet', fleet })
   ref.tell({ type: 'fleet', fleet })

@@ -361,6 +361,11 @@ export const AUTO_CONSTANTS = {
     Z_OVERDUE: 3,
     /** Outcomes. Of each arm, after which a test is over. [The guard] */
     TEST_OUTCOMES: 48,
+    /**
+     * Decisions. Of each arm that have not ended, beyond which a test makes no more: it waits for their ends,
+     * and would go on with half of all decisions until then. [The guard]
+     */
+    TEST_OPEN_MAX: 96,
     /** Standard errors. By which affinity is worse. [The guard] */
     Z_WORSE: 2,
     /** Standard errors. By which control looks better, so that a test begins. [The guard] */
@@ -394,9 +399,34 @@ export const AUTO_CONSTANTS = {
     /** Times. First tokens that come so much later than in the last test are a relapse. [The guard] */
     RELAPSE_RATIO: 2.5,
     /**
-     * Outcomes. Between two judgements while the policy is trusted: one more decides nothing, and judging
-     * costs. [The guard]
+     * Outcomes. First tokens and ends between two judgements while the policy is trusted: one more decides
+     * nothing, and judging costs. [The guard]
      */
-    JUDGE_EVERY: 4,
+    JUDGE_EVERY: 8,
+    /**
+     * Share. Of recent requests that their workers failed, more than in the last test, beyond which something
+     * is off. [The guard]
+     */
+    ERRORS_OFF: 0.1,
+    /**
+     * Times. Errors and whole times must differ by so many more standard errors: they are looked at as often
+     * as first tokens, so chance would have three turns, and those that are soon over are seen first. [The
+     * guard]
+     */
+    Z_OTHER_TIMES: 1.5,
+    /** Standard errors. A loss so certain is tested at once, whatever the test costs. [The guard] */
+    Z_CERTAIN: 4,
+    /** Ms. Without a finding, after which experiments have a budget. [The guard] */
+    QUIET_MS: 3_600_000,
+    /** Share. Of prompt tokens that experiments may cost then, while the policy is trusted. [The guard] */
+    QUIET_TRIED_SHARE: 0.0005,
+    /** Share. Of prompt tokens that are saved then for tests. [The guard] */
+    QUIET_SAVED_SHARE: 0.0004,
+    /** Times. The cost of a test that is saved at most. [The guard] */
+    SAVED_TESTS: 2,
+    /** Outcomes. Reach of the means of a worker. [The guard] */
+    WORKER_OUTCOMES: 128,
+    /** Standard errors. By which a worker is worse: there are many workers to be wrong about. [The guard] */
+    Z_WORKER: 4,
   },
 } as const

@@ -39,9 +39,13 @@ const USERS = [
   '../src/prefill-costs.ts',
   '../src/unseen-load.ts',
   '../../selection/src/arm-outcomes.ts',
+  '../../selection/src/experiment-budget.ts',
   '../../selection/src/guard.ts',
+  '../../selection/src/outcome-differences.ts',
   '../../selection/src/policies/auto-terms.ts',
   '../../selection/src/policies/auto.ts',
+  '../../selection/src/usual-times.ts',
+  '../../selection/src/worker-outcomes.ts',
 ]
 /** Sizes of the code, not numbers that anybody would set otherwise. */
 const SIZES = ['FEATURES']

@@ -133,29 +133,61 @@ function rules({ guarded, regret_ms: regret }: PaysSection): VNode {
   )
 }
 
+const relative = (times: number | null): string => (times === null ? '–' : times.toFixed(2))
+
 function guard({ guard }: PaysSection): VNode | null {
   if (guard === null) return null
   const row = (name: string, arm: NonNullable<PaysSection['guard']>['control']) => [
     name,
     count(arm.decisions),
+    arm.error_share === null ? '–' : percent(arm.error_share),
     count(arm.outcomes),
-    arm.corrected_ttft === null ? '–' : arm.corrected_ttft.toFixed(2),
+    relative(arm.corrected_ttft),
+    count(arm.finished),
+    relative(arm.corrected_duration),
   ]
   return el(
     'div',
     null,
     el('h2', null, 'The guard'),
-    el(
-      'p.small',
-      null,
-      guard.share === 0
-        ? 'It is off (--router-guard-share 0): nothing is tried against the policy.'
-        : `It is ${guard.phase}: ${percent(guard.share)} of the decisions are experiments. 1.00 is the time to the first token of all requests with about as long a prompt.`,
-    ),
+    el('p.small', null, guardText(guard)),
     table(
       'Experiments',
-      ['Arm', '#Decisions', '#First tokens', '#First token, relative'],
+      [
+        'Arm',
+        '#Decisions',
+        '#Failed',
+        '#First tokens',
+        '#First token, relative',
+        '#Whole answers',
+        '#Whole answer, relative',
+      ],
       [row('control: least loaded', guard.control), row('affinity: the policy', guard.affinity)],
     ),
+    guard.worse_workers.length === 0
+      ? null
+      : table(
+          'Workers at which requests of the policy end worse',
+          ['Worker', 'Than', '#Failed', '#First token, relative', '#Whole answer, relative'],
+          guard.worse_workers.map(worker => [
+            worker.worker,
+            [worker.than_control ? 'control there' : '', worker.than_fleet ? 'the fleet' : '']
+              .filter(text => text !== '')
+              .join(', '),
+            percent(worker.error_share),
+            relative(worker.corrected_ttft),
+            relative(worker.corrected_duration),
+          ]),
+        ),
   )
+}
+
+function guardText(guard: NonNullable<PaysSection['guard']>): string {
+  if (guard.share === 0) return 'It is off (--router-guard-share 0): nothing is tried against the policy.'
+  const found =
+    guard.worse_by === 0
+      ? 'no difference beyond chance'
+      : `the policy is ${guard.worse_by > 0 ? 'worse' : 'better'} by ${Math.abs(guard.worse_by).toFixed(2)} mean times`
+  const quiet = guard.is_quiet ? ' Nothing was found for an hour, so they have a budget.' : ''
+  return `It is ${guard.phase}: ${found}. ${percent(guard.share)} of the decisions are experiments while it is trusting; so far they have cost ${count(guard.extra_tokens)} of ${count(guard.prompt_tokens)} prompt tokens.${quiet} 1.00 is the time of all requests of about the same size.`
 }

@@ -219,6 +219,22 @@ export interface PaysSection {
     readonly share: number
     readonly control: GuardArmFigures
     readonly affinity: GuardArmFigures
+    /** How much worse affinity is by the rule of the guard, in mean times; below 0, better. */
+    readonly worse_by: number
+    /** Nothing was found for an hour, so experiments have a budget. */
+    readonly is_quiet: boolean
+    /** Prompt tokens of all decisions, and those computed only because control decided. */
+    readonly prompt_tokens: number
+    readonly extra_tokens: number
+    /** Workers at which requests of the policy end worse than those of control, or than in the fleet. */
+    readonly worse_workers: readonly {
+      readonly worker: string
+      readonly than_control: boolean
+      readonly than_fleet: boolean
+      readonly error_share: number
+      readonly corrected_ttft: number | null
+      readonly corrected_duration: number | null
+    }[]
   } | null
 }
 
@@ -226,6 +242,12 @@ export interface GuardArmFigures {
   readonly decisions: number
   readonly outcomes: number
   readonly corrected_ttft: number | null
+  /** Whole answers, and requests that their workers failed. */
+  readonly finished: number
+  readonly failed: number
+  readonly corrected_duration: number | null
+  /** Of the last experiments. */
+  readonly error_share: number | null
 }
 
 /** The largest cached prefixes, as a tree: the page's picture of the prefix index. */

@@ -30,7 +30,7 @@ export type {
 } from './receipt.ts'
 export { Receipts } from './receipts.ts'
 export { bestCachedTokens } from './room.ts'
-export { RoutingGuard } from './routing-guard.ts'
+export { type GuardedDelivery, RoutingGuard, type RoutingGuardState } from './routing-guard.ts'
 export { believedTokens, PROMPT_TOKENS_MAX, type RoutingRequest } from './routing-request.ts'
 export type { RequestTracking, TrackingSettings } from './tracking.ts'
 export { type HealthStatus, type WorkerFault, WorkerHealth } from './worker-health.ts'

@@ -2,7 +2,14 @@
 
 import type { ErrorRecord } from '@homing/base'
 import type { KeyLayer, Trust } from '@homing/index'
-import type { CostDescription, GuardArm, GuardPhase, GuardReport, ShadowName } from '@homing/selection'
+import type {
+  CostDescription,
+  GuardArm,
+  GuardPhase,
+  GuardReport,
+  ShadowName,
+  WorkerOutcomeReport,
+} from '@homing/selection'
 import type { RoutingRequest } from './routing-request.ts'
 
 /** Blocks of a prompt that a worker key is credited with in one layer. */
@@ -67,17 +74,26 @@ export interface GuardReceipt {
   readonly controlShare: number
   /** Predicted wait and prefill at the chosen worker. */
   readonly predictedFirstTokenMs: number
+  /** Of an experiment: tokens that are computed only if least-loaded decides; otherwise 0. */
+  readonly extraTokens: number
   /** Cost of the chosen worker minus the cost of the worker that each rule would have chosen. */
   readonly regretMs: Readonly<Record<ShadowName, number>>
 }
 
-export interface GuardStatus extends GuardReport {
+export interface GuardStatus extends Omit<GuardReport, 'workers'> {
   /** The share that was set. */
   readonly share: number
   /** Decisions by `auto`. */
   readonly decisions: number
   /** Mean over the last decisions. */
   readonly meanRegretMs: Readonly<Record<ShadowName, number>>
+  /** One for each worker key that was used. */
+  readonly workers: readonly WorkerOutcomes[]
+}
+
+/** How requests end at a worker key. */
+export interface WorkerOutcomes extends Omit<WorkerOutcomeReport, 'workerSlot'> {
+  readonly worker: string
 }
 
 /** Why a request had to wait and for how long, as the queue saw it last. */

@@ -13,7 +13,9 @@ import {
   Guard,
   type GuardArm,
   type GuardedDecision,
+  type GuardPhase,
   type GuardSettings,
+  type GuardState,
   predictedFirstTokenMs,
   type SelectionSettings,
   type Selector,
@@ -23,7 +25,21 @@ import {
 import type { Delivery, GuardReceipt, GuardStatus } from './receipt.ts'
 import type { RoutingRequest } from './routing-request.ts'
 
+/** The part of a delivery that the guard looks at. */
+export type GuardedDelivery = Pick<
+  Delivery,
+  'outcome' | 'status' | 'completionTokens' | 'durationMs' | 'streamEvents' | 'error'
+>
+
+export interface RoutingGuardState {
+  readonly guard: GuardState
+  /** Worker keys by slot. */
+  readonly names: readonly (readonly [workerSlot: number, worker: string])[]
+}
+
 export class RoutingGuard {
+  /** By worker slot: the name of its worker key. */
+  #names: ReadonlyMap<number, string> = new Map()
   readonly #guard: Guard
   readonly #shadows = new ShadowCosts()
   readonly #random: Random
@@ -57,8 +73,11 @@ export class RoutingGuard {
     shadows.find(input, terms, choice.winner)
     const { leastLoaded } = shadows
     let arm: GuardArm | undefined
+    let extraTokens = 0
     if (isReal && leastLoaded !== choice.winner && isFree(request, input)) {
-      const extraMs = terms.cost[leastLoaded]! - terms.cost[choice.winner]!
+      const { cost, newTokens } = terms
+      const extraMs = cost[leastLoaded]! - cost[choice.winner]!
+      extraTokens = Math.max(0, newTokens[leastLoaded]! - newTokens[choice.winner]!)
       arm = guard.draw(this.#random, extraMs)
       selector.divert(leastLoaded, guard.controlChance(extraMs), arm === 'control')
     }
@@ -70,33 +89,35 @@ export class RoutingGuard {
       phase: guard.phase,
       controlShare: guard.controlShare,
       predictedFirstTokenMs: predictedFirstTokenMs(choice, choice.winner),
+      extraTokens: arm === undefined ? 0 : extraTokens,
       regretMs: regretMs as GuardReceipt['regretMs'],
     }
   }
 
-  /** Counts a decision that was made and booked. */
+  /** Counts a decision that was made and booked at the worker key of this slot. */
   decided(
-    { arm, predictedFirstTokenMs, regretMs }: GuardReceipt,
+    { arm, predictedFirstTokenMs: predictedMs, extraTokens, regretMs }: GuardReceipt,
     promptTokens: number,
     nowMs: number,
+    workerSlot?: number,
   ): GuardedDecision {
     this.#shadows.count(SHADOW_NAMES.map(name => regretMs[name]))
-    return this.#guard.decided(arm, promptTokens, predictedFirstTokenMs, nowMs)
+    return this.#guard.decided({ arm, promptTokens, predictedMs, extraTokens, workerSlot }, nowMs)
   }
 
   firstToken(guarded: GuardedDecision | undefined, firstTokenMs: number, nowMs: number): void {
     if (guarded !== undefined) this.#guard.firstToken(guarded, firstTokenMs, nowMs)
   }
 
-  /** A decision has ended or was forgotten: its first token can no longer be reported. */
-  ended(guarded: GuardedDecision | undefined, delivery: Delivery | undefined, nowMs: number): void {
+  /** A decision has ended. Undefined: it was forgotten, so its end will not be known. */
+  ended(guarded: GuardedDecision | undefined, delivery: GuardedDelivery | undefined, nowMs: number): void {
     if (guarded === undefined) return
-    if (delivery !== undefined && isWorkersFault(delivery)) {
-      this.#guard.failed(guarded, nowMs)
-      return
-    }
-    const isSilent = delivery?.outcome === 'ok' && delivery.streamEvents === undefined
-    this.#guard.gone(guarded, !isSilent)
+    if (delivery?.outcome === 'ok') {
+      const { durationMs, streamEvents, completionTokens: outputTokens = streamEvents ?? 0 } = delivery
+      const isStream = streamEvents !== undefined
+      this.#guard.finished(guarded, { durationMs, outputTokens, isStream }, nowMs)
+    } else if (delivery !== undefined && isWorkersFault(delivery)) this.#guard.failed(guarded, nowMs)
+    else this.#guard.gone(guarded)
   }
 
   audited(
@@ -108,15 +129,42 @@ export class RoutingGuard {
       this.#guard.audited(predictedTokens, cachedTokens)
   }
 
+  /** The worker keys that exist, by slot. Forgets the outcomes of all others. */
+  keepOnly(names: ReadonlyMap<number, string>): void {
+    const kept = [...names].filter(([slot, name]) => (this.#names.get(slot) ?? name) === name)
+    this.#names = names
+    this.#guard.keepOnly(new Set(kept.map(([slot]) => slot)))
+  }
+
+  get phase(): GuardPhase {
+    return this.#guard.phase
+  }
+
   get status(): GuardStatus {
     const { decisions, meanRegrets } = this.#shadows
     const meanRegretMs = Object.fromEntries(SHADOW_NAMES.map((name, s) => [name, meanRegrets[s]!]))
+    const { workers, ...report } = this.#guard.report()
     return {
-      ...this.#guard.report(),
+      ...report,
       share: this.#guard.share,
       decisions,
       meanRegretMs: meanRegretMs as GuardStatus['meanRegretMs'],
+      workers: workers.flatMap(({ workerSlot, ...outcomes }) => {
+        const worker = this.#names.get(workerSlot)
+        return worker === undefined ? [] : [{ worker, ...outcomes }]
+      }),
     }
+  }
+
+  /** What `restore` of another guard takes: everything that outlives a restart of the owner. */
+  get state(): RoutingGuardState {
+    return { guard: this.#guard.state, names: [...this.#names] }
+  }
+
+  /** Only before any decision. */
+  restore({ guard, names }: RoutingGuardState): void {
+    this.#guard.restore(guard)
+    this.#names = new Map(names)
   }
 }
 
@@ -126,10 +174,14 @@ const WORKERS_FAULTS: ReadonlySet<string> = new Set([
   'HOMING_DISPATCH_NO_ANSWER',
 ])
 
-/** The worker failed the request, or refused it for want of room. A 4xx about a mistake is the client's. */
-function isWorkersFault({ outcome, status, error }: Delivery): boolean {
+/**
+ * The worker failed the request, also inside a stream, or refused it for want of room. A 4xx about a mistake
+ * is the client's.
+ */
+function isWorkersFault({ outcome, status = 0, error }: GuardedDelivery): boolean {
   if (outcome !== 'error') return false
-  return WORKERS_FAULTS.has(error?.code ?? '') || status === 429 || (status !== undefined && status >= 500)
+  if (error !== undefined && WORKERS_FAULTS.has(error.code)) return true
+  return status === 429 || status >= 500 || (error === undefined && status >= 200 && status < 300)
 }
 
 function isFree(request: RoutingRequest, { preferences }: Candidates): boolean {

@@ -1,31 +1,40 @@
 /**
  * Arm outcomes: observed results of the decisions of one arm of the guard. Times are multiples of the mean
- * for prompts of the same length.
+ * for requests of the same size.
  *
  * Decisions whose first token is pending are kept as two sums, which give their total waiting time at any
  * moment.
  */
 
 import { AUTO_CONSTANTS } from '@homing/load'
-import { FadingMean } from './fading-mean.ts'
-
-/** The statistics of an arm at one moment. */
-export interface ArmSight {
-  readonly decisions: number
-  /** Effective sample size: as many values of equal weight; above 0 if there are decisions. */
-  readonly effective: number
-  readonly mean: number
-  readonly variance: number
-}
+import { FadingMean, type FadingMeanState } from './fading-mean.ts'
+import type { Sight } from './outcome-differences.ts'
 
 const { ARM_OUTCOMES, Z_OVERDUE } = AUTO_CONSTANTS.guard
 
+/** All that outlives a restart: decisions that were pending are forgotten. */
+export interface ArmState {
+  readonly totals: readonly number[]
+  readonly ended: number
+  readonly means: readonly FadingMeanState[]
+}
+
 export class ArmOutcomes {
-  /** Since the start, like `outcomes`. */
+  /** Since the start: decisions, first tokens, whole answers, and requests that their workers failed. */
   decisions = 0
   outcomes = 0
-  /** Times seen in this phase. All fields below are of this phase, too. */
+  finished = 0
+  failed = 0
+  /** Times to the first token seen in this phase. All fields below are of this phase, too. */
   readonly seen = new FadingMean(ARM_OUTCOMES)
+  /** Times of whole answers. */
+  readonly durations = new FadingMean(ARM_OUTCOMES)
+  /** 1 for a request that its worker failed, 0 for a whole answer. */
+  readonly errors = new FadingMean(ARM_OUTCOMES)
+  /** Decisions whose requests have not ended. */
+  open = 0
+  /** Requests that have ended, and of which something was seen. */
+  ended = 0
   #waiting = 0
   /** Over pending decisions: sum of weights, and sum of weight · time of the decision. */
   #weights = 0
@@ -49,16 +58,18 @@ export class ArmOutcomes {
   /** Another phase begins. */
   clear(): void {
     this.seen.clear()
-    this.#waiting = this.#weights = this.#weightedMs = 0
+    this.durations.clear()
+    this.errors.clear()
+    this.open = this.ended = this.#waiting = this.#weights = this.#weightedMs = 0
   }
 
   /**
-   * The statistics now. Pending decisions count with their waiting time so far. Beside many outcomes, which
-   * have mostly faded from the mean, they count as little as a fading outcome: otherwise the arm with more
-   * decisions would look faster, because more of them have just begun. If they have waited longer than usual,
-   * they count in full. `other` gives the usual time if this arm has no outcome.
+   * The times to the first token now. Pending decisions count with their waiting time so far. Beside many
+   * outcomes, which have mostly faded from the mean, they count as little as a fading outcome: otherwise the
+   * arm with more decisions would look faster, because more of them have just begun. If they have waited
+   * longer than usual, they count in full. `other` gives the usual time if this arm has no outcome.
    */
-  at(nowMs: number, other: ArmOutcomes): ArmSight {
+  firstTokensAt(nowMs: number, other: ArmOutcomes): Sight {
     const { seen } = this
     const waiting = this.#waiting
     const { mean: usual, variance } = seen.count < 2 ? other.seen : seen
@@ -69,7 +80,23 @@ export class ArmOutcomes {
     const share = isOverdue || seen.count === 0 ? 1 : seen.effective / seen.count
     const weight = seen.effective + share * waiting
     const mean = weight > 0 ? (seen.effective * seen.mean + share * waitedSum) / weight : 0
-    if (isOverdue) return { decisions: seen.count + waiting, effective: weight, mean, variance }
-    return { decisions: seen.count, effective: seen.effective, mean, variance }
+    if (isOverdue) return { count: seen.count + waiting, effective: weight, mean, variance }
+    return { count: seen.count, effective: seen.effective, mean, variance }
+  }
+
+  get state(): ArmState {
+    const { decisions, outcomes, finished, failed, ended, seen, durations, errors } = this
+    return {
+      totals: [decisions, outcomes, finished, failed],
+      ended,
+      means: [seen.state, durations.state, errors.state],
+    }
+  }
+
+  restore({ totals, ended, means }: ArmState): void {
+    const [decisions = 0, outcomes = 0, finished = 0, failed = 0] = totals
+    Object.assign(this, { decisions, outcomes, finished, failed, ended })
+    const own = [this.seen, this.durations, this.errors]
+    for (const [m, mean] of means.entries()) own[m]?.restore(mean)
   }
 }

@@ -3,6 +3,9 @@
  * value fades by the factor e within `reach` values.
  */
 
+/** Count, mean, variance, and the sum of the squares of the weights. */
+export type FadingMeanState = readonly [count: number, mean: number, variance: number, weightSquares: number]
+
 export class FadingMean {
   /** Values since it was cleared. */
   count = 0
@@ -43,5 +46,17 @@ export class FadingMean {
 
   clear(): void {
     this.count = this.mean = this.#variance = this.#weightSquares = 0
+  }
+
+  /** What `restore` takes, of a mean with the same reach. */
+  get state(): FadingMeanState {
+    return [this.count, this.mean, this.#variance, this.#weightSquares]
+  }
+
+  restore([count, mean, variance, weightSquares]: FadingMeanState): void {
+    this.count = count
+    this.mean = mean
+    this.#variance = variance
+    this.#weightSquares = weightSquares
   }
 }

@@ -10,18 +10,21 @@ export {
   type SelectedRequest,
   type SelectionCandidate,
 } from './custom-selection.ts'
+export { GUARD_SHARE_DEFAULT, Guard } from './guard.ts'
 export {
   type ArmReport,
   GUARD_ARMS,
   GUARD_PHASES,
-  GUARD_SHARE_DEFAULT,
-  Guard,
   type GuardArm,
+  type GuardedAnswer,
   type GuardedDecision,
+  type GuardedRequest,
   type GuardPhase,
   type GuardReport,
   type GuardSettings,
-} from './guard.ts'
+  type GuardState,
+} from './guard-types.ts'
+export { type Difference, GUARD_MEASURES, type GuardMeasure } from './outcome-differences.ts'
 export { POLICIES } from './policies.ts'
 export {
   type CostDescription,
@@ -55,3 +58,4 @@ export {
 } from './types.ts'
 export { withoutTerm } from './without-term.ts'
 export { type WorkerConstraints, WorkerFilter } from './worker-filter.ts'
+export type { OutcomeMeans, WorkerOutcomeReport } from './worker-outcomes.ts'

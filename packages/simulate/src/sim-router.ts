@@ -22,6 +22,7 @@ import {
   ConversationAffinity,
   candidatesFor,
   eligibleByAffinity,
+  type GuardedDelivery,
   type LayerTerm,
   type Overlaps,
   otherRanks,
@@ -239,7 +240,7 @@ export class SimRouter implements Replica {
     const booked = this.#spec.trouble === 'crossed-book' ? (worker + 1) % this.#spec.workers : worker
     this.#book.sent(String(request.index), booked, sent, winner.worker.maxBatchedTokens.value)
     if (guard !== undefined) {
-      request.guarded = this.#guard!.decided(guard, promptTokens, nowMs)
+      request.guarded = this.#guard!.decided(guard, promptTokens, nowMs, worker)
       this.#guardTally.add(guard)
     }
     const session = this.#affinity?.keyOf(routing)
@@ -296,7 +297,9 @@ export class SimRouter implements Replica {
     this.#completedOutputTokens += request.outputTokens
     this.#completed++
     const { guarded, session } = request
-    this.#guard?.ended(guarded, undefined, nowMs)
+    // The wait at the router is not the worker's time.
+    const durationMs = nowMs - request.arrivalMs - request.waitedMs
+    this.#guard?.ended(guarded, delivered(request.outputTokens, durationMs), nowMs)
     request.guarded = undefined
     if (session !== undefined)
       this.#affinity!.ended(session.key, session.worker, session.joinedMs, false, nowMs)
@@ -578,5 +581,17 @@ function ownLoads(load: CandidateLoads): CandidateLoads {
     activePrefillTokens: load.activePrefillTokens.slice(),
     activeRequests: load.activeRequests.slice(),
     engines: load.engines && copyProjection(load.engines),
+  }
+}
+
+/** A whole answer, as the guard looks at it. */
+function delivered(completionTokens: number, durationMs: number): GuardedDelivery {
+  return {
+    outcome: 'ok',
+    status: 200,
+    completionTokens,
+    durationMs,
+    streamEvents: completionTokens,
+    error: undefined,
   }
 }

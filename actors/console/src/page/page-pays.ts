@@ -2,9 +2,14 @@
 
 import type { HourReport } from '@homing/actors/router'
 import type { WorkerLoad } from '@homing/actors/tracker'
-import { KNEES } from '@homing/load'
+import { AUTO_CONSTANTS, KNEES } from '@homing/load'
 import type { PaysSection } from '@homing/page'
 import type { GuardStatus } from '@homing/placement'
+import type { OutcomeMeans } from '@homing/selection'
+
+/** Rows on the page; the metrics have all of them. */
+const WORSE_WORKERS_MAX = 16
+const FAILURE_TIMES = AUTO_CONSTANTS.guard.GUARD_OUTLIER_TIMES
 
 export function paysSection(
   hour: HourReport,
@@ -40,15 +45,45 @@ export function paysSection(
             share: guard.share,
             control: armOf(guard.control),
             affinity: armOf(guard.affinity),
+            worse_by: guard.worseBy,
+            is_quiet: guard.isQuiet,
+            extra_tokens: guard.extraTokens,
+            prompt_tokens: guard.promptTokens,
+            worse_workers: worseWorkers(guard),
           },
   }
 }
 
-const armOf = ({ decisions, outcomes, correctedTtft }: GuardStatus['control']) => ({
-  decisions,
-  outcomes,
-  corrected_ttft: outcomes === 0 ? null : correctedTtft,
+const armOf = (arm: GuardStatus['control']): NonNullable<PaysSection['guard']>['control'] => ({
+  decisions: arm.decisions,
+  outcomes: arm.outcomes,
+  corrected_ttft: arm.outcomes === 0 ? null : arm.correctedTtft,
+  finished: arm.finished,
+  failed: arm.failed,
+  corrected_duration: arm.correctedDuration === 0 ? null : arm.correctedDuration,
+  error_share: arm.finished + arm.failed === 0 ? null : arm.errorShare,
 })
+
+/** The worst of the workers at which requests of the policy end worse. */
+function worseWorkers({ workers }: GuardStatus): NonNullable<PaysSection['guard']>['worse_workers'] {
+  return workers
+    .filter(({ isWorseThanControl, isWorseThanFleet }) => isWorseThanControl || isWorseThanFleet)
+    .sort(({ policy: one }, { policy: other }) => badness(other) - badness(one))
+    .slice(0, WORSE_WORKERS_MAX)
+    .map(({ worker, policy, isWorseThanControl, isWorseThanFleet }) => ({
+      worker,
+      than_control: isWorseThanControl,
+      than_fleet: isWorseThanFleet,
+      error_share: policy.errorShare,
+      corrected_ttft: policy.correctedTtft === 0 ? null : policy.correctedTtft,
+      corrected_duration: policy.correctedDuration === 0 ? null : policy.correctedDuration,
+    }))
+}
+
+/** A failure counts more than any time. */
+function badness({ errorShare, correctedTtft, correctedDuration }: OutcomeMeans): number {
+  return FAILURE_TIMES * errorShare + correctedTtft + correctedDuration
+}
 
 /**
  * What the cached tokens would have taken at a worker of the fleet, by what was learned of their speed. A

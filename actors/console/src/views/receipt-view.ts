@@ -92,12 +92,13 @@ function layersView({ layers, overlapBlocks, creditFactor }: CandidateTerms): re
 /** Undefined: the guard was not involved. */
 function guardView(guard: GuardReceipt | undefined): object | null {
   if (guard === undefined) return null
-  const { arm, phase, controlShare, predictedFirstTokenMs, regretMs } = guard
+  const { arm, phase, controlShare, predictedFirstTokenMs, extraTokens, regretMs } = guard
   return {
     arm: arm ?? null,
     phase,
     control_share: controlShare,
     predicted_first_token_ms: milliseconds(predictedFirstTokenMs),
+    extra_tokens: extraTokens,
     regret_ms: {
       round_robin: milliseconds(regretMs['round-robin']),
       least_loaded: milliseconds(regretMs['least-loaded']),

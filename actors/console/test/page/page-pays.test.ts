@@ -3,6 +3,7 @@
 import type { HourReport } from '@homing/actors/router'
 import type { WorkerLoad } from '@homing/actors/tracker'
 import { KNEES } from '@homing/load'
+import type { GuardStatus } from '@homing/placement'
 import t from 'tap'
 import { paysSection } from '../../src/page/page-pays.ts'
 
@@ -35,3 +36,50 @@ t.test(
     t.equal(paysSection(HOUR, undefined, []).saved_seconds, null, 'without workers there is no speed')
   },
 )
+
+t.test('of the workers at which requests end worse, the worst are listed', async t => {
+  const none = { fewer: 0, z: 0, excess: 0 }
+  const arm = {
+    decisions: 1,
+    outcomes: 0,
+    finished: 0,
+    failed: 0,
+    correctedTtft: 0,
+    correctedDuration: 0,
+    errorShare: 0,
+  }
+  const workers = Array.from({ length: 40 }, (_, w) => {
+    const means = { requests: 20, errorShare: w / 100, correctedTtft: 1, correctedDuration: 0 }
+    const isWorseThanFleet = w >= 10
+    return { worker: `w${w}/0`, policy: means, control: means, isWorseThanControl: false, isWorseThanFleet }
+  })
+  const status: GuardStatus = {
+    phase: 'trusting',
+    controlShare: 0.01,
+    affinity: arm,
+    control: arm,
+    z: 0,
+    differences: { errors: none, ttft: none, duration: none },
+    worseBy: -0.5,
+    calibration: 1,
+    cachedShare: 1,
+    tests: 0,
+    shrinks: 0,
+    unseen: 0,
+    promptTokens: 1000,
+    extraTokens: 5,
+    isQuiet: true,
+    share: 0.01,
+    decisions: 1,
+    meanRegretMs: HOUR.regretMs,
+    workers,
+  }
+  const { guard } = paysSection(HOUR, status, [])
+  t.match(guard, { worse_by: -0.5, is_quiet: true, extra_tokens: 5, prompt_tokens: 1000 })
+  t.match(guard!.control, { corrected_ttft: null, corrected_duration: null, error_share: null })
+  const found = guard!.worse_workers
+  t.strictSame([found.length, found[0]!.worker, found.at(-1)!.worker], [16, 'w39/0', 'w24/0'])
+  t.match(found[0], { than_fleet: true, than_control: false, error_share: 0.39, corrected_duration: null })
+  const healthy = { ...status, workers: workers.slice(0, 10) }
+  t.strictSame(paysSection(HOUR, healthy, []).guard!.worse_workers, [])
+})

@@ -33,7 +33,7 @@ export const routingSettings = [
     min: 0,
     max: 0.5,
     zeroMeans: 'nothing is tried, so nobody notices a policy that does harm',
-    help: 'Policy auto: share of its decisions that go by least-loaded instead, to see whether following the caches pays (docs/policies.md). Where it does not, fewer decisions follow them, until it pays again.',
+    help: 'Policy auto: share of its decisions that go by least-loaded instead, to see whether following the caches pays (docs/policies.md). Where it does not, fewer decisions follow them, until it pays again. Once nothing was found for an hour, the share is so low that less than 0.1 % of the prompt tokens are computed for it.',
   },
   {
     key: 'selectionModule',
