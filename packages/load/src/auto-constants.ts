@@ -122,6 +122,18 @@ export const AUTO_CONSTANTS = {
     COMPARED_MIN: 3,
     /** Observations. Before a worker is compared with the others. [Step times] */
     COMPARED_ROWS: 8,
+    /** Ms. What was confirmed within this time counts whole: pauses of traffic change nothing. [Step times] */
+    AGE_FREE_MS: 600_000,
+    /**
+     * Ms. Beyond it, half of what a worker differs from the fleet goes in this time: heat and neighbours pass
+     * in hours. [Step times]
+     */
+    AGE_WORKER_HALF_MS: 3_600_000,
+    /**
+     * Ms. And half of what the fleet differs from the priors in this one: those are worse than yesterday's
+     * figures. [Step times]
+     */
+    AGE_FLEET_HALF_MS: 86_400_000,
     /** Observations. Weight of the fleet's fit in that of a worker. [Step times] */
     FLEET_WEIGHT: 8,
     /** Observations. Weight of the assumption that a worker is as fast as the fleet. [Step times] */

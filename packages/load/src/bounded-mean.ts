@@ -27,6 +27,18 @@ export class BoundedMean {
     return this.#count
   }
 
+  /** Takes over a mean ≥ 0 of `count` figures, unless it has any. */
+  restore(mean: number, count: number): void {
+    if (this.#count > 0) return
+    this.#mean = mean
+    this.#count = count
+  }
+
+  /** What it knows counts as a share of 0 … 1 of the figures that it comes from: new ones move it faster. */
+  fade(share: number): void {
+    this.#count *= share
+  }
+
   /** `figure` ≥ 0. */
   add(figure: number): void {
     const isFirst = this.#count < MEAN_FIRST_FIGURES

@@ -35,6 +35,7 @@ const USERS = [
   '../src/engine-book.ts',
   '../src/engine-costs.ts',
   '../src/engine-slot.ts',
+  '../src/learned-values.ts',
   '../src/output-lengths.ts',
   '../src/prefill-costs.ts',
   '../src/unseen-load.ts',
@@ -44,7 +45,7 @@ const USERS = [
   '../../selection/src/policies/auto.ts',
 ]
 /** Sizes of the code, not numbers that anybody would set otherwise. */
-const SIZES = ['FEATURES']
+const SIZES = ['FEATURES', 'IMAGE_NUMBERS', 'ROW_NUMBERS', 'IMAGE_FIGURE_MAX']
 
 interface Row {
   readonly name: string
