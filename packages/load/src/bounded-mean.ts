@@ -34,9 +34,9 @@ export class BoundedMean {
     this.#count = count
   }
 
-  /** What it knows counts as a share of 0 … 1 of the figures that it comes from: new ones move it faster. */
-  fade(share: number): void {
-    this.#count *= share
+  /** Keeps this share, 0 … 1, of what its mean differs from `other`. */
+  towards(other: number, share: number): void {
+    this.#mean = other + share * (this.#mean - other)
   }
 
   /** `figure` ≥ 0. */

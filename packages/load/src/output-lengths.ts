@@ -8,8 +8,8 @@
  *
  * Between two workers the prior decides which of them is the outlier. A single worker is believed. If no
  * answer came for AGE_FREE_MS, half of what the fleet's mean differs from the prior goes in each
- * AGE_FLEET_HALF_MS. What a worker says when AGE_FREE_MS have passed since its last answer weighs more,
- * by half the answers before it for each AGE_WORKER_HALF_MS.
+ * AGE_FLEET_HALF_MS, and half of what a worker's mean differs from that of the fleet in each
+ * AGE_WORKER_HALF_MS.
  */
 
 import { shareAfter } from './age.ts'
@@ -24,6 +24,8 @@ interface WorkerOutputs {
   /** Time of its last answer. */
   seenMs: number
 }
+
+type AgedMean = Pick<BoundedMean, 'mean' | 'count'>
 
 export class OutputLengths {
   readonly #workers = new Map<number, WorkerOutputs>()
@@ -62,15 +64,29 @@ export class OutputLengths {
       this.#workers.set(workerSlot, worker)
     }
     const { lengths } = worker
-    lengths.fade(shareAfter(this.#nowMs - worker.seenMs, AGE_WORKER_HALF_MS))
+    const share = this.#shareOf(worker)
+    if (share < 1) lengths.towards(this.meanTokens, share)
     lengths.add(tokens)
     worker.seenMs = this.#nowMs
     const isAged = this.#share < 1
+    const isDue = ++this.#sinceMean >= OUTPUT_EVERY || lengths.count <= OUTPUT_EVERY || isAged
+    if (isDue) {
+      this.#sinceMean = 0
+      this.#mean = this.#workers.size === 1 ? lengths.mean : meanOf(this.#agedMeans())
+    }
     this.#seenMs = this.#nowMs
-    const { size } = this.#workers
-    if (++this.#sinceMean < OUTPUT_EVERY && lengths.count > OUTPUT_EVERY && !isAged) return
-    this.#sinceMean = 0
-    this.#mean = size === 1 ? lengths.mean : meanOf([...this.#workers.values()].map(each => each.lengths))
+  }
+
+  #shareOf({ seenMs }: WorkerOutputs): number {
+    return shareAfter(this.#nowMs - seenMs, AGE_WORKER_HALF_MS)
+  }
+
+  #agedMeans(): readonly AgedMean[] {
+    const fleet = this.meanTokens
+    return [...this.#workers.values()].map(worker => ({
+      mean: fleet + this.#shareOf(worker) * (worker.lengths.mean - fleet),
+      count: worker.lengths.count,
+    }))
   }
 
   /** The fleet's mean stays until another answer ends. */
@@ -110,7 +126,7 @@ export class OutputLengths {
 }
 
 /** Of at least two workers. */
-function meanOf(workers: readonly BoundedMean[]): number {
+function meanOf(workers: readonly AgedMean[]): number {
   const means = workers.map(({ mean }) => mean)
   const middle = median(means.length === 2 ? [...means, OUTPUT_TOKENS_PRIOR] : means)
   const weightMax = OUTPUT_WEIGHT_TIMES * median(workers.map(({ count }) => count))
