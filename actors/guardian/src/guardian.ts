@@ -2,7 +2,7 @@
  * Guardian: starts the router's actors in order, keeps them running, stops them in reverse.
  *
  * In     `whenReady`, `leave` and `drain` from the program; from the directory, state to keep over its
- *        restarts.
+ *        restarts, and from the tracker what it has learned.
  * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that
  *        the start is over, and tells the console its gateway, so that these survive restarts of either side.
  * Owns   workers and busy thresholds as they were set at run time; the order: indexers, directory, tracker,
@@ -24,6 +24,7 @@ import {
   type Terminated,
 } from '@homing/actor'
 import type { Kept } from '@homing/actors/directory'
+import type { LearnedImage } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import { transportCapability } from '@homing/transport'
 import { type Children, spawnChildren } from './children.ts'
@@ -53,6 +54,10 @@ export const guardian = defineActor(
       keepBusyThresholds: ({ byModel }) => state.keep({ busyThresholds: byModel }),
       keepFleet: ({ fleet }) => state.keep({ fleet }),
       kept: ({ reply }) => reply(state.kept),
+      keepLearned: ({ image }) => {
+        state.learned = image
+      },
+      keptLearned: ({ reply }) => reply(state.learned),
       watchAgain: ({ child }) => context.watch(child),
       leave: () => void state.children.gateway.tell({ type: 'leave' }),
       drain: async ({ graceMs, reply }) =>
@@ -66,6 +71,8 @@ export const guardian = defineActor(
 
 class Guardian {
   readonly children: Children
+  /** What the tracker has learned, kept over its restarts. */
+  learned: LearnedImage | undefined
   readonly #context: ActorContext<GuardianMessage>
   /** Undefined: the start is under way. */
   #ready: ReadyReport | ErrorRecord | undefined

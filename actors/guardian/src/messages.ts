@@ -1,5 +1,6 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { KeeperMessage } from '@homing/actors/directory'
+import type { LearnedKeeperMessage } from '@homing/actors/tracker'
 import type { ErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import type { HttpAddress } from '@homing/http'
@@ -20,6 +21,7 @@ export type GuardianMessage =
   /** Stops taking requests, lets open ones end for `graceMs`; answers how many were cut. */
   | { readonly type: 'drain'; readonly graceMs: number; readonly reply: Reply<number> }
   | KeeperMessage
+  | LearnedKeeperMessage
   // From itself.
   | { readonly type: 'renewSubscriptions' }
   /** The thread of this child died; its end must be noticed again. */

@@ -1,7 +1,9 @@
+export type { LearnedImage } from './learned-lives.ts'
 export type {
   Booking,
   GatewayLife,
   KvUsageReport,
+  LearnedKeeperMessage,
   LoadFellMessage,
   LoadReport,
   OwnOperationsMessage,

@@ -3,6 +3,7 @@ import type { FleetMessage } from '@homing/fleet'
 import type { LearnedSpeed, LoadStats, SaidUsage } from '@homing/load'
 import type { CandidateLoads, RequestTracking } from '@homing/placement'
 import type { OpenBooking, ReplicaBatch, ReplicaOperation, ReplicaSnapshot } from '@homing/replication'
+import type { LearnedImage } from './learned-lives.ts'
 
 /** To the watcher: the load of some worker fell since it sent `watchLoad`. */
 export interface LoadFellMessage {
@@ -85,6 +86,12 @@ export interface LoadReport {
 
 /** Usage figures of a complete answer, as its engine says them; undefined where the answer has none. */
 export type TrackerUsage = SaidUsage
+
+/** To the keeper, which outlives the tracker: what was learned. */
+export type LearnedKeeperMessage =
+  /** Replaces what was kept before. */
+  | { readonly type: 'keepLearned'; readonly image: LearnedImage }
+  | { readonly type: 'keptLearned'; readonly reply: Reply<LearnedImage | undefined> }
 
 /** To the replica bridge: bookings of this router for the other replicas. */
 export type OwnOperationsMessage = {

@@ -15,10 +15,12 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
+import { toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
-import { ActiveLoad, copyProjection, EngineBook } from '@homing/load'
+import { ActiveLoad, copyProjection, EngineBook, LearnedValues } from '@homing/load'
 import type { CandidateLoads, TrackingSettings } from '@homing/placement'
 import { newLife, type ReplicaSnapshot } from '@homing/replication'
+import { type LearnedImage, LearnedLives } from './learned-lives.ts'
 import type {
   Booking,
   GatewayLife,
@@ -37,14 +39,15 @@ import type { TrackerArgs } from './tracker-args.ts'
 import { TRACK_ALL, trackedHashes, trackingOf } from './tracking.ts'
 
 const SWEEP_INTERVAL_MS = 5000
+const KEEPER_MS_MAX = 1000
 const NO_HASHES = new Int32Array(0)
 
 export const tracker = defineActor(
   import.meta.url,
   'tracker',
 )<TrackerMessage, TrackerArgs>({
-  setup(context, args) {
-    const state = new Tracker(context, args)
+  async setup(context, args) {
+    const state = new Tracker(context, args, await keptOf(context, args))
     context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
     return {
       fleet: ({ fleet }) => state.takeFleet(fleet),
@@ -73,6 +76,20 @@ export const tracker = defineActor(
   },
 })
 
+/** What earlier lives have learned, from the keeper. */
+async function keptOf(
+  { log }: ActorContext<TrackerMessage>,
+  { keeper }: TrackerArgs,
+): Promise<LearnedImage | undefined> {
+  if (keeper === undefined) return undefined
+  try {
+    return await keeper.ask({ type: 'keptLearned' }, { timeout: KEEPER_MS_MAX })
+  } catch (error) {
+    log.error({ error: toErrorRecord(error) }, 'what was learned of the speed of workers is lost')
+    return undefined
+  }
+}
+
 type MessageOf<T extends TrackerMessage['type']> = Extract<TrackerMessage, { readonly type: T }>
 
 class Tracker {
@@ -85,6 +102,8 @@ class Tracker {
   readonly #replicationMs: number
   readonly #load: ActiveLoad
   readonly #book: EngineBook
+  readonly #keeper: TrackerArgs['keeper']
+  readonly #lives: LearnedLives
   /** Undefined: output blocks are not counted. */
   readonly #outputs: OutputBlocks | undefined
   #keysBySlot = new Map<number, string>()
@@ -103,7 +122,7 @@ class Tracker {
   #isFlushDue = false
   #flushedMs = Number.NEGATIVE_INFINITY
 
-  constructor(context: ActorContext<TrackerMessage>, args: TrackerArgs) {
+  constructor(context: ActorContext<TrackerMessage>, args: TrackerArgs, kept: LearnedImage | undefined) {
     const { workerSlotsMax, requestsMax, tracking = TRACK_ALL, replicationMs, replicaSalt } = args
     this.#context = context
     this.#directory = args.directory
@@ -111,7 +130,11 @@ class Tracker {
     this.#idleMsMax = args.idleMsMax
     this.#replicationMs = replicationMs ?? 0
     this.#load = new ActiveLoad({ workerSlotsMax, requestsMax })
-    this.#book = new EngineBook({ workerSlotsMax })
+    const learned = new LearnedValues()
+    this.#book = new EngineBook({ workerSlotsMax, learned })
+    this.#keeper = args.keeper
+    this.#lives = new LearnedLives(learned, workerSlotsMax)
+    if (kept !== undefined) this.#lives.offer(kept, 'tracker')
     this.#outputs = tracking.outputBlocks ? new OutputBlocks(this.#load) : undefined
     this.replicas =
       replicationMs === undefined
@@ -148,6 +171,9 @@ class Tracker {
     this.#processes = processes
     this.#keysBySlot = present
     this.#slotsByKey = new Map([...present].map(([slot, key]) => [key, slot]))
+    const taken = this.#lives.takeFleet(workers, this.#context.clock.wallMs())
+    if (taken.length > 0)
+      this.#context.log.info({ workerKeys: taken.length }, 'what was learned of workers is taken over')
     if (isNew) this.#bridge?.tell({ type: 'tellAgain' })
     this.#flushLater()
     this.#fell()
@@ -313,6 +339,7 @@ class Tracker {
       this.#context.log.warn({ decisionId, idleMsMax }, 'booking freed: no sign of life')
     }
     this.fellIf(expired.length > 0)
+    this.#keeper?.tell({ type: 'keepLearned', image: this.#lives.image(this.#context.clock.wallMs()) })
   }
 
   fellIf(isLess: boolean | undefined): void {
