@@ -43,7 +43,8 @@ export const guardian = defineActor(
   reentrant: true,
   setup(context, args) {
     const { engineCertificates } = args.inputs
-    const hasCheckpoints = args.settings.checkpointDirectory !== undefined
+    const { checkpointDirectory, learnedFile } = args.settings
+    const kept = { checkpoints: checkpointDirectory !== undefined, learned: learnedFile !== undefined }
     if (engineCertificates !== undefined) context.use(transportCapability).http.trust(engineCertificates)
     const state = new Guardian(context, spawnChildren(context, args))
     state.start()
@@ -60,8 +61,7 @@ export const guardian = defineActor(
       keptLearned: ({ reply }) => reply(state.learned),
       watchAgain: ({ child }) => context.watch(child),
       leave: () => void state.children.gateway.tell({ type: 'leave' }),
-      drain: async ({ graceMs, reply }) =>
-        reply(await drain(context, state.children, graceMs, hasCheckpoints)),
+      drain: async ({ graceMs, reply }) => reply(await drain(context, state.children, graceMs, kept)),
       [signal](event) {
         if (event.type === 'terminated') state.childEnded(event)
       },

@@ -1,4 +1,6 @@
-export type { LearnedImage } from './learned-lives.ts'
+export { LearnedFileError, UnusableLearnedFileError } from './errors.ts'
+export { learnedStore, prepareLearnedFile } from './learned-file.ts'
+export { decodeLearned, encodeLearned, type LearnedImage } from './learned-image.ts'
 export type {
   Booking,
   GatewayLife,

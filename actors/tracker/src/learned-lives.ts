@@ -17,29 +17,8 @@
  */
 
 import { isOtherProcessStart, type WorkerRecord } from '@homing/fleet'
-import type { FleetImage, LearnedValues, WorkerImage } from '@homing/load'
-
-/** A life of an engine, as far as it is known. */
-export interface EngineLife {
-  readonly joinedMs: number
-  readonly promptsEpoch: number
-  /** When its process began; undefined: it does not say. */
-  readonly processStartSeconds: number | undefined
-}
-
-export interface LearnedWorker extends EngineLife {
-  /** Worker key. */
-  readonly worker: string
-  /** Unix milliseconds at which the image was taken. */
-  readonly takenMs: number
-  readonly image: WorkerImage
-}
-
-/** All that was learned. */
-export interface LearnedImage {
-  readonly fleet: { readonly takenMs: number; readonly image: FleetImage }
-  readonly workers: readonly LearnedWorker[]
-}
+import type { LearnedValues } from '@homing/load'
+import type { EngineLife, LearnedImage, LearnedWorker } from './learned-image.ts'
 
 export type LearnedSource = 'tracker' | 'file'
 

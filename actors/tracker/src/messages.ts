@@ -3,7 +3,8 @@ import type { FleetMessage } from '@homing/fleet'
 import type { LearnedSpeed, LoadStats, SaidUsage } from '@homing/load'
 import type { CandidateLoads, RequestTracking } from '@homing/placement'
 import type { OpenBooking, ReplicaBatch, ReplicaOperation, ReplicaSnapshot } from '@homing/replication'
-import type { LearnedImage } from './learned-lives.ts'
+import type { LearnedFileStatus } from './learned-file.ts'
+import type { LearnedImage } from './learned-image.ts'
 
 /** To the watcher: the load of some worker fell since it sent `watchLoad`. */
 export interface LoadFellMessage {
@@ -80,6 +81,8 @@ export interface WorkerLoad {
 export interface LoadReport {
   readonly rows: readonly WorkerLoad[]
   readonly stats: LoadStats
+  /** Undefined: there is no file of learned values. */
+  readonly learnedFile?: LearnedFileStatus | undefined
   /** Open bookings of other replicas, and operations that could not be booked; undefined: no replicas. */
   readonly replicas?: { readonly bookings: number; readonly unbooked: number } | undefined
 }
@@ -167,5 +170,9 @@ export type TrackerMessage =
   | { readonly type: 'loads'; readonly reply: Reply<LoadReport> }
   /** Frees what this gateway booked in its earlier lives. */
   | { readonly type: 'gatewayStarted'; readonly gateway: GatewayLife }
+  /** Writes what was learned to its file; true: it is written. */
+  | { readonly type: 'saveLearned'; readonly reply: Reply<boolean> }
+  /** From the tracker to itself: the next save is due. */
+  | { readonly type: 'saveLearnedDue' }
   /** Frees bookings without a sign of life for `idleMsMax`. */
   | { readonly type: 'sweep' }

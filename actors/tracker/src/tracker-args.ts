@@ -11,6 +11,8 @@ export interface TrackerArgs {
   readonly directory?: ActorRef<DrainedMessage>
   /** Keeps what was learned over restarts of the tracker; undefined: it is lost. */
   readonly keeper?: ActorRef<LearnedKeeperMessage>
+  /** Where what was learned is kept over restarts of the router; undefined: nowhere. */
+  readonly learnedFile?: string | undefined
   readonly workerSlotsMax: number
   /** Requests booked at one time. */
   readonly requestsMax: number
@@ -28,6 +30,7 @@ export interface TrackerArgs {
 
 export type TrackerSettings = Pick<
   RouterSettings,
+  | 'learnedFile'
   | 'workerSlotsMax'
   | 'openRequestsMax'
   | 'activeRequestExpiryMs'
@@ -57,6 +60,7 @@ export function trackerArgsFromSettings(
   return {
     directory: parts.directory,
     keeper: parts.keeper,
+    learnedFile: settings.learnedFile,
     workerSlotsMax: settings.workerSlotsMax,
     requestsMax: openRequestsMax * BOOKINGS_PER_REQUEST * (replicaSync ? REPLICAS_COUNTED : 1),
     idleMsMax: settings.activeRequestExpiryMs,

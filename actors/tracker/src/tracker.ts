@@ -20,7 +20,9 @@ import type { Fleet } from '@homing/fleet'
 import { ActiveLoad, copyProjection, EngineBook, LearnedValues } from '@homing/load'
 import type { CandidateLoads, TrackingSettings } from '@homing/placement'
 import { newLife, type ReplicaSnapshot } from '@homing/replication'
-import { type LearnedImage, LearnedLives } from './learned-lives.ts'
+import { LearnedFile, SAVE_MS } from './learned-file.ts'
+import type { LearnedImage } from './learned-image.ts'
+import { LearnedLives, type LearnedSource } from './learned-lives.ts'
 import type {
   Booking,
   GatewayLife,
@@ -47,7 +49,13 @@ export const tracker = defineActor(
   'tracker',
 )<TrackerMessage, TrackerArgs>({
   async setup(context, args) {
-    const state = new Tracker(context, args, await keptOf(context, args))
+    const { learnedFile: path, workerSlotsMax } = args
+    const file = path === undefined ? undefined : new LearnedFile(context, path, workerSlotsMax)
+    const state = new Tracker(context, args, file)
+    const kept = await keptOf(context, args)
+    if (kept !== undefined) state.inherit(kept, 'tracker')
+    else state.inherit(await file?.read(), 'file')
+    if (file !== undefined) context.schedule(SAVE_MS, { type: 'saveLearnedDue' })
     context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
     return {
       fleet: ({ fleet }) => state.takeFleet(fleet),
@@ -68,6 +76,11 @@ export const tracker = defineActor(
       replicaBookings: ({ replica, bookings }) => state.fellIf(state.replicas?.reset(replica, bookings)),
       replicasKnown: ({ replicas }) => state.fellIf(state.replicas?.retain(replicas)),
       flushOperations: () => state.flush(),
+      saveLearned: ({ reply }) => void state.saveLearned().then(reply),
+      saveLearnedDue() {
+        void state.saveLearned()
+        context.schedule(SAVE_MS, { type: 'saveLearnedDue' })
+      },
       sweep() {
         state.sweep()
         context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
@@ -104,6 +117,7 @@ class Tracker {
   readonly #book: EngineBook
   readonly #keeper: TrackerArgs['keeper']
   readonly #lives: LearnedLives
+  readonly #file: LearnedFile | undefined
   /** Undefined: output blocks are not counted. */
   readonly #outputs: OutputBlocks | undefined
   #keysBySlot = new Map<number, string>()
@@ -122,7 +136,7 @@ class Tracker {
   #isFlushDue = false
   #flushedMs = Number.NEGATIVE_INFINITY
 
-  constructor(context: ActorContext<TrackerMessage>, args: TrackerArgs, kept: LearnedImage | undefined) {
+  constructor(context: ActorContext<TrackerMessage>, args: TrackerArgs, file: LearnedFile | undefined) {
     const { workerSlotsMax, requestsMax, tracking = TRACK_ALL, replicationMs, replicaSalt } = args
     this.#context = context
     this.#directory = args.directory
@@ -134,7 +148,7 @@ class Tracker {
     this.#book = new EngineBook({ workerSlotsMax, learned })
     this.#keeper = args.keeper
     this.#lives = new LearnedLives(learned, workerSlotsMax)
-    if (kept !== undefined) this.#lives.offer(kept, 'tracker')
+    this.#file = file
     this.#outputs = tracking.outputBlocks ? new OutputBlocks(this.#load) : undefined
     this.replicas =
       replicationMs === undefined
@@ -146,6 +160,16 @@ class Tracker {
             nowMs: () => context.clock.nowMs(),
             slotOf: worker => this.#slotsByKey.get(worker),
           })
+  }
+
+  /** Before the first fleet. */
+  inherit(image: LearnedImage | undefined, source: LearnedSource): void {
+    if (image !== undefined) this.#lives.offer(image, source)
+  }
+
+  /** False: there is no file, or it cannot be written. */
+  async saveLearned(): Promise<boolean> {
+    return (await this.#file?.save(this.#lives.image(this.#context.clock.wallMs()))) ?? false
   }
 
   takeFleet({ workers }: Fleet): void {
@@ -303,7 +327,7 @@ class Tracker {
         disbelieved: this.#book.disbelieved(workerSlot),
       })
     }
-    return { rows, stats: this.#load.stats, replicas: this.replicas?.counts }
+    return { rows, stats: this.#load.stats, learnedFile: this.#file?.status, replicas: this.replicas?.counts }
   }
 
   replicate(

@@ -5,7 +5,8 @@ import type { Fleet, WorkerRecord } from '@homing/fleet'
 import { EngineBook, LearnedValues } from '@homing/load'
 import t, { type Test } from 'tap'
 import { type LearnedKeeperMessage, type TrackerArgs, tracker } from '../src/index.ts'
-import { type EngineLife, type LearnedImage, LearnedLives } from '../src/learned-lives.ts'
+import type { EngineLife, LearnedImage } from '../src/learned-image.ts'
+import { LearnedLives } from '../src/learned-lives.ts'
 import { TRACK_ALL } from '../src/tracking.ts'
 
 const ASK = { timeout: '1s' } as const
