@@ -127,7 +127,7 @@ async function start(t: Test, more: Partial<TrackerArgs> = {}) {
 t.test('a tracker that begins again knows what the one before had learned', async t => {
   const { system, keeper, spawn } = await start(t)
   const first = spawn('first')
-  const asked = await keeper.next()
+  const asked = await keeper.next('1m')
   if (asked.type !== 'keptLearned') return t.fail(asked.type)
   asked.reply(undefined)
   first.tell({ type: 'fleet', fleet: fleetOf({ a: {}, b: {} }) })
@@ -147,7 +147,7 @@ t.test('a tracker that begins again knows what the one before had learned', asyn
   for (const message of keeper.waiting) if (message.type === 'keepLearned') kept = message.image
   t.equal(kept?.workers.length, 2)
 
-  while (keeper.waiting.length > 0) await keeper.next()
+  while (keeper.waiting.length > 0) await keeper.next('1m')
   const second = spawn('second')
   await system.settle()
   for (const message of keeper.waiting) if (message.type === 'keptLearned') message.reply(kept)
@@ -165,7 +165,7 @@ t.test('a tracker that begins again knows what the one before had learned', asyn
 t.test('without an answer of its keeper, a tracker begins with the priors', async t => {
   const { system, keeper, spawn } = await start(t)
   const ref = spawn('tracker')
-  t.equal((await keeper.next()).type, 'keptLearned')
+  t.equal((await keeper.next('1m')).type, 'keptLearned')
   ref.tell({ type: 'fleet', fleet: fleetOf({ a: {} }) })
   const asked = ref.ask({ type: 'loads' }, { timeout: '10s' })
   await system.advance('2s')

@@ -188,6 +188,20 @@ export const AUTO_CONSTANTS = {
     PRIOR_DECODE_TOKEN_MS: 4e-5,
   },
 
+  /** Alarms about what was learned: packages/load/src/odd-workers.ts. */
+  odd: {
+    /** Tokens. Of the prompt by whose times workers are compared: many steps are no longer. [Step times] */
+    SAMPLE_PROMPT_TOKENS: 2048,
+    /** Requests. In the decode step by whose time workers are compared. [Step times] */
+    SAMPLE_REQUESTS: 8,
+    /**
+     * Times. Farther from the priors than this is no accelerator: the priors are off by 2 to 10 elsewhere.
+     * [Step times]
+     */
+    PRIOR_FAR_TIMES: 100,
+    /** Ms. How long a worker is far before that is told, and near before its end is. [Step times] */
+    ALARM_MS: 60_000,
+  },
   /** The number of tokens below which a prefill step takes no less: prefill-costs.ts. */
   knee: {
     /**

@@ -28,6 +28,13 @@ export {
   type WorkerImage,
   workerImageFault,
 } from './learned-values.ts'
+export {
+  type ComparedWorker,
+  type OddChange,
+  type OddFigure,
+  type OddMark,
+  OddWorkers,
+} from './odd-workers.ts'
 export { KNEES, prefillCost, shortOfKnee } from './prefill-costs.ts'
 export type { LearnedSpeed, SaidUsage } from './reports.ts'
 export { SharedBlocks } from './shared-blocks.ts'

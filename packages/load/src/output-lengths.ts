@@ -45,10 +45,10 @@ export class OutputLengths {
     return shareAfter(this.#nowMs - this.#seenMs, AGE_FLEET_HALF_MS)
   }
 
-  /** Mean of the worker, and the number of answers that it is of; undefined: none ended. */
+  /** Mean of the worker now, and the number of answers that it is of; undefined: none ended. */
   of(workerSlot: number): { readonly tokens: number; readonly answers: number } | undefined {
     const worker = this.#workers.get(workerSlot)
-    return worker && { tokens: worker.lengths.mean, answers: worker.lengths.count }
+    return worker && { tokens: this.#agedMean(worker), answers: worker.lengths.count }
   }
 
   /** The time by which what was learned ages. An earlier one than before has no effect. */
@@ -82,11 +82,15 @@ export class OutputLengths {
   }
 
   #agedMeans(): readonly AgedMean[] {
-    const fleet = this.meanTokens
     return [...this.#workers.values()].map(worker => ({
-      mean: fleet + this.#shareOf(worker) * (worker.lengths.mean - fleet),
+      mean: this.#agedMean(worker),
       count: worker.lengths.count,
     }))
+  }
+
+  #agedMean(worker: WorkerOutputs): number {
+    const fleet = this.meanTokens
+    return fleet + this.#shareOf(worker) * (worker.lengths.mean - fleet)
   }
 
   /** The fleet's mean stays until another answer ends. */

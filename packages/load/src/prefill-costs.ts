@@ -62,6 +62,11 @@ export class PrefillCosts {
     return this.#best.costs.knowledge(workerSlot)
   }
 
+  /** Number of observations of the worker. */
+  rows(workerSlot: number): number {
+    return this.#best.costs.rows(workerSlot)
+  }
+
   /** `weight`: 1 for an observation that is certain, less for one that is not. */
   observe(workerSlot: number, work: PrefillWork, observedMs: number, weight: number): void {
     const { steps, chargedTokens, attention } = work

@@ -36,6 +36,7 @@ const USERS = [
   '../src/engine-costs.ts',
   '../src/engine-slot.ts',
   '../src/learned-values.ts',
+  '../src/odd-workers.ts',
   '../src/output-lengths.ts',
   '../src/prefill-costs.ts',
   '../src/unseen-load.ts',
