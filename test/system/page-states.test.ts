@@ -131,6 +131,7 @@ const card = (at: number, of: Partial<FleetKey>): FleetKey => ({
   last_event_age_ms: 42_000,
   audit: { state: 'good', requests: 0, predicted_tokens: 0, delivered_tokens: 0, precision: null },
   learned: null,
+  odd: [],
   ...of,
 })
 

@@ -14,6 +14,7 @@ export type {
   TrackerMessage,
   TrackerUsage,
   WorkerLoad,
+  WorkerOddMark,
 } from './messages.ts'
 export { tracker } from './tracker.ts'
 export { type TrackerArgs, trackerArgsFromSettings } from './tracker-args.ts'

@@ -1,6 +1,6 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/fleet'
-import type { LearnedSpeed, LoadStats, SaidUsage } from '@homing/load'
+import type { LearnedSpeed, LoadStats, OddMark, SaidUsage } from '@homing/load'
 import type { CandidateLoads, RequestTracking } from '@homing/placement'
 import type { OpenBooking, ReplicaBatch, ReplicaOperation, ReplicaSnapshot } from '@homing/replication'
 import type { LearnedFileStatus } from './learned-file.ts'
@@ -76,7 +76,12 @@ export interface WorkerLoad {
   readonly learned: LearnedSpeed
   /** Figures in answers of the worker that could not be true, since it is known; default 0. */
   readonly disbelieved?: number
+  /** Why what was learned of it is far from what it should be; default: it is not. */
+  readonly odd?: readonly WorkerOddMark[]
 }
+
+/** `sinceMs` in Unix milliseconds. */
+export type WorkerOddMark = OddMark
 
 export interface LoadReport {
   readonly rows: readonly WorkerLoad[]

@@ -4,14 +4,14 @@
  * In     `project`, `book` and `free` from the router; first byte and signs of life of answers from the
  *        gateway; lost worker keys from the fleet; new lives of gateways; KV cache use that engines report.
  * Out    replies; `loadFell` to the queue, if it watches; `drained` to the directory, when a draining worker
- *        has no open request.
+ *        has no open request; what was learned to the keeper, with each sweep, and to a file.
  * Owns   ActiveLoad: active blocks, prefill tokens and requests of every worker slot. EngineBook: the
  *        backlog of each slot in milliseconds, and its learned speed. The KV cache use that engines report
  *        is kept apart from both.
  * Order  a router that awaits each `book` before its next `project` never decides on stale load.
  * Fails  bookings of a gateway's ended life are freed when the next life begins. A booking that nobody
- *        touches for `idleMsMax` is freed and counted: its owner has lost it. After a restart the tracker is
- *        empty; a `free` of a request booked before the restart has no effect.
+ *        touches for `idleMsMax` is freed and counted: its owner has lost it. After a restart no request is
+ *        booked; a `free` of one booked before has no effect. What was learned is as of the last sweep.
  */
 
 import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
@@ -34,7 +34,9 @@ import type {
   TrackerMessage,
   TrackerUsage,
   WorkerLoad,
+  WorkerOddMark,
 } from './messages.ts'
+import { OddAlarm } from './odd-alarm.ts'
 import { OutputBlocks } from './output-blocks.ts'
 import { ReplicaBookings } from './replica-bookings.ts'
 import type { TrackerArgs } from './tracker-args.ts'
@@ -115,6 +117,8 @@ class Tracker {
   readonly #replicationMs: number
   readonly #load: ActiveLoad
   readonly #book: EngineBook
+  readonly #learned: LearnedValues
+  readonly #alarm: OddAlarm
   readonly #keeper: TrackerArgs['keeper']
   readonly #lives: LearnedLives
   readonly #file: LearnedFile | undefined
@@ -146,6 +150,8 @@ class Tracker {
     this.#load = new ActiveLoad({ workerSlotsMax, requestsMax })
     const learned = new LearnedValues()
     this.#book = new EngineBook({ workerSlotsMax, learned })
+    this.#learned = learned
+    this.#alarm = new OddAlarm(context.log)
     this.#keeper = args.keeper
     this.#lives = new LearnedLives(learned, workerSlotsMax)
     this.#file = file
@@ -198,6 +204,7 @@ class Tracker {
     const taken = this.#lives.takeFleet(workers, this.#context.clock.wallMs())
     if (taken.length > 0)
       this.#context.log.info({ workerKeys: taken.length }, 'what was learned of workers is taken over')
+    this.#alarm.takeFleet(workers)
     if (isNew) this.#bridge?.tell({ type: 'tellAgain' })
     this.#flushLater()
     this.#fell()
@@ -325,9 +332,16 @@ class Tracker {
         reported: this.#reported.get(workerSlot),
         learned: this.#book.learned(workerSlot),
         disbelieved: this.#book.disbelieved(workerSlot),
+        odd: this.#oddMarks(worker),
       })
     }
     return { rows, stats: this.#load.stats, learnedFile: this.#file?.status, replicas: this.replicas?.counts }
+  }
+
+  #oddMarks(worker: string): readonly WorkerOddMark[] {
+    const { clock } = this.#context
+    const startMs = clock.wallMs() - clock.nowMs()
+    return this.#alarm.marks(worker).map(mark => ({ ...mark, sinceMs: Math.round(startMs + mark.sinceMs) }))
   }
 
   replicate(
@@ -363,6 +377,7 @@ class Tracker {
       this.#context.log.warn({ decisionId, idleMsMax }, 'booking freed: no sign of life')
     }
     this.fellIf(expired.length > 0)
+    this.#alarm.look(this.#learned, this.#context.clock.nowMs())
     this.#keeper?.tell({ type: 'keepLearned', image: this.#lives.image(this.#context.clock.wallMs()) })
   }
 

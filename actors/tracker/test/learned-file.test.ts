@@ -78,9 +78,10 @@ t.test('a file that is cut, changed or too large is refused, with the reason', a
 /** As much of a fleet as the tracker looks at. */
 function fleetOf(processStartSeconds: number): Fleet {
   const keys = [{ key: 'a/0', workerSlot: 0 }]
+  const worker = { id: 'a', state: 'up', models: [], taints: [], joinedMs: 9000 }
   return {
     version: 1,
-    workers: [{ id: 'a', state: 'up', joinedMs: 9000, processStartSeconds, keys }],
+    workers: [{ ...worker, processStartSeconds, keys }],
   } as unknown as Fleet
 }
 

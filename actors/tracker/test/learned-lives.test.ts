@@ -21,7 +21,7 @@ interface FleetWorker extends Partial<Omit<EngineLife, 'processStartSeconds'>> {
 /** As much of a fleet as the tracker looks at; workers are a, b, c … in these slots. */
 function fleetOf(workers: Readonly<Record<string, FleetWorker>>, firstSlot = 0): Fleet {
   const records = Object.entries(workers).map(([id, worker], at) => ({
-    ...{ id, state: 'up', ...LIFE, ...worker },
+    ...{ id, state: 'up', models: [], taints: [], ...LIFE, ...worker },
     keys: [{ key: `${id}/0`, workerSlot: firstSlot + at }],
   }))
   return { version: 1, workers: records } as unknown as Fleet

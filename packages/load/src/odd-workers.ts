@@ -6,7 +6,7 @@
  *            decode    ms of a step with SAMPLE_REQUESTS requests of that length
  *            output    tokens of an answer
  *   far      from twins: ODD_TIMES more or less than their median; for output OUTPUT_APART_TIMES
- *            from the prior: PRIOR_FAR_TIMES more or less
+ *            from the prior: PRIOR_FAR_TIMES more or less; for output more, as clients may ask for one token
  *   odd      far for ALARM_MS without a break; no longer odd when it was not far for as long
  *
  * Twins are workers of the same kind, which the caller names; of fewer than COMPARED_MIN that are known, no
@@ -65,6 +65,8 @@ interface FigureKind {
   readonly name: OddFigure
   readonly prior: number
   readonly apartTimes: number
+  /** Least share of the prior that an engine may have. */
+  readonly priorShareMin: number
   /** Undefined: too little was seen. */
   readonly of: (learned: LearnedValues, workerSlot: number) => number | undefined
 }
@@ -74,6 +76,7 @@ const FIGURES: readonly FigureKind[] = [
     name: 'prefill',
     prior: prefillMs(PREFILL_PRIOR, KNEE_PRIOR),
     apartTimes: ODD_TIMES,
+    priorShareMin: 1 / PRIOR_FAR_TIMES,
     of: ({ prefill }, slot) =>
       prefill.rows(slot) < COMPARED_ROWS ? undefined : prefillMs(prefill.of(slot), prefill.kneeTokens),
   },
@@ -81,12 +84,14 @@ const FIGURES: readonly FigureKind[] = [
     name: 'decode',
     prior: decodeMs(DECODE_PRIOR),
     apartTimes: ODD_TIMES,
+    priorShareMin: 1 / PRIOR_FAR_TIMES,
     of: ({ decode }, slot) => (decode.rows(slot) < COMPARED_ROWS ? undefined : decodeMs(decode.of(slot))),
   },
   {
     name: 'output',
     prior: OUTPUT_TOKENS_PRIOR,
     apartTimes: OUTPUT_APART_TIMES,
+    priorShareMin: 0,
     of({ outputs }, slot) {
       const known = outputs.of(slot)
       return known === undefined || known.answers < MEAN_FIRST_FIGURES ? undefined : known.tokens
@@ -149,7 +154,7 @@ function stateAfter(
 
 /** The workers whose figure is far, by worker key. */
 function farIn(
-  { of, prior, name, apartTimes }: FigureKind,
+  { of, prior, name, apartTimes, priorShareMin }: FigureKind,
   learned: LearnedValues,
   workers: readonly ComparedWorker[],
   nowMs: number,
@@ -169,17 +174,17 @@ function farIn(
     const isCompared = twins.length >= COMPARED_MIN
     for (const { worker, value } of twins) {
       const mark = { figure: name, sinceMs: nowMs }
-      if (isCompared && isFar(value / median, apartTimes))
+      if (isCompared && isFar(value / median, 1 / apartTimes, apartTimes))
         far.set(worker, { ...mark, times: value / median, against: 'twins' })
-      else if (isFar(value / prior, PRIOR_FAR_TIMES))
+      else if (isFar(value / prior, priorShareMin, PRIOR_FAR_TIMES))
         far.set(worker, { ...mark, times: value / prior, against: 'prior' })
     }
   }
   return far
 }
 
-function isFar(ratio: number, times: number): boolean {
-  return ratio > times || ratio < 1 / times
+function isFar(ratio: number, least: number, most: number): boolean {
+  return ratio > most || ratio < least
 }
 
 function prefillMs(coefficients: Coefficients, kneeTokens: number): number {

@@ -100,6 +100,10 @@ t.test('one that no accelerator is like is odd even alone', async t => {
   t.match(world.odd.marks('w0'), [{ figure: 'prefill', against: 'prior' }])
 })
 
+t.test('requests for one token are no fault of a worker', async t => {
+  t.strictSame(new World(['m']).serve(40 * ALARM_MS, [{ output: 0.01 }]), [])
+})
+
 t.test('a moment is not told, and neither is one that is gone', async t => {
   const world = new World(SAME)
   world.serve(10 * ALARM_MS, ALIKE)
