@@ -1,4 +1,7 @@
-/** Readers of binary messages: events of engines, replicas, payloads at a broker, checkpoints, files of learned values. */
+/**
+ * Readers of binary messages and files: events of engines, replicas, payloads at a broker, checkpoints,
+ * learned values.
+ */
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { crc32 } from 'node:zlib'

@@ -4,9 +4,9 @@
  *
  * A checkpoint is a sealed body (packages/protocol). It records its position in the history and the last
  * batches. It counts only if the engine repeats these batches when asked: then it is the same life of the
- * engine, and nothing is missing between the checkpoint and the next batch. If both the checkpoint and the engine know when its process
- * began, these times must agree too: engines whose batches contain no time may begin two lives with the same
- * batches.
+ * engine, and nothing is missing between the checkpoint and the next batch. If both the checkpoint and the
+ * engine know when its process began, these times must agree too: engines whose batches contain no time may
+ * begin two lives with the same batches.
  */
 
 import type { KeyImage } from '@homing/actors/indexer'

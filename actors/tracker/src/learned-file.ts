@@ -7,18 +7,19 @@
 import { constants } from 'node:fs'
 import { access, open, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import type { ActorContext, Capability } from '@homing/actor'
-import { replaceFile, toErrorRecord } from '@homing/base'
+import type { Capability } from '@homing/actor'
+import { type Log, replaceFile, toErrorRecord } from '@homing/base'
 import { LearnedFileError, UnusableLearnedFileError } from './errors.ts'
 import { decodeLearned, encodeLearned, type LearnedImage, learnedBytesMax } from './learned-image.ts'
-import type { TrackerMessage } from './messages.ts'
 
 /** What a minute teaches is learned again in as long. */
 export const SAVE_MS = 60_000
 
 /** Where the file is; tests keep it in memory. */
 export interface LearnedStore {
-  /** At most `bytesMax` + 1 bytes. Undefined: there is none. Rejects where one is there and cannot be read. */
+  /**
+   * At most `bytesMax` + 1 bytes. Undefined: there is none. Rejects where one is there and cannot be read.
+   */
   read(path: string, bytesMax: number): Promise<Uint8Array | undefined>
   write(path: string, pieces: readonly Uint8Array[]): Promise<void>
 }
@@ -37,7 +38,8 @@ export interface LearnedFileStatus {
 }
 
 export class LearnedFile {
-  readonly #context: ActorContext<TrackerMessage>
+  readonly #log: Log
+  readonly #store: LearnedStore
   readonly #path: string
   readonly #workersMax: number
   /** Writes go one after the other. */
@@ -46,8 +48,9 @@ export class LearnedFile {
   #failedSaves = 0
   #isFailing = false
 
-  constructor(context: ActorContext<TrackerMessage>, path: string, workersMax: number) {
-    this.#context = context
+  constructor(log: Log, store: LearnedStore, path: string, workersMax: number) {
+    this.#log = log
+    this.#store = store
     this.#path = path
     this.#workersMax = workersMax
   }
@@ -58,17 +61,16 @@ export class LearnedFile {
 
   /** Undefined: there is no file, or it cannot be used; then a warning says why. */
   async read(): Promise<LearnedImage | undefined> {
-    const { log } = this.#context
     const path = this.#path
     try {
       const bytesMax = learnedBytesMax(this.#workersMax)
-      const bytes = await this.#context.use(learnedStore).read(path, bytesMax)
+      const bytes = await this.#store.read(path, bytesMax)
       if (bytes === undefined) return undefined
       if (bytes.length > bytesMax)
         throw new UnusableLearnedFileError('altered', `it has more than ${bytesMax} bytes`)
       return decodeLearned(bytes, this.#workersMax)
     } catch (error) {
-      log.warn(
+      this.#log.warn(
         { path, error: toErrorRecord(error) },
         'learned values are not used; workers begin with priors',
       )
@@ -84,18 +86,18 @@ export class LearnedFile {
   }
 
   async #write(image: LearnedImage): Promise<boolean> {
-    const { log } = this.#context
     const path = this.#path
     try {
-      await this.#context.use(learnedStore).write(path, encodeLearned(image))
+      await this.#store.write(path, encodeLearned(image))
     } catch (error) {
       this.#failedSaves++
-      if (!this.#isFailing) log.warn({ path, error: toErrorRecord(error) }, 'learned values cannot be saved')
+      if (!this.#isFailing)
+        this.#log.warn({ path, error: toErrorRecord(error) }, 'learned values cannot be saved')
       this.#isFailing = true
       return false
     }
     this.#saves++
-    if (this.#isFailing) log.info({ path }, 'learned values are saved again')
+    if (this.#isFailing) this.#log.info({ path }, 'learned values are saved again')
     this.#isFailing = false
     return true
   }

@@ -20,7 +20,7 @@ import type { Fleet } from '@homing/fleet'
 import { ActiveLoad, copyProjection, EngineBook, LearnedValues } from '@homing/load'
 import type { CandidateLoads, TrackingSettings } from '@homing/placement'
 import { newLife, type ReplicaSnapshot } from '@homing/replication'
-import { LearnedFile, SAVE_MS } from './learned-file.ts'
+import { LearnedFile, learnedStore, SAVE_MS } from './learned-file.ts'
 import type { LearnedImage } from './learned-image.ts'
 import { LearnedLives, type LearnedSource } from './learned-lives.ts'
 import type {
@@ -43,7 +43,7 @@ import type { TrackerArgs } from './tracker-args.ts'
 import { TRACK_ALL, trackedHashes, trackingOf } from './tracking.ts'
 
 const SWEEP_INTERVAL_MS = 5000
-const KEEPER_MS_MAX = 1000
+const KEPT_MS_MAX = 1000
 const NO_HASHES = new Int32Array(0)
 
 export const tracker = defineActor(
@@ -52,7 +52,10 @@ export const tracker = defineActor(
 )<TrackerMessage, TrackerArgs>({
   async setup(context, args) {
     const { learnedFile: path, workerSlotsMax } = args
-    const file = path === undefined ? undefined : new LearnedFile(context, path, workerSlotsMax)
+    const file =
+      path === undefined
+        ? undefined
+        : new LearnedFile(context.log, context.use(learnedStore), path, workerSlotsMax)
     const state = new Tracker(context, args, file)
     const kept = await keptOf(context, args)
     if (kept !== undefined) state.inherit(kept, 'tracker')
@@ -98,7 +101,7 @@ async function keptOf(
 ): Promise<LearnedImage | undefined> {
   if (keeper === undefined) return undefined
   try {
-    return await keeper.ask({ type: 'keptLearned' }, { timeout: KEEPER_MS_MAX })
+    return await keeper.ask({ type: 'keptLearned' }, { timeout: KEPT_MS_MAX })
   } catch (error) {
     log.error({ error: toErrorRecord(error) }, 'what was learned of the speed of workers is lost')
     return undefined

@@ -122,7 +122,9 @@ export const AUTO_CONSTANTS = {
     COMPARED_MIN: 3,
     /** Observations. Before a worker is compared with the others. [Step times] */
     COMPARED_ROWS: 8,
-    /** Ms. What was confirmed within this time counts whole: pauses of traffic change nothing. [Step times] */
+    /**
+     * Ms. What was confirmed within this time counts whole: pauses of traffic change nothing. [Step times]
+     */
     AGE_FREE_MS: 600_000,
     /**
      * Ms. Beyond it, half of what a worker differs from the fleet goes in this time: heat and neighbours pass

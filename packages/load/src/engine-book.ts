@@ -4,7 +4,8 @@
  *
  *   sent ──► queued (its prompt is to be computed) ──firstToken──► decoding ──ended──► gone
  *
- * Owns   the queue of each worker slot in order of sending, its decoding requests, and LearnedValues. The reported backlog is the prefill queued at the slot, plus a weighted overdue time of its head.
+ * Owns   the queue of each worker slot in order of sending, its decoding requests, and LearnedValues.
+ *        The reported backlog is the prefill queued at the slot, plus a weighted overdue time of its head.
  * Learns prefill from busy periods: from the first request in an empty queue until the queue is empty again
  *        or PERIOD_STEPS steps are over. A period teaches when all of its requests have ended, because
  *        engines say only then how much of their prompts was cached. Predictions are wrong if the view of
