@@ -47,6 +47,7 @@ const {
   ODD_TIMES,
   COMPARED_MIN,
   COMPARED_ROWS,
+  FLEET_SHARE_MAX,
   AGE_WORKER_HALF_MS,
   AGE_FLEET_HALF_MS,
 } = AUTO_CONSTANTS.steps
@@ -111,6 +112,9 @@ class Fit {
   readonly #aged: [number, number, number] = [0, 0, 0]
   /** The worker is faster or slower than the fleet by more than chance. */
   isApart = false
+  /** Its part of the weight of the fleet's observations, when the fleet had `taughtAt` of them. */
+  taught = 0
+  taughtAt = 0
   /** It is so much faster or slower that it may not teach the fleet. */
   isOdd = false
   /** Coefficients before the first observation. */
@@ -185,26 +189,24 @@ class Fit {
     return this.#aged
   }
 
-  /**
-   * An observation comes at `nowMs`. True: earlier ones weigh less from now on, because it comes long after
-   * them.
-   */
-  seen(nowMs: number): boolean {
+  /** An observation comes at `nowMs`. The share of their weight that earlier ones keep. */
+  seen(nowMs: number): number {
     const share = this.rows === 0 ? 1 : this.#share(nowMs)
     this.#seenMs = nowMs
-    if (share === 1) return false
+    if (share === 1) return share
     this.#weight *= share
     this.#targets *= share
     for (let i = 0; i < this.#products.length; i++) this.#products[i]! *= share
     for (let i = 0; i < FEATURES; i++) this.#sums[i]! *= share
     this.#first = this.#first?.map(row => ({ ...row, weight: share * row.weight }))
-    return true
+    return share
   }
 
-  add(row: Row): void {
+  /** `anchor`: expected time ÷ its own prediction; beyond `outlierTimes` of that the row counts as clamped. */
+  add(row: Row, anchor = 1, outlierTimes = OUTLIER_TIMES): void {
     this.rows++
     if (this.#first === undefined) {
-      this.#take(row, dot(this.coefficients, row.x))
+      this.#take(row, anchor * dot(this.coefficients, row.x), outlierTimes)
       return
     }
     this.#first.push(row)
@@ -219,13 +221,13 @@ class Fit {
     this.#products.fill(0)
     this.#sums.fill(0)
     const ratio = median([1, ...first.map(({ x, y }) => y / dot(this.#prior, x)).filter(Number.isFinite)])
-    for (const row of first) this.#take(row, ratio * dot(this.#prior, row.x))
+    for (const row of first) this.#take(row, ratio * dot(this.#prior, row.x), OUTLIER_TIMES)
   }
 
   /** `expected` in ms; if it is not positive and finite, the row is not clamped. */
-  #take({ x, y: seen, weight }: Row, expected: number): void {
+  #take({ x, y: seen, weight }: Row, expected: number, outlierTimes: number): void {
     const isExpected = expected > 0 && expected < Infinity
-    const y = isExpected ? Math.min(OUTLIER_TIMES * expected, Math.max(expected / OUTLIER_TIMES, seen)) : seen
+    const y = isExpected ? Math.min(outlierTimes * expected, Math.max(expected / outlierTimes, seen)) : seen
     const scale = isExpected ? Math.max(y, ERROR_SCALE_MIN * expected) : y
     const target = y / scale
     const p = this.#products
@@ -244,6 +246,11 @@ class Fit {
     s[2] = FADE * s[2]! + weight * u2 * target
     this.#weight = FADE * this.#weight + weight
     this.#targets = FADE * this.#targets + weight * target * target
+  }
+
+  /** Faded sum of the weights of its observations. */
+  get weight(): number {
+    return this.#weight
   }
 
   /** Takes over what another fit has learned. */
@@ -303,12 +310,19 @@ export class LearnedCosts {
   readonly #fleet: Fit
   readonly #prior: Coefficients
   readonly #workers = new Map<number, Fit>()
+  /**
+   * What is known of strangers, until as much is known of them again. Others are compared with it: one that
+   * answers nearly all requests must not be alone.
+   */
+  readonly #strangers = new Map<number, Fit>()
   #fleetSolutions = 0
   /** Of all workers. */
   #observations = 0
   /** Workers with enough observations to compare them, and those of them that are unlike the fleet. */
   #compared = 0
   #odd = 0
+  /** Slowness of the median worker: its observations ÷ the predictions of the fleet's fit. */
+  #anchor = 1
   #nowMs = 0
 
   constructor(prior: Coefficients) {
@@ -340,6 +354,7 @@ export class LearnedCosts {
     if (worker === undefined || this.#observations - worker.seenAt <= STRANGER_ROWS * this.#workers.size)
       return worker
     this.#workers.delete(workerSlot)
+    if (worker.rows >= COMPARED_ROWS) this.#strangers.set(workerSlot, worker)
     return undefined
   }
 
@@ -371,17 +386,33 @@ export class LearnedCosts {
     }
     const row: Row = { x: [x0, x1, x2], y: Math.max(OBSERVED_MS_MIN, observedMs), weight }
     const mayTeach = this.#mayTeach(worker)
-    const isFleetAged = mayTeach && fleet.seen(this.#nowMs)
-    const isAged = worker.seen(this.#nowMs)
-    if (mayTeach) fleet.add(row)
+    const fleetShare = mayTeach ? fleet.seen(this.#nowMs) : 1
+    if (fleetShare < 1) for (const each of this.#workers.values()) each.taught *= fleetShare
+    const isAged = worker.seen(this.#nowMs) < 1
+    if (mayTeach) this.#teach(worker, row)
     worker.add(row)
     worker.seenAt = ++this.#observations
-    if (isFleetAged || fleet.rows <= 2 * SOLVE_EVERY || fleet.rows % SOLVE_EVERY === 0) {
+    if (fleetShare < 1 || fleet.rows <= 2 * SOLVE_EVERY || fleet.rows % SOLVE_EVERY === 0) {
       fleet.solve(this.#prior, PRIOR_WEIGHT)
       this.#fleetSolutions++
     }
     if (isAged || worker.rows <= 2 * SOLVE_EVERY || worker.rows % SOLVE_EVERY === 0) this.#solve(worker)
     if (this.#observations % SOLVE_EVERY === 0) this.#compare()
+  }
+
+  /** Adds an observation of a worker to those of the fleet, with as much weight as its share allows. */
+  #teach(worker: Fit, row: Row): void {
+    const fleet = this.#fleet
+    const before = worker.taught * FADE ** (fleet.rows - worker.taughtAt)
+    const isCompared = this.#compared >= COMPARED_MIN
+    const room = (FLEET_SHARE_MAX * fleet.weight - before) / (1 - FLEET_SHARE_MAX)
+    const weight = isCompared ? Math.min(row.weight, room) : row.weight
+    // Less would fade the observations of others, and add none.
+    if (weight < FLEET_SHARE_MAX * row.weight) return
+    if (isCompared) fleet.add({ ...row, weight }, this.#anchor, ODD_TIMES)
+    else fleet.add(row)
+    worker.taught = FADE * before + weight
+    worker.taughtAt = fleet.rows
   }
 
   #mayTeach(worker: Fit): boolean {
@@ -393,6 +424,10 @@ export class LearnedCosts {
    */
   #compare(): void {
     const known = [...this.#workers.values()].filter(({ rows }) => rows >= COMPARED_ROWS)
+    for (const [slot, stranger] of this.#strangers) {
+      if ((this.#workers.get(slot)?.rows ?? 0) >= COMPARED_ROWS) this.#strangers.delete(slot)
+      else known.push(stranger)
+    }
     const fleet = this.#fleet
     const slowness = new Map(known.map(worker => [worker, worker.slowness(fleet.coefficients)]))
     if (known.length >= COMPARED_MIN) {
@@ -401,10 +436,14 @@ export class LearnedCosts {
       if (isOdd(slowness.get(middle)!)) {
         fleet.become(middle)
         this.#fleetSolutions++
+        for (const worker of this.#workers.values()) worker.taught = 0
+        middle.taught = fleet.weight
+        middle.taughtAt = fleet.rows
         for (const worker of known) slowness.set(worker, worker.slowness(fleet.coefficients))
       }
     }
     for (const worker of known) worker.isOdd = isOdd(slowness.get(worker)!)
+    this.#anchor = middleOf([...slowness.values()])
     this.#compared = known.length
     this.#odd = known.filter(worker => worker.isOdd).length
   }
@@ -420,6 +459,7 @@ export class LearnedCosts {
 
   forget(workerSlot: number): void {
     this.#workers.delete(workerSlot)
+    this.#strangers.delete(workerSlot)
   }
 
   /** Of the fleet, or of the worker in a slot; undefined: nothing was seen of it. */
@@ -475,6 +515,11 @@ function positive(coefficients: Coefficients, prior: Coefficients): Coefficients
 /** Time of a step with these features, in ms. */
 function dot(coefficients: Coefficients, x: Coefficients): number {
   return coefficients[0] * x[0] + coefficients[1] * x[1] + coefficients[2] * x[2]
+}
+
+/** The lower one of the two in the middle of an even number; 1 of none. */
+function middleOf(figures: readonly number[]): number {
+  return figures.toSorted((a, b) => a - b)[(figures.length - 1) >> 1] ?? 1
 }
 
 /** The median in logarithms: a factor of 2 and a factor of ½ cancel out. */
