@@ -203,7 +203,7 @@ class Fit {
   }
 
   /** `anchor`: expected time ÷ its own prediction; beyond `outlierTimes` of that the row counts as clamped. */
-  add(row: Row, anchor = 1, outlierTimes = OUTLIER_TIMES): void {
+  add(row: Row, anchor = 1, outlierTimes: number = OUTLIER_TIMES): void {
     this.rows++
     if (this.#first === undefined) {
       this.#take(row, anchor * dot(this.coefficients, row.x), outlierTimes)
