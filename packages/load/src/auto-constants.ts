@@ -123,8 +123,8 @@ export const AUTO_CONSTANTS = {
     /** Observations. Before a worker is compared with the others. [Step times] */
     COMPARED_ROWS: 8,
     /**
-     * Share. Most of the fleet's fit that is of one worker, once three are compared: a busy one is no majority.
-     * [Step times]
+     * Share. Most of the fleet's fit that is of one worker, once three are compared: a busy one is no
+     * majority. [Step times]
      */
     FLEET_SHARE_MAX: 0.4,
     /**

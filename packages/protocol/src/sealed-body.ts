@@ -3,7 +3,7 @@
  *
  *   magic (8 bytes), version u32, bytes of the body u32, CRC-32 of the body u32, body
  *
- * Little-endian. Whoever opens one says what an error of theirs is: a file of this form is read by several.
+ * Little-endian. The caller that opens one makes the errors: each kind of file has its own.
  */
 
 import { crc32 } from 'node:zlib'
