@@ -20,7 +20,8 @@
  * requests. If the median worker is that far from the fleet's fit, the fit was taught by an odd one: it
  * becomes that of the median worker. Nor has one worker more than FLEET_SHARE_MAX of the fleet's fit then,
  * and its observations are clamped to ODD_TIMES of what the median worker takes: the fleet's own prediction
- * is no measure of who has moved it. So a single liar moves the fleet by about ODD_TIMES at most, whatever it says.
+ * is no measure of who has moved it. So a single liar moves the fleet by about ODD_TIMES at most, whatever
+ * it says.
  *
  * What was not confirmed for AGE_FREE_MS ages: half of what the figures of a worker differ from those of the
  * fleet goes in each AGE_WORKER_HALF_MS, and half of what those of the fleet differ from the priors in each
