@@ -24,6 +24,8 @@ export class OddAlarm {
   readonly #odd = new OddWorkers()
   readonly #log: Log
   #workers: readonly ComparedWorker[] = []
+  /** Of the last fleet, if it came after the last look. */
+  #fleet: readonly WorkerRecord[] | undefined
   #minuteMs = Number.NEGATIVE_INFINITY
   #lines = 0
   #untold = 0
@@ -33,10 +35,12 @@ export class OddAlarm {
   }
 
   takeFleet(workers: readonly WorkerRecord[]): void {
-    this.#workers = comparedWorkers(workers)
+    this.#fleet = workers
   }
 
   look(learned: LearnedValues, nowMs: number): void {
+    if (this.#fleet !== undefined) this.#workers = comparedWorkers(this.#fleet)
+    this.#fleet = undefined
     for (const { worker, isOdd, figure, times, against, sinceMs } of this.#odd.look(
       learned,
       this.#workers,
