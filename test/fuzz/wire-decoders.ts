@@ -1,7 +1,11 @@
-/** Readers of binary messages: events of engines, replicas, payloads at a broker, checkpoints. */
+/**
+ * Readers of binary messages and files: events of engines, replicas, payloads at a broker, checkpoints,
+ * learned values.
+ */
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { crc32 } from 'node:zlib'
+import { EngineBook, LearnedValues } from '@homing/load'
 import {
   BrokenMessageError,
   decodeKvBatch,
@@ -22,6 +26,8 @@ import {
 } from '@homing/protocol'
 import { decodeCheckpoint, encodeCheckpoint } from '../../actors/listener/src/checkpoint.ts'
 import { UnusableCheckpointError } from '../../actors/listener/src/errors.ts'
+import { UnusableLearnedFileError } from '../../actors/tracker/src/errors.ts'
+import { decodeLearned, encodeLearned, type LearnedImage } from '../../actors/tracker/src/learned-image.ts'
 import { ENGINE_VECTORS, type VectorName, vector } from '../../packages/protocol/test/engine-vectors.ts'
 import {
   encodeRegistration,
@@ -153,6 +159,28 @@ function sealed(bytes: Uint8Array): Uint8Array {
   return file
 }
 
+const LEARNED = Buffer.concat(encodeLearned(learnedImage()))
+
+function learnedImage(): LearnedImage {
+  const learned = new LearnedValues()
+  const book = new EngineBook({ workerSlotsMax: 2, learned })
+  for (let i = 0; i < 40; i++) {
+    const nowMs = i * 2000
+    book.sent(`${i}`, i % 2, { promptTokens: 900 + i, newTokens: 900, nowMs })
+    book.firstToken(`${i}`, nowMs + 40 + i)
+    book.ended(`${i}`, nowMs + 1000 + i, 40 + i, 0)
+  }
+  const life = { joinedMs: 5, promptsEpoch: 0, processStartSeconds: 1_700_000_000.5, takenMs: 9000 }
+  return {
+    fleet: { takenMs: 9000, image: learned.fleetImage() },
+    workers: [0, 1].map(slot => ({
+      ...life,
+      worker: `10.0.0.${slot}:8000/0`,
+      image: learned.workerImage(slot)!,
+    })),
+  }
+}
+
 const SENDER = { life: LIFE, connection: 1 }
 const TENSORRT = [
   '[{"event_id":0,"data":{"type":"created","num_blocks_per_cache_level":[100,0]},"window_size":8192}]',
@@ -238,6 +266,10 @@ export const WIRE_DECODERS: readonly Decoder[] = [
   ofBytes('actors/listener/src/checkpoint.ts', 'decodeCheckpoint', bytes => decodeCheckpoint(sealed(bytes)), {
     seeds: [CHECKPOINT],
     refusals: [UnusableCheckpointError],
+  }),
+  ofBytes('actors/tracker/src/learned-image.ts', 'decodeLearned', bytes => decodeLearned(sealed(bytes), 8), {
+    seeds: [LEARNED],
+    refusals: [UnusableLearnedFileError],
   }),
   ofBytes(
     'packages/transport/src/nats/payload.ts',

@@ -1,11 +1,11 @@
 /**
  * Checkpoints in the whole system: a router that is stopped, or killed, and started again knows its engines
- * exactly, though they no longer repeat their whole history.
+ * exactly, though they no longer repeat their whole history, and knows their speed.
  */
 
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
 import {
   assertIndexEqualsCaches,
@@ -48,20 +48,33 @@ async function serve(router: RouterClient, engines: readonly ThreadEngine[], fir
 const checkpoints = async (router: RouterClient) =>
   (await router.workers()).map(({ worker_keys: [key] }) => key!.events!.checkpoint!)
 
+/** Where the prefill speed of each worker is from, and how often it was seen. */
+const learned = async (router: RouterClient) =>
+  (await router.workers()).map(({ worker_keys: [key] }) => {
+    const { source, observations } = key!.learned!.prefill
+    return { source, observations }
+  })
+
 t.test('a router that is stopped and started again is exact at once', async t => {
   const { engines, directory, urls } = await setUp(t)
-  const first = await startTestRouter(urls, ['--checkpoint-dir', directory])
+  const speeds = join(await mkdtemp(join(tmpdir(), 'homing-learned-')), 'learned')
+  t.teardown(() => rm(dirname(speeds), { recursive: true, force: true }))
+  const options = ['--checkpoint-dir', directory, '--router-learned-file', speeds]
+  const first = await startTestRouter(urls, options)
   const before = new RouterClient(first.url)
   await before.trusted()
   await serve(before, engines, 0)
+  const speedsBefore = await learned(before)
+  t.ok(speedsBefore.every(({ observations }) => observations > 0))
   // A slow disk has all of the grace.
   await first.stop(60_000)
   t.equal((await readdir(directory)).length, 2)
 
-  const second = await startTestRouter(urls, ['--checkpoint-dir', directory])
+  const second = await startTestRouter(urls, options)
   t.teardown(() => second.stop(0))
   const after = new RouterClient(second.url)
   await after.trusted()
+  t.strictSame(await learned(after), speedsBefore, 'what was learned of the engines')
   t.ok(
     (await checkpoints(after)).every(({ resumed_sequence: sequence }) => sequence !== null && sequence > 20),
   )
@@ -75,7 +88,8 @@ t.test('a router that is stopped and started again is exact at once', async t =>
   const path = join(directory, damaged!)
   const bytes = await readFile(path)
   await writeFile(path, bytes.subarray(0, bytes.length - 5))
-  const third = await startTestRouter(urls, ['--checkpoint-dir', directory, '--log-level', 'silent'])
+  await writeFile(speeds, (await readFile(speeds)).subarray(0, 100))
+  const third = await startTestRouter(urls, [...options, '--log-level', 'silent'])
   t.teardown(() => third.stop(0))
   const last = new RouterClient(third.url)
   const trusts = await until('both are known', async () => {
@@ -83,6 +97,7 @@ t.test('a router that is stopped and started again is exact at once', async t =>
     return keys.includes('none') || keys.includes('approximate') ? undefined : keys.sort()
   })
   t.strictSame(trusts, ['exact', 'partial'])
+  t.ok((await learned(last)).every(({ source }) => source === 'prior'))
   const refusals = (await checkpoints(last)).flatMap(({ refusal }) => (refusal === null ? [] : [refusal]))
   t.equal(refusals.length, 1)
   t.match(refusals[0], /^cannot use a checkpoint: \d+ bytes of \d+ are there$/)

@@ -151,6 +151,9 @@ export interface KeyView {
     readonly engine_kv_usage: number | null
     readonly engine_kv_usage_reason: string | null
   }
+  readonly learned: {
+    readonly prefill: { readonly source: string; readonly observations: number }
+  } | null
   readonly events: {
     readonly state: string | null
     readonly last_sequence: number | null

@@ -131,6 +131,7 @@ const card = (at: number, of: Partial<FleetKey>): FleetKey => ({
   last_event_age_ms: 42_000,
   audit: { state: 'good', requests: 0, predicted_tokens: 0, delivered_tokens: 0, precision: null },
   learned: null,
+  odd: [],
   ...of,
 })
 
@@ -168,9 +169,10 @@ t.test('where everything is approximate, the page says so, on each card and for 
     }
   await tab.show('map')
   await tab.says('No worker is known to hold any block')
-  stage.tell({ fleet: { ...fleetOf([...guessed, card(4, {})]), trust: { approximate: 3, exact: 1 } } })
+  const odd = [{ figure: 'prefill', times: 4.213, against: 'twins', since: ago(185_000) }]
+  stage.tell({ fleet: { ...fleetOf([...guessed, card(4, { odd })]), trust: { approximate: 3, exact: 1 } } })
   await tab.show('fleet')
-  await tab.says('4 of 4 workers are up')
+  await tab.says('4 of 4 workers are up', '⚠ Prefill takes 4.2 times as long as at its twins, for 3 min')
   t.notMatch(await tab.text(), 'No cache is known by events')
   t.strictSame(tab.errors, [])
 })

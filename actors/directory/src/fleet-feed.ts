@@ -227,6 +227,7 @@ export class FleetFeed {
       taints,
       usesKey: this.#hasEngineKey || spec.key !== undefined,
       promptsEpoch: worker.promptsEpoch,
+      processStartSeconds: worker.outcome?.processStartSeconds,
       keys: worker.keys.map(key => keyRecordOf(key, this.#workers)),
     }
   }

@@ -136,6 +136,7 @@ const LOADS = {
       activeRequests: 0,
       reported: { share: undefined, reason: 'GET /metrics answers 404' },
       learned: { prefill: { ...SPEED, kneeTokens: 256 }, decode: SPEED },
+      odd: [{ figure: 'prefill', times: 4.2, against: 'twins', sinceMs: 1_767_225_600_000 }] as const,
     },
   ],
   stats: { expiredTotal: 0 } as never,

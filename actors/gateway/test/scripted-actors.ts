@@ -221,6 +221,8 @@ export const scriptedTracker = defineActor(
       replicaBookings: keep,
       replicasKnown: keep,
       flushOperations: keep,
+      saveLearned: keep,
+      saveLearnedDue: keep,
       sweep: keep,
       loads({ reply }) {
         const { loads } = scripts.get(name)!

@@ -73,7 +73,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
   const trackerRef = spawn(
     tracker,
     'tracker',
-    trackerArgsFromSettings(settings, { directory: directoryRef, replicaSalt }),
+    trackerArgsFromSettings(settings, { directory: directoryRef, keeper: context.self, replicaSalt }),
   )
   const usageRef = spawnIfOn(
     engineUsage,

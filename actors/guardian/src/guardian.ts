@@ -2,7 +2,7 @@
  * Guardian: starts the router's actors in order, keeps them running, stops them in reverse.
  *
  * In     `whenReady`, `leave` and `drain` from the program; from the directory and the router, state
- *        to keep over their restarts.
+ *        to keep over their restarts, and from the tracker what it has learned.
  * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that
  *        the start is over, and tells the console its gateway, so that these survive restarts of either side.
  * Owns   workers and busy thresholds as they were set at run time; the order: indexers, directory, tracker,
@@ -24,6 +24,7 @@ import {
   type Terminated,
 } from '@homing/actor'
 import type { Kept } from '@homing/actors/directory'
+import type { LearnedImage } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { RoutingGuardState } from '@homing/placement'
 import { transportCapability } from '@homing/transport'
@@ -43,7 +44,8 @@ export const guardian = defineActor(
   reentrant: true,
   setup(context, args) {
     const { engineCertificates } = args.inputs
-    const hasCheckpoints = args.settings.checkpointDirectory !== undefined
+    const { checkpointDirectory, learnedFile } = args.settings
+    const kept = { checkpoints: checkpointDirectory !== undefined, learned: learnedFile !== undefined }
     if (engineCertificates !== undefined) context.use(transportCapability).http.trust(engineCertificates)
     const state = new Guardian(context, spawnChildren(context, args))
     state.start()
@@ -56,10 +58,13 @@ export const guardian = defineActor(
       kept: ({ reply }) => reply(state.kept),
       keepGuard: ({ guard }) => state.keepGuard(guard),
       keptGuard: ({ reply }) => reply(state.keptGuard),
+      keepLearned: ({ image }) => {
+        state.learned = image
+      },
+      keptLearned: ({ reply }) => reply(state.learned),
       watchAgain: ({ child }) => context.watch(child),
       leave: () => void state.children.gateway.tell({ type: 'leave' }),
-      drain: async ({ graceMs, reply }) =>
-        reply(await drain(context, state.children, graceMs, hasCheckpoints)),
+      drain: async ({ graceMs, reply }) => reply(await drain(context, state.children, graceMs, kept)),
       [signal](event) {
         if (event.type === 'terminated') state.childEnded(event)
       },
@@ -69,6 +74,8 @@ export const guardian = defineActor(
 
 class Guardian {
   readonly children: Children
+  /** What the tracker has learned, kept over its restarts. */
+  learned: LearnedImage | undefined
   readonly #context: ActorContext<GuardianMessage>
   /** Undefined: the start is under way. */
   #ready: ReadyReport | ErrorRecord | undefined

@@ -1,6 +1,7 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { KeeperMessage } from '@homing/actors/directory'
 import type { RouterKeeperMessage } from '@homing/actors/router'
+import type { LearnedKeeperMessage } from '@homing/actors/tracker'
 import type { ErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import type { HttpAddress } from '@homing/http'
@@ -22,6 +23,7 @@ export type GuardianMessage =
   | { readonly type: 'drain'; readonly graceMs: number; readonly reply: Reply<number> }
   | KeeperMessage
   | RouterKeeperMessage
+  | LearnedKeeperMessage
   // From itself.
   | { readonly type: 'renewSubscriptions' }
   /** The thread of this child died; its end must be noticed again. */

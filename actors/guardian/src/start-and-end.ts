@@ -8,6 +8,7 @@ import type { DirectoryMessage, FleetReport } from '@homing/actors/directory'
 import { savingMs } from '@homing/actors/listener'
 import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
 import type { RouterMessage } from '@homing/actors/router'
+import type { TrackerMessage } from '@homing/actors/tracker'
 import { fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet, FleetMessage, WorkerRecord } from '@homing/fleet'
 import type { Children } from './children.ts'
@@ -87,9 +88,9 @@ async function whenServing(
  */
 export async function drain(
   context: ActorContext<GuardianMessage>,
-  { gateway, directory, decisionLog, router }: Children,
+  { gateway, directory, decisionLog, router, tracker }: Children,
   graceMs: number,
-  hasCheckpoints: boolean,
+  kept: { readonly checkpoints: boolean; readonly learned: boolean },
 ): Promise<number> {
   const graceEndMs = context.clock.nowMs() + graceMs
   const drained = gateway.ask({ type: 'drain', graceMs }, { timeout: graceMs + ASK_MS_MAX })
@@ -98,8 +99,11 @@ export async function drain(
     context.log.error({ error: toErrorRecord(error) }, 'the gateway failed while it drained')
     return 0
   })
-  if (hasCheckpoints) await lastCheckpoints(context, directory, graceEndMs)
+  // Beside the others, which have the whole time of the stop.
+  const learned = kept.learned ? lastLearned(context, tracker, graceEndMs) : undefined
+  if (kept.checkpoints) await lastCheckpoints(context, directory, graceEndMs)
   if (decisionLog !== undefined) await lastDecisions(context, router, graceEndMs)
+  await learned
   return cutRequests
 }
 
@@ -113,6 +117,19 @@ async function lastDecisions(
   const message = { type: 'flushDecisionLog', timeoutMs } as const
   const isWritten = await routerRef.ask(message, { timeout: timeoutMs + SAVED_MS_MAX }).catch(() => false)
   if (!isWritten) context.log.warn({}, 'the end of the decision log could not be written')
+}
+
+/** Writes what was learned. The tracker itself has said why, if it cannot. */
+async function lastLearned(
+  context: ActorContext<GuardianMessage>,
+  trackerRef: ActorRef<TrackerMessage>,
+  graceEndMs: number,
+): Promise<void> {
+  try {
+    await trackerRef.ask({ type: 'saveLearned' }, { timeout: savingMs(graceEndMs, context.clock.nowMs()) })
+  } catch (thrown) {
+    context.log.warn({ error: toErrorRecord(thrown) }, 'what was learned could not be written')
+  }
 }
 
 /** Takes checkpoints when no more requests come: engines can repeat what they publish after this moment. */

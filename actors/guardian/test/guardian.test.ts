@@ -108,6 +108,15 @@ t.test('children are started in the order in which they are needed', async t => 
   )
 })
 
+t.test('what the tracker has learned is kept for its next life', async t => {
+  const { system, spawn } = await start(t)
+  const ref = spawn()
+  await system.settle()
+  t.equal(await ref.ask({ type: 'keptLearned' }, ASK), undefined)
+  await system.advance('5s')
+  t.match(await ref.ask({ type: 'keptLearned' }, ASK), { workers: [], fleet: { takenMs: Number } })
+})
+
 /** Settings that the start of the process reads, before there is a guardian. */
 const READ_BEFORE = [
   'workers',

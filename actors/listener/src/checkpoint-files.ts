@@ -1,12 +1,12 @@
 /**
- * Checkpoint files: one per source, in a directory that the user names. A file is written under another name
- * and renamed when it is complete, so that a reader finds an old one or a new one, never half of one.
+ * Checkpoint files: one per source, in a directory that the user names, each replaced as a whole.
  */
 
 import { createHash } from 'node:crypto'
-import { mkdir, open, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { Capability, ThreadFacilities } from '@homing/actor'
+import { replaceFile } from '@homing/base'
 import { decodeCheckpoint } from './checkpoint.ts'
 import { CheckpointDirectoryError, UnusableCheckpointError } from './errors.ts'
 
@@ -56,24 +56,8 @@ class CheckpointFiles implements CheckpointStore {
     pieces: readonly Uint8Array[],
     isWanted: () => boolean,
   ): Promise<void> {
-    const path = pathOf(directory, source)
-    // Several processes may write to a directory, in containers of equal process ids.
-    const part = `${path}.${Buffer.from(this.#random.bytes(6)).toString('hex')}.part`
     await makeDirectory(directory)
-    try {
-      const file = await open(part, 'wx', 0o600)
-      try {
-        for (const piece of pieces) await file.writeFile(piece)
-        await file.sync()
-      } finally {
-        await file.close()
-      }
-      if (isWanted()) await rename(part, path)
-      else await rm(part, { force: true })
-    } catch (error) {
-      await rm(part, { force: true })
-      throw error
-    }
+    await replaceFile(pathOf(directory, source), pieces, this.#random, isWanted)
   }
 
   async touch(directory: string, source: string): Promise<void> {

@@ -1,7 +1,11 @@
+export { LearnedFileError, UnusableLearnedFileError } from './errors.ts'
+export { learnedStore, prepareLearnedFile } from './learned-file.ts'
+export { decodeLearned, encodeLearned, type LearnedImage } from './learned-image.ts'
 export type {
   Booking,
   GatewayLife,
   KvUsageReport,
+  LearnedKeeperMessage,
   LoadFellMessage,
   LoadReport,
   OwnOperationsMessage,
@@ -10,6 +14,7 @@ export type {
   TrackerMessage,
   TrackerUsage,
   WorkerLoad,
+  WorkerOddMark,
 } from './messages.ts'
 export { tracker } from './tracker.ts'
 export { type TrackerArgs, trackerArgsFromSettings } from './tracker-args.ts'

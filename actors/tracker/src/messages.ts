@@ -1,8 +1,10 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { FleetMessage } from '@homing/fleet'
-import type { LearnedSpeed, LoadStats, SaidUsage } from '@homing/load'
+import type { LearnedSpeed, LoadStats, OddMark, SaidUsage } from '@homing/load'
 import type { CandidateLoads, RequestTracking } from '@homing/placement'
 import type { OpenBooking, ReplicaBatch, ReplicaOperation, ReplicaSnapshot } from '@homing/replication'
+import type { LearnedFileStatus } from './learned-file.ts'
+import type { LearnedImage } from './learned-image.ts'
 
 /** To the watcher: the load of some worker fell since it sent `watchLoad`. */
 export interface LoadFellMessage {
@@ -76,17 +78,30 @@ export interface WorkerLoad {
   readonly learned: LearnedSpeed
   /** Figures in answers of the worker that could not be true, since it is known; default 0. */
   readonly disbelieved?: number
+  /** Why what was learned of it is far from what it should be; default: it is not. */
+  readonly odd?: readonly WorkerOddMark[]
 }
+
+/** `sinceMs` in Unix milliseconds. */
+export type WorkerOddMark = OddMark
 
 export interface LoadReport {
   readonly rows: readonly WorkerLoad[]
   readonly stats: LoadStats
+  /** Undefined: there is no file of learned values. */
+  readonly learnedFile?: LearnedFileStatus | undefined
   /** Open bookings of other replicas, and operations that could not be booked; undefined: no replicas. */
   readonly replicas?: { readonly bookings: number; readonly unbooked: number } | undefined
 }
 
 /** Usage figures of a complete answer, as its engine says them; undefined where the answer has none. */
 export type TrackerUsage = SaidUsage
+
+/** To the keeper, which outlives the tracker: what was learned. */
+export type LearnedKeeperMessage =
+  /** Replaces what was kept before. */
+  | { readonly type: 'keepLearned'; readonly image: LearnedImage }
+  | { readonly type: 'keptLearned'; readonly reply: Reply<LearnedImage | undefined> }
 
 /** To the replica bridge: bookings of this router for the other replicas. */
 export type OwnOperationsMessage = {
@@ -162,5 +177,9 @@ export type TrackerMessage =
   | { readonly type: 'loads'; readonly reply: Reply<LoadReport> }
   /** Frees what this gateway booked in its earlier lives. */
   | { readonly type: 'gatewayStarted'; readonly gateway: GatewayLife }
+  /** Writes what was learned to its file; true: it is written. */
+  | { readonly type: 'saveLearned'; readonly reply: Reply<boolean> }
+  /** From the tracker to itself: the next save is due. */
+  | { readonly type: 'saveLearnedDue' }
   /** Frees bookings without a sign of life for `idleMsMax`. */
   | { readonly type: 'sweep' }

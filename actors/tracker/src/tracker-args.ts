@@ -4,10 +4,15 @@ import type { ActorRef } from '@homing/actor'
 import type { DrainedMessage } from '@homing/actors/directory'
 import type { RouterSettings } from '@homing/config'
 import type { TrackingSettings } from '@homing/placement'
+import type { LearnedKeeperMessage } from './messages.ts'
 
 export interface TrackerArgs {
   /** Gets `drained` when a worker has drained; undefined: the message is not sent. */
   readonly directory?: ActorRef<DrainedMessage>
+  /** Keeps what was learned over restarts of the tracker; undefined: it is lost. */
+  readonly keeper?: ActorRef<LearnedKeeperMessage>
+  /** Where what was learned is kept over restarts of the router; undefined: nowhere. */
+  readonly learnedFile?: string | undefined
   readonly workerSlotsMax: number
   /** Requests booked at one time. */
   readonly requestsMax: number
@@ -25,6 +30,7 @@ export interface TrackerArgs {
 
 export type TrackerSettings = Pick<
   RouterSettings,
+  | 'learnedFile'
   | 'workerSlotsMax'
   | 'openRequestsMax'
   | 'activeRequestExpiryMs'
@@ -46,12 +52,15 @@ export function trackerArgsFromSettings(
   settings: TrackerSettings,
   parts: {
     readonly directory: ActorRef<DrainedMessage>
+    readonly keeper: ActorRef<LearnedKeeperMessage>
     readonly replicaSalt?: string | undefined
   },
 ): TrackerArgs {
   const { openRequestsMax, replicaSync } = settings
   return {
     directory: parts.directory,
+    keeper: parts.keeper,
+    learnedFile: settings.learnedFile,
     workerSlotsMax: settings.workerSlotsMax,
     requestsMax: openRequestsMax * BOOKINGS_PER_REQUEST * (replicaSync ? REPLICAS_COUNTED : 1),
     idleMsMax: settings.activeRequestExpiryMs,

@@ -4,21 +4,25 @@
  * In     `project`, `book` and `free` from the router; first byte and signs of life of answers from the
  *        gateway; lost worker keys from the fleet; new lives of gateways; KV cache use that engines report.
  * Out    replies; `loadFell` to the queue, if it watches; `drained` to the directory, when a draining worker
- *        has no open request.
+ *        has no open request; what was learned to the keeper, with each sweep, and to a file.
  * Owns   ActiveLoad: active blocks, prefill tokens and requests of every worker slot. EngineBook: the
  *        backlog of each slot in milliseconds, and its learned speed. The KV cache use that engines report
  *        is kept apart from both.
  * Order  a router that awaits each `book` before its next `project` never decides on stale load.
  * Fails  bookings of a gateway's ended life are freed when the next life begins. A booking that nobody
- *        touches for `idleMsMax` is freed and counted: its owner has lost it. After a restart the tracker is
- *        empty; a `free` of a request booked before the restart has no effect.
+ *        touches for `idleMsMax` is freed and counted: its owner has lost it. After a restart no request is
+ *        booked; a `free` of one booked before has no effect. What was learned is as of the last sweep.
  */
 
 import { type ActorContext, type ActorRef, defineActor } from '@homing/actor'
+import { toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
-import { ActiveLoad, copyProjection, EngineBook } from '@homing/load'
+import { ActiveLoad, copyProjection, EngineBook, LearnedValues } from '@homing/load'
 import type { CandidateLoads, TrackingSettings } from '@homing/placement'
 import { newLife, type ReplicaSnapshot } from '@homing/replication'
+import { LearnedFile, learnedStore, SAVE_MS } from './learned-file.ts'
+import type { LearnedImage } from './learned-image.ts'
+import { LearnedLives, type LearnedSource } from './learned-lives.ts'
 import type {
   Booking,
   GatewayLife,
@@ -30,21 +34,33 @@ import type {
   TrackerMessage,
   TrackerUsage,
   WorkerLoad,
+  WorkerOddMark,
 } from './messages.ts'
+import { OddAlarm } from './odd-alarm.ts'
 import { OutputBlocks } from './output-blocks.ts'
 import { ReplicaBookings } from './replica-bookings.ts'
 import type { TrackerArgs } from './tracker-args.ts'
 import { TRACK_ALL, trackedHashes, trackingOf } from './tracking.ts'
 
 const SWEEP_INTERVAL_MS = 5000
+const KEPT_MS_MAX = 1000
 const NO_HASHES = new Int32Array(0)
 
 export const tracker = defineActor(
   import.meta.url,
   'tracker',
 )<TrackerMessage, TrackerArgs>({
-  setup(context, args) {
-    const state = new Tracker(context, args)
+  async setup(context, args) {
+    const { learnedFile: path, workerSlotsMax } = args
+    const file =
+      path === undefined
+        ? undefined
+        : new LearnedFile(context.log, context.use(learnedStore), path, workerSlotsMax)
+    const state = new Tracker(context, args, file)
+    const kept = await keptOf(context, args)
+    if (kept !== undefined) state.inherit(kept, 'tracker')
+    else state.inherit(await file?.read(), 'file')
+    if (file !== undefined) context.schedule(SAVE_MS, { type: 'saveLearnedDue' })
     context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
     return {
       fleet: ({ fleet }) => state.takeFleet(fleet),
@@ -65,6 +81,11 @@ export const tracker = defineActor(
       replicaBookings: ({ replica, bookings }) => state.fellIf(state.replicas?.reset(replica, bookings)),
       replicasKnown: ({ replicas }) => state.fellIf(state.replicas?.retain(replicas)),
       flushOperations: () => state.flush(),
+      saveLearned: ({ reply }) => void state.saveLearned().then(reply),
+      saveLearnedDue() {
+        void state.saveLearned()
+        context.schedule(SAVE_MS, { type: 'saveLearnedDue' })
+      },
       sweep() {
         state.sweep()
         context.schedule(SWEEP_INTERVAL_MS, { type: 'sweep' })
@@ -72,6 +93,20 @@ export const tracker = defineActor(
     }
   },
 })
+
+/** What earlier lives have learned, from the keeper. */
+async function keptOf(
+  { log }: ActorContext<TrackerMessage>,
+  { keeper }: TrackerArgs,
+): Promise<LearnedImage | undefined> {
+  if (keeper === undefined) return undefined
+  try {
+    return await keeper.ask({ type: 'keptLearned' }, { timeout: KEPT_MS_MAX })
+  } catch (error) {
+    log.error({ error: toErrorRecord(error) }, 'what was learned of the speed of workers is lost')
+    return undefined
+  }
+}
 
 type MessageOf<T extends TrackerMessage['type']> = Extract<TrackerMessage, { readonly type: T }>
 
@@ -85,6 +120,11 @@ class Tracker {
   readonly #replicationMs: number
   readonly #load: ActiveLoad
   readonly #book: EngineBook
+  readonly #learned: LearnedValues
+  readonly #alarm: OddAlarm
+  readonly #keeper: TrackerArgs['keeper']
+  readonly #lives: LearnedLives
+  readonly #file: LearnedFile | undefined
   /** Undefined: output blocks are not counted. */
   readonly #outputs: OutputBlocks | undefined
   #keysBySlot = new Map<number, string>()
@@ -103,7 +143,7 @@ class Tracker {
   #isFlushDue = false
   #flushedMs = Number.NEGATIVE_INFINITY
 
-  constructor(context: ActorContext<TrackerMessage>, args: TrackerArgs) {
+  constructor(context: ActorContext<TrackerMessage>, args: TrackerArgs, file: LearnedFile | undefined) {
     const { workerSlotsMax, requestsMax, tracking = TRACK_ALL, replicationMs, replicaSalt } = args
     this.#context = context
     this.#directory = args.directory
@@ -111,7 +151,13 @@ class Tracker {
     this.#idleMsMax = args.idleMsMax
     this.#replicationMs = replicationMs ?? 0
     this.#load = new ActiveLoad({ workerSlotsMax, requestsMax })
-    this.#book = new EngineBook({ workerSlotsMax })
+    const learned = new LearnedValues()
+    this.#book = new EngineBook({ workerSlotsMax, learned })
+    this.#learned = learned
+    this.#alarm = new OddAlarm(context.log)
+    this.#keeper = args.keeper
+    this.#lives = new LearnedLives(learned, workerSlotsMax)
+    this.#file = file
     this.#outputs = tracking.outputBlocks ? new OutputBlocks(this.#load) : undefined
     this.replicas =
       replicationMs === undefined
@@ -123,6 +169,16 @@ class Tracker {
             nowMs: () => context.clock.nowMs(),
             slotOf: worker => this.#slotsByKey.get(worker),
           })
+  }
+
+  /** Before the first fleet. */
+  inherit(image: LearnedImage | undefined, source: LearnedSource): void {
+    if (image !== undefined) this.#lives.offer(image, source)
+  }
+
+  /** False: there is no file, or it cannot be written. */
+  async saveLearned(): Promise<boolean> {
+    return (await this.#file?.save(this.#lives.image(this.#context.clock.wallMs()))) ?? false
   }
 
   takeFleet({ workers }: Fleet): void {
@@ -148,6 +204,10 @@ class Tracker {
     this.#processes = processes
     this.#keysBySlot = present
     this.#slotsByKey = new Map([...present].map(([slot, key]) => [key, slot]))
+    const taken = this.#lives.takeFleet(workers, this.#context.clock.wallMs())
+    if (taken.length > 0)
+      this.#context.log.info({ workerKeys: taken.length }, 'what was learned of workers is taken over')
+    this.#alarm.takeFleet(workers)
     if (isNew) this.#bridge?.tell({ type: 'tellAgain' })
     this.#flushLater()
     this.#fell()
@@ -275,9 +335,16 @@ class Tracker {
         reported: this.#reported.get(workerSlot),
         learned: this.#book.learned(workerSlot),
         disbelieved: this.#book.disbelieved(workerSlot),
+        odd: this.#oddMarks(worker),
       })
     }
-    return { rows, stats: this.#load.stats, replicas: this.replicas?.counts }
+    return { rows, stats: this.#load.stats, learnedFile: this.#file?.status, replicas: this.replicas?.counts }
+  }
+
+  #oddMarks(worker: string): readonly WorkerOddMark[] {
+    const { clock } = this.#context
+    const startMs = clock.wallMs() - clock.nowMs()
+    return this.#alarm.marks(worker).map(mark => ({ ...mark, sinceMs: Math.round(startMs + mark.sinceMs) }))
   }
 
   replicate(
@@ -313,6 +380,8 @@ class Tracker {
       this.#context.log.warn({ decisionId, idleMsMax }, 'booking freed: no sign of life')
     }
     this.fellIf(expired.length > 0)
+    this.#alarm.look(this.#learned, this.#context.clock.nowMs())
+    this.#keeper?.tell({ type: 'keepLearned', image: this.#lives.image(this.#context.clock.wallMs()) })
   }
 
   fellIf(isLess: boolean | undefined): void {

@@ -76,16 +76,18 @@ async function start(
   return { system, ref, book, load, directory }
 }
 
+const PLAIN = { models: [], taints: [] }
+
 /** As much of a fleet as the tracker looks at. */
 function fleetOf(...keys: [key: string, workerSlot: number][]): Fleet {
   const records = keys.map(([key, workerSlot]) => ({ key, workerSlot }))
-  return { version: 1, workers: [{ keys: records }] } as unknown as Fleet
+  return { version: 1, workers: [{ ...PLAIN, keys: records }] } as unknown as Fleet
 }
 
 /** Worker a has two ranks. */
 function drainingFleet(drain: Pick<Fleet['workers'][number], 'state' | 'isDraining'>): Fleet {
   const keys = ['a/0', 'a/1'].map((key, workerSlot) => ({ key, workerSlot }))
-  return { version: 2, workers: [{ id: 'a', ...drain, keys }] } as unknown as Fleet
+  return { version: 2, workers: [{ ...PLAIN, id: 'a', ...drain, keys }] } as unknown as Fleet
 }
 
 t.test('a worker that drains is told of with its last request, whatever its state', async t => {
@@ -575,8 +577,8 @@ t.test('what was learned of a worker ends with its process', async t => {
     ({
       version: 1,
       workers: [
-        { id: 'a', promptsEpoch, keys: [{ key: 'a/0', workerSlot: 0 }] },
-        { id: 'b', keys: [{ key: 'b/0', workerSlot: 1 }] },
+        { ...PLAIN, id: 'a', promptsEpoch, keys: [{ key: 'a/0', workerSlot: 0 }] },
+        { ...PLAIN, id: 'b', keys: [{ key: 'b/0', workerSlot: 1 }] },
       ],
     }) as unknown as Fleet
   ref.tell({ type: 'fleet', fleet: fleet(1) })

@@ -103,6 +103,8 @@ export interface WorkerRecord {
   readonly usesKey?: boolean
   /** Grows when it is found to run as another process, which may make other tokens of prompts; default 0. */
   readonly promptsEpoch?: number
+  /** When its process began, in Unix seconds; undefined: it does not say. */
+  readonly processStartSeconds?: number | undefined
   readonly keys: readonly WorkerKeyRecord[]
 }
 

@@ -16,6 +16,8 @@ const ADVICE: Readonly<Record<string, (details: CodedError['details']) => string
   HOMING_TRANSPORT_LISTEN: adviceOfListening,
   HOMING_LISTENER_CHECKPOINT_DIRECTORY: () =>
     '; give --checkpoint-dir a directory that this user can create and write to',
+  HOMING_TRACKER_LEARNED_FILE: () =>
+    '; give --router-learned-file the name of a file in a directory that this user can write to',
 }
 
 function adviceOfListening({ endpoint, reason, option = '--port' }: CodedError['details']): string {

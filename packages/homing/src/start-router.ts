@@ -4,6 +4,7 @@ import { type ActorSystem, createActorSystem } from '@homing/actor'
 import { prepareDecisionLog } from '@homing/actors/decision-log'
 import { guardian } from '@homing/actors/guardian'
 import { prepareCheckpointDirectory } from '@homing/actors/listener'
+import { prepareLearnedFile } from '@homing/actors/tracker'
 import { createLog, fromErrorRecord, seededRandom, systemClock, systemRandom } from '@homing/base'
 import {
   completeSettings,
@@ -57,7 +58,7 @@ const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoLoad', 'detach'] as 
  * Starts a router in this process and resolves when it serves: it listens, and each worker was probed once.
  * Rejects with SettingsError for all that is wrong with the settings at once, ListenError when the port
  * cannot be had, TokenizerLoadError for a directory of `tokenizers` that cannot be used,
- * CheckpointDirectoryError, DecisionLogFileError and AccessLogError likewise.
+ * CheckpointDirectoryError, DecisionLogFileError, AccessLogError and LearnedFileError likewise.
  */
 export async function startRouter(given: GivenRouterSettings): Promise<RunningRouter> {
   const settings = completeSettings(routerCommand, given, {
@@ -81,9 +82,10 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
   const inputs = await readRouterInputs(settings)
   await openBrokerAccess(settings, 'router', createLog(settings.logLevel, {}, settings.logFormat))
   await checkPorts(settings)
-  const { checkpointDirectory, decisionLogFile, accessLog } = settings
+  const { checkpointDirectory, decisionLogFile, accessLog, learnedFile } = settings
   if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)
   if (accessLog !== undefined) await prepareAccessLog(accessLog)
+  if (learnedFile !== undefined) await prepareLearnedFile(learnedFile)
   if (checkpointDirectory !== undefined)
     await prepareCheckpointDirectory(
       checkpointDirectory,

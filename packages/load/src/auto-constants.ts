@@ -122,6 +122,25 @@ export const AUTO_CONSTANTS = {
     COMPARED_MIN: 3,
     /** Observations. Before a worker is compared with the others. [Step times] */
     COMPARED_ROWS: 8,
+    /**
+     * Share. Most of the fleet's fit that is of one worker, once three are compared: a busy one is no
+     * majority. [Step times]
+     */
+    FLEET_SHARE_MAX: 0.4,
+    /**
+     * Ms. What was confirmed within this time counts whole: pauses of traffic change nothing. [Step times]
+     */
+    AGE_FREE_MS: 600_000,
+    /**
+     * Ms. Beyond it, half of what a worker differs from the fleet goes in this time: heat and neighbours pass
+     * in hours. [Step times]
+     */
+    AGE_WORKER_HALF_MS: 3_600_000,
+    /**
+     * Ms. And half of what the fleet differs from the priors in this one: those are worse than yesterday's
+     * figures. [Step times]
+     */
+    AGE_FLEET_HALF_MS: 86_400_000,
     /** Observations. Weight of the fleet's fit in that of a worker. [Step times] */
     FLEET_WEIGHT: 8,
     /** Observations. Weight of the assumption that a worker is as fast as the fleet. [Step times] */
@@ -176,6 +195,20 @@ export const AUTO_CONSTANTS = {
     PRIOR_DECODE_TOKEN_MS: 4e-5,
   },
 
+  /** Alarms about what was learned: packages/load/src/odd-workers.ts. */
+  odd: {
+    /** Tokens. Of the prompt by whose times workers are compared: many steps are no longer. [Step times] */
+    SAMPLE_PROMPT_TOKENS: 2048,
+    /** Requests. In the decode step by whose time workers are compared. [Step times] */
+    SAMPLE_REQUESTS: 8,
+    /**
+     * Times. Farther from the priors than this is no accelerator: the priors are off by 2 to 10 elsewhere.
+     * [Step times]
+     */
+    PRIOR_FAR_TIMES: 100,
+    /** Ms. How long a worker is far before that is told, and near before its end is. [Step times] */
+    ALARM_MS: 60_000,
+  },
   /** The number of tokens below which a prefill step takes no less: prefill-costs.ts. */
   knee: {
     /**

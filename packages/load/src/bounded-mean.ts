@@ -27,6 +27,18 @@ export class BoundedMean {
     return this.#count
   }
 
+  /** Takes over a mean ≥ 0 of `count` figures, unless it has any. */
+  restore(mean: number, count: number): void {
+    if (this.#count > 0) return
+    this.#mean = mean
+    this.#count = count
+  }
+
+  /** Keeps this share, 0 … 1, of what its mean differs from `other`. */
+  towards(other: number, share: number): void {
+    this.#mean = other + share * (this.#mean - other)
+  }
+
   /** `figure` ≥ 0. */
   add(figure: number): void {
     const isFirst = this.#count < MEAN_FIRST_FIGURES

@@ -4,8 +4,7 @@
  *
  *   sent ──► queued (its prompt is to be computed) ──firstToken──► decoding ──ended──► gone
  *
- * Owns   the queue of each worker slot in order of sending, its decoding requests, what was learned
- *        (PrefillCosts, LearnedCosts), and how far bookings fail to explain the first tokens (UnseenLoad).
+ * Owns   the queue of each worker slot in order of sending, its decoding requests, and LearnedValues.
  *        The reported backlog is the prefill queued at the slot, plus a weighted overdue time of its head.
  * Learns prefill from busy periods: from the first request in an empty queue until the queue is empty again
  *        or PERIOD_STEPS steps are over. A period teaches when all of its requests have ended, because
@@ -26,8 +25,6 @@
  */
 
 import { AUTO_CONSTANTS } from './auto-constants.ts'
-import { BoundedMean } from './bounded-mean.ts'
-import { DECODE_PRIOR, LearnedCosts } from './engine-costs.ts'
 import {
   type EngineProjection,
   FIGURE_OFFSET,
@@ -47,10 +44,9 @@ import {
   type Slot,
   type Work,
 } from './engine-slot.ts'
-import { OutputLengths } from './output-lengths.ts'
-import { PrefillCosts } from './prefill-costs.ts'
+import { LearnedValues } from './learned-values.ts'
 import type { LearnedSpeed, SaidUsage, SentRequest } from './reports.ts'
-import { overdueOf, UnseenLoad } from './unseen-load.ts'
+import { overdueOf } from './unseen-load.ts'
 
 /** Token budget of a step if the engine does not report it. */
 export const { STEP_TOKENS_DEFAULT } = AUTO_CONSTANTS.book
@@ -69,7 +65,6 @@ const {
   OUTPUT_TOKENS_PER_MS,
   OUTPUT_TOKENS_AT_ONCE,
   OUTPUT_TOKENS_MOST,
-  USUAL_MS,
 } = AUTO_CONSTANTS.book
 
 const NO_IDS: readonly string[] = []
@@ -77,8 +72,7 @@ const NO_IDS: readonly string[] = []
 export class EngineBook {
   readonly #slots: (Slot | undefined)[]
   readonly #requests = new Map<string, BookedRequest>()
-  readonly #prefill = new PrefillCosts()
-  readonly #decode = new LearnedCosts(DECODE_PRIOR)
+  readonly #learned: LearnedValues
   #projection = newProjection(8)
   #nowMs = 0
   #sentTotal = 0
@@ -86,21 +80,16 @@ export class EngineBook {
   /** Share of the slots of the last projection that had a prompt in their queue. */
   #busyAsked = 0
   #decisions = 0
-  readonly #firstTokenMs = new BoundedMean(USUAL_MS)
-  readonly #prefillMs = new BoundedMean(USUAL_MS)
-  readonly #decodeMs = new BoundedMean(USUAL_MS)
-  readonly #unseen = new UnseenLoad()
-  #settled = 0
   /** Requests whose prefill has ended by estimate, until `silentPrefillsEnded` tells of them. */
   #silentEnded: { readonly id: string; readonly dueMs: number }[] = []
-  #deliveredPeriods = 0
-  /** Share of the answers that say what was cached. */
-  #saidShare = 0
-  readonly #outputs = new OutputLengths()
 
-  /** Slots are 0 … workerSlotsMax − 1. */
-  constructor({ workerSlotsMax }: { readonly workerSlotsMax: number }) {
+  /** Slots are 0 … workerSlotsMax − 1. `learned`: what it knows at the start; default: nothing. */
+  constructor({
+    workerSlotsMax,
+    learned,
+  }: { readonly workerSlotsMax: number; readonly learned?: LearnedValues }) {
     this.#slots = new Array(workerSlotsMax)
+    this.#learned = learned ?? new LearnedValues()
   }
 
   get requests(): number {
@@ -172,9 +161,9 @@ export class EngineBook {
     if (!request.isTimed || request.isUnknown) entry.period = undefined
     if (!request.isTimed) return
     if (request.isOwn && request.isExpectationLearned && !request.isUnknown)
-      this.#unseen.firstToken(request.expectedFirstTokenMs, now - request.sentMs)
+      this.#learned.unseen.firstToken(request.expectedFirstTokenMs, now - request.sentMs)
     this.#addToPeriod(request, entry, now)
-    this.#firstTokenMs.add(request.waitedMs + now - request.sentMs)
+    this.#learned.firstTokenMs.add(request.waitedMs + now - request.sentMs)
   }
 
   /**
@@ -231,7 +220,7 @@ export class EngineBook {
     if (request === undefined) return
     const now = this.#time(nowMs)
     if (outputTokens !== undefined && outputTokens > 0) {
-      this.#outputs.ended(request.slot, outputTokens)
+      this.#learned.outputs.ended(request.slot, outputTokens)
       if (request.firstTokenMs >= 0 && !request.isSilent && request.isTimed)
         this.#observeDecode(request, outputTokens, now)
     }
@@ -268,20 +257,14 @@ export class EngineBook {
 
   /** What was learned of the speed of a slot's worker. */
   learned(slot: number): LearnedSpeed {
-    const { kneeTokens } = this.#prefill
-    return {
-      prefill: { ...this.#prefill.knowledge(slot), kneeTokens },
-      decode: this.#decode.knowledge(slot),
-    }
+    return this.#learned.speed(slot)
   }
 
   /** Forgets the requests of a slot and what was learned of its worker. */
   forget(slot: number): void {
     for (const [id, request] of this.#requests) if (request.slot === slot) this.#requests.delete(id)
     this.#slots[slot] = undefined
-    this.#prefill.forget(slot)
-    this.#decode.forget(slot)
-    this.#outputs.forget(slot)
+    this.#learned.forget(slot)
   }
 
   /**
@@ -292,9 +275,7 @@ export class EngineBook {
     for (const request of this.#requests.values()) if (request.slot === slot) request.isTimed = false
     const entry = this.#slots[slot]
     if (entry !== undefined) entry.period = undefined
-    this.#prefill.forget(slot)
-    this.#decode.forget(slot)
-    this.#outputs.forget(slot)
+    this.#learned.forget(slot)
   }
 
   /** What a request would find on each slot now. The next call overwrites the result. */
@@ -306,13 +287,13 @@ export class EngineBook {
     const p = this.#projection
     const { figures } = p
     p.count = count
-    const overdueWeight = this.#unseen.overdueWeight
+    const overdueWeight = this.#learned.unseen.overdueWeight
     let busy = 0
     for (let i = 0, at = 0; i < count; i++, at += FIGURES_PER_SLOT) {
       const slot = slots[i]!
       const entry = this.#slots[slot]
-      const prefill = this.#prefill.of(slot)
-      const decode = this.#decode.of(slot)
+      const prefill = this.#learned.prefill.of(slot)
+      const decode = this.#learned.decode.of(slot)
       figures[at + FIGURE_OFFSET.prefillStepMs] = prefill[0]
       figures[at + FIGURE_OFFSET.prefillTokenMs] = prefill[1]
       figures[at + FIGURE_OFFSET.prefillPairMs] = prefill[2]
@@ -337,12 +318,18 @@ export class EngineBook {
     this.#busyAsked = count === 0 ? 0 : busy / count
     p.busyShare = Math.min(BUSY_SHARE_MAX, this.#busyShare)
     p.speedSpread = speedSpreadOf(figures, count)
-    p.outputTokensExpected = this.#outputs.meanTokens
-    p.prefillMeanMs = this.#prefillMs.mean
-    p.kneeTokens = this.#prefill.kneeTokens
+    p.outputTokensExpected = this.#learned.outputs.meanTokens
+    p.prefillMeanMs = this.#learned.prefillMs.mean
+    p.kneeTokens = this.#learned.prefill.kneeTokens
     p.waitingShare =
-      this.#decodeMs.mean > 0
-        ? Math.min(1, Math.max(0, (this.#firstTokenMs.mean - this.#prefillMs.mean) / this.#decodeMs.mean))
+      this.#learned.decodeMs.mean > 0
+        ? Math.min(
+            1,
+            Math.max(
+              0,
+              (this.#learned.firstTokenMs.mean - this.#learned.prefillMs.mean) / this.#learned.decodeMs.mean,
+            ),
+          )
         : 0
     return p
   }
@@ -365,7 +352,7 @@ export class EngineBook {
   ): BookedRequest {
     const promptTokens = tokens(request.promptTokens)
     const newTokens = Math.min(promptTokens, tokens(request.newTokens))
-    const prefillMs = this.#prefill.cost(slot, newTokens, promptTokens, stepTokens)
+    const prefillMs = this.#learned.prefill.cost(slot, newTokens, promptTokens, stepTokens)
     const steps = Math.ceil((newTokens + entry.queuedTokens) / stepTokens)
     const decodeAddedMs = this.#decodeAddedMs(slot, entry, steps)
     return {
@@ -379,7 +366,7 @@ export class EngineBook {
       waitedMs: request.waitedMs ?? 0,
       prefillMs,
       expectedFirstTokenMs: backlogOf(entry, nowMs) + prefillMs + decodeAddedMs,
-      isExpectationLearned: this.#deliveredPeriods >= PERIODS_FEW,
+      isExpectationLearned: this.#learned.deliveredPeriods >= PERIODS_FEW,
       decodeAddedMs,
       isSilent: request.isStream === false,
       isOwn: request.isOwn !== false,
@@ -403,7 +390,7 @@ export class EngineBook {
    */
   #decodeAddedMs(slot: number, { decoding, contextTokens }: Slot, steps: number): number {
     if (decoding === 0) return 0
-    const [stepMs, requestMs, tokenMs] = this.#decode.of(slot)
+    const [stepMs, requestMs, tokenMs] = this.#learned.decode.of(slot)
     const addedMs = requestMs * decoding + tokenMs * contextTokens
     return (stepMs + addedMs) / 2 + addedMs * steps
   }
@@ -463,7 +450,7 @@ export class EngineBook {
     const { slot, firstTokenMs } = request
     const entry = this.#slots[slot]!
     const duration = now - firstTokenMs
-    this.#decodeMs.add(duration)
+    this.#learned.decodeMs.add(duration)
     const gaps = outputTokens - 1
     if (gaps < DECODE_GAPS_MIN || duration <= 0) return
     integrate(entry, now)
@@ -471,7 +458,7 @@ export class EngineBook {
     if (stalled > STALLED_SHARE_MAX * duration) return
     const decoding = (entry.decodingMs - request.decodingMs) / duration
     const context = (entry.contextMs - request.contextMs) / duration
-    this.#decode.observe(slot, 1, decoding, context, (duration - stalled) / gaps)
+    this.#learned.decode.observe(slot, 1, decoding, context, (duration - stalled) / gaps)
   }
 
   #beginDecoding(entry: Slot, request: BookedRequest, now: number): void {
@@ -481,7 +468,7 @@ export class EngineBook {
     // counts it.
     if (request.isTimed) entry.prefilledMs += request.prefillMs
     request.firstTokenMs = now
-    request.contextTokens = request.promptTokens + this.#outputs.meanTokens / 2
+    request.contextTokens = request.promptTokens + this.#learned.outputs.meanTokens / 2
     request.prefilledMs = entry.prefilledMs
     request.decodingMs = entry.decodingMs
     request.contextMs = entry.contextMs
@@ -507,7 +494,7 @@ export class EngineBook {
 
   /** How much longer than estimated the prefill of a request may take. */
   #slackMs({ slot, prefillMs }: BookedRequest): number {
-    const isLearned = this.#prefill.knowledge(slot).source !== 'prior'
+    const isLearned = this.#learned.prefill.knowledge(slot).source !== 'prior'
     return isLearned ? prefillMs : Math.max(UNLEARNED_MS_MIN, UNLEARNED_TIMES * prefillMs)
   }
 
@@ -523,7 +510,7 @@ export class EngineBook {
       request.isFirstOfStep = now > period.lastMs
       if (request.isFirstOfStep) {
         period.ends++
-        const decode = this.#decode.of(request.slot)
+        const decode = this.#learned.decode.of(request.slot)
         const others = Math.max(0, entry.decoding - 1)
         if (others > 0)
           period.decodeMs += request.prefillSteps * (decode[1] * others + decode[2] * entry.contextTokens)
@@ -545,7 +532,8 @@ export class EngineBook {
     const observed = duration - period.decodeMs
     if (observed <= (1 - DECODE_SHARE_MAX) * duration) return
     period.observedMs = observed
-    if (this.#deliveredPeriods < PERIODS_FEW) this.#learn(slot, period, period.predicted, UNSAID_WEIGHT)
+    if (this.#learned.deliveredPeriods < PERIODS_FEW)
+      this.#learn(slot, period, period.predicted, UNSAID_WEIGHT)
     if (period.open === 0) this.#learnDelivered(slot, period)
   }
 
@@ -564,9 +552,10 @@ export class EngineBook {
     entry.inserted = Math.max(0, fadedTokens(entry, this.#sentTotal) + more)
     entry.insertedAt = this.#sentTotal
     if (request.firstTokenMs < 0 || request.isSilent || (!request.isTimed && period === undefined)) return
-    ++this.#settled
-    this.#prefillMs.add(request.prefillMs)
-    this.#saidShare += ((isSaid ? 1 : 0) - this.#saidShare) / Math.min(MEAN_REQUESTS, this.#settled)
+    ++this.#learned.settled
+    this.#learned.prefillMs.add(request.prefillMs)
+    this.#learned.saidShare +=
+      ((isSaid ? 1 : 0) - this.#learned.saidShare) / Math.min(MEAN_REQUESTS, this.#learned.settled)
     if (period === undefined) return
     period.open--
     period.requests++
@@ -576,17 +565,20 @@ export class EngineBook {
   }
 
   #learnDelivered(slot: number, period: Period): void {
-    const weight = 1 - (1 - UNSAID_WEIGHT) * this.#saidShare * (period.unsaid / period.requests)
-    this.#deliveredPeriods++
+    const weight = 1 - (1 - UNSAID_WEIGHT) * this.#learned.saidShare * (period.unsaid / period.requests)
+    this.#learned.deliveredPeriods++
     this.#learn(slot, period, period.delivered, weight)
   }
 
   #learn(slot: number, { observedMs }: Period, work: Work, weight: number): void {
-    this.#prefill.observe(slot, work, observedMs, weight)
+    this.#learned.prefill.observe(slot, work, observedMs, weight)
   }
 
   #time(nowMs: number): number {
-    if (nowMs > this.#nowMs) this.#nowMs = nowMs
+    if (nowMs > this.#nowMs) {
+      this.#nowMs = nowMs
+      this.#learned.tick(nowMs)
+    }
     return this.#nowMs
   }
 }

@@ -18,11 +18,19 @@
  * Of three workers or more, one that is ODD_TIMES as slow or as fast as the fleet does not teach the fleet
  * while most of the others are like it: a liar, or an engine of another kind, may answer most of the
  * requests. If the median worker is that far from the fleet's fit, the fit was taught by an odd one: it
- * becomes that of the median worker.
+ * becomes that of the median worker. Nor has one worker more than FLEET_SHARE_MAX of the fleet's fit then,
+ * and its observations are clamped to ODD_TIMES of what the median worker takes: the fleet's own prediction
+ * is no measure of who has moved it. So a single liar moves the fleet by about ODD_TIMES at most, whatever
+ * it says.
+ *
+ * What was not confirmed for AGE_FREE_MS ages: half of what the figures of a worker differ from those of the
+ * fleet goes in each AGE_WORKER_HALF_MS, and half of what those of the fleet differ from the priors in each
+ * AGE_FLEET_HALF_MS. With the next observation, the earlier ones weigh as much less.
  *
  * Source   docs/decisions/0037-what-auto-weighs.md, section Step times.
  */
 
+import { shareAfter } from './age.ts'
 import { AUTO_CONSTANTS } from './auto-constants.ts'
 
 const {
@@ -42,12 +50,19 @@ const {
   ODD_TIMES,
   COMPARED_MIN,
   COMPARED_ROWS,
+  FLEET_SHARE_MAX,
+  AGE_WORKER_HALF_MS,
+  AGE_FLEET_HALF_MS,
 } = AUTO_CONSTANTS.steps
 const { PRIOR_STEP_MS_SCALE_MIN, ZERO_PRIOR_DIVISOR } = AUTO_CONSTANTS.steps
 const { PRIOR_PREFILL_STEP_MS, PRIOR_PREFILL_TOKEN_MS, PRIOR_PREFILL_PAIR_MS } = AUTO_CONSTANTS.steps
 const { PRIOR_DECODE_STEP_MS, PRIOR_DECODE_REQUEST_MS, PRIOR_DECODE_TOKEN_MS } = AUTO_CONSTANTS.steps
 
 const FEATURES = 3
+/** Numbers of an image before those of its first rows, and of each of these. */
+const IMAGE_NUMBERS = 22
+const ROW_NUMBERS = 5
+const IMAGE_FIGURE_MAX = 1e60
 /**
  * Prefill: ms per step, per charged token, per pair of a new token and a token before it. Decode: ms per
  * step, per request in it, per token of context.
@@ -93,12 +108,20 @@ class Fit {
   base = 0
   /** Number of observations of all workers when the last one of this worker came. */
   seenAt = 0
+  /** Time of the last observation. */
+  #seenMs = 0
+  readonly #halfMs: number
+  /** Coefficients after `aged`. */
+  readonly #aged: [number, number, number] = [0, 0, 0]
   /** The worker is faster or slower than the fleet by more than chance. */
   isApart = false
+  /** Its part of the weight of the fleet's observations, when the fleet had `taughtAt` of them. */
+  taught = 0
+  taughtAt = 0
   /** It is so much faster or slower that it may not teach the fleet. */
   isOdd = false
   /** Coefficients before the first observation. */
-  readonly #prior: Coefficients
+  readonly #prior: [number, number, number]
   /** The first rows; undefined once there are FIRST_ROWS. */
   #first: Row[] | undefined = []
   /** Faded sum of the weights of all rows; below it, of weight · target². */
@@ -108,15 +131,87 @@ class Fit {
   readonly #products = new Float64Array(6)
   readonly #sums = new Float64Array(FEATURES)
 
-  constructor(prior: Coefficients) {
+  constructor(prior: Coefficients, halfMs: number) {
     this.#prior = [...prior]
     this.coefficients = [...prior]
+    this.#halfMs = halfMs
   }
 
-  add(row: Row): void {
+  /** Takes what an image has, of a fit that was taken `agoMs` before `nowMs`. */
+  restore(image: Float64Array, nowMs: number, agoMs: number): void {
+    const at = (index: number): number => image[index]!
+    for (let i = 0; i < FEATURES; i++) {
+      this.coefficients[i] = at(i)
+      this.#prior[i] = at(FEATURES + i)
+      this.#sums[i] = at(16 + i)
+    }
+    this.isApart = at(19) === 1
+    this.isOdd = at(20) === 1
+    this.#seenMs = nowMs - agoMs - at(6)
+    this.rows = at(7)
+    this.#weight = at(8)
+    this.#targets = at(9)
+    this.#products.set(image.subarray(10, 16))
+    const count = at(IMAGE_NUMBERS - 1)
+    this.#first = this.rows < FIRST_ROWS ? [] : undefined
+    for (let row = 0; row < count; row++) {
+      const [x0, x1, x2, y, weight] = image.subarray(IMAGE_NUMBERS + row * ROW_NUMBERS) as unknown as number[]
+      this.#first?.push({ x: [x0!, x1!, x2!], y: y!, weight: weight! })
+    }
+  }
+
+  /** All that it knows: see isFitImage. */
+  image(nowMs: number): Float64Array {
+    const first = this.#first ?? []
+    return Float64Array.of(
+      ...this.coefficients,
+      ...this.#prior,
+      Math.max(0, nowMs - this.#seenMs),
+      this.rows,
+      this.#weight,
+      this.#targets,
+      ...this.#products,
+      ...this.#sums,
+      Number(this.isApart),
+      Number(this.isOdd),
+      first.length,
+      ...first.flatMap(({ x, y, weight }) => [...x, y, weight]),
+    )
+  }
+
+  /** The share of what it has learned that counts at `nowMs`: halves each `halfMs` without confirmation. */
+  #share(nowMs: number): number {
+    return shareAfter(nowMs - this.#seenMs, this.#halfMs)
+  }
+
+  /** The coefficients at `nowMs`, if those of `base` count for what was not confirmed for long. */
+  aged(base: Coefficients, nowMs: number): Coefficients {
+    const share = this.#share(nowMs)
+    if (share === 1 || this.rows === 0) return this.coefficients
+    for (let i = 0; i < FEATURES; i++) this.#aged[i] = base[i]! + share * (this.coefficients[i]! - base[i]!)
+    return this.#aged
+  }
+
+  /** An observation comes at `nowMs`. The share of their weight that earlier ones keep. */
+  seen(nowMs: number): number {
+    const share = this.rows === 0 ? 1 : this.#share(nowMs)
+    this.#seenMs = nowMs
+    if (share === 1) return share
+    this.#weight *= share
+    this.#targets *= share
+    for (let i = 0; i < this.#products.length; i++) this.#products[i]! *= share
+    for (let i = 0; i < FEATURES; i++) this.#sums[i]! *= share
+    this.#first = this.#first?.map(row => ({ ...row, weight: share * row.weight }))
+    return share
+  }
+
+  /**
+   * `anchor`: expected time ÷ its own prediction; beyond `outlierTimes` of that the row counts as clamped.
+   */
+  add(row: Row, anchor = 1, outlierTimes: number = OUTLIER_TIMES): void {
     this.rows++
     if (this.#first === undefined) {
-      this.#take(row, dot(this.coefficients, row.x))
+      this.#take(row, anchor * dot(this.coefficients, row.x), outlierTimes)
       return
     }
     this.#first.push(row)
@@ -131,13 +226,13 @@ class Fit {
     this.#products.fill(0)
     this.#sums.fill(0)
     const ratio = median([1, ...first.map(({ x, y }) => y / dot(this.#prior, x)).filter(Number.isFinite)])
-    for (const row of first) this.#take(row, ratio * dot(this.#prior, row.x))
+    for (const row of first) this.#take(row, ratio * dot(this.#prior, row.x), OUTLIER_TIMES)
   }
 
   /** `expected` in ms; if it is not positive and finite, the row is not clamped. */
-  #take({ x, y: seen, weight }: Row, expected: number): void {
+  #take({ x, y: seen, weight }: Row, expected: number, outlierTimes: number): void {
     const isExpected = expected > 0 && expected < Infinity
-    const y = isExpected ? Math.min(OUTLIER_TIMES * expected, Math.max(expected / OUTLIER_TIMES, seen)) : seen
+    const y = isExpected ? Math.min(outlierTimes * expected, Math.max(expected / outlierTimes, seen)) : seen
     const scale = isExpected ? Math.max(y, ERROR_SCALE_MIN * expected) : y
     const target = y / scale
     const p = this.#products
@@ -158,11 +253,17 @@ class Fit {
     this.#targets = FADE * this.#targets + weight * target * target
   }
 
+  /** Faded sum of the weights of its observations. */
+  get weight(): number {
+    return this.#weight
+  }
+
   /** Takes over what another fit has learned. */
   become(other: Fit): void {
     this.#first = other.#first === undefined ? undefined : [...other.#first]
     this.#weight = other.#weight
     this.#targets = other.#targets
+    this.#seenMs = other.#seenMs
     this.#products.set(other.#products)
     this.#sums.set(other.#sums)
     for (let i = 0; i < FEATURES; i++) this.coefficients[i] = other.coefficients[i]!
@@ -214,25 +315,43 @@ export class LearnedCosts {
   readonly #fleet: Fit
   readonly #prior: Coefficients
   readonly #workers = new Map<number, Fit>()
+  /**
+   * What is known of strangers, until as much is known of them again. Others are compared with it: one that
+   * answers nearly all requests must not be alone.
+   */
+  readonly #strangers = new Map<number, Fit>()
   #fleetSolutions = 0
   /** Of all workers. */
   #observations = 0
   /** Workers with enough observations to compare them, and those of them that are unlike the fleet. */
   #compared = 0
   #odd = 0
+  /** Slowness of the median worker: its observations ÷ the predictions of the fleet's fit. */
+  #anchor = 1
+  #nowMs = 0
 
   constructor(prior: Coefficients) {
     this.#prior = prior
-    this.#fleet = new Fit(prior)
+    this.#fleet = new Fit(prior, AGE_FLEET_HALF_MS)
+  }
+
+  /** The time by which what was learned ages. An earlier one than before has no effect. */
+  tick(nowMs: number): void {
+    if (nowMs > this.#nowMs) this.#nowMs = nowMs
   }
 
   /** Coefficients of the worker, or of the fleet while chance can explain the difference. */
   of(workerSlot: number): Coefficients {
     const worker = this.#worker(workerSlot)
-    if (worker === undefined) return this.#fleet.coefficients
+    if (worker === undefined) return this.#fleetNow()
     // The fleet's fit has changed. Without this, the first workers would stay as slow as the priors.
     if (worker.rows <= 2 * SOLVE_EVERY && worker.base !== this.#fleetSolutions) this.#solve(worker)
-    return worker.isApart ? worker.coefficients : this.#fleet.coefficients
+    return worker.isApart ? worker.aged(this.#fleetNow(), this.#nowMs) : this.#fleetNow()
+  }
+
+  /** The coefficients of the fleet, aged. */
+  #fleetNow(): Coefficients {
+    return this.#fleet.aged(this.#prior, this.#nowMs)
   }
 
   #worker(workerSlot: number): Fit | undefined {
@@ -240,6 +359,7 @@ export class LearnedCosts {
     if (worker === undefined || this.#observations - worker.seenAt <= STRANGER_ROWS * this.#workers.size)
       return worker
     this.#workers.delete(workerSlot)
+    if (worker.rows >= COMPARED_ROWS) this.#strangers.set(workerSlot, worker)
     return undefined
   }
 
@@ -266,19 +386,38 @@ export class LearnedCosts {
     const fleet = this.#fleet
     let worker = this.#worker(workerSlot)
     if (worker === undefined) {
-      worker = new Fit(fleet.coefficients)
+      worker = new Fit(this.#fleetNow(), AGE_WORKER_HALF_MS)
       this.#workers.set(workerSlot, worker)
     }
     const row: Row = { x: [x0, x1, x2], y: Math.max(OBSERVED_MS_MIN, observedMs), weight }
-    if (this.#mayTeach(worker)) fleet.add(row)
+    const mayTeach = this.#mayTeach(worker)
+    const fleetShare = mayTeach ? fleet.seen(this.#nowMs) : 1
+    if (fleetShare < 1) for (const each of this.#workers.values()) each.taught *= fleetShare
+    const isAged = worker.seen(this.#nowMs) < 1
+    if (mayTeach) this.#teach(worker, row)
     worker.add(row)
     worker.seenAt = ++this.#observations
-    if (fleet.rows <= 2 * SOLVE_EVERY || fleet.rows % SOLVE_EVERY === 0) {
+    if (fleetShare < 1 || fleet.rows <= 2 * SOLVE_EVERY || fleet.rows % SOLVE_EVERY === 0) {
       fleet.solve(this.#prior, PRIOR_WEIGHT)
       this.#fleetSolutions++
     }
-    if (worker.rows <= 2 * SOLVE_EVERY || worker.rows % SOLVE_EVERY === 0) this.#solve(worker)
+    if (isAged || worker.rows <= 2 * SOLVE_EVERY || worker.rows % SOLVE_EVERY === 0) this.#solve(worker)
     if (this.#observations % SOLVE_EVERY === 0) this.#compare()
+  }
+
+  /** Adds an observation of a worker to those of the fleet, with as much weight as its share allows. */
+  #teach(worker: Fit, row: Row): void {
+    const fleet = this.#fleet
+    const before = worker.taught * FADE ** (fleet.rows - worker.taughtAt)
+    const isCompared = this.#compared >= COMPARED_MIN
+    const room = (FLEET_SHARE_MAX * fleet.weight - before) / (1 - FLEET_SHARE_MAX)
+    const weight = isCompared ? Math.min(row.weight, room) : row.weight
+    // Less would fade the observations of others, and add none.
+    if (weight < FLEET_SHARE_MAX * row.weight) return
+    if (isCompared) fleet.add({ ...row, weight }, this.#anchor, ODD_TIMES)
+    else fleet.add(row)
+    worker.taught = FADE * before + weight
+    worker.taughtAt = fleet.rows
   }
 
   #mayTeach(worker: Fit): boolean {
@@ -290,6 +429,10 @@ export class LearnedCosts {
    */
   #compare(): void {
     const known = [...this.#workers.values()].filter(({ rows }) => rows >= COMPARED_ROWS)
+    for (const [slot, stranger] of this.#strangers) {
+      if ((this.#workers.get(slot)?.rows ?? 0) >= COMPARED_ROWS) this.#strangers.delete(slot)
+      else known.push(stranger)
+    }
     const fleet = this.#fleet
     const slowness = new Map(known.map(worker => [worker, worker.slowness(fleet.coefficients)]))
     if (known.length >= COMPARED_MIN) {
@@ -298,10 +441,14 @@ export class LearnedCosts {
       if (isOdd(slowness.get(middle)!)) {
         fleet.become(middle)
         this.#fleetSolutions++
+        for (const worker of this.#workers.values()) worker.taught = 0
+        middle.taught = fleet.weight
+        middle.taughtAt = fleet.rows
         for (const worker of known) slowness.set(worker, worker.slowness(fleet.coefficients))
       }
     }
     for (const worker of known) worker.isOdd = isOdd(slowness.get(worker)!)
+    this.#anchor = middleOf([...slowness.values()])
     this.#compared = known.length
     this.#odd = known.filter(worker => worker.isOdd).length
   }
@@ -317,7 +464,48 @@ export class LearnedCosts {
 
   forget(workerSlot: number): void {
     this.#workers.delete(workerSlot)
+    this.#strangers.delete(workerSlot)
   }
+
+  /** Of the fleet, or of the worker in a slot; undefined: nothing was seen of it. */
+  image(workerSlot: number | 'fleet'): Float64Array | undefined {
+    const fit = workerSlot === 'fleet' ? this.#fleet : this.#worker(workerSlot)
+    return fit === undefined || fit.rows === 0 ? undefined : fit.image(this.#nowMs)
+  }
+
+  /** Takes over an image that was taken `agoMs` ago, unless it knows more already. */
+  restore(workerSlot: number | 'fleet', image: Float64Array, agoMs: number): void {
+    if (workerSlot === 'fleet') {
+      if (this.#fleet.rows > 0) return
+      this.#fleet.restore(image, this.#nowMs, agoMs)
+      this.#fleetSolutions++
+      return
+    }
+    if (this.rows(workerSlot) > 0) return
+    const worker = new Fit(this.#prior, AGE_WORKER_HALF_MS)
+    worker.restore(image, this.#nowMs, agoMs)
+    worker.seenAt = this.#observations
+    worker.base = -1
+    this.#workers.set(workerSlot, worker)
+    if (worker.rows < COMPARED_ROWS) return
+    this.#compared++
+    if (worker.isOdd) this.#odd++
+  }
+}
+
+/**
+ * Whether these are the numbers of a fit: coefficients, prior, ms since its last observation, observations,
+ * weight, targets, products, sums, whether it is apart, whether it is odd, and its first rows with their
+ * number.
+ */
+export function isFitImage(image: Float64Array): boolean {
+  if (image.length < IMAGE_NUMBERS) return false
+  for (const figure of image) if (!(figure >= 0 && figure <= IMAGE_FIGURE_MAX)) return false
+  const [rows, weight, first] = [image[7]!, image[8]!, image[IMAGE_NUMBERS - 1]!]
+  // At the limit of the fading weights, with room for rounding.
+  const isWeight = weight <= 1.01 / (1 - FADE)
+  const isFirst = first <= FIRST_ROWS && image.length === IMAGE_NUMBERS + ROW_NUMBERS * first
+  return Number.isSafeInteger(rows) && rows >= 1 && isWeight && Number.isSafeInteger(first) && isFirst
 }
 
 function isOdd(slowness: number): boolean {
@@ -332,6 +520,11 @@ function positive(coefficients: Coefficients, prior: Coefficients): Coefficients
 /** Time of a step with these features, in ms. */
 function dot(coefficients: Coefficients, x: Coefficients): number {
   return coefficients[0] * x[0] + coefficients[1] * x[1] + coefficients[2] * x[2]
+}
+
+/** The lower one of the two in the middle of an even number; 1 of none. */
+function middleOf(figures: readonly number[]): number {
+  return figures.toSorted((a, b) => a - b)[(figures.length - 1) >> 1] ?? 1
 }
 
 /** The median in logarithms: a factor of 2 and a factor of ½ cancel out. */

@@ -21,6 +21,20 @@ export {
   figuresOf,
   filterProjection,
 } from './engine-projection.ts'
+export {
+  type FleetImage,
+  fleetImageFault,
+  LearnedValues,
+  type WorkerImage,
+  workerImageFault,
+} from './learned-values.ts'
+export {
+  type ComparedWorker,
+  type OddChange,
+  type OddFigure,
+  type OddMark,
+  OddWorkers,
+} from './odd-workers.ts'
 export { KNEES, prefillCost, shortOfKnee } from './prefill-costs.ts'
 export type { LearnedSpeed, SaidUsage } from './reports.ts'
 export { SharedBlocks } from './shared-blocks.ts'

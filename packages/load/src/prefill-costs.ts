@@ -62,6 +62,11 @@ export class PrefillCosts {
     return this.#best.costs.knowledge(workerSlot)
   }
 
+  /** Number of observations of the worker. */
+  rows(workerSlot: number): number {
+    return this.#best.costs.rows(workerSlot)
+  }
+
   /** `weight`: 1 for an observation that is certain, less for one that is not. */
   observe(workerSlot: number, work: PrefillWork, observedMs: number, weight: number): void {
     const { steps, chargedTokens, attention } = work
@@ -81,6 +86,50 @@ export class PrefillCosts {
   forget(workerSlot: number): void {
     for (const { costs } of this.#candidates) costs.forget(workerSlot)
   }
+
+  /** The time by which what was learned ages. */
+  tick(nowMs: number): void {
+    for (const { costs } of this.#candidates) costs.tick(nowMs)
+  }
+
+  /** Of the fleet, or of the worker in a slot, one for each of KNEES; undefined: nothing was seen of it. */
+  image(workerSlot: number | 'fleet'): readonly Float64Array[] | undefined {
+    const images: Float64Array[] = []
+    for (const { costs } of this.#candidates) {
+      const image = costs.image(workerSlot)
+      if (image !== undefined) images.push(image)
+    }
+    return images.length === KNEES.length ? images : undefined
+  }
+
+  /** Takes over images that were taken `agoMs` ago, unless it knows more already. */
+  restore(workerSlot: number | 'fleet', images: readonly Float64Array[], agoMs: number): void {
+    for (const [at, { costs }] of this.#candidates.entries()) costs.restore(workerSlot, images[at]!, agoMs)
+  }
+
+  /** Observations, the position of the best of KNEES, and the errors of all. */
+  get kneeImage(): Float64Array {
+    const errors = this.#candidates.map(({ error }) => error)
+    return Float64Array.of(this.#rows, this.#candidates.indexOf(this.#best), ...errors)
+  }
+
+  /** Takes over what is known of the knee, unless it knows more already. */
+  restoreKnee(image: Float64Array): void {
+    const [rows, best, ...errors] = image
+    if (this.#rows > 0) return
+    this.#rows = rows!
+    this.#best = this.#candidates[best!]!
+    for (const [at, candidate] of this.#candidates.entries()) candidate.error = errors[at]!
+  }
+}
+
+/** Whether these are the numbers of `kneeImage`. */
+export function isKneeImage(image: Float64Array): boolean {
+  const [rows, best, ...errors] = image
+  const isBest = Number.isSafeInteger(best) && best! >= 0 && best! < KNEES.length
+  const isRows = Number.isSafeInteger(rows) && rows! >= 0
+  const errorMax = Math.log(KNEE_RATIO_MAX) ** 2
+  return isBest && isRows && errors.length === KNEES.length && errors.every(e => e >= 0 && e <= errorMax)
 }
 
 /** Few tokens take as long with every knee. */

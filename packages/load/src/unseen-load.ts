@@ -12,34 +12,58 @@
  * up to 85 % of capacity. Times that vary by chance raise the weight: by a fifth (the standard deviation of
  * their logarithm) to 0.01, by 0.3 to 0.09, by a half to 0.23. Where many first tokens are far too early,
  * those that are late say nothing of load, either. A first token that has come says nothing of the next one:
- * what held it up is over.
+ * what held it up is over. Without one for AGE_FREE_MS, half of the unseen share goes in each
+ * AGE_WORKER_HALF_MS.
  *
  * Invariant   A single request moves the unseen share by 2/REACH_REQUESTS at most, however late its first
  *             token is.
  * Source      docs/decisions/0037-what-auto-weighs.md, section Unseen load.
  */
 
+import { shareAfter } from './age.ts'
 import { AUTO_CONSTANTS } from './auto-constants.ts'
 import type { Slot } from './engine-slot.ts'
 
 const { REACH_REQUESTS, LATE_TIMES, EARLY_TIMES, UNSEEN_SHARE_MIN, UNSEEN_WEIGHT, OVERDUE_MS_MAX } =
   AUTO_CONSTANTS.unseen
+const { AGE_WORKER_HALF_MS } = AUTO_CONSTANTS.steps
 
 /** How far own bookings fail to explain when first tokens come. */
 export class UnseenLoad {
   /** The unseen share; −1 … 1. It begins at 0: nothing is unseen until many requests say so. */
   #share = 0
+  #nowMs = 0
+  /** Time of the last first token. */
+  #seenMs = 0
+
+  /** The unseen share now: without first tokens it ages. */
+  get share(): number {
+    return this.#share * shareAfter(this.#nowMs - this.#seenMs, AGE_WORKER_HALF_MS)
+  }
+
+  /** The time by which it ages. An earlier one than before has no effect. */
+  tick(nowMs: number): void {
+    if (nowMs > this.#nowMs) this.#nowMs = nowMs
+  }
+
+  /** Takes over the share of an earlier life, −1 … 1. */
+  restore(share: number, agoMs: number): void {
+    this.#share = share
+    this.#seenMs = this.#nowMs - agoMs
+  }
 
   /** What an overdue millisecond weighs, 0 … 1. */
   get overdueWeight(): number {
-    return Math.min(1, UNSEEN_WEIGHT * Math.max(0, this.#share - UNSEEN_SHARE_MIN))
+    return Math.min(1, UNSEEN_WEIGHT * Math.max(0, this.share - UNSEEN_SHARE_MIN))
   }
 
   /**
    * A first token came after `seenMs`; `expectedFirstTokenMs` ≥ 0 was estimated when its request was sent.
    */
   firstToken(expectedFirstTokenMs: number, seenMs: number): void {
-    this.#share += (lateShare(expectedFirstTokenMs, seenMs) - this.#share) / REACH_REQUESTS
+    const before = this.share
+    this.#share = before + (lateShare(expectedFirstTokenMs, seenMs) - before) / REACH_REQUESTS
+    this.#seenMs = this.#nowMs
   }
 }
 

@@ -35,6 +35,8 @@ const USERS = [
   '../src/engine-book.ts',
   '../src/engine-costs.ts',
   '../src/engine-slot.ts',
+  '../src/learned-values.ts',
+  '../src/odd-workers.ts',
   '../src/output-lengths.ts',
   '../src/prefill-costs.ts',
   '../src/unseen-load.ts',
@@ -48,7 +50,7 @@ const USERS = [
   '../../selection/src/worker-outcomes.ts',
 ]
 /** Sizes of the code, not numbers that anybody would set otherwise. */
-const SIZES = ['FEATURES']
+const SIZES = ['FEATURES', 'IMAGE_NUMBERS', 'ROW_NUMBERS', 'IMAGE_FIGURE_MAX']
 
 interface Row {
   readonly name: string

@@ -138,6 +138,9 @@ function KeyCard({ of: key, now, history, live }: CardProps): VNode {
       figure('Audit: predicted, delivered', auditText(key)),
       figure('Learned speed', learnedText(key)),
     ),
+    ...key.odd.map(mark =>
+      el('p.small.strong', { key: mark.figure, 'data-odd': mark.figure }, oddText(mark, now)),
+    ),
     el('p.small.models', null, [key.engine ?? 'engine not known', ...key.models].join(' · ')),
     wantsHelp ? part(Remedy, { key: key.id, id: key.id, live }) : null,
   )
@@ -168,6 +171,22 @@ function auditText({ audit }: FleetKey): ComponentChildren {
 function learnedText({ learned }: FleetKey): string {
   if (learned === null) return 'nothing yet'
   return `${ms(learned.ms_per_token)} a token (${learned.prefill_source}), ${ms(learned.ms_per_step)} a step (${learned.decode_source})`
+}
+
+const ODD_TEXTS: Readonly<Record<string, string>> = {
+  prefill: 'Prefill takes',
+  decode: 'A decode step takes',
+  output: 'Answers are',
+}
+
+/** 'Prefill takes 4.2 times as long as at its twins, for 3 min'. */
+function oddText(mark: FleetKey['odd'][number], now: string | undefined): ComponentChildren {
+  const what = ODD_TEXTS[mark.figure] ?? mark.figure
+  const than = mark.against === 'twins' ? 'at its twins' : 'was assumed before anything was learned'
+  return [
+    el('span', { 'aria-hidden': 'true' }, '⚠ '),
+    `${what} ${Number(mark.times.toPrecision(2))} times as long as ${than}, for ${since(mark.since, now)}`,
+  ]
 }
 
 interface Diagnosis {

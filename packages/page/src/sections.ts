@@ -86,6 +86,13 @@ export interface FleetKey {
     readonly decode_source: string
     readonly ms_per_step: number
   } | null
+  /** Why what was learned of it is far from what it should be; empty: it is not. */
+  readonly odd: readonly {
+    readonly figure: string
+    readonly times: number
+    readonly against: string
+    readonly since: string
+  }[]
 }
 
 export interface DecisionsSection {

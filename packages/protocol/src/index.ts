@@ -42,6 +42,13 @@ export {
 } from './kv-event.ts'
 export { decodeMessagePack, type MessagePackBounds } from './message-pack.ts'
 export { BrokenMessageError } from './message-pack-reader.ts'
+export {
+  openSealedBody,
+  type SealedFault,
+  type SealedFields,
+  type SealedForm,
+  sealBody,
+} from './sealed-body.ts'
 export { ADAPTER, ALL_SEPARATORS, EXTRA_KEY, SALT, type SeparatedPrompt } from './separators.ts'
 export {
   encodeSnapshotReply,

@@ -1,5 +1,5 @@
 /**
- * The one door for MessagePack of others that is to become plain values: messages of replicas, checkpoints.
+ * The one door for MessagePack of others that is to become plain values: messages of replicas, sealed bodies.
  * (KV events go through MessagePackReader alone, into typed arrays.)
  *
  * The bytes are walked over first, without making anything: a header may claim four billion elements, and the

@@ -269,10 +269,29 @@ function collectLoads(metrics: Metrics, args: ConsoleArgs): void {
     name: 'homing_tracker_expired_requests_total',
     help: 'Bookings freed because nobody touched them (--active-request-expiry-secs).',
   })
+  const odd = metrics.gauge({
+    name: 'homing_tracker_odd_ratio',
+    help: 'What was learned of a worker divided by that of its twins, or by the prior; only while that is far from 1.',
+    labels: ['worker', 'figure'],
+  })
+  const saves = metrics.counter({
+    name: 'homing_tracker_learned_saves_total',
+    help: 'Times that what was learned was to be written to --router-learned-file.',
+    labels: ['outcome'],
+  })
   metrics.collect(async () => {
-    const { rows, stats } = await args.tracker.ask({ type: 'loads' }, { timeout: args.askMsMax })
+    const found = await args.tracker.ask({ type: 'loads' }, { timeout: args.askMsMax })
+    const { rows, stats, learnedFile } = found
     loads.replace(rows.map(row => ({ row, labels: { worker: row.worker } })))
     expired.setTotal(stats.expiredTotal)
+    odd.replace(
+      rows.flatMap(({ worker, odd: marks = [] }) =>
+        marks.map(({ figure, times }) => ({ value: times, labels: { worker, figure } })),
+      ),
+    )
+    if (learnedFile === undefined) return
+    saves.setTotal(learnedFile.saves, { outcome: 'saved' })
+    saves.setTotal(learnedFile.failedSaves, { outcome: 'failed' })
   })
 }
 

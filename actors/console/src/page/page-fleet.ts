@@ -66,6 +66,7 @@ function keyOf(worker: WorkerView, key: WorkerView['worker_keys'][number]): Flee
       delivered_tokens: audit.delivered_tokens,
       precision: audit.precision,
     },
+    odd: key.odd,
     learned:
       learned === null
         ? null

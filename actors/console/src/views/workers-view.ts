@@ -4,7 +4,7 @@ import type { FleetReport } from '@homing/actors/directory'
 import type { ShardStatus } from '@homing/actors/indexer'
 import type { CheckpointStatus } from '@homing/actors/listener'
 import type { TokenizerPath } from '@homing/actors/tokenizer'
-import type { WorkerLoad } from '@homing/actors/tracker'
+import type { WorkerLoad, WorkerOddMark } from '@homing/actors/tracker'
 import type { Sourced, WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
 import type { LearnedSpeed } from '@homing/load'
 import type { HealthStatus } from '@homing/placement'
@@ -128,6 +128,7 @@ function keyView(worker: WorkerRecord, key: WorkerKeyRecord, known: Known) {
       engine_kv_usage_reason: load?.reported?.reason ?? null,
     },
     learned: learnedView(load?.learned),
+    odd: (load?.odd ?? []).map(oddView),
     disbelieved_figures: load?.disbelieved ?? 0,
     events:
       key.eventsEndpoint === undefined
@@ -180,6 +181,11 @@ function learnedView(learned: LearnedSpeed | undefined) {
       ms_per_thousand_tokens_held: significant(held * 1e3),
     },
   }
+}
+
+/** Why what was learned of a worker is far from what it should be. */
+function oddView({ figure, times, against, sinceMs }: WorkerOddMark) {
+  return { figure, times: significant(times), against, since: iso(sinceMs) }
 }
 
 /** Undefined: the listener did not answer in time. */

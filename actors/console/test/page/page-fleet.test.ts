@@ -29,6 +29,7 @@ function viewOf(states: readonly { readonly state: string; readonly trust: strin
           blocks_held: at,
           load: { active_blocks: 1, prefill_tokens: 2, requests: 3 },
           learned: null,
+          odd: [],
           events: { events: 5 },
         },
       ],

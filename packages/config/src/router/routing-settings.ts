@@ -25,6 +25,16 @@ export const routingSettings = [
     help: 'What mode kv compares (docs/policies.md). If --kv-overlap-score-weight is given and this is not, or --router-temperature or --router-decode-active-request-weight above 0, it is linear, and a line at the start says so. auto: what a placement costs the request, those that are there and those that come, in milliseconds that it learns from each worker; it has no knobs. linear: blocks to prefill, weighed by --kv-overlap-score-weight, plus blocks in use. product: tokens to prefill times requests; it needs no weight. est-ttft: estimated milliseconds to the first token; give it the figures of your engines. threshold: most of the prompt cached, unless the fleet is out of balance.',
   },
   {
+    key: 'learnedFile',
+    name: 'router-learned-file',
+    group: 'Routing',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'the router learns anew after each start',
+    help: 'File for what the router has learned of the speed of workers and of the length of answers, so that policy auto need not learn it anew after a restart. It is written every minute and at a graceful stop, and read at the start. What it says of a worker counts only if the engine reports the same start of its process as then. A damaged file is not used, and a warning says so. Give each router a file of its own.',
+  },
+  {
     key: 'guardShare',
     name: 'router-guard-share',
     group: 'Routing',
