@@ -27,7 +27,7 @@ export type GivenDoctorSettings = Partial<Omit<DoctorSettings, 'workers' | 'json
 /** Long enough for a machine with other work, and waited out only for what does not answer. */
 const SETTINGS: DoctorSettings = {
   workers: [],
-  timeoutMs: 5000,
+  timeoutMs: 60_000,
   listenMs: 50,
   sends: false,
   asksHistory: true,
