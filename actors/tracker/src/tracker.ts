@@ -226,6 +226,7 @@ class Tracker {
     if (counts.assumesReuse) this.replicas?.lessNew(sequenceHashes, workerSlots, newBlocks)
     return {
       activeBlocks: projection.activeBlocks.slice(0, count),
+      outputBlocks: (this.#outputs ?? this.replicas) && projection.outputBlocks.slice(0, count),
       newBlocks,
       soughtBlocks,
       activePrefillTokens: projection.activePrefillTokens.slice(0, count),
