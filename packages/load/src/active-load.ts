@@ -218,8 +218,8 @@ export class ActiveLoad implements ActiveLoadMethods {
   }
 
   /**
-   * Sets how many blocks others than those who book here have active on a slot, and how many of them are known
-   * to be of answers. RangeError unless they are whole numbers ≥ 0.
+   * Sets how many blocks others than those who book here have active on a slot, and how many of them are
+   * known to be of answers. RangeError unless they are whole numbers ≥ 0.
    */
   setForeignBlocks(workerSlot: number, blocks: number, outputBlocks = 0): void {
     this.#checkSlot(workerSlot)

@@ -24,6 +24,8 @@ export interface BookedRequest {
   readonly prefillMs: number
   /** Time from sending to the first token in ms, estimated when it was sent; ≥ 0. */
   readonly expectedFirstTokenMs: number
+  /** What its prompt and a mean answer take on an idle worker like the fleet, in ms. */
+  readonly wholeMsOfFleet: number
   /** `expectedFirstTokenMs` uses learned step times, not the priors. */
   readonly isExpectationLearned: boolean
   /** Time that decoding on the slot was expected to add to its prefill, in ms; ≥ 0. */
@@ -196,4 +198,9 @@ export function newSlot(): Slot {
     period: undefined,
     disbelieved: 0,
   }
+}
+
+/** A number of tokens as it counts: whole, and 0 if it is none. */
+export function tokens(value: number): number {
+  return value > 0 && value < Infinity ? Math.round(value) : 0
 }

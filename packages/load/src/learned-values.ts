@@ -13,7 +13,9 @@ import { DECODE_PRIOR, isFitImage, LearnedCosts } from './engine-costs.ts'
 import { OutputLengths } from './output-lengths.ts'
 import { isKneeImage, KNEES, PrefillCosts } from './prefill-costs.ts'
 import type { LearnedSpeed } from './reports.ts'
+import { TokensPerEvent } from './tokens-per-event.ts'
 import { UnseenLoad } from './unseen-load.ts'
+import { WholeTimes } from './whole-times.ts'
 
 const { USUAL_MS } = AUTO_CONSTANTS.book
 
@@ -41,6 +43,9 @@ export class LearnedValues {
   readonly decode = new LearnedCosts(DECODE_PRIOR)
   readonly outputs = new OutputLengths()
   readonly unseen = new UnseenLoad()
+  /** These two are not in images: eight answers of a worker bring them back. */
+  readonly wholes = new WholeTimes()
+  readonly perEvent = new TokensPerEvent()
   readonly firstTokenMs = new BoundedMean(USUAL_MS)
   readonly prefillMs = new BoundedMean(USUAL_MS)
   readonly decodeMs = new BoundedMean(USUAL_MS)
@@ -67,10 +72,21 @@ export class LearnedValues {
     }
   }
 
+  /** What a prompt and a mean answer take on an idle worker like the fleet, in ms. */
+  wholeMsOfFleet(newTokens: number, promptTokens: number, stepTokens: number): number {
+    const prefillMs = this.prefill.costOfFleet(newTokens, promptTokens, stepTokens)
+    return prefillMs + this.outputs.meanTokens * this.decode.ofFleet[0]
+  }
+
+  /** An answer has ended: its worker is believed to be fast as far as its whole answers are. */
+  limit(workerSlot: number): void {
+    const fasterTimesMax = this.wholes.fasterTimesMax(workerSlot)
+    for (const costs of [this.prefill, this.decode]) costs.limit(workerSlot, fasterTimesMax)
+  }
+
   forget(workerSlot: number): void {
-    this.prefill.forget(workerSlot)
-    this.decode.forget(workerSlot)
-    this.outputs.forget(workerSlot)
+    const { prefill, decode, outputs, wholes, perEvent } = this
+    for (const learned of [prefill, decode, outputs, wholes, perEvent]) learned.forget(workerSlot)
   }
 
   /** Undefined: nothing was learned of it. */

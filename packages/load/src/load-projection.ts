@@ -1,4 +1,6 @@
-/** Load projection: the arrays in which an active load tells what a request would find on each worker slot. */
+/**
+ * Load projection: the arrays in which an active load tells what a request would find on each worker slot.
+ */
 
 export interface OwnLoadProjection {
   count: number
