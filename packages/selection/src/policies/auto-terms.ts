@@ -318,8 +318,8 @@ export function decodeDelayMs(worker: AutoWorker, tokens: number): number {
 
 /**
  * Until the KV cache has room for the prompt and all outputs, in ms; 0 where it has, or where its size is not
- * known. Enough running requests must end, which all take as long. What answers have sent is a part of what is
- * expected of them, until it is more. docs/decisions/0037, section wait_ms.
+ * known. Enough running requests must end, which all take as long. What answers have sent is a part of what
+ * is expected of them, until it is more. docs/decisions/0037, section wait_ms.
  */
 export function roomMs(worker: AutoWorker, prompt: AutoPrompt, fleet: AutoFleet): number {
   const { capacityTokens, requests, activeBlocks, outputBlocks, newBlocks } = worker
