@@ -119,22 +119,10 @@ export const AUTO_CONSTANTS = {
      */
     ODD_TIMES: 2,
     /**
-     * Times. A worker whose whole answers take as long as those of the others is believed to be so much
-     * faster than the fleet at most: its tokens and first tokens are its own word. [Step times]
-     */
-    FASTER_TIMES: 1.5,
-    /** Requests. Reach of the mean of whole times: lengths of answers vary more than speeds. [Step times] */
-    WHOLE_ANSWERS: 64,
-    /**
      * Requests. Of a worker, before they are compared, and between two comparisons: fewer say more of
      * lengths. [Step times]
      */
-    WHOLE_ANSWERS_MIN: 8,
-    /**
-     * Times. The whole time of an answer counts as at most so much too long or too short: a stalled one is no
-     * slow engine. [Step times]
-     */
-    WHOLE_RATIO_MAX: 8,
+    EVENT_ANSWERS_MIN: 8,
     /**
      * Times. Tokens in an event of a stream, beyond those of the median worker, from which they are not
      * believed: engines that guess tokens ahead send some at once. [Step times]

@@ -15,7 +15,7 @@
  *        Decoding is learned from the time between first and last token, minus the prefill of other requests
  *        in between. An answer that does not stream has no first token: it teaches only its output length,
  *        and its prefill is assumed to end at the estimated time. A request whose time of sending or of its
- *        first token is not known teaches nothing of times. Whole answers limit it (WholeTimes).
+ *        first token is not known teaches nothing of times.
  *
  * Invariants
  *   I1  The sums of a slot are those over its requests; a slot without requests has sums of exactly 0.
@@ -223,12 +223,9 @@ export class EngineBook {
     const now = this.#time(nowMs)
     if (outputTokens !== undefined && outputTokens > 0) {
       this.#learned.outputs.ended(request.slot, outputTokens)
-      if (request.firstTokenMs >= 0 && !request.isSilent && request.isTimed) {
-        this.#learned.wholes.ended(request.slot, now - request.sentMs, request.wholeMsOfFleet)
+      if (request.firstTokenMs >= 0 && !request.isSilent && request.isTimed)
         this.#observeDecode(request, outputTokens, now)
-      }
     }
-    this.#learned.limit(request.slot)
     this.#settlePrompt(request, this.#slots[request.slot]!, cachedShare)
     this.#remove(id, request, now)
   }
@@ -371,7 +368,6 @@ export class EngineBook {
       waitedMs: request.waitedMs ?? 0,
       prefillMs,
       expectedFirstTokenMs: backlogOf(entry, nowMs) + prefillMs + decodeAddedMs,
-      wholeMsOfFleet: this.#learned.wholeMsOfFleet(newTokens, promptTokens, stepTokens),
       isExpectationLearned: this.#learned.deliveredPeriods >= PERIODS_FEW,
       decodeAddedMs,
       isSilent: request.isStream === false,

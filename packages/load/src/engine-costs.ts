@@ -120,8 +120,6 @@ class Fit {
   taughtAt = 0
   /** It is so much faster or slower that it may not teach the fleet. */
   isOdd = false
-  /** How many times as fast as the fleet it may be at most: see whole-times.ts. */
-  fasterTimesMax = Infinity
   /** Coefficients before the first observation. */
   readonly #prior: [number, number, number]
   /** The first rows; undefined once there are FIRST_ROWS. */
@@ -462,20 +460,6 @@ export class LearnedCosts {
     worker.solve([slowness * c0, slowness * c1, slowness * c2], FLEET_WEIGHT)
     worker.base = this.#fleetSolutions
     worker.isApart = worker.distance(this.#fleet.coefficients) > 1
-    if (!worker.isApart || slowness * worker.fasterTimesMax >= 1) return
-    for (let i = 0; i < FEATURES; i++) worker.coefficients[i] = fleet[i]! / worker.fasterTimesMax
-  }
-
-  /**
-   * How many times as fast as the fleet the worker is believed to be at most, from its next observation on.
-   */
-  limit(workerSlot: number, fasterTimesMax: number): void {
-    const worker = this.#workers.get(workerSlot)
-    if (worker !== undefined) worker.fasterTimesMax = fasterTimesMax
-  }
-
-  get ofFleet(): Coefficients {
-    return this.#fleetNow()
   }
 
   forget(workerSlot: number): void {

@@ -24,8 +24,6 @@ export interface BookedRequest {
   readonly prefillMs: number
   /** Time from sending to the first token in ms, estimated when it was sent; ≥ 0. */
   readonly expectedFirstTokenMs: number
-  /** What its prompt and a mean answer take on an idle worker like the fleet, in ms. */
-  readonly wholeMsOfFleet: number
   /** `expectedFirstTokenMs` uses learned step times, not the priors. */
   readonly isExpectationLearned: boolean
   /** Time that decoding on the slot was expected to add to its prefill, in ms; ≥ 0. */

@@ -15,7 +15,6 @@ import { isKneeImage, KNEES, PrefillCosts } from './prefill-costs.ts'
 import type { LearnedSpeed } from './reports.ts'
 import { TokensPerEvent } from './tokens-per-event.ts'
 import { UnseenLoad } from './unseen-load.ts'
-import { WholeTimes } from './whole-times.ts'
 
 const { USUAL_MS } = AUTO_CONSTANTS.book
 
@@ -43,8 +42,7 @@ export class LearnedValues {
   readonly decode = new LearnedCosts(DECODE_PRIOR)
   readonly outputs = new OutputLengths()
   readonly unseen = new UnseenLoad()
-  /** These two are not in images: eight answers of a worker bring them back. */
-  readonly wholes = new WholeTimes()
+  /** Not in images: eight answers of a worker bring it back. */
   readonly perEvent = new TokensPerEvent()
   readonly firstTokenMs = new BoundedMean(USUAL_MS)
   readonly prefillMs = new BoundedMean(USUAL_MS)
@@ -72,21 +70,9 @@ export class LearnedValues {
     }
   }
 
-  /** What a prompt and a mean answer take on an idle worker like the fleet, in ms. */
-  wholeMsOfFleet(newTokens: number, promptTokens: number, stepTokens: number): number {
-    const prefillMs = this.prefill.costOfFleet(newTokens, promptTokens, stepTokens)
-    return prefillMs + this.outputs.meanTokens * this.decode.ofFleet[0]
-  }
-
-  /** An answer has ended: its worker is believed to be fast as far as its whole answers are. */
-  limit(workerSlot: number): void {
-    const fasterTimesMax = this.wholes.fasterTimesMax(workerSlot)
-    for (const costs of [this.prefill, this.decode]) costs.limit(workerSlot, fasterTimesMax)
-  }
-
   forget(workerSlot: number): void {
-    const { prefill, decode, outputs, wholes, perEvent } = this
-    for (const learned of [prefill, decode, outputs, wholes, perEvent]) learned.forget(workerSlot)
+    const { prefill, decode, outputs, perEvent } = this
+    for (const learned of [prefill, decode, outputs, perEvent]) learned.forget(workerSlot)
   }
 
   /** Undefined: nothing was learned of it. */

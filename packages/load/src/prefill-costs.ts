@@ -58,16 +58,6 @@ export class PrefillCosts {
     return prefillCost(this.of(workerSlot), newTokens, promptTokens, stepTokens, this.kneeTokens)
   }
 
-  /** The same with what is known of the fleet. */
-  costOfFleet(newTokens: number, promptTokens: number, stepTokens: number): number {
-    return prefillCost(this.#best.costs.ofFleet, newTokens, promptTokens, stepTokens, this.kneeTokens)
-  }
-
-  /** See LearnedCosts. */
-  limit(workerSlot: number, fasterTimesMax: number): void {
-    for (const { costs } of this.#candidates) costs.limit(workerSlot, fasterTimesMax)
-  }
-
   knowledge(workerSlot: number): CostKnowledge {
     return this.#best.costs.knowledge(workerSlot)
   }

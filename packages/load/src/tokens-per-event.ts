@@ -13,7 +13,7 @@
 import { AUTO_CONSTANTS } from './auto-constants.ts'
 import { BoundedMean } from './bounded-mean.ts'
 
-const { COMPARED_MIN, EVENT_TOKENS_APART, WHOLE_ANSWERS_MIN } = AUTO_CONSTANTS.steps
+const { COMPARED_MIN, EVENT_TOKENS_APART, EVENT_ANSWERS_MIN } = AUTO_CONSTANTS.steps
 
 export class TokensPerEvent {
   readonly #workers = new Map<number, BoundedMean>()
@@ -30,7 +30,7 @@ export class TokensPerEvent {
       this.#workers.set(workerSlot, worker)
     }
     worker.add(tokens / events)
-    if (++this.#sinceMedian >= WHOLE_ANSWERS_MIN) this.#compare()
+    if (++this.#sinceMedian >= EVENT_ANSWERS_MIN) this.#compare()
     if (!this.#isCompared) return tokens
     const times = worker.mean / this.#median
     const isLike = times <= EVENT_TOKENS_APART && times >= 1 / EVENT_TOKENS_APART
