@@ -45,7 +45,7 @@ const recordedSeconds = JSON.parse(readFileSync(SECONDS_FILE, 'utf8')) as Readon
 const SECONDS_RECORDED_MIN = 2
 /** Our variables that a test may read; all others could change what it tests. */
 const TEST_VARIABLES =
-  /^HOMING_(REAL_\w+|TRACES|TRACE_\w+|PICTURES|SEED|SIM_\w+|FAULTS_\w+|LIVES_\w+|STRESS_\w+|TEST_\w+|FUZZ_SECONDS|PARTITION_SECONDS|WORKERS_ROUNDS|PYTHON|VOCABULARIES)$/
+  /^HOMING_(REAL_\w+|TRACES|TRACE_\w+|PICTURES|SEED|SIM_\w+|FAULTS_\w+|LIARS_\w+|LIVES_\w+|STRESS_\w+|TEST_\w+|FUZZ_SECONDS|PARTITION_SECONDS|WORKERS_ROUNDS|PYTHON|VOCABULARIES)$/
 /** Lines of standard error shown for a file that failed. */
 const ERROR_LINES_MAX = 60
 

@@ -352,7 +352,7 @@ class DecisionWorld {
       error: undefined,
     }
     this.#router.tell({ type: 'settled', id, delivery, wasTaken: true })
-    this.#sim.completed(request, this.#nowMs)
+    this.#sim.completed(request, this.#nowMs, delivery.streamEvents)
     this.#count('completed')
   }
 

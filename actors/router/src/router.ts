@@ -238,9 +238,13 @@ class Router {
  * What the tracker learns from. The cached part of a prompt is a share, because router and engine may count
  * its tokens differently.
  */
-function usageOf({ promptTokens, cachedTokens, completionTokens }: Delivery): TrackerUsage {
+function usageOf({ promptTokens, cachedTokens, completionTokens, streamEvents }: Delivery): TrackerUsage {
   const isSaid = cachedTokens !== undefined && promptTokens !== undefined && promptTokens > 0
-  return { outputTokens: completionTokens, cachedShare: isSaid ? cachedTokens / promptTokens : undefined }
+  return {
+    outputTokens: completionTokens,
+    streamEvents,
+    cachedShare: isSaid ? cachedTokens / promptTokens : undefined,
+  }
 }
 
 /** A single block may be cached and still be computed: engines always compute the last token. */

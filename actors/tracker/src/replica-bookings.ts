@@ -56,6 +56,8 @@ interface Held {
 /** The replica's bookings and active blocks on a worker slot. */
 interface HeldOn {
   bookings: number
+  /** Bookings with a digest. */
+  digested: number
   /** Of which no digest tells; all of them, if it sends none. */
   blocks: number
   /** Of prompts whose digests found no room here. */
@@ -271,7 +273,7 @@ export class ReplicaBookings {
       }
       this.#byReplica.set(replica, held)
       held.slots.set(id, slot)
-      const on: HeldOn = held.on.get(slot) ?? { bookings: 0, blocks: 0, unshared: new Map() }
+      const on: HeldOn = held.on.get(slot) ?? { bookings: 0, digested: 0, blocks: 0, unshared: new Map() }
       on.bookings++
       held.on.set(slot, on)
       const newTokens = booking.prefillTokens
@@ -282,6 +284,7 @@ export class ReplicaBookings {
     const on = held.on.get(slot)!
     // A snapshot may have the digest that a batch had lost.
     if (digest !== undefined && !held.digests.has(id) && !on.unshared.has(id)) {
+      on.digested++
       if (this.#shared.add(slot, digest, false)) held.digests.set(id, digest)
       else on.unshared.set(id, digest.count)
     }
@@ -311,8 +314,8 @@ export class ReplicaBookings {
   #drop(replica: string, held: Held, id: string, slot: number): void {
     held.slots.delete(id)
     const on = held.on.get(slot)!
-    on.unshared.delete(id)
     const digest = held.digests.get(id)
+    if (on.unshared.delete(id) || digest !== undefined) on.digested--
     if (digest !== undefined) {
       held.digests.delete(id)
       this.#shared.remove(slot, digest, false)
@@ -343,13 +346,17 @@ export class ReplicaBookings {
   /** What all replicas have on a slot and this router has not, in the load. */
   #countOthers(slot: number): void {
     let sum = this.#shared.otherBlocks(slot)
+    let outputs = 0
     for (const { on } of this.#byReplica.values()) {
       const there = on.get(slot)
       if (there === undefined) continue
       sum += there.blocks
+      // Of every prompt a digest tells: the rest is answers.
+      if (there.digested === there.bookings) outputs += there.blocks
       for (const blocks of there.unshared.values()) sum += blocks
     }
-    this.#args.load.setForeignBlocks(slot, Math.min(sum, FOREIGN_BLOCKS_MAX))
+    const [blocks, outputBlocks] = [sum, outputs].map(each => Math.min(each, FOREIGN_BLOCKS_MAX))
+    this.#args.load.setForeignBlocks(slot, blocks!, outputBlocks)
   }
 }
 

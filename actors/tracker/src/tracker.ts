@@ -70,8 +70,7 @@ export const tracker = defineActor(
       book: ({ booking, reply }) => reply(state.book(booking)),
       prefillComplete: ({ decisionId, teaches = true }) => state.prefillComplete(decisionId, teaches),
       touch: ({ decisionId, outputTokens }) => state.touch(decisionId, outputTokens),
-      free: ({ decisionId, outputTokens, cachedShare }) =>
-        state.free(decisionId, { outputTokens, cachedShare }),
+      free: ({ type: _, decisionId, ...said }) => state.free(decisionId, said),
       gatewayStarted: ({ gateway }) => state.gatewayStarted(gateway),
       loads: ({ reply }) => reply(state.loads()),
       replicate: ({ bridge, reply }) => state.replicate(bridge, reply),
@@ -226,6 +225,7 @@ class Tracker {
     if (counts.assumesReuse) this.replicas?.lessNew(sequenceHashes, workerSlots, newBlocks)
     return {
       activeBlocks: projection.activeBlocks.slice(0, count),
+      outputBlocks: (this.#outputs ?? this.replicas) && projection.outputBlocks.slice(0, count),
       newBlocks,
       soughtBlocks,
       activePrefillTokens: projection.activePrefillTokens.slice(0, count),

@@ -125,6 +125,30 @@ t.test('a prompt that is open through two routers counts once', async t => {
   )
 })
 
+t.test('blocks of answers of other routers are known as such', async t => {
+  const [a, b] = [router('a'), router('b')]
+  const outputs = () => [...b.load.project(hashesOf('x'), 1, [0]).outputBlocks.slice(0, 1)]
+  a.book('1', 0, 'x'.repeat(75))
+  a.book('2', 0, 'y')
+  a.load.setOutputBlocks('1', 7)
+  a.free('2')
+  tell(a, [b])
+  t.strictSame([b.blocks(), outputs()], [[82, 0], [7]])
+  // Its prompt has no digest: how much of what no digest tells is its prompt cannot be seen.
+  const old = router('f', true)
+  old.book('3', 0, 'abc')
+  old.load.setOutputBlocks('3', 2)
+  tell(old, [b])
+  old.book('4', 0, 'ab')
+  tell(old, [b])
+  t.strictSame([b.blocks(), outputs()], [[87, 0], [7]])
+  for (const id of ['3', '4']) old.free(id)
+  tell(old, [b])
+  a.free('1')
+  tell(a, [b])
+  t.strictSame([b.blocks(), outputs()], [[0, 0], [0]])
+})
+
 t.test('a router of an earlier version counts whole, as it always did', async t => {
   const [a, old] = [router('a'), router('f')]
   a.book('1', 0, 'abc')

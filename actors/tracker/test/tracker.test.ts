@@ -405,6 +405,21 @@ t.test('output blocks grow with the answer, and fade as it nears its expected en
   t.equal(await blocksAt('whole', 500), 4, 'an answer that does not stream shows nothing')
 })
 
+t.test('a projection tells which of the active blocks are of answers', async t => {
+  const outputBlocksOf = async (tracking: object): Promise<readonly number[] | undefined> => {
+    const { system, ref, book } = await start(60_000, tracking)
+    t.teardown(() => system.shutdown())
+    await book('r1', 0, GATEWAY, { blockSizeTokens: 16 })
+    ref.tell({ type: 'touch', decisionId: 'r1', outputTokens: 170 })
+    const workerSlots = Int32Array.of(1, 0)
+    const question = { workerSlots, sequenceHashes: PROMPT, wantsEngines: false } as const
+    const { outputBlocks } = await ref.ask({ type: 'project', ...question }, ASK)
+    return outputBlocks && [...outputBlocks]
+  }
+  t.strictSame(await outputBlocksOf({ outputBlocks: true }), [0, 10])
+  t.equal(await outputBlocksOf({}), undefined, 'they are not counted')
+})
+
 t.test('the prefill of an answer that does not stream ends by estimate, without a message', async t => {
   const { system, ref, book, load } = await start(60_000)
   t.teardown(() => system.shutdown())

@@ -31,6 +31,7 @@
  */
 
 import { KeyTable } from './key-table.ts'
+import { newLoadProjection } from './load-projection.ts'
 import type {
   ActiveLoadMethods,
   ActiveLoadOptions,
@@ -97,6 +98,8 @@ export class ActiveLoad implements ActiveLoadMethods {
 
   readonly #promptBlocks: Int32Array
   readonly #foreignBlocks: Int32Array
+  /** The part of #foreignBlocks that is known to be of answers. */
+  readonly #foreignOutputBlocks: Int32Array
   readonly #outputUnits: Float64Array
   readonly #prefillTokens: Float64Array
   readonly #promptTokens: Float64Array
@@ -107,7 +110,7 @@ export class ActiveLoad implements ActiveLoadMethods {
   #path = new Int32Array(64)
   /** Blocks of the prompt up to the end of each run of #path. */
   #pathBlocks = new Int32Array(64)
-  #projection: OwnProjection = newProjection(64)
+  #projection = newLoadProjection(64)
 
   #bookedTotal = 0
   #duplicatesTotal = 0
@@ -125,6 +128,7 @@ export class ActiveLoad implements ActiveLoadMethods {
     )
     this.#promptBlocks = new Int32Array(this.workerSlotsMax)
     this.#foreignBlocks = new Int32Array(this.workerSlotsMax)
+    this.#foreignOutputBlocks = new Int32Array(this.workerSlotsMax)
     this.#outputUnits = new Float64Array(this.workerSlotsMax)
     this.#prefillTokens = new Float64Array(this.workerSlotsMax)
     this.#promptTokens = new Float64Array(this.workerSlotsMax)
@@ -201,9 +205,7 @@ export class ActiveLoad implements ActiveLoadMethods {
    * a request of known length nears its end. False: the id is unknown. RangeError for figures out of range.
    */
   setOutputBlocks(bookingId: string, count: number, fraction = 1): boolean {
-    if (!Number.isInteger(count) || count < 0) {
-      throw new RangeError(`cannot set output blocks to ${count}: use a whole number ≥ 0`)
-    }
+    checkBlocks('output blocks', count)
     if (!(fraction >= 0 && fraction <= 1)) {
       throw new RangeError(`cannot weigh output blocks by ${fraction}: use a fraction from 0 to 1`)
     }
@@ -216,14 +218,15 @@ export class ActiveLoad implements ActiveLoadMethods {
   }
 
   /**
-   * Sets how many blocks others than those who book here have active on a slot. RangeError unless it is a
-   * whole number ≥ 0.
+   * Sets how many blocks others than those who book here have active on a slot, and how many of them are
+   * known to be of answers. RangeError unless they are whole numbers ≥ 0.
    */
-  setForeignBlocks(workerSlot: number, blocks: number): void {
+  setForeignBlocks(workerSlot: number, blocks: number, outputBlocks = 0): void {
     this.#checkSlot(workerSlot)
-    if (!Number.isInteger(blocks) || blocks < 0)
-      throw new RangeError(`cannot set foreign blocks to ${blocks}: use a whole number ≥ 0`)
+    checkBlocks('foreign blocks', blocks)
+    checkBlocks('foreign output blocks', outputBlocks)
     this.#foreignBlocks[workerSlot] = blocks
+    this.#foreignOutputBlocks[workerSlot] = Math.min(blocks, outputBlocks)
   }
 
   /** Active blocks of a slot without those of others. */
@@ -272,13 +275,14 @@ export class ActiveLoad implements ActiveLoadMethods {
   project(sequenceHashes: Int32Array, count: number, workerSlots: ArrayLike<number>): LoadProjection {
     checkHashes(sequenceHashes, count)
     const slotCount = workerSlots.length
-    if (slotCount > this.#projection.activeBlocks.length) this.#projection = newProjection(slotCount * 2)
+    if (slotCount > this.#projection.activeBlocks.length) this.#projection = newLoadProjection(slotCount * 2)
     const projection = this.#projection
     projection.count = slotCount
     for (let i = 0; i < slotCount; i++) {
       const slot = workerSlots[i]!
       this.#checkSlot(slot)
       projection.activeBlocks[i] = this.#activeBlocks(slot)
+      projection.outputBlocks[i] = this.#outputBlocks(slot) + this.#foreignOutputBlocks[slot]!
       projection.newBlocks[i] = count
       projection.activePrefillTokens[i] = this.#prefillTokens[slot]!
       projection.activeRequests[i] = this.#activeRequests[slot]!
@@ -528,7 +532,11 @@ export class ActiveLoad implements ActiveLoadMethods {
   }
 
   #ownBlocks(workerSlot: number): number {
-    return this.#promptBlocks[workerSlot]! + Math.round(this.#outputUnits[workerSlot]! / OUTPUT_UNITS)
+    return this.#promptBlocks[workerSlot]! + this.#outputBlocks(workerSlot)
+  }
+
+  #outputBlocks(workerSlot: number): number {
+    return Math.round(this.#outputUnits[workerSlot]! / OUTPUT_UNITS)
   }
 
   #activeBlocks(workerSlot: number): number {
@@ -571,24 +579,6 @@ export class ActiveLoad implements ActiveLoadMethods {
   }
 }
 
-interface OwnProjection {
-  count: number
-  readonly activeBlocks: Int32Array
-  readonly newBlocks: Int32Array
-  readonly activePrefillTokens: Float64Array
-  readonly activeRequests: Int32Array
-}
-
-function newProjection(slots: number): OwnProjection {
-  return {
-    count: 0,
-    activeBlocks: new Int32Array(slots),
-    newBlocks: new Int32Array(slots),
-    activePrefillTokens: new Float64Array(slots),
-    activeRequests: new Int32Array(slots),
-  }
-}
-
 function grown(array: Int32Array): Int32Array<ArrayBuffer> {
   const longer = new Int32Array(array.length * 2)
   longer.set(array)
@@ -598,6 +588,11 @@ function grown(array: Int32Array): Int32Array<ArrayBuffer> {
 function checkHashes(sequenceHashes: Int32Array, count: number): void {
   if (Number.isInteger(count) && count >= 0 && count * 2 <= sequenceHashes.length) return
   throw new RangeError(`cannot read ${count} sequence hashes from ${sequenceHashes.length} words`)
+}
+
+function checkBlocks(name: string, blocks: number): void {
+  if (Number.isInteger(blocks) && blocks >= 0) return
+  throw new RangeError(`cannot set ${name} to ${blocks}: use a whole number ≥ 0`)
 }
 
 function wholeBound(name: string, value: number): number {

@@ -118,6 +118,16 @@ export const AUTO_CONSTANTS = {
      * share of the requests it answers. [Step times]
      */
     ODD_TIMES: 2,
+    /**
+     * Requests. Of a worker, before they are compared, and between two comparisons: fewer say more of
+     * lengths. [Step times]
+     */
+    EVENT_ANSWERS_MIN: 8,
+    /**
+     * Times. Tokens in an event of a stream, beyond those of the median worker, from which they are not
+     * believed: engines that guess tokens ahead send some at once. [Step times]
+     */
+    EVENT_TOKENS_APART: 2,
     /** Workers. Of fewer than three workers no one can say which is the odd one. [Step times] */
     COMPARED_MIN: 3,
     /** Observations. Before a worker is compared with the others. [Step times] */

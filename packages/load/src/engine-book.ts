@@ -42,6 +42,7 @@ import {
   newSlot,
   type Period,
   type Slot,
+  tokens,
   type Work,
 } from './engine-slot.ts'
 import { LearnedValues } from './learned-values.ts'
@@ -182,12 +183,12 @@ export class EngineBook {
   grew(id: string, outputTokens: number, nowMs: number): void {
     const request = this.#requests.get(id)
     if (request === undefined || request.firstTokenMs < 0) return
-    const held = request.promptTokens + tokens(outputTokens)
-    if (held <= request.contextTokens) return
+    const more = request.promptTokens + tokens(outputTokens) - request.contextTokens
+    if (more <= 0) return
     const entry = this.#slots[request.slot]!
     integrate(entry, this.#time(nowMs))
-    entry.contextTokens += held - request.contextTokens
-    request.contextTokens = held
+    entry.contextTokens += more
+    request.contextTokens += more
   }
 
   /**
@@ -195,7 +196,7 @@ export class EngineBook {
    * model allows, and no more than the fastest hardware makes in its time; a share is 0 … 1. The rest is
    * undefined, and counted for its worker. Of a request that is not booked nothing is believed.
    */
-  believed(id: string, { outputTokens, cachedShare }: SaidUsage, nowMs: number): SaidUsage {
+  believed(id: string, { outputTokens, cachedShare, streamEvents = 0 }: SaidUsage, nowMs: number): SaidUsage {
     const request = this.#requests.get(id)
     if (request === undefined) return {}
     const { outputTokensMax, isTimed, sentMs, slot } = request
@@ -205,8 +206,9 @@ export class EngineBook {
     const isTooLong = outputTokens !== undefined && !(outputTokens >= 0 && outputTokens <= most)
     const isNoShare = cachedShare !== undefined && !(cachedShare >= 0 && cachedShare <= 1)
     if (isTooLong || isNoShare) this.#slots[slot]!.disbelieved++
+    const isSaid = outputTokens !== undefined && !isTooLong
     return {
-      outputTokens: isTooLong ? undefined : outputTokens,
+      outputTokens: isSaid ? this.#learned.perEvent.believed(slot, outputTokens, streamEvents) : undefined,
       cachedShare: isNoShare ? undefined : cachedShare,
     }
   }
@@ -581,8 +583,4 @@ export class EngineBook {
     }
     return this.#nowMs
   }
-}
-
-function tokens(value: number): number {
-  return value > 0 && value < Infinity ? Math.round(value) : 0
 }

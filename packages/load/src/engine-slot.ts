@@ -197,3 +197,8 @@ export function newSlot(): Slot {
     disbelieved: 0,
   }
 }
+
+/** A number of tokens as it counts: whole, and 0 if it is none. */
+export function tokens(value: number): number {
+  return value > 0 && value < Infinity ? Math.round(value) : 0
+}

@@ -13,6 +13,7 @@ import { DECODE_PRIOR, isFitImage, LearnedCosts } from './engine-costs.ts'
 import { OutputLengths } from './output-lengths.ts'
 import { isKneeImage, KNEES, PrefillCosts } from './prefill-costs.ts'
 import type { LearnedSpeed } from './reports.ts'
+import { TokensPerEvent } from './tokens-per-event.ts'
 import { UnseenLoad } from './unseen-load.ts'
 
 const { USUAL_MS } = AUTO_CONSTANTS.book
@@ -41,6 +42,8 @@ export class LearnedValues {
   readonly decode = new LearnedCosts(DECODE_PRIOR)
   readonly outputs = new OutputLengths()
   readonly unseen = new UnseenLoad()
+  /** Not in images: eight answers of a worker bring it back. */
+  readonly perEvent = new TokensPerEvent()
   readonly firstTokenMs = new BoundedMean(USUAL_MS)
   readonly prefillMs = new BoundedMean(USUAL_MS)
   readonly decodeMs = new BoundedMean(USUAL_MS)
@@ -68,9 +71,8 @@ export class LearnedValues {
   }
 
   forget(workerSlot: number): void {
-    this.prefill.forget(workerSlot)
-    this.decode.forget(workerSlot)
-    this.outputs.forget(workerSlot)
+    const { prefill, decode, outputs, perEvent } = this
+    for (const learned of [prefill, decode, outputs, perEvent]) learned.forget(workerSlot)
   }
 
   /** Undefined: nothing was learned of it. */

@@ -30,6 +30,10 @@ export interface SaidUsage {
   readonly outputTokens?: number | undefined
   /** Share of the prompt that was cached, 0 … 1. */
   readonly cachedShare?: number | undefined
+  /**
+   * Events of its stream, as the router counts them; undefined: it does not stream, or they are not counted.
+   */
+  readonly streamEvents?: number | undefined
 }
 
 /** Coefficients of prefill and of decoding: see prefill-costs.ts and engine-costs.ts. */

@@ -49,6 +49,8 @@ export interface LoadProjection {
   readonly count: number
   /** Blocks in use by running requests now; blocks shared on one slot count once. */
   readonly activeBlocks: Int32Array
+  /** The part of `activeBlocks` that is known to be of answers. */
+  readonly outputBlocks: Int32Array
   /** Blocks of the prompt that are not active there, counted after the leading run that is. */
   readonly newBlocks: Int32Array
   /** Tokens booked and not yet prefilled, without those of this request. */
@@ -90,8 +92,11 @@ export interface ActiveLoadMethods {
    * 1. False: unknown.
    */
   setOutputBlocks(bookingId: string, count: number, fraction?: number): boolean
-  /** Blocks that others have active on a slot; they count in `project` and `totals`. */
-  setForeignBlocks(workerSlot: number, blocks: number): void
+  /**
+   * Blocks that others have active on a slot, and how many of them are known to be of answers; they count in
+   * `project` and `totals`.
+   */
+  setForeignBlocks(workerSlot: number, blocks: number, outputBlocks?: number): void
   ownBlocks(workerSlot: number): number
   /** Ends a request; implies prefillComplete. False: unknown, or freed before. */
   free(bookingId: string): boolean

@@ -7,6 +7,8 @@ import type { EngineProjection } from '@homing/load'
  */
 export interface CandidateLoads {
   readonly activeBlocks: Int32Array | Float64Array
+  /** The part of `activeBlocks` that is of answers; undefined: blocks of answers do not count. */
+  readonly outputBlocks?: Int32Array | Float64Array | undefined
   /** Prompt blocks of the request that would become active there. */
   readonly newBlocks: Int32Array | Float64Array
   /** Blocks of the prompt, of which `newBlocks` are new; 0 if active blocks do not count. */

@@ -35,6 +35,7 @@ export function without(known: Known, reasonAgainst: (i: number) => string | und
     overlaps: keptOverlaps(overlaps, isKept),
     load: {
       activeBlocks: kept(load.activeBlocks, isKept),
+      outputBlocks: load.outputBlocks && kept(load.outputBlocks, isKept),
       newBlocks: kept(load.newBlocks, isKept),
       soughtBlocks: load.soughtBlocks,
       activePrefillTokens: kept(load.activePrefillTokens, isKept),

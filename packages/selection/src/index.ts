@@ -1,4 +1,4 @@
-export { type AuditState, Audits, ERROR_BOUNDS_BLOCKS, type KeyAudit } from './audits.ts'
+export { type AuditState, Audits, type AuditVerdict, ERROR_BOUNDS_BLOCKS, type KeyAudit } from './audits.ts'
 export type { Choice } from './choice.ts'
 export { CREDIT_PRIORS, creditFactor } from './credit.ts'
 export {

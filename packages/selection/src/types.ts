@@ -46,6 +46,8 @@ export interface Candidates {
   readonly lowerTierBlocks?: ArrayLike<number> | undefined
   /** Blocks in use by its running requests. */
   readonly activeBlocks: ArrayLike<number>
+  /** The part of `activeBlocks` that is of answers. Undefined: 0, blocks of answers do not count. */
+  readonly outputBlocks?: ArrayLike<number> | undefined
   /** Blocks of this prompt that are not active there. */
   readonly newBlocks: ArrayLike<number>
   /** Blocks of this prompt that were looked for among the active ones. Undefined: all full ones. */

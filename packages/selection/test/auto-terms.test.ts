@@ -127,6 +127,7 @@ const views: fc.Arbitrary<View> = count.chain(slots => {
       overlapBlocks: each(amount),
       creditFactors: each(share),
       activeBlocks: each(amount),
+      outputShares: fc.option(each(share)),
       newBlocks: each(fc.oneof(fc.constantFrom(0, 62), fc.nat(7000))),
       activePrefillTokens: each(amount),
       activeRequests: each(few),
@@ -144,7 +145,7 @@ const views: fc.Arbitrary<View> = count.chain(slots => {
     .map(({ engines, kvCapacityTokens, stepTokens, soughtBlocks, heldBlocks, ranks, ...more }) => {
       const ofEngine = <T>(values: readonly T[]): T[] => values.map((_, i) => values[i - (i % ranks)]!)
       const { overlapBlocks, creditFactors, activeBlocks, newBlocks, activePrefillTokens, ...rest } = more
-      const { activeRequests, ...request } = rest
+      const { activeRequests, outputShares, ...request } = rest
       return {
         ...request,
         candidates: {
@@ -153,6 +154,7 @@ const views: fc.Arbitrary<View> = count.chain(slots => {
           overlapBlocks,
           creditFactors: ofEngine(creditFactors),
           activeBlocks,
+          outputBlocks: outputShares?.map((part, i) => Math.floor(part * activeBlocks[i]!)),
           newBlocks,
           activePrefillTokens,
           activeRequests,
@@ -194,6 +196,7 @@ function workerOf({ candidates }: View, uncachedTokens: readonly number[], i: nu
     uncachedTokens: uncachedTokens[i]!,
     newBlocks: candidates.newBlocks[i]!,
     activeBlocks: candidates.activeBlocks[i]!,
+    outputBlocks: candidates.outputBlocks?.[i] ?? 0,
     activeRequests: candidates.activeRequests[i]!,
     creditFactor: candidates.creditFactors[i]!,
     capacityTokens: candidates.kvCapacityTokens?.[i] ?? 0,

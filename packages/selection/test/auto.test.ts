@@ -120,7 +120,8 @@ function naiveCost(engines: EngineProjection, input: Candidates, promptTokens: n
   const againMs = Math.min(prefillTokenMs * tokens + attentionMs, pricedMsMax)
   const evictMs =
     isFull && !isEmptied ? againMs * (1 - busyShare) ** constants.EVICT_EXPONENT * figures.churn : 0
-  const active = BLOCK * input.activeBlocks[i]!
+  const sent = BLOCK * (input.outputBlocks?.[i] ?? 0)
+  const active = BLOCK * input.activeBlocks[i]! - Math.min(sent, output * requests)
   const missing = active + BLOCK * input.newBlocks[i]! + output * (requests + 1) - capacity
   let freeInMs = figures.backlogMs
   if (capacity > 0 && requests > 0 && missing > 0) {
@@ -157,7 +158,8 @@ t.test(
         fc.array(fc.nat(4000), { minLength: WORKERS, maxLength: WORKERS }),
         fc.array(fc.nat(4000), { minLength: WORKERS, maxLength: WORKERS }),
         fc.array(fc.nat(30_000), { minLength: WORKERS, maxLength: WORKERS }),
-        (steps, promptTokens, overlaps, inUse, active) => {
+        fc.option(fc.array(fc.nat(100), { minLength: WORKERS, maxLength: WORKERS }), { nil: undefined }),
+        (steps, promptTokens, overlaps, inUse, active, outputs) => {
           const book = new EngineBook({ workerSlotsMax: WORKERS })
           let nowMs = 0
           for (const { do: what, id, slot, prompt, isStream, afterMs, output, cachedShare } of steps) {
@@ -179,6 +181,7 @@ t.test(
             creditFactors: active.map(blocks => (blocks % 5) / 4),
             heldBlocksOf: i => (active[i]! % 3 === 0 ? -1 : active[i]!),
             soughtBlocks: isSought ? promptBlocks : 0,
+            outputBlocks: outputs?.map((blocks, i) => Math.min(blocks, active[i]!)),
           }
           const choice = new Selector().choose(
             input,
@@ -478,6 +481,30 @@ t.test('a worker whose KV cache has no room costs the wait until one there has e
   t.equal(waitWith(0), room, 'nobody knows what it holds')
   t.ok(waitWith(19_000) > room + 100, `${waitWith(19_000)} ms, with room ${room}`)
   t.ok(waitWith(10_000) > waitWith(19_000), 'both must end')
+})
+
+t.test('what answers have sent is not expected of them once more', async t => {
+  const book = new EngineBook({ workerSlotsMax: WORKERS })
+  for (const id of ['a', 'b']) {
+    book.sent(id, 0, { promptTokens: 9000, newTokens: 9000, nowMs: 0 })
+    book.firstToken(id, 300)
+  }
+  const engines = book.project(SLOTS, 400)
+  const waitWith = (activeBlocks: number, outputBlocks: number | undefined): number => {
+    const input = {
+      ...candidates(engines, [0, 0, 0, 0, 0], NOBODY_ELSE, [activeBlocks, 0, 0, 0, 0]),
+      ...(outputBlocks === undefined ? {} : { outputBlocks: [outputBlocks, 0, 0, 0, 0] }),
+      kvCapacityTokens: [19_000, 0, 0, 0, 0],
+    }
+    const request = { promptTokens: 1000, blockSizeTokens: BLOCK }
+    const settings = selectionSettings({ policy: 'auto' })
+    const choice = new Selector().choose(input, request, settings, seededRandom(SEED))
+    return termOf(choice, 'wait_ms', 0)
+  }
+  const untracked = waitWith(1126, undefined)
+  t.equal(waitWith(1126, 0), untracked)
+  t.equal(waitWith(1146, 20), untracked, '320 of the 400 tokens that are expected of two answers')
+  t.ok(waitWith(1226, 100) > untracked, 'answers that are longer than expected take the room that they take')
 })
 
 t.test('without one of its terms, auto is the sum of the others', async t => {

@@ -33,9 +33,10 @@ export type ReplicaOperation = {
       readonly kind: 'freed'
       /** Blocks that the sender still has active on the worker. */
       readonly activeBlocks: number
-      readonly outputTokens: number
-      /** Share of the prompt that was cached, 0 … 1. */
-      readonly cachedShare: number
+      /** Undefined: there is no answer, or what was said of it cannot be true. */
+      readonly outputTokens: number | undefined
+      /** Share of the prompt that was cached, 0 … 1; undefined likewise. */
+      readonly cachedShare: number | undefined
       readonly outstandingTokens: number
     }
 )

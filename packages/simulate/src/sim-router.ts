@@ -12,7 +12,7 @@
 import type { ErrorRecord, Random } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
 import type { Trust } from '@homing/index'
-import { ActiveLoad, copyProjection, EngineBook, type LoadTotals } from '@homing/load'
+import { ActiveLoad, copyProjection, EngineBook, type LoadTotals, type SaidUsage } from '@homing/load'
 import {
   type AffinitySettings,
   type Busy,
@@ -36,13 +36,15 @@ import {
   type Situation,
   slotsOf,
   thresholdsFor,
+  type WorkerHealth,
   writeReceipt,
 } from '@homing/placement'
 import type { RoomRule } from '@homing/queue'
-import { Audits, creditFactor, selectionSettings } from '@homing/selection'
+import { Audits, type AuditVerdict, creditFactor, selectionSettings } from '@homing/selection'
 import type { CellSpec, GuardFigures } from './cell-types.ts'
 import { engineProfile } from './engine-profile.ts'
 import type { FleetView } from './fleet-view.ts'
+import { ForeignBlocks } from './foreign-blocks.ts'
 import { GuardTally } from './guard-tally.ts'
 import type { Replica, ReplicaOperation } from './replica-sync.ts'
 import { trustOf } from './sim-fleet.ts'
@@ -81,6 +83,12 @@ export interface SimRouterOptions {
   readonly tell?: (operation: ReplicaOperation, nowMs: number) => void
   /** Called with the receipt of each request; undefined: no receipts are written. */
   readonly receipt?: (receipt: Receipt) => void
+  /** Failures of the workers; undefined: none fails. */
+  readonly health?: WorkerHealth
+  /** Share of its KV blocks in use, as the engine of a worker reports it; undefined: none does. */
+  readonly reportedShare?: (worker: number) => number
+  /** Called when the answers of a worker contradict what its events say, or agree with it. */
+  readonly verdict?: (worker: number, verdict: AuditVerdict) => void
 }
 
 /** `busy`: every worker is past the rules, and nothing was booked. */
@@ -110,8 +118,10 @@ export class SimRouter implements Replica {
   readonly #guardTally = new GuardTally()
   readonly #tell: SimRouterOptions['tell']
   readonly #receipt: SimRouterOptions['receipt']
-  /** Blocks that another router has active on each worker, by router. */
-  readonly #foreignBlocks = new Map<number, Int32Array>()
+  readonly #health: WorkerHealth | undefined
+  readonly #reportedShare: SimRouterOptions['reportedShare']
+  readonly #verdict: SimRouterOptions['verdict']
+  readonly #foreignBlocks: ForeignBlocks
   readonly #stepTokens: number
   #turn = 0
   #questions = 0
@@ -143,6 +153,9 @@ export class SimRouter implements Replica {
     const { workers } = spec
     this.#tell = options.tell
     this.#receipt = options.receipt
+    this.#health = options.health
+    this.#reportedShare = options.reportedShare
+    this.#verdict = options.verdict
     this.#spec = spec
     this.#view = oracle?.view ?? view
     this.#oracle = oracle
@@ -152,6 +165,7 @@ export class SimRouter implements Replica {
       requestsMax: REQUESTS_MAX,
       activeBlocksMax: ACTIVE_BLOCKS_MAX,
     })
+    this.#foreignBlocks = new ForeignBlocks(this.#load)
     this.#book = new EngineBook({ workerSlotsMax: workers })
     this.#stepTokens = engineProfile(spec.profile).stepTokensMax
     this.#settings = placementSettings(selectionSettings(spec.selection))
@@ -190,6 +204,7 @@ export class SimRouter implements Replica {
     const found = candidatesFor({
       ...this.#candidatesQuestion(routing, fleet, nowMs),
       settings: this.#settings,
+      mayTry: true,
       mayWait: rules !== undefined,
     })
     if ('code' in found) return { kind: 'refused', error: found }
@@ -236,7 +251,9 @@ export class SimRouter implements Replica {
     request.waitedMs = hasQueue ? nowMs - request.arrivalMs : 0
     const { waitedMs } = request
     const isUnknown = routing.unknownPromptReason !== undefined
-    const sent = { promptTokens, newTokens: prefillTokens, isUnknown, waitedMs, nowMs }
+    const { outputTokensMax } = routing
+    const tokens = { promptTokens, newTokens: prefillTokens, outputTokensMax }
+    const sent = { ...tokens, isUnknown, waitedMs, nowMs }
     const booked = this.#spec.trouble === 'crossed-book' ? (worker + 1) % this.#spec.workers : worker
     this.#book.sent(String(request.index), booked, sent, winner.worker.maxBatchedTokens.value)
     if (guard !== undefined) {
@@ -287,26 +304,41 @@ export class SimRouter implements Replica {
     this.#tell?.({ kind: 'firstToken', id: String(request.index), worker: request.worker }, nowMs)
   }
 
-  /** The signal of the last token arrived. */
-  completed(request: SimRequest, nowMs: number): void {
-    const { worker } = request
-    const cachedShare = request.reusedTokens / request.inputTokens
-    this.#book.ended(String(request.index), nowMs, request.outputTokens, cachedShare)
-    this.#load.free(String(request.index))
-    this.#outstandingTokens[worker]! -= request.bookedOutstanding
-    this.#completedOutputTokens += request.outputTokens
+  /** The signal of the last token arrived. What its engine says of it is that of `request`. */
+  completed(request: SimRequest, nowMs: number, streamEvents = request.outputTokens): void {
+    const { guarded, inputTokens, outputTokens, reusedTokens } = request
+    this.#completedOutputTokens += outputTokens
     this.#completed++
-    const { guarded, session } = request
-    // The wait at the router is not the worker's time.
-    const durationMs = nowMs - request.arrivalMs - request.waitedMs
-    this.#guard?.ended(guarded, delivered(request.outputTokens, durationMs), nowMs)
+    this.#ended(
+      request,
+      { outputTokens, cachedShare: reusedTokens / inputTokens, streamEvents },
+      // The wait at the router is not the worker's time.
+      delivered(outputTokens, nowMs - request.arrivalMs - request.waitedMs),
+      nowMs,
+    )
+    if (this.#measures) this.#audit(request, guarded)
+  }
+
+  /** Its worker, or the client, ended it without an answer. */
+  failed(request: SimRequest, delivery: GuardedDelivery, nowMs: number): void {
+    const id = String(request.index)
+    this.#book.prefillEnded(id, nowMs)
+    this.#load.prefillComplete(id)
+    this.#ended(request, {}, delivery, nowMs)
+  }
+
+  #ended(request: SimRequest, said: SaidUsage, delivery: GuardedDelivery, nowMs: number): void {
+    const { worker, guarded, session, bookedOutstanding: outstandingTokens } = request
+    const id = String(request.index)
+    const { outputTokens, cachedShare } = this.#book.believed(id, said, nowMs)
+    this.#book.ended(id, nowMs, outputTokens, cachedShare)
+    this.#load.free(id)
+    this.#outstandingTokens[worker]! -= outstandingTokens
+    this.#guard?.ended(guarded, delivery, nowMs)
     request.guarded = undefined
     if (session !== undefined)
       this.#affinity!.ended(session.key, session.worker, session.joinedMs, false, nowMs)
-    if (this.#measures) this.#audit(request, guarded)
-    const { outputTokens, bookedOutstanding: outstandingTokens } = request
     const activeBlocks = this.#load.ownBlocks(worker)
-    const id = String(request.index)
     this.#tell?.(
       { kind: 'freed', id, worker, activeBlocks, outputTokens, cachedShare, outstandingTokens },
       nowMs,
@@ -329,7 +361,7 @@ export class SimRouter implements Replica {
         const sent = { promptTokens, newTokens, waitedMs, isOwn: false, nowMs }
         this.#book.sent(id, learnedAt, sent, this.#stepTokens)
         this.#outstandingTokens[worker]! += outstandingTokens
-        this.#setForeignBlocks(from, worker, operation.activeBlocks)
+        this.#foreignBlocks.set(from, worker, operation.activeBlocks)
         return false
       }
       case 'firstToken':
@@ -338,7 +370,7 @@ export class SimRouter implements Replica {
       case 'freed':
         this.#book.ended(id, nowMs, operation.outputTokens, operation.cachedShare)
         this.#outstandingTokens[worker]! -= operation.outstandingTokens
-        this.#setForeignBlocks(from, worker, operation.activeBlocks)
+        this.#foreignBlocks.set(from, worker, operation.activeBlocks)
         return this.#load.free(id)
     }
   }
@@ -357,21 +389,8 @@ export class SimRouter implements Replica {
     this.#load.freeWorker(worker)
     this.#book.forget(worker)
     this.#outstandingTokens[worker] = 0
-    for (const blocks of this.#foreignBlocks.values()) blocks[worker] = 0
-    this.#load.setForeignBlocks(worker, 0)
+    this.#foreignBlocks.clear(worker)
     this.#view.clear(worker)
-  }
-
-  #setForeignBlocks(from: number, worker: number, activeBlocks: number): void {
-    let own = this.#foreignBlocks.get(from)
-    if (own === undefined) {
-      own = new Int32Array(this.#spec.workers)
-      this.#foreignBlocks.set(from, own)
-    }
-    own[worker] = activeBlocks
-    let sum = 0
-    for (const blocks of this.#foreignBlocks.values()) sum += blocks[worker]!
-    this.#load.setForeignBlocks(worker, sum)
   }
 
   #routingOf(request: SimRequest, hashed: number): RoutingRequest {
@@ -393,7 +412,8 @@ export class SimRouter implements Replica {
   }
 
   #candidatesQuestion(request: RoutingRequest, fleet: Fleet, nowMs: number) {
-    return { fleet, request, questions: this.#questions, affinity: this.#affinity, nowMs }
+    const [questions, affinity, health] = [this.#questions, this.#affinity, this.#health]
+    return { fleet, request, questions, affinity, health, nowMs }
   }
 
   #situationOf(
@@ -497,7 +517,7 @@ export class SimRouter implements Replica {
       activePrefillTokens,
       activeRequests,
       engines: wantsEngines ? this.#book.project(workerSlots, nowMs) : undefined,
-      reportedShares: undefined,
+      reportedShares: this.#reportedShare && Float64Array.from(workerSlots, this.#reportedShare),
       falls: 0,
     }
   }
@@ -536,8 +556,8 @@ export class SimRouter implements Replica {
   /** Compares the predicted overlap with the reuse that the engine reported. */
   #audit(request: SimRequest, guarded: SimRequest['guarded']): void {
     const trust = this.#trust
-    if (trust === 'none') return
     const { worker, predictedTokens } = request
+    if (trust === 'none' || request.hints?.cacheUse !== undefined) return
     const isGuess = trust === 'approximate'
     const prediction = {
       worker: String(worker),
@@ -548,7 +568,8 @@ export class SimRouter implements Replica {
       trust,
       blockSizeTokens: this.#spec.blockTokens,
     }
-    this.#audits.add(prediction, request.reusedTokens)
+    const { verdict } = this.#audits.add(prediction, request.reusedTokens)
+    if (verdict !== undefined) this.#verdict?.(worker, verdict)
     this.#guard?.audited(guarded, predictedTokens, request.reusedTokens)
     const sample = isGuess ? this.#audits.guessPrecision(worker) : this.#audits.precision(worker)
     this.#credits[worker] = creditFactor(trust, sample.precision, sample.requests)

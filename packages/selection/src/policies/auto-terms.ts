@@ -47,6 +47,8 @@ export interface AutoWorker extends EngineFigures {
   readonly newBlocks: number
   /** Blocks in use by its running requests. */
   readonly activeBlocks: number
+  /** The part of them that is of answers. */
+  readonly outputBlocks: number
   /** Requests that are booked there, as the load counts them. */
   readonly activeRequests: number
   /** How far its caches are believed, 0 … 1. */
@@ -316,17 +318,19 @@ export function decodeDelayMs(worker: AutoWorker, tokens: number): number {
 
 /**
  * Until the KV cache has room for the prompt and all outputs, in ms; 0 where it has, or where its size is not
- * known. Enough running requests must end, which all take as long. docs/decisions/0037, section wait_ms.
+ * known. Enough running requests must end, which all take as long. What answers have sent is a part of what
+ * is expected of them, until it is more. docs/decisions/0037, section wait_ms.
  */
 export function roomMs(worker: AutoWorker, prompt: AutoPrompt, fleet: AutoFleet): number {
-  const { capacityTokens, requests, activeBlocks, newBlocks } = worker
+  const { capacityTokens, requests, activeBlocks, outputBlocks, newBlocks } = worker
   const { blockSizeTokens } = prompt
   const outputTokens = fleet.outputTokensExpected
   if (!(capacityTokens > 0 && requests > 0)) return 0
+  const sentTokens = Math.min(outputBlocks * blockSizeTokens, outputTokens * requests)
   const missingTokens =
-    outputTokens * (requests + 1) - capacityTokens + (activeBlocks + newBlocks) * blockSizeTokens
+    outputTokens * (requests + 1) - capacityTokens + (activeBlocks + newBlocks) * blockSizeTokens - sentTokens
   if (!(missingTokens > 0)) return 0
-  const tokensEach = (activeBlocks * blockSizeTokens) / requests + outputTokens
+  const tokensEach = (activeBlocks * blockSizeTokens - sentTokens) / requests + outputTokens
   const answerMs = outputTokens * decodeStepMsNow(worker)
   return roomMsOf(missingTokens, tokensEach, requests, answerMs, capacityTokens)
 }

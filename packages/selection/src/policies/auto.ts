@@ -50,6 +50,7 @@ export const auto: Policy = {
       heldBlocksOf,
       kvCapacityTokens,
       newBlocks,
+      outputBlocks,
       soughtBlocks,
       stepTokens,
     },
@@ -115,9 +116,11 @@ export const auto: Policy = {
       let wait = figures[(at + BACKLOG_MS) | 0]!
       if (capacity > 0 && requests > 0) {
         const active = activeBlocks[i]!
-        const missing = output * (requests + 1) - capacity + (active + inactive) * blockSizeTokens
+        const sent =
+          outputBlocks === undefined ? 0 : Math.min(outputBlocks[i]! * blockSizeTokens, output * requests)
+        const missing = output * (requests + 1) - capacity + (active + inactive) * blockSizeTokens - sent
         if (missing > 0) {
-          const each = (active * blockSizeTokens) / requests + output
+          const each = (active * blockSizeTokens - sent) / requests + output
           wait = Math.max(wait, roomMsOf(missing, each, requests, output * stepMs, capacity))
         }
       }
