@@ -86,6 +86,7 @@ export class Operations {
   readonly #costly: CostlyViews
   readonly #metricsAnswer: () => Promise<HttpAnswer>
   readonly #workersAnswer: () => Promise<HttpAnswer>
+  readonly #workersObject: () => Promise<WorkersView>
 
   constructor({ args, system, clock, process, gateway, page, brokers, openDump, room }: OperationsParts) {
     this.#args = args
@@ -104,6 +105,17 @@ export class Operations {
       () => this.#workersState(),
       (state, slices) =>
         rowsAnswer({ version: state.report.fleet.version }, 'workers', workerViews(state), slices),
+    )
+    this.#workersObject = this.#costly.shared(
+      () => this.#workersState(),
+      async (state, slices) => {
+        const workers: WorkerView[] = []
+        for (const worker of workerViews(state)) {
+          workers.push(worker)
+          await slices.next()
+        }
+        return { version: state.report.fleet.version, workers }
+      },
     )
     this.#explains = new Turns({
       clock,
@@ -199,17 +211,7 @@ export class Operations {
 
   /** The answer of `/workers`, as an object. */
   workers(): Promise<WorkersView> {
-    return this.#costly.make(
-      () => this.#workersState(),
-      async (state, slices) => {
-        const workers: WorkerView[] = []
-        for (const worker of workerViews(state)) {
-          workers.push(worker)
-          await slices.next()
-        }
-        return { version: state.report.fleet.version, workers }
-      },
-    )
+    return this.#workersObject()
   }
 
   async #workersState(): Promise<WorkersState> {

@@ -76,9 +76,11 @@ export class LearnedLives {
       if (image !== undefined) workers.push({ worker, ...life, takenMs: wallMs, image })
     }
     const known = new Set(workers.map(({ worker }) => worker))
-    for (const offered of this.#offered.values())
-      if (workers.length < this.#workersMax && !known.has(offered.worker)) workers.push(offered)
-    const fleet = this.#offeredFleet ?? { takenMs: wallMs, image: this.#learned.fleetImage() }
+    for (const waiting of this.#offered.values())
+      if (workers.length < this.#workersMax && !known.has(waiting.worker)) workers.push(waiting)
+    // An offer that no worker has taken over does not outlast what was learned since.
+    const offered = this.#learned.settled === 0 ? this.#offeredFleet : undefined
+    const fleet = offered ?? { takenMs: wallMs, image: this.#learned.fleetImage() }
     return { fleet, workers }
   }
 

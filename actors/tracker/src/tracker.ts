@@ -44,6 +44,8 @@ import { TRACK_ALL, trackedHashes, trackingOf } from './tracking.ts'
 
 const SWEEP_INTERVAL_MS = 5000
 const KEPT_MS_MAX = 1000
+/** Pauses between images for the keeper are so many times as long as one takes. */
+const KEEP_PAUSE_TIMES = 500
 const NO_HASHES = new Int32Array(0)
 
 export const tracker = defineActor(
@@ -122,6 +124,7 @@ class Tracker {
   readonly #learned: LearnedValues
   readonly #alarm: OddAlarm
   readonly #keeper: TrackerArgs['keeper']
+  #nextKeepMs = Number.NEGATIVE_INFINITY
   readonly #lives: LearnedLives
   readonly #file: LearnedFile | undefined
   /** Undefined: output blocks are not counted. */
@@ -381,7 +384,16 @@ class Tracker {
     }
     this.fellIf(expired.length > 0)
     this.#alarm.look(this.#learned, this.#context.clock.nowMs())
-    this.#keeper?.tell({ type: 'keepLearned', image: this.#lives.image(this.#context.clock.wallMs()) })
+    this.#keep()
+  }
+
+  /** In a fleet of thousands an image takes a while, so it is made the more seldom. */
+  #keep(): void {
+    const { clock } = this.#context
+    const fromMs = clock.nowMs()
+    if (this.#keeper === undefined || fromMs < this.#nextKeepMs) return
+    this.#keeper.tell({ type: 'keepLearned', image: this.#lives.image(clock.wallMs()) })
+    this.#nextKeepMs = fromMs + KEEP_PAUSE_TIMES * (clock.nowMs() - fromMs)
   }
 
   fellIf(isLess: boolean | undefined): void {

@@ -171,3 +171,17 @@ t.test('without an answer of its keeper, a tracker begins with the priors', asyn
   await system.advance('2s')
   t.equal((await asked).rows[0]!.learned.prefill.source, 'prior')
 })
+
+t.test(
+  'a fleet that was offered and is known again by no worker does not outlast what is learned',
+  async t => {
+    const learned = taught(2)
+    const lives = new LearnedLives(learned, 8)
+    lives.offer({ ...imageOf({}), workers: [] }, 'file')
+    lives.takeFleet(fleetOf({ a: {}, b: {} }).workers, 5000)
+    t.equal(lives.image(9000).fleet.takenMs, 9000)
+    const fresh = new LearnedLives(new LearnedValues(), 8)
+    fresh.offer(imageOf({}), 'file')
+    t.equal(fresh.image(9000).fleet.takenMs, 5000, 'nothing was learned yet')
+  },
+)

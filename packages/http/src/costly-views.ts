@@ -50,8 +50,12 @@ export class Slices {
 
 export class CostlyViews {
   readonly #clock: Clock
-  /** Resolves when the writings so far are over. */
-  #written: Promise<unknown> = Promise.resolve()
+  #isWriting = false
+  /** Those that wait for their turn. Shared ones are few, and go first: a scrape has a time limit. */
+  readonly #waiting: { readonly shared: (() => void)[]; readonly single: (() => void)[] } = {
+    shared: [],
+    single: [],
+  }
   #freeAtMs = Number.NEGATIVE_INFINITY
 
   constructor(clock: Clock) {
@@ -68,7 +72,7 @@ export class CostlyViews {
     return () => {
       coming ??= last.then(() => {
         coming = undefined
-        return this.make(gather, write)
+        return this.#make(gather, write, 'shared')
       })
       last = coming.catch(() => undefined)
       return coming
@@ -76,11 +80,26 @@ export class CostlyViews {
   }
 
   /** One for the one who asks. Rejects as `gather` and `write` do. */
-  async make<S, T>(gather: () => Promise<S>, write: (state: S, slices: Slices) => Promise<T>): Promise<T> {
+  make<S, T>(gather: () => Promise<S>, write: (state: S, slices: Slices) => Promise<T>): Promise<T> {
+    return this.#make(gather, write, 'single')
+  }
+
+  async #make<S, T>(
+    gather: () => Promise<S>,
+    write: (state: S, slices: Slices) => Promise<T>,
+    line: 'shared' | 'single',
+  ): Promise<T> {
     const state = await gather()
-    const made = this.#written.then(() => this.#write(slices => write(state, slices)))
-    this.#written = made.catch(() => undefined)
-    return made
+    if (this.#isWriting) await new Promise<void>(resolve => this.#waiting[line].push(resolve))
+    this.#isWriting = true
+    try {
+      return await this.#write(slices => write(state, slices))
+    } finally {
+      const next = this.#waiting.shared.shift() ?? this.#waiting.single.shift()
+      // Whoever is next has the turn at once, so that no newcomer gets it.
+      if (next === undefined) this.#isWriting = false
+      else next()
+    }
   }
 
   async #write<T>(write: (slices: Slices) => Promise<T>): Promise<T> {

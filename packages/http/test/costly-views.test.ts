@@ -117,6 +117,39 @@ t.test('writing lets others have their turn, and rests three times as long', asy
   t.equal(await second, 100)
 })
 
+t.test('a shared view does not wait behind all that single clients have asked for', async t => {
+  const views = new CostlyViews(new SimulatedClock())
+  const written: string[] = []
+  const gates: PromiseWithResolvers<void>[] = []
+  const write = (name: string) => async () => {
+    const gate = Promise.withResolvers<void>()
+    gates.push(gate)
+    await gate.promise
+    written.push(name)
+  }
+  const scrape = views.shared(async () => {}, write('scrape'))
+  const single = (name: string) => views.make(async () => {}, write(name))
+  const asked = [single('one'), single('two'), single('three'), scrape()]
+  for (let i = 0; i < 4; i++) {
+    await settled()
+    gates[i]!.resolve()
+  }
+  await Promise.all(asked)
+  t.strictSame(written, ['one', 'scrape', 'two', 'three'])
+  // One that fails gives its turn on.
+  const failed = views.make(
+    async () => {},
+    async () => {
+      throw new Error('cut')
+    },
+  )
+  await t.rejects(failed, { message: 'cut' })
+  const last = single('last')
+  await settled()
+  gates[4]!.resolve()
+  await last
+})
+
 t.test('rows are written as JSON writes them', async t => {
   const slices = new Slices(new SimulatedClock())
   await fc.assert(

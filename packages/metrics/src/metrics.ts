@@ -313,7 +313,12 @@ export class Metrics {
   async write(next?: () => Promise<void> | undefined): Promise<string> {
     const own: string[] = []
     for (const { name } of this.#registry.getMetricsAsArray()) {
-      own.push(await this.#text(name, next))
+      try {
+        own.push(await this.#text(name, next))
+      } catch {
+        // A value that a collector's row could not give costs its own family.
+        this.#collectorFailures?.add(1)
+      }
       await next?.()
     }
     return [`${own.join('\n\n')}\n`, ...this.#included.values()].join('')
@@ -390,7 +395,10 @@ interface Sample<L extends string> {
 /** Callers give the labels of a family in one order. */
 function keyOf(labels: Readonly<Record<string, string | number>>): string {
   let key = ''
-  for (const name in labels) key += `${labels[name]}\n`
+  for (const name in labels) {
+    const value = String(labels[name])
+    key += `${value.length} ${value}`
+  }
   return key
 }
 

@@ -284,6 +284,28 @@ t.test('a scrape does not have Node list its handles, which may end the process'
   t.equal(listed, 0)
 })
 
+t.test('a row that has no value for one metric costs that metric alone, and is counted', async t => {
+  const metrics = new Metrics()
+  const table = metrics.table<{ readonly gaps?: { readonly count: number } }, 'worker'>(
+    ['worker'],
+    [
+      ['homing_listener_gaps_total', 'h', row => row.gaps!.count],
+      ['homing_listener_rows_total', 'h', () => 1],
+    ],
+  )
+  metrics.collect(() =>
+    table.replace([
+      { row: {}, labels: { worker: 'a\nb' } },
+      { row: {}, labels: { worker: 'b' } },
+    ]),
+  )
+  await metrics.render()
+  t.strictSame(await lines(metrics, 'homing_listener_gaps_total'), [])
+  t.equal((await lines(metrics, 'homing_listener_rows_total')).length, 2)
+  const [failures] = await lines(metrics, 'homing_metrics_collector_failures_total')
+  t.match(failures, / [1-9]$/)
+})
+
 t.test('a family of many series is written in parts, and reads as one', async t => {
   const metrics = new Metrics()
   const workers = Array.from({ length: 1001 }, (_, i) => `w${i}`)

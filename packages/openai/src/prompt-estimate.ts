@@ -101,8 +101,9 @@ export function estimatePrompt(
   const tokensMax = isElsewhere
     ? Number.POSITIVE_INFINITY
     : textBytes + exact + count * MEDIA_TOKENS_MAX + TEMPLATE_TOKENS_MAX
+  // Not `tokensMax`: engines and routes that ignore the member count the whole prompt.
   const most = truncatedTo(body, byName.get('truncate_prompt_tokens'))
-  return { tokens: Math.min(tokens, most), tokensMax: Math.min(tokensMax, most) }
+  return { tokens: Math.ceil(Math.min(tokens, most)), tokensMax }
 }
 
 /** Members by which a prompt begins with what only the engine has. */
@@ -111,7 +112,7 @@ const ELSEWHERE = ['previous_response_id', 'previous_input_messages', 'conversat
 function truncatedTo(body: Uint8Array, member: Member | undefined): number {
   if (member === undefined) return Number.POSITIVE_INFINITY
   const tokens = Number(Buffer.from(body.subarray(member.value.start, member.value.end)).toString())
-  return tokens >= 1 ? tokens : Number.POSITIVE_INFINITY
+  return Number.isSafeInteger(tokens) && tokens >= 1 ? tokens : Number.POSITIVE_INFINITY
 }
 
 const QUOTE = 0x22

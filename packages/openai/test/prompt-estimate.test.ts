@@ -79,10 +79,15 @@ t.test('bounds what an engine is believed to count', async t => {
   const image = estimated(chat({ type: 'image_url', image_url: { url: 'https://a.example' } }))
   t.ok(image.tokensMax > 32_768 && image.tokensMax < 50_000)
   t.equal(estimated({ input: 'x', previous_response_id: 'r' }).tokensMax, Number.POSITIVE_INFINITY)
-  t.strictSame(estimated({ prompt: 'x'.repeat(4000), truncate_prompt_tokens: 7 }), {
-    tokens: 7,
-    tokensMax: 7,
-  })
+  // Where the engine does not truncate, it counts the whole prompt.
+  const truncated = estimated({ prompt: 'x'.repeat(4000), truncate_prompt_tokens: 7 })
+  t.equal(truncated.tokens, 7)
+  t.ok(truncated.tokensMax > 4000)
+  for (const given of ['1.5', '0.001', '1e400', '1e-400', 'true', '"7"', '[7]', 'null', '1e17']) {
+    const text = `{"prompt":"${'x'.repeat(4000)}","truncate_prompt_tokens":${given}}`
+    const { tokens } = estimated(undefined, text)
+    t.ok(Number.isSafeInteger(tokens) && tokens >= 1000, `${given}: ${tokens}`)
+  }
   t.equal(tokensOf({ prompt: 'x'.repeat(4000), truncate_prompt_tokens: -1 }), 1001)
 })
 

@@ -131,7 +131,7 @@ export class RoutingGuard {
 
   /** The worker keys that exist, by slot. Forgets the outcomes of all others. */
   keepOnly(names: ReadonlyMap<number, string>): void {
-    const kept = [...names].filter(([slot, name]) => (this.#names.get(slot) ?? name) === name)
+    const kept = [...names].filter(([slot, name]) => this.#names.get(slot) === name)
     this.#names = names
     this.#guard.keepOnly(new Set(kept.map(([slot]) => slot)))
   }
