@@ -148,8 +148,9 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     what: 'the router is not told of a request that ended while it was asked about',
     scenario: 'queue',
     file: 'actors/queue/src/queue.ts',
-    right: 'if (open !== undefined) this.#drop(open)\n    this.#tellRouter(message)',
-    wrong: 'if (open !== undefined) this.#drop(open)\n    else this.#tellRouter(message)',
+    right: 'placed.settled(message.id, undefined, this.#nowMs)\n    this.#tellRouter(message)',
+    wrong:
+      'placed.settled(message.id, undefined, this.#nowMs)\n    if (open === undefined) this.#tellRouter(message)',
   },
   {
     what: 'what waits is refused by a router that has just begun',

@@ -47,7 +47,7 @@ export function fleetOf(workers: number): Fleet {
   return {
     version: 1,
     workers: Array.from({ length: workers }, (_, slot) => ({
-      id: `h:${slot}`,
+      ...{ id: `h:${slot}`, models: [], taints: [] },
       keys: [{ key: `h:${slot}/0`, workerSlot: slot }],
     })),
   } as unknown as Fleet
