@@ -86,7 +86,7 @@ export interface ClientLies {
   readonly share: number
   /** Its requests are such that every engine refuses them at once with 400. */
   readonly isRefused: boolean
-  /** Says of each that its answer may have so many tokens; undefined: it says nothing. */
+  /** Says of each how many tokens its answer may have; undefined: it says nothing. */
   readonly outputTokensMax: number | undefined
   /**
    * `another`: says in `token_data` that its prompt is another client's; `short`: that it is one token. With

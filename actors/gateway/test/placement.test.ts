@@ -7,6 +7,17 @@ import type { Delivery, RoutingRequest } from '@homing/placement'
 import t from 'tap'
 import { Placements } from '../src/placement.ts'
 
+function placementsAt(queue: ActorRef<QueueMessage>): Placements {
+  return new Placements({
+    queue,
+    router: { tell: () => 'ok' } as unknown as ActorRef<RouterMessage>,
+    gateway: { name: 'gateway', life: 'one' },
+    askMsMax: 1000,
+    queueMsMax: 1000,
+    newId: () => 'id',
+  })
+}
+
 t.test('the queue hears of a long prompt that is computed, also if its mailbox was full', async t => {
   const told: string[] = []
   let isFull = true
@@ -17,14 +28,7 @@ t.test('the queue hears of a long prompt that is computed, also if its mailbox w
       return isFull ? 'full' : 'ok'
     },
   } as unknown as ActorRef<QueueMessage>
-  const placements = new Placements({
-    queue,
-    router: { tell: () => 'ok' } as unknown as ActorRef<RouterMessage>,
-    gateway: { name: 'gateway', life: 'one' },
-    askMsMax: 1000,
-    queueMsMax: 1000,
-    newId: () => 'id',
-  })
+  const placements = placementsAt(queue)
   const placement = placements.ask({ model: 'm' } as RoutingRequest, undefined, 0)
   await placement.answer
   placement.prefilled()
@@ -45,14 +49,7 @@ t.test('the queue hears what the engine counts of an estimated prompt, once', as
       return 'ok'
     },
   } as unknown as ActorRef<QueueMessage>
-  const placements = new Placements({
-    queue,
-    router: { tell: () => 'ok' } as unknown as ActorRef<RouterMessage>,
-    gateway: { name: 'gateway', life: 'one' },
-    askMsMax: 1000,
-    queueMsMax: 1000,
-    newId: () => 'id',
-  })
+  const placements = placementsAt(queue)
   const settled = async (delivery: Partial<Delivery>) => {
     told.length = 0
     const placement = placements.ask({ model: 'm' } as RoutingRequest, undefined, 0)

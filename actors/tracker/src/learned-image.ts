@@ -36,7 +36,7 @@ const WORKER_VALUES_MAX = 64
 const REST_BYTES_MAX = 65_536
 const REST_VALUES_MAX = 256
 
-/** Most bytes of a file with so many workers. */
+/** Most bytes of a file with this number of workers. */
 export function learnedBytesMax(workersMax: number): number {
   return REST_BYTES_MAX + workersMax * WORKER_BYTES_MAX
 }

@@ -44,7 +44,7 @@ import { TRACK_ALL, trackedHashes, trackingOf } from './tracking.ts'
 
 const SWEEP_INTERVAL_MS = 5000
 const KEPT_MS_MAX = 1000
-/** Pauses between images for the keeper are so many times as long as one takes. */
+/** A pause between images for the keeper, as a multiple of the time that one takes. */
 const KEEP_PAUSE_TIMES = 500
 const NO_HASHES = new Int32Array(0)
 

@@ -68,9 +68,9 @@ export class Bodies {
 export interface BodyShare {
   /** It holds this many bytes more; negative: less. */
   readonly holds: (byteCount: number) => void
-  /** Whether requests of others would give up so many bytes for it. */
+  /** Whether requests of other tenants would give up this number of bytes for it. */
   readonly canMakeRoom: (byteCount: number) => boolean
-  /** Ends requests of others that hold so many bytes, or none if they need not give up as many. */
+  /** Ends requests of other tenants that hold these bytes, or none if they need not give up as many. */
   readonly makeRoom: (byteCount: number) => void
 }
 

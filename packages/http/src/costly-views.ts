@@ -12,7 +12,7 @@ import type { Clock } from '@homing/base'
 
 const SLICE_MS = 4
 const REST_TIMES = 3
-/** Whoever looks at a very large fleet waits no longer than this for the view before. */
+/** A client that asks for a very large view waits no longer than this for the one before. */
 const REST_MS_MAX = 2000
 
 /** Long work in slices. */
@@ -96,7 +96,7 @@ export class CostlyViews {
       return await this.#write(slices => write(state, slices))
     } finally {
       const next = this.#waiting.shared.shift() ?? this.#waiting.single.shift()
-      // Whoever is next has the turn at once, so that no newcomer gets it.
+      // The next in line has the turn at once, so that no newcomer gets it.
       if (next === undefined) this.#isWriting = false
       else next()
     }

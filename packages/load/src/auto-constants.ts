@@ -452,9 +452,9 @@ export const AUTO_CONSTANTS = {
      */
     ERRORS_OFF: 0.1,
     /**
-     * Times. Errors and whole times must differ by so many more standard errors: they are looked at as often
-     * as first tokens, so chance would have three turns, and those that are soon over are seen first. [The
-     * guard]
+     * Times. Errors and whole times must differ by this many more standard errors: they are looked at as
+     * often as first tokens, so chance would have three turns, and those that are soon over are seen first.
+     * [The guard]
      */
     Z_OTHER_TIMES: 1.5,
     /** Standard errors. A loss so certain is tested at once, whatever the test costs. [The guard] */

@@ -144,7 +144,7 @@ export function fleetImageFault(image: FleetImage): string | undefined {
   return workerImageFault({ ...image, output: undefined })
 }
 
-/** So many numbers ≥ 0, none of them larger than what is counted exactly. */
+/** A fixed count of numbers ≥ 0, none of them larger than what is counted exactly. */
 function areFigures(figures: Float64Array, count: number): boolean {
   return figures.length === count && figures.every(each => each >= 0 && each <= Number.MAX_SAFE_INTEGER)
 }

@@ -11,7 +11,7 @@ export interface OwnLoadProjection {
   readonly activeRequests: Int32Array
 }
 
-/** With room for so many worker slots. */
+/** With room for the given number of worker slots. */
 export function newLoadProjection(slots: number): OwnLoadProjection {
   return {
     count: 0,

@@ -12,7 +12,7 @@ const SEED = Number(process.env['HOMING_SEED'] ?? 20_261_128)
 const SEEDS = 150
 const OBSERVATIONS = 1500
 /**
- * The bound holds once all honest workers have so many observations: before, no one can say who lies, and
+ * The bound holds once all honest workers have these observations: before, no one can say who lies, and
  * what was learned then has to fade.
  */
 const HONEST_ROWS = 40

@@ -83,7 +83,7 @@ export function mediaTokensOf(type: string): number | undefined {
   return TOKENS_OF_MEDIUM.get(type)
 }
 
-/** `textTokens`: about how many tokens a text of so many bytes has. */
+/** `textTokens`: about how many tokens a text has, by its bytes. */
 export function estimatePrompt(
   body: Uint8Array,
   { members, byName }: RequestScan,
