@@ -16,7 +16,8 @@ import process from 'node:process'
 import { parseArgs } from 'node:util'
 import { givenFigure } from '../given-figure.ts'
 import { marksOf, withTable } from '../page-table.ts'
-import { type Outcome, rowOf, runWay } from './socket-quality.ts'
+import { rowOf } from './socket-quality.ts'
+import { type Outcome, runWay } from './socket-run.ts'
 
 const PAGE = join(import.meta.dirname, '..', '..', 'docs', 'records', 'routing-quality.md')
 const MARKS = marksOf('replica-sockets')

@@ -3,21 +3,25 @@
  * blocks of the whole fleet would hold.
  *
  * A turn is the prompt of the turn before, its answer, and new text. Turns of all conversations are mixed:
- * the next request is that of a random conversation with turns left. Prompts are token ids, no two texts
- * alike.
+ * the next request is that of a random conversation with turns left. No two texts are alike.
+ *
+ * A token is a character that stands for itself in the tokenizer of the engines, so that a router that knows
+ * texts alone gets the same prompts as one that knows tokens, and both know their lengths.
  */
 
 import { type Random, seededRandom } from '@homing/base'
-import { DEFAULT_TOKEN_RANGE } from '@homing/engine'
 
 export const BLOCK_SIZE_TOKENS = 16
 const TURNS = 4
 const FIRST_TOKENS = [1500, 5000] as const
 const TURN_TOKENS = [200, 1200] as const
 export const OUTPUT_TOKENS = 16
+/** Characters that no merge of fixtures/tiny of packages/tokenization joins. */
+const ALPHABET = Int32Array.from('0123456789UXZ$%@^`~', character => character.codePointAt(0)!)
 
 export interface SessionRequest {
   readonly atMs: number
+  /** Character codes, one for each token. */
   readonly tokens: Int32Array
   /** Its conversation begins with the text that many share. */
   readonly isHot: boolean
@@ -107,11 +111,16 @@ function blocksOf(tokens: Int32Array): string[] {
   return names
 }
 
-function text(random: Random, length: number): Int32Array {
-  return Int32Array.from(
-    { length },
-    () => DEFAULT_TOKEN_RANGE.first + random.below(DEFAULT_TOKEN_RANGE.count),
-  )
+/** A new text of so many tokens. */
+export function text(random: Random, length: number): Int32Array {
+  return Int32Array.from({ length }, () => ALPHABET[random.below(ALPHABET.length)]!)
+}
+
+/** The prompt that a client sends. */
+export function promptOf(tokens: Int32Array): string {
+  let prompt = ''
+  for (let i = 0; i < tokens.length; i += 4096) prompt += String.fromCharCode(...tokens.subarray(i, i + 4096))
+  return prompt
 }
 
 function between(random: Random, [low, high]: readonly [number, number]): number {

@@ -3,7 +3,8 @@
 import t from 'tap'
 import { figuresOf, renderRows } from './replica-quality.ts'
 import { hitRateOfOneCache, sessionLoad } from './session-load.ts'
-import { imbalanceOf, loadOf, rowOf, runWay } from './socket-quality.ts'
+import { rowOf } from './socket-quality.ts'
+import { imbalanceOf, loadOf, runWay } from './socket-run.ts'
 
 const tokensFrom = (first: number, length: number): Int32Array =>
   Int32Array.from({ length }, (_, i) => first + i)

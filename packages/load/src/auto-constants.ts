@@ -318,6 +318,23 @@ export const AUTO_CONSTANTS = {
     CHURN_REQUESTS: 500,
   },
 
+  /** Workers of which little is known while they are busy: engine-slot.ts. */
+  stranger: {
+    /** Periods. A worker that taught fewer is a stranger. [What is booked] */
+    STRANGER_PERIODS: 8,
+    /**
+     * Times. Its busy period is late from so many times the estimate on: what waits is expected to be as
+     * late. [What is booked]
+     */
+    SLOW_FROM_TIMES: 1.5,
+    /** Times. It counts as at most so late: a long stall is no slow engine. [What is booked] */
+    SLOW_TIMES_MAX: 8,
+    /** Ms. As much prefill in time is counted with each period: some ms more say nothing. [What is booked] */
+    SLOW_FREE_MS: 50,
+    /** Ms. Lateness adds at most so much to what waits there. [What is booked] */
+    SLOW_MS_MAX: 10_000,
+  },
+
   /** What own bookings do not explain: unseen-load.ts. */
   unseen: {
     /** Requests. Reach of the mean lateness: one request moves it by 2/500 at most. [Unseen load] */

@@ -38,6 +38,7 @@ import {
   backlogOf,
   fadedTokens,
   integrate,
+  lateBacklogOf,
   newPeriod,
   newSlot,
   type Period,
@@ -67,6 +68,7 @@ const {
   OUTPUT_TOKENS_AT_ONCE,
   OUTPUT_TOKENS_MOST,
 } = AUTO_CONSTANTS.book
+const { STRANGER_PERIODS } = AUTO_CONSTANTS.stranger
 
 const NO_IDS: readonly string[] = []
 
@@ -307,9 +309,14 @@ export class EngineBook {
         continue
       }
       this.#endSilentPrefills(entry, now)
-      if (entry.queue.size > 0) busy++
+      const isBusy = entry.queue.size > 0
+      if (isBusy) busy++
       const overdueMs = overdueWeight > 0 ? overdueWeight * overdueOf(entry, now) : 0
-      figures[at + FIGURE_OFFSET.backlogMs] = backlogOf(entry, now) + overdueMs
+      const backlogMs = backlogOf(entry, now) + overdueMs
+      figures[at + FIGURE_OFFSET.backlogMs] =
+        isBusy && overdueWeight < 1 && this.#isStranger(slot)
+          ? Math.max(backlogMs, lateBacklogOf(entry, now, 1 - overdueWeight))
+          : backlogMs
       figures[at + FIGURE_OFFSET.queuedTokens] = entry.queuedTokens
       figures[at + FIGURE_OFFSET.requests] = entry.requests
       figures[at + FIGURE_OFFSET.decoding] = entry.decoding
@@ -334,6 +341,11 @@ export class EngineBook {
           )
         : 0
     return p
+  }
+
+  /** So little is known of its speed that what its busy period takes says more. */
+  #isStranger(slot: number): boolean {
+    return this.#learned.prefill.rows(slot) < STRANGER_PERIODS
   }
 
   #entry(slot: number): Slot {
@@ -519,6 +531,7 @@ export class EngineBook {
       }
       request.step = period.ends - 1
       addWork(period.predicted, request, request.newTokens)
+      period.expectedMs += request.prefillMs
       period.lastMs = now
       period.open++
     }

@@ -7,6 +7,7 @@ import { AUTO_CONSTANTS } from './auto-constants.ts'
 import { KNEES, shortOfKnee } from './prefill-costs.ts'
 
 const { CHURN_REQUESTS } = AUTO_CONSTANTS.book
+const { SLOW_FROM_TIMES, SLOW_TIMES_MAX, SLOW_FREE_MS, SLOW_MS_MAX } = AUTO_CONSTANTS.stranger
 
 /** A request, from when it is sent until it ends. */
 export interface BookedRequest {
@@ -71,6 +72,8 @@ export interface Period {
   readonly startMs: number
   decodeMs: number
   lastMs: number
+  /** Estimated prefill of its requests, as when they were sent. */
+  expectedMs: number
   /** Steps in which prompts ended. */
   ends: number
   /** Its duration without decoding; −1 until it is over, and forever if that cannot be measured. */
@@ -124,6 +127,43 @@ export function backlogOf(entry: Slot, now: number): number {
   return Math.max(entry.queuedMs - head!.prefillMs, entry.queuedMs - (now - entry.headMs), 0)
 }
 
+/**
+ * The same where the worker may be slower than known: its queue takes as many times its estimate as its busy
+ * period does so far. `weight`, 0 … 1, is how far that is taken for its speed. At most SLOW_MS_MAX more than
+ * backlogOf.
+ */
+export function lateBacklogOf(entry: Slot, now: number, weight: number): number {
+  const backlogMs = backlogOf(entry, now)
+  const [head] = entry.queue
+  if (head === undefined) return 0
+  const elapsedMs = now - entry.headMs
+  const times = 1 + weight * (lateTimes(entry, head, elapsedMs) - 1)
+  const { queuedMs } = entry
+  const lateMs = Math.max(times * (queuedMs - head.prefillMs), times * queuedMs - elapsedMs)
+  return Math.max(backlogMs, Math.min(backlogMs + SLOW_MS_MAX, lateMs))
+}
+
+/**
+ * How many times its estimate the prefill of the busy period takes so far, at least 1. A slow worker that is
+ * never idle teaches only when its period is over; until then more would be sent there as if it were fast.
+ */
+function lateTimes({ period, newestServedSentMs }: Slot, head: BookedRequest, headTookMs: number): number {
+  let expectedMs = SLOW_FREE_MS
+  let tookMs = SLOW_FREE_MS
+  if (period !== undefined && period.ends > 0) {
+    expectedMs += period.expectedMs
+    tookMs += period.lastMs - period.startMs - period.decodeMs
+  }
+  // One that was overtaken, is told late or does not stream says nothing: see overdueOf.
+  const isHeadTold = head.isTimed && !head.isSilent && head.sentMs >= newestServedSentMs
+  if (isHeadTold && headTookMs > head.prefillMs) {
+    expectedMs += head.prefillMs
+    tookMs += headTookMs
+  }
+  const times = tookMs / expectedMs
+  return times < SLOW_FROM_TIMES ? 1 : Math.min(times, SLOW_TIMES_MAX)
+}
+
 /** Recent new tokens of the slot, faded to request number `sentTotal` of the fleet. */
 export function fadedTokens({ inserted, insertedAt }: Slot, sentTotal: number): number {
   return inserted * Math.exp((insertedAt - sentTotal) / CHURN_REQUESTS)
@@ -161,6 +201,7 @@ export function newPeriod(startMs: number): Period {
     startMs,
     decodeMs: 0,
     lastMs: -1,
+    expectedMs: 0,
     ends: 0,
     observedMs: -1,
     open: 0,

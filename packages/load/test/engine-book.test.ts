@@ -100,6 +100,30 @@ for (const [name, predictedOf] of Object.entries({
   })
 }
 
+t.test('what waits at a worker that is late in its busy period is expected to be as late', async t => {
+  const backlogMs = (late: number): number => {
+    const book = new EngineBook({ workerSlotsMax: 2 })
+    const prompt = { promptTokens: 8000, newTokens: 8000 }
+    const estimateMs = prefillCost(PREFILL_PRIOR, 8000, 8000, STEP, 0)
+    for (let i = 0; i < 4; i++) book.sent(`${i}`, 0, { ...prompt, nowMs: 0 }, STEP)
+    // It is never idle, so nothing is learned of it yet.
+    for (let i = 0; i < 2; i++) book.firstToken(`${i}`, (i + 1) * late * estimateMs)
+    return figureOf(book.project([0], 2 * late * estimateMs), 0, 'backlogMs') / (2 * estimateMs)
+  }
+  t.ok(Math.abs(backlogMs(1) - 1) < 0.01, 'in time')
+  t.ok(Math.abs(backlogMs(1.2) - 1) < 0.01, 'late by chance')
+  t.ok(backlogMs(4) > 3, `four times as late: ${backlogMs(4)}`)
+  t.ok(backlogMs(100) <= 8, 'bounded')
+})
+
+t.test('a head that is overdue says so before its first token', async t => {
+  const book = new EngineBook({ workerSlotsMax: 1 })
+  const prompt = { promptTokens: 8000, newTokens: 8000 }
+  const estimateMs = prefillCost(PREFILL_PRIOR, 8000, 8000, STEP, 0)
+  for (let i = 0; i < 2; i++) book.sent(`${i}`, 0, { ...prompt, nowMs: 0 }, STEP)
+  t.ok(figureOf(book.project([0], 4 * estimateMs), 0, 'backlogMs') > 2.5 * estimateMs)
+})
+
 t.test('a prompt that is not known is load, and teaches nothing of the speed of prefill', async t => {
   const book = new EngineBook({ workerSlotsMax: 1 })
   const random = seededRandom(SEED)
