@@ -212,6 +212,7 @@ async function sendAll(
   const placed: PlacedRequest[] = []
   let lost = 0
   let past = 0
+  let restarted: Promise<unknown> | undefined
   const running = new Set<Promise<void>>()
   const failures: unknown[] = []
   const leaving = new AbortController()
@@ -221,8 +222,7 @@ async function sendAll(
     const waitMs = atMs - (performance.now() - startedAt)
     // The load has a time of its own.
     if (waitMs > 0) await new Promise(resolve => setTimeout(resolve, waitMs))
-    if (isTroubled && number === requests.length >> 1)
-      await send(engines[0]!.url, '/admin/restart', { body: { downMs: DOWN_MS } })
+    if (isTroubled && number === requests.length >> 1) restarted = restart(engines[0]!.url)
     const isPast = random.next() < PAST_SHARE && isTroubled
     if (isPast) past++
     const url = isPast ? engines[1 + random.below(ENGINES - 1)]!.url : urls[number % urls.length]!
@@ -248,6 +248,7 @@ async function sendAll(
     running.add(one)
   }
   await Promise.all(running)
+  await restarted
   leaving.abort()
   await flood
   if (failures.length > 0) throw failures[0]
@@ -261,6 +262,11 @@ async function sendAll(
     imbalance: imbalanceOf(stays, engines.length),
     requests: placed,
   }
+}
+
+/** Resolves when the engine is back; the load goes on meanwhile. */
+function restart(url: string): Promise<unknown> {
+  return send(url, '/admin/restart', { body: { downMs: DOWN_MS } })
 }
 
 /** Another tenant's long prompts through the router, until the signal; its requests count nowhere. */
