@@ -15,10 +15,11 @@
  *   flood    another tenant sends a new prompt of 20,000 tokens every second; engines hold all conversations
  *
  * In each round every way to place has a fleet of its own, on the same requests, one after the other. Time to
- * the first token is that of the client, of requests of conversations that the router placed. `smg` is another
- * router (rival-router.ts); it is left out, and said so, where it is not installed. The second table holds auto
- * against each other way, round by round. With `--write` both tables of docs/records/routing-quality.md are
- * written; with `--requests` a line of JSON for each request of each way, with its receipt.
+ * the first token is that of the client, of requests of conversations that the router placed. `smg` is
+ * another router (rival-router.ts); it is left out, and said so, where it is not installed. The second table
+ * holds auto against each other way, round by round. With `--write` both tables of
+ * docs/records/routing-quality.md are written; with `--requests` a line of JSON for each request of each
+ * way, with its receipt.
  */
 
 import { appendFile, readFile, writeFile } from 'node:fs/promises'
