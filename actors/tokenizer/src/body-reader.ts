@@ -97,6 +97,13 @@ export class BodyReader {
     this.#tokenizers.use(configuration.tokenizers, configuration.distrusted)
   }
 
+  /** Makes the tokenizers of its models, before their first prompts. */
+  prepare(): void {
+    // What is wrong with one, its first prompt says.
+    for (const entry of this.#configuration?.table.values() ?? [])
+      this.#tokenizers.prepare(entry).catch(() => {})
+  }
+
   /** Bytes of what is remembered of bodies and prompts. */
   get bytes(): number {
     return this.#bodies.bytes + this.#tokenizers.bytes

@@ -88,6 +88,12 @@ export class ThreadTokenizers {
     this.#shared = shared
   }
 
+  /** Makes the tokenizer of a model: its first prompt would wait for tables and template. */
+  async prepare(entry: ModelEntry): Promise<void> {
+    const { tokenizerDirectory: directory } = entry
+    if (directory !== undefined) await this.#load(directory, entry)
+  }
+
   /**
    * `values`: of the body. `wallMs`: Unix milliseconds, by the clock of the actor: threads have none of their
    * own.

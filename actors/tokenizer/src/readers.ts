@@ -176,6 +176,7 @@ export class Readers {
     this.#options.threads.configure(configuration)
     const { table, tokenizers } = configuration
     this.#mayInline = directoriesOf(table).every(directory => tokenizers.get(directory)?.tables !== undefined)
+    if (this.#mayInline) this.#inline.prepare()
   }
 }
 
