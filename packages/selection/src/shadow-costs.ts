@@ -55,21 +55,18 @@ export class ShadowCosts {
     let least = prefillTokens[first]! * (fewest + 1)
     let byLoad = first
     let byProduct = first
-    // In turn, so that of equals the first is taken: from `first` on, then from 0.
-    for (let from = first + 1, to = count; ; from = 0, to = first) {
-      for (let i = from; i < to; i++) {
-        const requests = activeRequests[i]!
-        if (requests < fewest) {
-          fewest = requests
-          byLoad = i
-        }
-        const product = prefillTokens[i]! * (requests + 1)
-        if (product < least) {
-          least = product
-          byProduct = i
-        }
+    for (let i = 0; i < count; i++) {
+      const requests = activeRequests[i]!
+      // Of equals, takes the first one at or after `first`, in turn. Most candidates are worse: one comparison.
+      if (requests <= fewest && (requests < fewest || (byLoad < first && i >= first))) {
+        fewest = requests
+        byLoad = i
       }
-      if (to === first) break
+      const product = prefillTokens[i]! * (requests + 1)
+      if (product <= least && (product < least || (byProduct < first && i >= first))) {
+        least = product
+        byProduct = i
+      }
     }
     this.picks[0] = first
     this.picks[1] = chosen !== undefined && fewest === 0 && isIdle(activeRequests, count) ? chosen : byLoad
