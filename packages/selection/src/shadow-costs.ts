@@ -57,7 +57,7 @@ export class ShadowCosts {
     let byProduct = first
     for (let i = 0; i < count; i++) {
       const requests = activeRequests[i]!
-      // Of equals, takes the first one at or after `first`, in turn. Most candidates are worse: one comparison.
+      // Of equals, takes the first one at or after `first`, in turn. Most are worse: one comparison.
       if (requests <= fewest && (requests < fewest || (byLoad < first && i >= first))) {
         fewest = requests
         byLoad = i
@@ -95,7 +95,7 @@ export class ShadowCosts {
   }
 }
 
-/** One value for each rule, in the order of SHADOW_NAMES, by name: written out, since each decision needs it. */
+/** One value for each rule, in the order of SHADOW_NAMES, by name; written out, as each decision needs it. */
 export function byShadow(values: ArrayLike<number>): Regrets {
   return { 'round-robin': values[0]!, 'least-loaded': values[1]!, product: values[2]! }
 }
