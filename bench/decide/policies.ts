@@ -25,6 +25,7 @@ import {
 } from '@homing/load'
 import { RoutingGuard } from '@homing/placement'
 import {
+  type Candidates,
   FIXED_POLICY_NAMES,
   GUARD_SHARE_DEFAULT,
   ROUTER_MODES,
@@ -125,10 +126,8 @@ class Decisions {
   readonly #scores: OverlapCounts
   readonly #selector: Selector
   readonly #random = seededRandom(1)
-  readonly #engines: EngineProjection
-  readonly #heldBlocksOf = (i: number): number => this.#reader.blocksHeld(0, i)
-  readonly #kvCapacityTokens: Float64Array
-  readonly #stepTokens: Float64Array
+  /** All that the router tells every policy; it makes this for each decision, whatever the policy. */
+  readonly #inputOfAuto: Candidates
   readonly #guard = new RoutingGuard({ share: GUARD_SHARE_DEFAULT }, this.#random)
   #next = 0
 
@@ -154,11 +153,16 @@ class Decisions {
       assert.equal(index.store(chain % workers, undefined, sequence, local, CHAIN_BLOCKS), 'stored')
     }
     this.#fixture = fixture
-    this.#engines = enginesOf(fixture)
-    this.#kvCapacityTokens = new Float64Array(workers).fill(KV_TOKENS)
-    this.#stepTokens = new Float64Array(workers).fill(STEP_TOKENS_DEFAULT)
     this.#prompts = prompts
     this.#reader = new IndexReader([index.memory])
+    this.#inputOfAuto = {
+      ...fixture.candidates,
+      engines: enginesOf(fixture),
+      heldBlocksOf: i => this.#reader.blocksHeld(0, i),
+      kvCapacityTokens: new Float64Array(workers).fill(KV_TOKENS),
+      soughtBlocks: SEL_PROMPT_TOKENS / BLOCK_TOKENS,
+      stepTokens: new Float64Array(workers).fill(STEP_TOKENS_DEFAULT),
+    }
     this.#scores = new OverlapCounts(workers)
     this.#selector = new Selector(workers)
   }
@@ -183,14 +187,7 @@ class Decisions {
     for (let i = 0; i < this.#scores.length; i++) {
       candidates.overlapBlocks[this.#scores.workerSlots[i]!] = this.#scores.blocks[i]!
     }
-    const input = {
-      ...candidates,
-      engines: this.#engines,
-      heldBlocksOf: this.#heldBlocksOf,
-      kvCapacityTokens: this.#kvCapacityTokens,
-      soughtBlocks: count,
-      stepTokens: this.#stepTokens,
-    }
+    const input = this.#inputOfAuto
     const choice = this.#selector.choose(input, REQUEST, settings, this.#random, this.#next)
     if (!isGuarded) return choice.winner
     const guard = this.#guard

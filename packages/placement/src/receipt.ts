@@ -7,7 +7,7 @@ import type {
   GuardArm,
   GuardPhase,
   GuardReport,
-  ShadowName,
+  Regrets,
   WorkerOutcomeReport,
 } from '@homing/selection'
 import type { RoutingRequest } from './routing-request.ts'
@@ -77,7 +77,7 @@ export interface GuardReceipt {
   /** Of an experiment: tokens that are computed only if least-loaded decides; otherwise 0. */
   readonly extraTokens: number
   /** Cost of the chosen worker minus the cost of the worker that each rule would have chosen. */
-  readonly regretMs: Readonly<Record<ShadowName, number>>
+  readonly regretMs: Regrets
 }
 
 export interface GuardStatus extends Omit<GuardReport, 'workers'> {
@@ -86,7 +86,7 @@ export interface GuardStatus extends Omit<GuardReport, 'workers'> {
   /** Decisions by `auto`. */
   readonly decisions: number
   /** Mean over the last decisions. */
-  readonly meanRegretMs: Readonly<Record<ShadowName, number>>
+  readonly meanRegretMs: Regrets
   /** One for each worker key that was used. */
   readonly workers: readonly WorkerOutcomes[]
 }

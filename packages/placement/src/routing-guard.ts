@@ -8,6 +8,7 @@
 
 import type { Random } from '@homing/base'
 import {
+  byShadow,
   type Candidates,
   type Choice,
   Guard,
@@ -19,7 +20,6 @@ import {
   predictedFirstTokenMs,
   type SelectionSettings,
   type Selector,
-  SHADOW_NAMES,
   ShadowCosts,
 } from '@homing/selection'
 import type { Delivery, GuardReceipt, GuardStatus } from './receipt.ts'
@@ -82,15 +82,13 @@ export class RoutingGuard {
       selector.divert(leastLoaded, guard.controlChance(extraMs), arm === 'control')
     }
     shadows.score(terms, choice.winner)
-    const { regrets } = shadows
-    const regretMs = Object.fromEntries(SHADOW_NAMES.map((name, s) => [name, regrets[s]!]))
     return {
       arm,
       phase: guard.phase,
       controlShare: guard.controlShare,
       predictedFirstTokenMs: predictedFirstTokenMs(choice, choice.winner),
       extraTokens: arm === undefined ? 0 : extraTokens,
-      regretMs: regretMs as GuardReceipt['regretMs'],
+      regretMs: byShadow(shadows.regrets),
     }
   }
 
@@ -101,7 +99,7 @@ export class RoutingGuard {
     nowMs: number,
     workerSlot?: number,
   ): GuardedDecision {
-    this.#shadows.count(SHADOW_NAMES.map(name => regretMs[name]))
+    this.#shadows.count(regretMs)
     return this.#guard.decided({ arm, promptTokens, predictedMs, extraTokens, workerSlot }, nowMs)
   }
 
@@ -142,13 +140,12 @@ export class RoutingGuard {
 
   get status(): GuardStatus {
     const { decisions, meanRegrets } = this.#shadows
-    const meanRegretMs = Object.fromEntries(SHADOW_NAMES.map((name, s) => [name, meanRegrets[s]!]))
     const { workers, ...report } = this.#guard.report()
     return {
       ...report,
       share: this.#guard.share,
       decisions,
-      meanRegretMs: meanRegretMs as GuardStatus['meanRegretMs'],
+      meanRegretMs: byShadow(meanRegrets),
       workers: workers.flatMap(({ workerSlot, ...outcomes }) => {
         const worker = this.#names.get(workerSlot)
         return worker === undefined ? [] : [{ worker, ...outcomes }]

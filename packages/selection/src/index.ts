@@ -46,7 +46,7 @@ export {
 export type { SelectionSettings } from './selection-settings.ts'
 export { SELECTION_DEFAULTS, selectionSettings } from './selection-settings.ts'
 export { costTerms, describeCost, Selector } from './selector.ts'
-export { SHADOW_NAMES, ShadowCosts, type ShadowName } from './shadow-costs.ts'
+export { byShadow, type Regrets, SHADOW_NAMES, ShadowCosts, type ShadowName } from './shadow-costs.ts'
 export {
   type Candidates,
   type CandidateWorker,

@@ -46,7 +46,7 @@ export const NO_DIFFERENCES: Differences = { errors: NONE, ttft: NONE, duration:
 /** Two mean times, by Welch's z. */
 export function timeDifference(one: Sight, other: Sight): Difference {
   const fewer = Math.min(one.count, other.count)
-  if (fewer < 1 || one.count + other.count < 3) return { ...NONE, fewer }
+  if (fewer < 1 || one.count + other.count < 3) return { fewer, z: 0, excess: 0 }
   const error = Math.sqrt(one.variance / one.effective + other.variance / other.effective)
   const difference = one.mean - other.mean
   return {
@@ -59,7 +59,7 @@ export function timeDifference(one: Sight, other: Sight): Difference {
 /** Two shares of errors, with the variance of both together: a few requests without errors prove little. */
 export function errorDifference(one: Sight, other: Sight): Difference {
   const fewer = Math.min(one.count, other.count)
-  if (fewer < 1 || one.count + other.count < 3) return { ...NONE, fewer }
+  if (fewer < 1 || one.count + other.count < 3) return { fewer, z: 0, excess: 0 }
   const share = (one.effective * one.mean + other.effective * other.mean) / (one.effective + other.effective)
   const error = Math.sqrt(Math.max(0, share * (1 - share)) * (1 / one.effective + 1 / other.effective))
   const difference = one.mean - other.mean

@@ -18,6 +18,8 @@ import type { Candidates, ChoiceTerms } from './types.ts'
 
 export const SHADOW_NAMES = ['round-robin', 'least-loaded', 'product'] as const
 export type ShadowName = (typeof SHADOW_NAMES)[number]
+/** A regret, or a mean of regrets, of each rule. */
+export type Regrets = Readonly<Record<ShadowName, number>>
 
 /** Running means reach back this many decisions. */
 export const REGRET_DECISIONS = 1000
@@ -49,27 +51,25 @@ export class ShadowCosts {
    */
   find({ count, activeRequests }: Candidates, { prefillTokens }: ChoiceTerms, chosen?: number): void {
     const first = this.#turn % count
-    let requestsOfAll = 0
     let fewest = activeRequests[first]!
     let least = prefillTokens[first]! * (fewest + 1)
     let byLoad = first
     let byProduct = first
     for (let i = 0; i < count; i++) {
       const requests = activeRequests[i]!
-      requestsOfAll += requests
-      // Of equals, takes the first one at or after `first`, in turn.
-      if (requests < fewest || (requests === fewest && byLoad < first && i >= first)) {
+      // Of equals, takes the first one at or after `first`, in turn. Most are worse: one comparison.
+      if (requests <= fewest && (requests < fewest || (byLoad < first && i >= first))) {
         fewest = requests
         byLoad = i
       }
       const product = prefillTokens[i]! * (requests + 1)
-      if (product < least || (product === least && byProduct < first && i >= first)) {
+      if (product <= least && (product < least || (byProduct < first && i >= first))) {
         least = product
         byProduct = i
       }
     }
     this.picks[0] = first
-    this.picks[1] = chosen !== undefined && requestsOfAll === 0 ? chosen : byLoad
+    this.picks[1] = chosen !== undefined && fewest === 0 && isIdle(activeRequests, count) ? chosen : byLoad
     this.picks[2] = byProduct
   }
 
@@ -82,10 +82,26 @@ export class ShadowCosts {
   }
 
   /** Counts the regrets of a decision, by default of the last `score`, and advances the turn. */
-  count(regrets: ArrayLike<number> = this.regrets): void {
-    const { meanRegrets } = this
+  count(regrets: Regrets = byShadow(this.regrets)): void {
     const weight = 1 / Math.min(REGRET_DECISIONS, ++this.#decisions)
-    for (let s = 0; s < meanRegrets.length; s++) meanRegrets[s]! += weight * (regrets[s]! - meanRegrets[s]!)
+    this.#add(0, weight, regrets['round-robin'])
+    this.#add(1, weight, regrets['least-loaded'])
+    this.#add(2, weight, regrets.product)
     this.#turn = (this.#turn + 1) % Number.MAX_SAFE_INTEGER
   }
+
+  #add(s: number, weight: number, regret: number): void {
+    this.meanRegrets[s]! += weight * (regret - this.meanRegrets[s]!)
+  }
+}
+
+/** One value for each rule, in the order of SHADOW_NAMES, by name; written out, as each decision needs it. */
+export function byShadow(values: ArrayLike<number>): Regrets {
+  return { 'round-robin': values[0]!, 'least-loaded': values[1]!, product: values[2]! }
+}
+
+/** No worker has a request. */
+function isIdle(activeRequests: ArrayLike<number>, count: number): boolean {
+  for (let i = 0; i < count; i++) if (activeRequests[i] !== 0) return false
+  return true
 }

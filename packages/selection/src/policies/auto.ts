@@ -61,9 +61,13 @@ export const auto: Policy = {
     if (engines === undefined) throw new RangeError('cannot score by policy auto without candidates.engines')
     const { figures, kneeTokens, outputTokensExpected: output } = engines
     const sought = soughtBlocks ?? Math.floor(promptTokens / blockSizeTokens)
-    let newBlocksMin = sought
-    for (let i = 0; i < count; i++) if (newBlocks[i]! < newBlocksMin) newBlocksMin = newBlocks[i]!
-    const isAlone = isUnshared(promptTokens, blockSizeTokens, sought, newBlocksMin, uncachedTokensMin)
+    // A smaller minimum can only make it shared: the first one that does ends the search.
+    let isAlone = isUnshared(promptTokens, blockSizeTokens, sought, sought, uncachedTokensMin)
+    for (let i = 0, newBlocksMin = sought; isAlone && i < count; i++) {
+      if (newBlocks[i]! >= newBlocksMin) continue
+      newBlocksMin = newBlocks[i]!
+      isAlone = isUnshared(promptTokens, blockSizeTokens, sought, newBlocksMin, uncachedTokensMin)
+    }
     const priceOfLater = laterPrice(engines)
     const priceOfEviction = evictPrice(engines)
     const priceOfDecoding = decodePrice(engines, isAlone)
