@@ -7,9 +7,10 @@ import type { RoutingRequest } from '@homing/placement'
  * bound.
  */
 export function laneOf(
-  { pinnedInstanceId, pinnedRank, constraints, excludedWorkers }: RoutingRequest,
+  { pinnedInstanceId, pinnedRank, constraints, excludedWorkers, slice }: RoutingRequest,
   boundWorker: string | undefined,
 ): string {
+  if (slice !== undefined) return JSON.stringify(slice.worker)
   if (boundWorker !== undefined) return JSON.stringify(boundWorker)
   const allowed = constraints?.allowedInstanceIds
   const required = constraints?.requiredTaints ?? []

@@ -24,13 +24,15 @@ export interface WaitingHints {
 
 /**
  * `isLong`: the gateway sends `prefillComplete` to the queue when the prompt is computed. `isEstimated`: it
- * sends `counted` once the request has ended.
+ * sends `counted` once the request has ended. `isSliced`: the gateway sends the prompt in slices, and this place
+ * is for the first, if the decision says where that ends.
  */
 export type PlaceResult =
   | {
       readonly kind: 'decided'
       readonly decision: Decision
       readonly isLong?: boolean
+      readonly isSliced?: boolean
       readonly isEstimated?: boolean
     }
   | { readonly kind: 'refused'; readonly error: ErrorRecord }
@@ -91,6 +93,8 @@ export type QueueMessage =
       readonly ageMs: number
       /** Undefined: the request never waits. */
       readonly hints: WaitingHints | undefined
+      /** The gateway can send its prompt in slices; default false. */
+      readonly maySlice?: boolean
       readonly reply: Reply<PlaceResult>
     }
   /**

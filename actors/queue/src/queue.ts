@@ -181,10 +181,16 @@ class WaitingRoom {
     this.#open.set(id, open)
     // If the rule for long prompts may hold the request, its uncached tokens are measured before it is asked
     // about.
-    const mayBeHeld = model.queue.isLong(request.promptTokens) && model.queue.isContended(hints.tenant, nowMs)
+    const { slice } = request
+    const mayBeHeld =
+      slice === undefined &&
+      model.queue.isLong(request.promptTokens) &&
+      model.queue.isContended(hints.tenant, nowMs)
     if (model.queue.waiting === 0 && !mayBeHeld) {
       this.#ask(open, model.rules.ofFamily(hints.policyClass), undefined)
-    } else this.#measure(open)
+    } else if (slice === undefined) this.#measure(open)
+    // What its worker has computed of it is known.
+    else this.#admit(open, { cachedTokens: slice.computedTokens, boundWorker: undefined })
     this.#goOn()
   }
 
@@ -208,11 +214,13 @@ class WaitingRoom {
       const { decision } = result
       const measured = { cachedTokens: decision.predictedTokens, boundWorker: undefined }
       const placed = waiting ?? this.#waitingOf(open, measured)
+      const isSliced = waiting !== undefined && model.queue.isSliced(id)
       if (waiting === undefined) model.queue.placedAtOnce(placed, decision.worker, nowMs)
       else model.queue.placed(id, decision.worker, nowMs)
-      const isLong = model.queue.isLong(placed.uncachedTokens)
+      const isLong = model.queue.isLongRequest(placed)
       const isEstimated = placed.estimate !== undefined
-      this.#answer(open, isLong || isEstimated ? { kind: 'decided', decision, isLong, isEstimated } : result)
+      const isMore = isLong || isEstimated
+      this.#answer(open, isMore ? { kind: 'decided', decision, isLong, isEstimated, isSliced } : result)
     }
     this.#goOn()
   }
@@ -356,7 +364,10 @@ class WaitingRoom {
     const questionNumber = this.#question(open)
     this.#context.pipe(
       this.#args.router.ask(
-        { type: 'decide', id, gateway, request, roomRules, queue: receipt },
+        {
+          ...{ type: 'decide', id, gateway, request, roomRules, queue: receipt },
+          isSliced: open.waiting !== undefined && open.model.queue.isSliced(id),
+        },
         { timeout: this.#args.askMsMax },
       ),
       result => ({ type: 'answered', id, questionNumber, result }),
@@ -429,6 +440,8 @@ class WaitingRoom {
       arrivedMs: cameMs,
       promptTokens: request.promptTokens,
       uncachedTokens,
+      maySlice: place.maySlice === true && estimate === undefined,
+      isContinued: request.slice !== undefined,
       estimate: estimate && {
         // Several prompts of one request are as long as the model each; their bytes bound them.
         tokensMax: Number.isFinite(estimate.tokensMax) ? estimate.tokensMax : model.tokensMax,

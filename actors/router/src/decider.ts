@@ -20,11 +20,13 @@ import {
   type CandidateLoads,
   ConversationAffinity,
   candidatesFor,
+  cutPrompt,
   type DecideResult,
   type Decision,
   type Delivery,
   decisionOf,
   eligibleByAffinity,
+  firstSlice,
   isBeginning,
   type Measured,
   OverlapLookup,
@@ -33,12 +35,14 @@ import {
   type PlacementSettings,
   place,
   placementSettings,
+  prefillTokensOf,
   type QueueReceipt,
   type Receipt,
   type Receipts,
   RoutingGuard,
   type RoutingRequest,
   type Situation,
+  type SlicesReceipt,
   settingsFor,
   slotsOf,
   TooManyRequestsError,
@@ -66,8 +70,9 @@ interface Question {
   readonly id: string
   readonly gateway: GatewayLife
   readonly request: RoutingRequest
-  readonly roomRules: readonly RoomRule[] | undefined
-  readonly queue: QueueReceipt | undefined
+  readonly roomRules?: readonly RoomRule[] | undefined
+  readonly queue?: QueueReceipt | undefined
+  readonly isSliced?: boolean
 }
 
 /** A place with its receipt. */
@@ -150,13 +155,17 @@ export class Decider {
    * goes on.
    */
   async decide(question: Question, receipts: Receipts): Promise<DecideResult> {
-    const { id, gateway, request, queue } = question
-    const chosen = await this.#choose(request, question)
-    if ('code' in chosen) return this.#refuse(id, gateway, request, chosen)
+    const { id, gateway, queue } = question
+    const chosen = await this.#choose(question.request, question)
+    if ('code' in chosen) return this.#refuse(id, gateway, question.request, chosen)
     if ('kind' in chosen) return chosen
     const { placed, lookupMs } = chosen
-    const { winner, prefillTokens } = placed
+    const { winner } = placed
     this.#turn = placed.nextTurn
+    const slice = question.isSliced === true ? firstSlice(placed) : undefined
+    // From here on the request is what is sent now.
+    const request = slice === undefined ? question.request : cutPrompt(question.request, slice.endTokens)
+    const isSlice = slice !== undefined || request.slice?.isLast === false
     const booking = {
       decisionId: id,
       gateway,
@@ -164,13 +173,14 @@ export class Decider {
       sequenceHashes: request.sequenceHashes,
       promptTokens: request.promptTokens,
       isUnknown: request.unknownPromptReason !== undefined,
-      prefillTokens,
+      prefillTokens: prefillTokensOf(placed, request),
       blockSizeTokens: request.blockSizeTokens,
       expectedOutputTokens: request.expectedOutputTokens,
       outputTokensMax: outputTokensMaxOf(request, winner),
       tracking: request.tracking,
-      session: this.#affinity?.keyOf(request),
-      isStream: request.isStream === true,
+      session: this.#sessionOf(request),
+      // A slice is asked for as a stream, which tells when it is computed.
+      isStream: isSlice || request.isStream === true,
       waitedMs: queue?.waitedMs ?? 0,
       stepTokens: winner.worker.maxBatchedTokens.value,
     }
@@ -186,14 +196,14 @@ export class Decider {
       return this.#refuse(id, gateway, request, toErrorRecord(thrown))
     }
     this.#overloads.get(this.#countedAs(request.model))?.placed(this.#context.clock.nowMs())
-    const receipt = queue === undefined ? chosen.receipt : { ...chosen.receipt, queue }
-    receipts.add(receipt)
-    const decision = decisionOf(receipt, placed, lookupMs)
+    const receipt = { ...chosen.receipt, queue, slices: slicesOf(id, request, slice !== undefined) }
+    if (request.slice?.isLast !== false) receipts.add(receipt)
+    const decision = { ...decisionOf(receipt, placed, lookupMs), ...(slice && { slice }) }
     // This comes before the request is sent, and so before any KV event that the request causes.
     this.namespacedPrompts.sent(request, winner.key)
     const takeBack = this.#guess(request, winner, id)
     const guarded =
-      receipt.guard === undefined
+      receipt.guard === undefined || isSlice
         ? undefined
         : this.guard.decided(
             receipt.guard,
@@ -201,7 +211,7 @@ export class Decider {
             this.#context.clock.nowMs(),
             winner.key.workerSlot,
           )
-    const session = this.#affinity?.keyOf(request)
+    const session = this.#sessionOf(request)
     if (session !== undefined) {
       const { worker, workerJoinedMs } = decision
       this.#affinity!.placed(session, worker, workerJoinedMs, this.#context.clock.nowMs())
@@ -218,10 +228,15 @@ export class Decider {
       guarded,
       guard,
       session,
-      counted: countedPrompt(request, winner),
-      logged: this.#logged(request),
+      counted: isSlice ? undefined : countedPrompt(request, winner),
+      logged: isSlice ? undefined : this.#logged(request),
     })
     return { kind: 'decided', decision }
+  }
+
+  /** Slices belong to the session of their request, which is bound by its first and its last decision. */
+  #sessionOf(request: RoutingRequest): string | undefined {
+    return request.slice?.isLast === false ? undefined : this.#affinity?.keyOf(request)
   }
 
   #refuse(id: string, gateway: GatewayLife, request: RoutingRequest, error: ErrorRecord): DecideResult {
@@ -248,6 +263,7 @@ export class Decider {
   /** What the decision log and what-if need to know of the request; undefined: both are off. */
   #logged(request: RoutingRequest): LoggedDecision | undefined {
     if (this.#args.decisionLog === undefined && this.#args.whatIf === undefined) return undefined
+    if (request.slice?.isLast === false) return undefined
     const { mode, policy: fixed, custom } = settingsFor(this.#settings, request)
     const policy = mode === 'kv' ? (custom?.name ?? fixed) : mode
     return { request, policy, decidedMs: this.#context.clock.nowMs() }
@@ -331,7 +347,7 @@ export class Decider {
       otherLoads,
       roomRules,
       isWaiting: question?.queue !== undefined,
-      isReal: question !== undefined,
+      isReal: question !== undefined && question.isSliced !== true,
     }
     const placed = this.#place(situation)
     // An ejected worker without room is no reason to refuse what the others would take.
@@ -497,6 +513,11 @@ function outputTokensMaxOf(
   const modelTokensMax = models.find(({ name }) => name === model)?.maxModelTokens
   const room = modelTokensMax === undefined ? Infinity : Math.max(1, modelTokensMax - promptTokens)
   return choicesCount * Math.min(outputTokensMax, room)
+}
+
+function slicesOf(id: string, { slice }: RoutingRequest, isFirst: boolean): SlicesReceipt | undefined {
+  if (isFirst) return { sent: 0, decisionId: id }
+  return slice && { sent: slice.sent, decisionId: slice.decisionId }
 }
 
 /** The names of a worker's models, as one text. */

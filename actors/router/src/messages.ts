@@ -53,6 +53,8 @@ export type RouterMessage =
       readonly roomRules?: readonly RoomRule[] | undefined
       /** Undefined: the request did not wait. */
       readonly queue?: QueueReceipt | undefined
+      /** The gateway sends the prompt in slices: book the first. Default false. */
+      readonly isSliced?: boolean
       readonly reply: Reply<DecideResult>
     }
   /** How much of the prompt the best eligible worker holds. Changes nothing. */

@@ -51,8 +51,7 @@ export const router = defineActor(
       keepGuard: () => state.keptGuard.keep(),
       shardMemory: message => decider.shards.take(message),
       fleet: ({ fleet }) => state.takeFleet(fleet),
-      decide: async ({ id, gateway, request, roomRules, queue, reply }) =>
-        reply(await decider.decide({ id, gateway, request, roomRules, queue }, receipts)),
+      decide: async ({ type: _, reply, ...question }) => reply(await decider.decide(question, receipts)),
       measure: ({ request, reply }) => reply(decider.measure(request)),
       firstToken: ({ id, firstTokenMs }) => state.firstToken(id, firstTokenMs),
       workerFailed: message => state.workerFailed(message),

@@ -2,6 +2,7 @@
 
 import type { ErrorRecord } from '@homing/base'
 import type { Trust } from '@homing/index'
+import type { FirstSlice } from './routing-request.ts'
 
 /** The answer to `decide`: where to send the request. */
 export interface Decision {
@@ -33,6 +34,8 @@ export interface Decision {
   readonly trust: Trust
   /** Its answer will say nothing about the cache; default false. */
   readonly isUnaudited?: boolean
+  /** It is for the first slice of the prompt only; undefined: for all of it. */
+  readonly slice?: FirstSlice
   /** Epoch of the worker key in the fleet at the time of the choice. */
   readonly epoch: number
 }

@@ -88,7 +88,7 @@ export function eligible(
   known?: KnownHealth,
   unlisted?: UnlistedModels,
 ): Eligible | ErrorRecord {
-  const { model, pinnedInstanceId, pinnedRank, excludedWorkers, constraints } = request
+  const { model, pinnedInstanceId, pinnedRank, excludedWorkers, constraints, slice } = request
   const neededTokens = neededTokensOf(request)
   const filter = new WorkerFilter(constraints)
   if (pinnedInstanceId !== undefined && !filter.allows(pinnedInstanceId)) {
@@ -120,6 +120,8 @@ export function eligible(
         excluded.push({ worker: key.key, reason: `${worker.state}: ${worker.stateReason}` })
       else if (excludedWorkers.includes(worker.id))
         excluded.push({ worker: key.key, reason: 'failed this request' })
+      else if (slice !== undefined && key.key !== slice.worker)
+        excluded.push({ worker: key.key, reason: 'another worker has computed a part of the prompt' })
       else if (!isPinned || (pinnedRank !== undefined && key.dpRank !== pinnedRank)) {
         excluded.push({ worker: key.key, reason: 'the request names another worker' })
       } else if (reasonAgainst !== undefined) {

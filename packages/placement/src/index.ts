@@ -19,6 +19,7 @@ export {
   type Situation,
   settingsFor,
 } from './place.ts'
+export { cutPrompt, firstSlice, prefillTokensOf, sliceEnd } from './prompt-slices.ts'
 export type {
   CandidateTerms,
   Delivery,
@@ -27,11 +28,18 @@ export type {
   LayerTerm,
   QueueReceipt,
   Receipt,
+  SlicesReceipt,
 } from './receipt.ts'
 export { Receipts } from './receipts.ts'
 export { bestCachedTokens } from './room.ts'
 export { type GuardedDelivery, RoutingGuard, type RoutingGuardState } from './routing-guard.ts'
-export { believedTokens, PROMPT_TOKENS_MAX, type RoutingRequest } from './routing-request.ts'
+export {
+  believedTokens,
+  type FirstSlice,
+  PROMPT_TOKENS_MAX,
+  type PromptSlice,
+  type RoutingRequest,
+} from './routing-request.ts'
 export type { RequestTracking, TrackingSettings } from './tracking.ts'
 export { type HealthStatus, type WorkerFault, WorkerHealth } from './worker-health.ts'
 export { decisionOf, writeReceipt } from './write-receipt.ts'

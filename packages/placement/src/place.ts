@@ -170,7 +170,8 @@ export function eligibleByAffinity({
     const known = health === undefined ? undefined : { health, nowMs, mayTry: may }
     return eligible(fleet, request, questions % TRIAL_EVERY === 0, known, unlisted)
   }
-  const session = affinity?.keyOf(request)
+  // The worker of a prompt that is sent in slices was chosen once, for all of them.
+  const session = request.slice === undefined ? affinity?.keyOf(request) : undefined
   const found = find(mayTry)
   if ('code' in found || session === undefined) return found
   if (found.trialOf === undefined) return affinity!.applied(found, session, nowMs)
@@ -246,7 +247,8 @@ function notBusy(
   { overloadStatus }: PlacementSettings,
 ): Known | ErrorRecord {
   const thresholds = thresholdsFor(fleet, request)
-  if (thresholds === undefined) return known
+  // What a worker has begun to compute is not refused.
+  if (thresholds === undefined || request.slice !== undefined) return known
   const { candidates } = known
   const check = new BusyCheck(thresholds)
   check.add(workerSlots, load)
@@ -267,7 +269,10 @@ function chosen(
   const { candidates, overlaps } = known
   const input = inputOf(known, heldBlocks)
   const choice = selector.choose(input, selectionRequestOf(request), settings, random, turn)
-  const guardReceipt = guard?.consider(request, settings, input, choice, selector, isReal)
+  const guardReceipt =
+    request.slice === undefined
+      ? guard?.consider(request, settings, input, choice, selector, isReal)
+      : undefined
   const at = choice.winner
   const overlapBlocks = choice.terms.overlapBlocks[at]!
   return {
@@ -279,7 +284,7 @@ function chosen(
     guard: guardReceipt,
     winner: candidates[at]!,
     overlapBlocks,
-    prefillTokens: prefillTokensOf(request, overlapBlocks, overlaps.creditFactors[at]!),
+    prefillTokens: tokensToCompute(request, overlapBlocks, overlaps.creditFactors[at]!),
     guessedBlocks: overlaps.guessedBlocks[at]!,
     bestOverlapBlocks: largest(overlaps.blocks, candidates.length),
     nextTurn: choice.nextTurn,
@@ -287,7 +292,7 @@ function chosen(
 }
 
 /** The tokens to compute; at least one, because an engine always computes the last token. */
-function prefillTokensOf(
+function tokensToCompute(
   { promptTokens, blockSizeTokens }: RoutingRequest,
   overlapBlocks: number,
   creditFactor: number,

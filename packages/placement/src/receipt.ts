@@ -104,6 +104,14 @@ export interface QueueReceipt {
   readonly expectedMs: number | undefined
 }
 
+/** Of a prompt that was sent in slices. */
+export interface SlicesReceipt {
+  /** Slices before this; 0: this one chose the worker, and what it delivered is the first slice. */
+  readonly sent: number
+  /** Id of the decision that chose the worker. */
+  readonly decisionId: string
+}
+
 /** Why a request went to its worker. */
 export interface Receipt {
   readonly id: string
@@ -148,6 +156,8 @@ export interface Receipt {
   readonly guard: GuardReceipt | undefined
   /** Undefined: it did not wait. */
   readonly queue?: QueueReceipt | undefined
+  /** Undefined: it was sent whole. */
+  readonly slices?: SlicesReceipt | undefined
   readonly decisionMs: number
   readonly delivery: Delivery | undefined
 }

@@ -4,6 +4,26 @@ import type { SeparatedPrompt } from '@homing/protocol'
 import type { SelectionOverride, WorkerConstraints } from '@homing/selection'
 import type { RequestTracking } from './tracking.ts'
 
+/** Where the first slice of a prompt ends, and how much longer each further one is. */
+export interface FirstSlice {
+  readonly endTokens: number
+  readonly stepTokens: number
+}
+
+/** A part of a prompt that is sent in slices, or the rest of it: see prompt-slices.ts. */
+export interface PromptSlice {
+  /** Worker key of the slices before it: no other may take it. */
+  readonly worker: string
+  /** Tokens of the prompt that those computed, or found computed. */
+  readonly computedTokens: number
+  /** Number of slices before it. */
+  readonly sent: number
+  /** It is the request of the client itself, after the last slice. */
+  readonly isLast: boolean
+  /** Id of the decision that chose the worker, for the whole prompt. */
+  readonly decisionId: string
+}
+
 /** Tokens of a prompt where no length of the model bounds them: no engine takes as many. */
 export const PROMPT_TOKENS_MAX = 10_000_000
 
@@ -63,6 +83,8 @@ export interface RoutingRequest {
   readonly constraints?: WorkerConstraints | undefined
   readonly pinnedInstanceId: number | undefined
   readonly pinnedRank: number | undefined
+  /** Undefined: it is not sent in slices, or this is the choice of the worker for all of them. */
+  readonly slice?: PromptSlice | undefined
   /** Ids of workers that have failed this request already. */
   readonly excludedWorkers: readonly string[]
 }

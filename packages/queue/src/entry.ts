@@ -32,6 +32,10 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
   readonly costTokens: number
   readonly deadlineMs: number
   readonly isLong: boolean
+  /** Long, and can be sent in slices. */
+  readonly maySlice: boolean
+  /** When it was asked about, the rule for long prompts held, so it is sent in slices. */
+  isSliced = false
   rank = 1
   key = 0
   /** The router is being asked about it. */
@@ -42,6 +46,7 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
   level: LevelOfEntry | undefined
   /** Its room in the queues and in its class; defined as `level` is. */
   place: RoomPlace | undefined
+  /** Undefined also for what is continued: no limit of its class counts it. */
   classPlace: ClassPlace | undefined
   /** The band in which it waits; undefined while the router is being asked. */
   band: Band | undefined
@@ -65,9 +70,10 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
     this.jumpMs = 1000 * jumpSeconds(request.priorityJumpSeconds)
     this.promptTokens = request.promptTokens
     this.uncachedTokens = request.uncachedTokens
-    this.costTokens = Math.max(1, request.uncachedTokens)
+    this.isLong = request.isContinued !== true && request.uncachedTokens > stepTokens
+    this.maySlice = this.isLong && request.maySlice === true
+    this.costTokens = Math.max(1, this.maySlice ? stepTokens : request.uncachedTokens)
     this.deadlineMs = deadline(request.deadlineMs)
-    this.isLong = request.uncachedTokens > stepTokens
   }
 }
 
@@ -128,15 +134,17 @@ export class Lane {
 /** Requests of one tenant and lane with similar work. */
 export class Band {
   readonly side: FlowSide
-  /** Band of work; odd for long prompts. */
+  /** Band of work, and whether its prompts are long and can be sent in slices. */
   readonly key: number
   readonly isLong: boolean
+  readonly maySlice: boolean
   readonly entries = new IndexedHeap<Entry>(ORDER_SLOT, isBefore)
 
-  constructor(side: FlowSide, key: number, isLong: boolean) {
+  constructor(side: FlowSide, key: number, { isLong, maySlice }: Pick<Entry, 'isLong' | 'maySlice'>) {
     this.side = side
     this.key = key
     this.isLong = isLong
+    this.maySlice = maySlice
   }
 }
 

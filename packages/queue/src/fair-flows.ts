@@ -210,7 +210,7 @@ export class FairFlows implements FlowsOfClass {
     let hasHeld = false
     for (const band of side.bands) {
       const head = band.entries.first!
-      if (band.isLong && this.#tenants.isHeld(side.flow.tenant, nowMs)) hasHeld = true
+      if (band.isLong && this.#tenants.isHeld(side.flow.tenant, nowMs, band.maySlice)) hasHeld = true
       else if (best === undefined || goesFirst(order, head, best, nowMs)) best = head
     }
     if (best === undefined && hasHeld) this.#tenants.hold(side)
@@ -220,10 +220,10 @@ export class FairFlows implements FlowsOfClass {
   #insert(entry: Entry, flow: Flow): void {
     const { order } = this.policyClass.policy
     const side = this.#sideOf(flow, entry.lane)
-    const key = 2 * workBand(order, entry.costTokens) + (entry.isLong ? 1 : 0)
+    const key = 3 * workBand(order, entry.costTokens) + (entry.isLong ? 1 : 0) + (entry.maySlice ? 1 : 0)
     let band = side.bands.find(other => other.key === key)
     if (band === undefined) {
-      band = new Band(side, key, entry.isLong)
+      band = new Band(side, key, entry)
       side.bands.push(band)
     }
     if (entry.rank === 1) entry.key = orderKey(order, entry)

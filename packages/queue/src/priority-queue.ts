@@ -191,8 +191,13 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     const entry = this.#takeStarving(nowMs) ?? this.#takeHighest(nowMs)
     if (entry === undefined) return undefined
     this.#stopsWaiting(entry, nowMs)
-    this.#ask(entry)
+    this.#ask(entry, nowMs)
     return entry.request
+  }
+
+  /** Of a request that is asked about: it is to be sent in slices, and this one is only for the first. */
+  isSliced(id: string): boolean {
+    return this.#entries.get(id)?.isSliced === true
   }
 
   /** The request has a worker. False: it is not asked about; it was cancelled, so take its placement back. */
@@ -200,7 +205,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     const entry = this.#entries.get(id)
     if (entry === undefined || !entry.isAsked) return false
     this.#asked(entry, -1)
-    const { request, level, policyClass, tenant } = entry
+    const { request, level, policyClass, tenant, isSliced } = entry
     let flows: object | undefined
     if (level !== undefined) {
       this.#drain.drained(entry.uncachedTokens, nowMs)
@@ -209,7 +214,10 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
       flows = level.flowsOf(policyClass)
     }
     const turn = level === undefined || flows === undefined ? undefined : { level, flows }
-    this.#served({ request, policyClass, tenant, turn }, worker, nowMs)
+    // It was charged for a slice, and is sent whole.
+    if (entry.maySlice && !isSliced && turn !== undefined)
+      turn.level.correct(policyClass, turn.flows, tenant, entry.uncachedTokens - entry.costTokens)
+    this.#served({ request, policyClass, tenant, turn }, worker, nowMs, isSliced ? entry.costTokens : undefined)
     this.#forget(entry, nowMs)
     return true
   }
@@ -344,6 +352,11 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return uncachedTokens > this.#stepTokens
   }
 
+  /** Whether the rule for long prompts counts it. */
+  isLongRequest({ uncachedTokens, isContinued }: QueueRequest): boolean {
+    return isContinued !== true && this.isLong(uncachedTokens)
+  }
+
   /**
    * Whether another tenant was served lately: only then may the rule for long prompts hold one of this
    * tenant.
@@ -430,8 +443,8 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   }
 
   /** Of a request that waits. */
-  #whyOf({ isLong, tenant, lane }: Entry, nowMs: number): WaitReason {
-    if (isLong && this.#tenants.isHeld(tenant, nowMs)) return 'long_prompt'
+  #whyOf({ isLong, maySlice, tenant, lane }: Entry, nowMs: number): WaitReason {
+    if (isLong && this.#tenants.isHeld(tenant, nowMs, maySlice)) return 'long_prompt'
     return lane.isClosed ? 'no_room' : 'others_first'
   }
 
@@ -461,19 +474,20 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return policyClass
   }
 
-  #served(charge: OpenCharge, worker: string, nowMs: number): void {
+  /** `sliceTokens`: only these were placed; undefined: all of it. */
+  #served(charge: OpenCharge, worker: string, nowMs: number, sliceTokens?: number): void {
     const { request, policyClass, tenant } = charge
     const { id, uncachedTokens, estimate } = request
     policyClass.servedRequests++
     this.#tenants.served(tenant, nowMs)
     // Totals only grow, so what is estimated counts once it is known.
-    if (estimate === undefined) this.#countServed(charge, uncachedTokens, nowMs)
+    if (estimate === undefined) this.#countServed(charge, sliceTokens ?? uncachedTokens, nowMs)
     else {
       this.settled(id, undefined, nowMs)
       const surplus = this.#charges.open(charge, nowMs)
       if (surplus !== undefined) this.#countServed(surplus, surplus.request.uncachedTokens, nowMs)
     }
-    if (this.isLong(uncachedTokens)) this.#longPrompts.placed(id, request, tenant, worker, nowMs)
+    if (this.isLongRequest(request)) this.#longPrompts.placed(id, request, tenant, worker, nowMs)
   }
 
   #countServed({ policyClass, tenant }: OpenCharge, tokens: number, nowMs: number): void {
@@ -488,7 +502,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     const lane = policyClass.lanes.of(request.lane)
     const entry = new Entry(request, this.#sequence++, policyClass, tenant, lane, nowMs, this.#stepTokens)
     if (!this.#mustWait(entry, nowMs)) {
-      this.#ask(entry)
+      this.#ask(entry, nowMs)
       this.#entries.set(request.id, entry)
       return 'ask'
     }
@@ -504,14 +518,15 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
    */
   #mustWait(entry: Entry<R>, nowMs: number): boolean {
     if (entry.lane.isClosed) return true
-    if (entry.isLong && this.#tenants.isHeld(entry.tenant, nowMs)) return true
+    if (entry.isLong && this.#tenants.isHeld(entry.tenant, nowMs, entry.maySlice)) return true
     if (this.#waiting === 0) return false
     this.#wake(nowMs)
     return this.#levels.some(level => level.canSend(nowMs))
   }
 
-  #ask(entry: Entry<R>): void {
+  #ask(entry: Entry<R>, nowMs: number): void {
     this.#asked(entry, 1)
+    entry.isSliced = entry.maySlice && this.#tenants.isContended(entry.request.tenant, nowMs)
     entry.openingsAsked = entry.lane.openings
   }
 
@@ -542,18 +557,21 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   /** Takes room in its class and in the queues, or says why there is none. */
   #takeRoom(entry: Entry<R>, nowMs: number): QueueRefusal | undefined {
     const { policyClass, tenant, promptTokens, uncachedTokens, request } = entry
-    const asking = { tenant: tenant.name, promptTokens, uncachedTokens, bytes: request.bytes }
+    const { bytes, isContinued = false } = request
+    const asking = { tenant: tenant.name, promptTokens, uncachedTokens, bytes, isContinued }
     const displace = (refusal: QueueRefusal, atMs: number) => {
       refuse(policyClass, tenant, refusal)
       this.cancel(request.id, atMs)
       this.#displaced(request.id, refusal)
     }
     const { limits } = policyClass
-    const classPlace = limits.take(asking, policyClass, this.#workers, nowMs, displace)
-    if ('reason' in classPlace) return classPlace
+    const classPlace = isContinued
+      ? undefined
+      : limits.take(asking, policyClass, this.#workers, nowMs, displace)
+    if (classPlace !== undefined && 'reason' in classPlace) return classPlace
     const place = this.#room.take(asking, nowMs, displace)
     if ('reason' in place) {
-      limits.leave(classPlace)
+      if (classPlace !== undefined) limits.leave(classPlace)
       return place
     }
     entry.classPlace = classPlace
@@ -598,7 +616,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#byAge.remove(entry)
     if (entry.level !== undefined) {
       this.#room.leave(entry.place!)
-      entry.policyClass.limits.leave(entry.classPlace!)
+      if (entry.classPlace !== undefined) entry.policyClass.limits.leave(entry.classPlace)
       const levels: readonly LevelOfEntry[] = this.#levels
       if (entry.rank === 0) entry.level.agedRequests--
       if (entry.level.isEmpty) this.#levels.splice(levels.indexOf(entry.level), 1)

@@ -25,6 +25,8 @@ export interface RoomRequest {
   readonly tenant: string
   readonly promptTokens: number
   readonly bytes: number
+  /** Takes room past the bounds, and makes none for others: default false. */
+  readonly isContinued?: boolean
 }
 
 const KINDS = ['requests', 'tokens', 'bytes'] as const
@@ -80,7 +82,7 @@ export class QueueRoom {
    * never passed. `displace` is called at most once, before `leave`.
    */
   take(request: RoomRequest, nowMs: number, displace: Displace): RoomPlace | QueueRefusal {
-    const { tenant, promptTokens, bytes } = request
+    const { tenant, promptTokens, bytes, isContinued = false } = request
     const amounts = { requests: 1, tokens: promptTokens, bytes }
     const place = {
       requests: this.#shares.requests.open(tenant, displace),
@@ -88,9 +90,10 @@ export class QueueRoom {
       bytes: this.#shares.bytes.open(tenant, displace),
     }
     // No request makes room for one that another kind of bound keeps out.
-    const full =
-      KINDS.find(kind => !this.#canTake(kind, place[kind], amounts[kind])) ??
-      KINDS.find(kind => !this.#makesRoom(kind, place[kind], amounts[kind], nowMs))
+    const full = isContinued
+      ? undefined
+      : (KINDS.find(kind => !this.#canTake(kind, place[kind], amounts[kind])) ??
+        KINDS.find(kind => !this.#makesRoom(kind, place[kind], amounts[kind], nowMs)))
     if (full !== undefined) {
       const refusal = this.#full(full)
       this.leave(place)
@@ -99,7 +102,7 @@ export class QueueRoom {
     for (const kind of KINDS) {
       this.#held[kind] += amounts[kind]
       this.#shares[kind].add(place[kind], amounts[kind])
-      this.#shares[kind].setMovable(place[kind], true)
+      this.#shares[kind].setMovable(place[kind], !isContinued)
     }
     return place
   }

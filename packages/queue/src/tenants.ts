@@ -5,7 +5,8 @@
  * The rule. A long prompt has more uncached tokens than an engine computes in one step, so a request behind
  * it on a worker waits for all of it. While another tenant was served within `contentionMs`, the long prompts
  * of one tenant occupy at most all workers but one (at least one worker). Its further long prompts are held,
- * even while a worker is idle: this is the only exception to work conservation.
+ * even while a worker is idle: this is the only exception to work conservation. Prompts that can be sent in
+ * slices of a step (docs/queue.md) may occupy all workers: a request behind one waits for one slice of it.
  *
  * Bounds. At most `tenantsMax` accounts, beside tenants with a weight of their own. With more names at one
  * time, the rest share the account OTHER_TENANTS, as do those that tenant-names.ts says. An account is
@@ -137,10 +138,11 @@ export class TenantTable {
     this.#isChanged = true
   }
 
-  /** Whether the rule holds further long prompts of the tenant. */
-  isHeld(tenant: Tenant, nowMs: number): boolean {
+  /** Whether the rule holds further long prompts of the tenant. `maySlice`: those that can be sent in slices. */
+  isHeld(tenant: Tenant, nowMs: number, maySlice = false): boolean {
     const occupied = tenant.longPromptWorkers + tenant.askedLong
-    return occupied >= Math.max(1, this.#workers - 1) && nowMs < this.#contendedUntilMs(tenant.name)
+    const workersMax = Math.max(1, maySlice ? this.#workers : this.#workers - 1)
+    return occupied >= workersMax && nowMs < this.#contendedUntilMs(tenant.name)
   }
 
   /** Whether a tenant of another name was served lately, so that the rule may hold this one. */
@@ -180,12 +182,13 @@ export class TenantTable {
     this.#lapseMs = Number.POSITIVE_INFINITY
     const woken: FlowSide[] = []
     for (const [tenant, sides] of this.#holding) {
-      if (this.isHeld(tenant, nowMs)) {
-        this.#lapseMs = Math.min(this.#lapseMs, this.#contendedUntilMs(tenant.name))
-      } else {
-        woken.push(...sides)
-        this.#holding.delete(tenant)
+      for (const side of sides) {
+        if (side.bands.every(({ maySlice }) => this.isHeld(tenant, nowMs, maySlice))) continue
+        woken.push(side)
+        sides.delete(side)
       }
+      if (sides.size === 0) this.#holding.delete(tenant)
+      else this.#lapseMs = Math.min(this.#lapseMs, this.#contendedUntilMs(tenant.name))
     }
     return woken
   }
