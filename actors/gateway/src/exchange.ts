@@ -5,8 +5,10 @@
  *
  *   state      waits for                     goes on to
  *   reading    the body and its parsing      placing; settled (refused, or answered without a worker)
- *   placing    room in the queue, and the    calling; settled (refused)
+ *   placing    room in the queue, and the    calling; slicing; settled (refused)
  *              router's decision
+ *   slicing    all of a long prompt but the  placing; settled (refused)
+ *              rest to be computed
  *   calling    the first byte to relay       relaying; calling again (a reused connection broke); settled;
  *                                            placing (the worker failed or refused, and tries are left)
  *   relaying   bytes from the worker, and    settled: after the first byte a request is never sent again
@@ -41,7 +43,7 @@ import type { WaitingHints } from '@homing/actors/queue'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { BodyHold } from '@homing/http'
-import type { Decision, Delivery, RoutingRequest, WorkerFault } from '@homing/placement'
+import type { Decision, Delivery, PromptSlice, RoutingRequest, WorkerFault } from '@homing/placement'
 import { giveUpBytes, type HttpExchange, type HttpTransport } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import { ClientAnswer } from './client-answer.ts'
@@ -53,6 +55,9 @@ import type { Placement, Placements } from './placement.ts'
 import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
 import type { RetryBudget } from './retry-budget.ts'
+import type { SliceTrust } from './slice-trust.ts'
+import { SlicedPrefill } from './sliced-prefill.ts'
+import type { SlicedPrompt } from './sliced-prompt.ts'
 import type { StreamForms } from './stream-forms.ts'
 import {
   type BrokenCall,
@@ -80,6 +85,7 @@ export interface ExchangeParts {
   readonly limits: ExchangeLimits
   /** Asks workers for the usage of streams, so that predictions can be audited. */
   readonly audit: boolean
+  readonly slices: SliceTrust
   /** Called when the exchange asks for its first placement: it has been read. */
   readonly waits: (exchange: Exchange) => void
   /** Called when the exchange calls its first worker. */
@@ -112,6 +118,8 @@ export interface ReadyRequest {
   /** How it wants to wait for room; undefined: it never waits. */
   readonly waiting?: WaitingHints | undefined
   readonly upstream: UpstreamRequest
+  /** Undefined: its prompt is not sent in slices. */
+  readonly prompt?: SlicedPrompt | undefined
 }
 
 /** Reads a request. Undefined: it has been answered already and needs no worker. */
@@ -121,7 +129,7 @@ export type ReadStep = (
   note?: AccessNote,
 ) => Promise<ReadyRequest | undefined>
 
-export type ExchangeState = 'reading' | 'placing' | 'calling' | 'relaying' | 'settled'
+export type ExchangeState = 'reading' | 'placing' | 'slicing' | 'calling' | 'relaying' | 'settled'
 
 /**
  * Errors that the client gets in place of a worker's earlier refusal, because another worker may have run the
@@ -129,6 +137,9 @@ export type ExchangeState = 'reading' | 'placing' | 'calling' | 'relaying' | 'se
  */
 const OWN_WORDS: ReadonlySet<string> = new Set(['HOMING_DISPATCH_NO_ANSWER', 'HOMING_GATEWAY_RESTARTED'])
 
+const DEADLINE = 'HOMING_QUEUE_DEADLINE'
+/** Of what slices computed, as the request itself finds it cached; with less they were in vain. */
+const USED_SHARE_MIN = 0.5
 /** Tries after a worker has taken the request, the first included. */
 const TAKEN_MAX = 2
 /** Statuses of a worker that sheds load, without having worked on the request. */
@@ -168,6 +179,14 @@ export class Exchange {
   #placement: Placement | undefined
   #decision: Decision | undefined
   #call: WorkerCall | undefined
+  /** Its slices that are under way. */
+  #slices: SlicedPrefill | undefined
+  /** What slices have computed of its prompt. */
+  #sliced: PromptSlice | undefined
+  /** Its prompt counts as long until this is called; undefined: it is not sliced. */
+  #longEnded: (() => void) | undefined
+  /** Milliseconds in which slices were computed, and nothing waited. */
+  #slicingMs = 0
   #attempts = 0
   #failedWorkers: readonly string[] = []
   /** Workers that failed after they had taken the request, and are not reported yet. */
@@ -251,6 +270,7 @@ export class Exchange {
   }
 
   #look(nowMs: number): void {
+    this.#slices?.look(nowMs)
     if (this.#state !== 'calling' && this.#state !== 'relaying') return
     const { silenceMsMax, requestMsMax } = this.#parts.limits
     if (!this.#isPaused && nowMs - this.#lastByteMs >= silenceMsMax)
@@ -295,17 +315,26 @@ export class Exchange {
         return
       }
       if (this.#attempts === 0) this.#parts.waits(this)
-      const routing = { ...this.#ready!.routing, excludedWorkers: this.#failedWorkers }
+      const slice = this.#sliced
+      const routing = { ...this.#ready!.routing, excludedWorkers: this.#failedWorkers, slice }
       const askedMs = this.#nowMs
       const placement = this.#parts.placements.ask(
         routing,
         this.#ready!.waiting,
-        this.#nowMs - this.#arrivedMs,
+        this.#nowMs - this.#arrivedMs - this.#slicingMs,
+        this.#maySlice,
       )
       this.#placement = placement
       const answer = await placement.answer
       if (this.#placement !== placement) return
       if ('code' in answer) {
+        if (slice !== undefined && answer.code !== DEADLINE) {
+          // The worker of its slices is gone.
+          this.#leave({ outcome: 'error', error: answer, wasTaken: false, isPlacedAgain: true })
+          this.#forgetSlices()
+          await this.#place()
+          return
+        }
         if (this.#attempts > 0) this.#fail(answer)
         else this.#refuse(fromErrorRecord(answer))
         return
@@ -316,11 +345,51 @@ export class Exchange {
       this.#note?.decided(answer)
       this.#stage('place', this.#nowMs - askedMs)
       this.#calledMs ??= this.#nowMs
-      metrics.decided(routing, answer)
-      this.#startCall()
+      // The worker of a prompt in slices was chosen, and counted, before them.
+      if (slice === undefined) metrics.decided(routing, answer)
+      if (placement.isSliced && answer.slice !== undefined) await this.#slice(placement, answer)
+      else this.#startCall()
     } catch (thrown) {
       this.#fault(thrown)
     }
+  }
+
+  get #maySlice(): boolean {
+    const { prompt, routing, waiting } = this.#ready!
+    const isFirst = this.#attempts === 0 && this.#longEnded === undefined
+    if (!isFirst || prompt === undefined || waiting === undefined || waiting.doNotQueue) return false
+    return this.#parts.slices.mayUse(routing.model, this.#nowMs)
+  }
+
+  /** Has the worker compute the prompt in slices, then places the request again, for the rest. */
+  async #slice(placement: Placement, decision: Decision): Promise<void> {
+    this.#state = 'slicing'
+    this.#parts.sent(this)
+    this.#longEnded = placement.keepLong()
+    // The slices own it from now on.
+    this.#placement = undefined
+    const ready = this.#ready!
+    const waitedMs = this.#nowMs - this.#arrivedMs
+    const start = { ready, prompt: ready.prompt!, placement, decision, waitedMs }
+    const slices = new SlicedPrefill(this.#parts, start)
+    this.#slices = slices
+    const end = await slices.run()
+    if (this.#slices !== slices) return
+    this.#slices = undefined
+    this.#slicingMs = this.#nowMs - this.#arrivedMs - slices.waitedMs
+    if (end.kind === 'refused') {
+      this.#refuse(fromErrorRecord(end.error))
+      return
+    }
+    if (end.kind === 'computed') this.#sliced = end.slice
+    else this.#forgetSlices()
+    await this.#place()
+  }
+
+  /** From now on it is a request like any other. */
+  #forgetSlices(): void {
+    this.#sliced = undefined
+    this.#longEnded?.()
   }
 
   // ── Calling ──────────────────────────────────────────────────────────────────────────────────
@@ -375,6 +444,7 @@ export class Exchange {
     const teaches = isSuccess && isStream === (this.#ready!.routing.isStream === true)
     tracker.tell({ type: 'prefillComplete', decisionId: this.#placement!.id, teaches })
     this.#placement!.prefilled()
+    this.#longEnded?.()
     if (!isStream || !isSuccess) return
     this.#firstTokenMs = this.#nowMs
     this.#note?.firstToken(this.#nowMs - this.#arrivedMs)
@@ -492,6 +562,7 @@ export class Exchange {
     const error = toErrorRecord(new UpstreamFailedError(worker, reason))
     this.#leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true })
     this.#parts.context.log.warn({ worker, requestId, reason }, 'request is placed again')
+    this.#forgetSlices()
     void this.#place()
   }
 
@@ -530,9 +601,17 @@ export class Exchange {
     const { body } = this.#ready!.upstream
     if (body !== undefined) this.#parts.deadlyPrompts.served(body)
     const { promptTokens, completionTokens, cachedTokens } = this.#call!.usage ?? {}
+    this.#lookAtSlices(cachedTokens)
     const tokensMs = this.#firstTokenMs === undefined ? undefined : this.#nowMs - this.#firstTokenMs
     const figures = { promptTokens, completionTokens, cachedTokens, tokensMs }
     this.#parts.metrics.requests.answered(this.#ready!.routing.model, figures, this.#decision!.worker)
+  }
+
+  /** An engine that did not use what slices had computed computed it twice. */
+  #lookAtSlices(cachedTokens: number | undefined): void {
+    const { computedTokens = 0 } = this.#sliced ?? {}
+    if (cachedTokens !== undefined && cachedTokens < USED_SHARE_MIN * computedTokens)
+      this.#parts.slices.distrust(this.#decision!.workerId, this.#nowMs)
   }
 
   // ── The end ──────────────────────────────────────────────────────────────────────────────────
@@ -594,6 +673,9 @@ export class Exchange {
     const [placement, call] = [this.#placement, this.#call]
     const usage = call?.usage
     this.#placement = undefined
+    const slices = this.#slices
+    this.#slices = undefined
+    slices?.abort()
     this.#note?.left({ outcome, error, usage, isStream: call?.isStream })
     this.#endCall()
     const nowMs = this.#nowMs
@@ -631,6 +713,7 @@ export class Exchange {
 
   #settled(): void {
     this.#state = 'settled'
+    this.#longEnded?.()
     // No other worker was tried, so nothing speaks for the one that failed.
     const [suspect, ...others] = this.#suspects
     if (

@@ -90,6 +90,8 @@ export interface GatewayArgs {
   readonly tokenizer: ActorRef<TokenizerMessage>
   /** Longest wait of a request for room, in milliseconds; 0: requests never wait. */
   readonly queueMsMax: number
+  /** Long prompts are sent in slices where the rule for long prompts holds; default false. */
+  readonly slicesPrompts?: boolean
   readonly queue: ActorRef<QueueMessage>
   readonly router: ActorRef<RouterMessage>
   readonly directory: ActorRef<DirectoryMessage>
@@ -117,6 +119,7 @@ export type GatewaySettings = Pick<
   | 'accessLog'
   | 'accessLogSample'
   | 'queueTimeoutMs'
+  | 'prefillSlices'
   | 'retries'
   | 'retryBudget'
   | 'stallTimeoutMs'
@@ -195,6 +198,7 @@ export function gatewayArgsFromSettings(
     askMsMax: ASK_MS_MAX,
     nextTurnsMax: settings.nextTurnsMax,
     modelLabels: { modelsMax: settings.metricsModelsMax, modelIdleMs: settings.metricsModelIdleMs },
+    slicesPrompts: settings.prefillSlices === 'auto',
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,
     operators: settings.adminPort === undefined ? operators : undefined,
   }

@@ -16,6 +16,7 @@ import type { Decision, RoutingRequest } from '@homing/placement'
 import type { GuardedHint } from './hint-trust.ts'
 import type { NextTurnCounts } from './next-turn.ts'
 import { RequestMetrics } from './request-metrics.ts'
+import type { GivenUp } from './sliced-prompt.ts'
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
 
@@ -42,6 +43,8 @@ export class GatewayMetrics {
   readonly #responses: Gauge
   readonly #responsesLost: Counter
   readonly #nextTurns: Counter<'outcome'>
+  readonly #slices: Counter
+  readonly #slicedPrompts: Counter<'outcome'>
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
   #readViews: () => void = () => {}
@@ -135,6 +138,15 @@ export class GatewayMetrics {
       help: 'Next turns of chats that clients asked to compute (agent_hints.speculative_prefill), by whether they were sent.',
       labels: ['outcome'],
     })
+    this.#slices = metrics.counter({
+      name: 'homing_gateway_prefill_slices_total',
+      help: 'Slices of long prompts that engines have computed (--router-prefill-slices).',
+    })
+    this.#slicedPrompts = metrics.counter({
+      name: 'homing_gateway_sliced_prompts_total',
+      help: 'Long prompts sent in slices: computed, or why the rest was sent whole (refused, failed, silent, evicted, not_placed), or deadline: it was refused.',
+      labels: ['outcome'],
+    })
     this.#accessLines = metrics.counter({
       name: 'homing_access_log_lines_total',
       help: 'Lines of the access log that were written, or dropped because there was no room (--access-log).',
@@ -213,6 +225,14 @@ export class GatewayMetrics {
   nextTurns({ sent, skipped }: NextTurnCounts): void {
     this.#nextTurns.setTotal(sent, { outcome: 'sent' })
     this.#nextTurns.setTotal(skipped, { outcome: 'skipped' })
+  }
+
+  sliceSent(): void {
+    this.#slices.add(1)
+  }
+
+  slicesEnded(outcome: GivenUp | 'computed' | 'deadline'): void {
+    this.#slicedPrompts.add(1, { outcome })
   }
 
   /** Drops the figures of worker keys that have left the fleet. */

@@ -57,6 +57,7 @@ import { RelayRoutes } from './relay-routes.ts'
 import { RequestReader } from './request-reader.ts'
 import { ResponseHolders } from './response-holders.ts'
 import { RetryBudget } from './retry-budget.ts'
+import { SliceTrust } from './slice-trust.ts'
 import { StreamForms } from './stream-forms.ts'
 import { WorkerProgress } from './worker-progress.ts'
 
@@ -115,6 +116,7 @@ class Gateway {
   readonly #bodies: Bodies
   readonly #responses: ResponseHolders
   readonly #exchanges: Exchanges
+  readonly #slices: SliceTrust
   /** Undefined: there is no access log. */
   readonly #accessNotes: AccessNotes | undefined
   readonly #relayed: RelayRoutes
@@ -152,6 +154,8 @@ class Gateway {
     this.#http = http
     this.#bodies = bodies
     this.#responses = responses
+    this.#slices = new SliceTrust(args.slicesPrompts === true && args.queueMsMax > 0)
+    const slices = this.#slices
     this.#nextTurns = new NextTurns({
       openMax: args.nextTurnsMax ?? 0,
       begin: exchange => this.#begin(exchange),
@@ -176,11 +180,12 @@ class Gateway {
       directory: args.directory,
       limits: args.exchangeLimits,
       audit: args.audit,
+      slices,
     })
     this.#accessNotes = openAccessNotes(context, args.accessLog)
     const fleet = (): Fleet => this.#fleet
     const names = (): ModelNames => this.#names
-    this.reader = new RequestReader({ args, clock, bodies, metrics, newId, fleet, names, responses })
+    this.reader = new RequestReader({ args, clock, bodies, metrics, newId, fleet, names, responses, slices })
     this.#relayed = new RelayRoutes(args.relayRoutes ?? [])
     const { workerLoadingMsMax = 0 } = args
     const views = new FleetViews({
@@ -218,6 +223,7 @@ class Gateway {
 
   takeFleet(fleet: Fleet): void {
     this.#fleet = fleet
+    this.#slices.takeFleet(fleet)
     this.#names = modelNames(fleet, this.#aliases)
   }
 

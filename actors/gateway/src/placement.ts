@@ -54,10 +54,17 @@ export class Placements {
     return this.#untold.length
   }
 
-  /** Asks the queue where a request should go. `ageMs`: time since the request arrived. */
-  ask(request: RoutingRequest, hints: WaitingHints | undefined, ageMs: number): Placement {
-    const { newId } = this.#parts
-    return new Placement(newId(), request, hints, ageMs, this.#parts, this.#tell)
+  /**
+   * Asks the queue where a request should go. `ageMs`: time since the request arrived. `maySlice`: its prompt can
+   * be sent in slices.
+   */
+  ask(
+    request: RoutingRequest,
+    hints: WaitingHints | undefined,
+    ageMs: number,
+    maySlice = false,
+  ): Placement {
+    return new Placement({ request, hints, ageMs, maySlice }, this.#parts, this.#tell)
   }
 
   /** A worker failed a request, and the request is not to blame. Not repeated if the mailbox is full. */
@@ -75,6 +82,13 @@ export class Placements {
   }
 }
 
+interface Question {
+  readonly request: RoutingRequest
+  readonly hints: WaitingHints | undefined
+  readonly ageMs: number
+  readonly maySlice: boolean
+}
+
 export class Placement {
   /** The id of its decision, if the router decides. */
   readonly id: string
@@ -84,20 +98,15 @@ export class Placement {
   readonly #parts: PlacementParts
   readonly #tell: TellSurely
   #isDecided = false
+  #isSliced = false
   /** The prompt is long, and the queue must still be told when its prefill is over. */
   #isLong = false
   /** The queue charged an estimate of the prompt, and must still be told what its engine counted. */
   #isEstimated = false
   #isSettled = false
 
-  constructor(
-    id: string,
-    request: RoutingRequest,
-    hints: WaitingHints | undefined,
-    ageMs: number,
-    parts: PlacementParts,
-    tell: TellSurely,
-  ) {
+  constructor({ request, hints, ageMs, maySlice }: Question, parts: PlacementParts, tell: TellSurely) {
+    const id = parts.newId()
     this.id = id
     this.#model = request.model
     this.#parts = parts
@@ -105,11 +114,12 @@ export class Placement {
     const { queue, gateway, askMsMax, queueMsMax } = parts
     const mayWait = hints !== undefined && queueMsMax > 0
     const timeout = mayWait ? queueMsMax + ASKS_MAX * askMsMax : askMsMax
-    this.answer = queue.ask({ type: 'place', id, gateway, request, ageMs, hints }, { timeout }).then(
+    this.answer = queue.ask({ type: 'place', id, gateway, request, ageMs, hints, maySlice }, { timeout }).then(
       result => {
         if (result.kind === 'refused') return result.error
         this.#isDecided = true
         this.#isLong = result.isLong === true
+        this.#isSliced = result.isSliced === true
         this.#isEstimated = result.isEstimated === true
         return result.decision
       },
@@ -117,11 +127,34 @@ export class Placement {
     )
   }
 
+  /** It is for the first slice of a long prompt, if its decision says where that ends. */
+  get isSliced(): boolean {
+    return this.#isSliced
+  }
+
+  /**
+   * The prompt is long and sent in slices, of which this placement is the first: it counts as long until the
+   * result is called, also when this placement has ended.
+   */
+  keepLong(): () => void {
+    const isLong = this.#isLong
+    this.#isLong = false
+    let isTold = false
+    return () => {
+      if (isLong && !isTold) this.#tellPrefilled()
+      isTold = true
+    }
+  }
+
   /** The prefill of the request is over. */
   prefilled(): void {
     if (!this.#isLong) return
     this.#isLong = false
-    // Until the queue knows, it may hold back other long prompts of the same tenant.
+    this.#tellPrefilled()
+  }
+
+  /** Until the queue knows, it may hold back other long prompts of the same tenant. */
+  #tellPrefilled(): void {
     this.#tell(this.#parts.queue, { type: 'prefillComplete', id: this.id, model: this.#model })
   }
 

@@ -57,6 +57,8 @@ import { HintTrust } from './hint-trust.ts'
 import { computesNothing } from './relay-routes.ts'
 import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
+import type { SliceTrust } from './slice-trust.ts'
+import { type SlicedPrompt, slicedPrompt } from './sliced-prompt.ts'
 import { waitingHints } from './waiting-hints.ts'
 import type { UpstreamRequest } from './worker-call.ts'
 
@@ -71,6 +73,7 @@ export interface ReaderParts {
   /** Aliases of models. */
   readonly names: () => ModelNames
   readonly responses: ResponseHolders
+  readonly slices: SliceTrust
 }
 
 const NOT_A_COMPLETION = 'not a completion: placed by load'
@@ -80,6 +83,8 @@ const HOLDER_UNKNOWN = 'it refers to a response whose worker is gone or not know
 const RESPONSE_PATH = /^\/v1\/responses\/([^/]+)(?:\/[^/]+)?$/
 /** Block size for requests whose prompt is not known: it only scales their cost. */
 const ASSUMED_BLOCK_SIZE_TOKENS = 16
+/** For each byte of the ids of a prompt: the ids, and the bodies of its slices. */
+const BYTES_OF_SLICES = 4
 /** One hour: a tokenizer that has not answered by then has lost the request. */
 const TOKENIZER_MS_MAX = 3_600_000
 
@@ -99,12 +104,13 @@ export class RequestReader {
     hold: BodyHold,
     note?: AccessNote,
   ): Promise<ReadyRequest | undefined> {
-    const { args, clock } = this.#parts
+    const { args, clock, slices } = this.#parts
     const arrivedMs = clock.nowMs()
     const body = await hold.readDecoded(exchange, args.bodyBytesMax)
     const bodyMs = clock.nowMs()
     this.#stage('read', bodyMs - arrivedMs, note)
-    const given = await this.#read(route, body, exchange.headers, false)
+    const wantsIds = slices.mayBeLong(body.length)
+    const given = await this.#read(route, body, exchange.headers, wantsIds)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     const { read, ignored } = this.#trust.apply(given, exchange.headers)
     const routing = this.#atHolder(
@@ -122,7 +128,9 @@ export class RequestReader {
       return undefined
     }
     const waiting = waitingHints(exchange.headers, read.priority, body.length)
+    const prompt = wantsIds ? slicedPrompt(read, read.upstreamBody ?? body) : undefined
     return {
+      prompt: prompt !== undefined && hasRoom(hold, prompt) ? prompt : undefined,
       ...ready(
         exchange,
         routing,
@@ -365,6 +373,16 @@ function ready(
 ): ReadyRequest {
   const target = query === '' ? path : `${path}?${query}`
   return { routing, upstream: { method, path: target, headers: upstreamHeaders, ...upstream } }
+}
+
+/** What is kept of a prompt to slice it is never the reason to refuse it. */
+function hasRoom(hold: BodyHold, { bytes }: SlicedPrompt): boolean {
+  try {
+    hold.take(BYTES_OF_SLICES * bytes)
+    return true
+  } catch {
+    return false
+  }
 }
 
 function withoutEncoding(headers: HttpHeaders): HttpHeaders {

@@ -108,6 +108,15 @@ export const queueSettings = [
     help: 'While another tenant was served within this time, long prompts of one tenant occupy at most all workers but one. Longer keeps a worker free for tenants that come rarely, at the price of capacity.',
   },
   {
+    key: 'prefillSlices',
+    name: 'router-prefill-slices',
+    group: 'Queue',
+    kind: 'choice',
+    choices: ['auto', 'off'],
+    default: 'auto',
+    help: 'Whether long prompts are sent to their engine in slices of one engine step while the rule for long prompts holds, so that requests of other tenants wait for a slice and not for the prompt, and no worker is kept free (docs/queue.md). auto: where the tokens of the prompt are known and all engines of its model publish KV events. off: never; then long prompts of a tenant occupy at most all workers but one.',
+  },
+  {
     key: 'queueRequestsMax',
     name: 'router-queue-max-requests',
     group: 'Queue',

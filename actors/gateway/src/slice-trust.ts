@@ -1,0 +1,54 @@
+/**
+ * Slice trust: which requests may be sent in slices, by what is known of the engines of their model.
+ *
+ * An engine must cache prefixes, or each slice would be computed again with the next: its KV events say so
+ * (trust exact or partial). An engine that refused a slice, or did not use what slices had computed, gets none
+ * for DISTRUST_MS; meanwhile the prompts of its models are sent whole.
+ */
+
+import type { Fleet, WorkerRecord } from '@homing/fleet'
+
+const DISTRUST_MS = 600_000
+/** Workers that are distrusted at one time; of more, the first are forgotten. */
+const DISTRUSTED_MAX = 4096
+
+export class SliceTrust {
+  readonly #isOn: boolean
+  #workers: readonly WorkerRecord[] = []
+  #stepTokens = Number.POSITIVE_INFINITY
+  /** By worker id: until when. */
+  readonly #distrusted = new Map<string, number>()
+
+  constructor(isOn: boolean) {
+    this.#isOn = isOn
+  }
+
+  takeFleet({ workers }: Fleet): void {
+    this.#workers = workers
+    this.#stepTokens = Math.min(...workers.map(({ maxBatchedTokens }) => maxBatchedTokens.value))
+  }
+
+  /** Whether a prompt in so many bytes can be long; a token has one byte at least. */
+  mayBeLong(bodyBytes: number): boolean {
+    return this.#isOn && bodyBytes > this.#stepTokens
+  }
+
+  /** Whether each engine that may get a prompt of this model takes slices. */
+  mayUse(model: string, nowMs: number): boolean {
+    return this.#workers.every(({ id, state, models, keys }) => {
+      if (state !== 'up' || (model !== '' && !models.some(({ name }) => name === model))) return true
+      const untilMs = this.#distrusted.get(id)
+      if (untilMs !== undefined && nowMs < untilMs) return false
+      return keys.every(({ trust }) => trust === 'exact' || trust === 'partial')
+    })
+  }
+
+  distrust(workerId: string, nowMs: number): void {
+    this.#distrusted.delete(workerId)
+    this.#distrusted.set(workerId, nowMs + DISTRUST_MS)
+    for (const [id, untilMs] of this.#distrusted) {
+      if (untilMs > nowMs && this.#distrusted.size <= DISTRUSTED_MAX) break
+      this.#distrusted.delete(id)
+    }
+  }
+}
