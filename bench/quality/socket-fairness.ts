@@ -16,6 +16,7 @@
  */
 
 import { readFile, writeFile } from 'node:fs/promises'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
@@ -146,6 +147,9 @@ async function sendBoth(client: RouterClient, name: CaseName, options: FloodOpti
       seconds: (endedAt - startedAt) / 1000,
     },
   }
+  if (process.env['F33']) console.log((await (await fetch(client.url + '/metrics')).text()).split('\n').filter(l => /slice/.test(l) && !/^#/.test(l)).join('\n'))
+  if (process.env['F33']) console.log(JSON.stringify((await client.send('/queue')).json).slice(0, 3000))
+  if (process.env['F33']) { const d = (await client.send('/decisions?limit=1000')).json as any; const l = d.decisions ?? d; writeFileSync('/tmp/f33_dec.json', JSON.stringify(l)) }
   stopFlood()
   leaving.abort()
   if (failures.length > 0) throw failures[0]

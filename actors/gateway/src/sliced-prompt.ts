@@ -67,9 +67,9 @@ export class SlicedPrompt {
 /** Undefined: the tokens of its prompt are not known exactly, or its engine must get it whole. */
 export function slicedPrompt(read: ReadRequest, body: Uint8Array): SlicedPrompt | undefined {
   const { tokenIds, tokenizedBy, isCounted, cacheUse, choicesCount = 1, previousResponseId } = read
-  const isKnown = tokenIds !== undefined && isCounted === true && read.estimate === undefined
-  const isOurs = tokenizedBy === 'router' || tokenizedBy === 'engine'
-  if (!isKnown || !isOurs || tokenIds.length !== read.promptTokens) return undefined
+  // Ids of the client are in the body itself; what it claims of a text has an estimate.
+  const isExact = isCounted === true || tokenizedBy === 'client'
+  if (!isExact || read.estimate !== undefined || tokenIds?.length !== read.promptTokens) return undefined
   if (cacheUse !== undefined || choicesCount > 1 || previousResponseId !== undefined) return undefined
   const { byName } = scanRequest(body)
   if (TIED.some(name => byName.has(name))) return undefined

@@ -4,13 +4,18 @@ import type { RoutingRequest } from '@homing/placement'
 
 /**
  * Requests that the same workers may take share a lane. `boundWorker`: the worker key to which its session is
- * bound.
+ * bound. `isSliced`: it is to be sent in slices.
  */
 export function laneOf(
-  { pinnedInstanceId, pinnedRank, constraints, excludedWorkers, slice }: RoutingRequest,
+  request: RoutingRequest,
   boundWorker: string | undefined,
+  isSliced = false,
 ): string {
-  if (slice !== undefined) return JSON.stringify(slice.worker)
+  const { slice } = request
+  // Slices need more room than other requests do, so they find none where those do.
+  if (slice !== undefined) return JSON.stringify(['slices', slice.worker])
+  if (isSliced) return JSON.stringify(['slices', laneOf(request, boundWorker)])
+  const { pinnedInstanceId, pinnedRank, constraints, excludedWorkers } = request
   if (boundWorker !== undefined) return JSON.stringify(boundWorker)
   const allowed = constraints?.allowedInstanceIds
   const required = constraints?.requiredTaints ?? []

@@ -60,6 +60,12 @@ const NO_WORKERS = { keys: 0, stepTokens: Number.POSITIVE_INFINITY, tokensMax: 0
 /** Most models whose requests are accepted before the first fleet of this life has come. */
 const MODELS_BEFORE_FLEET_MAX = 1024
 
+/**
+ * A slice goes to a worker that computes no prompt. Beside a chat it would share the step, and make it as long as
+ * a slice.
+ */
+const SLICE_RULES: readonly RoomRule[] = [{ uncachedTokensMin: 0, byStep: false, busyTokens: 0 }]
+
 type Arm<T extends QueueMessage['type']> = Extract<QueueMessage, { readonly type: T }>
 type Place = Arm<'place'>
 
@@ -187,7 +193,8 @@ class WaitingRoom {
       model.queue.isLong(request.promptTokens) &&
       model.queue.isContended(hints.tenant, nowMs)
     if (model.queue.waiting === 0 && !mayBeHeld) {
-      this.#ask(open, model.rules.ofFamily(hints.policyClass), undefined)
+      const rules = slice === undefined ? model.rules.ofFamily(hints.policyClass) : SLICE_RULES
+      this.#ask(open, rules, undefined)
     } else if (slice === undefined) this.#measure(open)
     // What its worker has computed of it is known.
     else this.#admit(open, { cachedTokens: slice.computedTokens, boundWorker: undefined })
@@ -214,7 +221,7 @@ class WaitingRoom {
       const { decision } = result
       const measured = { cachedTokens: decision.predictedTokens, boundWorker: undefined }
       const placed = waiting ?? this.#waitingOf(open, measured)
-      const isSliced = waiting !== undefined && model.queue.isSliced(id)
+      const isSliced = waiting !== undefined && model.queue.sliced(id) !== undefined
       if (waiting === undefined) model.queue.placedAtOnce(placed, decision.worker, nowMs)
       else model.queue.placed(id, decision.worker, nowMs)
       const isLong = model.queue.isLongRequest(placed)
@@ -366,7 +373,7 @@ class WaitingRoom {
       this.#args.router.ask(
         {
           ...{ type: 'decide', id, gateway, request, roomRules, queue: receipt },
-          isSliced: open.waiting !== undefined && open.model.queue.isSliced(id),
+          slicedBeside: open.waiting && open.model.queue.sliced(id),
         },
         { timeout: this.#args.askMsMax },
       ),
@@ -393,6 +400,11 @@ class WaitingRoom {
     return open.questionNumber
   }
 
+  #rulesOf({ id, model, policyClass, isContinued }: Waiting): readonly RoomRule[] {
+    const isSlice = isContinued === true || model.queue.sliced(id) !== undefined
+    return isSlice ? SLICE_RULES : model.rules.ofClass(policyClass)
+  }
+
   /** `isBusy`: the router has already answered that no worker has room. */
   #admit(open: Open, measured: Measured, isBusy = false): void {
     const { model } = open
@@ -408,14 +420,16 @@ class WaitingRoom {
       return
     }
     if (isBusy) this.#busy(open, measured)
-    else this.#ask(open, model.rules.ofClass(waiting.policyClass), undefined)
+    else this.#ask(open, this.#rulesOf(waiting), undefined)
   }
 
   #busy(open: Open, { boundWorker }: Measured): void {
     const { id, request } = open.place
     // The lane may be another one: the session may have been bound or unbound since the request began to
     // wait.
-    const outcome = open.model.queue.busy(id, this.#nowMs, laneOf(request, boundWorker))
+    const { maySlice = false, uncachedTokens = 0 } = open.waiting ?? {}
+    const isSliced = maySlice && open.model.queue.isLong(uncachedTokens)
+    const outcome = open.model.queue.busy(id, this.#nowMs, laneOf(request, boundWorker, isSliced))
     if (typeof outcome === 'object') this.#refuse(open, outcome)
     else if (open.why === undefined) this.#begins(open)
   }
@@ -433,6 +447,7 @@ class WaitingRoom {
     const hints = place.hints!
     const uncachedTokens = Math.max(0, request.promptTokens - Math.floor(cachedTokens))
     const { estimate, cacheUse } = request
+    const maySlice = place.maySlice === true && estimate === undefined
     return {
       id,
       place,
@@ -440,7 +455,7 @@ class WaitingRoom {
       arrivedMs: cameMs,
       promptTokens: request.promptTokens,
       uncachedTokens,
-      maySlice: place.maySlice === true && estimate === undefined,
+      maySlice,
       isContinued: request.slice !== undefined,
       estimate: estimate && {
         // Several prompts of one request are as long as the model each; their bytes bound them.
@@ -454,7 +469,7 @@ class WaitingRoom {
       strictPriority: hints.strictPriority,
       deadlineMs: deadlineOf(open, this.#args),
       doNotQueue: hints.doNotQueue,
-      lane: laneOf(request, boundWorker),
+      lane: laneOf(request, boundWorker, maySlice && model.queue.isLong(uncachedTokens)),
       owner: gateway.name,
       ownerLife: gateway.life,
     }
@@ -510,7 +525,7 @@ class WaitingRoom {
       this.#released = open
       const { cameMs, why = 'no_room', expectedMs } = open
       const receipt = { waitedMs: nowMs - cameMs, why, expectedMs }
-      this.#ask(open, model.rules.ofClass(next.policyClass), receipt)
+      this.#ask(open, this.#rulesOf(next), receipt)
       return true
     }
     return false

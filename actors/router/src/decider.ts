@@ -72,7 +72,7 @@ interface Question {
   readonly request: RoutingRequest
   readonly roomRules?: readonly RoomRule[] | undefined
   readonly queue?: QueueReceipt | undefined
-  readonly isSliced?: boolean
+  readonly slicedBeside?: readonly string[] | undefined
 }
 
 /** A place with its receipt. */
@@ -162,7 +162,7 @@ export class Decider {
     const { placed, lookupMs } = chosen
     const { winner } = placed
     this.#turn = placed.nextTurn
-    const slice = question.isSliced === true ? firstSlice(placed) : undefined
+    const slice = question.slicedBeside !== undefined ? firstSlice(placed) : undefined
     // From here on the request is what is sent now.
     const request = slice === undefined ? question.request : cutPrompt(question.request, slice.endTokens)
     const isSlice = slice !== undefined || request.slice?.isLast === false
@@ -320,6 +320,7 @@ export class Decider {
     const startedMs = clock.nowMs()
     const roomRules = question?.roomRules
     const found = candidatesFor({
+      slicedBeside: question?.slicedBeside,
       ...this.#candidatesQuestion(request),
       settings: this.#settings,
       mayWait: roomRules !== undefined,
@@ -347,7 +348,7 @@ export class Decider {
       otherLoads,
       roomRules,
       isWaiting: question?.queue !== undefined,
-      isReal: question !== undefined && question.isSliced !== true,
+      isReal: question !== undefined && question.slicedBeside === undefined,
     }
     const placed = this.#place(situation)
     // An ejected worker without room is no reason to refuse what the others would take.

@@ -53,8 +53,11 @@ export type RouterMessage =
       readonly roomRules?: readonly RoomRule[] | undefined
       /** Undefined: the request did not wait. */
       readonly queue?: QueueReceipt | undefined
-      /** The gateway sends the prompt in slices: book the first. Default false. */
-      readonly isSliced?: boolean
+      /**
+       * The gateway sends the prompt in slices: book the first, if possible not at these worker keys. Undefined:
+       * it is sent whole.
+       */
+      readonly slicedBeside?: readonly string[] | undefined
       readonly reply: Reply<DecideResult>
     }
   /** How much of the prompt the best eligible worker holds. Changes nothing. */

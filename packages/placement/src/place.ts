@@ -51,6 +51,8 @@ export interface CandidatesQuestion {
   readonly mayTry?: boolean
   /** Undefined: a model that no worker lists is not known. */
   readonly unlisted?: UnlistedModels | undefined
+  /** Worker keys that take no first slice if others can; default: none. */
+  readonly slicedBeside?: readonly string[] | undefined
   readonly nowMs: number
   /** The request may wait while no worker has been probed yet. */
   readonly mayWait: boolean
@@ -192,7 +194,24 @@ export function candidatesFor(question: CandidatesQuestion): Eligible | Busy | E
   if ('code' in found && mayWait && isBeginning(fleet)) {
     return { kind: 'busy', cachedTokens: 0, boundWorker: undefined, falls: undefined }
   }
-  return found
+  return question.slicedBeside === undefined || 'code' in found ? found : beside(found, question.slicedBeside)
+}
+
+/** Leaves out the worker keys that compute a long prompt of the tenant in slices, if others are left. */
+function beside(found: Eligible, taken: readonly string[]): Eligible {
+  const isTaken = found.candidates.map(({ key }) => taken.includes(key.key))
+  if (!isTaken.includes(true) || !isTaken.includes(false)) return found
+  const { candidates, preferences } = found
+  const reason = 'computes another long prompt of the tenant in slices'
+  return {
+    ...found,
+    candidates: candidates.filter((_, i) => !isTaken[i]),
+    preferences: preferences?.filter((_, i) => !isTaken[i]),
+    excluded: [
+      ...found.excluded,
+      ...candidates.filter((_, i) => isTaken[i]).map(({ key }) => ({ worker: key.key, reason })),
+    ],
+  }
 }
 
 /**

@@ -195,9 +195,13 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     return entry.request
   }
 
-  /** Of a request that is asked about: it is to be sent in slices, and this one is only for the first. */
-  isSliced(id: string): boolean {
-    return this.#entries.get(id)?.isSliced === true
+  /**
+   * Of a request that is asked about: it is to be sent in slices, and this one is only for the first. The worker
+   * keys that compute a long prompt of its tenant, of which each gets one at a time; undefined: it is sent whole.
+   */
+  sliced(id: string): readonly string[] | undefined {
+    const entry = this.#entries.get(id)
+    return entry?.isSliced === true ? this.#tenants.longPromptWorkers(entry.tenant) : undefined
   }
 
   /** The request has a worker. False: it is not asked about; it was cancelled, so take its placement back. */
@@ -498,6 +502,8 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   }
 
   #admit(request: R, policyClass: ClassAccount, tenant: Tenant, nowMs: number): Admission {
+    // The slice before it has ended, so its worker may have room for others, which go first.
+    if (request.isContinued === true && this.#waiting > 0) this.reopen()
     if (this.#entries.has(request.id)) return refuse(policyClass, tenant, { reason: 'duplicate' })
     const lane = policyClass.lanes.of(request.lane)
     const entry = new Entry(request, this.#sequence++, policyClass, tenant, lane, nowMs, this.#stepTokens)

@@ -17,6 +17,8 @@ export class Tenant {
   refused: Map<RefusalReason, number> | undefined
   /** Workers that compute a long prompt of it. */
   longPromptWorkers = 0
+  /** Long prompts of it that workers compute. */
+  longPrompts = 0
   /** Requests of it that engines still count. */
   openCharges = 0
   idleSinceMs = 0

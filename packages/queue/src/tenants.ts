@@ -113,6 +113,7 @@ export class TenantTable {
       this.#longPrompts.set(tenant, prompts)
     }
     prompts.set(worker, (prompts.get(worker) ?? 0) + 1)
+    tenant.longPrompts++
     tenant.longPromptWorkers = prompts.size
   }
 
@@ -122,9 +123,15 @@ export class TenantTable {
     if (count > 0) prompts.set(worker, count)
     else prompts.delete(worker)
     if (prompts.size === 0) this.#longPrompts.delete(tenant)
+    tenant.longPrompts--
     tenant.longPromptWorkers = prompts.size
     this.#isChanged = true
     this.changed(tenant, nowMs)
+  }
+
+  /** Worker keys that compute a long prompt of the tenant. */
+  longPromptWorkers(tenant: Tenant): readonly string[] {
+    return [...(this.#longPrompts.get(tenant)?.keys() ?? [])]
   }
 
   /** 1: the router is asked about a long prompt of the tenant; −1: it is not any more. */
@@ -140,7 +147,9 @@ export class TenantTable {
 
   /** Whether the rule holds further long prompts of the tenant. `maySlice`: those that can be sent in slices. */
   isHeld(tenant: Tenant, nowMs: number, maySlice = false): boolean {
-    const occupied = tenant.longPromptWorkers + tenant.askedLong
+    const { longPrompts, longPromptWorkers, askedLong } = tenant
+    // More at a time would not be computed earlier, but hold more cache until they are.
+    const occupied = askedLong + (maySlice ? longPrompts : longPromptWorkers)
     const workersMax = Math.max(1, maySlice ? this.#workers : this.#workers - 1)
     return occupied >= workersMax && nowMs < this.#contendedUntilMs(tenant.name)
   }
