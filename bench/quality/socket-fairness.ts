@@ -16,7 +16,6 @@
  */
 
 import { readFile, writeFile } from 'node:fs/promises'
-import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
@@ -52,15 +51,23 @@ export interface FloodOptions {
 export interface CaseOutcome {
   /** Of the chat. */
   readonly ttftMs: readonly number[]
-  /** Prompts of the flood, by what had become of them when the last chat was answered. */
+  /** Prompts of the flood, by what had become of them when the last chat was sent. */
   readonly flood: {
     readonly sent: number
     readonly answered: number
     /** In the router. */
     readonly waiting: number
-    /** From its first prompt to then. */
-    readonly seconds: number
+    /** Answered per second while chats were sent: see `ratePerSecond`. NaN: too few were. */
+    readonly perSecond: number
   }
+  /** Slices that the router had sent by then. */
+  readonly slices: number
+}
+
+/** When a prompt of the flood was answered, and by which worker. */
+interface FloodAnswer {
+  readonly worker: string
+  readonly atMs: number
 }
 
 /** The two tenants through a fleet that is started for it. Throws when a chat is not answered by 200. */
@@ -100,19 +107,18 @@ async function sendBoth(client: RouterClient, name: CaseName, options: FloodOpti
   )
   const leaving = new AbortController()
   let sent = 0
-  let answered = 0
+  const answers: FloodAnswer[] = []
   const failures: unknown[] = []
-  const flood = (body: string): void => {
+  const sendFlood = (body: string): void => {
     sent++
-    firstTokenMs(client.url, 'flood', body, leaving.signal).then(
-      () => answered++,
+    firstToken(client.url, 'flood', body, leaving.signal).then(
+      ({ worker }) => void answers.push({ worker, atMs: performance.now() }),
       // At the end some are left without an answer.
       thrown => leaving.signal.aborted || failures.push(thrown),
     )
   }
-  await firstTokenMs(client.url, 'chat', bodyOf(tokensOf(random, CHAT_TOKENS[0]), 1))
-  const startedAt = performance.now()
-  const stopFlood = name === 'alone' ? () => {} : paced(floods, 1000 / floodsPerSecond, flood)
+  await firstToken(client.url, 'chat', bodyOf(tokensOf(random, CHAT_TOKENS[0]), 1))
+  const stopFlood = name === 'alone' ? () => {} : paced(floods, 1000 / floodsPerSecond, sendFlood)
   if (name !== 'alone') {
     await until('every worker has some of the flood', async () => {
       const keys = (await client.workers()).flatMap(({ worker_keys }) => worker_keys)
@@ -122,38 +128,54 @@ async function sendBoth(client: RouterClient, name: CaseName, options: FloodOpti
   }
   const ttftMs: number[] = []
   const running: Promise<void>[] = []
+  const fromMs = performance.now()
   await new Promise<void>(resolve => {
     paced(
       chats,
       1000 / chatsPerSecond,
       body =>
         running.push(
-          firstTokenMs(client.url, 'chat', body).then(
-            ms => void ttftMs.push(ms),
+          firstToken(client.url, 'chat', body).then(
+            ({ ms }) => void ttftMs.push(ms),
             thrown => void failures.push(thrown),
           ),
         ),
       resolve,
     )
   })
-  await Promise.all(running)
-  const endedAt = performance.now()
-  const outcome = {
-    ttftMs,
-    flood: {
-      sent,
-      answered,
-      waiting: await waitingOf(client, 'flood'),
-      seconds: (endedAt - startedAt) / 1000,
-    },
+  // From here on the load of the chat changes, so what the flood gets does not count any more.
+  const flood = {
+    sent,
+    answered: answers.length,
+    waiting: await waitingOf(client, 'flood'),
+    perSecond: ratePerSecond(answers, fromMs),
   }
-  if (process.env['F33']) console.log((await (await fetch(client.url + '/metrics')).text()).split('\n').filter(l => /slice/.test(l) && !/^#/.test(l)).join('\n'))
-  if (process.env['F33']) console.log(JSON.stringify((await client.send('/queue')).json).slice(0, 3000))
-  if (process.env['F33']) { const d = (await client.send('/decisions?limit=1000')).json as any; const l = d.decisions ?? d; writeFileSync('/tmp/f33_dec.json', JSON.stringify(l)) }
+  const slices = await slicesOf(client)
+  await Promise.all(running)
   stopFlood()
   leaving.abort()
   if (failures.length > 0) throw failures[0]
-  return outcome
+  return { ttftMs, flood, slices }
+}
+
+/**
+ * Answers per second since `fromMs`: of each worker those after its first, in the time since that, summed up. So
+ * prompts that were half computed at either end of the time do not count, which are many: one takes seconds.
+ */
+export function ratePerSecond(answers: readonly FloodAnswer[], fromMs: number): number {
+  let rate = 0
+  const counted = answers.filter(({ atMs }) => atMs >= fromMs)
+  for (const times of Map.groupBy(counted, ({ worker }) => worker).values()) {
+    const [first, last] = [times[0]!.atMs, times.at(-1)!.atMs]
+    if (times.length < 2) return Number.NaN
+    rate += (1000 * (times.length - 1)) / (last - first)
+  }
+  return rate > 0 ? rate : Number.NaN
+}
+
+async function slicesOf(client: RouterClient): Promise<number> {
+  const { text } = await client.send('/metrics')
+  return Number(/^homing_gateway_prefill_slices_total (\S+)/m.exec(text)?.[1] ?? 0)
 }
 
 /** Calls `act` with each of `items`, one every `gapMs` from now on. Returns what stops it. */
@@ -172,13 +194,13 @@ function paced<T>(items: readonly T[], gapMs: number, act: (item: T) => void, do
   return () => clearTimeout(timer)
 }
 
-/** Milliseconds from the call to the first byte of the answer, whose rest is read. */
-async function firstTokenMs(
+/** Milliseconds from the call to the first byte of the answer, whose rest is read, and the worker. */
+async function firstToken(
   url: string,
   tenant: string,
   body: string,
   signal?: AbortSignal,
-): Promise<number> {
+): Promise<{ readonly ms: number; readonly worker: string }> {
   const sentAt = performance.now()
   const headers = { 'x-homing-tenant': tenant }
   const reply = await open(url, '/v1/completions', { body, headers, ...(signal && { signal }) })
@@ -188,7 +210,7 @@ async function firstTokenMs(
     if (firstMs < 0) firstMs = performance.now() - sentAt
     parts.push(bytes as Buffer)
   }
-  if (reply.statusCode === 200) return firstMs
+  if (reply.statusCode === 200) return { ms: firstMs, worker: String(reply.headers['x-homing-worker']) }
   throw new Error(`a ${tenant} was answered with ${reply.statusCode}: ${Buffer.concat(parts).toString()}`)
 }
 

@@ -43,6 +43,7 @@ import {
   type QueueRequest,
   QueueRoom,
   type RoomRule,
+  SLICE_RULES,
   TenantNames,
   type WaitingElsewhere,
   type WaitReason,
@@ -59,12 +60,6 @@ const UNKNOWN_STEP =
 const NO_WORKERS = { keys: 0, stepTokens: Number.POSITIVE_INFINITY, tokensMax: 0 }
 /** Most models whose requests are accepted before the first fleet of this life has come. */
 const MODELS_BEFORE_FLEET_MAX = 1024
-
-/**
- * A slice goes to a worker that computes no prompt. Beside a chat it would share the step, and make it as long as
- * a slice.
- */
-const SLICE_RULES: readonly RoomRule[] = [{ uncachedTokensMin: 0, byStep: false, busyTokens: 0 }]
 
 type Arm<T extends QueueMessage['type']> = Extract<QueueMessage, { readonly type: T }>
 type Place = Arm<'place'>

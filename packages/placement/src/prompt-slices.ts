@@ -9,12 +9,13 @@
  * boundaries: the tokens of a partial block would be computed twice.
  */
 
+import { sliceTokens } from '@homing/queue'
 import type { Placed } from './place.ts'
 import type { FirstSlice, RoutingRequest } from './routing-request.ts'
 
 /** Undefined: what the winner has to compute of the prompt is a step or less, so it is sent whole. */
 export function firstSlice({ request, winner, overlapBlocks }: Placed): FirstSlice | undefined {
-  const stepTokens = winner.worker.maxBatchedTokens.value
+  const stepTokens = sliceTokens(winner.worker.maxBatchedTokens.value)
   const endTokens = sliceEnd(request, overlapBlocks * request.blockSizeTokens, stepTokens)
   return endTokens === undefined ? undefined : { endTokens, stepTokens }
 }

@@ -9,6 +9,7 @@ import { type HeapItem, IndexedHeap } from './indexed-heap.ts'
 import { isBefore, type Ordered } from './orders.ts'
 import type { PolicyClass } from './policy-classes.ts'
 import type { RoomPlace } from './queue-room.ts'
+import { sliceTokens } from './slices.ts'
 import type { Tenant } from './tenant.ts'
 import type { QueueRequest, RefusalReason, WaitingElsewhere } from './types.ts'
 
@@ -72,7 +73,7 @@ export class Entry<R extends QueueRequest = QueueRequest> implements Ordered, He
     this.uncachedTokens = request.uncachedTokens
     this.isLong = request.isContinued !== true && request.uncachedTokens > stepTokens
     this.maySlice = this.isLong && request.maySlice === true
-    this.costTokens = Math.max(1, this.maySlice ? stepTokens : request.uncachedTokens)
+    this.costTokens = Math.max(1, this.maySlice ? sliceTokens(stepTokens) : request.uncachedTokens)
     this.deadlineMs = deadline(request.deadlineMs)
   }
 }

@@ -15,6 +15,7 @@ export {
   thresholdOf,
   thresholdState,
 } from './room-rules.ts'
+export { SLICE_RULES, sliceTokens } from './slices.ts'
 export { OTHER_TENANTS, TenantNames, type UnnamedTenants } from './tenant-names.ts'
 export { type Claim, TenantShares } from './tenant-shares.ts'
 export type {
