@@ -2,20 +2,22 @@
  * A chat beside a flood, over real sockets: four `homing engine` processes, a `homing router` process, two
  * tenants from this one.
  *
- *   pnpm exec node bench/quality/socket-fairness.ts [--rounds 3] [--seconds 12] [--chats 12] [--floods 2.5]
- *       [--tokens 60000] [--write] [--smoke]
+ *   pnpm exec node bench/quality/socket-fairness.ts [--rounds 3] [--seconds 20] [--chats 12] [--floods 2.5]
+ *       [--tokens 60000] [--keep FILE] [--cases N] [--write] [--smoke]
  *
  *   alone     the chat, no flood
  *   none      beside a tenant that floods with long prompts; the router has no queue
  *   queue     the same flood, with the default queue
  *
  * In each round every case has a fleet of its own, on the same requests, one case after the other. The flood
- * begins after the first chat; chats count once the workers have a part of the flood. When the last chat has
- * its answer, open requests of the flood are dropped. Time to the first token is the client's. With `--write`
- * the table of docs/queue.md is written; `--smoke` is small, and shows that it runs.
+ * begins after the first chat; chats count once the workers have a part of the flood. What the flood gets
+ * counts from the first of these to the last. When that has its answer, open requests of the flood are dropped.
+ * Time to the first token is the client's. With `--write` the table of docs/queue.md is written; `--smoke` is
+ * small, and shows that it runs. With `--keep` the outcomes are kept in a file, and those that it has are not
+ * measured again: with `--cases 1`, which measures one more, it can be run in pieces.
  */
 
-import { readFile, writeFile } from 'node:fs/promises'
+import { appendFile, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
@@ -57,7 +59,7 @@ export interface CaseOutcome {
     readonly answered: number
     /** In the router. */
     readonly waiting: number
-    /** Answered per second while chats were sent: see `ratePerSecond`. NaN: too few were. */
+    /** Answered per second while chats were sent: see `ratePerSecond`. 0: too few were. */
     readonly perSecond: number
   }
   /** Slices that the router had sent by then. */
@@ -167,10 +169,10 @@ export function ratePerSecond(answers: readonly FloodAnswer[], fromMs: number): 
   const counted = answers.filter(({ atMs }) => atMs >= fromMs)
   for (const times of Map.groupBy(counted, ({ worker }) => worker).values()) {
     const [first, last] = [times[0]!.atMs, times.at(-1)!.atMs]
-    if (times.length < 2) return Number.NaN
+    if (times.length < 2) return 0
     rate += (1000 * (times.length - 1)) / (last - first)
   }
-  return rate > 0 ? rate : Number.NaN
+  return rate
 }
 
 async function slicesOf(client: RouterClient): Promise<number> {
@@ -273,13 +275,12 @@ export function tableOf(
   floodTokens: number,
 ): string {
   const times = (name: CaseName) => outcomes[name].flatMap(({ ttftMs }) => ttftMs)
+  const rateOf = (name: CaseName) => outcomes[name].reduce((sum, { flood }) => sum + flood.perSecond, 0)
   const alone = quantile(times('alone'), 0.99)
   const bound = 1.2 * alone + chunkMs(floodTokens)
   const rows = CASES.map(name => {
     const p99 = quantile(times(name), 0.99)
-    const perSecond = outcomes[name]
-      .map(({ flood }) => (flood.answered / flood.seconds).toFixed(2))
-      .join(' · ')
+    const perSecond = outcomes[name].map(({ flood }) => flood.perSecond.toFixed(2)).join(' · ')
     const rounds = outcomes[name].map(({ ttftMs }) => quantile(ttftMs, 0.99).toFixed(0)).join(' · ')
     const isKept = name === 'alone' ? '' : `≤ ${bound.toFixed(0)} ms: ${p99 <= bound ? 'yes' : '**no**'}`
     const cells = [
@@ -290,11 +291,12 @@ export function tableOf(
       (p99 / alone).toFixed(1),
       isKept,
     ]
-    return `| ${[...cells, name === 'alone' ? '' : perSecond].join(' | ')} |`
+    const ofNone = name === 'queue' ? (rateOf('queue') / rateOf('none')).toFixed(2) : ''
+    return `| ${[...cells, name === 'alone' ? '' : perSecond, ofNone].join(' | ')} |`
   })
   return [
-    '| the chat | p50 | p99 | p99 of each round, ms | p99 ÷ alone | bound | prompts of the flood answered per second |',
-    '|---|---:|---:|---:|---:|---|---:|',
+    '| the chat | p50 | p99 | p99 of each round, ms | p99 ÷ alone | bound | prompts of the flood answered per second | of what it gets without the queue |',
+    '|---|---:|---:|---:|---:|---|---:|---:|',
     ...rows,
   ].join('\n')
 }
@@ -303,14 +305,27 @@ function ms(time: number): string {
   return `${time.toFixed(0)} ms`
 }
 
+interface KeptOutcome {
+  readonly seed: number
+  readonly name: CaseName
+  readonly outcome: CaseOutcome
+}
+
+async function keptOutcomes(path: string): Promise<readonly KeptOutcome[]> {
+  const text = await readFile(path, { encoding: 'utf8', flag: 'a+' })
+  return text.split('\n').flatMap(line => (line === '' ? [] : [JSON.parse(line) as KeptOutcome]))
+}
+
 if (import.meta.main) {
   const { values } = parseArgs({
     options: {
       rounds: { type: 'string', default: '3' },
-      seconds: { type: 'string', default: '12' },
+      seconds: { type: 'string', default: '20' },
       chats: { type: 'string', default: '12' },
       floods: { type: 'string', default: '2.5' },
       tokens: { type: 'string', default: '60000' },
+      keep: { type: 'string' },
+      cases: { type: 'string', default: '1000' },
       write: { type: 'boolean', default: false },
       smoke: { type: 'boolean', default: false },
     },
@@ -324,12 +339,18 @@ if (import.meta.main) {
     floodTokens: givenFigure('tokens', values.tokens, 8193),
   }
   const outcomes: Record<CaseName, CaseOutcome[]> = { alone: [], none: [], queue: [] }
+  const kept = values.keep === undefined ? [] : await keptOutcomes(values.keep)
+  let left = givenFigure('cases', values.cases, 0)
   for (let seed = 1; seed <= rounds; seed++) {
     for (const name of CASES) {
-      const outcome = await runCase(name, { ...options, seed })
+      const known = kept.find(row => row.seed === seed && row.name === name)
+      if (known === undefined && left-- <= 0) process.exit(0)
+      const outcome = known?.outcome ?? (await runCase(name, { ...options, seed }))
       outcomes[name].push(outcome)
+      if (known !== undefined) continue
+      if (values.keep !== undefined) await appendFile(values.keep, `${JSON.stringify({ seed, name, outcome })}\n`)
       const p99 = quantile(outcome.ttftMs, 0.99)
-      process.stderr.write(`round ${seed}, ${name}: p99 ${ms(p99)}, flood ${JSON.stringify(outcome.flood)}\n`)
+      process.stderr.write(`round ${seed}, ${name}: p99 ${ms(p99)}, ${outcome.slices} slices, flood ${JSON.stringify(outcome.flood)}\n`)
     }
   }
   const table = tableOf(outcomes, options.floodTokens)
