@@ -54,6 +54,11 @@ type Settled = Arm<RouterMessage, 'settled'>
 export class RouterLog {
   readonly asked: RoutingRequest[] = []
   readonly hints: Arm<QueueMessage, 'place'>['hints'][] = []
+  /** Whether each request that was asked about can be sent in slices, and its age. */
+  readonly maySlice: boolean[] = []
+  readonly agesMs: number[] = []
+  /** Names of the decisions whose long prompts were computed. */
+  readonly computed: string[] = []
   /** Names by id. */
   readonly names = new Map<string, string>()
   readonly settled: Settled[] = []
@@ -97,7 +102,7 @@ export function writeScript(name: string, change: Partial<Script>): Script & { r
 /** What the gateway asks of tokenizer, router, directory and indexers. */
 type Question =
   | Arm<TokenizerMessage, 'read' | 'tokenizers'>
-  | Arm<QueueMessage, 'place'>
+  | Arm<QueueMessage, 'place' | 'prefillComplete'>
   | Arm<RouterMessage, 'settled'>
   | Arm<RouterMessage, 'gatewayStarted'>
   | Arm<RouterMessage, 'explain'>
@@ -128,8 +133,11 @@ export const scripted = defineActor(
     return {
       read: message => answer(message.reply, script.read(message)),
       tokenizers: ({ reply }) => answer(reply, script.tokenizers),
-      async place({ request, id, hints, reply }) {
+      prefillComplete: ({ id }) => void script.log.computed.push(script.log.names.get(id)!),
+      async place({ request, id, hints, maySlice = false, ageMs, reply }) {
         const { log } = script
+        log.maySlice.push(maySlice)
+        log.agesMs.push(ageMs)
         log.asked.push(request)
         log.hints.push(hints)
         log.names.set(id, `decision-${log.names.size + 1}`)
