@@ -214,7 +214,9 @@ class WaitingRoom {
       this.#answer(open, result)
     } else {
       const { decision } = result
-      const measured = { cachedTokens: decision.predictedTokens, boundWorker: undefined }
+      const { computedTokens = 0 } = open.place.request.slice ?? {}
+      const cachedTokens = Math.max(decision.predictedTokens, computedTokens)
+      const measured = { cachedTokens, boundWorker: undefined }
       const placed = waiting ?? this.#waitingOf(open, measured)
       const isSliced = waiting !== undefined && model.queue.sliced(id) !== undefined
       if (waiting === undefined) model.queue.placedAtOnce(placed, decision.worker, nowMs)

@@ -48,7 +48,12 @@ export function cutPrompt(request: RoutingRequest, endTokens: number): RoutingRe
   }
 }
 
-/** Tokens that the winner computes of what is sent to it now: `sent` is the placed request, or a slice of it. */
+/**
+ * Tokens that the winner computes of what is sent to it now: `sent` is the placed request, or a slice of it. What
+ * slices before it computed is there, although its KV events may not have come yet.
+ */
 export function prefillTokensOf({ request, prefillTokens }: Placed, sent: RoutingRequest): number {
-  return Math.max(1, prefillTokens - (request.promptTokens - sent.promptTokens))
+  const { promptTokens, slice } = sent
+  const newTokens = prefillTokens - (request.promptTokens - promptTokens)
+  return Math.max(1, Math.min(newTokens, promptTokens - (slice?.computedTokens ?? 0)))
 }

@@ -54,6 +54,10 @@ export function receiptView(receipt: Receipt): object {
     excluded: receipt.excluded,
     excluded_left_out: receipt.excludedLeftOut,
     guard: guardView(receipt.guard),
+    slices:
+      receipt.slices === undefined
+        ? null
+        : { sent: receipt.slices.sent, decision: receipt.slices.decisionId },
     queue:
       receipt.queue === undefined
         ? null
