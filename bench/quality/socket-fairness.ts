@@ -11,10 +11,10 @@
  *
  * In each round every case has a fleet of its own, on the same requests, one case after the other. The flood
  * begins after the first chat; chats count once the workers have a part of the flood. What the flood gets
- * counts from the first of these to the last. When that has its answer, open requests of the flood are dropped.
- * Time to the first token is the client's. With `--write` the table of docs/queue.md is written; `--smoke` is
- * small, and shows that it runs. With `--keep` the outcomes are kept in a file, and those that it has are not
- * measured again: with `--cases 1`, which measures one more, it can be run in pieces.
+ * counts from the first of these to the last. When that has its answer, open requests of the flood are
+ * dropped. Time to the first token is the client's. With `--write` the table of docs/queue.md is written;
+ * `--smoke` is small, and shows that it runs. With `--keep` the outcomes are kept in a file, and those that
+ * it has are not measured again: with `--cases 1`, which measures one more, it can be run in pieces.
  */
 
 import { appendFile, readFile, writeFile } from 'node:fs/promises'
@@ -161,8 +161,9 @@ async function sendBoth(client: RouterClient, name: CaseName, options: FloodOpti
 }
 
 /**
- * Answers per second since `fromMs`: of each worker those after its first, in the time since that, summed up. So
- * prompts that were half computed at either end of the time do not count, which are many: one takes seconds.
+ * Answers per second since `fromMs`: of each worker those after its first, in the time since that, summed
+ * up. So prompts that were half computed at either end of the time do not count, which are many: one takes
+ * seconds.
  */
 export function ratePerSecond(answers: readonly FloodAnswer[], fromMs: number): number {
   let rate = 0
@@ -348,9 +349,12 @@ if (import.meta.main) {
       const outcome = known?.outcome ?? (await runCase(name, { ...options, seed }))
       outcomes[name].push(outcome)
       if (known !== undefined) continue
-      if (values.keep !== undefined) await appendFile(values.keep, `${JSON.stringify({ seed, name, outcome })}\n`)
+      if (values.keep !== undefined)
+        await appendFile(values.keep, `${JSON.stringify({ seed, name, outcome })}\n`)
       const p99 = quantile(outcome.ttftMs, 0.99)
-      process.stderr.write(`round ${seed}, ${name}: p99 ${ms(p99)}, ${outcome.slices} slices, flood ${JSON.stringify(outcome.flood)}\n`)
+      process.stderr.write(
+        `round ${seed}, ${name}: p99 ${ms(p99)}, ${outcome.slices} slices, flood ${JSON.stringify(outcome.flood)}\n`,
+      )
     }
   }
   const table = tableOf(outcomes, options.floodTokens)

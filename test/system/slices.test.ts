@@ -1,4 +1,6 @@
-/** Long prompts in slices over real sockets: what engines compute, what clients get, and that nothing is left. */
+/**
+ * Long prompts in slices over real sockets: what engines compute, what clients get, and that nothing is left.
+ */
 
 import t from 'tap'
 import { chunksOf, send, startFleet, until } from './fleet.ts'
@@ -56,7 +58,9 @@ t.test('while another tenant is served, long prompts come to their engines in sl
   const answers = await Promise.all([3, 4, 5, 6].map(marker => ask('flood', marker, PROMPT_TOKENS)))
   for (const [i, answer] of answers.entries()) {
     t.equal(answer.status, 200)
-    const direct = await send(fleet.engines[0]!.url, '/v1/completions', { body: bodyOf(3 + i, PROMPT_TOKENS) })
+    const direct = await send(fleet.engines[0]!.url, '/v1/completions', {
+      body: bodyOf(3 + i, PROMPT_TOKENS),
+    })
     t.strictSame(readOf(answer.text), readOf(direct.text), 'the answer is that of its engine')
   }
   t.equal(await metric('homing_gateway_prefill_slices_total'), 4 * 7)
@@ -66,7 +70,7 @@ t.test('while another tenant is served, long prompts come to their engines in sl
     readonly decisions: readonly {
       readonly request_id: string
       readonly worker: string
-        readonly slices: { readonly sent: number; readonly decision: string } | null
+      readonly slices: { readonly sent: number; readonly decision: string } | null
     }[]
   }
   const ofOne = decisions.filter(({ request_id }) => request_id === 'flood-3')

@@ -55,15 +55,10 @@ export class Placements {
   }
 
   /**
-   * Asks the queue where a request should go. `ageMs`: time since the request arrived. `maySlice`: its prompt can
-   * be sent in slices.
+   * Asks the queue where a request should go. `ageMs`: time since the request arrived. `maySlice`: its
+   * prompt can be sent in slices.
    */
-  ask(
-    request: RoutingRequest,
-    hints: WaitingHints | undefined,
-    ageMs: number,
-    maySlice = false,
-  ): Placement {
+  ask(request: RoutingRequest, hints: WaitingHints | undefined, ageMs: number, maySlice = false): Placement {
     return new Placement({ request, hints, ageMs, maySlice }, this.#parts, this.#tell)
   }
 
@@ -114,17 +109,19 @@ export class Placement {
     const { queue, gateway, askMsMax, queueMsMax } = parts
     const mayWait = hints !== undefined && queueMsMax > 0
     const timeout = mayWait ? queueMsMax + ASKS_MAX * askMsMax : askMsMax
-    this.answer = queue.ask({ type: 'place', id, gateway, request, ageMs, hints, maySlice }, { timeout }).then(
-      result => {
-        if (result.kind === 'refused') return result.error
-        this.#isDecided = true
-        this.#isLong = result.isLong === true
-        this.#isSliced = result.isSliced === true
-        this.#isEstimated = result.isEstimated === true
-        return result.decision
-      },
-      (thrown: unknown) => toErrorRecord(thrown),
-    )
+    this.answer = queue
+      .ask({ type: 'place', id, gateway, request, ageMs, hints, maySlice }, { timeout })
+      .then(
+        result => {
+          if (result.kind === 'refused') return result.error
+          this.#isDecided = true
+          this.#isLong = result.isLong === true
+          this.#isSliced = result.isSliced === true
+          this.#isEstimated = result.isEstimated === true
+          return result.decision
+        },
+        (thrown: unknown) => toErrorRecord(thrown),
+      )
   }
 
   /** It is for the first slice of a long prompt, if its decision says where that ends. */

@@ -2,8 +2,8 @@
  * Slice trust: which requests may be sent in slices, by what is known of the engines of their model.
  *
  * An engine must cache prefixes, or each slice would be computed again with the next: its KV events say so
- * (trust exact or partial). An engine that refused a slice, or did not use what slices had computed, gets none
- * for DISTRUST_MS; meanwhile the prompts of its models are sent whole.
+ * (trust exact or partial). An engine that refused a slice, or did not use what slices had computed, gets
+ * none for DISTRUST_MS; meanwhile the prompts of its models are sent whole.
  */
 
 import type { Fleet, WorkerRecord } from '@homing/fleet'

@@ -1,27 +1,42 @@
 /**
- * Sliced prefill: has the worker of a long prompt compute it a step at a time, each as a request of its own, so
- * that requests of other tenants get between (docs/queue.md). The exchange owns it, and goes on when it ends.
+ * Sliced prefill: has the worker of a long prompt compute it a step at a time, each as a request of its own,
+ * so that requests of other tenants get between (docs/queue.md). The exchange owns it, and goes on when it
+ * ends.
  *
  *   placed for the first slice ─▶ call ─▶ settled ─▶ placed for the next, at the same worker ─▶ call ─▶ …
  *        ├─▶ computed   all but the rest, which the request itself computes
- *        ├─▶ given up   a slice failed, was refused, or found its predecessors evicted: the request goes whole
+ *        ├─▶ given up   a slice failed, was refused, or found the others evicted: the request goes whole
  *        └─▶ refused    it waited too long, all waits together
  *
  * Invariants
- *   I1  One placement and at most one call at a time; each placement is settled once. After `abort` none is open,
- *       and `run` does not end.
+ *   I1  One placement and at most one call at a time; each placement is settled once. After `abort` none is
+ *       open, and `run` does not end.
  *   I2  No slice fails the request: only the queue may refuse it, by the deadline.
- *   I3  A slice of n tokens is charged, booked and waits like a request of as many new tokens. Its answer teaches
- *       how fast the worker computes, and nothing of outputs.
+ *   I3  A slice of n tokens is charged, booked and waits like a request of as many new tokens. Its answer
+ *       teaches how fast the worker computes, and nothing of outputs.
  */
 
+import type { ActorContext, ActorRef } from '@homing/actor'
+import type { DirectoryMessage } from '@homing/actors/directory'
+import type { WaitingHints } from '@homing/actors/queue'
+import type { TrackerMessage } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import { cutPrompt, type Decision, type Delivery, type PromptSlice, sliceEnd } from '@homing/placement'
+import {
+  cutPrompt,
+  type Decision,
+  type Delivery,
+  type PromptSlice,
+  type RoutingRequest,
+  sliceEnd,
+} from '@homing/placement'
+import type { DeadlyPrompts } from './deadly-prompts.ts'
 import { UpstreamFailedError } from './errors.ts'
-import type { ExchangeParts, ReadyRequest } from './exchange.ts'
-import type { Placement } from './placement.ts'
+import type { GatewayMetrics } from './gateway-metrics.ts'
+import type { GatewayMessage } from './messages.ts'
+import type { Placement, Placements } from './placement.ts'
+import type { SliceTrust } from './slice-trust.ts'
 import type { GivenUp, SlicedPrompt } from './sliced-prompt.ts'
-import { WorkerCall } from './worker-call.ts'
+import { type UpstreamRequest, WorkerCall, type WorkerCallParts } from './worker-call.ts'
 
 export type SlicesEnd =
   | { readonly kind: 'computed'; readonly slice: PromptSlice }
@@ -29,7 +44,7 @@ export type SlicesEnd =
   | { readonly kind: 'refused'; readonly error: ErrorRecord }
 
 export interface SlicesStart {
-  readonly ready: ReadyRequest
+  readonly ready: SlicedRequest
   readonly prompt: SlicedPrompt
   /** For the first slice, with its decision. */
   readonly placement: Placement
@@ -38,20 +53,24 @@ export interface SlicesStart {
   readonly waitedMs: number
 }
 
-type Parts = Pick<
-  ExchangeParts,
-  | 'context'
-  | 'http'
-  | 'metrics'
-  | 'placements'
-  | 'deadlyPrompts'
-  | 'streamForms'
-  | 'tracker'
-  | 'directory'
-  | 'limits'
-  | 'audit'
-  | 'slices'
->
+/** Those of the exchange that it works with. */
+export interface SlicedPrefillParts extends Omit<WorkerCallParts, 'clock' | 'mayRefuse'> {
+  readonly context: ActorContext<GatewayMessage>
+  readonly metrics: GatewayMetrics
+  readonly placements: Placements
+  readonly deadlyPrompts: DeadlyPrompts
+  readonly slices: SliceTrust
+  readonly tracker: ActorRef<TrackerMessage>
+  readonly directory: ActorRef<DirectoryMessage>
+  readonly limits: { readonly silenceMsMax: number }
+}
+
+/** The request whose prompt it is. */
+export interface SlicedRequest {
+  readonly routing: RoutingRequest
+  readonly waiting?: WaitingHints | undefined
+  readonly upstream: UpstreamRequest
+}
 
 /** How one slice ended; `cachedTokens` undefined: its engine does not say. */
 type Sent = { readonly cachedTokens: number | undefined } | { readonly why: GivenUp }
@@ -59,10 +78,10 @@ type Sent = { readonly cachedTokens: number | undefined } | { readonly why: Give
 const OUTCOMES = { computed: 'computed', refused: 'deadline' } as const
 const DEADLINE = 'HOMING_QUEUE_DEADLINE'
 /** Slices that may find less in the cache than their predecessors computed. */
-const MISSES_MAX = 1
+const SLICE_MISSES_MAX = 1
 
 export class SlicedPrefill {
-  readonly #parts: Parts
+  readonly #parts: SlicedPrefillParts
   readonly #start: SlicesStart
   #placement: Placement | undefined
   #decision: Decision
@@ -73,7 +92,7 @@ export class SlicedPrefill {
   #waitedMs: number
   #sent = 0
 
-  constructor(parts: Parts, start: SlicesStart) {
+  constructor(parts: SlicedPrefillParts, start: SlicesStart) {
     this.#parts = parts
     this.#start = start
     this.#placement = start.placement
@@ -99,7 +118,7 @@ export class SlicedPrefill {
       this.#sent++
       this.#parts.metrics.sliceSent()
       const isMiss = sent.cachedTokens !== undefined && sent.cachedTokens < computedTokens
-      if (isMiss && this.#sent > 1 && ++misses > MISSES_MAX)
+      if (isMiss && this.#sent > 1 && ++misses > SLICE_MISSES_MAX)
         return this.#end({ kind: 'givenUp', why: 'evicted' })
       computedTokens = end
       end = sliceEnd(routing, computedTokens, stepTokens)
@@ -142,7 +161,7 @@ export class SlicedPrefill {
   }
 
   /** Undefined: it is placed. */
-  async #place(routing: ReadyRequest['routing']): Promise<ErrorRecord | undefined> {
+  async #place(routing: RoutingRequest): Promise<ErrorRecord | undefined> {
     const askedMs = this.#nowMs
     const placement = this.#parts.placements.ask(routing, this.#start.ready.waiting, this.#waitedMs)
     this.#placement = placement
@@ -256,7 +275,7 @@ export class SlicedPrefill {
 }
 
 /** The client's headers, which may have its key; the body is ours. */
-function sliceHeaders({ upstream }: ReadyRequest): ReadyRequest['upstream']['headers'] {
+function sliceHeaders({ upstream }: SlicedRequest): UpstreamRequest['headers'] {
   const { accept: _, ...headers } = upstream.headers
   return { ...headers, 'content-type': 'application/json' }
 }

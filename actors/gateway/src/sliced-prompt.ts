@@ -4,9 +4,9 @@
  *   client   POST /v1/chat/completions {messages, …}          any route, any form of the prompt
  *   slice    POST /v1/completions {"model": …, "prompt": [1, 2, … n], "max_tokens": 1, …}
  *
- * A slice has the members of the client's request that choose its cache or its order at the engine (KEPT), and
- * none that steer the answer: the answer of a slice is dropped. A request with a member that ties its prefill to
- * something else (TIED) is not sliced.
+ * A slice has the members of the client's request that choose its cache or its order at the engine (KEPT),
+ * and none that steer the answer: the answer of a slice is dropped. A request with a member that ties its
+ * prefill to something else (TIED) is not sliced.
  *
  * Memory: 4 bytes for each id, and what `text` renders of them, once, for all slices.
  */
@@ -16,7 +16,9 @@ import { scanRequest } from '@homing/openai'
 
 /** Members of a body that its slices have, too. */
 const KEPT = ['model', 'cache_salt', 'extra_key', 'lora_path', 'priority', 'data_parallel_rank']
-/** Members of bodies that are not sliced: caches of other engines, prompts that are more than their tokens. */
+/**
+ * Members of bodies that are not sliced: caches of other engines, prompts that are more than their tokens.
+ */
 const TIED = [
   'kv_transfer_params',
   'bootstrap_host',

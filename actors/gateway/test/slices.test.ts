@@ -1,4 +1,6 @@
-/** Long prompts in slices: what engine, queue and client see of them, and what becomes of them when one fails. */
+/**
+ * Long prompts in slices: what engine, queue and client see of them, and what becomes of them when one fails.
+ */
 
 import type { FleetMessage } from '@homing/fleet'
 import t, { type Test } from 'tap'
@@ -11,8 +13,13 @@ import { data, die, end, finish, head } from './worker-exchange.ts'
 const STEP_TOKENS = 32
 const IDS = Int32Array.from({ length: READ.promptTokens }, (_, i) => 1000 + i)
 const MEMBERS = { model: 'm', cache_salt: 's' }
-const BODY = JSON.stringify({ ...MEMBERS, messages: [{ role: 'user', content: 'a long text' }], max_tokens: 9 })
-const ANSWER = '{"usage":{"prompt_tokens":100,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":96}}}'
+const BODY = JSON.stringify({
+  ...MEMBERS,
+  messages: [{ role: 'user', content: 'a long text' }],
+  max_tokens: 9,
+})
+const ANSWER =
+  '{"usage":{"prompt_tokens":100,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":96}}}'
 const SLICE = { endTokens: STEP_TOKENS, stepTokens: STEP_TOKENS }
 
 type Decide = Script['decide']
@@ -46,14 +53,18 @@ async function start(t: Test, decide: Decide = decideSliced) {
   world.ref.tell(message)
   await world.system.settle()
   const ask = (headers = {}) =>
-    world.ask('POST', '/v1/chat/completions', { body: BODY, headers: { 'x-request-id': 'request-1', ...headers } })
+    world.ask('POST', '/v1/chat/completions', {
+      body: BODY,
+      headers: { 'x-request-id': 'request-1', ...headers },
+    })
   /** The worker computes the slice that it got last. */
   const computed = (cachedTokens?: number) => world.answer(...sliceAnswer(cachedTokens))
   return { ...world, ask, computed }
 }
 
 function sliceAnswer(cachedTokens?: number) {
-  const details = cachedTokens === undefined ? '' : `,"prompt_tokens_details":{"cached_tokens":${cachedTokens}}`
+  const details =
+    cachedTokens === undefined ? '' : `,"prompt_tokens_details":{"cached_tokens":${cachedTokens}}`
   return [
     head(200, { 'content-type': 'text/event-stream' }),
     data('data: {"choices":[{"index":0,"text":"x","finish_reason":"length"}]}\n\n'),
@@ -97,7 +108,12 @@ t.test('a prompt is computed a step at a time, and its own request gets the rest
   t.equal(calls.length, 4)
   t.strictSame(log.maySlice, [true, false, false, false])
   t.strictSame(
-    log.asked.map(({ promptTokens, slice }) => [promptTokens, slice?.computedTokens, slice?.sent, slice?.isLast]),
+    log.asked.map(({ promptTokens, slice }) => [
+      promptTokens,
+      slice?.computedTokens,
+      slice?.sent,
+      slice?.isLast,
+    ]),
     [
       [100, undefined, undefined, undefined],
       [64, 32, 1, false],
@@ -139,7 +155,9 @@ const refusedLast: Decide = (request, id) =>
 
 type World = Awaited<ReturnType<typeof start>>
 
-/** What may go wrong after the first slice; the request then goes whole, and the client sees nothing of it. */
+/**
+ * What may go wrong after the first slice; the request then goes whole, and the client sees nothing of it.
+ */
 const FAILURES: readonly {
   readonly name: string
   readonly outcome: string

@@ -6,11 +6,7 @@ import type { RoutingRequest } from '@homing/placement'
  * Requests that the same workers may take share a lane. `boundWorker`: the worker key to which its session is
  * bound. `isSliced`: it is to be sent in slices.
  */
-export function laneOf(
-  request: RoutingRequest,
-  boundWorker: string | undefined,
-  isSliced = false,
-): string {
+export function laneOf(request: RoutingRequest, boundWorker: string | undefined, isSliced = false): string {
   const { slice } = request
   // Slices need more room than other requests do, so they find none where those do.
   if (slice !== undefined) return JSON.stringify(['slices', slice.worker])

@@ -24,8 +24,8 @@ export interface WaitingHints {
 
 /**
  * `isLong`: the gateway sends `prefillComplete` to the queue when the prompt is computed. `isEstimated`: it
- * sends `counted` once the request has ended. `isSliced`: the gateway sends the prompt in slices, and this place
- * is for the first, if the decision says where that ends.
+ * sends `counted` once the request has ended. `isSliced`: the gateway sends the prompt in slices, and this
+ * place is for the first, if the decision says where that ends.
  */
 export type PlaceResult =
   | {

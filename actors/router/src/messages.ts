@@ -54,8 +54,8 @@ export type RouterMessage =
       /** Undefined: the request did not wait. */
       readonly queue?: QueueReceipt | undefined
       /**
-       * The gateway sends the prompt in slices: book the first, if possible not at these worker keys. Undefined:
-       * it is sent whole.
+       * The gateway sends the prompt in slices: book the first, if possible not at these worker keys.
+       * Undefined: it is sent whole.
        */
       readonly slicedBeside?: readonly string[] | undefined
       readonly reply: Reply<DecideResult>

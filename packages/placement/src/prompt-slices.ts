@@ -5,8 +5,8 @@
  *                           0                      1        2   ▲
  *            slice k is the prompt up to the end of step k ─────┘ and the request itself computes the rest
  *
- * The engine finds the blocks of earlier slices in its cache, so it computes each token once. Ends are at block
- * boundaries: the tokens of a partial block would be computed twice.
+ * The engine finds the blocks of earlier slices in its cache, so it computes each token once. Ends are at
+ * block boundaries: the tokens of a partial block would be computed twice.
  */
 
 import { sliceTokens } from '@homing/queue'
@@ -49,8 +49,8 @@ export function cutPrompt(request: RoutingRequest, endTokens: number): RoutingRe
 }
 
 /**
- * Tokens that the winner computes of what is sent to it now: `sent` is the placed request, or a slice of it. What
- * slices before it computed is there, although its KV events may not have come yet.
+ * Tokens that the winner computes of what is sent to it now: `sent` is the placed request, or a slice of it.
+ * What slices before it computed is there, although its KV events may not have come yet.
  */
 export function prefillTokensOf({ request, prefillTokens }: Placed, sent: RoutingRequest): number {
   const { promptTokens, slice } = sent

@@ -196,8 +196,9 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   }
 
   /**
-   * Of a request that is asked about: it is to be sent in slices, and this one is only for the first. The worker
-   * keys that compute a long prompt of its tenant, of which each gets one at a time; undefined: it is sent whole.
+   * Of a request that is asked about: it is to be sent in slices, and this one is only for the first. The
+   * worker keys that compute a long prompt of its tenant, of which each gets one at a time; undefined: it is
+   * sent whole.
    */
   sliced(id: string): readonly string[] | undefined {
     const entry = this.#entries.get(id)
@@ -221,7 +222,12 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     // It was charged for a slice, and is sent whole.
     if (entry.maySlice && !isSliced && turn !== undefined)
       turn.level.correct(policyClass, turn.flows, tenant, entry.uncachedTokens - entry.costTokens)
-    this.#served({ request, policyClass, tenant, turn }, worker, nowMs, isSliced ? entry.costTokens : undefined)
+    this.#served(
+      { request, policyClass, tenant, turn },
+      worker,
+      nowMs,
+      isSliced ? entry.costTokens : undefined,
+    )
     this.#forget(entry, nowMs)
     return true
   }

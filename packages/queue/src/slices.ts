@@ -3,8 +3,8 @@
  *
  *   a step of the engine   | a slice: SLICE_SHARE               | others |
  *
- * The slice leaves a part of the step to requests of others: one that shares its step does not make it two, and
- * some have room behind it. A worker has room for a slice beside them, but not beside another slice.
+ * The slice leaves a part of the step to requests of others: one that shares its step does not make it two,
+ * and some have room behind it. A worker has room for a slice beside them, but not beside another slice.
  */
 
 import type { RoomRule } from './room-rules.ts'
@@ -16,7 +16,9 @@ export function sliceTokens(stepTokens: number): number {
   return Math.max(1, Math.floor(SLICE_SHARE * stepTokens))
 }
 
-/** They came while the slice before was computed, so they are in the step that runs when the next one comes. */
+/**
+ * They came while the slice before was computed, so they are in the step that runs when the next one comes.
+ */
 const OTHERS_SHARE = 1 / 2
 
 export const SLICE_RULES: readonly RoomRule[] = [

@@ -145,7 +145,9 @@ export class TenantTable {
     this.#isChanged = true
   }
 
-  /** Whether the rule holds further long prompts of the tenant. `maySlice`: those that can be sent in slices. */
+  /**
+   * Whether the rule holds further long prompts of the tenant. `maySlice`: those that can be sent in slices.
+   */
   isHeld(tenant: Tenant, nowMs: number, maySlice = false): boolean {
     const { longPrompts, longPromptWorkers, askedLong } = tenant
     // More at a time would not be computed earlier, but hold more cache until they are.

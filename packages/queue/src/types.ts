@@ -23,13 +23,13 @@ export interface QueueRequest {
   /** Memory that it holds while it waits. */
   readonly bytes: number
   /**
-   * If it is long and the rule for long prompts holds, its caller sends it in slices (tenants.ts): it is charged
-   * for the first now, and the others come as requests of their own. Default false.
+   * If it is long and the rule for long prompts holds, its caller sends it in slices (tenants.ts): it is
+   * charged for the first now, and the others come as requests of their own. Default false.
    */
   readonly maySlice?: boolean
   /**
-   * A further slice, or the rest, of a prompt that its worker computes already. It takes no room from others and
-   * is never refused for want of it, and the rule for long prompts does not hold it. Default false.
+   * A further slice, or the rest, of a prompt that its worker computes already. It takes no room from others
+   * and is never refused for want of it, and the rule for long prompts does not hold it. Default false.
    */
   readonly isContinued?: boolean
   /** Name of its policy class: see `policyClassOf`. */

@@ -1,4 +1,7 @@
-/** Long prompts in slices, as the queue orders them: charges, the rule for long prompts, and what goes between. */
+/**
+ * Long prompts in slices, as the queue orders them: charges, the rule for long prompts, and what goes
+ * between.
+ */
 
 import t from 'tap'
 import { type PriorityQueue, type QueueRequest, QueueRoom, sliceTokens } from '../src/index.ts'
@@ -29,14 +32,20 @@ function place(queue: PriorityQueue, worker: string, nowMs = 1): string | undefi
 
 t.test('prompts in slices may be at all workers, others at all but one', async t => {
   const sliced = contended()
-  park(sliced, ['a', 'b', 'c'].map(id => long(id)))
+  park(
+    sliced,
+    ['a', 'b', 'c'].map(id => long(id)),
+  )
   t.strictSame([place(sliced, 'w0'), place(sliced, 'w1'), place(sliced, 'w1')], ['a', 'b', undefined])
   t.equal(sliced.outlook('c', 1)?.why, 'long_prompt')
   sliced.prefillComplete('a', 2)
   t.equal(place(sliced, 'w0', 2), 'c')
 
   const whole = contended()
-  park(whole, ['a', 'b'].map(id => long(id, { maySlice: false })))
+  park(
+    whole,
+    ['a', 'b'].map(id => long(id, { maySlice: false })),
+  )
   t.strictSame([place(whole, 'w0'), place(whole, 'w1')], ['a', undefined])
 
   const both = contended()
@@ -44,15 +53,24 @@ t.test('prompts in slices may be at all workers, others at all but one', async t
   t.strictSame([place(both, 'w0'), place(both, 'w1'), place(both, 'w1')], ['a', 'c', undefined])
 })
 
-t.test('at most as many prompts of a tenant are under way as there are workers, wherever they are', async t => {
-  const queue = contended()
-  park(queue, ['a', 'b', 'c'].map(id => long(id)))
-  t.strictSame([place(queue, 'w0'), place(queue, 'w0'), place(queue, 'w0')], ['a', 'b', undefined])
-})
+t.test(
+  'at most as many prompts of a tenant are under way as there are workers, wherever they are',
+  async t => {
+    const queue = contended()
+    park(
+      queue,
+      ['a', 'b', 'c'].map(id => long(id)),
+    )
+    t.strictSame([place(queue, 'w0'), place(queue, 'w0'), place(queue, 'w0')], ['a', 'b', undefined])
+  },
+)
 
 t.test('with a prompt in slices come the workers that compute others of its tenant', async t => {
   const queue = contended()
-  park(queue, ['a', 'b'].map(id => long(id)))
+  park(
+    queue,
+    ['a', 'b'].map(id => long(id)),
+  )
   queue.reopen()
   t.equal(queue.take(1)?.id, 'a')
   t.strictSame(queue.sliced('a'), [])
@@ -83,8 +101,14 @@ t.test('a tenant is charged for one slice at a time, and for all of a prompt tha
 t.test('a tenant whose prompt goes whole after all waits for others as long as it is', async t => {
   const gapOf = (nowMs: number): number => {
     const queue = contended({ workers: 100 })
-    park(queue, ['a', 'b'].map(id => long(id, { tenant: 'one' })))
-    park(queue, Array.from({ length: 40 }, (_, i) => request(`two-${i}`, { tenant: 'two', uncachedTokens: STEP })))
+    park(
+      queue,
+      ['a', 'b'].map(id => long(id, { tenant: 'one' })),
+    )
+    park(
+      queue,
+      Array.from({ length: 40 }, (_, i) => request(`two-${i}`, { tenant: 'two', uncachedTokens: STEP })),
+    )
     queue.reopen()
     const order = placeAll(queue, nowMs, 20)
     return order.indexOf('b') - order.indexOf('a') - 1
