@@ -21,6 +21,7 @@ const MAY_BE_NULL = new Set([
   'guard',
   'guard.arm',
   'queue',
+  'slices',
   'queue.expected_ms',
   'delivered',
   'delivered.status',
