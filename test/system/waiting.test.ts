@@ -155,6 +155,8 @@ t.test("a tenant's flood of long prompts does not hold back the chat of another"
   const waiting = await Waiting.begin(t, 2, [
     ...['--router-queue-threshold', '4', '--router-tenant-contention', '1h'],
     ...['--router-tenant-weight', 'chat=4', '--max-open-requests', '40'],
+    // Of the rule for long prompts that cannot be sent in slices.
+    ...['--router-prefill-slices', 'off'],
   ])
   const chat = { headers: { 'x-homing-tenant': 'chat' } }
   const flood = { tokens: 12_000, headers: { 'x-tenant-id': 'flood' } }
