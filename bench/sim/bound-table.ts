@@ -19,7 +19,7 @@ const TRAFFIC = 'groups'
 /** The capacity that the loads of the judgement are shares of. */
 const CAPACITY_SPEED = 4.06
 const LOAD_SHARES = [0.1, 0.5]
-const COPY_MS = [0, 500, 1000, 2000, 4000, 8000, Number.POSITIVE_INFINITY]
+const COPY_MS = [300, 1000, 2000, 6000, Number.POSITIVE_INFINITY]
 
 export interface BoundRow {
   readonly load: string
@@ -100,7 +100,7 @@ if (import.meta.main) {
   const { values } = parseArgs({
     options: {
       write: { type: 'boolean', default: false },
-      seeds: { type: 'string', default: '5' },
+      seeds: { type: 'string', default: '2' },
       'first-seed': { type: 'string', default: '1' },
     },
   })
@@ -110,8 +110,10 @@ if (import.meta.main) {
     ({ kind, traffic }) => kind === 'capacity' && traffic === TRAFFIC,
   )!
   const rows: BoundRow[] = []
-  for (const share of LOAD_SHARES)
+  for (const share of LOAD_SHARES) {
     rows.push(...(await boundRows(place, `${Math.round(100 * share)} %`, share * CAPACITY_SPEED, seeds)))
+    console.error(renderBound(rows))
+  }
   const table = renderBound(rows)
   if (values.write) writeFileSync(PAGE, withTable(readFileSync(PAGE, 'utf8'), table, BOUND_MARKS))
   else console.log(table)
