@@ -63,7 +63,7 @@ export const AUTO_CONSTANTS = {
      * Times. Extra price of holding up decoding requests in an idle fleet: there is room elsewhere.
      * [others_ms]
      */
-    HOLD_UP_PRICE: 30,
+    HOLD_UP_PRICE: 100,
     /**
      * Exponent. How fast that extra price falls as queues fill: then there is no room elsewhere. [others_ms]
      */
@@ -77,7 +77,7 @@ export const AUTO_CONSTANTS = {
      * Steps. The same for a prompt that nobody shares: to compute it elsewhere serves only itself.
      * [others_ms]
      */
-    FREE_STEPS_UNSHARED: 4,
+    FREE_STEPS_UNSHARED: 16,
     /**
      * Ms. Differences below it are noise: of timers, of the system's queues, of the few requests that taught
      * the times. [unsure_ms]

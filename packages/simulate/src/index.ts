@@ -24,6 +24,7 @@ export {
   UnknownPolicyError,
 } from './column.ts'
 export { FLEET_NAMES, FLEETS, type FleetName, operatingSpeeds } from './fleets.ts'
+export { type KnowingRun, type KnowingSpec, placeKnowingAll } from './knowing-placement.ts'
 export { FIT_LIMITS, fitLog, fitText, type LogFit, type LogTrace, logTrace, PoorFitError } from './log-fit.ts'
 export { isSure, pairedDifference, type SeedMean, seedMean, tQuantile } from './paired.ts'
 export { BadProfileError, readProfile } from './profile-file.ts'
