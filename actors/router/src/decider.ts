@@ -196,7 +196,8 @@ export class Decider {
       return this.#refuse(id, gateway, request, toErrorRecord(thrown))
     }
     this.#overloads.get(this.#countedAs(request.model))?.placed(this.#context.clock.nowMs())
-    const receipt = { ...chosen.receipt, queue, slices: slicesOf(id, request, slice !== undefined) }
+    const slices = slicesOf(id, request, slice !== undefined)
+    const receipt = { ...chosen.receipt, queue, ...(slices === undefined ? {} : { slices }) }
     if (request.slice?.isLast !== false) receipts.add(receipt)
     const decision = { ...decisionOf(receipt, placed, lookupMs), ...(slice && { slice }) }
     // This comes before the request is sent, and so before any KV event that the request causes.

@@ -91,7 +91,7 @@ export function laterPrice({ busyShare }: AutoFleet): number {
 
 /** Price of a millisecond of prefill whose blocks push out others. docs/decisions/0037, section evict_ms. */
 export function evictPrice({ busyShare }: AutoFleet): number {
-  return (1 - busyShare) ** EVICT_EXPONENT
+  return wholePower(1 - busyShare, EVICT_EXPONENT)
 }
 
 /** Price of a millisecond of decoding. docs/decisions/0037, section decode_ms. */
@@ -99,7 +99,7 @@ export function decodePrice(
   { busyShare, waitingShare, speedSpread }: AutoFleet,
   isUnshared: boolean,
 ): number {
-  const sharedPrice = Math.max(waitingShare, (1 - busyShare) ** IDLE_EXPONENT)
+  const sharedPrice = Math.max(waitingShare, wholePower(1 - busyShare, IDLE_EXPONENT))
   const spreadBeyondChance = Math.max(0, speedSpread - CHANCE_SPREAD)
   const unlikePrice = Math.min(UNLIKE_PRICE_MAX, UNLIKE_WEIGHT * spreadBeyondChance)
   return Math.max(unlikePrice, isUnshared ? UNSHARED_SHARE * sharedPrice : sharedPrice)
@@ -110,7 +110,7 @@ export function decodePrice(
  * others_ms.
  */
 export function holdUpPrice({ busyShare }: AutoFleet): number {
-  return HOLD_UP_PRICE * (1 - busyShare) ** HOLD_UP_EXPONENT
+  return HOLD_UP_PRICE * wholePower(1 - busyShare, HOLD_UP_EXPONENT)
 }
 
 /**
@@ -371,4 +371,12 @@ export function feltDelayMs(worker: AutoWorker, prompt: AutoPrompt, fleet: AutoF
   const delayMs = Math.max(prefillMs(worker, prompt, fleet) - worker.decodeStepMs * steps, 0)
   const feltMs = delayMs - freeSteps(prompt.isUnshared) * decodeStepMsNow(worker)
   return feltMs > 0 ? delayMs + holdUpPrice(fleet) * feltMs : delayMs
+}
+
+/** `base` to a whole `exponent` ≥ 1. The operator takes three times as long, three times in a decision. */
+function wholePower(base: number, exponent: number): number {
+  let power = 1
+  for (let square = base, left = exponent; left > 0; left >>= 1, square *= square)
+    if ((left & 1) === 1) power *= square
+  return power
 }
