@@ -232,10 +232,11 @@ export class BodyReader {
         return asText(prompt.why)
       case 'ask-engine': {
         if (task.unaskable !== undefined) return asText(task.unaskable)
+        const origins = questions?.origins ?? entry.tokenizeOrigins
+        // A question is a copy of the prompt.
+        if (origins.length === 0) return asText(`${prompt.why}; no worker can be asked to tokenize`)
         const question = tokenizeBody(view.body, view.scan, view.request, model)
         if (question.kind === 'unknown') return asText(`${prompt.why}; ${question.reason}`)
-        const origins = questions?.origins ?? entry.tokenizeOrigins
-        if (origins.length === 0) return asText(`${prompt.why}; no worker can be asked to tokenize`)
         return {
           kind: 'ask-engine',
           request: unread,
@@ -324,7 +325,7 @@ export class BodyReader {
   ): Promise<Uint8Array | undefined> {
     if (request.promptShape === 'text')
       return body.subarray(request.prompt!.start + 1, request.prompt!.end - 1)
-    if (request.promptShape !== 'messages' || mediaTypeIn(body, scan) !== undefined) return undefined
+    if (request.promptShape !== 'messages' || mediaTypeIn(body, scan, values) !== undefined) return undefined
     const rendered = await this.#tokenizers.rendered(values, entry, wallMs)
     if (rendered !== undefined) return Buffer.from(rendered)
     // The text that templates put before the messages, and the messages without their end, so that a
