@@ -1,6 +1,8 @@
 /** The arena of long bodies, against a list of all ranges that are lent. */
 
+import { brotliCompressSync, gzipSync, zstdCompressSync } from 'node:zlib'
 import { seededRandom } from '@homing/base'
+import type { BodyRoom, HttpExchange } from '@homing/transport'
 import t from 'tap'
 import { Bodies, BodyArena, type BodyLoan, LENT_BYTES_MIN } from '../src/index.ts'
 
@@ -86,6 +88,36 @@ t.test('a hold gives its body back at its end, and its readers later', async t =
   hold.release()
   t.equal(hold.place(LENT_BYTES_MIN), undefined, 'its request is over')
   t.equal(bodies.sharedBytes, 0)
+})
+
+t.test('a compressed body is decoded where it lies, and gives its room back', async t => {
+  const random = seededRandom(1)
+  const plain = Uint8Array.from({ length: 2 * LENT_BYTES_MIN }, () => random.below(256))
+  for (const [encoding, compress] of [
+    ['gzip', gzipSync],
+    ['br', brotliCompressSync],
+    ['zstd', zstdCompressSync],
+  ] as const) {
+    const arena = new BodyArena(ARENA_BYTES)
+    const bodies = new Bodies(2 * ARENA_BYTES, () => new Error('full'), arena)
+    const given = compress(plain)
+    const exchange = {
+      headers: { 'content-encoding': encoding },
+      async readBody(_: number, room: BodyRoom) {
+        room.take(given.length)
+        const place = room.place!(given.length)!
+        place.set(given)
+        return place
+      },
+    } as unknown as HttpExchange
+    const hold = bodies.hold()
+    const body = await hold.readDecoded(exchange, ARENA_BYTES)
+    t.equal(Buffer.compare(body, plain), 0, encoding)
+    t.equal(bodies.sharedBytes, 0)
+    t.equal(bodies.bytes, plain.length)
+    hold.release()
+    t.equal(bodies.bytes, 0)
+  }
 })
 
 function overlaps(one: Uint8Array, other: Uint8Array): boolean {
