@@ -736,6 +736,7 @@ export class Exchange {
     const body = this.#ready?.upstream.body
     // The reader is done with the body, so only a call may still read it.
     if (body !== undefined && !this.#isBodyLent) giveUpBytes(body)
+    this.#ready?.prompt?.giveUp()
     this.#ready = undefined
     this.#parts.ended(this)
   }

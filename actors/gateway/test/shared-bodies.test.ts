@@ -1,6 +1,7 @@
 /** Long bodies in the memory that threads share: who may still read them when their request ends. */
 
 import t from 'tap'
+import { SlicedPrompt } from '../src/sliced-prompt.ts'
 import { start, type World } from './gateway-world.ts'
 import { READ } from './sample-records.ts'
 import { die, end, head } from './worker-exchange.ts'
@@ -136,4 +137,12 @@ t.test('what a tokenizer had that does not answer any more belongs to no other b
   await ask('POST', PATH, { body: textOf(2) })
   t.equal(Buffer.from(bodies[0]!).toString(), textOf(1))
   t.not(bodies[0]!.buffer, bodies[1]!.buffer)
+})
+
+t.test('the ids of a prompt that could go in slices are freed with its request', async t => {
+  const ids = new Int32Array(100_000)
+  const prompt = new SlicedPrompt(ids, '')
+  t.equal(JSON.parse(Buffer.from(prompt.body(3, false)).toString()).prompt.length, 3)
+  prompt.giveUp()
+  t.strictSame([ids.length, prompt.bytes], [0, 0])
 })
