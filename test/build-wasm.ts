@@ -1,5 +1,5 @@
 /**
- * Compiles the WebAssembly of three packages (AssemblyScript), and writes each module as base64 into a file
+ * Compiles the WebAssembly of four packages (AssemblyScript), and writes each module as base64 into a file
  * of TypeScript.
  *
  * Run `pnpm exec node test/build-wasm.ts` after a change of a source under packages/NAME/wasm/, and commit
@@ -80,6 +80,17 @@ const SOURCES: readonly WasmSource[] = [
             'The loops of the index with atomic access, and `hook` before each access to a shared word; as base64.',
           options: ['--use', 'ATOMIC=1', '--use', 'HOOKED=1'],
         },
+      ],
+    },
+  },
+  {
+    folder: 'packages/openai/wasm',
+    entry: 'string-end.ts',
+    sources: 'string-end.ts',
+    options: ['simd', '--converge', '--initialMemory', '2'],
+    files: {
+      'packages/openai/src/string-end-wasm.ts': [
+        { name: 'STRING_END_WASM_BASE64', comment: 'The module that finds the end of a text, as base64.' },
       ],
     },
   },

@@ -196,7 +196,13 @@ t.test('engines read what clients sent, whatever becomes of answers, connections
     [],
   )
   t.ok(answered > REQUESTS / 4)
+  await until('no memory is lent any more', async () => (await sharedBytes(client)) === 0 || undefined)
 })
+
+async function sharedBytes(client: RouterClient): Promise<number> {
+  const { text } = await client.send('/metrics')
+  return Number(/^homing_gateway_shared_body_bytes (\d+)$/m.exec(text)?.[1])
+}
 
 t.test('an engine that answers before it has read a long body still gets all of it', async t => {
   t.comment(`HOMING_SEED=${SEED}`)

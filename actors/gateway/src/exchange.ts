@@ -24,6 +24,7 @@
  *   I4  An exception in an exchange ends that exchange and touches no other.
  *   I5  The bytes of its body count against the bound of all bodies until the exchange is settled and its
  *       request reader is done. If the tokenizer is late, the reader counts the bytes until it answers.
+ *   I6  In shared memory they are no other body's until exchange, reader and every call have given them back.
  *
  * A worker that answers with a failing status before any output, or breaks, has failed the request. The
  * exchange tries other workers and keeps that answer for the client, in case none serves the request. It
@@ -42,7 +43,7 @@ import type { DirectoryMessage } from '@homing/actors/directory'
 import type { WaitingHints } from '@homing/actors/queue'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
-import type { BodyHold } from '@homing/http'
+import type { BodyHold, LentBodies } from '@homing/http'
 import type { Decision, Delivery, PromptSlice, RoutingRequest, WorkerFault } from '@homing/placement'
 import { giveUpBytes, type HttpExchange, type HttpTransport } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
@@ -77,6 +78,8 @@ export interface ExchangeParts {
   readonly retryBudget: RetryBudget
   readonly deadlyPrompts: DeadlyPrompts
   readonly progress: WorkerProgress
+  /** Bodies in shared memory that connections still have. */
+  readonly lentBodies: LentBodies
   readonly streamForms: StreamForms
   /** Remembers which worker has which response. */
   readonly responses: ResponseHolders
@@ -708,7 +711,10 @@ export class Exchange {
     this.#call = undefined
     if (call === undefined) return
     call.abort()
-    if (!call.giveUpBody()) this.#isBodyLent = true
+    if (call.giveUpBody()) return
+    this.#isBodyLent = true
+    const loan = this.#hold.lend()
+    if (loan !== undefined) this.#parts.lentBodies.settle(call, () => loan.giveBack())
   }
 
   #settled(): void {
@@ -730,6 +736,7 @@ export class Exchange {
     const body = this.#ready?.upstream.body
     // The reader is done with the body, so only a call may still read it.
     if (body !== undefined && !this.#isBodyLent) giveUpBytes(body)
+    this.#ready?.prompt?.giveUp()
     this.#ready = undefined
     this.#parts.ended(this)
   }

@@ -107,6 +107,7 @@ export class Exchanges {
    */
   look(): void {
     this.#parts.placements.tellUntold()
+    this.#parts.lentBodies.look()
     const nowMs = this.#parts.context.clock.nowMs()
     for (const exchange of [...this.#open.keys()]) exchange.look(nowMs)
     const { progress, directory } = this.#parts

@@ -3,7 +3,7 @@
  */
 
 import type { Clock } from '@homing/base'
-import type { AccessLog } from '@homing/http'
+import type { AccessLog, Bodies } from '@homing/http'
 import {
   type Counter,
   type Gauge,
@@ -40,6 +40,7 @@ export class GatewayMetrics {
   readonly #textPrompts: Counter
   readonly #open: Gauge
   readonly #bodyBytes: Gauge
+  readonly #sharedBodyBytes: Gauge
   readonly #responses: Gauge
   readonly #responsesLost: Counter
   readonly #nextTurns: Counter<'outcome'>
@@ -124,6 +125,10 @@ export class GatewayMetrics {
     this.#bodyBytes = metrics.gauge({
       name: 'homing_gateway_body_bytes',
       help: 'Request bodies in memory (--max-bodies-bytes).',
+    })
+    this.#sharedBodyBytes = metrics.gauge({
+      name: 'homing_gateway_shared_body_bytes',
+      help: 'Request bodies in memory that threads share, at most 32 MiB; others have memory of their own.',
     })
     this.#responses = metrics.gauge({
       name: 'homing_gateway_remembered_responses',
@@ -243,14 +248,15 @@ export class GatewayMetrics {
 
   async render(
     openRequests: number,
-    bodyBytes: number,
+    bodies: Pick<Bodies, 'bytes' | 'sharedBytes'>,
     responses: number,
     accessLog: Pick<AccessLog, 'written' | 'dropped' | 'fault'> | undefined,
   ): Promise<string> {
     this.requests.sweep()
     this.#readViews()
     this.#open.set(openRequests)
-    this.#bodyBytes.set(bodyBytes)
+    this.#bodyBytes.set(bodies.bytes)
+    this.#sharedBodyBytes.set(bodies.sharedBytes)
     this.#responses.set(responses)
     this.#accessLines.setTotal(accessLog?.written ?? 0, { outcome: 'written' })
     this.#accessLines.setTotal(accessLog?.dropped ?? 0, { outcome: 'dropped' })

@@ -26,9 +26,11 @@ import type { ModelAlias } from '@homing/config'
 import { type Fleet, loadingWorkers, type ModelNames, modelNames, NO_ALIASES } from '@homing/fleet'
 import {
   Bodies,
+  BodyArena,
   EventStreams,
   FrontDoor,
   fetchPieces,
+  LentBodies,
   RouteTable,
   refuseRoute,
   sendView,
@@ -73,6 +75,11 @@ const ID_LENGTH = 21
 const LOOK_INTERVAL_MS = 1000
 /** Bodies of operator requests, all together. */
 const OPERATOR_BODIES_COUNT_MAX = 4
+/**
+ * Of bodies in shared memory: 75 of 100,000 tokens. It stays with the router once it was used, so it is not
+ * more; bodies that find no room are copied to the thread that reads them.
+ */
+const ARENA_BYTES_MAX = 32 * 2 ** 20
 const ANY_TENANTS: TenantArgs = { weights: new Map(), unnamed: 'own', trusted: 'all' }
 
 export const gateway = defineActor(
@@ -146,7 +153,11 @@ class Gateway {
     args.router.tell({ type: 'gatewayStarted', gateway: life })
     args.queue.tell({ type: 'gatewayStarted', gateway: life })
 
-    const bodies = new Bodies(args.bodiesBytesMax, (bytes, bytesMax) => new NoBodyRoomError(bytes, bytesMax))
+    const bodies = new Bodies(
+      args.bodiesBytesMax,
+      (bytes, bytesMax) => new NoBodyRoomError(bytes, bytesMax),
+      new BodyArena(Math.min(args.bodiesBytesMax, ARENA_BYTES_MAX)),
+    )
     const responses = new ResponseHolders(args.rememberedResponsesMax)
     this.#clock = clock
     this.#log = log
@@ -174,6 +185,7 @@ class Gateway {
       retryBudget: new RetryBudget(args.exchangeLimits.retryShare),
       deadlyPrompts: new DeadlyPrompts(),
       progress: new WorkerProgress(args.exchangeLimits.stallMsMin),
+      lentBodies: new LentBodies(),
       streamForms: new StreamForms(),
       responses,
       tracker: args.tracker,
@@ -243,7 +255,7 @@ class Gateway {
     await this.metrics.workersLeft(worker => keys.has(worker))
     const { size } = this.#exchanges
     this.metrics.nextTurns(this.#nextTurns.counts)
-    return this.metrics.render(size, this.#bodies.bytes, this.#responses.size, this.#accessNotes?.log)
+    return this.metrics.render(size, this.#bodies, this.#responses.size, this.#accessNotes?.log)
   }
 
   leave(door: FrontDoor): void {

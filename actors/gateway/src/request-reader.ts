@@ -5,7 +5,7 @@
  *   body -> tokenizer (model, prompt hashes, nvext) -> routing request and upstream request
  *
  * A tokenizer that does not answer in time still has the body: its bytes count against the bound of all
- * bodies until the tokenizer answers.
+ * bodies, and are lent to it, until it answers.
  *
  * A request that refers to a response by its id is pinned to the worker that has the response
  * (./response-holders.ts), unless the client pinned it.
@@ -88,6 +88,14 @@ const BYTES_OF_SLICES = 4
 /** One hour: a tokenizer that has not answered by then has lost the request. */
 const TOKENIZER_MS_MAX = 3_600_000
 
+/** A body that is read as one of this route. */
+interface GivenBody {
+  readonly route: CompletionRoute
+  readonly body: Uint8Array
+  /** Whose memory the body lies in; undefined: in memory of its own. */
+  readonly hold?: BodyHold
+}
+
 export class RequestReader {
   readonly #parts: ReaderParts
   readonly #trust: HintTrust
@@ -110,7 +118,7 @@ export class RequestReader {
     const bodyMs = clock.nowMs()
     this.#stage('read', bodyMs - arrivedMs, note)
     const wantsIds = slices.mayBeLong(body.length)
-    const given = await this.#read(route, body, exchange.headers, wantsIds)
+    const given = await this.#read({ route, body, hold }, exchange.headers, wantsIds)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     const { read, ignored } = this.#trust.apply(given, exchange.headers)
     const routing = this.#atHolder(
@@ -124,7 +132,7 @@ export class RequestReader {
       read.previousResponseId,
     )
     if (read.annotations.includes('query_instance_id')) {
-      await this.#selectOnly(exchange, route, body, routing)
+      await this.#selectOnly(exchange, { route, body, hold }, routing)
       return undefined
     }
     const waiting = waitingHints(exchange.headers, read.priority, body.length)
@@ -238,7 +246,7 @@ export class RequestReader {
       const { args } = this.#parts
       const isChat = scanRequest(body).byName.has('messages')
       const route = isChat ? 'chat' : 'completions'
-      const given = await this.#read(route, body, headers, false)
+      const given = await this.#read({ route, body }, headers, false)
       const { read, ignored } = this.#trust.apply(given, headers)
       const id = requestId(headers, this.#parts.newId)
       const request = this.#routing(read, route, id, undefined, ignored)
@@ -270,16 +278,11 @@ export class RequestReader {
   /**
    * `nvext.annotations: ["query_instance_id"]`: the choice as server-sent events; nothing is sent or booked.
    */
-  async #selectOnly(
-    exchange: HttpExchange,
-    route: CompletionRoute,
-    body: Uint8Array,
-    routing: RoutingRequest,
-  ): Promise<void> {
+  async #selectOnly(exchange: HttpExchange, given: GivenBody, routing: RoutingRequest): Promise<void> {
     const { args, fleet } = this.#parts
     const answer = await args.router.ask({ type: 'explain', request: routing }, { timeout: args.askMsMax })
     if ('code' in answer) throw fromErrorRecord(answer)
-    const { tokenIds } = await this.#read(route, body, exchange.headers, true)
+    const { tokenIds } = await this.#read(given, exchange.headers, true)
     const worker = fleet().workers.find(({ keys }) => keys.some(({ key }) => key === answer.worker))
     const events = [
       `event: worker_instance_id\ndata: ${JSON.stringify(String(worker?.instanceId ?? ''))}\n\n`,
@@ -297,16 +300,22 @@ export class RequestReader {
   }
 
   async #read(
-    route: CompletionRoute,
-    body: Uint8Array,
+    { route, body, hold }: GivenBody,
     headers: HttpHeaders,
     wantTokenIds: boolean,
   ): Promise<ReadRequest> {
     const { args } = this.#parts
+    const loan = hold?.lend()
     const reading = args.tokenizer.ask(
       { type: 'read', route, body, headers: singleHeaders(headers), wantTokenIds, waitMsMax: args.readMsMax },
       { timeout: TOKENIZER_MS_MAX },
     )
+    // Without an answer it is not known whether a thread still reads.
+    if (loan !== undefined)
+      reading.then(
+        () => loan.giveBack(),
+        () => loan.lose(),
+      )
     const result = await this.#inTime(reading, body.length)
     if (result.kind === 'refused') throw new RefusedError(result.error, result.param)
     return result.request

@@ -13,6 +13,7 @@
 
 import type { ReadRequest } from '@homing/actors/tokenizer'
 import { scanRequest } from '@homing/openai'
+import { giveUpBytes } from '@homing/transport'
 
 /** Members of a body that its slices have, too. */
 const KEPT = ['model', 'cache_salt', 'extra_key', 'lora_path', 'priority', 'data_parallel_rank']
@@ -50,6 +51,12 @@ export class SlicedPrompt {
   /** Bytes of the ids. */
   get bytes(): number {
     return this.#ids.byteLength
+  }
+
+  /** Frees the ids; no slice is sent any more. */
+  giveUp(): void {
+    const { buffer, byteOffset, byteLength } = this.#ids
+    giveUpBytes(new Uint8Array(buffer, byteOffset, byteLength))
   }
 
   /** The body of the slice that ends at `endTokens`, not before that of the slice before. */

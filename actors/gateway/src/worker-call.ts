@@ -223,12 +223,16 @@ export class WorkerCall {
     this.#call?.resume()
   }
 
+  /** Its connection may still have bytes of the body. */
+  get usesBody(): boolean {
+    return this.#call?.usesBody === true
+  }
+
   /**
    * Frees the edited body of a call that is over. True: this call does not read the client's body any more.
    */
   giveUpBody(): boolean {
-    if (this.#call === undefined) return true
-    if (this.#call.usesBody) return false
+    if (this.usesBody) return false
     if (this.#edited !== undefined) giveUpBytes(this.#edited)
     this.#edited = undefined
     return true

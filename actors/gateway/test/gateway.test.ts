@@ -650,12 +650,13 @@ t.test('the fleet can change at any time', async t => {
   })
 })
 
-t.test('the memory of a long body is given up with its request, unless a call may still read it', async t => {
+t.test('the memory of a body of its own is given up with its request, unless a call reads it', async t => {
   for (const usesBody of [false, true]) {
     let body: Uint8Array | undefined
     const { ask, called, answer, settled } = await start(
       t,
-      { bodyBytesMax: 100_000, bodiesBytesMax: 100_000 },
+      // In shared memory there is no room for a page more.
+      { bodyBytesMax: 100_000, bodiesBytesMax: 51_000 },
       {
         read: message => {
           body = message.body

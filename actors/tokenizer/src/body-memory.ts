@@ -67,7 +67,7 @@ export class BodyMemory {
     const { changes } = this.#tree
     const point = path.findLast(node => node.payload.point !== undefined)?.payload.point
     const scan = scanRequest(body, point)
-    return { scan, values: () => this.#values(body, scan, windows, path, point, changes) }
+    return { scan, values: once(() => this.#values(body, scan, windows, path, point, changes)) }
   }
 
   #values(
@@ -126,6 +126,15 @@ export class BodyMemory {
       const messages = added.slice(from, next)
       return { payload: { messages, point }, bytes: bytesOf(messages) }
     })
+  }
+}
+
+/** What throws does so each time. */
+function once<T>(make: () => T): () => T {
+  let made: { readonly value: T } | undefined
+  return () => {
+    made ??= { value: make() }
+    return made.value
   }
 }
 

@@ -70,6 +70,12 @@ const BODY_SHARE = 0.5
 /** Of the tokens that a text looks like: texts have up to twice the usual bytes for each token. */
 const CLAIMED_SHARE_MIN = 0.5
 
+const utf8 = new TextEncoder()
+/** Of a unit of UTF-16. */
+const UNIT_BYTES_MAX = 3
+/** For longer texts there is new memory each time. */
+const TEXT_ROOM_BYTES_MAX = 4 * 2 ** 20
+
 export interface BodyReaderOptions {
   /** Bytes for the beginnings of bodies and prompts. */
   readonly promptCacheBytes: number
@@ -81,6 +87,8 @@ export class BodyReader {
   readonly #bodies: BodyMemory
   readonly #tokenizers: ThreadTokenizers
   #configuration: ReaderConfiguration | undefined
+  /** For the bytes of a prompt that is known as text. */
+  #textRoom = new Uint8Array(0)
   /** Never rejects. */
   #last: Promise<unknown> = Promise.resolve()
 
@@ -232,10 +240,11 @@ export class BodyReader {
         return asText(prompt.why)
       case 'ask-engine': {
         if (task.unaskable !== undefined) return asText(task.unaskable)
+        const origins = questions?.origins ?? entry.tokenizeOrigins
+        // A question is a copy of the prompt.
+        if (origins.length === 0) return asText(`${prompt.why}; no worker can be asked to tokenize`)
         const question = tokenizeBody(view.body, view.scan, view.request, model)
         if (question.kind === 'unknown') return asText(`${prompt.why}; ${question.reason}`)
-        const origins = questions?.origins ?? entry.tokenizeOrigins
-        if (origins.length === 0) return asText(`${prompt.why}; no worker can be asked to tokenize`)
         return {
           kind: 'ask-engine',
           request: unread,
@@ -324,9 +333,9 @@ export class BodyReader {
   ): Promise<Uint8Array | undefined> {
     if (request.promptShape === 'text')
       return body.subarray(request.prompt!.start + 1, request.prompt!.end - 1)
-    if (request.promptShape !== 'messages' || mediaTypeIn(body, scan) !== undefined) return undefined
+    if (request.promptShape !== 'messages' || mediaTypeIn(body, scan, values) !== undefined) return undefined
     const rendered = await this.#tokenizers.rendered(values, entry, wallMs)
-    if (rendered !== undefined) return Buffer.from(rendered)
+    if (rendered !== undefined) return this.#utf8(rendered)
     // The text that templates put before the messages, and the messages without their end, so that a
     // conversation can continue.
     const whole = Buffer.from(body.buffer, body.byteOffset, body.byteLength)
@@ -338,6 +347,14 @@ export class BodyReader {
         parts.push(body.subarray(value.start, name === 'messages' ? value.end - 1 : value.end))
     }
     return Buffer.concat(parts)
+  }
+
+  /** The bytes of a text, until the next call. Into room that is there it is one pass instead of two. */
+  #utf8(text: string): Uint8Array {
+    const bytesMax = UNIT_BYTES_MAX * text.length
+    if (bytesMax > TEXT_ROOM_BYTES_MAX) return Buffer.from(text)
+    if (this.#textRoom.length < bytesMax) this.#textRoom = new Uint8Array(bytesMax)
+    return this.#textRoom.subarray(0, utf8.encodeInto(text, this.#textRoom).written)
   }
 }
 

@@ -156,26 +156,8 @@ function bodyBytesOf(task: ReaderTask): number {
   return task.type === 'read' || task.type === 'check' ? task.body.length : 0
 }
 
-/** Shared memory for a body while a reader reads it. */
-class Desk {
-  isFree = true
-  #memory = new Uint8Array(new SharedArrayBuffer(0))
-
-  put(body: Uint8Array): Uint8Array {
-    if (this.#memory.length < body.length) {
-      const size = Math.min(DESK_BODY_BYTES_MAX, 2 ** Math.ceil(Math.log2(body.length)))
-      this.#memory = new Uint8Array(new SharedArrayBuffer(size))
-    }
-    this.#memory.set(body)
-    return this.#memory.subarray(0, body.length)
-  }
-}
-
-/** Bodies of one reader that are in shared memory at a time: one is read, one waits. */
-const DESKS = 2
-/** Shorter bodies are copied faster; longer ones would keep too much memory. */
-const DESK_BODY_BYTES_MIN = 16 * 1024
-const DESK_BODY_BYTES_MAX = 4 * 2 ** 20
+/** Shorter bodies are cloned faster than moved. */
+const MOVED_BYTES_MIN = 16 * 1024
 
 /** One reader after the other on the same place. */
 interface ReaderLife {
@@ -204,7 +186,6 @@ class ReaderThread {
   readonly #args: BodyReaderOptions
   readonly #configuration: () => ReaderConfiguration | undefined
   readonly #onError: (error: unknown) => void
-  readonly #desks = Array.from({ length: DESKS }, () => new Desk())
   /** Undefined: none could be started, and no task has come since. */
   #life: ReaderLife | undefined
   /** The reader has a task. */
@@ -236,16 +217,13 @@ class ReaderThread {
     const reads = task.type === 'load' ? 0 : 1
     this.pending++
     this.reads += reads
-    const desk = task.type === 'read' ? this.#deskFor(task.body.length) : undefined
     try {
-      const lent = desk === undefined ? task : { ...task, body: desk.put((task as ReadTask).body) }
       if (this.#isBusy) await this.#turn(waitMsMax)
       this.#isBusy = true
-      return await this.#run(lent).finally(() => this.#next())
+      return await this.#run(task).finally(() => this.#next())
     } finally {
       this.pending--
       this.reads -= reads
-      if (desk !== undefined) desk.isFree = true
     }
   }
 
@@ -315,17 +293,6 @@ class ReaderThread {
     if (life.ref.tell({ type: 'configure', configuration }) === 'ok') life.version = configuration.version
   }
 
-  /**
-   * Shared memory for a body of this size, if it is worth it and some is free: else the body is copied anew
-   * each time.
-   */
-  #deskFor(size: number): Desk | undefined {
-    if (size < DESK_BODY_BYTES_MIN || size > DESK_BODY_BYTES_MAX) return undefined
-    const desk = this.#desks.find(({ isFree }) => isFree)
-    if (desk !== undefined) desk.isFree = false
-    return desk
-  }
-
   /** Another reader takes the place of one that has ended. */
   #replace(life: ReaderLife): void {
     if (this.#life !== life) return
@@ -381,7 +348,7 @@ interface Waiting {
 /** A long body outside shared memory is copied once, and then moved. */
 function ask(ref: ActorRef<ReaderMessage>, task: ReaderTask): Promise<ReaderAnswer> {
   const options = { timeout: READER_ASK_MS_MAX }
-  if (bodyBytesOf(task) < DESK_BODY_BYTES_MIN) return ref.ask({ type: 'run', task }, options)
+  if (bodyBytesOf(task) < MOVED_BYTES_MIN) return ref.ask({ type: 'run', task }, options)
   const { body } = task as ReadTask
   if (body.buffer instanceof SharedArrayBuffer) return ref.ask({ type: 'run', task }, options)
   const copy = new Uint8Array(body)

@@ -3,6 +3,7 @@
  */
 
 import type { RequestFields, RequestScan } from '@homing/openai'
+import { type PythonDict, type PythonValue, RenderingRefusedError } from '@homing/tokenization'
 
 export type TokenizeQuestion =
   | { readonly kind: 'body'; readonly body: Uint8Array }
@@ -60,19 +61,41 @@ export function hasValue(body: Uint8Array, scan: RequestScan, name: string): boo
   return text !== undefined && text !== 'null'
 }
 
-/** The type of a content part that is not text: its blocks hash with the medium, which no token shows. */
-export function mediaTypeIn(body: Uint8Array, scan: RequestScan): string | undefined {
-  const text = valueText(body, scan, 'messages')
-  if (text === undefined) return undefined
-  const messages = JSON.parse(text) as readonly ({ readonly content?: unknown } | null)[]
-  for (const message of messages) {
-    const parts: readonly unknown[] = Array.isArray(message?.content) ? message.content : []
-    for (const part of parts) {
-      const type = typeof part === 'object' ? (part as { readonly type?: unknown } | null)?.type : 'text'
+/**
+ * The type of a content part that is not text: its blocks hash with the medium, which no token shows.
+ * `values`: of the body, where they are at hand; what they cannot tell is read from the bytes.
+ */
+export function mediaTypeIn(
+  body: Uint8Array,
+  scan: RequestScan,
+  values?: () => PythonDict | undefined,
+): string | undefined {
+  const known = values && messagesOf(values)
+  const text = known === undefined ? valueText(body, scan, 'messages') : undefined
+  const messages: unknown = text === undefined ? known : JSON.parse(text)
+  for (const message of Array.isArray(messages) ? messages : []) {
+    const parts = memberOf(message, 'content')
+    for (const part of Array.isArray(parts) ? parts : []) {
+      const type = typeof part === 'object' ? memberOf(part, 'type') : 'text'
       if (!TEXT_PARTS.has(String(type))) return `a content part of type ${String(type)}`
     }
   }
   return undefined
+}
+
+function messagesOf(values: () => PythonDict | undefined): PythonValue | undefined {
+  try {
+    return values()?.get('messages')
+  } catch (thrown) {
+    if (!(thrown instanceof RenderingRefusedError)) throw thrown
+    return undefined
+  }
+}
+
+/** Of what JSON.parse has made, or the reader of Python's values. */
+function memberOf(value: unknown, name: string): unknown {
+  if (value instanceof Map) return value.get(name)
+  return (value as Readonly<Record<string, unknown>> | null | undefined)?.[name]
 }
 
 function valueText(body: Uint8Array, scan: RequestScan, name: string): string | undefined {

@@ -7,23 +7,34 @@
  */
 
 import { type BodyRoom, giveUpBytes, type HttpExchange } from '@homing/transport'
+import type { BodyArena, BodyLoan } from './body-arena.ts'
 import { BodyDecoders, encodingOf } from './content-encoding.ts'
 
 export class Bodies {
   readonly #bytesMax: number
   readonly #refusal: (bytes: number, bytesMax: number) => Error
   readonly #decoders = new BodyDecoders()
+  readonly #arena: BodyArena | undefined
   #bytes = 0
 
-  /** `refusal`: what is thrown where there is no room. */
-  constructor(bytesMax: number, refusal: (bytes: number, bytesMax: number) => Error) {
+  /**
+   * `refusal`: what is thrown where there is no room. `arena`: for long bodies; undefined: each has memory of
+   * its own.
+   */
+  constructor(bytesMax: number, refusal: (bytes: number, bytesMax: number) => Error, arena?: BodyArena) {
     this.#bytesMax = bytesMax
     this.#refusal = refusal
+    this.#arena = arena
   }
 
   /** Bytes held now. */
   get bytes(): number {
     return this.#bytes
+  }
+
+  /** Bytes of bodies in memory that threads share; some of their requests may have ended. */
+  get sharedBytes(): number {
+    return this.#arena?.bytes ?? 0
   }
 
   /**
@@ -49,6 +60,7 @@ export class Bodies {
         share?.holds(-byteCount)
       },
       decoders: this.#decoders,
+      arena: this.#arena,
     })
   }
 
@@ -79,11 +91,14 @@ interface Account {
   readonly take: (byteCount: number) => void
   readonly give: (byteCount: number) => void
   readonly decoders: BodyDecoders
+  readonly arena: BodyArena | undefined
 }
 
 export class BodyHold implements BodyRoom {
   readonly #account: Account
   #bytes = 0
+  #loan: BodyLoan | undefined
+  #isReleased = false
 
   constructor(account: Account) {
     this.#account = account
@@ -98,6 +113,21 @@ export class BodyHold implements BodyRoom {
     this.#bytes += byteCount
   }
 
+  place(byteCount: number): Uint8Array | undefined {
+    // What comes after the end is not kept.
+    if (this.#isReleased || this.#loan !== undefined) return undefined
+    this.#loan = this.#account.arena?.take(byteCount)
+    return this.#loan?.bytes
+  }
+
+  /**
+   * For one more reader of the body, which may read it after `release`; undefined: the body has memory of its
+   * own.
+   */
+  lend(): BodyLoan | undefined {
+    return this.#loan?.lend()
+  }
+
   /**
    * The whole body of a request, decoded by its content-encoding. Rejects as `readBody` of the exchange does,
    * with BodyTooLargeError also for a body that is longer than `bytesMax` once it is decoded, and with
@@ -110,6 +140,8 @@ export class BodyHold implements BodyRoom {
     const encodedBytes = body.length
     const decoded = await this.decode(encoding, body, bytesMax)
     giveUpBytes(body)
+    this.#loan?.giveBack()
+    this.#loan = undefined
     this.give(encodedBytes)
     return decoded
   }
@@ -125,9 +157,12 @@ export class BodyHold implements BodyRoom {
     this.#bytes -= byteCount
   }
 
-  /** Idempotent. */
+  /** Its bytes in shared memory are others' from now on, unless they are lent. Idempotent. */
   release(): void {
     this.#account.give(this.#bytes)
     this.#bytes = 0
+    this.#isReleased = true
+    this.#loan?.giveBack()
+    this.#loan = undefined
   }
 }

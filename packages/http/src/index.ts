@@ -9,6 +9,7 @@ export {
   textAnswer,
 } from './answers.ts'
 export { Bodies, type BodyHold, type BodyShare } from './bodies.ts'
+export { BodyArena, type BodyLoan, LENT_BYTES_MIN } from './body-arena.ts'
 export { assertNoStrangePage, type Caller, HostNames, isFromHere } from './callers.ts'
 export { encodingOf } from './content-encoding.ts'
 export { CostlyViews, Slices } from './costly-views.ts'
@@ -34,6 +35,7 @@ export {
   sendOrStream,
 } from './event-streams.ts'
 export { FrontDoor, type HttpAddress } from './front-door.ts'
+export { LentBodies } from './lent-bodies.ts'
 export { fetchPieces, type Piece, sendPieces } from './pieces.ts'
 export { limitOf, queryOf, wantsText } from './query.ts'
 export { type Route, RouteTable, refuseRoute, takesMethod } from './route-table.ts'

@@ -121,6 +121,7 @@ const ZERO = 0x30
 const NINE = 0x39
 const COLON = 0x3a
 const BACKSLASH = 0x5c
+const LETTER_A = 0x61
 const LETTER_E = 0x65
 const LETTER_U = 0x75
 const DATA_URL = 'data:'
@@ -206,7 +207,7 @@ function isOfNumber(byte: number): boolean {
 
 /** Position of the quote that ends the text which begins at `start`. */
 function closingQuote(body: Uint8Array, start: number): number {
-  for (let at = body.indexOf(QUOTE, start); at >= 0; at = body.indexOf(QUOTE, at + 1)) {
+  for (let at = nextOf(body, QUOTE, start); at >= 0; at = nextOf(body, QUOTE, at + 1)) {
     let escapes = at
     while (escapes > start && body[escapes - 1] === BACKSLASH) escapes--
     if ((at - escapes) % 2 === 0) return at
@@ -219,18 +220,32 @@ function plainBytes(body: Uint8Array, start: number, end: number): number {
   let bytes = end - start
   // Of this text alone: a search that went on behind it would take time in proportion to the body.
   const text = body.subarray(start, end)
-  for (let at = text.indexOf(BACKSLASH); at >= 0; ) {
+  for (let at = nextOf(text, BACKSLASH, 0); at >= 0; at = nextOf(text, BACKSLASH, at)) {
     const isUnicode = text[at + 1] === LETTER_U
     bytes -= isUnicode ? 6 - bytesOfEscape(text, at + 2) : 1
     at += isUnicode ? 6 : 2
-    if (text[at] !== BACKSLASH) at = text.indexOf(BACKSLASH, at)
   }
   return bytes
 }
 
+/** A search costs as much as to look at so many bytes. */
+const LOOKED_AT = 32
+
+/** Position of the byte from `from` on; -1: there is none. Quick where it is near, as escapes in code are. */
+function nextOf(bytes: Uint8Array, byte: number, from: number): number {
+  const near = Math.min(from + LOOKED_AT, bytes.length)
+  for (let at = from; at < near; at++) if (bytes[at] === byte) return at
+  return near < bytes.length ? bytes.indexOf(byte, near) : -1
+}
+
 /** Bytes of a character of which `at` is the first of four hex digits; half of a pair has two. */
 function bytesOfEscape(body: Uint8Array, at: number): number {
-  const code = Number.parseInt(String.fromCharCode(...body.subarray(at, at + 4)), 16)
+  let code = 0
+  for (let i = at; i < at + 4; i++) code = code * 16 + hexDigit(body[i]!)
   if (code < 0x80) return 1
   return code < 0x800 || (code >= 0xd800 && code < 0xe000) ? 2 : 3
+}
+
+function hexDigit(byte: number): number {
+  return byte <= NINE ? byte - ZERO : (byte | 0x20) - LETTER_A + 10
 }

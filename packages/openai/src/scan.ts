@@ -10,12 +10,14 @@
  * `messages`.
  *
  * Bounds: JSON_DEPTH_MAX levels (the top-level object is level 1), MEMBERS_MAX top-level members.
- * Cost: linear, about 1 ns per byte; no recursion, no allocation but for the members.
+ * Cost: linear, about 1 ns per byte, a tenth of it in long texts; no recursion, and no allocation but for the
+ * members.
  */
 
 import { isUtf8 } from 'node:buffer'
 import { JSON_DEPTH_MAX } from '@homing/base'
 import { MalformedJsonError } from './errors.ts'
+import { stringEnd } from './string-end.ts'
 import type { Member, MessageList, RequestScan, ScanPoint } from './types.ts'
 
 /** An OpenAI request has some 60 known members. */
@@ -40,6 +42,9 @@ const ENDS_RUN = new Uint8Array(256)
 ENDS_RUN.fill(1, 0, 0x20)
 ENDS_RUN[QUOTE] = 1
 ENDS_RUN[BACKSLASH] = 1
+
+/** Of longer texts the end is looked for by other means. */
+const PLAIN_BYTES_MAX = 256
 
 /**
  * Throws MalformedJsonError. The bytes are only read; the ranges refer to them. `known`: a point of an
@@ -216,8 +221,13 @@ function skipString(bytes: Uint8Array, at: number, expected: string): number {
   if (bytes[at] !== QUOTE) fail(bytes, at, expected)
   const { length } = bytes
   let here = at + 1
+  let near = Math.min(here + PLAIN_BYTES_MAX, length)
   for (;;) {
-    while (here < length && ENDS_RUN[bytes[here]!] === 0) here++
+    while (here < near && ENDS_RUN[bytes[here]!] === 0) here++
+    if (here >= near && near < length) {
+      here = stringEnd(bytes, here)
+      near = length
+    }
     const byte = bytes[here]
     if (byte === QUOTE) return here + 1
     if (byte === undefined) throw new MalformedJsonError(at, 'unterminated string')

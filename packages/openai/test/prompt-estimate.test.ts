@@ -1,5 +1,6 @@
 /** What a body whose prompt is not known counts as. */
 
+import { seededRandom } from '@homing/base'
 import t from 'tap'
 import { estimatePrompt, scanRequest } from '../src/index.ts'
 
@@ -96,4 +97,39 @@ t.test('takes time in proportion to the body', async t => {
   t.ok(tokensOf({ prompt: '\\"'.repeat(500_000) }) > 0)
   t.ok(tokensOf({ messages: Array(200_000).fill('') }) >= 0)
   t.ok(tokensOf({ input: Array(5000).fill(`data:${base64(200)}`) }) > 0)
+})
+
+t.test('escapes count as the bytes of what they stand for, near each other and far apart', async t => {
+  const pieces = [
+    'a'.repeat(31),
+    'b'.repeat(70),
+    'é',
+    '😀',
+    '"',
+    '\\',
+    '\n',
+    '<',
+    '߿',
+    'ࠀ',
+    '\u0001',
+    '\\"',
+    '',
+  ]
+  for (let seed = 1; seed <= 200; seed++) {
+    const random = seededRandom(seed)
+    const text = Array.from({ length: 1 + random.below(40) }, () => pieces[random.below(pieces.length)]).join(
+      '',
+    )
+    const escaped = Array.from(text, character =>
+      random.below(3) === 0
+        ? [...character.split('')]
+            .map(unit => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
+            .map(unit => (random.below(2) === 0 ? unit : `\\u${unit.slice(2).toUpperCase()}`))
+            .join('')
+        : JSON.stringify(character).slice(1, -1),
+    ).join('')
+    t.equal(JSON.parse(`"${escaped}"`), text)
+    const { tokens } = estimated(undefined, `{"prompt":"${escaped}"}`)
+    t.equal(tokens, fourBytes(Buffer.byteLength(text)), `seed ${seed}`)
+  }
 })

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { JSON_DEPTH_MAX } from '@homing/base'
+import { JSON_DEPTH_MAX, seededRandom } from '@homing/base'
 import fc from 'fast-check'
 import t from 'tap'
 import {
@@ -29,6 +29,16 @@ function isObjectText(text: string): boolean {
     return typeof value === 'object' && value !== null && !Array.isArray(value)
   } catch {
     return false
+  }
+}
+
+/** Where the scan fails; undefined: nowhere. */
+function faultIn(bytes: Uint8Array): number | undefined {
+  try {
+    scanRequest(bytes)
+    return undefined
+  } catch (error) {
+    return (error as MalformedJsonError).position
   }
 }
 
@@ -155,6 +165,45 @@ t.test('agrees with JSON.parse on which texts are valid, however they are damage
     assert.equal(tryScan(Buffer.from(body)) !== undefined, isObjectText(body), body)
   })
   t.doesNotThrow(() => fc.assert(agree, { numRuns: 3000 }))
+})
+
+t.test('a long text ends where it does, or fails where it does, in whatever memory it lies', async t => {
+  /** What may stand in a text, and where it is at fault. */
+  const pieces: readonly (readonly [string, number?])[] = [
+    ...(['\\"', '\\\\', '\\u00e9', '\\ud83d\\ude00', '\\/\\b\\f\\n\\r\\t', 'é', '😀', ' '] as const).map(
+      piece => [piece] as const,
+    ),
+    ['\\x', 1],
+    ['\\u00g0', 4],
+    ['\\uD83', 5],
+    ['\u001f', 0],
+    ['\n', 0],
+  ]
+  // Around the sizes of the parts in which a long text is read.
+  const sizes = [0, 1, 250, 4090, 4096, 20_470, 86_010, 151_550]
+  for (let seed = 1; seed <= 400; seed++) {
+    const random = seededRandom(seed)
+    const filler = () => 'x'.repeat(sizes[random.below(sizes.length)]! + random.below(20))
+    let inside = filler()
+    let fault: number | undefined
+    for (let left = 1 + random.below(4); left > 0 && fault === undefined; left--) {
+      const [piece, at] = pieces[random.below(pieces.length)]!
+      if (at !== undefined) fault = 6 + Buffer.byteLength(inside) + at
+      inside += piece + filler()
+    }
+    const whole = Buffer.from(`{"a":"${inside}","b":1}`)
+    // Cut anywhere in the text.
+    const end = random.below(4) === 0 ? 6 + random.below(whole.length - 6) : whole.length
+    const offset = random.below(9)
+    const Memory = random.below(2) === 0 ? SharedArrayBuffer : ArrayBuffer
+    const bytes = new Uint8Array(new Memory(offset + end + random.below(9)), offset, end)
+    bytes.set(whole.subarray(0, end))
+    if (end === whole.length && fault === undefined) {
+      t.equal(text(bytes, scanRequest(bytes).byName.get('a')!.value), `"${inside}"`, `seed ${seed}`)
+    } else if (fault !== undefined && fault < end) {
+      t.equal(faultIn(bytes), fault, `seed ${seed}`)
+    } else t.equal(tryScan(bytes), undefined, `seed ${seed}`)
+  }
 })
 
 t.test('never throws anything but MalformedJsonError on arbitrary bytes', async t => {

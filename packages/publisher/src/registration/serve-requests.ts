@@ -12,7 +12,7 @@
  */
 
 import type { Log } from '@homing/base'
-import { Bodies, errorAnswer, sendAnswer } from '@homing/http'
+import { Bodies, errorAnswer, LentBodies, sendAnswer } from '@homing/http'
 import {
   ClientGoneError,
   type HttpCall,
@@ -22,7 +22,6 @@ import {
 } from '@homing/transport'
 import { NoBodyRoomError } from './errors.ts'
 import { handleRequest } from './handle-request.ts'
-import { LentBodies } from './lent-bodies.ts'
 import { requestSettingsOf, type ServeRequests } from './request-settings.ts'
 
 export interface ServedRequests extends ServingListener {
@@ -66,7 +65,7 @@ export function serveRequests(
       refuse(exchange, thrown)
     } finally {
       if (call === undefined) hold.release()
-      else lent.settle(hold, call)
+      else lent.settle(call, () => hold.release())
     }
   }
   const listener = http.serve({ endpoint, ...options }, exchange => void answer(exchange))

@@ -344,7 +344,9 @@ class MemoryExchange implements HttpExchange {
     if (this.#isBodyStalled) await this.#endOfPatience()
     room?.take(body.length)
     this.#isBodyRead = true
-    return body.slice()
+    const place = room?.place?.(body.length)
+    place?.set(body)
+    return place ?? body.slice()
   }
 
   /** The client may give up its bytes from now on. */

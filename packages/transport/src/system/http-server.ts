@@ -337,10 +337,10 @@ class NodeExchange implements HttpExchange, OpenExchange {
       request.on('end', () => {
         timer?.cancel()
         pieces.push(...loose)
-        if (pieces.length === 1) return resolve(pieces[0]!)
-        const body = Buffer.concat(pieces)
-        // Nobody else has seen them.
-        for (const piece of pieces) giveUpBytes(piece)
+        const place = room?.place?.(size)
+        const body = joined(pieces, place)
+        // No other part has seen them.
+        for (const piece of pieces) if (piece !== body) giveUpBytes(piece)
         resolve(body)
       })
       this.#onGone.push(() => {
@@ -410,6 +410,18 @@ class NodeExchange implements HttpExchange, OpenExchange {
     this.#isGone = true
     for (const callback of this.#onGone.splice(0)) callOwner(callback, this.#goneReason)
   }
+}
+
+/**
+ * `place`: memory for them all; undefined: new memory is taken. Into shared memory V8 copies byte by byte,
+ * unless both begin at a whole word: putting the pieces together first takes a third of the time.
+ */
+function joined(pieces: readonly Uint8Array[], place: Uint8Array | undefined): Uint8Array {
+  const whole = pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces)
+  if (place === undefined) return whole
+  place.set(whole)
+  giveUpBytes(whole)
+  return place
 }
 
 /**

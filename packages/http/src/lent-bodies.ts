@@ -4,24 +4,28 @@
  * connection has let go. No event reports that, so it is checked whenever the count matters.
  */
 
-import type { BodyHold } from '@homing/http'
 import type { HttpCall } from '@homing/transport'
 
 export class LentBodies {
-  readonly #lent = new Map<BodyHold, HttpCall>()
+  readonly #lent = new Map<() => void, Pick<HttpCall, 'usesBody'>>()
 
-  /** The call has ended; its body is released at once, or by a later `look`. */
-  settle(hold: BodyHold, call: HttpCall): void {
-    if (call.usesBody) this.#lent.set(hold, call)
-    else hold.release()
+  /** Bodies that connections still have. */
+  get size(): number {
+    return this.#lent.size
+  }
+
+  /** The call has ended; `release` is called at once, or by a later `look`. */
+  settle(call: Pick<HttpCall, 'usesBody'>, release: () => void): void {
+    if (call.usesBody) this.#lent.set(release, call)
+    else release()
   }
 
   /** Releases what no connection has any more. */
   look(): void {
-    for (const [hold, call] of this.#lent) {
+    for (const [release, call] of this.#lent) {
       if (call.usesBody) continue
-      this.#lent.delete(hold)
-      hold.release()
+      this.#lent.delete(release)
+      release()
     }
   }
 }
