@@ -90,8 +90,11 @@ export interface GatewayArgs {
   readonly tokenizer: ActorRef<TokenizerMessage>
   /** Longest wait of a request for room, in milliseconds; 0: requests never wait. */
   readonly queueMsMax: number
-  /** Long prompts are sent in slices where the rule for long prompts holds; default false. */
-  readonly slicesPrompts?: boolean
+  /**
+   * Long prompts are sent in slices where the rule for long prompts holds and another tenant came within this
+   * time, in milliseconds; default 0, never.
+   */
+  readonly slicesWithinMs?: number
   readonly queue: ActorRef<QueueMessage>
   readonly router: ActorRef<RouterMessage>
   readonly directory: ActorRef<DirectoryMessage>
@@ -134,6 +137,7 @@ export type GatewaySettings = Pick<
   | 'metricsModelIdleMs'
   | 'modelAliases'
   | 'affinityHeaders'
+  | 'tenantContentionMs'
   | 'tenantWeights'
   | 'unnamedTenants'
   | 'trustedHints'
@@ -198,7 +202,7 @@ export function gatewayArgsFromSettings(
     askMsMax: ASK_MS_MAX,
     nextTurnsMax: settings.nextTurnsMax,
     modelLabels: { modelsMax: settings.metricsModelsMax, modelIdleMs: settings.metricsModelIdleMs },
-    slicesPrompts: settings.prefillSlices === 'auto',
+    slicesWithinMs: settings.prefillSlices === 'auto' ? settings.tenantContentionMs : 0,
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,
     operators: settings.adminPort === undefined ? operators : undefined,
   }

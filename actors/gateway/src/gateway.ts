@@ -165,7 +165,7 @@ class Gateway {
     this.#http = http
     this.#bodies = bodies
     this.#responses = responses
-    this.#slices = new SliceTrust(args.slicesPrompts === true && args.queueMsMax > 0)
+    this.#slices = new SliceTrust(args.queueMsMax > 0 ? (args.slicesWithinMs ?? 0) : 0)
     const slices = this.#slices
     this.#nextTurns = new NextTurns({
       openMax: args.nextTurnsMax ?? 0,

@@ -59,7 +59,7 @@ import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
 import type { SliceTrust } from './slice-trust.ts'
 import { type SlicedPrompt, slicedPrompt } from './sliced-prompt.ts'
-import { waitingHints } from './waiting-hints.ts'
+import { tenantOf, waitingHints } from './waiting-hints.ts'
 import type { UpstreamRequest } from './worker-call.ts'
 
 /** What is needed to read a request. */
@@ -117,7 +117,8 @@ export class RequestReader {
     const body = await hold.readDecoded(exchange, args.bodyBytesMax)
     const bodyMs = clock.nowMs()
     this.#stage('read', bodyMs - arrivedMs, note)
-    const wantsIds = slices.mayBeLong(body.length)
+    slices.came(tenantOf(exchange.headers), bodyMs)
+    const wantsIds = slices.mayBeLong(body.length, bodyMs)
     const given = await this.#read({ route, body, hold }, exchange.headers, wantsIds)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     const { read, ignored } = this.#trust.apply(given, exchange.headers)

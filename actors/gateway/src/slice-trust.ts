@@ -13,14 +13,28 @@ const DISTRUST_MS = 600_000
 const DISTRUSTED_MAX = 4096
 
 export class SliceTrust {
-  readonly #isOn: boolean
+  readonly #contentionMs: number
   #workers: readonly WorkerRecord[] = []
   #stepTokens = Number.POSITIVE_INFINITY
   /** By worker id: until when. */
   readonly #distrusted = new Map<string, number>()
 
-  constructor(isOn: boolean) {
-    this.#isOn = isOn
+  /** Of the last request. */
+  #tenant: string | undefined
+  #cameMs = Number.NEGATIVE_INFINITY
+  /** When the last request of any other tenant came. */
+  #othersMs = Number.NEGATIVE_INFINITY
+
+  /** `contentionMs`: prompts go in slices while another tenant came within this time; 0: never. */
+  constructor(contentionMs: number) {
+    this.#contentionMs = contentionMs
+  }
+
+  /** A request of a tenant came. */
+  came(tenant: string, nowMs: number): void {
+    if (this.#tenant !== tenant) this.#othersMs = this.#cameMs
+    this.#tenant = tenant
+    this.#cameMs = nowMs
   }
 
   takeFleet({ workers }: Fleet): void {
@@ -28,9 +42,12 @@ export class SliceTrust {
     this.#stepTokens = Math.min(...workers.map(({ maxBatchedTokens }) => maxBatchedTokens.value))
   }
 
-  /** Whether a prompt in so many bytes can be long; a token has one byte at least. */
-  mayBeLong(bodyBytes: number): boolean {
-    return this.#isOn && bodyBytes > this.#stepTokens
+  /**
+   * Whether a prompt in so many bytes may go in slices: another tenant is there, and it can be long; a token
+   * has one byte at least. Its ids are needed then, which costs every long prompt.
+   */
+  mayBeLong(bodyBytes: number, nowMs: number): boolean {
+    return nowMs - this.#othersMs < this.#contentionMs && bodyBytes > this.#stepTokens
   }
 
   /** Whether each engine that may get a prompt of this model takes slices. */

@@ -2,6 +2,7 @@
  * Long prompts in slices: what engine, queue and client see of them, and what becomes of them when one fails.
  */
 
+import { toErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
 import t, { type Test } from 'tap'
 import { start as startWorld } from './gateway-world.ts'
@@ -32,18 +33,23 @@ const decideSliced: Decide = (request, id) => {
 }
 
 async function start(t: Test, decide: Decide = decideSliced) {
+  // Of a tenant without whom nothing is sliced; refused, so that nothing is left of it.
+  let isOther = true
   const world = await startWorld(
     t,
-    { slicesPrompts: true, queueMsMax: 300_000 },
+    { slicesWithinMs: 600_000, queueMsMax: 300_000 },
     {
       decide: (request, id) =>
         world.log.maySlice.at(-1) === true || request.slice !== undefined
           ? decide(request, id)
           : { kind: 'decided', decision: { ...DECISION, id } },
-      read: ({ wantTokenIds }) => ({
-        kind: 'read',
-        request: { ...READ, isCounted: true, tokenIds: wantTokenIds ? IDS : undefined },
-      }),
+      read: ({ wantTokenIds }) =>
+        isOther
+          ? { kind: 'refused', error: toErrorRecord(new Error('of the other tenant')), param: undefined }
+          : {
+              kind: 'read',
+              request: { ...READ, isCounted: true, tokenIds: wantTokenIds ? IDS : undefined },
+            },
     },
   )
   const message: FleetMessage = {
@@ -52,6 +58,8 @@ async function start(t: Test, decide: Decide = decideSliced) {
   }
   world.ref.tell(message)
   await world.system.settle()
+  await world.ask('POST', '/v1/chat/completions', { body: BODY, headers: { 'x-homing-tenant': 'other' } })
+  isOther = false
   const ask = (headers = {}) =>
     world.ask('POST', '/v1/chat/completions', {
       body: BODY,
@@ -59,7 +67,9 @@ async function start(t: Test, decide: Decide = decideSliced) {
     })
   /** The worker computes the slice that it got last. */
   const computed = (cachedTokens?: number) => world.answer(...sliceAnswer(cachedTokens))
-  return { ...world, ask, computed }
+  /** The other tenant has not come for as long as it counts. */
+  const tenantAlone = () => world.system.advance('601s')
+  return { ...world, ask, computed, tenantAlone }
 }
 
 function sliceAnswer(cachedTokens?: number) {
@@ -86,6 +96,16 @@ function sliceBody(number: number) {
     stream_options: { include_usage: true },
   }
 }
+
+t.test('without another tenant, no ids are asked for and nothing is sliced', async t => {
+  const { ask, called, answer, log, tenantAlone } = await start(t)
+  await tenantAlone()
+  const client = await ask()
+  t.match(called().request, { path: '/v1/chat/completions' })
+  t.strictSame(log.maySlice, [false])
+  await answer(json, finish(ANSWER))
+  t.match(client, { status: 200 })
+})
 
 t.test('a prompt is computed a step at a time, and its own request gets the rest', async t => {
   const { ask, computed, called, calls, answer, log, settled, tracker } = await start(t)
