@@ -285,13 +285,20 @@ export class Exchange {
       this.#failed(reason, true)
       this.#parts.retryBudget.placedAgain()
       this.#placeAgain('broke', reason, true)
-    } else if (requestMsMax > 0 && nowMs - this.#calledMs! >= requestMsMax)
+    } else if (requestMsMax > 0 && nowMs - this.#wholeMs >= requestMsMax)
       this.#giveUp(`not finished within ${requestMsMax} ms`)
     else {
       // Engines send an event for each token or for a few tokens, so events stand in for tokens.
       const outputTokens = this.#call?.isStream === true ? this.#call.usage?.eventsCount : undefined
       this.#parts.tracker.tell({ type: 'touch', decisionId: this.#placement!.id, outputTokens })
     }
+  }
+
+  /**
+   * When the whole request was first with a worker: after its slices, each of which has limits of its own.
+   */
+  get #wholeMs(): number {
+    return this.#sliced === undefined ? this.#calledMs! : this.#attemptMs
   }
 
   /** Whether the call gets nothing while other workers answer, and may still be placed elsewhere. */
@@ -317,7 +324,7 @@ export class Exchange {
         else this.#refuse(error)
         return
       }
-      if (this.#attempts === 0) this.#parts.waits(this)
+      if (this.#attempts === 0 && this.#longEnded === undefined) this.#parts.waits(this)
       const slice = this.#sliced
       const routing = { ...this.#ready!.routing, excludedWorkers: this.#failedWorkers, slice }
       const askedMs = this.#nowMs

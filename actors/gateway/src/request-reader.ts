@@ -137,7 +137,8 @@ export class RequestReader {
       return undefined
     }
     const waiting = waitingHints(exchange.headers, read.priority, body.length)
-    const prompt = wantsIds ? slicedPrompt(read, read.upstreamBody ?? body) : undefined
+    const isLong = wantsIds && slices.isLong(read.promptTokens)
+    const prompt = isLong ? slicedPrompt(read, read.upstreamBody ?? body) : undefined
     return {
       prompt: prompt !== undefined && hasRoom(hold, prompt) ? prompt : undefined,
       ...ready(

@@ -50,10 +50,21 @@ export class SliceTrust {
     return nowMs - this.#othersMs < this.#contentionMs && bodyBytes > this.#stepTokens
   }
 
-  /** Whether each engine that may get a prompt of this model takes slices. */
+  /** Whether so many tokens are more than the smallest step. */
+  isLong(promptTokens: number): boolean {
+    return promptTokens > this.#stepTokens
+  }
+
+  /**
+   * Whether each engine that may get a prompt of this model takes slices. All must have steps of one length:
+   * the queue charges the first slice before its worker is known.
+   */
   mayUse(model: string, nowMs: number): boolean {
-    return this.#workers.every(({ id, state, models, keys }) => {
+    let stepTokens: number | undefined
+    return this.#workers.every(({ id, state, models, keys, maxBatchedTokens }) => {
       if (state !== 'up' || (model !== '' && !models.some(({ name }) => name === model))) return true
+      stepTokens ??= maxBatchedTokens.value
+      if (maxBatchedTokens.value !== stepTokens) return false
       const untilMs = this.#distrusted.get(id)
       if (untilMs !== undefined && nowMs < untilMs) return false
       return keys.every(({ trust }) => trust === 'exact' || trust === 'partial')

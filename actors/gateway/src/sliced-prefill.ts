@@ -53,7 +53,7 @@ export interface SlicesStart {
   readonly waitedMs: number
 }
 
-/** Those of the exchange that it works with. */
+/** What it shares with its exchange. */
 export interface SlicedPrefillParts extends Omit<WorkerCallParts, 'clock' | 'mayRefuse'> {
   readonly context: ActorContext<GatewayMessage>
   readonly metrics: GatewayMetrics
@@ -77,6 +77,10 @@ type Sent = { readonly cachedTokens: number | undefined } | { readonly why: Give
 
 const OUTCOMES = { computed: 'computed', refused: 'deadline' } as const
 const DEADLINE = 'HOMING_QUEUE_DEADLINE'
+/** The engine has no completions of token ids. */
+const UNKNOWN_ROUTE: ReadonlySet<number> = new Set([404, 405, 501])
+/** Blocks that an engine may compute again with the next slice, as vLLM does with speculative decoding. */
+const BLOCKS_ANEW_MAX = 1
 /** Slices that may find less in the cache than their predecessors computed. */
 const SLICE_MISSES_MAX = 1
 
@@ -117,7 +121,8 @@ export class SlicedPrefill {
       if ('why' in sent) return this.#end({ kind: 'givenUp', why: sent.why })
       this.#sent++
       this.#parts.metrics.sliceSent()
-      const isMiss = sent.cachedTokens !== undefined && sent.cachedTokens < computedTokens
+      const cachedTokensMin = computedTokens - BLOCKS_ANEW_MAX * routing.blockSizeTokens
+      const isMiss = sent.cachedTokens !== undefined && sent.cachedTokens < cachedTokensMin
       if (isMiss && this.#sent > 1 && ++misses > SLICE_MISSES_MAX)
         return this.#end({ kind: 'givenUp', why: 'evicted' })
       computedTokens = end
@@ -152,7 +157,7 @@ export class SlicedPrefill {
   /** The request is over: ends the slice that is under way. */
   abort(): void {
     this.#finish = undefined
-    this.#settle('aborted')
+    this.#settle('aborted', undefined, false)
   }
 
   #end(end: SlicesEnd): SlicesEnd {
@@ -170,7 +175,7 @@ export class SlicedPrefill {
     if (this.#placement !== placement) return new Promise(() => {})
     this.#waitedMs += this.#nowMs - askedMs
     if ('code' in answer) {
-      this.#settle('error', answer)
+      this.#settle('error', answer, answer.code !== DEADLINE)
       return answer
     }
     this.#decision = answer
@@ -192,7 +197,8 @@ export class SlicedPrefill {
       this.#over({ why }, toErrorRecord(new UpstreamFailedError(worker, reason)))
     }
     const refused = (status: number): void => {
-      slices.distrust(workerId, this.#nowMs)
+      // Any other refusal may be of what the client sent: its key, its salt, too many requests.
+      if (UNKNOWN_ROUTE.has(status)) slices.distrust(workerId, this.#nowMs)
       failed('refused', `answered ${status}`)
     }
     const call: WorkerCall = new WorkerCall(
@@ -246,7 +252,8 @@ export class SlicedPrefill {
     finish?.(sent)
   }
 
-  #settle(outcome: Delivery['outcome'], error?: ErrorRecord): void {
+  /** `isPlacedAgain`: the request goes on. */
+  #settle(outcome: Delivery['outcome'], error?: ErrorRecord, isPlacedAgain = true): void {
     const [placement, call] = [this.#placement, this.#call]
     this.#placement = undefined
     this.#call = undefined
@@ -266,7 +273,7 @@ export class SlicedPrefill {
       streamEvents: undefined,
       error,
     }
-    placement?.settle(delivery, call !== undefined, true)
+    placement?.settle(delivery, call !== undefined, isPlacedAgain)
   }
 
   get #nowMs(): number {
