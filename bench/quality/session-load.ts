@@ -111,7 +111,7 @@ function blocksOf(tokens: Int32Array): string[] {
   return names
 }
 
-/** A new text of so many tokens. */
+/** A new text of `length` tokens. */
 export function text(random: Random, length: number): Int32Array {
   return Int32Array.from({ length }, () => ALPHABET[random.below(ALPHABET.length)]!)
 }

@@ -131,7 +131,7 @@ if (import.meta.main) {
       const load = loadOf(options)
       const blocks = Math.floor(load.workingSetBlocks * CACHE_SHARES[cell])
       ideals.push(hitRateOfOneCache(load.requests, blocks))
-      // Whoever comes first finds a machine that was idle.
+      // The way that runs first finds a machine that was idle.
       for (const way of round % 2 === 0 ? ways.toReversed() : ways) {
         const outcome = await runWay(way, options)
         outcomes[way]!.push(outcome)
@@ -141,9 +141,9 @@ if (import.meta.main) {
             outcome.requests.map(one => `${JSON.stringify({ cell, seed, way, ...one })}\n`).join(''),
           )
         const { hitRate, meanMs, p99Ms } = rowOf(way, [outcome])
-        process.stderr.write(
-          `${cell}, seed ${seed}, ${way}: ${percent(hitRate)}, mean ${meanMs.toFixed(1)} ms, p99 ${p99Ms.toFixed(0)} ms, lost ${outcome.lost}\n`,
-        )
+        const times = `mean ${meanMs.toFixed(1)} ms, p99 ${p99Ms.toFixed(0)} ms`
+        const run = `${cell}, seed ${seed}, ${way}`
+        process.stderr.write(`${run}: ${percent(hitRate)}, ${times}, lost ${outcome.lost}\n`)
       }
     }
     const rows = Object.entries(outcomes).map(([way, of]) => rowOf(way, of))

@@ -284,7 +284,7 @@ async function startFlood(url: string, seed: number, signal: AbortSignal): Promi
   await Promise.all(open)
 }
 
-/** Resolves after so many ms, at the signal if that comes before. */
+/** Resolves after `ms`, at the signal if that comes before. */
 function setTimeoutOr(ms: number, signal: AbortSignal): Promise<void> {
   return delay(Math.max(0, ms), undefined, { signal }).catch(() => {})
 }

@@ -82,7 +82,8 @@ export function renderBound(rows: readonly BoundRow[]): string {
     '|---:|---|---|---|---:|',
     ...rows.map(({ load, name, e2e, p99, copied }) => {
       const share = mean(copied)
-      return `| ${load} | ${name} | ${rangeOf(e2e)} | ${rangeOf(p99)} | ${Number.isNaN(share) ? '–' : `${(100 * share).toFixed(2)} %`} |`
+      const copies = Number.isNaN(share) ? '–' : `${(100 * share).toFixed(2)} %`
+      return `| ${[load, name, rangeOf(e2e), rangeOf(p99), copies].join(' | ')} |`
     }),
   ].join('\n')
 }

@@ -44,12 +44,13 @@ import type { WaitingHints } from '@homing/actors/queue'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { BodyHold, LentBodies } from '@homing/http'
-import type { Decision, Delivery, PromptSlice, RoutingRequest, WorkerFault } from '@homing/placement'
+import type { Decision, Delivery, RoutingRequest, WorkerFault } from '@homing/placement'
 import { giveUpBytes, type HttpExchange, type HttpTransport } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import { ClientAnswer } from './client-answer.ts'
 import type { DeadlyPrompts } from './deadly-prompts.ts'
 import { DeadlyPromptError, NoAnswerError, NoSocketError, UpstreamFailedError } from './errors.ts'
+import { ExchangeSlices } from './exchange-slices.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
 import type { Placement, Placements } from './placement.ts'
@@ -57,7 +58,6 @@ import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
 import type { RetryBudget } from './retry-budget.ts'
 import type { SliceTrust } from './slice-trust.ts'
-import { SlicedPrefill } from './sliced-prefill.ts'
 import type { SlicedPrompt } from './sliced-prompt.ts'
 import type { StreamForms } from './stream-forms.ts'
 import {
@@ -141,8 +141,6 @@ export type ExchangeState = 'reading' | 'placing' | 'slicing' | 'calling' | 'rel
 const OWN_WORDS: ReadonlySet<string> = new Set(['HOMING_DISPATCH_NO_ANSWER', 'HOMING_GATEWAY_RESTARTED'])
 
 const DEADLINE = 'HOMING_QUEUE_DEADLINE'
-/** Of what slices computed, as the request itself finds it cached; with less they were in vain. */
-const USED_SHARE_MIN = 0.5
 /** Tries after a worker has taken the request, the first included. */
 const TAKEN_MAX = 2
 /** Statuses of a worker that sheds load, without having worked on the request. */
@@ -182,14 +180,7 @@ export class Exchange {
   #placement: Placement | undefined
   #decision: Decision | undefined
   #call: WorkerCall | undefined
-  /** Its slices that are under way. */
-  #slices: SlicedPrefill | undefined
-  /** What slices have computed of its prompt. */
-  #sliced: PromptSlice | undefined
-  /** Its prompt counts as long until this is called; undefined: it is not sliced. */
-  #longEnded: (() => void) | undefined
-  /** Milliseconds in which slices were computed, and nothing waited. */
-  #slicingMs = 0
+  readonly #slices: ExchangeSlices
   #attempts = 0
   #failedWorkers: readonly string[] = []
   /** Workers that failed after they had taken the request, and are not reported yet. */
@@ -217,6 +208,7 @@ export class Exchange {
     this.route = route
     this.#isResponseNoted = route !== 'responses'
     this.#parts = parts
+    this.#slices = new ExchangeSlices(parts)
     this.#http = http
     this.#hold = hold
     this.#note = note
@@ -273,7 +265,7 @@ export class Exchange {
   }
 
   #look(nowMs: number): void {
-    this.#slices?.look(nowMs)
+    this.#slices.look(nowMs)
     if (this.#state !== 'calling' && this.#state !== 'relaying') return
     const { silenceMsMax, requestMsMax } = this.#parts.limits
     if (!this.#isPaused && nowMs - this.#lastByteMs >= silenceMsMax)
@@ -298,7 +290,7 @@ export class Exchange {
    * When the whole request was first with a worker: after its slices, each of which has limits of its own.
    */
   get #wholeMs(): number {
-    return this.#sliced === undefined ? this.#calledMs! : this.#attemptMs
+    return this.#slices.computed === undefined ? this.#calledMs! : this.#attemptMs
   }
 
   /** Whether the call gets nothing while other workers answer, and may still be placed elsewhere. */
@@ -324,15 +316,15 @@ export class Exchange {
         else this.#refuse(error)
         return
       }
-      if (this.#attempts === 0 && this.#longEnded === undefined) this.#parts.waits(this)
-      const slice = this.#sliced
+      if (this.#attempts === 0 && !this.#slices.wereTried) this.#parts.waits(this)
+      const slice = this.#slices.computed
       const routing = { ...this.#ready!.routing, excludedWorkers: this.#failedWorkers, slice }
       const askedMs = this.#nowMs
       const placement = this.#parts.placements.ask(
         routing,
         this.#ready!.waiting,
-        this.#nowMs - this.#arrivedMs - this.#slicingMs,
-        this.#maySlice,
+        this.#nowMs - this.#arrivedMs - this.#slices.computingMs,
+        this.#attempts === 0 && this.#slices.mayBegin(this.#ready!),
       )
       this.#placement = placement
       const answer = await placement.answer
@@ -341,7 +333,7 @@ export class Exchange {
         if (slice !== undefined && answer.code !== DEADLINE) {
           // The worker of its slices is gone.
           this.#leave({ outcome: 'error', error: answer, wasTaken: false, isPlacedAgain: true })
-          this.#forgetSlices()
+          this.#slices.forget()
           await this.#place()
           return
         }
@@ -364,42 +356,16 @@ export class Exchange {
     }
   }
 
-  get #maySlice(): boolean {
-    const { prompt, routing, waiting } = this.#ready!
-    const isFirst = this.#attempts === 0 && this.#longEnded === undefined
-    if (!isFirst || prompt === undefined || waiting === undefined || waiting.doNotQueue) return false
-    return this.#parts.slices.mayUse(routing.model, this.#nowMs)
-  }
-
   /** Has the worker compute the prompt in slices, then places the request again, for the rest. */
   async #slice(placement: Placement, decision: Decision): Promise<void> {
     this.#state = 'slicing'
     this.#parts.sent(this)
-    this.#longEnded = placement.keepLong()
-    // The slices own it from now on.
     this.#placement = undefined
     const ready = this.#ready!
     const waitedMs = this.#nowMs - this.#arrivedMs
-    const start = { ready, prompt: ready.prompt!, placement, decision, waitedMs }
-    const slices = new SlicedPrefill(this.#parts, start)
-    this.#slices = slices
-    const end = await slices.run()
-    if (this.#slices !== slices) return
-    this.#slices = undefined
-    this.#slicingMs = this.#nowMs - this.#arrivedMs - slices.waitedMs
-    if (end.kind === 'refused') {
-      this.#refuse(fromErrorRecord(end.error))
-      return
-    }
-    if (end.kind === 'computed') this.#sliced = end.slice
-    else this.#forgetSlices()
-    await this.#place()
-  }
-
-  /** From now on it is a request like any other. */
-  #forgetSlices(): void {
-    this.#sliced = undefined
-    this.#longEnded?.()
+    const end = await this.#slices.run({ ready, prompt: ready.prompt!, placement, decision, waitedMs })
+    if (end.kind === 'refused') this.#refuse(fromErrorRecord(end.error))
+    else await this.#place()
   }
 
   // ── Calling ──────────────────────────────────────────────────────────────────────────────────
@@ -454,7 +420,7 @@ export class Exchange {
     const teaches = isSuccess && isStream === (this.#ready!.routing.isStream === true)
     tracker.tell({ type: 'prefillComplete', decisionId: this.#placement!.id, teaches })
     this.#placement!.prefilled()
-    this.#longEnded?.()
+    this.#slices.prefilled()
     if (!isStream || !isSuccess) return
     this.#firstTokenMs = this.#nowMs
     this.#note?.firstToken(this.#nowMs - this.#arrivedMs)
@@ -572,7 +538,7 @@ export class Exchange {
     const error = toErrorRecord(new UpstreamFailedError(worker, reason))
     this.#leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true })
     this.#parts.context.log.warn({ worker, requestId, reason }, 'request is placed again')
-    this.#forgetSlices()
+    this.#slices.forget()
     void this.#place()
   }
 
@@ -611,17 +577,10 @@ export class Exchange {
     const { body } = this.#ready!.upstream
     if (body !== undefined) this.#parts.deadlyPrompts.served(body)
     const { promptTokens, completionTokens, cachedTokens } = this.#call!.usage ?? {}
-    this.#lookAtSlices(cachedTokens)
+    this.#slices.answered(cachedTokens, this.#decision!.workerId)
     const tokensMs = this.#firstTokenMs === undefined ? undefined : this.#nowMs - this.#firstTokenMs
     const figures = { promptTokens, completionTokens, cachedTokens, tokensMs }
     this.#parts.metrics.requests.answered(this.#ready!.routing.model, figures, this.#decision!.worker)
-  }
-
-  /** An engine that did not use what slices had computed computed it twice. */
-  #lookAtSlices(cachedTokens: number | undefined): void {
-    const { computedTokens = 0 } = this.#sliced ?? {}
-    if (cachedTokens !== undefined && cachedTokens < USED_SHARE_MIN * computedTokens)
-      this.#parts.slices.distrust(this.#decision!.workerId, this.#nowMs)
   }
 
   // ── The end ──────────────────────────────────────────────────────────────────────────────────
@@ -683,9 +642,7 @@ export class Exchange {
     const [placement, call] = [this.#placement, this.#call]
     const usage = call?.usage
     this.#placement = undefined
-    const slices = this.#slices
-    this.#slices = undefined
-    slices?.abort()
+    this.#slices.abort()
     this.#note?.left({ outcome, error, usage, isStream: call?.isStream })
     this.#endCall()
     const nowMs = this.#nowMs
@@ -726,7 +683,7 @@ export class Exchange {
 
   #settled(): void {
     this.#state = 'settled'
-    this.#longEnded?.()
+    this.#slices.prefilled()
     // No other worker was tried, so nothing speaks for the one that failed.
     const [suspect, ...others] = this.#suspects
     if (

@@ -43,14 +43,14 @@ export class SliceTrust {
   }
 
   /**
-   * Whether a prompt in so many bytes may go in slices: another tenant is there, and it can be long; a token
-   * has one byte at least. Its ids are needed then, which costs every long prompt.
+   * Whether a prompt in a body of this length may go in slices: another tenant is there, and it can be long;
+   * a token has one byte at least. Its ids are needed then, which costs every long prompt.
    */
   mayBeLong(bodyBytes: number, nowMs: number): boolean {
     return nowMs - this.#othersMs < this.#contentionMs && bodyBytes > this.#stepTokens
   }
 
-  /** Whether so many tokens are more than the smallest step. */
+  /** Whether a prompt of this length is more than the smallest step. */
   isLong(promptTokens: number): boolean {
     return promptTokens > this.#stepTokens
   }

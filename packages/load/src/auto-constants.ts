@@ -323,7 +323,7 @@ export const AUTO_CONSTANTS = {
     /** Periods. A worker that taught fewer is a stranger. [What is booked] */
     STRANGER_PERIODS: 8,
     /**
-     * Times. Its busy period is late from so many times the estimate on: what waits is expected to be as
+     * Times. Its busy period is late from this many times the estimate on: what waits is expected to be as
      * late. [What is booked]
      */
     SLOW_FROM_TIMES: 1.5,

@@ -228,7 +228,7 @@ function plainBytes(body: Uint8Array, start: number, end: number): number {
   return bytes
 }
 
-/** A search costs as much as to look at so many bytes. */
+/** A search costs as much as to look at this number of bytes. */
 const LOOKED_AT = 32
 
 /** Position of the byte from `from` on; -1: there is none. Quick where it is near, as escapes in code are. */

@@ -11,7 +11,7 @@ import type { RoomRule } from './room-rules.ts'
 
 const SLICE_SHARE = 7 / 8
 
-/** Tokens of a slice for an engine whose step has so many. */
+/** Tokens of a slice for an engine with steps of `stepTokens`. */
 export function sliceTokens(stepTokens: number): number {
   return Math.max(1, Math.floor(SLICE_SHARE * stepTokens))
 }

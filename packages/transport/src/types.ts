@@ -23,7 +23,7 @@ export interface BodyRoom {
   /** Takes room for bytes that have come; throws when there is none. The owner gives it back. */
   take(byteCount: number): void
   /**
-   * Memory for a whole body of so many bytes, for which room was taken; undefined: the transport finds some.
+   * Memory for a whole body of this length, for which room was taken; undefined: the transport finds some.
    * The owner of the room says when it belongs to others.
    */
   place?(byteCount: number): Uint8Array | undefined
