@@ -69,6 +69,7 @@ export class RoutingGuard {
     if (!RoutingGuard.isFor(settings)) return undefined
     const guard = this.#guard
     const shadows = this.#shadows
+    const { controlShare } = guard
     const { terms } = choice
     shadows.find(input, terms, choice.winner)
     const { leastLoaded } = shadows
@@ -78,14 +79,15 @@ export class RoutingGuard {
       const { cost, newTokens } = terms
       const extraMs = cost[leastLoaded]! - cost[choice.winner]!
       extraTokens = Math.max(0, newTokens[leastLoaded]! - newTokens[choice.winner]!)
-      arm = guard.draw(this.#random, extraMs)
-      selector.divert(leastLoaded, guard.controlChance(extraMs), arm === 'control')
+      const chance = guard.experimentChance(extraMs)
+      arm = guard.draw(this.#random, chance)
+      selector.divert(leastLoaded, chance * controlShare, arm === 'control')
     }
     shadows.score(terms, choice.winner)
     return {
       arm,
       phase: guard.phase,
-      controlShare: guard.controlShare,
+      controlShare,
       predictedFirstTokenMs: predictedFirstTokenMs(choice, choice.winner),
       extraTokens: arm === undefined ? 0 : extraTokens,
       regretMs: byShadow(shadows.regrets),

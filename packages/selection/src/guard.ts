@@ -161,19 +161,23 @@ export class Guard {
     return 1 - this.#affinityShare
   }
 
-  /** Probability that `draw` returns 'control'. */
-  controlChance(extraMs: number): number {
-    return this.#experimentChance(extraMs) * this.controlShare
+  /** Probability that a decision counts for one of the arms. `extraMs`: predicted extra cost of control. */
+  experimentChance(extraMs: number): number {
+    const { phase } = this.#standing
+    if (phase === 'testing' && Math.min(this.#affinity.open, this.#control.open) >= TEST_OPEN_MAX) return 0
+    const dearMs = DEAR_TIMES * this.#ttft.mean
+    if (phase === 'shrunk' || this.#ttft.count === 0 || !(extraMs > dearMs)) return 1
+    return Math.max(phase === 'testing' ? DEAR_TEST_SHARE_MIN : DEAR_SHARE_MIN, dearMs / extraMs)
   }
 
   /**
-   * Draws the arm of the next decision, if the two arms differ. Undefined: the policy decides, and the
-   * decision counts for neither arm. `extraMs`: predicted extra cost of control. Does not change the guard.
+   * Draws the arm of the next decision, if the two arms differ: one of them with `chance`, which
+   * `experimentChance` gives, and of these control with `controlShare`. Undefined: the policy decides, and the
+   * decision counts for neither arm. Does not change the guard.
    */
-  draw(random: Random, extraMs: number): GuardArm | undefined {
+  draw(random: Random, chance: number): GuardArm | undefined {
     const share = this.controlShare
     if (share === 0) return undefined
-    const chance = this.#experimentChance(extraMs)
     if (chance < 1 && random.next() >= chance) return undefined
     return random.next() < share ? 'control' : 'affinity'
   }
@@ -292,6 +296,7 @@ export class Guard {
   }
 
   report(): GuardReport {
+    this.#compare(this.#nowMs)
     const { count, mean } = this.#calibration
     const { phase, tests, shrinks, unseen, promptTokens, extraTokens } = this.#standing
     return {
@@ -351,11 +356,12 @@ export class Guard {
     // Judging costs time in every request, and a single outcome does not matter.
     if (standing.phase === 'trusting' && ++standing.unjudged < JUDGE_EVERY) return
     standing.unjudged = 0
+    if (standing.phase === 'trusting') {
+      this.#mayTest(nowMs)
+      return
+    }
     this.#compare(nowMs)
     switch (standing.phase) {
-      case 'trusting':
-        this.#mayTest()
-        return
       case 'testing':
         // What is off may cost more than what is saved.
         if (standing.isSavingTest && this.#isOff) standing.isSavingTest = false
@@ -378,12 +384,18 @@ export class Guard {
     }
   }
 
-  #mayTest(): void {
+  #mayTest(nowMs: number): void {
     const { wasGivenBack, shrunkBy, outcomes, pausedUntil } = this.#standing
     if (this.#isRelapse && wasGivenBack) this.#shrink(shrunkBy)
     else if (this.#isRelapse) this.#test()
     else if (outcomes < pausedUntil) return
-    else if (this.#isOff || this.#worseBy(Z_CERTAIN) > 0) this.#test()
+    else if (this.#isOff) this.#test()
+    else if (this.#looksWorse(nowMs)) this.#testSuspicion(nowMs)
+  }
+
+  #testSuspicion(nowMs: number): void {
+    this.#compare(nowMs)
+    if (this.#worseBy(Z_CERTAIN) > 0) this.#test()
     else if (this.#worseBy(Z_SUSPECT) <= 0) return
     else if (!this.isQuiet) this.#test()
     else if (this.#budget.paysTest) this.#test(true)
@@ -440,15 +452,6 @@ export class Guard {
     this.#differences = NO_DIFFERENCES
   }
 
-  /** Probability that a decision counts for one of the arms. */
-  #experimentChance(extraMs: number): number {
-    const { phase } = this.#standing
-    if (phase === 'testing' && Math.min(this.#affinity.open, this.#control.open) >= TEST_OPEN_MAX) return 0
-    const dearMs = DEAR_TIMES * this.#ttft.mean
-    if (phase === 'shrunk' || this.#ttft.count === 0 || !(extraMs > dearMs)) return 1
-    return Math.max(phase === 'testing' ? DEAR_TEST_SHARE_MIN : DEAR_SHARE_MIN, dearMs / extraMs)
-  }
-
   get #affinityShare(): number {
     const isKnown = this.#fewerEnded >= ARM_OUTCOMES_MIN
     const worse = isKnown ? this.#worseBy(0) : this.#standing.shrunkBy
@@ -479,6 +482,16 @@ export class Guard {
         Math.abs(calibration.mean - calibrationAllowed) > CALIBRATION_OFF) ||
       (cached.count >= SUSPICION_OUTCOMES && cached.mean < cachedAllowed - CACHED_OFF) ||
       (failures.count >= SUSPICION_OUTCOMES && failures.mean > failedAllowed + ERRORS_OFF)
+    )
+  }
+
+  /** Whether affinity is worse by any mean: otherwise there is no need to compare. */
+  #looksWorse(nowMs: number): boolean {
+    const [affinity, control] = [this.#affinity, this.#control]
+    return (
+      affinity.errors.mean > control.errors.mean ||
+      affinity.durations.mean > control.durations.mean ||
+      affinity.firstTokensAt(nowMs, control).mean > control.firstTokensAt(nowMs, affinity).mean
     )
   }
 

@@ -62,7 +62,7 @@ export class Traffic {
       const scale = (promptTokens / 1024) * 2 ** (2 * random.next() - 1)
       const extraTokens = extraShare * promptTokens
       const isSplit = differs === 1 || random.next() < differs
-      const arm = isSplit ? guard.draw(random, 0) : undefined
+      const arm = isSplit ? guard.draw(random, guard.experimentChance(0)) : undefined
       const isControl = arm === 'control'
       this.promptTokens += promptTokens
       if (isControl) this.controls++

@@ -110,7 +110,8 @@ t.test('what would cost much more is tried seldom, and what costs no more as oft
   for (let i = 0; i < 10; i++) guard.firstToken(guard.decided(asked('affinity'), 0), 100, 0)
   const controls = (extraMs: number): number => {
     let count = 0
-    for (let i = 0; i < 10_000; i++) if (guard.draw(random, extraMs) === 'control') count++
+    for (let i = 0; i < 10_000; i++)
+      if (guard.draw(random, guard.experimentChance(extraMs)) === 'control') count++
     return count
   }
   t.ok(Math.abs(controls(-5) - 5000) < 200)
@@ -272,7 +273,7 @@ t.test('a guard that takes over the state of another goes on as that would have'
       const random = seededRandom(seed)
       for (let i = 0; i < 500; i++) {
         const nowMs = 1_000_000 + i
-        const arm = guard.draw(random, 0)
+        const arm = guard.draw(random, guard.experimentChance(0))
         const decision = guard.decided({ arm, promptTokens: 64 + i, predictedMs: 1, workerSlot: 1 }, nowMs)
         const ms = arm === 'control' ? 2 : 1
         guard.firstToken(decision, ms, nowMs)
@@ -343,7 +344,7 @@ t.test('whatever it is told, its figures are finite, and its shares within 0 and
     const guard = new Guard({ share: 0.3 })
     const random = seededRandom(seed)
     for (const each of all) {
-      guard.draw(random, each.predictedMs)
+      guard.draw(random, guard.experimentChance(each.predictedMs))
       const { arm, promptTokens, predictedMs, extraTokens, durationMs, outputTokens } = each
       const workerSlot = each.slot
       const told = { arm, promptTokens, predictedMs, extraTokens, workerSlot }
