@@ -15,7 +15,6 @@ import {
   SettingsError,
 } from '@homing/config'
 import type { CommandEntry } from './command-entry.ts'
-import { startDemoFleet } from './demo-fleet.ts'
 import { placementLine } from './placement-line.ts'
 import { loadPolicyClasses } from './policy-class-file.ts'
 import { checkPorts } from './port-check.ts'
@@ -49,7 +48,7 @@ export const routerCommandEntry: CommandEntry = {
       settings.workersFile === undefined &&
       settings.workerNamespace === undefined
     if (isDemo) await checkPorts(settings)
-    const fleet = isDemo ? await startDemoFleet(settings) : undefined
+    const fleet = isDemo ? await (await import('./demo-fleet.ts')).startDemoFleet(settings) : undefined
     try {
       const router = await serveRouter({ ...settings, workers: fleet?.workers ?? settings.workers })
       const { url, adminUrl } = router
