@@ -15,8 +15,9 @@ import { spawnSync } from 'node:child_process'
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
+import { fileURLToPath } from 'node:url'
 
-const ROOT = join(import.meta.dirname ?? new URL('.', import.meta.url).pathname, '..')
+const ROOT = fileURLToPath(new URL('..', import.meta.url))
 /** What pnpm wrote when it was done: when, the folders of the workspace, and which kinds of packages. */
 const STATE = join(ROOT, 'node_modules', '.pnpm-workspace-state-v1.json')
 const MODULES = join(ROOT, 'node_modules', '.modules.yaml')
@@ -48,7 +49,13 @@ function install(isAll) {
   // Run by pnpm, its own program is known.
   const pnpm = process.env.npm_execpath
   const [command, ...first] = pnpm?.includes('pnpm') ? [process.execPath, pnpm] : ['npx', '--yes', 'pnpm@10']
-  const { status, error } = spawnSync(command, [...first, ...args], { cwd: ROOT, stdio: ['inherit', 2, 2] })
+  // The `node` package asks npm for its program. That need not look for faults and news as well.
+  const quiet = { npm_config_audit: 'false', npm_config_fund: 'false', npm_config_update_notifier: 'false' }
+  const { status, error } = spawnSync(command, [...first, ...args], {
+    cwd: ROOT,
+    env: { ...process.env, ...quiet },
+    stdio: ['inherit', 2, 2],
+  })
   if (error !== undefined) console.error(`cannot install what is missing: ${error.message}`)
   return status ?? 1
 }
