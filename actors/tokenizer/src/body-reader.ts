@@ -22,7 +22,7 @@ import {
   textTokens,
   xxh3,
 } from '@homing/blocks'
-import { NO_ALIASES, servedModel } from '@homing/fleet'
+import { NO_ALIASES, servedModel } from '@homing/fleet/model-names'
 import {
   type BodyEdit,
   cutMembers,
