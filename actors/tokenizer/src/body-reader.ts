@@ -44,7 +44,7 @@ import {
 import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
 import { CACHE_MARK, conversationText, loadTokenizer, RenderingRefusedError } from '@homing/tokenization'
 import { BodyMemory, type ReadBody } from './body-memory.ts'
-import { idsOfReply } from './engine-tokenize.ts'
+import { idsOfReply } from './ids-of-reply.ts'
 import type { CompletionRoute, ReadRequest } from './messages.ts'
 import type { EngineQuestions, ModelEntry, ModelTable } from './model-table.ts'
 import { type Prompt, ThreadTokenizers } from './prompt-tokens.ts'

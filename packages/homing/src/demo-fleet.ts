@@ -1,6 +1,6 @@
 /**
- * The demo fleet: simulated engines on threads beside the router's, with real HTTP and real ZeroMQ. There are as
- * many threads as cores at most: more would only take longer to start.
+ * The demo fleet: simulated engines on threads beside the router's, with real HTTP and real ZeroMQ. There are
+ * as many threads as cores at most: more would only take longer to start.
  */
 
 import { availableParallelism } from 'node:os'
@@ -47,7 +47,7 @@ export async function startDemoFleet({
   const threads = Math.min(settings.demoEngines, availableParallelism())
   const system = await createActorSystem({
     name: 'demo-fleet',
-    pools: { engines: { count: threads } },
+    pools: { engines: { count: threads, preload: [engine.moduleUrl] } },
     // An engine that is lost is one of the things that a router has to do with.
     warmSpare: false,
     logLevel: settings.logLevel,

@@ -16,7 +16,6 @@ import {
 } from '@homing/config'
 import type { CommandEntry } from './command-entry.ts'
 import { placementLine } from './placement-line.ts'
-import { loadPolicyClasses } from './policy-class-file.ts'
 import { checkPorts } from './port-check.ts'
 import { serveRouter } from './start-router.ts'
 import { untilStopped } from './until-stopped.ts'
@@ -89,6 +88,7 @@ async function withUsableClasses(
 ): Promise<RouterSettings> {
   if (settings.policyClassFile === undefined || kind !== 'environment' || !name.startsWith('DYN_'))
     return settings
+  const { loadPolicyClasses } = await import('./policy-class-file.ts')
   try {
     await loadPolicyClasses(settings.policyClassFile, 'fcfs', settings.trackPrefillTokens)
     return settings

@@ -50,7 +50,7 @@ const SPARE_DEATHS_MAX = 3
 const YOUNG_MB_MAX = 48
 /** The next spare is made this long after one was needed: heirs are at work by then. */
 const SPARE_DELAY_MS = 50
-/** And the first one after the start of the threads, when their actors begin: it would take a core from them. */
+/** And the first one after the start of the threads, whose actors need the cores themselves. */
 const FIRST_SPARE_DELAY_MS = 2000
 
 export class WorkerHost implements ThreadHost {
