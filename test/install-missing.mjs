@@ -1,7 +1,7 @@
 /**
- * `node test/install-missing.mjs to-run | to-develop`: the first step of every script: installs what is missing.
+ * `node test/install-missing.mjs to-run | to-develop`, the first step of every script, installs what is missing.
  *
- *   to-run       what the programs need: 32 packages and Node
+ *   to-run       what the programs need: 34 packages
  *   to-develop   all, with what tests, builds and the site need: 500 more
  *
  * What is there is kept: where all is installed, all of it is brought up to date. Plain JavaScript without
