@@ -45,15 +45,21 @@ function whatIsInstalled() {
 }
 
 function install(isAll) {
-  const args = ['install', ...(isAll ? [] : ['--prod'])]
+  // Where only the programs' packages are, pnpm makes the folder anew for all of them, and would ask first: it
+  // refuses without a terminal.
+  const args = ['install', '--config.confirmModulesPurge=false', ...(isAll ? [] : ['--prod'])]
   // Run by pnpm, its own program is known.
   const pnpm = process.env.npm_execpath
   const [command, ...first] = pnpm?.includes('pnpm') ? [process.execPath, pnpm] : ['npx', '--yes', 'pnpm@10']
-  // The `node` package asks npm for its program. That need not look for faults and news as well.
-  const quiet = { npm_config_audit: 'false', npm_config_fund: 'false', npm_config_update_notifier: 'false' }
+  const settings = {
+    // The `node` package asks npm for its program. That need not look for faults and news as well.
+    npm_config_audit: 'false',
+    npm_config_fund: 'false',
+    npm_config_update_notifier: 'false',
+  }
   const { status, error } = spawnSync(command, [...first, ...args], {
     cwd: ROOT,
-    env: { ...process.env, ...quiet },
+    env: { ...process.env, ...settings },
     stdio: ['inherit', 2, 2],
   })
   if (error !== undefined) console.error(`cannot install what is missing: ${error.message}`)

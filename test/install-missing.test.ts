@@ -9,7 +9,7 @@ import t from 'tap'
 const SCRIPT = join(import.meta.dirname, 'install-missing.mjs')
 const PNPM = `
 import { writeFileSync } from 'node:fs'
-writeFileSync('asked', process.argv.slice(2).join(' '))
+writeFileSync('asked', process.argv.slice(2).join(' ').replace(' --config.confirmModulesPurge=false', ''))
 console.log('Done')
 process.exitCode = Number(process.env.PNPM_EXIT ?? 0)
 `
