@@ -20,7 +20,7 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
-import { KeyDumps } from '@homing/fleet'
+import { KeyDumps } from '@homing/fleet/key-dumps'
 import {
   BlockIndex,
   IMAGE_BLOCKS_MAX,

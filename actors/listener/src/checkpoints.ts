@@ -14,7 +14,7 @@
 import type { ActorContext, ActorRef, Reply } from '@homing/actor'
 import type { IndexerMessage, KeyImage } from '@homing/actors/indexer'
 import { toErrorRecord } from '@homing/base'
-import { isOtherProcessStart } from '@homing/fleet'
+import { isOtherProcessStart } from '@homing/fleet/process-start'
 import { type Checkpoint, decodeCheckpoint, encodeCheckpoint, type HistoryPoint } from './checkpoint.ts'
 import { checkpointFiles } from './checkpoint-files.ts'
 import type { CheckpointStatus, ListenerMessage, SaveOutcome } from './messages.ts'

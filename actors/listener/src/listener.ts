@@ -18,7 +18,7 @@
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import type { IndexerMessage } from '@homing/actors/indexer'
-import { isOtherProcessStart } from '@homing/fleet'
+import { isOtherProcessStart } from '@homing/fleet/process-start'
 import {
   type KvEvent,
   MalformedEventFramesError,

@@ -22,7 +22,7 @@ import {
   textTokens,
   xxh3,
 } from '@homing/blocks'
-import { NO_ALIASES, servedModel } from '@homing/fleet'
+import { NO_ALIASES, servedModel } from '@homing/fleet/model-names'
 import {
   type BodyEdit,
   cutMembers,
@@ -44,7 +44,7 @@ import {
 import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
 import { CACHE_MARK, conversationText, loadTokenizer, RenderingRefusedError } from '@homing/tokenization'
 import { BodyMemory, type ReadBody } from './body-memory.ts'
-import { idsOfReply } from './engine-tokenize.ts'
+import { idsOfReply } from './ids-of-reply.ts'
 import type { CompletionRoute, ReadRequest } from './messages.ts'
 import type { EngineQuestions, ModelEntry, ModelTable } from './model-table.ts'
 import { type Prompt, ThreadTokenizers } from './prompt-tokens.ts'

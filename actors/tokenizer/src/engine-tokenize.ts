@@ -25,7 +25,6 @@
 
 import type { ActorContext } from '@homing/actor'
 import type { Timer } from '@homing/base'
-import { InvalidRequestError, parseTokenIds, scanRequest } from '@homing/openai'
 import { HttpCallError, transportCapability } from '@homing/transport'
 import type { TokenizerMessage } from './messages.ts'
 
@@ -271,11 +270,4 @@ export class TokenizingEngines {
       return { why, cause: thrown, isEnginesFault: true, isTimeout }
     }
   }
-}
-
-/** Throws MalformedJsonError or InvalidRequestError. */
-export function idsOfReply(body: Uint8Array): Int32Array {
-  const tokens = scanRequest(body).byName.get('tokens')
-  if (tokens === undefined) throw new InvalidRequestError('tokens', '(missing)', 'the reply of /tokenize')
-  return parseTokenIds(body, tokens.value, 'tokens')
 }

@@ -17,8 +17,9 @@
  */
 
 import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
 import { openName, openText } from '@homing/base'
-import { parseDocument, YAMLParseError } from 'yaml'
+import type * as yaml from 'yaml'
 import {
   type Command,
   environmentName,
@@ -375,12 +376,14 @@ function readFile(
   faults: string[],
 ): readonly Given[] {
   let content: unknown
+  // Loaded here: 72 modules, which a command without such a file does without.
+  const { parseDocument, YAMLParseError } = createRequire(import.meta.url)('yaml') as typeof yaml
   try {
     const document = parseDocument(readFileSync(path, 'utf8'))
     if (document.errors[0] !== undefined) throw document.errors[0]
     content = document.toJS()
   } catch (error) {
-    const why = faultOfFile(error)
+    const why = error instanceof YAMLParseError ? faultOfText(error) : faultOfFile(error)
     faults.push(`cannot read the settings file ${path}: ${why}`)
     return []
   }
@@ -412,11 +415,12 @@ function readFile(
 }
 
 /** Messages of the YAML parser may repeat a part of the text. */
+function faultOfText({ linePos, code }: yaml.YAMLParseError): string {
+  const [at] = linePos ?? []
+  return `${at === undefined ? '' : `line ${at.line}: `}it is no YAML (${code})`
+}
+
 function faultOfFile(thrown: unknown): string {
-  if (thrown instanceof YAMLParseError) {
-    const [at] = thrown.linePos ?? []
-    return `${at === undefined ? '' : `line ${at.line}: `}it is no YAML (${thrown.code})`
-  }
   return thrown instanceof Error ? thrown.message.split('\n')[0]! : String(thrown)
 }
 

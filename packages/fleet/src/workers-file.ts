@@ -10,8 +10,9 @@
 
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
+import { createRequire } from 'node:module'
 import { openName } from '@homing/base'
-import { LineCounter, parseDocument } from 'yaml'
+import type * as yaml from 'yaml'
 import { WorkersFileError } from './errors.ts'
 import { parseWorkerSpec } from './worker-url.ts'
 
@@ -78,6 +79,8 @@ interface Located {
 }
 
 function yamlUrls(text: string, path: string): readonly Located[] {
+  // Loaded here: 72 modules, which a router without such a file does without.
+  const { LineCounter, parseDocument } = createRequire(import.meta.url)('yaml') as typeof yaml
   const lineCounter = new LineCounter()
   // Pretty errors take the square of their number.
   const document = parseDocument(text, { lineCounter, prettyErrors: false })

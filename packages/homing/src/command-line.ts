@@ -9,12 +9,11 @@ import { version } from './version.ts'
 
 /** `argv`: the words after `homing`. Resolves with the exit code; rejects only for a bug. */
 export async function runCommandLine([name, ...argv]: readonly string[]): Promise<number> {
-  if (name === 'help' && argv.length === 1 && commandOf(argv[0]) !== undefined) {
-    return run(commandOf(argv[0])!, ['--help'])
-  }
+  const asked = name === 'help' && argv.length === 1 ? commandOf(argv[0]) : undefined
+  if (asked !== undefined) return run(await asked(), ['--help'])
   if (name !== undefined && Object.hasOwn(TOLD, name)) {
     if (argv[0] === undefined) {
-      console.log(TOLD[name]!())
+      console.log(await TOLD[name]!())
       return 0
     }
     console.error(
@@ -29,11 +28,11 @@ export async function runCommandLine([name, ...argv]: readonly string[]): Promis
     console.error(`homing: cannot run ${typed}: name one of the commands ${known} (homing --help)`)
     return 2
   }
-  return run(command, argv)
+  return run(await command(), argv)
 }
 
 /** Words that print a text instead of running a command. */
-const TOLD: Readonly<Record<string, () => string>> = {
+const TOLD: Readonly<Record<string, () => string | Promise<string>>> = {
   help: overview,
   '--help': overview,
   '-h': overview,
@@ -41,7 +40,7 @@ const TOLD: Readonly<Record<string, () => string>> = {
   '--version': version,
 }
 
-function commandOf(name: string | undefined): CommandEntry | undefined {
+function commandOf(name: string | undefined): (() => Promise<CommandEntry>) | undefined {
   return name !== undefined && Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
 }
 
@@ -61,8 +60,10 @@ async function run(command: CommandEntry, argv: readonly string[]): Promise<numb
   }
 }
 
-function overview(): string {
-  const rows = Object.entries(COMMANDS).map(([name, { summary }]) => `  ${name.padEnd(10)} ${summary}`)
+async function overview(): Promise<string> {
+  const rows = await Promise.all(
+    Object.entries(COMMANDS).map(async ([name, load]) => `  ${name.padEnd(10)} ${(await load()).summary}`),
+  )
   return [
     'homing: sends each LLM request to the engine that already holds the KV cache of its prompt.',
     '',

@@ -1,18 +1,15 @@
-/** The commands, by the name that is typed. */
+/**
+ * The commands, by the name that is typed. Each is loaded when it is run: together they are a thousand
+ * modules, and a router needs half of them.
+ */
 
 import type { CommandEntry } from './command-entry.ts'
-import { doctorCommandEntry } from './doctor-command.ts'
-import { engineCommandEntry } from './engine-command.ts'
-import { indexerCommandEntry } from './indexer-command.ts'
-import { routerCommandEntry } from './router-command.ts'
-import { sidecarCommandEntry } from './sidecar-command.ts'
-import { simulateCommandEntry } from './simulate-command.ts'
 
-export const COMMANDS: Readonly<Record<string, CommandEntry>> = {
-  router: routerCommandEntry,
-  engine: engineCommandEntry,
-  sidecar: sidecarCommandEntry,
-  indexer: indexerCommandEntry,
-  simulate: simulateCommandEntry,
-  doctor: doctorCommandEntry,
+export const COMMANDS: Readonly<Record<string, () => Promise<CommandEntry>>> = {
+  router: async () => (await import('./router-command.ts')).routerCommandEntry,
+  engine: async () => (await import('./engine-command.ts')).engineCommandEntry,
+  sidecar: async () => (await import('./sidecar-command.ts')).sidecarCommandEntry,
+  indexer: async () => (await import('./indexer-command.ts')).indexerCommandEntry,
+  simulate: async () => (await import('./simulate-command.ts')).simulateCommandEntry,
+  doctor: async () => (await import('./doctor-command.ts')).doctorCommandEntry,
 }

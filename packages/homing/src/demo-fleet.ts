@@ -1,5 +1,9 @@
-/** The demo fleet: simulated engines on threads of their own, with real HTTP and real ZeroMQ. */
+/**
+ * The demo fleet: simulated engines on threads beside the router's, with real HTTP and real ZeroMQ. There are
+ * as many threads as cores at most: more would only take longer to start.
+ */
 
+import { availableParallelism } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { createActorSystem } from '@homing/actor'
 import { completeSettings, type GivenSettings, type RouterSettings, routerCommand } from '@homing/config'
@@ -40,8 +44,12 @@ export async function startDemoFleet({
   logFormat,
 }: GivenDemoSettings = {}): Promise<DemoFleet> {
   const settings = completeSettings(routerCommand, { demoEngines, demoSpeed, logLevel, logFormat })
+  const threads = Math.min(settings.demoEngines, availableParallelism())
   const system = await createActorSystem({
     name: 'demo-fleet',
+    pools: { engines: { count: threads, preload: [engine.moduleUrl] } },
+    // An engine that is lost is one of the things that a router has to do with.
+    warmSpare: false,
     logLevel: settings.logLevel,
     logFormat: settings.logFormat,
   })
@@ -49,7 +57,7 @@ export async function startDemoFleet({
     const refs = Array.from({ length: settings.demoEngines }, (_, number) =>
       system.spawn(engine, {
         name: `engine-${number}`,
-        thread: 'dedicated',
+        thread: `engines-${number % threads}`,
         args: {
           port: 0,
           eventsPort: 0,

@@ -15,9 +15,7 @@ import {
   SettingsError,
 } from '@homing/config'
 import type { CommandEntry } from './command-entry.ts'
-import { startDemoFleet } from './demo-fleet.ts'
 import { placementLine } from './placement-line.ts'
-import { loadPolicyClasses } from './policy-class-file.ts'
 import { checkPorts } from './port-check.ts'
 import { serveRouter } from './start-router.ts'
 import { untilStopped } from './until-stopped.ts'
@@ -49,7 +47,7 @@ export const routerCommandEntry: CommandEntry = {
       settings.workersFile === undefined &&
       settings.workerNamespace === undefined
     if (isDemo) await checkPorts(settings)
-    const fleet = isDemo ? await startDemoFleet(settings) : undefined
+    const fleet = isDemo ? await (await import('./demo-fleet.ts')).startDemoFleet(settings) : undefined
     try {
       const router = await serveRouter({ ...settings, workers: fleet?.workers ?? settings.workers })
       const { url, adminUrl } = router
@@ -90,6 +88,7 @@ async function withUsableClasses(
 ): Promise<RouterSettings> {
   if (settings.policyClassFile === undefined || kind !== 'environment' || !name.startsWith('DYN_'))
     return settings
+  const { loadPolicyClasses } = await import('./policy-class-file.ts')
   try {
     await loadPolicyClasses(settings.policyClassFile, 'fcfs', settings.trackPrefillTokens)
     return settings

@@ -1,11 +1,7 @@
 /** A running router as a value: for the command line, for tests, and for programs that embed it. */
 
 import { type ActorSystem, createActorSystem } from '@homing/actor'
-import { prepareDecisionLog } from '@homing/actors/decision-log'
-import { guardian } from '@homing/actors/guardian'
-import { prepareCheckpointDirectory } from '@homing/actors/listener'
-import { prepareLearnedFile } from '@homing/actors/tracker'
-import { createLog, fromErrorRecord, seededRandom, systemClock, systemRandom } from '@homing/base'
+import { fromErrorRecord, seededRandom, systemClock, systemRandom } from '@homing/base'
 import {
   completeSettings,
   type GivenSettings,
@@ -14,13 +10,9 @@ import {
   SettingsError,
 } from '@homing/config'
 import type { Fleet } from '@homing/fleet'
-import { type HttpAddress, prepareAccessLog } from '@homing/http'
-import { type EncoderPath, encoderPath } from '@homing/tokenization'
-import { openBrokerAccess } from './broker-access.ts'
+import type { HttpAddress } from '@homing/http'
+import type { EncoderPath } from '@homing/tokenization'
 import { dialledHost } from './dialled-host.ts'
-import { requestsWithinFiles } from './open-files.ts'
-import { checkPorts } from './port-check.ts'
-import { readRouterInputs } from './router-inputs.ts'
 import { STOP_MS_MAX, type StopReport, serviceStop } from './stop-service.ts'
 import { faultsOfWorkers } from './worker-specs.ts'
 
@@ -52,6 +44,11 @@ export interface RunningRouter {
 export type GivenRouterSettings = Omit<GivenSettings<RouterSettings>, (typeof COMMAND_LINE_ONLY)[number]>
 
 const READY_MS_MAX = 60_000
+/** What an event thread is about to be given. */
+const EVENT_MODULES = [
+  import.meta.resolve('@homing/actors/indexer'),
+  import.meta.resolve('@homing/actors/listener'),
+]
 const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoLoad', 'detach'] as const
 
 /**
@@ -79,35 +76,21 @@ export async function startRouter(given: GivenRouterSettings): Promise<RunningRo
 
 /** The same with settings that are complete and have no faults. */
 export async function serveRouter(settings: RouterSettings): Promise<RunningRouter> {
-  const inputs = await readRouterInputs(settings)
-  await openBrokerAccess(settings, 'router', createLog(settings.logLevel, {}, settings.logFormat))
-  await checkPorts(settings)
-  const { checkpointDirectory, decisionLogFile, accessLog, learnedFile } = settings
-  if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)
-  if (accessLog !== undefined) await prepareAccessLog(accessLog)
-  if (learnedFile !== undefined) await prepareLearnedFile(learnedFile)
-  if (checkpointDirectory !== undefined)
-    await prepareCheckpointDirectory(
-      checkpointDirectory,
-      systemClock.wallMs(),
-      inputs.specs.map(({ id }) => id),
-    )
-  const system = await createActorSystem({
+  const starting = createActorSystem({
     name: 'homing',
-    pools: { events: { count: settings.eventThreads } },
+    pools: { events: { count: settings.eventThreads, preload: EVENT_MODULES } },
     random: settings.seed === undefined ? systemRandom : seededRandom(settings.seed),
     logLevel: settings.logLevel,
     logFormat: settings.logFormat,
   })
+  // Waited for below, where it is not too late to say so.
+  starting.catch(() => {})
   try {
-    const workers = inputs.specs.length + (inputs.fileWorkers?.urls.length ?? 0)
-    const needs = { openRequestsMax: settings.openRequestsMax, perRequest: 2, workers }
-    const openRequestsMax = requestsWithinFiles(needs, createLog(settings.logLevel, {}, settings.logFormat))
-    const ref = system.spawn(guardian, {
-      name: 'guardian',
-      args: { settings: { ...settings, openRequestsMax }, inputs },
-      shutdown: STOP_MS_MAX,
-    })
+    // Loaded here: the threads start meanwhile.
+    const { prepareRouter } = await import('./prepare-router.ts')
+    const { guardian, args, tokenizers } = await prepareRouter(settings)
+    const system = await starting
+    const ref = system.spawn(guardian, { name: 'guardian', args, shutdown: STOP_MS_MAX })
     const ready = await ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX })
     if ('code' in ready) throw fromErrorRecord(ready)
 
@@ -118,9 +101,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
       adminUrl: urlOf(ready.admin ?? ready),
       system,
       fleet: ready.fleet,
-      tokenizers: new Map(
-        [...inputs.loadedTokenizers].map(([directory, loaded]) => [directory, encoderPath(loaded)]),
-      ),
+      tokenizers,
       whenFailed: system.whenTerminated(ref).then(({ error }) => error?.message ?? 'the guardian has ended'),
       stop: serviceStop(system, settings.shutdownTimeoutMs, async graceMs => {
         const { shutdownDelayMs } = settings
@@ -136,7 +117,10 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
       }),
     }
   } catch (thrown) {
-    await system.shutdown({ deadline: STOP_MS_MAX })
+    await starting.then(
+      system => system.shutdown({ deadline: STOP_MS_MAX }),
+      () => {},
+    )
     throw thrown
   }
 }

@@ -15,8 +15,9 @@
  * `--router-policy-config`.
  */
 
+import { createRequire } from 'node:module'
 import { CodedError, LIST_CHARACTERS_MAX } from '@homing/base'
-import { isAlias, isMap, isScalar, isSeq, LineCounter, type Node, parseDocument } from 'yaml'
+import type * as yaml from 'yaml'
 import { QUEUE_ORDERS, type QueueOrder } from './orders.ts'
 import type { PolicyClass, PolicyProfile, UncachedBucket } from './policy-classes.ts'
 
@@ -62,7 +63,7 @@ const CLASS_FIELDS = [
 
 /** A value of the file and its line. */
 interface Value {
-  readonly node: Node
+  readonly node: yaml.Node
   readonly line: number
   /** Its name in faults. */
   readonly what: string
@@ -81,13 +82,15 @@ export function parsePolicyClasses(text: string, path: string, order: QueueOrder
 
 class FileReader {
   readonly faults: string[] = []
-  readonly #lines = new LineCounter()
+  /** Loaded here: 72 modules, which a router without such a file does without. */
+  readonly #yaml = createRequire(import.meta.url)('yaml') as typeof yaml
+  readonly #lines = new this.#yaml.LineCounter()
   readonly #order: QueueOrder
-  readonly #document: ReturnType<typeof parseDocument>
+  readonly #document: ReturnType<typeof yaml.parseDocument>
 
   constructor(text: string, order: QueueOrder) {
     this.#order = order
-    this.#document = parseDocument(text, { lineCounter: this.#lines, prettyErrors: false })
+    this.#document = this.#yaml.parseDocument(text, { lineCounter: this.#lines, prettyErrors: false })
   }
 
   file(): PolicyFile | undefined {
@@ -95,7 +98,7 @@ class FileReader {
       this.faults.push(`line ${this.#lines.linePos(pos[0]).line}: ${message.split('\n', 1)[0]}`)
     }
     if (this.faults.length > 0) return undefined
-    const contents = this.#document.contents as Node | null
+    const contents = this.#document.contents as yaml.Node | null
     if (contents === null) {
       this.faults.push('it is empty')
       return undefined
@@ -226,22 +229,22 @@ class FileReader {
   /** The fields of a map by name; a field that is not in `known` is a fault. */
   #fields(value: Value, known: readonly string[] | undefined): Map<string, Value> | undefined {
     const node = this.#resolved(value.node)
-    if (!isMap(node)) {
+    if (!this.#yaml.isMap(node)) {
       this.#fault(value, 'is no list of names and values')
       return undefined
     }
     const fields = new Map<string, Value>()
     for (const { key, value: given } of node.items) {
-      const line = this.#lineOf(key as Node)
-      const name = String(isScalar(key) ? key.value : key)
+      const line = this.#lineOf(key as yaml.Node)
+      const name = String(this.#yaml.isScalar(key) ? key.value : key)
       if (known !== undefined && !known.includes(name)) {
         this.faults.push(
           `line ${line}: ${name} is no field of ${value.what}; the fields are ${known.join(', ')}`,
         )
-      } else if (given === null || (isScalar(given) && given.value === null)) {
+      } else if (given === null || (this.#yaml.isScalar(given) && given.value === null)) {
         this.faults.push(`line ${line}: ${name} has no value`)
       } else {
-        fields.set(name, { node: given as Node, line, what: name })
+        fields.set(name, { node: given as yaml.Node, line, what: name })
       }
     }
     return fields
@@ -250,12 +253,16 @@ class FileReader {
   #items(value: Value | undefined): Value[] | undefined {
     if (value === undefined) return undefined
     const node = this.#resolved(value.node)
-    if (!isSeq(node) || node.items.length === 0) {
+    if (!this.#yaml.isSeq(node) || node.items.length === 0) {
       this.#fault(value, 'is no list with at least one item')
       return undefined
     }
     return node.items.map(item => {
-      return { node: item as Node, line: this.#lineOf(item as Node), what: `an item of ${value.what}` }
+      return {
+        node: item as yaml.Node,
+        line: this.#lineOf(item as yaml.Node),
+        what: `an item of ${value.what}`,
+      }
     })
   }
 
@@ -300,16 +307,16 @@ class FileReader {
   #scalar(value: Value | undefined): unknown {
     if (value === undefined) return undefined
     const node = this.#resolved(value.node)
-    if (isScalar(node)) return node.value
+    if (this.#yaml.isScalar(node)) return node.value
     this.#fault(value, 'is not a single value')
     return undefined
   }
 
-  #resolved(node: Node): unknown {
-    return isAlias(node) ? node.resolve(this.#document) : node
+  #resolved(node: yaml.Node): unknown {
+    return this.#yaml.isAlias(node) ? node.resolve(this.#document) : node
   }
 
-  #lineOf(node: Node | null): number {
+  #lineOf(node: yaml.Node | null): number {
     return this.#lines.linePos(node?.range?.[0] ?? 0).line
   }
 

@@ -6,6 +6,8 @@ import type { Refused } from './refused.ts'
 export interface ThreadPoolOptions {
   /** Threads in the pool: named `<pool>-0` … `<pool>-<count − 1>`. */
   readonly count: number
+  /** URLs of modules that each thread loads as soon as it is up, before an actor of them is spawned there. */
+  readonly preload?: readonly string[]
 }
 
 export type Pools = Readonly<Record<string, ThreadPoolOptions>>

@@ -6,7 +6,12 @@ import { toMs } from '../values/durations.ts'
 import { UnknownThreadError } from '../values/errors.ts'
 
 /** The pools of a system and their threads, in order. */
-export type PoolMap = readonly { readonly name: string; readonly threads: readonly string[] }[]
+export type PoolMap = readonly {
+  readonly name: string
+  readonly threads: readonly string[]
+  /** See ThreadPoolOptions. */
+  readonly preload?: readonly string[]
+}[]
 
 const PLACEMENT_FIELDS = ['pool', 'key'] as const
 const DEDICATED_FIELDS = ['dedicated'] as const

@@ -58,7 +58,7 @@ const OPTION_FIELDS: readonly (keyof ActorSystemOptions)[] = [
   'log',
   'provide',
 ]
-const POOL_FIELDS = ['count'] as const
+const POOL_FIELDS = ['count', 'preload'] as const
 const SHUTDOWN_FIELDS = ['deadline', 'after', 'within'] as const
 const PRESSURE_FIELDS = ['shedAt', 'recycleAt', 'shedFor'] as const
 const LOG_FORMATS: readonly LogFormat[] = ['auto', 'text', 'json']
@@ -130,11 +130,11 @@ export async function createActorSystem<const P extends Pools = Record<never, ne
 export function poolMapOf(pools: Pools): PoolMap {
   return Object.entries(pools).map(([name, pool]) => {
     checkedFields(`pool ${name}`, pool, POOL_FIELDS)
-    const { count } = pool
+    const { count, preload = [] } = pool
     if (!Number.isInteger(count) || count < 0) {
       throw new RangeError(`cannot start ${count} threads in pool ${name}: use an integer ≥ 0`)
     }
-    return { name, threads: Array.from({ length: count }, (_, index) => `${name}-${index}`) }
+    return { name, threads: Array.from({ length: count }, (_, index) => `${name}-${index}`), preload }
   })
 }
 

@@ -32,6 +32,7 @@ async function start(init: ThreadInit): Promise<void> {
     provide: [],
     open: openRing,
   })
+  preload(init.pools.find(({ threads }) => threads.includes(init.thread))?.preload ?? [])
   // When main ends the thread, or its heap is full, none of this runs.
   let error: ErrorRecord | undefined
   process.on('uncaughtExceptionMonitor', thrown => {
@@ -56,6 +57,11 @@ async function load({ spawns }: ThreadInit): Promise<void> {
   limit.cancel()
 }
 
+/** If a module throws here, it throws again, and is reported, when an actor of it is spawned. */
+function preload(moduleUrls: readonly string[]): void {
+  for (const url of moduleUrls) import(url).catch(() => {})
+}
+
 if (workerData !== null && workerData !== undefined) {
   void start(workerData as ThreadInit)
 } else {
@@ -66,8 +72,7 @@ if (workerData !== null && workerData !== undefined) {
       void start(message.init)
       return
     }
-    // If a module throws here, it throws again, and is reported, when an actor of it is spawned.
-    for (const url of message.moduleUrls) import(url).catch(() => {})
+    preload(message.moduleUrls)
   }
   port.on('message', take)
   port.postMessage('loaded' satisfies SpareReport)

@@ -3,7 +3,7 @@
  *
  * Warm spare: one worker waits, with the runtime and the modules of all actors loaded, for a name. The first
  * thread that dies gets it (3 ms instead of 30), and another one is prepared in the background. It costs
- * memory but no time.
+ * memory but no time: the first one is made when the start of the system is over.
  */
 
 import { MessageChannel, Worker } from 'node:worker_threads'
@@ -50,6 +50,8 @@ const SPARE_DEATHS_MAX = 3
 const YOUNG_MB_MAX = 48
 /** The next spare is made this long after one was needed: heirs are at work by then. */
 const SPARE_DELAY_MS = 50
+/** And the first one after the start of the threads, whose actors need the cores themselves. */
+const FIRST_SPARE_DELAY_MS = 2000
 
 export class WorkerHost implements ThreadHost {
   readonly #options: WorkerHostOptions
@@ -73,7 +75,7 @@ export class WorkerHost implements ThreadHost {
       this.#spareDeaths = 0
       spare.take(init, ports, events)
       // Making a worker takes main and a core some time, which the heir has more use for.
-      this.#nextSpare = systemClock.after(SPARE_DELAY_MS, () => this.#prepareSpare(), { unref: true })
+      this.#prepareSpareIn(SPARE_DELAY_MS)
       return spare
     }
     return new StartedWorker(
@@ -127,7 +129,7 @@ export class WorkerHost implements ThreadHost {
 
   started(): void {
     this.#isSpareWanted = this.#options.hasSpare
-    this.#prepareSpare()
+    if (this.#isSpareWanted) this.#prepareSpareIn(FIRST_SPARE_DELAY_MS)
   }
 
   async dispose(): Promise<void> {
@@ -136,6 +138,10 @@ export class WorkerHost implements ThreadHost {
     const spare = this.#spare
     this.#spare = undefined
     await spare?.terminate()
+  }
+
+  #prepareSpareIn(delayMs: number): void {
+    this.#nextSpare = systemClock.after(delayMs, () => this.#prepareSpare(), { unref: true })
   }
 
   #prepareSpare(): void {

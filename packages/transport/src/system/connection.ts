@@ -16,7 +16,6 @@
  *         closed while bytes come in is reset, and the answer may be lost.
  */
 
-import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Clock, Timer } from '@homing/base'
 import {
@@ -26,6 +25,7 @@ import {
   MalformedHttpError,
 } from '../errors.ts'
 import type { HttpErrorAnswer } from '../types.ts'
+import { nodeHttp } from './libraries.ts'
 
 /** An exchange as its connection sees it. */
 export interface OpenExchange {
@@ -122,7 +122,10 @@ export class Connection {
     }).map(([name, value]) => `${name}: ${value}\r\n`)
     socket.end(
       Buffer.concat([
-        Buffer.from(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${lines.join('')}\r\n`, 'latin1'),
+        Buffer.from(
+          `HTTP/1.1 ${status} ${nodeHttp.STATUS_CODES[status] ?? ''}\r\n${lines.join('')}\r\n`,
+          'latin1',
+        ),
         body,
       ]),
     )

@@ -9,7 +9,7 @@
 import { subscribe } from 'node:diagnostics_channel'
 import type { Socket } from 'node:net'
 import { isLocalFault } from '@homing/base'
-import { Agent, buildConnector, type Dispatcher, errors } from 'undici'
+import type { Agent, buildConnector, Dispatcher } from 'undici'
 import { atOrigin } from '../base-url.ts'
 import { callFor, callOwner } from '../callback.ts'
 import { believedCertificates } from '../certificates.ts'
@@ -24,6 +24,7 @@ import type {
   HttpResponseHandler,
 } from '../types.ts'
 import { InterimAnswers } from './interim-answers.ts'
+import { loadUndici } from './libraries.ts'
 
 const CLIENT_KEEP_ALIVE_MS = 4000
 const KEEP_ALIVE_MS_MAX = 4500
@@ -34,22 +35,16 @@ export interface HttpClientOptions {
 }
 
 export class HttpClient {
-  readonly #agent: Agent
+  readonly #connectTimeoutMs: number
+  /** Made at the first call: most threads make none. */
+  #made: Agent | undefined
+  #isClosed = false
   /** By origin. */
   readonly #access = new Map<string, HttpAccess>()
   #trusted = ''
 
   constructor({ connectTimeoutMs }: HttpClientOptions) {
-    this.#agent = new Agent({
-      allowH2: false,
-      keepAliveTimeout: CLIENT_KEEP_ALIVE_MS,
-      keepAliveMaxTimeout: KEEP_ALIVE_MS_MAX,
-      headersTimeout: 0,
-      bodyTimeout: 0,
-      maxHeaderSize: HEADER_BYTES_MAX,
-      connect: connectorOf(connectTimeoutMs, () => this.#trusted),
-    })
-    watchConnections()
+    this.#connectTimeoutMs = connectTimeoutMs
   }
 
   setAccess(origin: string, access: HttpAccess | undefined): void {
@@ -66,7 +61,7 @@ export class HttpClient {
     creating = call
     try {
       const { origin, path } = atOrigin(request)
-      this.#agent.dispatch(
+      this.#agent().dispatch(
         {
           origin,
           path,
@@ -84,7 +79,24 @@ export class HttpClient {
 
   /** Cuts every call; they fail as aborted. */
   close(): void {
-    this.#agent.destroy().catch(() => {})
+    this.#isClosed = true
+    this.#made?.destroy().catch(() => {})
+  }
+
+  #agent(): Agent {
+    if (this.#made !== undefined) return this.#made
+    watchConnections()
+    this.#made = new (loadUndici().Agent)({
+      allowH2: false,
+      keepAliveTimeout: CLIENT_KEEP_ALIVE_MS,
+      keepAliveMaxTimeout: KEEP_ALIVE_MS_MAX,
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      maxHeaderSize: HEADER_BYTES_MAX,
+      connect: connectorOf(this.#connectTimeoutMs, () => this.#trusted),
+    })
+    if (this.#isClosed) this.#made.destroy().catch(() => {})
+    return this.#made
   }
 }
 
@@ -207,7 +219,7 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
   }
 
   #failureOf(cause: Error): HttpCallFailure {
-    if (cause instanceof errors.HTTPParserError) return 'protocol'
+    if (cause instanceof loadUndici().errors.HTTPParserError) return 'protocol'
     const code = String((cause as { code?: unknown }).code)
     const known = FAILURES.get(code)
     if (known !== undefined) return known
@@ -247,6 +259,7 @@ function watchConnections(): void {
 }
 
 function connectorOf(timeoutMs: number, trusted: () => string): buildConnector.connector {
+  const { buildConnector } = loadUndici()
   const plain = buildConnector({ timeout: timeoutMs, allowH2: false })
   // Made at the first use: the system's certificates take a while to read.
   let secure: buildConnector.connector | undefined

@@ -8,13 +8,7 @@
  * connection.ts handles everything that is not an exchange (a request that is not HTTP, a half close).
  */
 
-import {
-  createServer as createPlainServer,
-  type IncomingMessage,
-  type Server,
-  type ServerOptions,
-  type ServerResponse,
-} from 'node:http'
+import type { IncomingMessage, Server, ServerOptions, ServerResponse } from 'node:http'
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https'
 import type { Socket } from 'node:net'
 import type { Clock, Timer } from '@homing/base'
@@ -41,6 +35,7 @@ import type {
   ListenOptions,
 } from '../types.ts'
 import { Connection, type OpenExchange } from './connection.ts'
+import { nodeHttp } from './libraries.ts'
 
 const KEEP_ALIVE_MS_DEFAULT = 75_000
 /** Clients read sizes of 16 digits at least; what they need is 8 at most. */
@@ -148,7 +143,7 @@ interface ServerState {
 }
 
 function createServer(tls: ListenOptions['tls'], options: ServerOptions): Server | TlsServer {
-  if (tls === undefined) return createPlainServer(options)
+  if (tls === undefined) return nodeHttp.createServer(options)
   return createTlsServer({ ...options, cert: tls.certificate, key: tls.key })
 }
 

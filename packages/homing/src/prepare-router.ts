@@ -1,0 +1,45 @@
+/**
+ * Everything before the actors of a router, and their modules, which are most of what a router loads: its
+ * threads start meanwhile.
+ */
+
+import { prepareDecisionLog } from '@homing/actors/decision-log'
+import { guardian } from '@homing/actors/guardian'
+import { prepareCheckpointDirectory } from '@homing/actors/listener'
+import { prepareLearnedFile } from '@homing/actors/tracker'
+import { createLog, systemClock } from '@homing/base'
+import type { RouterSettings } from '@homing/config'
+import { prepareAccessLog } from '@homing/http'
+import { encoderPath } from '@homing/tokenization'
+import { openBrokerAccess } from './broker-access.ts'
+import { requestsWithinFiles } from './open-files.ts'
+import { checkPorts } from './port-check.ts'
+import { readRouterInputs } from './router-inputs.ts'
+
+/** Rejects with the error of the first thing that the settings name and that cannot be used. */
+export async function prepareRouter(settings: RouterSettings) {
+  const log = createLog(settings.logLevel, {}, settings.logFormat)
+  const inputs = await readRouterInputs(settings)
+  await openBrokerAccess(settings, 'router', log)
+  await checkPorts(settings)
+  const { checkpointDirectory, decisionLogFile, accessLog, learnedFile } = settings
+  if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)
+  if (accessLog !== undefined) await prepareAccessLog(accessLog)
+  if (learnedFile !== undefined) await prepareLearnedFile(learnedFile)
+  if (checkpointDirectory !== undefined)
+    await prepareCheckpointDirectory(
+      checkpointDirectory,
+      systemClock.wallMs(),
+      inputs.specs.map(({ id }) => id),
+    )
+  const workers = inputs.specs.length + (inputs.fileWorkers?.urls.length ?? 0)
+  const needs = { openRequestsMax: settings.openRequestsMax, perRequest: 2, workers }
+  return {
+    guardian,
+    args: { settings: { ...settings, openRequestsMax: requestsWithinFiles(needs, log) }, inputs },
+    /** The encoder of each directory of `tokenizers`. */
+    tokenizers: new Map(
+      [...inputs.loadedTokenizers].map(([directory, loaded]) => [directory, encoderPath(loaded)]),
+    ),
+  }
+}

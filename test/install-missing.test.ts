@@ -1,0 +1,115 @@
+/** The first step of every script, with a pnpm that only writes down what it is asked for. */
+
+import { spawnSync } from 'node:child_process'
+import { cpSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import process from 'node:process'
+import t from 'tap'
+
+const SCRIPT = join(import.meta.dirname, 'install-missing.mjs')
+const PNPM = `
+import { writeFileSync } from 'node:fs'
+writeFileSync('asked', process.argv.slice(2).join(' ').replace(' --config.confirmModulesPurge=false', ''))
+console.log('Done')
+process.exitCode = Number(process.env.PNPM_EXIT ?? 0)
+`
+const BUILT_S = 1_000_000
+
+interface Case {
+  readonly title: string
+  readonly script: 'to-run' | 'to-develop'
+  /** What is installed. */
+  readonly installed?: 'programs' | 'all'
+  readonly isOutdated?: boolean
+  /** Undefined: pnpm is not run. */
+  readonly asked: string | undefined
+}
+
+const CASES: readonly Case[] = [
+  { title: 'a fresh clone, to run', script: 'to-run', asked: 'install --prod' },
+  { title: 'a fresh clone, to develop', script: 'to-develop', asked: 'install' },
+  { title: 'what runs is there, to run', script: 'to-run', installed: 'programs', asked: undefined },
+  { title: 'what runs is there, to develop', script: 'to-develop', installed: 'programs', asked: 'install' },
+  { title: 'all is there, to run', script: 'to-run', installed: 'all', asked: undefined },
+  { title: 'all is there, to develop', script: 'to-develop', installed: 'all', asked: undefined },
+  {
+    title: 'what runs is out of date',
+    script: 'to-run',
+    installed: 'programs',
+    isOutdated: true,
+    asked: 'install --prod',
+  },
+  {
+    title: 'all is out of date, and stays all',
+    script: 'to-run',
+    installed: 'all',
+    isOutdated: true,
+    asked: 'install',
+  },
+]
+
+for (const { title, script, installed, isOutdated = false, asked } of CASES) {
+  t.test(title, async t => {
+    const folder = project(t, installed, isOutdated)
+    const { status, stdout } = runScript(folder, script)
+    t.equal(status, 0)
+    t.equal(stdout, '', 'standard output is for the script that follows')
+    t.equal(whatWasAsked(folder), asked)
+  })
+}
+
+t.test('an install that was cut off begins anew', async t => {
+  const folder = project(t, 'all', false)
+  rmSync(join(folder, 'node_modules', '.modules.yaml'))
+  t.equal(runScript(folder, 'to-develop').status, 0)
+  t.equal(whatWasAsked(folder), 'install')
+})
+
+t.test('a failed install ends the script', async t => {
+  t.equal(runScript(project(t, undefined, false), 'to-run', { PNPM_EXIT: '3' }).status, 3)
+})
+
+t.test('every script begins with it, and only the start does with less', async t => {
+  const { scripts } = JSON.parse(readFileSync(join(import.meta.dirname, '../package.json'), 'utf8')) as {
+    scripts: Record<string, string>
+  }
+  for (const [name, line] of Object.entries(scripts))
+    t.match(line, `node test/install-missing.mjs ${name === 'start' ? 'to-run' : 'to-develop'} && `, name)
+})
+
+function project(t: { testdir(): string }, installed: Case['installed'], isOutdated: boolean): string {
+  const folder = t.testdir()
+  for (const name of ['test', 'node_modules', 'packages/a'])
+    mkdirSync(join(folder, name), { recursive: true })
+  cpSync(SCRIPT, join(folder, 'test/install-missing.mjs'))
+  writeFileSync(join(folder, 'pnpm.mjs'), PNPM)
+  for (const name of ['pnpm-lock.yaml', 'pnpm-workspace.yaml', 'packages/a/package.json']) {
+    writeFileSync(join(folder, name), '')
+    utimesSync(join(folder, name), BUILT_S, BUILT_S)
+  }
+  if (isOutdated) utimesSync(join(folder, 'pnpm-lock.yaml'), BUILT_S + 2, BUILT_S + 2)
+  if (installed === undefined) return folder
+  const state = {
+    lastValidatedTimestamp: (BUILT_S + 1) * 1000,
+    projects: { [join(folder, 'packages/a')]: {} },
+  }
+  writeFileSync(join(folder, 'node_modules/.pnpm-workspace-state-v1.json'), JSON.stringify(state))
+  const modules = { included: { dependencies: true, devDependencies: installed === 'all' } }
+  writeFileSync(join(folder, 'node_modules/.modules.yaml'), JSON.stringify(modules))
+  return folder
+}
+
+function runScript(folder: string, script: Case['script'], env: NodeJS.ProcessEnv = {}) {
+  return spawnSync(process.execPath, [join(folder, 'test/install-missing.mjs'), script], {
+    env: { ...process.env, npm_execpath: join(folder, 'pnpm.mjs'), ...env },
+    encoding: 'utf8',
+  })
+}
+
+function whatWasAsked(folder: string): string | undefined {
+  try {
+    return readFileSync(join(folder, 'asked'), 'utf8')
+  } catch {
+    return undefined
+  }
+}
