@@ -1,4 +1,4 @@
-#!/usr/bin/env node
+#!/usr/bin/env -S node --max-semi-space-size=8
 /**
  * homing: the command line. `homing <command> [options]`, the same as `pnpm start <command> [options]`.
  *

@@ -172,8 +172,8 @@ export class Guard {
 
   /**
    * Draws the arm of the next decision, if the two arms differ: one of them with `chance`, which
-   * `experimentChance` gives, and of these control with `controlShare`. Undefined: the policy decides, and the
-   * decision counts for neither arm. Does not change the guard.
+   * `experimentChance` gives, and of these control with `controlShare`. Undefined: the policy decides, and
+   * the decision counts for neither arm. Does not change the guard.
    */
   draw(random: Random, chance: number): GuardArm | undefined {
     const share = this.controlShare
