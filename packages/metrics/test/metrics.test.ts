@@ -50,6 +50,35 @@ t.test('counters, gauges and histograms are rendered with their labels', async t
   ])
 })
 
+t.test('a histogram has a series for each of its labels that was observed', async t => {
+  const metrics = new Metrics()
+  const stages = metrics.histogram({
+    name: 'homing_gateway_stage_seconds',
+    help: 'h',
+    labels: ['stage'],
+    buckets: [0.1, 1],
+  })
+  t.strictSame(await lines(metrics, 'homing_gateway_stage_seconds'), [], 'none yet')
+  stages.observe(0.1, { stage: 'read' })
+  stages.observe(0.5, { stage: 'read' })
+  stages.observe(2, { stage: 'sent' })
+  stages.observe(1, { stage: 'gone' })
+  stages.remove({ stage: 'gone' })
+  t.throws(() => stages.observe(Number.NaN, { stage: 'read' }), /cannot observe NaN/)
+  t.strictSame(await lines(metrics, 'homing_gateway_stage_seconds'), [
+    'homing_gateway_stage_seconds_bucket{stage="read",le="0.1"} 1',
+    'homing_gateway_stage_seconds_bucket{stage="read",le="1"} 2',
+    'homing_gateway_stage_seconds_bucket{stage="read",le="+Inf"} 2',
+    'homing_gateway_stage_seconds_sum{stage="read"} 0.6',
+    'homing_gateway_stage_seconds_count{stage="read"} 2',
+    'homing_gateway_stage_seconds_bucket{stage="sent",le="0.1"} 0',
+    'homing_gateway_stage_seconds_bucket{stage="sent",le="1"} 0',
+    'homing_gateway_stage_seconds_bucket{stage="sent",le="+Inf"} 1',
+    'homing_gateway_stage_seconds_sum{stage="sent"} 2',
+    'homing_gateway_stage_seconds_count{stage="sent"} 1',
+  ])
+})
+
 t.test('a collector sets its figures at each scrape, and series of the gone are gone', async t => {
   const metrics = new Metrics()
   const loads = metrics.gauge({ name: 'homing_tracker_active_blocks', help: 'h', labels: ['worker'] })
