@@ -65,6 +65,7 @@ t.test('while another tenant is served, long prompts come to their engines in sl
   }
   t.equal(await metric('homing_gateway_prefill_slices_total'), 4 * 7)
   t.equal(await metric('homing_gateway_sliced_prompts_total{outcome="computed"}'), 4)
+  t.equal(await metric('homing_request_cached_tokens_total'), 0, 'no prompt was there before it came')
 
   const { decisions } = (await fleet.send('/decisions?limit=100')).json as {
     readonly decisions: readonly {

@@ -24,6 +24,8 @@ export class ExchangeSlices {
   /** Its prompt counts as long until this is called; undefined: it was never sliced. */
   #longEnded: (() => void) | undefined
   #computingMs = 0
+  /** The worker that computed slices, and tokens that it had to compute for them. */
+  #own: { readonly workerId: string; readonly newTokens: number } | undefined
 
   constructor(parts: SlicedPrefillParts) {
     this.#parts = parts
@@ -61,6 +63,7 @@ export class ExchangeSlices {
     const beganMs = this.#parts.context.clock.nowMs() - start.waitedMs
     const end = await running.run()
     this.#running = undefined
+    this.#own = { workerId: start.decision.workerId, newTokens: running.newTokens }
     this.#computingMs = this.#parts.context.clock.nowMs() - beganMs - running.waitedMs
     if (end.kind === 'computed') this.#computed = end.slice
     else if (end.kind === 'givenUp') this.forget()
@@ -86,6 +89,12 @@ export class ExchangeSlices {
   /** The prompt is computed, or its client does not wait for it any more. */
   prefilled(): void {
     this.#longEnded?.()
+  }
+
+  /** Of the tokens that a worker found cached, those that slices of this request had computed there. */
+  ownOf(cachedTokens: number | undefined, workerId: string | undefined): number {
+    if (this.#own === undefined || this.#own.workerId !== workerId) return 0
+    return Math.min(cachedTokens ?? 0, this.#own.newTokens)
   }
 
   /** An engine that did not use what slices had computed computed it twice. */

@@ -579,8 +579,11 @@ export class Exchange {
     const { promptTokens, completionTokens, cachedTokens } = this.#call!.usage ?? {}
     this.#slices.answered(cachedTokens, this.#decision!.workerId)
     const tokensMs = this.#firstTokenMs === undefined ? undefined : this.#nowMs - this.#firstTokenMs
-    const figures = { promptTokens, completionTokens, cachedTokens, tokensMs }
-    this.#parts.metrics.requests.answered(this.#ready!.routing.model, figures, this.#decision!.worker)
+    const { worker, workerId } = this.#decision!
+    const reusedTokens =
+      cachedTokens === undefined ? undefined : cachedTokens - this.#slices.ownOf(cachedTokens, workerId)
+    const figures = { promptTokens, completionTokens, cachedTokens: reusedTokens, tokensMs }
+    this.#parts.metrics.requests.answered(this.#ready!.routing.model, figures, worker)
   }
 
   // ── The end ──────────────────────────────────────────────────────────────────────────────────
@@ -654,6 +657,7 @@ export class Exchange {
         promptTokens: usage?.promptTokens,
         completionTokens: usage?.completionTokens,
         cachedTokens: usage?.cachedTokens,
+        ownCachedTokens: this.#slices.ownOf(usage?.cachedTokens, this.#decision?.workerId),
         waitedMs: calledMs - this.#arrivedMs,
         timeToFirstByteMs: this.#firstByteMs,
         durationMs: nowMs - calledMs,

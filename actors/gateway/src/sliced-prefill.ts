@@ -95,6 +95,7 @@ export class SlicedPrefill {
   #finish: ((sent: Sent) => void) | undefined
   #waitedMs: number
   #sent = 0
+  #newTokens = 0
 
   constructor(parts: SlicedPrefillParts, start: SlicesStart) {
     this.#parts = parts
@@ -107,6 +108,11 @@ export class SlicedPrefill {
   /** Time that the request waited for its turns, in milliseconds. */
   get waitedMs(): number {
     return this.#waitedMs
+  }
+
+  /** Tokens that the worker computed for its slices. */
+  get newTokens(): number {
+    return this.#newTokens
   }
 
   /** Never rejects, but does not end after `abort`. */
@@ -125,6 +131,7 @@ export class SlicedPrefill {
       const isMiss = sent.cachedTokens !== undefined && sent.cachedTokens < cachedTokensMin
       if (isMiss && this.#sent > 1 && ++misses > SLICE_MISSES_MAX)
         return this.#end({ kind: 'givenUp', why: 'evicted' })
+      this.#newTokens += Math.max(0, end - (sent.cachedTokens ?? computedTokens))
       computedTokens = end
       end = sliceEnd(routing, computedTokens, stepTokens)
       const slice = {

@@ -86,9 +86,10 @@ export class LastHour {
       minute.guarded++
       for (const name of SHADOW_NAMES) minute.regretMs[name] += guard.regretMs[name]
     }
-    const { outcome, promptTokens, cachedTokens, timeToFirstByteMs, streamEvents, waitedMs } = delivery
+    const { outcome, promptTokens, timeToFirstByteMs, streamEvents, waitedMs } = delivery
     if (outcome !== 'ok') return
-    if (promptTokens !== undefined && cachedTokens !== undefined) {
+    if (promptTokens !== undefined && delivery.cachedTokens !== undefined) {
+      const cachedTokens = delivery.cachedTokens - (delivery.ownCachedTokens ?? 0)
       minute.promptTokens += promptTokens
       minute.cachedTokens += cachedTokens
       minute.cachedPairs += cachedTokens ** 2 / 2

@@ -60,6 +60,8 @@ function settledRequest(
 ): SettledRequest {
   const { waitedMs, timeToFirstByteMs, streamEvents } = delivery
   const isUnknown = request.unknownPromptReason !== undefined
+  // The log is of whole prompts: what slices of the same request left in the cache was computed for it.
+  const { cachedTokens, ownCachedTokens = 0 } = delivery
   const hasStream = streamEvents !== undefined && timeToFirstByteMs !== undefined
   return {
     ...own,
@@ -73,8 +75,8 @@ function settledRequest(
     model: request.model,
     worker: decision?.worker,
     policy,
-    predictedTokens: decision?.predictedTokens ?? 0,
-    cachedTokens: delivery.cachedTokens,
+    predictedTokens: Math.max(0, (decision?.predictedTokens ?? 0) - ownCachedTokens),
+    cachedTokens: cachedTokens === undefined ? undefined : cachedTokens - ownCachedTokens,
     routerMs: waitedMs,
     firstTokenMs: hasStream ? waitedMs + timeToFirstByteMs : undefined,
     outcome: decision === undefined && delivery.outcome === 'error' ? 'refused' : delivery.outcome,

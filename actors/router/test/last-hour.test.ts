@@ -104,6 +104,12 @@ t.test('says how far first tokens were off, and looks back no further than it ha
   t.match(hour.report(3 * HOUR_MS), { requests: 0, firstTokenMs: undefined, predictionError: undefined })
 })
 
+t.test('what slices of a request computed is not cached for it', async t => {
+  const hour = new LastHour(0)
+  hour.settled(delivery({ promptTokens: 100, cachedTokens: 96, ownCachedTokens: 64 }), undefined, 1)
+  t.match(hour.report(2), { promptTokens: 100, cachedTokens: 32, cachedPairs: 32 ** 2 / 2 })
+})
+
 t.test('counts what was spared less where the rest of a prompt is below the knee', async t => {
   const hour = new LastHour(0)
   hour.settled(delivery({ promptTokens: 1050, cachedTokens: 1000 }), undefined, 1)

@@ -54,6 +54,8 @@ export interface Delivery {
   readonly completionTokens: number | undefined
   /** Tokens that the engine says it reused; undefined if it does not report them. */
   readonly cachedTokens: number | undefined
+  /** Of `cachedTokens`: what slices of this very request had computed before; default 0. */
+  readonly ownCachedTokens?: number
   /** From the arrival of the request to its first call, or to its end if there was no call. */
   readonly waitedMs: number
   /** From its first call. */
