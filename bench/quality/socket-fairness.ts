@@ -17,7 +17,7 @@
  * it has are not measured again: with `--cases 1`, which measures one more, it can be run in pieces.
  */
 
-import { appendFile, readFile, writeFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
@@ -27,6 +27,7 @@ import { MODEL } from '../../test/simulation/simulated-fleet.ts'
 import { open, RouterClient, startProcess, until } from '../../test/system/fleet.ts'
 import { givenFigure } from '../given-figure.ts'
 import { marksOf, withTable } from '../page-table.ts'
+import { KeptOutcomes } from './kept-outcomes.ts'
 
 const ENGINES = 4
 const PROFILE = 'h100-8b'
@@ -306,17 +307,6 @@ function ms(time: number): string {
   return `${time.toFixed(0)} ms`
 }
 
-interface KeptOutcome {
-  readonly seed: number
-  readonly name: CaseName
-  readonly outcome: CaseOutcome
-}
-
-async function keptOutcomes(path: string): Promise<readonly KeptOutcome[]> {
-  const text = await readFile(path, { encoding: 'utf8', flag: 'a+' })
-  return text.split('\n').flatMap(line => (line === '' ? [] : [JSON.parse(line) as KeptOutcome]))
-}
-
 if (import.meta.main) {
   const { values } = parseArgs({
     options: {
@@ -340,17 +330,18 @@ if (import.meta.main) {
     floodTokens: givenFigure('tokens', values.tokens, 8193),
   }
   const outcomes: Record<CaseName, CaseOutcome[]> = { alone: [], none: [], queue: [] }
-  const kept = values.keep === undefined ? [] : await keptOutcomes(values.keep)
+  const kept = await KeptOutcomes.open<{ readonly seed: number; readonly name: CaseName }, CaseOutcome>(
+    values.keep,
+  )
   let left = givenFigure('cases', values.cases, 0)
   for (let seed = 1; seed <= rounds; seed++) {
     for (const name of CASES) {
-      const known = kept.find(row => row.seed === seed && row.name === name)
+      const known = kept.find({ seed, name })
       if (known === undefined && left-- <= 0) process.exit(0)
-      const outcome = known?.outcome ?? (await runCase(name, { ...options, seed }))
+      const outcome = known ?? (await runCase(name, { ...options, seed }))
       outcomes[name].push(outcome)
       if (known !== undefined) continue
-      if (values.keep !== undefined)
-        await appendFile(values.keep, `${JSON.stringify({ seed, name, outcome })}\n`)
+      await kept.add({ seed, name }, outcome)
       const p99 = quantile(outcome.ttftMs, 0.99)
       process.stderr.write(
         `round ${seed}, ${name}: p99 ${ms(p99)}, ${outcome.slices} slices, flood ${JSON.stringify(outcome.flood)}\n`,

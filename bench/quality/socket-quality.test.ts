@@ -1,6 +1,8 @@
 /** The measurement of placement over real sockets, in a small form. */
 
+import { join } from 'node:path'
 import t from 'tap'
+import { KeptOutcomes } from './kept-outcomes.ts'
 import { figuresOf, renderRows } from './replica-quality.ts'
 import { hitRateOfOneCache, sessionLoad } from './session-load.ts'
 import { rowOf } from './socket-quality.ts'
@@ -63,6 +65,19 @@ for (const cell of ['trouble', 'slow'] as const) {
     },
   )
 }
+
+t.test('outcomes are kept by all of their key, in a file that is made', async t => {
+  const path = join(t.testdir(), 'kept')
+  const open = () => KeptOutcomes.open<{ readonly cell: string; readonly seed: number }, number[]>(path)
+  const first = await open()
+  t.equal(first.find({ cell: 'plain', seed: 1 }), undefined)
+  await first.add({ cell: 'plain', seed: 1 }, [1, 2])
+  await first.add({ cell: 'slow', seed: 1 }, [3])
+  const second = await open()
+  t.strictSame(second.find({ cell: 'slow', seed: 1 }), [3])
+  t.strictSame(second.find({ cell: 'plain', seed: 1 }), [1, 2])
+  t.equal(second.find({ cell: 'plain', seed: 2 }), undefined)
+})
 
 t.test('imbalance is that of the engine with the most requests, at each arrival', async t => {
   const stay = (worker: string, fromMs: number, toMs: number) => ({ worker, fromMs, toMs })

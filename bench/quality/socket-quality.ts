@@ -4,7 +4,7 @@
  *
  *   pnpm exec node bench/quality/socket-quality.ts [--rounds 3] [--first-seed 1] [--sessions 60] [--rate 5]
  *       [--cells plain,trouble,slow,stress,flood] [--ways auto,smg,linear,round-robin,random] [--write]
- *       [--requests FILE]
+ *       [--keep FILE] [--requests FILE]
  *
  *   plain    engines that hold about two thirds of all conversations together
  *   trouble  30 % of the requests go past the router to an engine of their own choice, and one engine starts
@@ -17,9 +17,10 @@
  * In each round every way to place has a fleet of its own, on the same requests, one after the other. Time to
  * the first token is that of the client, of requests of conversations that the router placed. `smg` is
  * another router (rival-router.ts); it is left out, and said so, where it is not installed. The second table
- * holds auto against each other way, round by round. With `--write` both tables of
- * docs/records/routing-quality.md are written; with `--requests` a line of JSON for each request of each
- * way, with its receipt.
+ * holds auto against each other way, round by round. `--write` puts the tables into
+ * docs/records/routing-quality.md: the first if all ways were run, the second if `auto` and `smg` were. With
+ * `--keep` outcomes are kept in a file, and those that it has are not measured again. With `--requests`: a
+ * line of JSON for each request of each way, with its receipt.
  */
 
 import { appendFile, readFile, writeFile } from 'node:fs/promises'
@@ -29,6 +30,7 @@ import { parseArgs } from 'node:util'
 import { seedMean } from '@homing/simulate'
 import { givenCount, givenFigure } from '../given-figure.ts'
 import { marksOf, withTable } from '../page-table.ts'
+import { KeptOutcomes } from './kept-outcomes.ts'
 import { rivalMissing } from './rival-router.ts'
 import { hitRateOfOneCache } from './session-load.ts'
 import { CACHE_SHARES, CELLS, loadOf, type Outcome, RIVAL, runWay, WAYS } from './socket-run.ts'
@@ -37,6 +39,12 @@ const PAGE = join(import.meta.dirname, '..', '..', 'docs', 'records', 'routing-q
 const MARKS = marksOf('sockets')
 const PAIR_MARKS = marksOf('socket pairs')
 const OURS = 'auto'
+
+interface RunKey {
+  readonly cell: string
+  readonly seed: number
+  readonly way: string
+}
 
 export interface Row {
   readonly way: string
@@ -99,6 +107,7 @@ if (import.meta.main) {
       cells: { type: 'string', default: CELLS.join(',') },
       ways: { type: 'string', default: [OURS, RIVAL, ...Object.keys(WAYS).slice(1)].join(',') },
       write: { type: 'boolean', default: false },
+      keep: { type: 'string' },
       requests: { type: 'string' },
     },
   })
@@ -112,8 +121,11 @@ if (import.meta.main) {
     way => way !== RIVAL || missing === undefined,
   )
   if (missing !== undefined) process.stderr.write(`without ${RIVAL}: ${missing}\n`)
-  if (values.write && (cells.length < CELLS.length || ways.length <= Object.keys(WAYS).length))
-    throw new Error('cannot write a part of the tables: leave out --cells and --ways, or --write')
+  const hasAllWays = ways.length > Object.keys(WAYS).length
+  const hasPairs = ways.includes(OURS) && ways.includes(RIVAL)
+  if (values.write && (cells.length < CELLS.length || !hasPairs))
+    throw new Error(`cannot write a part of a table: leave out --cells, and have ${OURS} and ${RIVAL}`)
+  const kept = await KeptOutcomes.open<RunKey, Outcome>(values.keep)
   const lines = [
     '| cell | placed by | hit rate | mean | p50 | p99 | mean ÷ round-robin | p99 ÷ round-robin |',
     '|---|---|---:|---:|---:|---:|---:|---:|',
@@ -133,8 +145,12 @@ if (import.meta.main) {
       ideals.push(hitRateOfOneCache(load.requests, blocks))
       // The way that runs first finds a machine that was idle.
       for (const way of round % 2 === 0 ? ways.toReversed() : ways) {
-        const outcome = await runWay(way, options)
+        const key = { cell, seed, way }
+        const known = kept.find(key)
+        const outcome = known ?? (await runWay(way, options))
         outcomes[way]!.push(outcome)
+        if (known !== undefined) continue
+        await kept.add(key, outcome)
         if (values.requests !== undefined)
           await appendFile(
             values.requests,
@@ -163,8 +179,9 @@ if (import.meta.main) {
   }
   console.log([...lines, '', ...pairs].join('\n'))
   if (values.write) {
-    const page = withTable(await readFile(PAGE, 'utf8'), lines.join('\n'), MARKS)
-    await writeFile(PAGE, withTable(page, pairs.join('\n'), PAIR_MARKS))
+    const page = await readFile(PAGE, 'utf8')
+    const first = hasAllWays ? withTable(page, lines.join('\n'), MARKS) : page
+    await writeFile(PAGE, withTable(first, pairs.join('\n'), PAIR_MARKS))
   }
 }
 
