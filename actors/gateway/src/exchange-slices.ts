@@ -4,7 +4,7 @@
  * sliced-prefill.ts.
  */
 
-import type { PromptSlice } from '@homing/placement'
+import type { Decision, PromptSlice } from '@homing/placement'
 import {
   SlicedPrefill,
   type SlicedPrefillParts,
@@ -97,10 +97,14 @@ export class ExchangeSlices {
     return Math.min(cachedTokens ?? 0, this.#own.newTokens)
   }
 
-  /** An engine that did not use what slices had computed computed it twice. */
-  answered(cachedTokens: number | undefined, workerId: string): void {
+  /**
+   * An engine that did not use what slices had computed computed it twice. If it does not say what it used,
+   * its events say what was there when the rest was placed; those of the last slice may have come later.
+   */
+  answered(cachedTokens: number | undefined, { workerId, trust, predictedTokens }: Decision): void {
     const computedTokens = this.#computed?.computedTokens ?? 0
-    if (cachedTokens !== undefined && cachedTokens < USED_SHARE_MIN * computedTokens)
+    const usedTokens = cachedTokens ?? (trust === 'exact' ? predictedTokens : computedTokens)
+    if (usedTokens < USED_SHARE_MIN * computedTokens)
       this.#parts.slices.distrust(workerId, this.#parts.context.clock.nowMs())
   }
 }

@@ -577,7 +577,7 @@ export class Exchange {
     const { body } = this.#ready!.upstream
     if (body !== undefined) this.#parts.deadlyPrompts.served(body)
     const { promptTokens, completionTokens, cachedTokens } = this.#call!.usage ?? {}
-    this.#slices.answered(cachedTokens, this.#decision!.workerId)
+    this.#slices.answered(cachedTokens, this.#decision!)
     const tokensMs = this.#firstTokenMs === undefined ? undefined : this.#nowMs - this.#firstTokenMs
     const { worker, workerId } = this.#decision!
     const reusedTokens =

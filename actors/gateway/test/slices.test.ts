@@ -311,6 +311,21 @@ t.test('an engine that does not use what slices computed gets none for a while',
   t.equal(log.maySlice.at(-1), false)
 })
 
+t.test('an engine that does not say what it used is judged by its events', async t => {
+  for (const predictedTokens of [0, 96]) {
+    const decideLast: Decide = (request, id) =>
+      request.slice?.isLast === true
+        ? { kind: 'decided', decision: { ...DECISION, id, trust: 'exact', predictedTokens } }
+        : decideSliced(request, id)
+    const { ask, computed, answer, log } = await start(t, decideLast)
+    await ask()
+    for (let i = 0; i < 3; i++) await computed()
+    await answer(json, finish('{"usage":{"prompt_tokens":100,"completion_tokens":2}}'))
+    await ask()
+    t.equal(log.maySlice.at(-1), predictedTokens > 0, `its events say ${predictedTokens}`)
+  }
+})
+
 t.test('prompts that only their engine knows exactly are not sliced, nor those that do not wait', async t => {
   const unsliced = [
     { estimate: { tokensMax: 200 } },
