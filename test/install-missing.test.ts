@@ -65,6 +65,31 @@ t.test('an install that was cut off begins anew', async t => {
   t.equal(whatWasAsked(folder), 'install')
 })
 
+t.test('what is all there stays all', async t => {
+  const gone = project(t, 'all', false)
+  rmSync(join(gone, 'packages'), { recursive: true })
+  t.equal(runScript(gone, 'to-run').status, 0)
+  t.equal(whatWasAsked(gone), 'install', 'where a folder of the workspace is gone')
+})
+
+t.test('an install of some folders is not complete', async t => {
+  const folder = project(t, 'all', false, { filteredInstall: true })
+  t.equal(runScript(folder, 'to-run').status, 0)
+  t.equal(whatWasAsked(folder), 'install')
+})
+
+t.test(
+  'a pnpm that is a program of its own is run as one',
+  { skip: process.platform === 'win32' },
+  async t => {
+    const folder = project(t, undefined, false)
+    const program = join(folder, 'pnpm')
+    writeFileSync(program, `#!/bin/sh\necho "$@" > asked\n`, { mode: 0o755 })
+    t.equal(runScript(folder, 'to-run', { npm_execpath: program }).status, 0)
+    t.equal(whatWasAsked(folder), 'install --config.confirmModulesPurge=false --prod\n')
+  },
+)
+
 t.test('a failed install ends the script', async t => {
   t.equal(runScript(project(t, undefined, false), 'to-run', { PNPM_EXIT: '3' }).status, 3)
 })
@@ -77,7 +102,12 @@ t.test('every script begins with it, and only the start does with less', async t
     t.match(line, `node test/install-missing.mjs ${name === 'start' ? 'to-run' : 'to-develop'} && `, name)
 })
 
-function project(t: { testdir(): string }, installed: Case['installed'], isOutdated: boolean): string {
+function project(
+  t: { testdir(): string },
+  installed: Case['installed'],
+  isOutdated: boolean,
+  change: object = {},
+): string {
   const folder = t.testdir()
   for (const name of ['test', 'node_modules', 'packages/a'])
     mkdirSync(join(folder, name), { recursive: true })
@@ -92,6 +122,8 @@ function project(t: { testdir(): string }, installed: Case['installed'], isOutda
   const state = {
     lastValidatedTimestamp: (BUILT_S + 1) * 1000,
     projects: { [join(folder, 'packages/a')]: {} },
+    filteredInstall: false,
+    ...change,
   }
   writeFileSync(join(folder, 'node_modules/.pnpm-workspace-state-v1.json'), JSON.stringify(state))
   const modules = { included: { dependencies: true, devDependencies: installed === 'all' } }

@@ -67,6 +67,11 @@ const { values, positionals } = parseArgs({
 process.exitCode = await main(positionals)
 
 async function main(wanted: readonly string[]): Promise<number> {
+  // The scripts of the root install what is missing; those of a package are run by people who know pnpm.
+  if (!existsSync(join(ROOT, 'node_modules', 'tap'))) {
+    console.error('cannot run tests: packages are missing; run `npx --yes pnpm@10 install` first')
+    return 2
+  }
   const files = testFiles(wanted)
   if (files.length === 0) {
     console.error(`cannot run tests: no test file fits ${wanted.join(' ')}`)

@@ -91,10 +91,9 @@ export class ExchangeSlices {
     this.#longEnded?.()
   }
 
-  /** Of the tokens that a worker found cached, those that slices of this request had computed there. */
-  ownOf(cachedTokens: number | undefined, workerId: string | undefined): number {
-    if (this.#own === undefined || this.#own.workerId !== workerId) return 0
-    return Math.min(cachedTokens ?? 0, this.#own.newTokens)
+  /** Tokens that this worker had to compute for slices of the request. */
+  tokensAt(workerId: string | undefined): number {
+    return this.#own?.workerId === workerId ? (this.#own?.newTokens ?? 0) : 0
   }
 
   /**

@@ -44,7 +44,13 @@ import type { WaitingHints } from '@homing/actors/queue'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { BodyHold, LentBodies } from '@homing/http'
-import type { Decision, Delivery, RoutingRequest, WorkerFault } from '@homing/placement'
+import {
+  type Decision,
+  type Delivery,
+  type RoutingRequest,
+  reusedTokens,
+  type WorkerFault,
+} from '@homing/placement'
 import { giveUpBytes, type HttpExchange, type HttpTransport } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import { ClientAnswer } from './client-answer.ts'
@@ -580,9 +586,9 @@ export class Exchange {
     this.#slices.answered(cachedTokens, this.#decision!)
     const tokensMs = this.#firstTokenMs === undefined ? undefined : this.#nowMs - this.#firstTokenMs
     const { worker, workerId } = this.#decision!
-    const reusedTokens =
-      cachedTokens === undefined ? undefined : cachedTokens - this.#slices.ownOf(cachedTokens, workerId)
-    const figures = { promptTokens, completionTokens, cachedTokens: reusedTokens, tokensMs }
+    const sliceTokens = this.#slices.tokensAt(workerId)
+    const reused = reusedTokens({ cachedTokens, sliceTokens })
+    const figures = { promptTokens, completionTokens, cachedTokens: reused, tokensMs }
     this.#parts.metrics.requests.answered(this.#ready!.routing.model, figures, worker)
   }
 
@@ -657,7 +663,7 @@ export class Exchange {
         promptTokens: usage?.promptTokens,
         completionTokens: usage?.completionTokens,
         cachedTokens: usage?.cachedTokens,
-        ownCachedTokens: this.#slices.ownOf(usage?.cachedTokens, this.#decision?.workerId),
+        sliceTokens: this.#slices.tokensAt(this.#decision?.workerId),
         waitedMs: calledMs - this.#arrivedMs,
         timeToFirstByteMs: this.#firstByteMs,
         durationMs: nowMs - calledMs,

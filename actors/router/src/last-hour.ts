@@ -9,7 +9,7 @@
  */
 
 import { KNEES, shortOfKnee } from '@homing/load'
-import type { Delivery, GuardReceipt } from '@homing/placement'
+import { type Delivery, type GuardReceipt, reusedTokens } from '@homing/placement'
 import { SHADOW_NAMES, type ShadowName } from '@homing/selection'
 
 /** What routing has saved in the last hour, or since the router started. */
@@ -88,8 +88,8 @@ export class LastHour {
     }
     const { outcome, promptTokens, timeToFirstByteMs, streamEvents, waitedMs } = delivery
     if (outcome !== 'ok') return
-    if (promptTokens !== undefined && delivery.cachedTokens !== undefined) {
-      const cachedTokens = delivery.cachedTokens - (delivery.ownCachedTokens ?? 0)
+    const cachedTokens = reusedTokens(delivery)
+    if (promptTokens !== undefined && cachedTokens !== undefined) {
       minute.promptTokens += promptTokens
       minute.cachedTokens += cachedTokens
       minute.cachedPairs += cachedTokens ** 2 / 2

@@ -8,7 +8,7 @@
 import type { ActorRef } from '@homing/actor'
 import type { DecisionLogMessage, SettledMessage, SettledRequest } from '@homing/actors/decision-log'
 import type { Clock } from '@homing/base'
-import { believedTokens, type Delivery } from '@homing/placement'
+import { believedTokens, type Delivery, reusedTokens } from '@homing/placement'
 import type { LoggedDecision, OpenDecision } from './open-decisions.ts'
 
 export class SettledLog {
@@ -61,7 +61,6 @@ function settledRequest(
   const { waitedMs, timeToFirstByteMs, streamEvents } = delivery
   const isUnknown = request.unknownPromptReason !== undefined
   // The log is of whole prompts: what slices of the same request left in the cache was computed for it.
-  const { cachedTokens, ownCachedTokens = 0 } = delivery
   const hasStream = streamEvents !== undefined && timeToFirstByteMs !== undefined
   return {
     ...own,
@@ -75,8 +74,8 @@ function settledRequest(
     model: request.model,
     worker: decision?.worker,
     policy,
-    predictedTokens: Math.max(0, (decision?.predictedTokens ?? 0) - ownCachedTokens),
-    cachedTokens: cachedTokens === undefined ? undefined : cachedTokens - ownCachedTokens,
+    predictedTokens: Math.max(0, (decision?.predictedTokens ?? 0) - (delivery.sliceTokens ?? 0)),
+    cachedTokens: reusedTokens(delivery),
     routerMs: waitedMs,
     firstTokenMs: hasStream ? waitedMs + timeToFirstByteMs : undefined,
     outcome: decision === undefined && delivery.outcome === 'error' ? 'refused' : delivery.outcome,

@@ -106,7 +106,7 @@ t.test('says how far first tokens were off, and looks back no further than it ha
 
 t.test('what slices of a request computed is not cached for it', async t => {
   const hour = new LastHour(0)
-  hour.settled(delivery({ promptTokens: 100, cachedTokens: 96, ownCachedTokens: 64 }), undefined, 1)
+  hour.settled(delivery({ promptTokens: 100, cachedTokens: 96, sliceTokens: 64 }), undefined, 1)
   t.match(hour.report(2), { promptTokens: 100, cachedTokens: 32, cachedPairs: 32 ** 2 / 2 })
 })
 

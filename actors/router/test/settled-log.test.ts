@@ -60,11 +60,20 @@ t.test('an answer is told with its times, from the arrival of the request on', a
 t.test('of a prompt in slices, what they computed is neither predicted nor cached', async t => {
   const { system, ref, hold, decide, told } = await startLogged(t)
   hold(0, 'AB')
-  const decision = await decide(request('ABC'))
-  const delivery = { ...DELIVERED, cachedTokens: 2 * BLOCK, ownCachedTokens: BLOCK }
-  ref.tell({ type: 'settled', id: decision.id, delivery, wasTaken: true })
-  await system.settle()
-  t.match(told(), [{ request: { predictedTokens: BLOCK, cachedTokens: BLOCK } }])
+  for (const cachedTokens of [2 * BLOCK, 0, undefined]) {
+    const decision = await decide(request('ABC'))
+    const delivery = { ...DELIVERED, cachedTokens, sliceTokens: BLOCK }
+    ref.tell({ type: 'settled', id: decision.id, delivery, wasTaken: true })
+    await system.settle()
+  }
+  t.strictSame(
+    told().map(({ request: { predictedTokens, cachedTokens } }) => [predictedTokens, cachedTokens]),
+    [
+      [BLOCK, BLOCK],
+      [BLOCK, 0],
+      [BLOCK, undefined],
+    ],
+  )
 })
 
 t.test('an answer that is no stream has no first token', async t => {

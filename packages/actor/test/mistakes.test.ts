@@ -349,6 +349,10 @@ t.test('options that mean nothing are RangeErrors at the call', async t => {
   const systems: readonly (readonly [object | null, RegExp])[] = [
     [{ pool: { p: { count: 1 } } }, /'pool'/],
     [{ pools: { p: { count: 1, size: 2 } } }, /'size'/],
+    [
+      { pools: { p: { count: 1, preload: 'file:///a.js' } } },
+      /preload file:\/\/\/a\.js in pool p: use a list/,
+    ],
     [{ pools: { p: null } }, /pool p/],
     [{ heapPressure: { shedAfter: 0.5 } }, /'shedAfter'/],
     [{ heapPressure: true }, /heapPressure/],

@@ -1,4 +1,4 @@
-#!/usr/bin/env -S node --max-semi-space-size=8
+#!/usr/bin/env node
 /**
  * homing: the command line. `homing <command> [options]`, the same as `pnpm start <command> [options]`.
  *
@@ -6,6 +6,7 @@
  */
 
 import * as nodeModule from 'node:module'
+import { beginWithNodeOptions } from './node-options.ts'
 import { faultOfNodeVersion } from './node-version.ts'
 
 // `homing router | head -1` wants the ready line and no more: the router goes on when its reader has gone.
@@ -15,6 +16,7 @@ process.stdout.on('error', error => {
 
 const fault = faultOfNodeVersion(process.versions.node)
 if (fault === undefined) {
+  beginWithNodeOptions()
   // Halves the time to start from TypeScript; threads of actors do the same.
   nodeModule.enableCompileCache()
   // Only now: an old Node may fail to load the rest, with a stack trace instead of a reason.

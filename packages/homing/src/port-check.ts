@@ -1,4 +1,4 @@
-/** Whether a service could listen, before anything is started that would have to be stopped again. */
+/** Whether a service could listen, before an actor is started that would have to be stopped again. */
 
 import { fromErrorRecord, silentLog, systemClock, toErrorRecord } from '@homing/base'
 import { systemTransport } from '@homing/transport'

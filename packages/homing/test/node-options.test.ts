@@ -1,24 +1,49 @@
-/** Node's own options: every way to start the command line has the same ones. */
+/** Node's own options: who gets which, and a router that began anew with them. */
 
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, readFileSync } from 'node:fs'
 import t from 'tap'
+import { startProcess } from '../../../test/system/fleet.ts'
+import { lackingNodeOptions, type ProcessStart } from '../src/node-options.ts'
 
-const ROOT = join(import.meta.dirname, '../../..')
-const textOf = (path: string): string => readFileSync(join(ROOT, path), 'utf8')
+const OPTION = '--max-semi-space-size=8'
 
-t.test('pnpm start, an installed homing and the container run Node with the same options', async t => {
-  const [first] = textOf('packages/homing/src/main.ts').split('\n')
-  const { scripts } = JSON.parse(textOf('package.json')) as { scripts: { start: string } }
-  const [, entry] = /^ENTRYPOINT (.*)$/m.exec(textOf('Containerfile'))!
-  const ways = {
-    installed: first!.replace('#!/usr/bin/env -S node ', ''),
-    start: /bin\/node (.*) packages\/homing\/src\/main\.ts$/.exec(scripts.start)?.[1],
-    container: (JSON.parse(entry!) as string[]).filter(word => word.startsWith('--')).join(' '),
+t.test('commands that run for long lack an option, unless it is given', async t => {
+  const start: ProcessStart = {
+    command: 'router',
+    execArgv: ['--enable-source-maps'],
+    nodeOptions: '--no-warnings',
+    hasChannel: false,
   }
-  t.strictSame(ways, {
-    installed: '--max-semi-space-size=8',
-    start: '--max-semi-space-size=8',
-    container: '--max-semi-space-size=8',
-  })
+  const cases: readonly [what: string, change: Partial<ProcessStart>, lacking: readonly string[]][] = [
+    ['a router', {}, [OPTION]],
+    ['an indexer', { command: 'indexer' }, [OPTION]],
+    ['a command that ends soon', { command: 'doctor' }, []],
+    ['no command', { command: undefined }, []],
+    ['begun anew', { execArgv: [OPTION] }, []],
+    ['given by the operator', { execArgv: ['--max_semi_space_size=32'] }, []],
+    ['given in NODE_OPTIONS', { nodeOptions: '--no-warnings --max-semi-space-size=64' }, []],
+    ['a child with a channel', { hasChannel: true }, []],
+  ]
+  for (const [what, change, lacking] of cases)
+    t.strictSame(lackingNodeOptions({ ...start, ...change }), lacking, what)
 })
+
+t.test(
+  'a router begins anew under its pid, and ends as it should',
+  { skip: !existsSync('/proc/self/cmdline') && 'the words of another process are read from /proc' },
+  async t => {
+    const router = await startProcess('router', [
+      '--port',
+      '0',
+      '--worker',
+      'http://127.0.0.1:9',
+      '--host',
+      '127.0.0.1',
+    ])
+    t.teardown(() => router.kill('SIGKILL'))
+    const words = readFileSync(`/proc/${router.pid}/cmdline`, 'utf8').split('\0')
+    t.equal(words.filter(word => word === OPTION).length, 1)
+    router.kill('SIGTERM')
+    t.equal(await router.ended, 0)
+  },
+)

@@ -30,6 +30,7 @@ export type {
   Receipt,
   SlicesReceipt,
 } from './receipt.ts'
+export { reusedTokens } from './receipt.ts'
 export { Receipts } from './receipts.ts'
 export { bestCachedTokens } from './room.ts'
 export { type GuardedDelivery, RoutingGuard, type RoutingGuardState } from './routing-guard.ts'

@@ -54,8 +54,8 @@ export interface Delivery {
   readonly completionTokens: number | undefined
   /** Tokens that the engine says it reused; undefined if it does not report them. */
   readonly cachedTokens: number | undefined
-  /** Of `cachedTokens`: what slices of this very request had computed before; default 0. */
-  readonly ownCachedTokens?: number
+  /** Tokens of the prompt that slices of this very request had computed at this worker; default 0. */
+  readonly sliceTokens?: number
   /** From the arrival of the request to its first call, or to its end if there was no call. */
   readonly waitedMs: number
   /** From its first call. */
@@ -65,6 +65,14 @@ export interface Delivery {
   /** Events of the answer that passed; undefined: not a stream. */
   readonly streamEvents: number | undefined
   readonly error: ErrorRecord | undefined
+}
+
+/** What the engine reused of what was there before the request came; undefined: it does not say. */
+export function reusedTokens({
+  cachedTokens,
+  sliceTokens = 0,
+}: Pick<Delivery, 'cachedTokens' | 'sliceTokens'>) {
+  return cachedTokens === undefined ? undefined : Math.max(0, cachedTokens - sliceTokens)
 }
 
 /** The guard's part in a decision by `auto`. */

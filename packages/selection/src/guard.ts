@@ -296,7 +296,7 @@ export class Guard {
   }
 
   report(): GuardReport {
-    this.#compare(this.#nowMs)
+    const differences = this.#differencesAt(this.#nowMs)
     const { count, mean } = this.#calibration
     const { phase, tests, shrinks, unseen, promptTokens, extraTokens } = this.#standing
     return {
@@ -304,9 +304,9 @@ export class Guard {
       controlShare: this.controlShare,
       affinity: reportOf(this.#affinity),
       control: reportOf(this.#control),
-      z: this.#differences.ttft.z,
-      differences: this.#differences,
-      worseBy: worseBy(this.#differences, Z_WORSE),
+      z: differences.ttft.z,
+      differences,
+      worseBy: worseBy(differences, Z_WORSE),
       calibration: count === 0 ? 0 : 2 ** mean,
       cachedShare: this.#cached.count === 0 ? 1 : this.#cached.mean,
       tests,
@@ -496,8 +496,12 @@ export class Guard {
   }
 
   #compare(nowMs: number): void {
+    this.#differences = this.#differencesAt(nowMs)
+  }
+
+  #differencesAt(nowMs: number): Differences {
     const [affinity, control] = [this.#affinity, this.#control]
-    this.#differences = {
+    return {
       errors: errorDifference(affinity.errors, control.errors),
       ttft: timeDifference(affinity.firstTokensAt(nowMs, control), control.firstTokensAt(nowMs, affinity)),
       duration: timeDifference(affinity.durations, control.durations),

@@ -134,6 +134,9 @@ export function poolMapOf(pools: Pools): PoolMap {
     if (!Number.isInteger(count) || count < 0) {
       throw new RangeError(`cannot start ${count} threads in pool ${name}: use an integer ≥ 0`)
     }
+    if (!Array.isArray(preload) || preload.some(url => typeof url !== 'string')) {
+      throw new RangeError(`cannot preload ${String(preload)} in pool ${name}: use a list of URLs of modules`)
+    }
     return { name, threads: Array.from({ length: count }, (_, index) => `${name}-${index}`), preload }
   })
 }

@@ -23,8 +23,9 @@ let loaded: Undici | undefined
 
 /** Its version is pinned, so its folders stay where they are. */
 export function loadUndici(): Undici {
+  if (loaded !== undefined) return loaded
   const require = createRequire(import.meta.url)
-  loaded ??= {
+  loaded = {
     Agent: require('undici/lib/dispatcher/agent.js'),
     buildConnector: require('undici/lib/core/connect.js'),
     errors: require('undici/lib/core/errors.js'),
