@@ -11,6 +11,11 @@ const browser = CHROMIUM === undefined ? (undefined as never) : await startBrows
 t.teardown(() => browser?.close())
 t.setTimeout(600_000)
 
+/** In rows of the page, or what they should be: their second cell. */
+function waitingIn(rows: readonly (readonly unknown[])[]): number {
+  return rows.reduce((sum, [, waiting]) => sum + Number(waiting), 0)
+}
+
 interface Button {
   readonly disabled: boolean
 }
@@ -124,16 +129,18 @@ t.test('what waits, was served and was refused is on the page as in /queue', asy
       ? true
       : undefined
   })
-  const rows = await tab.page.$$eval('tbody tr', all =>
-    all.map(row => [...row.querySelectorAll('td')].map(cell => cell.textContent)),
-  )
-  t.strictSame(
-    rows.map(([name, waiting, uncached, oldest, served, share, refused]) => [
+  // A request whose turn is tried is in the total, and in no row for a moment.
+  const shown = await until('its rows tell of both', async () => {
+    const cells = await tab.page.$$eval('tbody tr', all =>
+      all.map(row => [...row.querySelectorAll('td')].map(cell => cell.textContent)),
+    )
+    const rows = cells.map(([name, waiting, uncached, oldest, served, share, refused]) => [
       ...[name, waiting, uncached, oldest !== '–', served, share],
       refused === 'none' ? [] : refused!.split(', '),
-    ]),
-    wanted,
-  )
+    ])
+    return waitingIn(rows) === waitingIn(wanted) ? rows : undefined
+  })
+  t.strictSame(shown, wanted)
   t.strictSame(await tab.faults(), [])
   await tab.look(SIZES[0], 'dark')
   t.ok((await tab.overflow()) <= 0, 'as wide as its window')
