@@ -16,7 +16,7 @@ const textOf = (path: string): string => readFileSync(join(ROOT, path), 'utf8')
 const PAGE = textOf('docs/queue.md')
 const SETTINGS: readonly SettingDescriptor[] = routerCommand.settings
 /** Options of the scripts that the page mentions. */
-const OPTIONS_OF_SCRIPTS = ['write', 'smoke']
+const OPTIONS_OF_SCRIPTS = ['rounds', 'write', 'smoke']
 /** Refusals that clients cannot cause, or that no client is left to read. */
 const NOT_TOLD = ['HOMING_QUEUE_DUPLICATE', 'HOMING_QUEUE_CANCELLED']
 
