@@ -65,6 +65,17 @@ function described({ engineHash, localHash, position }: DumpEntry): string {
   return `${value(engineHash)}: ${value(localHash)} at ${position}`
 }
 
+const chainOf = { slot: SLOT, trunk: 0, branch: 0, from: 0 }
+/** The root of a chain is removed before the dump, and stored again during it. */
+const rootGone: [Change[], Change[], number] = [
+  [
+    { ...chainOf, type: 'store', branchAt: 16, length: 17 },
+    { ...chainOf, type: 'remove', branchAt: 16, length: 1 },
+  ],
+  [0, 0, 16].map(branchAt => ({ ...chainOf, type: 'store', branchAt, length: 1 })),
+  2,
+]
+
 t.test(
   'a dump in slices is the dump in one go, and names what stays, whatever changes meanwhile',
   async t => {
@@ -111,7 +122,9 @@ t.test(
           heir.store(SLOT, above, Int32Array.from(engineHash), Int32Array.from(localHash), 1)
         }
         for (const each of meanwhile.slice(0, meanwhile.length - left.length)) apply(heir, each)
-        const hasRemoved = meanwhile.some(({ type }) => type === 'remove')
+        // Blocks whose root was removed are reachable again with it, and the reader has left them out.
+        const mayLack =
+          meanwhile.some(({ type }) => type === 'remove') || named.some(({ isReachable }) => !isReachable)
         for (const each of [...before, ...meanwhile]) {
           const locals = localsOf({ ...each, length: 40 })
           const [ours, theirs] = [index, heir].map(one => {
@@ -119,12 +132,13 @@ t.test(
             new IndexReader([one.memory]).overlap(pairs(locals), locals.length, scores)
             return scores.toMap().get(SLOT) ?? 0
           }) as [number, number]
-          if (hasRemoved) assert.ok(theirs <= ours, `${theirs} of ${ours}`)
+          if (mayLack) assert.ok(theirs <= ours, `${theirs} of ${ours}`)
           else assert.equal(theirs, ours)
         }
       },
     )
-    t.doesNotThrow(() => fc.assert(property, { numRuns: Number(process.env['HOMING_TEST_RUNS'] ?? 40) }))
+    const numRuns = Number(process.env['HOMING_TEST_RUNS'] ?? 40)
+    t.doesNotThrow(() => fc.assert(property, { numRuns, examples: [rootGone] }))
   },
 )
 
