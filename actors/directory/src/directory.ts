@@ -109,6 +109,7 @@ export const directory = defineActor(
         void saveCheckpoints(
           state.running().map(({ listener }) => listener),
           timeoutMs,
+          context.clock,
         ).then(reply)
       },
       whenProbed: ({ reply }) => feed.whenProbed(reply),

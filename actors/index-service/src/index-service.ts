@@ -271,7 +271,7 @@ class IndexService {
     const listeners = [...this.registry.all()].flatMap(({ listener }) =>
       listener === undefined ? [] : [listener],
     )
-    const report = await saveCheckpoints(listeners, timeoutMs)
+    const report = await saveCheckpoints(listeners, timeoutMs, this.#context.clock)
     this.#context.log.info({ ...report }, 'last checkpoints')
   }
 

@@ -266,9 +266,26 @@ t.test('a disk that is slow at a stop has what is left of the grace, at least fo
     const slow = Promise.withResolvers<void>()
     store.writing = slow.promise
     clock.after(writeMs, slow.resolve)
-    const saving = saveCheckpoints([world.listener!], savingMs(clock.nowMs() + graceMs, clock.nowMs()))
+    const saving = saveCheckpoints([world.listener!], savingMs(clock.nowMs() + graceMs, clock.nowMs()), clock)
     await world.system.settle()
     await world.system.advance(writeMs)
     t.match(await saving, report, `grace ${graceMs} ms, write ${writeMs} ms`)
   }
+})
+
+t.test('a source that asks its engine for what was lost at a stop is saved once it has it', async t => {
+  const { world } = await seasoned(t, { limits: { replayTimeoutMs: 100 } })
+  const { clock, listener } = world
+  world.replayAnswers = false
+  loseStores(world, 1)
+  world.send(world.source.publishStore())
+  await world.system.settle()
+  const asked = listener!.ask({ type: 'save' }, { timeout: 1000 })
+  await world.system.settle()
+  t.equal(await asked, 'unsettled')
+  world.replayAnswers = true
+  const saving = saveCheckpoints([listener!], savingMs(clock.nowMs(), clock.nowMs()), clock)
+  await world.system.settle()
+  await world.system.advance(2000)
+  t.match(await saving, { saved: 1, unsettled: 0 })
 })
