@@ -278,10 +278,10 @@ export function illnesses(means: IllnessMeans | undefined): readonly Illness[] {
       answer: (_, request, response) => serve(request, response, 10 * HEALTHY_MS),
     },
     {
-      name: 'trickles: a token each half second',
+      name: 'trickles: a token each quarter second',
       isStream: true,
       mayStay: true,
-      answer: (_, request, response) => serve(request, response, OUTPUT_EVENTS * 1000),
+      answer: (_, request, response) => serve(request, response, OUTPUT_EVENTS * 500),
     },
     { name: 'has a dead core: /health is 503', healthStatus: 503, ...answering(500) },
     {

@@ -137,7 +137,7 @@ export const outputSettings = [
     min: 1,
     max: 32,
     unit: 'engines',
-    help: 'Simulated engines, on as many threads as there are cores at most, with real HTTP and real ZeroMQ between them and the router.',
+    help: 'Simulated engines, on at most as many threads as cores, with real HTTP and ZeroMQ between them and the router.',
   },
   {
     key: 'demoSpeed',
