@@ -314,7 +314,14 @@ export class RouterObserver {
       if (key === undefined) continue
       const { workerSlot, epoch } = key
       const reason = `${engine.name} found less than predicted`
-      this.#directory!.tell({ type: 'audit', workerSlot, epoch, verdict: 'contradicted', reason })
+      this.#directory!.tell({
+        type: 'audit',
+        workerSlot,
+        epoch,
+        verdict: 'contradicted',
+        missingBlocks: 1,
+        reason,
+      })
       this.#signs[i]!.contradicted()
     }
   }

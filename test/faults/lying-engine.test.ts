@@ -12,6 +12,7 @@ const RELAY_PORT = 7557
 const PROMPTS = 12
 const PROMPT_BLOCKS = 4
 const CACHE_BLOCKS = 25
+const WAIT_MS_MAX = 60_000
 
 /** Forwards the batches of an engine under its sequences; while it lies, it omits removals. */
 class LyingRelay {
@@ -84,8 +85,15 @@ async function start(t: Test, engine: Partial<EngineSettings>) {
       await fleet.ask({}, { model: MODEL, prompt, max_tokens: 1, stream: i % 2 === 0 })
     }
   }
+  /** So many at once: what waits finds its blocks evicted by those before it. */
+  const together = async (requests: number): Promise<void> => {
+    const replies = Array.from({ length: requests }, () =>
+      fleet.send({}, { model: MODEL, prompt: prompts[turn++ % PROMPTS], max_tokens: 1 }, WAIT_MS_MAX),
+    )
+    await fleet.simulation.settle(Promise.all(replies), { within: WAIT_MS_MAX })
+  }
   const key = async () => (await fleet.workers())[0]!.worker_keys[0]!
-  return { fleet, relay: relay!, work, key }
+  return { fleet, relay: relay!, work, together, key }
 }
 
 t.test('an engine that hides removals is found out by its answers, and credited less', async t => {
@@ -124,4 +132,17 @@ t.test('one that lied for a while is rebuilt from its replay, and exact once ans
   }
   await work(PROMPTS)
   t.equal((await key()).trust, 'exact', (await key()).trust_reason)
+})
+
+t.test('an honest engine whose cache is too small for what waits at it stays exact', async t => {
+  const { relay, work, together, key } = await start(t, { sequencesMax: 1 })
+  relay.lies = false
+  await work(4)
+  for (let round = 0; round < 12; round++) await together(PROMPTS)
+  const { trust, trust_reason: reason, audit } = await key()
+  t.ok(
+    audit.over_predictions >= 8,
+    `${audit.over_predictions} of ${audit.requests} found less than predicted`,
+  )
+  t.equal(trust, 'exact', reason)
 })

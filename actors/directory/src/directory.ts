@@ -85,6 +85,10 @@ export const directory = defineActor(
         const key = state.keys.ofSlot(message.workerSlot)
         if (key !== undefined) state.audits.heard(key, message)
       },
+      churnSeen: ({ audit, churn }) => {
+        const key = state.keys.ofSlot(audit.workerSlot)
+        if (key !== undefined) state.audits.looked(key, audit, churn)
+      },
       computed: message => {
         const key = state.keys.ofSlot(message.workerSlot)
         if (key !== undefined) state.silence.computed(key, message)
@@ -221,7 +225,7 @@ class Directory {
     this.#indexers = indexers
     this.workers = workers
     this.feed = feed
-    this.audits = new KeyAudits({ context, trust })
+    this.audits = new KeyAudits({ context, trust, indexers })
     this.silence = new KeySilence({ context, trust, probeIntervalMs, statusTimeoutMs: STATUS_TIMEOUT_MS })
     this.keys = new WorkerKeys({
       shardCount: indexers.length,

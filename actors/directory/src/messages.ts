@@ -1,7 +1,7 @@
 /** Messages of the directory. The fleet, which it sends to its subscribers, is a word of packages/fleet. */
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
-import type { ShardResetMessage } from '@homing/actors/indexer'
+import type { Churn, ShardResetMessage } from '@homing/actors/indexer'
 import type { SaveReport, SourceMessage, SourceStatus } from '@homing/actors/listener'
 import type { ErrorRecord } from '@homing/base'
 import type { Diagnosis } from '@homing/doctor'
@@ -28,6 +28,8 @@ export interface AuditMessage extends Message {
    * `contradicted`: blocks count as held that are not. `confirmed`: a run of answers agreed with the events.
    */
   readonly verdict: 'contradicted' | 'confirmed'
+  /** Predicted blocks that were not found, of all contradicting answers. */
+  readonly missingBlocks: number
   /** For people. */
   readonly reason: string
 }
@@ -218,6 +220,12 @@ export type DirectoryMessage =
   | { readonly type: 'drainDue'; readonly workerId: string; readonly turn: number }
   | { readonly type: 'listenerDue'; readonly key: string }
   | { readonly type: 'silenceDue'; readonly key: string; readonly epoch: number }
+  /** What the events say about a contradiction; undefined: the indexer did not answer. */
+  | {
+      readonly type: 'churnSeen'
+      readonly audit: AuditMessage
+      readonly churn: Churn | undefined
+    }
   | {
       readonly type: 'silenceSeen'
       readonly key: string

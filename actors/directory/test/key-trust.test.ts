@@ -1,9 +1,13 @@
 /** How far a worker key is trusted: by its source, by the answers of its engine, and by its silence. */
 
-import t from 'tap'
+import type { Churn } from '@homing/actors/indexer'
+import t, { type Test } from 'tap'
 import { EVENTS, utf8, world } from './directory-world.ts'
 
-t.test('answers that contradict the events lower the trust, and have the source rebuilt', async t => {
+const NO_CHURN: Churn = { removedBlocks: 0, repeatedBlocks: 0 }
+
+/** A fleet of one, whose source is exact, and what its answers say of it. */
+async function audited(t: Test) {
   const w = await world(t)
   await w.engine('10.0.0.1', { events: EVENTS })
   await w.publisher('tcp://10.0.0.1:5557')
@@ -11,13 +15,27 @@ t.test('answers that contradict the events lower the trust, and have the source 
   await w.begin(['http://10.0.0.1:8000'])
   const key = () => w.worker().keys[0]!
   const clears = () => w.indexers[0]!.waiting.filter(({ type }) => type === 'clear').length
-  const audit = async (verdict: 'contradicted' | 'confirmed', epoch = key().epoch) => {
-    w.ref.tell({ type: 'audit', workerSlot: 0, epoch, verdict, reason: '4 of 5 answers' })
+  /** `churn`: what the indexer says of it; null: it does not answer. */
+  const audit = async (
+    verdict: 'contradicted' | 'confirmed',
+    churn: Churn | null = NO_CHURN,
+    epoch = key().epoch,
+  ) => {
+    const missingBlocks = verdict === 'contradicted' ? 40 : 0
+    w.ref.tell({ type: 'audit', workerSlot: 0, epoch, verdict, missingBlocks, reason: '4 of 5 answers' })
+    await w.system.settle()
+    const asked = w.indexers[0]!.waiting.filter(message => message.type === 'takeChurn').at(-1)
+    if (asked?.type === 'takeChurn' && churn !== null) asked.reply(churn)
     await w.system.settle()
   }
   t.equal(key().trust, 'exact')
+  return { w, key, clears, audit }
+}
+
+t.test('answers that contradict the events lower the trust, and have the source rebuilt', async t => {
+  const { w, key, clears, audit } = await audited(t)
   const [epoch, cleared] = [key().epoch, clears()]
-  await audit('contradicted', epoch - 1)
+  await audit('contradicted', NO_CHURN, epoch - 1)
   t.equal(key().trust, 'exact', 'a verdict on an earlier epoch says nothing')
 
   await w.system.advance(10_000)
@@ -32,6 +50,27 @@ t.test('answers that contradict the events lower the trust, and have the source 
   t.equal(key().trust, 'partial')
   await audit('confirmed')
   t.match(key(), { trust: 'exact', trustReason: /^every batch/ })
+})
+
+t.test('what was evicted before its turn contradicts no events, as long as they tell of it', async t => {
+  const { w, key, clears, audit } = await audited(t)
+  const cleared = clears()
+  await w.system.advance(10_000)
+  await audit('contradicted', { removedBlocks: 40, repeatedBlocks: 19 })
+  t.equal(key().trust, 'exact')
+  t.equal(clears(), cleared)
+  await audit('contradicted', { removedBlocks: 39, repeatedBlocks: 0 })
+  t.equal(key().trust, 'partial', 'they tell of fewer than were missing')
+  await audit('confirmed')
+  t.equal(key().trust, 'exact')
+  await audit('contradicted', { removedBlocks: 4000, repeatedBlocks: 20 })
+  t.equal(key().trust, 'partial', 'the engine computed what counted as held')
+  await audit('confirmed')
+  t.equal(key().trust, 'exact')
+  await audit('contradicted', null)
+  t.equal(key().trust, 'exact', 'the indexer is asked')
+  await w.system.advance(5000)
+  t.equal(key().trust, 'partial', 'an indexer that does not answer excuses nothing')
 })
 
 t.test('a source that says nothing though its engine computes is partial until it does', async t => {
@@ -92,7 +131,14 @@ t.test('answers that agree make a history without a beginning exact, until it be
   }
   const confirm = async () => {
     const { epoch } = w.worker().keys[0]!
-    w.ref.tell({ type: 'audit', workerSlot: 0, epoch, verdict: 'confirmed', reason: '32 answers agree' })
+    w.ref.tell({
+      type: 'audit',
+      workerSlot: 0,
+      epoch,
+      verdict: 'confirmed',
+      missingBlocks: 0,
+      reason: '32 answers agree',
+    })
     await w.system.settle()
   }
   await say(7, 'partial', true)

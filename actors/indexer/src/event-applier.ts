@@ -62,7 +62,7 @@ import {
   type SeparatedPrompt,
 } from '@homing/protocol'
 import type { LayerSlots } from './layer-slots.ts'
-import type { KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
+import type { Churn, KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
 import { MarkRoom, NamespacedBeginnings } from './namespaced-beginnings.ts'
 
 /** The result of a batch of events. */
@@ -120,6 +120,9 @@ interface Slot {
   isUnclear: boolean
   /** The source knows that the index lacks some of its blocks; a clear ends this. */
   isLacking: boolean
+  /** On the device since `takeChurn`: blocks that went, and blocks that were stored while they were held. */
+  removedBlocks: number
+  repeatedBlocks: number
 }
 
 /** Why a skipped event leaves the index without something that the engine holds. */
@@ -226,6 +229,15 @@ export class EventApplier {
   /** Does one bounded step of maintenance; true when more is due. */
   maintain(): boolean {
     return this.#index.maintain()
+  }
+
+  /** What went and what came twice on the device since the last call, or since the slot was opened. */
+  takeChurn(workerSlot: number): Churn {
+    const slot = this.#slots.get(workerSlot)
+    if (slot === undefined) return { removedBlocks: 0, repeatedBlocks: 0 }
+    const { removedBlocks, repeatedBlocks } = slot
+    slot.removedBlocks = slot.repeatedBlocks = 0
+    return { removedBlocks, repeatedBlocks }
   }
 
   isOpen(workerSlot: number): boolean {
@@ -408,7 +420,9 @@ export class EventApplier {
         slot.twins = untold === 0 ? OTHER_LIFE : TWINS
     }
     const copies = addsCopies(event) ? 'count' : 'set'
+    const repeated = this.#index.duplicateStores
     const outcome = this.#index.store(layerSlot, parent, hashes, this.#locals, count, copies, others)
+    if (layer === DEVICE_LAYER) slot.repeatedBlocks += this.#index.duplicateStores - repeated
     keepSalts(slot, hashes, salt)
     this.#applied.stored++
     if (salt === null) this.#unclear++
@@ -417,7 +431,9 @@ export class EventApplier {
 
   #remove(workerSlot: number, slot: Slot, event: KvRemoved): 'applied' | SkipReason {
     this.#removable.workerSlot = workerSlot
+    this.#removable.fromDevice = 0
     const fault = slot.reading.remove(event, this.#removable)
+    slot.removedBlocks += this.#removable.fromDevice
     if (fault !== undefined) return fault
     this.#applied.removed++
     if (slot.salts.size === 0) return 'applied'
@@ -434,6 +450,7 @@ export class EventApplier {
 
   #clear(workerSlot: number, slot: Slot, event: KvCleared): void {
     this.#applied.cleared++
+    slot.removedBlocks += this.#index.blocksHeld(this.#layers.slotOf(workerSlot, DEVICE_LAYER))
     this.#clearTiers(workerSlot)
     slot.salts.clear()
     slot.reading.cleared(event)
@@ -488,6 +505,8 @@ export class EventApplier {
 /** Removes blocks of the worker slot that is set. */
 class SlotBlocks implements RemovableBlocks {
   workerSlot = 0
+  /** Blocks removed from the device. */
+  fromDevice = 0
   readonly #index: BlockIndex
   readonly #layers: LayerSlots
 
@@ -497,8 +516,11 @@ class SlotBlocks implements RemovableBlocks {
   }
 
   remove(tier: HeldTier, hashes: Int32Array, copies: Copies, left: LeftCopies): number {
-    const slot = this.#layers.slotOf(this.workerSlot, LAYER_OF_TIER[tier])
-    return this.#index.remove(slot, hashes, hashes.length / 2, copies, left).removed
+    const layer = LAYER_OF_TIER[tier]
+    const slot = this.#layers.slotOf(this.workerSlot, layer)
+    const { removed } = this.#index.remove(slot, hashes, hashes.length / 2, copies, left)
+    if (layer === DEVICE_LAYER) this.fromDevice += removed
+    return removed
   }
 }
 
@@ -531,6 +553,8 @@ function newSlot(): Slot {
     isUnclear: false,
     isOverflown: false,
     isLacking: false,
+    removedBlocks: 0,
+    repeatedBlocks: 0,
   }
 }
 

@@ -1,6 +1,7 @@
 export { indexer } from './indexer.ts'
 export { createGuessCounts, indexerArgsFromSettings } from './indexer-args.ts'
 export type {
+  Churn,
   DumpMessage,
   EventSourceMessage,
   IndexerMessage,

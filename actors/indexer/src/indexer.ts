@@ -70,6 +70,7 @@ export const indexer = defineActor(
       maintain: () => state.maintain(),
       attach: ({ reader, memoryNumber }) => state.attach(reader, memoryNumber),
       observe: ({ incarnation, observer }) => state.observe(incarnation, observer),
+      takeChurn: ({ workerSlot, reply }) => reply(state.applier.takeChurn(workerSlot)),
       status: ({ reply }) => reply({ ...state.applier.status(), guesses: state.guesses.status() }),
       sampleTree: ({ options, reply }) => reply(state.sampleTree(options)),
       dump: ({ workerSlot, dump, reply }) =>

@@ -62,6 +62,14 @@ export interface ShardMemoryMessage extends Message {
   readonly lowerLayers: Readonly<Record<number, number>>
 }
 
+/** What the events of a worker key say of its device, since an earlier time. */
+export interface Churn {
+  /** Blocks that were held, and are gone. */
+  readonly removedBlocks: number
+  /** Blocks that were stored although they were held: the engine computed them again. */
+  readonly repeatedBlocks: number
+}
+
 /** Everything that an indexer knows of one worker key, without its guesses. */
 export interface KeyImage extends BlockImage {
   /** Undefined: nothing was stored on the device yet. */
@@ -204,6 +212,8 @@ export type IndexerMessage =
    * slot.
    */
   | { readonly type: 'release'; readonly workerSlot: number; readonly reply: Reply<'released'> }
+  /** Replies with the churn since this was asked last, or since the slot was opened. */
+  | { readonly type: 'takeChurn'; readonly workerSlot: number; readonly reply: Reply<Churn> }
   /** Replies `shardReset` when the observer knows another incarnation of this indexer, or none. */
   | {
       readonly type: 'observe'

@@ -160,6 +160,11 @@ export class BlockIndex {
     return holder === NOBODY ? 0 : this.#state.heldBy(holder)
   }
 
+  /** Counter: stores of a block that its worker slot held already, of all worker slots. */
+  get duplicateStores(): number {
+    return this.#state.counters.duplicateStores
+  }
+
   /** Whether this worker slot holds a block under this engine hash; parked ones do not count. */
   has(workerSlot: number, engineHash: Int32Array | HashPair): boolean {
     const holder = this.#state.holderOf(workerSlot)

@@ -10,7 +10,8 @@
  *                  AGREEMENT_HITS had something predicted: said once until the next contradiction or epoch
  *
  * The tolerance and the share allow for innocent causes: a removal that is on its way while the router
- * decides, a block that is evicted between the decision and the request's turn in the engine.
+ * decides, a block that is evicted between the decision and the request's turn in the engine. Where caches
+ * are small these are more; so the directory asks what the events say, before it believes a contradiction.
  * Under-predictions are counted, and prevent a confirmation, but contradict nothing: requests sent together
  * share blocks before any event.
  *
@@ -85,6 +86,8 @@ export interface KeyAudit {
 
 export interface AuditVerdict {
   readonly verdict: 'contradicted' | 'confirmed'
+  /** Predicted blocks that the contradicting answers did not find, together; 0 of one that confirms. */
+  readonly missingBlocks: number
   /** For people. */
   readonly reason: string
 }
@@ -202,6 +205,7 @@ class Row {
   #epoch = 0
   #hits = 0
   #contradictions = 0
+  #missingBlocks = 0
   #isConfirmed = false
 
   // The run of requests that may end in a confirmation.
@@ -275,12 +279,17 @@ class Row {
 
   #judge(isHit: boolean, errorBlocks: number): AuditVerdict | undefined {
     if (isHit) this.#hits++
-    if (errorBlocks > TOLERANCE_BLOCKS) this.#contradictions++
+    if (errorBlocks > TOLERANCE_BLOCKS) {
+      this.#contradictions++
+      this.#missingBlocks += errorBlocks
+    }
     const [hits, contradictions] = [this.#hits, this.#contradictions]
     if (contradictions >= CONTRADICTIONS_MIN && contradictions > CONTRADICTED_SHARE * hits) {
+      const missingBlocks = Math.round(this.#missingBlocks)
       this.#begin(this.#epoch)
       return {
         verdict: 'contradicted',
+        missingBlocks,
         reason: `${Math.round(contradictions)} of ${Math.round(hits)} answers found less cached than the events say`,
       }
     }
@@ -288,6 +297,7 @@ class Row {
     if (hits >= SAMPLE_REQUESTS) {
       this.#hits /= 2
       this.#contradictions /= 2
+      this.#missingBlocks /= 2
     }
     return this.#agree(isHit, errorBlocks)
   }
@@ -301,6 +311,7 @@ class Row {
     this.#isConfirmed = true
     return {
       verdict: 'confirmed',
+      missingBlocks: 0,
       reason: `${this.#runRequests} answers in a row reported the predicted cached tokens`,
     }
   }
@@ -309,6 +320,7 @@ class Row {
     this.#epoch = epoch
     this.#hits = 0
     this.#contradictions = 0
+    this.#missingBlocks = 0
     this.#isConfirmed = false
     this.#beginRun()
   }
