@@ -56,6 +56,8 @@ export interface Peer {
   readonly parts?: readonly string[]
   /** Its version; undefined: it is not installed, and skipped by name. */
   readonly version?: () => string | undefined
+  /** How to have it, for where it is not installed. */
+  readonly install?: string
 }
 
 /** The least that a measure should reach (`floor`), and the figure worth publishing (`goal`). */
@@ -109,6 +111,9 @@ const parameterDefaults = new Map<string, ParameterDefaults>()
 /** True with --smoke: tiny sizes, to show that the bench works. */
 export const isSmoke = parsed.smoke
 
+/** The names behind --vs. */
+export const versus: readonly string[] = parsed.versus
+
 /** The value of `name=value`, else the default of the mode. Numbers stay numbers, texts texts. */
 export function parameter(name: string, defaults: { readonly smoke: number; readonly full: number }): number
 export function parameter(name: string, defaults: { readonly smoke: string; readonly full: string }): string
@@ -161,11 +166,13 @@ export async function runBench(definition: BenchDefinition, run: BenchRun): Prom
   const baseline = parsed.check === undefined ? undefined : readBaseline(definition, parsed.check)
   say(`${definition.name}: ${definition.question}`)
   const versions: Record<string, string> = {}
-  for (const [name, { version }] of [...peers]) {
+  const absent: Record<string, string> = {}
+  for (const [name, { version, install }] of [...peers]) {
     if (version === undefined) continue
     const found = version()
     if (found === undefined) {
-      say(`  ${name} is skipped: it is not installed`)
+      absent[name] = `it is not installed${install === undefined ? '' : ` (${install})`}`
+      say(`  ${name} is skipped: ${absent[name]}`)
       peers.delete(name)
     } else {
       say(`  ${name} ${found}`)
@@ -184,7 +191,7 @@ export async function runBench(definition: BenchDefinition, run: BenchRun): Prom
     }
     say(`  run ${i + 1} of ${runs} done`)
   }
-  const result = report(definition, runs, columns, versions)
+  const result = report(definition, runs, columns, versions, absent)
   if (parsed.out !== undefined) writeFileSync(parsed.out, `${JSON.stringify(result, null, 1)}\n`)
   await print(result)
   const faults = [
@@ -329,6 +336,7 @@ function report(
   runs: number,
   columns: readonly Column[],
   versions: Readonly<Record<string, string>>,
+  absent: Readonly<Record<string, string>>,
 ): object {
   const [ours, ...peers] = columns as [Column, ...Column[]]
   const results: Record<string, Result> = {}
@@ -342,7 +350,7 @@ function report(
       alone[who] = { ...alone[who], [name]: reportMeasure(`${who}: ${name}`, measured, [], undefined) }
     }
   }
-  const skipped: Record<string, string> = {}
+  const skipped: Record<string, string> = { ...absent }
   for (const column of columns) {
     for (const [part, { count, reason }] of column.skipped) {
       const what = [column.who, part].filter(word => word !== '').join(' ')

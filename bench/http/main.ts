@@ -34,10 +34,13 @@ import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Measures, parameter, percentile, runBench, Skip, usage } from '../harness.ts'
+import { type Measures, type Peer, parameter, percentile, runBench, say, Skip, usage, versus } from '../harness.ts'
 import { type Answer, sendAll } from './client.ts'
+import { type Arm as OpenArm, isOpenPart, OPEN_PARTS, placement, runOpenPart } from './open-parts.ts'
 import { cpuMsOf, knowsCpuTime, type Process, startProcess } from './processes.ts'
-import { newBodies, nextBodies, promptBodies, TINY_TOKENIZER } from './prompts.ts'
+import { BLOCK_TOKENS, compilingBodies, newBodies, nextBodies, promptBodies, TINY_TOKENIZER } from './prompts.ts'
+import { findRival, howToInstall, type Place, RIVALS, relayCommand, routerCommand, versionOf } from './rivals.ts'
+import { untilExact } from './trust.ts'
 
 const against = parameter('against', { smoke: '', full: '' })
 const promptTokens = parameter('promptTokens', { smoke: 1000, full: 1000 })
@@ -50,16 +53,22 @@ const warmUp = parameter('warmUp', { smoke: 10, full: 5000 })
 const slice = parameter('slice', { smoke: 8, full: 32 })
 const concurrency = parameter('concurrency', { smoke: 4, full: 8 })
 const tokenizer = parameter('tokenizer', { smoke: TINY_TOKENIZER, full: TINY_TOKENIZER })
+const CLOSED_PARTS = 'stream,whole,new-1k,next-1k,new-12k,next-12k,new-100k,next-100k'
+const SMOKE_OPEN = 'open-seen-1k,open-next-1k-events,open-stream,open-rate'
 const partNames = parameter('parts', {
-  smoke: 'stream,whole,next-1k',
-  full: 'stream,whole,new-1k,next-1k,new-12k,next-12k,new-100k,next-100k',
+  smoke: versus.length > 0 ? SMOKE_OPEN : 'stream,whole,next-1k',
+  full: versus.length > 0 ? OPEN_PARTS.join(',') : CLOSED_PARTS,
 }).split(',')
 
 const KNOWN_PARTS = /^(stream|whole|(new|next)-\d+k)$/
-const unknownPart = partNames.find(name => !KNOWN_PARTS.test(name))
-if (unknownPart !== undefined) usage(`parts=${unknownPart}: not stream, whole, new-Nk or next-Nk`)
+const unknownPart = partNames.find(name => !KNOWN_PARTS.test(name) && !isOpenPart(name))
+if (unknownPart !== undefined) {
+  usage(
+    `parts=${unknownPart.slice(0, 80)}: not stream, whole, new-Nk, next-Nk, open-seen-Nk, open-new-Nk, open-next-Nk (1k, 12k, 100k), ` +
+      'open-stream or open-rate, these also with -events',
+  )
+}
 
-const BLOCK_TOKENS = 16
 const OVERLAP_SHARE_MIN = 0.25
 const SHORT_ANSWER_TOKENS = 8
 /** Requests of a part with long prompts are fewer, so that each part takes about the same time. */
@@ -73,7 +82,6 @@ const CHATS_TOKENS_MAX = 375_000
 const LONG_PARTS_SPEED = 10
 const WARM_UP_CONCURRENCY = 64
 const WARM_UP_ROUNDS = 10
-const TRUST_MS_MAX = 30_000
 const RELAY = fileURLToPath(new URL('relay.ts', import.meta.url))
 const ENGINES = fileURLToPath(new URL('engines.ts', import.meta.url))
 const HERE = fileURLToPath(new URL('../..', import.meta.url))
@@ -94,7 +102,35 @@ function routerOf(checkout: string): string {
 
 if (against !== '' && !existsSync(routerOf(against))) usage(`against=${against}: not a checkout of homing`)
 
+/** What --vs can name. */
+const openArms: readonly OpenArm[] = [
+  { name: 'direct', command: undefined, isHoming: false },
+  { name: 'relay', command: relayCommand, isHoming: false },
+  ...Object.entries(RIVALS).map(([name, rival]) => ({
+    name,
+    command: (place: Place) => rival.command(findRival(rival)!, place),
+    isHoming: false,
+  })),
+  ...(against === ''
+    ? []
+    : [{ name: 'before', command: (place: Place) => routerCommand(against, tokenizer, place), isHoming: true }]),
+]
+const homingArm: OpenArm = {
+  name: 'homing',
+  command: place => routerCommand(HERE, tokenizer, place),
+  isHoming: true,
+}
+
+const peers: Readonly<Record<string, Peer>> = Object.fromEntries(
+  openArms.map((arm): [string, Peer] => {
+    const rival = RIVALS[arm.name]
+    const own = rival === undefined ? {} : { version: () => versionOf(rival), install: howToInstall(rival) }
+    return [arm.name, { run: part => runOpenPart(part, arm), parts: partNames.filter(isOpenPart), ...own }]
+  }),
+)
+
 async function run(part: string): Promise<Measures | Skip> {
+  if (isOpenPart(part)) return runOpenPart(part, homingArm)
   if (!knowsCpuTime) return new Skip('the CPU time of another process is read from /proc, which is not here')
   const processes: Process[] = []
   const start = async (file: string, words: readonly string[]): Promise<Process> => {
@@ -189,7 +225,7 @@ async function measure(arms: readonly Arm[], workload: Workload, part: string): 
  * speed again when the clock started (measured with one checkout in both arms).
  */
 async function warmUpOf(arms: readonly Arm[], own: readonly string[]): Promise<void> {
-  const bodies = compiling()
+  const bodies = [...compilingBodies(warmUp)]
   const round = Math.ceil(bodies.length / WARM_UP_ROUNDS)
   for (let at = 0; at < bodies.length; at += round) {
     for (const arm of arms) {
@@ -199,34 +235,7 @@ async function warmUpOf(arms: readonly Arm[], own: readonly string[]): Promise<v
   }
   for (let at = 0; at < own.length; at += slice)
     for (const arm of arms) await sendAll(arm.urls, own.slice(at, at + slice), concurrency)
-  for (const arm of arms) if (arm.isRouter) await untilExact(arm.urls[0]!)
-}
-
-/** What makes relays and routers compile their code. */
-function compiling(): readonly string[] {
-  const options = { seed: 2, outputTokens: SHORT_ANSWER_TOKENS, conversations: 16 }
-  const short = newBodies({ ...options, promptTokens: 1000 })
-  const long = nextBodies({ ...options, promptTokens: 4000 })
-  return Array.from({ length: warmUp }, (_, i) => (i % 5 === 4 ? long : short).next().value)
-}
-
-/** Resolves once the router knows exactly what its workers have cached. */
-async function untilExact(url: string): Promise<void> {
-  const endsAt = performance.now() + TRUST_MS_MAX
-  for (;;) {
-    const { workers } = (await (await fetch(`${url}/workers`)).json()) as {
-      workers: readonly { worker_keys: readonly { trust: string; trust_reason: string }[] }[]
-    }
-    const keys = workers.flatMap(({ worker_keys }) => worker_keys)
-    const late = keys.find(({ trust }) => trust !== 'exact')
-    if (keys.length >= engineCount && late === undefined) return
-    assert.ok(
-      performance.now() < endsAt,
-      `cannot measure the router: a worker key is ${late?.trust}: ${late?.trust_reason}`,
-    )
-    // Between questions, not instead of an event: /workers is all that the router tells.
-    await new Promise(done => setTimeout(done, 20))
-  }
+  for (const arm of arms) if (arm.isRouter) await untilExact(arm.urls[0]!, engineCount)
 }
 
 function check(arm: Arm, direct: Arm, overlapShareMin: number): void {
@@ -292,6 +301,7 @@ await runBench(
     name: 'http',
     question: 'What CPU time does the router take for a request?',
     parts: partNames,
+    peers,
     targets: {
       'stream homing ÷ before': RATIO,
       'whole homing ÷ before': RATIO,

@@ -64,3 +64,68 @@ export function cpuMsOf(pid: number): number {
     0,
   )
 }
+
+/** CPU time and resident memory of a process and its descendants. */
+export interface TreeUsage {
+  /** CPU time of each thread that lives, in ms. */
+  readonly threadsMs: ReadonlyMap<number, number>
+  /** Of each process, with threads that have ended; in steps of 10 ms. */
+  readonly processesMs: number
+  readonly residentMb: number
+}
+
+/** Of the process `pid` and all below it. */
+export function treeUsage(pid: number): TreeUsage {
+  const threadsMs = new Map<number, number>()
+  let processesMs = 0
+  let residentKb = 0
+  for (const each of treeOf(pid)) {
+    for (const task of readdirSync(`/proc/${each}/task`)) {
+      const [ns] = (tryRead(`/proc/${each}/task/${task}/schedstat`) ?? '0').split(' ')
+      threadsMs.set(Number(task), Number(ns) / 1e6)
+    }
+    // Behind the name, which may have any characters.
+    const fields = (tryRead(`/proc/${each}/stat`) ?? '').split(') ').at(-1)!.split(' ')
+    processesMs += (Number(fields[11] ?? 0) + Number(fields[12] ?? 0)) * TICK_MS
+    residentKb += Number(/^VmRSS:\s+(\d+)/m.exec(tryRead(`/proc/${each}/status`) ?? '')?.[1] ?? 0)
+  }
+  return { threadsMs, processesMs, residentMb: residentKb / 1024 }
+}
+
+const TICK_MS = 10
+
+/** CPU time between two looks, in ms: to the nanosecond, or to 10 ms where a thread ended in between. */
+export function cpuMsBetween(before: TreeUsage, after: TreeUsage): number {
+  let sum = 0
+  for (const [task, ms] of after.threadsMs) sum += ms - (before.threadsMs.get(task) ?? 0)
+  const hasLostOne = [...before.threadsMs.keys()].some(task => !after.threadsMs.has(task))
+  return hasLostOne ? Math.max(sum, after.processesMs - before.processesMs) : sum
+}
+
+/** CPU time that all processes of the machine took so far, in ms. */
+export function machineBusyMs(): number {
+  const [user, nice, system, , , irq, soft, steal] = readFileSync('/proc/stat', 'utf8')
+    .split('\n', 1)[0]!
+    .split(/\s+/)
+    .slice(1)
+    .map(Number)
+  return (user! + nice! + system! + irq! + soft! + steal!) * TICK_MS
+}
+
+function treeOf(pid: number): readonly number[] {
+  const children = existsSync(`/proc/${pid}/task`)
+    ? readdirSync(`/proc/${pid}/task`).flatMap(task =>
+        (tryRead(`/proc/${pid}/task/${task}/children`) ?? '').split(' ').filter(word => word !== ''),
+      )
+    : []
+  return [pid, ...children.flatMap(child => treeOf(Number(child)))]
+}
+
+/** Undefined: the process or thread has just gone. */
+function tryRead(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    return undefined
+  }
+}

@@ -10,6 +10,10 @@ import { type Random, seededRandom } from '@homing/base'
 export const TINY_TOKENIZER = fileURLToPath(
   new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')),
 )
+/** The model that engines serve. */
+export const MODEL = 'homing-sim'
+/** Of the engines. */
+export const BLOCK_TOKENS = 16
 /** The share of a prompt that was seen before. */
 export const SEEN_SHARE = 0.75
 
@@ -38,7 +42,7 @@ export function* promptBodies(options: PromptOptions): Generator<string, never> 
   const seen = Array.from({ length: options.conversations }, () => words(seenTokens))
   for (let number = 0; ; number++) {
     yield JSON.stringify({
-      model: 'homing-sim',
+      model: MODEL,
       messages: [
         { role: 'system', content: seen[number % seen.length]! },
         { role: 'user', content: words(options.promptTokens - seenTokens) },
@@ -97,7 +101,7 @@ interface Message {
 const SYSTEM: Message = { role: 'system', content: 'You are a helpful assistant. Answer briefly.' }
 
 function chatBody(messages: readonly Message[], outputTokens: number): string {
-  return JSON.stringify({ model: 'homing-sim', messages, max_tokens: outputTokens, ignore_eos: true })
+  return JSON.stringify({ model: MODEL, messages, max_tokens: outputTokens, ignore_eos: true })
 }
 
 /** Sentences in paragraphs, and now and then a line of code: about `tokens` tokens. */
@@ -113,4 +117,56 @@ function prose(random: Random, tokens: number): string {
     count += isCode ? 14 : length + 1
   }
   return pieces.join('')
+}
+
+/** What the open loop sends: `kind` of prompts of about `promptTokens` each. */
+export interface OpenWorkload {
+  /** seen: three quarters came before; new: nothing did; next: a turn more of what came before. */
+  readonly kind: 'seen' | 'new' | 'next'
+  readonly promptTokens: number
+  readonly outputTokens: number
+  readonly isStream: boolean
+  /** Requests besides warm-up and openings. */
+  readonly count: number
+  /** Requests that make routers compile their code. */
+  readonly warmUp: number
+}
+
+/** A conversation grows by turns up to this part of what it was. */
+const GROWTH_MAX = 0.25
+const SEEN_CONVERSATIONS = 16
+const NEXT_CONVERSATIONS_MIN = 4
+
+/** Conversations, and the number of the first body behind warm-up and openings. */
+export function outlineOf({ kind, promptTokens, count, warmUp }: OpenWorkload): { conversations: number; first: number } {
+  if (kind !== 'next') return { conversations: SEEN_CONVERSATIONS, first: warmUp }
+  const turns = Math.max(2, Math.floor((promptTokens * GROWTH_MAX) / TURN_TOKENS))
+  const conversations = Math.max(NEXT_CONVERSATIONS_MIN, Math.ceil(count / turns))
+  return { conversations, first: warmUp + conversations }
+}
+
+/** Bodies by their number, which each names in `seed`; the same in each process that asks. */
+export function openBodies(workload: OpenWorkload): readonly Buffer[] {
+  const { kind, promptTokens, outputTokens, isStream, count, warmUp } = workload
+  const { conversations, first } = outlineOf(workload)
+  const options = { seed: 1, promptTokens, outputTokens, conversations }
+  const own =
+    kind === 'seen'
+      ? promptBodies({ ...options, isStream })
+      : kind === 'new'
+        ? newBodies(options)
+        : nextBodies(options)
+  const compiling = compilingBodies(warmUp)
+  return Array.from({ length: first + count }, (_, number) => {
+    const text = (number < warmUp ? compiling : own).next().value as string
+    return Buffer.from(`${text.slice(0, -1)},"seed":${number}}`)
+  })
+}
+
+/** What makes relays and routers compile their code: new text, and turns that another thread tokenizes. */
+export function* compilingBodies(count: number): Generator<string, void> {
+  const options = { seed: 2, outputTokens: 8, conversations: 16 }
+  const short = newBodies({ ...options, promptTokens: 1000 })
+  const long = nextBodies({ ...options, promptTokens: 4000 })
+  for (let i = 0; i < count; i++) yield (i % 5 === 4 ? long : short).next().value
 }

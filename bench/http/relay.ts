@@ -1,7 +1,7 @@
 /**
  * A plain relay: what it costs in Node alone to pass a request on and its answer back.
- * `relay.ts pipe|parse URL …` takes the engines in turn, prints one line when it serves, and ends when its
- * standard input ends.
+ * `relay.ts pipe|parse [port=PORT] URL …` takes the engines in turn, prints one line when it serves, and ends
+ * when its standard input ends. Without a port the system picks one.
  *
  *   pipe    the body goes on as it comes
  *   parse   the body is read whole and given to JSON.parse, as any program that looks into it must, and sent
@@ -13,7 +13,9 @@ import type { AddressInfo } from 'node:net'
 import { buffer } from 'node:stream/consumers'
 import { pipeline } from 'node:stream/promises'
 
-const [mode, ...engines] = process.argv.slice(2) as [string, ...string[]]
+const [mode, ...words] = process.argv.slice(2) as [string, ...string[]]
+const engines = words.filter(word => !word.startsWith('port='))
+const givenPort = Number(words.find(word => word.startsWith('port='))?.slice('port='.length) ?? 0)
 const agent = new Agent({ keepAlive: true })
 let turn = 0
 
@@ -42,7 +44,7 @@ const server = createServer((asked, answer) => {
     answer.destroy()
   })
 })
-server.listen(0, '127.0.0.1', () => {
+server.listen(givenPort, '127.0.0.1', () => {
   const { port } = server.address() as AddressInfo
   process.stdout.write(`relay ready on http://127.0.0.1:${port} (pid ${process.pid})\n`)
 })
