@@ -55,7 +55,7 @@ const OPEN_MAX = 4000
 const ANSWER_MS_MAX = 10_000
 const LOOK_MS = 250
 /** Time for the pacer to start. */
-const LEAD_MS = 60
+const LEAD_MS = 200
 
 const workload = JSON.parse(process.argv[2]!) as OpenWorkload
 const bodies = openBodies(workload)
