@@ -46,6 +46,12 @@ t.test('an unknown bench, option, parameter or peer is one clear line and exit c
     t.equal(stdout, '')
     t.match(stderr, /^bench: unknown .*nope.*\n$/)
   }
+  for (const names of ['', 'naive,', ',']) {
+    const { status, stdout, stderr } = bench('index', '--smoke', '--vs', names)
+    t.strictSame([status, stdout, stderr], [2, '', `bench: --vs ${names}: a name is empty\n`])
+  }
+  const long = bench('index', '--smoke', '--vs', 'x'.repeat(5000)).stderr
+  t.ok(long.startsWith('bench: unknown peer xxx') && long.length < 300, 'a long name is cut')
   t.match(bench('index', '--smoke', 'workers=many').stderr, /^bench: workers=many: not a number\n$/)
 })
 

@@ -103,6 +103,8 @@ const CHILD_ENVIRONMENT = 'HOMING_BENCH_RUN'
 const OURS = ''
 const RUNS_DEFAULT = 5
 const RUNS_MAX = 1000
+/** Of what was given, in an error. */
+const SHOWN_CHARACTERS_MAX = 80
 
 const parsed = parseArguments(process.argv.slice(2))
 const parameters = new Map<string, number | string>()
@@ -145,7 +147,9 @@ export async function runBench(definition: BenchDefinition, run: BenchRun): Prom
   for (const name of parsed.versus) {
     const peer = definition.peers?.[name]
     if (peer === undefined) {
-      usage(`unknown peer ${name}; known: ${Object.keys(definition.peers ?? {}).join(', ') || 'none'}`)
+      usage(
+        `unknown peer ${name.slice(0, SHOWN_CHARACTERS_MAX)}; known: ${Object.keys(definition.peers ?? {}).join(', ') || 'none'}`,
+      )
     }
     peers.set(name, typeof peer === 'function' ? { run: peer } : peer)
   }
@@ -508,7 +512,8 @@ function parseArguments(words: readonly string[]): Arguments {
     } else if (option === '--vs') {
       const names = operand()
       if (names === undefined) usage('--vs needs the name of a peer')
-      versus = [...new Set(names.split(',').filter(name => name !== ''))]
+      versus = [...new Set(names.split(','))]
+      if (versus.includes('')) usage(`--vs ${names.slice(0, SHOWN_CHARACTERS_MAX)}: a name is empty`)
     } else if (option === '--check') {
       check = operand()
       if (check === undefined) usage('--check needs a file that out= has written')

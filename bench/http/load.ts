@@ -18,7 +18,13 @@ import { type OpenWorkload, openBodies } from './prompts.ts'
 
 export type LoadOrder =
   /** Sends `count` bodies, `concurrency` at a time. */
-  | { readonly type: 'closed'; readonly url: string; readonly from: number; readonly count: number; readonly concurrency: number }
+  | {
+      readonly type: 'closed'
+      readonly url: string
+      readonly from: number
+      readonly count: number
+      readonly concurrency: number
+    }
   /** Sends bodies from `from` on as they are due. */
   | {
       readonly type: 'open'
@@ -29,6 +35,8 @@ export type LoadOrder =
       readonly seed: number
       /** Answers that take longer are counted. */
       readonly deadlineMs: number
+      /** False: the answers are of other engines than those of this bench. */
+      readonly isChecked: boolean
       /** Whose CPU time is of interest: the server, and the rest of the bench. */
       readonly server: number | undefined
       readonly others: readonly number[]
@@ -80,7 +88,12 @@ function bodyOf(number: number): number {
   return number < bodies.length ? number : own + ((number - own) % workload.count)
 }
 
-async function closedLoop({ url, from, count, concurrency }: LoadOrder & { type: 'closed' }): Promise<LoadReport> {
+async function closedLoop({
+  url,
+  from,
+  count,
+  concurrency,
+}: LoadOrder & { type: 'closed' }): Promise<LoadReport> {
   const connections = connectionsOf(url)
   const tally = new Tally(ANSWER_MS_MAX)
   const startMs = monotonicMs()
@@ -120,7 +133,7 @@ async function closedLoop({ url, from, count, concurrency }: LoadOrder & { type:
 }
 
 async function openLoop(order: LoadOrder & { type: 'open' }): Promise<LoadReport> {
-  const { url, from, ratePerS, durationMs, seed, deadlineMs, server, others } = order
+  const { url, from, ratePerS, durationMs, seed, deadlineMs, isChecked, server, others } = order
   const connections = connectionsOf(url)
   const startMs = monotonicMs() + LEAD_MS
   const instantsMs = dueTimes(ratePerS, durationMs, seededRandom(seed)).map(atMs => startMs + atMs)
@@ -141,15 +154,18 @@ async function openLoop(order: LoadOrder & { type: 'open' }): Promise<LoadReport
     const number = bodyOf(from + i)
     const dueMs = instantsMs[i]!
     tally.due()
-    if (open.size >= OPEN_MAX) return tally.dropped()
-    const reader = new AnswerReader(number, workload)
+    if (open.size >= OPEN_MAX) {
+      tally.dropped()
+      return
+    }
+    const reader = new AnswerReader(number, workload, isChecked)
     const sentMs = monotonicMs()
     const connection = connections.send({
       body: bodies[number]!,
       piece: text => reader.piece(text),
       answered(_status, head) {
         const endedMs = monotonicMs()
-        reader.end()
+        if (isChecked) reader.end()
         const { firstMs, gapsMs } = reader
         tally.answered({ dueMs, sentMs, endedMs, ...(firstMs === undefined ? {} : { firstMs, gapsMs }) })
         const overlap = /\r\nx-homing-overlap-blocks: *(\d+)/i.exec(head)?.[1]

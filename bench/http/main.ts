@@ -1,6 +1,6 @@
 /**
- * Question   How much CPU time does the router take for a request, compared with a plain relay and with
- *            itself before a change?
+ * Question   How much CPU time does the router take for a request, compared with a plain relay, with other
+ *            routers and with itself before a change?
  * Workload   Chats of `promptTokens` tokens, three quarters of which were seen before: `conversations`
  *            beginnings, each prompt with an end of its own. Answers of `outputTokens` tokens, streamed (part
  *            stream) and in one piece (part whole), from simulated engines, `engines` for each arm, that make
@@ -8,6 +8,13 @@
  *            answers of 8 tokens in one piece. Parts next-1k … next-100k: conversations of that length that
  *            go on by a turn of 128 tokens with each request. `parts=` takes some of them. `tokenizer=` is
  *            the directory of a tokenizer for routers and engines.
+ *            Parts open-…: one server at a time between a load and mock engines that answer at once, in an open
+ *            loop. open-seen-N: three quarters of each prompt came before; open-new-N: new text; open-next-N:
+ *            the next turn of a conversation; 1k at 200/s, 12k at 25/s, 100k at 3/s, one token back.
+ *            open-stream: 1k at 50/s, 50 chunks, one every 20 ms. open-rate: the highest rate of 1k with p99 <
+ *            `rateP99MsMax` and nothing lost. With -events behind it the engines publish the blocks of each
+ *            prompt (frames made before the load), without it nothing. --vs runs these parts, with others in
+ *            turn; `against=` makes `before` one of them.
  * Arms       direct       client → engine
  *            relay        a Node program that takes the engines in turn and pipes both bodies
  *            relay parse  the same, with the body read whole and given to JSON.parse
@@ -18,9 +25,15 @@
  *            router first get `warmUp` requests each, 64 at a time: four fifths new text of 1,000 tokens, one
  *            fifth turns of conversations of 4,000, which another thread of the router reads. Then come
  *            requests of the part itself.
+ *            Open parts: load and engines are warmed before what is sent directly; the server's first `firstS`
+ *            seconds are figures of their own (not those of open-next, which begin with its conversations), then
+ *            come `openWarmUp` requests of that kind, then `measureS` seconds.
  * Loop       closed, `concurrency` requests at a time: `requests` on each arm (fewer of 12k and 100k tokens),
  *            in slices of `slice`: the arms take turns, forwards and backwards. Client, engines and each
  *            router are processes.
+ *            Open parts: requests are due at instants that were fixed before, the same for all, whatever became
+ *            of those before; latency counts from that instant. The server has one core, load and engines
+ *            another (taskset, where there is one).
  * Checked    Every answer is what the engine says to that prompt directly; the router's trust is exact when
  *            the clock starts, and its overlap at least a quarter of the prompt.
  * Read it    `… homing`: CPU time (user and system) of the router process for a request, with the relays as
@@ -28,269 +41,98 @@
  *            same run, so each run is a round: `--runs 7` for a verdict. `first byte` is the median at the
  *            client, which all else on the machine delays. `pieces`: reads of one answer at the client; fewer
  *            than tokens means that chunks came together, which is cheaper for everybody.
+ *            Open parts: `CPU` of the server and all its children for a request; `added` is less what the same
+ *            load met directly a moment before; `lag` is how late the load was, `other cores` what else ran:
+ *            "do not trust" says when one of them, or the core of the load, was the limit. `first`: of the first
+ *            seconds. `held`: the highest rate.
  */
 
-import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
-import { resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Measures, type Peer, parameter, percentile, runBench, say, Skip, usage, versus } from '../harness.ts'
-import { type Answer, sendAll } from './client.ts'
-import { type Arm as OpenArm, isOpenPart, OPEN_PARTS, placement, runOpenPart } from './open-parts.ts'
-import { cpuMsOf, knowsCpuTime, type Process, startProcess } from './processes.ts'
-import { BLOCK_TOKENS, compilingBodies, newBodies, nextBodies, promptBodies, TINY_TOKENIZER } from './prompts.ts'
-import { findRival, howToInstall, type Place, RIVALS, relayCommand, routerCommand, versionOf } from './rivals.ts'
-import { untilExact } from './trust.ts'
+import { type Measures, type Peer, parameter, runBench, type Skip, usage, versus } from '../harness.ts'
+import { CLOSED_PARTS, isClosedPart, runClosedPart } from './closed-parts.ts'
+import { type Arm, isOpenPart, OPEN_PARTS, runOpenPart } from './open-parts.ts'
+import { TINY_TOKENIZER } from './prompts.ts'
+import {
+  findRival,
+  howToInstall,
+  type Place,
+  RIVALS,
+  type Rival,
+  relayCommand,
+  routerCommand,
+  routerFile,
+  versionOf,
+} from './rivals.ts'
 
-const against = parameter('against', { smoke: '', full: '' })
-const promptTokens = parameter('promptTokens', { smoke: 1000, full: 1000 })
-const outputTokens = parameter('outputTokens', { smoke: 8, full: 64 })
-const conversations = parameter('conversations', { smoke: 2, full: 16 })
-const engineCount = parameter('engines', { smoke: 1, full: 2 })
-const speed = parameter('speed', { smoke: 0, full: 2 })
-const requests = parameter('requests', { smoke: 16, full: 512 })
-const warmUp = parameter('warmUp', { smoke: 10, full: 5000 })
-const slice = parameter('slice', { smoke: 8, full: 32 })
-const concurrency = parameter('concurrency', { smoke: 4, full: 8 })
-const tokenizer = parameter('tokenizer', { smoke: TINY_TOKENIZER, full: TINY_TOKENIZER })
-const CLOSED_PARTS = 'stream,whole,new-1k,next-1k,new-12k,next-12k,new-100k,next-100k'
-const SMOKE_OPEN = 'open-seen-1k,open-next-1k-events,open-stream,open-rate'
-const partNames = parameter('parts', {
-  smoke: versus.length > 0 ? SMOKE_OPEN : 'stream,whole,next-1k',
-  full: versus.length > 0 ? OPEN_PARTS.join(',') : CLOSED_PARTS,
-}).split(',')
-
-const KNOWN_PARTS = /^(stream|whole|(new|next)-\d+k)$/
-const unknownPart = partNames.find(name => !KNOWN_PARTS.test(name) && !isOpenPart(name))
-if (unknownPart !== undefined) {
-  usage(
-    `parts=${unknownPart.slice(0, 80)}: not stream, whole, new-Nk, next-Nk, open-seen-Nk, open-new-Nk, open-next-Nk (1k, 12k, 100k), ` +
-      'open-stream or open-rate, these also with -events',
-  )
-}
-
-const OVERLAP_SHARE_MIN = 0.25
-const SHORT_ANSWER_TOKENS = 8
-/** Requests of a part with long prompts are fewer, so that each part takes about the same time. */
-const PART_TOKENS_MAX = 5_000_000
-/** Slices of a part with answers of usual length that are sent before the clock starts. */
-const OWN_WARM_UPS = 8
-/** Prompt tokens of the warm-up with requests of the part itself. */
-const OWN_WARM_UP_TOKENS = 1_600_000
-/** Most tokens of all conversations of a part together: an engine can cache all of them. */
-const CHATS_TOKENS_MAX = 375_000
-const LONG_PARTS_SPEED = 10
-const WARM_UP_CONCURRENCY = 64
-const WARM_UP_ROUNDS = 10
-const RELAY = fileURLToPath(new URL('relay.ts', import.meta.url))
-const ENGINES = fileURLToPath(new URL('engines.ts', import.meta.url))
 const HERE = fileURLToPath(new URL('../..', import.meta.url))
 
-interface Arm {
-  readonly name: string
-  readonly urls: readonly string[]
-  /** What stands between client and engines; undefined: nothing. */
-  readonly process: Process | undefined
-  readonly isRouter: boolean
-  readonly answers: Answer[]
-  cpuMs: number
-}
+const against = parameter('against', { smoke: '', full: '' })
+const tokenizer = parameter('tokenizer', { smoke: TINY_TOKENIZER, full: TINY_TOKENIZER })
+const isComparison = versus.length > 0
+const partNames = parameter('parts', {
+  smoke: isComparison ? 'open-seen-1k,open-rate' : 'stream,whole,next-1k',
+  full: (isComparison ? OPEN_PARTS : CLOSED_PARTS).join(','),
+}).split(',')
 
-function routerOf(checkout: string): string {
-  return resolve(checkout, 'packages/homing/src/main.ts')
+const unknownPart = partNames.find(name => !isClosedPart(name) && !isOpenPart(name))
+if (unknownPart !== undefined) {
+  usage(
+    `parts=${unknownPart.slice(0, 80)}: not stream, whole, new-Nk, next-Nk, open-seen-Nk, open-new-Nk or open-next-Nk (1k, 12k, 100k), ` +
+      'open-stream or open-rate; those of open- also with -events',
+  )
 }
-
-if (against !== '' && !existsSync(routerOf(against))) usage(`against=${against}: not a checkout of homing`)
+if (isComparison && !partNames.some(isOpenPart)) usage('--vs compares open- parts, and parts= has none')
+if (against !== '' && !existsSync(routerFile(against))) usage(`against=${against}: not a checkout of homing`)
 
 /** What --vs can name. */
-const openArms: readonly OpenArm[] = [
+const openArms: readonly Arm[] = [
   { name: 'direct', command: undefined, isHoming: false },
   { name: 'relay', command: relayCommand, isHoming: false },
   ...Object.entries(RIVALS).map(([name, rival]) => ({
     name,
     command: (place: Place) => rival.command(findRival(rival)!, place),
+    engines: rival.engines && ((place: Place) => rival.engines!(findRival(rival)!, place)),
     isHoming: false,
   })),
   ...(against === ''
     ? []
-    : [{ name: 'before', command: (place: Place) => routerCommand(against, tokenizer, place), isHoming: true }]),
+    : [
+        {
+          name: 'before',
+          command: (place: Place) => routerCommand(against, tokenizer, place),
+          isHoming: true,
+        },
+      ]),
 ]
-const homingArm: OpenArm = {
+const HOMING: Arm = {
   name: 'homing',
   command: place => routerCommand(HERE, tokenizer, place),
   isHoming: true,
 }
 
+function toldVersion(rival: Rival): string | undefined {
+  try {
+    return versionOf(rival)
+  } catch (error) {
+    return usage((error as Error).message)
+  }
+}
+
 const peers: Readonly<Record<string, Peer>> = Object.fromEntries(
   openArms.map((arm): [string, Peer] => {
     const rival = RIVALS[arm.name]
-    const own = rival === undefined ? {} : { version: () => versionOf(rival), install: howToInstall(rival) }
-    return [arm.name, { run: part => runOpenPart(part, arm), parts: partNames.filter(isOpenPart), ...own }]
+    const own = rival === undefined ? {} : { version: () => toldVersion(rival), install: howToInstall(rival) }
+    return [
+      arm.name,
+      { run: part => runOpenPart(part, arm, tokenizer), parts: partNames.filter(isOpenPart), ...own },
+    ]
   }),
 )
 
-async function run(part: string): Promise<Measures | Skip> {
-  if (isOpenPart(part)) return runOpenPart(part, homingArm)
-  if (!knowsCpuTime) return new Skip('the CPU time of another process is read from /proc, which is not here')
-  const processes: Process[] = []
-  const start = async (file: string, words: readonly string[]): Promise<Process> => {
-    const started = await startProcess(file, words)
-    processes.push(started)
-    return started
-  }
-  try {
-    const workload = workloadOf(part)
-    return await measure(await startArms(start, workload.speed), workload, part)
-  } finally {
-    await Promise.all(processes.map(started => started.stop()))
-  }
-}
-
-interface Workload {
-  readonly bodies: Generator<string, never>
-  /** Requests of the part before the clock starts. */
-  readonly ownWarmUp: number
-  readonly requests: number
-  /** Of the engines. */
-  readonly speed: number
-  /** At least so much of the prompts was seen before. */
-  readonly overlapShareMin: number
-}
-
-function workloadOf(part: string): Workload {
-  if (part === 'stream' || part === 'whole') {
-    const isStream = part === 'stream'
-    const options = { seed: 1, promptTokens, outputTokens, conversations, isStream }
-    const bodies = promptBodies(options)
-    const ownWarmUp = Math.min(warmUp, Math.max(OWN_WARM_UPS * slice, 2 * conversations))
-    return { bodies, ownWarmUp, requests, speed, overlapShareMin: OVERLAP_SHARE_MIN }
-  }
-  const tokens = Number(/\d+/.exec(part)![0]) * 1000
-  const isNext = part.startsWith('next')
-  const chats = Math.max(2, Math.min(conversations, Math.floor(CHATS_TOKENS_MAX / tokens)))
-  const options = { seed: 1, promptTokens: tokens, outputTokens: SHORT_ANSWER_TOKENS, conversations: chats }
-  return {
-    bodies: isNext ? nextBodies(options) : newBodies(options),
-    ownWarmUp: Math.min(warmUp, Math.max(2 * chats, Math.min(128, Math.ceil(OWN_WARM_UP_TOKENS / tokens)))),
-    requests: Math.min(requests, Math.ceil(PART_TOKENS_MAX / tokens)),
-    speed: speed * LONG_PARTS_SPEED,
-    overlapShareMin: isNext ? OVERLAP_SHARE_MIN : 0,
-  }
-}
-
-/** Every arm has engines of its own: what they have cached is what this arm sent. */
-async function startArms(start: typeof startProcess, engineSpeed: number): Promise<readonly Arm[]> {
-  // Neither of the two that are compared is at an end, where turns forwards and backwards of an arm follow
-  // each other.
-  const names = ['direct', 'homing', ...(against === '' ? [] : ['before']), 'relay', 'relay parse']
-  const { urls } = await start(ENGINES, [String(names.length * engineCount), String(engineSpeed), tokenizer])
-  return Promise.all(
-    names.map(async (name, i): Promise<Arm> => {
-      const engines = urls.slice(i * engineCount, (i + 1) * engineCount)
-      const arm = { name, answers: [], cpuMs: 0 }
-      if (name === 'direct') return { ...arm, urls: engines, process: undefined, isRouter: false }
-      if (name.startsWith('relay')) {
-        const relay = await start(RELAY, [name === 'relay' ? 'pipe' : 'parse', ...engines])
-        return { ...arm, urls: relay.urls, process: relay, isRouter: false }
-      }
-      const router = await start(routerOf(name === 'homing' ? HERE : against), [
-        ...['router', '--host', '127.0.0.1', '--port', '0', '--log-level', 'warn', '--seed', '1'],
-        ...['--tokenizer', tokenizer, ...engines.flatMap(url => ['--worker', url])],
-      ])
-      return { ...arm, urls: router.urls, process: router, isRouter: true }
-    }),
-  )
-}
-
-async function measure(arms: readonly Arm[], workload: Workload, part: string): Promise<Measures> {
-  const { bodies, overlapShareMin } = workload
-  const take = (count: number): readonly string[] => Array.from({ length: count }, () => bodies.next().value)
-  await warmUpOf(arms, take(workload.ownWarmUp))
-  let order = arms
-  for (let sent = 0; sent < workload.requests; sent += slice) {
-    const prompts = take(Math.min(slice, workload.requests - sent))
-    for (const arm of order) {
-      const before = arm.process === undefined ? 0 : cpuMsOf(arm.process.pid)
-      arm.answers.push(...(await sendAll(arm.urls, prompts, concurrency)))
-      if (arm.process !== undefined) arm.cpuMs += cpuMsOf(arm.process.pid) - before
-    }
-    order = order.toReversed()
-  }
-  for (const arm of arms) check(arm, arms[0]!, overlapShareMin)
-  return figures(arms, part)
-}
-
-/**
- * In turns, as the parts themselves: an arm that was warm minutes before the others had lost a fifth of its
- * speed again when the clock started (measured with one checkout in both arms).
- */
-async function warmUpOf(arms: readonly Arm[], own: readonly string[]): Promise<void> {
-  const bodies = [...compilingBodies(warmUp)]
-  const round = Math.ceil(bodies.length / WARM_UP_ROUNDS)
-  for (let at = 0; at < bodies.length; at += round) {
-    for (const arm of arms) {
-      if (arm.process !== undefined)
-        await sendAll(arm.urls, bodies.slice(at, at + round), WARM_UP_CONCURRENCY)
-    }
-  }
-  for (let at = 0; at < own.length; at += slice)
-    for (const arm of arms) await sendAll(arm.urls, own.slice(at, at + slice), concurrency)
-  for (const arm of arms) if (arm.isRouter) await untilExact(arm.urls[0]!, engineCount)
-}
-
-function check(arm: Arm, direct: Arm, overlapShareMin: number): void {
-  for (const [i, { text }] of arm.answers.entries()) {
-    assert.equal(text, direct.answers[i]!.text, `answer ${i} of ${arm.name} is that of the engine`)
-  }
-  if (!arm.isRouter) return
-  const share = overlapShare(arm)
-  assert.ok(share >= overlapShareMin, `the overlap of ${arm.name} is ${share} of the prompts`)
-}
-
-function overlapShare({ answers }: Arm): number {
-  const overlapBlocks = sum(answers.map(({ headers }) => Number(headers['x-homing-overlap-blocks'])))
-  return (overlapBlocks * BLOCK_TOKENS) / sum(answers.map(answer => answer.promptTokens))
-}
-
-function figures(arms: readonly Arm[], part: string): Measures {
-  const named = (name: string): Arm | undefined => arms.find(arm => arm.name === name)
-  const requests = arms[0]!.answers.length
-  const cpuMs = (name: string): number => named(name)!.cpuMs / requests
-  const homing = named('homing')!
-  const raw = { relay: cpuMs('relay'), 'relay parse': cpuMs('relay parse') }
-  const cpu = {
-    [`${part} homing`]: { value: cpuMs('homing'), unit: 'ms CPU', raw },
-    [`${part} homing ÷ relay parse`]: { value: cpuMs('homing') / cpuMs('relay parse'), unit: '' },
-    ...(named('before') && {
-      [`${part} before`]: { value: cpuMs('before'), unit: 'ms CPU' },
-      [`${part} homing ÷ before`]: { value: cpuMs('homing') / cpuMs('before'), unit: '' },
-    }),
-  }
-  const firstByte = arms.map(({ name, answers }) => {
-    const value = percentile(
-      Float64Array.from(answers, ({ firstByteMs }) => firstByteMs),
-      50,
-    )
-    return [`${part} first byte ${name}`, { value, unit: 'ms' }] as const
-  })
-  const pieces = arms.map(({ name, answers }) => {
-    const value = sum(answers.map(answer => answer.pieces)) / requests
-    return [`stream pieces ${name}`, { value, unit: '' }] as const
-  })
-  return {
-    ...cpu,
-    ...Object.fromEntries(firstByte),
-    ...(part === 'stream' ? Object.fromEntries(pieces) : {}),
-    [`${part} overlap`]: { value: overlapShare(homing) * 100, unit: '% of the prompt' },
-    [`${part} prompt`]: {
-      value: sum(homing.answers.map(answer => answer.promptTokens)) / requests,
-      unit: 'tokens',
-    },
-  }
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0)
+function run(part: string): Promise<Measures | Skip> {
+  if (isOpenPart(part)) return runOpenPart(part, HOMING, tokenizer)
+  return runClosedPart(part, { checkout: HERE, against, tokenizer })
 }
 
 const RATIO = { floor: 1.05, goal: 1 }

@@ -66,7 +66,7 @@ class Connection {
     const body = this.#pieces.length === 1 ? this.#pieces[0]! : Buffer.concat(this.#pieces)
     this.#pieces = []
     if (method === 'POST' && path === '/v1/chat/completions') this.#complete(body)
-    else this.#describe(`${method} ${path}`)
+    else this.#reply(...describe(`${method} ${path}`, this.#publisher))
   }
 
   #complete(body: Buffer): void {
@@ -86,12 +86,15 @@ class Connection {
       )
       return
     }
-    const chunk = (choices: string): string => `data: {"id":"chatcmpl-${seed}","object":"chat.completion.chunk",${head},"choices":[${choices}]}\n\n`
+    const chunk = (choices: string): string =>
+      `data: {"id":"chatcmpl-${seed}","object":"chat.completion.chunk",${head},"choices":[${choices}]}\n\n`
     const content = (text: string): string =>
       chunk(`{"index":0,"delta":{"content":"${text}"},"logprobs":null,"finish_reason":null}`)
     const last =
       chunk('{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}') +
-      (/"include_usage":\s*true/.test(parameters) ? chunk('').replace(/\}\n\n$/, `,"usage":${usage}}\n\n`) : '') +
+      (/"include_usage":\s*true/.test(parameters)
+        ? chunk('').replace(/\}\n\n$/, `,"usage":${usage}}\n\n`)
+        : '') +
       'data: [DONE]\n\n'
     this.#stream([content(`answer ${seed}`), ...Array<string>(tokens - 1).fill(content(' tok')), last])
   }
@@ -109,43 +112,13 @@ class Connection {
     const more = (): void => {
       if (socket.destroyed) return
       const isLast = sent === chunks.length - 2
-      socket.write(isLast ? `${framed(chunks[sent]!)}${framed(chunks[sent + 1]!)}0\r\n\r\n` : framed(chunks[sent]!))
+      socket.write(
+        isLast ? `${framed(chunks[sent]!)}${framed(chunks[sent + 1]!)}0\r\n\r\n` : framed(chunks[sent]!),
+      )
       sent++
       if (!isLast) setTimeout(more, startMs + sent * options.chunkMs - performance.now())
     }
     setTimeout(more, options.chunkMs)
-  }
-
-  #describe(what: string): void {
-    switch (what) {
-      case 'GET /health':
-      case 'GET /health_generate':
-        return this.#reply('', 200, 'text/plain')
-      case 'GET /v1/models':
-        return this.#reply(
-          JSON.stringify({
-            object: 'list',
-            data: [
-              {
-                id: options.model,
-                object: 'model',
-                created: 1_700_000_000,
-                owned_by: 'vllm',
-                root: options.tokenizer,
-                parent: null,
-                max_model_len: 262_144,
-              },
-            ],
-          }),
-        )
-      case 'GET /version':
-        return this.#reply('{"version":"0.20.0"}')
-      case 'GET /metrics':
-        return this.#reply(metricsText(), 200, 'text/plain; version=0.0.4')
-      case 'GET /kv_event_sources':
-        if (this.#publisher !== undefined) return this.#reply(JSON.stringify(this.#publisher.sources))
-    }
-    this.#reply('{"detail":"Not Found"}', 404)
   }
 
   #reply(text: string, status = 200, type = 'application/json'): void {
@@ -154,6 +127,35 @@ class Connection {
       `HTTP/1.1 ${status} ${status === 200 ? 'OK' : 'Not Found'}\r\ncontent-type: ${type}\r\ncontent-length: ${Buffer.byteLength(text)}\r\n${keeps ? '' : 'connection: close\r\n'}\r\n${text}`,
     )
     if (!keeps) this.#socket.end()
+  }
+}
+
+/** What an engine says of itself: a text, its status and its type. */
+function describe(
+  what: string,
+  publisher: FramePublisher | undefined,
+): [text: string, status?: number, type?: string] {
+  switch (what) {
+    case 'GET /health':
+    case 'GET /health_generate':
+      return ['', 200, 'text/plain']
+    case 'GET /v1/models':
+      return [JSON.stringify({ object: 'list', data: [modelCard()] })]
+    case 'GET /version':
+      return ['{"version":"0.20.0"}']
+    case 'GET /metrics':
+      return [metricsText(), 200, 'text/plain; version=0.0.4']
+    case 'GET /kv_event_sources':
+      if (publisher !== undefined) return [JSON.stringify(publisher.sources)]
+  }
+  return ['{"detail":"Not Found"}', 404]
+}
+
+function modelCard(): object {
+  const { model, tokenizer } = options
+  return {
+    ...{ id: model, object: 'model', created: 1_700_000_000, owned_by: 'vllm', root: tokenizer },
+    ...{ parent: null, max_model_len: 262_144 },
   }
 }
 

@@ -44,7 +44,14 @@ export async function prepareBodies(options: PrepareOptions): Promise<readonly P
     const tokens = tokenizer.encodeChat(JSON.parse(body.toString()), body)
     if (!options.hasEvents) {
       const none = new Int32Array(0)
-      return { promptTokens: tokens.length, tokens: none, hashes: none, keys: new Float64Array(0), from: 0, frame: undefined }
+      return {
+        promptTokens: tokens.length,
+        tokens: none,
+        hashes: none,
+        keys: new Float64Array(0),
+        from: 0,
+        frame: undefined,
+      }
     }
     const { count, sequence } = hashBlocks(tokens, BLOCK_TOKENS, HASH_SEED)
     const keys = Float64Array.from({ length: count }, (_, i) => keyOf(sequence, i))
@@ -72,7 +79,10 @@ function cachedBlocks(keys: Float64Array, cached: ReadonlySet<number>): number {
   return low
 }
 
-function frameOf({ tokens, hashes, keys }: Pick<Prepared, 'tokens' | 'hashes' | 'keys'>, from: number): Uint8Array | undefined {
+function frameOf(
+  { tokens, hashes, keys }: Pick<Prepared, 'tokens' | 'hashes' | 'keys'>,
+  from: number,
+): Uint8Array | undefined {
   if (from === keys.length) return undefined
   const stored = kvStored({
     hashes: hashes.subarray(2 * from),

@@ -112,10 +112,7 @@ export class Tally {
 }
 
 /** True where all that was due was answered, and 99 of 100 within `p99MsMax`. */
-export function isHeld(
-  { due, answered, failed, dropped, p99Ms }: WindowFigures,
-  p99MsMax: number,
-): boolean {
+export function isHeld({ due, answered, failed, dropped, p99Ms }: WindowFigures, p99MsMax: number): boolean {
   return due > 0 && answered === due && failed === 0 && dropped === 0 && p99Ms < p99MsMax
 }
 

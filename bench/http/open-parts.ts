@@ -4,17 +4,29 @@
  */
 
 import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { freePorts } from '@homing/transport/testing'
-import { isSmoke, type Measure, type Measures, parameter, say, Skip } from '../harness.ts'
+import { isSmoke, type Measure, type Measures, parameter, Skip, say } from '../harness.ts'
 import type { LoadOrder, LoadReport } from './load.ts'
 import type { MockEngineOptions } from './mock-engines.ts'
+import { writeModel } from './model-folder.ts'
 import { isHeld, RateSearch, type WindowFigures } from './open-loop.ts'
 import { knowsCpuTime, treeUsage } from './processes.ts'
-import { BLOCK_TOKENS, MODEL, type OpenWorkload, outlineOf, TINY_TOKENIZER } from './prompts.ts'
+import { BLOCK_TOKENS, MODEL, type OpenWorkload, outlineOf } from './prompts.ts'
 import type { Command, Place } from './rivals.ts'
-import { type Helper, PINNED, type Server, startHelper, startServer } from './servers.ts'
+import {
+  type Helper,
+  PINNED,
+  type Server,
+  type Stoppable,
+  startCompanion,
+  startHelper,
+  startServer,
+} from './servers.ts'
 import { untilExact } from './trust.ts'
 
 const firstS = parameter('firstS', { smoke: 0.4, full: 5 })
@@ -41,7 +53,7 @@ const IDLE_MS = 1000
 const DEADLINE_MS = 1000
 const DRAIN_MS = 300
 /** Beyond these a latency is more than what the server did. */
-const LAG_MS_MAX = 2
+const LAG_MS_MAX = 5
 const FOREIGN_CORES_MAX = 0.3
 const REST_CORES_MAX = 0.9
 const PART = /^open-(?:(seen|new|next)-(1|12|100)k|(stream|rate))(-events)?$/
@@ -64,6 +76,8 @@ export interface Arm {
   readonly name: string
   /** Undefined: nothing does. */
   readonly command: ((place: Place) => Command) | undefined
+  /** Engines that it brings, where it cannot use those of the bench. */
+  readonly engines?: ((place: Place) => Command) | undefined
   /** It follows the KV events of engines, and says so. */
   readonly isHoming: boolean
 }
@@ -97,14 +111,14 @@ function partOf(name: string): OpenPart {
 }
 
 /** One run of one part with one arm. */
-export async function runOpenPart(name: string, arm: Arm): Promise<Measures | Skip> {
+export async function runOpenPart(name: string, arm: Arm, tokenizer: string): Promise<Measures | Skip> {
   if (!knowsCpuTime) return new Skip('the CPU time of another process is read from /proc, which is not here')
   const part = partOf(name)
-  const helpers: (Helper | Server)[] = []
+  const helpers: Stoppable[] = []
   try {
     const engines: MockEngineOptions = {
       // The last is for what is sent directly, so that the server's ones begin with empty caches.
-      ...{ count: ENGINES + 1, tokenizer: TINY_TOKENIZER, model: MODEL, chunkMs: CHUNK_MS },
+      ...{ count: ENGINES + 1, tokenizer, model: MODEL, chunkMs: CHUNK_MS },
       ...{ workload: part.workload, hasEvents: part.hasEvents },
     }
     const started = await Promise.all([
@@ -112,27 +126,47 @@ export async function runOpenPart(name: string, arm: Arm): Promise<Measures | Sk
       startHelper(LOAD_PROGRAM, [JSON.stringify(part.workload)]),
     ])
     helpers.push(...started)
-    return await new OpenRun(part, arm, started[0], started[1], helpers).measure()
+    return await new OpenRun({
+      part,
+      arm,
+      tokenizer,
+      engines: started[0],
+      load: started[1],
+      helpers,
+    }).measure()
   } finally {
-    await Promise.all(helpers.map(helper => helper.stop()))
+    // What was started last may need the others to end, and its files.
+    for (const helper of helpers.toReversed()) await helper.stop()
   }
+}
+
+interface OpenRunOptions {
+  readonly part: OpenPart
+  readonly arm: Arm
+  readonly tokenizer: string
+  readonly engines: Helper
+  readonly load: Helper
+  /** All that is to be stopped; what the run starts is added. */
+  readonly helpers: Stoppable[]
 }
 
 class OpenRun {
   readonly #part: OpenPart
   readonly #arm: Arm
+  readonly #tokenizer: string
   readonly #engines: Helper
   readonly #load: Helper
-  readonly #helpers: (Helper | Server)[]
+  readonly #helpers: Stoppable[]
   readonly #measures: Record<string, Measure> = {}
   readonly #urls: readonly string[]
   readonly #deadlineMs: number
   #server: Server | undefined
   #url = ''
 
-  constructor(part: OpenPart, arm: Arm, engines: Helper, load: Helper, helpers: (Helper | Server)[]) {
+  constructor({ part, arm, tokenizer, engines, load, helpers }: OpenRunOptions) {
     this.#part = part
     this.#arm = arm
+    this.#tokenizer = tokenizer
     this.#engines = engines
     this.#load = load
     this.#helpers = helpers
@@ -179,7 +213,7 @@ class OpenRun {
   }
 
   async #start(): Promise<void> {
-    const { command } = this.#arm
+    const { command, engines } = this.#arm
     if (command === undefined) {
       this.#url = this.#urls[0]!
       return
@@ -187,7 +221,12 @@ class OpenRun {
     const [port, ownPort] = (await freePorts(2)) as [number, number]
     this.#url = `http://127.0.0.1:${port}`
     const hello = { model: MODEL, messages: [{ role: 'user', content: 'hello' }], max_tokens: 1 }
-    const place = { port, ownPort, engines: this.#urls.slice(0, ENGINES) }
+    const folder = mkdtempSync(join(tmpdir(), 'homing-bench-'))
+    this.#helpers.push({ stop: async () => rmSync(folder, { recursive: true, force: true }) })
+    const modelFolder = join(folder, 'model')
+    writeModel(modelFolder, this.#tokenizer)
+    const place = { port, ownPort, folder, modelFolder, engines: this.#urls.slice(0, ENGINES) }
+    if (engines !== undefined) this.#helpers.unshift(startCompanion(engines(place)))
     this.#server = await startServer(command(place), this.#url, Buffer.from(JSON.stringify(hello)))
     this.#helpers.push(this.#server)
     this.#measure('ready', this.#server.readyMs / 1000, 's')
@@ -207,6 +246,7 @@ class OpenRun {
   async #open(url: string, from: number, seconds: number, seed: number, rate = this.#part.ratePerS) {
     const report = await this.#order({
       type: 'open',
+      isChecked: this.#arm.engines === undefined || url !== this.#url,
       ...{ url, from, ratePerS: rate, durationMs: seconds * 1000, seed, deadlineMs: this.#deadlineMs },
       ...{ server: this.#server?.pid, others: [this.#engines.pid, process.pid] },
     })
@@ -254,28 +294,29 @@ class OpenRun {
     const lost = figures.failed + figures.dropped
     if (lost > 0) this.#measure(`lost${when}`, lost, 'requests')
     if (figures.late > 0) this.#measure(`late${when}`, figures.late, 'requests')
-    if (lost > 0) say(`    ${this.#arm.name} ${this.#part.name}: ${lost} of ${figures.due} lost: ${figures.failure}`)
+    if (lost > 0)
+      say(`    ${this.#arm.name} ${this.#part.name}: ${lost} of ${figures.due} lost: ${figures.failure}`)
   }
 
   /** Says why figures of this window are not those of the server alone. */
   #distrust({ figures, foreignCores, restCores }: LoadReport, rate: number): void {
     const reasons = [
-      ...(figures.lagP99Ms > LAG_MS_MAX ? [`the load itself was late: lag p99 ${figures.lagP99Ms.toFixed(1)} ms`] : []),
+      ...(figures.lagP99Ms > LAG_MS_MAX
+        ? [`the load itself was late: lag p99 ${figures.lagP99Ms.toFixed(1)} ms`]
+        : []),
       ...(foreignCores > FOREIGN_CORES_MAX ? [`other processes took ${foreignCores.toFixed(2)} cores`] : []),
-      ...(restCores > REST_CORES_MAX ? [`load and engines took ${restCores.toFixed(2)} cores, and are the limit`] : []),
+      ...(restCores > REST_CORES_MAX
+        ? [`load and engines took ${restCores.toFixed(2)} cores, and are the limit`]
+        : []),
     ]
+    if (PINNED === undefined) reasons.push("no core is the server's alone (one core, or no taskset)")
     if (reasons.length === 0 || isSmoke) return
-    say(`    do not trust ${this.#arm.name} ${this.#part.name} at ${Math.round(rate)}/s: ${reasons.join('; ')}`)
+    say(
+      `    do not trust ${this.#arm.name} ${this.#part.name} at ${Math.round(rate)}/s: ${reasons.join('; ')}`,
+    )
   }
 
   #measure(what: string, value: number, unit: string): void {
     this.#measures[`${this.#part.name} ${what}`] = { value, unit }
   }
-}
-
-/** Where servers, load and engines run, for the head of a report. */
-export function placement(): string {
-  return PINNED === undefined
-    ? 'processes are not pinned to cores: there is one core, or no taskset'
-    : `servers on core ${PINNED.server}, load and engines on core ${PINNED.rest}`
 }

@@ -138,7 +138,10 @@ const SEEN_CONVERSATIONS = 16
 const NEXT_CONVERSATIONS_MIN = 4
 
 /** Conversations, and the number of the first body behind warm-up and openings. */
-export function outlineOf({ kind, promptTokens, count, warmUp }: OpenWorkload): { conversations: number; first: number } {
+export function outlineOf({ kind, promptTokens, count, warmUp }: OpenWorkload): {
+  conversations: number
+  first: number
+} {
   if (kind !== 'next') return { conversations: SEEN_CONVERSATIONS, first: warmUp }
   const turns = Math.max(2, Math.floor((promptTokens * GROWTH_MAX) / TURN_TOKENS))
   const conversations = Math.max(NEXT_CONVERSATIONS_MIN, Math.ceil(count / turns))

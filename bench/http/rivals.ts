@@ -4,12 +4,12 @@
  */
 
 import { spawnSync } from 'node:child_process'
-import { accessSync, constants, mkdtempSync, statSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { delimiter, join } from 'node:path'
+import { accessSync, constants, statSync, writeFileSync } from 'node:fs'
+import { delimiter, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { BLOCK_TOKENS, MODEL } from './prompts.ts'
 
-/** A command that serves at a port. */
+/** A program and its words. */
 export interface Command {
   readonly file: string
   readonly words: readonly string[]
@@ -21,6 +21,10 @@ export interface Place {
   /** Another port that a server may need for itself. */
   readonly ownPort: number
   readonly engines: readonly string[]
+  /** An empty folder, for what a program wants to write. */
+  readonly folder: string
+  /** Tokenizer and configuration of the model, as Hugging Face has them. */
+  readonly modelFolder: string
 }
 
 export interface Rival {
@@ -30,10 +34,15 @@ export interface Rival {
   readonly install: string
   /** Words that make it print its version. */
   readonly versionWords: readonly string[]
+  /** It is a module of the program, which may be there without it: then it has no version. */
+  readonly isModule?: boolean
   command(file: string, place: Place): Command
+  /** It forwards no HTTP: these engines are its own, and answer something else. */
+  readonly engines?: (file: string, place: Place) => Command
 }
 
 const LOCAL = '127.0.0.1'
+const VERSION_MS_MAX = 20_000
 
 /** By name. */
 export const RIVALS: Readonly<Record<string, Rival>> = {
@@ -42,8 +51,7 @@ export const RIVALS: Readonly<Record<string, Rival>> = {
     variable: 'HOMING_BENCH_NGINX',
     install: 'apt-get install nginx-light',
     versionWords: ['-v'],
-    command(file, { port, engines }) {
-      const folder = mkdtempSync(join(tmpdir(), 'homing-bench-nginx-'))
+    command(file, { port, engines, folder }) {
       const path = join(folder, 'nginx.conf')
       writeFileSync(path, nginxConfiguration(folder, port, engines))
       return { file, words: ['-c', path, '-p', folder, '-g', 'daemon off;'] }
@@ -55,6 +63,48 @@ export const RIVALS: Readonly<Record<string, Rival>> = {
     ...smgLike('vllm-router', 'HOMING_BENCH_VLLM_ROUTER', 'error'),
     command: (file, place) => ({ file, words: textRouterWords(place, 'error') }),
   },
+  dynamo: {
+    program: 'python3',
+    variable: 'HOMING_BENCH_DYNAMO',
+    install: 'pip install ai-dynamo (Python 3.10)',
+    versionWords: ['-c', "import importlib.metadata as m; print(m.version('ai-dynamo'))"],
+    isModule: true,
+    command: (file, place) => ({
+      file,
+      words: [
+        ...['-m', 'dynamo.frontend', '--router-mode', 'kv', '--discovery-backend', 'file'],
+        ...['--http-host', LOCAL, '--http-port', String(place.port), '--tokenizer', 'fastokens'],
+      ],
+      env: dynamoEnvironment(place),
+    }),
+    engines: (file, place) => ({
+      file,
+      words: [
+        ...['-m', 'dynamo.mocker', '--model-path', place.modelFolder, '--model-name', MODEL],
+        ...[
+          '--discovery-backend',
+          'file',
+          '--speedup-ratio',
+          '1000000',
+          '--block-size',
+          String(BLOCK_TOKENS),
+        ],
+        ...['--num-workers', String(place.engines.length), '--num-gpu-blocks-override', '65536'],
+        ...['--max-num-seqs', '1024', '--max-num-batched-tokens', '1000000'],
+      ],
+      env: dynamoEnvironment(place),
+    }),
+  },
+}
+
+/** Frontend and engines find each other by files. */
+function dynamoEnvironment({ folder }: Place): Readonly<Record<string, string>> {
+  return {
+    DYN_FILE_KV: join(folder, 'dynamo'),
+    DYN_TCP_RPC_HOST: LOCAL,
+    DYN_LOG: 'error',
+    HF_HUB_OFFLINE: '1',
+  }
 }
 
 /** SGLang's routers: `launch`, policy by the text of prompts. */
@@ -97,8 +147,17 @@ export function howToInstall({ install, program, variable }: Rival): string {
 export function versionOf(rival: Rival): string | undefined {
   const file = findRival(rival)
   if (file === undefined) return undefined
-  const { stdout, stderr } = spawnSync(file, rival.versionWords, { encoding: 'utf8', timeout: 20_000 })
+  const { status, stdout, stderr } = spawnSync(file, rival.versionWords, {
+    encoding: 'utf8',
+    timeout: VERSION_MS_MAX,
+  })
+  if (rival.isModule && status !== 0) return undefined
   return /\d+\.\d+[\w.+-]*/.exec(`${stdout}${stderr}`)?.[0] ?? 'of an unknown version'
+}
+
+/** The program of a checkout. */
+export function routerFile(checkout: string): string {
+  return resolve(checkout, 'packages/homing/src/main.ts')
 }
 
 /** The router of a checkout. */
@@ -106,7 +165,7 @@ export function routerCommand(checkout: string, tokenizer: string, { port, engin
   return {
     file: process.execPath,
     words: [
-      join(checkout, 'packages/homing/src/main.ts'),
+      routerFile(checkout),
       ...['router', '--host', LOCAL, '--port', String(port), '--log-level', 'warn', '--seed', '1'],
       ...['--tokenizer', tokenizer, ...engines.flatMap(url => ['--worker', url])],
     ],

@@ -14,11 +14,14 @@ export const PINNED =
     ? { server: 0, rest: 1 }
     : undefined
 
-export interface Server {
+export interface Stoppable {
+  stop(): Promise<void>
+}
+
+export interface Server extends Stoppable {
   readonly pid: number
   /** From the start of its process to the first answer with status 200. */
   readonly readyMs: number
-  stop(): Promise<void>
 }
 
 const READY_MS_MAX = 60_000
@@ -48,13 +51,19 @@ export async function startServer(command: Command, url: string, body: Buffer): 
 }
 
 /** A program of the bench that is told and answers by lines. */
-export interface Helper {
+export interface Helper extends Stoppable {
   readonly pid: number
   /** Its first line. */
   readonly first: string
   /** Resolves with its next line. Rejects with its last words when it ends before. */
   ask(line: string): Promise<string>
-  stop(): Promise<void>
+}
+
+/** A program beside load and engines, which a server needs. */
+export function startCompanion(command: Command): Stoppable {
+  const { child, ended } = start(command, PINNED?.rest)
+  child.stdout.resume()
+  return { stop: () => stop(child, ended) }
 }
 
 export async function startHelper(file: string, words: readonly string[]): Promise<Helper> {
@@ -82,7 +91,8 @@ function start({ file, words, env = {} }: Command, core: number | undefined) {
   const inherited = Object.fromEntries(
     Object.entries(process.env).filter(([name]) => !name.startsWith('HOMING_')),
   )
-  const [first, ...rest] = core === undefined ? [file, ...words] : ['taskset', '-c', String(core), file, ...words]
+  const [first, ...rest] =
+    core === undefined ? [file, ...words] : ['taskset', '-c', String(core), file, ...words]
   const child = spawn(first!, rest, { env: { ...inherited, ...env }, stdio: ['pipe', 'pipe', 'pipe'] })
   // A program that has ended takes no lines; its end is told elsewhere.
   child.stdin.on('error', () => {})
