@@ -14,8 +14,13 @@ const RELAY = fileURLToPath(new URL('relay.ts', import.meta.url))
 const linuxOnly = knowsCpuTime ? {} : { skip: 'the CPU time of another process is read from /proc' }
 
 function bench(...words: string[]) {
+  return benchWith({}, ...words)
+}
+
+function benchWith(environment: NodeJS.ProcessEnv, ...words: string[]) {
   const run = fileURLToPath(new URL('../run.ts', import.meta.url))
-  return spawnSync(process.execPath, [run, 'http', ...words], { encoding: 'utf8', timeout: 110_000 })
+  const env = { ...process.env, ...environment }
+  return spawnSync(process.execPath, [run, 'http', ...words], { env, encoding: 'utf8', timeout: 110_000 })
 }
 
 t.test('a router stands beside the relays and beside the router of another checkout', linuxOnly, async t => {
@@ -44,6 +49,56 @@ t.test('a router stands beside the relays and beside the router of another check
 t.test('a path that is no checkout is one clear line and exit code 2', async t => {
   const { status, stdout, stderr } = bench('--smoke', 'against=/nowhere')
   t.strictSame([status, stdout, stderr], [2, '', 'bench: against=/nowhere: not a checkout of homing\n'])
+})
+
+t.test(
+  'in an open loop the router stands beside a relay, and an absent rival is named',
+  linuxOnly,
+  async t => {
+    // A PATH on which taskset is, and no rival.
+    const { status, stdout, stderr } = benchWith(
+      { PATH: '/usr/bin:/bin', HOMING_BENCH_SMG: '' },
+      ...['--smoke', '--vs', 'relay,smg', 'parts=open-next-1k-events,open-stream'],
+    )
+    t.equal(status, 0, stderr)
+    t.match(
+      stderr,
+      /smg is skipped: it is not installed \(pip install smg; found as smg on PATH, or where HOMING_BENCH_SMG says\)/,
+    )
+    const { results, skipped } = JSON.parse(stdout.trimEnd().split('\n').at(-1)!)
+    t.match(skipped, { smg: /pip install smg/ })
+    for (const part of ['open-next-1k-events', 'open-stream']) {
+      for (const what of ['ready', 'CPU', 'p50', 'added p99', 'lag p99', 'resident idle', 'resident after'])
+        t.match(
+          results[`${part} ${what}`],
+          { median: Number, peers: { relay: { median: Number } } },
+          `${part} ${what}`,
+        )
+      t.ok(results[`${part} CPU`].median > 0, 'the router takes CPU time')
+    }
+    t.match(results['open-stream CPU first'], { median: Number }, 'the first seconds are apart')
+    t.match(results['open-stream gap p99'], { unit: 'ms' })
+    t.ok(results['open-next-1k-events overlap'].median > 500, 'the router has the frames of the engines')
+  },
+)
+
+t.test('a part, a rival or a comparison that is not there is one clear line and exit code 2', async t => {
+  const said = (environment: NodeJS.ProcessEnv, ...words: string[]) => {
+    const { status, stdout, stderr } = benchWith(environment, '--smoke', ...words)
+    t.strictSame([status, stdout], [2, ''], words.join(' '))
+    return stderr
+  }
+  t.match(said({}, 'parts=open-seen-2k'), /^bench: parts=open-seen-2k: not stream, .*\n$/)
+  t.match(
+    said({}, '--vs', 'relay', 'parts=stream'),
+    /^bench: --vs compares open- parts, and parts= has none\n$/,
+  )
+  t.match(
+    said({}, '--vs', 'relay,haproxy'),
+    /^bench: unknown peer haproxy; known: direct, relay, nginx, smg, .*\n$/,
+  )
+  const nowhere = said({ HOMING_BENCH_SMG: '/nowhere/smg' }, '--vs', 'smg', 'parts=open-rate')
+  t.match(nowhere, /bench: HOMING_BENCH_SMG=\/nowhere\/smg: not a program\n$/)
 })
 
 t.test(

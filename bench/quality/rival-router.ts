@@ -1,20 +1,19 @@
 /**
  * The real binary of the best router that places by text alone (SGLang's `smg`, policy `cache_aware`), as a
- * process in front of the engines of a bench: `pip install smg`, then its path in HOMING_BENCH_SMG.
+ * process in front of the engines of a bench: `pip install smg`, found on PATH or where HOMING_BENCH_SMG says.
  */
 
 import { spawn } from 'node:child_process'
-import { existsSync } from 'node:fs'
-import process from 'node:process'
+import { tmpdir } from 'node:os'
 import { freePorts } from '@homing/transport/testing'
 import { open, until } from '../../test/system/fleet.ts'
+import { findRival, howToInstall, RIVALS } from '../http/rivals.ts'
 
-const BINARY = process.env['HOMING_BENCH_SMG']
+const SMG = RIVALS['smg']!
 
-/** Why the rival cannot run here; undefined: it can. */
+/** Why the rival cannot run here; undefined: it can. Throws where its variable names no program. */
 export function rivalMissing(): string | undefined {
-  if (BINARY === undefined) return 'HOMING_BENCH_SMG does not name the binary smg (pip install smg)'
-  return existsSync(BINARY) ? undefined : `HOMING_BENCH_SMG names ${BINARY}, which is not there`
+  return findRival(SMG) === undefined ? `smg is not installed (${howToInstall(SMG)})` : undefined
 }
 
 export interface RivalProcess {
@@ -25,18 +24,13 @@ export interface RivalProcess {
 
 /** Resolves once it has all engines. Throws when it ends before, with the end of what it printed. */
 export async function startRival(engineUrls: readonly string[]): Promise<RivalProcess> {
-  const missing = rivalMissing()
-  if (missing !== undefined) throw new Error(`cannot start the rival: ${missing}`)
-  const [port, metricsPort] = await freePorts(2)
-  const child = spawn(
-    BINARY!,
-    [
-      ...['launch', '--host', '127.0.0.1', '--port', String(port), '--policy', 'cache_aware'],
-      ...['--prometheus-host', '127.0.0.1', '--prometheus-port', String(metricsPort), '--log-level', 'error'],
-      ...['--worker-urls', ...engineUrls],
-    ],
-    { stdio: ['ignore', 'pipe', 'pipe'] },
-  )
+  const found = findRival(SMG)
+  if (found === undefined) throw new Error(`cannot start the rival: ${rivalMissing()}`)
+  const [port, ownPort] = (await freePorts(2)) as [number, number]
+  // It writes nothing and loads no model.
+  const place = { port, ownPort, engines: engineUrls, folder: tmpdir(), modelFolder: tmpdir() }
+  const { file, words } = SMG.command(found, place)
+  const child = spawn(file, words, { stdio: ['ignore', 'pipe', 'pipe'] })
   let printed = ''
   const keep = (bytes: Buffer): void => {
     printed = (printed + bytes.toString()).slice(-2000)
