@@ -47,7 +47,7 @@ export interface LoadReport {
   /** Number of the body that comes next. */
   readonly next: number
   readonly windowMs: number
-  /** CPU time between the first instant and the last answer; undefined: there is no server, or no way to know. */
+  /** CPU time between the first instant and the last answer; undefined: there is no server, or no way. */
   readonly serverMs: number | undefined
   /** What the load and the others took, in cores. */
   readonly restCores: number

@@ -8,13 +8,13 @@
  *            answers of 8 tokens in one piece. Parts next-1k … next-100k: conversations of that length that
  *            go on by a turn of 128 tokens with each request. `parts=` takes some of them. `tokenizer=` is
  *            the directory of a tokenizer for routers and engines.
- *            Parts open-…: one server at a time between a load and mock engines that answer at once, in an open
- *            loop. open-seen-N: three quarters of each prompt came before; open-new-N: new text; open-next-N:
- *            the next turn of a conversation; 1k at 200/s, 12k at 25/s, 100k at 3/s, one token back.
- *            open-stream: 1k at 50/s, 50 chunks, one every 20 ms. open-rate: the highest rate of 1k with p99 <
- *            `rateP99MsMax` and nothing lost. With -events behind it the engines publish the blocks of each
- *            prompt (frames made before the load), without it nothing. --vs runs these parts, with others in
- *            turn; `against=` makes `before` one of them.
+ *            Parts open-…: one server at a time between a load and mock engines that answer at once, in an
+ *            open loop. open-seen-N: three quarters of each prompt came before; open-new-N: new text;
+ *            open-next-N: the next turn of a conversation; 1k at 200/s, 12k at 25/s, 100k at 3/s, one token
+ *            back. open-stream: 1k at 50/s, 50 chunks, one every 20 ms. open-rate: the highest rate of 1k
+ *            with p99 < `rateP99MsMax` and nothing lost. With -events behind it the engines publish the
+ *            blocks of each prompt (frames made before the load), without it nothing. --vs runs these
+ *            parts, with others in turn; `against=` makes `before` one of them.
  * Arms       direct       client → engine
  *            relay        a Node program that takes the engines in turn and pipes both bodies
  *            relay parse  the same, with the body read whole and given to JSON.parse
@@ -25,26 +25,28 @@
  *            router first get `warmUp` requests each, 64 at a time: four fifths new text of 1,000 tokens, one
  *            fifth turns of conversations of 4,000, which another thread of the router reads. Then come
  *            requests of the part itself.
- *            Open parts: load and engines are warmed before what is sent directly; the server's first `firstS`
- *            seconds are figures of their own (not those of open-next, which begin with its conversations), then
- *            come `openWarmUp` requests of that kind, then `measureS` seconds.
+ *            Open parts: load and engines are warmed before what is sent directly; the server's first
+ *            `firstS` seconds are figures of their own (not those of open-next, which begin with its
+ *            conversations), then come `openWarmUp` requests of that kind, then `measureS` seconds.
  * Loop       closed, `concurrency` requests at a time: `requests` on each arm (fewer of 12k and 100k tokens),
  *            in slices of `slice`: the arms take turns, forwards and backwards. Client, engines and each
  *            router are processes.
- *            Open parts: requests are due at instants that were fixed before, the same for all, whatever became
- *            of those before; latency counts from that instant. The server has one core, load and engines
- *            another (taskset, where there is one).
+ *            Open parts: requests are due at instants that were fixed before, the same for all, whatever
+ *            became of those before; latency counts from that instant. The server has one core, load and
+ *            engines another (taskset, where there is one).
  * Checked    Every answer is what the engine says to that prompt directly; the router's trust is exact when
  *            the clock starts, and its overlap at least a quarter of the prompt.
+ *            Open parts: each answer is the engine's to that request, and streams are whole (but of dynamo,
+ *            which brings engines of its own); at the end of an -events part trust is exact.
  * Read it    `… homing`: CPU time (user and system) of the router process for a request, with the relays as
  *            raw figures; others on the machine change it less than the clock. `homing ÷ before` is of the
  *            same run, so each run is a round: `--runs 7` for a verdict. `first byte` is the median at the
  *            client, which all else on the machine delays. `pieces`: reads of one answer at the client; fewer
  *            than tokens means that chunks came together, which is cheaper for everybody.
- *            Open parts: `CPU` of the server and all its children for a request; `added` is less what the same
- *            load met directly a moment before; `lag` is how late the load was, `other cores` what else ran:
- *            "do not trust" says when one of them, or the core of the load, was the limit. `first`: of the first
- *            seconds. `held`: the highest rate.
+ *            Open parts: `CPU` of the server and all its children for a request; `added` is less what the
+ *            same load met directly a moment before; `lag` is how late the load was, `other cores` what
+ *            else ran: "do not trust" says when one of them, or the core of the load, was the limit.
+ *            `first`: of the first seconds. `held`: the highest rate.
  */
 
 import { existsSync } from 'node:fs'

@@ -36,7 +36,7 @@ export interface Prepared {
   readonly frame: Uint8Array | undefined
 }
 
-/** Reads the bodies of a workload before its load comes: their lengths and, with `hasEvents`, their frames. */
+/** Reads the bodies of a workload before its load comes: lengths and, with `hasEvents`, frames. */
 export async function prepareBodies(options: PrepareOptions): Promise<readonly Prepared[]> {
   const tokenizer = await loadEngineTokenizer(options.tokenizer)
   const cached = new Set<number>()

@@ -1,6 +1,6 @@
 /**
  * The real binary of the best router that places by text alone (SGLang's `smg`, policy `cache_aware`), as a
- * process in front of the engines of a bench: `pip install smg`, found on PATH or where HOMING_BENCH_SMG says.
+ * process in front of the engines of a bench: `pip install smg`; on PATH or where HOMING_BENCH_SMG says.
  */
 
 import { spawn } from 'node:child_process'
