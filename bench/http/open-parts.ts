@@ -156,7 +156,8 @@ class OpenRun {
   readonly #part: OpenPart
   readonly #arm: Arm
   readonly #tokenizer: string
-  readonly #engines: Helper
+  /** Processes of the bench beside server and load. */
+  readonly #others: number[]
   readonly #load: Helper
   readonly #helpers: Stoppable[]
   readonly #measures: Record<string, Measure> = {}
@@ -169,7 +170,7 @@ class OpenRun {
     this.#part = part
     this.#arm = arm
     this.#tokenizer = tokenizer
-    this.#engines = engines
+    this.#others = [engines.pid]
     this.#load = load
     this.#helpers = helpers
     this.#deadlineMs = DEADLINE_MS + (part.workload.isStream ? STREAM_TOKENS * CHUNK_MS : 0)
@@ -228,7 +229,11 @@ class OpenRun {
     const modelFolder = join(folder, 'model')
     writeModel(modelFolder, this.#tokenizer)
     const place = { port, ownPort, folder, modelFolder, engines: this.#urls.slice(0, ENGINES) }
-    if (engines !== undefined) this.#helpers.unshift(startCompanion(engines(place)))
+    if (engines !== undefined) {
+      const companion = startCompanion(engines(place))
+      this.#helpers.unshift(companion)
+      this.#others.push(companion.pid)
+    }
     this.#server = await startServer(command(place), this.#url, Buffer.from(JSON.stringify(hello)))
     this.#helpers.push(this.#server)
     this.#measure('ready', this.#server.readyMs / 1000, 's')
@@ -250,7 +255,7 @@ class OpenRun {
       type: 'open',
       isChecked: this.#arm.engines === undefined || url !== this.#url,
       ...{ url, from, ratePerS: rate, durationMs: seconds * 1000, seed, deadlineMs: this.#deadlineMs },
-      ...{ server: this.#server?.pid, others: [this.#engines.pid] },
+      ...{ server: this.#server?.pid, others: this.#others },
     })
     this.#sayDoubts(report, rate)
     return report

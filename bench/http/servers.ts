@@ -60,10 +60,10 @@ export interface Helper extends Stoppable {
 }
 
 /** A program beside load and engines, which a server needs. */
-export function startCompanion(command: Command): Stoppable {
+export function startCompanion(command: Command): Stoppable & { readonly pid: number } {
   const { child, ended } = start(command, PINNED?.rest)
   child.stdout.resume()
-  return { stop: () => stop(child, ended) }
+  return { pid: child.pid!, stop: () => stop(child, ended) }
 }
 
 export async function startHelper(file: string, words: readonly string[]): Promise<Helper> {
