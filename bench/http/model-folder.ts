@@ -1,4 +1,4 @@
-/** A folder of a model as Hugging Face has it, without weights: for routers that load a model by its folder. */
+/** A folder of a model as Hugging Face has it, without weights: for routers that load a model by folder. */
 
 import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
