@@ -80,7 +80,7 @@ export function treeUsage(pid: number): TreeUsage {
   let processesMs = 0
   let residentKb = 0
   for (const each of treeOf(pid)) {
-    for (const task of readdirSync(`/proc/${each}/task`)) {
+    for (const task of tasksOf(each)) {
       const [ns] = (tryRead(`/proc/${each}/task/${task}/schedstat`) ?? '0').split(' ')
       threadsMs.set(Number(task), Number(ns) / 1e6)
     }
@@ -113,12 +113,19 @@ export function machineBusyMs(): number {
 }
 
 function treeOf(pid: number): readonly number[] {
-  const children = existsSync(`/proc/${pid}/task`)
-    ? readdirSync(`/proc/${pid}/task`).flatMap(task =>
-        (tryRead(`/proc/${pid}/task/${task}/children`) ?? '').split(' ').filter(word => word !== ''),
-      )
-    : []
+  const children = tasksOf(pid).flatMap(task =>
+    (tryRead(`/proc/${pid}/task/${task}/children`) ?? '').split(' ').filter(word => word !== ''),
+  )
   return [pid, ...children.flatMap(child => treeOf(Number(child)))]
+}
+
+/** None: the process has just gone. */
+function tasksOf(pid: number): readonly string[] {
+  try {
+    return readdirSync(`/proc/${pid}/task`)
+  } catch {
+    return []
+  }
 }
 
 /** Undefined: the process or thread has just gone. */

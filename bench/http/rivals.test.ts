@@ -1,7 +1,8 @@
+import { spawnSync } from 'node:child_process'
 import { chmodSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
-import { cpuMsBetween, type TreeUsage } from './processes.ts'
+import { cpuMsBetween, knowsCpuTime, type TreeUsage, treeUsage } from './processes.ts'
 import { findRival, howToInstall, RIVALS, versionOf } from './rivals.ts'
 
 const place = {
@@ -76,4 +77,10 @@ t.test('CPU time is of all threads; where one has ended, of the processes', asyn
     40,
     'in steps of 10 ms',
   )
+})
+
+t.test('a process that has gone takes nothing', knowsCpuTime ? {} : { skip: 'no /proc' }, async t => {
+  const gone = spawnSync(process.execPath, ['--version']).pid
+  t.strictSame(treeUsage(gone), { threadsMs: new Map(), processesMs: 0, residentMb: 0 })
+  t.ok(treeUsage(process.pid).residentMb > 10)
 })
