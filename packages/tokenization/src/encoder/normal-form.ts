@@ -27,6 +27,7 @@ const MOVES = 1
 const FIRST = 8
 const BAD = { NFC: 2, NFKC: 4 } as const
 const UNIT_LENGTH_MAX = 4096
+const ASCII_END = 0x80
 
 /** A normalized text with the way back to the positions of the given one. */
 export class NormalizedText {
@@ -102,9 +103,14 @@ export class NormalForm {
     let afterMark = -1
     let i = from
     for (;;) {
-      while (i < end && (bmp[units[i]!]! & unsafe) === 0 && (units[i]! & 0xfc00) !== 0xd800) i++
+      // ASCII is in every form. Most texts are little else, and need no look into the table.
+      while (i < end && units[i]! < ASCII_END) i++
       if (i >= end) return end
       const unit = units[i]!
+      if ((bmp[unit]! & unsafe) === 0 && (unit & 0xfc00) !== 0xd800) {
+        i++
+        continue
+      }
       const flags = (unit & 0xfc00) === 0xd800 ? this.#table.astral(units, i) : bmp[unit]!
       if ((flags & this.#bad) !== 0) return i
       const next = i + widthOf(unit)
