@@ -187,8 +187,8 @@ export function decisionHeaders(decision: Decision): Record<string, string> {
 
 function relayedHeaders(headers: HttpHeaders, decision: Decision): HttpHeaders {
   const relayed: Record<string, string | readonly string[] | undefined> = {}
-  for (const [name, value] of Object.entries(headers)) {
-    if (!NOT_RELAYED.has(name)) relayed[name] = value
+  for (const name in headers) {
+    if (!NOT_RELAYED.has(name)) relayed[name] = headers[name]
   }
   return Object.assign(relayed, decisionHeaders(decision))
 }

@@ -414,7 +414,8 @@ function requestId(headers: HttpHeaders, newId: () => string): string {
 
 function singleHeaders(headers: HttpHeaders): Record<string, string> {
   const single: Record<string, string> = {}
-  for (const [name, value] of Object.entries(headers)) {
+  for (const name in headers) {
+    const value = headers[name]
     if (typeof value === 'string') single[name] = value
   }
   return single

@@ -34,14 +34,12 @@ export function upstreamHeaders(
   attempt: number,
 ): HttpHeaders {
   const forwarded: Record<string, string | readonly string[] | undefined> = {}
-  const ofConnection = new Set(
-    String(headers['connection'] ?? '')
-      .toLowerCase()
-      .split(/[\s,]+/),
-  )
-  for (const [name, value] of Object.entries(headers)) {
-    const isForwarded = !NOT_FORWARDED.has(name) && !ofConnection.has(name) && !name.startsWith('x-homing-')
-    if (isForwarded) forwarded[name] = value
+  const connection = String(headers['connection'] ?? '').toLowerCase()
+  const ofConnection = connection === '' ? [] : connection.split(/[\s,]+/)
+  for (const name in headers) {
+    const isForwarded =
+      !NOT_FORWARDED.has(name) && !ofConnection.includes(name) && !name.startsWith('x-homing-')
+    if (isForwarded) forwarded[name] = headers[name]
   }
   forwarded['x-request-id'] = attempt === 1 ? requestId : `${requestId}-${attempt}`
   if (decision.pinRank) forwarded['x-data-parallel-rank'] = String(decision.dpRank)

@@ -152,19 +152,32 @@ export class Metrics {
   }
 
   counter<L extends string = never>(declaration: MetricDeclaration<L>): Counter<L> {
-    const counter = new prometheus.Counter(this.#configuration(declaration, 'counter'))
+    const series = new Map<string, CountedSeries<L>>()
+    const add = (count: number, labels: Labels<L>): void => {
+      if (!(count >= 0 && count < Number.POSITIVE_INFINITY))
+        throw new RangeError(`cannot add ${count} to ${declaration.name}: use a finite number ≥ 0`)
+      const key = keyOf(labels)
+      const own = series.get(key)
+      if (own === undefined) series.set(key, { value: count, labels })
+      else own.value += count
+    }
+    const none = {} as Labels<L>
+    if ((declaration.labels ?? []).length === 0) add(0, none)
+    this.#register(this.#configuration(declaration, 'counter'), 'counter', () => [...series.values()])
     return {
-      add: (count, ...[labels]) => counter.inc(labels ?? {}, count),
+      add: (count, ...[labels]) => add(count, labels ?? none),
       setTotal: (total, ...[labels]) => {
-        counter.remove(labels ?? {})
-        counter.inc(labels ?? {}, total)
+        series.delete(keyOf(labels ?? none))
+        add(total, labels ?? none)
       },
       replaceTotals: samples => {
-        counter.reset()
-        for (const { total, labels } of samples) counter.inc(labels, total)
+        series.clear()
+        for (const { total, labels } of samples) add(total, labels)
       },
-      keepOnly: isKept => dropSeries(counter, isKept),
-      remove: labels => counter.remove(labels),
+      keepOnly: async isKept => {
+        for (const [key, { labels }] of series) if (!isKept(labels)) series.delete(key)
+      },
+      remove: labels => void series.delete(keyOf(labels)),
     }
   }
 
@@ -409,6 +422,11 @@ class Series<L extends string, S extends { readonly labels: Labels<L> } = Sample
   }
 }
 
+/** One series of a counter that is kept here: prom-client makes up its key from all labels each time. */
+interface CountedSeries<L extends string> extends Sample<L> {
+  value: number
+}
+
 /** One series of a histogram that is kept here: prom-client takes 3 µs for an observation. */
 interface ObservedSeries<L extends string> extends HistogramTotal<L> {
   readonly counts: number[]
@@ -420,24 +438,18 @@ interface Sample<L extends string> {
   readonly labels: Labels<L>
 }
 
-/** Callers give the labels of a family in one order. */
+/**
+ * Callers give the labels of a family in one order. The value of a label alone is its key: that text is there
+ * already.
+ */
 function keyOf(labels: Readonly<Record<string, string | number>>): string {
-  let key = ''
+  let key: string | undefined
   for (const name in labels) {
     const value = String(labels[name])
-    key += `${value.length} ${value}`
+    key = key === undefined ? value : `${key.length} ${key}${value}`
   }
-  return key
+  return key ?? ''
 }
 
 /** Series of one family that are written without a turn of others. */
 const SERIES_AT_ONCE = 200
-
-async function dropSeries<L extends string>(
-  metric: prometheus.Counter | prometheus.Gauge,
-  isKept: (labels: Labels<L>) => boolean,
-): Promise<void> {
-  for (const { labels } of (await metric.get()).values) {
-    if (!isKept(labels as Labels<L>)) metric.remove(labels as never)
-  }
-}

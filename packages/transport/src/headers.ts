@@ -21,7 +21,8 @@ type SentHeaders = Record<string, string | string[]>
 /** The headers that are sent as they are given. */
 export function endToEndHeaders(headers: HttpHeaders = {}): Record<string, string | string[]> {
   const kept: Record<string, string | string[]> = {}
-  for (const [name, value] of Object.entries(headers)) {
+  for (const name in headers) {
+    const value = headers[name]
     if (value === undefined || HOP_HEADERS.has(name.toLowerCase())) continue
     kept[name] = typeof value === 'string' ? value : [...value]
   }
@@ -32,8 +33,8 @@ export function endToEndHeaders(headers: HttpHeaders = {}): Record<string, strin
 export function withAccess(headers: SentHeaders, access: HttpAccess | undefined): SentHeaders {
   if (access === undefined) return headers
   const carried: SentHeaders = {}
-  for (const [name, value] of Object.entries(headers)) {
-    if (!KEYS.has(name.toLowerCase())) carried[name] = value
+  for (const name in headers) {
+    if (!KEYS.has(name.toLowerCase())) carried[name] = headers[name]!
   }
   if (access.key !== undefined) carried['authorization'] = `Bearer ${access.key}`
   return carried

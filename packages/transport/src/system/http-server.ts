@@ -358,10 +358,12 @@ class NodeExchange implements HttpExchange, OpenExchange {
   writeHead(status: number, headers: HttpHeaders): void {
     if (this.isClosed) return
     if (this.#server.isEndingConnections) this.#response.shouldKeepAlive = false
-    const given: Record<string, string | string[]> = {}
-    for (const [name, value] of Object.entries(headers)) {
+    // Names and values in turn: Node takes them as they are.
+    const given: (string | string[])[] = []
+    for (const name in headers) {
+      const value = headers[name]
       if (value === undefined) continue
-      given[name] = value as string | string[]
+      given.push(name, value as string | string[])
       if (name.toLowerCase() === 'content-length') this.#hasLength = true
     }
     this.#response.writeHead(status, given)
