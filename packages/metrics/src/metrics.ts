@@ -18,9 +18,11 @@
  */
 
 import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
 import process from 'node:process'
 import prometheus from 'prom-client'
 import { buildInfo } from './build-info.ts'
+import { RESIDENT_PARTS, residentParts } from './resident-parts.ts'
 
 /** Values of the labels, by name; each label of the declaration exactly once. */
 export type Labels<L extends string> = Readonly<Record<L, string | number>>
@@ -291,6 +293,19 @@ export class Metrics {
       labels: ['version', 'node', 'commit'],
     })
     build.set(1, { version, node: process.versions.node, commit })
+    if (process.platform === 'linux') this.#observeResident()
+  }
+
+  #observeResident(): void {
+    const parts = this.gauge({
+      name: 'homing_process_resident_bytes',
+      help: 'Resident memory by what it is for: program, compiled, allocator, heaps, other.',
+      labels: ['part'],
+    })
+    this.collect(async () => {
+      const bytes = residentParts(await readFile('/proc/self/smaps', 'latin1'))
+      for (const part of RESIDENT_PARTS) parts.set(bytes[part], { part })
+    })
   }
 
   /** The text that GET /metrics answers. Never rejects because of a collector. */
