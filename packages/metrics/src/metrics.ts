@@ -296,15 +296,12 @@ export class Metrics {
     if (process.platform === 'linux') this.#observeResident()
   }
 
+  /** Not by a collector: the counter of their failures would be there twice where this is included. */
   #observeResident(): void {
-    const parts = this.gauge({
-      name: 'homing_process_resident_bytes',
-      help: 'Resident memory by what it is for: program, compiled, allocator, heaps, other.',
-      labels: ['part'],
-    })
-    this.collect(async () => {
+    const help = 'Resident memory by what it is for: program, compiled, allocator, heaps, other.'
+    this.#register({ name: 'homing_process_resident_bytes', help }, 'gauge', async () => {
       const bytes = residentParts(await readFile('/proc/self/smaps', 'latin1'))
-      for (const part of RESIDENT_PARTS) parts.set(bytes[part], { part })
+      return RESIDENT_PARTS.map(part => ({ labels: { part }, value: bytes[part] }))
     })
   }
 
@@ -381,9 +378,9 @@ export class Metrics {
   #register(
     { name, help }: { readonly name: string; readonly help: string },
     type: 'counter' | 'gauge' | 'histogram',
-    values: () => readonly { readonly labels: object; readonly value: number }[],
+    values: () => FamilyValues | Promise<FamilyValues>,
   ): void {
-    const get = () => ({ name, help, type, aggregator: 'sum', values: values() })
+    const get = async () => ({ name, help, type, aggregator: 'sum', values: await values() })
     this.#registry.registerMetric({ name, help, get, reset: () => {} } as never)
   }
 
@@ -397,6 +394,8 @@ export class Metrics {
     return { name, help, labelNames: [...labels], registers: [this.#registry] }
   }
 }
+
+type FamilyValues = readonly { readonly labels: object; readonly value: number }[]
 
 /** Series by their labels: of equal ones the last counts. */
 class Series<L extends string, S extends { readonly labels: Labels<L> } = Sample<L>> {
