@@ -18,11 +18,10 @@
  */
 
 import assert from 'node:assert/strict'
-import { readFile } from 'node:fs/promises'
 import process from 'node:process'
 import prometheus from 'prom-client'
 import { buildInfo } from './build-info.ts'
-import { RESIDENT_PARTS, residentParts } from './resident-parts.ts'
+import { RESIDENT_PARTS, ResidentReader } from './resident-parts.ts'
 
 /** Values of the labels, by name; each label of the declaration exactly once. */
 export type Labels<L extends string> = Readonly<Record<L, string | number>>
@@ -298,9 +297,11 @@ export class Metrics {
 
   /** Not by a collector: the counter of their failures would be there twice where this is included. */
   #observeResident(): void {
-    const help = 'Resident memory by what it is for: program, compiled, allocator, heaps, other.'
-    this.#register({ name: 'homing_process_resident_bytes', help }, 'gauge', async () => {
-      const bytes = residentParts(await readFile('/proc/self/smaps', 'latin1'))
+    const reader = new ResidentReader()
+    const help =
+      'Resident memory as of the scrape before, by what it is for: program, compiled, allocator, heaps, other.'
+    this.#register({ name: 'homing_process_resident_bytes', help }, 'gauge', () => {
+      const bytes = reader.read()
       return RESIDENT_PARTS.map(part => ({ labels: { part }, value: bytes[part] }))
     })
   }
@@ -378,9 +379,9 @@ export class Metrics {
   #register(
     { name, help }: { readonly name: string; readonly help: string },
     type: 'counter' | 'gauge' | 'histogram',
-    values: () => FamilyValues | Promise<FamilyValues>,
+    values: () => readonly { readonly labels: object; readonly value: number }[],
   ): void {
-    const get = async () => ({ name, help, type, aggregator: 'sum', values: await values() })
+    const get = () => ({ name, help, type, aggregator: 'sum', values: values() })
     this.#registry.registerMetric({ name, help, get, reset: () => {} } as never)
   }
 
@@ -394,8 +395,6 @@ export class Metrics {
     return { name, help, labelNames: [...labels], registers: [this.#registry] }
   }
 }
-
-type FamilyValues = readonly { readonly labels: object; readonly value: number }[]
 
 /** Series by their labels: of equal ones the last counts. */
 class Series<L extends string, S extends { readonly labels: Labels<L> } = Sample<L>> {

@@ -14,12 +14,16 @@
  * multiples of ENGINE_PAGE_BYTES.
  */
 
+import { readFile, readFileSync } from 'node:fs'
+
+const SMAPS = '/proc/self/smaps'
 const ARENA_BYTES = 64 * 2 ** 20
 const ENGINE_PAGE_BYTES = 256 * 2 ** 10
 const KIBIBYTE = 1024
 
 export const RESIDENT_PARTS = ['program', 'compiled', 'allocator', 'heaps', 'other'] as const
 export type ResidentPart = (typeof RESIDENT_PARTS)[number]
+export type ResidentBytes = Readonly<Record<ResidentPart, number>>
 
 interface Mapping {
   readonly start: number
@@ -32,8 +36,35 @@ interface Mapping {
 const HEAD = /^([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \S+\s*(.*)$/
 const RESIDENT = /^Rss:\s+(\d+) kB/
 
+/**
+ * Reads them without holding the thread up: the system takes 10 ms to count the pages of 300 MB, so a reading
+ * is made on another thread and serves the next scrape. Only the first is waited for.
+ */
+export class ResidentReader {
+  #last: ResidentBytes | undefined
+  #isReading = false
+
+  /** The last reading. Throws where the system does not tell. */
+  read(): ResidentBytes {
+    const last = this.#last ?? residentParts(readFileSync(SMAPS, 'latin1'))
+    this.#last = last
+    this.#readNext()
+    return last
+  }
+
+  #readNext(): void {
+    if (this.#isReading) return
+    this.#isReading = true
+    readFile(SMAPS, 'latin1', (error, text) => {
+      this.#isReading = false
+      // The next scrape tries by itself, and fails where it is seen.
+      this.#last = error === null ? residentParts(text) : undefined
+    })
+  }
+}
+
 /** Bytes of each part. `smaps`: the text of `/proc/self/smaps`. */
-export function residentParts(smaps: string): Readonly<Record<ResidentPart, number>> {
+export function residentParts(smaps: string): ResidentBytes {
   const mappings: Mapping[] = []
   for (const line of smaps.split('\n')) {
     const resident = line.startsWith('Rss:') ? RESIDENT.exec(line) : undefined
