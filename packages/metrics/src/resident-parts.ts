@@ -73,7 +73,13 @@ export function residentParts(smaps: string): ResidentBytes {
     const head = /^[0-9a-f]/.test(line) ? HEAD.exec(line) : undefined
     if (!head) continue
     const [, start, end, rights, name] = head as unknown as [string, string, string, string, string]
-    mappings.push({ start: Number.parseInt(start, 16), end: Number.parseInt(end, 16), rights, name, bytes: 0 })
+    mappings.push({
+      start: Number.parseInt(start, 16),
+      end: Number.parseInt(end, 16),
+      rights,
+      name,
+      bytes: 0,
+    })
   }
   const parts = { program: 0, compiled: 0, allocator: 0, heaps: 0, other: 0 }
   for (const [at, one] of mappings.entries()) parts[partOf(one, mappings[at + 1])] += one.bytes

@@ -20,7 +20,9 @@ t.test('each kind of mapping has its part', async t => {
     mapping('7f0927001000-7f0927002000 rw-p 00000000 00:00 0 ', 128),
     mapping('7ffd6b3f9000-7ffd6b41b000 rw-p 00000000 00:00 0                  [stack]', 256),
   ].join('')
-  const kib = Object.fromEntries(Object.entries(residentParts(text)).map(([part, bytes]) => [part, bytes / 1024]))
+  const kib = Object.fromEntries(
+    Object.entries(residentParts(text)).map(([part, bytes]) => [part, bytes / 1024]),
+  )
   t.strictSame(kib, { program: 3, compiled: 16, allocator: 12, heaps: 96, other: 384 })
 })
 

@@ -341,7 +341,8 @@ export function readLife({ numbers }: ThreadMemory): { readonly life: number; re
 
 /** Resets the figures that were true only of the life that is over. */
 export function endLife(numbers: Float64Array): void {
-  for (const gauge of [ACTORS, ASKS_PENDING, HEAP_USED, HEAP_LIMIT, HEAP_RESIDENT, IS_IN_TURN]) numbers[gauge] = 0
+  for (const gauge of [ACTORS, ASKS_PENDING, HEAP_USED, HEAP_LIMIT, HEAP_RESIDENT, IS_IN_TURN])
+    numbers[gauge] = 0
 }
 
 /** The sum of several threads; a high water is the highest of all, a heap limit the sum. */
