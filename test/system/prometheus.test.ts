@@ -6,6 +6,7 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import process from 'node:process'
 import t from 'tap'
 import { MODEL } from '../simulation/simulated-fleet.ts'
 import { send, startFleet, startProcess, TINY_TOKENIZER, until } from './fleet.ts'
@@ -96,6 +97,20 @@ t.test(
       t.equal(`${stdout}${stderr}`, '', who)
       t.equal(status, 0, who)
     }
+  },
+)
+
+t.test(
+  'what parts of the program say they take explains what the system says it has',
+  { skip: process.platform !== 'linux' && 'the parts are read from /proc' },
+  async t => {
+    const sumOf = (sample: RegExp): number =>
+      [...scraped.router.matchAll(sample)].reduce((sum, [, value]) => sum + Number(value), 0)
+    const told =
+      sumOf(/^homing_process_resident_bytes\{part="(?:program|compiled|allocator)"\} (\d+)$/gm) +
+      sumOf(/^homing_(?:actor_heap_resident|index_used)_bytes\{.*\} (\d+)$/gm)
+    const resident = sumOf(/^process_resident_memory_bytes (\d+)$/gm)
+    t.ok(told >= 0.8 * resident, `${told} of ${resident}`)
   },
 )
 

@@ -41,6 +41,7 @@ export class GatewayMetrics {
   readonly #open: Gauge
   readonly #bodyBytes: Gauge
   readonly #sharedBodyBytes: Gauge
+  readonly #sharedKeptBytes: Gauge
   readonly #responses: Gauge
   readonly #responsesLost: Counter
   readonly #nextTurns: Counter<'outcome'>
@@ -129,6 +130,10 @@ export class GatewayMetrics {
     this.#sharedBodyBytes = metrics.gauge({
       name: 'homing_gateway_shared_body_bytes',
       help: 'Request bodies in memory that threads share, at most 32 MiB; others have memory of their own.',
+    })
+    this.#sharedKeptBytes = metrics.gauge({
+      name: 'homing_gateway_shared_body_kept_bytes',
+      help: 'Memory for bodies that threads share, used and kept; left after 30 s without such a body.',
     })
     this.#responses = metrics.gauge({
       name: 'homing_gateway_remembered_responses',
@@ -248,7 +253,7 @@ export class GatewayMetrics {
 
   async render(
     openRequests: number,
-    bodies: Pick<Bodies, 'bytes' | 'sharedBytes'>,
+    bodies: Pick<Bodies, 'bytes' | 'sharedBytes' | 'sharedKeptBytes'>,
     responses: number,
     accessLog: Pick<AccessLog, 'written' | 'dropped' | 'fault'> | undefined,
   ): Promise<string> {
@@ -257,6 +262,7 @@ export class GatewayMetrics {
     this.#open.set(openRequests)
     this.#bodyBytes.set(bodies.bytes)
     this.#sharedBodyBytes.set(bodies.sharedBytes)
+    this.#sharedKeptBytes.set(bodies.sharedKeptBytes)
     this.#responses.set(responses)
     this.#accessLines.setTotal(accessLog?.written ?? 0, { outcome: 'written' })
     this.#accessLines.setTotal(accessLog?.dropped ?? 0, { outcome: 'dropped' })

@@ -76,7 +76,7 @@ const LOOK_INTERVAL_MS = 1000
 /** Bodies of operator requests, all together. */
 const OPERATOR_BODIES_COUNT_MAX = 4
 /**
- * Of bodies in shared memory: 75 of 100,000 tokens. It stays with the router once it was used, so it is not
+ * Of bodies in shared memory: 75 of 100,000 tokens. It stays with the router while it is used, so it is not
  * more; bodies that find no room are copied to the thread that reads them.
  */
 const ARENA_BYTES_MAX = 32 * 2 ** 20
@@ -156,7 +156,7 @@ class Gateway {
     const bodies = new Bodies(
       args.bodiesBytesMax,
       (bytes, bytesMax) => new NoBodyRoomError(bytes, bytesMax),
-      new BodyArena(Math.min(args.bodiesBytesMax, ARENA_BYTES_MAX)),
+      new BodyArena(Math.min(args.bodiesBytesMax, ARENA_BYTES_MAX), clock),
     )
     const responses = new ResponseHolders(args.rememberedResponsesMax)
     this.#clock = clock

@@ -35,7 +35,7 @@ async function guarded() {
     isAlone: false,
     heap: () => {
       heap.readings++
-      return { usedBytes: heap.live + heap.garbage, limitBytes: 100 }
+      return { usedBytes: heap.live + heap.garbage, limitBytes: 100, residentBytes: 100 }
     },
   })
   one.registrar = { register() {}, unregister() {}, resolve() {} }

@@ -322,7 +322,7 @@ t.test('the heap is looked at every 256 turns, and whoever cares is told', async
     log: silentLog,
     provide: [],
     isAlone: true,
-    heap: () => ({ usedBytes: 80, limitBytes: 100 }),
+    heap: () => ({ usedBytes: 80, limitBytes: 100, residentBytes: 120 }),
   })
   runtime.heap.onPressure = share => void pressures.push(share)
   const ref = runtime.spawn(runtime.root!, worker, { name: 'worker', args: undefined })
@@ -332,7 +332,10 @@ t.test('the heap is looked at every 256 turns, and whoever cares is told', async
   }
   t.ok(pressures.length >= 2)
   t.ok(pressures.every(share => share === 0.8))
-  t.match(readCounters('main', runtime.memory), { heapUsedBytes: 80, heapLimitBytes: 100, handled: 600 })
+  t.match(readCounters('main', runtime.memory), {
+    ...{ heapUsedBytes: 80, heapLimitBytes: 100, heapResidentBytes: 120 },
+    handled: 600,
+  })
   t.ok(texts(readFlight(runtime.memory, 100)).some(text => text.startsWith('heap at 80 % of its limit')))
 })
 

@@ -71,6 +71,8 @@ export async function serveIndexer(settings: IndexerSettings): Promise<RunningIn
     pools: { events: { count: settings.threads } },
     logLevel: settings.logLevel,
     logFormat: settings.logFormat,
+    // As the router's (start-router.ts).
+    warmSpare: false,
   })
   try {
     // Ranks may be registered later; those of the start stand for them.

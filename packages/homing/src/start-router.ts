@@ -82,6 +82,8 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
     random: settings.seed === undefined ? systemRandom : seededRandom(settings.seed),
     logLevel: settings.logLevel,
     logFormat: settings.logFormat,
+    // It would hold 30 MB for a death that is rare, and save 0.2 s of what an event thread needs to catch up.
+    warmSpare: false,
   })
   // Waited for below, where it is not too late to say so.
   starting.catch(() => {})

@@ -37,6 +37,11 @@ export class Bodies {
     return this.#arena?.bytes ?? 0
   }
 
+  /** Bytes of memory that threads share, used and kept. */
+  get sharedKeptBytes(): number {
+    return this.#arena?.keptBytes ?? 0
+  }
+
   /**
    * For the body of one request; its owner calls `release` when the body is not kept any more. `share`: of
    * its tenant; undefined: no other request makes room for it.

@@ -1,7 +1,7 @@
 /** The arena of long bodies, against a list of all ranges that are lent. */
 
 import { brotliCompressSync, gzipSync, zstdCompressSync } from 'node:zlib'
-import { seededRandom } from '@homing/base'
+import { SimulatedClock, seededRandom } from '@homing/base'
 import type { BodyRoom, HttpExchange } from '@homing/transport'
 import t from 'tap'
 import { Bodies, BodyArena, type BodyLoan, LENT_BYTES_MIN } from '../src/index.ts'
@@ -56,6 +56,37 @@ t.test('bytes that are lent belong to one body, whatever is taken, lent, given b
   for (const { loans } of held) for (const loan of loans) loan.giveBack()
   t.equal(arena.bytes, 0)
   t.equal(arena.take(ARENA_BYTES)?.bytes.length, ARENA_BYTES, 'what was given back is one piece again')
+})
+
+t.test('memory of a burst is left once no body came for a while, and not before', async t => {
+  const clock = new SimulatedClock()
+  const arena = new BodyArena(ARENA_BYTES, clock)
+  t.equal(arena.keptBytes, 0)
+  const burst = Array.from({ length: 10 }, () => arena.take(65_536)!)
+  const [first] = burst
+  for (const loan of burst.slice(1)) loan.giveBack()
+  t.equal(arena.keptBytes, 655_360)
+  clock.advance(120_000)
+  t.equal(arena.keptBytes, 655_360, 'one is still open')
+  first!.bytes.fill(7)
+  first!.giveBack()
+  const memory = first!.bytes.buffer
+  for (let at = 0; at < 20; at++) {
+    const loan = arena.take(65_536)!
+    t.equal(loan.bytes.buffer, memory, 'bodies come and go')
+    loan.giveBack()
+    clock.advance(10_000)
+  }
+  clock.advance(60_000)
+  t.equal(arena.keptBytes, 0)
+  t.equal(arena.bytes, 0)
+  const next = arena.take(65_536)!
+  t.not(next.bytes.buffer, memory)
+  t.equal(next.bytes[0], 0)
+  t.equal(arena.keptBytes, 65_536)
+  next.giveBack()
+  clock.advance(60_000)
+  t.equal(arena.keptBytes, 0, 'again')
 })
 
 t.test('what is too short, too long, or finds no room, is not taken', async t => {

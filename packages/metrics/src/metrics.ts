@@ -21,6 +21,7 @@ import assert from 'node:assert/strict'
 import process from 'node:process'
 import prometheus from 'prom-client'
 import { buildInfo } from './build-info.ts'
+import { RESIDENT_PARTS, ResidentReader } from './resident-parts.ts'
 
 /** Values of the labels, by name; each label of the declaration exactly once. */
 export type Labels<L extends string> = Readonly<Record<L, string | number>>
@@ -304,6 +305,18 @@ export class Metrics {
       labels: ['version', 'node', 'commit'],
     })
     build.set(1, { version, node: process.versions.node, commit })
+    if (process.platform === 'linux') this.#observeResident()
+  }
+
+  /** Not by a collector: the counter of their failures would be there twice where this is included. */
+  #observeResident(): void {
+    const reader = new ResidentReader()
+    const help =
+      'Resident memory as of the scrape before, by what it is for: program, compiled, allocator, heaps, other.'
+    this.#register({ name: 'homing_process_resident_bytes', help }, 'gauge', () => {
+      const bytes = reader.read()
+      return RESIDENT_PARTS.map(part => ({ labels: { part }, value: bytes[part] }))
+    })
   }
 
   /** The text that GET /metrics answers. Never rejects because of a collector. */

@@ -33,6 +33,11 @@ const COLUMNS: readonly MetricColumn<ThreadCounters>[] = [
   ['spill_highwater_messages', 'Most frames that ever waited for room in a ring.', one => one.spillHighWater],
   ['ring_highwater_bytes', 'Most bytes ever found in an inbound ring.', one => one.ringHighWaterBytes],
   ['heap_used_bytes', 'Heap in use, as the thread last saw it.', one => one.heapUsedBytes],
+  [
+    'heap_resident_bytes',
+    'Memory that the heap takes, with its free room, as the thread last saw it.',
+    one => one.heapResidentBytes,
+  ],
   ['heap_limit_bytes', 'Most heap that the thread may use.', one => one.heapLimitBytes],
 ]
 

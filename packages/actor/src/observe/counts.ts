@@ -38,6 +38,7 @@ export const IS_IN_TURN = 25
 export const NEXT_MESSAGE = 26
 export const NEXT_EVENT = 27
 export const TYPE_COUNT = 28
+const HEAP_RESIDENT = 29
 const REASONS = 32
 const TIMED_US = 63
 const TIMES = 64
@@ -98,10 +99,19 @@ export interface ThreadCounters {
   readonly actors: number
   /** Now: asks of its actors that await their answer. */
   readonly asksPending: number
-  /** At the last look, some hundred turns apart; 0 before the first. */
+  /** At the last look, some hundred turns or a second apart; 0 before the first. */
   readonly heapUsedBytes: number
   readonly heapLimitBytes: number
+  /** What the heap takes of the system, free room included. */
+  readonly heapResidentBytes: number
   readonly handlerTimes: HandlerTimes
+}
+
+/** A heap as its thread sees it. */
+export interface HeapFigures {
+  readonly usedBytes: number
+  readonly limitBytes: number
+  readonly residentBytes: number
 }
 
 /** What a link counts. */
@@ -260,9 +270,10 @@ export class Counts implements LinkCounts {
     if (messages > this.#numbers[MAILBOX_HIGH_WATER]!) this.#numbers[MAILBOX_HIGH_WATER] = messages
   }
 
-  heap(usedBytes: number, limitBytes: number): void {
+  heap({ usedBytes, limitBytes, residentBytes }: HeapFigures): void {
     this.#numbers[HEAP_USED] = usedBytes
     this.#numbers[HEAP_LIMIT] = limitBytes
+    this.#numbers[HEAP_RESIDENT] = residentBytes
   }
 
   deadLetter(reason: DeadLetterReason, count = 1): void {
@@ -314,6 +325,7 @@ export function readCounters(thread: string, { numbers }: ThreadMemory): ThreadC
     asksPending: at(ASKS_PENDING),
     heapUsedBytes: at(HEAP_USED),
     heapLimitBytes: at(HEAP_LIMIT),
+    heapResidentBytes: at(HEAP_RESIDENT),
     handlerTimes: {
       boundsUs: TIME_BOUNDS_US,
       counts: Array.from({ length: TIME_BOUNDS_US.length + 1 }, (_, bucket) => at(TIMES + bucket)),
@@ -329,7 +341,8 @@ export function readLife({ numbers }: ThreadMemory): { readonly life: number; re
 
 /** Resets the figures that were true only of the life that is over. */
 export function endLife(numbers: Float64Array): void {
-  for (const gauge of [ACTORS, ASKS_PENDING, HEAP_USED, HEAP_LIMIT, IS_IN_TURN]) numbers[gauge] = 0
+  for (const gauge of [ACTORS, ASKS_PENDING, HEAP_USED, HEAP_LIMIT, HEAP_RESIDENT, IS_IN_TURN])
+    numbers[gauge] = 0
 }
 
 /** The sum of several threads; a high water is the highest of all, a heap limit the sum. */
@@ -369,6 +382,7 @@ export function totalOf(all: readonly ThreadCounters[]): ThreadCounters {
     asksPending: sum(one => one.asksPending),
     heapUsedBytes: sum(one => one.heapUsedBytes),
     heapLimitBytes: sum(one => one.heapLimitBytes),
+    heapResidentBytes: sum(one => one.heapResidentBytes),
     handlerTimes: {
       boundsUs: TIME_BOUNDS_US,
       counts: Array.from({ length: TIME_BOUNDS_US.length + 1 }, (_, bucket) =>

@@ -37,10 +37,10 @@ import { OP, type RuntimeQuery, type SpawnSpec } from '../links/frames.ts'
 import { MAIN } from '../links/life.ts'
 import type { Frame, LinkedThread } from '../links/link.ts'
 import type { Peer } from '../links/peer.ts'
-import { Counts } from '../observe/counts.ts'
+import { Counts, type HeapFigures } from '../observe/counts.ts'
 import { DeadLetters } from '../observe/dead-letters.ts'
 import { FlightRecorder } from '../observe/flight.ts'
-import { HeapGauge, type HeapSize } from '../observe/heap-gauge.ts'
+import { HeapGauge } from '../observe/heap-gauge.ts'
 import { SlowActors } from '../observe/slow-actors.ts'
 import { ThreadMemory } from '../observe/thread-memory.ts'
 import type { RefTarget } from '../packing/pack.ts'
@@ -86,7 +86,7 @@ export interface RuntimeOptions {
   /** How the lives before this one ended, oldest first: the latest of them. */
   readonly pastLives?: readonly PastLife[]
   /** The heap of the thread; default: as V8 says. */
-  readonly heap?: (() => HeapSize) | undefined
+  readonly heap?: (() => HeapFigures) | undefined
 }
 
 /** An actor as a runtime reports it; main puts the tree together. */

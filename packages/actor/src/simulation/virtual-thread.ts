@@ -1,7 +1,7 @@
 /** VirtualThread: one life of a simulated thread, from its start to its death. */
 
 import type { Clock, Random } from '@homing/base'
-import type { HeapSize } from '../observe/heap-gauge.ts'
+import type { HeapFigures } from '../observe/counts.ts'
 import type { Runtime } from '../runtime/runtime.ts'
 import type { CrashPoint } from './faults.ts'
 import { type Owner, Source, Task, type World } from './world.ts'
@@ -10,7 +10,7 @@ import { type Owner, Source, Task, type World } from './world.ts'
 const TURN_SIZES = [1, 4, 64, 4096] as const
 const MID_TURN_MESSAGES = 2
 /** What the heap of the real thread holds must not be seen: it is another in each run. */
-const HEAP: HeapSize = { usedBytes: 0, limitBytes: 2 ** 32 }
+const HEAP: HeapFigures = { usedBytes: 0, limitBytes: 2 ** 32, residentBytes: 0 }
 
 /** What is told about a thread that is over. */
 export interface ThreadEvents {
@@ -66,7 +66,7 @@ export class VirtualThread implements Owner {
     }
   }
 
-  readonly heap = (): HeapSize => HEAP
+  readonly heap = (): HeapFigures => HEAP
 
   readonly planTurn = (): void => this.world.ready(this.#turn)
 

@@ -286,6 +286,8 @@ export class LocalActorSystem implements ActorSystem {
   }
 
   counters(): SystemCounters {
+    // Other threads note it with every sign of life.
+    this.runtime.heap.note()
     return this.#observatory.counters()
   }
 

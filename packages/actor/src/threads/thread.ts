@@ -6,7 +6,7 @@ import type { LogFormat, LogLevel } from '@homing/base'
 import type { Provided, ThreadFacilities } from '../contract/types.ts'
 import { OP, type PeerAddress, type PeerLoss, type Registration, type SpawnSpec } from '../links/frames.ts'
 import { AWAY, MAIN } from '../links/life.ts'
-import type { HeapSize } from '../observe/heap-gauge.ts'
+import type { HeapFigures } from '../observe/counts.ts'
 import { ThreadMemory } from '../observe/thread-memory.ts'
 import type { DefinitionSource } from '../runtime/definitions.ts'
 import type { PoolMap } from '../runtime/placement.ts'
@@ -44,7 +44,7 @@ export interface ThreadSurroundings extends ThreadFacilities {
   /** See RuntimeOptions. */
   readonly planTurn?: (runtime: Runtime) => void
   readonly definitions?: DefinitionSource
-  readonly heap?: () => HeapSize
+  readonly heap?: () => HeapFigures
   /** Links the runtime with another thread. */
   readonly open: (runtime: Runtime, address: PeerAddress) => void
 }
@@ -107,5 +107,6 @@ export function tellEnd(runtime: Runtime, end: ThreadEnd): void {
 /** A timer fires only when the event loop goes round: a thread that hangs gives no sign of life. */
 function beat(runtime: Runtime, intervalMs: number): void {
   runtime.memory.beat()
+  runtime.heap.note()
   runtime.clock.after(intervalMs, () => beat(runtime, intervalMs), { unref: true })
 }
