@@ -20,7 +20,7 @@
  */
 
 import type { ErrorRecord } from '@homing/base'
-import type { Bodies, BodyShare } from '@homing/http'
+import { ALONE, type Bodies, type BodyShare, type CommonCount } from '@homing/http'
 import { type Claim, type TenantNames, TenantShares } from '@homing/queue'
 import type { HttpExchange } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
@@ -34,6 +34,8 @@ const SENT_WITHIN_MS = 1500
 export interface ExchangesParts extends Omit<ExchangeParts, 'waits' | 'sent' | 'ended'> {
   readonly bodies: Bodies
   readonly openMax: number
+  /** Of the open exchanges of all gateways; default: there is no other. */
+  readonly common?: CommonCount
   readonly tenants: TenantNames
   /** HTTP status of refused requests that waited; default: that of the error. */
   readonly overloadStatus?: number | undefined
@@ -56,13 +58,15 @@ export class Exchanges {
   /** Refused while they were being read, which is not over yet; also in `#open`. */
   readonly #leaving = new Set<Exchange>()
   readonly #openMax: number
+  readonly #common: CommonCount
   readonly #overloadStatus: number | undefined
   readonly #bodies: Bodies
   readonly #slots: TenantShares<Place>
   readonly #bodyBytes: TenantShares<Place>
   readonly #parts: ExchangeParts
 
-  constructor({ bodies, openMax, tenants, overloadStatus, ...parts }: ExchangesParts) {
+  constructor({ bodies, openMax, common = ALONE, tenants, overloadStatus, ...parts }: ExchangesParts) {
+    this.#common = common
     this.#openMax = openMax
     this.#overloadStatus = overloadStatus
     this.#bodies = bodies
@@ -97,6 +101,7 @@ export class Exchanges {
     const exchange = new Exchange(this.#parts, http, route, hold, note)
     place.exchange = exchange
     this.#open.set(exchange, place)
+    this.#common.set(this.size)
     if (!isOperators) this.#slots.setMovable(slot, true)
     return exchange
   }
@@ -107,6 +112,7 @@ export class Exchanges {
    */
   look(): void {
     this.#parts.placements.tellUntold()
+    this.#common.set(this.size)
     this.#parts.lentBodies.look()
     const nowMs = this.#parts.context.clock.nowMs()
     for (const exchange of [...this.#open.keys()]) exchange.look(nowMs)
@@ -120,13 +126,13 @@ export class Exchanges {
   }
 
   #hasRoom(): boolean {
-    return this.size < this.#openMax
+    return this.size + this.#common.others < this.#openMax
   }
 
   #makeRoom(slot: Claim<Place>): boolean {
     // Where messages find full mailboxes, the end of a request would free no place.
     if (this.#leaving.size >= this.#openMax || this.#parts.placements.untoldCount > 0) return false
-    const missing = this.size + 1 - this.#openMax
+    const missing = this.size + this.#common.others + 1 - this.#openMax
     return (
       this.#slots.makeRoom(slot, missing, displaced => this.#refuse(displaced, '--max-open-requests')) &&
       this.#hasRoom()
@@ -149,6 +155,7 @@ export class Exchanges {
     this.#stays(owner)
     this.#slots.close(owner.slot)
     if (exchange.state === 'reading') this.#leaving.add(exchange)
+    this.#common.set(this.size)
     this.#parts.metrics.madeRoom(setting)
     exchange.refuse(new MadeRoomError(account, setting, this.#overloadStatus))
   }
@@ -165,5 +172,6 @@ export class Exchanges {
     this.#leaving.delete(exchange)
     this.#slots.close(place.slot)
     this.#bodyBytes.close(place.body)
+    this.#common.set(this.size)
   }
 }

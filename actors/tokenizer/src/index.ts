@@ -1,5 +1,7 @@
 export type {
   CompletionRoute,
+  GivenBody,
+  NearTokenizerMessage,
   ReadRequest,
   ReadResult,
   TokenizerMessage,
@@ -7,6 +9,11 @@ export type {
   TokenizerStatus,
 } from './messages.ts'
 export { readGivenTokenizers } from './model-table.ts'
+export {
+  type NearTokenizerArgs,
+  nearTokenizer,
+  nearTokenizerArgsFromSettings,
+} from './near-tokenizer.ts'
 export { tokenizer } from './tokenizer.ts'
 export type { TokenizerArgs } from './tokenizer-args.ts'
 export { tokenizerArgsFromSettings } from './tokenizer-args.ts'

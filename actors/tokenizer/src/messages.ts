@@ -1,4 +1,4 @@
-import type { Reply } from '@homing/actor'
+import type { ActorRef, Reply } from '@homing/actor'
 import type { ErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
 import type {
@@ -10,6 +10,7 @@ import type {
   TrackingHints,
 } from '@homing/openai'
 import type { SeparatedPrompt } from '@homing/protocol'
+import type { ReaderConfiguration } from './reader-tasks.ts'
 
 /** `messages`: Anthropic's; `responses`: OpenAI's. Of both, engines make a chat. */
 export type CompletionRoute = 'chat' | 'completions' | 'messages' | 'responses'
@@ -102,23 +103,59 @@ export type ReadResult =
   | { readonly kind: 'read'; readonly request: ReadRequest }
   | { readonly kind: 'refused'; readonly error: ErrorRecord; readonly param: string | undefined }
 
+/** A request body that is to be read. */
+export interface GivenBody {
+  readonly route: CompletionRoute
+  /** The client's bytes; only read. */
+  readonly body: Uint8Array
+  /** Lower-cased request headers that change routing (nvext headers); others are ignored. */
+  readonly headers: Readonly<Record<string, string>>
+  readonly wantTokenIds: boolean
+}
+
+/** The configuration of readers, in one life of the tokenizer. */
+export interface NearConfiguration {
+  /** Another one for each configuration of each life. */
+  readonly name: string
+  readonly configuration: ReaderConfiguration
+}
+
+/** To a near tokenizer (near-tokenizer.ts). */
+export type NearTokenizerMessage =
+  /** From its gateway. `elsewhere`: the tokenizer has to read it. */
+  | (GivenBody & {
+      readonly type: 'read'
+      readonly reply: Reply<ReadResult | { readonly kind: 'elsewhere' }>
+    })
+  /** From the tokenizer, when it has changed. */
+  | ({ readonly type: 'configure' } & NearConfiguration)
+  /** To itself, periodically: what it has is told to the tokenizer. */
+  | { readonly type: 'report' }
+
 export type TokenizerMessage =
   | FleetMessage
-  | {
+  | (GivenBody & {
       readonly type: 'read'
-      readonly route: CompletionRoute
-      /** The client's bytes; only read. */
-      readonly body: Uint8Array
-      /** Lower-cased request headers that change routing (nvext headers); others are ignored. */
-      readonly headers: Readonly<Record<string, string>>
-      readonly wantTokenIds: boolean
       /**
        * Longest wait for a thread, in milliseconds; past it the request is refused, and its body is no longer
        * kept.
        */
       readonly waitMsMax: number
       readonly reply: Reply<ReadResult>
+    })
+  /**
+   * From a near tokenizer, repeated: its life is to follow the configuration; `has`: the name of the one that
+   * it has, and what it remembers.
+   */
+  | {
+      readonly type: 'follow'
+      readonly follower: ActorRef<NearTokenizerMessage>
+      readonly has: string | undefined
+      readonly promptCacheBytes: number
+      readonly wordTableBytes: number
     }
+  /** From a near tokenizer: a prompt that it has tokenized and that is to be compared with its engine. */
+  | ({ readonly type: 'check' } & GivenBody)
   /** To itself: engines that made other tokens of a chat are compared again. */
   | { readonly type: 'compareChats' }
   | {
