@@ -4,7 +4,7 @@
  *
  * Shares. When the places or the bytes are taken, the tenant that holds most for its weight makes room
  * (TenantShares): its newest request that was not sent to a worker yet is refused with the reason. So a flood
- * of one tenant cannot keep the others out.
+ * of one tenant cannot keep the others out. Of several gateways, each has such requests of its own displaced.
  *
  *   state of the exchange   may be refused for a place   may be refused for bytes
  *   reading                 yes                          no: its reader still has them
@@ -28,6 +28,8 @@ import { MadeRoomError, TooManyExchangesError } from './errors.ts'
 import { Exchange, type ExchangeParts } from './exchange.ts'
 import { tenantOf } from './waiting-hints.ts'
 
+/** Of eight gateways, each may be quicker once. */
+const MAKE_ROOM_ATTEMPTS = 8
 /** A little longer than from one look to the next. */
 const SENT_WITHIN_MS = 1500
 
@@ -132,11 +134,17 @@ export class Exchanges {
   #makeRoom(slot: Claim<Place>): boolean {
     // Where messages find full mailboxes, the end of a request would free no place.
     if (this.#leaving.size >= this.#openMax || this.#parts.placements.untoldCount > 0) return false
-    const missing = this.size + this.#common.others + 1 - this.#openMax
-    return (
-      this.#slots.makeRoom(slot, missing, displaced => this.#refuse(displaced, '--max-open-requests')) &&
-      this.#hasRoom()
-    )
+    // Another gateway may take the place as soon as it is free.
+    for (let attempt = 0; attempt < MAKE_ROOM_ATTEMPTS; attempt++) {
+      const missing = this.size + this.#common.others + 1 - this.#openMax
+      const isMade = this.#slots.makeRoom(slot, missing, displaced =>
+        this.#refuse(displaced, '--max-open-requests'),
+      )
+      if (!isMade) return false
+      if (this.#hasRoom()) return true
+      if (this.#common.others === 0 || this.#parts.placements.untoldCount > 0) return false
+    }
+    return false
   }
 
   #bodyShare(body: Claim<Place>): BodyShare {
