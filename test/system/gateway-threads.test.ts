@@ -32,7 +32,10 @@ async function handledBy(fleet: Fleet): Promise<ReadonlyMap<string, number>> {
 
 t.test('two gateways on one port', async t => {
   const fleet = await startFleet({
-    engines: [{ ...QUICK, speed: 1 }, { ...QUICK, speed: 1 }],
+    engines: [
+      { ...QUICK, speed: 1 },
+      { ...QUICK, speed: 1 },
+    ],
     router: ['--gateway-threads', String(THREADS), '--tokenizer', TINY_TOKENIZER],
   })
   t.teardown(() => fleet.stop())
@@ -60,7 +63,16 @@ t.test('two gateways on one port', async t => {
   })
 
   await t.test('every route answers at both', async t => {
-    for (const path of ['/v1/models', '/workers', '/queue', '/metrics', '/decisions', '/actors', '/ready', '/health']) {
+    for (const path of [
+      '/v1/models',
+      '/workers',
+      '/queue',
+      '/metrics',
+      '/decisions',
+      '/actors',
+      '/ready',
+      '/health',
+    ]) {
       for (let turn = 0; turn < 6; turn++) t.equal((await fleet.send(path, { closes })).status, 200, path)
     }
   })
@@ -125,7 +137,10 @@ t.test('two gateways on one port', async t => {
     await fleet.drained()
     const started = await handledBy(fleet)
     for (let turn = 0; turn < 32; turn++) {
-      const answer = await fleet.send('/v1/completions', { body: { ...body, max_tokens: 1, stream: false }, closes })
+      const answer = await fleet.send('/v1/completions', {
+        body: { ...body, max_tokens: 1, stream: false },
+        closes,
+      })
       t.equal(answer.status, 200, answer.text)
     }
     const after = await handledBy(fleet)

@@ -179,7 +179,9 @@ class Gateway {
       new BodyArena(Math.min(args.bodiesBytesMax, Math.floor(ARENA_BYTES_MAX / (args.own?.count ?? 1)))),
       commonCount(row, 'bodies', BODIES_UNIT_BYTES),
     )
-    const responses = new ResponseHolders(args.rememberedResponsesMax, (id, held) => peers?.tellHeld(id, held))
+    const responses = new ResponseHolders(args.rememberedResponsesMax, (id, held) =>
+      peers?.tellHeld(id, held),
+    )
     this.#deadlyPrompts = new DeadlyPrompts(word => peers?.tellPrompt(word))
     this.#clock = clock
     this.#log = log
@@ -230,7 +232,8 @@ class Gateway {
       loading: () => loadingWorkers(this.#fleet, clock.wallMs(), workerLoadingMsMax),
       stage: () => (this.#isLeaving ? 'stopping' : this.#isStarted ? 'started' : 'starting'),
     })
-    this.#tabs = args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console, context.name)
+    this.#tabs =
+      args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console, context.name)
     const { corsOrigins = [] } = args
     this.#cors = corsOrigins.length > 0 ? new Cors(corsOrigins, args.affinityHeaders) : undefined
     const room = new ViewRoom({ openMax: args.openOperatorRequestsMax, common: commonCount(row, 'views') })
@@ -425,8 +428,7 @@ function pageTabs(
     readersMax: pageTabsMax,
     common: commonCount(own?.row, 'tabs'),
     silenceMsMax: clientStallMsMax,
-    pull: isFirst =>
-      console.ask({ type: 'pageUpdate', gateway, isFirst }, { timeout: askMsMax + readMsMax }),
+    pull: isFirst => console.ask({ type: 'pageUpdate', gateway, isFirst }, { timeout: askMsMax + readMsMax }),
     told: counts => void console.tell({ type: 'pageTabs', gateway, counts }),
   })
 }

@@ -1,7 +1,7 @@
 /** What gateways on several threads tell each other. */
 
-import { createTestSystem } from '@homing/actor/testing'
 import { type ActorRef, defineActor } from '@homing/actor'
+import { createTestSystem } from '@homing/actor/testing'
 import t, { type Test } from 'tap'
 import { DeadlyPrompts } from '../src/deadly-prompts.ts'
 import { GatewayPeers } from '../src/gateway-peers.ts'

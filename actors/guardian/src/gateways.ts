@@ -34,6 +34,8 @@ export function spawnGateways(
       keeper: context.self,
       engineCertificates: inputs.engineCertificates,
     }
-    return spawn(gateway, `gateway-${index}`, gatewayArgsFromSettings(settings, { ...parts, own }), { thread })
+    return spawn(gateway, `gateway-${index}`, gatewayArgsFromSettings(settings, { ...parts, own }), {
+      thread,
+    })
   })
 }

@@ -86,7 +86,13 @@ export const nearTokenizer = defineActor(
           return
         }
         const given = { route, body, headers, wantTokenIds }
-        const task = { type: 'read', ...given, version, wallMs: clock.wallMs(), unaskable: undefined } as const
+        const task = {
+          type: 'read',
+          ...given,
+          version,
+          wallMs: clock.wallMs(),
+          unaskable: undefined,
+        } as const
         const outcome = await bodies.run(task)
         if (outcome.kind !== 'read' && outcome.kind !== 'refused') {
           reply(ELSEWHERE)

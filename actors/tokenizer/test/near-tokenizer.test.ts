@@ -11,7 +11,12 @@ async function world(t: Test, args: Partial<NearTokenizerArgs> = {}) {
   const tokenizer = await start(t, { tokenizers: [TINY], inlineBodyBytesMax: 1024 }, {})
   const near = tokenizer.system.spawn(nearTokenizer, {
     name: 'tokenizer-0',
-    supervision: { directive: 'restart', max: 1, within: '1m', backoff: { min: '1ms', max: '1ms', jitter: 0 } },
+    supervision: {
+      directive: 'restart',
+      max: 1,
+      within: '1m',
+      backoff: { min: '1ms', max: '1ms', jitter: 0 },
+    },
     args: {
       tokenizer: tokenizer.ref,
       inlineBodyBytesMax: 1024,

@@ -11,7 +11,6 @@ export {
 export { Bodies, type BodyHold, type BodyShare } from './bodies.ts'
 export { BodyArena, type BodyLoan, LENT_BYTES_MIN } from './body-arena.ts'
 export { assertNoStrangePage, type Caller, HostNames, isFromHere } from './callers.ts'
-export { encodingOf } from './content-encoding.ts'
 export {
   ALONE,
   type CommonCount,
@@ -19,6 +18,7 @@ export {
   commonCount,
   commonMemory,
 } from './common-counts.ts'
+export { encodingOf } from './content-encoding.ts'
 export { CostlyViews, Slices } from './costly-views.ts'
 export { apiErrorOf } from './error-kinds.ts'
 export {

@@ -67,7 +67,9 @@ export class ViewRoom {
 
   /** Throws ViewsBusyError. `isWatching`: for those who watch over the service. */
   enter(exchange: HttpExchange, isWatching: boolean): ViewPlace {
-    const [open, openMax] = isWatching ? [this.#watching, WATCHING_MAX] : [this.#open + this.#common.others, this.#openMax]
+    const [open, openMax] = isWatching
+      ? [this.#watching, WATCHING_MAX]
+      : [this.#open + this.#common.others, this.#openMax]
     if (open >= openMax) {
       this.refused.requests++
       throw new ViewsBusyError('operator requests are open (--max-open-operator-requests)', openMax)

@@ -5,7 +5,11 @@ import { Metrics, SummedTexts } from '../src/index.ts'
 
 function source() {
   const metrics = new Metrics()
-  const requests = metrics.counter({ name: 'homing_test_requests_total', help: 'Requests.', labels: ['route'] })
+  const requests = metrics.counter({
+    name: 'homing_test_requests_total',
+    help: 'Requests.',
+    labels: ['route'],
+  })
   const open = metrics.gauge({ name: 'homing_test_open_requests', help: 'Open ones.' })
   const known = metrics.gauge({ name: 'homing_test_known_responses', help: 'Known at each.' })
   const seconds = metrics.histogram({ name: 'homing_test_wait_seconds', help: 'Waits.', buckets: [1, 5] })
@@ -66,6 +70,10 @@ t.test('one source alone is shown as it is', async t => {
   const text = await one.metrics.render()
   const summed = new SummedTexts()
   summed.take('a', { life: '1', text })
-  const lines = (whole: string): string[] => whole.split('\n').filter(line => line !== '').sort()
+  const lines = (whole: string): string[] =>
+    whole
+      .split('\n')
+      .filter(line => line !== '')
+      .sort()
   t.strictSame(lines(summed.render()), lines(text))
 })
