@@ -7,7 +7,7 @@
  * is told of a door before anyone is told that the worker is up, on the same way, so it never calls a worker
  * whose key it has not.
  *
- * Bounds   one entry for each worker that has a key; HOLDERS_MAX holders.
+ * Bounds   one entry for each worker that has a key; DOOR_HOLDERS_MAX holders.
  */
 
 import { createHash } from 'node:crypto'
@@ -18,7 +18,7 @@ import type { HttpAccess } from '@homing/transport'
 import type { DoorsMessage, WorkerDoor } from './messages.ts'
 
 /** More than there are gateways. */
-const HOLDERS_MAX = 16
+const DOOR_HOLDERS_MAX = 16
 
 interface Opened extends WorkerDoor {
   readonly digest: string
@@ -41,8 +41,8 @@ export class DoorHolders {
   /** From now on this one is told. False: it was already. */
   add(holder: ActorRef<DoorsMessage>): boolean {
     if (this.#holders.has(holder.key)) return false
-    if (this.#holders.size >= HOLDERS_MAX) {
-      this.#log.error({ holder: holder.name, HOLDERS_MAX }, 'too many holders of doors')
+    if (this.#holders.size >= DOOR_HOLDERS_MAX) {
+      this.#log.error({ holder: holder.name, DOOR_HOLDERS_MAX }, 'too many holders of doors')
       return false
     }
     this.#holders.set(holder.key, holder)

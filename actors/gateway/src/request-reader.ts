@@ -318,7 +318,6 @@ export class RequestReader {
     headers: HttpHeaders,
     wantTokenIds: boolean,
   ): Promise<ReadRequest> {
-    const { args } = this.#parts
     const loan = hold?.lend()
     const reading = this.#ask({ route, body, headers: singleHeaders(headers), wantTokenIds })
     // Without an answer it is not known whether a thread still reads.

@@ -9,8 +9,8 @@
  *        of short bodies and prompts that it has read.
  * Order  bodies are read as they come.
  * Fails  what it cannot read itself (a long body, a model without the own encoder, a prompt that only an
- *        engine tokenizes, or no configuration yet) is answered `elsewhere`, and the gateway has the tokenizer
- *        read it. So does a gateway whose near tokenizer fails.
+ *        engine tokenizes, or no configuration yet) is answered `elsewhere`, and the gateway has the
+ *        tokenizer read it. So does a gateway whose near tokenizer fails.
  */
 
 import { type ActorRef, defineActor } from '@homing/actor'

@@ -15,7 +15,7 @@ import type { ReaderConfiguration } from './reader-tasks.ts'
 export const FOLLOW_MS = 1000
 /** More than there are gateways. */
 const FOLLOWERS_MAX = 16
-const LIFE_BYTES = 9
+const FOLLOWED_LIFE_BYTES = 9
 
 interface Follower {
   readonly ref: ActorRef<NearTokenizerMessage>
@@ -33,7 +33,7 @@ export class ReaderFollowers {
 
   constructor(context: ActorContext<TokenizerMessage>) {
     this.#context = context
-    this.#life = Buffer.from(context.random.bytes(LIFE_BYTES)).toString('base64url')
+    this.#life = Buffer.from(context.random.bytes(FOLLOWED_LIFE_BYTES)).toString('base64url')
   }
 
   /** What all of them remember. */

@@ -8,8 +8,8 @@
 
 import { type BodyRoom, giveUpBytes, type HttpExchange } from '@homing/transport'
 import type { BodyArena, BodyLoan } from './body-arena.ts'
-import { ALONE, type CommonCount } from './common-counts.ts'
 import { BodyDecoders, encodingOf } from './content-encoding.ts'
+import { ALONE, type CommonCount } from './gateway-counts.ts'
 
 export class Bodies {
   readonly #bytesMax: number

@@ -16,8 +16,8 @@
 import type { Clock, Timer } from '@homing/base'
 import type { HttpExchange } from '@homing/transport'
 import { errorAnswer, type HttpAnswer, sendAnswer } from './answers.ts'
-import { ALONE, type CommonCount } from './common-counts.ts'
 import { StreamsBusyError } from './errors.ts'
+import { ALONE, type CommonCount } from './gateway-counts.ts'
 
 /** One event: its name, and its data in one line. */
 export interface StreamEvent {

@@ -11,13 +11,6 @@ export {
 export { Bodies, type BodyHold, type BodyShare } from './bodies.ts'
 export { BodyArena, type BodyLoan, LENT_BYTES_MIN } from './body-arena.ts'
 export { assertNoStrangePage, type Caller, HostNames, isFromHere } from './callers.ts'
-export {
-  ALONE,
-  type CommonCount,
-  type CommonRow,
-  commonCount,
-  commonMemory,
-} from './common-counts.ts'
 export { encodingOf } from './content-encoding.ts'
 export { CostlyViews, Slices } from './costly-views.ts'
 export { apiErrorOf } from './error-kinds.ts'
@@ -42,6 +35,13 @@ export {
   sendOrStream,
 } from './event-streams.ts'
 export { FrontDoor, type HttpAddress } from './front-door.ts'
+export {
+  ALONE,
+  type CommonCount,
+  type CommonRow,
+  commonCount,
+  commonMemory,
+} from './gateway-counts.ts'
 export { LentBodies } from './lent-bodies.ts'
 export { fetchPieces, type Piece, sendPieces } from './pieces.ts'
 export { limitOf, queryOf, wantsText } from './query.ts'

@@ -10,9 +10,9 @@
 
 import type { HttpExchange } from '@homing/transport'
 import type { HttpAnswer } from './answers.ts'
-import { ALONE, type CommonCount } from './common-counts.ts'
 import { ViewsBusyError } from './errors.ts'
 import { type EventStreams, isStreamHead, sendOrStream } from './event-streams.ts'
+import { ALONE, type CommonCount } from './gateway-counts.ts'
 import { sendPieces } from './pieces.ts'
 
 const OPEN_DEFAULT = 64

@@ -78,7 +78,7 @@ export class SummedTexts {
     for (const { head, isGauge, series } of sum.values()) {
       lines.push(...head)
       for (const [key, value] of series) {
-        lines.push(`${key} ${textOf(isGauge ? value : value + (this.#past.get(key) ?? 0))}`)
+        lines.push(`${key} ${numberText(isGauge ? value : value + (this.#past.get(key) ?? 0))}`)
       }
       lines.push('')
     }
@@ -112,18 +112,18 @@ function parsed(text: string): Families {
       if (family !== undefined) family.isGauge = type === 'gauge'
     } else if (mark !== '#') {
       const end = line.lastIndexOf(' ')
-      family?.series.set(line.slice(0, end), valueOf(line.slice(end + 1)))
+      family?.series.set(line.slice(0, end), numberOf(line.slice(end + 1)))
     }
   }
   return families
 }
 
-function valueOf(text: string): number {
+function numberOf(text: string): number {
   if (text === '+Inf' || text === 'Inf') return Number.POSITIVE_INFINITY
   return text === '-Inf' ? Number.NEGATIVE_INFINITY : text === 'Nan' ? Number.NaN : Number(text)
 }
 
-function textOf(value: number): string {
+function numberText(value: number): string {
   if (value === Number.POSITIVE_INFINITY) return '+Inf'
   if (value === Number.NEGATIVE_INFINITY) return '-Inf'
   return Number.isNaN(value) ? 'Nan' : String(value)
