@@ -13,6 +13,7 @@
  *          key-trust         the trust that is published to other actors
  *          shard-watch       indexers that were reset
  *          fleet-feed        snapshots, subscribers
+ *          door-holders      gateways on other threads, which are told where keys stand
  *          worker-table      all workers together
  *          worker-announcements  a log line for people
  *          key-audits        comparison of answers with events
@@ -79,7 +80,7 @@ export const directory = defineActor(
     return {
       subscribe: ({ subscriber }) => feed.subscribe(subscriber),
       holdsDoors({ holder }) {
-        if (doors.add(holder)) holder.tell({ type: 'doors', doors: doors.all })
+        if (doors.add(holder)) holder.tell({ type: 'doors', doors: doors.all, isAll: true })
       },
       doors({ holder, reply }) {
         doors.add(holder)

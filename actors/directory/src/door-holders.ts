@@ -75,7 +75,8 @@ export class DoorHolders {
   #tell(door: WorkerDoor): void {
     for (const holder of this.#holders.values()) {
       // One that missed a door asks for all of them when it is told again that it holds them.
-      if (holder.tell({ type: 'doors', doors: [door] }) !== 'ok') this.#holders.delete(holder.key)
+      if (holder.tell({ type: 'doors', doors: [door], isAll: false }) !== 'ok')
+        this.#holders.delete(holder.key)
     }
   }
 }

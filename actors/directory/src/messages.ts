@@ -115,6 +115,8 @@ export interface WorkerDoor {
 export interface DoorsMessage {
   readonly type: 'doors'
   readonly doors: readonly WorkerDoor[]
+  /** Other origins have no key. */
+  readonly isAll: boolean
 }
 
 export type DirectoryMessage =

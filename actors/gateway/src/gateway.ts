@@ -7,6 +7,8 @@
  *        the worker; to tracker: first byte and signs of life; to directory: workers that could not be
  *        reached. To console: requests for the operator routes, unless the console has its own port. If the
  *        console does not answer in time, that request gets 503 or 504; nothing else waits for it.
+ *        On a thread of its own beside other gateways it also gets from the directory where the keys of
+ *        origins stand, and from the others what they learned (gateway-peers.ts).
  * Owns   the HTTP listener, the streams of the operators' page on it, and the open exchanges with everything
  *        that they hold: bodies, placements, calls, answers.
  * Order  bytes reach the client in the order in which the worker sent them. Sockets and their bytes stay on
@@ -98,12 +100,12 @@ export const gateway = defineActor(
     const surroundings = args.own && (await surroundingsOf(context, args, args.own))
     const state = new Gateway(context, args, surroundings?.peers)
     const { reader, metrics } = state
-    if (surroundings !== undefined) state.takeDoors(surroundings.doors)
+    if (surroundings !== undefined) state.takeDoors(surroundings.doors, true)
     const door = await state.open(args)
     context.scheduleEvery(LOOK_INTERVAL_MS, { type: 'look' })
     return {
       fleet: ({ fleet }) => state.takeFleet(fleet),
-      doors: ({ doors }) => state.takeDoors(doors),
+      doors: ({ doors, isAll }) => state.takeDoors(doors, isAll),
       promptBroke: word => state.heardPrompt(word),
       promptServed: word => state.heardPrompt(word),
       responseHeld: ({ id, held }) => state.responses.heard(id, held),
@@ -156,6 +158,8 @@ class Gateway {
   #fleet: Fleet = { version: 0, workers: [] }
   readonly #nextTurns: NextTurns
   #names = NO_ALIASES
+  /** Origins that have keys, where this thread has an HTTP client of its own. */
+  #keyed = new Set<string>()
   #isStarted = false
   #isLeaving = false
   #isDraining = false
@@ -268,9 +272,17 @@ class Gateway {
   }
 
   /** From the directory: where the keys of origins stand. */
-  takeDoors(doors: readonly WorkerDoor[]): void {
+  takeDoors(doors: readonly WorkerDoor[], isAll: boolean): void {
+    const gone = isAll ? this.#keyed : new Set<string>()
+    if (isAll) this.#keyed = new Set()
     // That a key cannot be had, the directory has logged.
-    for (const { origin, key } of doors) openDoor(this.#http, origin, key)
+    for (const { origin, key } of doors) {
+      openDoor(this.#http, origin, key)
+      gone.delete(origin)
+      if (key === undefined) this.#keyed.delete(origin)
+      else this.#keyed.add(origin)
+    }
+    for (const origin of gone) openDoor(this.#http, origin, undefined)
   }
 
   heardPrompt(word: PromptWord): void {
