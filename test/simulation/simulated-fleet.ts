@@ -161,11 +161,15 @@ export class SimulatedFleet {
 
   static async start(options: FleetOptions): Promise<SimulatedFleet> {
     const { seed, tell = () => {} } = options
+    const { gatewayThreads = 1 } = options.settings ?? {}
     let network: MemoryNetwork | undefined
     const clockOf: { simulation?: Simulation } = {}
     const simulation = await createSimulation({
       seed,
-      pools: { events: { count: EVENT_THREADS } },
+      pools: {
+        events: { count: EVENT_THREADS },
+        gateways: { count: gatewayThreads > 1 ? gatewayThreads : 0 },
+      },
       hungAfter: '500ms',
       log: thread => logOf(thread, clockOf, tell),
       provide: thread => {

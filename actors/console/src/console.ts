@@ -25,7 +25,6 @@ import {
   FrontDoor,
   fetchPieces,
   RouteTable,
-  type StreamCounts,
   sendAnswer,
   sendView,
   ViewRoom,
@@ -39,6 +38,7 @@ import { OpenDump } from './open-dump.ts'
 import { Operations } from './operations.ts'
 import { OPERATOR_ROUTES } from './operator-routes.ts'
 import { PageBuilder } from './page/page-builder.ts'
+import { PageTabs } from './page/page-tabs.ts'
 
 const OPEN_MAX = 100
 /** Bodies of `POST /route` on a port of its own, all together. */
@@ -57,9 +57,9 @@ export const operatorConsole = defineActor(
       serve: async ({ request, reply }) => reply(await state.answer(request)),
       dumpPiece: async ({ dump, reply }) => reply(await state.openDump.next(dump).catch(toErrorRecord)),
       endDump: ({ dump }) => state.openDump.end(dump),
-      pageUpdate: async ({ isFirst, reply }) => reply(await state.builder.update(isFirst)),
-      pageTabs: ({ counts }) => state.takeTabs(counts),
-      gateway: ({ gateway }) => state.takeGateway(gateway),
+      pageUpdate: async ({ gateway, isFirst, reply }) => reply(await state.tabs.of(gateway).update(isFirst)),
+      pageTabs: ({ gateway, counts }) => state.tabs.take(gateway, counts),
+      gateways: ({ gateways }) => state.takeGateways(gateways),
       started: () => door?.assertOpen(),
       address: ({ reply }) => reply(door?.address),
       [signal](event) {
@@ -73,7 +73,7 @@ export const operatorConsole = defineActor(
 })
 
 class Console {
-  readonly builder: PageBuilder
+  readonly tabs: PageTabs
   readonly streams: EventStreams
   readonly openDump: OpenDump
   readonly #log: Log
@@ -82,9 +82,8 @@ class Console {
   readonly #operations: Operations
   readonly #routes = new RouteTable(OPERATOR_ROUTES)
   /** After a start it is known with the guardian's next word; what needs it waits until then. */
-  readonly #known = Promise.withResolvers<ActorRef<FromConsole>>()
-  #gateway: ActorRef<FromConsole> | undefined
-  #tabs: StreamCounts = { readers: 0, skippedFrames: 0, cutReaders: 0, refusedReaders: 0 }
+  readonly #known = Promise.withResolvers<readonly ActorRef<FromConsole>[]>()
+  #gateways: readonly ActorRef<FromConsole>[] = []
   #openCount = 0
 
   constructor(context: ActorContext<ConsoleMessage>, args: ConsoleArgs) {
@@ -100,25 +99,21 @@ class Console {
       system,
       clock,
       process: context.use(processMetrics),
-      gateway: () => this.#known.promise,
-      page: () => ({ ...this.#tabs, ...this.builder.cost }),
+      gateways: () => this.#known.promise,
+      page: () => this.tabs.figures,
       brokers,
       openDump: this.openDump,
       room: args.adminPort === undefined ? undefined : this.#room,
     })
-    this.builder = new PageBuilder({
-      args,
-      clock,
-      system,
-      life: Buffer.from(random.bytes(CONSOLE_LIFE_BYTES)).toString('base64url'),
-      workers: () => this.#operations.workers(),
-    })
+    const life = Buffer.from(random.bytes(CONSOLE_LIFE_BYTES)).toString('base64url')
+    const workers = () => this.#operations.workers()
+    this.tabs = new PageTabs(() => new PageBuilder({ args, clock, system, life, workers }))
     this.streams = new EventStreams({
       clock,
       readersMax: args.pageTabsMax,
       silenceMsMax: args.clientStallMsMax,
-      pull: isFirst => this.builder.update(isFirst),
-      told: counts => this.takeTabs(counts),
+      pull: isFirst => this.tabs.of(context.name).update(isFirst),
+      told: counts => this.tabs.take(context.name, counts),
     })
   }
 
@@ -127,8 +122,8 @@ class Console {
     if (args.adminPort === undefined) return undefined
     return openDoor(this.#http, args.adminPort, args, {
       answer: request => this.answer(request),
-      // The gateway counts for both ports; before it is known, nothing is counted.
-      count: message => void this.#gateway?.tell(message),
+      // A gateway counts for both ports; before it is known, nothing is counted.
+      count: message => void this.#gateways[0]?.tell(message),
       routeName: path => this.#routes.at(path)?.name ?? 'none',
       streams: this.streams,
       openDump: this.openDump,
@@ -136,14 +131,9 @@ class Console {
     })
   }
 
-  takeGateway(gateway: ActorRef<FromConsole>): void {
-    this.#gateway = gateway
-    this.#known.resolve(gateway)
-  }
-
-  takeTabs(counts: StreamCounts): void {
-    this.#tabs = counts
-    this.builder.tabs = counts.readers
+  takeGateways(gateways: readonly ActorRef<FromConsole>[]): void {
+    this.#gateways = gateways
+    this.#known.resolve(gateways)
   }
 
   /** Never rejects. */

@@ -1,6 +1,7 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { ErrorRecord } from '@homing/base'
 import type { HttpAddress, HttpAnswer, Piece, Pulled, StreamCounts } from '@homing/http'
+import type { SourceText } from '@homing/metrics'
 import type { Receipt } from '@homing/placement'
 import type { HttpHeaders } from '@homing/transport'
 
@@ -27,7 +28,7 @@ export type Explained =
 /** Questions and counts from the console to the gateway. */
 export type FromConsole =
   /** Asks for the gateway's metrics, in Prometheus' text form. */
-  | { readonly type: 'metrics'; readonly reply: Reply<string> }
+  | { readonly type: 'metrics'; readonly reply: Reply<SourceText> }
   /** The decision for a body, without sending it or changing state. */
   | {
       readonly type: 'explain'
@@ -50,10 +51,15 @@ export type ConsoleMessage =
    * From the gateway, whose clients have tabs of the page open: what has become of them, and what they are to
    * be told.
    */
-  | { readonly type: 'pageUpdate'; readonly isFirst: boolean; readonly reply: Reply<Pulled> }
-  | { readonly type: 'pageTabs'; readonly counts: StreamCounts }
-  /** From the guardian, repeated: the current gateway. */
-  | { readonly type: 'gateway'; readonly gateway: ActorRef<FromConsole> }
+  | {
+      readonly type: 'pageUpdate'
+      readonly gateway: string
+      readonly isFirst: boolean
+      readonly reply: Reply<Pulled>
+    }
+  | { readonly type: 'pageTabs'; readonly gateway: string; readonly counts: StreamCounts }
+  /** From the guardian, repeated: the gateways. */
+  | { readonly type: 'gateways'; readonly gateways: readonly ActorRef<FromConsole>[] }
   /** From the guardian: the start is over. */
   | { readonly type: 'started' }
   /** Where it listens, or why it cannot; undefined: it has no port of its own. */

@@ -30,6 +30,7 @@ import type { Explained, FromConsole, OperatorAnswer, OperatorRequest } from './
 import { collectBrokers } from './metrics/broker-metrics.ts'
 import { consoleMetrics } from './metrics/console-metrics.ts'
 import { DYNAMO_FAMILIES } from './metrics/dynamo-names.ts'
+import { gatewayMetrics } from './metrics/gateway-metrics.ts'
 import { collectPage, type PageFigures } from './metrics/page-metrics.ts'
 import { collectTransport } from './metrics/transport-metrics.ts'
 import { collectTurns } from './metrics/turn-metrics.ts'
@@ -67,7 +68,8 @@ export interface OperationsParts {
   readonly room: ViewFigures | undefined
   /** Metrics of the process. */
   readonly process: Metrics
-  readonly gateway: () => Promise<ActorRef<FromConsole>>
+  /** At least one. */
+  readonly gateways: () => Promise<readonly ActorRef<FromConsole>[]>
   /** Cost of the page, and number of open tabs. */
   readonly page: () => PageFigures
   readonly brokers: Transport['brokers']
@@ -77,7 +79,7 @@ export class Operations {
   readonly #args: ConsoleArgs
   readonly #access: Access
   readonly #system: SystemView
-  readonly #gateway: OperationsParts['gateway']
+  readonly #gateways: OperationsParts['gateways']
   readonly #metrics: Metrics
   readonly #page: PageAnswers
   readonly #clock: Clock
@@ -88,10 +90,10 @@ export class Operations {
   readonly #workersAnswer: () => Promise<HttpAnswer>
   readonly #workersObject: () => Promise<WorkersView>
 
-  constructor({ args, system, clock, process, gateway, page, brokers, openDump, room }: OperationsParts) {
+  constructor({ args, system, clock, process, gateways, page, brokers, openDump, room }: OperationsParts) {
     this.#args = args
     this.#system = system
-    this.#gateway = gateway
+    this.#gateways = gateways
     this.#access = { adminKey: args.adminKey, names: new HostNames(args.host, args.hostNames) }
     this.#page = new PageAnswers(args, this.#access)
     this.#clock = clock
@@ -125,10 +127,8 @@ export class Operations {
       perKeyMax: EXPLAINS_PER_CLIENT_MAX,
       refusal: () => new RoutesBusyError(EXPLAINS_MAX, EXPLAINS_PER_CLIENT_MAX),
     })
-    const ofGateway = async (): Promise<string> => {
-      return (await gateway()).ask({ type: 'metrics' }, { timeout: args.askMsMax })
-    }
-    this.#metrics = consoleMetrics(args, system, clock, [ofGateway, () => process.render()])
+    const ofGateways = gatewayMetrics(gateways, args.askMsMax)
+    this.#metrics = consoleMetrics(args, system, clock, [ofGateways, () => process.render()])
     collectPage(this.#metrics, page)
     collectBrokers(this.#metrics, brokers)
     collectTransport(this.#metrics)
@@ -200,8 +200,11 @@ export class Operations {
   }
 
   async #explained(body: Uint8Array, headers: OperatorRequest['headers']): Promise<Explained> {
-    const gateway = await this.#gateway()
-    return gateway.ask({ type: 'explain', body, headers }, { timeout: this.#args.readMsMax })
+    const gateways = await this.#gateways()
+    const ask = (gateway: ActorRef<FromConsole>): Promise<Explained> =>
+      gateway.ask({ type: 'explain', body, headers }, { timeout: this.#args.readMsMax })
+    // One whose thread has just ended is not there to answer; any other can.
+    return gateways.slice(1).reduce((asked, next) => asked.catch(() => ask(next)), ask(gateways[0]!))
   }
 
   #workers(request: OperatorRequest): Promise<HttpAnswer> {

@@ -23,7 +23,7 @@ export const scriptedGateway = defineActor(
   setup() {
     const error = { code: 'HOMING_ROUTER_NO_WORKER', message: 'cannot place it', details: {} }
     return {
-      metrics: ({ reply }) => reply('homing_gateway_open_requests 7\n'),
+      metrics: ({ reply }) => reply({ life: 'one', text: 'homing_gateway_open_requests 7\n' }),
       refused() {},
       clientStalled() {},
       explain: ({ reply }) => reply({ kind: 'refused', error, param: undefined }),
@@ -88,7 +88,7 @@ t.test('what needs the gateway waits until it is known, and nothing else does', 
   const route = serve('/route', 'POST')
   await system.advance('2s')
   t.equal(isScraped, false)
-  ref.tell({ type: 'gateway', gateway })
+  ref.tell({ type: 'gateways', gateways: [gateway] })
   const { status, text } = await scrape
   t.equal(status, 200)
   t.match(text, /^homing_gateway_open_requests 7$/m)
@@ -289,7 +289,7 @@ t.test('--page open shows it to everybody, --page off to nobody', async t => {
 
 t.test('owners that do not answer leave the page alive, and are named', async t => {
   const { system, ref } = start(t)
-  const update = ref.ask({ type: 'pageUpdate', isFirst: true }, ASK)
+  const update = ref.ask({ type: 'pageUpdate', gateway: 'gateway', isFirst: true }, ASK)
   await system.advance('3s')
   const { events, pauseMs } = await update
   const beat = JSON.parse(events.find(({ event }) => event === 'beat')!.data)

@@ -13,6 +13,7 @@
  *          key-trust         the trust that is published to other actors
  *          shard-watch       indexers that were reset
  *          fleet-feed        snapshots, subscribers
+ *          door-holders      gateways on other threads, which are told where keys stand
  *          worker-table      all workers together
  *          worker-announcements  a log line for people
  *          key-audits        comparison of answers with events
@@ -43,6 +44,7 @@ import { isOtherProcess, NO_KEYS, outcomeAfter, type ReachedOutcome, socketsOf }
 import { NO_BUSY_THRESHOLDS } from '@homing/load'
 import { clashText, SocketClaims } from '@homing/transport'
 import type { DirectoryArgs } from './directory-args.ts'
+import { DoorHolders } from './door-holders.ts'
 import { FleetChanges } from './fleet-changes.ts'
 import { FleetFeed } from './fleet-feed.ts'
 import { KeyAudits } from './key-audits.ts'
@@ -73,10 +75,17 @@ export const directory = defineActor(
   async setup(context, args) {
     const kept = await keptOf(context, args)
     const state = new Directory(context, args, kept)
-    const { changes, feed, probes, announcements, trials, shards } = state
+    const { changes, doors, feed, probes, announcements, trials, shards } = state
     state.start(args, kept.fleet)
     return {
       subscribe: ({ subscriber }) => feed.subscribe(subscriber),
+      holdsDoors({ holder }) {
+        if (doors.add(holder)) holder.tell({ type: 'doors', doors: doors.all, isAll: true })
+      },
+      doors({ holder, reply }) {
+        doors.add(holder)
+        reply(doors.all)
+      },
       suspect: ({ workerId, reason, isUnreachable }) => probes.suspect(workerId, reason, isUnreachable),
       alive: ({ workerIds }) => probes.alive(workerIds),
       lookAgain: ({ workerId }) => probes.lookAgain(workerId),
@@ -176,6 +185,7 @@ class Directory {
   readonly prompts: PromptAudits
   readonly silence: KeySilence
   readonly feed: FleetFeed
+  readonly doors: DoorHolders
   readonly changes: FleetChanges
   readonly diagnoses: WorkerDiagnoses
   readonly #context: ActorContext<DirectoryMessage>
@@ -225,6 +235,7 @@ class Directory {
     this.#indexers = indexers
     this.workers = workers
     this.feed = feed
+    this.doors = new DoorHolders(log)
     this.audits = new KeyAudits({ context, trust, indexers })
     this.silence = new KeySilence({ context, trust, probeIntervalMs, statusTimeoutMs: STATUS_TIMEOUT_MS })
     this.keys = new WorkerKeys({
@@ -252,6 +263,7 @@ class Directory {
       probeTimeoutMs,
       engineKey: args.engineKey,
       requestBroker: args.requestBroker,
+      doors: this.doors,
       reached: (worker, outcome, wasDown) => this.#reached(worker, outcome, wasDown),
       changed,
     })
@@ -357,7 +369,9 @@ class Directory {
 
   signalled(received: Signal): void {
     if (received.type === 'stopped' || received.type === 'beforeRestart') this.#registered?.close()
-    if (received.type !== 'terminated' || this.feed.unsubscribe(received.ref.key)) return
+    if (received.type !== 'terminated') return
+    this.doors.remove(received.ref.key)
+    if (this.feed.unsubscribe(received.ref.key)) return
     for (const key of this.keys.all()) {
       if (key.listener?.key !== received.ref.key) continue
       this.listeners.terminated(key, received)

@@ -5,11 +5,13 @@ export type {
   AuditMessage,
   ComputedMessage,
   DirectoryMessage,
+  DoorsMessage,
   DrainedMessage,
   FleetReport,
   KeeperMessage,
   Kept,
   PromptsMessage,
   WorkerDiagnosis,
+  WorkerDoor,
 } from './messages.ts'
 export type { GivenWorkersFile } from './workers-file-watch.ts'

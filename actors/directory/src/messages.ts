@@ -9,6 +9,7 @@ import type {
   Fleet,
   FleetMessage,
   FleetThresholds,
+  KeySource,
   ProbeOutcome,
   WorkerKeyRecord,
   WorkerSpec,
@@ -106,6 +107,20 @@ export interface KeptRegistrations {
   readonly refused: readonly string[]
 }
 
+/** Where the key of an origin stands, never the key; undefined: it has none any more. */
+export interface WorkerDoor {
+  readonly origin: string
+  readonly key: KeySource | undefined
+}
+
+/** From the directory to a gateway on a thread of its own: doors that are new or have changed. */
+export interface DoorsMessage {
+  readonly type: 'doors'
+  readonly doors: readonly WorkerDoor[]
+  /** Other origins have no key. */
+  readonly isAll: boolean
+}
+
 export type DirectoryMessage =
   /** Somebody registers as a worker at the broker. */
   | { readonly type: 'workerPresent'; readonly life: string; readonly card: Uint8Array }
@@ -115,6 +130,14 @@ export type DirectoryMessage =
   | { readonly type: 'registrationsDue'; readonly connection: number }
   /** Sends the fleet now and after every change; a subscriber that ends is forgotten. */
   | { readonly type: 'subscribe'; readonly subscriber: ActorRef<FleetMessage> }
+  /** From the guardian, repeated: this gateway is told of all doors, now if it is new, and of all changes. */
+  | { readonly type: 'holdsDoors'; readonly holder: ActorRef<DoorsMessage> }
+  /** From a gateway that begins: all doors, and it is told of changes. */
+  | {
+      readonly type: 'doors'
+      readonly holder: ActorRef<DoorsMessage>
+      readonly reply: Reply<readonly WorkerDoor[]>
+    }
   /**
    * From the gateway: a call to the worker broke. `isUnreachable`: there was no connection, so it is down
    * until a probe succeeds. Otherwise it is probed at once, and is down if that fails; that it breaks calls

@@ -31,6 +31,7 @@ import {
   type RequestBroker,
 } from '@homing/fleet'
 import { transportCapability } from '@homing/transport'
+import type { DoorHolders } from './door-holders.ts'
 import type { DirectoryMessage } from './messages.ts'
 import type { Worker } from './worker.ts'
 import type { WorkerTable } from './worker-table.ts'
@@ -42,6 +43,8 @@ export interface WorkerProbesOptions {
   readonly probeTimeoutMs: number
   /** Over which workers are called that take requests there; undefined: none is. */
   readonly requestBroker: RequestBroker | undefined
+  /** Told of every key. */
+  readonly doors: Pick<DoorHolders, 'opened' | 'closed'>
   /** Key of engines without their own; undefined: they have none. */
   readonly engineKey: KeySource | undefined
   /** A full probe reached the worker, which is up by now; `wasDown`: and was down until then. */
@@ -120,6 +123,7 @@ export class WorkerProbes {
     const { http } = this.#context.use(transportCapability)
     http.setAccess(worker.spec.origin, undefined)
     http.setRoute(worker.spec.origin, undefined)
+    this.#options.doors.closed(worker.spec.origin)
   }
 
   probeDue(workerId: string, turn: number): void {
@@ -223,8 +227,9 @@ export class WorkerProbes {
     const { id: workerId, origin } = worker.spec
     const { turn } = probing
     const { http } = this.#context.use(transportCapability)
-    const fault = openDoor(http, origin, worker.spec.key ?? this.#options.engineKey)
-    const hasKey = (worker.spec.key ?? this.#options.engineKey) !== undefined
+    const source = worker.spec.key ?? this.#options.engineKey
+    const fault = openDoor(http, origin, source, access => this.#options.doors.opened(origin, source, access))
+    const hasKey = source !== undefined
     // The log is the operator's; views have a reason that tells nothing of the machine.
     if (fault !== undefined && fault.fault !== probing.keyFault)
       this.#context.log.warn(

@@ -19,29 +19,53 @@ interface Broken {
   lastMs: number
 }
 
+/** What the other gateways are told. */
+export type PromptWord =
+  | { readonly type: 'promptBroke'; readonly digest: string; readonly workerId: string }
+  | { readonly type: 'promptServed'; readonly digest: string }
+
 export class DeadlyPrompts {
+  readonly #tell: (word: PromptWord) => void
   /** By digest of the body, the one that broke longest ago first. */
   readonly #broken = new Map<string, Broken>()
 
+  /** `tell`: told of what others are to know; default: there are no others. */
+  constructor(tell: (word: PromptWord) => void = () => {}) {
+    this.#tell = tell
+  }
+
   /** The connection to this worker broke while it worked on the body. */
   broke(body: Uint8Array, workerId: string, nowMs: number): void {
-    const key = digest(body)
-    const workers = this.#found(key, nowMs)?.workers ?? new Set<string>()
-    workers.add(workerId)
-    this.#broken.delete(key)
-    this.#broken.set(key, { workers, lastMs: nowMs })
-    if (this.#broken.size > PROMPTS_MAX) this.#broken.delete(this.#broken.keys().next().value!)
+    const key = digestOf(body)
+    this.#broke(key, workerId, nowMs)
+    this.#tell({ type: 'promptBroke', digest: key, workerId })
+  }
+
+  /** Another gateway has seen this. */
+  heard(word: PromptWord, nowMs: number): void {
+    if (word.type === 'promptServed') this.#broken.delete(word.digest)
+    else this.#broke(word.digest, word.workerId, nowMs)
   }
 
   served(body: Uint8Array): void {
-    if (this.#broken.size > 0) this.#broken.delete(digest(body))
+    if (this.#broken.size === 0) return
+    const key = digestOf(body)
+    if (this.#broken.delete(key)) this.#tell({ type: 'promptServed', digest: key })
   }
 
   /** The workers that this body has broken; undefined: fewer than two. */
   brokenBy(body: Uint8Array, nowMs: number): readonly string[] | undefined {
     if (this.#broken.size === 0) return undefined
-    const workers = this.#found(digest(body), nowMs)?.workers
+    const workers = this.#found(digestOf(body), nowMs)?.workers
     return workers === undefined || workers.size < WORKERS_MIN ? undefined : [...workers]
+  }
+
+  #broke(key: string, workerId: string, nowMs: number): void {
+    const workers = this.#found(key, nowMs)?.workers ?? new Set<string>()
+    workers.add(workerId)
+    this.#broken.delete(key)
+    this.#broken.set(key, { workers, lastMs: nowMs })
+    if (this.#broken.size > PROMPTS_MAX) this.#broken.delete(this.#broken.keys().next().value!)
   }
 
   #found(key: string, nowMs: number): Broken | undefined {
@@ -52,6 +76,6 @@ export class DeadlyPrompts {
   }
 }
 
-function digest(body: Uint8Array): string {
+function digestOf(body: Uint8Array): string {
   return createHash('sha256').update(body).digest('base64')
 }

@@ -4,7 +4,7 @@
  *
  * Shares. When the places or the bytes are taken, the tenant that holds most for its weight makes room
  * (TenantShares): its newest request that was not sent to a worker yet is refused with the reason. So a flood
- * of one tenant cannot keep the others out.
+ * of one tenant cannot keep the others out. Of several gateways, each has such requests of its own displaced.
  *
  *   state of the exchange   may be refused for a place   may be refused for bytes
  *   reading                 yes                          no: its reader still has them
@@ -20,7 +20,7 @@
  */
 
 import type { ErrorRecord } from '@homing/base'
-import type { Bodies, BodyShare } from '@homing/http'
+import { ALONE, type Bodies, type BodyShare, type CommonCount } from '@homing/http'
 import { type Claim, type TenantNames, TenantShares } from '@homing/queue'
 import type { HttpExchange } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
@@ -28,12 +28,16 @@ import { MadeRoomError, TooManyExchangesError } from './errors.ts'
 import { Exchange, type ExchangeParts } from './exchange.ts'
 import { tenantOf } from './waiting-hints.ts'
 
+/** Of eight gateways, each may be quicker once. */
+const MAKE_ROOM_ATTEMPTS = 8
 /** A little longer than from one look to the next. */
 const SENT_WITHIN_MS = 1500
 
 export interface ExchangesParts extends Omit<ExchangeParts, 'waits' | 'sent' | 'ended'> {
   readonly bodies: Bodies
   readonly openMax: number
+  /** Of the open exchanges of all gateways; default: there is no other. */
+  readonly common?: CommonCount
   readonly tenants: TenantNames
   /** HTTP status of refused requests that waited; default: that of the error. */
   readonly overloadStatus?: number | undefined
@@ -56,13 +60,15 @@ export class Exchanges {
   /** Refused while they were being read, which is not over yet; also in `#open`. */
   readonly #leaving = new Set<Exchange>()
   readonly #openMax: number
+  readonly #common: CommonCount
   readonly #overloadStatus: number | undefined
   readonly #bodies: Bodies
   readonly #slots: TenantShares<Place>
   readonly #bodyBytes: TenantShares<Place>
   readonly #parts: ExchangeParts
 
-  constructor({ bodies, openMax, tenants, overloadStatus, ...parts }: ExchangesParts) {
+  constructor({ bodies, openMax, common = ALONE, tenants, overloadStatus, ...parts }: ExchangesParts) {
+    this.#common = common
     this.#openMax = openMax
     this.#overloadStatus = overloadStatus
     this.#bodies = bodies
@@ -97,6 +103,7 @@ export class Exchanges {
     const exchange = new Exchange(this.#parts, http, route, hold, note)
     place.exchange = exchange
     this.#open.set(exchange, place)
+    this.#common.set(this.size)
     if (!isOperators) this.#slots.setMovable(slot, true)
     return exchange
   }
@@ -107,6 +114,7 @@ export class Exchanges {
    */
   look(): void {
     this.#parts.placements.tellUntold()
+    this.#common.set(this.size)
     this.#parts.lentBodies.look()
     const nowMs = this.#parts.context.clock.nowMs()
     for (const exchange of [...this.#open.keys()]) exchange.look(nowMs)
@@ -120,17 +128,23 @@ export class Exchanges {
   }
 
   #hasRoom(): boolean {
-    return this.size < this.#openMax
+    return this.size + this.#common.others < this.#openMax
   }
 
   #makeRoom(slot: Claim<Place>): boolean {
     // Where messages find full mailboxes, the end of a request would free no place.
     if (this.#leaving.size >= this.#openMax || this.#parts.placements.untoldCount > 0) return false
-    const missing = this.size + 1 - this.#openMax
-    return (
-      this.#slots.makeRoom(slot, missing, displaced => this.#refuse(displaced, '--max-open-requests')) &&
-      this.#hasRoom()
-    )
+    // Another gateway may take the place as soon as it is free.
+    for (let attempt = 0; attempt < MAKE_ROOM_ATTEMPTS; attempt++) {
+      const missing = this.size + this.#common.others + 1 - this.#openMax
+      const isMade = this.#slots.makeRoom(slot, missing, displaced =>
+        this.#refuse(displaced, '--max-open-requests'),
+      )
+      if (!isMade) return false
+      if (this.#hasRoom()) return true
+      if (this.#common.others === 0 || this.#parts.placements.untoldCount > 0) return false
+    }
+    return false
   }
 
   #bodyShare(body: Claim<Place>): BodyShare {
@@ -149,6 +163,7 @@ export class Exchanges {
     this.#stays(owner)
     this.#slots.close(owner.slot)
     if (exchange.state === 'reading') this.#leaving.add(exchange)
+    this.#common.set(this.size)
     this.#parts.metrics.madeRoom(setting)
     exchange.refuse(new MadeRoomError(account, setting, this.#overloadStatus))
   }
@@ -165,5 +180,6 @@ export class Exchanges {
     this.#leaving.delete(exchange)
     this.#slots.close(place.slot)
     this.#bodyBytes.close(place.body)
+    this.#common.set(this.size)
   }
 }

@@ -5,7 +5,7 @@ import type { ConsoleMessage } from '@homing/actors/console'
 import type { DirectoryMessage } from '@homing/actors/directory'
 import type { QueueMessage } from '@homing/actors/queue'
 import type { RouterMessage } from '@homing/actors/router'
-import type { TokenizerMessage } from '@homing/actors/tokenizer'
+import type { NearTokenizerMessage, TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import {
   AFFINITY_HEADERS,
@@ -18,14 +18,31 @@ import {
   readTrustedHints,
   type TrustedHints,
 } from '@homing/config'
+import type { CommonRow } from '@homing/http'
 import type { ModelLabels } from '@homing/metrics'
 import type { UnnamedTenants } from '@homing/queue'
 import type { ExchangeLimits } from './exchange.ts'
+import type { GatewaysMessage } from './messages.ts'
 import type { OwnRoute } from './own-routes.ts'
 
 export interface Operators {
   readonly console: ActorRef<ConsoleMessage>
   readonly routes: readonly OwnRoute[]
+}
+
+/** What a gateway has that is on a thread of its own. */
+export interface OwnThread {
+  /** Reads short bodies there. */
+  readonly nearTokenizer: ActorRef<NearTokenizerMessage>
+  /** Longer bodies go to the tokenizer, without asking there; in bytes. */
+  readonly nearBodyBytesMax: number
+  /** Its row of what all gateways have taken. */
+  readonly row: CommonRow
+  readonly count: number
+  /** Knows the others. */
+  readonly keeper: ActorRef<GatewaysMessage>
+  /** Certificates in PEM that are believed besides those of Node and of the system. */
+  readonly engineCertificates: string | undefined
 }
 
 /** What the names count for that clients give themselves. */
@@ -88,6 +105,8 @@ export interface GatewayArgs {
   /** Default MODEL_LABELS_DEFAULT. */
   readonly modelLabels?: ModelLabels
   readonly tokenizer: ActorRef<TokenizerMessage>
+  /** It is on a thread of its own, beside others; undefined: it is alone, on main. */
+  readonly own?: OwnThread | undefined
   /** Longest wait of a request for room, in milliseconds; 0: requests never wait. */
   readonly queueMsMax: number
   /**
@@ -154,7 +173,7 @@ const ASK_MS_MAX = 10_000
  */
 export function gatewayArgsFromSettings(
   settings: GatewaySettings,
-  parts: Pick<GatewayArgs, 'tokenizer' | 'queue' | 'router' | 'directory' | 'tracker'> & {
+  parts: Pick<GatewayArgs, 'tokenizer' | 'queue' | 'router' | 'directory' | 'tracker' | 'own'> & {
     readonly operators: Operators
     readonly isQueueOn: boolean
     readonly hasKeys: boolean
@@ -200,7 +219,7 @@ export function gatewayArgsFromSettings(
     workerLoadingMsMax: settings.workerLoadingMsMax,
     readMsMax: READ_MS_MAX,
     askMsMax: ASK_MS_MAX,
-    nextTurnsMax: settings.nextTurnsMax,
+    nextTurnsMax: Math.ceil(settings.nextTurnsMax / (refs.own?.count ?? 1)),
     modelLabels: { modelsMax: settings.metricsModelsMax, modelIdleMs: settings.metricsModelIdleMs },
     slicesWithinMs: settings.prefillSlices === 'auto' ? settings.tenantContentionMs : 0,
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,

@@ -7,6 +7,8 @@
  *        the worker; to tracker: first byte and signs of life; to directory: workers that could not be
  *        reached. To console: requests for the operator routes, unless the console has its own port. If the
  *        console does not answer in time, that request gets 503 or 504; nothing else waits for it.
+ *        On a thread of its own beside other gateways it also gets from the directory where the keys of
+ *        origins stand, and from the others what they learned (gateway-peers.ts).
  * Owns   the HTTP listener, the streams of the operators' page on it, and the open exchanges with everything
  *        that they hold: bodies, placements, calls, answers.
  * Order  bytes reach the client in the order in which the worker sent them. Sockets and their bytes stay on
@@ -20,13 +22,15 @@
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import type { ConsoleMessage } from '@homing/actors/console'
+import type { WorkerDoor } from '@homing/actors/directory'
 import type { CompletionRoute } from '@homing/actors/tokenizer'
 import { type Clock, fromErrorRecord, type Log, toErrorRecord } from '@homing/base'
 import type { ModelAlias } from '@homing/config'
-import { type Fleet, loadingWorkers, type ModelNames, modelNames, NO_ALIASES } from '@homing/fleet'
+import { type Fleet, loadingWorkers, type ModelNames, modelNames, NO_ALIASES, openDoor } from '@homing/fleet'
 import {
   Bodies,
   BodyArena,
+  commonCount,
   EventStreams,
   FrontDoor,
   fetchPieces,
@@ -44,13 +48,14 @@ import type { AccessNote } from './access-note.ts'
 import { type AccessNotes, openAccessNotes } from './access-notes.ts'
 import { ClientAnswer } from './client-answer.ts'
 import { Cors, isPreflight } from './cors.ts'
-import { DeadlyPrompts } from './deadly-prompts.ts'
+import { DeadlyPrompts, type PromptWord } from './deadly-prompts.ts'
 import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './errors.ts'
 import type { ReadStep } from './exchange.ts'
 import { Exchanges } from './exchanges.ts'
 import { FleetViews } from './fleet-views.ts'
-import type { GatewayArgs, TenantArgs } from './gateway-args.ts'
+import type { GatewayArgs, OwnThread, TenantArgs } from './gateway-args.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
+import { GatewayPeers } from './gateway-peers.ts'
 import type { GatewayMessage } from './messages.ts'
 import { NextTurns } from './next-turn.ts'
 import { OWN_ROUTES, type OwnPath, type OwnRoute } from './own-routes.ts'
@@ -80,6 +85,10 @@ const OPERATOR_BODIES_COUNT_MAX = 4
  * more; bodies that find no room are copied to the thread that reads them.
  */
 const ARENA_BYTES_MAX = 32 * 2 ** 20
+/** Of bodies in the counts that all gateways share. */
+const BODIES_UNIT_BYTES = 1024
+/** For guardian and directory, which may be starting, too. */
+const SURROUNDINGS_MS_MAX = 30_000
 const ANY_TENANTS: TenantArgs = { weights: new Map(), unnamed: 'own', trusted: 'all' }
 
 export const gateway = defineActor(
@@ -88,12 +97,19 @@ export const gateway = defineActor(
 )<GatewayMessage, GatewayArgs>({
   reentrant: true,
   async setup(context, args) {
-    const state = new Gateway(context, args)
+    const surroundings = args.own && (await surroundingsOf(context, args, args.own))
+    const state = new Gateway(context, args, surroundings?.peers)
     const { reader, metrics } = state
+    if (surroundings !== undefined) state.takeDoors(surroundings.doors, true)
     const door = await state.open(args)
     context.scheduleEvery(LOOK_INTERVAL_MS, { type: 'look' })
     return {
       fleet: ({ fleet }) => state.takeFleet(fleet),
+      doors: ({ doors, isAll }) => state.takeDoors(doors, isAll),
+      promptBroke: word => state.heardPrompt(word),
+      promptServed: word => state.heardPrompt(word),
+      responseHeld: ({ id, held }) => state.responses.heard(id, held),
+      heldOf: ({ id, reply }) => reply(state.responses.heldOf(id)),
       started() {
         door.assertOpen()
         state.started()
@@ -101,7 +117,7 @@ export const gateway = defineActor(
       look: () => state.look(),
       leave: () => state.leave(door),
       address: ({ reply }) => reply(door.address),
-      metrics: async ({ reply }) => reply(await state.rendered()),
+      metrics: async ({ reply }) => reply({ life: state.life, text: await state.rendered() }),
       explain: async ({ body, headers, reply }) => reply(await reader.explain(body, headers)),
       refused: ({ route, status }) => metrics.refused(route, status),
       clientStalled: ({ route }) => metrics.clientStalled(route),
@@ -121,7 +137,10 @@ class Gateway {
   readonly #log: Log
   readonly #http: HttpTransport
   readonly #bodies: Bodies
-  readonly #responses: ResponseHolders
+  readonly responses: ResponseHolders
+  /** Id of this life. */
+  readonly life: string
+  readonly #deadlyPrompts: DeadlyPrompts
   readonly #exchanges: Exchanges
   readonly #slices: SliceTrust
   /** Undefined: there is no access log. */
@@ -139,32 +158,44 @@ class Gateway {
   #fleet: Fleet = { version: 0, workers: [] }
   readonly #nextTurns: NextTurns
   #names = NO_ALIASES
+  /** Origins that have keys, where this thread has an HTTP client of its own. */
+  #keyed = new Set<string>()
   #isStarted = false
   #isLeaving = false
   #isDraining = false
 
-  constructor(context: ActorContext<GatewayMessage>, args: GatewayArgs) {
+  /** `peers`: the other gateways; undefined: there are none. */
+  constructor(context: ActorContext<GatewayMessage>, args: GatewayArgs, peers?: GatewayPeers) {
     const { clock, log, random } = context
     this.metrics = new GatewayMetrics(args.modelLabels ?? MODEL_LABELS_DEFAULT, clock)
     const { metrics } = this
     const { http } = context.use(transportCapability)
     const newId = customRandom(urlAlphabet, ID_LENGTH, count => random.bytes(count))
-    const life = { name: context.name, life: newId() }
+    this.life = newId()
+    const life = { name: context.name, life: this.life }
     args.router.tell({ type: 'gatewayStarted', gateway: life })
     args.queue.tell({ type: 'gatewayStarted', gateway: life })
 
+    const row = args.own?.row
     const bodies = new Bodies(
       args.bodiesBytesMax,
       (bytes, bytesMax) => new NoBodyRoomError(bytes, bytesMax),
-      new BodyArena(Math.min(args.bodiesBytesMax, ARENA_BYTES_MAX), clock),
+      new BodyArena(
+        Math.min(args.bodiesBytesMax, Math.floor(ARENA_BYTES_MAX / (args.own?.count ?? 1))),
+        clock,
+      ),
+      commonCount(row, 'bodies', BODIES_UNIT_BYTES),
     )
-    const responses = new ResponseHolders(args.rememberedResponsesMax)
+    const responses = new ResponseHolders(args.rememberedResponsesMax, (id, held) =>
+      peers?.tellHeld(id, held),
+    )
+    this.#deadlyPrompts = new DeadlyPrompts(word => peers?.tellPrompt(word))
     this.#clock = clock
     this.#log = log
     this.#aliases = args.modelAliases ?? []
     this.#http = http
     this.#bodies = bodies
-    this.#responses = responses
+    this.responses = responses
     this.#slices = new SliceTrust(args.queueMsMax > 0 ? (args.slicesWithinMs ?? 0) : 0)
     const slices = this.#slices
     this.#nextTurns = new NextTurns({
@@ -176,6 +207,7 @@ class Gateway {
     this.#exchanges = new Exchanges({
       bodies,
       openMax: args.openRequestsMax,
+      common: commonCount(row, 'open'),
       tenants: new TenantNames(weights, unnamed),
       overloadStatus: args.overloadStatus,
       context,
@@ -183,7 +215,7 @@ class Gateway {
       metrics,
       placements: new Placements({ ...args, gateway: life, newId }),
       retryBudget: new RetryBudget(args.exchangeLimits.retryShare),
-      deadlyPrompts: new DeadlyPrompts(),
+      deadlyPrompts: this.#deadlyPrompts,
       progress: new WorkerProgress(args.exchangeLimits.stallMsMin),
       lentBodies: new LentBodies(),
       streamForms: new StreamForms(),
@@ -197,7 +229,8 @@ class Gateway {
     this.#accessNotes = openAccessNotes(context, args.accessLog)
     const fleet = (): Fleet => this.#fleet
     const names = (): ModelNames => this.#names
-    this.reader = new RequestReader({ args, clock, bodies, metrics, newId, fleet, names, responses, slices })
+    const known = { fleet, names, responses, peers, slices }
+    this.reader = new RequestReader({ args, clock, bodies, metrics, newId, ...known })
     this.#relayed = new RelayRoutes(args.relayRoutes ?? [])
     const { workerLoadingMsMax = 0 } = args
     const views = new FleetViews({
@@ -206,10 +239,11 @@ class Gateway {
       loading: () => loadingWorkers(this.#fleet, clock.wallMs(), workerLoadingMsMax),
       stage: () => (this.#isLeaving ? 'stopping' : this.#isStarted ? 'started' : 'starting'),
     })
-    this.#tabs = args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console)
+    this.#tabs =
+      args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console, context.name)
     const { corsOrigins = [] } = args
     this.#cors = corsOrigins.length > 0 ? new Cors(corsOrigins, args.affinityHeaders) : undefined
-    const room = new ViewRoom({ openMax: args.openOperatorRequestsMax })
+    const room = new ViewRoom({ openMax: args.openOperatorRequestsMax, common: commonCount(row, 'views') })
     if (args.operators !== undefined) metrics.addViews(room)
     const ofOperators = operatorRoutes(args, metrics, this.#tabs, room)
     this.#operatorRoutes = new RouteTable(ofOperators)
@@ -221,10 +255,11 @@ class Gateway {
 
   /** From now on requests are served. */
   async open(args: GatewayArgs): Promise<FrontDoor> {
-    const { host, port, bodySilenceMsMax, clientStallMsMax: readerStallMsMax, keepAliveMsMax } = args
+    const { host, port, bodySilenceMsMax, clientStallMsMax: readerStallMsMax, keepAliveMsMax, own } = args
+    const isShared = own !== undefined
     return FrontDoor.open(
       this.#http,
-      { host, port, bodySilenceMsMax, readerStallMsMax, keepAliveMsMax },
+      { host, port, bodySilenceMsMax, readerStallMsMax, keepAliveMsMax, isShared },
       status => {
         this.metrics.refused('none', status)
         this.#accessNotes?.noRequest(status)
@@ -237,6 +272,24 @@ class Gateway {
     this.#fleet = fleet
     this.#slices.takeFleet(fleet)
     this.#names = modelNames(fleet, this.#aliases)
+  }
+
+  /** From the directory: where the keys of origins stand. */
+  takeDoors(doors: readonly WorkerDoor[], isAll: boolean): void {
+    const gone = isAll ? this.#keyed : new Set<string>()
+    if (isAll) this.#keyed = new Set()
+    // That a key cannot be had, the directory has logged.
+    for (const { origin, key } of doors) {
+      openDoor(this.#http, origin, key)
+      gone.delete(origin)
+      if (key === undefined) this.#keyed.delete(origin)
+      else this.#keyed.add(origin)
+    }
+    for (const origin of gone) openDoor(this.#http, origin, undefined)
+  }
+
+  heardPrompt(word: PromptWord): void {
+    this.#deadlyPrompts.heard(word, this.#clock.nowMs())
   }
 
   started(): void {
@@ -255,7 +308,7 @@ class Gateway {
     await this.metrics.workersLeft(worker => keys.has(worker))
     const { size } = this.#exchanges
     this.metrics.nextTurns(this.#nextTurns.counts)
-    return this.metrics.render(size, this.#bodies, this.#responses.size, this.#accessNotes?.log)
+    return this.metrics.render(size, this.#bodies, this.responses.size, this.#accessNotes?.log)
   }
 
   leave(door: FrontDoor): void {
@@ -345,6 +398,22 @@ class Gateway {
   }
 }
 
+/** What a gateway on a thread of its own has to know before it takes a connection. */
+async function surroundingsOf(
+  context: ActorContext<GatewayMessage>,
+  { directory }: GatewayArgs,
+  { keeper, engineCertificates }: OwnThread,
+) {
+  if (engineCertificates !== undefined) context.use(transportCapability).http.trust(engineCertificates)
+  const deadline = { timeout: SURROUNDINGS_MS_MAX }
+  const [all, doors] = await Promise.all([
+    keeper.ask({ type: 'gateways' }, deadline),
+    directory.ask({ type: 'doors', holder: context.self }, deadline),
+  ])
+  const others = all.filter(({ key }) => key !== context.self.key)
+  return { peers: new GatewayPeers(others), doors }
+}
+
 function ownRoutes(reader: RequestReader, views: FleetViews): readonly ServedRoute[] {
   const completion = (route: CompletionRoute): Served => {
     return { read: (exchange, hold, note) => reader.completion(exchange, route, hold, note) }
@@ -365,15 +434,17 @@ function ownRoutes(reader: RequestReader, views: FleetViews): readonly ServedRou
 /** The tabs of the page that are open on this port; the console makes their contents. */
 function pageTabs(
   clock: Clock,
-  { pageTabsMax, clientStallMsMax, askMsMax, readMsMax }: GatewayArgs,
+  { pageTabsMax, clientStallMsMax, askMsMax, readMsMax, own }: GatewayArgs,
   console: ActorRef<ConsoleMessage>,
+  gateway: string,
 ): EventStreams {
   return new EventStreams({
     clock,
     readersMax: pageTabsMax,
+    common: commonCount(own?.row, 'tabs'),
     silenceMsMax: clientStallMsMax,
-    pull: isFirst => console.ask({ type: 'pageUpdate', isFirst }, { timeout: askMsMax + readMsMax }),
-    told: counts => void console.tell({ type: 'pageTabs', counts }),
+    pull: isFirst => console.ask({ type: 'pageUpdate', gateway, isFirst }, { timeout: askMsMax + readMsMax }),
+    told: counts => void console.tell({ type: 'pageTabs', gateway, counts }),
   })
 }
 

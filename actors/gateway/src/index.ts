@@ -1,4 +1,5 @@
 export { gateway } from './gateway.ts'
-export { type GatewayArgs, gatewayArgsFromSettings } from './gateway-args.ts'
+export { type GatewayArgs, gatewayArgsFromSettings, type OwnThread } from './gateway-args.ts'
+export type { GatewaysMessage } from './messages.ts'
 export { OWN_ROUTES } from './own-routes.ts'
 export { ENGINE_ROUTES, relayedNames } from './relay-routes.ts'

@@ -1,11 +1,31 @@
-import type { Reply } from '@homing/actor'
+import type { ActorRef, Reply } from '@homing/actor'
 import type { FromConsole } from '@homing/actors/console'
+import type { DoorsMessage } from '@homing/actors/directory'
 import type { ErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
 import type { HttpAddress } from '@homing/http'
+import type { PromptWord } from './deadly-prompts.ts'
+import type { Held } from './response-holders.ts'
+
+/** From another gateway of the same router. */
+export type PeerMessage =
+  | PromptWord
+  /** A response passed through that gateway, before its client has it. */
+  | { readonly type: 'responseHeld'; readonly id: string; readonly held: Held }
+  /** Who has this response? Undefined: not known here. */
+  | { readonly type: 'heldOf'; readonly id: string; readonly reply: Reply<Held | undefined> }
+
+/** To the guardian, from a gateway that begins: all gateways, itself among them. */
+export interface GatewaysMessage {
+  readonly type: 'gateways'
+  readonly reply: Reply<readonly ActorRef<PeerMessage>[]>
+}
 
 export type GatewayMessage =
   | FleetMessage
+  | PeerMessage
+  /** From the directory, on a thread of its own. */
+  | DoorsMessage
   /** From the console. */
   | FromConsole
   /** Where it listens, or why it cannot. */

@@ -20,7 +20,12 @@
 
 import { AskTimeoutError } from '@homing/actor'
 import type { Explained } from '@homing/actors/console'
-import type { CompletionRoute, ReadRequest, ReadResult } from '@homing/actors/tokenizer'
+import type {
+  CompletionRoute,
+  GivenBody as ReadBody,
+  ReadRequest,
+  ReadResult,
+} from '@homing/actors/tokenizer'
 import { type Clock, fromErrorRecord, toErrorRecord } from '@homing/base'
 import { textTokens } from '@homing/blocks'
 import { type Fleet, type ModelNames, servedModel } from '@homing/fleet'
@@ -53,6 +58,7 @@ import type { AccessNote } from './access-note.ts'
 import type { ReadyRequest } from './exchange.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
+import type { GatewayPeers } from './gateway-peers.ts'
 import { HintTrust } from './hint-trust.ts'
 import { computesNothing } from './relay-routes.ts'
 import type { Stage } from './request-metrics.ts'
@@ -73,6 +79,8 @@ export interface ReaderParts {
   /** Aliases of models. */
   readonly names: () => ModelNames
   readonly responses: ResponseHolders
+  /** Other gateways; undefined: there are none. */
+  readonly peers?: GatewayPeers | undefined
   readonly slices: SliceTrust
 }
 
@@ -122,7 +130,7 @@ export class RequestReader {
     const given = await this.#read({ route, body, hold }, exchange.headers, wantsIds)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     const { read, ignored } = this.#trust.apply(given, exchange.headers)
-    const routing = this.#atHolder(
+    const routing = await this.#atHolder(
       this.#routing(
         read,
         route,
@@ -183,7 +191,7 @@ export class RequestReader {
       pinnedRank: hints.dpRank,
       excludedWorkers: [],
     }
-    const routing = this.#atHolder(request, RESPONSE_PATH.exec(exchange.path)?.[1])
+    const routing = await this.#atHolder(request, RESPONSE_PATH.exec(exchange.path)?.[1])
     if (!isEncoded || (plain !== undefined && read.body !== plain)) {
       const headers = isEncoded ? withoutEncoding(exchange.headers) : exchange.headers
       return ready(exchange, routing, { body: read.body, usageEdit: undefined }, headers)
@@ -225,9 +233,13 @@ export class RequestReader {
   }
 
   /** Pins to the worker that has response `id`. If the engine no longer has it, the engine says so. */
-  #atHolder(request: RoutingRequest, id: string | undefined): RoutingRequest {
+  async #atHolder(request: RoutingRequest, id: string | undefined): Promise<RoutingRequest> {
     if (id === undefined || request.pinnedInstanceId !== undefined) return request
-    const { responses, fleet, metrics } = this.#parts
+    const { responses, peers, fleet, metrics } = this.#parts
+    if (peers !== undefined && responses.heldOf(id) === undefined) {
+      const held = await peers.heldOf(id)
+      if (held !== undefined) responses.heard(id, held)
+    }
     const holder = responses.find(id, fleet(), request.model)
     const allowed = request.constraints?.allowedInstanceIds
     if (holder === undefined || allowed?.includes(holder.instanceId) === false) {
@@ -306,12 +318,8 @@ export class RequestReader {
     headers: HttpHeaders,
     wantTokenIds: boolean,
   ): Promise<ReadRequest> {
-    const { args } = this.#parts
     const loan = hold?.lend()
-    const reading = args.tokenizer.ask(
-      { type: 'read', route, body, headers: singleHeaders(headers), wantTokenIds, waitMsMax: args.readMsMax },
-      { timeout: TOKENIZER_MS_MAX },
-    )
+    const reading = this.#ask({ route, body, headers: singleHeaders(headers), wantTokenIds })
     // Without an answer it is not known whether a thread still reads.
     if (loan !== undefined)
       reading.then(
@@ -321,6 +329,17 @@ export class RequestReader {
     const result = await this.#inTime(reading, body.length)
     if (result.kind === 'refused') throw new RefusedError(result.error, result.param)
     return result.request
+  }
+
+  async #ask(given: ReadBody): Promise<ReadResult> {
+    const { tokenizer, own, readMsMax } = this.#parts.args
+    const options = { timeout: TOKENIZER_MS_MAX }
+    if (own !== undefined && given.body.length <= own.nearBodyBytesMax) {
+      // One that has failed reads nothing; the tokenizer does.
+      const near = await own.nearTokenizer.ask({ type: 'read', ...given }, options).catch(() => undefined)
+      if (near !== undefined && near.kind !== 'elsewhere') return near
+    }
+    return tokenizer.ask({ type: 'read', ...given, waitMsMax: readMsMax }, options)
   }
 
   /** Rejects after `readMsMax`; from then on the body counts until `reading` has ended. */

@@ -5,8 +5,8 @@
  *   answer names its response ──note──▶ id -> worker, rank ──find──▶ a request with that id is pinned there
  *
  * Engines keep responses in their own memory. A worker that has left the fleet, is down or drains cannot be
- * asked for them; a worker that left and came back counts as another one. A gateway knows only the responses
- * that passed through it in this life.
+ * asked for them; a worker that left and came back counts as another one. A gateway knows the responses that
+ * passed through it in this life, and those that other gateways have told it (gateway-peers.ts).
  *
  * Bounds   `countMax` responses; beyond it the oldest are forgotten.
  */
@@ -20,7 +20,8 @@ export interface ResponseHolder {
   readonly dpRank: number | undefined
 }
 
-interface Held {
+/** A response, and the life of the worker that has it. */
+export interface Held {
   readonly workerId: string
   readonly joinedMs: number
   readonly dpRank: number | undefined
@@ -30,8 +31,12 @@ export class ResponseHolders {
   readonly #countMax: number
   readonly #held = new Map<string, Held>()
 
-  constructor(countMax: number) {
+  readonly #tell: (id: string, held: Held) => void
+
+  /** `tell`: told of every response that passed through here; default: there are no other gateways. */
+  constructor(countMax: number, tell: (id: string, held: Held) => void = () => {}) {
     this.#countMax = countMax
+    this.#tell = tell
   }
 
   get size(): number {
@@ -39,9 +44,22 @@ export class ResponseHolders {
   }
 
   note(id: string, { workerId, workerJoinedMs: joinedMs, dpRank, pinRank }: Decision): void {
+    if (this.#countMax === 0) return
+    const held = { workerId, joinedMs, dpRank: pinRank ? dpRank : undefined }
+    this.heard(id, held)
+    this.#tell(id, held)
+  }
+
+  /** What is known of a response; undefined: nothing. */
+  heldOf(id: string): Held | undefined {
+    return this.#held.get(id)
+  }
+
+  /** It passed through another gateway. */
+  heard(id: string, held: Held): void {
     this.#held.delete(id)
     if (this.#countMax === 0) return
-    this.#held.set(id, { workerId, joinedMs, dpRank: pinRank ? dpRank : undefined })
+    this.#held.set(id, held)
     if (this.#held.size <= this.#countMax) return
     for (const oldest of this.#held.keys()) {
       this.#held.delete(oldest)

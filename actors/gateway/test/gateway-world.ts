@@ -196,7 +196,7 @@ export async function start(
     ...settings,
   }
   const ref = system.spawn(gateway, { name: 'gateway', args })
-  consoleRef.tell({ type: 'gateway', gateway: ref })
+  consoleRef.tell({ type: 'gateways', gateways: [ref] })
   if (isStarted) ref.tell({ type: 'started' })
   ref.tell({ type: 'fleet', fleet: fleetOf(WORKER) })
   await system.settle()

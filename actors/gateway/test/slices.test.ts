@@ -269,7 +269,7 @@ for (const { name, outcome, decide, fail, isTrusted } of FAILURES) {
 async function metricsOf({ ref, system }: World): Promise<string> {
   const asked = ref.ask({ type: 'metrics' }, { timeout: 1000 })
   await system.settle()
-  return asked
+  return (await asked).text
 }
 
 t.test('the waits for slices count together, and the queue may refuse one by the deadline', async t => {

@@ -6,19 +6,12 @@
  * settings.
  */
 
-import type {
-  ActorContext,
-  ActorDefinition,
-  ActorRef,
-  Message,
-  SpawnOptions,
-  Supervision,
-} from '@homing/actor'
+import type { ActorContext, Supervision } from '@homing/actor'
 import { consoleArgsFromSettings, OPERATOR_ROUTES, operatorConsole } from '@homing/actors/console'
 import { decisionLog, decisionLogArgsFromSettings } from '@homing/actors/decision-log'
 import { directory, directoryArgsFromSettings } from '@homing/actors/directory'
 import { engineUsage, engineUsageArgsFromSettings } from '@homing/actors/engine-usage'
-import { gateway, gatewayArgsFromSettings, relayedNames } from '@homing/actors/gateway'
+import { relayedNames } from '@homing/actors/gateway'
 import { createGuessCounts, indexer, indexerArgsFromSettings } from '@homing/actors/indexer'
 import { isQueueOn, queue, queueArgsFromSettings } from '@homing/actors/queue'
 import { replicaBridge, replicaBridgeArgsFromSettings } from '@homing/actors/replica-bridge'
@@ -28,15 +21,11 @@ import { tracker, trackerArgsFromSettings } from '@homing/actors/tracker'
 import { whatIf, whatIfArgsFromSettings } from '@homing/actors/what-if'
 import { readRelayRoute } from '@homing/config'
 import { createIndexDoor } from '@homing/index'
+import { spawnGateways } from './gateways.ts'
 import type { GuardianArgs } from './guardian-args.ts'
 import type { GuardianMessage } from './messages.ts'
+import { SUPERVISION, spawner } from './spawner.ts'
 
-const SUPERVISION: Supervision = {
-  directive: 'restart',
-  max: 10,
-  within: '1m',
-  backoff: { min: '20ms', max: '5s', jitter: 0.2 },
-}
 /** For actors that requests do not need. The backoff keeps their restarts far below this limit. */
 const UNLIMITED: Supervision = { ...SUPERVISION, max: 1000 }
 
@@ -156,16 +145,13 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
     }),
     { supervision: UNLIMITED },
   )
-  const gatewayRef = spawn(
-    gateway,
-    'gateway',
-    gatewayArgsFromSettings(settings, {
-      ...owners,
-      isQueueOn: isQueueOn(queueArgs.rules),
-      hasKeys: engineKey !== undefined || inputs.adminKey !== undefined || specs.some(({ key }) => key),
-      operators: { console: consoleRef, routes: OPERATOR_ROUTES },
-    }),
-  )
+  const gatewayParts = {
+    ...owners,
+    isQueueOn: isQueueOn(queueArgs.rules),
+    hasKeys: engineKey !== undefined || inputs.adminKey !== undefined || specs.some(({ key }) => key),
+    operators: { console: consoleRef, routes: OPERATOR_ROUTES },
+  }
+  const gateways = spawnGateways(context, spawn, { settings, inputs }, gatewayParts)
   return {
     directory: directoryRef,
     tracker: trackerRef,
@@ -177,34 +163,6 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
     queue: queueRef,
     replicaBridge: bridgeRef,
     console: consoleRef,
-    gateway: gatewayRef,
+    gateways,
   }
-}
-
-type ChildOptions = Partial<Pick<SpawnOptions<never>, 'thread' | 'supervision' | 'mailbox'>>
-
-/**
- * Spawns children that are watched; without options: on `main`, under SUPERVISION, with a mailbox of
- * `capacity`.
- */
-function spawner(context: ActorContext<GuardianMessage>, capacity: number) {
-  const spawn = <M extends Message, A>(
-    definition: ActorDefinition<M, A>,
-    name: string,
-    args: A,
-    options: ChildOptions = {},
-  ): ActorRef<M> => {
-    const defaults = { supervision: SUPERVISION, mailbox: { capacity } }
-    const ref = context.spawn(definition, { name, args, ...defaults, ...options })
-    context.watch(ref)
-    return ref
-  }
-  /** Undefined arguments: the settings leave this actor out. */
-  const spawnIfOn = <M extends Message, A>(
-    definition: ActorDefinition<M, A>,
-    name: string,
-    args: A | undefined,
-    options: ChildOptions,
-  ): ActorRef<M> | undefined => (args === undefined ? undefined : spawn(definition, name, args, options))
-  return { spawn, spawnIfOn }
 }

@@ -63,7 +63,10 @@ export const guardian = defineActor(
       },
       keptLearned: ({ reply }) => reply(state.learned),
       watchAgain: ({ child }) => context.watch(child),
-      leave: () => void state.children.gateway.tell({ type: 'leave' }),
+      leave() {
+        for (const gateway of state.children.gateways) gateway.tell({ type: 'leave' })
+      },
+      gateways: ({ reply }) => reply(state.children.gateways),
       drain: async ({ graceMs, reply }) => reply(await drain(context, state.children, graceMs, kept)),
       [signal](event) {
         if (event.type === 'terminated') state.childEnded(event)

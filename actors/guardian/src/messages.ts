@@ -1,5 +1,6 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { KeeperMessage } from '@homing/actors/directory'
+import type { GatewaysMessage } from '@homing/actors/gateway'
 import type { RouterKeeperMessage } from '@homing/actors/router'
 import type { LearnedKeeperMessage } from '@homing/actors/tracker'
 import type { ErrorRecord } from '@homing/base'
@@ -24,6 +25,7 @@ export type GuardianMessage =
   | KeeperMessage
   | RouterKeeperMessage
   | LearnedKeeperMessage
+  | GatewaysMessage
   // From itself.
   | { readonly type: 'renewSubscriptions' }
   /** The thread of this child died; its end must be noticed again. */

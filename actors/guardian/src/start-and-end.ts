@@ -11,6 +11,7 @@ import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet, FleetMessage, WorkerRecord } from '@homing/fleet'
+import type { HttpAddress } from '@homing/http'
 import type { Children } from './children.ts'
 import type { GuardianMessage, ReadyReport } from './messages.ts'
 
@@ -25,24 +26,27 @@ const TRUST_POLL_MS = 20
 
 /** Tells again what has to survive a restart of either side. */
 export function renewSubscriptions(children: Children): void {
-  const { tracker, tokenizer, router, queue, gateway, decisionLog, whatIf, usage } = children
+  const { tracker, tokenizer, router, queue, gateways, decisionLog, whatIf, usage } = children
   const subscribers: readonly (ActorRef<FleetMessage> | undefined)[] = [
     tracker,
     tokenizer,
     router,
     queue,
-    gateway,
+    ...gateways,
     decisionLog,
     whatIf,
     usage,
   ]
   for (const subscriber of subscribers)
     if (subscriber !== undefined) children.directory.tell({ type: 'subscribe', subscriber })
-  children.console.tell({ type: 'gateway', gateway })
+  // A gateway that is alone is on the thread of the directory, whose doors it goes through.
+  if (gateways.length > 1)
+    for (const holder of gateways) children.directory.tell({ type: 'holdsDoors', holder })
+  children.console.tell({ type: 'gateways', gateways })
 }
 
-export function tellStarted({ gateway, console }: Children): void {
-  gateway.tell({ type: 'started' })
+export function tellStarted({ gateways, console }: Children): void {
+  for (const gateway of gateways) gateway.tell({ type: 'started' })
   console.tell({ type: 'started' })
 }
 
@@ -65,14 +69,15 @@ export async function whenReady(
 
 async function whenServing(
   context: ActorContext<GuardianMessage>,
-  { gateway, console, directory, replicaBridge }: Children,
+  { gateways, console, directory, replicaBridge }: Children,
 ): Promise<ReadyReport> {
   const deadline = { timeout: FIRST_PROBES_MS_MAX }
-  const [address, admin] = await Promise.all([
-    gateway.ask({ type: 'address' }, deadline),
+  const [addresses, admin] = await Promise.all([
+    Promise.all(gateways.map(gateway => gateway.ask({ type: 'address' }, deadline))),
     console.ask({ type: 'address' }, deadline),
   ])
-  if ('code' in address) throw fromErrorRecord(address)
+  for (const address of addresses) if ('code' in address) throw fromErrorRecord(address)
+  const address = addresses[0] as HttpAddress
   if (admin !== undefined && 'code' in admin) throw fromErrorRecord(admin)
   const fleet = await directory.ask({ type: 'whenProbed' }, deadline)
   const [settled] = await Promise.all([
@@ -88,17 +93,20 @@ async function whenServing(
  */
 export async function drain(
   context: ActorContext<GuardianMessage>,
-  { gateway, directory, decisionLog, router, tracker }: Children,
+  { gateways, directory, decisionLog, router, tracker }: Children,
   graceMs: number,
   kept: { readonly checkpoints: boolean; readonly learned: boolean },
 ): Promise<number> {
   const graceEndMs = context.clock.nowMs() + graceMs
-  const drained = gateway.ask({ type: 'drain', graceMs }, { timeout: graceMs + ASK_MS_MAX })
-  const cutRequests = await drained.catch((error: unknown) => {
-    // A failed gateway has ended all its requests. The saving below happens anyway.
-    context.log.error({ error: toErrorRecord(error) }, 'the gateway failed while it drained')
-    return 0
+  const cuts = gateways.map(async gateway => {
+    const drained = gateway.ask({ type: 'drain', graceMs }, { timeout: graceMs + ASK_MS_MAX })
+    return drained.catch((error: unknown) => {
+      // A failed gateway has ended all its requests. The saving below happens anyway.
+      context.log.error({ error: toErrorRecord(error) }, 'the gateway failed while it drained')
+      return 0
+    })
   })
+  const cutRequests = (await Promise.all(cuts)).reduce((sum, cut) => sum + cut, 0)
   // Beside the others, which have the whole time of the stop.
   const learned = kept.learned ? lastLearned(context, tracker, graceEndMs) : undefined
   if (kept.checkpoints) await lastCheckpoints(context, directory, graceEndMs)

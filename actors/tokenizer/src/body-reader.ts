@@ -45,10 +45,10 @@ import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
 import { CACHE_MARK, conversationText, loadTokenizer, RenderingRefusedError } from '@homing/tokenization'
 import { BodyMemory, type ReadBody } from './body-memory.ts'
 import { idsOfReply } from './ids-of-reply.ts'
-import type { CompletionRoute, ReadRequest } from './messages.ts'
 import type { EngineQuestions, ModelEntry, ModelTable } from './model-table.ts'
 import { type Prompt, ThreadTokenizers } from './prompt-tokens.ts'
 import { convertedView, isConverted, type PromptView } from './prompt-view.ts'
+import type { CompletionRoute, ReadRequest } from './read-request.ts'
 import type {
   CheckTask,
   HashTask,

@@ -14,8 +14,8 @@ import {
   RenderingRefusedError,
 } from '@homing/tokenization'
 import type { ReadBody } from './body-memory.ts'
-import type { CompletionRoute } from './messages.ts'
 import type { ModelEntry } from './model-table.ts'
+import type { CompletionRoute } from './read-request.ts'
 
 export interface PromptView {
   /** As `readRequest` reads it; of a chat that was made, only `promptShape` is of the chat. */

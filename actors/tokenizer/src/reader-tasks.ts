@@ -7,8 +7,8 @@ import type { ErrorRecord } from '@homing/base'
 import type { HashNamespace } from '@homing/blocks'
 import type { ModelNames } from '@homing/fleet'
 import type { LoadedTokenizer } from '@homing/tokenization'
-import type { CompletionRoute, ReadRequest, ReadResult } from './messages.ts'
 import type { ModelTable } from './model-table.ts'
+import type { CompletionRoute, ReadRequest, ReadResult } from './read-request.ts'
 
 /** Configuration of every reader; sent when it changes, not with each task. */
 export interface ReaderConfiguration {

@@ -49,6 +49,8 @@ export interface ReadersOptions {
   /** A tokenizer cannot be loaded: models that need it ask an engine. */
   readonly onLoadFailed: (directory: string, error: ErrorRecord) => void
   readonly onLoaded: (loaded: LoadedTokenizer) => void
+  /** The configuration has changed. */
+  readonly configured?: (configuration: ReaderConfiguration) => void
 }
 
 export class Readers {
@@ -82,6 +84,11 @@ export class Readers {
       this.#asked.add(directory)
       void this.#load(directory)
     }
+  }
+
+  /** As all readers have it. */
+  get configuration(): ReaderConfiguration {
+    return this.#configuration
   }
 
   /** `waitMsMax`: longest wait for a thread, in milliseconds. */
@@ -173,11 +180,16 @@ export class Readers {
     const configuration = { ...this.#configuration, ...changed, version: this.#configuration.version + 1 }
     this.#configuration = configuration
     this.#inline.configure(configuration)
+    this.#options.configured?.(configuration)
     this.#options.threads.configure(configuration)
-    const { table, tokenizers } = configuration
-    this.#mayInline = directoriesOf(table).every(directory => tokenizers.get(directory)?.tables !== undefined)
+    this.#mayInline = mayReadInline(configuration)
     if (this.#mayInline) this.#inline.prepare()
   }
+}
+
+/** Every model has the own encoder, so a short body costs less than a message to another thread. */
+export function mayReadInline({ table, tokenizers }: ReaderConfiguration): boolean {
+  return directoriesOf(table).every(directory => tokenizers.get(directory)?.tables !== undefined)
 }
 
 /** Why engines are asked for the tokens of some of its prompts; undefined: they are not. */

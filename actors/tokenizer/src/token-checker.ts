@@ -53,7 +53,12 @@ export class TokenChecker {
   /** Offers a request whose prompt was tokenized here. Checks one in `checkEvery`. */
   offer(task: Offered): void {
     const { checkEvery } = this.#options
-    if (checkEvery === 0 || this.#isChecking || this.#context.random.below(checkEvery) !== 0) return
+    if (checkEvery > 0 && this.#context.random.below(checkEvery) === 0) this.take(task)
+  }
+
+  /** Checks this one, unless another is being checked. */
+  take(task: Offered): void {
+    if (this.#isChecking) return
     this.#isChecking = true
     // The request may be over before, and its body gone with it. (`slice` of a Buffer is no copy.)
     this.#check({ ...task, body: new Uint8Array(task.body) })

@@ -65,6 +65,9 @@ export type TokenizerSettings = Pick<
 const READINGS_PER_REQUEST = 2
 const TOKENIZE_MS_MAX = 10_000
 
+/** This thread reads short requests; it gets this part of the bytes for remembering bodies and prompts. */
+export const INLINE_CACHE_SHARE = 1 / 8
+
 interface TokenizerParts extends Pick<TokenizerArgs, 'loaded' | 'directory'> {
   /** Texts of chat templates, by model. */
   readonly chatTemplates?: ReadonlyMap<string, string> | undefined

@@ -7,6 +7,7 @@
  *        others. If the prompt's tokens cannot be known, an engine is asked (`/tokenize`). If no engine can
  *        be asked either, or none answers, the text of the prompt is hashed instead; a prompt that is more
  *        than text is not known.
+ *        To near tokenizers (near-tokenizer.ts), which follow it: the configuration of readers.
  * Owns   the readers, whose threads are started at once, what waits for them, and their configuration. A
  *        tokenizer is loaded once, as soon as a model needs it; its tables are in memory that all threads
  *        share.
@@ -32,13 +33,15 @@ import { type Fleet, modelNames } from '@homing/fleet'
 import { ChatComparer } from './chat-comparer.ts'
 import type { GivenChatOptions } from './chat-options.ts'
 import { TokenizingEngines } from './engine-tokenize.ts'
-import type { ReadResult, TokenizerMessage, TokenizerStatus } from './messages.ts'
+import type { TokenizerMessage, TokenizerStatus } from './messages.ts'
 import { type GivenTokenizers, modelTable, readGivenTokenizers } from './model-table.ts'
+import type { GivenBody, ReadResult } from './read-request.ts'
+import { ReaderFollowers } from './reader-followers.ts'
 import type { ReaderOutcome } from './reader-tasks.ts'
 import { SpawnedReaders } from './reader-threads.ts'
 import { Readers } from './readers.ts'
 import { TokenChecker } from './token-checker.ts'
-import type { TokenizerArgs } from './tokenizer-args.ts'
+import { INLINE_CACHE_SHARE, type TokenizerArgs } from './tokenizer-args.ts'
 
 /**
  * Directories whose ids were seen to differ from an engine's: a restarted tokenizer must not trust them
@@ -62,8 +65,12 @@ export const tokenizer = defineActor(
       tokenizers: ({ reply }) => reply(state.status()),
       whenStarted: async ({ reply }) => reply(await state.start()),
       read: async message => message.reply(await state.read(message)),
+      follow: message => state.followers.take(message),
+      check: ({ route, body, headers, wantTokenIds }) => state.check({ route, body, headers, wantTokenIds }),
       [signal](event) {
-        if (event.type === 'terminated') state.threadEnded(event)
+        if (event.type !== 'terminated') return
+        state.followers.remove(event.ref.key)
+        state.threadEnded(event)
       },
     }
   },
@@ -71,9 +78,6 @@ export const tokenizer = defineActor(
 
 type ReadMessage = Extract<TokenizerMessage, { readonly type: 'read' }>
 type EngineQuestion = Extract<ReaderOutcome, { readonly kind: 'ask-engine' }>
-
-/** This thread reads short requests; it gets this part of the bytes for remembering bodies and prompts. */
-const INLINE_CACHE_SHARE = 1 / 8
 
 class Tokenizer {
   readonly #context: ActorContext<TokenizerMessage>
@@ -84,6 +88,7 @@ class Tokenizer {
   readonly #threads: SpawnedReaders
   readonly #readers: Readers
   readonly #checker: TokenChecker
+  readonly followers: ReaderFollowers
   /** Undefined: chats are not compared. */
   readonly comparer: ChatComparer | undefined
   /** By origin. */
@@ -92,6 +97,7 @@ class Tokenizer {
   constructor(context: ActorContext<TokenizerMessage>, args: TokenizerArgs) {
     const { promptCacheBytes, wordTableBytes, inlineBodyBytesMax } = args
     this.#context = context
+    this.followers = new ReaderFollowers(context)
     this.#engines = new TokenizingEngines(context, {
       timeoutMs: args.tokenizeMsMax,
       hedgeMs: args.tokenizeHedgeMs,
@@ -117,6 +123,7 @@ class Tokenizer {
       trustsTokenData: args.trustsTokenData ?? false,
       affinityFields: args.affinityFields ?? [],
       distrusted: context.use(distrustCapability),
+      configured: configuration => this.followers.configured(configuration),
       onLoaded({ directory, tables, refusal }) {
         if (tables !== undefined)
           context.log.info({ directory }, 'tokenizer loaded; its prompts are encoded here')
@@ -146,10 +153,20 @@ class Tokenizer {
   status(): TokenizerStatus {
     const { checks, differences, checksFailed } = this.#checker
     const { paths: tokenizers, promptCacheBytes, wordTableBytes, vocabularyBytes } = this.#readers
-    const bytes = { promptCacheBytes, wordTableBytes, vocabularyBytes }
+    const near = this.followers.bytes
+    const bytes = {
+      promptCacheBytes: promptCacheBytes + near.promptCacheBytes,
+      wordTableBytes: wordTableBytes + near.wordTableBytes,
+      vocabularyBytes,
+    }
     const { hedges } = this.#engines
     const setAside = this.#engines.setAside.flatMap(origin => this.#workerIds.get(origin) ?? [])
     return { tokenizers, checks, differences, checksFailed, hedges, setAside, ...bytes }
+  }
+
+  /** A prompt that a near tokenizer has tokenized is compared with its engine. */
+  check(given: GivenBody): void {
+    this.#checker.take({ ...given, wallMs: this.#context.clock.wallMs(), unaskable: undefined })
   }
 
   /** Undefined: every thread has started. */

@@ -112,6 +112,10 @@ export const routerCommand: Command<typeof routerSettings> = {
       settings.requestPlane === 'http' && isGiven('requestWindowBytes')
         ? '--request-window-bytes has no effect without --request-plane nats: give it, or leave them out'
         : undefined,
+    ({ settings: { requestPlane, gatewayThreads } }) =>
+      requestPlane === 'nats' && gatewayThreads > 1
+        ? `--gateway-threads ${gatewayThreads} is not for --request-plane nats, whose connection is on the main thread: use 1, or leave it out`
+        : undefined,
     faultOfShardSize,
     faultOfEstimate,
     ({ settings }) =>

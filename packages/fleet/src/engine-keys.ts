@@ -8,7 +8,7 @@
 
 import { readFileSync, realpathSync, statSync } from 'node:fs'
 import { secretVariable } from '@homing/config'
-import type { HttpTransport } from '@homing/transport'
+import type { HttpAccess, HttpTransport } from '@homing/transport'
 import { isBelow } from './key-limits.ts'
 import type { KeySource } from './worker-spec.ts'
 
@@ -72,16 +72,18 @@ export interface NoKey {
 
 /**
  * Has every request to `origin` carry the key of `source`. Returns why it cannot be had; undefined: it can,
- * or none is wanted.
+ * or none is wanted. `opened`: gets what was set.
  */
 export function openDoor(
   http: Pick<HttpTransport, 'setAccess'>,
   origin: string,
   source: KeySource | undefined,
+  opened: (access: HttpAccess | undefined) => void = () => {},
 ): NoKey | undefined {
   const found = source === undefined ? undefined : readKey(source)
   // If the key cannot be read, a client's key must not be sent in its place.
   const access = found === undefined ? undefined : { key: 'key' in found ? found.key : undefined }
   http.setAccess(origin, access)
+  opened(access)
   return found !== undefined && 'fault' in found ? found : undefined
 }

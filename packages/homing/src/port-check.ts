@@ -3,24 +3,28 @@
 import { fromErrorRecord, silentLog, systemClock, toErrorRecord } from '@homing/base'
 import { systemTransport } from '@homing/transport'
 
-/** The ports of a router; of the second, what is rejected names the option. */
+/**
+ * The ports of a router; of the second, what is rejected names the option. Resolves with the first, which is
+ * a free one for 0.
+ */
 export async function checkPorts(settings: {
   readonly host: string
   readonly port: number
   readonly adminPort: number | undefined
-}): Promise<void> {
+}): Promise<number> {
   const { host, adminPort } = settings
-  await checkPort(settings)
-  if (adminPort === undefined) return
+  const port = await checkPort(settings)
+  if (adminPort === undefined) return port
   await checkPort({ host, port: adminPort }).catch((thrown: unknown) => {
     const { details, ...record } = toErrorRecord(thrown)
     throw fromErrorRecord({ ...record, details: { ...details, option: '--admin-port' } })
   })
+  return port
 }
 
 /**
  * Listens for a moment. Rejects with ListenError when the address cannot be had: a free port (0) of a foreign
- * host neither.
+ * host neither. Resolves with the port.
  */
 export async function checkPort({
   host,
@@ -28,7 +32,7 @@ export async function checkPort({
 }: {
   readonly host: string
   readonly port: number
-}): Promise<void> {
+}): Promise<number> {
   const transport = systemTransport({ clock: systemClock, log: silentLog })
   try {
     const listener = await transport.http.listen({ host, port }, exchange => {
@@ -37,6 +41,7 @@ export async function checkPort({
       exchange.end()
     })
     await listener.close(0)
+    return listener.port
   } finally {
     transport.close()
   }

@@ -21,7 +21,7 @@ export async function prepareRouter(settings: RouterSettings) {
   const log = createLog(settings.logLevel, {}, settings.logFormat)
   const inputs = await readRouterInputs(settings)
   await openBrokerAccess(settings, 'router', log)
-  await checkPorts(settings)
+  const port = await checkPorts(settings)
   const { checkpointDirectory, decisionLogFile, accessLog, learnedFile } = settings
   if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)
   if (accessLog !== undefined) await prepareAccessLog(accessLog)
@@ -36,7 +36,15 @@ export async function prepareRouter(settings: RouterSettings) {
   const needs = { openRequestsMax: settings.openRequestsMax, perRequest: 2, workers }
   return {
     guardian,
-    args: { settings: { ...settings, openRequestsMax: requestsWithinFiles(needs, log) }, inputs },
+    args: {
+      settings: {
+        ...settings,
+        // Threads that share a port have to know it.
+        port: settings.gatewayThreads > 1 ? port : settings.port,
+        openRequestsMax: requestsWithinFiles(needs, log),
+      },
+      inputs,
+    },
     /** The encoder of each directory of `tokenizers`. */
     tokenizers: new Map(
       [...inputs.loadedTokenizers].map(([directory, loaded]) => [directory, encoderPath(loaded)]),

@@ -49,6 +49,11 @@ const EVENT_MODULES = [
   import.meta.resolve('@homing/actors/indexer'),
   import.meta.resolve('@homing/actors/listener'),
 ]
+/** What a thread of a gateway is about to be given. */
+const GATEWAY_MODULES = [
+  import.meta.resolve('@homing/actors/gateway'),
+  import.meta.resolve('@homing/actors/tokenizer'),
+]
 const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoLoad', 'detach'] as const
 
 /**
@@ -76,9 +81,14 @@ export async function startRouter(given: GivenRouterSettings): Promise<RunningRo
 
 /** The same with settings that are complete and have no faults. */
 export async function serveRouter(settings: RouterSettings): Promise<RunningRouter> {
+  const { gatewayThreads } = settings
   const starting = createActorSystem({
     name: 'homing',
-    pools: { events: { count: settings.eventThreads, preload: EVENT_MODULES } },
+    pools: {
+      events: { count: settings.eventThreads, preload: EVENT_MODULES },
+      // A gateway that is alone is on main.
+      gateways: { count: gatewayThreads > 1 ? gatewayThreads : 0, preload: GATEWAY_MODULES },
+    },
     random: settings.seed === undefined ? systemRandom : seededRandom(settings.seed),
     logLevel: settings.logLevel,
     logFormat: settings.logFormat,

@@ -9,20 +9,28 @@
 import { type BodyRoom, giveUpBytes, type HttpExchange } from '@homing/transport'
 import type { BodyArena, BodyLoan } from './body-arena.ts'
 import { BodyDecoders, encodingOf } from './content-encoding.ts'
+import { ALONE, type CommonCount } from './gateway-counts.ts'
 
 export class Bodies {
   readonly #bytesMax: number
   readonly #refusal: (bytes: number, bytesMax: number) => Error
   readonly #decoders = new BodyDecoders()
   readonly #arena: BodyArena | undefined
+  readonly #common: CommonCount
   #bytes = 0
 
   /**
    * `refusal`: what is thrown where there is no room. `arena`: for long bodies; undefined: each has memory of
-   * its own.
+   * its own. `common`: of the bodies of other threads; default: there are none.
    */
-  constructor(bytesMax: number, refusal: (bytes: number, bytesMax: number) => Error, arena?: BodyArena) {
+  constructor(
+    bytesMax: number,
+    refusal: (bytes: number, bytesMax: number) => Error,
+    arena?: BodyArena,
+    common: CommonCount = ALONE,
+  ) {
     this.#bytesMax = bytesMax
+    this.#common = common
     this.#refusal = refusal
     this.#arena = arena
   }
@@ -47,7 +55,7 @@ export class Bodies {
    * its tenant; undefined: no other request makes room for it.
    */
   hold(share?: BodyShare): BodyHold {
-    const missing = (byteCount: number) => this.#bytes + byteCount - this.#bytesMax
+    const missing = (byteCount: number) => this.#bytes + this.#common.others + byteCount - this.#bytesMax
     return new BodyHold({
       check: byteCount => {
         // Bytes that are only announced displace no request.
@@ -57,11 +65,11 @@ export class Bodies {
       take: byteCount => {
         if (missing(byteCount) > 0) share?.makeRoom(missing(byteCount))
         if (missing(byteCount) > 0) throw this.#refusal(this.#bytes, this.#bytesMax)
-        this.#bytes += byteCount
+        this.#add(byteCount)
         share?.holds(byteCount)
       },
       give: byteCount => {
-        this.#bytes -= byteCount
+        this.#add(-byteCount)
         share?.holds(-byteCount)
       },
       decoders: this.#decoders,
@@ -74,10 +82,13 @@ export class Bodies {
    * Answers what ends that; it is to be called once.
    */
   keep(byteCount: number): () => void {
+    this.#add(byteCount)
+    return () => this.#add(-byteCount)
+  }
+
+  #add(byteCount: number): void {
     this.#bytes += byteCount
-    return () => {
-      this.#bytes -= byteCount
-    }
+    this.#common.set(this.#bytes)
   }
 }
 

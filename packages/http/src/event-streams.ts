@@ -17,6 +17,7 @@ import type { Clock, Timer } from '@homing/base'
 import type { HttpExchange } from '@homing/transport'
 import { errorAnswer, type HttpAnswer, sendAnswer } from './answers.ts'
 import { StreamsBusyError } from './errors.ts'
+import { ALONE, type CommonCount } from './gateway-counts.ts'
 
 /** One event: its name, and its data in one line. */
 export interface StreamEvent {
@@ -33,6 +34,8 @@ export interface Pulled {
 export interface EventStreamsOptions {
   readonly clock: Clock
   readonly readersMax: number
+  /** Of the readers at all threads; default: there is no other thread. */
+  readonly common?: CommonCount
   readonly silenceMsMax: number
   /** Asks the source; `isFirst`: for the first reader after a time without any. May reject. */
   readonly pull: (isFirst: boolean) => Promise<Pulled>
@@ -76,6 +79,7 @@ const utf8 = new TextEncoder()
 
 export class EventStreams {
   readonly #options: EventStreamsOptions
+  readonly #common: CommonCount
   readonly #readers = new Set<Reader>()
   /** The last data of each event. */
   readonly #latest = new Map<string, string>()
@@ -87,6 +91,7 @@ export class EventStreams {
 
   constructor(options: EventStreamsOptions) {
     this.#options = options
+    this.#common = options.common ?? ALONE
   }
 
   get readersMax(): number {
@@ -104,7 +109,7 @@ export class EventStreams {
 
   /** False: there are as many readers as may be; the exchange is not touched. */
   open(exchange: HttpExchange, headers: Readonly<Record<string, string>>): boolean {
-    if (this.#readers.size >= this.#options.readersMax) {
+    if (this.#readers.size + this.#common.others >= this.#options.readersMax) {
       this.#refusedReaders++
       this.#tell()
       return false
@@ -194,6 +199,7 @@ export class EventStreams {
   }
 
   #tell(): void {
+    this.#common.set(this.#readers.size)
     this.#options.told(this.counts)
   }
 }

@@ -35,6 +35,13 @@ export {
   sendOrStream,
 } from './event-streams.ts'
 export { FrontDoor, type HttpAddress } from './front-door.ts'
+export {
+  ALONE,
+  type CommonCount,
+  type CommonRow,
+  commonCount,
+  commonMemory,
+} from './gateway-counts.ts'
 export { LentBodies } from './lent-bodies.ts'
 export { fetchPieces, type Piece, sendPieces } from './pieces.ts'
 export { limitOf, queryOf, wantsText } from './query.ts'

@@ -12,6 +12,7 @@ import type { HttpExchange } from '@homing/transport'
 import type { HttpAnswer } from './answers.ts'
 import { ViewsBusyError } from './errors.ts'
 import { type EventStreams, isStreamHead, sendOrStream } from './event-streams.ts'
+import { ALONE, type CommonCount } from './gateway-counts.ts'
 import { sendPieces } from './pieces.ts'
 
 const OPEN_DEFAULT = 64
@@ -23,6 +24,8 @@ const UNSENT_BYTES_MAX = 64 * 1024 * 1024
 export interface ViewRoomOptions {
   readonly openMax?: number | undefined
   readonly unsentBytesMax?: number
+  /** Of the open requests of all threads, but those that watch; default: there is no other thread. */
+  readonly common?: CommonCount
 }
 
 /** The place of one request. */
@@ -36,6 +39,7 @@ export interface ViewPlace {
 export class ViewRoom {
   readonly #openMax: number
   readonly #unsentBytesMax: number
+  readonly #common: CommonCount
   readonly refused = { requests: 0, bytes: 0 }
   /** By address, of the requests that are open and do not watch. */
   readonly #byClient = new Map<string, number>()
@@ -43,7 +47,12 @@ export class ViewRoom {
   #watching = 0
   #unsentBytes = 0
 
-  constructor({ openMax = OPEN_DEFAULT, unsentBytesMax = UNSENT_BYTES_MAX }: ViewRoomOptions) {
+  constructor({
+    openMax = OPEN_DEFAULT,
+    unsentBytesMax = UNSENT_BYTES_MAX,
+    common = ALONE,
+  }: ViewRoomOptions) {
+    this.#common = common
     this.#openMax = openMax
     this.#unsentBytesMax = unsentBytesMax
   }
@@ -58,7 +67,9 @@ export class ViewRoom {
 
   /** Throws ViewsBusyError. `isWatching`: for those who watch over the service. */
   enter(exchange: HttpExchange, isWatching: boolean): ViewPlace {
-    const [open, openMax] = isWatching ? [this.#watching, WATCHING_MAX] : [this.#open, this.#openMax]
+    const [open, openMax] = isWatching
+      ? [this.#watching, WATCHING_MAX]
+      : [this.#open + this.#common.others, this.#openMax]
     if (open >= openMax) {
       this.refused.requests++
       throw new ViewsBusyError('operator requests are open (--max-open-operator-requests)', openMax)
@@ -99,6 +110,7 @@ export class ViewRoom {
       return
     }
     this.#open += change
+    this.#common.set(this.#open)
     const ofClient = (this.#byClient.get(client) ?? 0) + change
     if (ofClient > 0) this.#byClient.set(client, ofClient)
     else this.#byClient.delete(client)

@@ -18,4 +18,5 @@ export {
   type MetricTable,
 } from './metrics.ts'
 export { type RenamedFamily, renamedFamilies, type SampleLabels } from './renamed-families.ts'
+export { type SourceText, SummedTexts } from './summed-texts.ts'
 export { type ViewFigures, viewMetrics } from './view-metrics.ts'

@@ -40,6 +40,7 @@ export type {
   Closable,
   Dealer,
   Frames,
+  HttpAccess,
   HttpCall,
   HttpEnd,
   HttpErrorAnswer,

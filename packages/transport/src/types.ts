@@ -101,6 +101,12 @@ export interface ListenOptions {
    * Default: the error's status and message, as text.
    */
   readonly errorAnswer?: (error: HttpRequestError) => HttpErrorAnswer
+  /**
+   * Others may listen at the same place if they say so, too, on other threads as well; each new connection
+   * goes to one of them, in memory in turn. One that listens there without it is a ListenError. Not for
+   * port 0. Default: false.
+   */
+  readonly isShared?: boolean
   /** Speaks TLS with this certificate. In memory it changes nothing. Default: plain HTTP. */
   readonly tls?: TlsIdentity | undefined
 }

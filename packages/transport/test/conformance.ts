@@ -407,6 +407,46 @@ export function testTransport(t: Test, createTransport: (t: Test) => Transport):
     )
   })
 
+  t.test(
+    'listeners that share a port each get calls, and one that ends leaves them to the other',
+    async t => {
+      const transport = createTransport(t)
+      const options = { host: HOST, port: await unusedPort(), isShared: true }
+      const origin = `http://${HOST}:${options.port}`
+      const got = [0, 0]
+      const listen = (index: number) =>
+        transport.http.listen(options, exchange => {
+          got[index]!++
+          exchange.writeHead(200, { connection: 'close' })
+          exchange.end()
+        })
+      const listeners = await Promise.all([listen(0), listen(1)])
+      t.teardown(() => Promise.all(listeners.map(listener => listener.close(0))))
+      const fetch = () =>
+        createTransport(t).http.fetch({ origin, method: 'GET', path: '/' }, { timeoutMs: WAIT_MS_MAX })
+      // Sockets are spread by a hash: so many all at one would be one in a billion.
+      for (let call = 0; call < 31; call++) t.equal((await fetch()).status, 200)
+      t.equal(got[0]! + got[1]!, 31)
+      t.ok(got[0]! > 0 && got[1]! > 0, `${got}`)
+      await t.rejects(
+        transport.http.listen({ ...options, isShared: false }, () => {}),
+        ListenError,
+      )
+      await listeners[0]!.close(0)
+      const before = got[0]
+      for (let call = 0; call < 8; call++) t.equal((await fetch()).status, 200)
+      t.equal(got[0], before)
+      await listeners[1]!.close(0)
+      const alone = await transport.http.listen({ ...options, isShared: false }, () => {})
+      t.teardown(() => alone.close(0))
+      await t.rejects(
+        transport.http.listen(options, () => {}),
+        ListenError,
+        'nor with one that does not share',
+      )
+    },
+  )
+
   /** A subscriber whose doings arrive in an inbox. */
   const subscribe = (t: Test, transport: Transport, endpoint: string, topic = '') => {
     const inbox = new Inbox<string>()

@@ -4,6 +4,9 @@ import type { SettingDescriptor } from '../descriptor.ts'
 import { shared } from '../shared-settings.ts'
 import { HOUR_MS, SECOND_MS } from '../units.ts'
 
+const GATEWAY_THREADS_MAX = 8
+const GATEWAY_THREADS_DEFAULT = 1
+
 export const listeningSettings = [
   {
     ...shared.host,
@@ -63,6 +66,17 @@ export const listeningSettings = [
     max: 1000,
     unit: 'tabs',
     help: 'Most tabs of the page for operators that may be open at one time; a further one is refused with 503, and tries again. All tabs share one update, at most four times a second.',
+  },
+  {
+    key: 'gatewayThreads',
+    name: 'gateway-threads',
+    group: 'Listening',
+    kind: 'integer',
+    default: GATEWAY_THREADS_DEFAULT,
+    min: 1,
+    max: GATEWAY_THREADS_MAX,
+    unit: 'threads',
+    help: 'Threads that take connections at --port, each with a gateway that reads short prompts and relays answers; the kernel gives each connection to one of them. 1: the gateway is on the main thread, beside router and tracker. Use more when one core is full of relaying (docs/scale-out.md). Limits such as --max-open-requests hold for all of them together. With --request-plane nats it must be 1.',
   },
   {
     ...shared.bodyBytesMax,

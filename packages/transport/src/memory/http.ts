@@ -38,6 +38,7 @@ const WRITE_AHEAD_BYTES = 64 * 1024
 
 interface Listening {
   readonly place: string
+  readonly isShared: boolean
   readonly clock: Clock
   readonly bodySilenceMsMax: number
   readonly readerStallMsMax: number
@@ -49,8 +50,10 @@ interface Listening {
 
 export class MemoryHttp {
   readonly #network: MemoryConditions
-  readonly #listening = new Map<string, Listening>()
+  /** By place; several of those that share theirs, of which each takes a call in turn. */
+  readonly #listening = new Map<string, Listening[]>()
   readonly #severed = new Set<string>()
+  #turn = 0
 
   constructor(network: MemoryConditions) {
     this.#network = network
@@ -58,8 +61,8 @@ export class MemoryHttp {
 
   disconnect(place: string): void {
     this.#severed.add(place)
-    const listening = findBound(this.#listening, place)
-    for (const exchange of [...(listening?.open ?? [])]) exchange.breakConnection()
+    for (const { open } of findBound(this.#listening, place) ?? [])
+      for (const exchange of [...open]) exchange.breakConnection()
   }
 
   reconnect(place: string): void {
@@ -109,11 +112,14 @@ export class MemoryHttp {
   #listen(options: ListenOptions, onExchange: (exchange: HttpExchange) => void): HttpListener {
     const port = options.port === 0 ? this.#network.freePort() : options.port
     const place = placeOf(`http://${options.host}:${port}`)
-    if (this.#listening.has(place)) {
+    const others = this.#listening.get(place) ?? []
+    const isShared = options.isShared ?? false
+    if (others.some(other => !other.isShared || !isShared)) {
       throw new ListenError(`http://${place}`, new Error('EADDRINUSE, it is bound already'))
     }
     const listening: Listening = {
       place,
+      isShared,
       clock: this.#network.clock,
       bodySilenceMsMax: options.bodySilenceMsMax ?? Number.POSITIVE_INFINITY,
       readerStallMsMax: options.readerStallMsMax ?? Number.POSITIVE_INFINITY,
@@ -121,7 +127,7 @@ export class MemoryHttp {
       open: new Set(),
       onIdle: undefined,
     }
-    this.#listening.set(place, listening)
+    this.#listening.set(place, [...others, listening])
     let closing: Promise<void> | undefined
     return {
       host: options.host,
@@ -136,7 +142,9 @@ export class MemoryHttp {
   }
 
   #close(listening: Listening, graceMs: number): Promise<void> {
-    this.#listening.delete(listening.place)
+    const others = this.#listening.get(listening.place)!.filter(other => other !== listening)
+    if (others.length === 0) this.#listening.delete(listening.place)
+    else this.#listening.set(listening.place, others)
     if (listening.open.size === 0) return Promise.resolve()
     return new Promise(resolve => {
       const timer = this.#network.clock.after(graceMs, () => {
@@ -155,7 +163,8 @@ export class MemoryHttp {
     new Lane(this.#network.clock).put(delayMs, () => {
       if (call.isEnded) return
       const place = placeOf(call.request.origin)
-      const listening = findBound(this.#listening, place)
+      const all = findBound(this.#listening, place)
+      const listening = all?.[this.#turn++ % all.length]
       const isSevered = this.#severed.has(place) || this.#severed.has(listening?.place ?? '')
       if (fate === 'no-socket') {
         call.fail('local', 'EMFILE')

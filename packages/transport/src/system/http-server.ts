@@ -108,7 +108,7 @@ export async function listenHttp(
       reject(new ListenError(`http://${options.host}:${options.port}`, error))
     }
     server.once('error', failed)
-    server.listen({ host: options.host, port: options.port }, () => {
+    server.listen({ host: options.host, port: options.port, reusePort: options.isShared ?? false }, () => {
       server.off('error', failed)
       // Accepting may fail later, for want of file descriptors; clients try again.
       server.on('error', () => {})
