@@ -74,6 +74,9 @@ interface Present {
   readonly salted: Iterable<string>
 }
 
+/** More than any events have removed: evictions do not explain the answers. */
+const UNEXPLAINED_BLOCKS = Number.MAX_SAFE_INTEGER
+
 /** Checkpoints in memory; a write takes its time. */
 export class SlowStore implements CheckpointStore {
   readonly #clock: SimulatedClock
@@ -319,7 +322,7 @@ export class RouterObserver {
         workerSlot,
         epoch,
         verdict: 'contradicted',
-        missingBlocks: 1,
+        missingBlocks: UNEXPLAINED_BLOCKS,
         reason,
       })
       this.#signs[i]!.contradicted()

@@ -174,12 +174,12 @@ t.test('settings of the command line are complete: nothing of them changes', asy
     }
   }
   const kinds = new Set(['integer', 'choice', 'flag'])
-  // Of two ports the second must differ from the first, and thresholds need what they go by; other tests have
+  // Of two ports the second must differ, thresholds need what they go by, some threads no broker; other tests have
   // these.
   const choices = routerCommand.settings.filter(
     ({ kind, name }) =>
       kinds.has(kind) &&
-      !/^(demo|worker-slots|router-event-threads|admin-port|router-track|active-prefill|router-session)/.test(
+      !/^(demo|worker-slots|gateway-threads|router-event-threads|admin-port|router-track|active-prefill|router-session)/.test(
         name,
       ),
   )
