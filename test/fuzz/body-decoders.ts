@@ -13,7 +13,7 @@ import {
   readTokenQuery,
   readUnregistration,
 } from '../../actors/index-service/src/requests.ts'
-import { parseWideJson, wideJson } from '../../actors/index-service/src/wide-json.ts'
+import { parseWideJson, wideJson } from '../../packages/base/src/wide-json.ts'
 import { readTokens } from '../../packages/doctor/src/own-request.ts'
 import {
   readEventSources,
@@ -294,7 +294,7 @@ export const BODY_DECODERS: readonly Decoder[] = [
     },
   ),
   ofJson(
-    'actors/index-service/src/wide-json.ts',
+    'packages/base/src/wide-json.ts',
     'parseWideJson',
     bytes => wideJson(parseWideJson(textOf(bytes))).length,
     {

@@ -1,4 +1,6 @@
 export { gateway } from './gateway.ts'
 export { type GatewayArgs, gatewayArgsFromSettings } from './gateway-args.ts'
+export type { GatewayMessage } from './messages.ts'
 export { OWN_ROUTES } from './own-routes.ts'
+export type { BestWorker, ProgramMessage } from './program-messages.ts'
 export { ENGINE_ROUTES, relayedNames } from './relay-routes.ts'

@@ -3,11 +3,13 @@ import type { FromConsole } from '@homing/actors/console'
 import type { ErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
 import type { HttpAddress } from '@homing/http'
+import type { ProgramMessage } from './program-messages.ts'
 
 export type GatewayMessage =
   | FleetMessage
   /** From the console. */
   | FromConsole
+  | ProgramMessage
   /** Where it listens, or why it cannot. */
   | { readonly type: 'address'; readonly reply: Reply<HttpAddress | ErrorRecord> }
   /** From the guardian: every worker was probed once and the first replays are over, or took too long. */

@@ -167,6 +167,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
     }),
   )
   return {
+    indexers,
     directory: directoryRef,
     tracker: trackerRef,
     usage: usageRef,

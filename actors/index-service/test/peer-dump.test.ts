@@ -8,7 +8,8 @@ import { formatHash } from '@homing/blocks'
 import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
 import fc from 'fast-check'
 import t from 'tap'
-import { dumpEvents, dumpHead, readDump } from '../src/peer-dump.ts'
+import { dumpEvents } from '@homing/fleet'
+import { dumpHead, readDump } from '../src/peer-dump.ts'
 
 const OPTIONS = { capacityBytes: 1 << 20, workerSlotsMax: 2 }
 

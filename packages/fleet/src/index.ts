@@ -47,6 +47,7 @@ export {
   type WorkerDefaults,
   type WorkerFacts,
 } from './worker-facts.ts'
+export { dumpEvents } from './router-events.ts'
 export { WorkerRoll } from './worker-roll.ts'
 export { eventsHostOf, hostOf, type KeySource, type WorkerSpec } from './worker-spec.ts'
 export { openWorker, parseWorkerSpec } from './worker-url.ts'

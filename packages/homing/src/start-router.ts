@@ -1,6 +1,7 @@
 /** A running router as a value: for the command line, for tests, and for programs that embed it. */
 
-import { type ActorSystem, createActorSystem } from '@homing/actor'
+import { type ActorRef, type ActorSystem, createActorSystem, type Provided } from '@homing/actor'
+import type { GuardianMessage } from '@homing/actors/guardian'
 import { fromErrorRecord, seededRandom, systemClock, systemRandom } from '@homing/base'
 import {
   completeSettings,
@@ -49,7 +50,7 @@ const EVENT_MODULES = [
   import.meta.resolve('@homing/actors/indexer'),
   import.meta.resolve('@homing/actors/listener'),
 ]
-const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoLoad', 'detach'] as const
+export const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoLoad', 'detach'] as const
 
 /**
  * Starts a router in this process and resolves when it serves: it listens, and each worker was probed once.
@@ -58,9 +59,18 @@ const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoLoad', 'detach'] as 
  * CheckpointDirectoryError, DecisionLogFileError, AccessLogError and LearnedFileError likewise.
  */
 export async function startRouter(given: GivenRouterSettings): Promise<RunningRouter> {
+  const { guardian: _, ...router } = await serveRouter(routerSettingsOf(given, COMMAND_LINE_ONLY))
+  return router
+}
+
+/** All settings of a router, with the workers that it needs. Throws SettingsError. */
+export function routerSettingsOf(
+  given: GivenSettings<RouterSettings>,
+  without: readonly (keyof RouterSettings)[],
+): RouterSettings {
   const settings = completeSettings(routerCommand, given, {
     listChecks: { workers: faultsOfWorkers },
-    without: COMMAND_LINE_ONLY,
+    without,
   })
   if (
     settings.workers.length === 0 &&
@@ -71,14 +81,27 @@ export async function startRouter(given: GivenRouterSettings): Promise<RunningRo
       'workers: the list is empty; give the URLs of engines, or those of startDemoFleet()',
     ])
   }
-  return serveRouter(settings)
+  return settings
 }
 
-/** The same with settings that are complete and have no faults. */
-export async function serveRouter(settings: RouterSettings): Promise<RunningRouter> {
+/** A running router, and what a program in the same process talks to. */
+export interface ServedRouter extends RunningRouter {
+  readonly guardian: ActorRef<GuardianMessage>
+}
+
+/**
+ * The same with settings that are complete and have no faults. `inside`: the capabilities that replace those
+ * of the main thread; the router listens through them, so no port is looked at. Undefined: it listens at
+ * `port`.
+ */
+export async function serveRouter(
+  settings: RouterSettings,
+  inside?: readonly Provided[],
+): Promise<ServedRouter> {
   const starting = createActorSystem({
     name: 'homing',
     pools: { events: { count: settings.eventThreads, preload: EVENT_MODULES } },
+    provide: inside ?? [],
     random: settings.seed === undefined ? systemRandom : seededRandom(settings.seed),
     logLevel: settings.logLevel,
     logFormat: settings.logFormat,
@@ -88,7 +111,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
   try {
     // Loaded here: the threads start meanwhile.
     const { prepareRouter } = await import('./prepare-router.ts')
-    const { guardian, args, tokenizers } = await prepareRouter(settings)
+    const { guardian, args, tokenizers } = await prepareRouter(settings, inside === undefined)
     const system = await starting
     const ref = system.spawn(guardian, { name: 'guardian', args, shutdown: STOP_MS_MAX })
     const ready = await ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX })
@@ -96,6 +119,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
 
     const urlOf = ({ host, port }: HttpAddress): string => `http://${dialledHost(host)}:${port}`
     return {
+      guardian: ref,
       url: urlOf(ready),
       port: ready.port,
       adminUrl: urlOf(ready.admin ?? ready),
