@@ -146,11 +146,11 @@ export class GatewayMetrics {
       labels: ['outcome'],
     })
     this.#reservations = metrics.gauge({
-      name: 'homing_gateway_reservations',
+      name: 'homing_gateway_reserved_requests',
       help: 'Requests that programs have booked by an id of their own and not freed yet.',
     })
     this.#reservationsExpired = metrics.counter({
-      name: 'homing_gateway_expired_reservations_total',
+      name: 'homing_gateway_expired_requests_total',
       help: 'Requests that programs booked and did not free (--active-request-expiry-secs).',
     })
     this.#slices = metrics.counter({

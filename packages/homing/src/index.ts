@@ -5,8 +5,27 @@ export {
   type SelectedRequest,
   type SelectionCandidate,
 } from '@homing/selection'
-export { type DemoFleet, type GivenDemoSettings, startDemoFleet } from './demo-fleet.ts'
-export { type GivenIndexerSettings, type RunningIndexer, startIndexer } from './start-indexer.ts'
-export { type GivenRouterSettings, type RunningRouter, startRouter } from './start-router.ts'
+export type { DemoFleet, GivenDemoSettings } from './demo-fleet.ts'
+export { type GenerateOutput, Generation, type GenerationPlace, type GenerationUsage } from './generation.ts'
+export {
+  type BestWorker,
+  type GivenKvRouterSettings,
+  KvRouter,
+  type KvRouterWorker,
+  type PotentialLoad,
+  type PrefixMatch,
+} from './kv-router.ts'
+export type {
+  BestWorkerOptions,
+  GenerateRequest,
+  PromptOptions,
+  RouterConfigOverride,
+  SamplingOptions,
+  StopConditions,
+  TokenIds,
+} from './kv-router-options.ts'
+export type { GivenIndexerSettings, RunningIndexer } from './start-indexer.ts'
+export type { GivenRouterSettings, RunningRouter } from './start-router.ts'
+export { startDemoFleet, startIndexer, startRouter } from './starts.ts'
 export type { StopReport } from './stop-service.ts'
 export { version } from './version.ts'

@@ -53,20 +53,12 @@ const EVENT_MODULES = [
 export const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoLoad', 'detach'] as const
 
 /**
- * Starts a router in this process and resolves when it serves: it listens, and each worker was probed once.
- * Rejects with SettingsError for all that is wrong with the settings at once, ListenError when the port
- * cannot be had, TokenizerLoadError for a directory of `tokenizers` that cannot be used,
- * CheckpointDirectoryError, DecisionLogFileError, AccessLogError and LearnedFileError likewise.
+ * All settings of a router, with the workers that it needs. `without`: those that have no effect. Throws
+ * SettingsError for all that is wrong with them at once.
  */
-export async function startRouter(given: GivenRouterSettings): Promise<RunningRouter> {
-  const { guardian: _, ...router } = await serveRouter(routerSettingsOf(given, COMMAND_LINE_ONLY))
-  return router
-}
-
-/** All settings of a router, with the workers that it needs. Throws SettingsError. */
 export function routerSettingsOf(
   given: GivenSettings<RouterSettings>,
-  without: readonly (keyof RouterSettings)[],
+  without: readonly (keyof RouterSettings)[] = COMMAND_LINE_ONLY,
 ): RouterSettings {
   const settings = completeSettings(routerCommand, given, {
     listChecks: { workers: faultsOfWorkers },
@@ -90,7 +82,7 @@ export interface ServedRouter extends RunningRouter {
 }
 
 /**
- * The same with settings that are complete and have no faults. `inside`: the capabilities that replace those
+ * Starts a router in this process, with settings that have no faults; see `startRouter`. `inside`: the capabilities that replace those
  * of the main thread; the router listens through them, so no port is looked at. Undefined: it listens at
  * `port`.
  */

@@ -49,6 +49,7 @@ export type {
   HttpListener,
   HttpReply,
   HttpRequest,
+  HttpResponseHandler,
   HttpTransport,
   ListenOptions,
   MessageTransport,
