@@ -107,7 +107,7 @@ t.test('a booking is the load of a request of a client, until it is freed', asyn
   })
   let isSame = false
   while (!isOver && !isSame) {
-    await simulation.run(undefined, { within: 1 })
+    await simulation.run(undefined, { within: 20 })
     isSame = JSON.stringify(await loadsOf(fleet)) === JSON.stringify(decoding)
   }
   t.ok(isSame, 'a client counts the same')
