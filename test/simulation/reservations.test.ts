@@ -7,7 +7,7 @@
 
 import type { AskInput } from '@homing/actor'
 import { runSeeds, type SeedOutcome } from '@homing/actor/simulation'
-import type { BestWorker, ProgramMessage } from '@homing/actors/gateway'
+import type { ChosenWorker, ProgramMessage } from '@homing/actors/gateway'
 import { type ErrorRecord, seededRandom } from '@homing/base'
 import t from 'tap'
 import { BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from './simulated-fleet.ts'
@@ -45,8 +45,9 @@ function promptOf(first: number, blocks: number): readonly number[] {
 async function asker(fleet: SimulatedFleet) {
   const { gateway } = await fleet.parts()
   return {
-    tell: (message: AskInput<Extract<ProgramMessage, { readonly type: 'bestWorker' }>>) => gateway.ask(message, { timeout: ASK_MS_MAX }),
-    best: (tokens: readonly number[], id?: string, more?: object): Promise<BestWorker | ErrorRecord> =>
+    tell: (message: AskInput<Extract<ProgramMessage, { readonly type: 'bestWorker' }>>) =>
+      gateway.ask(message, { timeout: ASK_MS_MAX }),
+    best: (tokens: readonly number[], id?: string, more?: object): Promise<ChosenWorker | ErrorRecord> =>
       fleet.simulation.settle(
         gateway.ask({ type: 'bestWorker', body: bodyOf(tokens, more), id }, { timeout: ASK_MS_MAX }),
       ),

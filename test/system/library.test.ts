@@ -2,8 +2,8 @@
 
 import { execFile } from 'node:child_process'
 import process from 'node:process'
-import { fileURLToPath } from 'node:url'
 import { setImmediate } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { parseWideJson, tryBits64 } from '@homing/base'
 import { bigintToHash, DEFAULT_SEED, hashBlocks } from '@homing/blocks'
@@ -153,7 +153,10 @@ t.test('one router', async t => {
     await t.rejects(router.free('a'), { code: 'HOMING_GATEWAY_RESERVATION_UNKNOWN' })
     await t.rejects(router.markPrefillComplete('a'), { code: 'HOMING_GATEWAY_RESERVATION_UNKNOWN' })
     const wrong = [
-      [{ override: { overlapWeight: 1 } }, /: override\.overlapWeight: there is no such member; known: overlapS/],
+      [
+        { override: { overlapWeight: 1 } },
+        /: override\.overlapWeight: there is no such member; known: overlapS/,
+      ],
       [{ request: 'a' }, /: request: there is no such member; known: model, override, requestId/],
     ] as const
     for (const [options, message] of wrong)
@@ -185,7 +188,10 @@ t.test('one router', async t => {
   t.test('dumps events that give the same overlaps in another index', async t => {
     const prompt = newPrompt(6)
     await all(router.generate({ tokenIds: prompt, workerId: 0, stopConditions: EXACT }))
-    await until('the index has the prompt', async () => (await router.findMatchesForRequest(prompt)).length > 0)
+    await until(
+      'the index has the prompt',
+      async () => (await router.findMatchesForRequest(prompt)).length > 0,
+    )
     const [first, second] = await Promise.all([router.dumpEvents(), router.dumpEvents()])
     t.equal(second, first, 'two at a time')
     const index = BlockIndex.create({ capacityBytes: 2 ** 22, workerSlotsMax: 4 })
@@ -228,7 +234,8 @@ t.test('one router', async t => {
     await t.rejects(seen, why)
     await t.rejects(all(router.generate({ tokenIds: [1], signal: leaving.signal })), why)
     await idle(router)
-    for await (const _ of router.generate({ tokenIds: newPrompt(2), stopConditions: { maxTokens: 4000 } })) break
+    for await (const _ of router.generate({ tokenIds: newPrompt(2), stopConditions: { maxTokens: 4000 } }))
+      break
     await idle(router)
     t.match(await router.metrics(), /^homing_gateway_open_requests 0$/m)
   })

@@ -1,9 +1,9 @@
 import type { Reply } from '@homing/actor'
 import type { ErrorRecord } from '@homing/base'
-import type { PotentialLoad } from '@homing/placement'
+import type { PotentialKeyLoad } from '@homing/placement'
 
 /** Where the router would send a prompt, or has booked it. */
-export interface BestWorker {
+export interface ChosenWorker {
   /** Worker key. */
   readonly worker: string
   /** Id by which requests name the worker. */
@@ -28,13 +28,13 @@ export type ProgramMessage =
       readonly type: 'bestWorker'
       readonly body: Uint8Array
       readonly id: string | undefined
-      readonly reply: Reply<BestWorker | ErrorRecord>
+      readonly reply: Reply<ChosenWorker | ErrorRecord>
     }
   /** What each worker key would have to do with the prompt. Changes nothing. */
   | {
       readonly type: 'potentialLoads'
       readonly body: Uint8Array
-      readonly reply: Reply<readonly PotentialLoad[] | ErrorRecord>
+      readonly reply: Reply<readonly PotentialKeyLoad[] | ErrorRecord>
     }
   /** The first token of a booked request has come; repeated: the request is alive. */
   | {

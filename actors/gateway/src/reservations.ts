@@ -21,7 +21,7 @@ import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type Clock, type ErrorRecord, fromErrorRecord, type Log, toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
-import type { Delivery, PotentialLoad, RoutingRequest } from '@homing/placement'
+import type { Delivery, PotentialKeyLoad, RoutingRequest } from '@homing/placement'
 import {
   BadReservationIdError,
   ReservationCancelledError,
@@ -30,7 +30,7 @@ import {
   TooManyReservationsError,
 } from './errors.ts'
 import type { Placement, Placements } from './placement.ts'
-import type { BestWorker } from './program-messages.ts'
+import type { ChosenWorker } from './program-messages.ts'
 
 export interface ReservationsParts {
   readonly clock: Clock
@@ -75,7 +75,7 @@ export class Reservations {
   }
 
   /** Never rejects. */
-  async bestWorker(body: Uint8Array, id: string | undefined): Promise<BestWorker | ErrorRecord> {
+  async bestWorker(body: Uint8Array, id: string | undefined): Promise<ChosenWorker | ErrorRecord> {
     try {
       return id === undefined ? await this.#look(body) : await this.#reserve(body, id)
     } catch (thrown) {
@@ -84,7 +84,7 @@ export class Reservations {
   }
 
   /** Never rejects. */
-  async potentialLoads(body: Uint8Array): Promise<readonly PotentialLoad[] | ErrorRecord> {
+  async potentialLoads(body: Uint8Array): Promise<readonly PotentialKeyLoad[] | ErrorRecord> {
     const { router, read, askMsMax } = this.#parts
     try {
       const request = await read(body, undefined)
@@ -136,7 +136,7 @@ export class Reservations {
     for (const [id, found] of this.#open) this.#end(id, found)
   }
 
-  async #look(body: Uint8Array): Promise<BestWorker> {
+  async #look(body: Uint8Array): Promise<ChosenWorker> {
     const { router, read, askMsMax } = this.#parts
     const request = await read(body, undefined)
     const answer = await router.ask({ type: 'explain', request }, { timeout: askMsMax })
@@ -144,7 +144,7 @@ export class Reservations {
     return this.#best(answer)
   }
 
-  async #reserve(body: Uint8Array, id: string): Promise<BestWorker> {
+  async #reserve(body: Uint8Array, id: string): Promise<ChosenWorker> {
     const { clock, placements, read, openMax } = this.#parts
     if (id.length === 0 || id.length > ID_CHARACTERS_MAX)
       throw new BadReservationIdError(id.length, ID_CHARACTERS_MAX)
@@ -177,7 +177,13 @@ export class Reservations {
     }
   }
 
-  #best({ worker, overlapBlocks }: { readonly worker: string; readonly overlapBlocks: number }): BestWorker {
+  #best({
+    worker,
+    overlapBlocks,
+  }: {
+    readonly worker: string
+    readonly overlapBlocks: number
+  }): ChosenWorker {
     for (const { instanceId, origin, keys } of this.#parts.fleet().workers)
       for (const { key, dpRank } of keys)
         if (key === worker) return { worker, instanceId, dpRank, origin, overlapBlocks }

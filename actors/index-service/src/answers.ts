@@ -1,7 +1,7 @@
 /** Whole answers of the service. Each function returns the status. */
 
-import { wideJson } from '@homing/base'
 import type { ErrorRecord } from '@homing/base'
+import { wideJson } from '@homing/base'
 import { errorHeaders, sendAnswer, textAnswer, type ViewPlace } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
 import { statusOf } from './error-answer.ts'

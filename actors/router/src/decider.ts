@@ -33,7 +33,7 @@ import {
   otherRanks,
   type Placed,
   type PlacementSettings,
-  type PotentialLoad,
+  type PotentialKeyLoad,
   place,
   placementSettings,
   potentialLoads,
@@ -305,7 +305,7 @@ export class Decider {
    * What each worker key that may take the request would have to do with it; sessions, health and busy
    * thresholds leave none out. Changes nothing.
    */
-  async potentialLoads(request: RoutingRequest): Promise<readonly PotentialLoad[] | ErrorRecord> {
+  async potentialLoads(request: RoutingRequest): Promise<readonly PotentialKeyLoad[] | ErrorRecord> {
     const found = eligibleByAffinity({
       ...this.#candidatesQuestion(request),
       questions: 0,

@@ -10,7 +10,7 @@ import type {
   GuardStatus,
   HealthStatus,
   Measured,
-  PotentialLoad,
+  PotentialKeyLoad,
   QueueReceipt,
   Receipt,
   RoutingGuardState,
@@ -119,7 +119,7 @@ export type RouterMessage =
   | {
       readonly type: 'potentialLoads'
       readonly request: RoutingRequest
-      readonly reply: Reply<readonly PotentialLoad[] | ErrorRecord>
+      readonly reply: Reply<readonly PotentialKeyLoad[] | ErrorRecord>
     }
   /** Predicted against delivered cached tokens, per worker key. */
   | { readonly type: 'audits'; readonly reply: Reply<readonly KeyAudit[]> }

@@ -33,6 +33,7 @@ export {
 export type { EventSource, ProbedFact, ProbeOutcome, ReachedOutcome } from './probe-outcome.ts'
 export { isOtherProcessStart } from './process-start.ts'
 export { brokerWayOf, chooseWay, type RequestBroker } from './request-way.ts'
+export { dumpEvents } from './router-events.ts'
 export {
   blockSizeOfBoth,
   type EventPorts,
@@ -47,7 +48,6 @@ export {
   type WorkerDefaults,
   type WorkerFacts,
 } from './worker-facts.ts'
-export { dumpEvents } from './router-events.ts'
 export { WorkerRoll } from './worker-roll.ts'
 export { eventsHostOf, hostOf, type KeySource, type WorkerSpec } from './worker-spec.ts'
 export { openWorker, parseWorkerSpec } from './worker-url.ts'

@@ -20,7 +20,9 @@ await router.bestWorker(
 
 const loads = await router.getPotentialLoads(tokens)
 for (const { workerId, potentialPrefillTokens, potentialDecodeBlocks } of loads)
-  console.log(`worker ${workerId}: ${potentialPrefillTokens} prefill tokens, ${potentialDecodeBlocks} decode blocks`)
+  console.log(
+    `worker ${workerId}: ${potentialPrefillTokens} prefill tokens, ${potentialDecodeBlocks} decode blocks`,
+  )
 const best = loads.reduce((a, b) => (b.potentialPrefillTokens < a.potentialPrefillTokens ? b : a))
 
 const stream = router.generate({

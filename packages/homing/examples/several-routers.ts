@@ -28,7 +28,9 @@ const [workerId] = probes[chosen]!
 const stream = routers[chosen]!.generate({ tokenIds: tokens, workerId, stopConditions })
 let count = 0
 for await (const { tokenIds } of stream) count += tokenIds.length
-console.log(`router ${chosen + 1} generated ${count} tokens, ${stream.usage?.cachedTokens} of the prompt cached`)
+console.log(
+  `router ${chosen + 1} generated ${count} tokens, ${stream.usage?.cachedTokens} of the prompt cached`,
+)
 
 // Closing one leaves the other.
 await routers[0]!.close()

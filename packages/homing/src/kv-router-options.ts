@@ -177,7 +177,11 @@ function renamed<T extends object>(
   for (const [key, value] of Object.entries(given)) {
     if (!Object.hasOwn(names, key)) {
       const known = Object.keys(names).join(', ')
-      throw new BadOptionError(act, of === '' ? key : `${of}.${key}`, `there is no such member; known: ${known}`)
+      throw new BadOptionError(
+        act,
+        of === '' ? key : `${of}.${key}`,
+        `there is no such member; known: ${known}`,
+      )
     }
     members[names[key as keyof T]] = value
   }
@@ -190,7 +194,11 @@ function bodyOf(act: string, name: string, ids: TokenIds, members: object): Uint
   for (let i = 0; i < ids.length; i++) {
     const id = ids[i]!
     if (!Number.isInteger(id) || id < 0 || id > TOKEN_ID_MAX)
-      throw new BadOptionError(act, `tokens[${i}]`, `${id} is no token id: give a whole number 0 … ${TOKEN_ID_MAX}`)
+      throw new BadOptionError(
+        act,
+        `tokens[${i}]`,
+        `${id} is no token id: give a whole number 0 … ${TOKEN_ID_MAX}`,
+      )
   }
   const text = JSON.stringify(members)
   return utf8.encode(`{"${name}":[${ids.join(',')}]${text === '{}' ? '' : `,${text.slice(1, -1)}`}}`)

@@ -73,7 +73,7 @@ export interface KvRouterWorker {
 }
 
 /** Longer than the gateway's own limits for reading, choosing and booking together. */
-const ASK_MS_MAX = 120_000
+const PROMPT_MS_MAX = 120_000
 const VIEW_MS_MAX = 10_000
 /** Half of what V8 can hold in one text. */
 const DUMP_CHARACTERS_MAX = 256 * 1024 * 1024
@@ -181,7 +181,7 @@ export class KvRouter {
     const { requestId: id } = options
     const body = this.#promptBody('choose a worker', tokens, options)
     const ask = { type: 'bestWorker', body, id } as const
-    const best = await this.#inside.parts.gateway.ask(ask, { timeout: ASK_MS_MAX })
+    const best = await this.#inside.parts.gateway.ask(ask, { timeout: PROMPT_MS_MAX })
     if ('code' in best) throw fromErrorRecord(best)
     return [best.instanceId, best.dpRank, best.overlapBlocks]
   }
@@ -205,13 +205,15 @@ export class KvRouter {
    */
   async getPotentialLoads(tokens: TokenIds, options: PromptOptions = {}): Promise<readonly PotentialLoad[]> {
     const rows = await this.#loads('look at loads', tokens, options)
-    return rows.map(({ instanceId, dpRank, potentialPrefillTokens, potentialDecodeBlocks, activeRequests }) => ({
-      workerId: instanceId,
-      dpRank,
-      potentialPrefillTokens,
-      potentialDecodeBlocks,
-      activeRequests,
-    }))
+    return rows.map(
+      ({ instanceId, dpRank, potentialPrefillTokens, potentialDecodeBlocks, activeRequests }) => ({
+        workerId: instanceId,
+        dpRank,
+        potentialPrefillTokens,
+        potentialDecodeBlocks,
+        activeRequests,
+      }),
+    )
   }
 
   /** Which worker keys hold a beginning of the prompt, the longest first. Changes nothing. */
@@ -234,7 +236,7 @@ export class KvRouter {
   async markPrefillComplete(requestId: string): Promise<void> {
     this.#assertOpen('mark the prefill as complete')
     const ask = { type: 'reservedPrefilled', id: requestId } as const
-    const error = await this.#inside.parts.gateway.ask(ask, { timeout: ASK_MS_MAX })
+    const error = await this.#inside.parts.gateway.ask(ask, { timeout: PROMPT_MS_MAX })
     if (error !== undefined) throw fromErrorRecord(error)
   }
 
@@ -245,7 +247,7 @@ export class KvRouter {
   async free(requestId: string): Promise<void> {
     this.#assertOpen('free a request')
     const ask = { type: 'freeReserved', id: requestId } as const
-    const error = await this.#inside.parts.gateway.ask(ask, { timeout: ASK_MS_MAX })
+    const error = await this.#inside.parts.gateway.ask(ask, { timeout: PROMPT_MS_MAX })
     if (error !== undefined) throw fromErrorRecord(error)
   }
 
@@ -343,7 +345,7 @@ export class KvRouter {
   async #loads(act: string, tokens: TokenIds, options: PromptOptions) {
     const body = this.#promptBody(act, tokens, options)
     const ask = { type: 'potentialLoads', body } as const
-    const rows = await this.#inside.parts.gateway.ask(ask, { timeout: ASK_MS_MAX })
+    const rows = await this.#inside.parts.gateway.ask(ask, { timeout: PROMPT_MS_MAX })
     if ('code' in rows) throw fromErrorRecord(rows)
     return rows
   }

@@ -15,7 +15,7 @@ import type { Overlaps } from './overlaps.ts'
 import { tokensToCompute } from './place.ts'
 import type { RoutingRequest } from './routing-request.ts'
 
-export interface PotentialLoad {
+export interface PotentialKeyLoad {
   /** Worker key. */
   readonly worker: string
   /** Id by which requests name the worker. */
@@ -40,7 +40,7 @@ export function potentialLoads(
   candidates: readonly Candidate[],
   overlaps: Overlaps,
   load: CandidateLoads,
-): readonly PotentialLoad[] {
+): readonly PotentialKeyLoad[] {
   return candidates.map(({ worker, key }, i) => {
     const overlapBlocks = overlaps.blocks[i]!
     const newTokens = tokensToCompute(request, overlapBlocks, overlaps.creditFactors[i]!)
