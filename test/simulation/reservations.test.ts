@@ -1,8 +1,8 @@
 /**
  * Programs that book requests under their own ids, in the whole router on simulated threads: callers that
- * free twice, never, too early or under ids of others, callers that die, and gateways that fail. Whatever they
- * do, loads are zero once the expiry is over. HOMING_SIM_SEEDS sets how many seeds (20), HOMING_SIM_SEED the
- * first.
+ * free twice, never, too early or under ids of others, callers that die, and gateways that fail. Whatever
+ * they do, loads are zero once the expiry is over. HOMING_SIM_SEEDS sets how many seeds (20), HOMING_SIM_SEED
+ * the first.
  */
 
 import type { AskInput } from '@homing/actor'

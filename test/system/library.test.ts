@@ -175,11 +175,11 @@ t.test('one router', async t => {
       message: /^cannot generate: stopConditions\.max_tokens: there is no such member; known: maxTokens/,
     })
     await t.rejects(all(router.generate({ tokenIds: prompt, model: 'another' })), {
-      code: 'HOMING_LIBRARY_GENERATION_FAILED',
+      code: 'HOMING_LIBRARY_GENERATE_FAILED',
       details: { status: 404, reason: 'model_not_found' },
     })
     await t.rejects(all(router.generate({ tokenIds: prompt, workerId: 7 })), {
-      code: 'HOMING_LIBRARY_GENERATION_FAILED',
+      code: 'HOMING_LIBRARY_GENERATE_FAILED',
       details: { status: 400 },
     })
     await idle(router)
@@ -273,7 +273,7 @@ t.test('two routers in one process; the end of one leaves the other', async t =>
   t.equal((await all(other!.generate({ tokenIds: newPrompt(2), stopConditions: EXACT }))).length, 20)
   t.strictSame(await one!.close(0), { cutRequests: 1, slowActors: [] })
   t.equal(await one!.close(), await one!.close(), 'once')
-  await t.rejects(all(cut), { code: 'HOMING_LIBRARY_GENERATION_FAILED' }, 'closed while it generates')
+  await t.rejects(all(cut), { code: 'HOMING_LIBRARY_GENERATE_FAILED' }, 'closed while it generates')
   await t.rejects(one!.bestWorker([1]), { code: 'HOMING_LIBRARY_CLOSED' })
   t.throws(() => one!.generate({ tokenIds: [1] }), { code: 'HOMING_LIBRARY_CLOSED' })
   t.equal((await all(other!.generate({ tokenIds: newPrompt(2), stopConditions: EXACT }))).length, 20)

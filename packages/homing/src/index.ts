@@ -6,14 +6,14 @@ export {
   type SelectionCandidate,
 } from '@homing/selection'
 export type { DemoFleet, GivenDemoSettings } from './demo-fleet.ts'
-export { type GenerateOutput, Generation, type GenerationPlace, type GenerationUsage } from './generation.ts'
+export { type GenerateOutput, GenerateStream, type GeneratePlace, type GenerateUsage } from './generate-stream.ts'
 export {
   type BestWorker,
   type GivenKvRouterSettings,
   KvRouter,
   type KvRouterWorker,
   type PotentialLoad,
-  type PrefixMatch,
+  type PrefixOverlap,
 } from './kv-router.ts'
 export type {
   BestWorkerOptions,

@@ -12,12 +12,12 @@ export class BadOptionError extends CodedError {
 }
 
 /** A request that `generate` sent was refused, or its answer broke off. */
-export class GenerationFailedError extends CodedError {
-  readonly code = 'HOMING_LIBRARY_GENERATION_FAILED'
+export class GenerateFailedError extends CodedError {
+  readonly code = 'HOMING_LIBRARY_GENERATE_FAILED'
 
   /**
-   * `status`: as HTTP clients get it; 0: the answer had begun, or there was none. `reason`: the short code that
-   * HTTP clients get, such as `model_not_found`; '' where the engine gives none.
+   * `status`: as HTTP clients get it; 0: the answer had begun, or there was none. `reason`: the short code
+   * that HTTP clients get, such as `model_not_found`; '' where the engine gives none.
    */
   constructor(why: string, status: number, reason: string) {
     super(`cannot generate: ${why}`, { status, reason })

@@ -15,7 +15,7 @@ import type { RouterParts } from '@homing/actors/guardian'
 import { createLog, fromErrorRecord, systemClock } from '@homing/base'
 import type { WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
 import type { Transport } from '@homing/transport'
-import { Generation } from './generation.ts'
+import { GenerateStream } from './generate-stream.ts'
 import { DumpTooLargeError, KvRouterClosedError } from './kv-router-errors.ts'
 import {
   type BestWorkerOptions,
@@ -52,7 +52,7 @@ export interface PotentialLoad {
 }
 
 /** What the index knows of a prompt at one worker key. */
-export interface PrefixMatch {
+export interface PrefixOverlap {
   readonly workerId: number
   readonly dpRank: number
   /** Leading blocks of the prompt, at least 1. */
@@ -145,13 +145,13 @@ export class KvRouter {
    * Chooses a worker, sends it the prompt and gives its tokens as they come. Load is booked, and freed at the
    * end, whatever that is. Another worker is tried if the first fails before its first token. The request
    * begins at once. Throws BadOptionError for members that do not exist and ids that are none; all else is
-   * thrown by the iteration (see `Generation.next`).
+   * thrown by the iteration (see `GenerateStream.next`).
    */
-  generate(request: GenerateRequest): Generation {
+  generate(request: GenerateRequest): GenerateStream {
     this.#assertOpen('generate')
     const { client, origin, model } = this.#inside
     const body = generateBody(request, model)
-    return new Generation(
+    return new GenerateStream(
       handler =>
         client.http.call(
           {
@@ -220,7 +220,7 @@ export class KvRouter {
   async findMatchesForRequest(
     tokens: TokenIds,
     options: PromptOptions = {},
-  ): Promise<readonly PrefixMatch[]> {
+  ): Promise<readonly PrefixOverlap[]> {
     const rows = await this.#loads('look for matches', tokens, options)
     return rows
       .filter(({ overlapBlocks }) => overlapBlocks > 0)

@@ -82,9 +82,9 @@ export interface ServedRouter extends RunningRouter {
 }
 
 /**
- * Starts a router in this process, with settings that have no faults; see `startRouter`. `inside`: the capabilities that replace those
- * of the main thread; the router listens through them, so no port is looked at. Undefined: it listens at
- * `port`.
+ * Starts a router in this process, with settings that have no faults; see `startRouter`. `inside`: the
+ * capabilities that replace those of the main thread; the router listens through them, so no port is looked
+ * at. Undefined: it listens at `port`.
  */
 export async function serveRouter(
   settings: RouterSettings,

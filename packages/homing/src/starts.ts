@@ -1,6 +1,6 @@
 /**
- * Starts: what programs call to start a service. Each loads what it needs when it is called, so a program that
- * imports `homing` loads no server with it.
+ * Starts: what programs call to start a service. Each loads what it needs when it is called, so a program
+ * that imports `homing` loads no server with it.
  */
 
 import type { DemoFleet, GivenDemoSettings } from './demo-fleet.ts'

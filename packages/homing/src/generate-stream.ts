@@ -1,14 +1,14 @@
 /**
- * Generation: one request of `KvRouter.generate`, from its call to the last token.
+ * GenerateStream: one request of `KvRouter.generate`, from its call to the last token.
  *
  *   call ─▶ head ─▶ events of the stream ─▶ outputs, which wait until the program takes them
  *
- * The program's pace reaches the engine: while OUTPUTS_WAITING_MAX outputs wait, the call is paused. It can be
- * iterated once. Leaving the loop, or the signal, aborts the request at the router and at its engine.
+ * The program's pace reaches the engine: while OUTPUTS_WAITING_MAX outputs wait, the call is paused. It can
+ * be iterated once. Leaving the loop, or the signal, aborts the request at the router and at its engine.
  */
 
 import type { HttpCall, HttpHeaders, HttpResponseHandler } from '@homing/transport'
-import { GenerationFailedError, NoTokenIdsError } from './kv-router-errors.ts'
+import { GenerateFailedError, NoTokenIdsError } from './kv-router-errors.ts'
 
 /** A piece of an answer. */
 export interface GenerateOutput {
@@ -20,7 +20,7 @@ export interface GenerateOutput {
 }
 
 /** Counts of a whole answer, in tokens, as the engine says them. */
-export interface GenerationUsage {
+export interface GenerateUsage {
   readonly promptTokens: number | undefined
   readonly completionTokens: number | undefined
   /** Tokens of the prompt that it did not compute; undefined: it does not say. */
@@ -28,7 +28,7 @@ export interface GenerationUsage {
 }
 
 /** Where the request went. */
-export interface GenerationPlace {
+export interface GeneratePlace {
   /** Worker key. */
   readonly worker: string
   readonly decisionId: string
@@ -56,14 +56,14 @@ const OUTPUTS_WAITING_MAX = 64
 const TEXT_CHARACTERS_MAX = 1_048_576
 const DATA = 'data:'
 
-export class Generation implements AsyncIterableIterator<GenerateOutput, undefined> {
+export class GenerateStream implements AsyncIterableIterator<GenerateOutput, undefined> {
   readonly #signal: AbortSignal | undefined
   readonly #text = new TextDecoder()
   readonly #outputs: GenerateOutput[] = []
   #call: HttpCall | undefined
   #status = 0
-  #place: GenerationPlace | undefined
-  #usage: GenerationUsage | undefined
+  #place: GeneratePlace | undefined
+  #usage: GenerateUsage | undefined
   /** What has come of an error, or of an event that is not whole. */
   #rest = ''
   #isPaused = false
@@ -83,17 +83,17 @@ export class Generation implements AsyncIterableIterator<GenerateOutput, undefin
       head: (status, headers) => this.#head(status, headers),
       data: bytes => this.#data(this.#text.decode(bytes, { stream: true })),
       end: () => this.#ended(),
-      failed: ({ message }) => this.#end(new GenerationFailedError(message, 0, '')),
+      failed: ({ message }) => this.#end(new GenerateFailedError(message, 0, '')),
     })
   }
 
   /** Where the request went; undefined: nothing of its answer has come yet. */
-  get place(): GenerationPlace | undefined {
+  get place(): GeneratePlace | undefined {
     return this.#place
   }
 
   /** Undefined: the answer is not complete, or its engine counts nothing. */
-  get usage(): GenerationUsage | undefined {
+  get usage(): GenerateUsage | undefined {
     return this.#usage
   }
 
@@ -101,7 +101,7 @@ export class Generation implements AsyncIterableIterator<GenerateOutput, undefin
     return this
   }
 
-  /** Rejects with GenerationFailedError, NoTokenIdsError, or the reason of the signal. */
+  /** Rejects with GenerateFailedError, NoTokenIdsError, or the reason of the signal. */
   async next(): Promise<IteratorResult<GenerateOutput, undefined>> {
     for (;;) {
       const value = this.#outputs.shift()
@@ -138,7 +138,7 @@ export class Generation implements AsyncIterableIterator<GenerateOutput, undefin
     if (this.#isOver) return
     this.#rest += text
     if (this.#rest.length > TEXT_CHARACTERS_MAX)
-      this.#end(new GenerationFailedError(`an event has more than ${TEXT_CHARACTERS_MAX} characters`, 0, ''))
+      this.#end(new GenerateFailedError(`an event has more than ${TEXT_CHARACTERS_MAX} characters`, 0, ''))
     if (this.#status !== 200) return
     const lines = this.#rest.split('\n')
     this.#rest = lines.pop()!
@@ -219,7 +219,7 @@ function parsed(text: string): Chunk | undefined {
   }
 }
 
-function failureOf(chunk: Chunk | undefined, text: string, status: number): GenerationFailedError {
+function failureOf(chunk: Chunk | undefined, text: string, status: number): GenerateFailedError {
   const { message = text, code } = chunk?.error ?? {}
-  return new GenerationFailedError(message, status, typeof code === 'string' ? code : '')
+  return new GenerateFailedError(message, status, typeof code === 'string' ? code : '')
 }
