@@ -6,7 +6,12 @@ export {
   type SelectionCandidate,
 } from '@homing/selection'
 export type { DemoFleet, GivenDemoSettings } from './demo-fleet.ts'
-export { type GenerateOutput, GenerateStream, type GeneratePlace, type GenerateUsage } from './generate-stream.ts'
+export {
+  type GenerateOutput,
+  type GeneratePlace,
+  GenerateStream,
+  type GenerateUsage,
+} from './generate-stream.ts'
 export {
   type BestWorker,
   type GivenKvRouterSettings,
