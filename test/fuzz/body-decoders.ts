@@ -23,6 +23,7 @@ import {
   readVersion,
   withTokenizerPath,
 } from '../../packages/fleet/src/probe-answers.ts'
+import { readGenerateEvent } from '../../packages/homing/src/generate-event.ts'
 import { BodyDecoders, encodingOf, KNOWN_ENCODINGS } from '../../packages/http/src/content-encoding.ts'
 import {
   BadParameterError,
@@ -190,6 +191,18 @@ export const BODY_DECODERS: readonly Decoder[] = [
       return [tapped(new UsageTap('sse', { mendsTo: form }), bytes), tapped(new UsageTap('json'), bytes)]
     },
     { seeds: [...EVENTS, ANSWER] },
+  ),
+  ofJson(
+    'packages/homing/src/generate-event.ts',
+    'readGenerateEvent',
+    bytes => readGenerateEvent(textOf(bytes)),
+    {
+      seeds: [
+        '{"choices":[{"index":0,"text":" a","token_ids":[5,6],"finish_reason":"length"}]}',
+        '{"choices":[],"usage":{"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":1}}}',
+        '{"error":{"message":"no","code":"model_not_found"}}',
+      ],
+    },
   ),
   ofText(
     'packages/openai/src/stream-form.ts',

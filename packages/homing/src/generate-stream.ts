@@ -8,24 +8,8 @@
  */
 
 import type { HttpCall, HttpHeaders, HttpResponseHandler } from '@homing/transport'
+import { type GenerateOutput, type GenerateUsage, readGenerateEvent } from './generate-event.ts'
 import { GenerateFailedError, NoTokenIdsError } from './kv-router-errors.ts'
-
-/** A piece of an answer. */
-export interface GenerateOutput {
-  /** In order; together they are the answer. */
-  readonly tokenIds: readonly number[]
-  readonly text: string
-  /** `length`, `stop` or what else the engine says; undefined: the answer goes on. */
-  readonly finishReason: string | undefined
-}
-
-/** Counts of a whole answer, in tokens, as the engine says them. */
-export interface GenerateUsage {
-  readonly promptTokens: number | undefined
-  readonly completionTokens: number | undefined
-  /** Tokens of the prompt that it did not compute; undefined: it does not say. */
-  readonly cachedTokens: number | undefined
-}
 
 /** Where the request went. */
 export interface GeneratePlace {
@@ -34,20 +18,6 @@ export interface GeneratePlace {
   readonly decisionId: string
   /** Leading blocks of the prompt that the worker was believed to hold. */
   readonly overlapBlocks: number
-}
-
-interface Chunk {
-  readonly choices?: readonly {
-    readonly token_ids?: unknown
-    readonly text?: string
-    readonly finish_reason?: string | null
-  }[]
-  readonly usage?: {
-    readonly prompt_tokens?: number
-    readonly completion_tokens?: number
-    readonly prompt_tokens_details?: { readonly cached_tokens?: number } | null
-  } | null
-  readonly error?: { readonly message?: string; readonly code?: unknown }
 }
 
 /** Beyond them the call is paused; what the router has written ahead, 64 KiB at most, waits behind it. */
@@ -152,34 +122,22 @@ export class GenerateStream implements AsyncIterableIterator<GenerateOutput, und
 
   #event(data: string): void {
     if (this.#isOver || data === '[DONE]') return
-    const chunk = parsed(data)
-    if (chunk === undefined || chunk.error !== undefined) {
-      this.#end(failureOf(chunk, data, 0))
-      return
-    }
-    const { choices = [], usage } = chunk
-    if (usage)
-      this.#usage = {
-        promptTokens: usage.prompt_tokens,
-        completionTokens: usage.completion_tokens,
-        cachedTokens: usage.prompt_tokens_details?.cached_tokens,
-      }
-    for (const { token_ids: ids, text = '', finish_reason: reason } of choices) {
-      if (!Array.isArray(ids) && text !== '') {
-        this.#end(new NoTokenIdsError(this.#place?.worker ?? ''))
-        return
-      }
-      this.#outputs.push({
-        tokenIds: Array.isArray(ids) ? (ids as number[]) : [],
-        text,
-        finishReason: reason ?? undefined,
-      })
+    const { outputs, usage, lacksTokenIds, error } = readGenerateEvent(data)
+    if (error !== undefined) this.#end(new GenerateFailedError(error.message, 0, error.code))
+    else if (lacksTokenIds) this.#end(new NoTokenIdsError(this.#place?.worker ?? ''))
+    else {
+      if (usage !== undefined) this.#usage = usage
+      this.#outputs.push(...outputs)
     }
   }
 
   #ended(): void {
-    if (this.#status === 200) this.#end()
-    else this.#end(failureOf(parsed(this.#rest), this.#rest, this.#status))
+    if (this.#status === 200) {
+      this.#end()
+      return
+    }
+    const { message, code } = readGenerateEvent(this.#rest).error ?? { message: this.#rest, code: '' }
+    this.#end(new GenerateFailedError(message, this.#status, code))
   }
 
   readonly #aborted = (): void => {
@@ -208,18 +166,4 @@ export class GenerateStream implements AsyncIterableIterator<GenerateOutput, und
     this.#wake = undefined
     wake?.()
   }
-}
-
-function parsed(text: string): Chunk | undefined {
-  try {
-    const value: unknown = JSON.parse(text)
-    return typeof value === 'object' && value !== null ? value : undefined
-  } catch {
-    return undefined
-  }
-}
-
-function failureOf(chunk: Chunk | undefined, text: string, status: number): GenerateFailedError {
-  const { message = text, code } = chunk?.error ?? {}
-  return new GenerateFailedError(message, status, typeof code === 'string' ? code : '')
 }

@@ -6,12 +6,8 @@ export {
   type SelectionCandidate,
 } from '@homing/selection'
 export type { DemoFleet, GivenDemoSettings } from './demo-fleet.ts'
-export {
-  type GenerateOutput,
-  type GeneratePlace,
-  GenerateStream,
-  type GenerateUsage,
-} from './generate-stream.ts'
+export type { GenerateOutput, GenerateUsage } from './generate-event.ts'
+export { type GeneratePlace, GenerateStream } from './generate-stream.ts'
 export {
   type BestWorker,
   type GivenKvRouterSettings,
