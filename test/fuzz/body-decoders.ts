@@ -13,7 +13,7 @@ import {
   readTokenQuery,
   readUnregistration,
 } from '../../actors/index-service/src/requests.ts'
-import { parseWideJson, wideJson } from '../../actors/index-service/src/wide-json.ts'
+import { parseWideJson, wideJson } from '../../packages/base/src/wide-json.ts'
 import { readTokens } from '../../packages/doctor/src/own-request.ts'
 import {
   readEventSources,
@@ -23,6 +23,7 @@ import {
   readVersion,
   withTokenizerPath,
 } from '../../packages/fleet/src/probe-answers.ts'
+import { readGenerateEvent } from '../../packages/homing/src/generate-event.ts'
 import { BodyDecoders, encodingOf, KNOWN_ENCODINGS } from '../../packages/http/src/content-encoding.ts'
 import {
   BadParameterError,
@@ -191,6 +192,18 @@ export const BODY_DECODERS: readonly Decoder[] = [
     },
     { seeds: [...EVENTS, ANSWER] },
   ),
+  ofJson(
+    'packages/homing/src/generate-event.ts',
+    'readGenerateEvent',
+    bytes => readGenerateEvent(textOf(bytes)),
+    {
+      seeds: [
+        '{"choices":[{"index":0,"text":" a","token_ids":[5,6],"finish_reason":"length"}]}',
+        '{"choices":[],"usage":{"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":1}}}',
+        '{"error":{"message":"no","code":"model_not_found"}}',
+      ],
+    },
+  ),
   ofText(
     'packages/openai/src/stream-form.ts',
     'StreamFormLearner',
@@ -294,7 +307,7 @@ export const BODY_DECODERS: readonly Decoder[] = [
     },
   ),
   ofJson(
-    'actors/index-service/src/wide-json.ts',
+    'packages/base/src/wide-json.ts',
     'parseWideJson',
     bytes => wideJson(parseWideJson(textOf(bytes))).length,
     {

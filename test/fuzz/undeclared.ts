@@ -57,7 +57,7 @@ const BARE: Readonly<Record<string, string>> = {
   'packages/openai/src/scan.ts': 'one string',
   'packages/tokenization/src/json.ts': 'one string',
   'packages/tokenization/src/encoder/model-bytes.ts': 'one string',
-  'actors/index-service/src/wide-json.ts': 'a text that parseJson has passed',
+  'packages/base/src/wide-json.ts': 'a text that parseJson has passed',
 }
 /** Functions beside those of the list in files of the list. */
 const INNER: Readonly<Record<string, string>> = {

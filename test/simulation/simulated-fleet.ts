@@ -7,7 +7,7 @@ import type { ActorRef } from '@homing/actor'
 import { createSimulation, type Simulation } from '@homing/actor/simulation'
 import { processMetrics } from '@homing/actors/console'
 import { logFiles } from '@homing/actors/decision-log'
-import { type GuardianArgs, type GuardianMessage, guardian } from '@homing/actors/guardian'
+import { type GuardianArgs, type GuardianMessage, guardian, type RouterParts } from '@homing/actors/guardian'
 import { type CheckpointStore, checkpointFiles } from '@homing/actors/listener'
 import { type LineFiles, type Log, seededRandom, silentLog } from '@homing/base'
 import { parseSettings, type RouterSettings, routerCommand } from '@homing/config'
@@ -247,6 +247,11 @@ export class SimulatedFleet {
   /** The same while the caller runs the simulation. Resolves with the number of requests that were cut. */
   beginDrain(graceMs: number): Promise<number> {
     return this.#guardian.ask({ type: 'drain', graceMs }, { timeout: READY_MS_MAX })
+  }
+
+  /** What a program in the router's process talks to. */
+  parts(): Promise<RouterParts> {
+    return this.simulation.settle(this.#guardian.ask({ type: 'parts' }, { timeout: ASK_MS_MAX }))
   }
 
   /** To an engine, or where no origin is given to the router. */

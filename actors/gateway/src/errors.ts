@@ -107,3 +107,63 @@ export class GatewayRestartedError extends CodedError {
     super("cannot finish the answer: the router's gateway was restarted")
   }
 }
+
+/** A program reserves under an id that it has in use. */
+export class ReservationExistsError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_RESERVATION_EXISTS'
+
+  constructor(id: string) {
+    super(
+      `cannot book request ${JSON.stringify(shownText(id))}: its id is booked already; free it first, or give each request an id of its own`,
+      { id: shownText(id) },
+    )
+  }
+}
+
+/** No request is booked under this id. */
+export class ReservationUnknownError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_RESERVATION_UNKNOWN'
+
+  constructor(act: string, id: string, idleMsMax: number) {
+    super(
+      `cannot ${act} request ${JSON.stringify(shownText(id))}: it is not booked; it never was, was freed, or had no sign of life for ${idleMsMax} ms (--active-request-expiry-secs)`,
+      { id: shownText(id), idleMsMax },
+    )
+  }
+}
+
+/** A request was freed while its worker was being chosen. */
+export class ReservationCancelledError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_RESERVATION_CANCELLED'
+
+  constructor(id: string) {
+    super(
+      `cannot book request ${JSON.stringify(shownText(id))}: it was freed, or the router stopped, before its worker was chosen`,
+      { id: shownText(id) },
+    )
+  }
+}
+
+/** Programs have booked as many requests as may be open. */
+export class TooManyReservationsError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_TOO_MANY_RESERVATIONS'
+
+  constructor(openMax: number) {
+    super(
+      `cannot book another request: programs have ${openMax} booked (--max-open-requests); free those that are over`,
+      { openMax },
+    )
+  }
+}
+
+/** An id that names no request. */
+export class BadReservationIdError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_BAD_RESERVATION_ID'
+
+  constructor(length: number, charactersMax: number) {
+    super(`cannot book a request: its id has ${length} characters, and must have 1 … ${charactersMax}`, {
+      length,
+      charactersMax,
+    })
+  }
+}

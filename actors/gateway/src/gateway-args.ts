@@ -81,6 +81,11 @@ export interface GatewayArgs {
    * undefined: there is none.
    */
   readonly accessLog?: { readonly path: string; readonly sample: number } | undefined
+  /**
+   * A request that a program has booked and not freed ends after this time without a sign of life, in
+   * milliseconds; default RESERVATION_MS_MAX.
+   */
+  readonly reservationMsMax?: number
   /** Responses whose worker is remembered; 0: none. */
   readonly rememberedResponsesMax: number
   readonly exchangeLimits: ExchangeLimits
@@ -137,6 +142,7 @@ export type GatewaySettings = Pick<
   | 'pageTabsMax'
   | 'openRequestsMax'
   | 'openOperatorRequestsMax'
+  | 'activeRequestExpiryMs'
   | 'rememberedResponsesMax'
   | 'accessLog'
   | 'accessLogSample'
@@ -165,6 +171,8 @@ export type GatewaySettings = Pick<
 >
 
 const READ_MS_MAX = 60_000
+/** As --active-request-expiry-secs. */
+export const RESERVATION_MS_MAX = 300_000
 const ASK_MS_MAX = 10_000
 
 /**
@@ -200,6 +208,7 @@ export function gatewayArgsFromSettings(
     },
     overloadStatus: settings.overloadStatus,
     accessLog: path === undefined ? undefined : { path, sample },
+    reservationMsMax: settings.activeRequestExpiryMs,
     rememberedResponsesMax: settings.rememberedResponsesMax,
     exchangeLimits: {
       retriesMax: settings.retries,

@@ -45,6 +45,8 @@ export class GatewayMetrics {
   readonly #responses: Gauge
   readonly #responsesLost: Counter
   readonly #nextTurns: Counter<'outcome'>
+  readonly #reservations: Gauge
+  readonly #reservationsExpired: Counter
   readonly #slices: Counter
   readonly #slicedPrompts: Counter<'outcome'>
   readonly #accessLines: Counter<'outcome'>
@@ -148,6 +150,14 @@ export class GatewayMetrics {
       help: 'Next turns of chats that clients asked to compute (agent_hints.speculative_prefill), by whether they were sent.',
       labels: ['outcome'],
     })
+    this.#reservations = metrics.gauge({
+      name: 'homing_gateway_reserved_requests',
+      help: 'Requests that programs have booked by an id of their own and not freed yet.',
+    })
+    this.#reservationsExpired = metrics.counter({
+      name: 'homing_gateway_expired_requests_total',
+      help: 'Requests that programs booked and did not free (--active-request-expiry-secs).',
+    })
     this.#slices = metrics.counter({
       name: 'homing_gateway_prefill_slices_total',
       help: 'Slices of long prompts that engines have computed (--router-prefill-slices).',
@@ -235,6 +245,11 @@ export class GatewayMetrics {
   nextTurns({ sent, skipped }: NextTurnCounts): void {
     this.#nextTurns.setTotal(sent, { outcome: 'sent' })
     this.#nextTurns.setTotal(skipped, { outcome: 'skipped' })
+  }
+
+  reservations({ open, expired }: { readonly open: number; readonly expired: number }): void {
+    this.#reservations.set(open)
+    this.#reservationsExpired.setTotal(expired)
   }
 
   sliceSent(): void {

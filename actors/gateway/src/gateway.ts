@@ -2,7 +2,7 @@
  * Gateway: HTTP in, token stream out.
  *
  * In     HTTP exchanges from the transport; the fleet from the directory; from the console, questions and its
- *        own counts.
+ *        own counts; from programs that route by themselves, questions and bookings (reservations.ts).
  * Out    for each completion, by its exchange (exchange.ts): to tokenizer, queue and router, then the call to
  *        the worker; to tracker: first byte and signs of life; to directory: workers that could not be
  *        reached. To console: requests for the operator routes, unless the console has its own port. If the
@@ -53,7 +53,7 @@ import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './err
 import type { ReadStep } from './exchange.ts'
 import { Exchanges } from './exchanges.ts'
 import { FleetViews } from './fleet-views.ts'
-import type { GatewayArgs, OwnThread, TenantArgs } from './gateway-args.ts'
+import { type GatewayArgs, type OwnThread, RESERVATION_MS_MAX, type TenantArgs } from './gateway-args.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
 import { GatewayPeers } from './gateway-peers.ts'
 import type { GatewayMessage } from './messages.ts'
@@ -62,6 +62,7 @@ import { OWN_ROUTES, type OwnPath, type OwnRoute } from './own-routes.ts'
 import { Placements } from './placement.ts'
 import { RelayRoutes } from './relay-routes.ts'
 import { RequestReader } from './request-reader.ts'
+import { Reservations } from './reservations.ts'
 import { ResponseHolders } from './response-holders.ts'
 import { RetryBudget } from './retry-budget.ts'
 import { SliceTrust } from './slice-trust.ts'
@@ -119,6 +120,10 @@ export const gateway = defineActor(
       address: ({ reply }) => reply(door.address),
       metrics: async ({ reply }) => reply({ life: state.life, text: await state.rendered() }),
       explain: async ({ body, headers, reply }) => reply(await reader.explain(body, headers)),
+      bestWorker: async ({ body, id, reply }) => reply(await state.reservations.bestWorker(body, id)),
+      potentialLoads: async ({ body, reply }) => reply(await state.reservations.potentialLoads(body)),
+      reservedPrefilled: ({ id, reply }) => reply(state.reservations.prefilled(id)),
+      freeReserved: ({ id, reply }) => reply(state.reservations.free(id)),
       refused: ({ route, status }) => metrics.refused(route, status),
       clientStalled: ({ route }) => metrics.clientStalled(route),
       drain: async ({ graceMs, reply }) => reply(await state.drain(door, graceMs)),
@@ -133,6 +138,7 @@ export const gateway = defineActor(
 class Gateway {
   readonly metrics: GatewayMetrics
   readonly reader: RequestReader
+  readonly reservations: Reservations
   readonly #clock: Clock
   readonly #log: Log
   readonly #http: HttpTransport
@@ -204,6 +210,7 @@ class Gateway {
       isDraining: () => this.#isDraining,
     })
     const { weights, unnamed } = args.tenants ?? ANY_TENANTS
+    const placements = new Placements({ ...args, gateway: life, newId })
     this.#exchanges = new Exchanges({
       bodies,
       openMax: args.openRequestsMax,
@@ -213,7 +220,7 @@ class Gateway {
       context,
       http,
       metrics,
-      placements: new Placements({ ...args, gateway: life, newId }),
+      placements,
       retryBudget: new RetryBudget(args.exchangeLimits.retryShare),
       deadlyPrompts: this.#deadlyPrompts,
       progress: new WorkerProgress(args.exchangeLimits.stallMsMin),
@@ -231,6 +238,19 @@ class Gateway {
     const names = (): ModelNames => this.#names
     const known = { fleet, names, responses, peers, slices }
     this.reader = new RequestReader({ args, clock, bodies, metrics, newId, ...known })
+    const { router, tracker, askMsMax, openRequestsMax: openMax } = args
+    this.reservations = new Reservations({
+      clock,
+      log,
+      placements,
+      router,
+      tracker,
+      fleet,
+      read: (body, id) => this.reader.placeable(body, id),
+      askMsMax,
+      openMax,
+      idleMsMax: args.reservationMsMax ?? RESERVATION_MS_MAX,
+    })
     this.#relayed = new RelayRoutes(args.relayRoutes ?? [])
     const { workerLoadingMsMax = 0 } = args
     const views = new FleetViews({
@@ -299,6 +319,7 @@ class Gateway {
   look(): void {
     // Later than `started`, which goes out together with the line that the router is ready.
     if (this.#isStarted) this.#accessNotes?.log.release()
+    this.reservations.look()
     this.#exchanges.look()
   }
 
@@ -308,6 +329,7 @@ class Gateway {
     await this.metrics.workersLeft(worker => keys.has(worker))
     const { size } = this.#exchanges
     this.metrics.nextTurns(this.#nextTurns.counts)
+    this.metrics.reservations(this.reservations.counts)
     return this.metrics.render(size, this.#bodies, this.responses.size, this.#accessNotes?.log)
   }
 
@@ -334,6 +356,7 @@ class Gateway {
 
   /** This life of the gateway is over. */
   async end(door: FrontDoor): Promise<void> {
+    this.reservations.endAll()
     this.#exchanges.endAll(toErrorRecord(new GatewayRestartedError()))
     this.#tabs?.close()
     // Also before a restart: the next instance listens on the same port.

@@ -1,5 +1,6 @@
 export { gateway } from './gateway.ts'
 export { type GatewayArgs, gatewayArgsFromSettings, type OwnThread } from './gateway-args.ts'
-export type { GatewaysMessage } from './messages.ts'
+export type { GatewayMessage, GatewaysMessage } from './messages.ts'
 export { OWN_ROUTES } from './own-routes.ts'
+export type { ChosenWorker, ProgramMessage } from './program-messages.ts'
 export { ENGINE_ROUTES, relayedNames } from './relay-routes.ts'

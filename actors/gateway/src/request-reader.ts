@@ -274,6 +274,15 @@ export class RequestReader {
   }
 
   /**
+   * A request whose program sends it itself: `token_ids`, or any prompt, with `nvext`. Hints of programs
+   * count: they have the rights of operators. Rejects with what is wrong with the body.
+   */
+  async placeable(body: Uint8Array, id: string | undefined): Promise<RoutingRequest> {
+    const read = await this.#read({ route: 'completions', body }, NO_HEADERS, false)
+    return this.#routing(read, 'completions', id ?? this.#parts.newId(), read.session, undefined)
+  }
+
+  /**
    * How an engine makes a prompt of a relayed request is not known, but what separates its blocks from
    * others is.
    */
@@ -440,6 +449,7 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
   return single
 }
 
+const NO_HEADERS: HttpHeaders = {}
 const NO_MEMBERS = new TextEncoder().encode('{}')
 
 interface ReadRelayed extends RelayedRequest {

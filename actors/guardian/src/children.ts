@@ -153,6 +153,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
   }
   const gateways = spawnGateways(context, spawn, { settings, inputs }, gatewayParts)
   return {
+    indexers,
     directory: directoryRef,
     tracker: trackerRef,
     usage: usageRef,

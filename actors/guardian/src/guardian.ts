@@ -1,7 +1,7 @@
 /**
  * Guardian: starts the router's actors in order, keeps them running, stops them in reverse.
  *
- * In     `whenReady`, `leave` and `drain` from the program; from the directory and the router, state
+ * In     `whenReady`, `parts`, `leave` and `drain` from the program; from the directory and the router, state
  *        to keep over their restarts, and from the tracker what it has learned.
  * Out    spawns everything else. Periodically renews the subscriptions to the fleet, tells the gateway that
  *        the start is over, and tells the console its gateway, so that these survive restarts of either side.
@@ -51,6 +51,10 @@ export const guardian = defineActor(
     state.start()
     return {
       whenReady: ({ reply }) => state.whenReady(reply),
+      parts({ reply }) {
+        const { gateways, directory, indexers } = state.children
+        reply({ gateway: gateways[0]!, directory, indexers })
+      },
       ready: ({ outcome }) => state.settled(outcome),
       renewSubscriptions: () => state.renew(),
       keepBusyThresholds: ({ byModel }) => state.keep({ busyThresholds: byModel }),

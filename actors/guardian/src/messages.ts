@@ -1,6 +1,7 @@
 import type { ActorRef, Reply } from '@homing/actor'
-import type { KeeperMessage } from '@homing/actors/directory'
-import type { GatewaysMessage } from '@homing/actors/gateway'
+import type { DirectoryMessage, KeeperMessage } from '@homing/actors/directory'
+import type { GatewaysMessage, ProgramMessage } from '@homing/actors/gateway'
+import type { IndexerMessage } from '@homing/actors/indexer'
 import type { RouterKeeperMessage } from '@homing/actors/router'
 import type { LearnedKeeperMessage } from '@homing/actors/tracker'
 import type { ErrorRecord } from '@homing/base'
@@ -15,7 +16,17 @@ export interface ReadyReport extends HttpAddress {
   readonly fleet: Fleet
 }
 
+/** What a program that has the router in its own process talks to. */
+export interface RouterParts {
+  readonly gateway: ActorRef<ProgramMessage>
+  readonly directory: ActorRef<Extract<DirectoryMessage, { readonly type: 'describe' }>>
+  /** By shard. */
+  readonly indexers: readonly ActorRef<IndexerMessage>[]
+}
+
 export type GuardianMessage =
+  /** These refs stay good over restarts. */
+  | { readonly type: 'parts'; readonly reply: Reply<RouterParts> }
   /** Answered once the gateway listens and every worker was probed once, or when the gateway cannot start. */
   | { readonly type: 'whenReady'; readonly reply: Reply<ReadyReport | ErrorRecord> }
   /** The end is near: the gateway is not ready any more, and serves as before. */

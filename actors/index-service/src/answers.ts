@@ -1,10 +1,10 @@
 /** Whole answers of the service. Each function returns the status. */
 
 import type { ErrorRecord } from '@homing/base'
+import { wideJson } from '@homing/base'
 import { errorHeaders, sendAnswer, textAnswer, type ViewPlace } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
 import { statusOf } from './error-answer.ts'
-import { wideJson } from './wide-json.ts'
 
 const JSON_TYPE = 'application/json'
 

@@ -15,12 +15,11 @@
  * A model's name may contain a colon, a routing group in a dump may not: the last colon separates them.
  */
 
+import { parseWideJson, tryBits64, tryUnsigned64 } from '@homing/base'
 import { bigintToHash } from '@homing/blocks'
-import type { IndexedBlock } from '@homing/fleet'
 import { BadDumpError } from './errors.ts'
 import type { InheritedRun } from './inheritor.ts'
 import type { Partition, Registration } from './requests.ts'
-import { parseWideJson, tryBits64, tryUnsigned64, wideJson } from './wide-json.ts'
 
 /** What a dump says of one rank. */
 export interface RankDump {
@@ -33,8 +32,6 @@ export interface RankDump {
   readonly endpoint: string | undefined
   readonly runs: InheritedRun[]
 }
-
-const EVENT_BLOCKS_MAX = 128
 
 /** The name of a partition in a dump. */
 function dumpKey(model: string, group: string): string {
@@ -53,43 +50,6 @@ export function dumpHead(
   }
   const key = JSON.stringify(dumpKey(model, group))
   return `${key}:{"block_size":${blockSizeTokens},"endpoints":${JSON.stringify(endpoints)},"events":[`
-}
-
-/**
- * The events of one rank as the items of a JSON list, without brackets; '' where there are none.
- * `nextEventId` numbers them.
- */
-export function dumpEvents(
-  instanceId: bigint,
-  dpRank: number,
-  blocks: Iterable<IndexedBlock>,
-  nextEventId: () => number,
-): string {
-  const events: string[] = []
-  let run: IndexedBlock[] = []
-  const flush = (): void => {
-    if (run.length === 0) return
-    const parent = run[0]!.parentEngineHash
-    const stored = {
-      parent_hash: parent === undefined ? null : numberOf(parent),
-      blocks: run.map(block => ({
-        block_hash: numberOf(block.engineHash),
-        tokens_hash: numberOf(block.localHash),
-      })),
-    }
-    const event = { event_id: nextEventId(), data: { stored }, dp_rank: dpRank }
-    events.push(wideJson({ worker_id: instanceId, storage_tier: 'device', event }))
-    run = []
-  }
-  for (const block of blocks) {
-    const last = run.at(-1)
-    if (last === undefined || last.engineHash !== block.parentEngineHash || run.length >= EVENT_BLOCKS_MAX) {
-      flush()
-    }
-    run.push(block)
-  }
-  flush()
-  return events.join(',')
 }
 
 /** Throws BadDumpError. */
@@ -189,8 +149,4 @@ function writeHash(target: Int32Array, at: number, value: unknown, fail: () => n
 function objectOr(value: unknown, fail: () => never): Readonly<Record<string, unknown>> {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return fail()
   return value as Readonly<Record<string, unknown>>
-}
-
-function numberOf(hexadecimal: string): bigint {
-  return BigInt(`0x${hexadecimal}`)
 }

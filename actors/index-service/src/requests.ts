@@ -3,11 +3,10 @@
  * fields are ignored.
  */
 
-import { looksLikeKey, openText } from '@homing/base'
+import { looksLikeKey, openText, parseWideJson, tryBits64, tryUnsigned64 } from '@homing/base'
 import { bigintToHash } from '@homing/blocks'
 import { faultOfEndpoint, isSameSocket } from '@homing/transport'
 import { BadRequestError } from './errors.ts'
-import { parseWideJson, tryBits64, tryUnsigned64 } from './wide-json.ts'
 
 /** A model and a routing group: what has an index of its own, and one block size. */
 export interface Partition {

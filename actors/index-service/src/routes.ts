@@ -3,7 +3,7 @@
 import type { ActorContext } from '@homing/actor'
 import type { Clock } from '@homing/base'
 import { fullBlocks, hashLocals, namespaceSeed } from '@homing/blocks'
-import { dumpKey } from '@homing/fleet'
+import { dumpEvents, dumpKey } from '@homing/fleet'
 import {
   type AccessLog,
   DumpsBusyError,
@@ -20,7 +20,7 @@ import { sendJson } from './answers.ts'
 import type { IndexServiceMessage } from './messages.ts'
 import type { RouteKind } from './open-requests.ts'
 import type { IndexQuery } from './overlap-answer.ts'
-import { dumpEvents, dumpHead } from './peer-dump.ts'
+import { dumpHead } from './peer-dump.ts'
 import type { Peers } from './peers.ts'
 import type { Rank } from './rank.ts'
 import { nameOf, type RankListeners } from './rank-listeners.ts'

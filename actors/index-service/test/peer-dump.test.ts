@@ -5,10 +5,11 @@
 
 import assert from 'node:assert/strict'
 import { formatHash } from '@homing/blocks'
+import { dumpEvents } from '@homing/fleet'
 import { BlockIndex, IndexReader, OverlapCounts } from '@homing/index'
 import fc from 'fast-check'
 import t from 'tap'
-import { dumpEvents, dumpHead, readDump } from '../src/peer-dump.ts'
+import { dumpHead, readDump } from '../src/peer-dump.ts'
 
 const OPTIONS = { capacityBytes: 1 << 20, workerSlotsMax: 2 }
 

@@ -33,8 +33,10 @@ import {
   otherRanks,
   type Placed,
   type PlacementSettings,
+  type PotentialKeyLoad,
   place,
   placementSettings,
+  potentialLoads,
   prefillTokensOf,
   type QueueReceipt,
   type Receipt,
@@ -297,6 +299,25 @@ export class Decider {
     const chosen = await this.#choose(request, undefined)
     // Without room rules the answer is never "busy".
     return 'receipt' in chosen ? chosen.receipt : (chosen as Exclude<typeof chosen, Busy>)
+  }
+
+  /**
+   * What each worker key that may take the request would have to do with it; sessions, health and busy
+   * thresholds leave none out. Changes nothing.
+   */
+  async potentialLoads(request: RoutingRequest): Promise<readonly PotentialKeyLoad[] | ErrorRecord> {
+    const found = eligibleByAffinity({
+      ...this.#candidatesQuestion(request),
+      questions: 0,
+      affinity: undefined,
+      health: undefined,
+    })
+    if ('code' in found) return found
+    const { candidates } = found
+    const overlaps = this.#lookup.lookUp(request, candidates, this.audits)
+    if (!overlaps.isComplete) this.shards.askForStale()
+    const load = await this.#load(slotsOf(candidates), request.sequenceHashes, request, false)
+    return 'code' in load ? load : potentialLoads(request, candidates, overlaps, load)
   }
 
   #candidatesQuestion(request: RoutingRequest) {

@@ -10,6 +10,7 @@ import type {
   GuardStatus,
   HealthStatus,
   Measured,
+  PotentialKeyLoad,
   QueueReceipt,
   Receipt,
   RoutingGuardState,
@@ -113,6 +114,12 @@ export type RouterMessage =
       readonly type: 'explain'
       readonly request: RoutingRequest
       readonly reply: Reply<Receipt | ErrorRecord>
+    }
+  /** What each worker key that may take the request would have to do with it. Changes nothing. */
+  | {
+      readonly type: 'potentialLoads'
+      readonly request: RoutingRequest
+      readonly reply: Reply<readonly PotentialKeyLoad[] | ErrorRecord>
     }
   /** Predicted against delivered cached tokens, per worker key. */
   | { readonly type: 'audits'; readonly reply: Reply<readonly KeyAudit[]> }

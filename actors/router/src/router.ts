@@ -1,8 +1,9 @@
 /**
  * Router: chooses a worker key for each request by overlap and load, and writes a receipt for every decision.
  *
- * In     from the queue: `decide`, `measure`; from the gateway: `explain` (without effect), `firstToken`,
- *        `workerFailed`, and `settled`, which ends every `decide`; the fleet; restarts of gateways.
+ * In     from the queue: `decide`, `measure`; from the gateway: `explain` and `potentialLoads` (without
+ *        effect), `firstToken`, `workerFailed`, and `settled`, which ends every `decide`; the fleet; restarts
+ *        of gateways.
  * Out    to tracker: one projection and one booking per decision, freed when the decision is settled. To
  *        directory: at the start of each life, a subscription to the fleet; later, when answers contradict or
  *        confirm the KV events of a worker key. To its keeper: what the guard knows, which it takes back at
@@ -61,6 +62,7 @@ export const router = defineActor(
       lastHour: ({ reply }) => reply(state.lastHour.report(context.clock.nowMs())),
       guard: ({ reply }) => reply(decider.usesGuard ? guard.status : undefined),
       explain: async ({ request, reply }) => reply(await decider.explain(request)),
+      potentialLoads: async ({ request, reply }) => reply(await decider.potentialLoads(request)),
       settled: ({ id, delivery, wasTaken, isPlacedAgain }) =>
         state.settle(id, delivery, wasTaken, isPlacedAgain),
       gatewayStarted: ({ gateway }) => state.gatewayStarted(gateway),

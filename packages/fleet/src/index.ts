@@ -33,6 +33,7 @@ export {
 export type { EventSource, ProbedFact, ProbeOutcome, ReachedOutcome } from './probe-outcome.ts'
 export { isOtherProcessStart } from './process-start.ts'
 export { brokerWayOf, chooseWay, type RequestBroker } from './request-way.ts'
+export { dumpEvents } from './router-events.ts'
 export {
   blockSizeOfBoth,
   type EventPorts,

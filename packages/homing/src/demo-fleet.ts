@@ -33,11 +33,8 @@ export type GivenDemoSettings = GivenSettings<
   Pick<RouterSettings, 'demoEngines' | 'demoSpeed' | 'logLevel' | 'logFormat'>
 >
 
-/**
- * Starts `demoEngines` engines on free ports. They behave as one model: equal prompts, equal answers. Rejects
- * with SettingsError for settings that cannot be.
- */
-export async function startDemoFleet({
+/** See `startDemoFleet`. */
+export async function serveDemoFleet({
   demoEngines,
   demoSpeed,
   logLevel,

@@ -5,8 +5,28 @@ export {
   type SelectedRequest,
   type SelectionCandidate,
 } from '@homing/selection'
-export { type DemoFleet, type GivenDemoSettings, startDemoFleet } from './demo-fleet.ts'
-export { type GivenIndexerSettings, type RunningIndexer, startIndexer } from './start-indexer.ts'
-export { type GivenRouterSettings, type RunningRouter, startRouter } from './start-router.ts'
+export type { DemoFleet, GivenDemoSettings } from './demo-fleet.ts'
+export type { GenerateOutput, GenerateUsage } from './generate-event.ts'
+export { type GeneratePlace, GenerateStream } from './generate-stream.ts'
+export {
+  type BestWorker,
+  type GivenKvRouterSettings,
+  KvRouter,
+  type KvRouterWorker,
+  type PotentialLoad,
+  type PrefixOverlap,
+} from './kv-router.ts'
+export type {
+  BestWorkerOptions,
+  GenerateRequest,
+  PromptOptions,
+  RouterConfigOverride,
+  SamplingOptions,
+  StopConditions,
+  TokenIds,
+} from './kv-router-options.ts'
+export type { GivenIndexerSettings, RunningIndexer } from './start-indexer.ts'
+export type { GivenRouterSettings, RunningRouter } from './start-router.ts'
+export { startDemoFleet, startIndexer, startRouter } from './starts.ts'
 export type { StopReport } from './stop-service.ts'
 export { version } from './version.ts'

@@ -16,12 +16,15 @@ import { requestsWithinFiles } from './open-files.ts'
 import { checkPorts } from './port-check.ts'
 import { readRouterInputs } from './router-inputs.ts'
 
-/** Rejects with the error of the first thing that the settings name and that cannot be used. */
-export async function prepareRouter(settings: RouterSettings) {
+/**
+ * Rejects with the error of the first thing that the settings name and that cannot be used. `hasPorts`: the
+ * router will listen at the ports of the settings.
+ */
+export async function prepareRouter(settings: RouterSettings, hasPorts = true) {
   const log = createLog(settings.logLevel, {}, settings.logFormat)
   const inputs = await readRouterInputs(settings)
   await openBrokerAccess(settings, 'router', log)
-  const port = await checkPorts(settings)
+  const port = hasPorts ? await checkPorts(settings) : settings.port
   const { checkpointDirectory, decisionLogFile, accessLog, learnedFile } = settings
   if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)
   if (accessLog !== undefined) await prepareAccessLog(accessLog)

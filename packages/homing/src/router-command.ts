@@ -47,7 +47,7 @@ export const routerCommandEntry: CommandEntry = {
       settings.workersFile === undefined &&
       settings.workerNamespace === undefined
     if (isDemo) await checkPorts(settings)
-    const fleet = isDemo ? await (await import('./demo-fleet.ts')).startDemoFleet(settings) : undefined
+    const fleet = isDemo ? await (await import('./demo-fleet.ts')).serveDemoFleet(settings) : undefined
     try {
       const router = await serveRouter({ ...settings, workers: fleet?.workers ?? settings.workers })
       const { url, adminUrl } = router

@@ -38,17 +38,13 @@ export type GivenIndexerSettings = Omit<GivenSettings<IndexerSettings>, 'detach'
 /** Beyond what peers may take. */
 const READY_MS_MAX = 60_000
 
-/**
- * Starts an indexer in this process and resolves when it serves: after its peers, where there are any.
- * Rejects with SettingsError for all that is wrong with the settings at once, ListenError when the port
- * cannot be had, AccessLogError.
- */
-export async function startIndexer(given: GivenIndexerSettings): Promise<RunningIndexer> {
+/** All settings of an indexer. Throws SettingsError for all that is wrong with them at once. */
+export function indexerSettingsOf(given: GivenIndexerSettings): IndexerSettings {
   const listChecks = { workers: faultsOfRanks, peers: faultsOfPeers }
-  return serveIndexer(completeSettings(indexerCommand, given, { listChecks, without: ['detach'] }))
+  return completeSettings(indexerCommand, given, { listChecks, without: ['detach'] })
 }
 
-/** The same with settings that are complete and have no faults. */
+/** Starts an indexer in this process, with settings that have no faults; see `startIndexer`. */
 export async function serveIndexer(settings: IndexerSettings): Promise<RunningIndexer> {
   const peers = parsePeers(settings.peers)
   const registrations = parseRanks(settings.workers, {

@@ -1,6 +1,7 @@
 /** A running router as a value: for the command line, for tests, and for programs that embed it. */
 
-import { type ActorSystem, createActorSystem } from '@homing/actor'
+import { type ActorRef, type ActorSystem, createActorSystem, type Provided } from '@homing/actor'
+import type { GuardianMessage } from '@homing/actors/guardian'
 import { fromErrorRecord, seededRandom, systemClock, systemRandom } from '@homing/base'
 import {
   completeSettings,
@@ -54,18 +55,19 @@ const GATEWAY_MODULES = [
   import.meta.resolve('@homing/actors/gateway'),
   import.meta.resolve('@homing/actors/tokenizer'),
 ]
-const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoLoad', 'detach'] as const
+export const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoLoad', 'detach'] as const
 
 /**
- * Starts a router in this process and resolves when it serves: it listens, and each worker was probed once.
- * Rejects with SettingsError for all that is wrong with the settings at once, ListenError when the port
- * cannot be had, TokenizerLoadError for a directory of `tokenizers` that cannot be used,
- * CheckpointDirectoryError, DecisionLogFileError, AccessLogError and LearnedFileError likewise.
+ * All settings of a router, with the workers that it needs. `without`: those that have no effect. Throws
+ * SettingsError for all that is wrong with them at once.
  */
-export async function startRouter(given: GivenRouterSettings): Promise<RunningRouter> {
+export function routerSettingsOf(
+  given: GivenSettings<RouterSettings>,
+  without: readonly (keyof RouterSettings)[] = COMMAND_LINE_ONLY,
+): RouterSettings {
   const settings = completeSettings(routerCommand, given, {
     listChecks: { workers: faultsOfWorkers },
-    without: COMMAND_LINE_ONLY,
+    without,
   })
   if (
     settings.workers.length === 0 &&
@@ -76,11 +78,23 @@ export async function startRouter(given: GivenRouterSettings): Promise<RunningRo
       'workers: the list is empty; give the URLs of engines, or those of startDemoFleet()',
     ])
   }
-  return serveRouter(settings)
+  return settings
 }
 
-/** The same with settings that are complete and have no faults. */
-export async function serveRouter(settings: RouterSettings): Promise<RunningRouter> {
+/** A running router, and what a program in the same process talks to. */
+export interface ServedRouter extends RunningRouter {
+  readonly guardian: ActorRef<GuardianMessage>
+}
+
+/**
+ * Starts a router in this process, with settings that have no faults; see `startRouter`. `inside`: the
+ * capabilities that replace those of the main thread; the router listens through them, so no port is looked
+ * at. Undefined: it listens at `port`.
+ */
+export async function serveRouter(
+  settings: RouterSettings,
+  inside?: readonly Provided[],
+): Promise<ServedRouter> {
   const { gatewayThreads } = settings
   const starting = createActorSystem({
     name: 'homing',
@@ -89,6 +103,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
       // A gateway that is alone is on main.
       gateways: { count: gatewayThreads > 1 ? gatewayThreads : 0, preload: GATEWAY_MODULES },
     },
+    provide: inside ?? [],
     random: settings.seed === undefined ? systemRandom : seededRandom(settings.seed),
     logLevel: settings.logLevel,
     logFormat: settings.logFormat,
@@ -100,7 +115,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
   try {
     // Loaded here: the threads start meanwhile.
     const { prepareRouter } = await import('./prepare-router.ts')
-    const { guardian, args, tokenizers } = await prepareRouter(settings)
+    const { guardian, args, tokenizers } = await prepareRouter(settings, inside === undefined)
     const system = await starting
     const ref = system.spawn(guardian, { name: 'guardian', args, shutdown: STOP_MS_MAX })
     const ready = await ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX })
@@ -108,6 +123,7 @@ export async function serveRouter(settings: RouterSettings): Promise<RunningRout
 
     const urlOf = ({ host, port }: HttpAddress): string => `http://${dialledHost(host)}:${port}`
     return {
+      guardian: ref,
       url: urlOf(ready),
       port: ready.port,
       adminUrl: urlOf(ready.admin ?? ready),

@@ -19,6 +19,7 @@ export {
   type Situation,
   settingsFor,
 } from './place.ts'
+export { type PotentialKeyLoad, potentialLoads } from './potential-loads.ts'
 export { cutPrompt, firstSlice, prefillTokensOf, sliceEnd } from './prompt-slices.ts'
 export type {
   CandidateTerms,

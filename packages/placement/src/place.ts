@@ -311,7 +311,7 @@ function chosen(
 }
 
 /** The tokens to compute; at least one, because an engine always computes the last token. */
-function tokensToCompute(
+export function tokensToCompute(
   { promptTokens, blockSizeTokens }: RoutingRequest,
   overlapBlocks: number,
   creditFactor: number,

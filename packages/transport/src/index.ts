@@ -50,6 +50,7 @@ export type {
   HttpListener,
   HttpReply,
   HttpRequest,
+  HttpResponseHandler,
   HttpTransport,
   ListenOptions,
   MessageTransport,

@@ -10,7 +10,7 @@
  * long if a list of small numbers contains one long number.)
  */
 
-import { parseJson } from '@homing/base'
+import { parseJson } from './parse-json.ts'
 
 const UNSIGNED_MAX = (1n << 64n) - 1n
 const SIGNED_MIN = -(1n << 63n)

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
-import { parseWideJson, tryBits64, tryUnsigned64, wideJson } from '../src/wide-json.ts'
+import { parseWideJson, tryBits64, tryUnsigned64, wideJson } from '../src/index.ts'
 
 t.test('long integers are read as text, and nothing else is changed', async t => {
   t.strictSame(

@@ -1,0 +1,46 @@
+import type { Reply } from '@homing/actor'
+import type { ErrorRecord } from '@homing/base'
+import type { PotentialKeyLoad } from '@homing/placement'
+
+/** Where the router would send a prompt, or has booked it. */
+export interface ChosenWorker {
+  /** Worker key. */
+  readonly worker: string
+  /** Id by which requests name the worker. */
+  readonly instanceId: number
+  readonly dpRank: number
+  /** Base URL of the worker. */
+  readonly origin: string
+  /** Leading blocks of the prompt that it holds, as the router believes. */
+  readonly overlapBlocks: number
+}
+
+/**
+ * From programs that route by themselves. `body`: JSON of a completion, or with `token_ids` in place of a
+ * prompt; `nvext` and `router_config_override` as clients send them. The bytes are only read.
+ */
+export type ProgramMessage =
+  /**
+   * The worker for a prompt. With an `id` the request is booked there, until `freeReserved`, and counts as
+   * load like any other; without one, nothing changes.
+   */
+  | {
+      readonly type: 'bestWorker'
+      readonly body: Uint8Array
+      readonly id: string | undefined
+      readonly reply: Reply<ChosenWorker | ErrorRecord>
+    }
+  /** What each worker key would have to do with the prompt. Changes nothing. */
+  | {
+      readonly type: 'potentialLoads'
+      readonly body: Uint8Array
+      readonly reply: Reply<readonly PotentialKeyLoad[] | ErrorRecord>
+    }
+  /** The first token of a booked request has come; repeated: the request is alive. */
+  | {
+      readonly type: 'reservedPrefilled'
+      readonly id: string
+      readonly reply: Reply<ErrorRecord | undefined>
+    }
+  /** A booked request has ended. */
+  | { readonly type: 'freeReserved'; readonly id: string; readonly reply: Reply<ErrorRecord | undefined> }

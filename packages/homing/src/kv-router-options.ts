@@ -1,0 +1,205 @@
+/** What programs give to `KvRouter`, and the bodies that the router reads. */
+
+import { BadOptionError } from './kv-router-errors.ts'
+
+/** Token ids, each a whole number 0 … 2^32 − 1. */
+export type TokenIds = readonly number[] | Int32Array | Uint32Array
+
+/** When an answer ends. What is left out is the engine's default. */
+export interface StopConditions {
+  /** Most tokens of the answer; vLLM's default for token prompts is 16. */
+  readonly maxTokens?: number | undefined
+  /** Least tokens of the answer. */
+  readonly minTokens?: number | undefined
+  /** Goes on past the token that ends a text: an answer has exactly `maxTokens`. */
+  readonly ignoreEos?: boolean | undefined
+  readonly stop?: string | readonly string[] | undefined
+  readonly stopTokenIds?: readonly number[] | undefined
+}
+
+/** How the engine draws tokens. What is left out is the engine's default. */
+export interface SamplingOptions {
+  readonly temperature?: number | undefined
+  readonly topP?: number | undefined
+  readonly topK?: number | undefined
+  readonly minP?: number | undefined
+  readonly seed?: number | undefined
+  readonly frequencyPenalty?: number | undefined
+  readonly presencePenalty?: number | undefined
+  readonly repetitionPenalty?: number | undefined
+}
+
+/** Settings of the router for one call. What is left out is as set for the router. */
+export interface RouterConfigOverride {
+  /** Weight of cached blocks against load, 0 … 1000; the linear rule decides. */
+  readonly overlapScoreWeight?: number | undefined
+  /** Another name of `overlapScoreWeight`, which counts if both are given. */
+  readonly prefillLoadScale?: number | undefined
+  /** What a cached block counts for, 0 … 1000. */
+  readonly overlapScoreCredit?: number | undefined
+  /** 0: the best worker; above: random, the more the higher; 0 … 1000. The linear rule decides. */
+  readonly routerTemperature?: number | undefined
+  /** False: no other request shares its blocks. */
+  readonly assumeKvReuse?: boolean | undefined
+  /** False: its prompt is not counted as prefill. */
+  readonly trackPrefillTokens?: boolean | undefined
+}
+
+/** What every question about a prompt may say. */
+export interface PromptOptions {
+  /** Default: that of the router, else the only model of its workers. */
+  readonly model?: string | undefined
+  readonly override?: RouterConfigOverride | undefined
+}
+
+export interface BestWorkerOptions extends PromptOptions {
+  /** 1 … 256 characters. Books the request under it until `free`; undefined: nothing changes. */
+  readonly requestId?: string | undefined
+  /** Only this worker may be chosen. */
+  readonly workerId?: number | undefined
+  readonly dpRank?: number | undefined
+}
+
+export interface GenerateRequest {
+  readonly tokenIds: TokenIds
+  /** Default: that of the router, else the only model of its workers. */
+  readonly model?: string | undefined
+  readonly stopConditions?: StopConditions | undefined
+  readonly samplingOptions?: SamplingOptions | undefined
+  readonly routerConfigOverride?: RouterConfigOverride | undefined
+  /** Forces this worker, with its load counted all the same; undefined: the router chooses. */
+  readonly workerId?: number | undefined
+  readonly dpRank?: number | undefined
+  /** Aborts the request, at its engine too; the iteration then throws the signal's reason. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** Members of the program's objects, and how they are called in a body. */
+type Names<T> = Readonly<Record<keyof T, string>>
+
+const STOP: Names<StopConditions> = {
+  maxTokens: 'max_tokens',
+  minTokens: 'min_tokens',
+  ignoreEos: 'ignore_eos',
+  stop: 'stop',
+  stopTokenIds: 'stop_token_ids',
+}
+const SAMPLING: Names<SamplingOptions> = {
+  temperature: 'temperature',
+  topP: 'top_p',
+  topK: 'top_k',
+  minP: 'min_p',
+  seed: 'seed',
+  frequencyPenalty: 'frequency_penalty',
+  presencePenalty: 'presence_penalty',
+  repetitionPenalty: 'repetition_penalty',
+}
+const OVERRIDE: Names<RouterConfigOverride> = {
+  overlapScoreWeight: 'overlap_score_weight',
+  prefillLoadScale: 'prefill_load_scale',
+  overlapScoreCredit: 'overlap_score_credit',
+  routerTemperature: 'router_temperature',
+  assumeKvReuse: 'assume_kv_reuse',
+  trackPrefillTokens: 'track_prefill_tokens',
+}
+const BEST_WORKER: Names<BestWorkerOptions> = {
+  model: 'model',
+  override: 'override',
+  requestId: 'requestId',
+  workerId: 'workerId',
+  dpRank: 'dpRank',
+}
+const GENERATE: Names<GenerateRequest> = {
+  tokenIds: 'tokenIds',
+  model: 'model',
+  stopConditions: 'stopConditions',
+  samplingOptions: 'samplingOptions',
+  routerConfigOverride: 'routerConfigOverride',
+  workerId: 'workerId',
+  dpRank: 'dpRank',
+  signal: 'signal',
+}
+const TOKEN_ID_MAX = 2 ** 32 - 1
+
+const utf8 = new TextEncoder()
+
+/** The body of a question about a prompt. Throws BadOptionError. */
+export function promptBody(act: string, tokens: TokenIds, options: BestWorkerOptions): Uint8Array {
+  renamed(act, '', options, BEST_WORKER)
+  const { model, workerId, dpRank, override } = options
+  return bodyOf(act, 'token_ids', tokens, {
+    model,
+    nvext: nvextOf(act, workerId, dpRank, 'override', override),
+  })
+}
+
+/** The body of a completion that is streamed with its token ids. Throws BadOptionError. */
+export function generateBody(request: GenerateRequest, modelDefault: string | undefined): Uint8Array {
+  const act = 'generate'
+  renamed(act, '', request, GENERATE)
+  const { tokenIds, model = modelDefault, stopConditions, samplingOptions } = request
+  const { workerId, dpRank, routerConfigOverride } = request
+  return bodyOf(act, 'prompt', tokenIds, {
+    model,
+    ...renamed(act, 'samplingOptions', samplingOptions, SAMPLING),
+    ...renamed(act, 'stopConditions', stopConditions, STOP),
+    stream: true,
+    stream_options: { include_usage: true },
+    return_token_ids: true,
+    nvext: nvextOf(act, workerId, dpRank, 'routerConfigOverride', routerConfigOverride),
+  })
+}
+
+function nvextOf(
+  act: string,
+  workerId: number | undefined,
+  dpRank: number | undefined,
+  name: string,
+  override: RouterConfigOverride | undefined,
+): object | undefined {
+  if (workerId === undefined && dpRank === undefined && override === undefined) return undefined
+  return {
+    backend_instance_id: workerId,
+    dp_rank: dpRank,
+    router_config_override: renamed(act, name, override, OVERRIDE),
+  }
+}
+
+/** The members that are given, as a body has them. Throws BadOptionError for one that does not exist. */
+function renamed<T extends object>(
+  act: string,
+  of: string,
+  given: T | undefined,
+  names: Names<T>,
+): Readonly<Record<string, unknown>> | undefined {
+  if (given === undefined) return undefined
+  const members: Record<string, unknown> = {}
+  for (const [key, value] of Object.entries(given)) {
+    if (!Object.hasOwn(names, key)) {
+      const known = Object.keys(names).join(', ')
+      throw new BadOptionError(
+        act,
+        of === '' ? key : `${of}.${key}`,
+        `there is no such member; known: ${known}`,
+      )
+    }
+    members[names[key as keyof T]] = value
+  }
+  return members
+}
+
+/** Ids are written by themselves: as a part of the other members they would be walked a second time. */
+function bodyOf(act: string, name: string, ids: TokenIds, members: object): Uint8Array {
+  if (ids.length === 0) throw new BadOptionError(act, 'tokens', 'there are none; give at least one id')
+  for (let i = 0; i < ids.length; i++) {
+    const id = ids[i]!
+    if (!Number.isInteger(id) || id < 0 || id > TOKEN_ID_MAX)
+      throw new BadOptionError(
+        act,
+        `tokens[${i}]`,
+        `${id} is no token id: give a whole number 0 … ${TOKEN_ID_MAX}`,
+      )
+  }
+  const text = JSON.stringify(members)
+  return utf8.encode(`{"${name}":[${ids.join(',')}]${text === '{}' ? '' : `,${text.slice(1, -1)}`}}`)
+}
