@@ -22,6 +22,7 @@ import type { ModelLabels } from '@homing/metrics'
 import type { UnnamedTenants } from '@homing/queue'
 import type { ExchangeLimits } from './exchange.ts'
 import type { OwnRoute } from './own-routes.ts'
+import type { DisaggSettings } from './prefill-pools.ts'
 
 export interface Operators {
   readonly console: ActorRef<ConsoleMessage>
@@ -95,6 +96,8 @@ export interface GatewayArgs {
    * time, in milliseconds; default 0, never.
    */
   readonly slicesWithinMs?: number
+  /** Prefill and decode on workers of their own; default: not enforced, and no prompt stays on decode. */
+  readonly disagg?: DisaggSettings
   readonly queue: ActorRef<QueueMessage>
   readonly router: ActorRef<RouterMessage>
   readonly directory: ActorRef<DirectoryMessage>
@@ -123,6 +126,10 @@ export type GatewaySettings = Pick<
   | 'accessLogSample'
   | 'queueTimeoutMs'
   | 'prefillSlices'
+  | 'enforceDisagg'
+  | 'conditionalDisagg'
+  | 'conditionalDisaggTokens'
+  | 'conditionalDisaggShare'
   | 'retries'
   | 'retryBudget'
   | 'stallTimeoutMs'
@@ -203,6 +210,12 @@ export function gatewayArgsFromSettings(
     nextTurnsMax: settings.nextTurnsMax,
     modelLabels: { modelsMax: settings.metricsModelsMax, modelIdleMs: settings.metricsModelIdleMs },
     slicesWithinMs: settings.prefillSlices === 'auto' ? settings.tenantContentionMs : 0,
+    disagg: {
+      isEnforced: settings.enforceDisagg,
+      bypass: settings.conditionalDisagg
+        ? { tokens: settings.conditionalDisaggTokens, share: settings.conditionalDisaggShare }
+        : undefined,
+    },
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,
     operators: settings.adminPort === undefined ? operators : undefined,
   }

@@ -55,6 +55,7 @@ import type { GatewayMessage } from './messages.ts'
 import { NextTurns } from './next-turn.ts'
 import { OWN_ROUTES, type OwnPath, type OwnRoute } from './own-routes.ts'
 import { Placements } from './placement.ts'
+import { PrefillPools } from './prefill-pools.ts'
 import { RelayRoutes } from './relay-routes.ts'
 import { RequestReader } from './request-reader.ts'
 import { ResponseHolders } from './response-holders.ts'
@@ -124,6 +125,7 @@ class Gateway {
   readonly #responses: ResponseHolders
   readonly #exchanges: Exchanges
   readonly #slices: SliceTrust
+  readonly #pools: PrefillPools
   /** Undefined: there is no access log. */
   readonly #accessNotes: AccessNotes | undefined
   readonly #relayed: RelayRoutes
@@ -167,6 +169,7 @@ class Gateway {
     this.#responses = responses
     this.#slices = new SliceTrust(args.queueMsMax > 0 ? (args.slicesWithinMs ?? 0) : 0)
     const slices = this.#slices
+    this.#pools = new PrefillPools(args.disagg)
     this.#nextTurns = new NextTurns({
       openMax: args.nextTurnsMax ?? 0,
       begin: exchange => this.#begin(exchange),
@@ -193,6 +196,7 @@ class Gateway {
       limits: args.exchangeLimits,
       audit: args.audit,
       slices,
+      pools: this.#pools,
     })
     this.#accessNotes = openAccessNotes(context, args.accessLog)
     const fleet = (): Fleet => this.#fleet
@@ -236,6 +240,7 @@ class Gateway {
   takeFleet(fleet: Fleet): void {
     this.#fleet = fleet
     this.#slices.takeFleet(fleet)
+    this.#pools.takeFleet(fleet)
     this.#names = modelNames(fleet, this.#aliases)
   }
 

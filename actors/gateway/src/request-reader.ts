@@ -148,6 +148,7 @@ export class RequestReader {
         withoutEncoding(exchange.headers),
       ),
       waiting,
+      legs: { route, isWholePin: read.isWholePin === true, prefillPin: read.prefillPin },
     }
   }
 

@@ -47,6 +47,19 @@ export {
   type WorkerDefaults,
   type WorkerFacts,
 } from './worker-facts.ts'
+export {
+  type Bootstrap,
+  canHandOver,
+  type Handover,
+  handoverOf,
+  type PrefillState,
+  prefillStates,
+  roleOf,
+  takesOver,
+  takesWhole,
+  topologyOf,
+  type WorkerRole,
+} from './worker-role.ts'
 export { WorkerRoll } from './worker-roll.ts'
 export { eventsHostOf, hostOf, type KeySource, type WorkerSpec } from './worker-spec.ts'
 export { openWorker, parseWorkerSpec } from './worker-url.ts'

@@ -26,12 +26,20 @@ export type {
   GuardReceipt,
   GuardStatus,
   LayerTerm,
+  LegReceipt,
   QueueReceipt,
   Receipt,
   SlicesReceipt,
 } from './receipt.ts'
 export { reusedTokens } from './receipt.ts'
 export { Receipts } from './receipts.ts'
+export {
+  decodeLeg,
+  type HandedOver,
+  type PrefillPin,
+  prefillLeg,
+  type RequestLeg,
+} from './request-leg.ts'
 export { bestCachedTokens } from './room.ts'
 export { type GuardedDelivery, RoutingGuard, type RoutingGuardState } from './routing-guard.ts'
 export {

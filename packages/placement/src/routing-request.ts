@@ -2,6 +2,7 @@
 
 import type { SeparatedPrompt } from '@homing/protocol'
 import type { SelectionOverride, WorkerConstraints } from '@homing/selection'
+import type { RequestLeg } from './request-leg.ts'
 import type { RequestTracking } from './tracking.ts'
 
 /** Where the first slice of a prompt ends, and how much longer each further one is. */
@@ -85,6 +86,8 @@ export interface RoutingRequest {
   readonly pinnedRank: number | undefined
   /** Undefined: it is not sent in slices, or this is the choice of the worker for all of them. */
   readonly slice?: PromptSlice | undefined
+  /** The part of it that is placed; undefined: all of it. */
+  readonly leg?: RequestLeg | undefined
   /** Ids of workers that have failed this request already. */
   readonly excludedWorkers: readonly string[]
 }
