@@ -38,7 +38,7 @@ export interface LegFacts {
   readonly bootstrap: Bootstrap | undefined
 }
 
-/** What a probe may find of it. */
+/** What a probe may find of it: engines of SGLang tell. */
 export interface ProbedLegs {
   readonly role: WorkerRole | undefined
   readonly bootstrapPort: number | undefined
@@ -55,7 +55,7 @@ export function legFactsOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined
   const handover: Sourced<Handover> =
     spec.handover !== undefined
       ? { value: spec.handover, source: 'given' }
-      : outcome?.engine === 'sglang'
+      : outcome?.engine === 'sglang' || probed !== undefined
         ? { value: 'bootstrap', source: 'probed' }
         : { value: 'kv_transfer', source: outcome?.engine === 'vllm' ? 'probed' : 'default' }
   const isFound = role.value === 'prefill' && handover.value === 'bootstrap'
