@@ -92,6 +92,7 @@ export function readServerInfo(body: unknown, host: string): ServerInfo | undefi
   if ('vllm_config' in body) return readVllmConfig(body['vllm_config'])
   const events = isObject(body['kv_events']) ? body['kv_events'] : undefined
   const pageSize = count(body['page_size'])
+  const legs = readLegs(body)
   const isSglang = pageSize !== undefined || 'max_total_num_tokens' in body || 'disaggregation_mode' in body
   return {
     family: isSglang ? 'sglang' : undefined,
@@ -104,7 +105,7 @@ export function readServerInfo(body: unknown, host: string): ServerInfo | undefi
     kvTokens: count(body['max_total_num_tokens']),
     ranks: rankCount(events?.['dp_size']) ?? rankCount(body['dp_size']),
     eventSources: events === undefined ? [] : readSglangEvents(events, rankCount(body['dp_size']) ?? 1, host),
-    legs: readLegs(body),
+    ...(legs === undefined ? {} : { legs }),
   }
 }
 
