@@ -1,6 +1,6 @@
 /**
- * Prefill and decode on workers of their own, over real sockets: both hand-overs, either order of start, pins,
- * prefill workers that fail or are gone, clients that leave; and that no booking and no prompt is left.
+ * Prefill and decode on workers of their own, over real sockets: both hand-overs, either order of start,
+ * pins, prefill workers that fail or are gone, clients that leave; and that no booking and no prompt is left.
  */
 
 import t, { type Test } from 'tap'

@@ -44,7 +44,7 @@ import {
 } from './leg-bodies.ts'
 import type { Placement, Placements } from './placement.ts'
 import { type PrefillEnd, PrefillLeg, type PrefillLegParts } from './prefill-leg.ts'
-import type { PrefillPools } from './prefill-pools.ts'
+import type { AloneReason, LegOutcome, PrefillPools } from './prefill-pools.ts'
 import type { RetryBudget } from './retry-budget.ts'
 import type { UpstreamRequest } from './worker-call.ts'
 
@@ -71,19 +71,6 @@ export interface ExchangeLegsParts extends PrefillLegParts {
   readonly pools: PrefillPools
   readonly limits: { readonly silenceMsMax: number; readonly retriesMax: number }
 }
-
-/** Why a request whose model has prefill workers goes whole. */
-export type AloneReason = 'inactive' | 'unfit' | 'cached' | 'failed' | 'lost'
-/** How a prefill leg ended. */
-export type LegOutcome =
-  | 'handed_over'
-  | 'answered'
-  | 'not_handed_over'
-  | 'refused'
-  | 'failed'
-  | 'silent'
-  | 'not_placed'
-  | 'deadline'
 
 export type LegsEnd =
   /** To be placed: as the decode leg, or whole. */
@@ -141,7 +128,7 @@ export class ExchangeLegs {
     return this.#tookMs
   }
 
-  /** Whether the request is for two legs, or must be looked at because a client or the operator wants that. */
+  /** Whether the request may go in two legs, or must, because its client or the operator wants that. */
   mayBegin({ routing, legs, upstream }: LegsRequest): boolean {
     if (this.#isDone || legs === undefined || upstream.body === undefined) return false
     const { pools } = this.#parts

@@ -13,9 +13,9 @@ import {
   viewMetrics,
 } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
-import type { AloneReason, LegOutcome } from './exchange-legs.ts'
 import type { GuardedHint } from './hint-trust.ts'
 import type { NextTurnCounts } from './next-turn.ts'
+import type { AloneReason, LegOutcome } from './prefill-pools.ts'
 import { RequestMetrics } from './request-metrics.ts'
 import type { GivenUp } from './sliced-prompt.ts'
 
@@ -49,6 +49,7 @@ export class GatewayMetrics {
   readonly #slicedPrompts: Counter<'outcome'>
   readonly #legs: Counter<'outcome'>
   readonly #alone: Counter<'reason'>
+  readonly #prefillActive: Gauge<'model'>
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
   #readViews: () => void = () => {}
@@ -165,6 +166,11 @@ export class GatewayMetrics {
       help: 'Requests of models with prefill workers that went to one worker as a whole: inactive, no hand-over was possible; unfit, the request needs one worker; cached, too little was left to compute; failed, the prefill leg; lost, the hand-over.',
       labels: ['reason'],
     })
+    this.#prefillActive = metrics.gauge({
+      name: 'homing_gateway_prefill_active_state',
+      help: 'Of models with prefill or decode workers: 1 while prompts are computed by prefill workers, else 0 (prefill_state in GET /workers).',
+      labels: ['model'],
+    })
     this.#accessLines = metrics.counter({
       name: 'homing_access_log_lines_total',
       help: 'Lines of the access log that were written, or dropped because there was no room (--access-log).',
@@ -251,6 +257,13 @@ export class GatewayMetrics {
 
   slicesEnded(outcome: GivenUp | 'computed' | 'deadline'): void {
     this.#slicedPrompts.add(1, { outcome })
+  }
+
+  /** Whether prefill is active, of each model with prefill or decode workers. */
+  prefillStates(isActive: ReadonlyMap<string, boolean>): void {
+    this.#prefillActive.replace(
+      Array.from(isActive, ([model, active]) => ({ value: active ? 1 : 0, labels: { model } })),
+    )
   }
 
   legEnded(outcome: LegOutcome): void {

@@ -240,7 +240,10 @@ class Gateway {
   takeFleet(fleet: Fleet): void {
     this.#fleet = fleet
     this.#slices.takeFleet(fleet)
-    this.#pools.takeFleet(fleet)
+    for (const [model, state] of this.#pools.takeFleet(fleet)) {
+      const level = state === 'unavailable' ? 'warn' : 'info'
+      this.#log[level]({ model, state: state ?? 'none' }, 'prefill on workers of its own has another state')
+    }
     this.#names = modelNames(fleet, this.#aliases)
   }
 
@@ -259,6 +262,7 @@ class Gateway {
     const keys = new Set(this.#fleet.workers.flatMap(worker => worker.keys.map(({ key }) => key)))
     await this.metrics.workersLeft(worker => keys.has(worker))
     const { size } = this.#exchanges
+    this.metrics.prefillStates(this.#pools.active)
     this.metrics.nextTurns(this.#nextTurns.counts)
     return this.metrics.render(size, this.#bodies, this.#responses.size, this.#accessNotes?.log)
   }

@@ -76,7 +76,7 @@ export function meetingBody(body: Uint8Array, { host, port, room }: MeetingPoint
   })
 }
 
-/** `params`: JSON as the engine wrote it; undefined: it hands nothing over. `isWhole`: the answer has ended. */
+/** `params`: JSON as the engine wrote it; undefined: it hands nothing over. `isWhole`: the answer ended. */
 export interface PrefillAnswer {
   readonly params: string | undefined
   readonly isWhole: boolean

@@ -7,7 +7,7 @@
  * Invariants
  *   I1  Its placement is settled once, whatever happens.
  *   I2  `run` ends once, and not after `abort`.
- *   I3  It holds at most ANSWER_BYTES_MAX of the answer.
+ *   I3  It holds at most LEG_ANSWER_BYTES_MAX of the answer.
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
@@ -22,7 +22,7 @@ import type { Placement } from './placement.ts'
 import { type UpstreamRequest, WorkerCall, type WorkerCallParts } from './worker-call.ts'
 
 /** Of an answer of one token; the ids of the blocks of a million tokens take half a megabyte. */
-const ANSWER_BYTES_MAX = 4_194_304
+const LEG_ANSWER_BYTES_MAX = 4_194_304
 const SHEDDING: ReadonlySet<number> = new Set([429, 503])
 
 export interface PrefillLegParts extends Omit<WorkerCallParts, 'clock' | 'mayRefuse'> {
@@ -141,8 +141,8 @@ export class PrefillLeg {
 
   #data(bytes: Uint8Array): void {
     this.#bytes += bytes.length
-    if (this.#bytes <= ANSWER_BYTES_MAX) this.#pieces.push(Buffer.from(bytes))
-    else this.#failed(`its answer has more than ${ANSWER_BYTES_MAX} bytes`, 'failed', { isSure: true })
+    if (this.#bytes <= LEG_ANSWER_BYTES_MAX) this.#pieces.push(Buffer.from(bytes))
+    else this.#failed(`its answer has more than ${LEG_ANSWER_BYTES_MAX} bytes`, 'failed', { isSure: true })
   }
 
   #ended(): void {

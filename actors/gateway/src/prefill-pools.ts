@@ -18,6 +18,19 @@ export interface DisaggSettings {
   readonly bypass: { readonly tokens: number; readonly share: number } | undefined
 }
 
+/** Why a request whose model has prefill workers goes whole. */
+export type AloneReason = 'inactive' | 'unfit' | 'cached' | 'failed' | 'lost'
+/** How a prefill leg ended. */
+export type LegOutcome =
+  | 'handed_over'
+  | 'answered'
+  | 'not_handed_over'
+  | 'refused'
+  | 'failed'
+  | 'silent'
+  | 'not_placed'
+  | 'deadline'
+
 export class PrefillPools {
   readonly settings: DisaggSettings
   #states: ReadonlyMap<string, PrefillState> = new Map()
@@ -27,9 +40,21 @@ export class PrefillPools {
     this.settings = settings
   }
 
-  takeFleet(fleet: Fleet): void {
+  /** Returns the models whose state has changed. */
+  takeFleet(fleet: Fleet): readonly (readonly [model: string, state: PrefillState | undefined])[] {
+    const before = this.#states
     this.#fleet = fleet
     this.#states = prefillStates(fleet)
+    const models = new Set([...before.keys(), ...this.#states.keys()])
+    return [...models].flatMap(model => {
+      const state = this.#states.get(model)
+      return state === before.get(model) ? [] : [[model, state] as const]
+    })
+  }
+
+  /** Whether it is active, of each model that has a state. */
+  get active(): ReadonlyMap<string, boolean> {
+    return new Map([...this.#states].map(([model, state]) => [model, state === 'active']))
   }
 
   /** Undefined: the workers of the model are all of the role `both`. */

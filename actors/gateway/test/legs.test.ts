@@ -1,6 +1,6 @@
 /**
- * Prefill and decode apart: what each engine is sent, byte for byte, and what becomes of a request when either
- * leg fails, is late, or its client leaves. Each leg is settled once.
+ * Prefill and decode apart: what each engine is sent, byte for byte, and what becomes of a request when
+ * either leg fails, is late, or its client leaves. Each leg is settled once.
  */
 
 import type { FleetMessage, WorkerRecord } from '@homing/fleet'

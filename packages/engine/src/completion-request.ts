@@ -16,7 +16,7 @@ import {
   tryParseJson,
 } from '@homing/tokenization'
 import type { EngineTokenizer } from './engine-tokenizer.ts'
-import type { HandoverWish } from './handovers.ts'
+import type { HandoverWish } from './handover-settings.ts'
 import { naturalOutputTokens } from './output.ts'
 import type { TypedKind } from './typed-answer.ts'
 

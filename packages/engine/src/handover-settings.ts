@@ -6,6 +6,12 @@ export type EngineRole = (typeof ENGINE_ROLES)[number]
 export const ENGINE_HANDOVERS = ['kv_transfer', 'bootstrap'] as const
 export type EngineHandover = (typeof ENGINE_HANDOVERS)[number]
 
+/** What a request says of a hand-over; undefined: it has no part in one. */
+export type HandoverWish =
+  | { readonly kind: 'offer' }
+  | { readonly kind: 'take'; readonly host: string; readonly port: number; readonly id: string }
+  | { readonly kind: 'meet'; readonly host: string; readonly port: number; readonly room: string }
+
 /** A part of `EngineSettings`. */
 export interface HandoverSettings {
   /** Which part of a request it takes. */

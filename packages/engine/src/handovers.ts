@@ -10,23 +10,18 @@
  *
  * Refused, as the real engines do: an id that is not known, was taken, or is too old; a room that does not
  * open in time; params without their members.
- * Bounds   HELD_MAX prompts; the oldest are let go.
+ * Bounds   PROMPTS_HELD_MAX prompts; the oldest are let go.
  */
 
 import type { Clock, Timer } from '@homing/base'
 import type { HttpTransport } from '@homing/transport'
 import { RefusedRequest } from './completion-request.ts'
+import type { HandoverWish } from './handover-settings.ts'
 
 /** The path under which prompts are taken over. */
 export const HANDOVER_PATH = '/handover'
 
-/** What a request says of a hand-over; undefined: it has no part in one. */
-export type HandoverWish =
-  | { readonly kind: 'offer' }
-  | { readonly kind: 'take'; readonly host: string; readonly port: number; readonly id: string }
-  | { readonly kind: 'meet'; readonly host: string; readonly port: number; readonly room: string }
-
-const HELD_MAX = 10_000
+const PROMPTS_HELD_MAX = 10_000
 
 interface Room {
   isComputed: boolean
@@ -55,7 +50,7 @@ export class Handovers {
   /** Holds a computed prompt. */
   hold(id: string): void {
     const [oldest] = this.#held.keys()
-    if (oldest !== undefined && this.#held.size >= HELD_MAX) this.take(oldest)
+    if (oldest !== undefined && this.#held.size >= PROMPTS_HELD_MAX) this.take(oldest)
     this.#held.set(
       id,
       this.#clock.after(this.#msMax, () => this.#held.delete(id), { unref: true }),

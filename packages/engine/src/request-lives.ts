@@ -151,7 +151,7 @@ export class RequestLives {
     }
   }
 
-  /** The answer is whole: its prompt is held for another engine, or that one is waited for, where asked for. */
+  /** The answer is whole: its prompt is held for another engine, or that one is waited for, if asked for. */
   #handOver(live: LiveRequest): void {
     const { answer, record, place, writer } = live
     const { exchange, request, epoch } = place

@@ -46,7 +46,7 @@ t.test('a prompt that nobody takes is let go in time', async t => {
   const prefill = await started(t, { role: 'prefill', handoverMsMax: 20 })
   const decode = await started(t, { role: 'decode' })
   const { kv_transfer_params } = JSON.parse((await prefill.post(OFFER)).text)
-  await until(() => prefill.held() === 0)
+  await until(() => prefill.held() === 0, 'nothing is held')
   t.match(await decode.post({ kv_transfer_params }), { status: 500, text: /410/ })
 })
 
@@ -65,7 +65,7 @@ t.test('engines meet in a room, whichever comes first', async t => {
     [200, 200],
   )
   const computing = prefill.post(at(2), { 'x-data-parallel-rank': '0' })
-  await until(() => prefill.held() === 1)
+  await until(() => prefill.held() === 1, 'the room is open')
   t.equal((await decode.post(at(2))).status, 200)
   t.equal((await computing).status, 200)
 
@@ -86,6 +86,6 @@ t.test('a room that does not open in time, and one that no engine comes to, fail
   const at = { bootstrap_host: host, bootstrap_port: port, bootstrap_room: 7 }
   t.match(await decode.post(at), { status: 500, text: /KV load from/ })
   t.match(await prefill.post(at), { status: 500, text: /No decode engine took the prompt over/ })
-  await until(() => prefill.held() === 0)
+  await until(() => prefill.held() === 0, 'nothing is held')
   t.pass('no room stays open')
 })

@@ -7,7 +7,7 @@
 
 import type { Trust } from '@homing/index'
 import type { BusyThresholds } from '@homing/load'
-import type { Bootstrap, Handover, WorkerRole } from './worker-role.ts'
+import type { Handover, WorkerRole } from './leg-names.ts'
 
 /** Source of a value: read from the worker, given by the operator, learned from traffic, or assumed. */
 export type ValueSource = 'probed' | 'given' | 'learned' | 'default'
@@ -34,6 +34,12 @@ export interface WorkerModel {
   readonly root: string | undefined
   /** Prompt plus output, in tokens. */
   readonly maxModelTokens: number | undefined
+}
+
+/** Where the decode leg finds a prefill worker of SGLang. */
+export interface Bootstrap {
+  readonly host: string
+  readonly port: Sourced<number>
 }
 
 /** One data-parallel rank of a worker: what holds blocks and load. */

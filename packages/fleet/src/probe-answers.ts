@@ -10,8 +10,8 @@
 import { shownText } from '@homing/base'
 import { faultOfEndpoint } from '@homing/transport'
 import type { EngineFamily, WorkerModel } from './fleet.ts'
+import type { ProbedLegs, WorkerRole } from './leg-names.ts'
 import type { EventSource } from './probe-outcome.ts'
-import type { ProbedLegs, WorkerRole } from './worker-role.ts'
 
 /** Of a line of metrics; vLLM's configuration has about 1,000. */
 const LABELS_CHARACTERS_MAX = 65_536

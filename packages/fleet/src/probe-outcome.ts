@@ -1,7 +1,7 @@
 /** Probe outcome: what one look at a worker has found. */
 
 import type { EngineFamily, WorkerModel } from './fleet.ts'
-import type { ProbedLegs } from './worker-role.ts'
+import type { ProbedLegs } from './leg-names.ts'
 
 /** Result of one probe of a worker's base URL; `reached` false carries the reason. */
 export type ProbeOutcome =

@@ -10,25 +10,14 @@
  *   bootstrap     SGLang: both legs are sent at once, and meet at host, port and room
  */
 
-import type { Fleet, Sourced, WorkerRecord } from './fleet.ts'
+import type { Bootstrap, Fleet, Sourced, WorkerRecord } from './fleet.ts'
+import type { Handover, WorkerRole } from './leg-names.ts'
 import type { ReachedOutcome } from './probe-outcome.ts'
 import type { WorkerSpec } from './worker-spec.ts'
 import { hostOf } from './worker-spec.ts'
 
-export const WORKER_ROLES = ['prefill', 'decode', 'both'] as const
-export type WorkerRole = (typeof WORKER_ROLES)[number]
-
-export const HANDOVERS = ['kv_transfer', 'bootstrap'] as const
-export type Handover = (typeof HANDOVERS)[number]
-
 /** SGLang's default of --disaggregation-bootstrap-port. */
 const BOOTSTRAP_PORT_DEFAULT = 8998
-
-/** Where the decode leg finds a prefill worker of SGLang. */
-export interface Bootstrap {
-  readonly host: string
-  readonly port: Sourced<number>
-}
 
 /** What a worker takes, and how; a part of its facts. */
 export interface LegFacts {
@@ -36,12 +25,6 @@ export interface LegFacts {
   readonly handover: Sourced<Handover>
   /** Undefined: it is no prefill worker that is found by a bootstrap. */
   readonly bootstrap: Bootstrap | undefined
-}
-
-/** What a probe may find of it: engines of SGLang tell. */
-export interface ProbedLegs {
-  readonly role: WorkerRole | undefined
-  readonly bootstrapPort: number | undefined
 }
 
 export function legFactsOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined): LegFacts {
@@ -106,7 +89,7 @@ export function takesOver(worker: WorkerRecord, way: Handover): boolean {
   return way === 'kv_transfer' || role === 'decode'
 }
 
-/** Whether a worker takes requests whole. An engine of SGLang for decode refuses those without a hand-over. */
+/** Whether a worker takes requests whole. An engine of SGLang for decode takes none without a hand-over. */
 export function takesWhole(worker: WorkerRecord): boolean {
   const role = roleOf(worker)
   return role === 'both' || (role === 'decode' && handoverOf(worker) === 'kv_transfer')

@@ -1,6 +1,6 @@
 /** Worker spec: one worker as the operator gives it. Its form as a URL is in worker-url.ts. */
 
-import type { Handover, WorkerRole } from './worker-role.ts'
+import type { Handover, WorkerRole } from './leg-names.ts'
 
 /** One worker as given on the command line: URL and the parameters of its query. */
 export interface WorkerSpec {

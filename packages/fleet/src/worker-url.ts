@@ -24,8 +24,8 @@ import { looksLikeKey, NOT_SHOWN, openName, openUrl } from '@homing/base'
 import { isEndpointHost } from '@homing/transport'
 import { InvalidWorkerError } from './errors.ts'
 import { faultOfSubject } from './event-broker.ts'
+import { HANDOVERS, WORKER_ROLES } from './leg-names.ts'
 import { RANKS_MAX } from './probe-answers.ts'
-import { HANDOVERS, WORKER_ROLES } from './worker-role.ts'
 import type { WorkerSpec } from './worker-spec.ts'
 
 const PARAMETERS = [

@@ -38,7 +38,6 @@ export {
   type HandedOver,
   type PrefillPin,
   prefillLeg,
-  type RequestLeg,
 } from './request-leg.ts'
 export { bestCachedTokens } from './room.ts'
 export { type GuardedDelivery, RoutingGuard, type RoutingGuardState } from './routing-guard.ts'
@@ -47,6 +46,7 @@ export {
   type FirstSlice,
   PROMPT_TOKENS_MAX,
   type PromptSlice,
+  type RequestLeg,
   type RoutingRequest,
 } from './routing-request.ts'
 export type { RequestTracking, TrackingSettings } from './tracking.ts'

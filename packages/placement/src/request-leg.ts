@@ -1,5 +1,6 @@
 /**
- * Request leg: which part of a request is placed, where prefill and decode are apart (docs/disaggregation.md).
+ * Request leg: which part of a request is placed, where prefill and decode are apart
+ * (docs/disaggregation.md).
  *
  *   prefill   the prompt alone, on a worker of that role; it tracks no active blocks, for it decodes nothing
  *   decode    the answer, behind a hand-over: by load alone, for its prompt is not computed there
@@ -19,18 +20,7 @@ import {
   topologyOf,
   type WorkerRecord,
 } from '@homing/fleet'
-import type { RoutingRequest } from './routing-request.ts'
-
-export type RequestLeg =
-  | { readonly kind: 'prefill' }
-  | {
-      readonly kind: 'decode'
-      readonly handover: Handover
-      /** Id of the decision for its prefill leg. */
-      readonly prefillId: string
-      /** Taints that the worker must have: those that say where its prefill leg was. */
-      readonly topology: readonly string[]
-    }
+import type { RequestLeg, RoutingRequest } from './routing-request.ts'
 
 /** Why a worker takes no such part of a request; undefined: it does. */
 export function legReasonAgainst(

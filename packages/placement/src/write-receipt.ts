@@ -5,7 +5,7 @@ import type { Decision } from './decision.ts'
 import { selectionRequestOf } from './known-candidates.ts'
 import type { Placed, PlacedFigures } from './place.ts'
 import type { LegReceipt, Receipt } from './receipt.ts'
-import type { RequestLeg } from './request-leg.ts'
+import type { RequestLeg } from './routing-request.ts'
 
 /**
  * Every term of every candidate's cost. Call it before the selector of the placement chooses again.

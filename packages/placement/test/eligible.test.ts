@@ -171,10 +171,10 @@ t.test('a part of a request goes to workers of its role', async t => {
     { ...decode, role: given('decode' as const), taints: ['topology/zone=a'] },
     both,
   ]
-  t.match(find(workers), { may: ['d', 'b'], not: { p: 'computes prompts only (role=prefill)' } })
+  t.match(find(workers), { may: ['d', 'b'], not: { 'p/0': 'computes prompts only (role=prefill)' } })
   t.match(find(workers, { leg: { kind: 'prefill' } }), {
     may: ['p'],
-    not: { d: 'is no prefill worker (role=decode)', b: 'is no prefill worker (role=both)' },
+    not: { 'd/0': 'is no prefill worker (role=decode)', 'b/0': 'is no prefill worker (role=both)' },
   })
   const leg = {
     kind: 'decode',
@@ -182,7 +182,7 @@ t.test('a part of a request goes to workers of its role', async t => {
     prefillId: 'x',
     topology: ['topology/zone=a'],
   } as const
-  t.match(find(workers, { leg }), { may: ['d'], not: { b: /lacks topology\/zone=a/ } })
+  t.match(find(workers, { leg }), { may: ['d'], not: { 'b/0': /lacks topology\/zone=a/ } })
   t.match(find(workers, { leg: { ...leg, topology: [] } }), { may: ['d', 'b'] })
   t.match(find([workers[0]!, both], { leg: { kind: 'prefill' } }), {
     code: 'HOMING_ROUTER_NO_WORKER',
@@ -197,7 +197,7 @@ t.test('a part of a request goes to workers of its role', async t => {
   ]
   t.match(find(sglang), {
     may: ['b'],
-    not: { d: 'takes no prompt that no prefill worker has computed (role=decode)' },
+    not: { 'd/0': 'takes no prompt that no prefill worker has computed (role=decode)' },
   })
   t.match(find(sglang, { leg: { ...leg, handover: 'bootstrap' } }), { may: ['d'] })
 })
