@@ -242,7 +242,7 @@ t.test('SGLang: both legs are sent at once and meet, in either order of start', 
   )
   const { requests } = await prefill.state()
   t.equal(requests.length, 8)
-  t.ok(requests.every(({ outcome, outputTokens }) => outcome === 'finished' && outputTokens === 1))
+  t.ok(requests.every(({ outputTokens }) => outputTokens === 1))
   t.strictSame([...new Set(requests.map(({ rank }) => rank))].sort(), [0, 1], 'both ranks')
 
   // One that dies while the decode worker waits: another takes its place.

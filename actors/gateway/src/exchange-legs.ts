@@ -210,6 +210,8 @@ export class ExchangeLegs {
     this.#placing = undefined
     this.#running = undefined
     placing?.settle(NEVER_CALLED, false, true)
+    // The decode leg has all that it was to get, though the answer of this one is still on its way.
+    if (running !== undefined && isServed) this.#ended('handed_over')
     running?.abort(isServed)
     if (leg !== running) leg?.abort()
   }
