@@ -169,6 +169,8 @@ export function gatewayArgsFromSettings(
 ): GatewayArgs {
   const { isQueueOn, hasKeys, operators, ...refs } = parts
   const { accessLog: path, accessLogSample: sample } = settings
+  const { conditionalDisaggTokens, conditionalDisaggShare } = settings
+  const bypass = { tokens: conditionalDisaggTokens, share: conditionalDisaggShare }
   return {
     ...refs,
     host: settings.host,
@@ -212,9 +214,7 @@ export function gatewayArgsFromSettings(
     slicesWithinMs: settings.prefillSlices === 'auto' ? settings.tenantContentionMs : 0,
     disagg: {
       isEnforced: settings.enforceDisagg,
-      bypass: settings.conditionalDisagg
-        ? { tokens: settings.conditionalDisaggTokens, share: settings.conditionalDisaggShare }
-        : undefined,
+      bypass: settings.conditionalDisagg ? bypass : undefined,
     },
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,
     operators: settings.adminPort === undefined ? operators : undefined,
