@@ -107,6 +107,8 @@ export class ExchangeLegs {
   #handed: Handed | undefined
   #model = ''
   #isDone = false
+  /** Grows with each `left`. */
+  #turn = 0
   #tookMs = 0
   #failedWorkers: readonly string[] = []
   /** Prefill workers that failed after they had taken the prompt, and are not reported yet. */
@@ -151,7 +153,11 @@ export class ExchangeLegs {
     if (!isFit && isPinned)
       return { kind: 'refused', error: toErrorRecord(new NoHandoverError(routing.model, UNFIT)) }
     if (!isFit) return this.#whole('unfit')
-    if (!isPinned && (await this.#staysOnDecode(routing))) return this.#whole('cached')
+    const turn = this.#turn
+    const stays = !isPinned && (await this.#staysOnDecode(routing))
+    // Its client has left meanwhile.
+    if (turn !== this.#turn) return new Promise(() => {})
+    if (stays) return this.#whole('cached')
     return this.#prefill(request, ageMs)
   }
 
@@ -207,6 +213,7 @@ export class ExchangeLegs {
   /** The placement that it belongs to has ended. `isServed`: the client has its answer. */
   left(isServed: boolean): void {
     const [placing, running, leg] = [this.#placing, this.#running, this.#handed?.leg]
+    this.#turn++
     this.#placing = undefined
     this.#running = undefined
     placing?.settle(NEVER_CALLED, false, true)

@@ -244,11 +244,35 @@ t.test('a client that leaves ends the leg that is under way, whichever it is', a
     t.equal(settled().length, answered + 1)
     t.equal(outcomes().at(-1)![0], 'aborted')
   }
+  // Before it is placed, too.
   const { ask, system, settled, log } = await start(t, () => undefined)
   const client = await ask()
   client.call.abort()
   await system.settle()
-  t.equal(settled().length, log.asked.length, 'before it is placed, too')
+  t.equal(settled().length, log.asked.length)
+})
+
+t.test('a prompt of which little is new stays on decode, if that is wanted', async t => {
+  const bypass = { tokens: 60, share: 0.7 }
+  const settings = { disagg: { isEnforced: false, bypass } }
+  for (const [cachedTokens, isSplit] of [
+    [41, false],
+    [40, true],
+    [0, true],
+  ] as const) {
+    const { ask, script, log, alone } = await start(t, decideLegs, { settings })
+    script.measure = () => ({ cachedTokens, boundWorker: undefined })
+    await ask()
+    t.equal(log.asked[0]!.leg?.kind, isSplit ? 'prefill' : undefined, `${cachedTokens} of 100 are cached`)
+    t.equal(await alone('cached'), isSplit ? 0 : 1)
+  }
+  // No answer comes, and the client leaves.
+  const { ask, log, calls, system } = await start(t, decideLegs, { settings })
+  const client = await ask()
+  client.call.abort()
+  await system.advance('5s')
+  t.equal(log.asked.length, 0, 'nothing is placed for it')
+  t.equal(calls.length, 0)
 })
 
 t.test('strictly, a request without a hand-over is refused, and a lost one begins anew', async t => {
