@@ -243,7 +243,7 @@ t.test('a pinned worker is honoured, a header wins over the body, an impossible 
       { backend_instance_id: id },
       { decode_worker_id: id },
       { backend_instance_id: id, decode_worker_id: other },
-      { decode_worker_id: String(id), prefill_worker_id: other },
+      { decode_worker_id: String(id) },
     ]) {
       const byBody = await pinned({ nvext })
       t.equal(fleet.engineOf(byBody.headers['x-homing-worker']).url, url, JSON.stringify(nvext))
@@ -253,9 +253,13 @@ t.test('a pinned worker is honoured, a header wins over the body, an impossible 
       t.equal(fleet.engineOf(byHeader.headers['x-homing-worker']).url, url, name)
     }
   }
+  const alpha = workers.find(({ url }) => url === fleet.engines[0]!.url)!.instance_id
   const beta = workers.find(({ url }) => url === fleet.engines[2]!.url)!
   errorOf(await pinned({ nvext: { backend_instance_id: 4711 } }), 400)
   errorOf(await pinned({ nvext: { decode_worker_id: 4711 } }), 400)
+  // No worker computes prompts for others here.
+  errorOf(await pinned({ nvext: { prefill_worker_id: alpha } }), 503)
+  errorOf(await pinned({ nvext: { prefill_worker_id: 4711 } }), 400)
   errorOf(await pinned({ nvext: { backend_instance_id: beta.instance_id } }), 400)
   errorOf(await pinned({ nvext: { decode_worker_id: beta.instance_id } }), 400)
   errorOf(await pinned({ nvext: { backend_instance_id: 'one' } }), 400)

@@ -182,6 +182,7 @@ export function decisionHeaders(decision: Decision): Record<string, string> {
     'x-homing-worker': decision.worker,
     'x-homing-overlap-blocks': String(decision.overlapBlocks),
     'x-homing-trust': decision.trust,
+    ...(decision.prefillWorker === undefined ? {} : { 'x-homing-prefill-worker': decision.prefillWorker }),
   }
 }
 

@@ -46,6 +46,7 @@ const EXPOSED = [
   'x-homing-worker',
   'x-homing-overlap-blocks',
   'x-homing-trust',
+  'x-homing-prefill-worker',
 ].join(', ')
 /** How long a browser may remember the answer to a preflight. */
 const PREFLIGHT_SECONDS = 600

@@ -51,6 +51,18 @@ export class OriginNotAllowedError extends CodedError {
   }
 }
 
+/** Prefill and decode of the request must be apart, and no hand-over is possible. */
+export class NoHandoverError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_NO_HANDOVER'
+
+  constructor(model: string, reason: string) {
+    super(
+      `cannot compute the prompt for model ${JSON.stringify(shownText(model))} on a worker of its own: ${reason}`,
+      { model: shownText(model) },
+    )
+  }
+}
+
 /** The router is draining and takes no new requests. */
 export class ShuttingDownError extends CodedError {
   readonly code = 'HOMING_GATEWAY_SHUTTING_DOWN'

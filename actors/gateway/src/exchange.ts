@@ -5,8 +5,10 @@
  *
  *   state      waits for                     goes on to
  *   reading    the body and its parsing      placing; settled (refused, or answered without a worker)
- *   placing    room in the queue, and the    calling; slicing; settled (refused)
+ *   placing    room in the queue, and the    calling; slicing; prefilling; settled (refused)
  *              router's decision
+ *   prefilling a prefill worker, if prefill   placing; settled (refused, or answered by the first token)
+ *              and decode are apart
  *   slicing    all of a long prompt but the  placing; settled (refused)
  *              rest to be computed
  *   calling    the first byte to relay       relaying; calling again (a reused connection broke); settled;
@@ -56,10 +58,12 @@ import type { AccessNote } from './access-note.ts'
 import { ClientAnswer } from './client-answer.ts'
 import type { DeadlyPrompts } from './deadly-prompts.ts'
 import { DeadlyPromptError, NoAnswerError, NoSocketError, UpstreamFailedError } from './errors.ts'
+import { ExchangeLegs, type LegWishes } from './exchange-legs.ts'
 import { ExchangeSlices } from './exchange-slices.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayMessage } from './messages.ts'
 import type { Placement, Placements } from './placement.ts'
+import type { PrefillPools } from './prefill-pools.ts'
 import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
 import type { RetryBudget } from './retry-budget.ts'
@@ -95,6 +99,7 @@ export interface ExchangeParts {
   /** Asks workers for the usage of streams, so that predictions can be audited. */
   readonly audit: boolean
   readonly slices: SliceTrust
+  readonly pools: PrefillPools
   /** Called when the exchange asks for its first placement: it has been read. */
   readonly waits: (exchange: Exchange) => void
   /** Called when the exchange calls its first worker. */
@@ -129,6 +134,8 @@ export interface ReadyRequest {
   readonly upstream: UpstreamRequest
   /** Undefined: its prompt is not sent in slices. */
   readonly prompt?: SlicedPrompt | undefined
+  /** Undefined: prefill and decode of it are never apart. */
+  readonly legs?: LegWishes | undefined
 }
 
 /** Reads a request. Undefined: it has been answered already and needs no worker. */
@@ -138,7 +145,14 @@ export type ReadStep = (
   note?: AccessNote,
 ) => Promise<ReadyRequest | undefined>
 
-export type ExchangeState = 'reading' | 'placing' | 'slicing' | 'calling' | 'relaying' | 'settled'
+export type ExchangeState =
+  | 'reading'
+  | 'placing'
+  | 'prefilling'
+  | 'slicing'
+  | 'calling'
+  | 'relaying'
+  | 'settled'
 
 /**
  * Errors that the client gets in place of a worker's earlier refusal, because another worker may have run the
@@ -187,6 +201,7 @@ export class Exchange {
   #decision: Decision | undefined
   #call: WorkerCall | undefined
   readonly #slices: ExchangeSlices
+  readonly #legs: ExchangeLegs
   #attempts = 0
   #failedWorkers: readonly string[] = []
   /** Workers that failed after they had taken the request, and are not reported yet. */
@@ -215,6 +230,7 @@ export class Exchange {
     this.#isResponseNoted = route !== 'responses'
     this.#parts = parts
     this.#slices = new ExchangeSlices(parts)
+    this.#legs = new ExchangeLegs(parts, hold)
     this.#http = http
     this.#hold = hold
     this.#note = note
@@ -272,6 +288,7 @@ export class Exchange {
 
   #look(nowMs: number): void {
     this.#slices.look(nowMs)
+    this.#legs.look(nowMs)
     if (this.#state !== 'calling' && this.#state !== 'relaying') return
     const { silenceMsMax, requestMsMax } = this.#parts.limits
     if (!this.#isPaused && nowMs - this.#lastByteMs >= silenceMsMax)
@@ -323,14 +340,21 @@ export class Exchange {
         return
       }
       if (this.#attempts === 0 && !this.#slices.wereTried) this.#parts.waits(this)
+      if (this.#legs.mayBegin(this.#ready!)) {
+        await this.#prefill()
+        return
+      }
       const slice = this.#slices.computed
-      const routing = { ...this.#ready!.routing, excludedWorkers: this.#failedWorkers, slice }
+      const whole = { ...this.#ready!.routing, excludedWorkers: this.#failedWorkers, slice }
+      const routing = this.#legs.routing(whole)
+      const { isHanded } = this.#legs
       const askedMs = this.#nowMs
       const placement = this.#parts.placements.ask(
         routing,
-        this.#ready!.waiting,
-        this.#nowMs - this.#arrivedMs - this.#slices.computingMs,
-        this.#attempts === 0 && this.#slices.mayBegin(this.#ready!),
+        // What was computed for it waits elsewhere, and not for long.
+        isHanded ? undefined : this.#ready!.waiting,
+        this.#nowMs - this.#arrivedMs - this.#slices.computingMs - this.#legs.tookMs,
+        this.#attempts === 0 && !isHanded && this.#slices.mayBegin(this.#ready!),
       )
       this.#placement = placement
       const answer = await placement.answer
@@ -347,7 +371,7 @@ export class Exchange {
         else this.#refuse(fromErrorRecord(answer))
         return
       }
-      this.#decision = answer
+      this.#decision = this.#legs.decision(answer)
       const { metrics } = this.#parts
       metrics.requests.decided(routing, answer, this.#calledMs === undefined)
       this.#note?.decided(answer)
@@ -360,6 +384,39 @@ export class Exchange {
     } catch (thrown) {
       this.#fault(thrown)
     }
+  }
+
+  /** Has a prefill worker compute the prompt, then places the request for what is left of it. */
+  async #prefill(): Promise<void> {
+    this.#state = 'prefilling'
+    const end = await this.#legs.run(this.#ready!, this.#nowMs - this.#arrivedMs)
+    if (end.kind === 'place') await this.#place()
+    else if (end.kind === 'refused') this.#refuse(fromErrorRecord(end.error))
+    else {
+      const { status, headers, body } = end.answer
+      this.#leave({ outcome: 'ok', wasTaken: true })
+      this.#settled()
+      this.#answer.head(status, headers, end.decision)
+      this.#answer.data(body)
+      this.#answer.end()
+    }
+  }
+
+  /** The prefill leg has failed while the decode leg waits for it. */
+  #prefillBroke(reason: string): void {
+    if (this.#state !== 'calling') return
+    const error = toErrorRecord(new UpstreamFailedError(this.#decision!.worker, `no hand-over: ${reason}`))
+    this.#handoverLost(error)
+  }
+
+  /** The request goes on without its hand-over, and its decode worker is not to blame. */
+  #handoverLost(error: ErrorRecord): void {
+    const { routing } = this.#ready!
+    this.#parts.metrics.requests.placedAgain(routing.model, 'broke')
+    this.#leave({ outcome: 'error', error, wasTaken: true, isPlacedAgain: true })
+    const refused = this.#legs.forget(routing, true)
+    if (refused === undefined) void this.#place()
+    else this.#refuse(fromErrorRecord(refused))
   }
 
   /** Has the worker compute the prompt in slices, then places the request again, for the rest. */
@@ -382,11 +439,16 @@ export class Exchange {
     if (this.#attempts++ === 0) this.#parts.sent(this)
     this.#lastByteMs = this.#nowMs
     this.#attemptMs = this.#nowMs
-    const { routing, upstream } = this.#ready!
+    const { routing } = this.#ready!
+    const upstream = this.#legs.upstream(this.#ready!.upstream)
     const target = { decision: this.#decision!, requestId: routing.requestId, attempt: this.#attempts }
     const startedMs = this.#nowMs
     const call: WorkerCall = new WorkerCall(
-      { ...this.#parts, clock: context.clock, mayRefuse: status => this.#mayPlaceAgain(isTaking(status)) },
+      {
+        ...this.#parts,
+        clock: context.clock,
+        mayRefuse: status => this.#legs.isLostBy(status) || this.#mayPlaceAgain(isTaking(status)),
+      },
       upstream,
       target,
       {
@@ -413,6 +475,7 @@ export class Exchange {
     )
     this.#call = call
     call.start()
+    this.#legs.called(reason => this.#guard(() => this.#prefillBroke(reason)))
     if (this.#isPaused) call.pause()
   }
 
@@ -423,7 +486,8 @@ export class Exchange {
    */
   #prefilled({ isStream }: WorkerCall, isSuccess: boolean): void {
     const { tracker } = this.#parts
-    const teaches = isSuccess && isStream === (this.#ready!.routing.isStream === true)
+    const isAsAsked = isStream === (this.#ready!.routing.isStream === true)
+    const teaches = isSuccess && isAsAsked && !this.#legs.isHanded
     tracker.tell({ type: 'prefillComplete', decisionId: this.#placement!.id, teaches })
     this.#placement!.prefilled()
     this.#slices.prefilled()
@@ -441,6 +505,7 @@ export class Exchange {
       this.#parts.progress.answered({ isStream: this.#call!.isStream }, this.#nowMs - this.#attemptMs)
       for (const suspect of this.#suspects) this.#report(suspect)
       this.#suspects = []
+      this.#legs.served()
     } else if (FAILING_STATUSES.has(status)) this.#failed(`answered ${status}`, SHEDDING.has(status))
   }
 
@@ -473,6 +538,10 @@ export class Exchange {
 
   #refused(status: number, refusal: Refusal | undefined): void {
     const { worker, workerId, usesKey } = this.#decision!
+    if (this.#legs.isLostBy(status)) {
+      this.#handoverLost(toErrorRecord(new UpstreamFailedError(worker, `answered ${status} to a hand-over`)))
+      return
+    }
     if (status === 404) {
       if (!lacksModel(refusal)) {
         this.#passOn(refusal!)
@@ -545,7 +614,9 @@ export class Exchange {
     this.#leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true })
     this.#parts.context.log.warn({ worker, requestId, reason }, 'request is placed again')
     this.#slices.forget()
-    void this.#place()
+    const refusedNow = this.#legs.forget(this.#ready!.routing, wasTaken)
+    if (refusedNow === undefined) void this.#place()
+    else this.#fail(refusedNow)
   }
 
   // ── Relaying ─────────────────────────────────────────────────────────────────────────────────
@@ -652,6 +723,7 @@ export class Exchange {
     const usage = call?.usage
     this.#placement = undefined
     this.#slices.abort()
+    this.#legs.left(outcome === 'ok')
     this.#note?.left({ outcome, error, usage, isStream: call?.isStream })
     this.#endCall()
     const nowMs = this.#nowMs
@@ -664,7 +736,7 @@ export class Exchange {
         completionTokens: usage?.completionTokens,
         cachedTokens: usage?.cachedTokens,
         sliceTokens: this.#slices.tokensAt(this.#decision?.workerId),
-        waitedMs: calledMs - this.#arrivedMs,
+        waitedMs: calledMs - this.#arrivedMs - this.#legs.tookMs,
         timeToFirstByteMs: this.#firstByteMs,
         durationMs: nowMs - calledMs,
         streamEvents: call?.isStream === true ? usage?.eventsCount : undefined,

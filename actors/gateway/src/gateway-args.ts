@@ -24,6 +24,7 @@ import type { UnnamedTenants } from '@homing/queue'
 import type { ExchangeLimits } from './exchange.ts'
 import type { GatewaysMessage } from './messages.ts'
 import type { OwnRoute } from './own-routes.ts'
+import type { DisaggSettings } from './prefill-pools.ts'
 
 export interface Operators {
   readonly console: ActorRef<ConsoleMessage>
@@ -119,6 +120,8 @@ export interface GatewayArgs {
    * time, in milliseconds; default 0, never.
    */
   readonly slicesWithinMs?: number
+  /** Prefill and decode on workers of their own; default: not enforced, and no prompt stays on decode. */
+  readonly disagg?: DisaggSettings
   readonly queue: ActorRef<QueueMessage>
   readonly router: ActorRef<RouterMessage>
   readonly directory: ActorRef<DirectoryMessage>
@@ -148,6 +151,10 @@ export type GatewaySettings = Pick<
   | 'accessLogSample'
   | 'queueTimeoutMs'
   | 'prefillSlices'
+  | 'enforceDisagg'
+  | 'conditionalDisagg'
+  | 'conditionalDisaggTokens'
+  | 'conditionalDisaggShare'
   | 'retries'
   | 'retryBudget'
   | 'stallTimeoutMs'
@@ -189,6 +196,8 @@ export function gatewayArgsFromSettings(
 ): GatewayArgs {
   const { isQueueOn, hasKeys, operators, ...refs } = parts
   const { accessLog: path, accessLogSample: sample } = settings
+  const { conditionalDisaggTokens, conditionalDisaggShare } = settings
+  const bypass = { tokens: conditionalDisaggTokens, share: conditionalDisaggShare }
   return {
     ...refs,
     host: settings.host,
@@ -231,6 +240,10 @@ export function gatewayArgsFromSettings(
     nextTurnsMax: Math.ceil(settings.nextTurnsMax / (refs.own?.count ?? 1)),
     modelLabels: { modelsMax: settings.metricsModelsMax, modelIdleMs: settings.metricsModelIdleMs },
     slicesWithinMs: settings.prefillSlices === 'auto' ? settings.tenantContentionMs : 0,
+    disagg: {
+      isEnforced: settings.enforceDisagg,
+      bypass: settings.conditionalDisagg ? bypass : undefined,
+    },
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,
     operators: settings.adminPort === undefined ? operators : undefined,
   }

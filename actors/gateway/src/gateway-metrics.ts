@@ -15,6 +15,7 @@ import {
 import type { Decision, RoutingRequest } from '@homing/placement'
 import type { GuardedHint } from './hint-trust.ts'
 import type { NextTurnCounts } from './next-turn.ts'
+import type { AloneReason, LegOutcome } from './prefill-pools.ts'
 import { RequestMetrics } from './request-metrics.ts'
 import type { GivenUp } from './sliced-prompt.ts'
 
@@ -49,6 +50,9 @@ export class GatewayMetrics {
   readonly #reservationsExpired: Counter
   readonly #slices: Counter
   readonly #slicedPrompts: Counter<'outcome'>
+  readonly #legs: Counter<'outcome'>
+  readonly #alone: Counter<'reason'>
+  readonly #prefillActive: Gauge<'model'>
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
   #readViews: () => void = () => {}
@@ -167,6 +171,21 @@ export class GatewayMetrics {
       help: 'Long prompts sent in slices: computed, or why the rest was sent whole (refused, failed, silent, evicted, not_placed), or deadline: it was refused.',
       labels: ['outcome'],
     })
+    this.#legs = metrics.counter({
+      name: 'homing_gateway_prefill_legs_total',
+      help: 'Prompts that prefill workers were to compute: handed_over; answered: the first token ended the answer; not_handed_over, refused, failed, silent, not_placed; or deadline: the request was refused.',
+      labels: ['outcome'],
+    })
+    this.#alone = metrics.counter({
+      name: 'homing_gateway_decode_alone_total',
+      help: 'Requests of models with prefill workers that went to one worker as a whole: inactive, no hand-over was possible; unfit, the request needs one worker; cached, too little was left to compute; failed, the prefill leg; lost, the hand-over.',
+      labels: ['reason'],
+    })
+    this.#prefillActive = metrics.gauge({
+      name: 'homing_gateway_prefill_active_state',
+      help: 'Of models with prefill or decode workers: 1 while prompts are computed by prefill workers, else 0 (prefill_state in GET /workers).',
+      labels: ['model'],
+    })
     this.#accessLines = metrics.counter({
       name: 'homing_access_log_lines_total',
       help: 'Lines of the access log that were written, or dropped because there was no room (--access-log).',
@@ -258,6 +277,21 @@ export class GatewayMetrics {
 
   slicesEnded(outcome: GivenUp | 'computed' | 'deadline'): void {
     this.#slicedPrompts.add(1, { outcome })
+  }
+
+  /** Whether prefill is active, of each model with prefill or decode workers. */
+  prefillStates(isActive: ReadonlyMap<string, boolean>): void {
+    this.#prefillActive.replace(
+      Array.from(isActive, ([model, active]) => ({ value: active ? 1 : 0, labels: { model } })),
+    )
+  }
+
+  legEnded(outcome: LegOutcome): void {
+    this.#legs.add(1, { outcome })
+  }
+
+  decodedAlone(reason: AloneReason): void {
+    this.#alone.add(1, { reason })
   }
 
   /** Drops the figures of worker keys that have left the fleet. */

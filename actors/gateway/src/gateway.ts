@@ -60,6 +60,7 @@ import type { GatewayMessage } from './messages.ts'
 import { NextTurns } from './next-turn.ts'
 import { OWN_ROUTES, type OwnPath, type OwnRoute } from './own-routes.ts'
 import { Placements } from './placement.ts'
+import { PrefillPools } from './prefill-pools.ts'
 import { RelayRoutes } from './relay-routes.ts'
 import { RequestReader } from './request-reader.ts'
 import { Reservations } from './reservations.ts'
@@ -149,6 +150,7 @@ class Gateway {
   readonly #deadlyPrompts: DeadlyPrompts
   readonly #exchanges: Exchanges
   readonly #slices: SliceTrust
+  readonly #pools: PrefillPools
   /** Undefined: there is no access log. */
   readonly #accessNotes: AccessNotes | undefined
   readonly #relayed: RelayRoutes
@@ -204,6 +206,7 @@ class Gateway {
     this.responses = responses
     this.#slices = new SliceTrust(args.queueMsMax > 0 ? (args.slicesWithinMs ?? 0) : 0)
     const slices = this.#slices
+    this.#pools = new PrefillPools(args.disagg)
     this.#nextTurns = new NextTurns({
       openMax: args.nextTurnsMax ?? 0,
       begin: exchange => this.#begin(exchange),
@@ -232,6 +235,7 @@ class Gateway {
       limits: args.exchangeLimits,
       audit: args.audit,
       slices,
+      pools: this.#pools,
     })
     this.#accessNotes = openAccessNotes(context, args.accessLog)
     const fleet = (): Fleet => this.#fleet
@@ -291,6 +295,10 @@ class Gateway {
   takeFleet(fleet: Fleet): void {
     this.#fleet = fleet
     this.#slices.takeFleet(fleet)
+    for (const [model, state] of this.#pools.takeFleet(fleet)) {
+      const level = state === 'unavailable' ? 'warn' : 'info'
+      this.#log[level]({ model, state: state ?? 'none' }, 'prefill on workers of its own has another state')
+    }
     this.#names = modelNames(fleet, this.#aliases)
   }
 
@@ -328,6 +336,7 @@ class Gateway {
     const keys = new Set(this.#fleet.workers.flatMap(worker => worker.keys.map(({ key }) => key)))
     await this.metrics.workersLeft(worker => keys.has(worker))
     const { size } = this.#exchanges
+    this.metrics.prefillStates(this.#pools.active)
     this.metrics.nextTurns(this.#nextTurns.counts)
     this.metrics.reservations(this.reservations.counts)
     return this.metrics.render(size, this.#bodies, this.responses.size, this.#accessNotes?.log)

@@ -18,7 +18,7 @@ import type { QueueMessage, WaitingHints } from '@homing/actors/queue'
 import type { RouterMessage } from '@homing/actors/router'
 import type { GatewayLife } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
+import type { Decision, Delivery, Measured, RoutingRequest } from '@homing/placement'
 
 type Settled = Extract<RouterMessage, { readonly type: 'settled' }>
 export type WorkerFailed = Extract<RouterMessage, { readonly type: 'workerFailed' }>
@@ -60,6 +60,12 @@ export class Placements {
    */
   ask(request: RoutingRequest, hints: WaitingHints | undefined, ageMs: number, maySlice = false): Placement {
     return new Placement({ request, hints, ageMs, maySlice }, this.#parts, this.#tell)
+  }
+
+  /** How much of a prompt the best worker holds, or why that is not known. Changes nothing. Never rejects. */
+  measure(request: RoutingRequest): Promise<Measured | ErrorRecord> {
+    const { router, askMsMax } = this.#parts
+    return router.ask({ type: 'measure', request }, { timeout: askMsMax }).catch(toErrorRecord)
   }
 
   /** A worker failed a request, and the request is not to blame. Not repeated if the mailbox is full. */

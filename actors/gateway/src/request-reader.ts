@@ -156,6 +156,7 @@ export class RequestReader {
         withoutEncoding(exchange.headers),
       ),
       waiting,
+      legs: { route, isWholePin: read.isWholePin === true, prefillPin: read.prefillPin },
     }
   }
 

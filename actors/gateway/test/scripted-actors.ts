@@ -16,7 +16,7 @@ import type { WhatIfMessage, WhatIfReport } from '@homing/actors/what-if'
 import type { ErrorRecord } from '@homing/base'
 import { parseHash } from '@homing/blocks'
 import type { IndexedBlock } from '@homing/fleet'
-import type { GuardStatus, Receipt, RoutingRequest } from '@homing/placement'
+import type { GuardStatus, Measured, Receipt, RoutingRequest } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'
 import {
   DECISION,
@@ -36,6 +36,7 @@ type Arm<M extends Message, T extends M['type']> = Extract<M, { readonly type: T
 export interface Script {
   read: (message: Arm<TokenizerMessage, 'read'>) => ReadResult | undefined
   decide: (request: RoutingRequest, id: string) => PlaceResult | Promise<PlaceResult> | undefined
+  measure: (request: RoutingRequest) => Measured | undefined
   explain: (request: RoutingRequest) => Receipt | ErrorRecord
   receipts: readonly Receipt[]
   report: FleetReport | undefined
@@ -82,6 +83,7 @@ export function writeScript(name: string, change: Partial<Script>): Script & { r
   const script = {
     read: () => ({ kind: 'read', request: READ }) as const,
     decide: (_: RoutingRequest, id: string) => ({ kind: 'decided', decision: { ...DECISION, id } }) as const,
+    measure: () => undefined,
     explain: () => RECEIPT,
     receipts: [],
     report: { fleet: fleetOf(WORKER), sources: {} },
@@ -106,6 +108,7 @@ type Question =
   | Arm<RouterMessage, 'settled'>
   | Arm<RouterMessage, 'gatewayStarted'>
   | Arm<RouterMessage, 'explain'>
+  | Arm<RouterMessage, 'measure'>
   | Arm<RouterMessage, 'receipt'>
   | Arm<RouterMessage, 'receipts'>
   | Arm<RouterMessage, 'audits'>
@@ -145,6 +148,7 @@ export const scripted = defineActor(
       },
       settled: message => void script.log.settled.push(message),
       gatewayStarted: ({ gateway: life }) => void script.log.gateways.push(life),
+      measure: ({ request, reply }) => answer(reply, script.measure(request)),
       explain: ({ request, reply }) => reply(script.explain(request)),
       receipt: ({ id, reply }) => reply(script.receipts.find(receipt => receipt.id === id)),
       audits: ({ reply }) => reply(script.audits),

@@ -11,7 +11,7 @@ export function laneOf(request: RoutingRequest, boundWorker: string | undefined,
   // Slices need more room than other requests do, so they find none where those do.
   if (slice !== undefined) return JSON.stringify(['slices', slice.worker])
   if (isSliced) return JSON.stringify(['slices', laneOf(request, boundWorker)])
-  const { pinnedInstanceId, pinnedRank, constraints, excludedWorkers } = request
+  const { pinnedInstanceId, pinnedRank, constraints, excludedWorkers, leg } = request
   if (boundWorker !== undefined) return JSON.stringify(boundWorker)
   const allowed = constraints?.allowedInstanceIds
   const required = constraints?.requiredTaints ?? []
@@ -20,7 +20,8 @@ export function laneOf(request: RoutingRequest, boundWorker: string | undefined,
     pinnedRank === undefined &&
     allowed === undefined &&
     required.length === 0 &&
-    excludedWorkers.length === 0
+    excludedWorkers.length === 0 &&
+    leg === undefined
   if (isAny) return ''
-  return JSON.stringify([pinnedInstanceId, pinnedRank, allowed, required, excludedWorkers])
+  return JSON.stringify([pinnedInstanceId, pinnedRank, allowed, required, excludedWorkers, leg?.kind])
 }

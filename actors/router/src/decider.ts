@@ -168,14 +168,17 @@ export class Decider {
     // From here on the request is what is sent now.
     const request = slice === undefined ? question.request : cutPrompt(question.request, slice.endTokens)
     const isSlice = slice !== undefined || request.slice?.isLast === false
+    const isPrefill = request.leg?.kind === 'prefill'
+    const isDecode = request.leg?.kind === 'decode'
     const booking = {
       decisionId: id,
       gateway,
       workerSlot: winner.key.workerSlot,
       sequenceHashes: request.sequenceHashes,
       promptTokens: request.promptTokens,
-      isUnknown: request.unknownPromptReason !== undefined,
-      prefillTokens: prefillTokensOf(placed, request),
+      // A prompt that comes from elsewhere does not tell how fast the worker computes.
+      isUnknown: request.unknownPromptReason !== undefined || isDecode,
+      prefillTokens: isDecode ? 0 : prefillTokensOf(placed, request),
       blockSizeTokens: request.blockSizeTokens,
       expectedOutputTokens: request.expectedOutputTokens,
       outputTokensMax: outputTokensMaxOf(request, winner),
@@ -231,15 +234,16 @@ export class Decider {
       guarded,
       guard,
       session,
-      counted: isSlice ? undefined : countedPrompt(request, winner),
-      logged: isSlice ? undefined : this.#logged(request),
+      counted: isSlice || isPrefill ? undefined : countedPrompt(request, winner),
+      logged: isSlice || isPrefill ? undefined : this.#logged(request),
     })
     return { kind: 'decided', decision }
   }
 
   /** Slices belong to the session of their request, which is bound by its first and its last decision. */
   #sessionOf(request: RoutingRequest): string | undefined {
-    return request.slice?.isLast === false ? undefined : this.#affinity?.keyOf(request)
+    const isPart = request.slice?.isLast === false || request.leg?.kind === 'prefill'
+    return isPart ? undefined : this.#affinity?.keyOf(request)
   }
 
   #refuse(id: string, gateway: GatewayLife, request: RoutingRequest, error: ErrorRecord): DecideResult {
@@ -266,7 +270,7 @@ export class Decider {
   /** What the decision log and what-if need to know of the request; undefined: both are off. */
   #logged(request: RoutingRequest): LoggedDecision | undefined {
     if (this.#args.decisionLog === undefined && this.#args.whatIf === undefined) return undefined
-    if (request.slice?.isLast === false) return undefined
+    if (request.slice?.isLast === false || request.leg?.kind === 'prefill') return undefined
     const { mode, policy: fixed, custom } = settingsFor(this.#settings, request)
     const policy = mode === 'kv' ? (custom?.name ?? fixed) : mode
     return { request, policy, decidedMs: this.#context.clock.nowMs() }

@@ -195,6 +195,7 @@ export class BodyReader {
       previousResponseId: request.previousResponseId,
       pinnedInstanceId: instanceIdOf(request),
       pinnedRank: request.hints.dpRank,
+      ...prefillPinOf(request),
       annotations: request.hints.annotations,
       extraFields: request.hints.extraFields,
       upstreamBody,
@@ -498,6 +499,17 @@ function onlyBaseModel(table: ModelTable): string {
 /** An adapter of which only its engine knows; undefined: its base model is not known either. */
 function adapterOf(base: ModelEntry | undefined, name: string): ModelEntry | undefined {
   return base && { ...base, name, loraName: name }
+}
+
+/** What it says of two legs, if it says anything. */
+function prefillPinOf({ hints }: RequestFields): Pick<ReadRequest, 'isWholePin' | 'prefillPin'> {
+  const { isWholePin, prefillWorkerId: id, prefillDpRank: rank } = hints
+  return {
+    ...(isWholePin === true ? { isWholePin } : {}),
+    ...(id === undefined && rank === undefined
+      ? {}
+      : { prefillPin: { instanceId: id === undefined ? undefined : Number(id), rank } }),
+  }
 }
 
 function instanceIdOf(request: RequestFields): number | undefined {

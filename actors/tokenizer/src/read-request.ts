@@ -57,6 +57,10 @@ export interface ReadRequest {
   readonly previousResponseId?: string | undefined
   readonly pinnedInstanceId: number | undefined
   readonly pinnedRank: number | undefined
+  /** One worker is to have all of it, even where prefill and decode are apart; default false. */
+  readonly isWholePin?: boolean
+  /** Where its prefill is to be; undefined: anywhere. */
+  readonly prefillPin?: { readonly instanceId: number | undefined; readonly rank: number | undefined }
   /** Annotations of `nvext`, such as `query_instance_id`. */
   readonly annotations: readonly string[]
   readonly extraFields: readonly string[]

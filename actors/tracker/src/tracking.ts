@@ -19,9 +19,10 @@ export function trackingOf(
   request: RequestTracking | undefined,
 ): TrackingSettings {
   if (request === undefined) return settings
-  const { prefillTokens, assumesReuse } = request
+  const { prefillTokens, assumesReuse, activeBlocks } = request
   return {
     ...settings,
+    activeBlocks: activeBlocks ?? settings.activeBlocks,
     prefillTokens: prefillTokens ?? settings.prefillTokens,
     assumesReuse: assumesReuse ?? settings.assumesReuse,
   }

@@ -21,7 +21,10 @@ const OWN_COST =
   '--router-policy auto learns the load of each worker; the other policies count blocks and tokens'
 const REMOTE_INDEX = '`homing indexer` is the index as a service of its own'
 const HASHES = 'replicas count the blocks that they share by digests of their own'
-const PREFILL = 'there are no separate pools of prefill workers: give each worker all of a request'
+const PREFILL =
+  'one policy places prefill and decode (--router-policy); --router-conditional-disagg-tokens and -share say when a prompt stays at a decode worker'
+const FALLBACK =
+  'a request whose prefill fails goes to one decode worker whole, unless --enforce-disagg is given'
 const SHARED_CACHE = 'blocks outside a worker count with --router-disk-cache-hit-weight'
 
 export const foreignRouterOptions: readonly ForeignOption[] = [
@@ -59,14 +62,8 @@ export const foreignRouterOptions: readonly ForeignOption[] = [
     'router-tracking-hash-key-file',
     'router-tracking-hash-key-id',
   ]),
-  ...options(PREFILL, [
-    'router-conditional-disagg',
-    'router-conditional-disagg-config',
-    'router-prefill-policy',
-    'router-decode-policy',
-    'decode-fallback',
-    'enforce-disagg',
-  ]),
+  ...options(PREFILL, ['router-conditional-disagg-config', 'router-prefill-policy', 'router-decode-policy']),
+  ...options(FALLBACK, ['decode-fallback']),
   ...options(SHARED_CACHE, ['shared-cache-type', 'shared-cache-multiplier']),
 ]
 

@@ -9,6 +9,7 @@
 import { brokerSettings } from './broker-settings.ts'
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
 import { foreignRouterOptions } from './foreign-options.ts'
+import { disaggSettings } from './router/disagg-settings.ts'
 import { eventSettings } from './router/event-settings.ts'
 import { listeningSettings } from './router/listening-settings.ts'
 import { outputSettings } from './router/output-settings.ts'
@@ -26,6 +27,7 @@ const routerSettings = [
   ...routingSettings,
   ...queueSettings,
   ...overloadSettings,
+  ...disaggSettings,
   ...eventSettings,
   ...replicaSettings,
   ...brokerSettings,

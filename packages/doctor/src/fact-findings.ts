@@ -55,6 +55,7 @@ const LOST: Readonly<Record<ProbedFact, string>> = {
   kvBlocks: 'its blocks',
   ranks: 'its ranks',
   canTokenize: 'whether it tokenizes',
+  legs: 'its role',
   eventSources: 'where it publishes events',
   processStartSeconds: 'when it started',
 }

@@ -75,6 +75,7 @@ export class CompletionAnswer {
   readonly #typed: TypedHead | undefined
   readonly #choices: Choice[] = []
   #openChoices: number
+  #transferParams: object | undefined
   /** Cached tokens of each prompt; the largest of its choices, because they hit each other. */
   readonly #cachedTokens: number[]
 
@@ -105,6 +106,16 @@ export class CompletionAnswer {
       }
     }
     this.#openChoices = this.#choices.length
+  }
+
+  /** Every choice has ended by its limit: so the prompt is worth handing over. */
+  get isCutShort(): boolean {
+    return this.#choices.every(({ finishReason }) => finishReason === 'length')
+  }
+
+  /** The whole body says where the blocks of the prompt are. */
+  handsOver(params: object): void {
+    this.#transferParams = params
   }
 
   /** True when every choice has ended. */
@@ -181,7 +192,9 @@ export class CompletionAnswer {
   body(): Uint8Array {
     const { request } = this
     if (this.#typed !== undefined) {
-      return new TextEncoder().encode(JSON.stringify(typedBody(this.#typed, this.#typedEnd())))
+      const typed = typedBody(this.#typed, this.#typedEnd())
+      const params = this.#transferParams === undefined ? {} : { kv_transfer_params: this.#transferParams }
+      return new TextEncoder().encode(JSON.stringify({ ...typed, ...params }))
     }
     const isChat = request.kind === 'chat'
     const value = {
@@ -210,7 +223,7 @@ export class CompletionAnswer {
       system_fingerprint: this.#fingerprint,
       usage: this.#usage(),
       ...(isChat ? { prompt_logprobs: null, prompt_token_ids: this.#promptIds(0) } : {}),
-      kv_transfer_params: null,
+      kv_transfer_params: this.#transferParams ?? null,
     }
     return new TextEncoder().encode(JSON.stringify(value))
   }

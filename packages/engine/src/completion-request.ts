@@ -16,6 +16,7 @@ import {
   tryParseJson,
 } from '@homing/tokenization'
 import type { EngineTokenizer } from './engine-tokenizer.ts'
+import type { HandoverWish } from './handover-settings.ts'
 import { naturalOutputTokens } from './output.ts'
 import type { TypedKind } from './typed-answer.ts'
 
@@ -65,6 +66,8 @@ export interface CompletionRequest {
   readonly cacheSalt: string | undefined
   readonly sessionId: string | undefined
   readonly reportsFull: boolean
+  /** Undefined: it has no part in a hand-over. */
+  readonly handover?: HandoverWish | undefined
 }
 
 /** What the engine brings to the reading of a request. */

@@ -47,7 +47,11 @@ export function eventSourcesAnswer(
 }
 
 /** GET /server_info, as SGLang answers it. */
-export function serverInfoAnswer(settings: ResolvedEngineSettings, endpoints: readonly RankEndpoints[]) {
+export function serverInfoAnswer(
+  settings: ResolvedEngineSettings,
+  endpoints: readonly RankEndpoints[],
+  port: number,
+) {
   const { blockSizeTokens, ranks, model, tokenizer, stepTokensMax, sequencesMax, blocks } = settings
   const first = endpoints[0]
   return {
@@ -58,7 +62,8 @@ export function serverInfoAnswer(settings: ResolvedEngineSettings, endpoints: re
     chunked_prefill_size: stepTokensMax,
     max_running_requests: sequencesMax,
     max_total_num_tokens: (blocks - 1) * blockSizeTokens,
-    disaggregation_mode: 'null',
+    disaggregation_mode: settings.role === 'both' ? 'null' : settings.role,
+    disaggregation_bootstrap_port: port,
     version: settings.version,
     internal_states: [],
     kv_events:

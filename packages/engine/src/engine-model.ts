@@ -53,6 +53,8 @@ export interface ModelRequest {
   readonly outputIds?: readonly number[]
   /** Re-reports the reused prefix as a stored event (vLLM's `kv_cache_report_mode: full`). */
   readonly reportFull?: boolean
+  /** The blocks of its prompt come from another engine: only its last token is computed. */
+  readonly isTransferred?: boolean
 }
 
 /** One token that a step brought. */
@@ -293,7 +295,9 @@ export class EngineModel {
       if (!this.#blocks.fits(sequence, hitBlocks, sequence.length, promisedBlocks)) break
       this.#waiting.shift()
       this.#blocks.reuse(sequence, hitBlocks)
-      const hitTokens = hitBlocks * this.#blocks.blockSizeTokens
+      const cachedTokens = hitBlocks * this.#blocks.blockSizeTokens
+      const isTransferred = active.request.isTransferred === true && active.cachedTokens < 0
+      const hitTokens = isTransferred ? Math.max(cachedTokens, sequence.length - 1) : cachedTokens
       active.computedTokens = hitTokens
       this.#queriedTokens += sequence.length
       this.#hitTokens += hitTokens

@@ -10,7 +10,7 @@
  * belongs to the parts it is given.
  */
 
-import type { HttpExchange } from '@homing/transport'
+import type { HttpExchange, HttpTransport } from '@homing/transport'
 import {
   type CompletionContext,
   type CompletionKind,
@@ -25,6 +25,8 @@ import { metricsText } from './engine-metrics.ts'
 import type { EngineRanks } from './engine-ranks.ts'
 import type { ResolvedEngineSettings } from './engine-settings.ts'
 import type { EngineTokenizer } from './engine-tokenizer.ts'
+import type { HandoverWish } from './handover-settings.ts'
+import { HANDOVER_PATH, type Handovers, readHandoverWish, takeOver } from './handovers.ts'
 import { BODY_BYTES_MAX, headerOf, sendBytes, sendJson } from './http-answer.ts'
 import { failureOnDemand, type RequestLives } from './request-lives.ts'
 
@@ -44,6 +46,9 @@ export interface EngineRoutesOptions {
   readonly ranks: EngineRanks
   readonly lives: RequestLives
   readonly life: () => EngineLife
+  readonly handovers: Handovers
+  readonly http: HttpTransport
+  readonly port: () => number
 }
 
 const KINDS: ReadonlyMap<string, CompletionKind> = new Map([
@@ -114,15 +119,51 @@ export class EngineRoutes {
     const { ranks, faults, lives, life } = this.#options
     const body = await exchange.readBody(BODY_BYTES_MAX)
     if (!this.#open.has(exchange)) return
-    const request = readCompletionRequest(kind, body, this.#context, headerOf(exchange, 'x-session-id'))
+    const read = readCompletionRequest(kind, body, this.#context, headerOf(exchange, 'x-session-id'))
     const rank = ranks.pick(headerOf(exchange, 'x-data-parallel-rank'))
     if (rank === undefined) return exchange.destroy()
-    const place = { exchange, request, rank, epoch: life().epoch }
+    const handover = this.#handoverOf(body, rank.rank)
+    const computesOnly = handover?.kind === 'meet' && this.#options.settings.role === 'prefill'
+    const outputTokens = computesOnly ? read.outputTokens.map(() => 1) : read.outputTokens
+    const request = handover === undefined ? read : { ...read, handover, outputTokens }
+    const { epoch } = life()
+    const isTakenOver = await this.#takeOver(handover)
+    // Cut, or of an earlier life.
+    if (!this.#open.has(exchange) || exchange.isClosed || life().epoch !== epoch) return exchange.destroy()
+    const place = { exchange, request, rank, epoch, isTakenOver }
     const die = faults.takeRequestFault('die')
     if (die === 0) return lives.refuseToLive(place)
     const fail = faults.takeRequestFault('error')
     if (fail === 0) throw failureOnDemand()
     lives.run(place, { die, fail })
+  }
+
+  #handoverOf(body: Uint8Array, dpRank: number): HandoverWish | undefined {
+    const { settings } = this.#options
+    const isPossible = settings.handover === 'kv_transfer' || settings.role !== 'both'
+    if (!isPossible) return undefined
+    const room = /"bootstrap_room"\s*:\s*(\d+)/.exec(new TextDecoder().decode(body))?.[1]
+    return readHandoverWish(parseObject(body), settings, room, dpRank)
+  }
+
+  /** True: another engine has computed the prompt. Rejects with RefusedRequest where it has not. */
+  async #takeOver(wish: HandoverWish | undefined): Promise<boolean> {
+    const { settings, handovers, http } = this.#options
+    if (wish === undefined || wish.kind === 'offer') return false
+    if (wish.kind === 'meet' && settings.role === 'prefill') {
+      handovers.open(wish.room)
+      return false
+    }
+    await takeOver(http, wish, settings.handoverMsMax)
+    return true
+  }
+
+  /** Another engine takes a prompt over. */
+  async #giveOver(exchange: HttpExchange): Promise<void> {
+    const { handovers } = this.#options
+    const { id, room } = parseObject(await exchange.readBody(BODY_BYTES_MAX))
+    const isThere = typeof room === 'string' ? await handovers.meet(room) : handovers.take(String(id))
+    if (!exchange.isClosed) sendJson(exchange, isThere ? 200 : 410, { taken: isThere })
   }
 
   async #answer(exchange: HttpExchange): Promise<void> {
@@ -135,6 +176,8 @@ export class EngineRoutes {
         return sendBytes(exchange, 200, new Uint8Array(0), 'text/plain')
       case 'GET /v1/models':
         return sendJson(exchange, 200, modelsAnswer(settings, life().startSeconds))
+      case `POST ${HANDOVER_PATH}`:
+        return this.#giveOver(exchange)
       case 'GET /load':
         return sendJson(exchange, 200, { server_load: lives.liveCount })
       case 'GET /metrics':
@@ -169,7 +212,8 @@ export class EngineRoutes {
         break
       case 'GET /server_info':
       case 'GET /get_server_info':
-        if (isSglang) return sendJson(exchange, 200, serverInfoAnswer(settings, ranks.endpoints))
+        if (isSglang)
+          return sendJson(exchange, 200, serverInfoAnswer(settings, ranks.endpoints, this.#options.port()))
         break
     }
     sendJson(exchange, 404, { detail: 'Not Found' })

@@ -10,10 +10,12 @@ import { CodedError, LIST_CHARACTERS_MAX } from '@homing/base'
 import type { KvHashForm, ReplayForm } from '@homing/protocol'
 import { ANSWER_FORMS, type AnswerForm } from './completion-answer.ts'
 import { EVENT_FORMS, type EventForm } from './event-publisher.ts'
+import { DEFAULT_HANDOVER_SETTINGS, HANDOVER_OPTIONS, type HandoverSettings } from './handover-settings.ts'
 import { PROFILE_NAMES, type ProfileName, timingProfile } from './timing-profile.ts'
+import { TLS_OPTIONS } from './tls-options.ts'
 
 /** Plain data: may be sent to another thread. */
-export interface EngineSettings {
+export interface EngineSettings extends HandoverSettings {
   /** Address to listen on, for HTTP and for ZeroMQ. */
   readonly host: string
   /** 0: the system picks one. */
@@ -121,6 +123,7 @@ export const DEFAULT_ENGINE_SETTINGS: EngineSettings = {
   tlsKeyFile: undefined,
   answerForm: 'vllm',
   version: '0.32.0',
+  ...DEFAULT_HANDOVER_SETTINGS,
 }
 
 /** Options of the command line; `key` names the property of `EngineSettings`. */
@@ -194,30 +197,8 @@ export const ENGINE_OPTIONS = [
     env: 'HOMING_ENGINE_API_KEY_FILE',
     help: 'File that holds that key and nothing else. Command lines can be read by everybody on the machine; files need not.',
   },
-  {
-    key: 'tlsCertificateFile',
-    name: 'tls-cert',
-    group: 'Addresses',
-    kind: 'text',
-    default: undefined,
-    unsetMeans: 'plain HTTP',
-    placeholder: 'FILE',
-    aliases: ['ssl-certfile'],
-    env: 'HOMING_ENGINE_TLS_CERT',
-    help: 'Certificate in PEM: the HTTP interface speaks https. Goes with --tls-key.',
-  },
-  {
-    key: 'tlsKeyFile',
-    name: 'tls-key',
-    group: 'Addresses',
-    kind: 'text',
-    default: undefined,
-    unsetMeans: 'plain HTTP',
-    placeholder: 'FILE',
-    aliases: ['ssl-keyfile'],
-    env: 'HOMING_ENGINE_TLS_KEY',
-    help: 'Private key of that certificate, in PEM.',
-  },
+  ...TLS_OPTIONS,
+  ...HANDOVER_OPTIONS,
   {
     key: 'model',
     name: 'model',

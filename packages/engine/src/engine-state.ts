@@ -67,4 +67,6 @@ export interface EngineState {
   readonly requests: readonly EngineRequestRecord[]
   /** Requests ever taken. */
   readonly requestsTaken: number
+  /** Computed prompts that are held for other engines. */
+  readonly handovers: number
 }

@@ -25,6 +25,7 @@ import { type EngineSettings, engineSettings, type ResolvedEngineSettings } from
 import type { EngineDescription, EngineState } from './engine-state.ts'
 import { type EngineTokenizer, outputVocabulary, TokenTexts } from './engine-tokenizer.ts'
 import { NO_EVENT_FAULTS } from './event-publisher.ts'
+import { Handovers } from './handovers.ts'
 import { sendBytes } from './http-answer.ts'
 import { RequestLives } from './request-lives.ts'
 
@@ -59,6 +60,7 @@ export class Engine {
   readonly #faults = new EngineFaultSwitch()
   readonly #ranks: EngineRanks
   readonly #lives: RequestLives
+  readonly #handovers: Handovers
   readonly #routes: EngineRoutes
   #listener: HttpListener | undefined
   #epoch = 0
@@ -88,12 +90,16 @@ export class Engine {
       clock,
       vocabulary: this.vocabulary,
     })
+    this.#handovers = new Handovers(clock, settings.handoverMsMax)
     this.#lives = new RequestLives({
       clock,
       random,
       texts: new TokenTexts(tokenizer),
       seed: settings.seed,
       form: settings.answerForm,
+      handovers: this.#handovers,
+      address: () => ({ host: settings.host, port: this.#listener?.port ?? 0 }),
+      role: settings.role,
       fingerprint: `vllm-${settings.version}-${settings.seed.toString(16).padStart(8, '0')}`,
     })
     this.#routes = new EngineRoutes({
@@ -102,6 +108,9 @@ export class Engine {
       faults: this.#faults,
       ranks: this.#ranks,
       lives: this.#lives,
+      handovers: this.#handovers,
+      http: transport.http,
+      port: () => this.#listener?.port ?? 0,
       life: () => ({
         epoch: this.#epoch,
         startSeconds: this.#startSeconds,
@@ -152,6 +161,7 @@ export class Engine {
       ranks: this.#ranks.states(options.hasBlocks === true),
       requests: this.#lives.records,
       requestsTaken: this.#lives.requestsTaken,
+      handovers: this.#handovers.count,
     }
   }
 
@@ -236,6 +246,7 @@ export class Engine {
 
   #cutAll(): void {
     this.#lives.cutAll()
+    this.#handovers.clear()
     this.#routes.cutAll()
   }
 

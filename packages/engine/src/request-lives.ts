@@ -17,6 +17,8 @@ import { type CompletionKind, type CompletionRequest, RefusedRequest } from './c
 import type { EngineRank } from './engine-rank.ts'
 import type { EngineRequestRecord } from './engine-state.ts'
 import type { TokenTexts } from './engine-tokenizer.ts'
+import type { EngineRole } from './handover-settings.ts'
+import type { Handovers } from './handovers.ts'
 import { headerOf, sendBytes } from './http-answer.ts'
 import { StreamWriter } from './stream-writer.ts'
 
@@ -28,6 +30,10 @@ export interface RequestLivesOptions {
   readonly fingerprint: string
   /** Seed of the output; a further choice of a request adds its index. */
   readonly seed: number
+  readonly handovers: Handovers
+  /** Where others take prompts over from this engine. */
+  readonly address: () => { readonly host: string; readonly port: number }
+  readonly role: EngineRole
 }
 
 /** What a request asks for, and where it is served. */
@@ -36,6 +42,8 @@ export interface RequestPlace {
   readonly request: CompletionRequest
   readonly rank: EngineRank
   readonly epoch: number
+  /** Another engine has computed its prompt. */
+  readonly isTakenOver?: boolean
 }
 
 /** Tokens after which a request dies or fails on demand; undefined: it does not. */
@@ -57,6 +65,7 @@ interface LiveRequest {
 }
 
 const LOG_MAX = 10_000
+const NOT_TAKEN = 'No decode engine took the prompt over in time'
 /** Between the last token and the cut of a request that dies on demand. */
 const FLUSH_MS = 5
 
@@ -101,6 +110,7 @@ export class RequestLives {
     const { exchange, request, rank, epoch } = place
     const { clock, texts, seed, form, fingerprint } = this.#options
     const id = this.#newId(place)
+    const isTakenOver = place.isTakenOver === true
     const createdSeconds = Math.floor(clock.wallMs() / 1000)
     const live: LiveRequest = {
       place,
@@ -133,11 +143,53 @@ export class RequestLives {
             seed: seed + choice,
             sessionId: request.sessionId,
             reportFull: request.reportsFull,
+            isTransferred: isTakenOver,
           },
           token => this.#takeToken(live, index, token),
         )
       }
     }
+  }
+
+  /** The answer is whole: its prompt is held for another engine, or that one is waited for, if asked for. */
+  #handOver(live: LiveRequest): void {
+    const { answer, record, place, writer } = live
+    const { exchange, request, epoch } = place
+    const { handovers, address, role } = this.#options
+    const wish = request.handover
+    const finish = (): void => {
+      this.#end(live, 'finished', request.finishReason)
+      if (request.isStream) writer.end(answer.streamEnd())
+      else sendBytes(exchange, 200, answer.body())
+    }
+    if (wish?.kind === 'offer' && answer.isCutShort) {
+      handovers.hold(record.id)
+      const { host, port } = address()
+      answer.handsOver({
+        do_remote_prefill: true,
+        do_remote_decode: false,
+        remote_block_ids: [[epoch]],
+        remote_engine_id: `engine-${epoch}`,
+        remote_request_id: record.id,
+        remote_host: host,
+        remote_port: port,
+        tp_size: 1,
+      })
+    }
+    if (wish?.kind !== 'meet' || role !== 'prefill') {
+      finish()
+      return
+    }
+    void handovers.computed(wish.room).then(isTaken => {
+      if (!this.#live.has(live)) return
+      if (isTaken) {
+        finish()
+        return
+      }
+      this.#end(live, 'died', 'error')
+      if (request.isStream) exchange.destroy()
+      else sendBytes(exchange, 500, new RefusedRequest(500, 'InternalServerError', NOT_TAKEN).body())
+    })
   }
 
   /** Cuts every live request. */
@@ -159,9 +211,7 @@ export class RequestLives {
     const state = answer.push(index, token, text => writer.write(text))
     if (state === 'stopped') rank.abort(sequences[index]!)
     if (answer.isComplete) {
-      this.#end(live, 'finished', request.finishReason)
-      if (request.isStream) writer.end(answer.streamEnd())
-      else sendBytes(exchange, 200, answer.body())
+      this.#handOver(live)
       return
     }
     const tokens = answer.outputTokens
@@ -181,6 +231,8 @@ export class RequestLives {
   #end(live: LiveRequest, outcome: Outcome, reason: string): void {
     if (!this.#live.delete(live)) return
     const { record, answer, place, sequences } = live
+    const wish = place.request.handover
+    if (wish?.kind === 'meet' && this.#options.role === 'prefill') this.#options.handovers.close(wish.room)
     for (const sequence of sequences) place.rank.abort(sequence)
     record.outcome = outcome
     record.outputTokens = answer.outputTokens

@@ -7,6 +7,7 @@
 
 import type { Trust } from '@homing/index'
 import type { BusyThresholds } from '@homing/load'
+import type { Handover, WorkerRole } from './leg-names.ts'
 
 /** Source of a value: read from the worker, given by the operator, learned from traffic, or assumed. */
 export type ValueSource = 'probed' | 'given' | 'learned' | 'default'
@@ -33,6 +34,12 @@ export interface WorkerModel {
   readonly root: string | undefined
   /** Prompt plus output, in tokens. */
   readonly maxModelTokens: number | undefined
+}
+
+/** Where the decode leg finds a prefill worker of SGLang. */
+export interface Bootstrap {
+  readonly host: string
+  readonly port: Sourced<number>
 }
 
 /** One data-parallel rank of a worker: what holds blocks and load. */
@@ -98,6 +105,11 @@ export interface WorkerRecord {
   /** Ranks that it claims and that are not believed, because they are too many; default: none. */
   readonly refusedRanks?: number | undefined
   readonly taints: readonly string[]
+  /** Which part of a request it takes; default: both. */
+  readonly role?: Sourced<WorkerRole>
+  /** How its engine hands a computed prompt over; default: as vLLM does. */
+  readonly handover?: Sourced<Handover>
+  readonly bootstrap?: Bootstrap | undefined
   readonly canTokenize: boolean
   /** The router has an API key for it. */
   readonly usesKey?: boolean

@@ -3,6 +3,7 @@ export { type NoKey, openDoor, readKey } from './engine-keys.ts'
 export { InvalidWorkerError, WorkerConflictError, WorkersFileError } from './errors.ts'
 export { brokerEndpointOf, type EventBroker, subjectOf } from './event-broker.ts'
 export type {
+  Bootstrap,
   EngineFamily,
   EngineTokenized,
   Fleet,
@@ -17,6 +18,7 @@ export type {
 } from './fleet.ts'
 export { DumpEndedError, type DumpSlice, dumpKey, type IndexedBlock, KeyDumps } from './key-dumps.ts'
 export { type KeyLimits, NO_KEYS, withinLimits } from './key-limits.ts'
+export type { Handover, WorkerRole } from './leg-names.ts'
 export { loadingWorkers } from './loading-workers.ts'
 export { type ModelNames, modelNames, NO_ALIASES, servedModel } from './model-names.ts'
 export { namedRank } from './named-ranks.ts'
@@ -48,6 +50,16 @@ export {
   type WorkerDefaults,
   type WorkerFacts,
 } from './worker-facts.ts'
+export {
+  canHandOver,
+  handoverOf,
+  type PrefillState,
+  prefillStates,
+  roleOf,
+  takesOver,
+  takesWhole,
+  topologyOf,
+} from './worker-role.ts'
 export { WorkerRoll } from './worker-roll.ts'
 export { eventsHostOf, hostOf, type KeySource, type WorkerSpec } from './worker-spec.ts'
 export { openWorker, parseWorkerSpec } from './worker-url.ts'

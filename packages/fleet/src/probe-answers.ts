@@ -10,6 +10,7 @@
 import { shownText } from '@homing/base'
 import { faultOfEndpoint } from '@homing/transport'
 import type { EngineFamily, WorkerModel } from './fleet.ts'
+import type { ProbedLegs, WorkerRole } from './leg-names.ts'
 import type { EventSource } from './probe-outcome.ts'
 
 /** Of a line of metrics; vLLM's configuration has about 1,000. */
@@ -32,6 +33,7 @@ export const LISTED_CHARACTERS_MAX = 1024
 
 /** Numbers of `engine=` labels that are counted. */
 const ENGINE_LABELS_MAX = 65_536
+const PORT_MAX = 65_535
 
 type JsonObject = Readonly<Record<string, unknown>>
 
@@ -81,6 +83,7 @@ export interface ServerInfo {
   readonly kvTokens: number | undefined
   readonly ranks: number | undefined
   readonly eventSources: readonly EventSource[]
+  readonly legs?: ProbedLegs | undefined
 }
 
 /** `host`: what a wildcard host in an endpoint is replaced by. */
@@ -89,6 +92,7 @@ export function readServerInfo(body: unknown, host: string): ServerInfo | undefi
   if ('vllm_config' in body) return readVllmConfig(body['vllm_config'])
   const events = isObject(body['kv_events']) ? body['kv_events'] : undefined
   const pageSize = count(body['page_size'])
+  const legs = readLegs(body)
   const isSglang = pageSize !== undefined || 'max_total_num_tokens' in body || 'disaggregation_mode' in body
   return {
     family: isSglang ? 'sglang' : undefined,
@@ -101,7 +105,18 @@ export function readServerInfo(body: unknown, host: string): ServerInfo | undefi
     kvTokens: count(body['max_total_num_tokens']),
     ranks: rankCount(events?.['dp_size']) ?? rankCount(body['dp_size']),
     eventSources: events === undefined ? [] : readSglangEvents(events, rankCount(body['dp_size']) ?? 1, host),
+    ...(legs === undefined ? {} : { legs }),
   }
+}
+
+/** SGLang: `disaggregation_mode` is 'null', 'prefill' or 'decode'. */
+function readLegs(body: JsonObject): ProbedLegs | undefined {
+  const mode = body['disaggregation_mode']
+  const role: WorkerRole | undefined =
+    mode === 'prefill' || mode === 'decode' ? mode : mode === 'null' || mode === null ? 'both' : undefined
+  const port = count(body['disaggregation_bootstrap_port'])
+  const bootstrapPort = port === undefined || port > PORT_MAX ? undefined : port
+  return role === undefined ? undefined : { role, bootstrapPort }
 }
 
 /**

@@ -1,6 +1,7 @@
 /** Probe outcome: what one look at a worker has found. */
 
 import type { EngineFamily, WorkerModel } from './fleet.ts'
+import type { ProbedLegs } from './leg-names.ts'
 
 /** Result of one probe of a worker's base URL; `reached` false carries the reason. */
 export type ProbeOutcome =
@@ -23,6 +24,8 @@ export type ProbeOutcome =
       readonly kvBlocks: number | undefined
       readonly ranks: number | undefined
       readonly canTokenize: boolean
+      /** Which part of a request it takes; undefined: it does not say. */
+      readonly legs?: ProbedLegs | undefined
       /** By rank; endpoints with a host that can be dialled. */
       readonly eventSources: readonly EventSource[]
       /** Start time of the engine process in Unix seconds, if it reports it. */
@@ -42,6 +45,7 @@ export type ProbedFact =
   | 'kvBlocks'
   | 'ranks'
   | 'canTokenize'
+  | 'legs'
   | 'eventSources'
   | 'processStartSeconds'
 

@@ -47,6 +47,7 @@ const INFO_FACTS: readonly ProbedFact[] = [
   'kvBlocks',
   'ranks',
   'eventSources',
+  'legs',
 ]
 const utf8 = new TextDecoder()
 
@@ -110,6 +111,7 @@ export async function probeWorker(
         : undefined),
     ranks: metrics?.ranks ?? serverInfo?.ranks ?? (eventSources.length > 0 ? eventSources.length : undefined),
     canTokenize: hasTokens(tryJson(tokenize)),
+    legs: serverInfo?.legs,
     eventSources,
     processStartSeconds: metrics?.processStartSeconds,
     unanswered: [

@@ -18,6 +18,7 @@ import { namedRank } from './named-ranks.ts'
 import { PROBED_RANKS_MAX } from './probe-answers.ts'
 import type { EventSource, ProbedFact, ReachedOutcome } from './probe-outcome.ts'
 import { isOtherProcessStart } from './process-start.ts'
+import { type LegFacts, legFactsOf } from './worker-role.ts'
 import type { WorkerSpec } from './worker-spec.ts'
 import { eventsHostOf } from './worker-spec.ts'
 
@@ -32,7 +33,7 @@ export interface WorkerDefaults {
   readonly blockSizeTokens: number | undefined
 }
 
-export interface WorkerFacts {
+export interface WorkerFacts extends LegFacts {
   readonly engine: EngineFamily
   readonly engineVersion: string
   readonly models: readonly WorkerModel[]
@@ -91,6 +92,7 @@ export function factsOf(
     ranks: ranksOf(spec, outcome),
     refusedRanks: spec.ranks === undefined && claimsTooMany(outcome) ? outcome?.ranks : undefined,
     canTokenize: outcome?.canTokenize ?? false,
+    ...legFactsOf(spec, outcome),
   }
 }
 

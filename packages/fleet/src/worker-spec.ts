@@ -1,5 +1,7 @@
 /** Worker spec: one worker as the operator gives it. Its form as a URL is in worker-url.ts. */
 
+import type { Handover, WorkerRole } from './leg-names.ts'
+
 /** One worker as given on the command line: URL and the parameters of its query. */
 export interface WorkerSpec {
   readonly id: string
@@ -24,6 +26,12 @@ export interface WorkerSpec {
   readonly maxBatchedTokens: number | undefined
   readonly kvBlocks: number | undefined
   readonly taints: readonly string[]
+  /** Undefined, as the three after it: as the probe finds it. */
+  readonly role?: WorkerRole | undefined
+  readonly handover?: Handover | undefined
+  /** Where the decode leg meets its prefill leg, of engines that are found so. */
+  readonly bootstrapHost?: string | undefined
+  readonly bootstrapPort?: number | undefined
   /** Source of the engine's API key; undefined: the common source of all engines, if there is one. */
   readonly key?: KeySource | undefined
 }

@@ -6,6 +6,9 @@
  *   events_host           host of those sockets, if the URL is that of a proxy; default: the host of the URL
  *   ranks                 data-parallel ranks behind this URL
  *   model, block_size, kv_blocks, max_batched_tokens      facts that a probe would find out
+ *   role=prefill|decode|both                              part of a request that it takes; default: both
+ *   handover=kv_transfer|bootstrap                        how its engine hands a computed prompt over
+ *   bootstrap_host, bootstrap_port                        where the decode leg meets it, of SGLang
  *   taints=a,b            words that a request may require, prefer or avoid
  *   topic                 topic of the KV events
  *   nats                  subject of the KV events at the NATS broker; rank r publishes under SUBJECT.r
@@ -21,6 +24,7 @@ import { looksLikeKey, NOT_SHOWN, openName, openUrl } from '@homing/base'
 import { isEndpointHost } from '@homing/transport'
 import { InvalidWorkerError } from './errors.ts'
 import { faultOfSubject } from './event-broker.ts'
+import { HANDOVERS, WORKER_ROLES } from './leg-names.ts'
 import { RANKS_MAX } from './probe-answers.ts'
 import type { WorkerSpec } from './worker-spec.ts'
 
@@ -33,6 +37,10 @@ const PARAMETERS = [
   'block_size',
   'kv_blocks',
   'max_batched_tokens',
+  'role',
+  'handover',
+  'bootstrap_host',
+  'bootstrap_port',
   'taints',
   'topic',
   'nats',
@@ -42,7 +50,14 @@ const PARAMETERS = [
   'key_file',
 ] as const
 /** Parameters whose values are shown as they are; a model may be called as a key is. */
-const SHOWN_VALUES: ReadonlySet<string> = new Set(['taints', 'topic', 'nats', 'requests', 'events_host'])
+const SHOWN_VALUES: ReadonlySet<string> = new Set([
+  'taints',
+  'topic',
+  'nats',
+  'requests',
+  'events_host',
+  'bootstrap_host',
+])
 /** Parameters that people put a key into. */
 const SECRET = /^(?:api[_-]?key|key|token|access[_-]?token|auth(?:orization)?|password|secret)$/i
 
@@ -104,11 +119,19 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
     return fail(`${shown} is not a whole number from ${min} to ${max}`)
   }
 
-  const eventsHostText = values.get('events_host')
-  const eventsHost =
-    eventsHostText === undefined
-      ? undefined
-      : (tryHost(eventsHostText) ?? fail('events_host is no host; give a name or an address, without a port'))
+  const oneOf = <T extends string>(name: string, choices: readonly T[]): T | undefined => {
+    const value = values.get(name)
+    if (value === undefined) return undefined
+    const found = choices.find(choice => choice === value)
+    return found ?? fail(`${name} is none of ${choices.join(', ')}`)
+  }
+  const host = (name: string): string | undefined => {
+    const value = values.get(name)
+    if (value === undefined) return undefined
+    return tryHost(value) ?? fail(`${name} is no host; give a name or an address, without a port`)
+  }
+
+  const eventsHost = host('events_host')
   const ranks = integer('ranks', 1, RANKS_MAX)
   const eventsPort = integer('events', 1, 65_535)
   const replayPort = integer('replay', 1, 65_535)
@@ -159,6 +182,10 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
     requestSubject,
     maxBatchedTokens: integer('max_batched_tokens', 1, COUNT_MAX),
     kvBlocks: integer('kv_blocks', 1, COUNT_MAX),
+    role: oneOf('role', WORKER_ROLES),
+    handover: oneOf('handover', HANDOVERS),
+    bootstrapHost: host('bootstrap_host'),
+    bootstrapPort: integer('bootstrap_port', 1, 65_535),
     taints: [...new Set((values.get('taints') ?? '').split(',').map(taint => taint.trim()))].filter(Boolean),
   }
 }

@@ -3,7 +3,7 @@ import { brokerEndpointOf, InvalidWorkerError, parseWorkerSpec, WorkerRoll } fro
 
 t.test('a URL with every parameter', async t => {
   const text =
-    'http://h:8001?events=5557&replay=5600&ranks=2&max_batched_tokens=8192&kv_blocks=1000&taints=a,b,a&model=m&block_size=16&id=7&topic=kv&events_host=node-7'
+    'http://h:8001?events=5557&replay=5600&ranks=2&max_batched_tokens=8192&kv_blocks=1000&taints=a,b,a&model=m&block_size=16&id=7&topic=kv&events_host=node-7&role=prefill&handover=bootstrap&bootstrap_host=node-8&bootstrap_port=8998'
   t.strictSame(parseWorkerSpec(text, 3), {
     id: 'h:8001',
     instanceId: 7,
@@ -19,6 +19,10 @@ t.test('a URL with every parameter', async t => {
     requestSubject: undefined,
     maxBatchedTokens: 8192,
     kvBlocks: 1000,
+    role: 'prefill',
+    handover: 'bootstrap',
+    bootstrapHost: 'node-8',
+    bootstrapPort: 8998,
     taints: ['a', 'b'],
     key: undefined,
   })

@@ -1,5 +1,6 @@
 export { isJsonAnswer, isStreamAnswer } from './answer-type.ts'
 export { answerEvent, apiError, type ErrorForm, errorBody, errorEvent } from './api-error.ts'
+export { editMembers, type MemberChanges } from './edit-members.ts'
 export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './errors.ts'
 export { type ModelCard, modelsBody } from './models.ts'
 export { type FormModel, isForm, readFormModel } from './multipart.ts'

@@ -247,11 +247,19 @@ function readHints(
   if (tokenData !== undefined && nvext?.isEmptyList(tokenData) === true) {
     throw new EmptyPromptError('nvext.token_data')
   }
-  checkUnused(nvext, agent, headers)
+  agent?.flag('speculative_prefill')
+  const decodeWorkerId = workerHeader === undefined ? nvext?.u64('decode_worker_id') : undefined
+  const backendId = workerHeader === undefined ? nvext?.u64('backend_instance_id') : undefined
+  const prefillWorkerId = headerU64(headers, HEADERS.prefillWorkerId) ?? nvext?.u64('prefill_worker_id')
+  const prefillDpRank =
+    headerWhole(headers, HEADERS.prefillDpRank, 0, U32_MAX) ?? nvext?.whole('prefill_dp_rank', 0, U32_MAX)
 
   return {
-    // One worker computes prefill and decode here, so the pin of either name is the pin.
-    workerId: workerHeader ?? nvext?.u64('backend_instance_id') ?? nvext?.u64('decode_worker_id'),
+    // Where one worker has all of a request, the pin of either name is the pin.
+    workerId: workerHeader ?? backendId ?? decodeWorkerId,
+    ...(backendId !== undefined && decodeWorkerId === undefined ? { isWholePin: true } : {}),
+    ...(prefillWorkerId === undefined ? {} : { prefillWorkerId }),
+    ...(prefillDpRank === undefined ? {} : { prefillDpRank }),
     dpRank: headerWhole(headers, HEADERS.dpRank, 0, U32_MAX) ?? nvext?.whole('dp_rank', 0, U32_MAX),
     tokenData,
     annotations: nvext?.texts('annotations') ?? [],
@@ -308,20 +316,6 @@ function readConstraints(nvext: Fields | undefined): RoutingConstraints | undefi
   const hasTaints = requiredTaints.length > 0 || Object.keys(preferredTaints).length > 0
   if (allowedInstanceIds === undefined && !hasTaints) return undefined
   return { allowedInstanceIds, requiredTaints, preferredTaints }
-}
-
-/**
- * Fields without effect here are checked all the same: a mistake is found before another router makes
- * something of it.
- */
-function checkUnused(nvext: Fields | undefined, agent: Fields | undefined, headers: RequestHeaders): void {
-  const prefillWorkerId = headerU64(headers, HEADERS.prefillWorkerId)
-  const prefillDpRank = headerWhole(headers, HEADERS.prefillDpRank, 0, U32_MAX)
-  // A header wins over the body, whose field is not read then.
-  if (prefillWorkerId === undefined) nvext?.u64('prefill_worker_id')
-  if (headerU64(headers, HEADERS.workerId) === undefined) nvext?.u64('decode_worker_id')
-  if (prefillDpRank === undefined) nvext?.whole('prefill_dp_rank', 0, U32_MAX)
-  agent?.flag('speculative_prefill')
 }
 
 /**

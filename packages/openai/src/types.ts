@@ -70,6 +70,11 @@ export interface RoutingHints {
    * decode_worker_id.
    */
   readonly workerId: string | undefined
+  /** `backend_instance_id` alone names the worker: one worker is to have all of the request. */
+  readonly isWholePin?: boolean
+  /** Worker and rank for its prefill, where that is apart; likewise a header, else prefill_worker_id. */
+  readonly prefillWorkerId?: string | undefined
+  readonly prefillDpRank?: number | undefined
   readonly dpRank: number | undefined
   /** Range of nvext.token_data in the body: read it with `parseTokenIds`, which checks the ids. */
   readonly tokenData: ByteRange | undefined

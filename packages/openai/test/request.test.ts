@@ -188,6 +188,8 @@ t.test('reads nvext', async t => {
   const { tokenData, ...hints } = request.hints
   t.strictSame(hints, {
     workerId: '18446744073709551615',
+    prefillWorkerId: '7',
+    prefillDpRank: 2,
     dpRank: 1,
     annotations: ['query_instance_id', 'token_ids'],
     extraFields: ['worker_id'],

@@ -36,6 +36,8 @@ export interface Decision {
   readonly isUnaudited?: boolean
   /** It is for the first slice of the prompt only; undefined: for all of it. */
   readonly slice?: FirstSlice
+  /** Worker key of its prefill leg; undefined: it has none. */
+  readonly prefillWorker?: string
   /** Epoch of the worker key in the fleet at the time of the choice. */
   readonly epoch: number
 }

@@ -2,6 +2,7 @@
  * Eligible: the worker keys that may take a request, and why the others may not. A worker must:
  *
  *   serve the model  ─▶  be up  ─▶  not have failed the request  ─▶  be the one that the request names
+ *                    ─▶  take this part of it (request-leg.ts)
  *                    ─▶  meet its constraints  ─▶  have room for its prompt  ─▶  not be ejected
  *                    ─▶  not be on trial
  *
@@ -28,6 +29,7 @@ import {
   PinNotAllowedError,
   PinnedWorkerError,
 } from './errors.ts'
+import { legReasonAgainst } from './request-leg.ts'
 import type { RoutingRequest } from './routing-request.ts'
 import type { WorkerHealth } from './worker-health.ts'
 
@@ -110,7 +112,7 @@ export function eligible(
       (pinnedInstanceId === undefined || worker.instanceId === pinnedInstanceId) &&
       (pinnedRank === undefined || worker.keys.some(key => key.dpRank === pinnedRank))
     if (isPinned) isPinKnown = true
-    const reasonAgainst = filter.reasonAgainst(worker)
+    const reasonAgainst = filter.reasonAgainst(worker) ?? legReasonAgainst(request.leg, worker, fleet)
     const sickness = known?.health.reasonAgainst(worker.id, model, known.nowMs)
     if (worker.keys.length === 0 && worker.state === 'up') {
       excluded.push({ worker: worker.id, reason: NO_SLOT })

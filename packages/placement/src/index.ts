@@ -27,12 +27,19 @@ export type {
   GuardReceipt,
   GuardStatus,
   LayerTerm,
+  LegReceipt,
   QueueReceipt,
   Receipt,
   SlicesReceipt,
 } from './receipt.ts'
 export { reusedTokens } from './receipt.ts'
 export { Receipts } from './receipts.ts'
+export {
+  decodeLeg,
+  type HandedOver,
+  type PrefillPin,
+  prefillLeg,
+} from './request-leg.ts'
 export { bestCachedTokens } from './room.ts'
 export { type GuardedDelivery, RoutingGuard, type RoutingGuardState } from './routing-guard.ts'
 export {
@@ -40,6 +47,7 @@ export {
   type FirstSlice,
   PROMPT_TOKENS_MAX,
   type PromptSlice,
+  type RequestLeg,
   type RoutingRequest,
 } from './routing-request.ts'
 export type { RequestTracking, TrackingSettings } from './tracking.ts'

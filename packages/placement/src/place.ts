@@ -173,7 +173,8 @@ export function eligibleByAffinity({
     return eligible(fleet, request, questions % TRIAL_EVERY === 0, known, unlisted)
   }
   // The worker of a prompt that is sent in slices was chosen once, for all of them.
-  const session = request.slice === undefined ? affinity?.keyOf(request) : undefined
+  const isPart = request.slice !== undefined || request.leg?.kind === 'prefill'
+  const session = isPart ? undefined : affinity?.keyOf(request)
   const found = find(mayTry)
   if ('code' in found || session === undefined) return found
   if (found.trialOf === undefined) return affinity!.applied(found, session, nowMs)
@@ -289,7 +290,7 @@ function chosen(
   const input = inputOf(known, heldBlocks)
   const choice = selector.choose(input, selectionRequestOf(request), settings, random, turn)
   const guardReceipt =
-    request.slice === undefined
+    request.slice === undefined && request.leg === undefined
       ? guard?.consider(request, settings, input, choice, selector, isReal)
       : undefined
   const at = choice.winner

@@ -122,6 +122,13 @@ export interface SlicesReceipt {
   readonly decisionId: string
 }
 
+/** Of a request whose prefill and decode are apart. */
+export interface LegReceipt {
+  readonly kind: 'prefill' | 'decode'
+  /** Of the decode leg: id of the decision for its prefill leg; undefined: this is that leg. */
+  readonly prefillId: string | undefined
+}
+
 /** Why a request went to its worker. */
 export interface Receipt {
   readonly id: string
@@ -168,6 +175,10 @@ export interface Receipt {
   readonly queue?: QueueReceipt | undefined
   /** Undefined: it was sent whole. */
   readonly slices?: SlicesReceipt | undefined
+  /** Undefined: one worker has all of it. */
+  readonly leg?: LegReceipt | undefined
+  /** Of the decode leg, when it is read: the receipt of its prefill leg, if that is still kept. */
+  readonly prefill?: Receipt | undefined
   readonly decisionMs: number
   readonly delivery: Delivery | undefined
 }

@@ -54,14 +54,29 @@ export class Receipts {
     if (receipt !== undefined) this.#byId.set(id, { ...receipt, delivery })
   }
 
+  /** That of a decode leg has that of its prefill leg in it. */
   get(id: string): Receipt | undefined {
-    return this.#byId.get(id)
+    const receipt = this.#byId.get(id)
+    return receipt && this.#withPrefill(receipt)
   }
 
-  /** The latest first, at most `limit`. */
+  /** The latest first, at most `limit`. A prefill leg that is in another receipt is no row of its own. */
   latest(limit: number): Receipt[] {
-    const all = [...this.#byId.values()]
-    return all.slice(Math.max(0, all.length - limit)).reverse()
+    const found: Receipt[] = []
+    const inOthers = new Set<string>()
+    for (const receipt of [...this.#byId.values()].reverse()) {
+      if (found.length >= limit) break
+      const prefillId = receipt.leg?.prefillId
+      if (prefillId !== undefined) inOthers.add(prefillId)
+      if (!inOthers.has(receipt.id)) found.push(this.#withPrefill(receipt))
+    }
+    return found
+  }
+
+  #withPrefill(receipt: Receipt): Receipt {
+    const prefillId = receipt.leg?.prefillId
+    const prefill = prefillId === undefined ? undefined : this.#byId.get(prefillId)
+    return prefill === undefined ? receipt : { ...receipt, prefill }
   }
 
   #forgetOldest(): void {

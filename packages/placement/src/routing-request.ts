@@ -1,5 +1,6 @@
 /** Routing request: what the router must know of a request to place it. */
 
+import type { Handover } from '@homing/fleet'
 import type { SeparatedPrompt } from '@homing/protocol'
 import type { SelectionOverride, WorkerConstraints } from '@homing/selection'
 import type { RequestTracking } from './tracking.ts'
@@ -23,6 +24,18 @@ export interface PromptSlice {
   /** Id of the decision that chose the worker, for the whole prompt. */
   readonly decisionId: string
 }
+
+/** The part of a request that is placed, where prefill and decode are apart: see request-leg.ts. */
+export type RequestLeg =
+  | { readonly kind: 'prefill' }
+  | {
+      readonly kind: 'decode'
+      readonly handover: Handover
+      /** Id of the decision for its prefill leg. */
+      readonly prefillId: string
+      /** Taints that the worker must have: those that say where its prefill leg was. */
+      readonly topology: readonly string[]
+    }
 
 /** Tokens of a prompt where no length of the model bounds them: no engine takes as many. */
 export const PROMPT_TOKENS_MAX = 10_000_000
@@ -85,6 +98,8 @@ export interface RoutingRequest {
   readonly pinnedRank: number | undefined
   /** Undefined: it is not sent in slices, or this is the choice of the worker for all of them. */
   readonly slice?: PromptSlice | undefined
+  /** The part of it that is placed; undefined: all of it. */
+  readonly leg?: RequestLeg | undefined
   /** Ids of workers that have failed this request already. */
   readonly excludedWorkers: readonly string[]
 }

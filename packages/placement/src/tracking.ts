@@ -18,4 +18,6 @@ export interface TrackingSettings {
 export interface RequestTracking {
   readonly prefillTokens: boolean | undefined
   readonly assumesReuse: boolean | undefined
+  /** Default undefined. */
+  readonly activeBlocks?: boolean
 }

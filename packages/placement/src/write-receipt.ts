@@ -4,7 +4,8 @@ import { costTerms, describeCost } from '@homing/selection'
 import type { Decision } from './decision.ts'
 import { selectionRequestOf } from './known-candidates.ts'
 import type { Placed, PlacedFigures } from './place.ts'
-import type { Receipt } from './receipt.ts'
+import type { LegReceipt, Receipt } from './receipt.ts'
+import type { RequestLeg } from './routing-request.ts'
 
 /**
  * Every term of every candidate's cost. Call it before the selector of the placement chooses again.
@@ -73,9 +74,14 @@ export function writeReceipt(
     excluded,
     excludedLeftOut: 0,
     guard,
+    ...(request.leg === undefined ? {} : { leg: legReceipt(request.leg) }),
     decisionMs: elapsedMs(),
     delivery: undefined,
   }
+}
+
+function legReceipt(leg: RequestLeg): LegReceipt {
+  return { kind: leg.kind, prefillId: leg.kind === 'decode' ? leg.prefillId : undefined }
 }
 
 /** The decision for the gateway: where to send the request. */

@@ -162,3 +162,42 @@ t.test('a model that no worker lists may be an adapter of a base model', async t
   health.failed('a', 1, 'new', { kind: 'lacksModel', reason: '404' }, 0, 0)
   t.strictSame(find(workers, { model: 'new', promptTokens: 1, unlisted, health }).may, ['c'])
 })
+
+t.test('a part of a request goes to workers of its role', async t => {
+  const given = <T>(value: T) => ({ value, source: 'given' }) as const
+  const [prefill, decode, both] = [worker('p'), worker('d'), worker('b')]
+  const workers = [
+    { ...prefill, role: given('prefill' as const), taints: ['topology/zone=a'] },
+    { ...decode, role: given('decode' as const), taints: ['topology/zone=a'] },
+    both,
+  ]
+  t.match(find(workers), { may: ['d', 'b'], not: { 'p/0': 'computes prompts only (role=prefill)' } })
+  t.match(find(workers, { leg: { kind: 'prefill' } }), {
+    may: ['p'],
+    not: { 'd/0': 'is no prefill worker (role=decode)', 'b/0': 'is no prefill worker (role=both)' },
+  })
+  const leg = {
+    kind: 'decode',
+    handover: 'kv_transfer',
+    prefillId: 'x',
+    topology: ['topology/zone=a'],
+  } as const
+  t.match(find(workers, { leg }), { may: ['d'], not: { 'b/0': /lacks topology\/zone=a/ } })
+  t.match(find(workers, { leg: { ...leg, topology: [] } }), { may: ['d', 'b'] })
+  t.match(find([workers[0]!, both], { leg: { kind: 'prefill' } }), {
+    code: 'HOMING_ROUTER_NO_WORKER',
+    error: /no decode worker that is up takes over from it by kv_transfer in topology\/zone=a/,
+  })
+
+  const bootstrap = { handover: given('bootstrap' as const) }
+  const sglang = [
+    { ...workers[0]!, ...bootstrap },
+    { ...workers[1]!, ...bootstrap },
+    { ...both, ...bootstrap },
+  ]
+  t.match(find(sglang), {
+    may: ['b'],
+    not: { 'd/0': 'takes no prompt that no prefill worker has computed (role=decode)' },
+  })
+  t.match(find(sglang, { leg: { ...leg, handover: 'bootstrap' } }), { may: ['d'] })
+})

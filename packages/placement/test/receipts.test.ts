@@ -156,3 +156,26 @@ t.test('both bounds hold after any history, and nothing older is kept than what 
   )
   t.end()
 })
+
+t.test('the receipt of a decode leg has that of its prefill leg, which is no row of its own', async t => {
+  const receipts = new Receipts({ receiptsMax: 10, rowsMax: 100 })
+  const prefill: Receipt = { ...receipt('p', []), leg: { kind: 'prefill', prefillId: undefined } }
+  const decode: Receipt = { ...receipt('d', []), leg: { kind: 'decode', prefillId: 'p' } }
+  receipts.add(prefill)
+  t.strictSame(
+    receipts.latest(9).map(({ id }) => id),
+    ['p'],
+    'its decode leg may never come',
+  )
+  receipts.add(decode)
+  receipts.add(receipt('other', []))
+  t.strictSame(
+    receipts.latest(9).map(({ id, prefill: own }) => [id, own?.id]),
+    [
+      ['other', undefined],
+      ['d', 'p'],
+    ],
+  )
+  t.strictSame(receipts.get('d'), { ...decode, prefill })
+  t.strictSame(receipts.get('p'), prefill)
+})

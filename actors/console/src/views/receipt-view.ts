@@ -58,6 +58,9 @@ export function receiptView(receipt: Receipt): object {
       receipt.slices === undefined
         ? null
         : { sent: receipt.slices.sent, decision: receipt.slices.decisionId },
+    leg: receipt.leg?.kind ?? null,
+    prefill_decision: receipt.leg?.prefillId ?? null,
+    prefill: receipt.prefill === undefined ? null : receiptView(receipt.prefill),
     queue:
       receipt.queue === undefined
         ? null

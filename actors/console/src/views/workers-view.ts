@@ -5,7 +5,13 @@ import type { ShardStatus } from '@homing/actors/indexer'
 import type { CheckpointStatus } from '@homing/actors/listener'
 import type { TokenizerPath } from '@homing/actors/tokenizer'
 import type { WorkerLoad, WorkerOddMark } from '@homing/actors/tracker'
-import type { Sourced, WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
+import {
+  type PrefillState,
+  prefillStates,
+  type Sourced,
+  type WorkerKeyRecord,
+  type WorkerRecord,
+} from '@homing/fleet'
 import type { LearnedSpeed } from '@homing/load'
 import type { HealthStatus } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'
@@ -13,6 +19,10 @@ import { iso, milliseconds, significant } from './view-numbers.ts'
 
 const sourced = <T>(value: Sourced<T> | undefined) =>
   value === undefined ? null : { value: value.value, source: value.source }
+
+/** What a worker is whose record does not say. */
+const ROLE_DEFAULT = { value: 'both', source: 'default' } as const
+const HANDOVER_DEFAULT = { value: 'kv_transfer', source: 'default' } as const
 
 /** The answer of `/workers`. */
 export interface WorkersView {
@@ -40,6 +50,7 @@ export function* workerViews(state: WorkersState): Generator<WorkerView> {
     shards: state.shards,
     healthById: new Map(state.healths.map(health => [health.worker, health])),
     loadBySlot: new Map(state.loads.map(load => [load.workerSlot, load])),
+    prefillStates: prefillStates(state.report.fleet),
     auditByKey: new Map(state.audits.map(audit => [audit.worker, audit])),
     // The first one that reads a model, as the last entry of a map.
     tokenizerByModel: new Map(
@@ -56,6 +67,7 @@ interface Known {
   readonly loadBySlot: ReadonlyMap<number, WorkerLoad>
   readonly auditByKey: ReadonlyMap<string, KeyAudit>
   readonly tokenizerByModel: ReadonlyMap<string, TokenizerPath>
+  readonly prefillStates: ReadonlyMap<string, PrefillState>
 }
 
 function workerView(worker: WorkerRecord, known: Known) {
@@ -82,8 +94,27 @@ function workerView(worker: WorkerRecord, known: Known) {
     data_parallel_size: sourced(worker.ranks),
     tokenize: worker.canTokenize,
     taints: worker.taints,
+    role: sourced(worker.role ?? ROLE_DEFAULT),
+    handover: sourced(worker.handover ?? HANDOVER_DEFAULT),
+    bootstrap: bootstrapView(worker),
+    prefill_state: prefillStateOf(worker, known.prefillStates),
     worker_keys: worker.keys.map(key => keyView(worker, key, known)),
   }
+}
+
+/** Where a decode leg meets its prefill leg at this worker, if its engine is found so. */
+function bootstrapView({ bootstrap }: WorkerRecord) {
+  return bootstrap === undefined ? null : { host: bootstrap.host, port: sourced(bootstrap.port) }
+}
+
+/** By model; empty: none of its models has prefill and decode workers. */
+function prefillStateOf({ models }: WorkerRecord, states: ReadonlyMap<string, PrefillState>) {
+  if (states.size === 0) return {}
+  const own = models.flatMap(({ name }) => {
+    const state = states.get(name)
+    return state === undefined ? [] : [[name, state] as const]
+  })
+  return Object.fromEntries(own)
 }
 
 /** How it serves the requests that it gets. Undefined: it has not failed any. */

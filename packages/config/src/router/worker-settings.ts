@@ -18,7 +18,7 @@ export const workerSettings = [
     mustNameOne: true,
     env: 'HOMING_WORKERS',
     check: faultOfWorkerUrl,
-    help: 'Base URL of an engine, with the path under which its routes are, if it has one; give it once per engine. Put what the engine does not report itself into the query: http://h:8001?events=5557&replay=6557&ranks=2 (also model=, block_size=, max_batched_tokens=, kv_blocks=, taints=, topic=, events_host=, nats=, requests=, id=, key_file=, key_env=).',
+    help: 'Base URL of an engine, with the path under which its routes are, if it has one; give it once per engine. Put what the engine does not report itself into the query: http://h:8001?events=5557&replay=6557&ranks=2 (also model=, block_size=, max_batched_tokens=, kv_blocks=, taints=, role=, handover=, bootstrap_host=, bootstrap_port=, topic=, events_host=, nats=, requests=, id=, key_file=, key_env=).',
   },
   {
     key: 'workersFile',

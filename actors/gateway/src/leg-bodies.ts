@@ -1,0 +1,118 @@
+/**
+ * Leg bodies: what the two legs of a request are sent, and what the answer of the first one says. The bytes
+ * of the client with the named members changed, and nothing else.
+ *
+ *   kv_transfer   prefill   one token, no stream, one choice; `kv_transfer_params` ask for a hand-over
+ *                 decode    the client's request, with the `kv_transfer_params` of that answer
+ *   bootstrap     both      the client's request, with host, port and room where they meet
+ *
+ * Source: vLLM's NixlConnector and its proxies, SGLang's router, as they are in 2026.
+ */
+
+import type { CompletionRoute } from '@homing/actors/tokenizer'
+import { editMembers, scanRequest } from '@homing/openai'
+
+/** Members that bound the answer, by route; the first is added where a request has none. */
+const LIMITS: Readonly<Record<CompletionRoute, readonly string[]>> = {
+  chat: ['max_tokens', 'max_completion_tokens'],
+  completions: ['max_tokens'],
+  messages: ['max_tokens'],
+  responses: ['max_output_tokens'],
+}
+/** Members that one token that no client sees cannot have, or that would ask for more of it. */
+const CUT = ['stream_options', 'min_tokens', 'min_completion_tokens']
+/** Members of requests that one worker gets whole: they say themselves where the prompt is, or are for it. */
+const TIED = [
+  'kv_transfer_params',
+  'bootstrap_host',
+  'bootstrap_port',
+  'bootstrap_room',
+  'best_of',
+  'use_beam_search',
+  'echo',
+  'prompt_logprobs',
+  'input_embeds',
+  'prompt_embeds',
+  'previous_response_id',
+]
+const ASKS_FOR_HANDOVER =
+  '{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}'
+/** How the answer ends that ran into the limit of one token, in the words of the routes. */
+const CUT_SHORT: ReadonlySet<unknown> = new Set(['length', 'max_tokens', 'incomplete'])
+
+/** Where the legs of one request meet; the room in decimals, for it may have 63 bits. */
+export interface MeetingPoint {
+  readonly host: string
+  readonly port: number
+  readonly room: string
+}
+
+/** Whether the members of a body let it go in two legs. */
+export function hasNoTies(body: Uint8Array): boolean {
+  const { byName } = scanRequest(body)
+  return !TIED.some(name => byName.has(name))
+}
+
+export function prefillBody(body: Uint8Array, route: CompletionRoute): Uint8Array {
+  const scan = scanRequest(body)
+  const has = (name: string): boolean => scan.byName.has(name)
+  const given = LIMITS[route].filter(has)
+  const limits = given.length > 0 ? given : LIMITS[route].slice(0, 1)
+  const set: Record<string, string> = {}
+  for (const name of limits) set[name] = '1'
+  if (has('stream')) set['stream'] = 'false'
+  if (has('n')) set['n'] = '1'
+  set['kv_transfer_params'] = ASKS_FOR_HANDOVER
+  return editMembers(body, scan, { set, cut: CUT })
+}
+
+export function decodeBody(body: Uint8Array, transferParams: string): Uint8Array {
+  return editMembers(body, scanRequest(body), { set: { kv_transfer_params: transferParams } })
+}
+
+export function meetingBody(body: Uint8Array, { host, port, room }: MeetingPoint): Uint8Array {
+  return editMembers(body, scanRequest(body), {
+    set: { bootstrap_host: JSON.stringify(host), bootstrap_port: String(port), bootstrap_room: room },
+  })
+}
+
+/** `params`: JSON as the engine wrote it; undefined: it hands nothing over. `isWhole`: the answer ended. */
+export interface PrefillAnswer {
+  readonly params: string | undefined
+  readonly isWhole: boolean
+}
+
+/** Undefined: it is no answer of a completion. */
+export function readPrefillAnswer(body: Uint8Array): PrefillAnswer | undefined {
+  try {
+    const member = scanRequest(body).byName.get('kv_transfer_params')
+    const text = member && Buffer.from(body).subarray(member.value.start, member.value.end).toString()
+    const answer = JSON.parse(Buffer.from(body).toString()) as AnswerForms
+    const reasons = answer.choices?.map(choice => choice.finish_reason) ?? [
+      answer.stop_reason ?? answer.status,
+    ]
+    return {
+      params: text?.startsWith('{') === true ? text : undefined,
+      isWhole:
+        reasons.length > 0 && reasons.every(reason => typeof reason === 'string' && !CUT_SHORT.has(reason)),
+    }
+  } catch {
+    return undefined
+  }
+}
+
+/** Ends of a completion, a message and a response. */
+interface AnswerForms {
+  readonly choices?: readonly { readonly finish_reason?: unknown }[]
+  readonly stop_reason?: unknown
+  readonly status?: unknown
+}
+
+/** A room of 63 bits, drawn from `bytes` (8 of them), that stands for this rank. */
+export function roomFor(bytes: Uint8Array, ranks: number, dpRank: number): string {
+  const drawn = Buffer.from(bytes).readBigUInt64BE() & ROOM_MASK
+  const aligned = drawn - (drawn % BigInt(ranks)) + BigInt(dpRank)
+  return String(aligned > ROOM_MASK ? aligned - BigInt(ranks) : aligned)
+}
+
+const ROOM_MASK = (1n << 63n) - 1n

@@ -1,0 +1,77 @@
+/**
+ * Prefill pools: for which models prefill and decode are apart, as the last fleet has it, and the settings of
+ * it (docs/disaggregation.md). It comes to life with the first prefill worker of a model that another worker
+ * takes over from, in either order of start, and ends with the last one.
+ *
+ * Cost   of a fleet without prefill workers: one look into an empty map for each request.
+ */
+
+import { type Fleet, type PrefillState, prefillStates, type WorkerRecord } from '@homing/fleet'
+
+export interface DisaggSettings {
+  /** Requests of a model with prefill workers are refused where no hand-over is possible. */
+  readonly isEnforced: boolean
+  /**
+   * A prompt with fewer tokens to compute, and a smaller share of them, stays on a decode worker that holds
+   * the rest; undefined: none does.
+   */
+  readonly bypass: { readonly tokens: number; readonly share: number } | undefined
+}
+
+/** Why a request whose model has prefill workers goes whole. */
+export type AloneReason = 'inactive' | 'unfit' | 'cached' | 'failed' | 'lost'
+/** How a prefill leg ended. */
+export type LegOutcome =
+  | 'handed_over'
+  | 'answered'
+  | 'not_handed_over'
+  | 'refused'
+  | 'failed'
+  | 'silent'
+  | 'not_placed'
+  | 'deadline'
+
+export class PrefillPools {
+  readonly settings: DisaggSettings
+  #states: ReadonlyMap<string, PrefillState> = new Map()
+  #fleet: Fleet = { version: 0, workers: [] }
+
+  constructor(settings: DisaggSettings = { isEnforced: false, bypass: undefined }) {
+    this.settings = settings
+  }
+
+  /** Returns the models whose state has changed. */
+  takeFleet(fleet: Fleet): readonly (readonly [model: string, state: PrefillState | undefined])[] {
+    const before = this.#states
+    this.#fleet = fleet
+    this.#states = prefillStates(fleet)
+    const models = new Set([...before.keys(), ...this.#states.keys()])
+    return [...models].flatMap(model => {
+      const state = this.#states.get(model)
+      return state === before.get(model) ? [] : [[model, state] as const]
+    })
+  }
+
+  /** Whether it is active, of each model that has a state. */
+  get active(): ReadonlyMap<string, boolean> {
+    return new Map([...this.#states].map(([model, state]) => [model, state === 'active']))
+  }
+
+  /** Undefined: the workers of the model are all of the role `both`. */
+  state(model: string): PrefillState | undefined {
+    return this.#states.get(model)
+  }
+
+  /** Nothing is apart, and nothing has to be. */
+  get isPlain(): boolean {
+    return this.#states.size === 0 && !this.settings.isEnforced
+  }
+
+  serves(model: string): boolean {
+    return this.#fleet.workers.some(({ models }) => models.some(({ name }) => name === model))
+  }
+
+  worker(id: string): WorkerRecord | undefined {
+    return this.#fleet.workers.find(worker => worker.id === id)
+  }
+}
