@@ -174,8 +174,8 @@ t.test('settings of the command line are complete: nothing of them changes', asy
     }
   }
   const kinds = new Set(['integer', 'choice', 'flag'])
-  // Of two ports the second must differ, thresholds need what they go by, some threads no broker; other tests have
-  // these.
+  // Of two ports the second must differ, thresholds need what they go by, some threads no broker; other tests
+  // have these.
   const choices = routerCommand.settings.filter(
     ({ kind, name }) =>
       kinds.has(kind) &&
