@@ -63,6 +63,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_TRANSPORT_MALFORMED_HTTP: 'malformed_http',
   HOMING_TRANSPORT_HEADERS_TOO_LARGE: 'headers_too_large',
   HOMING_TRANSPORT_HEADERS_TIMEOUT: 'headers_timeout',
+  HOMING_TRANSPORT_PIPELINED: 'overloaded',
   HOMING_TRANSPORT_EXPECTATION: 'expectation_failed',
   HOMING_OPENAI_MALFORMED_JSON: 'malformed_json',
   HOMING_OPENAI_INVALID_REQUEST: 'invalid_value',

@@ -1,7 +1,7 @@
 /** Errors that the network can cause in a transport. */
 
 import { CodedError, shownText } from '@homing/base'
-import { HEADER_BYTES_MAX, HEADERS_MS_MAX } from './limits.ts'
+import { HEADER_BYTES_MAX, HEADERS_MS_MAX, PIPELINED_REQUESTS_MAX } from './limits.ts'
 
 /** A port or endpoint cannot be bound. */
 export class ListenError extends CodedError {
@@ -115,6 +115,19 @@ export class HeadersTimeoutError extends HttpRequestError {
     super(`cannot read the request: its headers took more than ${HEADERS_MS_MAX} ms`, {
       maxMs: HEADERS_MS_MAX,
     })
+  }
+}
+
+/** Its client has sent more requests on one connection without waiting for answers than are taken. */
+export class PipelinedError extends HttpRequestError {
+  readonly code = 'HOMING_TRANSPORT_PIPELINED'
+  readonly status = 503
+
+  constructor() {
+    super(
+      `cannot take another request of this connection: ${PIPELINED_REQUESTS_MAX} are not answered; wait for answers, or open more connections`,
+      { requestsMax: PIPELINED_REQUESTS_MAX },
+    )
   }
 }
 

@@ -4,6 +4,11 @@
 export const HEADER_BYTES_MAX = 64 * 1024
 export const HEADERS_MS_MAX = 60_000
 /**
+ * Requests of one connection that are not answered, the one that is being answered among them. Browsers send
+ * none ahead, and tools that do send ten or some dozens.
+ */
+export const PIPELINED_REQUESTS_MAX = 64
+/**
  * What may be on the way of a body over a broker: enough for a piece and what counts for it, and no more than
  * memory has.
  */

@@ -4,13 +4,15 @@
  *   not HTTP           an error answer, after the answers before it; then the connection is closed
  *   a body cut short   its exchange is told, and answers; then the connection is closed
  *   a half close       the client has sent all and still reads: it gets its answers
+ *   requests ahead     PIPELINED_REQUESTS_MAX at one time; one more is refused, and nothing behind it served
  *
  * A client that leaves and a client that half closes send the same. Only a write can tell them apart: the
  * machine of a client that has left replies with a reset, and the second write fails. So bytes are written
  * that change nothing: `100 Continue` before the answer, which a client must skip (RFC 9110 §15.2), and
  * between two chunks a zero, which begins the size of the next chunk (RFC 9112 §7.1: sizes may have leading
  * zeros). HTTP/1.0 has neither, and an answer with a length has no chunks: such a client counts as present
- * until the answer itself is written.
+ * until the answer itself is written. The same is done where requests wait behind another one: what their
+ * client sends may not be read then, so that its leaving is not seen either.
  *
  * Bounds  an error answer waits LINGER_MS at most for the client to close its side: a connection that is
  *         closed while bytes come in is reset, and the answer may be lost.
@@ -24,6 +26,7 @@ import {
   type HttpRequestError,
   MalformedHttpError,
 } from '../errors.ts'
+import { PIPELINED_REQUESTS_MAX } from '../limits.ts'
 import type { HttpErrorAnswer } from '../types.ts'
 import { nodeHttp } from './libraries.ts'
 
@@ -41,6 +44,8 @@ const LINGER_MS = 2000
 /** A client that has left is known at the second write; one that leaves later, some seconds after. */
 const PROBE_DELAYS_MS = [0, 50]
 const PROBE_INTERVAL_MS = 5000
+/** Before the first two probes of a client that has sent requests ahead: most are answered by then. */
+const AHEAD_DELAYS_MS = [1000, 50]
 
 export class Connection {
   readonly #socket: Socket
@@ -51,6 +56,8 @@ export class Connection {
   #fault: HttpRequestError | undefined
   #hasAnsweredFault = false
   #probes = 0
+  #isProbing = false
+  #isHalfClosed = false
   #timer: Timer | undefined
 
   constructor(socket: Socket, clock: Clock, answerTo: (error: HttpRequestError) => HttpErrorAnswer) {
@@ -64,16 +71,24 @@ export class Connection {
     return this.#fault !== undefined
   }
 
+  /** No further request is taken before one is answered. */
+  get isFull(): boolean {
+    return this.#open.size >= PIPELINED_REQUESTS_MAX
+  }
+
   opened(exchange: OpenExchange): void {
     this.#open.add(exchange)
+    if (this.#open.size === 2 && !this.#isProbing) this.#probeLater(AHEAD_DELAYS_MS)
   }
 
   /** The answer is complete, or its client has left. */
   closed(exchange: OpenExchange): void {
     this.#open.delete(exchange)
+    const isRead = !this.#isHalfClosed && this.#fault === undefined
+    if (this.#open.size === 1 && isRead) this.#stopProbes()
     if (this.#open.size > 0) return
     if (this.#fault !== undefined) this.#answerFault(this.#fault)
-    else this.#timer?.cancel()
+    else this.#stopProbes()
   }
 
   /** The HTTP server cannot go on with this connection. */
@@ -99,7 +114,10 @@ export class Connection {
 
   /** The client sends nothing more. */
   halfClosed(): void {
-    if (this.#open.size > 0 && this.#fault === undefined) this.#probeLater()
+    if (this.#open.size === 0 || this.#fault !== undefined) return
+    this.#isHalfClosed = true
+    this.#stopProbes()
+    this.#probeLater(PROBE_DELAYS_MS)
   }
 
   /** Refuses a request that is not to be an exchange; nothing behind it is served. */
@@ -134,8 +152,9 @@ export class Connection {
     if (socket.readableEnded) socket.once('finish', () => socket.destroy())
   }
 
-  #probeLater(): void {
-    const delayMs = PROBE_DELAYS_MS[this.#probes] ?? PROBE_INTERVAL_MS
+  #probeLater(firstDelaysMs: readonly number[]): void {
+    this.#isProbing = true
+    const delayMs = firstDelaysMs[this.#probes] ?? PROBE_INTERVAL_MS
     this.#probes++
     this.#timer = this.#clock.after(delayMs, () => {
       if (this.#open.size === 0 || this.#socket.destroyed) return
@@ -144,8 +163,14 @@ export class Connection {
         exchange.probe()
         break
       }
-      this.#probeLater()
+      this.#probeLater(firstDelaysMs)
     })
+  }
+
+  #stopProbes(): void {
+    this.#timer?.cancel()
+    this.#isProbing = false
+    this.#probes = 0
   }
 }
 

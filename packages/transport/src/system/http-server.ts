@@ -21,6 +21,7 @@ import {
   type HttpRequestError,
   ListenError,
   MalformedHttpError,
+  PipelinedError,
 } from '../errors.ts'
 import { giveUpBytes } from '../give-up-bytes.ts'
 import { HEADER_BYTES_MAX, HEADERS_MS_MAX } from '../limits.ts'
@@ -93,6 +94,10 @@ export async function listenHttp(
     const hosts = hostCount(request)
     if (hosts > 1 || (hosts === 0 && request.httpVersion === '1.1')) {
       refuse(request, new MalformedHttpError(`it has ${hosts} Host headers, and must have one`))
+      return
+    }
+    if (connectionOf(request.socket).isFull) {
+      refuse(request, new PipelinedError())
       return
     }
     const exchange = new NodeExchange(request, response, connectionOf(request.socket), state)
