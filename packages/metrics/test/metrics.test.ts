@@ -50,22 +50,28 @@ t.test('counters, gauges and histograms are rendered with their labels', async t
   ])
 })
 
-t.test('a counter keeps series apart whose labels would read alike in a row, and takes no count below 0', async t => {
-  const metrics = new Metrics()
-  const name = 'homing_gateway_failures_total'
-  const failures = metrics.counter({ name, help: 'h', labels: ['route', 'phase'] })
-  failures.add(1, { route: '1 a', phase: '' })
-  failures.add(2, { route: '', phase: '1 a' })
-  failures.add(4, { route: '3 1', phase: ' a' })
-  failures.add(8, { route: '3 1', phase: ' a' })
-  for (const count of [-1, Number.NaN, Number.POSITIVE_INFINITY])
-    t.throws(() => failures.add(count, { route: '', phase: '' }), new RegExp(`cannot add ${count} to ${name}`))
-  t.strictSame(await lines(metrics, name), [
-    `${name}{route="1 a",phase=""} 1`,
-    `${name}{route="",phase="1 a"} 2`,
-    `${name}{route="3 1",phase=" a"} 12`,
-  ])
-})
+t.test(
+  'a counter keeps series apart whose labels would read alike in a row, and takes no count below 0',
+  async t => {
+    const metrics = new Metrics()
+    const name = 'homing_gateway_failures_total'
+    const failures = metrics.counter({ name, help: 'h', labels: ['route', 'phase'] })
+    failures.add(1, { route: '1 a', phase: '' })
+    failures.add(2, { route: '', phase: '1 a' })
+    failures.add(4, { route: '3 1', phase: ' a' })
+    failures.add(8, { route: '3 1', phase: ' a' })
+    for (const count of [-1, Number.NaN, Number.POSITIVE_INFINITY])
+      t.throws(
+        () => failures.add(count, { route: '', phase: '' }),
+        new RegExp(`cannot add ${count} to ${name}`),
+      )
+    t.strictSame(await lines(metrics, name), [
+      `${name}{route="1 a",phase=""} 1`,
+      `${name}{route="",phase="1 a"} 2`,
+      `${name}{route="3 1",phase=" a"} 12`,
+    ])
+  },
+)
 
 t.test('a histogram has a series for each of its labels that was observed', async t => {
   const metrics = new Metrics()
