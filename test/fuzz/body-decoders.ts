@@ -4,6 +4,7 @@ import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'nod
 import { parseJson, shownValue } from '@homing/base'
 import { BodyTooLargeError } from '@homing/transport'
 import { readKvUsage, readStartSeconds } from '../../actors/engine-usage/src/kv-usage.ts'
+import { readPrefillAnswer } from '../../actors/gateway/src/leg-bodies.ts'
 import { BadDumpError, BadRequestError } from '../../actors/index-service/src/errors.ts'
 import { readDump } from '../../actors/index-service/src/peer-dump.ts'
 import {
@@ -192,6 +193,13 @@ export const BODY_DECODERS: readonly Decoder[] = [
     },
     { seeds: [...EVENTS, ANSWER] },
   ),
+  ofJson('actors/gateway/src/leg-bodies.ts', 'readPrefillAnswer', readPrefillAnswer, {
+    seeds: [
+      '{"choices":[{"index":0,"text":"a","finish_reason":"length"}],"kv_transfer_params":{"remote_engine_id":"e","remote_block_ids":[1,2],"remote_port":5600}}',
+      '{"type":"message","stop_reason":"max_tokens","kv_transfer_params":null}',
+      '{"object":"response","status":"completed"}',
+    ],
+  }),
   ofJson(
     'packages/homing/src/generate-event.ts',
     'readGenerateEvent',

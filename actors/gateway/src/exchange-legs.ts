@@ -34,7 +34,7 @@ import {
 import { NoHandoverError } from './errors.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import {
-  decodeBody,
+  bodyOfDecodeLeg,
   hasNoTies,
   type MeetingPoint,
   meetingBody,
@@ -306,7 +306,7 @@ export class ExchangeLegs {
         prefillId: decision.id,
         topology: worker === undefined ? [] : topologyOf(worker),
         decision,
-        body: decodeBody(upstream.body!, read.params),
+        body: bodyOfDecodeLeg(upstream.body!, read.params),
         leg: undefined,
       }
       this.#ended('handed_over')

@@ -10,6 +10,7 @@
  */
 
 import type { CompletionRoute } from '@homing/actors/tokenizer'
+import { parseJson } from '@homing/base'
 import { editMembers, scanRequest } from '@homing/openai'
 
 /** Members that bound the answer, by route; the first is added where a request has none. */
@@ -66,7 +67,7 @@ export function prefillBody(body: Uint8Array, route: CompletionRoute): Uint8Arra
   return editMembers(body, scan, { set, cut: CUT })
 }
 
-export function decodeBody(body: Uint8Array, transferParams: string): Uint8Array {
+export function bodyOfDecodeLeg(body: Uint8Array, transferParams: string): Uint8Array {
   return editMembers(body, scanRequest(body), { set: { kv_transfer_params: transferParams } })
 }
 
@@ -87,7 +88,7 @@ export function readPrefillAnswer(body: Uint8Array): PrefillAnswer | undefined {
   try {
     const member = scanRequest(body).byName.get('kv_transfer_params')
     const text = member && Buffer.from(body).subarray(member.value.start, member.value.end).toString()
-    const answer = JSON.parse(Buffer.from(body).toString()) as AnswerForms
+    const answer = parseJson(Buffer.from(body).toString()) as AnswerForms
     const reasons = answer.choices?.map(choice => choice.finish_reason) ?? [
       answer.stop_reason ?? answer.status,
     ]
