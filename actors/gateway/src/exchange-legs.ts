@@ -107,6 +107,8 @@ export class ExchangeLegs {
   #handed: Handed | undefined
   #model = ''
   #isDone = false
+  /** A decode leg has failed. */
+  #wasLost = false
   /** Grows with each `left`. */
   #turn = 0
   #tookMs = 0
@@ -179,9 +181,12 @@ export class ExchangeLegs {
     return { ...upstream, body, usageEdit: edit }
   }
 
-  /** Whether a decode worker that answers so could not take the prompt over: others could not either. */
+  /**
+   * Whether a decode worker that answers so could not take the prompt over: others could not either. Once for
+   * a request: another hand-over that fails is a failure like any other, within the retries.
+   */
   isLostBy(status: number): boolean {
-    return this.#handed !== undefined && status >= 500 && status !== OVERLOADED
+    return this.#handed !== undefined && !this.#wasLost && status >= 500 && status !== OVERLOADED
   }
 
   /** The decode leg is called. `broke`: its prefill leg has failed, so it would wait in vain. */
@@ -232,6 +237,7 @@ export class ExchangeLegs {
     const handed = this.#handed
     if (handed === undefined || (!wasTaken && handed.leg === undefined)) return undefined
     this.#handed = undefined
+    this.#wasLost = true
     const isBootstrap = handed.leg !== undefined
     const mayRepeat = this.#failedWorkers.length <= this.#parts.limits.retriesMax
     if ((isBootstrap || this.#parts.pools.settings.isEnforced) && mayRepeat) {

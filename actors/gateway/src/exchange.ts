@@ -394,6 +394,9 @@ export class Exchange {
     else if (end.kind === 'refused') this.#refuse(fromErrorRecord(end.error))
     else {
       const { status, headers, body } = end.answer
+      this.#legs.served()
+      if (this.#ready!.upstream.body !== undefined)
+        this.#parts.deadlyPrompts.served(this.#ready!.upstream.body)
       this.#leave({ outcome: 'ok', wasTaken: true })
       this.#settled()
       this.#answer.head(status, headers, end.decision)
@@ -413,6 +416,9 @@ export class Exchange {
   #handoverLost(error: ErrorRecord): void {
     const { routing } = this.#ready!
     this.#parts.metrics.requests.placedAgain(routing.model, 'broke')
+    this.#firstTokenMs = undefined
+    this.#hasRetried = false
+    this.#slices.forget()
     this.#leave({ outcome: 'error', error, wasTaken: true, isPlacedAgain: true })
     const refused = this.#legs.forget(routing, true)
     if (refused === undefined) void this.#place()
@@ -539,6 +545,7 @@ export class Exchange {
   #refused(status: number, refusal: Refusal | undefined): void {
     const { worker, workerId, usesKey } = this.#decision!
     if (this.#legs.isLostBy(status)) {
+      this.#parts.retryBudget.placedAgain()
       this.#handoverLost(toErrorRecord(new UpstreamFailedError(worker, `answered ${status} to a hand-over`)))
       return
     }

@@ -35,11 +35,18 @@ const TIED = [
   'input_embeds',
   'prompt_embeds',
   'previous_response_id',
+  'background',
 ]
 const ASKS_FOR_HANDOVER =
   '{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}'
-/** How the answer ends that ran into the limit of one token, in the words of the routes. */
-const CUT_SHORT: ReadonlySet<unknown> = new Set(['length', 'max_tokens', 'incomplete'])
+/**
+ * How an answer ends by itself, in the words of the routes; a response is never taken for one, since engines
+ * keep it under its id.
+ */
+const WHOLE: ReadonlySet<unknown> = new Set([
+  ...['stop', 'tool_calls', 'function_call', 'content_filter'],
+  ...['end_turn', 'tool_use', 'stop_sequence', 'refusal'],
+])
 
 /** Where the legs of one request meet; the room in decimals, for it may have 63 bits. */
 export interface MeetingPoint {
@@ -63,6 +70,8 @@ export function prefillBody(body: Uint8Array, route: CompletionRoute): Uint8Arra
   for (const name of limits) set[name] = '1'
   if (has('stream')) set['stream'] = 'false'
   if (has('n')) set['n'] = '1'
+  // The response of this leg is not asked for by its id.
+  if (route === 'responses') set['store'] = 'false'
   set['kv_transfer_params'] = ASKS_FOR_HANDOVER
   return editMembers(body, scan, { set, cut: CUT })
 }
@@ -89,24 +98,20 @@ export function readPrefillAnswer(body: Uint8Array): PrefillAnswer | undefined {
     const member = scanRequest(body).byName.get('kv_transfer_params')
     const text = member && Buffer.from(body).subarray(member.value.start, member.value.end).toString()
     const answer = parseJson(Buffer.from(body).toString()) as AnswerForms
-    const reasons = answer.choices?.map(choice => choice.finish_reason) ?? [
-      answer.stop_reason ?? answer.status,
-    ]
+    const reasons = answer.choices?.map(choice => choice.finish_reason) ?? [answer.stop_reason]
     return {
       params: text?.startsWith('{') === true ? text : undefined,
-      isWhole:
-        reasons.length > 0 && reasons.every(reason => typeof reason === 'string' && !CUT_SHORT.has(reason)),
+      isWhole: reasons.length > 0 && reasons.every(reason => WHOLE.has(reason)),
     }
   } catch {
     return undefined
   }
 }
 
-/** Ends of a completion, a message and a response. */
+/** Ends of a completion and a message. */
 interface AnswerForms {
   readonly choices?: readonly { readonly finish_reason?: unknown }[]
   readonly stop_reason?: unknown
-  readonly status?: unknown
 }
 
 /** A room of 63 bits, drawn from `bytes` (8 of them), that stands for this rank. */

@@ -5,6 +5,7 @@
 
 import type { FleetMessage, WorkerRecord } from '@homing/fleet'
 import t, { type Test } from 'tap'
+import { hasNoTies, prefillBody, readPrefillAnswer } from '../src/leg-bodies.ts'
 import { start as startWorld } from './gateway-world.ts'
 import { DECISION, fleetOf, READ, WORKER } from './sample-records.ts'
 import type { Script } from './scripted-actors.ts'
@@ -138,7 +139,7 @@ t.test('every route and form of a limit is one token, and a stream is none', asy
       '{"messages":[1],"max_completion_tokens":8,"n":3}',
       '{"messages":[1],"max_completion_tokens":1,"n":1',
     ],
-    ['/v1/responses', '{"input":"a"}', '{"input":"a","max_output_tokens":1'],
+    ['/v1/responses', '{"input":"a"}', '{"input":"a","max_output_tokens":1,"store":false'],
     ['/v1/messages', '{"min_tokens":2,"messages":[1],"max_tokens":8}', '{"messages":[1],"max_tokens":1'],
   ] as const) {
     const { ask, called } = await start(t)
@@ -288,6 +289,31 @@ t.test('strictly, a request without a hand-over is refused, and a lost one begin
   t.equal(called().body, PREFILL_BODY, 'the prompt is computed again')
   await answer(json, finish(HANDED.replace(PARAMS, 'null')))
   t.match(client, { status: 503, body: /hands nothing over/ })
+})
+
+t.test('a decode worker that fails every hand-over does not get them for ever', async t => {
+  const settings = { disagg: { isEnforced: true, bypass: undefined } }
+  const { ask, calls, answer } = await start(t, decideLegs, { settings })
+  const client = await ask()
+  for (let round = 0; round < 3; round++) {
+    await answer(json, finish(HANDED))
+    await answer(head(500), finish('{"error":"KV load failed"}'))
+  }
+  t.match(client, { status: 500, body: /KV load failed/ })
+  t.equal(calls.length, 6, 'once more than anything else that fails')
+})
+
+t.test('a response, and an answer that only began, are no answers of the prefill leg', async t => {
+  const answers: readonly (readonly [string, string])[] = [
+    ['responses', '{"object":"response","status":"queued"}'],
+    ['responses', '{"object":"response","status":"completed"}'],
+    ['chat', '{"choices":[{"index":0,"finish_reason":"length"}]}'],
+  ]
+  for (const [route, body] of answers)
+    t.match(readPrefillAnswer(Buffer.from(body)), { params: undefined, isWhole: false }, `${route} ${body}`)
+  t.notOk(hasNoTies(Buffer.from('{"input":"a","background":true}')), 'its answer is fetched later')
+  const sent = Buffer.from(prefillBody(Buffer.from('{"input":"a"}'), 'responses')).toString()
+  t.match(JSON.parse(sent), { input: 'a', max_output_tokens: 1, store: false })
 })
 
 t.test('without prefill workers nothing is asked twice, and what needs one worker gets one', async t => {

@@ -93,6 +93,15 @@ function ranksWithout({ facts, ranks }: ReachedEvidence): readonly Finding[] {
 
 function socketFinding({ spec, facts, listenedMs }: ReachedEvidence, rank: RankCheck): Finding {
   const { source, connectedMs, eventsOwner, watch } = rank
+  if (source.fault !== undefined) {
+    const text = `nothing can connect to its event endpoint ${source.endpoint}: ${source.fault}`
+    return warning(
+      'events',
+      'approximate',
+      text,
+      'correct the endpoint at the engine, or name the port: ?events=PORT',
+    )
+  }
   if (connectedMs === undefined) {
     const owner = eventsOwner ?? 'silent'
     const correct =

@@ -36,7 +36,12 @@ export interface RankCheck {
 /** Takes four timeouts at most. */
 export async function checkRank(source: EventSource, options: RankCheckOptions): Promise<RankCheck> {
   const { transport, clock, timeoutMs } = options
-  const { endpoint, dpRank } = source
+  const { endpoint, dpRank, fault } = source
+  if (fault !== undefined) {
+    const eventsOwner = undefined
+    const nothing = { watch: undefined, connectedMs: undefined, eventsOwner }
+    return { dpRank, source, ...nothing, ...(await checkReplay(source.replayEndpoint, options)) }
+  }
   const watch = new EventWatch(transport.messages, clock, endpoint)
   const connectedMs = await watch.connected(timeoutMs)
   const isConnected = connectedMs !== undefined

@@ -309,6 +309,17 @@ t.test('requests that wait in an engine are told', async t => {
   ])
 })
 
+t.test('an event endpoint that nothing can connect to is a finding', async t => {
+  const place = new Place()
+  const sources = [{ data_parallel_rank: 0, endpoint: `tcp://*:${2 ** 53 - 1}` }]
+  await place.engine({ '/v1/models': MODELS, '/kv_event_sources': sources })
+  const found = await place.diagnose(ORIGIN)
+  const finding = found.findings.find(({ text }) =>
+    text.includes('nothing can connect to its event endpoint'),
+  )
+  t.match(finding, { text: /9007199254740991/, remedy: /events=PORT/ })
+})
+
 t.test('whatever an engine answers, a diagnosis ends in time and says something', async t => {
   const seed = Number(process.env['HOMING_TEST_SEED'] ?? Date.now() % 2 ** 31)
   t.comment(`HOMING_TEST_SEED=${seed}`)

@@ -42,8 +42,8 @@ const PAST_SERIES_MAX = 50_000
 export class SummedTexts {
   readonly #largest: ReadonlySet<string>
   readonly #sources = new Map<string, Source>()
-  /** Counters of lives that have ended, by series. */
-  readonly #past = new Map<string, number>()
+  /** Counters of lives that have ended, by series, with the name of their family. */
+  readonly #past = new Map<string, { readonly family: string; readonly total: number }>()
 
   /** `largest`: names of gauges that are not added up. */
   constructor(largest: Iterable<string> = []) {
@@ -74,11 +74,16 @@ export class SummedTexts {
         }
       }
     }
+    // What only an ended life has counted stays, too.
+    for (const [key, { family }] of this.#past) {
+      const series = sum.get(family)?.series
+      if (series?.has(key) === false) series.set(key, 0)
+    }
     const lines: string[] = []
     for (const { head, isGauge, series } of sum.values()) {
       lines.push(...head)
       for (const [key, value] of series) {
-        lines.push(`${key} ${numberText(isGauge ? value : value + (this.#past.get(key) ?? 0))}`)
+        lines.push(`${key} ${numberText(isGauge ? value : value + (this.#past.get(key)?.total ?? 0))}`)
       }
       lines.push('')
     }
@@ -86,12 +91,12 @@ export class SummedTexts {
   }
 
   #end({ families }: Source): void {
-    for (const { isGauge, series } of families.values()) {
+    for (const [family, { isGauge, series }] of families) {
       if (isGauge) continue
       for (const [key, value] of series) {
-        const total = (this.#past.get(key) ?? 0) + value
+        const total = (this.#past.get(key)?.total ?? 0) + value
         this.#past.delete(key)
-        this.#past.set(key, total)
+        this.#past.set(key, { family, total })
         if (this.#past.size > PAST_SERIES_MAX) this.#past.delete(this.#past.keys().next().value!)
       }
     }

@@ -77,3 +77,18 @@ t.test('one source alone is shown as it is', async t => {
       .sort()
   t.strictSame(lines(summed.render()), lines(text))
 })
+
+t.test('a series that only an ended life has counted stays', async t => {
+  const summed = new SummedTexts()
+  const [first, next] = [source(), source()]
+  first.requests.add(2, { route: 'rare' })
+  next.requests.add(1, { route: 'chat' })
+  summed.take('a', { life: '1', text: await first.metrics.render() })
+  summed.take('a', { life: '2', text: await next.metrics.render() })
+  const lines = summed.render().split('\n')
+  for (const line of [
+    'homing_test_requests_total{route="rare"} 2',
+    'homing_test_requests_total{route="chat"} 1',
+  ])
+    t.ok(lines.includes(line), line)
+})

@@ -10,6 +10,7 @@ import type { FromConsole } from '../messages.ts'
 /** What each gateway knows of the same thing: the sum would count it several times. */
 const LARGEST = [
   'homing_gateway_remembered_responses',
+  'homing_gateway_prefill_active_state',
   'homing_access_log_broken_state',
   'homing_worker_last_first_token_seconds',
   'homing_worker_last_token_gap_seconds',
