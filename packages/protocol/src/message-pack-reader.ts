@@ -208,7 +208,8 @@ export class MessagePackReader {
         at += 5
       } else {
         this.at = at
-        target[i] = head === 0x92 ? this.#firstOfPair() : this.#token()
+        const isPair = head === 0x92 || head === 0xdc || head === 0xdd
+        target[i] = isPair ? this.#firstOfPair() : this.#token()
         at = this.at
       }
     }
@@ -251,7 +252,7 @@ export class MessagePackReader {
   }
 
   #firstOfPair(): number {
-    this.at++
+    if (this.arrayCount() !== 2) throw this.#wrong('pair')
     const first = this.#token()
     this.#token()
     return first
