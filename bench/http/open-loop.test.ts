@@ -15,7 +15,7 @@ t.test('requests are due in order, within the time, at about the rate, and again
   t.strictSame([...dueTimes(1, 0, seededRandom(1))], [])
 })
 
-t.test('a percentile is the value that so many are not above', async t => {
+t.test('a percentile is the value that this share of the others is not above', async t => {
   const hundred = Float64Array.from({ length: 100 }, (_, i) => i + 1)
   t.strictSame(
     [0, 1, 50, 99, 100].map(q => nearestRank(hundred, q)),

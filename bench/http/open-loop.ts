@@ -116,7 +116,7 @@ export function isHeld({ due, answered, failed, dropped, p99Ms }: WindowFigures,
   return due > 0 && answered === due && failed === 0 && dropped === 0 && p99Ms < p99MsMax
 }
 
-/** Each rate of a search is so many times the one before, until one is not held. */
+/** Each rate of a search ÷ the one before, until one is not held. */
 const STEP = 1.5
 /** Tries between the highest rate that was held and the lowest that was not. */
 const HALVINGS = 2

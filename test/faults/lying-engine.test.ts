@@ -85,7 +85,7 @@ async function start(t: Test, engine: Partial<EngineSettings>) {
       await fleet.ask({}, { model: MODEL, prompt, max_tokens: 1, stream: i % 2 === 0 })
     }
   }
-  /** So many at once: what waits finds its blocks evicted by those before it. */
+  /** Sends `requests` at once: what waits finds its blocks evicted by those before it. */
   const together = async (requests: number): Promise<void> => {
     const replies = Array.from({ length: requests }, () =>
       fleet.send({}, { model: MODEL, prompt: prompts[turn++ % PROMPTS], max_tokens: 1 }, WAIT_MS_MAX),

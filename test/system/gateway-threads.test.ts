@@ -8,7 +8,7 @@ import { chunksOf, type Fleet, QUICK, startFleet, startTestRouter, TINY_TOKENIZE
 
 const MODEL = 'homing-sim'
 const THREADS = 2
-/** So many that the kernel gives some to each of two threads. */
+/** Enough that the kernel gives some to each of two threads. */
 const STREAMS = 24
 const ids = (seed: number, count = 96): number[] =>
   Array.from({ length: count }, (_, at) => 40 + ((at * 7 + seed) % 80))

@@ -29,7 +29,7 @@ export interface KeyAuditsOptions {
 const CHURN_ANSWER_MS_MAX = 5000
 const EVICTED =
   'answers found less cached than predicted: it was evicted before their turn, as the events say'
-/** Of the missing blocks, so many that were computed again are too many for evictions. */
+/** Share of the missing blocks, computed again, from which on evictions do not explain the answers. */
 const REPEATED_SHARE_MAX = 1 / 2
 
 /** A replay may be 10,000 batches, and an engine with wrong events will send wrong events again. */

@@ -3,7 +3,7 @@
  *
  *   kv_transfer   computed ─▶ held under an id, which is in the answer ─▶ taken once, or let go in time
  *   bootstrap     a room is opened by the request ─▶ computed ─▶ taken once ─▶ the request is answered
- *                 whoever comes to a room that is not open yet waits for it
+ *                 a leg that comes to a room that is not open yet waits for it
  *
  * Taken over `POST /handover {"id": …}` or `{"room": …}`, which stands for the side channels of the real
  * engines (NIXL, the bootstrap server): what comes over it are no blocks, but the word that they are there.

@@ -42,7 +42,7 @@ t.test('a computed prompt is handed over once', async t => {
   t.equal(JSON.parse(ended.text).kv_transfer_params, null, 'an answer that has ended is not handed over')
 })
 
-t.test('a prompt that nobody takes is let go in time', async t => {
+t.test('a prompt that no decode engine takes is let go in time', async t => {
   const prefill = await started(t, { role: 'prefill', handoverMsMax: 20 })
   const decode = await started(t, { role: 'decode' })
   const { kv_transfer_params } = JSON.parse((await prefill.post(OFFER)).text)

@@ -424,7 +424,7 @@ export function testTransport(t: Test, createTransport: (t: Test) => Transport):
       t.teardown(() => Promise.all(listeners.map(listener => listener.close(0))))
       const fetch = () =>
         createTransport(t).http.fetch({ origin, method: 'GET', path: '/' }, { timeoutMs: WAIT_MS_MAX })
-      // Sockets are spread by a hash: so many all at one would be one in a billion.
+      // Sockets are spread by a hash: all of them at one would be one in a billion.
       for (let call = 0; call < 31; call++) t.equal((await fetch()).status, 200)
       t.equal(got[0]! + got[1]!, 31)
       t.ok(got[0]! > 0 && got[1]! > 0, `${got}`)
