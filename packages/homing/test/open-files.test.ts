@@ -126,6 +126,10 @@ function complete(url: string, agent: Agent, prompt: string): Promise<Answer | E
   return ask(url, agent, '/v1/completions', { model: 'homing-sim', prompt, max_tokens: 20 })
 }
 
+function hang(worker: string, how: 'generation' | 'off'): Promise<Response> {
+  return fetch(`${worker}/admin/faults`, { method: 'POST', body: JSON.stringify({ hang: how }) })
+}
+
 t.test(
   'with few files allowed, requests are refused in words and no client is reset',
   { skip: SKIP },
@@ -135,9 +139,7 @@ t.test(
       router.stderr,
       /"openFilesMax":400,"openRequestsMax":52,"insteadOf":4096,"advice":"ulimit -n 8488, or --max-open-requests 52"/,
     )
-    const hang = (how: string) =>
-      fetch(`${worker}/admin/faults`, { method: 'POST', body: JSON.stringify({ hang: how }) })
-    await hang('generation')
+    await hang(worker, 'generation')
     const agent = new Agent({ keepAlive: true })
     const counts = new Map<unknown, number>()
     const { promise: refused, resolve } = Promise.withResolvers<void>()
@@ -148,7 +150,7 @@ t.test(
       if ([...counts.values()].reduce((sum, count) => sum + count) === 150 - 52) resolve()
     })
     await refused
-    await hang('off')
+    await hang(worker, 'off')
     await Promise.all(answers)
     agent.destroy()
     t.strictSame(Object.fromEntries(counts), { 200: 52, 503: 98 })
@@ -175,17 +177,27 @@ t.test('files that run out are told as what they are: no worker is down for it',
   const open = new Set(readdirSync(`/proc/${pid}/fd`).map(Number))
   t.ok(Array.from({ length: files }, (_, file) => open.has(file)).every(Boolean), 'no lower number is free')
   limit(files)
-  const answers = await Promise.all(clients.map(client => complete(url, agent, `prompt ${client}`)))
-  t.strictSame(
-    answers.filter(answer => answer instanceof Error),
-    [],
+  // No request ends before one is refused: each that is sent keeps its connection, however slow the machine.
+  await hang(worker, 'generation')
+  const answers = clients.map(client => complete(url, agent, `prompt ${client}`))
+  const refused = await Promise.any(
+    answers.map(async answered => {
+      const answer = await answered
+      if (answer instanceof Error || answer.status !== 200) return answer
+      throw new Error('not refused')
+    }),
   )
-  const refused = (answers as Answer[]).find(answer => answer.status !== 200)!
+  if (refused instanceof Error) throw refused
   t.equal(refused.status, 503)
   t.match(JSON.parse(refused.body).error, {
     code: 'overloaded',
     message: /^cannot send the request: .*EMFILE/,
   })
+  await hang(worker, 'off')
+  t.strictSame(
+    (await Promise.all(answers)).filter(answer => answer instanceof Error),
+    [],
+  )
   // Its event connection ends, and no socket can be had for another.
   await fetch(`${worker}/admin/restart`, { method: 'POST', body: '{"downMs":50}' })
   const told = /"reason":"EMFILE: too many open files","msg":"ZeroMQ connection failed"/
