@@ -33,11 +33,9 @@
 import { type ActorContext, AskRefusedError, defineActor, type Reply } from '@homing/actor'
 import type { RouterMessage } from '@homing/actors/router'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import type { Fleet, WorkerRecord } from '@homing/fleet'
-import { type DecideResult, type Measured, PROMPT_TOKENS_MAX, type QueueReceipt } from '@homing/placement'
+import type { Fleet } from '@homing/fleet'
+import type { DecideResult, Measured, QueueReceipt } from '@homing/placement'
 import {
-  ModelRules,
-  PriorityQueue,
   QUEUE_LOOK_MS,
   type QueueRefusal,
   type QueueRequest,
@@ -49,29 +47,15 @@ import {
   type WaitReason,
 } from '@homing/queue'
 import type { WaitingRow } from '@homing/replication'
-import { assumedByModel, NOTHING_ASSUMED } from './assumed.ts'
 import { CancelledError, refusedError } from './errors.ts'
 import { laneOf } from './lane.ts'
-import type { AssumedRows, PlaceResult, QueueMessage, QueueStatus } from './messages.ts'
+import type { PlaceResult, QueueMessage, QueueStatus } from './messages.ts'
+import { type QueueModel, QueueModels } from './models.ts'
 import type { QueueArgs } from './queue-args.ts'
-
-const UNKNOWN_STEP =
-  'the queue goes by an assumed token budget: the engine does not report max_num_batched_tokens; give max_batched_tokens= with --worker'
-const NO_WORKERS = { keys: 0, stepTokens: Number.POSITIVE_INFINITY, tokensMax: 0 }
-/** Most models whose requests are accepted before the first fleet of this life has come. */
-const MODELS_BEFORE_FLEET_MAX = 1024
 
 type Arm<T extends QueueMessage['type']> = Extract<QueueMessage, { readonly type: T }>
 type Place = Arm<'place'>
-
-interface Model {
-  readonly name: string
-  readonly rules: ModelRules
-  readonly queue: PriorityQueue<Waiting>
-  workers: number
-  /** Most tokens of a request on any of its workers. */
-  tokensMax: number
-}
+type Model = QueueModel<Waiting>
 
 /** A request that the queue of its model has admitted. */
 interface Waiting extends QueueRequest {
@@ -119,7 +103,7 @@ class WaitingRoom {
   readonly #context: ActorContext<QueueMessage>
   readonly #args: QueueArgs
   readonly #room: QueueRoom
-  readonly #models = new Map<string, Model>()
+  readonly #models: QueueModels<Waiting>
   /** By id, all requests that have no answer yet. */
   readonly #open = new Map<string, Open>()
   #questions = 0
@@ -137,12 +121,6 @@ class WaitingRoom {
   #isLooking = false
   /** Messages that found the router's mailbox full; `look` sends them again. */
   #untold: RouterMessage[] = []
-  /** Workers whose assumed token budget was logged. */
-  readonly #warned = new Set<string>()
-  /** The latest fleet; undefined: none has come in this life. */
-  #fleet: Fleet | undefined
-  /** What is assumed in `#fleet`, by model; undefined: no request has asked for it yet. */
-  #assumed: ReadonlyMap<string, AssumedRows> | undefined
 
   constructor(context: ActorContext<QueueMessage>, args: QueueArgs) {
     this.#context = context
@@ -150,11 +128,13 @@ class WaitingRoom {
     const { tenantWeights = new Map(), unnamedTenants = 'own' } = args
     const tenants = new TenantNames(tenantWeights, unnamedTenants)
     this.#room = new QueueRoom({ ...args, tenants })
+    const displaced = (id: string, refusal: QueueRefusal) => this.#refuse(this.#open.get(id)!, refusal)
+    this.#models = new QueueModels(args, this.#room, displaced, context.log)
   }
 
   place(place: Place): void {
     const { id, gateway, request, hints, reply } = place
-    const model = hints && this.#modelOf(request.model)
+    const model = hints && this.#models.of(request.model)
     if (hints === undefined || model === undefined || !model.rules.mayWait) {
       // Without room rules the router never answers that it is busy.
       const decided = reply as Reply<DecideResult>
@@ -233,9 +213,7 @@ class WaitingRoom {
     const open = this.#open.get(message.id)
     if (open !== undefined) this.#drop(open)
     // It may have been placed, with an answer that was too late for its gateway: it stays as estimated.
-    else
-      for (const { queue: placed } of this.#models.values())
-        placed.settled(message.id, undefined, this.#nowMs)
+    else for (const { queue: placed } of this.#models) placed.settled(message.id, undefined, this.#nowMs)
     this.#tellRouter(message)
     this.#goOn()
   }
@@ -246,7 +224,7 @@ class WaitingRoom {
       const { gateway } = open.place
       if (gateway.name === name && gateway.life !== life) this.#drop(open)
     }
-    for (const model of this.#models.values()) model.queue.ownerStarted(name, life, this.#nowMs)
+    for (const model of this.#models) model.queue.ownerStarted(name, life, this.#nowMs)
     // It reaches the router after the questions of the earlier life.
     this.#tellRouter(message)
     this.#goOn()
@@ -263,37 +241,7 @@ class WaitingRoom {
   }
 
   takeFleet(fleet: Fleet): void {
-    const workers = new Map<string, { keys: number; stepTokens: number; tokensMax: number }>()
-    for (const worker of fleet.workers) {
-      this.#tellOfUnknown(worker)
-      const isUp = worker.state === 'up'
-      for (const { name, maxModelTokens = PROMPT_TOKENS_MAX } of worker.models) {
-        const { keys, stepTokens, tokensMax } = workers.get(name) ?? NO_WORKERS
-        workers.set(name, {
-          keys: isUp ? keys + worker.keys.length : keys,
-          stepTokens: Math.min(stepTokens, worker.maxBatchedTokens.value),
-          tokensMax: Math.max(tokensMax, maxModelTokens),
-        })
-      }
-    }
-    for (const [name, { keys, stepTokens, tokensMax }] of workers) {
-      const model = this.#models.get(name) ?? this.#newModel(name)
-      model.workers = keys
-      model.tokensMax = tokensMax
-      model.queue.setWorkers(keys)
-      model.queue.setStepTokens(stepTokens)
-    }
-    const inUse = new Set([...this.#open.values()].map(({ model }) => model))
-    for (const model of this.#models.values()) {
-      if (workers.has(model.name)) continue
-      model.workers = 0
-      model.queue.setWorkers(0)
-      // The router refuses the requests that wait for this model, and says why.
-      if (!inUse.has(model)) this.#models.delete(model.name)
-    }
-    // Set last: a fleet on which the steps above fail does not count.
-    this.#fleet = fleet
-    this.#assumed = undefined
+    this.#models.takeFleet(fleet, new Set([...this.#open.values()].map(({ model }) => model)))
     this.#reopen()
     this.#goOn()
   }
@@ -311,7 +259,7 @@ class WaitingRoom {
     this.#isLooking = false
     for (const message of this.#untold.splice(0)) this.#tellRouter(message)
     const nowMs = this.#nowMs
-    for (const { queue: waiting } of this.#models.values()) {
+    for (const { queue: waiting } of this.#models) {
       for (const { id } of waiting.expire(nowMs)) {
         const open = this.#open.get(id)!
         this.#refuse(open, { reason: 'deadline' })
@@ -325,17 +273,17 @@ class WaitingRoom {
 
   exchangeWaiting(elsewhere: readonly WaitingRow[]): WaitingRow[] {
     const byModel = Map.groupBy(elsewhere, ({ model }) => model)
-    for (const { name, queue: waiting } of this.#models.values()) {
+    for (const { name, queue: waiting } of this.#models) {
       waiting.setElsewhere(sumsByClass(byModel.get(name) ?? []))
     }
-    return [...this.#models.values()].flatMap(({ name, queue: waiting }) =>
+    return [...this.#models].flatMap(({ name, queue: waiting }) =>
       Array.from(waiting.waitingByClass(), row => ({ model: name, ...row })),
     )
   }
 
   status(): QueueStatus {
     const nowMs = this.#nowMs
-    const models = [...this.#models.values()]
+    const models = [...this.#models]
     const { requests, requestsMax, tokens, tokensMax, bytes, bytesMax } = this.#room
     return {
       isOn: models.some(({ rules }) => rules.mayWait),
@@ -349,16 +297,10 @@ class WaitingRoom {
         model: name,
         isOn: rules.mayWait,
         workers,
-        assumed: this.#assumedOf(name),
+        assumed: this.#models.assumedOf(name),
         snapshot: waiting.snapshot(nowMs),
       })),
     }
-  }
-
-  #assumedOf(model: string): AssumedRows {
-    if (this.#fleet === undefined) return NOTHING_ASSUMED
-    this.#assumed ??= assumedByModel(this.#fleet, name => this.#models.get(name)?.rules.mayWait === true)
-    return this.#assumed.get(model) ?? NOTHING_ASSUMED
   }
 
   // ── Questions ────────────────────────────────────────────────────────────────────────────────
@@ -486,7 +428,7 @@ class WaitingRoom {
     let waits = this.#untold.length > 0
     let dueMs = QUEUE_LOOK_MS
     const nowMs = this.#nowMs
-    for (const { queue: waiting } of this.#models.values()) {
+    for (const { queue: waiting } of this.#models) {
       if (waiting.waiting === 0) continue
       waits = true
       dueMs = Math.min(dueMs, Math.max(1, waiting.nextDueMs - nowMs))
@@ -511,7 +453,7 @@ class WaitingRoom {
   }
 
   #releaseNext(): boolean {
-    const models = [...this.#models.values()]
+    const models = [...this.#models]
     const nowMs = this.#nowMs
     for (let i = 0; i < models.length; i++) {
       const model = models[(this.#turn + i) % models.length]!
@@ -531,7 +473,7 @@ class WaitingRoom {
   #reopen(): void {
     this.#falls = undefined
     this.#isReopenDue = false
-    for (const { queue: waiting } of this.#models.values()) waiting.reopen()
+    for (const { queue: waiting } of this.#models) waiting.reopen()
   }
 
   // ── Ends ─────────────────────────────────────────────────────────────────────────────────────
@@ -561,54 +503,6 @@ class WaitingRoom {
 
   #tellRouter(message: RouterMessage): void {
     if (this.#args.router.tell(message) === 'full') this.#untold.push(message)
-  }
-
-  /**
-   * Logs a worker whose token budget is assumed. It is a warning only if a threshold is set as a part of that
-   * budget; otherwise nobody has to act.
-   */
-  #tellOfUnknown({ id, models, maxBatchedTokens }: WorkerRecord): void {
-    const rules = models.flatMap(({ name }) => this.#models.get(name)?.rules ?? [])
-    const isUsed = rules.some(({ mayWait }) => mayWait)
-    if (!isUsed || maxBatchedTokens.source !== 'default' || this.#warned.has(id)) return
-    this.#warned.add(id)
-    const level = rules.some(({ isInSteps }) => isInSteps) ? 'warn' : 'debug'
-    this.#context.log[level]({ worker: id, tokens: maxBatchedTokens.value }, UNKNOWN_STEP)
-  }
-
-  /**
-   * The model of a name. Before the first fleet of this life, any name gets a model, because nothing is known
-   * of models. `takeFleet` then removes those that no worker serves and no request uses.
-   */
-  #modelOf(name: string): Model | undefined {
-    const known = this.#models.get(name)
-    if (known !== undefined || this.#fleet !== undefined || name === '') return known
-    return this.#models.size < MODELS_BEFORE_FLEET_MAX ? this.#newModel(name) : undefined
-  }
-
-  #newModel(name: string): Model {
-    const rules = new ModelRules(name, this.#args.rules)
-    const { agingMs, tenantWeights, unnamedTenants, contentionMs } = this.#args
-    // Limits of classes are per worker; the fleet says how many workers there are.
-    const options = {
-      profile: rules.profile,
-      room: this.#room,
-      displaced: (id: string, refusal: QueueRefusal) => this.#refuse(this.#open.get(id)!, refusal),
-      workers: 1,
-      agingMs,
-      ...(tenantWeights === undefined ? {} : { tenantWeights }),
-      ...(unnamedTenants === undefined ? {} : { unnamedTenants }),
-      ...(contentionMs === undefined ? {} : { contentionMs }),
-    }
-    const model: Model = {
-      name,
-      rules,
-      queue: new PriorityQueue<Waiting>(options),
-      workers: 0,
-      tokensMax: PROMPT_TOKENS_MAX,
-    }
-    this.#models.set(name, model)
-    return model
   }
 
   get #nowMs(): number {

@@ -8,14 +8,11 @@
  *              └── placed ──▶ gone             placed: it has a worker
  *   cancel, expire, drop, displaced: gone from either
  *
- * Which goes next: the highest strict priority, unless a lower one starves; in it, the policy class whose
- * turn it is (strict-priority.ts); in that, the tenant with the least service by weight (fair-flows.ts); of
- * its requests, the first by the order of the class (orders.ts). A request that cannot go now, because its
- * lane is closed or the rule for long prompts holds it (tenants.ts), is passed over and does not hold up
- * requests in other lanes.
- *
- * A strict priority starves while a request of it has waited `agingMs` and none of it was placed for
- * `passedOverMax` placements of higher ones. Then one of it goes before them, of the lowest that starves.
+ * Which goes next: the highest strict priority, unless a lower one starves (strict-priorities.ts); in it, the
+ * policy class whose turn it is (strict-priority.ts); in that, the tenant with the least service by weight
+ * (fair-flows.ts); of its requests, the first by the order of the class (orders.ts). A request that cannot go
+ * now, because its lane is closed or the rule for long prompts holds it (tenants.ts), is passed over and does
+ * not hold up requests in other lanes.
  *
  * Invariants
  *   I1  Every admitted request ends exactly once: placed, refused by `busy`, given back by cancel, expire or
@@ -27,8 +24,8 @@
  *   I4  If a lane is reopened after a request was asked about, it stays open when the answer is busy: the
  *       room may have appeared after the router looked.
  *
- * Cost   O(log n) per call, plus what fair-flows.ts states for closed lanes and bands. `take` passes over at
- *        most STRICT_PRIORITIES_MAX strict priorities that do not starve or from which nothing can go.
+ * Cost   O(log n) per call, plus what fair-flows.ts states for closed lanes and bands, and
+ *        strict-priorities.ts for strict priorities.
  *        `drop` and `snapshot` look at everything.
  */
 
@@ -41,20 +38,21 @@ import {
   DEADLINE_SLOT,
   Entry,
   LaneTable,
-  type LevelOfEntry,
   NOTHING_ELSEWHERE,
   strictPriorityOf,
 } from './entry.ts'
+import { expectedWaitMs } from './expected-wait.ts'
+import { checkFigures, positive } from './figures.ts'
 import { IndexedHeap } from './indexed-heap.ts'
 import { LongPrompts } from './long-prompts.ts'
 import { CHARGES_MAX, countedTokens, type OpenCharge, OpenCharges } from './open-charges.ts'
-import type { PolicyProfile } from './policy-classes.ts'
+import { CONTENTION_MS_DEFAULT, PASSED_OVER_MAX_DEFAULT, type PriorityQueueOptions } from './queue-options.ts'
 import type { QueueRoom } from './queue-room.ts'
 import { AGING_MS_DEFAULT } from './queue-times.ts'
 import { snapshotOf } from './snapshot.ts'
-import { StrictPriorityLevel } from './strict-priority.ts'
+import { StrictPriorities } from './strict-priorities.ts'
 import type { Tenant } from './tenant.ts'
-import { TENANTS_MAX_DEFAULT, TenantNames, type UnnamedTenants } from './tenant-names.ts'
+import { TENANTS_MAX_DEFAULT, TenantNames } from './tenant-names.ts'
 import { TenantTable } from './tenants.ts'
 import type {
   Admission,
@@ -67,48 +65,11 @@ import type {
   WaitReason,
 } from './types.ts'
 
-const CONTENTION_MS_DEFAULT = 30_000
-/** Different strict priorities at one time; a further one counts as the nearest below, or as 0. */
-const STRICT_PRIORITIES_MAX = 64
-/** What starves gets one placement of 17: the higher priorities lose little by it. */
-const PASSED_OVER_MAX_DEFAULT = 16
-
-export interface PriorityQueueOptions {
-  /** Its classes decide the order in each and the shares between them. */
-  readonly profile: PolicyProfile
-  /** Bounds of what waits; several queues can share one. */
-  readonly room: QueueRoom
-  /** Worker keys that serve the model: see `setWorkers`. */
-  readonly workers: number
-  /** A request that waited is not here any more: it made room for one of another tenant, in any queue. */
-  readonly displaced?: (id: string, refusal: QueueRefusal) => void
-  /** Shares of tenants. */
-  readonly tenantWeights?: ReadonlyMap<string, number>
-  /** What tenants have that are not in `tenantWeights`, where that names any. Default 'own'. */
-  readonly unnamedTenants?: UnnamedTenants
-  /**
-   * Tenants with an account of their own at one time, beside those in `tenantWeights`; the rest share one.
-   * Default 1,024.
-   */
-  readonly tenantsMax?: number
-  /** Tokens of an engine step; prompts with more uncached tokens are long. Default 8,192. */
-  readonly stepTokens?: number
-  /** The rule for long prompts holds while another tenant was served within this time. Default 30,000. */
-  readonly contentionMs?: number
-  /** Requests that have waited this long go first: see orders.ts. Default 60,000. */
-  readonly agingMs?: number
-  /** Placements of higher strict priorities after which one of a lower goes that has aged. Default 16. */
-  readonly passedOverMax?: number
-  /** Requests at one time that were charged an estimate and can still be corrected. Default 65,536. */
-  readonly chargesMax?: number
-}
-
 export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   readonly #room: QueueRoom
   readonly #displaced: NonNullable<PriorityQueueOptions['displaced']>
   #stepTokens: number = STEP_TOKENS_DEFAULT
   readonly #agingMs: number
-  readonly #passedOverMax: number
   readonly #classes: readonly ClassAccount[]
   readonly #laneTables: readonly LaneTable[]
   readonly #classByName: ReadonlyMap<string, ClassAccount>
@@ -119,8 +80,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   #workers = 0
 
   readonly #entries = new Map<string, Entry<R>>()
-  /** The highest first. */
-  readonly #levels: StrictPriorityLevel[] = []
+  readonly #levels: StrictPriorities
   readonly #byDeadline = new IndexedHeap<Entry<R>>(
     DEADLINE_SLOT,
     (a, b) => a.deadlineMs < b.deadlineMs || (a.deadlineMs === b.deadlineMs && a.sequence < b.sequence),
@@ -141,7 +101,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     this.#displaced = options.displaced ?? (() => {})
     this.setStepTokens(options.stepTokens ?? STEP_TOKENS_DEFAULT)
     this.#agingMs = positive('agingMs', options.agingMs ?? AGING_MS_DEFAULT)
-    this.#passedOverMax = positive('passedOverMax', options.passedOverMax ?? PASSED_OVER_MAX_DEFAULT)
+    const passedOverMax = positive('passedOverMax', options.passedOverMax ?? PASSED_OVER_MAX_DEFAULT)
     for (const weight of tenantWeights.values()) positive('a tenant weight', weight)
     for (const { quantum } of profile.classes) positive('a quantum', quantum)
     const names = new TenantNames(tenantWeights, options.unnamedTenants ?? 'own')
@@ -159,6 +119,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
       names,
       contentionMs: positive('contentionMs', options.contentionMs ?? CONTENTION_MS_DEFAULT),
     })
+    this.#levels = new StrictPriorities(this.#classes, this.#tenants, passedOverMax)
     this.#longPrompts = new LongPrompts(this.#tenants)
     const chargesMax = positive('chargesMax', options.chargesMax ?? CHARGES_MAX)
     this.#charges = new OpenCharges(chargesMax, (tenant, nowMs) => this.#tenants.changed(tenant, nowMs))
@@ -188,7 +149,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   take(nowMs: number): R | undefined {
     if (this.#waiting === 0) return undefined
     this.#wake(nowMs)
-    const entry = this.#takeStarving(nowMs) ?? this.#takeHighest(nowMs)
+    const entry = this.#levels.take(nowMs) as Entry<R> | undefined
     if (entry === undefined) return undefined
     this.#stopsWaiting(entry, nowMs)
     this.#ask(entry, nowMs)
@@ -214,7 +175,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     let flows: object | undefined
     if (level !== undefined) {
       this.#drain.drained(entry.uncachedTokens, nowMs)
-      this.#passOver(level)
+      this.#levels.placed(level)
       level.settle(entry, true)
       flows = level.flowsOf(policyClass)
     }
@@ -444,7 +405,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
       entries: this.#entries.values(),
       classes: this.#classes,
       tenants: this.#tenants,
-      levels: this.#levels,
+      levels: this.#levels.levels,
       bytes: this.#waitingBytes,
       drainTokensPerSecond: tokensPerMs === undefined ? undefined : 1000 * tokensPerMs,
       expectedMs: (policyClass, tenant) => this.#expectedMs(policyClass, tenant, nowMs),
@@ -456,24 +417,6 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
   #whyOf({ isLong, maySlice, tenant, lane }: Entry, nowMs: number): WaitReason {
     if (isLong && this.#tenants.isHeld(tenant, nowMs, maySlice)) return 'long_prompt'
     return lane.isClosed ? 'no_room' : 'others_first'
-  }
-
-  #takeHighest(nowMs: number): Entry<R> | undefined {
-    for (const level of this.#levels) {
-      const entry = level.take(nowMs)
-      if (entry !== undefined) return entry as Entry<R>
-    }
-    return undefined
-  }
-
-  #takeStarving(nowMs: number): Entry<R> | undefined {
-    for (let i = this.#levels.length - 1; i > 0; i--) {
-      const level = this.#levels[i]!
-      if (level.agedRequests === 0 || level.passedOver < this.#passedOverMax) continue
-      const entry = level.take(nowMs)
-      if (entry !== undefined) return entry as Entry<R>
-    }
-    return undefined
   }
 
   #classOf(request: R): ClassAccount {
@@ -533,7 +476,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     if (entry.isLong && this.#tenants.isHeld(entry.tenant, nowMs, entry.maySlice)) return true
     if (this.#waiting === 0) return false
     this.#wake(nowMs)
-    return this.#levels.some(level => level.canSend(nowMs))
+    return this.#levels.canSend(nowMs)
   }
 
   #ask(entry: Entry<R>, nowMs: number): void {
@@ -560,7 +503,7 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     entry.lane = policyClass.lanes.of(entry.lane.name)
     const { order } = policyClass.policy
     if (order !== 'lcfs') this.#byAge.push(entry)
-    entry.level = this.#level(strictPriorityOf(entry.request.strictPriority))
+    entry.level = this.#levels.level(strictPriorityOf(entry.request.strictPriority))
     entry.level.add(entry)
     this.#startsWaiting(entry, nowMs)
     return undefined
@@ -629,30 +572,11 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     if (entry.level !== undefined) {
       this.#room.leave(entry.place!)
       if (entry.classPlace !== undefined) entry.policyClass.limits.leave(entry.classPlace)
-      const levels: readonly LevelOfEntry[] = this.#levels
       if (entry.rank === 0) entry.level.agedRequests--
-      if (entry.level.isEmpty) this.#levels.splice(levels.indexOf(entry.level), 1)
+      this.#levels.left(entry.level)
     }
     entry.policyClass.lanes.left(entry.lane)
     this.#tenants.changed(entry.tenant, nowMs)
-  }
-
-  #level(given: number): StrictPriorityLevel {
-    let strictPriority = given
-    if (this.#levels.length >= STRICT_PRIORITIES_MAX) {
-      strictPriority = this.#levels.find(level => level.strictPriority <= given)?.strictPriority ?? 0
-    }
-    const at = this.#levels.findIndex(level => level.strictPriority <= strictPriority)
-    if (at >= 0 && this.#levels[at]!.strictPriority === strictPriority) return this.#levels[at]!
-    const level = new StrictPriorityLevel(strictPriority, this.#classes, this.#tenants)
-    this.#levels.splice(at < 0 ? this.#levels.length : at, 0, level)
-    return level
-  }
-
-  #passOver(placed: LevelOfEntry): void {
-    placed.passedOver = 0
-    for (let i = this.#levels.length - 1; i >= 0 && this.#levels[i] !== placed; i--)
-      this.#levels[i]!.passedOver++
   }
 
   /** Brings up to date what changes with time alone. */
@@ -668,36 +592,16 @@ export class PriorityQueue<R extends QueueRequest = QueueRequest> {
     }
   }
 
-  /**
-   * How long one that comes now is expected to wait: until what waits of the tenant, of the class, or of all
-   * has drained at the share that each has, whichever is first. 0: nothing waits; undefined: nothing has
-   * drained yet.
-   */
+  /** See `expectedWaitMs`; 0: nothing waits. */
   #expectedMs(
     policyClass: ClassAccount | undefined,
     tenant: Tenant | undefined,
     nowMs: number,
   ): number | undefined {
-    let quanta = 0
-    let tokens = 0
-    for (const { policy, waitingRequests, waitingUncachedTokens } of this.#classes) {
-      if (waitingRequests > 0) quanta += policy.quantum
-      tokens += waitingUncachedTokens
-    }
     if (this.#waiting === 0) return 0
     const tokensPerMs = this.#drain.tokensPerMs(nowMs)
-    if (tokensPerMs === undefined) return undefined
-    let waitingTokens = tokens
-    if (policyClass !== undefined) {
-      const { waitingRequests, waitingUncachedTokens, policy } = policyClass
-      const all = waitingRequests > 0 ? quanta : quanta + policy.quantum
-      waitingTokens = Math.min(waitingTokens, (waitingUncachedTokens * all) / policy.quantum)
-    }
-    if (tenant !== undefined) {
-      const ofTenant = (tenant.waitingTokens * this.#tenants.waitingWeight) / tenant.weight
-      waitingTokens = Math.min(waitingTokens, ofTenant)
-    }
-    return waitingTokens / tokensPerMs
+    const waiting = { classes: this.#classes, waitingWeight: this.#tenants.waitingWeight, tokensPerMs }
+    return expectedWaitMs(waiting, policyClass, tenant)
   }
 }
 
@@ -708,25 +612,4 @@ function refuse(policyClass: ClassAccount, tenant: Tenant, refusal: QueueRefusal
     account.refused.set(refusal.reason, (account.refused.get(refusal.reason) ?? 0) + 1)
   }
   return refusal
-}
-
-function checkFigures({ promptTokens, uncachedTokens, bytes }: QueueRequest): void {
-  checkFigure('promptTokens', promptTokens)
-  checkFigure('uncachedTokens', uncachedTokens)
-  checkFigure('bytes', bytes)
-  if (uncachedTokens > promptTokens) {
-    throw new RangeError(`cannot queue a request with ${uncachedTokens} of ${promptTokens} tokens uncached`)
-  }
-}
-
-function checkFigure(name: string, value: number): void {
-  if (Number.isSafeInteger(value) && value >= 0) return
-  throw new RangeError(`cannot queue a request with ${name} ${value}: use a whole number ≥ 0`)
-}
-
-function positive(name: string, value: number): number {
-  if (!(value > 0 && value < Number.POSITIVE_INFINITY)) {
-    throw new RangeError(`cannot queue with ${name} ${value}: use a number above 0`)
-  }
-  return value
 }
