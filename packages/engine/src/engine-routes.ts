@@ -128,14 +128,21 @@ export class EngineRoutes {
     const request = handover === undefined ? read : { ...read, handover, outputTokens }
     const { epoch } = life()
     const isTakenOver = await this.#takeOver(handover)
-    // Cut, or of an earlier life.
-    if (!this.#open.has(exchange) || exchange.isClosed || life().epoch !== epoch) return exchange.destroy()
-    const place = { exchange, request, rank, epoch, isTakenOver }
-    const die = faults.takeRequestFault('die')
-    if (die === 0) return lives.refuseToLive(place)
-    const fail = faults.takeRequestFault('error')
-    if (fail === 0) throw failureOnDemand()
-    lives.run(place, { die, fail })
+    let isLiving = false
+    try {
+      // Cut, or of an earlier life.
+      if (!this.#open.has(exchange) || exchange.isClosed || life().epoch !== epoch) return exchange.destroy()
+      const place = { exchange, request, rank, epoch, isTakenOver }
+      const die = faults.takeRequestFault('die')
+      if (die === 0) return lives.refuseToLive(place)
+      const fail = faults.takeRequestFault('error')
+      if (fail === 0) throw failureOnDemand()
+      isLiving = true
+      lives.run(place, { die, fail })
+    } finally {
+      // A room lives as long as its request, and this one never will.
+      if (!isLiving && computesOnly) this.#options.handovers.close(handover.room)
+    }
   }
 
   #handoverOf(body: Uint8Array, dpRank: number): HandoverWish | undefined {

@@ -69,6 +69,12 @@ t.test('engines meet in a room, whichever comes first', async t => {
   t.equal((await decode.post(at(2))).status, 200)
   t.equal((await computing).status, 200)
 
+  // Requests that fail before they are computed close theirs.
+  for (const fault of [{ die: { tokens: 0, requests: 1 } }, { error: { tokens: 0, requests: 1 } }]) {
+    prefill.engine.setFaults(fault)
+    await prefill.post(at(4), { 'x-data-parallel-rank': '0' }).catch(() => undefined)
+    t.equal(prefill.held(), 0, JSON.stringify(fault))
+  }
   t.match(await prefill.post(at(3), { 'x-data-parallel-rank': '0' }), {
     status: 400,
     text: /is not a room of/,
