@@ -151,10 +151,13 @@ export class ExchangeLegs {
     // Its error names the models that there are.
     if (!isPinned && !pools.serves(routing.model)) return { kind: 'place' }
     if (!isPinned && pools.state(routing.model) !== 'active') return this.#alone('inactive', routing)
-    const isFit = hasOnePrompt(request) && hasNoTies(upstream.body!) && this.#hasRoom(upstream.body!)
-    if (!isFit && isPinned)
-      return { kind: 'refused', error: toErrorRecord(new NoHandoverError(routing.model, UNFIT)) }
-    if (!isFit) return this.#whole('unfit')
+    const isFit = hasOnePrompt(request) && hasNoTies(upstream.body!)
+    const hasRoom = isFit && this.#hasRoom(upstream.body!)
+    // What is unfit is served whole all the same; for want of room only where no hand-over is asked for.
+    const why = isFit ? NO_ROOM : UNFIT
+    if (!hasRoom && (isPinned || (isFit && pools.settings.isEnforced)))
+      return { kind: 'refused', error: toErrorRecord(new NoHandoverError(routing.model, why)) }
+    if (!hasRoom) return this.#whole(isFit ? 'no_room' : 'unfit')
     const turn = this.#turn
     const stays = !isPinned && (await this.#staysOnDecode(routing))
     // Its client has left meanwhile.
@@ -165,7 +168,14 @@ export class ExchangeLegs {
 
   /** As it is placed next. */
   routing(routing: RoutingRequest): RoutingRequest {
-    return this.#handed === undefined ? routing : decodeLeg(routing, this.#handed)
+    const handed = this.#handed
+    if (handed === undefined) return routing
+    const { model, excludedWorkers, pinnedInstanceId } = routing
+    const avoided =
+      pinnedInstanceId === undefined
+        ? this.#parts.pools.avoided(model, handed.topology, excludedWorkers, this.#nowMs)
+        : []
+    return decodeLeg({ ...routing, excludedWorkers: [...excludedWorkers, ...avoided] }, handed)
   }
 
   decision(decision: Decision): Decision {
@@ -209,8 +219,18 @@ export class ExchangeLegs {
     this.#running?.look(nowMs)
   }
 
-  /** A decode worker answers: prefill workers that failed before did so by themselves. */
-  served(): void {
+  /** A decode worker that could not take the prompt over: see `isLostBy`. */
+  lostBy(workerId: string): void {
+    const { pools, context } = this.#parts
+    if (pools.lost.lost(workerId, this.#nowMs))
+      context.log.warn({ worker: workerId }, 'decode worker fails hand-overs, and gets none for a while')
+  }
+
+  /**
+   * A worker answers; undefined: the prefill worker. Prefill workers that failed before did so by themselves.
+   */
+  served(workerId?: string): void {
+    if (workerId !== undefined && this.#handed !== undefined) this.#parts.pools.lost.took(workerId)
     for (const { decision, fault, calledMs } of this.#suspects.splice(0))
       this.#report(decision, fault, calledMs)
   }
@@ -438,6 +458,8 @@ export class ExchangeLegs {
 }
 
 const LEG_BODIES = 2
+const NO_ROOM =
+  'the bodies of its legs would be more than all bodies may have together: see --max-bodies-bytes'
 const UNFIT = 'several prompts, and members such as echo or kv_transfer_params, need one worker for all of it'
 
 /** Several prompts would have to be several requests. */

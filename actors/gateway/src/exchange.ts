@@ -393,8 +393,9 @@ export class Exchange {
     if (end.kind === 'place') await this.#place()
     else if (end.kind === 'refused') this.#refuse(fromErrorRecord(end.error))
     else {
-      const { status, headers, body } = end.answer
+      const { status, headers, body, figures } = end.answer
       this.#legs.served()
+      this.#parts.metrics.requests.answered(this.#ready!.routing.model, figures, end.decision.worker)
       if (this.#ready!.upstream.body !== undefined)
         this.#parts.deadlyPrompts.served(this.#ready!.upstream.body)
       this.#leave({ outcome: 'ok', wasTaken: true })
@@ -511,7 +512,7 @@ export class Exchange {
       this.#parts.progress.answered({ isStream: this.#call!.isStream }, this.#nowMs - this.#attemptMs)
       for (const suspect of this.#suspects) this.#report(suspect)
       this.#suspects = []
-      this.#legs.served()
+      this.#legs.served(this.#decision!.workerId)
     } else if (FAILING_STATUSES.has(status)) this.#failed(`answered ${status}`, SHEDDING.has(status))
   }
 
@@ -546,6 +547,7 @@ export class Exchange {
     const { worker, workerId, usesKey } = this.#decision!
     if (this.#legs.isLostBy(status)) {
       this.#parts.retryBudget.placedAgain()
+      this.#legs.lostBy(workerId)
       this.#handoverLost(toErrorRecord(new UpstreamFailedError(worker, `answered ${status} to a hand-over`)))
       return
     }

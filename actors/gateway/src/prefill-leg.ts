@@ -19,6 +19,7 @@ import { giveUpBytes, type HttpHeaders } from '@homing/transport'
 import { UpstreamFailedError } from './errors.ts'
 import type { GatewayMessage } from './messages.ts'
 import type { Placement } from './placement.ts'
+import type { AnswerFigures } from './request-metrics.ts'
 import { type UpstreamRequest, WorkerCall, type WorkerCallParts } from './worker-call.ts'
 
 /** Of an answer of one token; the ids of the blocks of a million tokens take half a megabyte. */
@@ -51,6 +52,8 @@ export type PrefillEnd =
       readonly headers: HttpHeaders
       readonly status: number
       readonly body: Uint8Array
+      /** What its engine counted. */
+      readonly figures: AnswerFigures
     }
   | {
       readonly kind: 'failed'
@@ -150,11 +153,13 @@ export class PrefillLeg {
     if (status >= 400) this.#failed(`answered ${status}`, 'refused', { isSure: false })
     else if (usage?.sawError === true) this.#failed('answered with an error', 'failed', { isSure: false })
     else {
+      const { promptTokens, completionTokens, cachedTokens } = usage ?? {}
       const end = {
         kind: 'answered',
         headers: this.#headers,
         status,
         body: Buffer.concat(this.#pieces),
+        figures: { promptTokens, completionTokens, cachedTokens, tokensMs: undefined },
       } as const
       this.#over(end)
     }

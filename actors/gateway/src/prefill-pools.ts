@@ -6,7 +6,8 @@
  * Cost   of a fleet without prefill workers: one look into an empty map for each request.
  */
 
-import { type Fleet, type PrefillState, prefillStates, type WorkerRecord } from '@homing/fleet'
+import { type Fleet, type PrefillState, prefillStates, roleOf, type WorkerRecord } from '@homing/fleet'
+import { LostHandovers } from './lost-handovers.ts'
 
 export interface DisaggSettings {
   /** Requests of a model with prefill workers are refused where no hand-over is possible. */
@@ -19,7 +20,7 @@ export interface DisaggSettings {
 }
 
 /** Why a request whose model has prefill workers goes whole. */
-export type AloneReason = 'inactive' | 'unfit' | 'cached' | 'failed' | 'lost'
+export type AloneReason = 'inactive' | 'unfit' | 'no_room' | 'cached' | 'failed' | 'lost'
 /** How a prefill leg ended. */
 export type LegOutcome =
   | 'handed_over'
@@ -33,6 +34,8 @@ export type LegOutcome =
 
 export class PrefillPools {
   readonly settings: DisaggSettings
+  /** Of decode workers. */
+  readonly lost = new LostHandovers()
   #states: ReadonlyMap<string, PrefillState> = new Map()
   #fleet: Fleet = { version: 0, workers: [] }
 
@@ -45,6 +48,7 @@ export class PrefillPools {
     const before = this.#states
     this.#fleet = fleet
     this.#states = prefillStates(fleet)
+    this.lost.keepOnly(new Set(fleet.workers.map(({ id }) => id)))
     const models = new Set([...before.keys(), ...this.#states.keys()])
     return [...models].flatMap(model => {
       const state = this.#states.get(model)
@@ -69,6 +73,28 @@ export class PrefillPools {
 
   serves(model: string): boolean {
     return this.#fleet.workers.some(({ models }) => models.some(({ name }) => name === model))
+  }
+
+  /** Decode workers that get no hand-over now, though others of the model could take it. */
+  avoided(
+    model: string,
+    topology: readonly string[],
+    excluded: readonly string[],
+    nowMs: number,
+  ): readonly string[] {
+    if (this.lost.isEmpty) return []
+    const able = this.#fleet.workers.filter(
+      worker =>
+        worker.state === 'up' &&
+        roleOf(worker) !== 'prefill' &&
+        !excluded.includes(worker.id) &&
+        (model === '' || worker.models.some(({ name }) => name === model)) &&
+        topology.every(taint => worker.taints.includes(taint)),
+    )
+    return this.lost.avoided(
+      able.map(({ id }) => id),
+      nowMs,
+    )
   }
 
   worker(id: string): WorkerRecord | undefined {

@@ -78,7 +78,7 @@ async function start(
       wasTaken,
       isPlacedAgain,
     ])
-  return { ...world, ask, legs, alone, outcomes }
+  return { ...world, ask, legs, alone, outcomes, metric }
 }
 
 t.test('the client gets the answer of the decode leg, which gets what the prefill leg said', async t => {
@@ -150,13 +150,14 @@ t.test('every route and form of a limit is one token, and a stream is none', asy
 
 t.test('a first token that ends the answer is the answer', async t => {
   const whole = HANDED.replace('"length"', '"stop"').replace(PARAMS, 'null')
-  const { ask, calls, answer, settled, legs } = await start(t)
+  const { ask, calls, answer, settled, legs, metric } = await start(t)
   const client = await ask()
   await answer(json, finish(whole))
   t.match(client, { status: 200, body: whole, end: 'complete' })
   t.equal(calls.length, 1)
   t.strictSame(settled(), ['decision-1'])
   t.equal(await legs('answered'), 1)
+  t.equal(await metric('homing_request_output_tokens_sum', 'model="m"'), 1, 'its tokens count as any others')
 
   const stream = await start(t, decideLegs, { read: { isStream: true } })
   await stream.ask()
@@ -221,6 +222,57 @@ t.test('a hand-over that the decode worker cannot take is not its fault, and is 
   t.equal(await alone('lost'), 1)
   t.strictSame(settled(), ['decision-1', 'decision-2', 'decision-3'])
   t.strictSame(outcomes()[1], ['error', true, true])
+})
+
+t.test('a decode worker that fails hand-overs again and again gets none, while others are there', async t => {
+  const others = [DECODE, { ...DECODE, id: 'decode:2', instanceId: 11 }]
+  for (const [decodes, avoided] of [
+    [others, [DECODE.id]],
+    [[DECODE], []],
+    // Where the prompt was computed, it is the only one.
+    [[DECODE, { ...others[1]!, taints: [] }], []],
+  ] as const) {
+    const { ask, answer, log, system } = await start(t, decideLegs, { workers: [PREFILL, ...decodes] })
+    const excluded = () => log.asked.filter(({ leg }) => leg?.kind === 'decode').at(-1)!.excludedWorkers
+    const lose = async () => {
+      await ask()
+      await answer(json, finish(HANDED))
+      await answer(head(500), finish('{"error":"KV load failed"}'))
+      await answer(json, finish(ANSWER))
+    }
+    const take = async () => {
+      await ask()
+      await answer(json, finish(HANDED))
+      await answer(json, finish(ANSWER))
+    }
+    await lose()
+    await take()
+    await lose()
+    await take()
+    t.strictSame(excluded(), [], 'what it takes makes good what it lost')
+    await lose()
+    await lose()
+    await take()
+    t.strictSame(excluded(), avoided, `${decodes.length}`)
+    await system.advance('31s')
+    await take()
+    t.strictSame(excluded(), [], 'after a while it is tried again')
+  }
+})
+
+t.test('strictly, a prompt for whose legs there is no room is refused', async t => {
+  for (const isEnforced of [true, false]) {
+    const disagg = { isEnforced, bypass: undefined }
+    const settings = { disagg, bodiesBytesMax: 2 * BODY.length }
+    const { ask, answer, alone } = await start(t, decideLegs, { settings })
+    const client = await ask()
+    if (isEnforced) t.match(client, { status: 503, body: /the bodies of its legs would be more than/ })
+    else {
+      await answer(json, finish(ANSWER))
+      t.match(client, { status: 200 })
+      t.equal(await alone('no_room'), 1)
+    }
+  }
 })
 
 t.test('a decode worker that sheds load leaves the hand-over to another', async t => {
