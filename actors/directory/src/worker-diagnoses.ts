@@ -8,7 +8,7 @@
  */
 
 import type { ActorContext } from '@homing/actor'
-import type { ModelTwin } from '@homing/doctor'
+import type { ModelTwin, RolePeer } from '@homing/doctor'
 import { diagnoseWorker, type Finding, isLess, note } from '@homing/doctor'
 import type { KeySource, WorkerDefaults } from '@homing/fleet'
 import { socketsOf } from '@homing/fleet'
@@ -70,6 +70,7 @@ export class WorkerDiagnoses {
       engineKey,
       claims: this.#claimsOfOthers(worker),
       twins: this.#twinsBefore(worker),
+      peers: this.#peersOf(worker),
     })
     const { state, stateReason } = worker
     const keys = worker.keys.map(({ name, trust, trustReason, trustSinceMs }) => ({
@@ -94,6 +95,16 @@ export class WorkerDiagnoses {
       twins.push({ id: other.spec.id, models: names, blockSizeTokens: blockSizeTokens.value })
     }
     return twins
+  }
+
+  #peersOf(worker: Worker): readonly RolePeer[] {
+    const { workers } = this.#options
+    return [...workers.all()].flatMap(other => {
+      if (other === worker || other.outcome === undefined) return []
+      const { role, handover, models } = workers.facts(other)
+      const { id, taints } = other.spec
+      return { id, models: models.map(({ name }) => name), role, handover, taints }
+    })
   }
 
   /** A copy: a diagnosis may find other sockets than the directory has claimed. */

@@ -3,7 +3,7 @@
 import type { Clock, Random } from '@homing/base'
 import type { KeySource, ReachedOutcome, WorkerDefaults } from '@homing/fleet'
 import type { SocketClaims, Transport } from '@homing/transport'
-import type { ModelTwin } from './evidence.ts'
+import type { ModelTwin, RolePeer } from './evidence.ts'
 import type { ReplayDepth } from './replay-question.ts'
 
 /** The router's own tokenizer for a model. */
@@ -36,6 +36,8 @@ export interface DiagnoseOptions {
   readonly claims?: SocketClaims
   /** Other workers of the fleet; the first of a model gives the right block size. */
   readonly twins?: readonly ModelTwin[]
+  /** Other workers of the fleet, those of its models and others. */
+  readonly peers?: readonly RolePeer[]
   /** Undefined: none is known for this model. */
   readonly tokenizerOf?: (outcome: ReachedOutcome) => Promise<DiagnosisTokenizer | undefined>
 }

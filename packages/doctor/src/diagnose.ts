@@ -11,14 +11,16 @@
  * request.
  */
 
-import type { EventBroker, EventSource, ProbeOutcome, WorkerSpec } from '@homing/fleet'
+import type { EventBroker, EventSource, ProbeOutcome, WorkerFacts, WorkerSpec } from '@homing/fleet'
 import {
   eventSourceOf,
   factsOf,
+  handoverOf,
   hostOf,
   openDoor,
   probeWorker,
   type ReachedOutcome,
+  roleOf,
   socketsOf,
 } from '@homing/fleet'
 import { isSameSocket, SocketClaims } from '@homing/transport'
@@ -27,12 +29,13 @@ import type { DiagnoseOptions } from './diagnose-options.ts'
 import { type Diagnosis, type Finding, trustOf, verdictOf } from './diagnosis.ts'
 import { doorsOf, flagsOf, plannedPorts } from './engine-flags.ts'
 import { eventFindings } from './event-findings.ts'
-import { type ModelTwin, RANKS_CHECKED_MAX, type ReachedEvidence } from './evidence.ts'
+import { type ModelTwin, RANKS_CHECKED_MAX, type ReachedEvidence, type RolePeer } from './evidence.ts'
 import { factFindings } from './fact-findings.ts'
 import { type OwnRequest, sendOwnRequest } from './own-request.ts'
 import { checkRank } from './rank-check.ts'
 import { RecordedHttp } from './recorded-http.ts'
 import { requestFindings } from './request-findings.ts'
+import { roleFindings } from './role-findings.ts'
 import { oneLine, socketSteps, stepOf } from './step-texts.ts'
 import { unreachedFinding } from './unreached-findings.ts'
 
@@ -54,7 +57,9 @@ export async function diagnoseWorkers(
   }
   return eachOf(probed, one => {
     const isAgain = probed.findIndex(({ spec }) => isSamePlace(spec, one.spec)) < probed.indexOf(one)
-    return diagnose(one, { claims, twins, isAgain }, options)
+    const others = probed.flatMap(other => (other === one ? [] : (peerOf(other, options) ?? [])))
+    const peers = [...(options.peers ?? []), ...others]
+    return diagnose(one, { claims, twins, peers, isAgain }, options)
   })
 }
 
@@ -71,6 +76,7 @@ async function eachOf<T, R>(items: readonly T[], work: (item: T) => Promise<R>):
 interface Neighbours {
   readonly claims: SocketClaims
   readonly twins: readonly ModelTwin[]
+  readonly peers: readonly RolePeer[]
   readonly isAgain: boolean
 }
 
@@ -125,6 +131,13 @@ function twinOf({ spec, outcome }: Probed, { defaults }: DiagnoseOptions): Model
   }
 }
 
+/** Undefined: it was not reached. */
+function peerOf({ spec, outcome }: Probed, { defaults }: DiagnoseOptions): RolePeer | undefined {
+  if (!outcome.reached) return undefined
+  const { role, handover, models } = factsOf(spec, outcome, undefined, defaults)
+  return { id: spec.id, models: models.map(({ name }) => name), role, handover, taints: spec.taints }
+}
+
 async function diagnose(
   probed: Probed,
   neighbours: Neighbours,
@@ -136,14 +149,19 @@ async function diagnose(
     return diagnosisOf(spec, http, undefined, [finding])
   }
   const evidence = await gather(probed, outcome, neighbours, options)
-  const findings = [...factFindings(evidence), ...eventFindings(evidence), ...requestFindings(evidence)]
+  const findings = [
+    ...factFindings(evidence),
+    ...roleFindings(evidence),
+    ...eventFindings(evidence),
+    ...requestFindings(evidence),
+  ]
   return diagnosisOf(spec, http, evidence, findings)
 }
 
 async function gather(
   { spec, http, sources }: Probed,
   outcome: ReachedOutcome,
-  { claims, twins, isAgain }: Neighbours,
+  { claims, twins, peers, isAgain }: Neighbours,
   options: DiagnoseOptions,
 ): Promise<ReachedEvidence> {
   const { clock, timeoutMs } = options
@@ -162,11 +180,21 @@ async function gather(
   try {
     const watches = ranks.flatMap(({ watch }) => watch ?? [])
     const [model] = facts.models
-    if (options.sends && model !== undefined) {
+    if (options.sends && model !== undefined && !takesNoneAlone(facts)) {
       const { origin } = spec
       const { blockSizeTokens } = outcome
       const encode = tokenizer?.encode
-      own = await sendOwnRequest({ ...options, http, origin, model, blockSizeTokens, watches, encode })
+      const isOffer = roleOf(facts) === 'prefill'
+      own = await sendOwnRequest({
+        ...options,
+        http,
+        origin,
+        model,
+        blockSizeTokens,
+        watches,
+        encode,
+        isOffer,
+      })
     } else {
       await Promise.all(
         watches.map(watch => watch.seenEnough(({ batches }) => batches > 0, options.listenMs)),
@@ -185,11 +213,19 @@ async function gather(
     listenedMs: clock.nowMs() - startMs,
     clashes,
     isAgain,
+    self: { role: facts.role, handover: facts.handover, taints: spec.taints },
+    peers: peers.filter(({ models }) => models.some(name => names.includes(name))),
     twin: first?.id === spec.id ? undefined : first,
     own,
+    needsPartner: options.sends && takesNoneAlone(facts),
     tokenizer: tokenizer?.name,
     chat,
   }
+}
+
+/** An engine that answers no request unless another one computes or takes over its prompt. */
+function takesNoneAlone(facts: WorkerFacts): boolean {
+  return roleOf(facts) !== 'both' && handoverOf(facts) === 'bootstrap'
 }
 
 function sourcesOf(

@@ -26,6 +26,7 @@ export type FindingSubject =
   | 'blocks'
   | 'budget'
   | 'ranks'
+  | 'role'
   | 'tokens'
   | 'events'
   | 'replay'

@@ -1,6 +1,6 @@
 /** Evidence: all that a diagnosis has seen of one worker. Findings are derived from it alone. */
 
-import type { ProbeOutcome, ReachedOutcome, WorkerFacts, WorkerSpec } from '@homing/fleet'
+import type { LegWorker, ProbeOutcome, ReachedOutcome, WorkerFacts, WorkerSpec } from '@homing/fleet'
 import type { SocketClash } from '@homing/transport'
 import type { OwnRequest } from './own-request.ts'
 import type { RankCheck } from './rank-check.ts'
@@ -23,6 +23,12 @@ export interface ModelTwin {
   readonly blockSizeTokens: number
 }
 
+/** Another worker, and the part of a request that it takes. */
+export interface RolePeer extends LegWorker {
+  readonly id: string
+  readonly models: readonly string[]
+}
+
 export interface ReachedEvidence {
   readonly spec: WorkerSpec
   readonly outcome: ReachedOutcome
@@ -40,8 +46,13 @@ export interface ReachedEvidence {
   readonly isAgain: boolean
   /** The first other worker of the same model whose block size is known, if there is one. */
   readonly twin: ModelTwin | undefined
+  readonly self: LegWorker
+  /** The other workers of its models that were reached. */
+  readonly peers: readonly RolePeer[]
   /** Undefined: none was sent. */
   readonly own: OwnRequest | undefined
+  /** A request of its own was wanted, and none was sent: the engine takes none without a partner. */
+  readonly needsPartner: boolean
   /** The router's tokenizer for its prompts; undefined: not known here. */
   readonly tokenizer: string | undefined
   /** One chat that both tokenized; undefined: one of them did not. */

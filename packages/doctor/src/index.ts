@@ -10,4 +10,4 @@ export {
   note,
   type Verdict,
 } from './diagnosis.ts'
-export type { ModelTwin } from './evidence.ts'
+export type { ModelTwin, RolePeer } from './evidence.ts'

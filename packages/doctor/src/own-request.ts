@@ -32,6 +32,8 @@ export interface OwnRequestOptions {
   readonly watches: readonly EventWatch[]
   /** The router's own tokenizer; undefined: it has none. */
   readonly encode: ((text: string) => Int32Array) | undefined
+  /** It is to hand the prompt over, as to a decode worker. */
+  readonly isOffer: boolean
   readonly timeoutMs: number
 }
 
@@ -46,6 +48,8 @@ export interface OwnRequest {
   /** From the usage of the answer; undefined: not there. */
   readonly promptTokens: number | undefined
   readonly saysCachedTokens: boolean
+  /** Whether the answer hands the prompt over; undefined: that was not asked for, or there is none. */
+  readonly handsOver: boolean | undefined
   /** From the answer until blocks of the prompt were told to be stored; undefined: they were not. */
   readonly storedAfterMs: number | undefined
   /** Blocks in it. */
@@ -60,12 +64,13 @@ export interface OwnRequest {
 
 /** Takes three timeouts at most. */
 export async function sendOwnRequest(options: OwnRequestOptions): Promise<OwnRequest> {
-  const { http, clock, random, origin, watches, encode, timeoutMs } = options
+  const { http, clock, random, origin, watches, encode, isOffer, timeoutMs } = options
   const model = options.model.name
   const prompt = promptOf(options, random)
   const before = watches.map(({ seen }) => seen.stored.length)
   const engineTokens = readTokens(jsonOf(await post(http, origin, TOKENIZE, { model, prompt }, timeoutMs)))
-  const body = { model, prompt, max_tokens: 1, temperature: 0, stream: false }
+  const offer = isOffer ? { kv_transfer_params: OFFER } : {}
+  const body = { model, prompt, max_tokens: 1, temperature: 0, stream: false, ...offer }
   const answer = await post(http, origin, COMPLETIONS, body, timeoutMs)
   const answeredMs = clock.nowMs()
   const usage = usageOf(jsonOf(answer))
@@ -82,11 +87,27 @@ export async function sendOwnRequest(options: OwnRequestOptions): Promise<OwnReq
     answer,
     promptTokens: usage.promptTokens,
     saysCachedTokens: usage.saysCachedTokens,
+    handsOver: isOffer && answer.reply?.status === 200 ? handsOver(jsonOf(answer)) : undefined,
     storedAfterMs: found.length === 0 ? undefined : Math.max(0, clock.nowMs() - answeredMs),
     storedBlocks: found.reduce((sum, { hashes }) => sum + hashes.length / 2, 0),
     otherStores: stores().length - found.length,
     agreement: own === undefined || found.length === 0 ? undefined : agreementOf(own, tokens),
   }
+}
+
+/** As the router asks for a hand-over (vLLM). The engine lets go what no decode worker takes. */
+const OFFER = {
+  do_remote_decode: true,
+  do_remote_prefill: false,
+  remote_engine_id: null,
+  remote_block_ids: null,
+  remote_host: null,
+  remote_port: null,
+}
+
+function handsOver(body: unknown): boolean {
+  const params = (body as { readonly kv_transfer_params?: unknown } | undefined)?.kv_transfer_params
+  return typeof params === 'object' && params !== null
 }
 
 function promptOf({ blockSizeTokens, model }: OwnRequestOptions, random: Random): string {

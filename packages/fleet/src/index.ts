@@ -53,6 +53,7 @@ export {
 export {
   canHandOver,
   handoverOf,
+  type LegWorker,
   type PrefillState,
   prefillStates,
   roleOf,

@@ -27,6 +27,9 @@ export interface LegFacts {
   readonly bootstrap: Bootstrap | undefined
 }
 
+/** What decides whether one worker hands over to another. */
+export type LegWorker = Pick<WorkerRecord, 'role' | 'handover' | 'taints'>
+
 export function legFactsOf(spec: WorkerSpec, outcome: ReachedOutcome | undefined): LegFacts {
   const probed = outcome?.legs
   const role: Sourced<WorkerRole> =
@@ -75,7 +78,7 @@ export function topologyOf({ taints }: Pick<WorkerRecord, 'taints'>): readonly s
 }
 
 /** Whether blocks of a prefill worker can be handed over to the other. */
-export function canHandOver(from: WorkerRecord, to: WorkerRecord): boolean {
+export function canHandOver(from: LegWorker, to: LegWorker): boolean {
   return takesOver(to, handoverOf(from)) && topologyOf(from).every(taint => to.taints.includes(taint))
 }
 
@@ -83,7 +86,7 @@ export function canHandOver(from: WorkerRecord, to: WorkerRecord): boolean {
  * Whether a worker goes on with prompts that come to it in this way. An engine of SGLang that was not started
  * for decode would compute the prompt itself, and leave the prefill worker waiting.
  */
-export function takesOver(worker: WorkerRecord, way: Handover): boolean {
+export function takesOver(worker: Omit<LegWorker, 'taints'>, way: Handover): boolean {
   const role = roleOf(worker)
   if (role === 'prefill' || handoverOf(worker) !== way) return false
   return way === 'kv_transfer' || role === 'decode'

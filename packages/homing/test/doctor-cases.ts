@@ -112,4 +112,17 @@ export const DOCTOR_CASES: readonly DoctorCase[] = [
       return [url]
     },
   },
+  {
+    name: 'a prefill engine without a connector',
+    finding: /its answer hands nothing over/,
+    exitCode: 1,
+    trust: 'exact',
+    settings: { sends: true },
+    async start(t, world) {
+      // As vLLM without --kv-transfer-config: it takes no notice of kv_transfer_params.
+      const prefill = await world.engine(t, { handover: 'bootstrap' })
+      const decode = await world.engine(t, { role: 'decode' })
+      return [`${prefill.url}?role=prefill`, `${decode.url}?role=decode`]
+    },
+  },
 ]

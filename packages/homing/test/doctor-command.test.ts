@@ -287,3 +287,65 @@ t.test('a command line that cannot be used is one line and exit code 2', async t
   t.equal(help.code, 0)
   t.match(help.stdout, /^Usage: homing doctor \[options\] URL…$/m)
 })
+
+t.test('workers that take a part of a request are looked at together', async t => {
+  const world = new DoctorWorld(t)
+  const bootstrap = { eventForm: 'sglang-map', handover: 'bootstrap' } as const
+  const [prefill, decode, both, giver, taker] = await Promise.all([
+    world.engine(t, { role: 'prefill' }),
+    world.engine(t, { role: 'decode' }),
+    world.engine(t),
+    world.engine(t, { ...bootstrap, role: 'prefill' }),
+    world.engine(t, { ...bootstrap, role: 'decode' }),
+  ])
+  const given = `${prefill.url}?role=prefill`
+  const cases: readonly (readonly [string, readonly string[], RegExp | undefined, string])[] = [
+    ['a plain worker', [both.url], undefined, ''],
+    ['both kinds', [given, `${decode.url}?role=decode`], /hands them over by kv_transfer to 127/, 'ok'],
+    ['a plain worker takes over', [given, both.url], /hands them over by kv_transfer to 127/, 'ok'],
+    ['prefill alone', [given], /and no other worker of its model that was looked at takes them over/, 'note'],
+    ['two of prefill', [given, `${both.url}?role=prefill`], /no other worker of its model/, 'warning'],
+    [
+      'two ways',
+      [given, taker.url],
+      /it hands over by kv_transfer, and .* takes over by bootstrap/,
+      'warning',
+    ],
+    [
+      'decode alone',
+      [`${decode.url}?role=decode`],
+      /none was looked at that does: it gets requests whole/,
+      'note',
+    ],
+    [
+      'found by its probe',
+      [giver.url, taker.url],
+      /\(role=prefill, probed\), and hands them over by bootstrap/,
+      'ok',
+    ],
+    ['a place that it tells', [giver.url, taker.url], /decode engines are to find it at 127/, 'ok'],
+    ['SGLang for decode alone', [taker.url], /takes no request without one/, 'note'],
+    ['… beside a plain one', [taker.url, both.url], /takes no request without one/, 'warning'],
+    [
+      'another zone',
+      [`${given}&taints=topology/zone=a`, `${decode.url}?role=decode&taints=topology/zone=b`],
+      /has not its taints topology\/zone=a/,
+      'warning',
+    ],
+  ]
+  for (const [what, urls, text, level] of cases) {
+    const { workers } = await world.lookAtAll(urls)
+    const found = workers[0]!.findings.filter(({ about }) => about === 'role')
+    if (text === undefined) t.strictSame(found, [], what)
+    else
+      t.ok(
+        found.some(finding => text.test(finding.text) && finding.level === level),
+        `${what}: ${JSON.stringify(found)}`,
+      )
+  }
+  const alone = await world.look(taker.url, { sends: true })
+  t.match(
+    alone.findings.find(({ about }) => about === 'request'),
+    { level: 'note', text: /no request of its own was sent/ },
+  )
+})
