@@ -2,7 +2,7 @@
 
 import type { FleetKey, FleetSection, MapNode, MapSection, WhatIfSection } from '@homing/page'
 import t from 'tap'
-import { until } from './fleet.ts'
+import { startFleet, until } from './fleet.ts'
 import { CHROMIUM, SCHEMES, SIZES, startBrowser, Tab } from './page-browser.ts'
 import { Stage } from './page-stage.ts'
 
@@ -118,6 +118,8 @@ const card = (at: number, of: Partial<FleetKey>): FleetKey => ({
   state_reason: 'answers',
   engine: 'vllm',
   models: ['m'],
+  role: 'both',
+  handover: 'kv_transfer',
   trust: 'exact',
   trust_reason: 'its events arrive',
   trust_since: ago(305_000),
@@ -142,6 +144,7 @@ const fleetOf = (keys: readonly FleetKey[]): FleetSection => ({
   keys_total: keys.length,
   keys_left_out: 0,
   trust: { [keys[0]!.trust]: keys.length },
+  apart: [],
   keys,
 })
 
@@ -174,6 +177,41 @@ t.test('where everything is approximate, the page says so, on each card and for 
   await tab.show('fleet')
   await tab.says('4 of 4 workers are up', '⚠ Prefill takes 4.2 times as long as at its twins, for 3 min')
   t.notMatch(await tab.text(), 'No cache is known by events')
+  t.strictSame(tab.errors, [])
+})
+
+t.test('workers that take a part of a request say which, and a receipt has both legs', async t => {
+  const fleet = await startFleet({
+    engines: [{ role: 'prefill' }, { role: 'decode' }],
+    workerQuery: (_, position) => `?role=${position === 0 ? 'prefill' : 'decode'}`,
+  })
+  t.teardown(() => fleet.stop())
+  const answer = await until('a prompt is handed over', async () => {
+    const body = { model: 'homing-sim', prompt: 'a pigeon '.repeat(40), max_tokens: 3 }
+    const { headers } = await fleet.send('/v1/completions', { body })
+    return headers['x-homing-prefill-worker'] === undefined ? undefined : headers
+  })
+  const prefill = String(answer['x-homing-prefill-worker'])
+  const tab = await Tab.open(browser, `${fleet.url}/`)
+  await tab.says(
+    'homing-sim: prefill and decode apart, active',
+    'Computes prompts only, and hands them over by kv_transfer',
+    'Goes on with prompts that others compute (kv_transfer)',
+  )
+  await tab.show('decisions')
+  await tab.page.waitForSelector('[data-decision]')
+  await tab.page.click(`[data-decision="${answer['x-homing-decision']}"]`)
+  await tab.page.waitForSelector('[data-leg=prefill]')
+  await tab.says(
+    `${prefill} computed its prompt and handed it over, so only load counted`,
+    `Sent to ${prefill}`,
+  )
+  for (const size of SIZES)
+    for (const scheme of SCHEMES) {
+      await tab.look(size, scheme)
+      t.strictSame(await tab.faults(), [], `axe: ${size.width} ${scheme}`)
+      await tab.picture(`legs-${size.width}-${scheme}`)
+    }
   t.strictSame(tab.errors, [])
 })
 

@@ -74,3 +74,20 @@ t.test('policy auto weighs a prompt that is not known by its estimate, others by
   t.strictSame(await placed('auto', { estimate: undefined, promptTokens: 0 }), ['a/0', 'least-loaded'])
   t.strictSame(await placed('linear', {}), ['a/0', 'least-loaded'])
 })
+
+t.test('a prefill leg costs the decoding of one token, however long answers are', async t => {
+  const role = (value: 'prefill' | 'decode') => ({ role: { value, source: 'given' } as const })
+  const fleet = fleetOf(
+    { id: 'a', slots: [0], ...role('prefill') },
+    { id: 'b', slots: [1], ...role('decode') },
+  )
+  const { decide, ref } = await start(t, fleet, { selection: selectionSettings({ policy: 'auto' }) })
+  const at = POLICIES.auto.terms.findIndex(({ name }) => name === 'decode_ms')
+  const decodeMs = async (extra: Parameters<typeof request>[1]) => {
+    const { id } = await decide(request('ABCD', extra))
+    return (await ref.ask({ type: 'receipt', id }, ASK))!.candidates[0]!.terms[at]!
+  }
+  const whole = await decodeMs({})
+  const leg = await decodeMs({ leg: { kind: 'prefill' } })
+  t.ok(leg > 0 && leg < whole / 10, `${leg} ms, of a whole request ${whole} ms`)
+})

@@ -59,6 +59,7 @@ interface WorkerOptions {
   readonly blockSizeTokens?: number
   readonly joinedMs?: number
   readonly isOnTrial?: boolean
+  readonly role?: NonNullable<WorkerRecord['role']>
 }
 
 export function fleetOf(...workers: WorkerOptions[]): Fleet {

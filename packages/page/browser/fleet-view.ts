@@ -64,6 +64,12 @@ export function FleetView({ state, live }: ViewProps): VNode {
 const NO_BREAK_SPACE = '\u00a0'
 const ORDER = ['exact', 'partial', 'approximate', 'none']
 
+const APART_WORDS: Readonly<Record<string, string>> = {
+  active: 'active',
+  pending: 'but workers of one kind are missing',
+  unavailable: 'but those of one kind are down',
+}
+
 function summary(fleet: FleetSection): VNode {
   const isWell = fleet.workers_up === fleet.workers
   return el(
@@ -81,6 +87,13 @@ function summary(fleet: FleetSection): VNode {
       trustBadge(trust),
       ` ${count(fleet.trust[trust] ?? 0)} `,
     ]),
+    ...fleet.apart.map(({ model, state }) =>
+      el(
+        'span',
+        { class: state === 'active' ? '' : 'strong', 'data-apart': model, 'data-value': state },
+        ` · ${model}: prefill and decode apart, ${APART_WORDS[state] ?? state}`,
+      ),
+    ),
   )
 }
 
@@ -141,6 +154,15 @@ function KeyCard({ of: key, now, history, live }: CardProps): VNode {
     ...key.odd.map(mark =>
       el('p.small.strong', { key: mark.figure, 'data-odd': mark.figure }, oddText(mark, now)),
     ),
+    key.role === 'both'
+      ? null
+      : el(
+          'p.small',
+          { 'data-field': 'role', 'data-value': key.role },
+          key.role === 'prefill'
+            ? `Computes prompts only, and hands them over by ${key.handover}`
+            : `Goes on with prompts that others compute (${key.handover})`,
+        ),
     el('p.small.models', null, [key.engine ?? 'engine not known', ...key.models].join(' · ')),
     wantsHelp ? part(Remedy, { key: key.id, id: key.id, live }) : null,
   )

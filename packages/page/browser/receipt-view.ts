@@ -48,6 +48,8 @@ interface Receipt {
     readonly predicted_first_token_ms: number
     readonly regret_ms: Readonly<Record<string, number>>
   } | null
+  /** Of the worker that computed the prompt of this one. */
+  readonly prefill: Receipt | null
   readonly queue: { readonly waited_ms: number; readonly why: string } | null
   readonly delivered: {
     readonly outcome: string
@@ -134,6 +136,7 @@ function ReceiptBody({ receipt }: { readonly receipt: Receipt }): VNode {
     ),
     delivered?.error == null ? null : note('fault', `${delivered.error.code}: ${delivered.error.message}`),
     candidates(receipt),
+    receipt.prefill === null ? null : part(PrefillLeg, { receipt: receipt.prefill }),
     el('h3', null, 'What the terms mean'),
     el('p.small', null, `Cost = ${receipt.cost_formula}, in ${receipt.cost_unit}; the lowest wins.`),
     el(
@@ -142,6 +145,30 @@ function ReceiptBody({ receipt }: { readonly receipt: Receipt }): VNode {
       ...receipt.cost_terms.flatMap(({ name, means }) => [el('dt.mono', null, name), el('dd', null, means)]),
     ),
     excluded(receipt),
+  )
+}
+
+/** The leg that came before: where the prompt was computed, and why there. */
+function PrefillLeg({ receipt }: { readonly receipt: Receipt }): VNode {
+  const { delivered } = receipt
+  return el(
+    'div',
+    { 'data-leg': 'prefill' },
+    el('h3', null, 'The prefill leg'),
+    el('p', null, ...sentences(receipt)),
+    el(
+      'dl.figures',
+      null,
+      figure('Cached, predicted', `${count(receipt.predicted_cached_tokens)} tokens`),
+      delivered?.cached_tokens == null
+        ? null
+        : figure('Cached, delivered', `${count(delivered.cached_tokens)} tokens`),
+      delivered === null
+        ? figure('Outcome', 'running')
+        : figure('Outcome', `${delivered.outcome}, ${ms(delivered.duration_ms)}`),
+    ),
+    delivered?.error == null ? null : note('fault', `${delivered.error.code}: ${delivered.error.message}`),
+    candidates(receipt),
   )
 }
 
@@ -157,11 +184,13 @@ function sentences(receipt: Receipt): string[] {
   const winner = candidates.find(one => one.worker === worker)
   const second = candidates.find(one => one.worker === receipt.runner_up)
   const held =
-    receipt.unknown_prompt !== null
-      ? `the prompt is not known (${receipt.unknown_prompt}), so only load counted`
-      : overlap === 0
-        ? 'it holds nothing of this prompt'
-        : `it holds ${overlap} of the ${blocks} blocks of this prompt (${count(receipt.predicted_cached_tokens)} tokens need not be computed)`
+    receipt.prefill !== null
+      ? `${receipt.prefill.worker} computed its prompt and handed it over, so only load counted`
+      : receipt.unknown_prompt !== null
+        ? `the prompt is not known (${receipt.unknown_prompt}), so only load counted`
+        : overlap === 0
+          ? 'it holds nothing of this prompt'
+          : `it holds ${overlap} of the ${blocks} blocks of this prompt (${count(receipt.predicted_cached_tokens)} tokens need not be computed)`
   const text = [`Sent to ${worker}: ${held}.`]
   if (guard?.arm === 'control')
     text.push(' This was an experiment of the guard: the least loaded worker was taken, to compare.')

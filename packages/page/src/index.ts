@@ -1,5 +1,6 @@
 export { type PageFile, PageFiles } from './page-files.ts'
 export {
+  APART_SHOWN,
   type BeatSection,
   CANDIDATES_SHOWN,
   DECISIONS_SHOWN,

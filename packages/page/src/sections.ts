@@ -8,6 +8,8 @@
 
 /** Worker keys that are drawn; those that want attention come first. */
 export const KEYS_SHOWN = 96
+/** Models with prefill and decode apart that are named. */
+export const APART_SHOWN = 8
 /** Decisions that are listed. */
 export const DECISIONS_SHOWN = 40
 /** Candidates with a bar in the line of a decision: the winner, the runner-up and the largest overlaps. */
@@ -50,6 +52,8 @@ export interface FleetSection {
   readonly keys_left_out: number
   /** Keys by their trust, all of them. */
   readonly trust: Readonly<Record<string, number>>
+  /** Models with workers that take a part of a request only: at most APART_SHOWN. */
+  readonly apart: readonly { readonly model: string; readonly state: string }[]
   readonly keys: readonly FleetKey[]
 }
 
@@ -62,6 +66,9 @@ export interface FleetKey {
   readonly state_reason: string
   readonly engine: string | null
   readonly models: readonly string[]
+  /** Which part of a request it takes: 'both', 'prefill' or 'decode'. */
+  readonly role: string
+  readonly handover: string
   readonly trust: string
   readonly trust_reason: string
   readonly trust_since: string

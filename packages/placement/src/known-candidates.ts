@@ -1,6 +1,6 @@
 /** Known candidates: all that is known of the candidates for a request, and the input of selection. */
 
-import { filterProjection } from '@homing/load'
+import { type EngineProjection, filterProjection } from '@homing/load'
 import type { Candidates, CandidateWorker, SelectionRequest } from '@homing/selection'
 import type { Candidate } from './candidate.ts'
 import type { CandidateLoads } from './candidate-loads.ts'
@@ -56,6 +56,7 @@ function kept(figures: Int32Array | Float64Array, isKept: readonly boolean[]): I
 /** The input of selection: all that is known of the candidates. `heldBlocks`: see OverlapLookup. */
 export function inputOf(
   { candidates, preferences, workerSlots, overlaps, load }: Known,
+  request: Pick<RoutingRequest, 'leg'>,
   heldBlocks: ((candidate: Candidate) => number) | undefined,
 ): Candidates {
   return {
@@ -68,8 +69,15 @@ export function inputOf(
     preferences,
     nameOf: i => nameOf(candidates[i]!),
     ...load,
-    ...(load.engines === undefined ? {} : limitsOf(candidates)),
+    ...(load.engines === undefined
+      ? {}
+      : { ...limitsOf(candidates), engines: enginesFor(load.engines, request) }),
   }
+}
+
+/** A prefill leg makes one token: how long answers are where it goes tells nothing of it. */
+function enginesFor(engines: EngineProjection, { leg }: Pick<RoutingRequest, 'leg'>): EngineProjection {
+  return leg?.kind === 'prefill' ? { ...engines, outputTokensExpected: 1 } : engines
 }
 
 /** Per candidate: KV capacity in tokens (0: not known), and tokens of a step. */

@@ -251,7 +251,7 @@ function filtered(
   const known: Known = { ...found, workerSlots, overlaps, load }
   const { custom } = usual
   if (custom === undefined) return known
-  const isKept = selector.eligible(inputOf(known, heldBlocks), selectionRequestOf(request), usual)
+  const isKept = selector.eligible(inputOf(known, request, heldBlocks), selectionRequestOf(request), usual)
   if (isKept === undefined) return known
   const reason = `the filter of the selection ${custom.name} left it out`
   const left = without(known, i => (isKept[i] === true ? undefined : reason))
@@ -287,7 +287,7 @@ function chosen(
   { selector, guard, random, turn }: PlacementMeans,
 ): Placed {
   const { candidates, overlaps } = known
-  const input = inputOf(known, heldBlocks)
+  const input = inputOf(known, request, heldBlocks)
   const choice = selector.choose(input, selectionRequestOf(request), settings, random, turn)
   const guardReceipt =
     request.slice === undefined && request.leg === undefined

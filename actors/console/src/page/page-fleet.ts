@@ -1,6 +1,6 @@
 /** The section `fleet` of the page, from the answer of `/workers`. */
 
-import { type FleetKey, type FleetSection, KEYS_SHOWN } from '@homing/page'
+import { APART_SHOWN, type FleetKey, type FleetSection, KEYS_SHOWN } from '@homing/page'
 import type { WorkersView } from '../views/workers-view.ts'
 
 /**
@@ -12,7 +12,9 @@ const TRUST_RANK: Readonly<Record<string, number>> = { none: 1, approximate: 2, 
 export function fleetSection(view: WorkersView): FleetSection {
   const keys: { readonly rank: number; readonly key: FleetKey }[] = []
   const trust: Record<string, number> = {}
+  const apart = new Map<string, string>()
   for (const worker of view.workers) {
+    for (const [model, state] of Object.entries(worker.prefill_state)) apart.set(model, state)
     for (const key of worker.worker_keys) {
       trust[key.trust] = (trust[key.trust] ?? 0) + 1
       const rank = worker.state === 'up' ? (TRUST_RANK[key.trust] ?? 0) : 0
@@ -27,6 +29,7 @@ export function fleetSection(view: WorkersView): FleetSection {
     keys_total: keys.length,
     keys_left_out: Math.max(0, keys.length - KEYS_SHOWN),
     trust,
+    apart: [...apart].slice(0, APART_SHOWN).map(([model, state]) => ({ model, state })),
     keys: keys.slice(0, KEYS_SHOWN).map(({ key }) => key),
   }
 }
@@ -46,6 +49,8 @@ function keyOf(worker: WorkerView, key: WorkerView['worker_keys'][number]): Flee
         : worker.state_reason,
     engine: worker.engine ?? null,
     models: worker.models.map(({ id }) => id),
+    role: worker.role?.value ?? 'both',
+    handover: worker.handover?.value ?? 'kv_transfer',
     trust: key.trust,
     trust_reason: key.trust_reason,
     trust_since: key.trust_since,

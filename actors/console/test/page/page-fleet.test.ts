@@ -18,6 +18,8 @@ function viewOf(states: readonly { readonly state: string; readonly trust: strin
       models: [{ id: 'm' }],
       block_size: { value: 16, source: 'probed' },
       kv_blocks: null,
+      role: at === 0 ? { value: 'prefill', source: 'given' } : undefined,
+      prefill_state: at === 0 ? { m: 'active' } : {},
       worker_keys: [
         {
           worker: `h${at}:8001/0`,
@@ -38,7 +40,7 @@ function viewOf(states: readonly { readonly state: string; readonly trust: strin
 }
 
 t.test('what is down comes first, then what is known least; the order of the fleet within', async t => {
-  const { keys } = fleetSection(
+  const { keys, apart } = fleetSection(
     viewOf([
       { state: 'up', trust: 'exact' },
       { state: 'up', trust: 'approximate' },
@@ -52,6 +54,9 @@ t.test('what is down comes first, then what is known least; the order of the fle
     ['h2:8001/0', 'h1:8001/0', 'h4:8001/0', 'h0:8001/0', 'h3:8001/0'],
   )
   t.match(keys[3], { blocks_held: 0, active_blocks: 1, prefill_tokens: 2, requests: 3, events: 5 })
+  t.match(keys[3], { role: 'prefill', handover: 'kv_transfer' })
+  t.equal(keys[0]!.role, 'both')
+  t.strictSame(apart, [{ model: 'm', state: 'active' }])
   t.equal(keys[3]!.last_event_age_ms, 1000, 'an age is told by the second')
 })
 
