@@ -60,6 +60,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_HTTP_BAD_PARAMETER: 'invalid_value',
   HOMING_TRANSPORT_BODY_TOO_LARGE: 'body_too_large',
   HOMING_TRANSPORT_BODY_TIMEOUT: 'body_timeout',
+  HOMING_TRANSPORT_BODY_TOO_SLOW: 'body_timeout',
   HOMING_TRANSPORT_MALFORMED_HTTP: 'malformed_http',
   HOMING_TRANSPORT_HEADERS_TOO_LARGE: 'headers_too_large',
   HOMING_TRANSPORT_HEADERS_TIMEOUT: 'headers_timeout',

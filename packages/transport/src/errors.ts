@@ -163,6 +163,18 @@ export class BodyTimeoutError extends CodedError {
   }
 }
 
+/** A request's body came in time, piece by piece, but too slowly; the rest was not read. */
+export class BodyTooSlowError extends CodedError {
+  readonly code = 'HOMING_TRANSPORT_BODY_TOO_SLOW'
+
+  constructor(receivedBytes: number, elapsedMs: number) {
+    super(`cannot read the body: only ${receivedBytes} bytes came in ${Math.round(elapsedMs)} ms`, {
+      receivedBytes,
+      elapsedMs,
+    })
+  }
+}
+
 /** The client left before its request was read or answered. */
 export class ClientGoneError extends CodedError {
   readonly code = 'HOMING_TRANSPORT_CLIENT_GONE'

@@ -71,6 +71,38 @@ t.test('a body may take long, but not be silent for long', async t => {
   t.equal(clock.pendingCount, 0, 'no timer is left')
 })
 
+t.test(
+  'a body that comes a byte for each pause ends at last, and a slow one that goes on does not',
+  async t => {
+    const taken = new Inbox<number>()
+    const outcomes = new Inbox<unknown>()
+    const { clock, socket } = await serve(t, exchange => {
+      exchange.readBody(1e6, unboundedRoom(taken)).catch(outcomes.put)
+    })
+    socket.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 900000\r\n\r\n')
+    // 4,096 bytes a second are as slow as it may come for ever.
+    for (let piece = 0; piece < 20; piece++) {
+      socket.write('a'.repeat(8192))
+      for (let came = 0; came < 8192; ) came += await taken.next('the piece')
+      clock.advance(2000)
+    }
+    let minutes = 0
+    while (outcomes.size === 0 && minutes < 12) {
+      socket.write('a')
+      await taken.next('the byte')
+      clock.advance(59_999)
+      await setImmediate()
+      minutes++
+    }
+    t.equal(minutes, 11, 'ten minutes are lent')
+    t.match(await outcomes.next('the refusal'), {
+      code: 'HOMING_TRANSPORT_BODY_TOO_SLOW',
+      message: /^cannot read the body: only 163851 bytes came in \d+ ms$/,
+    })
+    t.equal(clock.pendingCount, 0, 'no timer is left')
+  },
+)
+
 t.test('a body that has come is not waited for', async t => {
   const bodies = new Inbox<Uint8Array>()
   const { clock, socket } = await serve(t, exchange => exchange.readBody(1e6).then(bodies.put))

@@ -16,6 +16,7 @@ import { callFor, callOwner } from '../callback.ts'
 import {
   BodyTimeoutError,
   BodyTooLargeError,
+  BodyTooSlowError,
   ClientGoneError,
   ExpectationError,
   type HttpRequestError,
@@ -24,7 +25,7 @@ import {
   PipelinedError,
 } from '../errors.ts'
 import { giveUpBytes } from '../give-up-bytes.ts'
-import { HEADER_BYTES_MAX, HEADERS_MS_MAX } from '../limits.ts'
+import { BODY_BYTES_PER_SECOND, BODY_PAUSES_MAX, HEADER_BYTES_MAX, HEADERS_MS_MAX } from '../limits.ts'
 import { StallWatch } from '../stall-watch.ts'
 import type {
   BodyRoom,
@@ -311,11 +312,16 @@ class NodeExchange implements HttpExchange, OpenExchange {
       } catch (thrown) {
         return refuse(thrown)
       }
-      let lastMs = clock.nowMs()
+      const beganMs = clock.nowMs()
+      let lastMs = beganMs
+      const dueMs = (): number =>
+        beganMs + BODY_PAUSES_MAX * bodySilenceMsMax + (1000 * size) / BODY_BYTES_PER_SECOND
       const wait = (ms: number): void => {
         timer = clock.after(ms, () => {
-          const leftMs = lastMs + bodySilenceMsMax - clock.nowMs()
+          const nowMs = clock.nowMs()
+          const leftMs = Math.min(lastMs + bodySilenceMsMax, dueMs()) - nowMs
           if (leftMs > 0) wait(leftMs)
+          else if (nowMs >= dueMs()) refuse(new BodyTooSlowError(size, nowMs - beganMs))
           else refuse(new BodyTimeoutError(bodySilenceMsMax, size))
         })
       }
