@@ -70,6 +70,8 @@ export interface GatewayArgs {
   readonly keepAliveMsMax?: number
   /** Tabs of the page that may be open on its port. */
   readonly pageTabsMax: number
+  /** Connections of clients at one time; default: no bound. */
+  readonly connectionsMax?: number
   readonly openRequestsMax: number
   /** Requests for operator routes on this port; default: that of ViewRoom. */
   readonly openOperatorRequestsMax?: number
@@ -143,6 +145,8 @@ export type GatewaySettings = Pick<
   | 'clientStallTimeoutMs'
   | 'keepAliveTimeoutMs'
   | 'pageTabsMax'
+  | 'connectionsMax'
+  | 'gatewayThreads'
   | 'openRequestsMax'
   | 'openOperatorRequestsMax'
   | 'activeRequestExpiryMs'
@@ -208,6 +212,7 @@ export function gatewayArgsFromSettings(
     clientStallMsMax: settings.clientStallTimeoutMs,
     keepAliveMsMax: settings.keepAliveTimeoutMs,
     pageTabsMax: settings.pageTabsMax,
+    connectionsMax: Math.ceil(settings.connectionsMax / settings.gatewayThreads),
     openRequestsMax: settings.openRequestsMax,
     openOperatorRequestsMax: settings.openOperatorRequestsMax,
     tenants: {

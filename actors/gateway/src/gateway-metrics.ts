@@ -13,6 +13,7 @@ import {
   viewMetrics,
 } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
+import type { ConnectionRefusal } from '@homing/transport'
 import type { GuardedHint } from './hint-trust.ts'
 import type { NextTurnCounts } from './next-turn.ts'
 import type { AloneReason, LegOutcome } from './prefill-pools.ts'
@@ -40,6 +41,8 @@ export class GatewayMetrics {
   readonly #unknownPrompts: Counter
   readonly #textPrompts: Counter
   readonly #open: Gauge
+  readonly #connections: Gauge
+  readonly #connectionsRefused: Counter<'reason'>
   readonly #bodyBytes: Gauge
   readonly #sharedBodyBytes: Gauge
   readonly #sharedKeptBytes: Gauge
@@ -129,6 +132,15 @@ export class GatewayMetrics {
       help: 'Requests placed by the text of their prompt because its tokens are not known.',
     })
     this.#open = metrics.gauge({ name: 'homing_gateway_open_requests', help: 'Requests being answered.' })
+    this.#connections = metrics.gauge({
+      name: 'homing_gateway_open_connections',
+      help: 'Connections of clients, with and without a request (--max-connections).',
+    })
+    this.#connectionsRefused = metrics.counter({
+      name: 'homing_gateway_refused_connections_total',
+      help: 'Connections of clients that were not taken: bound, --max-connections were there; system, the process had no open file left.',
+      labels: ['reason'],
+    })
     this.#bodyBytes = metrics.gauge({
       name: 'homing_gateway_body_bytes',
       help: 'Request bodies in memory (--max-bodies-bytes).',
@@ -228,6 +240,10 @@ export class GatewayMetrics {
     this.#requests.add(1, { route, status })
   }
 
+  connectionRefused(reason: ConnectionRefusal): void {
+    this.#connectionsRefused.add(1, { reason })
+  }
+
   clientGone(route: string): void {
     this.#clientsGone.add(1, { route })
   }
@@ -302,6 +318,7 @@ export class GatewayMetrics {
 
   async render(
     openRequests: number,
+    connections: number,
     bodies: Pick<Bodies, 'bytes' | 'sharedBytes' | 'sharedKeptBytes'>,
     responses: number,
     accessLog: Pick<AccessLog, 'written' | 'dropped' | 'fault'> | undefined,
@@ -309,6 +326,7 @@ export class GatewayMetrics {
     this.requests.sweep()
     this.#readViews()
     this.#open.set(openRequests)
+    this.#connections.set(connections)
     this.#bodyBytes.set(bodies.bytes)
     this.#sharedBodyBytes.set(bodies.sharedBytes)
     this.#sharedKeptBytes.set(bodies.sharedKeptBytes)

@@ -42,7 +42,12 @@ import {
 } from '@homing/http'
 import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
 import { TenantNames } from '@homing/queue'
-import { type HttpExchange, type HttpTransport, transportCapability } from '@homing/transport'
+import {
+  type ConnectionRefusal,
+  type HttpExchange,
+  type HttpTransport,
+  transportCapability,
+} from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
 import type { AccessNote } from './access-note.ts'
 import { type AccessNotes, openAccessNotes } from './access-notes.ts'
@@ -72,6 +77,9 @@ import { WorkerProgress } from './worker-progress.ts'
 
 /** Answers one request at once; an exception becomes an error answer. */
 export type ViewHandler = (exchange: HttpExchange, parameter: string) => Promise<void> | void
+
+/** How often the log says that connections are refused; all are counted. */
+const REFUSAL_LOG_MS = 60_000
 
 /** `read`: needs the work of other actors and counts against `openRequestsMax`. */
 type Served = { readonly view: ViewHandler } | { readonly read: ReadStep }
@@ -150,6 +158,8 @@ class Gateway {
   readonly #deadlyPrompts: DeadlyPrompts
   readonly #exchanges: Exchanges
   readonly #slices: SliceTrust
+  #door: FrontDoor | undefined
+  #refusalLoggedMs = Number.NEGATIVE_INFINITY
   readonly #pools: PrefillPools
   /** Undefined: there is no access log. */
   readonly #accessNotes: AccessNotes | undefined
@@ -279,17 +289,33 @@ class Gateway {
 
   /** From now on requests are served. */
   async open(args: GatewayArgs): Promise<FrontDoor> {
-    const { host, port, bodySilenceMsMax, clientStallMsMax: readerStallMsMax, keepAliveMsMax, own } = args
-    const isShared = own !== undefined
-    return FrontDoor.open(
+    const { host, port, bodySilenceMsMax, clientStallMsMax, keepAliveMsMax, connectionsMax, own } = args
+    this.#door = await FrontDoor.open(
       this.#http,
-      { host, port, bodySilenceMsMax, readerStallMsMax, keepAliveMsMax, isShared },
+      {
+        ...{ host, port, bodySilenceMsMax, keepAliveMsMax, connectionsMax },
+        readerStallMsMax: clientStallMsMax,
+        isShared: own !== undefined,
+        onConnectionRefused: why => this.#connectionRefused(why),
+      },
       status => {
         this.metrics.refused('none', status)
         this.#accessNotes?.noRequest(status)
       },
       opened => this.#begin(opened),
     )
+    return this.#door
+  }
+
+  #connectionRefused(reason: ConnectionRefusal): void {
+    this.metrics.connectionRefused(reason)
+    const nowMs = this.#clock.nowMs()
+    if (nowMs < this.#refusalLoggedMs + REFUSAL_LOG_MS) return
+    this.#refusalLoggedMs = nowMs
+    const advice =
+      reason === 'bound' ? 'raise --max-connections' : 'raise the limit of open files (ulimit -n)'
+    const connections = this.#door?.connections ?? 0
+    this.#log.warn({ reason, connections, advice }, 'connections of clients are refused')
   }
 
   takeFleet(fleet: Fleet): void {
@@ -339,7 +365,13 @@ class Gateway {
     this.metrics.prefillStates(this.#pools.active)
     this.metrics.nextTurns(this.#nextTurns.counts)
     this.metrics.reservations(this.reservations.counts)
-    return this.metrics.render(size, this.#bodies, this.responses.size, this.#accessNotes?.log)
+    return this.metrics.render(
+      size,
+      this.#door?.connections ?? 0,
+      this.#bodies,
+      this.responses.size,
+      this.#accessNotes?.log,
+    )
   }
 
   leave(door: FrontDoor): void {

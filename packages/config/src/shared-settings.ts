@@ -84,6 +84,16 @@ export const shared = {
     max: 24 * HOUR_MS,
     help: 'How long a connection of a client is kept without a request. Let it be longer than the idle timeout of what is in front (60s at most load balancers): the side that closes first must not be this one, or a request may be lost on its way.',
   },
+  connectionsMax: {
+    key: 'connectionsMax',
+    name: 'max-connections',
+    group: 'Listening',
+    kind: 'integer',
+    default: 8192,
+    min: 1,
+    max: 10_000_000,
+    unit: 'connections',
+  },
   openRequestsMax: {
     key: 'openRequestsMax',
     name: 'max-open-requests',

@@ -15,8 +15,10 @@ export interface SocketNeeds {
   readonly workers: number
 }
 
-/** Threads, logs, tokenizers, and clients that are refused or idle. */
-const FILES_RESERVED = 256
+/** Threads, logs, tokenizers. */
+const FILES_OWN = 128
+/** And clients that are refused or idle. */
+const FILES_RESERVED = FILES_OWN + 128
 /**
  * Questions of a probe, event and replay sockets of a few ranks; twice, where a demo engine is in this
  * process too.
@@ -48,6 +50,28 @@ export function requestsWithinFiles(needs: SocketNeeds, log: Log, filesMax = ope
     'too few open files are allowed for --max-open-requests; fewer requests are taken at one time',
   )
   return lowered
+}
+
+/**
+ * As many connections as there are files for, at most `connectionsMax`; not fewer than requests are taken.
+ * `needs.openRequestsMax` are those that are taken: each has a socket of its worker, too. Where it is less
+ * than
+ * `connectionsMax`, the log says so.
+ */
+export function connectionsWithinFiles(
+  connectionsMax: number,
+  { openRequestsMax, perRequest, workers }: SocketNeeds,
+  log: Log,
+  filesMax = openFilesMax(),
+): number {
+  if (filesMax === undefined) return connectionsMax
+  const left = filesMax - FILES_OWN
+  const ofWorkers = Math.min(FILES_PER_WORKER * workers, left / 2) + openRequestsMax * (perRequest - 1)
+  const room = Math.max(openRequestsMax, Math.floor(left - ofWorkers))
+  if (room >= connectionsMax) return connectionsMax
+  const fields = { openFilesMax: filesMax, connectionsMax: room, insteadOf: connectionsMax }
+  log.info(fields, 'too few open files are allowed for --max-connections; fewer connections are taken')
+  return room
 }
 
 /**

@@ -12,7 +12,7 @@ import type { RouterSettings } from '@homing/config'
 import { prepareAccessLog } from '@homing/http'
 import { encoderPath } from '@homing/tokenization'
 import { openBrokerAccess } from './broker-access.ts'
-import { requestsWithinFiles } from './open-files.ts'
+import { connectionsWithinFiles, requestsWithinFiles } from './open-files.ts'
 import { checkPorts } from './port-check.ts'
 import { readRouterInputs } from './router-inputs.ts'
 
@@ -37,6 +37,8 @@ export async function prepareRouter(settings: RouterSettings, hasPorts = true) {
     )
   const workers = inputs.specs.length + (inputs.fileWorkers?.urls.length ?? 0)
   const needs = { openRequestsMax: settings.openRequestsMax, perRequest: 2, workers }
+  const openRequestsMax = requestsWithinFiles(needs, log)
+  const connectionsMax = connectionsWithinFiles(settings.connectionsMax, { ...needs, openRequestsMax }, log)
   return {
     guardian,
     args: {
@@ -44,7 +46,8 @@ export async function prepareRouter(settings: RouterSettings, hasPorts = true) {
         ...settings,
         // Threads that share a port have to know it.
         port: settings.gatewayThreads > 1 ? port : settings.port,
-        openRequestsMax: requestsWithinFiles(needs, log),
+        openRequestsMax,
+        connectionsMax,
       },
       inputs,
     },

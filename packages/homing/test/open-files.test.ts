@@ -5,7 +5,7 @@ import { readdirSync } from 'node:fs'
 import { Agent, request } from 'node:http'
 import { type Log, silentLog } from '@homing/base'
 import t, { type Test } from 'tap'
-import { openFilesMax, requestsWithinFiles } from '../src/open-files.ts'
+import { connectionsWithinFiles, openFilesMax, requestsWithinFiles } from '../src/open-files.ts'
 import { MAIN, RunningCommand } from './command.ts'
 
 const NEEDS = { openRequestsMax: 1000, perRequest: 2, workers: 10 }
@@ -48,6 +48,18 @@ t.test(
     for (const workers of [10, 100, 1000]) t.equal(requestsWithinFiles({ ...NEEDS, workers }, log, 1024), 192)
   },
 )
+
+t.test('connections take what requests and workers leave, and are not fewer than requests', async t => {
+  const { log } = recording()
+  const told: object[] = []
+  const noted: Log = { ...log, info: fields => void told.push(fields) }
+  t.equal(connectionsWithinFiles(16_384, NEEDS, noted, undefined), 16_384)
+  t.equal(connectionsWithinFiles(16_384, NEEDS, noted, 100_000), 16_384)
+  t.strictSame(told, [])
+  t.equal(connectionsWithinFiles(16_384, NEEDS, noted, 4096), 4096 - 128 - 400 - 1000)
+  t.match(told, [{ openFilesMax: 4096, connectionsMax: 2568, insteadOf: 16_384 }])
+  t.equal(connectionsWithinFiles(16_384, NEEDS, noted, 1024), 1000)
+})
 
 t.test('the limit is that of this process', { skip: SKIP }, async t => {
   const { stdout } = spawnSync('prlimit', [

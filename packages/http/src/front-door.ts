@@ -47,6 +47,11 @@ export class FrontDoor {
     if ('code' in this.#opened) throw fromErrorRecord(this.#opened)
   }
 
+  /** Connections that are open now. */
+  get connections(): number {
+    return 'code' in this.#opened ? 0 : this.#opened.connections
+  }
+
   /** Answers from now on end their connections; everything else is served as before. */
   endConnections(): void {
     if (!('code' in this.#opened)) this.#opened.endConnections()

@@ -111,6 +111,7 @@ const UNITS = [
   'asks',
   'blocks',
   'bytes',
+  'connections',
   'events',
   'info',
   'keys',

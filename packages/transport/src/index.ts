@@ -38,6 +38,7 @@ export type {
   BodyRoom,
   ClientGoneReason,
   Closable,
+  ConnectionRefusal,
   Dealer,
   Frames,
   HttpAccess,

@@ -4,9 +4,9 @@
 export const HEADER_BYTES_MAX = 64 * 1024
 export const HEADERS_MS_MAX = 60_000
 /**
- * A body that comes in small pieces, each of them just in time, may take so many of the longest pauses in all,
- * and a second for each BODY_BYTES_PER_SECOND of it: with the default pause of a minute, ten minutes and what a
- * line of 32 kbit/s needs.
+ * A body that comes in small pieces, each of them just in time, may take so many of the longest pauses in
+ * all, and a second for each BODY_BYTES_PER_SECOND of it: with the default pause of a minute, ten minutes
+ * and what a line of 32 kbit/s needs.
  */
 export const BODY_PAUSES_MAX = 10
 export const BODY_BYTES_PER_SECOND = 4096

@@ -79,6 +79,11 @@ export interface HttpExchange {
   destroy(): void
 }
 
+/**
+ * `bound`: there are `connectionsMax`; `system`: the operating system has none left, for want of open files.
+ */
+export type ConnectionRefusal = 'bound' | 'system'
+
 export interface ListenOptions {
   readonly host: string
   /** 0 picks a free one. */
@@ -107,6 +112,13 @@ export interface ListenOptions {
    * port 0. Default: false.
    */
   readonly isShared?: boolean
+  /**
+   * Most connections at one time; a further one is closed at once, and with it those that have no request
+   * now, so that the next finds room. In memory it changes nothing. Default: no bound.
+   */
+  readonly connectionsMax?: number | undefined
+  /** Called for a connection that was not taken. In memory there is none. */
+  readonly onConnectionRefused?: ((why: ConnectionRefusal) => void) | undefined
   /** Speaks TLS with this certificate. In memory it changes nothing. Default: plain HTTP. */
   readonly tls?: TlsIdentity | undefined
 }
@@ -127,6 +139,8 @@ export interface HttpErrorAnswer {
 export interface HttpListener {
   readonly host: string
   readonly port: number
+  /** Connections that are open now; in memory, requests. */
+  readonly connections: number
   /**
    * New connections and requests are served as before, but each answer that begins from now on ends its
    * connection: a client with another request connects anew, perhaps to another server.

@@ -94,6 +94,10 @@ export const listeningSettings = [
   },
   shared.keepAliveTimeoutMs,
   {
+    ...shared.connectionsMax,
+    help: 'Most connections of clients at one time, with and without a request. A further one is closed at once, and with it those that have no request now. Each is an open file: where the limit of open files (ulimit -n) allows fewer, the router takes fewer, and the log says so.',
+  },
+  {
     ...shared.openRequestsMax,
     help: 'Most requests in the router at one time. Further ones are answered with 503 at once, instead of slowing down all others; tenants share the places by weight: the waiting requests of one that floods make room for another (docs/queue.md). Each request takes two sockets, which count as open files: if the limit of open files (ulimit -n) allows fewer requests, the router takes fewer, and the log says so.',
   },

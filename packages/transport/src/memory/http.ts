@@ -132,6 +132,9 @@ export class MemoryHttp {
     return {
       host: options.host,
       port,
+      get connections() {
+        return listening.open.size
+      },
       // Every call has a connection of its own.
       endConnections() {},
       close: graceMs => {

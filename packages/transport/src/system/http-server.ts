@@ -30,6 +30,7 @@ import { StallWatch } from '../stall-watch.ts'
 import type {
   BodyRoom,
   ClientGoneReason,
+  ConnectionRefusal,
   HttpErrorAnswer,
   HttpExchange,
   HttpHeaders,
@@ -39,6 +40,8 @@ import type {
 import { Connection, type OpenExchange } from './connection.ts'
 import { nodeHttp } from './libraries.ts'
 
+/** Each time all idle connections are looked at. */
+const MAKE_ROOM_MS_MIN = 1000
 const KEEP_ALIVE_MS_DEFAULT = 75_000
 /** Clients read sizes of 16 digits at least; what they need is 8 at most. */
 const ZEROS_MAX = 6
@@ -83,6 +86,20 @@ export async function listenHttp(
     }
     return connection
   }
+  let connectionCount = 0
+  const refused = (why: ConnectionRefusal): void => callOwner(options.onConnectionRefused ?? (() => {}), why)
+  if (options.connectionsMax !== undefined) server.maxConnections = options.connectionsMax
+  let madeRoomMs = Number.NEGATIVE_INFINITY
+  server.on('drop', () => {
+    refused('bound')
+    if (clock.nowMs() - madeRoomMs < MAKE_ROOM_MS_MIN) return
+    madeRoomMs = clock.nowMs()
+    server.closeIdleConnections()
+  })
+  server.on('connection', (socket: Socket) => {
+    connectionCount++
+    socket.once('close', () => void connectionCount--)
+  })
   const refuse = (request: IncomingMessage, error: HttpRequestError): void =>
     connectionOf(request.socket).refuse(error)
   server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
@@ -117,7 +134,7 @@ export async function listenHttp(
     server.listen({ host: options.host, port: options.port, reusePort: options.isShared ?? false }, () => {
       server.off('error', failed)
       // Accepting may fail later, for want of file descriptors; clients try again.
-      server.on('error', () => {})
+      server.on('error', () => refused('system'))
       resolve()
     })
   })
@@ -127,6 +144,9 @@ export async function listenHttp(
   return {
     host: options.host,
     port,
+    get connections() {
+      return connectionCount
+    },
     endConnections() {
       state.isEndingConnections = true
     },

@@ -48,6 +48,9 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
         const owned: HttpListener = {
           host: listener.host,
           port: listener.port,
+          get connections() {
+            return listener.connections
+          },
           endConnections: () => listener.endConnections(),
           close(graceMs) {
             listeners.delete(owned)
