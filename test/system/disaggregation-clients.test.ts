@@ -1,6 +1,6 @@
 /**
- * What the official clients see of prefill and decode apart: nothing. Each call is made to two legs and to one
- * worker, and what the client returns is compared member for member, without ids, times, and how much was
+ * What the official clients see of prefill and decode apart: nothing. Each call is made to two legs and to
+ * one worker, and what the client returns is compared member for member, without ids, times, and how much was
  * cached where.
  */
 
