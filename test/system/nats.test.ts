@@ -249,16 +249,24 @@ t.test('engines register themselves, and are gone when they are', needsServer, a
   const router = await startTestRouter([], ['--nats', nats.address, '--worker-namespace', 'test'])
   t.teardown(() => router.stop(0))
   const client = new RouterClient(router.url)
-  const start = (name: string) =>
+  const start = (name: string, role: string) =>
     startProcess('engine', [
       ...['--port', '0', '--nats', nats.address, '--nats-subject', `homing.kv.${name}`, '--register', 'test'],
-      ...['--speed', '0', '--blocks', '300'],
+      ...['--speed', '0', '--blocks', '300', '--role', role],
     ])
-  const [first, second] = [await start('first'), await start('second')]
+  const [first, second] = [await start('first', 'both'), await start('second', 'decode')]
   for (const engine of [first, second]) t.teardown(() => engine.kill('SIGKILL'))
   const knows = (count: number) =>
     until(`${count} workers`, async () => ((await client.workers()).length === count ? true : undefined))
   await knows(2)
+  const roles = (await client.send('/workers')).json.workers.map((one: { role: object }) => one.role)
+  t.match(
+    roles.toSorted((a: { value: string }, b: { value: string }) => (a.value < b.value ? -1 : 1)),
+    [
+      { value: 'both', source: 'default' },
+      { value: 'decode', source: 'given' },
+    ],
+  )
   await client.trusted()
   await work(client, 0, 10)
   await client.caughtUp([first, second])

@@ -115,6 +115,16 @@ const sidecarSettings = [
     help: 'Register the engine of --worker with all routers that have this name as their --worker-namespace, for as long as the sidecar runs. Needs --event-plane nats.',
   },
   {
+    key: 'role',
+    name: 'role',
+    group: 'Listening',
+    kind: 'choice',
+    choices: ['prefill', 'decode', 'both'],
+    default: 'both',
+    env: 'HOMING_SIDECAR_ROLE',
+    help: 'With --register: which part of a request the engine takes (docs/disaggregation.md). prefill: it computes prompts and hands them over. decode: it goes on with such prompts. both: routers go by what the engine says of itself.',
+  },
+  {
     ...shared.requestPlane,
     group: 'Listening',
     env: 'HOMING_SIDECAR_REQUEST_PLANE',
@@ -319,8 +329,10 @@ function faultOfEngine({ settings: { engineEvents, poll } }: Facts): string | un
 }
 
 function faultOfSubject({
-  settings: { eventPlane, natsSubject, worker, poll, register, requestPlane, engineUrl },
+  settings: { eventPlane, natsSubject, worker, poll, register, requestPlane, engineUrl, role },
 }: Facts): string | undefined {
+  if (role !== 'both' && register === undefined)
+    return '--role has no effect without --register: give it, or name the role in the URL that routers have, ?role='
   if (requestPlane === 'nats' && register === undefined)
     return '--request-plane nats needs --register: give the name under which routers look for workers, or leave it out'
   if (requestPlane === 'http' && engineUrl !== undefined)

@@ -57,6 +57,7 @@ export const engineCommandEntry: CommandEntry = {
               url,
               nats: settings.nats,
               namespace: settings.register,
+              ...(settings.role === 'both' ? {} : { role: settings.role, handover: settings.handover }),
               serve: settings.requestPlane === 'nats' ? { engine: url } : undefined,
             })
       const failure = await Promise.race([

@@ -142,7 +142,7 @@ function subjectOfSidecar({ natsSubject, worker, poll }: SidecarSettings): strin
 
 /** The engine, under the URL that routers reach it with. */
 function registerSidecar(settings: SidecarSettings, transport: Transport, log: Log): Registered | undefined {
-  const { register: namespace, worker, natsSubject, natsServers, ranks, requestPlane } = settings
+  const { register: namespace, worker, natsSubject, natsServers, ranks, requestPlane, role } = settings
   if (namespace === undefined) return undefined
   const query = new URLSearchParams({ nats: natsSubject ?? subjectOf(worker!) })
   if (ranks > 1) query.set('ranks', String(ranks))
@@ -159,6 +159,7 @@ function registerSidecar(settings: SidecarSettings, transport: Transport, log: L
     url: `http://${worker}?${query}`,
     nats,
     namespace,
+    ...(role === 'both' ? {} : { role }),
     log,
     transport,
     serve: requestPlane === 'nats' ? serve : undefined,

@@ -65,16 +65,19 @@ t.test('a worker is present until it says good-bye, and is heard anew when the b
   )
   const registered = registerWorker({
     url: 'http://a:1',
+    role: 'prefill',
+    handover: 'kv_transfer',
     nats: ['nats://b:4222'],
     transport: network.transport(),
   })
   await pass(3000)
-  t.strictSame(seen, ['connected', '{"url":"http://a:1"}'])
+  const card = '{"url":"http://a:1/?role=prefill&handover=kv_transfer"}'
+  t.strictSame(seen, ['connected', card])
   network.disconnect(endpoint)
   await pass(1000)
   network.reconnect(endpoint)
   await pass(3000)
-  t.strictSame(seen.slice(2), ['no broker', 'connected', '{"url":"http://a:1"}'])
+  t.strictSame(seen.slice(2), ['no broker', 'connected', card])
   registered.close()
   registered.close()
   await pass(1000)
