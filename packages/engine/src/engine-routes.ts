@@ -10,6 +10,7 @@
  * belongs to the parts it is given.
  */
 
+import type { Clock } from '@homing/base'
 import type { HttpExchange, HttpTransport } from '@homing/transport'
 import {
   type CompletionContext,
@@ -25,7 +26,7 @@ import { metricsText } from './engine-metrics.ts'
 import type { EngineRanks } from './engine-ranks.ts'
 import type { ResolvedEngineSettings } from './engine-settings.ts'
 import type { EngineTokenizer } from './engine-tokenizer.ts'
-import type { HandoverWish } from './handover-settings.ts'
+import { type HandoverWish, transferMsOf } from './handover-settings.ts'
 import { HANDOVER_PATH, type Handovers, readHandoverWish, takeOver } from './handovers.ts'
 import { BODY_BYTES_MAX, headerOf, sendBytes, sendJson } from './http-answer.ts'
 import { failureOnDemand, type RequestLives } from './request-lives.ts'
@@ -47,6 +48,7 @@ export interface EngineRoutesOptions {
   readonly lives: RequestLives
   readonly life: () => EngineLife
   readonly handovers: Handovers
+  readonly clock: Clock
   readonly http: HttpTransport
   readonly port: () => number
 }
@@ -127,7 +129,8 @@ export class EngineRoutes {
     const outputTokens = computesOnly ? read.outputTokens.map(() => 1) : read.outputTokens
     const request = handover === undefined ? read : { ...read, handover, outputTokens }
     const { epoch } = life()
-    const isTakenOver = await this.#takeOver(handover)
+    const promptTokens = request.prompts.reduce((sum, { length }) => sum + length, 0)
+    const isTakenOver = await this.#takeOver(handover, promptTokens)
     let isLiving = false
     try {
       // Cut, or of an earlier life.
@@ -154,14 +157,16 @@ export class EngineRoutes {
   }
 
   /** True: another engine has computed the prompt. Rejects with RefusedRequest where it has not. */
-  async #takeOver(wish: HandoverWish | undefined): Promise<boolean> {
-    const { settings, handovers, http } = this.#options
+  async #takeOver(wish: HandoverWish | undefined, promptTokens: number): Promise<boolean> {
+    const { settings, handovers, http, clock } = this.#options
     if (wish === undefined || wish.kind === 'offer') return false
     if (wish.kind === 'meet' && settings.role === 'prefill') {
       handovers.open(wish.room)
       return false
     }
     await takeOver(http, wish, settings.handoverMsMax)
+    const transferMs = transferMsOf(settings, promptTokens)
+    if (transferMs > 0) await new Promise<void>(resolve => clock.after(transferMs, resolve, { unref: true }))
     return true
   }
 

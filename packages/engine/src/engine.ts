@@ -109,6 +109,7 @@ export class Engine {
       ranks: this.#ranks,
       lives: this.#lives,
       handovers: this.#handovers,
+      clock,
       http: transport.http,
       port: () => this.#listener?.port ?? 0,
       life: () => ({

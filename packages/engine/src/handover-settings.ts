@@ -20,12 +20,38 @@ export interface HandoverSettings {
   readonly handover: EngineHandover
   /** How long a computed prompt is held for the engine that takes it over, and that one waits for it. */
   readonly handoverMsMax: number
+  /** How long a hand-over takes, in milliseconds of the simulation: this much, and as much more per token. */
+  readonly transferMs: number
+  readonly transferMsPerToken: number
 }
 
 export const DEFAULT_HANDOVER_SETTINGS: HandoverSettings = {
   role: 'both',
   handover: 'kv_transfer',
   handoverMsMax: 30_000,
+  transferMs: 0,
+  transferMsPerToken: 0,
+}
+
+/**
+ * How long it takes until the blocks of a prompt are there, in real milliseconds. The last block moves whole.
+ * Speed 0 does not wait.
+ */
+export function transferMsOf(
+  {
+    transferMs,
+    transferMsPerToken,
+    blockSizeTokens,
+    speed,
+  }: Pick<HandoverSettings, 'transferMs' | 'transferMsPerToken'> & {
+    readonly blockSizeTokens: number
+    readonly speed: number
+  },
+  promptTokens: number,
+): number {
+  if (speed === 0) return 0
+  const tokens = Math.ceil(promptTokens / blockSizeTokens) * blockSizeTokens
+  return (transferMs + transferMsPerToken * tokens) / speed
 }
 
 /** Of the command line; a part of `ENGINE_OPTIONS`. */
@@ -62,5 +88,29 @@ export const HANDOVER_OPTIONS = [
     unit: 'ms',
     env: 'HOMING_ENGINE_HANDOVER_TIMEOUT_MS',
     help: 'How long a computed prompt is held for the engine that takes it over, and how long that one waits for it.',
+  },
+  {
+    key: 'transferMs',
+    name: 'kv-cache-transfer-latency',
+    group: 'Prefill and decode apart',
+    kind: 'number',
+    default: 0,
+    min: 0,
+    max: 3_600_000,
+    unit: 'ms',
+    env: 'HOMING_ENGINE_KV_CACHE_TRANSFER_LATENCY',
+    help: 'How long every hand-over takes at least, where the prompt is taken over; divided by --speed.',
+  },
+  {
+    key: 'transferMsPerToken',
+    name: 'kv-cache-transfer-time-per-token',
+    group: 'Prefill and decode apart',
+    kind: 'number',
+    default: 0,
+    min: 0,
+    max: 1000,
+    unit: 'ms',
+    env: 'HOMING_ENGINE_KV_CACHE_TRANSFER_TIME_PER_TOKEN',
+    help: 'How much longer it takes for each token of the prompt, in whole blocks. 128 KiB per token at 64 GB/s are 0.002 ms.',
   },
 ] as const

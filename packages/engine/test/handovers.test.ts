@@ -1,6 +1,7 @@
 /** What simulated engines refuse of hand-overs, as the real ones do. */
 
 import t, { type Test } from 'tap'
+import { transferMsOf } from '../src/handover-settings.ts'
 import { send, startEngine, until } from './engine-client.ts'
 
 type Settings = Parameters<typeof startEngine>[0]
@@ -94,4 +95,26 @@ t.test('a room that does not open in time, and one that no engine comes to, fail
   t.match(await prefill.post(at), { status: 500, text: /No decode engine took the prompt over/ })
   await until(() => prefill.held() === 0, 'nothing is held')
   t.pass('no room stays open')
+})
+
+t.test('a hand-over takes its time, where the prompt is taken over', async t => {
+  const per = { transferMs: 5, transferMsPerToken: 0.25, blockSizeTokens: 16 }
+  t.equal(transferMsOf({ ...per, speed: 1 }, 17), 5 + 0.25 * 32, 'whole blocks')
+  t.equal(transferMsOf({ ...per, speed: 10 }, 16), 0.9)
+  t.equal(transferMsOf({ ...per, speed: 0 }, 16), 0)
+
+  const prefill = await started(t, { role: 'prefill' })
+  const decode = await started(t, {
+    role: 'decode',
+    speed: 1000,
+    transferMs: 40_000,
+    transferMsPerToken: 1000,
+    blockSizeTokens: 8,
+  })
+  const { kv_transfer_params } = JSON.parse((await prefill.post(OFFER)).text)
+  const startMs = performance.now()
+  const taken = await decode.post({ max_tokens: 1, kv_transfer_params })
+  // 40 ms, and 8 ms for a block of 8 tokens; a timer may be a millisecond early.
+  t.ok(performance.now() - startMs >= 46)
+  t.equal(taken.status, 200, taken.text)
 })
