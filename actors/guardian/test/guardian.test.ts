@@ -135,6 +135,7 @@ const READ_BEFORE = [
   'detach',
   'demoEngines',
   'demoSpeed',
+  'demoDisagg',
   'demoLoad',
   'logLevel',
   'logFormat',

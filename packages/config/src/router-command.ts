@@ -44,6 +44,9 @@ const LINEAR_ONLY = ['overlapWeight', 'temperature', 'activeRequestWeight'] as c
 /** Settings of sessions: they need the one that switches affinity on. */
 const SESSION_ONLY = ['affinityMode', 'affinityPrefixBlocks', 'affinitiesMax'] as const
 
+/** Settings of the demo fleet. */
+const DEMO_ONLY = ['demoEngines', 'demoSpeed', 'demoDisagg', 'demoLoad'] as const
+
 /** `homing router`. */
 export const routerCommand: Command<typeof routerSettings> = {
   name: 'router',
@@ -54,6 +57,10 @@ export const routerCommand: Command<typeof routerSettings> = {
     {
       does: 'A demo fleet of four simulated engines behind port 8000, with some load, to be seen at http://localhost:8000/:',
       line: 'homing router --demo-load',
+    },
+    {
+      does: 'The same with two engines that compute prompts and two that answer:',
+      line: 'homing router --demo-disagg --demo-load',
     },
     {
       does: 'Two engines of your own; they report their event and replay ports:',
@@ -107,8 +114,12 @@ export const routerCommand: Command<typeof routerSettings> = {
       (settings.workers.length > 0 ||
         settings.workersFile !== undefined ||
         settings.workerNamespace !== undefined) &&
-      (isGiven('demoEngines') || isGiven('demoSpeed') || isGiven('demoLoad'))
-        ? '--demo-engines, --demo-speed and --demo-load have no effect when workers are named: leave them out, or leave out --worker'
+      DEMO_ONLY.some(isGiven)
+        ? '--demo-engines, --demo-speed, --demo-disagg and --demo-load have no effect when workers are named: leave them out, or leave out --worker'
+        : undefined,
+    ({ settings: { demoDisagg, demoEngines } }) =>
+      demoDisagg && demoEngines < 2
+        ? `--demo-disagg needs an engine of either kind, and --demo-engines is ${demoEngines}: use 2 or more, or leave out --demo-disagg`
         : undefined,
     ({ settings, isGiven }) =>
       settings.requestPlane === 'http' && isGiven('requestWindowBytes')

@@ -143,6 +143,8 @@ t.test('rules over several settings hold, and a default that is given is no wish
   t.match(faultsOf({ activeDecodeBlocksThreshold: 0.5, trackActiveBlocks: false }), [/goes by active blocks/])
   t.match(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 2 }), [/have no effect when workers/])
   t.strictSame(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 4 }), [])
+  t.match(faultsOf({ workers: ['http://10.0.0.1:1'], demoDisagg: true }), [/have no effect when workers/])
+  t.match(faultsOf({ demoDisagg: true, demoEngines: 1 }), [/needs an engine of either kind.* is 1: use 2/])
 })
 
 t.test('who knows more of a list adds faults, and settings that do nothing here are refused', async t => {

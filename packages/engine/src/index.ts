@@ -19,6 +19,7 @@ export {
 export { byteTokenizer, type EngineTokenizer, outputVocabulary } from './engine-tokenizer.ts'
 export { type EventManners, PLAIN_MANNERS } from './event-manners.ts'
 export { type EventFaults, type EventForm, EventPublisher, NO_EVENT_FAULTS } from './event-publisher.ts'
+export type { EngineRole } from './handover-settings.ts'
 export { loadEngineTokenizer } from './load-engine-tokenizer.ts'
 export { DEFAULT_VOCABULARY, expectedOutput } from './output.ts'
 export { PROFILE_NAMES, type ProfileName, type StepWork, timingProfile } from './timing-profile.ts'

@@ -7,13 +7,15 @@ import { availableParallelism } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { createActorSystem } from '@homing/actor'
 import { completeSettings, type GivenSettings, type RouterSettings, routerCommand } from '@homing/config'
-import { engine } from '@homing/engine'
+import { type EngineRole, engine } from '@homing/engine'
 import { demoLoad } from './demo-load.ts'
 import { describeEngine } from './describe-engine.ts'
 
 export interface DemoFleet {
   /** Base URLs, as `--worker` takes them. */
   readonly workers: readonly string[]
+  /** So many of them compute prompts for the others; 0: each takes whole requests. */
+  readonly prefillEngines: number
   readonly model: string
   readonly blockSizeTokens: number
   /** Begins the load of `--demo-load`, which goes to the router at `origin` until the fleet stops. */
@@ -26,21 +28,35 @@ const MODEL = 'homing-demo'
 const TOKENIZER_DIRECTORY = fileURLToPath(
   new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization')),
 )
+/** Of a hand-over: 128 KiB per token over 10 Gbit/s. */
+const TRANSFER = { transferMs: 2, transferMsPerToken: 0.1 } as const
 const ENGINE_STOP_MS_MAX = 5000
 
 /** What a program can set of a demo fleet, with the defaults of the command line. */
 export type GivenDemoSettings = GivenSettings<
-  Pick<RouterSettings, 'demoEngines' | 'demoSpeed' | 'logLevel' | 'logFormat'>
+  Pick<RouterSettings, 'demoEngines' | 'demoSpeed' | 'demoDisagg' | 'logLevel' | 'logFormat'>
 >
 
 /** See `startDemoFleet`. */
 export async function serveDemoFleet({
   demoEngines,
   demoSpeed,
+  demoDisagg,
   logLevel,
   logFormat,
 }: GivenDemoSettings = {}): Promise<DemoFleet> {
-  const settings = completeSettings(routerCommand, { demoEngines, demoSpeed, logLevel, logFormat })
+  const settings = completeSettings(routerCommand, {
+    demoEngines,
+    demoSpeed,
+    demoDisagg,
+    logLevel,
+    logFormat,
+  })
+  const prefillEngines = settings.demoDisagg ? Math.floor(settings.demoEngines / 2) : 0
+  const roleOf = (number: number): EngineRole => {
+    if (!settings.demoDisagg) return 'both'
+    return number < prefillEngines ? 'prefill' : 'decode'
+  }
   const threads = Math.min(settings.demoEngines, availableParallelism())
   const system = await createActorSystem({
     name: 'demo-fleet',
@@ -62,12 +78,18 @@ export async function serveDemoFleet({
           model: MODEL,
           tokenizer: TOKENIZER_DIRECTORY,
           speed: settings.demoSpeed,
+          role: roleOf(number),
+          ...TRANSFER,
         },
       }),
     )
     const engines = await Promise.all(refs.map(ref => describeEngine(ref, system.whenTerminated(ref))))
     return {
-      workers: engines.map(({ url }) => url),
+      // vLLM does not say which part an engine takes, so the URLs do.
+      workers: engines.map(({ url }, number) =>
+        settings.demoDisagg ? `${url}?role=${roleOf(number)}` : url,
+      ),
+      prefillEngines,
       model: MODEL,
       blockSizeTokens: engines[0]!.blockSizeTokens,
       startLoad(origin) {

@@ -55,7 +55,7 @@ const GATEWAY_MODULES = [
   import.meta.resolve('@homing/actors/gateway'),
   import.meta.resolve('@homing/actors/tokenizer'),
 ]
-export const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoLoad', 'detach'] as const
+export const COMMAND_LINE_ONLY = ['demoEngines', 'demoSpeed', 'demoDisagg', 'demoLoad', 'detach'] as const
 
 /**
  * All settings of a router, with the workers that it needs. `without`: those that have no effect. Throws

@@ -21,6 +21,32 @@ export function whatToTry(
   })
   const look = page === 'off' ? '' : `See it in a browser, as it happens: ${adminUrl}/\n`
   const load = demoLoad ? '\nIt has some load of its own (--demo-load): conversations that grow.' : ''
+  if (fleet.prefillEngines > 0) {
+    const answering = fleet.workers.length - fleet.prefillEngines
+    return `
+No --worker was named: this is a demo fleet of ${fleet.workers.length} simulated engines (real HTTP, real ZeroMQ, no GPU).${load}
+Prefill and decode are apart: ${fleet.prefillEngines} compute prompts and hand them over, ${answering} answer.
+${look}
+1. Send a prompt. x-homing-prefill-worker has computed it, x-homing-worker has answered:
+
+   curl -si ${url}/v1/chat/completions -H 'content-type: application/json' -d '${body}'
+
+2. Send it again: the same x-homing-prefill-worker, which has its blocks (of ${fleet.blockSizeTokens} tokens) now.
+   The answer comes from where the load is low, whatever was cached there.
+
+3. Look at the last decision: one receipt with two legs, the other one under \`prefill\`.
+   And at the roles of the workers, and \`prefill_state\`:
+
+   curl -s '${adminUrl}/decisions?limit=1'
+   curl -s ${adminUrl}/workers
+
+4. End an engine that computes prompts, and send another prompt: the others go on, and without any of
+   them prompts stay with the engines that answer. The metrics count both:
+
+   curl -s -X POST ${fleet.workers[0]!.replace(/\?.*/, '')}/admin/kill
+   curl -s ${adminUrl}/metrics | grep -E '^homing_gateway_(prefill_legs|decode_alone)_total'
+`
+  }
   return `
 No --worker was named: this is a demo fleet of ${fleet.workers.length} simulated engines (real HTTP, real ZeroMQ, no GPU).${load}
 ${look}

@@ -150,6 +150,14 @@ export const outputSettings = [
     help: 'Divides every duration that the simulated engines pretend to need.',
   },
   {
+    key: 'demoDisagg',
+    name: 'demo-disagg',
+    group: 'Demo fleet (where no worker is named)',
+    kind: 'flag',
+    default: false,
+    help: 'Half of the demo engines, rounded down, compute prompts only and hand them to the others, which answer: prefill and decode apart. A hand-over takes 2 ms and 0.1 ms per token, as over 10 Gbit/s.',
+  },
+  {
     key: 'demoLoad',
     name: 'demo-load',
     group: 'Demo fleet (where no worker is named)',
