@@ -23,6 +23,7 @@ export function checkSpec(spec: CellSpec): void {
   for (const ms of [...ages, baseLatencyMs, replicaSyncMs, companyMs, ...gathers]) {
     require(ms >= 0 && ms < Number.POSITIVE_INFINITY, `a delay of ${ms} ms`, 'use a number ≥ 0')
   }
+  checkPools(spec, require)
   const lossShare = view.lossShare ?? 0
   require(lossShare >= 0 && lossShare <= 1, `a loss share of ${lossShare}`, 'use a number from 0 to 1')
   if (slow !== undefined) {
@@ -34,6 +35,33 @@ export function checkSpec(spec: CellSpec): void {
   for (const { worker } of [...(spec.joins ?? []), ...(spec.deaths ?? [])]) {
     require(isWhole(worker, 0, workers - 1), `a change of worker ${worker}`, `use 0 to ${workers - 1}`)
   }
+}
+
+/** What nothing was built for: workers that come and go, queues, and what knows no legs. */
+const NOT_WITH_POOLS = ['joins', 'deaths', 'trouble', 'replicaSyncMs'] as const
+
+function checkPools(
+  { pools, workers, selection, ...more }: CellSpec,
+  require: (condition: boolean, what: string, right: string) => void,
+): void {
+  if (pools === undefined) return
+  const { prefill, transferMs, transferMsPerToken, stay } = pools
+  require(isWhole(
+    prefill,
+    1,
+    workers - 1,
+  ), `${prefill} prefill workers of ${workers}`, 'use at least one of either kind')
+  for (const ms of [transferMs, transferMsPerToken])
+    require(ms >= 0 && ms < Number.POSITIVE_INFINITY, `a transfer of ${ms} ms`, 'use a number ≥ 0')
+  if (stay !== undefined) {
+    require(stay.tokens >= 0, `${stay.tokens} new tokens`, 'use a number ≥ 0')
+    require(stay.share >= 0 && stay.share <= 1, `a share of ${stay.share}`, 'use a number from 0 to 1')
+  }
+  for (const name of NOT_WITH_POOLS)
+    require(more[name] === undefined, `pools with ${name}`, 'leave one of them out')
+  for (const name of ['queue', 'rule', 'workersWithoutLongPrompts'] as const)
+    require(selection[name] === undefined, `pools with ${name}`, 'leave one of them out')
+  require(selection.oracleView !== true, 'pools with oracleView', 'leave one of them out')
 }
 
 function isWhole(value: number, min: number, max: number): boolean {

@@ -152,6 +152,26 @@ export interface GuardFigures {
   readonly calibration: number
 }
 
+/**
+ * Prefill and decode apart: the first `prefill` workers compute prompts only, the others answer. Placed by the
+ * legs of @homing/placement, handed over as vLLM does: the decode leg is decided when the router hears that
+ * the prompt is computed, and its engine gets it when the transfer has ended.
+ *
+ * The blocks of a prompt can be evicted at its prefill worker while they move, and all of them move, whatever
+ * the decode worker holds.
+ */
+export interface PoolsSpec {
+  readonly prefill: number
+  /** A transfer takes this, and as much more for each token. */
+  readonly transferMs: number
+  readonly transferMsPerToken: number
+  /**
+   * A prompt stays at a decode worker if fewer of its tokens than this, and a smaller share of it, are new
+   * there. Undefined: none does.
+   */
+  readonly stay?: { readonly tokens: number; readonly share: number }
+}
+
 /** A worker joins or dies. A worker that joins is absent before. */
 export interface FleetChange {
   readonly atMs: number
@@ -161,6 +181,8 @@ export interface FleetChange {
 
 export interface CellSpec {
   readonly workers: number
+  /** Undefined: every worker takes whole requests. */
+  readonly pools?: PoolsSpec
   readonly profile: ProfileName | InlineProfile
   /** Tokens of an engine's block; divides `traceBlockTokens`. */
   readonly blockTokens: number
@@ -286,6 +308,7 @@ export interface CellResult extends RequestFigures {
   readonly evictions: number
   /** Blocks computed that another worker held. */
   readonly missedReuseBlocks: number
+  /** Each leg of a request is one. */
   readonly decisions: number
   /** Where there is a guard. */
   readonly guard?: GuardFigures

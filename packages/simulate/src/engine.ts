@@ -257,8 +257,9 @@ export class SimEngine {
       this.#reserve(request, reused, blocksNew)
       const reusedTokens = Math.min(reused * blockTokens, request.inputTokens - 1)
       request.reusedTokens = reusedTokens
-      request.computedTokens = reusedTokens
-      this.prefillTokens += request.inputTokens - reusedTokens
+      // Of a prompt that was handed over only the last token is computed.
+      request.computedTokens = request.leg === 'decode' ? request.inputTokens - 1 : reusedTokens
+      this.prefillTokens += request.inputTokens - request.computedTokens
       this.#sink.admitted(request)
       this.#prefilling.push(request)
       budget -= this.#takeChunk(request, budget)

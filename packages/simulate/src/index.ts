@@ -10,6 +10,7 @@ export {
   type Goodput,
   type Imbalance,
   type InlineProfile,
+  type PoolsSpec,
   type QueueSpec,
   type ServedRequest,
   TROUBLES,

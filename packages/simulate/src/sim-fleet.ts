@@ -30,7 +30,7 @@ export class SimFleet {
 }
 
 function recordOf(spec: CellSpec, worker: number): WorkerRecord {
-  const { blockTokens, view } = spec
+  const { blockTokens, view, pools } = spec
   const profile = engineProfile(spec.profile)
   const kvCapacityTokens = spec.kvCapacityTokens ?? profile.kvCapacityTokens
   return {
@@ -49,6 +49,12 @@ function recordOf(spec: CellSpec, worker: number): WorkerRecord {
     kvBlocks: { value: kvCapacityTokens / blockTokens, source: 'given' },
     ranks: { value: 1, source: 'given' },
     taints: [],
+    ...(pools !== undefined && {
+      role: {
+        value: worker < pools.prefill ? ('prefill' as const) : ('decode' as const),
+        source: 'given' as const,
+      },
+    }),
     canTokenize: false,
     keys: [
       {

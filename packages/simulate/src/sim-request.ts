@@ -24,6 +24,10 @@ export interface SimRequest {
   readonly router: number
   /** What its client asks for beside its prompt; undefined: nothing, as in traces. */
   readonly hints?: Partial<RoutingRequest>
+  /** The part of a request that this is, where prefill and decode are apart; undefined: all of it. */
+  readonly leg?: 'prefill' | 'decode'
+  /** Of a decode leg: prompt tokens that were cached where its prompt was computed. */
+  readonly reusedBefore?: number
   worker: number
   /** When it was sent to that worker. */
   placedMs: number

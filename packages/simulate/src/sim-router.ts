@@ -21,6 +21,7 @@ import {
   type CandidateLoads,
   ConversationAffinity,
   candidatesFor,
+  decodeLeg,
   eligibleByAffinity,
   type GuardedDelivery,
   type LayerTerm,
@@ -30,6 +31,7 @@ import {
   type PlacementSettings,
   place,
   placementSettings,
+  prefillLeg,
   type Receipt,
   RoutingGuard,
   type RoutingRequest,
@@ -59,6 +61,7 @@ const ACTIVE_BLOCKS_MAX = 268_435_456
 const NO_HASHES = new Int32Array(0)
 const NO_SLOTS = new Int32Array(0)
 const NO_WORKERS: readonly string[] = []
+const HANDED_OVER = { handover: 'kv_transfer', prefillId: '', topology: [] } as const
 const NO_LAYERS: readonly (readonly LayerTerm[])[] = []
 
 /** The true state of the engines. */
@@ -230,19 +233,20 @@ export class SimRouter implements Replica {
   /** Books a request where it was placed, and sends the booking to all other routers. */
   #sent(
     request: SimRequest,
-    { request: routing, winner, overlapBlocks, prefillTokens, guard }: Placed,
+    { request: routing, winner, overlapBlocks, prefillTokens: placedTokens, guard }: Placed,
     hashed: number,
     nowMs: number,
     hasQueue: boolean,
   ): void {
     const { promptTokens } = routing
     const worker = winner.key.workerSlot
+    const prefillTokens = request.leg === 'decode' ? 0 : placedTokens
     request.worker = worker
     request.predictedTokens = overlapBlocks * this.#spec.blockTokens
     request.bookedTokens = prefillTokens
     const outcome = this.#load.book(String(request.index), worker, {
       sequenceHashes: this.#sequenceHashes,
-      count: hashed,
+      count: request.leg === 'prefill' ? 0 : hashed,
       promptTokens,
       prefillTokens,
     })
@@ -250,7 +254,7 @@ export class SimRouter implements Replica {
     // Without a queue, one that is placed again after the death of its worker has not waited here.
     request.waitedMs = hasQueue ? nowMs - request.arrivalMs : 0
     const { waitedMs } = request
-    const isUnknown = routing.unknownPromptReason !== undefined
+    const isUnknown = routing.unknownPromptReason !== undefined || request.leg === 'decode'
     const { outputTokensMax } = routing
     const tokens = { promptTokens, newTokens: prefillTokens, outputTokensMax }
     const sent = { ...tokens, isUnknown, waitedMs, nowMs }
@@ -307,8 +311,10 @@ export class SimRouter implements Replica {
   /** The signal of the last token arrived. What its engine says of it is that of `request`. */
   completed(request: SimRequest, nowMs: number, streamEvents = request.outputTokens): void {
     const { guarded, inputTokens, outputTokens, reusedTokens } = request
-    this.#completedOutputTokens += outputTokens
-    this.#completed++
+    if (request.leg !== 'prefill') {
+      this.#completedOutputTokens += outputTokens
+      this.#completed++
+    }
     this.#ended(
       request,
       { outputTokens, cachedShare: reusedTokens / inputTokens, streamEvents },
@@ -394,7 +400,7 @@ export class SimRouter implements Replica {
   }
 
   #routingOf(request: SimRequest, hashed: number): RoutingRequest {
-    return {
+    const whole: RoutingRequest = {
       requestId: String(request.index),
       model: '',
       promptTokens: Math.max(1, Math.round(request.inputTokens * this.#promptScale)),
@@ -409,6 +415,8 @@ export class SimRouter implements Replica {
       excludedWorkers: NO_WORKERS,
       ...request.hints,
     }
+    if (request.leg === 'prefill') return prefillLeg(whole, undefined)
+    return request.leg === 'decode' ? decodeLeg(whole, HANDED_OVER) : whole
   }
 
   #candidatesQuestion(request: RoutingRequest, fleet: Fleet, nowMs: number) {
@@ -557,7 +565,7 @@ export class SimRouter implements Replica {
   #audit(request: SimRequest, guarded: SimRequest['guarded']): void {
     const trust = this.#trust
     const { worker, predictedTokens } = request
-    if (trust === 'none' || request.hints?.cacheUse !== undefined) return
+    if (trust === 'none' || request.leg === 'decode' || request.hints?.cacheUse !== undefined) return
     const isGuess = trust === 'approximate'
     const prediction = {
       worker: String(worker),

@@ -32,6 +32,7 @@ import { type EngineSink, SimEngine } from './engine.ts'
 import { engineProfile } from './engine-profile.ts'
 import { EventHeap } from './event-heap.ts'
 import { EmptyView, EventView, type FleetView, GuessView } from './fleet-view.ts'
+import { decodeLegOf, type Handover, Handovers, prefillLegOf } from './handovers.ts'
 import { HolderTable } from './holder-table.ts'
 import { type ReplicaOperation, ReplicaSync } from './replica-sync.ts'
 import { SimFleet } from './sim-fleet.ts'
@@ -105,6 +106,7 @@ class Cell implements EngineSink {
   readonly #company: Company | undefined
   /** One for each router; empty: nothing ever waits. */
   readonly #queues: readonly SimQueue[]
+  readonly #handovers = new Handovers()
   readonly #troubled: TroubledSignals | undefined
   readonly #capacityBlocks: number
   readonly #stepTokensMax: number
@@ -228,13 +230,14 @@ class Cell implements EngineSink {
       const arrivalMs = arrivals.peekMs
       const stepMs = heap.nextMs
       const queueMs = this.#queueMs()
+      const handoverMs = this.#handovers.nextMs
       const change = this.#changes[this.#changesDone]
       if (change !== undefined && change.atMs <= Math.min(stepMs, queueMs, arrivalMs)) {
         if (Math.min(stepMs, queueMs, arrivalMs) === Number.POSITIVE_INFINITY) return false
         this.#changesDone++
         this.nowMs = change.atMs
         this.#change(change)
-      } else if (stepMs <= Math.min(queueMs, arrivalMs)) {
+      } else if (stepMs <= Math.min(queueMs, arrivalMs, handoverMs)) {
         if (stepMs === Number.POSITIVE_INFINITY) return false
         this.nowMs = stepMs
         const engine = this.#engines[heap.next]!
@@ -243,9 +246,12 @@ class Cell implements EngineSink {
         const ms = engine.startStep()
         if (ms < 0) heap.pop()
         else heap.moveNext(stepMs + ms)
-      } else if (queueMs <= arrivalMs) {
+      } else if (queueMs <= Math.min(arrivalMs, handoverMs)) {
         this.nowMs = queueMs
         this.#lookAtQueues()
+      } else if (handoverMs <= arrivalMs) {
+        this.nowMs = handoverMs
+        this.#handOver(this.#handovers.take())
       } else {
         this.nowMs = arrivalMs
         this.#arrive(arrivals.take())
@@ -263,10 +269,8 @@ class Cell implements EngineSink {
     const { routers, blockTokens } = this.#spec
     const router = routers === 1 ? 0 : this.#random.below(routers)
     const blocks = Math.floor(trace.inputTokens / blockTokens)
-    // Multiplied ids are others.
-    const isPlain = this.#idsPerTraceId === 1 && this.#spec.copies === 1 && this.#spec.stretch === 1
-    const answerIds = isPlain ? trace.answerIds : undefined
-    const request = newSimRequest(trace, index, this.#blockIds(trace, blocks), blocks, router, answerIds)
+    const ids = this.#blockIds(trace, blocks)
+    const request = newSimRequest(trace, index, ids, blocks, router, this.#answerIds(trace))
     this.#infinite.add(request.blockIds, blocks, request.inputTokens, blockTokens)
     if (Math.ceil((request.inputTokens + request.outputTokens) / blockTokens) > this.#capacityBlocks) {
       this.#fail(request)
@@ -274,6 +278,12 @@ class Cell implements EngineSink {
       return
     }
     this.#place(request)
+  }
+
+  /** Undefined: not known. Multiplied ids are others. */
+  #answerIds({ answerIds }: TraceRequest): ArrayLike<number> | undefined {
+    const isPlain = this.#idsPerTraceId === 1 && this.#spec.copies === 1 && this.#spec.stretch === 1
+    return isPlain ? answerIds : undefined
   }
 
   #place(request: SimRequest): void {
@@ -286,7 +296,7 @@ class Cell implements EngineSink {
     this.#deliverSignals(nowMs - this.#spec.view.signalDelayMs)
     this.#sync?.deliver(nowMs)
     const queue = this.#queues[request.router]
-    if (queue === undefined) this.#decide(request)
+    if (queue === undefined) this.#decide(this.#goesApart(request) ? prefillLegOf(request) : request)
     else queue.arrive(request, nowMs)
   }
 
@@ -309,6 +319,27 @@ class Cell implements EngineSink {
     return undefined
   }
 
+  // ── Prefill and decode apart ─────────────────────────────────────────────────────────────────
+
+  #goesApart(request: SimRequest): boolean {
+    const { pools } = this.#spec
+    if (pools?.stay === undefined) return pools !== undefined
+    const cached = this.#routers[request.router]!.cachedTokens(request, this.#fleet, this.nowMs)
+    const newTokens = request.inputTokens - cached
+    return newTokens >= pools.stay.tokens || newTokens >= pools.stay.share * request.inputTokens
+  }
+
+  #handOver({ step, request }: Handover): void {
+    if (step === 'arrive') {
+      this.#enqueue(request)
+      return
+    }
+    const leg = decodeLegOf(request, this.#answerIds(request.trace))
+    this.#deliverSignals(this.nowMs - this.#spec.view.signalDelayMs)
+    this.#sync?.deliver(this.nowMs)
+    this.#decide(leg)
+  }
+
   #workersForLong(): Int32Array {
     const kept = this.#spec.selection.workersWithoutLongPrompts ?? 0
     const workers = this.#alive
@@ -322,6 +353,18 @@ class Cell implements EngineSink {
     request.placedMs = nowMs
     this.#company?.placed(worker, nowMs)
     this.#outstand(request, 1)
+    const { pools } = this.#spec
+    if (request.leg !== 'decode' || pools === undefined) {
+      this.#enqueue(request)
+      return
+    }
+    const transferMs = pools.transferMs + pools.transferMsPerToken * request.inputTokens
+    this.#handovers.add({ atMs: nowMs + transferMs, step: 'arrive', request })
+  }
+
+  #enqueue(request: SimRequest): void {
+    const { nowMs } = this
+    const { worker } = request
     const engine = this.#engines[worker]!
     engine.enqueue(request)
     request.isToldAtOnce = this.#troubled?.isAtOnce(worker) === true
@@ -446,6 +489,7 @@ class Cell implements EngineSink {
   }
 
   admitted(request: SimRequest): void {
+    if (request.leg === 'decode') return
     const { blockIds, blocks } = request
     for (let i = request.placesHeld; i < blocks && this.#truth.holders(blockIds[i]!) > 0; i++) {
       this.#missedReuseBlocks++
@@ -468,10 +512,17 @@ class Cell implements EngineSink {
 
   completed(request: SimRequest): void {
     const { nowMs } = this
-    const { arrivalMs, placedMs, firstTokenMs, outputTokens, inputTokens, reusedTokens, index } = request
-    this.requestsDone++
+    const { arrivalMs, placedMs, firstTokenMs, outputTokens, inputTokens, index } = request
+    const reusedTokens = request.reusedBefore ?? request.reusedTokens
     this.#signal(nowMs, request, true)
     this.#outstand(request, -1)
+    // One token that ends the answer is the answer.
+    if (request.leg === 'prefill' && request.trace.outputTokens > 1) {
+      const atMs = nowMs + this.#spec.view.signalDelayMs
+      this.#handovers.add({ atMs, step: 'decide', request })
+      return
+    }
+    this.requestsDone++
     this.#outputTokens += outputTokens
     this.#lastCompletionMs = nowMs
     const baseMs = this.#spec.baseLatencyMs ?? 0

@@ -1,0 +1,99 @@
+/** Cells with prefill and decode apart. */
+
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { readTrace, type TraceRequest } from '@homing/trace'
+import t from 'tap'
+import { type CellSpec, type PoolsSpec, type ServedRequest, simulateCell } from '../src/index.ts'
+import { REFERENCE_SPEC } from './reference-spec.ts'
+
+const SMALL = join(
+  fileURLToPath(import.meta.resolve('@homing/engine')),
+  '..',
+  '..',
+  'fixtures',
+  'small-trace.jsonl.gz',
+)
+const TRACE = readTrace(SMALL)
+const POOLS: PoolsSpec = { prefill: 2, transferMs: 2, transferMsPerToken: 0.002 }
+const SPEC: CellSpec = {
+  ...REFERENCE_SPEC,
+  workers: 4,
+  speed: 2,
+  pools: POOLS,
+  loadCounts: 'blocks',
+  knowsOutput: false,
+  selection: { policy: 'auto' },
+  view: { kind: 'late', eventDelayMs: 20, signalDelayMs: 2 },
+}
+
+async function run(changes: Partial<CellSpec> = {}, requests: readonly TraceRequest[] = TRACE) {
+  const served: ServedRequest[] = []
+  const { result } = await simulateCell({ ...SPEC, ...changes }, [...requests], {
+    onServed: one => served.push(one),
+  })
+  return { result, served }
+}
+
+const isLong = ({ outputTokens }: TraceRequest): boolean => outputTokens > 1
+
+t.test('each request is served once, in two legs, and its tokens are counted once', async t => {
+  const { result, served } = await run()
+  const outputTokens = TRACE.reduce((sum, request) => sum + Math.max(1, request.outputTokens), 0)
+  t.equal(result.requests, TRACE.length)
+  t.equal(result.refused + result.lost, 0)
+  const answered = TRACE.filter(isLong).length
+  t.equal(result.decisions, TRACE.length + answered)
+  t.equal(Math.round((result.outputTokensPerS * result.makespanMs) / 1000), outputTokens)
+  t.ok(
+    served.filter(({ trace }) => isLong(trace)).every(({ worker }) => worker >= POOLS.prefill),
+    'decode workers answer',
+  )
+  const inputTokens = TRACE.reduce((sum, request) => sum + request.inputTokens, 0)
+  const computed = result.prefillTokens + result.hitRate * inputTokens
+  t.equal(Math.round(computed), inputTokens + answered, 'of a prompt that is handed over, its last token')
+  t.equal(JSON.stringify((await run()).result), JSON.stringify(result), 'the same in every run')
+})
+
+t.test('a transfer delays the first token by what it takes, and nothing else', async t => {
+  const one: TraceRequest = {
+    timestampMs: 0,
+    inputTokens: 4096,
+    outputTokens: 10,
+    hashIds: [1, 2, 3, 4, 5, 6, 7, 8],
+  }
+  const ttftMs = async (pools: PoolsSpec): Promise<number> =>
+    (await run({ pools }, [one])).result.withWarmup.ttftMs.mean
+  const atOnce = await ttftMs({ ...POOLS, transferMs: 0, transferMsPerToken: 0 })
+  const later = await ttftMs({ ...POOLS, transferMs: 5, transferMsPerToken: 0.1 })
+  t.equal(Math.round(1000 * (later - atOnce)), 1000 * (5 + 0.1 * 4096))
+  const { pools: _, ...together } = SPEC
+  const whole = (await simulateCell(together, [one])).result.withWarmup.ttftMs.mean
+  t.ok(atOnce > whole + SPEC.view.signalDelayMs, 'the router hears of it, and one step of the decode engine')
+})
+
+t.test('a small rest of a prompt stays at its decode worker', async t => {
+  const turn = (timestampMs: number, inputTokens: number): TraceRequest => ({
+    timestampMs,
+    inputTokens,
+    outputTokens: 10,
+    hashIds: Array.from({ length: Math.ceil(inputTokens / 512) }, (_, i) => i),
+  })
+  const turns = [turn(0, 8192), turn(60_000, 9216), turn(120_000, 20_480)]
+  const stay = { tokens: 2048, share: 0.7 }
+  t.equal((await run({}, turns)).result.decisions, 6)
+  t.equal((await run({ pools: { ...POOLS, stay } }, turns)).result.decisions, 5, 'the second turn')
+  const never = { tokens: 0, share: 1 }
+  t.equal((await run({ pools: { ...POOLS, stay: never } }, turns)).result.decisions, 6)
+})
+
+t.test('pools that cannot be are refused', async t => {
+  const refused: readonly [Partial<CellSpec>, RegExp][] = [
+    [{ pools: { ...POOLS, prefill: 4 } }, /4 prefill workers of 4.*at least one of either kind/],
+    [{ pools: { ...POOLS, transferMs: -1 } }, /a transfer of -1 ms/],
+    [{ pools: { ...POOLS, stay: { tokens: 1, share: 2 } } }, /a share of 2/],
+    [{ deaths: [{ atMs: 1, worker: 0 }] }, /pools with deaths/],
+    [{ selection: { policy: 'auto', queue: { threshold: 'auto' } } }, /pools with queue/],
+  ]
+  for (const [changes, message] of refused) await t.rejects(run(changes), { message })
+})
