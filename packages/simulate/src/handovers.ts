@@ -10,6 +10,8 @@ import { newSimRequest, type SimRequest } from './sim-request.ts'
 /** `decide`: a computed prompt, for which a decode worker is sought. `arrive`: its blocks are there. */
 export interface Handover {
   readonly atMs: number
+  /** When its engine had computed the prompt; of what happened until then the router has heard. */
+  readonly computedMs: number
   readonly step: 'decide' | 'arrive'
   readonly request: SimRequest
 }

@@ -329,13 +329,13 @@ class Cell implements EngineSink {
     return newTokens >= pools.stay.tokens || newTokens >= pools.stay.share * request.inputTokens
   }
 
-  #handOver({ step, request }: Handover): void {
+  #handOver({ step, request, computedMs }: Handover): void {
     if (step === 'arrive') {
       this.#enqueue(request)
       return
     }
     const leg = decodeLegOf(request, this.#answerIds(request.trace))
-    this.#deliverSignals(this.nowMs - this.#spec.view.signalDelayMs)
+    this.#deliverSignals(computedMs)
     this.#sync?.deliver(this.nowMs)
     this.#decide(leg)
   }
@@ -359,7 +359,7 @@ class Cell implements EngineSink {
       return
     }
     const transferMs = pools.transferMs + pools.transferMsPerToken * request.inputTokens
-    this.#handovers.add({ atMs: nowMs + transferMs, step: 'arrive', request })
+    this.#handovers.add({ atMs: nowMs + transferMs, computedMs: nowMs, step: 'arrive', request })
   }
 
   #enqueue(request: SimRequest): void {
@@ -519,7 +519,7 @@ class Cell implements EngineSink {
     // One token that ends the answer is the answer.
     if (request.leg === 'prefill' && request.trace.outputTokens > 1) {
       const atMs = nowMs + this.#spec.view.signalDelayMs
-      this.#handovers.add({ atMs, step: 'decide', request })
+      this.#handovers.add({ atMs, computedMs: nowMs, step: 'decide', request })
       return
     }
     this.requestsDone++

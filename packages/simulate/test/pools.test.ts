@@ -55,6 +55,14 @@ t.test('each request is served once, in two legs, and its tokens are counted onc
   t.equal(JSON.stringify((await run()).result), JSON.stringify(result), 'the same in every run')
 })
 
+t.test('the router has heard of a computed prompt when it decides where it is answered', async t => {
+  // Just before a power of two, adding a delay and taking it away does not give a time back.
+  for (let i = 0; i < 64; i++) {
+    const one = { timestampMs: 65_512 + i * 0.377, inputTokens: 600, outputTokens: 5, hashIds: [1, 2] }
+    t.equal((await run({ speed: 1 }, [one])).result.requests, 1)
+  }
+})
+
 t.test('a transfer delays the first token by what it takes, and nothing else', async t => {
   const one: TraceRequest = {
     timestampMs: 0,
