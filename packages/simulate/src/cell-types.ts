@@ -153,9 +153,9 @@ export interface GuardFigures {
 }
 
 /**
- * Prefill and decode apart: the first `prefill` workers compute prompts only, the others answer. Placed by the
- * legs of @homing/placement, handed over as vLLM does: the decode leg is decided when the router hears that
- * the prompt is computed, and its engine gets it when the transfer has ended.
+ * Prefill and decode apart: the first `prefill` workers compute prompts only, the others answer. Placed by
+ * the legs of @homing/placement, handed over as vLLM does: the decode leg is decided when the router hears
+ * that the prompt is computed, and its engine gets it when the transfer has ended.
  *
  * The blocks of a prompt can be evicted at its prefill worker while they move, and all of them move, whatever
  * the decode worker holds.
