@@ -8,7 +8,16 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import t from 'tap'
-import { chunksOf, type Fleet, RouterClient, startEngines, startFleet, startProcess, until } from './fleet.ts'
+import {
+  chunksOf,
+  type Fleet,
+  RouterClient,
+  startEngines,
+  startFleet,
+  startProcess,
+  startTestRouter,
+  until,
+} from './fleet.ts'
 import { complete, MODEL, pin, promptOf } from './pinned-prompts.ts'
 
 t.test('before the first byte a request is placed again, after it never', async t => {
@@ -100,7 +109,7 @@ t.test('an answer of which only the head has come is placed again', async t => {
 t.test('a client that leaves a hung engine frees its booking, and silence has an end', async t => {
   const fleet = await startFleet({
     engines: [{}],
-    router: ['--silence-timeout', '2s', '--log-level', 'silent', '--retries', '0'],
+    router: ['--silence-timeout', '10m', '--log-level', 'silent', '--retries', '0'],
   })
   t.teardown(() => fleet.stop())
   await fleet.engines[0]!.faults({ hang: 'generation' })
@@ -112,15 +121,23 @@ t.test('a client that leaves a hung engine frees its booking, and silence has an
   )
   controller.abort()
   t.ok((await asked) instanceof Error)
-  await fleet.drained(1500)
+  await fleet.drained()
   t.pass('the booking is freed before the silence would have ended it')
 
-  const silent = await fleet.send('/v1/completions', { body: call.body })
+  const impatient = await startTestRouter(
+    fleet.engines.map(({ url }) => url),
+    ['--silence-timeout', '500ms', '--log-level', 'silent', '--retries', '0'],
+  )
+  t.teardown(() => impatient.stop(0))
+  const asker = new RouterClient(impatient.url)
+  await asker.trusted()
+  const silent = await asker.send('/v1/completions', { body: call.body })
   t.equal(silent.status, 504)
   t.equal(silent.json.error.code, 'timeout')
   t.equal(silent.headers['x-should-retry'], 'false')
-  await fleet.drained()
+  await asker.drained()
   await fleet.engines[0]!.faults({ hang: 'off' })
+  await backUp(asker)
   await backUp(fleet)
   await complete(fleet, promptOf(1))
 })
@@ -137,12 +154,14 @@ t.test('SIGTERM lets open streams end, takes nothing new, and exits with 0', asy
       '--worker',
       engines[0]!.url,
       '--shutdown-timeout',
-      '20s',
+      '10m',
       '--detach',
     ],
   ])
   t.teardown(() => child.kill('SIGKILL'))
   const router = new RouterClient(child.url)
+  // The stream does not end before a request has been refused, however slow the machine.
+  await engines[0]!.faults({ slowMs: 500 })
   const stream = await router.open('/v1/completions', {
     body: { model: MODEL, prompt: promptOf(1), max_tokens: 150, stream: true },
   })
@@ -167,6 +186,7 @@ t.test('SIGTERM lets open streams end, takes nothing new, and exits with 0', asy
   })
   t.comment(`refused ${refusal}`)
   t.notOk(Buffer.concat(parts).toString().includes('[DONE]'), 'while the stream is still open')
+  await engines[0]!.faults({ slowMs: 0 })
   await ended
   t.equal(chunksOf(Buffer.concat(parts).toString()).length, 150, 'the stream has ended as it should')
   t.equal(await child.ended, 0)
@@ -212,7 +232,7 @@ async function headOnlyWorker(): Promise<{ readonly url: string; heads(): number
 }
 
 /** Resolves when every worker is up again: a failure has made the router suspect it. */
-async function backUp(fleet: Fleet): Promise<void> {
+async function backUp(fleet: RouterClient): Promise<void> {
   let seen: unknown
   await until(
     'every worker is up',
