@@ -271,6 +271,8 @@ t.test('what may not wait is refused, with the status that operators chose', asy
     ...['--http-overload-status-code', '429', '--router-queue-max-requests', '1'],
   ])
   t.equal((await waiting.send('room', { headers: { 'x-homing-do-not-queue': 'true' } })).status, 200)
+  // Its answer may be here before its place is free.
+  await waiting.fleet.drained()
   t.equal((await waiting.send('late', { headers: { 'x-homing-queue-timeout-ms': '0' } })).status, 200)
   await waiting.hold()
   await waiting.park({ waits: {} })
