@@ -219,7 +219,7 @@ t.test('one router', async t => {
     const leaving = new AbortController()
     const stream = router.generate({
       tokenIds: newPrompt(2),
-      stopConditions: { maxTokens: 4000, ignoreEos: true },
+      stopConditions: { maxTokens: 100_000, ignoreEos: true },
       signal: leaving.signal,
     })
     const why = new Error('enough')
@@ -263,7 +263,7 @@ function wordsOf(hashes: readonly unknown[]): Int32Array {
 }
 
 t.test('two routers in one process; the end of one leaves the other', async t => {
-  const slow = await startDemoFleet({ demoEngines: 1, demoSpeed: 1, logLevel: 'warn' })
+  const slow = await startDemoFleet({ demoEngines: 1, demoSpeed: 0.1, logLevel: 'warn' })
   t.teardown(() => slow.stop())
   const [one, other] = await Promise.all([start({ workers: slow.workers }), start()])
   t.teardown(() => other!.close(0))

@@ -213,6 +213,8 @@ t.test('an error is the typed error of the client', async t => {
 })
 
 t.test('a client that leaves ends the request at the engine at once, and its booking', async t => {
+  // It does not end before its client leaves.
+  for (const engine of fleet.engines) await engine.faults({ slowMs: 20 })
   const controller = new AbortController()
   const stream = await client.chat.completions.create(
     { model: MODEL, messages: QUESTION, max_tokens: 20_000, stream: true },
