@@ -1,6 +1,6 @@
 /**
  * The whole router on simulated threads, with faults: many seeds, each run twice. HOMING_SIM_SEEDS sets how
- * many (200; `.ci/run` takes 400), HOMING_SIM_SEED the first; a seed that fails prints the command that
+ * many (80; `.ci/run` takes 400), HOMING_SIM_SEED the first; a seed that fails prints the command that
  * repeats it.
  */
 
@@ -10,7 +10,7 @@ import { FAULTS, runRouterSeed } from './router-world.ts'
 
 const FIRST = Number(process.env['HOMING_SIM_SEED'] ?? 1)
 const COUNT = Number(
-  process.env['HOMING_SIM_SEEDS'] ?? (process.env['HOMING_SIM_SEED'] === undefined ? 200 : 1),
+  process.env['HOMING_SIM_SEEDS'] ?? (process.env['HOMING_SIM_SEED'] === undefined ? 80 : 1),
 )
 const isAlone = process.env['HOMING_SIM_SEED'] !== undefined && COUNT === 1
 
