@@ -6,7 +6,7 @@
  */
 
 import { type Random, seededRandom } from '@homing/base'
-import { freePort } from '@homing/transport/testing'
+import { freePort, freePorts } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import { RouterClient, startProcess, type TestProcess, until } from './fleet.ts'
 
@@ -19,7 +19,7 @@ const ACTORS = ['queue', 'router', 'tracker', 'gateway'] as const
 const WAVE = 120
 const WAITING_MIN = 40
 /** Longest time from the last fault to the end of the last request. */
-const END_MS_MAX = 60_000
+const END_MS_MAX = 240_000
 const SPEED = '0.5'
 
 interface Sent {
@@ -110,14 +110,15 @@ function endOf(status: number, text: string): string {
 /** An engine process that can be killed, and started again on its ports. */
 class EngineProcess {
   process!: TestProcess
-  #ports: readonly string[] = ['--port', '0', '--events-port', '0', '--replay-port', '0']
+  /** No dialling socket is given one of them while it is down. */
+  #ports: readonly string[] | undefined
 
   async start(): Promise<void> {
+    if (this.#ports === undefined) {
+      const [port, events, replay] = (await freePorts(3)).map(String) as [string, string, string]
+      this.#ports = ['--port', port, '--events-port', events, '--replay-port', replay]
+    }
     this.process = await startProcess('engine', [...this.#ports, '--speed', SPEED])
-    await until('it has said where it publishes', () => this.process.outputLines[1])
-    const events = [...this.process.outputLines[1]!.matchAll(/tcp:\S+:(\d+)/g)].map(match => match[1]!)
-    const { port } = new URL(this.process.url)
-    this.#ports = ['--port', port, '--events-port', events[0]!, '--replay-port', events[1]!]
   }
 
   async kill(): Promise<void> {
