@@ -229,6 +229,8 @@ t.test(
       await one.trusted()
     }
     const body = (prompt: string, more: object) => ({ ...ask, prompt: `${prompt} `.repeat(100), ...more })
+    // It does not end before it hangs.
+    await send(engine.url, '/admin/faults', { body: { slowMs: 100 } })
     const answer = await client.open('/v1/completions', {
       body: body('answers', { max_tokens: 2000, ignore_eos: true }),
     })
