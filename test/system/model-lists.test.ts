@@ -7,6 +7,7 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { freePort } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import { RouterClient, startTestRouter, TINY_TOKENIZER, until } from './fleet.ts'
 
@@ -106,7 +107,9 @@ async function statuses(router: RouterClient, model: string, count: number): Pro
 
 t.test('lists that change: an adapter lost, one that is new, another model at the address', async t => {
   const both = [{ id: 'm' }, { id: 'poet', parent: 'm' }]
-  const a = await ListedEngine.start(t, both)
+  // A port that no dialling socket is given while it is closed.
+  const port = await freePort()
+  const a = await ListedEngine.start(t, both, port)
   const b = await ListedEngine.start(t, both)
   const router = await startRouter(t, [a.url, b.url], ['--probe-interval', '100ms'])
 
@@ -126,7 +129,7 @@ t.test('lists that change: an adapter lost, one that is new, another model at th
   t.strictSame(await statuses(router, 'bard', 10), new Set([200]))
 
   await a.close()
-  const other = await ListedEngine.start(t, [{ id: 'other' }], Number(new URL(a.url).port))
+  const other = await ListedEngine.start(t, [{ id: 'other' }], port)
   t.strictSame(await statuses(router, 'm', 20), new Set([200]), 'at once')
   await until('its model is known', async () => {
     const { status } = await router.send('/v1/chat/completions', chat('other'))
@@ -139,7 +142,8 @@ t.test('lists that change: an adapter lost, one that is new, another model at th
 
 t.test('a model that no worker lists: 503 while one is loading, then its answer; else 404', async t => {
   const up = await ListedEngine.start(t, [{ id: 'm' }])
-  const later = await ListedEngine.start(t, [])
+  const port = await freePort()
+  const later = await ListedEngine.start(t, [], port)
   await later.close()
   const router = await startRouter(t, [up.url, later.url], ['--probe-interval', '100ms'])
   for (const path of ['/v1/chat/completions', '/v1/responses', '/v1/embeddings', '/v1/models/new']) {
@@ -149,7 +153,7 @@ t.test('a model that no worker lists: 503 while one is loading, then its answer;
     t.match(json.error, { code: 'no_worker', message: new RegExp(later.id) }, path)
   }
   t.equal((await router.send('/v1/chat/completions', chat('m'))).status, 200)
-  await ListedEngine.start(t, [{ id: 'new' }], Number(new URL(later.url).port))
+  await ListedEngine.start(t, [{ id: 'new' }], port)
   await until('it serves the new model', async () => {
     const { status } = await router.send('/v1/chat/completions', chat('new'))
     return status === 200 ? true : undefined

@@ -4,6 +4,7 @@
  */
 
 import { seededRandom } from '@homing/base'
+import { freePort } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import {
   type Answer,
@@ -68,7 +69,9 @@ t.test('a worker whose publisher is disabled is told of within seconds of the st
 })
 
 t.test('an engine that comes back without its publisher is told of, and credited with nothing', async t => {
-  const engine = await startEngine(t)
+  // A port that no dialling socket is given while it is closed.
+  const port = String(await freePort())
+  const engine = await startEngine(t, ['--port', port])
   // Every fifth probe asks for all settings that an engine reports.
   const { router, linesAbout } = await startRouter(t, [engine], ['--probe-interval', '0.5s'])
   await router.trusted()
@@ -76,7 +79,7 @@ t.test('an engine that comes back without its publisher is told of, and credited
 
   engine.kill('SIGKILL')
   await engine.ended
-  const reborn = await startEngine(t, ['--no-events', '--port', new URL(engine.url).port])
+  const reborn = await startEngine(t, ['--no-events', '--port', port])
   const key = await untilReason(router, reborn, 'reports no KV events: start it with')
   t.match(key, { trust: 'approximate', events: null, blocks_held: 0 })
   const changes = (await linesAbout(reborn)).filter(({ msg }) => msg === 'trust has changed')
