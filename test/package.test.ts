@@ -147,9 +147,9 @@ t.test('npx homing router serves its demo fleet and drains on SIGTERM', { skip }
   t.ok(ready, `${first}\n${Buffer.concat(errors)}`)
   if (ready === null) return
 
-  const health = await fetch(`${ready[1]}/health`, { signal: AbortSignal.timeout(10_000) })
+  const health = await fetch(`${ready[1]}/health`, { signal: AbortSignal.timeout(240_000) })
   t.equal(health.status, 200)
-  const models = await fetch(`${ready[1]}/v1/models`, { signal: AbortSignal.timeout(10_000) })
+  const models = await fetch(`${ready[1]}/v1/models`, { signal: AbortSignal.timeout(240_000) })
   const { data } = (await models.json()) as { data: { id: string }[] }
   const answer = await fetch(`${ready[1]}/v1/chat/completions`, {
     method: 'POST',
@@ -159,17 +159,17 @@ t.test('npx homing router serves its demo fleet and drains on SIGTERM', { skip }
       messages: [{ role: 'user', content: 'hello' }],
       max_tokens: 2,
     }),
-    signal: AbortSignal.timeout(20_000),
+    signal: AbortSignal.timeout(240_000),
   })
   t.equal(answer.status, 200, await answer.text())
   t.ok(answer.headers.get('x-homing-worker'))
   const page = await fetch(`${ready[1]}/`, {
     headers: { accept: 'text/html' },
-    signal: AbortSignal.timeout(10_000),
+    signal: AbortSignal.timeout(240_000),
   })
   t.match(await page.text(), '<!doctype html>')
   for (const path of ['main.ts', 'app.ts', 'page.css', 'vendor/preact.mjs']) {
-    const file = await fetch(`${ready[1]}/page/${path}`, { signal: AbortSignal.timeout(10_000) })
+    const file = await fetch(`${ready[1]}/page/${path}`, { signal: AbortSignal.timeout(240_000) })
     t.equal(file.status, 200, path)
   }
   const complaints = Buffer.concat(errors).toString().split('\n')

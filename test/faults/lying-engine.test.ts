@@ -12,7 +12,7 @@ const RELAY_PORT = 7557
 const PROMPTS = 12
 const PROMPT_BLOCKS = 4
 const CACHE_BLOCKS = 25
-const WAIT_MS_MAX = 60_000
+const WAIT_MS_MAX = 240_000
 
 /** Forwards the batches of an engine under its sequences; while it lies, it omits removals. */
 class LyingRelay {

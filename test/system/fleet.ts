@@ -25,10 +25,10 @@ import { Agent, type Dispatcher, request } from 'undici'
 import type { HeapReport } from './heap-probe.ts'
 import { indexDifference } from './index-difference.ts'
 
-const START_MS_MAX = 120_000
+const START_MS_MAX = 240_000
 const STOP_MS_MAX = 5000
-const SEND_MS_MAX = 120_000
-const SETTLE_MS_MAX = 60_000
+const SEND_MS_MAX = 240_000
+const SETTLE_MS_MAX = 240_000
 const MAIN = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.meta.url))
 
 const FAILING_ACTORS = new URL('failing-actors.ts', import.meta.url).href

@@ -12,7 +12,7 @@ import { type GenerateOutput, type GivenKvRouterSettings, KvRouter, startDemoFle
 import t from 'tap'
 
 const EXACT = { maxTokens: 20, ignoreEos: true }
-const WAIT_MS_MAX = 60_000
+const WAIT_MS_MAX = 240_000
 
 const fleet = await startDemoFleet({ demoEngines: 2, demoSpeed: 100, logLevel: 'warn' })
 t.teardown(() => fleet.stop())

@@ -13,7 +13,7 @@ import type { Test } from 'tap'
 import { MODEL } from '../simulation/simulated-fleet.ts'
 import { type Fleet, until } from './fleet.ts'
 
-const WAIT_MS_MAX = 60_000
+const WAIT_MS_MAX = 240_000
 /** Where pictures go; without it none are made. */
 const PICTURES = process.env['HOMING_PICTURES']
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')

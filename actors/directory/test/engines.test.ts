@@ -15,7 +15,7 @@ import { type DirectoryMessage, directory } from '../src/index.ts'
 
 const SHARDS = 2
 const SHARD = { capacityBytes: 8 << 20, workerSlotsMax: 16 }
-const UNTIL_MS_MAX = 60_000
+const UNTIL_MS_MAX = 240_000
 const ASK = { timeout: 60_000 }
 
 interface Fleet {

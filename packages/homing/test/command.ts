@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import type { Test } from 'tap'
 
 export const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url))
-const WAIT_MS_MAX = 120_000
+const WAIT_MS_MAX = 240_000
 
 export interface Exit {
   readonly code: number | null

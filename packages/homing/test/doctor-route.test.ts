@@ -14,7 +14,7 @@ t.test('a worker of a running router is diagnosed from where the router stands',
   const router = await startRouter({ workers: [url], port: 0, host: '127.0.0.1', logLevel: 'silent' })
   t.teardown(() => router.stop())
   const ask = async (path: string) => {
-    const answer = await fetch(`${router.url}${path}`, { signal: AbortSignal.timeout(60_000) })
+    const answer = await fetch(`${router.url}${path}`, { signal: AbortSignal.timeout(240_000) })
     return { status: answer.status, body: (await answer.json()) as Readonly<Record<string, unknown>> }
   }
   const id = new URL(url).host
@@ -52,7 +52,7 @@ t.test('a worker behind a key is diagnosed with the key that the router has', as
   const router = await startRouter({ ...given, engineKeyFile })
   t.teardown(() => router.stop())
   const answer = await fetch(`${router.url}/workers/${new URL(url).host}/diagnosis`, {
-    signal: AbortSignal.timeout(60_000),
+    signal: AbortSignal.timeout(240_000),
   })
   const text = await answer.text()
   t.match(JSON.parse(text), { verdict: 'well', reachable_trust: 'exact', router: { state: 'up' } })

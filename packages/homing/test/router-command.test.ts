@@ -33,7 +33,7 @@ async function openStream(url: string, maxTokens: number) {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ prompt: 'pigeons', max_tokens: maxTokens, ignore_eos: true, stream: true }),
-    signal: AbortSignal.timeout(60_000),
+    signal: AbortSignal.timeout(240_000),
   })
   assert.equal(answer.status, 200)
   const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader()

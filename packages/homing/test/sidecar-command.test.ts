@@ -45,7 +45,7 @@ interface Key {
 }
 
 async function json(url: string, init?: RequestInit): Promise<unknown> {
-  const answer = await fetch(url, { ...init, signal: AbortSignal.timeout(60_000) })
+  const answer = await fetch(url, { ...init, signal: AbortSignal.timeout(240_000) })
   assert.ok(answer.ok, `${url}: ${answer.status}`)
   return answer.json()
 }
@@ -103,7 +103,7 @@ t.test('a router that comes late is exact behind a sidecar, though its engine re
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ prompt: Array.from({ length: 20 }, (_, at) => 300 + at), max_tokens: 1 }),
-    signal: AbortSignal.timeout(60_000),
+    signal: AbortSignal.timeout(240_000),
   })
   t.strictSame(
     [answer.status, answer.headers.get('x-homing-overlap-blocks'), answer.headers.get('x-homing-trust')],
