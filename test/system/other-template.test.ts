@@ -114,6 +114,12 @@ t.test('a template that differs for some chats shows in their answers', async t 
   const answers: (readonly [number, number])[] = []
   await until('engines are asked', async () => {
     answers.push(await chat(fleet, `Question ${answers.length}`))
+    // Its receipt may be there before the difference has counted.
+    await until('its difference counts', async () => {
+      const { text } = await fleet.send('/metrics')
+      const [, count] = /^homing_audit_prompt_differences_total\{worker="[^"]+"\} (\d+)$/m.exec(text) ?? []
+      return Number(count) === answers.length ? true : undefined
+    })
     return (await tokenizerOf(fleet))?.path === 'engine' ? true : undefined
   })
   t.ok(answers.length <= 6, `seen after ${answers.length} answers`)
