@@ -7,7 +7,7 @@ import { spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
+import { freePort, NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import {
   assertIndexEqualsCaches,
@@ -145,8 +145,9 @@ t.test(
         ],
         ...['--blocks', '300'],
       ])
-    let engine = await start(0)
-    const port = Number(new URL(engine.url).port)
+    // No dialling socket is given it while it is closed.
+    const port = await freePort()
+    let engine = await start(port)
     const router = await startTestRouter([engine.url], ['--nats', nats.address, '--probe-interval', '200ms'])
     t.teardown(() => router.stop(0))
     t.teardown(() => engine.kill('SIGKILL'))
