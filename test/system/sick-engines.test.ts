@@ -94,6 +94,8 @@ const SECONDS = 2.5
 const FAILED_SHARE_MAX = 0.02
 /** Of the process that engines, router and clients run in. An engine is silent after a second. */
 const PAUSE_MS_MAX = 250
+/** How often a course is watched at most, where the machine stands still meanwhile. */
+const COURSES_MAX = 2
 const POLICIES = ['auto', 'linear', 'round-robin']
 
 /** Every illness under the default policy, every third under the others. */
@@ -103,18 +105,25 @@ for (const [at, policy] of POLICIES.entries()) {
     if (means === undefined) t.comment('openssl is not installed: no certificate expires')
     const tried = illnesses(means).filter((_, i) => policy === 'auto' || i % 3 === at)
     for (let i = 0; i < tried.length; i += WARDS) {
-      const pauses = monitorEventLoopDelay({ resolution: 10 })
-      pauses.enable()
-      const courses = await coursesOf(tried.slice(i, i + WARDS), {
-        policy,
-        seconds: SECONDS,
-        means,
-        // A probe is due while the test lasts, and a silent engine is left in a second.
-        argv: ['--probe-interval', '1s', '--stall-timeout', '1s'],
-      })
-      pauses.disable()
-      const hasPaused = pauses.max / 1e6 > PAUSE_MS_MAX
-      if (hasPaused) t.comment(`this machine stood still for ${Math.round(pauses.max / 1e6)} ms`)
+      const observed = async () => {
+        const pauses = monitorEventLoopDelay({ resolution: 10 })
+        pauses.enable()
+        const courses = await coursesOf(tried.slice(i, i + WARDS), {
+          policy,
+          seconds: SECONDS,
+          means,
+          // A probe is due while the test lasts, and a silent engine is left in a second.
+          argv: ['--probe-interval', '1s', '--stall-timeout', '1s'],
+        })
+        pauses.disable()
+        const hasPaused = pauses.max / 1e6 > PAUSE_MS_MAX
+        if (hasPaused) t.comment(`this machine stood still for ${Math.round(pauses.max / 1e6)} ms`)
+        return { courses, hasPaused }
+      }
+      // Where the machine stands still, healthy engines look sick: such a course says nothing of the router.
+      let ward = await observed()
+      for (let again = 0; ward.hasPaused && again < COURSES_MAX - 1; again++) ward = await observed()
+      const { courses, hasPaused } = ward
       for (const [j, course] of courses.entries()) {
         const { illness, sentLater, failedLater, gotSick, sent, leftMs, state } = course
         const { isSeenByClients, mayStay, hasSecondModel } = tried[i + j]!
@@ -124,7 +133,7 @@ for (const [at, policy] of POLICIES.entries()) {
         // One that is slow looks dead where the machine stands still.
         if (mayStay === true) t.ok(state === 'up' || hasPaused, says)
         else if (hasSecondModel === true) t.ok(gotSick > sent / 8, says)
-        else if (!/half|flaps/.test(illness)) t.ok(leftMs !== undefined && leftMs < 2500, says)
+        else if (!/half|flaps/.test(illness)) t.ok(leftMs !== undefined && (leftMs < 2500 || hasPaused), says)
       }
     }
   })
