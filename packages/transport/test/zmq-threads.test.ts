@@ -4,6 +4,7 @@ import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import { systemClock } from '@homing/base'
 import t from 'tap'
+import { freePorts } from '../src/free-ports.ts'
 import { hostedClientCount, installZmqHost } from '../src/zmq/host.ts'
 import { zmqSocketCount } from '../src/zmq/library.ts'
 import { zmqMessages } from '../src/zmq/messages.ts'
@@ -33,13 +34,8 @@ t.test(`a thread that is killed ${KILLS} times under load takes its sockets alon
     for (let i = 0; i < 500; i++) replay.send(identity, [new Uint8Array(3), new Uint8Array(1000)])
     replay.send(identity, [new Uint8Array(0)])
   })
-  // The ports that every life of the thread will bind.
-  const taken = await Promise.all([
-    messages.publish({ endpoint: 'tcp://127.0.0.1:0' }),
-    messages.serve({ endpoint: 'tcp://127.0.0.1:0' }, () => {}),
-  ])
-  const own = taken.map(({ endpoint }) => endpoint)
-  for (const socket of taken) socket.close()
+  // The ports that every life of the thread will bind; no dialling socket is given one of them between two.
+  const own = (await freePorts(2)).map(port => `tcp://127.0.0.1:${port}`)
   const traffic = setInterval(() => {
     for (let i = 0; i < 10; i++) events.send([new Uint8Array(3), new Uint8Array(1000)])
   }, 1)
