@@ -6,6 +6,7 @@
 import { createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
+import { freePort } from '@homing/transport/testing'
 import { startRouter } from 'homing'
 import t from 'tap'
 import { MODEL } from '../simulation/simulated-fleet.ts'
@@ -23,7 +24,8 @@ t.test('a router that is started anew under the page is found again, and the pag
   t.teardown(() => fleet.stop())
   const start = (port: number) =>
     startRouter({ workers: fleet.engines.map(({ url }) => url), port, host: '127.0.0.1', logLevel: 'silent' })
-  const first = await start(0)
+  // A port that no dialling socket is given while it is closed.
+  const first = await start(await freePort())
   const tab = await Tab.open(browser, `${first.url}/`)
   await tab.says('1 of 1 workers are up')
   await first.stop(0)

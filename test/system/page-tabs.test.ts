@@ -15,11 +15,13 @@ const SECTIONS = ['beat', 'decisions', 'fleet', 'house', 'map', 'pays', 'waiting
 class Tab {
   /** By the name of the event, its data. */
   readonly told = new Map<string, string[]>()
-  readonly openedMs = performance.now()
+  /** Before it was asked for. */
+  readonly openedMs: number
   readonly whenClosed: Promise<void>
   readonly #close: () => void
 
-  constructor({ body }: Awaited<ReturnType<Fleet['open']>>) {
+  constructor({ body }: Awaited<ReturnType<Fleet['open']>>, openedMs: number) {
+    this.openedMs = openedMs
     this.#close = () => body.destroy()
     this.whenClosed = this.#read(body)
   }
@@ -49,11 +51,16 @@ class Tab {
   }
 }
 
+async function openTab(fleet: Fleet): Promise<Tab> {
+  const openedMs = performance.now()
+  return new Tab(await fleet.open('/page/live'), openedMs)
+}
+
 t.test('each of fifty tabs gets every state, at most four a second', async t => {
   const fleet = await startFleet({ engines: [{}, {}], router: ['--page-tabs-max', String(TABS)] })
   t.teardown(() => fleet.stop())
   const tabs: Tab[] = []
-  for (let i = 0; i < TABS; i++) tabs.push(new Tab(await fleet.open('/page/live')))
+  for (let i = 0; i < TABS; i++) tabs.push(await openTab(fleet))
   await until('each tab has every section', () =>
     tabs.every(({ told }) => SECTIONS.every(name => told.has(name))) ? true : undefined,
   )
@@ -94,7 +101,7 @@ t.test('each of fifty tabs gets every state, at most four a second', async t => 
   await until('there is room for another', async () =>
     (await figures()).includes('homing_page_open_tabs 49\n') ? true : undefined,
   )
-  const next = new Tab(await fleet.open('/page/live'))
+  const next = await openTab(fleet)
   await until('the next is told all at once', () => (next.decisions().length > 0 ? true : undefined))
   t.ok(next.decisions()[0]!.includes(last))
   for (const tab of [...tabs, next]) tab.close()
