@@ -2,7 +2,7 @@
  * Random histories of the lives of an engine: whatever the engine does, `exact` does not lie, and sources
  * heal.
  *
- * HOMING_LIVES_COUNT sets how many (250; `.ci/run` takes 1,000), HOMING_LIVES_FROM the first seed. With
+ * HOMING_LIVES_COUNT sets how many (100; `.ci/run` takes 1,000), HOMING_LIVES_FROM the first seed. With
  * HOMING_LIVES_REAL=1 some run over real sockets. `pnpm exec node test/faults/lives.ts --seed N --shrink`
  * shows one.
  */
@@ -12,7 +12,7 @@ import t from 'tap'
 import { type LivesSum, runLives, runRealLives } from './life-fleet.ts'
 import { NOT_YET } from './life-script.ts'
 
-const COUNT = Number(process.env['HOMING_LIVES_COUNT'] ?? 250)
+const COUNT = Number(process.env['HOMING_LIVES_COUNT'] ?? 100)
 /** They are in real time: only where no other work delays them. */
 const REAL_COUNT = process.env['HOMING_LIVES_REAL'] === '1' ? Math.ceil(COUNT / 20) : 0
 const FROM = Number(process.env['HOMING_LIVES_FROM'] ?? 1)

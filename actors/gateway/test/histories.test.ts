@@ -22,7 +22,7 @@ import { start } from './gateway-world.ts'
 import { WORKER_HOST } from './sample-records.ts'
 import { utf8 as bytes } from './utf8.ts'
 
-const HISTORIES = Number(process.env['HOMING_LIVES_HISTORIES'] ?? 400)
+const HISTORIES = Number(process.env['HOMING_LIVES_HISTORIES'] ?? 150)
 const REQUESTS = 30
 const PORTS = [1, 2, 3]
 const RETRY_SHARE = 0.2
