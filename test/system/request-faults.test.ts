@@ -155,6 +155,9 @@ t.test('SIGTERM lets open streams end, takes nothing new, and exits with 0', asy
       engines[0]!.url,
       '--shutdown-timeout',
       '10m',
+      // A slow machine is no warning.
+      '--probe-timeout',
+      '10s',
       '--detach',
     ],
   ])

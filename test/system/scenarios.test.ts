@@ -249,6 +249,8 @@ t.test('1,000 lines of the small trace leave no load, no warning and an exact in
   t.teardown(() => engines.stop())
   const child = await startProcess('router', [
     ...['--port', '0', '--host', '127.0.0.1', '--detach'],
+    // A slow machine is no warning.
+    ...['--probe-timeout', '10s'],
     ...engines.engines.flatMap(({ url }) => ['--worker', url]),
   ])
   t.teardown(() => child.kill('SIGKILL'))
