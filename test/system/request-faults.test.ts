@@ -10,7 +10,6 @@ import type { AddressInfo } from 'node:net'
 import t from 'tap'
 import {
   chunksOf,
-  type Fleet,
   RouterClient,
   startEngines,
   startFleet,
