@@ -17,8 +17,8 @@ t.test('the help has every option with its default and its variable', async t =>
   t.match(help, 'default kv · one of kv, random, round-robin, least-loaded')
 })
 
-t.test('the help has two examples and stays within its width', async t => {
-  t.equal(help.split('\nExamples\n')[1]?.match(/^ {4}homing /gm)?.length, 2)
+t.test('the help has three examples and stays within its width', async t => {
+  t.equal(help.split('\nExamples\n')[1]?.match(/^ {4}homing /gm)?.length, 3)
   const options = help.slice(0, help.indexOf('\nExamples\n')).split('\n').slice(1)
   for (const line of options) t.ok(line.length <= 90, line)
 })
