@@ -59,6 +59,9 @@ t.test('readers of workers, files, peers and registrations', async t => {
   assertSilent(t, 'the version of a registration', way =>
     readRegistration(Buffer.from(JSON.stringify({ version: way, url: 'http://a:1' }))),
   )
+  assertSilent(t, 'the model type of a registration', way =>
+    readRegistration(Buffer.from(JSON.stringify({ version: 1, url: 'http://a:1', model_type: way }))),
+  )
   assertSilent(t, 'a query', way => queryOf({ path: '/workers', query: `${way}=1&api_key=${way}` }))
   assertSilent(t, 'a parameter', way => new BadParameterError(way, way, 'use another'))
 })

@@ -324,7 +324,10 @@ export const WIRE_DECODERS: readonly Decoder[] = [
     'readRegistration',
     bytes => readRegistration(bytes),
     {
-      seeds: [encodeRegistration('http://10.0.0.1:8000?ranks=2&kv_blocks=27000')],
+      seeds: [
+        encodeRegistration('http://10.0.0.1:8000?ranks=2&kv_blocks=27000'),
+        encodeRegistration('http://10.0.0.1:8000?role=prefill', 'Prefill'),
+      ],
     },
   ),
 ]

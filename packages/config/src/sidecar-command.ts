@@ -119,10 +119,10 @@ const sidecarSettings = [
     name: 'role',
     group: 'Listening',
     kind: 'choice',
-    choices: ['prefill', 'decode', 'both'],
+    choices: ['both', 'prefill', 'decode'],
     default: 'both',
     env: 'HOMING_SIDECAR_ROLE',
-    help: 'With --register: which part of a request the engine takes (docs/disaggregation.md). prefill: it computes prompts and hands them over. decode: it goes on with such prompts. both: routers go by what the engine says of itself.',
+    help: 'With --register: which part of a request the engine takes. prefill: it computes prompts and hands them over. decode: it goes on with such prompts. both: whole requests, unless the engine itself says otherwise.',
   },
   {
     ...shared.requestPlane,
@@ -331,12 +331,12 @@ function faultOfEngine({ settings: { engineEvents, poll } }: Facts): string | un
 function faultOfSubject({
   settings: { eventPlane, natsSubject, worker, poll, register, requestPlane, engineUrl, role },
 }: Facts): string | undefined {
-  if (role !== 'both' && register === undefined)
-    return '--role has no effect without --register: give it, or name the role in the URL that routers have, ?role='
   if (requestPlane === 'nats' && register === undefined)
     return '--request-plane nats needs --register: give the name under which routers look for workers, or leave it out'
   if (requestPlane === 'http' && engineUrl !== undefined)
     return '--engine-url has no effect without --request-plane nats: give it, or leave it out'
+  if (role !== 'both' && register === undefined)
+    return '--role needs --register: routers that are told of the engine in another way read role= in its URL'
   if (register !== undefined && (eventPlane === 'zmq' || worker === undefined))
     return '--register needs --event-plane nats, and --worker with host and port of the engine'
   if (eventPlane === 'zmq')

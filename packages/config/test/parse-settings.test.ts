@@ -506,6 +506,7 @@ t.test('limits of requests are those of a sidecar that takes requests', async t 
   }
   for (const limit of ['--max-open-requests', '--max-body-bytes', '--max-bodies-bytes', '--body-timeout'])
     refused([limit, '2000'], new RegExp(`${limit} has no effect without --request-plane nats`))
+  refused(['--role', 'prefill'], /--role needs --register/)
   const takes = ['--register', 'test', '--request-plane', 'nats']
   refused(
     [...takes, '--max-bodies-bytes', '2000', '--max-body-bytes', '4000'],

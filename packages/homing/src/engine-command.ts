@@ -57,7 +57,8 @@ export const engineCommandEntry: CommandEntry = {
               url,
               nats: settings.nats,
               namespace: settings.register,
-              ...(settings.role === 'both' ? {} : { role: settings.role, handover: settings.handover }),
+              // The engine itself says nothing of its role, as vLLM.
+              modelType: settings.role === 'both' ? undefined : settings.role,
               serve: settings.requestPlane === 'nats' ? { engine: url } : undefined,
             })
       const failure = await Promise.race([

@@ -159,7 +159,7 @@ function registerSidecar(settings: SidecarSettings, transport: Transport, log: L
     url: `http://${worker}?${query}`,
     nats,
     namespace,
-    ...(role === 'both' ? {} : { role }),
+    modelType: role === 'both' ? undefined : role,
     log,
     transport,
     serve: requestPlane === 'nats' ? serve : undefined,

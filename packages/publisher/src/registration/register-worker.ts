@@ -15,15 +15,8 @@ import { type ServedRequests, serveRequests } from './serve-requests.ts'
 export interface RegisterOptions {
   /** Base URL of the worker with the parameters of `--worker`: 'http://10.0.0.1:8000?ranks=2'. */
   readonly url: string
-  /**
-   * Which part of a request it takes, as `role=` of the URL, which goes before this; default: the whole. It
-   * is what `ModelType.Prefill` is where workers register a model.
-   */
-  readonly role?: 'prefill' | 'decode' | 'both'
-  /**
-   * How it hands prompts over, as `handover=` of the URL, which goes before this; default: as routers find.
-   */
-  readonly handover?: 'kv_transfer' | 'bootstrap'
+  /** 'Prefill' or 'Decode': the part of a request that it takes, as `role=` in the URL; see model-type.ts. */
+  readonly modelType?: string | undefined
   /** Addresses of the broker: 'nats://10.0.0.9:4222' each. */
   readonly nats: readonly string[]
   /** Routers of this namespace take it; default 'default'. */
@@ -67,10 +60,8 @@ export interface Registered {
 export function registerWorker(options: RegisterOptions): Registered {
   const { nats, namespace = 'default', log = { warn() {} }, serve } = options
   const servers = nats.map(server => brokerServer(server))
-  const { role, handover } = options
-  const told = withParameters(options.url, { role, handover })
-  const url = serve === undefined ? told : withRequestSubject(told)
-  const card = encodeRegistration(url)
+  const url = serve === undefined ? options.url : withRequestSubject(options.url)
+  const card = encodeRegistration(url, options.modelType)
   const endpoint = registrationEndpoint(servers, namespace)
   if (serve !== undefined) requestSettingsOf(serve)
   const own = options.transport === undefined ? systemTransport({ clock: systemClock, log }) : undefined
@@ -105,18 +96,6 @@ export function registerWorker(options: RegisterOptions): Registered {
       return closed
     },
   }
-}
-
-/** Those that the URL does not have yet. */
-function withParameters(text: string, parameters: Readonly<Record<string, string | undefined>>): string {
-  const url = URL.parse(text)
-  const added = Object.entries(parameters).filter(
-    ([name, value]) => value !== undefined && !url?.searchParams.has(name),
-  )
-  // The encoder refuses a text that is no URL.
-  if (url === null || added.length === 0) return text
-  for (const [name, value] of added) url.searchParams.set(name, value!)
-  return url.href
 }
 
 function withRequestSubject(text: string): string {

@@ -4,6 +4,9 @@
  *   nats://…/homing.workers.NAMESPACE     presence (packages/transport): every second, until it says good-bye
  *   {"version": 1, "url": "http://10.0.0.1:8000?ranks=2&kv_blocks=27000"}
  *
+ * With `"model_type": "Prefill"` or `"Decode"` in it, the worker takes that part of a request, as by `role=`
+ * in its URL (model-type.ts).
+ *
  * With `requests=SUBJECT` the worker takes requests under that subject, too: from routers with
  * --request-plane nats. The URL has the form of `--worker`: its query contains everything that a router must
  * know and cannot ask the engine.
@@ -11,6 +14,7 @@
 
 import { parseJson } from '@homing/base'
 import { BadRegistrationError } from './errors.ts'
+import { withRole } from './model-type.ts'
 
 const VERSION = 1
 const URL_CHARACTERS_MAX = 4096
@@ -34,10 +38,14 @@ export function requestSubjectOf(workerId: string): string {
 }
 
 /** Throws BadRegistrationError. */
-export function encodeRegistration(url: string): Uint8Array {
+export function encodeRegistration(url: string, modelType?: string): Uint8Array {
   const fault = faultOfUrl(url)
   if (fault !== undefined) throw new BadRegistrationError('the URL', url, fault)
-  return Buffer.from(JSON.stringify({ version: VERSION, url }))
+  if (modelType !== undefined) {
+    const read = withRole(url, modelType)
+    if ('fault' in read) throw new BadRegistrationError('the model type', modelType, read.wanted)
+  }
+  return Buffer.from(JSON.stringify({ version: VERSION, url, model_type: modelType }))
 }
 
 /** The URL of a worker, or what is wrong with its registration. */
@@ -49,12 +57,17 @@ export function readRegistration(card: Uint8Array): { readonly url: string } | {
     return { fault: 'it is no JSON' }
   }
   if (typeof word !== 'object' || word === null) return { fault: 'it is no object' }
-  const { version, url } = word as { readonly version?: unknown; readonly url?: unknown }
+  const {
+    version,
+    url,
+    model_type: type,
+  } = word as { readonly version?: unknown; readonly url?: unknown; readonly model_type?: unknown }
   if (version !== VERSION)
     return { fault: `its version is ${typeof version === 'number' ? version : 'no number'}, not ${VERSION}` }
   if (typeof url !== 'string') return { fault: 'it has no url' }
   const fault = faultOfUrl(url)
-  return fault === undefined ? { url } : { fault: `its url is not ${fault}` }
+  if (fault !== undefined) return { fault: `its url is not ${fault}` }
+  return type === undefined || type === null ? { url } : withRole(url, type)
 }
 
 /** What a URL must be instead; undefined: the URL is right. */

@@ -20,6 +20,37 @@ t.test('what is written is what is read', async t => {
   t.equal(registrationEndpoint(['a:4222', 'b:1'], 'prod'), 'nats://a:4222,b:1/homing.workers.prod')
 })
 
+t.test('the model type of a worker is its role', async t => {
+  for (const [type, role] of [
+    ['Prefill', '&role=prefill'],
+    ['prefill', '&role=prefill'],
+    ['Decode', '&role=decode'],
+    ['Chat | Completions | Decode', '&role=decode'],
+    ['Chat|Completions', ''],
+  ] as const) {
+    const url = 'http://gpu-1:8000/?ranks=2'
+    t.strictSame(readRegistration(encodeRegistration(url, type)), { url: url + role }, type)
+    t.strictSame(readRegistration(encodeRegistration(url + role, type)), { url: url + role }, 'said twice')
+  }
+  const url = 'http://gpu-1:8000?role=decode'
+  for (const [type, fault] of [
+    ['Prefill', /its model_type is "Prefill": use that of role=decode in its url, or none/],
+    ['Embedding', /its model_type is "Embedding": use Prefill, Decode/],
+    ['Prefill|Decode', /its model_type is "Prefill\|Decode": use .* one role at most/],
+    ['', /its model_type is ""/],
+    ['x'.repeat(100_000), /its model_type is "[^x]+": use Prefill/],
+    [7, /its model_type is no text/],
+  ] as const) {
+    const read = readRegistration(encode({ version: 1, url, model_type: type }))
+    t.match('fault' in read && read.fault, fault)
+    t.ok('fault' in read && read.fault.length < 400, 'bounded')
+    if (typeof type === 'string') t.throws(() => encodeRegistration(url, type), BadRegistrationError)
+  }
+  const transport = new MemoryNetwork({ clock: new SimulatedClock() }).transport()
+  const wrong = { url: 'http://a:1', nats: ['nats://b:1'], modelType: 'Embedding', transport }
+  t.throws(() => registerWorker(wrong), /the model type "Embedding": use Prefill/)
+})
+
 t.test('what cannot be used is refused on both sides', async t => {
   for (const url of [
     '',
@@ -65,19 +96,16 @@ t.test('a worker is present until it says good-bye, and is heard anew when the b
   )
   const registered = registerWorker({
     url: 'http://a:1',
-    role: 'prefill',
-    handover: 'kv_transfer',
     nats: ['nats://b:4222'],
     transport: network.transport(),
   })
   await pass(3000)
-  const card = '{"url":"http://a:1/?role=prefill&handover=kv_transfer"}'
-  t.strictSame(seen, ['connected', card])
+  t.strictSame(seen, ['connected', '{"url":"http://a:1"}'])
   network.disconnect(endpoint)
   await pass(1000)
   network.reconnect(endpoint)
   await pass(3000)
-  t.strictSame(seen.slice(2), ['no broker', 'connected', card])
+  t.strictSame(seen.slice(2), ['no broker', 'connected', '{"url":"http://a:1"}'])
   registered.close()
   registered.close()
   await pass(1000)
