@@ -13,9 +13,9 @@
  *
  * Order  expired blocks go bucket by bucket. A table that has grown beyond its bound is pruned to a share of
  *        it: earliest expiry first, and within a partly pruned bucket, the deepest blocks first.
- * Cost   constant per block of a request, and no look-up for blocks that lie side by side as they came; about
- *        32 bytes per held block; a counting sort per bucket that is pruned in part. Removed blocks are
- *        handed out in slices, so that no message has to wait for a large bucket.
+ * Cost   constant per block of a request, about 32 bytes per held block; a counting sort per bucket that is
+ *        pruned in part. Removed blocks are handed out in slices, so that no message has to wait for a large
+ *        bucket.
  */
 
 export const BUCKET_MS = 100
@@ -83,45 +83,20 @@ export class GuessTable {
   add(sequenceHashes: Int32Array, count: number, expiryMs: number): number {
     const tick = tickOf(expiryMs)
     let known = 0
-    let depth = 0
-    while (depth < count) {
-      const place = this.#placeOf(sequenceHashes[2 * depth]!, sequenceHashes[2 * depth + 1]!)
-      const entry = this.#places[place]! - 1
+    for (let depth = 0; depth < count; depth++) {
+      const low = sequenceHashes[2 * depth]!
+      const high = sequenceHashes[2 * depth + 1]!
+      const entry = this.#find(low, high)
       if (entry === NONE) {
-        this.#insert(sequenceHashes, depth++, tick, place)
+        this.#insert(low, high, depth, tick)
         continue
       }
-      const end = this.#refresh(entry, sequenceHashes, depth, count, tick)
-      known += end - depth
-      depth = end
+      known++
+      if (this.#entries.tick[entry]! >= tick) continue
+      this.#leave(entry)
+      this.#enter(entry, tick)
     }
     return known
-  }
-
-  /**
-   * Gives the expiry of this tick, unless theirs is later, to the block of an entry at a depth, and to the
-   * blocks below it that lie side by side with it in its bucket, as those do that came with one prompt: they
-   * are compared with their neighbours rather than looked up, and moved in one piece. Returns the depth after
-   * them.
-   */
-  #refresh(first: number, sequenceHashes: Int32Array, from: number, count: number, tick: number): number {
-    const { low, high, before, tick: ticks } = this.#entries
-    const oldTick = ticks[first]!
-    const isMoved = oldTick < tick
-    let last = first
-    let depth = from + 1
-    if (isMoved) ticks[first] = tick
-    for (; depth < count; depth++) {
-      const entry = before[last]!
-      if (entry === NONE || low[entry] !== sequenceHashes[2 * depth]) break
-      if (high[entry] !== sequenceHashes[2 * depth + 1]) break
-      if (isMoved) ticks[entry] = tick
-      last = entry
-    }
-    if (!isMoved) return depth
-    this.#leave(last, first, depth - from, oldTick)
-    this.#enter(last, first, depth - from, tick)
-    return depth
   }
 
   /**
@@ -138,7 +113,7 @@ export class GuessTable {
       into[2 * taken] = low
       into[2 * taken + 1] = high
       taken++
-      this.#leave(entry, entry, 1, tick)
+      this.#leave(entry)
       this.#delete(entry)
     }
     return taken
@@ -219,7 +194,7 @@ export class GuessTable {
       into[2 * taken] = low[entry]!
       into[2 * taken + 1] = high[entry]!
       taken++
-      this.#leave(entry, entry, 1, bucket.tick)
+      this.#leave(entry)
       this.#delete(entry)
     }
     return taken
@@ -227,8 +202,7 @@ export class GuessTable {
 
   // ── Buckets ──────────────────────────────────────────────────────────────────────────────────
 
-  /** Puts entries that hang together in front of a bucket; their ticks are set already. */
-  #enter(front: number, back: number, count: number, tick: number): void {
+  #enter(entry: number, tick: number): void {
     let bucket = this.#buckets.get(tick)
     if (bucket === undefined) {
       bucket = { tick, head: NONE, count: 0, isSorted: false }
@@ -237,26 +211,25 @@ export class GuessTable {
       while (at > 0 && this.#ticks[at - 1]! > tick) at--
       this.#ticks.splice(at, 0, tick)
     }
-    const { next, before } = this.#entries
-    before[front] = NONE
-    next[back] = bucket.head
-    if (bucket.head !== NONE) before[bucket.head] = back
-    bucket.head = front
-    bucket.count += count
+    const { next, before, tick: ticks } = this.#entries
+    ticks[entry] = tick
+    before[entry] = NONE
+    next[entry] = bucket.head
+    if (bucket.head !== NONE) before[bucket.head] = entry
+    bucket.head = entry
+    bucket.count++
     bucket.isSorted = false
   }
 
-  /** Takes entries that hang together out of their bucket; they go on hanging together. */
-  #leave(front: number, back: number, count: number, tick: number): void {
-    const { next, before } = this.#entries
-    const bucket = this.#buckets.get(tick)!
-    const after = next[back]!
-    const ahead = before[front]!
+  #leave(entry: number): void {
+    const { next, before, tick } = this.#entries
+    const bucket = this.#buckets.get(tick[entry]!)!
+    const after = next[entry]!
+    const ahead = before[entry]!
     if (ahead === NONE) bucket.head = after
     else next[ahead] = after
     if (after !== NONE) before[after] = ahead
-    bucket.count -= count
-    if (bucket.count > 0) return
+    if (--bucket.count > 0) return
     this.#buckets.delete(bucket.tick)
     this.#ticks.splice(this.#ticks.indexOf(bucket.tick), 1)
   }
@@ -286,22 +259,18 @@ export class GuessTable {
 
   // ── Entries ──────────────────────────────────────────────────────────────────────────────────
 
-  /** `place` is the free one at which the block was looked for. */
-  #insert(sequenceHashes: Int32Array, depth: number, tick: number, place: number): void {
-    const isFull = this.#free === NONE && this.#used === this.#entries.low.length
-    if (isFull) this.#grow()
+  #insert(low: number, high: number, depth: number, tick: number): void {
+    if (this.#free === NONE && this.#used === this.#entries.low.length) this.#grow()
     let entry = this.#free
     const entries = this.#entries
     if (entry === NONE) entry = this.#used++
     else this.#free = entries.next[entry]!
-    entries.low[entry] = sequenceHashes[2 * depth]!
-    entries.high[entry] = sequenceHashes[2 * depth + 1]!
+    entries.low[entry] = low
+    entries.high[entry] = high
     entries.depth[entry] = depth
-    entries.tick[entry] = tick
     this.#size++
-    if (isFull) this.#keep(entry)
-    else this.#places[place] = entry + 1
-    this.#enter(entry, entry, 1, tick)
+    this.#keep(entry)
+    this.#enter(entry, tick)
   }
 
   #delete(entry: number): void {
@@ -325,20 +294,14 @@ export class GuessTable {
   }
 
   #find(low: number, high: number): number {
-    return this.#places[this.#placeOf(low, high)]! - 1
-  }
-
-  /** Where the block is kept; if it is not, the free place at which it would be. */
-  #placeOf(low: number, high: number): number {
     const places = this.#places
-    const { low: lows, high: highs } = this.#entries
+    const entries = this.#entries
     const mask = places.length - 1
-    let at = mix(low, high) & mask
-    for (; places[at] !== 0; at = (at + 1) & mask) {
+    for (let at = mix(low, high) & mask; places[at] !== 0; at = (at + 1) & mask) {
       const entry = places[at]! - 1
-      if (lows[entry] === low && highs[entry] === high) break
+      if (entries.low[entry] === low && entries.high[entry] === high) return entry
     }
-    return at
+    return NONE
   }
 
   #keep(entry: number): void {
