@@ -119,7 +119,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   {
     what: 'a lower strict priority goes before a higher one',
     scenario: 'queue',
-    file: 'packages/queue/src/priority-queue.ts',
+    file: 'packages/queue/src/strict-priorities.ts',
     right: 'const at = this.#levels.findIndex(level => level.strictPriority <= strictPriority)',
     wrong: 'const at = this.#levels.findIndex(level => level.strictPriority >= strictPriority)',
   },
