@@ -183,7 +183,8 @@ export class LaneFlows {
 export class Flow implements HeapItem {
   readonly heapPlaces = [-1]
   readonly fair: FlowsOfClass
-  readonly tenant: Tenant
+  /** Its account now; the same as long as the flow has a request. */
+  tenant: Tenant
   readonly sequence: number
   /** Unordered; usually one. */
   readonly sides: FlowSide[] = []

@@ -55,7 +55,8 @@ export interface FairUndo {
 export class FairFlows implements FlowsOfClass {
   readonly policyClass: ClassAccount
   readonly #tenants: TenantTable
-  readonly #flows = new Map<Tenant, Flow>()
+  /** By the tenant's name: its account may be closed and opened again while its tag is ahead. */
+  readonly #flows = new Map<string, Flow>()
   readonly #lanes = new Map<Lane, LaneFlows>()
   readonly #open = new Set<LaneFlows>()
   /** Flows without requests whose tag is still ahead of the virtual time. */
@@ -122,7 +123,7 @@ export class FairFlows implements FlowsOfClass {
   /** A request that was taken waits again. `undo`: given only if no other request was taken since. */
   putBack(entry: Entry, undo: FairUndo | undefined): void {
     this.#refund(entry, undo)
-    const flow = this.#flows.get(entry.tenant)!
+    const flow = this.#flows.get(entry.tenant.name)!
     flow.asked--
     flow.waiting++
     this.#insert(entry, flow)
@@ -132,7 +133,7 @@ export class FairFlows implements FlowsOfClass {
   settle(entry: Entry, isServed: boolean, undo: FairUndo | undefined): void {
     if (isServed) this.#forgetIdle()
     else this.#refund(entry, undo)
-    const flow = this.#flows.get(entry.tenant)!
+    const flow = this.#flows.get(entry.tenant.name)!
     flow.asked--
     this.#left(flow)
   }
@@ -142,7 +143,7 @@ export class FairFlows implements FlowsOfClass {
    * change of the tenant's tag.
    */
   correct(tenant: Tenant, tokens: number): number {
-    const known = this.#flows.get(tenant)
+    const known = this.#flows.get(tenant.name)
     if (known === undefined && tokens <= 0) return 0
     const flow = known ?? this.#flowOf(tenant)
     const before = flow.startTag
@@ -180,11 +181,12 @@ export class FairFlows implements FlowsOfClass {
   }
 
   #flowOf(tenant: Tenant): Flow {
-    let flow = this.#flows.get(tenant)
+    let flow = this.#flows.get(tenant.name)
     if (flow === undefined) {
       flow = new Flow(this, tenant, this.#flowCount++, this.#virtualTime)
-      this.#flows.set(tenant, flow)
+      this.#flows.set(tenant.name, flow)
     }
+    flow.tenant = tenant
     this.#idle.remove(flow)
     return flow
   }
@@ -266,7 +268,7 @@ export class FairFlows implements FlowsOfClass {
   }
 
   #refund(entry: Entry, undo: FairUndo | undefined): void {
-    const flow = this.#flows.get(entry.tenant)!
+    const flow = this.#flows.get(entry.tenant.name)!
     if (undo !== undefined) this.#virtualTime = undo.virtualTime
     flow.startTag = undo?.startTag ?? flow.startTag - entry.costTokens / flow.tenant.weight
     this.#copyTag(flow)
@@ -290,14 +292,14 @@ export class FairFlows implements FlowsOfClass {
   #rest(flow: Flow): void {
     this.#idle.remove(flow)
     if (flow.startTag > this.#virtualTime) this.#idle.push(flow)
-    else this.#flows.delete(flow.tenant)
+    else this.#flows.delete(flow.tenant.name)
   }
 
   #forgetIdle(): void {
     for (let flow = this.#idle.first; flow !== undefined; flow = this.#idle.first) {
       if (flow.startTag > this.#virtualTime) break
       this.#idle.remove(flow)
-      this.#flows.delete(flow.tenant)
+      this.#flows.delete(flow.tenant.name)
     }
   }
 }

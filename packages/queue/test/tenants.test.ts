@@ -35,6 +35,22 @@ t.test('ten backlogged tenants with weights 1 … 10 get their shares within 5 %
   }
 })
 
+t.test('a tenant whose account was closed meanwhile does not go before its turn', async t => {
+  const queue = queueOf('fcfs', { stepTokens: 1e9, contentionMs: 1000 })
+  park(queue, [
+    request('big', { uncachedTokens: 5000 }),
+    ...['b1', 'b2', 'b3'].map(id => request(id, { tenant: 'b' })),
+  ])
+  queue.reopen()
+  t.strictSame(placeAll(queue, 1, 2), ['big', 'b1'])
+  // An account that nothing was heard of for this long is closed when a new tenant comes.
+  park(queue, [request('d', { tenant: 'd' })], 2000)
+  t.notOk([...queue.snapshot(2000).tenants].some(({ tenant }) => tenant === 'a'))
+  park(queue, [request('again')], 2000)
+  queue.reopen()
+  t.strictSame(placeAll(queue, 2001).at(-1), 'again', 'the tag of 5,000 tokens is kept')
+})
+
 t.test('service by weight of two backlogged tenants differs by a request of each at most', async t => {
   const tenant = fc.record({
     weight: fc.integer({ min: 1, max: 9 }),
