@@ -197,11 +197,13 @@ function words(value: unknown): Int32Array {
 }
 
 function token(value: unknown): number {
-  if (Array.isArray(value)) {
-    if (value.length !== 2) throw new NotUnderstood()
-    token(value[1])
-    return token(value[0])
-  }
+  if (!Array.isArray(value)) return tokenId(value)
+  if (value.length !== 2) throw new NotUnderstood()
+  tokenId(value[1])
+  return tokenId(value[0])
+}
+
+function tokenId(value: unknown): number {
   const id = integer(value)
   if (id < 0 || id > 0xffffffff) throw new NotUnderstood()
   return id
