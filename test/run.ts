@@ -15,6 +15,9 @@
  * Cache    Node keeps the modules that it has compiled, with their types stripped, in COMPILE_CACHE: a thread
  *          that imports the router then starts in half the time. A whole run begins with an empty cache.
  *
+ * Cases    tests that draw their cases draw the same ones each time: a run says something of the change, not
+ *          of the draw. `--draw` takes a seed by chance and prints it; HOMING_SEED=<that> draws them again.
+ *
  * Paths may be files, folders, or parts of a path. Exit code 1 on any failure, 2 when no file fits.
  */
 
@@ -38,6 +41,7 @@ const FILE_LIMIT_S = 300
 /** A machine that does other work as well needs several times as long. */
 const LIMIT_FACTOR = 12
 const TOTAL_LIMIT_S = 44 * 60
+const DRAWN_CASES = join(import.meta.dirname, 'drawn-cases.ts')
 const COMPILE_CACHE = join(ROOT, 'node_modules', '.cache', 'homing-compiled')
 const SECONDS_FILE = join(import.meta.dirname, 'file-seconds.json')
 /** Seconds of every file that takes at least SECONDS_RECORDED_MIN on a machine with two cores. */
@@ -62,7 +66,10 @@ const running = new Set<ChildProcess>()
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { 'write-seconds': { type: 'boolean', default: false } },
+  options: {
+    draw: { type: 'boolean', default: false },
+    'write-seconds': { type: 'boolean', default: false },
+  },
 })
 process.exitCode = await main(positionals)
 
@@ -76,6 +83,10 @@ async function main(wanted: readonly string[]): Promise<number> {
   if (files.length === 0) {
     console.error(`cannot run tests: no test file fits ${wanted.join(' ')}`)
     return 2
+  }
+  if (values.draw) {
+    process.env['HOMING_SEED'] = String(1 + Math.floor(Math.random() * (2 ** 31 - 1)))
+    console.log(`HOMING_SEED=${process.env['HOMING_SEED']}`)
   }
   for (const name of ['SIGINT', 'SIGTERM'] as const) {
     process.once(name, () => {
@@ -133,7 +144,9 @@ function fits(file: string, path: string): boolean {
 function runFile(file: string, limitS: number): Promise<FileResult> {
   const startedAt = performance.now()
   return new Promise(resolve => {
-    const child = spawn(process.execPath, [join(ROOT, file)], {
+    const drawsCases = readFileSync(join(ROOT, file), 'utf8').includes("from 'fast-check'")
+    const options = drawsCases ? ['--import', DRAWN_CASES] : []
+    const child = spawn(process.execPath, [...options, join(ROOT, file)], {
       cwd: ROOT,
       env: cleanEnvironment(limitS),
       stdio: ['ignore', 'pipe', 'pipe'],

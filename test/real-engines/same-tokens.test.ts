@@ -21,7 +21,7 @@ const isLive = process.env['HOMING_REAL_ENGINES'] === '1'
 const skip = isLive ? false : 'needs live engines: HOMING_REAL_ENGINES=1'
 const urls = (process.env['HOMING_REAL_ENGINE_URLS'] ?? 'http://127.0.0.1:8100').split(',')
 const PROMPTS = Number(process.env['HOMING_REAL_REQUESTS'] ?? 1000)
-const SEED = Number(process.env['HOMING_SEED'] ?? Math.floor(Math.random() * 2 ** 31))
+const SEED = Number(process.env['HOMING_SEED'] ?? 1)
 const LONG_CHARS = 20_000
 const SHOWN_CHARS = 1000
 

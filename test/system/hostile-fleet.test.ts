@@ -3,7 +3,7 @@
  * attack at once, in an order drawn by a seed, and every request of honest clients is served meanwhile, the
  * memory of the router stays within its budget, and no secret reaches a stranger, a log or a view.
  *
- * HOMING_HOSTILE_SECONDS sets how long (default 6), HOMING_HOSTILE_SEED the order, HOMING_HOSTILE_DEEDS a
+ * HOMING_HOSTILE_SECONDS sets how long (default 6), HOMING_SEED the order, HOMING_HOSTILE_DEEDS a
  * pattern of the deeds to which the strangers keep ('client\\.bomb'). Latencies are told, not asserted.
  */
 
@@ -22,7 +22,7 @@ import type { Attack, Findings, Task } from './hostile/strangers.ts'
 
 const SECONDS = Number(process.env['HOMING_HOSTILE_SECONDS'] ?? 6)
 const DEEDS = process.env['HOMING_HOSTILE_DEEDS']
-const SEED = Number(process.env['HOMING_HOSTILE_SEED'] ?? Date.now() % 1_000_000)
+const SEED = Number(process.env['HOMING_SEED'] ?? 1)
 const MODEL = 'homing-sim'
 const EVERY_MS = 50
 const COLD_SECONDS = Math.min(5, SECONDS / 4)

@@ -19,7 +19,7 @@ const NOTES_AT_ONCE = 50
  * behind them.
  */
 const NOTES_WAITING_MAX = MAILBOX / 2
-const seed = Number(process.env['HOMING_TEST_SEED'] ?? 1)
+const seed = Number(process.env['HOMING_SEED'] ?? 1)
 
 t.test(`${KILLS} kills of a thread under load, seed ${seed}`, { timeout: 600_000 }, async t => {
   const system = await startThreads(t, {

@@ -321,8 +321,8 @@ t.test('an event endpoint that nothing can connect to is a finding', async t => 
 })
 
 t.test('whatever an engine answers, a diagnosis ends in time and says something', async t => {
-  const seed = Number(process.env['HOMING_TEST_SEED'] ?? Date.now() % 2 ** 31)
-  t.comment(`HOMING_TEST_SEED=${seed}`)
+  const seed = Number(process.env['HOMING_SEED'] ?? 1)
+  t.comment(`HOMING_SEED=${seed}`)
   const random = seededRandom(seed)
   const odd: readonly unknown[] = [
     undefined,

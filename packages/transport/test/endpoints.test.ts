@@ -16,7 +16,7 @@ import {
   systemTransport,
 } from '../src/index.ts'
 
-const SEED = Number(process.env['HOMING_ENDPOINTS_SEED'] ?? Date.now() % 1_000_000)
+const SEED = Number(process.env['HOMING_SEED'] ?? 1)
 const TRIES = 2000
 const MESSAGE_CHARACTERS_MAX = 500
 

@@ -158,7 +158,7 @@ t.test('a thread dies before any of its steps, and its heir knows what it did', 
 })
 
 t.test('it finds what trying every order one by one finds', async t => {
-  const seed = Number(process.env['HOMING_SEED'] ?? Date.now() % 2 ** 31)
+  const seed = Number(process.env['HOMING_SEED'] ?? 1)
   t.comment(`seed ${seed}`)
   let races = 0
   const agree = fc.property(randomPrograms(), programs => {

@@ -11,7 +11,7 @@ import type { TortureResult } from './driver.ts'
 const SECONDS = 4
 /** On a machine that is busy a run goes on until then. */
 const DEATHS_MIN = 3
-const seeds = process.env['HOMING_TEST_SEED']?.split(',') ?? ['1', '2', '3']
+const seeds = process.env['HOMING_SEED']?.split(',') ?? ['1', '2', '3']
 const hasTaskset = spawnSync('taskset', ['-V']).status === 0
 
 async function run(words: readonly string[], nodeOptions: readonly string[], parameters: readonly string[]) {

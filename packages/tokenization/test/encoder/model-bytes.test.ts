@@ -21,7 +21,7 @@ import { int32Section, uint8Section } from '../../src/encoder/shared-sections.ts
 import { Vocabulary } from '../../src/encoder/vocabulary.ts'
 import { randomTokenizer } from '../reference/variants.ts'
 
-const SEED = Number(process.env['HOMING_SEED'] ?? Math.floor(Math.random() * 2 ** 31))
+const SEED = Number(process.env['HOMING_SEED'] ?? 1)
 const CASES = 60
 const TINY = fileURLToPath(new URL('../../fixtures/tiny', import.meta.url))
 const NUMBERS = ['merges', 'mergeSlots', 'byteRanks', 'byteIds', 'seamPairs'] as const
