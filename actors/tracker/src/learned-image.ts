@@ -97,6 +97,7 @@ function readFleet(fields: SealedFields): FleetImage {
   const image = {
     ...partsOf(fields),
     output: fields.floats('output'),
+    transfer: fields.has('transfer') ? fields.floats('transfer') : undefined,
     knee: fields.floats('knee'),
     times: fields.floats('times'),
     shares: fields.floats('shares'),
@@ -116,8 +117,14 @@ function partsOf(fields: SealedFields): WorkerImage {
 }
 
 function writtenFleet(image: FleetImage): object {
-  const { knee, times, shares } = image
-  return { ...written(image), knee: bytesOf(knee), times: bytesOf(times), shares: bytesOf(shares) }
+  const { transfer, knee, times, shares } = image
+  return {
+    ...written(image),
+    transfer: transfer && bytesOf(transfer),
+    knee: bytesOf(knee),
+    times: bytesOf(times),
+    shares: bytesOf(shares),
+  }
 }
 
 function written({ prefill, decode, output }: WorkerImage): object {

@@ -29,6 +29,8 @@ export interface Booking {
   readonly promptTokens: number
   /** The prompt is not known: its tokens are an estimate, and teach nothing. Default false. */
   readonly isUnknown?: boolean
+  /** Tokens whose blocks another worker hands over to it; undefined: none. */
+  readonly handedTokens?: number | undefined
   /** Tokens that the worker must compute, as predicted; 0 … promptTokens. */
   readonly prefillTokens: number
   /** Used to count output blocks; undefined: they are not counted. */

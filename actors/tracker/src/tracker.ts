@@ -262,7 +262,7 @@ class Tracker {
 
   book(booking: Booking): 'booked' | 'duplicate' | 'full' {
     const { decisionId, gateway, workerSlot, promptTokens, prefillTokens } = booking
-    const { isStream, isUnknown = false, waitedMs = 0, stepTokens, outputTokensMax } = booking
+    const { isStream, isUnknown = false, waitedMs = 0, stepTokens, outputTokensMax, handedTokens } = booking
     const { clock, random } = this.#context
     const counts = trackingOf(this.#tracking, booking.tracking)
     const sequenceHashes = trackedHashes(booking.sequenceHashes, counts, random)
@@ -283,7 +283,7 @@ class Tracker {
     }
     this.#flushLater()
     const newTokens = prefillTokens
-    const sent = { promptTokens, newTokens, outputTokensMax, isStream, isUnknown, waitedMs }
+    const sent = { promptTokens, newTokens, outputTokensMax, isStream, isUnknown, handedTokens, waitedMs }
     this.#book.sent(decisionId, workerSlot, { ...sent, nowMs: clock.nowMs() }, stepTokens)
     return outcome
   }

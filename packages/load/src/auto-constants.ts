@@ -203,6 +203,10 @@ export const AUTO_CONSTANTS = {
     PRIOR_DECODE_REQUEST_MS: 0.1,
     /** Ms. A token of context in a decode step, before any was seen. [Step times] */
     PRIOR_DECODE_TOKEN_MS: 4e-5,
+    /** Ms. A hand-over of a computed prompt, before any was seen. [Transfers] */
+    PRIOR_TRANSFER_MS: 5,
+    /** Ms. A token whose blocks move, before any was seen: 128 KiB at 13 GB/s. [Transfers] */
+    PRIOR_TRANSFER_TOKEN_MS: 0.01,
   },
 
   /** Alarms about what was learned: packages/load/src/odd-workers.ts. */

@@ -163,6 +163,7 @@ export class EngineBook {
     // What the engine computed of the period is not known, so the period teaches nothing.
     if (!request.isTimed || request.isUnknown) entry.period = undefined
     if (!request.isTimed) return
+    this.#observeTransfer(request, now)
     if (request.isOwn && request.isExpectationLearned && !request.isUnknown)
       this.#learned.unseen.firstToken(request.expectedFirstTokenMs, now - request.sentMs)
     this.#addToPeriod(request, entry, now)
@@ -329,6 +330,9 @@ export class EngineBook {
     p.speedSpread = speedSpreadOf(figures, count)
     p.outputTokensExpected = this.#learned.outputs.meanTokens
     p.prefillMeanMs = this.#learned.prefillMs.mean
+    const [transferMs, transferTokenMs] = this.#learned.transfer.fleet
+    p.transferMs = transferMs
+    p.transferTokenMs = transferTokenMs
     p.kneeTokens = this.#learned.prefill.kneeTokens
     p.waitingShare =
       this.#learned.decodeMs.mean > 0
@@ -385,6 +389,8 @@ export class EngineBook {
       isSilent: request.isStream === false,
       isOwn: request.isOwn !== false,
       isUnknown: request.isUnknown === true,
+      // With others before it, it may wait for them, or for room.
+      handedTokens: entry.queue.size === 0 ? (request.handedTokens ?? -1) : -1,
       outputTokensMax: request.outputTokensMax ?? Infinity,
       firstTokenMs: -1,
       contextTokens: 0,
@@ -473,6 +479,11 @@ export class EngineBook {
     const decoding = (entry.decodingMs - request.decodingMs) / duration
     const context = (entry.contextMs - request.contextMs) / duration
     this.#learned.decode.observe(slot, 1, decoding, context, (duration - stalled) / gaps)
+  }
+
+  #observeTransfer({ slot, handedTokens, sentMs, decodeAddedMs }: BookedRequest, now: number): void {
+    if (handedTokens < 0) return
+    this.#learned.transfer.observe(slot, 1, handedTokens, 0, now - sentMs - decodeAddedMs)
   }
 
   #beginDecoding(entry: Slot, request: BookedRequest, now: number): void {
@@ -568,7 +579,8 @@ export class EngineBook {
     entry.insertedAt = this.#sentTotal
     if (request.firstTokenMs < 0 || request.isSilent || (!request.isTimed && period === undefined)) return
     ++this.#learned.settled
-    this.#learned.prefillMs.add(request.prefillMs)
+    // What was computed elsewhere is no prompt of those that come.
+    if (request.newTokens > 0) this.#learned.prefillMs.add(request.prefillMs)
     this.#learned.saidShare +=
       ((isSaid ? 1 : 0) - this.#learned.saidShare) / Math.min(MEAN_REQUESTS, this.#learned.settled)
     if (period === undefined) return

@@ -57,6 +57,7 @@ const {
 const { PRIOR_STEP_MS_SCALE_MIN, ZERO_PRIOR_DIVISOR } = AUTO_CONSTANTS.steps
 const { PRIOR_PREFILL_STEP_MS, PRIOR_PREFILL_TOKEN_MS, PRIOR_PREFILL_PAIR_MS } = AUTO_CONSTANTS.steps
 const { PRIOR_DECODE_STEP_MS, PRIOR_DECODE_REQUEST_MS, PRIOR_DECODE_TOKEN_MS } = AUTO_CONSTANTS.steps
+const { PRIOR_TRANSFER_MS, PRIOR_TRANSFER_TOKEN_MS } = AUTO_CONSTANTS.steps
 
 const FEATURES = 3
 /** Numbers of an image before those of its first rows, and of each of these. */
@@ -80,6 +81,9 @@ export const DECODE_PRIOR: Coefficients = [
   PRIOR_DECODE_REQUEST_MS,
   PRIOR_DECODE_TOKEN_MS,
 ]
+
+/** Of a hand-over: ms for each, and for each token whose blocks move. Nothing has the third feature. */
+export const TRANSFER_PRIOR: Coefficients = [PRIOR_TRANSFER_MS, PRIOR_TRANSFER_TOKEN_MS, 1]
 
 /** Least assumed error of each prior. */
 const PRIOR_SCALE_MIN: Coefficients = [PRIOR_STEP_MS_SCALE_MIN, 0, 0]
@@ -349,7 +353,12 @@ export class LearnedCosts {
     return worker.isApart ? worker.aged(this.#fleetNow(), this.#nowMs) : this.#fleetNow()
   }
 
-  /** The coefficients of the fleet, aged. */
+  /** The coefficients of the fleet. */
+  get fleet(): Coefficients {
+    return this.#fleetNow()
+  }
+
+  /** Aged. */
   #fleetNow(): Coefficients {
     return this.#fleet.aged(this.#prior, this.#nowMs)
   }

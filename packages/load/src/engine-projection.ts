@@ -83,6 +83,9 @@ export interface EngineProjection {
   waitingShare: number
   /** Mean prefill time of requests, estimated when they were sent. */
   prefillMeanMs: number
+  /** Time of a hand-over between two workers, in ms, and what each token that moves adds to it. */
+  transferMs: number
+  transferTokenMs: number
 }
 
 /** One figure of the i-th slot. */
@@ -135,6 +138,8 @@ export function newProjection(slots: number): EngineProjection {
     outputTokensExpected: 0,
     waitingShare: 0,
     prefillMeanMs: 0,
+    transferMs: 0,
+    transferTokenMs: 0,
     kneeTokens: 0,
   }
 }

@@ -35,6 +35,8 @@ export interface BookedRequest {
   readonly isOwn: boolean
   /** Its prompt is not known: its figures are estimates. */
   readonly isUnknown: boolean
+  /** Tokens that are handed over to it, if their time can be seen; −1: it cannot. */
+  readonly handedTokens: number
   /** The most tokens that its answer can have; Infinity: not known. */
   readonly outputTokensMax: number
   firstTokenMs: number

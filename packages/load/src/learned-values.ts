@@ -9,7 +9,7 @@
 
 import { AUTO_CONSTANTS } from './auto-constants.ts'
 import { BoundedMean } from './bounded-mean.ts'
-import { DECODE_PRIOR, isFitImage, LearnedCosts } from './engine-costs.ts'
+import { DECODE_PRIOR, isFitImage, LearnedCosts, TRANSFER_PRIOR } from './engine-costs.ts'
 import { OutputLengths } from './output-lengths.ts'
 import { isKneeImage, KNEES, PrefillCosts } from './prefill-costs.ts'
 import type { LearnedSpeed } from './reports.ts'
@@ -30,6 +30,8 @@ export interface WorkerImage {
 /** What was learned of all workers together. */
 export interface FleetImage extends WorkerImage {
   readonly output: Float64Array
+  /** Undefined: no hand-over was seen. */
+  readonly transfer?: Float64Array | undefined
   readonly knee: Float64Array
   /** Means and numbers of times to the first token, of prefill and of decoding. */
   readonly times: Float64Array
@@ -40,6 +42,8 @@ export interface FleetImage extends WorkerImage {
 export class LearnedValues {
   readonly prefill = new PrefillCosts()
   readonly decode = new LearnedCosts(DECODE_PRIOR)
+  /** From the call of a decode worker until it has the blocks of the prompt. */
+  readonly transfer = new LearnedCosts(TRANSFER_PRIOR)
   readonly outputs = new OutputLengths()
   readonly unseen = new UnseenLoad()
   /** Not in images: eight answers of a worker bring it back. */
@@ -58,6 +62,7 @@ export class LearnedValues {
   tick(nowMs: number): void {
     this.prefill.tick(nowMs)
     this.decode.tick(nowMs)
+    this.transfer.tick(nowMs)
     this.outputs.tick(nowMs)
     this.unseen.tick(nowMs)
   }
@@ -71,8 +76,8 @@ export class LearnedValues {
   }
 
   forget(workerSlot: number): void {
-    const { prefill, decode, outputs, perEvent } = this
-    for (const learned of [prefill, decode, outputs, perEvent]) learned.forget(workerSlot)
+    const { prefill, decode, transfer, outputs, perEvent } = this
+    for (const learned of [prefill, decode, transfer, outputs, perEvent]) learned.forget(workerSlot)
   }
 
   /** Undefined: nothing was learned of it. */
@@ -91,6 +96,7 @@ export class LearnedValues {
       prefill: this.prefill.image('fleet'),
       decode: this.decode.image('fleet'),
       output: this.outputs.fleetImage,
+      transfer: this.transfer.image('fleet'),
       knee: this.prefill.kneeImage,
       times: Float64Array.from(times.flatMap(({ mean, count }) => [mean, count])),
       shares: Float64Array.of(this.unseen.share, this.deliveredPeriods, this.settled, this.saidShare),
@@ -102,6 +108,7 @@ export class LearnedValues {
     if (this.settled > 0) return
     if (image.prefill !== undefined) this.prefill.restore('fleet', image.prefill, agoMs)
     if (image.decode !== undefined) this.decode.restore('fleet', image.decode, agoMs)
+    if (image.transfer !== undefined) this.transfer.restore('fleet', image.transfer, agoMs)
     this.outputs.restoreFleet(image.output, agoMs)
     this.prefill.restoreKnee(image.knee)
     for (const [at, mean] of [this.firstTokenMs, this.prefillMs, this.decodeMs].entries())
@@ -141,6 +148,7 @@ export function fleetImageFault(image: FleetImage): string | undefined {
   if (!areFigures(image.times, 6)) return 'its times are no means and numbers'
   if (!isKneeImage(image.knee)) return 'its knee is none'
   if (!isShares) return 'its shares are none'
+  if (image.transfer !== undefined && !isFitImage(image.transfer)) return 'its transfer is no fit'
   return workerImageFault({ ...image, output: undefined })
 }
 

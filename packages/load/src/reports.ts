@@ -15,6 +15,11 @@ export interface SentRequest {
    * false.
    */
   readonly isUnknown?: boolean
+  /**
+   * Tokens whose blocks another worker hands over to this one; the time until they are there is a part of
+   * that to its first token. Default: it is no hand-over.
+   */
+  readonly handedTokens?: number | undefined
   /** How long it waited in the router before it was sent; default 0. */
   readonly waitedMs?: number
   /**

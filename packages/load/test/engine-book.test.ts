@@ -538,3 +538,37 @@ t.test('a mean that begins with nothing is learned soon', async t => {
     t.ok(mean.mean > 100, `${first}: ${mean.mean}`)
   }
 })
+
+t.test('hand-overs teach what a transfer takes, and those that wait behind others do not', async t => {
+  const book = new EngineBook({ workerSlotsMax: 4 })
+  const random = seededRandom(SEED)
+  let nowMs = 0
+  const handOver = (id: string, promptTokens: number) =>
+    book.sent(id, 0, { promptTokens, newTokens: 0, isUnknown: true, handedTokens: promptTokens, nowMs })
+  const before = book.project([0], nowMs)
+  t.ok(before.transferMs > 0 && before.transferTokenMs > 0, 'there is a prior')
+  for (let i = 0; i < 100; i++) {
+    const promptTokens = 100 + random.below(20_000)
+    handOver(`${i}`, promptTokens)
+    nowMs += 3 + 0.05 * promptTokens
+    book.firstToken(`${i}`, nowMs)
+    book.ended(`${i}`, nowMs, 1)
+    nowMs += 1000
+  }
+  const ofTokens = (tokens: number): number => {
+    const { transferMs, transferTokenMs } = book.project([0], nowMs)
+    return transferMs + transferTokenMs * tokens
+  }
+  t.ok(Math.abs(ofTokens(10_000) / 503 - 1) < 0.05, `${ofTokens(10_000)} ms`)
+  const learned = ofTokens(10_000)
+  for (let i = 0; i < 50; i++) {
+    handOver(`before ${i}`, 10)
+    handOver(`behind ${i}`, 10_000)
+    nowMs += 4
+    book.firstToken(`before ${i}`, nowMs)
+    nowMs += 60_000
+    book.firstToken(`behind ${i}`, nowMs)
+    for (const id of [`before ${i}`, `behind ${i}`]) book.ended(id, nowMs, 1)
+  }
+  t.ok(ofTokens(10_000) < 1.1 * learned, `${ofTokens(10_000)} ms after some that waited for a minute`)
+})

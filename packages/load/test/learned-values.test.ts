@@ -98,6 +98,18 @@ t.test(
   },
 )
 
+t.test('what hand-overs take is kept', async t => {
+  const learned = new LearnedValues()
+  t.equal(learned.fleetImage().transfer, undefined)
+  for (let i = 1; i <= 40; i++) learned.transfer.observe(0, 1, 100 * i, 0, 2 + 5 * i)
+  const image = learned.fleetImage()
+  t.equal(fleetImageFault(image), undefined)
+  const next = new LearnedValues()
+  next.restoreFleet(image, 0)
+  t.strictSame(next.transfer.fleet, learned.transfer.fleet)
+  t.match(fleetImageFault({ ...image, transfer: Float64Array.of(1, 2) }), /transfer is no fit/)
+})
+
 t.test('an image with a number that no fit has is refused', async t => {
   const learned = new LearnedValues()
   serves(new EngineBook({ workerSlotsMax: 4, learned }), 1, 40, seededRandom(SEED), 0)
