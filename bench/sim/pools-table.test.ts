@@ -25,11 +25,13 @@ t.test('a small fleet has a row for each placement, and one of them is the best'
       'together',
       'apart, 64 GB/s',
       'apart, 64 GB/s, conditional',
+      'apart, 64 GB/s, auto',
       'apart, 10 Gbit/s',
       'apart, 10 Gbit/s, conditional',
+      'apart, 10 Gbit/s, auto',
     ],
   )
-  const [, fast, , slow] = rows.map(({ cells }) => cells[0]!)
+  const [, fast, , , slow] = rows.map(({ cells }) => cells[0]!)
   t.ok(slow!.ttftMs > fast!.ttftMs, 'a slow link delays first tokens')
   const table = renderPools(rows)
   t.ok(table.includes('| 1P1D | 50 % | together |'))

@@ -50,8 +50,10 @@ const WAYS: readonly Way[] = [
   { name: 'together', transfer: undefined },
   { name: 'apart, 64 GB/s', transfer: FAST },
   { name: 'apart, 64 GB/s, conditional', transfer: { ...FAST, stay: STAY } },
+  { name: 'apart, 64 GB/s, auto', transfer: { ...FAST, stay: 'auto' } },
   { name: 'apart, 10 Gbit/s', transfer: SLOW },
   { name: 'apart, 10 Gbit/s, conditional', transfer: { ...SLOW, stay: STAY } },
+  { name: 'apart, 10 Gbit/s, auto', transfer: { ...SLOW, stay: 'auto' } },
 ]
 
 export interface PoolsFleet {

@@ -8,6 +8,7 @@ import {
   type Answer,
   chunksOf,
   type Fleet,
+  open,
   startEngines,
   startFleet,
   type ThreadEngine,
@@ -338,4 +339,51 @@ t.test('enforced, a prompt goes to a prefill worker of its domain or nowhere', a
   await remove()
   await stateOf(fleet, 'pending')
   t.equal((await ask('after')).status, 503)
+})
+
+t.test('by --disagg-rule auto a prompt goes apart when it would hold up answers', async t => {
+  const fleet = await startFleet({
+    engines: [
+      { ...SHARED, role: 'prefill' },
+      { ...SHARED, role: 'decode', speed: 1 },
+    ],
+    workerQuery: (_, position) => ['?role=prefill', '?role=decode'][position]!,
+    router: ['--disagg-rule=auto'],
+  })
+  t.teardown(() => fleet.stop())
+  await stateOf(fleet, 'active')
+  const ask = (marker: string, words: number) =>
+    fleet.send(CHAT.path, { body: CHAT.body(text(marker, words)) })
+  const whole = await ask('idle', 1000)
+  t.equal(whole.status, 200, whole.text)
+  t.equal(whole.headers['x-homing-prefill-worker'], undefined, 'nothing waits for the worker that answers')
+  t.equal(await alone(fleet, 'cheaper'), 1)
+  const { json: idle } = await fleet.send(`/decisions/${whole.headers['x-homing-decision']}`)
+  const { whole_ms: wholeMs, prefill_ms, transfer_ms, decode_ms } = idle.leg_costs
+  t.ok(wholeMs > 0 && prefill_ms > 0 && transfer_ms > 0 && decode_ms > 0)
+  t.ok(prefill_ms + transfer_ms + decode_ms >= wholeMs)
+
+  const leaving = new AbortController()
+  const streams = await Promise.all(
+    Array.from({ length: 8 }, async (_, i) => {
+      const body = { ...CHAT.body(text(`stream ${i}`, 5)), max_tokens: 4000, stream: true }
+      const { body: events } = await open(fleet.url, CHAT.path, { body, signal: leaving.signal })
+      // Its end is that of the test.
+      events.on('error', () => {})
+      await new Promise(resolve => events.once('data', resolve))
+      return events
+    }),
+  )
+  t.equal(streams.length, 8)
+  const apart = await ask('busy', 1500)
+  t.equal(apart.status, 200, apart.text)
+  t.ok(apart.headers['x-homing-prefill-worker'], 'eight answers would wait')
+  const { json: busy } = await fleet.send(`/decisions/${apart.headers['x-homing-decision']}`)
+  t.match(busy, { leg: 'decode', leg_costs: { whole_ms: Number } })
+  t.ok(
+    busy.leg_costs.prefill_ms + busy.leg_costs.transfer_ms + busy.leg_costs.decode_ms <
+      busy.leg_costs.whole_ms,
+  )
+  leaving.abort()
+  await isEmpty(t, fleet)
 })

@@ -25,7 +25,9 @@ import { scanRequest, usageEdit } from '@homing/openai'
 import {
   type Decision,
   decodeLeg,
+  goesApart,
   type HandedOver,
+  type LegCosts,
   type PrefillPin,
   prefillLeg,
   type RoutingRequest,
@@ -106,6 +108,8 @@ export class ExchangeLegs {
   #called: PrefillLeg | undefined
   #handed: Handed | undefined
   #model = ''
+  /** What it was expected to cost, if that was asked. */
+  #costs: LegCosts | undefined
   #isDone = false
   /** A decode leg has failed. */
   #wasLost = false
@@ -159,23 +163,24 @@ export class ExchangeLegs {
       return { kind: 'refused', error: toErrorRecord(new NoHandoverError(routing.model, why)) }
     if (!hasRoom) return this.#whole(isFit ? 'no_room' : 'unfit')
     const turn = this.#turn
-    const stays = !isPinned && (await this.#staysOnDecode(routing))
+    const stays = isPinned ? undefined : await this.#reasonToStay(routing)
     // Its client has left meanwhile.
     if (turn !== this.#turn) return new Promise(() => {})
-    if (stays) return this.#whole('cached')
+    if (stays !== undefined) return this.#whole(stays)
     return this.#prefill(request, ageMs)
   }
 
   /** As it is placed next. */
   routing(routing: RoutingRequest): RoutingRequest {
     const handed = this.#handed
-    if (handed === undefined) return routing
+    const legCosts = this.#costs
+    if (handed === undefined) return legCosts === undefined ? routing : { ...routing, legCosts }
     const { model, excludedWorkers, pinnedInstanceId } = routing
     const avoided =
       pinnedInstanceId === undefined
         ? this.#parts.pools.avoided(model, handed.topology, excludedWorkers, this.#nowMs)
         : []
-    return decodeLeg({ ...routing, excludedWorkers: [...excludedWorkers, ...avoided] }, handed)
+    return decodeLeg({ ...routing, legCosts, excludedWorkers: [...excludedWorkers, ...avoided] }, handed)
   }
 
   decision(decision: Decision): Decision {
@@ -427,15 +432,19 @@ export class ExchangeLegs {
     return { kind: 'place' }
   }
 
-  /** What is computed anew at a decode worker is less than a hand-over is worth. */
-  async #staysOnDecode(routing: RoutingRequest): Promise<boolean> {
-    const { bypass } = this.#parts.pools.settings
+  /** Why its prompt is computed at the worker that answers; undefined: it is computed apart. */
+  async #reasonToStay(routing: RoutingRequest): Promise<'cached' | 'cheaper' | undefined> {
+    const { stay } = this.#parts.pools.settings
     const { promptTokens, unknownPromptReason } = routing
-    if (bypass === undefined || unknownPromptReason !== undefined || promptTokens === 0) return false
+    if (stay === undefined || unknownPromptReason !== undefined || promptTokens === 0) return undefined
+    if (stay === 'auto') {
+      this.#costs = await this.#parts.placements.weighLegs(routing)
+      return this.#costs === undefined || goesApart(this.#costs) ? undefined : 'cheaper'
+    }
     const measured = await this.#parts.placements.measure(routing)
-    if ('code' in measured) return false
+    if ('code' in measured) return undefined
     const newTokens = promptTokens - measured.cachedTokens
-    return newTokens < bypass.tokens && newTokens / promptTokens < bypass.share
+    return newTokens < stay.tokens && newTokens / promptTokens < stay.share ? 'cached' : undefined
   }
 
   /** Each leg has a body of its own. */

@@ -159,6 +159,7 @@ export type GatewaySettings = Pick<
   | 'conditionalDisagg'
   | 'conditionalDisaggTokens'
   | 'conditionalDisaggShare'
+  | 'disaggRule'
   | 'retries'
   | 'retryBudget'
   | 'stallTimeoutMs'
@@ -201,7 +202,7 @@ export function gatewayArgsFromSettings(
   const { isQueueOn, hasKeys, operators, ...refs } = parts
   const { accessLog: path, accessLogSample: sample } = settings
   const { conditionalDisaggTokens, conditionalDisaggShare } = settings
-  const bypass = { tokens: conditionalDisaggTokens, share: conditionalDisaggShare }
+  const rule = { tokens: conditionalDisaggTokens, share: conditionalDisaggShare }
   return {
     ...refs,
     host: settings.host,
@@ -247,7 +248,7 @@ export function gatewayArgsFromSettings(
     slicesWithinMs: settings.prefillSlices === 'auto' ? settings.tenantContentionMs : 0,
     disagg: {
       isEnforced: settings.enforceDisagg,
-      bypass: settings.conditionalDisagg ? bypass : undefined,
+      stay: settings.conditionalDisagg ? rule : settings.disaggRule === 'auto' ? 'auto' : undefined,
     },
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,
     operators: settings.adminPort === undefined ? operators : undefined,

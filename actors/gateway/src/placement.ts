@@ -18,7 +18,7 @@ import type { QueueMessage, WaitingHints } from '@homing/actors/queue'
 import type { RouterMessage } from '@homing/actors/router'
 import type { GatewayLife } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import type { Decision, Delivery, Measured, RoutingRequest } from '@homing/placement'
+import type { Decision, Delivery, LegCosts, Measured, RoutingRequest } from '@homing/placement'
 
 type Settled = Extract<RouterMessage, { readonly type: 'settled' }>
 export type WorkerFailed = Extract<RouterMessage, { readonly type: 'workerFailed' }>
@@ -66,6 +66,13 @@ export class Placements {
   measure(request: RoutingRequest): Promise<Measured | ErrorRecord> {
     const { router, askMsMax } = this.#parts
     return router.ask({ type: 'measure', request }, { timeout: askMsMax }).catch(toErrorRecord)
+  }
+
+  /** What a request costs whole and in two legs; undefined: that is not known. Never rejects. */
+  weighLegs(request: RoutingRequest): Promise<LegCosts | undefined> {
+    const { router, askMsMax } = this.#parts
+    // The placement that follows meets the same error, and says so.
+    return router.ask({ type: 'weighLegs', request }, { timeout: askMsMax }).catch(() => undefined)
   }
 
   /** A worker failed a request, and the request is not to blame. Not repeated if the mailbox is full. */

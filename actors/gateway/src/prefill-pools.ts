@@ -13,14 +13,15 @@ export interface DisaggSettings {
   /** Requests of a model with prefill workers are refused where no hand-over is possible. */
   readonly isEnforced: boolean
   /**
-   * A prompt with fewer tokens to compute, and a smaller share of them, stays on a decode worker that holds
-   * the rest; undefined: none does.
+   * Which prompts stay at the worker that answers. A rule: those with fewer tokens to compute, and a smaller
+   * share of them, at a worker that holds the rest. `auto`: those that are expected to cost less there.
+   * Undefined: none.
    */
-  readonly bypass: { readonly tokens: number; readonly share: number } | undefined
+  readonly stay: { readonly tokens: number; readonly share: number } | 'auto' | undefined
 }
 
 /** Why a request whose model has prefill workers goes whole. */
-export type AloneReason = 'inactive' | 'unfit' | 'no_room' | 'cached' | 'failed' | 'lost'
+export type AloneReason = 'inactive' | 'unfit' | 'no_room' | 'cached' | 'cheaper' | 'failed' | 'lost'
 /** How a prefill leg ended. */
 export type LegOutcome =
   | 'handed_over'
@@ -39,7 +40,7 @@ export class PrefillPools {
   #states: ReadonlyMap<string, PrefillState> = new Map()
   #fleet: Fleet = { version: 0, workers: [] }
 
-  constructor(settings: DisaggSettings = { isEnforced: false, bypass: undefined }) {
+  constructor(settings: DisaggSettings = { isEnforced: false, stay: undefined }) {
     this.settings = settings
   }
 

@@ -11,7 +11,7 @@
 import type { ActorContext } from '@homing/actor'
 import type { GatewayLife } from '@homing/actors/tracker'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import type { Fleet, WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
+import { type Fleet, handoverOf, topologyOf, type WorkerKeyRecord, type WorkerRecord } from '@homing/fleet'
 import {
   type AffinityBinding,
   type Busy,
@@ -25,9 +25,11 @@ import {
   type Decision,
   type Delivery,
   decisionOf,
+  decodeLeg,
   eligibleByAffinity,
   firstSlice,
   isBeginning,
+  type LegCosts,
   type Measured,
   OverlapLookup,
   otherRanks,
@@ -35,8 +37,10 @@ import {
   type PlacementSettings,
   type PotentialKeyLoad,
   place,
+  placedMs,
   placementSettings,
   potentialLoads,
+  prefillLeg,
   prefillTokensOf,
   type QueueReceipt,
   type Receipt,
@@ -49,6 +53,8 @@ import {
   slotsOf,
   TooManyRequestsError,
   thresholdsFor,
+  tokensToHandOver,
+  transferMs,
   WorkerHealth,
   writeReceipt,
 } from '@homing/placement'
@@ -178,6 +184,10 @@ export class Decider {
       promptTokens: request.promptTokens,
       // A prompt that comes from elsewhere does not tell how fast the worker computes.
       isUnknown: request.unknownPromptReason !== undefined || isDecode,
+      handedTokens:
+        request.leg?.kind === 'decode' && request.leg.handover === 'kv_transfer'
+          ? tokensToHandOver(placed)
+          : undefined,
       prefillTokens: isDecode ? 0 : prefillTokensOf(placed, request),
       blockSizeTokens: request.blockSizeTokens,
       expectedOutputTokens: request.expectedOutputTokens,
@@ -296,6 +306,30 @@ export class Decider {
     const overlaps = this.#lookup.lookUp(request, found.candidates, this.audits)
     const cachedTokens = bestCachedTokens(request, overlaps, found.candidates.length)
     return { cachedTokens, boundWorker: found.boundWorker }
+  }
+
+  /** See the message `weighLegs`. */
+  async weighLegs(request: RoutingRequest): Promise<LegCosts | undefined> {
+    const wholeMs = await this.#look(request, placedMs)
+    if (wholeMs === undefined) return undefined
+    const prefill = await this.#look(prefillLeg(request, undefined), placed => {
+      const { worker } = placed.winner
+      return { ms: placedMs(placed), handover: handoverOf(worker), topology: topologyOf(worker) }
+    })
+    if (prefill?.ms === undefined) return undefined
+    const decode = decodeLeg(request, { ...prefill, prefillId: '' })
+    const legs = await this.#look(decode, placed => ({
+      decodeMs: placedMs(placed),
+      transferMs: transferMs(placed, tokensToHandOver(placed)),
+    }))
+    if (legs?.decodeMs === undefined || legs.transferMs === undefined) return undefined
+    return { wholeMs, prefillMs: prefill.ms, decodeMs: legs.decodeMs, transferMs: legs.transferMs }
+  }
+
+  /** `of` the best placement, which holds until the next one; undefined: there is none. Changes nothing. */
+  async #look<T>(request: RoutingRequest, of: (placed: Placed) => T): Promise<T | undefined> {
+    const chosen = await this.#choose(request, undefined)
+    return 'placed' in chosen ? of(chosen.placed) : undefined
   }
 
   /** The receipt of the best placement, or why there is none. Changes nothing. */

@@ -9,6 +9,7 @@ import type {
   Delivery,
   GuardStatus,
   HealthStatus,
+  LegCosts,
   Measured,
   PotentialKeyLoad,
   QueueReceipt,
@@ -66,6 +67,15 @@ export type RouterMessage =
       readonly type: 'measure'
       readonly request: RoutingRequest
       readonly reply: Reply<Measured | ErrorRecord>
+    }
+  /**
+   * What the request is expected to cost whole and in two legs. Undefined: one of both is not possible, or
+   * nothing is known of the engines' times. Changes nothing.
+   */
+  | {
+      readonly type: 'weighLegs'
+      readonly request: RoutingRequest
+      readonly reply: Reply<LegCosts | undefined>
     }
   /**
    * A decision has ended: free its booking, complete its receipt. If the worker never worked on the request

@@ -1,9 +1,9 @@
 /**
  * Router: chooses a worker key for each request by overlap and load, and writes a receipt for every decision.
  *
- * In     from the queue: `decide`, `measure`; from the gateway: `explain` and `potentialLoads` (without
- *        effect), `firstToken`, `workerFailed`, and `settled`, which ends every `decide`; the fleet; restarts
- *        of gateways.
+ * In     from the queue: `decide`, `measure`; from the gateway: `weighLegs`, `explain` and `potentialLoads`
+ *        (without effect), `firstToken`, `workerFailed`, and `settled`, which ends every `decide`; the fleet;
+ *        restarts of gateways.
  * Out    to tracker: one projection and one booking per decision, freed when the decision is settled. To
  *        directory: at the start of each life, a subscription to the fleet; later, when answers contradict or
  *        confirm the KV events of a worker key. To its keeper: what the guard knows, which it takes back at
@@ -54,6 +54,7 @@ export const router = defineActor(
       fleet: ({ fleet }) => state.takeFleet(fleet),
       decide: async ({ type: _, reply, ...question }) => reply(await decider.decide(question, receipts)),
       measure: ({ request, reply }) => reply(decider.measure(request)),
+      weighLegs: async ({ request, reply }) => reply(await decider.weighLegs(request)),
       firstToken: ({ id, firstTokenMs }) => state.firstToken(id, firstTokenMs),
       workerFailed: message => state.workerFailed(message),
       health: ({ reply }) => reply(decider.health.report(context.clock.nowMs())),

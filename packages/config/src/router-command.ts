@@ -121,6 +121,15 @@ export const routerCommand: Command<typeof routerSettings> = {
       demoDisagg && demoEngines < 2
         ? `--demo-disagg needs an engine of either kind, and --demo-engines is ${demoEngines}: use 2 or more, or leave out --demo-disagg`
         : undefined,
+    ({ settings: { disaggRule, routerPolicy, routerMode, selectionModule } }) =>
+      disaggRule === 'auto' &&
+      (routerPolicy !== 'auto' || routerMode !== 'kv' || selectionModule !== undefined)
+        ? '--disagg-rule auto needs --router-mode kv and --router-policy auto, which knows what engines take: leave out one of them'
+        : undefined,
+    ({ settings: { disaggRule, conditionalDisagg } }) =>
+      disaggRule === 'auto' && conditionalDisagg
+        ? '--router-conditional-disagg goes by its own thresholds, and --disagg-rule auto by none: leave one of them out'
+        : undefined,
     ({ settings, isGiven }) =>
       settings.requestPlane === 'http' && isGiven('requestWindowBytes')
         ? '--request-window-bytes has no effect without --request-plane nats: give it, or leave them out'

@@ -144,6 +144,11 @@ t.test('rules over several settings hold, and a default that is given is no wish
   t.match(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 2 }), [/have no effect when workers/])
   t.strictSame(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 4 }), [])
   t.match(faultsOf({ workers: ['http://10.0.0.1:1'], demoDisagg: true }), [/have no effect when workers/])
+  t.strictSame(faultsOf({ disaggRule: 'auto' }), [])
+  t.match(faultsOf({ disaggRule: 'auto', routerPolicy: 'linear' }), [
+    /needs --router-mode kv and --router-policy/,
+  ])
+  t.match(faultsOf({ disaggRule: 'auto', conditionalDisagg: true }), [/goes by its own thresholds/])
   t.match(faultsOf({ demoDisagg: true, demoEngines: 1 }), [/needs an engine of either kind.* is 1: use 2/])
 })
 
@@ -176,12 +181,12 @@ t.test('settings of the command line are complete: nothing of them changes', asy
     }
   }
   const kinds = new Set(['integer', 'choice', 'flag'])
-  // Of two ports the second must differ, thresholds need what they go by, some threads no broker; other tests
-  // have these.
+  // Of two ports the second must differ, thresholds need what they go by, some threads no broker, one rule no
+  // other; other tests have these.
   const choices = routerCommand.settings.filter(
     ({ kind, name }) =>
       kinds.has(kind) &&
-      !/^(demo|worker-slots|gateway-threads|router-event-threads|admin-port|router-track|active-prefill|router-session)/.test(
+      !/^(demo|worker-slots|gateway-threads|router-event-threads|admin-port|router-track|active-prefill|router-session|disagg-rule)/.test(
         name,
       ),
   )

@@ -5,6 +5,7 @@ export { type AffinityBinding, type AffinitySettings, ConversationAffinity } fro
 export type { DecideResult, Decision, Measured } from './decision.ts'
 export type { UnlistedModels } from './eligible.ts'
 export { ModelNotListedYetError, TooManyRequestsError } from './errors.ts'
+export { goesApart, type LegCosts } from './leg-costs.ts'
 export { OverlapLookup } from './overlap-lookup.ts'
 export type { LayerWeights, Overlaps } from './overlaps.ts'
 export {
@@ -19,6 +20,7 @@ export {
   type Situation,
   settingsFor,
 } from './place.ts'
+export { placedMs, tokensToHandOver, transferMs } from './placed-costs.ts'
 export { type PotentialKeyLoad, potentialLoads } from './potential-loads.ts'
 export { cutPrompt, firstSlice, prefillTokensOf, sliceEnd } from './prompt-slices.ts'
 export type {

@@ -102,6 +102,7 @@ export function selectionRequestOf({
   blockSizeTokens,
   override,
   unknownPromptReason,
+  leg,
 }: RoutingRequest): SelectionRequest {
   return {
     model,
@@ -109,5 +110,6 @@ export function selectionRequestOf({
     blockSizeTokens,
     override,
     isPromptKnown: unknownPromptReason === undefined,
+    isComputed: leg?.kind === 'decode',
   }
 }

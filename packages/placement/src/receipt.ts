@@ -175,6 +175,8 @@ export interface Receipt {
   readonly queue?: QueueReceipt | undefined
   /** Undefined: it was sent whole. */
   readonly slices?: SlicesReceipt | undefined
+  /** As in its `RoutingRequest`. */
+  readonly legCosts?: RoutingRequest['legCosts']
   /** Undefined: one worker has all of it. */
   readonly leg?: LegReceipt | undefined
   /** Of the decode leg, when it is read: the receipt of its prefill leg, if that is still kept. */

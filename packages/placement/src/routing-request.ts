@@ -3,6 +3,7 @@
 import type { Handover } from '@homing/fleet'
 import type { SeparatedPrompt } from '@homing/protocol'
 import type { SelectionOverride, WorkerConstraints } from '@homing/selection'
+import type { LegCosts } from './leg-costs.ts'
 import type { RequestTracking } from './tracking.ts'
 
 /** Where the first slice of a prompt ends, and how much longer each further one is. */
@@ -100,6 +101,8 @@ export interface RoutingRequest {
   readonly slice?: PromptSlice | undefined
   /** The part of it that is placed; undefined: all of it. */
   readonly leg?: RequestLeg | undefined
+  /** What it was expected to cost whole and in two legs; undefined: that was not asked. */
+  readonly legCosts?: LegCosts | undefined
   /** Ids of workers that have failed this request already. */
   readonly excludedWorkers: readonly string[]
 }

@@ -74,6 +74,7 @@ export function writeReceipt(
     excluded,
     excludedLeftOut: 0,
     guard,
+    ...(request.legCosts === undefined ? {} : { legCosts: request.legCosts }),
     ...(request.leg === undefined ? {} : { leg: legReceipt(request.leg) }),
     decisionMs: elapsedMs(),
     delivery: undefined,

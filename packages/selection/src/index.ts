@@ -10,6 +10,7 @@ export {
   type SelectedRequest,
   type SelectionCandidate,
 } from './custom-selection.ts'
+export { endToEndMs } from './end-to-end.ts'
 export { GUARD_SHARE_DEFAULT, Guard } from './guard.ts'
 export {
   type ArmReport,

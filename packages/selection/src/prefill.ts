@@ -30,11 +30,13 @@ export function fillPrefill(
   const { promptTokens, blockSizeTokens } = request
   const promptBlocks = Math.floor(promptTokens / blockSizeTokens)
   const least = Math.min(1, promptTokens)
-  const isPlain = overlapCredit === 1 && creditDecay === 0
+  const isComputed = request.isComputed === true
+  const isPlain = isComputed || (overlapCredit === 1 && creditDecay === 0)
   let newTokensMin = promptTokens
   for (let i = 0; i < count; i++) {
     const overlap = Math.min(overlapBlocks[i]!, promptBlocks)
-    const newTokens = Math.max(least, promptTokens - overlap * creditFactors[i]! * blockSizeTokens)
+    const credited = isComputed ? promptTokens : overlap * creditFactors[i]! * blockSizeTokens
+    const newTokens = Math.max(least, promptTokens - credited)
     terms.overlapBlocks[i] = overlap
     newTokensMin = Math.min(newTokensMin, newTokens)
     terms.newTokens[i] = newTokens

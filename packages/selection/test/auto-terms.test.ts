@@ -91,6 +91,8 @@ function randomEngines(slots: number): fc.Arbitrary<EngineProjection> {
       prefillMeanMs: milliseconds,
       speedSpread: fc.oneof(fc.constantFrom(0, 0.1), fc.double({ min: 0, max: 3, noNaN: true })),
       waitingShare: share,
+      transferMs: milliseconds,
+      transferTokenMs: milliseconds,
     })
     .map(({ rows, areAlike, ...fleet }) => {
       const figures = new Float64Array(slots * FIGURES_PER_SLOT)

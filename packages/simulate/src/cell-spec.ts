@@ -53,10 +53,13 @@ function checkPools(
   ), `${prefill} prefill workers of ${workers}`, 'use at least one of either kind')
   for (const ms of [transferMs, transferMsPerToken])
     require(ms >= 0 && ms < Number.POSITIVE_INFINITY, `a transfer of ${ms} ms`, 'use a number ≥ 0')
-  if (stay !== undefined) {
+  if (stay !== undefined && stay !== 'auto') {
     require(stay.tokens >= 0, `${stay.tokens} new tokens`, 'use a number ≥ 0')
     require(stay.share >= 0 && stay.share <= 1, `a share of ${stay.share}`, 'use a number from 0 to 1')
   }
+  if (stay === 'auto')
+    require(selection.policy ===
+      'auto', `legs compared by ${selection.policy}`, "use policy 'auto': no other knows times")
   for (const name of NOT_WITH_POOLS)
     require(more[name] === undefined, `pools with ${name}`, 'leave one of them out')
   for (const name of ['queue', 'rule', 'workersWithoutLongPrompts'] as const)

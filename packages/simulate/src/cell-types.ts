@@ -167,9 +167,9 @@ export interface PoolsSpec {
   readonly transferMsPerToken: number
   /**
    * A prompt stays at a decode worker if fewer of its tokens than this, and a smaller share of it, are new
-   * there. Undefined: none does.
+   * there; `auto`: if it costs less there, as @homing/placement expects. Undefined: none does.
    */
-  readonly stay?: { readonly tokens: number; readonly share: number }
+  readonly stay?: { readonly tokens: number; readonly share: number } | 'auto'
 }
 
 /** A worker joins or dies. A worker that joins is absent before. */

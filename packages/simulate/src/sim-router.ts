@@ -24,12 +24,14 @@ import {
   decodeLeg,
   eligibleByAffinity,
   type GuardedDelivery,
+  goesApart,
   type LayerTerm,
   type Overlaps,
   otherRanks,
   type Placed,
   type PlacementSettings,
   place,
+  placedMs,
   placementSettings,
   prefillLeg,
   type Receipt,
@@ -38,6 +40,7 @@ import {
   type Situation,
   slotsOf,
   thresholdsFor,
+  transferMs,
   type WorkerHealth,
   writeReceipt,
 } from '@homing/placement'
@@ -230,6 +233,34 @@ export class SimRouter implements Replica {
     return { kind: 'placed' }
   }
 
+  /** Whether its prompt is to be computed apart: see leg-costs.ts. Changes nothing. */
+  goesApart(request: SimRequest, fleet: Fleet, nowMs: number): boolean {
+    const costOf = (leg: SimRequest): number => {
+      const placed = this.#looked(leg, fleet, nowMs)
+      return placed === undefined ? Number.POSITIVE_INFINITY : placedMs(placed)!
+    }
+    const [wholeMs, prefillMs] = [costOf(request), costOf({ ...request, leg: 'prefill' })]
+    const decode = this.#looked({ ...request, leg: 'decode' }, fleet, nowMs)
+    if (decode === undefined) return false
+    const decodeMs = placedMs(decode)!
+    const c = { wholeMs, prefillMs, decodeMs, transferMs: transferMs(decode, request.inputTokens)! }
+    return goesApart(c)
+  }
+
+  /** Where it would be placed; undefined: nowhere. */
+  #looked(request: SimRequest, fleet: Fleet, nowMs: number): Placed | undefined {
+    const hashed = this.#countsTokens ? 0 : this.#hash(request)
+    const routing = this.#routingOf(request, hashed)
+    const question = { ...this.#candidatesQuestion(routing, fleet, nowMs), settings: this.#settings }
+    const found = candidatesFor({ ...question, mayWait: false })
+    if (!('candidates' in found)) return undefined
+    this.#selector.request = request
+    const situation = this.#situationOf(request, routing, fleet, found, hashed, nowMs, undefined)
+    const means = { selector: this.#selector, guard: undefined, random: this.#random, turn: this.#turn }
+    const placed = place({ ...situation, isReal: false }, this.#settings, means)
+    return 'choice' in placed ? placed : undefined
+  }
+
   /** Books a request where it was placed, and sends the booking to all other routers. */
   #sent(
     request: SimRequest,
@@ -257,7 +288,8 @@ export class SimRouter implements Replica {
     const isUnknown = routing.unknownPromptReason !== undefined || request.leg === 'decode'
     const { outputTokensMax } = routing
     const tokens = { promptTokens, newTokens: prefillTokens, outputTokensMax }
-    const sent = { ...tokens, isUnknown, waitedMs, nowMs }
+    const handedTokens = request.leg === 'decode' ? request.inputTokens : undefined
+    const sent = { ...tokens, isUnknown, handedTokens, waitedMs, nowMs }
     const booked = this.#spec.trouble === 'crossed-book' ? (worker + 1) % this.#spec.workers : worker
     this.#book.sent(String(request.index), booked, sent, winner.worker.maxBatchedTokens.value)
     if (guard !== undefined) {

@@ -324,6 +324,8 @@ class Cell implements EngineSink {
   #goesApart(request: SimRequest): boolean {
     const { pools } = this.#spec
     if (pools?.stay === undefined) return pools !== undefined
+    if (pools.stay === 'auto')
+      return this.#routers[request.router]!.goesApart(request, this.#fleet, this.nowMs)
     const cached = this.#routers[request.router]!.cachedTokens(request, this.#fleet, this.nowMs)
     const newTokens = request.inputTokens - cached
     return newTokens >= pools.stay.tokens || newTokens >= pools.stay.share * request.inputTokens

@@ -95,11 +95,32 @@ t.test('a small rest of a prompt stays at its decode worker', async t => {
   t.equal((await run({ pools: { ...POOLS, stay: never } }, turns)).result.decisions, 6)
 })
 
+t.test('by auto, a prompt goes apart when its worker would let others wait for it', async t => {
+  const byAuto = { pools: { ...POOLS, stay: 'auto' } } as const
+  const request = (
+    timestampMs: number,
+    inputTokens: number,
+    outputTokens: number,
+    from: number,
+  ): TraceRequest => ({
+    timestampMs,
+    inputTokens,
+    outputTokens,
+    hashIds: Array.from({ length: Math.ceil(inputTokens / 512) }, (_, i) => from + i),
+  })
+  const one = request(0, 8192, 10, 0)
+  t.equal((await run(byAuto, [one])).result.decisions, 1, 'nothing else is there')
+  const small = Array.from({ length: 24 }, (_, i) => request(0, 512, 2000, 1000 + i))
+  const { decisions } = (await run(byAuto, [...small, request(2000, 16_384, 10, 0)])).result
+  t.ok(decisions > 25, 'every decode worker answers several')
+})
+
 t.test('pools that cannot be are refused', async t => {
   const refused: readonly [Partial<CellSpec>, RegExp][] = [
     [{ pools: { ...POOLS, prefill: 4 } }, /4 prefill workers of 4.*at least one of either kind/],
     [{ pools: { ...POOLS, transferMs: -1 } }, /a transfer of -1 ms/],
     [{ pools: { ...POOLS, stay: { tokens: 1, share: 2 } } }, /a share of 2/],
+    [{ pools: { ...POOLS, stay: 'auto' }, selection: { policy: 'linear' } }, /legs compared by linear/],
     [{ deaths: [{ atMs: 1, worker: 0 }] }, /pools with deaths/],
     [{ selection: { policy: 'auto', queue: { threshold: 'auto' } } }, /pools with queue/],
   ]

@@ -59,6 +59,15 @@ export function receiptView(receipt: Receipt): object {
         ? null
         : { sent: receipt.slices.sent, decision: receipt.slices.decisionId },
     leg: receipt.leg?.kind ?? null,
+    leg_costs:
+      receipt.legCosts === undefined
+        ? null
+        : {
+            whole_ms: milliseconds(receipt.legCosts.wholeMs),
+            prefill_ms: milliseconds(receipt.legCosts.prefillMs),
+            transfer_ms: milliseconds(receipt.legCosts.transferMs),
+            decode_ms: milliseconds(receipt.legCosts.decodeMs),
+          },
     prefill_decision: receipt.leg?.prefillId ?? null,
     prefill: receipt.prefill === undefined ? null : receiptView(receipt.prefill),
     queue:

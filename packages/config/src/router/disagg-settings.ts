@@ -13,6 +13,15 @@ export const disaggSettings = [
     help: 'Refuse requests with 503 whose prompt no prefill worker (role=prefill) can compute and hand over to a decode worker. Otherwise one decode worker gets such a request whole, with a warning, and homing_gateway_decode_alone_total counts it. Requests that need one worker for all of them (several prompts, echo) are served whole all the same.',
   },
   {
+    key: 'disaggRule',
+    name: 'disagg-rule',
+    group: 'Prefill and decode apart',
+    kind: 'choice',
+    choices: ['always', 'auto'],
+    default: 'always',
+    help: 'Which prompts are computed apart. always: all that can be. auto: those that cost less apart, by what prefill, decoding and hand-overs were seen to take and by what waits at each worker; what a prompt takes from those that decode counts in full. Needs --router-policy auto. Costs three more looks at the fleet for each request of a model with prefill workers.',
+  },
+  {
     key: 'conditionalDisagg',
     name: 'router-conditional-disagg',
     group: 'Prefill and decode apart',
