@@ -253,6 +253,7 @@ class Directory {
       eventPool: args.eventPool ?? 'events',
       replayTimeoutMs,
       checkpoints: checkpointOptions(args),
+      stream: args.stream,
       ended: key => this.#endKey(key),
       changed,
     })

@@ -29,12 +29,15 @@ import {
   snapshotRequestFrames,
 } from '@homing/protocol'
 import {
-  type Closable,
   type Dealer,
+  type EventPath,
   type Frames,
   type MessageTransport,
+  type StreamOptions,
+  type Subscription,
   transportCapability,
 } from '@homing/transport'
+import { AppliedMarks } from './applied-marks.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import { type CheckpointOptions, Checkpoints } from './checkpoints.ts'
 import type { ListenerLimits } from './limits.ts'
@@ -67,6 +70,8 @@ export interface ListenerArgs {
   readonly directory: ActorRef<SourceMessage>
   /** Undefined: none are kept. */
   readonly checkpoints?: CheckpointOptions | undefined
+  /** The stream at the broker in which the events may be, too; undefined: they are in none. */
+  readonly stream?: StreamOptions | undefined
   readonly limits: ListenerLimits
 }
 
@@ -80,6 +85,10 @@ const NO_CHECKPOINTS: CheckpointStatus = Object.freeze({
 })
 
 const REPORT_INTERVAL_MS = 10_000
+/** An indexer applies what waits for it in less. */
+const FENCE_MS_MAX = 30_000
+/** Replies of which the dealer is told at once. */
+const TOOK_REPLIES = 64
 
 export const listener = defineActor(
   import.meta.url,
@@ -90,11 +99,12 @@ export const listener = defineActor(
     const { follower, checkpoints } = state
     state.start()
     return {
-      live: ({ connection, frames }) => state.live(connection, frames),
+      live: ({ connection, frames, number }) => state.live(connection, frames, number ?? 0),
       moved: () => state.moved(),
       look: () => state.look(),
       replayed: ({ attempt, frames }) => state.replayed(attempt, frames),
-      wake: ({ wait }) => follower.wake(wait),
+      wake: ({ wait }) => state.wake(wait),
+      fenced: ({ isPassed }) => state.fenced(isPassed),
       resync: ({ cause, reason }) => follower.resync(cause, reason),
       engineRestarted: ({ startSeconds }) => state.engineRestarted(startSeconds),
       process: ({ startSeconds }) => state.processBegan(startSeconds),
@@ -133,10 +143,20 @@ class Listener implements FollowerEffects {
   #learnedBlockSizeTokens: number | undefined
   /** Start of the process whose events are followed; undefined: not known. */
   #processStartSeconds: number | undefined
+  readonly #marks = new AppliedMarks({
+    holdsBack: () => this.follower.holdsBack,
+    fence: (passed, lost) => this.#fence(passed, lost),
+    done: number => this.#subscriber?.done?.(number),
+  })
+  #onFence: ((isPassed: boolean) => void) | undefined
+  #path: EventPath = 'publisher'
+  /** Replies to the attempt under way since the last time that the dealer was told of them. */
+  #tookReplies = 0
+  #attempt = 0
   #trust: SourceTrust = { trust: 'none', reason: '', epoch: 0, isSuffix: false }
   #foreignTopics = 0
   #lostFrames = 0
-  #subscriber: Closable | undefined
+  #subscriber: Subscription | undefined
   #dealer: Dealer | undefined
   #wait: { cancel(): void } | undefined
 
@@ -180,12 +200,14 @@ class Listener implements FollowerEffects {
       ...this.follower.status(),
       foreignTopics: this.#foreignTopics,
       lostFrames: this.#lostFrames,
+      path: this.#path,
       checkpoint: this.checkpoints?.status() ?? NO_CHECKPOINTS,
     }
   }
 
   /** Tells the directory how far the source may be believed. */
   report(): void {
+    this.#marks.look()
     const { directory, key, workerSlot } = this.#args
     const [trust, blockSizeTokens] = [this.#trust, this.#learnedBlockSizeTokens]
     if (directory.tell({ type: 'source', workerSlot, ...trust, blockSizeTokens }) === 'ok') return
@@ -226,11 +248,23 @@ class Listener implements FollowerEffects {
 
   // The event socket.
 
-  live(ofConnection: number, frames: Frames): void {
+  live(ofConnection: number, frames: Frames, number: number): void {
     this.moved()
     const { connection } = this.#socket
     // A batch may come before the report that the first connection is up; on later connections it is stale.
     if (ofConnection === connection || connection === 1) this.#receive(frames)
+    this.#marks.handled(number)
+  }
+
+  wake(wait: number): void {
+    this.follower.wake(wait)
+    this.#marks.look()
+  }
+
+  fenced(isPassed: boolean): void {
+    const passed = this.#onFence
+    this.#onFence = undefined
+    passed?.(isPassed)
   }
 
   /** The socket went up or down. */
@@ -263,15 +297,17 @@ class Listener implements FollowerEffects {
     const { self } = this.#context
     const socket = this.#socket
     this.#subscriber = this.#messages.subscribe(
-      { endpoint: this.#args.eventsEndpoint, topic: '' },
+      { endpoint: this.#args.eventsEndpoint, topic: '', stream: this.#args.stream },
       {
-        message: frames => {
-          if (self.tell({ type: 'live', connection: socket.connection, frames }) === 'ok') return
+        message: (frames, number) => {
+          const { connection } = socket
+          if (self.tell({ type: 'live', connection, frames, number: number ?? 0 }) === 'ok') return
           this.#lostFrames++
           this.#refused.isLive = true
           this.#lookLater()
         },
-        connected: () => {
+        connected: path => {
+          this.#path = path ?? 'publisher'
           socket.connection++
           socket.isUp = true
           if (self.tell({ type: 'moved' }) !== 'ok') this.#lookLater()
@@ -304,6 +340,14 @@ class Listener implements FollowerEffects {
   // The replay socket.
 
   replayed(attempt: number, frames: Frames): void {
+    this.#reply(attempt, frames)
+    this.#marks.look()
+    if (attempt !== this.#attempt || ++this.#tookReplies < TOOK_REPLIES) return
+    this.#dealer?.took?.(this.#tookReplies)
+    this.#tookReplies = 0
+  }
+
+  #reply(attempt: number, frames: Frames): void {
     const snapshot = parseSnapshotReply(frames)
     if (snapshot.kind !== 'malformed') {
       this.follower.snapshot(attempt, snapshot)
@@ -317,6 +361,15 @@ class Listener implements FollowerEffects {
       this.#foreignTopics++
       this.follower.foreign()
     }
+  }
+
+  #fence(passed: () => void, lost: () => void): void {
+    this.#onFence = isPassed => (isPassed ? passed() : lost())
+    this.#context.pipe(
+      this.#args.indexer.ask({ type: 'fence' }, { timeout: FENCE_MS_MAX }),
+      () => ({ type: 'fenced', isPassed: true }),
+      () => ({ type: 'fenced', isPassed: false }),
+    )
   }
 
   // What the follower does to the world.
@@ -355,7 +408,9 @@ class Listener implements FollowerEffects {
     const { key, replayEndpoint } = this.#args
     this.stopReplay()
     if (replayEndpoint === undefined) return
-    const dealer = this.#messages.dial({ endpoint: replayEndpoint }, frames => {
+    this.#attempt = attempt
+    this.#tookReplies = 0
+    const dealer = this.#messages.dial({ endpoint: replayEndpoint, stream: this.#args.stream }, frames => {
       if (this.#context.self.tell({ type: 'replayed', attempt, frames }) === 'ok') return
       this.#refused.isReplies = true
       this.#lookLater()

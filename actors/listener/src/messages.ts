@@ -7,7 +7,7 @@
 import type { Message, Reply } from '@homing/actor'
 import type { EventSourceMessage, KeyImage } from '@homing/actors/indexer'
 import type { Trust } from '@homing/index'
-import type { Frames } from '@homing/transport'
+import type { EventPath, Frames } from '@homing/transport'
 import type { Checkpoint } from './checkpoint.ts'
 
 /** The trust in a source, as its events alone give it. */
@@ -57,6 +57,8 @@ export interface SourceStatus {
   readonly malformedFrames: number
   /** Events inside readable batches that this version cannot read. */
   readonly skippedEvents: number
+  /** How live batches come: from their publisher, or from the stream at the broker. */
+  readonly path: EventPath
   /** Live batches given up because too many waited for a replay; each became a gap. */
   readonly droppedBatches: number
   /** Messages of the event socket that found no room in the listener's mailbox; each run of them is a gap. */
@@ -109,9 +111,17 @@ export type ListenerMessage =
   /** When the engine's process began, as the engine says: sent with every probe. */
   | { readonly type: 'process'; readonly startSeconds: number }
   /** `connection` counts the connections of the socket: a message of an earlier one is stale. */
-  | { readonly type: 'live'; readonly connection: number; readonly frames: Frames }
+  | {
+      readonly type: 'live'
+      readonly connection: number
+      readonly frames: Frames
+      /** Of a message from a consumer at the broker; 0: it is not acknowledged. */
+      readonly number?: number
+    }
   /** The socket went up or down. */
   | { readonly type: 'moved' }
+  /** What the indexer was sent before a fence is applied; false: that is not known. */
+  | { readonly type: 'fenced'; readonly isPassed: boolean }
   /** Something of the socket found no room in the mailbox. */
   | { readonly type: 'look' }
   /** Time to repeat the last report to the directory. */

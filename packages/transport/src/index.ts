@@ -17,10 +17,13 @@ export {
   type HttpCallFailure,
   ListenError,
   MalformedHttpError,
+  StreamError,
 } from './errors.ts'
 export { giveUpBytes } from './give-up-bytes.ts'
 export { REQUEST_WINDOW_BYTES } from './limits.ts'
 export { MemoryNetwork } from './memory/network.ts'
+export { resetStream } from './nats/reset-stream.ts'
+export type { StreamOptions } from './nats/streams.ts'
 export { type BrokerAccess, setBrokerAccess } from './nats/system-broker.ts'
 export {
   clashText,
@@ -40,6 +43,8 @@ export type {
   Closable,
   ConnectionRefusal,
   Dealer,
+  DialOptions,
+  EventPath,
   Frames,
   HttpAccess,
   HttpCall,
@@ -62,6 +67,9 @@ export type {
   ServedExchange,
   ServeOptions,
   ServingListener,
+  SubscribeOptions,
+  SubscriberHandler,
+  Subscription,
   TlsIdentity,
   Transport,
 } from './types.ts'

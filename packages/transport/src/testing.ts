@@ -23,6 +23,13 @@ export const NO_NATS_SERVER =
 export interface NatsServerOptions {
   /** Lines of its configuration file, e.g. 'max_payload: 4096'. */
   readonly configuration?: readonly string[]
+  /** Keeps streams (JetStream), also over `down` and `up`; lines of its configuration. */
+  readonly streams?: readonly string[]
+}
+
+function streamLines(folder: string, streams: readonly string[] | undefined): readonly string[] {
+  if (streams === undefined) return []
+  return ['jetstream {', `  store_dir: "${join(folder, 'streams')}"`, ...streams, '}']
 }
 
 export class NatsServer {
@@ -34,11 +41,13 @@ export class NatsServer {
     this.port = port
   }
 
-  static async start({ configuration = [] }: NatsServerOptions = {}): Promise<NatsServer> {
+  static async start({ configuration = [], streams }: NatsServerOptions = {}): Promise<NatsServer> {
     const server = new NatsServer(await freePort())
     writeFileSync(
       join(server.#folder, 'nats.conf'),
-      [`listen: ${HOST}:${server.port}`, ...configuration].join('\n'),
+      [`listen: ${HOST}:${server.port}`, ...configuration, ...streamLines(server.#folder, streams)].join(
+        '\n',
+      ),
     )
     await server.up()
     return server
