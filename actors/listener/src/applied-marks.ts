@@ -1,18 +1,21 @@
 /**
- * Applied marks: how far the batches of a consumer at the broker are applied, so that they are acknowledged behind
- * that and never before.
+ * Applied marks: how far the batches of a consumer at the broker are applied, so that they are
+ * acknowledged behind that and never before.
  *
  *   handled(n) ──nothing is held back──▶ fence to the indexer ──passed──▶ done(n)
  *                                          (one at a time)
  *
- * Batches that wait for a replay are not acknowledged: the broker then sends UNTAKEN_MAX more at most. A fence that
- * is lost with its indexer acknowledges nothing; what follows is a rebuild, and the next fence.
+ * Batches that wait for a replay are not acknowledged: the broker then sends UNTAKEN_MAX more at most. A
+ * fence that is lost with its indexer acknowledges nothing; what follows is a rebuild, and the next fence.
  */
 
 export interface AppliedMarksOptions {
   /** Live batches wait for earlier ones. */
   readonly holdsBack: () => boolean
-  /** Calls `passed` when everything that the indexer was sent before is applied, and `lost` if that is not known. */
+  /**
+   * Calls `passed` when everything that the indexer was sent before is applied, and `lost` if that is not
+   * known.
+   */
   readonly fence: (passed: () => void, lost: () => void) => void
   readonly done: (number: number) => void
 }

@@ -56,8 +56,8 @@ export interface PublisherOptions {
   /** 0 when the engine has one rank; each rank needs its own publisher and ports. */
   readonly dpRank?: number
   /**
-   * With endpoints at a broker ('nats://host:port/subject'): publish into the stream of this namespace, too, which
-   * keeps the batches for routers with --router-durable-kv-events. Default: into none.
+   * With endpoints at a broker ('nats://host:port/subject'): publish into the stream of this namespace,
+   * too, which keeps the batches for routers with --router-durable-kv-events. Default: into none.
    */
   readonly stream?: StreamOptions | undefined
   /** First frame of each message; default ''. */

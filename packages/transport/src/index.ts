@@ -23,7 +23,6 @@ export { giveUpBytes } from './give-up-bytes.ts'
 export { REQUEST_WINDOW_BYTES } from './limits.ts'
 export { MemoryNetwork } from './memory/network.ts'
 export { resetStream } from './nats/reset-stream.ts'
-export type { StreamOptions } from './nats/streams.ts'
 export { type BrokerAccess, setBrokerAccess } from './nats/system-broker.ts'
 export {
   clashText,
@@ -67,6 +66,7 @@ export type {
   ServedExchange,
   ServeOptions,
   ServingListener,
+  StreamOptions,
   SubscribeOptions,
   SubscriberHandler,
   Subscription,

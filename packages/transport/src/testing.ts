@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import process from 'node:process'
 import { systemClock } from '@homing/base'
+import { connect as connectClient, type JetStreamManager } from 'nats'
 import { freePort } from './free-ports.ts'
 
 export { freePort, freePorts } from './free-ports.ts'
@@ -73,6 +74,12 @@ export class NatsServer {
   /** An endpoint there. */
   endpoint(subject: string): string {
     return `nats://${this.address}/${subject}`
+  }
+
+  /** Its streams, as an operator sees them. */
+  async manage(): Promise<{ readonly streams: JetStreamManager; close(): Promise<void> }> {
+    const connection = await connectClient({ servers: [this.address] })
+    return { streams: await connection.jetstreamManager(), close: () => connection.close() }
   }
 
   /** Publishes as a foreign process; resolves when the server has read all of it. */

@@ -10,7 +10,6 @@
 
 import type { BrokerCounts } from './broker-counts.ts'
 import type { HttpCallError, HttpRequestError } from './errors.ts'
-import type { StreamOptions } from './nats/streams.ts'
 
 export type HttpHeaders = Readonly<Record<string, string | readonly string[] | undefined>>
 
@@ -305,8 +304,20 @@ export interface SubscriberHandler {
 /** How messages come: from their publisher, or from the stream that keeps them at the broker. */
 export type EventPath = 'publisher' | 'stream'
 
+/** Which stream, and how it is made if it is not there. One that is there keeps its limits. */
+export interface StreamOptions {
+  /** 1 to 64 letters, digits, '-' and '_': fleets with different ones do not see each other. */
+  readonly namespace: string
+  /** How long it keeps a message, in milliseconds. */
+  readonly retentionMs: number
+  /** Most bytes that it keeps; the oldest messages go first. */
+  readonly bytesMax: number
+}
+
 export interface Subscription extends Closable {
-  /** The message with this number, and all before it, are dealt with: the broker need not keep them for us. */
+  /**
+   * The message with this number, and all before it, are dealt with: the broker need not keep them for us.
+   */
   done?(number: number): void
 }
 

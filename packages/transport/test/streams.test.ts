@@ -1,4 +1,7 @@
-/** Roles with a stream, at a real NATS server that keeps streams: whatever is lost or hangs, nothing is believed that is not so. */
+/**
+ * Roles with a stream, at a real NATS server that keeps streams: whatever is lost or hangs, nothing is
+ * believed that is not so.
+ */
 
 import { systemClock } from '@homing/base'
 import {
@@ -9,7 +12,7 @@ import {
   parseReplayRequest,
   replayRequestFrames,
 } from '@homing/protocol'
-import { connect, type JetStreamManager } from 'nats'
+import type { JetStreamManager } from 'nats'
 import t, { type Test } from 'tap'
 import {
   type EventPath,
@@ -37,13 +40,13 @@ interface World {
 async function world(t: Test, streams: readonly string[] = []): Promise<World> {
   const server = await NatsServer.start({ streams })
   t.teardown(() => server.stop())
-  const connection = await connect({ servers: [server.address] })
-  t.teardown(() => connection.close())
+  const { streams: manager, close } = await server.manage()
+  t.teardown(close)
   const warnings = new Inbox<string>()
   return {
     server,
     endpoint: server.endpoint('homing.kv.one'),
-    manager: await connection.jetstreamManager(),
+    manager,
     warnings,
     process() {
       const log = { warn: (_: unknown, text: string) => warnings.put(text) }

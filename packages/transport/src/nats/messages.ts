@@ -30,6 +30,7 @@ import type {
   Offered,
   Publisher,
   RouterSocket,
+  StreamOptions,
   SubscribeOptions,
   SubscriberHandler,
   Subscription,
@@ -55,7 +56,6 @@ import { Presence } from './presence.ts'
 import { StreamConsumer } from './stream-consumer.ts'
 import { StreamCopy } from './stream-copy.ts'
 import { StreamReplay } from './stream-replay.ts'
-import type { StreamOptions } from './streams.ts'
 
 /** What a host needs beside the roles; see ZmqMessages. */
 export interface BrokerMessages extends MessageTransport, Closable {

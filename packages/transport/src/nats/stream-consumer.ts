@@ -1,22 +1,20 @@
 /**
- * Stream consumer: the events of one publisher from the stream, for one subscriber, by a durable consumer of its
- * own.
+ * Stream consumer: the events of one publisher from the stream, for one subscriber, by a durable consumer
+ * of its own.
  *
  *   wanted ──▶ opening ──▶ open ──gone──▶ a growing pause ──▶ opening …
  *
- * Bounds   messages that their receiver has not dealt with: UNTAKEN_MAX, by the broker (untaken.ts). While the
- *          receiver's thread is full, they wait here.
+ * Bounds   messages that their receiver has not dealt with: UNTAKEN_MAX, by the broker (untaken.ts). While
+ *          the receiver's thread is full, they wait here.
  */
 
 import type { Clock, Timer } from '@homing/base'
 import type { BrokerCounts } from '../broker-counts.ts'
 import { StreamError } from '../errors.ts'
-import type { BrokerStreams, StreamMessage, StreamOptions } from './streams.ts'
-import { streamName, streamSubject } from './streams.ts'
+import type { StreamOptions } from '../types.ts'
+import type { BrokerStreams, StreamMessage } from './streams.ts'
+import { STREAM_RETRY_MS_MAX, STREAM_RETRY_MS_MIN, streamName, streamSubject } from './streams.ts'
 import { Untaken } from './untaken.ts'
-
-const RETRY_MS_MIN = 250
-const RETRY_MS_MAX = 5000
 
 export interface StreamConsumerOptions {
   readonly stream: StreamOptions
@@ -41,7 +39,7 @@ export class StreamConsumer {
   #open: { close(): void } | undefined
   #isOpening = false
   #timer: Timer | undefined
-  #retryMs = RETRY_MS_MIN
+  #retryMs = STREAM_RETRY_MS_MIN
   #lastPosition = 0
   /** While the receiver is full. */
   #waiting: (() => void)[] | undefined
@@ -68,7 +66,7 @@ export class StreamConsumer {
     this.#timer?.cancel()
     this.#timer = undefined
     this.#isOpening = false
-    this.#retryMs = RETRY_MS_MIN
+    this.#retryMs = STREAM_RETRY_MS_MIN
     this.#forget()
   }
 
@@ -112,7 +110,7 @@ export class StreamConsumer {
             return
           }
           this.#isOpening = false
-          this.#retryMs = RETRY_MS_MIN
+          this.#retryMs = STREAM_RETRY_MS_MIN
           this.#open = open
           opened()
         },
@@ -141,7 +139,7 @@ export class StreamConsumer {
       this.#timer = undefined
       if (this.#streams !== undefined) this.#start(this.#streams)
     })
-    this.#retryMs = Math.min(2 * this.#retryMs, RETRY_MS_MAX)
+    this.#retryMs = Math.min(2 * this.#retryMs, STREAM_RETRY_MS_MAX)
   }
 
   #received(message: StreamMessage, taken: () => void): void {

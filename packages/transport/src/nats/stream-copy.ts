@@ -1,6 +1,6 @@
 /**
- * Stream copy: what a publisher publishes, once more in a stream at the broker, and whether the stream has all of
- * it.
+ * Stream copy: what a publisher publishes, once more in a stream at the broker, and whether the stream has
+ * all of it.
  *
  *   add ──▶ waiting ──▶ sent ──stored──▶ forgotten
  *              ▲          │ refused, or no answer
@@ -8,22 +8,21 @@
  *
  * Invariants
  *   I1  `isWhole` only while everything added is stored or on its way, and nothing was refused.
- *   I2  What is not stored is kept, up to UNSTORED_MESSAGES_MAX and UNSTORED_BYTES_MAX. Past it the oldest is lost
- *       to the stream; whoever reads the stream sees that by the numbers of the batches.
+ *   I2  What is not stored is kept, up to UNSTORED_MESSAGES_MAX and UNSTORED_BYTES_MAX. Past it the oldest
+ *       is lost to the stream; whoever reads the stream sees that by the numbers of the batches.
  *   I3  What was stored without our hearing of it is not stored twice: it has the same id.
  */
 
 import type { Clock, Timer } from '@homing/base'
 import type { BrokerCounts } from '../broker-counts.ts'
 import type { StreamError } from '../errors.ts'
-import type { BrokerStreams, StreamOptions } from './streams.ts'
-import { streamName, streamSubject } from './streams.ts'
+import type { StreamOptions } from '../types.ts'
+import type { BrokerStreams } from './streams.ts'
+import { STREAM_RETRY_MS_MAX, STREAM_RETRY_MS_MIN, streamName, streamSubject } from './streams.ts'
 
 const UNSTORED_MESSAGES_MAX = 1024
 const UNSTORED_BYTES_MAX = 32 * 2 ** 20
 const SENT_MAX = 256
-const RETRY_MS_MIN = 250
-const RETRY_MS_MAX = 5000
 
 export interface StreamCopyOptions {
   readonly stream: StreamOptions
@@ -58,7 +57,7 @@ export class StreamCopy {
   /** Answers to an earlier try do not end the present one. */
   #try = 0
   #number = 0
-  #retryMs = RETRY_MS_MIN
+  #retryMs = STREAM_RETRY_MS_MIN
   #timer: Timer | undefined
   #isClosed = false
   #warned: string | undefined
@@ -150,7 +149,7 @@ export class StreamCopy {
           this.#stored(message)
           if (attempt !== this.#try) return
           this.#under--
-          this.#retryMs = RETRY_MS_MIN
+          this.#retryMs = STREAM_RETRY_MS_MIN
           this.#pump()
           this.#settle()
         },
@@ -186,7 +185,7 @@ export class StreamCopy {
     }
     this.#timer?.cancel()
     this.#timer = clock.after(this.#retryMs, () => this.#again())
-    this.#retryMs = Math.min(2 * this.#retryMs, RETRY_MS_MAX)
+    this.#retryMs = Math.min(2 * this.#retryMs, STREAM_RETRY_MS_MAX)
   }
 
   #stop(): void {

@@ -1,13 +1,14 @@
 /**
- * Stream replay: a dealer whose publisher may have forgotten what a replay asks for. Then the stream at the broker
- * tells it.
+ * Stream replay: a dealer whose publisher may have forgotten what a replay asks for. Then the stream at
+ * the broker tells it.
  *
  *   asking      the publisher, as always. It begins at what was asked, or earlier: its answer is passed on
  *   reading     it begins later, or is silent for ASK_MS: the stream, from there to its end, or to a hole
  *   the rest    the publisher again, for what is behind that. Its end marker is the end
  *
- * If the publisher is silent then, too, the end of the stream is the end only while the publisher says, by its
- * beats, that the stream has all. So a batch that neither has shows to the asker as a hole, or as a missing end.
+ * If the publisher is silent then, too, the end of the stream is the end only while the publisher says, by
+ * its beats, that the stream has all. So a batch that neither has shows to the asker as a hole, or as a
+ * missing end.
  *
  * Snapshots are the publisher's alone.
  *
@@ -24,9 +25,9 @@ import {
 } from '@homing/protocol'
 import type { BrokerCounts } from '../broker-counts.ts'
 import { StreamError } from '../errors.ts'
-import type { Dealer, Frames } from '../types.ts'
+import type { Dealer, Frames, StreamOptions } from '../types.ts'
 import { decodeFrames, decodePayload, KIND, Parts, type Payload } from './payload.ts'
-import type { BrokerStreams, StreamMessage, StreamOptions } from './streams.ts'
+import type { BrokerStreams, StreamMessage } from './streams.ts'
 import { streamName, streamSubject } from './streams.ts'
 
 const ASK_MS = 500
@@ -200,8 +201,8 @@ interface Sought {
 }
 
 /**
- * Where in the stream the first batch of this life from a sequence on is. Those of earlier lives are before it.
- * Undefined: the stream has nothing of the subject.
+ * Where in the stream the first batch of this life from a sequence on is. Those of earlier lives are
+ * before it. Undefined: the stream has nothing of the subject.
  */
 async function positionOf(
   streams: BrokerStreams,

@@ -1,20 +1,12 @@
 /**
- * Streams: what the roles need of a broker that keeps messages (JetStream). A stream has one namespace, and keeps
- * what is published under its subjects until it is too old or too much.
+ * Streams: what the roles need of a broker that keeps messages (JetStream). A stream has one namespace,
+ * and keeps what is published under its subjects until it is too old or too much.
  *
  *   homing-kv-NAMESPACE            the stream
  *   homing-kv.NAMESPACE.SUBJECT    in it, what the publisher of SUBJECT publishes (payload.ts)
  */
 
-/** Which stream, and how it is made if it is not there. One that is there keeps its limits. */
-export interface StreamOptions {
-  /** 1 to 64 letters, digits, '-' and '_': fleets with different ones do not see each other. */
-  readonly namespace: string
-  /** How long it keeps a message, in milliseconds. */
-  readonly retentionMs: number
-  /** Most bytes that it keeps; the oldest messages go first. */
-  readonly bytesMax: number
-}
+import type { StreamOptions } from '../types.ts'
 
 export interface StreamMessage {
   /** In the stream, from 1; grows, with holes where other subjects are. */
@@ -29,15 +21,21 @@ export interface ConsumerHandler {
   ended(reason: string): void
 }
 
+/** Pauses before a stream that failed is tried again. */
+export const STREAM_RETRY_MS_MIN = 250
+export const STREAM_RETRY_MS_MAX = 5000
+
 /** The streams of a connection. What cannot be done rejects with StreamError. */
 export interface BrokerStreams {
   /** Makes the stream, unless it is there. Resolves with what is different from what was asked. */
   ensure(options: StreamOptions): Promise<string | undefined>
-  /** Resolves when the stream has stored the message. One with an id of the last two minutes is stored once. */
+  /**
+   * Resolves when the stream has stored the message. One with an id of the last two minutes is stored once.
+   */
   store(subject: string, payload: Uint8Array, id: string): Promise<void>
   /**
-   * What comes from now on under a subject, by a durable consumer of this name. No more than UNTAKEN_MAX messages
-   * come that are not taken. Closing it deletes the consumer.
+   * What comes from now on under a subject, by a durable consumer of this name. No more than UNTAKEN_MAX
+   * messages come that are not taken. Closing it deletes the consumer.
    */
   consume(options: ConsumeOptions, handler: ConsumerHandler): Promise<{ close(): void }>
   /** The first message of a subject at this position or behind it; undefined: there is none. */

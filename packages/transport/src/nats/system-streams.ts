@@ -2,12 +2,12 @@
 
 import type * as nats from 'nats'
 import { StreamError } from '../errors.ts'
+import type { StreamOptions } from '../types.ts'
 import {
   type BrokerStreams,
   type ConsumeOptions,
   type ConsumerHandler,
   type StreamMessage,
-  type StreamOptions,
   streamName,
   streamSubject,
   UNTAKEN_MAX,

@@ -1,6 +1,6 @@
 /**
- * Untaken: messages of a consumer that were passed on and are not dealt with yet, in order. The broker is told of
- * the last message before which nothing is open.
+ * Untaken: messages of a consumer that were passed on and are not dealt with yet, in order. The broker is
+ * told of the last message before which nothing is open.
  *
  *   passed on    p1 … p2 … p3     open until their receiver says that it has dealt with them
  *   passed over  …    x …   x     nothing is to be done for them; dealt with as soon as those before are
