@@ -79,11 +79,11 @@ async function publisherAt(
   }
   return {
     close: () => publisher.close(),
-    say(from: number, count: number) {
+    say(from: number, count: number, life = '') {
       for (let sequence = from; sequence < from + count; sequence++) {
         ring.push(sequence)
         if (ring.length > kept) ring.shift()
-        publisher.send(encodeEventFrames('kv', sequence, payloadOf(sequence)))
+        publisher.send(encodeEventFrames('kv', sequence, payloadOf(sequence, life)))
       }
     },
     forget: () => {
@@ -92,7 +92,8 @@ async function publisherAt(
   }
 }
 
-const payloadOf = (sequence: number): Uint8Array => bytes(`batch ${sequence}`)
+const payloadOf = (sequence: number, life = ''): Uint8Array =>
+  bytes(life === '' ? `batch ${sequence}` : `batch ${sequence} ${life}`)
 
 interface Heard {
   readonly what: string
@@ -238,6 +239,29 @@ t.test('with a real server', { skip: NO_NATS_SERVER }, async t => {
     await until('batch 19')
     t.strictSame(await replay(t, messages, one.endpoint, 0), [...sequences(0, 20), 'end'])
   })
+  t.test('an engine that restarts in the life of its publisher: no end is told', async t => {
+    const one = await world(t)
+    const engine = await publisherAt(t, one)
+    const messages = one.process()
+    const { until, subscription } = follow(t, messages, one.endpoint)
+    await until('stream')
+    engine.say(0, 50)
+    subscription.done?.((await until('batch 49')).number)
+    engine.say(0, 20, 'of the second life')
+    await until('batch 19 of the second life')
+    const inbox = new Inbox<number | 'end'>()
+    const dealer = messages.dial({ endpoint: one.endpoint, stream: STREAM }, frames => {
+      const reply = parseReplayReply(frames)
+      if (reply.kind !== 'malformed') inbox.put(reply.kind === 'end' ? 'end' : reply.sequence)
+    })
+    t.teardown(() => dealer.close())
+    dealer.send(replayRequestFrames(0))
+    t.match(await one.warnings.next('a warning'), /the stream cannot be read/)
+    const told: (number | 'end')[] = []
+    while (inbox.size > 0) told.push(await inbox.next('a reply'))
+    t.strictSame(told, sequences(0, 50))
+  })
+
   t.test('messages of another program on the subject are passed over', async t => {
     const one = await world(t)
     const engine = await publisherAt(t, one)

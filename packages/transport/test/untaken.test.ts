@@ -37,7 +37,7 @@ t.test('nothing is told before it is dealt with, and all that is, at once', asyn
       } else if (step.kind === 'over') {
         open.push(false)
         untaken.passOver(taken)
-      } else if (numbers.length > 0) {
+      } else if (step.kind === 'done' && numbers.length > 0) {
         const done = numbers[Math.floor(step.share * (numbers.length - 1))]!
         untaken.done(done.number)
         for (let i = 0; i <= done.at; i++) open[i] = false

@@ -20,7 +20,8 @@ import type { StreamOptions } from '../types.ts'
 import type { BrokerStreams } from './streams.ts'
 import { STREAM_RETRY_MS_MAX, STREAM_RETRY_MS_MIN, streamName, streamSubject } from './streams.ts'
 
-const UNSTORED_MESSAGES_MAX = 1024
+/** A publisher keeps so many for its stream. */
+export const UNSTORED_MESSAGES_MAX = 1024
 const UNSTORED_BYTES_MAX = 32 * 2 ** 20
 const SENT_MAX = 256
 

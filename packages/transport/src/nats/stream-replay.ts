@@ -10,11 +10,15 @@
  * its beats, that the stream has all. So a batch that neither has shows to the asker as a hole, or as a
  * missing end.
  *
+ * An engine that restarts behind its publisher begins its numbers anew in the same life. The stream then has
+ * two histories that nothing tells apart, and the replay ends without an end marker.
+ *
  * Snapshots are the publisher's alone.
  *
  * Bounds   replies that the asker has not dealt with (`took`): UNREAD_MAX, then reading pauses.
  */
 
+import { hash } from 'node:crypto'
 import type { Clock, Timer } from '@homing/base'
 import {
   encodeReplayEnd,
@@ -27,6 +31,7 @@ import type { BrokerCounts } from '../broker-counts.ts'
 import { StreamError } from '../errors.ts'
 import type { Dealer, Frames, StreamOptions } from '../types.ts'
 import { decodeFrames, decodePayload, KIND, Parts, type Payload } from './payload.ts'
+import { UNSTORED_MESSAGES_MAX } from './stream-copy.ts'
 import type { BrokerStreams, StreamMessage } from './streams.ts'
 import { streamName, streamSubject } from './streams.ts'
 
@@ -139,7 +144,7 @@ export class StreamReplay implements Dealer {
   #readStream(begins: number | undefined, answer: Frames | undefined): void {
     this.#timer?.cancel()
     this.#state = 'reading'
-    const question = this.#question
+    const [question, from] = [this.#question, this.#from]
     this.#tell(question, begins).then(
       told => {
         if (question !== this.#question || this.#isClosed) return
@@ -152,7 +157,9 @@ export class StreamReplay implements Dealer {
         const { counts, log, subject } = this.#options
         counts.streamFailures++
         log.warn({ subject, reason: error.message }, 'the stream cannot be read: only the publisher is asked')
-        this.#askRest()
+        if (this.#from === from) this.#askRest()
+        // What was told may be wrong: without an end, nothing of it counts as all.
+        else this.#state = 'idle'
       },
     )
   }
@@ -175,14 +182,23 @@ export class StreamReplay implements Dealer {
     if (position === undefined) return false
     counts.streamReplays++
     const parts = new Parts()
+    const told = new ToldBatches()
     let next: number | undefined
     for await (const { payload } of streams.read(stream, subject, position)) {
       if (question !== this.#question || this.#isClosed) return true
       const batch = batchOf(payload, life, parts)
-      if (batch === undefined || batch.sequence < (next ?? this.#from)) continue
+      if (batch === undefined) continue
+      const { sequence } = batch
+      if (next !== undefined && sequence < next && !told.repeats(sequence, payloadOf(batch)))
+        throw new StreamError(
+          `cannot read stream ${stream}`,
+          `under one life of its publisher batch ${sequence} came again with another content: the engine restarted, and nothing tells its lives apart`,
+        )
+      if (sequence < (next ?? this.#from)) continue
       if (next === undefined ? batch.sequence >= (before ?? Number.POSITIVE_INFINITY) : batch.sequence > next)
         break
-      next = batch.sequence + 1
+      told.add(sequence, payloadOf(batch))
+      next = sequence + 1
       this.#from = next
       this.#unread++
       onMessage([EMPTY, ...batch.frames])
@@ -191,6 +207,31 @@ export class StreamReplay implements Dealer {
     }
     return next !== undefined
   }
+}
+
+/**
+ * The last batches that were told. One that was stored, but whose publisher did not hear so, may be in the
+ * stream again: no more than a publisher keeps.
+ */
+class ToldBatches {
+  readonly #digests = new Map<number, string>()
+
+  add(sequence: number, payload: Uint8Array): void {
+    this.#digests.set(sequence, digestOf(payload))
+    this.#digests.delete(sequence - UNSTORED_MESSAGES_MAX)
+  }
+
+  repeats(sequence: number, payload: Uint8Array): boolean {
+    return this.#digests.get(sequence) === digestOf(payload)
+  }
+}
+
+function digestOf(payload: Uint8Array): string {
+  return hash('sha1', payload, 'base64')
+}
+
+function payloadOf({ frames }: { readonly frames: Frames }): Uint8Array {
+  return frames[2]!
 }
 
 interface Sought {
