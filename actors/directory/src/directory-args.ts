@@ -31,6 +31,8 @@ export interface DirectoryArgs {
   readonly broker?: EventBroker | undefined
   /** The stream at that broker in which listeners follow the events of workers; undefined: none. */
   readonly stream?: StreamOptions | undefined
+  /** Messages in it past which snapshots are taken; default: none are. */
+  readonly snapshotThreshold?: number | undefined
   /** Over which workers are called that take requests there; undefined: none is. */
   readonly requestBroker?: RequestBroker | undefined
   readonly workerSlotsMax: number
@@ -68,6 +70,7 @@ export type DirectorySettings = BusySettings &
     | 'streamNamespace'
     | 'streamRetentionMs'
     | 'streamBytesMax'
+    | 'snapshotThreshold'
     | 'requestPlane'
     | 'requestWindowBytes'
     | 'workerSlotsMax'
@@ -101,6 +104,7 @@ export function directoryArgsFromSettings(
     registration: namespace === undefined ? undefined : { servers, namespace },
     broker: { servers, isPlane: settings.eventPlane === 'nats' },
     stream: streamOf(settings),
+    snapshotThreshold: settings.snapshotThreshold,
     requestBroker: requestPlane === 'http' ? undefined : { servers, windowBytes },
     workerSlotsMax: settings.workerSlotsMax,
     busyThresholds: busyThresholdsOf(settings),

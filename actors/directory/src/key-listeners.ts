@@ -33,6 +33,8 @@ export interface KeyListenersOptions {
   readonly checkpoints: CheckpointOptions | undefined
   /** Undefined: events are followed in no stream. */
   readonly stream: StreamOptions | undefined
+  /** The directory has snapshots beside it. */
+  readonly hasSnapshots: boolean
   /** Called when a gone key has ended completely: its slot is free for another key. */
   readonly ended: (key: Key) => void
   /** The record of the worker may have changed. */
@@ -53,6 +55,7 @@ export class KeyListeners {
       replayTimeoutMs,
       checkpoints,
       stream,
+      snapshots: options.hasSnapshots ? context.self : undefined,
       nameOf: ({ name }) => name,
       releaserOf: ({ shard }) => indexers[shard]!,
       released: ({ name }, isReleased) => ({ type: 'released', key: name, isReleased }),
@@ -70,6 +73,12 @@ export class KeyListeners {
     } else if (key.phase === 'running' && (wanted === undefined || sourceText(wanted) !== key.startedFor)) {
       this.#lives.stop(key, 'its listener is replaced')
     }
+    this.#options.trust.refresh(key)
+  }
+
+  /** Its listener is replaced, if it runs. */
+  beginAgain(key: Key, why: string): void {
+    if (key.phase === 'running') this.#lives.stop(key, why)
     this.#options.trust.refresh(key)
   }
 

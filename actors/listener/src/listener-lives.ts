@@ -31,7 +31,7 @@ import type { StreamOptions } from '@homing/transport'
 import type { CheckpointOptions } from './checkpoints.ts'
 import { LISTENER_LIMITS } from './limits.ts'
 import { type ListenerArgs, listener } from './listener.ts'
-import type { ListenerMessage, SourceMessage, SourceTrust } from './messages.ts'
+import type { ListenerMessage, SourceMessage, SourceTrust, StoredSnapshotMessage } from './messages.ts'
 
 export type ListenerPhase = 'idle' | 'running' | 'stopping' | 'releasing'
 
@@ -71,6 +71,8 @@ export interface ListenerLivesOptions<K extends Listened, M extends Message> {
   readonly checkpoints: CheckpointOptions | undefined
   /** Undefined: events are followed in no stream. */
   readonly stream?: StreamOptions | undefined
+  /** Has the snapshots beside it; undefined: there are none. */
+  readonly snapshots?: ActorRef<StoredSnapshotMessage> | undefined
   /** For logs. */
   readonly nameOf: (key: K) => string
   /** The indexer that must forget the slot of a key whose listener has ended. */
@@ -104,7 +106,7 @@ export class ListenerLives<K extends Listened, M extends Message> {
 
   /** `name`: of the actor. */
   start(key: K, name: string, source: ListenedSource): void {
-    const { directory, eventPool, replayTimeoutMs, checkpoints, stream, nameOf } = this.#options
+    const { directory, eventPool, replayTimeoutMs, checkpoints, stream, snapshots, nameOf } = this.#options
     const { workerSlot } = key
     const { namedRank: dpRank = key.dpRank, ...listened } = source
     key.phase = 'running'
@@ -119,6 +121,7 @@ export class ListenerLives<K extends Listened, M extends Message> {
         directory,
         checkpoints,
         stream,
+        snapshots,
         limits: { ...LISTENER_LIMITS, replayTimeoutMs },
       },
       thread: `${eventPool}-${key.shard}`,

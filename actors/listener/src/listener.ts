@@ -16,7 +16,7 @@
  * Fails  restarted by the directory; it begins with a clear and rebuilds.
  */
 
-import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
+import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
 import type { IndexerMessage } from '@homing/actors/indexer'
 import { isOtherProcessStart } from '@homing/fleet/process-start'
 import {
@@ -33,6 +33,7 @@ import {
   type EventPath,
   type Frames,
   type MessageTransport,
+  parseBrokerEndpoint,
   type StreamOptions,
   type Subscription,
   transportCapability,
@@ -40,13 +41,16 @@ import {
 import { AppliedMarks } from './applied-marks.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import { type CheckpointOptions, Checkpoints } from './checkpoints.ts'
+import { KeySnapshots } from './key-snapshots.ts'
 import type { ListenerLimits } from './limits.ts'
 import type {
   CheckpointStatus,
+  KeySnapshot,
   ListenerMessage,
   SourceMessage,
   SourceStatus,
   SourceTrust,
+  StoredSnapshotMessage,
 } from './messages.ts'
 import type { ReplayQuestion } from './replay.ts'
 import { type FollowerEffects, SequenceFollower } from './sequence-follower.ts'
@@ -68,6 +72,8 @@ export interface ListenerArgs {
   readonly processStartSeconds?: number | undefined
   readonly indexer: ActorRef<IndexerMessage>
   readonly directory: ActorRef<SourceMessage>
+  /** Has the snapshots beside the stream; undefined: there are none. */
+  readonly snapshots?: ActorRef<StoredSnapshotMessage> | undefined
   /** Undefined: none are kept. */
   readonly checkpoints?: CheckpointOptions | undefined
   /** The stream at the broker in which the events may be, too; undefined: they are in none. */
@@ -84,6 +90,8 @@ const NO_CHECKPOINTS: CheckpointStatus = Object.freeze({
   failedSaves: 0,
 })
 
+/** A snapshot of a million blocks is read in less. */
+const STORED_MS_MAX = 20_000
 const REPORT_INTERVAL_MS = 10_000
 /** An indexer applies what waits for it in less. */
 const FENCE_MS_MAX = 30_000
@@ -110,6 +118,7 @@ export const listener = defineActor(
       process: ({ startSeconds }) => state.processBegan(startSeconds),
       incomplete: ({ reason }) => follower.incomplete(reason),
       audited({ isContradicted }) {
+        state.keySnapshots.isContradicted = isContradicted
         if (isContradicted) checkpoints?.contradicted()
         else checkpoints?.confirmed()
       },
@@ -121,6 +130,10 @@ export const listener = defineActor(
         if (checkpoints === undefined) reply('off')
         else checkpoints.save(follower.point(), reply)
       },
+      snapshot: ({ reply }) => state.takeSnapshot(reply),
+      snapshotImaged: ({ image }) =>
+        state.keySnapshots.imaged(image, follower.point(), state.processStartSeconds),
+      storedRead: ({ bytes }) => state.storedRead(bytes),
       saveDue: () => checkpoints?.saveDue(follower.point()),
       imaged: ({ image }) => checkpoints?.imaged(image, follower.point(), state.processStartSeconds),
       saved: ({ problem }) => checkpoints?.saved(problem),
@@ -131,10 +144,18 @@ export const listener = defineActor(
   },
 })
 
+interface SocketState {
+  connection: number
+  isUp: boolean
+  /** Of the publisher, at a broker. */
+  life: string | undefined
+}
+
 /** The sockets of a source around its follower, and the reports on it. */
 class Listener implements FollowerEffects {
   readonly follower: SequenceFollower
   readonly checkpoints: Checkpoints | undefined
+  readonly keySnapshots: KeySnapshots
   readonly #context: ActorContext<ListenerMessage>
   readonly #args: ListenerArgs
   readonly #messages: MessageTransport
@@ -161,9 +182,9 @@ class Listener implements FollowerEffects {
   #wait: { cancel(): void } | undefined
 
   /** The last state of the socket, kept beside the mailbox, which may be full. Connections count from 1. */
-  readonly #socket = { connection: 0, isUp: false }
+  readonly #socket: SocketState = { connection: 0, isUp: false, life: undefined }
   /** The state that the follower was told. */
-  readonly #told = { connection: 0, isUp: false }
+  readonly #told: SocketState = { connection: 0, isUp: false, life: undefined }
   /** Which messages found no room in the mailbox since the last look. */
   readonly #refused = { isLive: false, isReplies: false }
   #isLookDue = false
@@ -178,6 +199,8 @@ class Listener implements FollowerEffects {
     const source = `${eventsEndpoint} ${dpRank}`
     this.checkpoints =
       args.checkpoints && new Checkpoints(context, { ...args.checkpoints, key, source, workerSlot, indexer })
+    const snapshotSource = `${subjectOf(eventsEndpoint)} ${dpRank}`
+    this.keySnapshots = new KeySnapshots(context, { key, source: snapshotSource, workerSlot, indexer })
     this.follower = new SequenceFollower(this, { eventsEndpoint, replayEndpoint, dpRank, limits })
     if (args.processStartSeconds !== undefined) this.follower.engineRuns()
   }
@@ -185,6 +208,32 @@ class Listener implements FollowerEffects {
   start(): void {
     // Repeats a report that a full mailbox or a broken link has lost.
     this.#context.scheduleEvery(REPORT_INTERVAL_MS, { type: 'report' })
+    const { snapshots, workerSlot } = this.#args
+    if (snapshots === undefined) this.#begin()
+    else
+      this.#context.pipe(
+        snapshots.ask({ type: 'storedSnapshot', workerSlot }, { timeout: STORED_MS_MAX }),
+        bytes => ({ type: 'storedRead', bytes }),
+        () => ({ type: 'storedRead', bytes: undefined }),
+      )
+  }
+
+  /** What is stored beside the stream goes before the checkpoint of this machine: all routers add to it. */
+  storedRead(bytes: Uint8Array | undefined): void {
+    const point = this.keySnapshots.offer(bytes, this.#processStartSeconds)
+    if (point === undefined) {
+      this.#begin()
+      return
+    }
+    this.follower.offer(point)
+    this.#subscribe()
+  }
+
+  takeSnapshot(reply: Reply<KeySnapshot | undefined>): void {
+    this.keySnapshots.take(this.follower.point(), this.#told.life, reply)
+  }
+
+  #begin(): void {
     if (this.checkpoints === undefined) this.#subscribe()
     else this.checkpoints.read()
   }
@@ -201,8 +250,14 @@ class Listener implements FollowerEffects {
       foreignTopics: this.#foreignTopics,
       lostFrames: this.#lostFrames,
       path: this.#path,
-      checkpoint: this.checkpoints?.status() ?? NO_CHECKPOINTS,
+      checkpoint: this.#checkpointStatus(),
     }
+  }
+
+  #checkpointStatus(): CheckpointStatus {
+    const ofFiles = this.checkpoints?.status() ?? NO_CHECKPOINTS
+    const { resumedSequence = ofFiles.resumedSequence, refusal = ofFiles.refusal } = this.keySnapshots
+    return { ...ofFiles, resumedSequence, refusal }
   }
 
   /** Tells the directory how far the source may be believed. */
@@ -277,6 +332,7 @@ class Listener implements FollowerEffects {
     if (socket.isUp && !told.isUp) {
       told.isUp = true
       told.connection = socket.connection
+      told.life = socket.life
       this.follower.connected()
     }
   }
@@ -306,7 +362,8 @@ class Listener implements FollowerEffects {
           this.#refused.isLive = true
           this.#lookLater()
         },
-        connected: path => {
+        connected: (path, life) => {
+          socket.life = life
           this.#path = path ?? 'publisher'
           socket.connection++
           socket.isUp = true
@@ -393,7 +450,7 @@ class Listener implements FollowerEffects {
 
   restore(): boolean {
     const { indexer, workerSlot } = this.#args
-    const image = this.checkpoints?.image
+    const image = this.keySnapshots.image ?? this.checkpoints?.image
     if (image === undefined) return false
     if (indexer.tell({ type: 'load', workerSlot, image, source: this.#context.self }) !== 'ok') return false
     if (image.blockSizeTokens !== undefined) this.learned(image.blockSizeTokens)
@@ -401,7 +458,7 @@ class Listener implements FollowerEffects {
   }
 
   checkpointSettled(refusal: string | undefined): void {
-    this.checkpoints?.settled(refusal)
+    if (!this.keySnapshots.settled(refusal)) this.checkpoints?.settled(refusal)
   }
 
   startReplay(attempt: number, { snapshot, fromSequence }: ReplayQuestion): void {
@@ -437,6 +494,11 @@ class Listener implements FollowerEffects {
     this.#trust = trust
     this.report()
   }
+}
+
+/** Of a publisher at a broker; '': of a socket. */
+function subjectOf(endpoint: string): string {
+  return endpoint.startsWith('nats://') ? parseBrokerEndpoint(endpoint).subject : ''
 }
 
 /** Undefined when the frames are no event message. */

@@ -7,7 +7,7 @@
 import type { Message, Reply } from '@homing/actor'
 import type { EventSourceMessage, KeyImage } from '@homing/actors/indexer'
 import type { Trust } from '@homing/index'
-import type { EventPath, Frames } from '@homing/transport'
+import type { EventPath, Frames, StoredSnapshot } from '@homing/transport'
 import type { Checkpoint } from './checkpoint.ts'
 
 /** The trust in a source, as its events alone give it. */
@@ -91,6 +91,16 @@ export interface CheckpointStatus {
  */
 export type SaveOutcome = 'saved' | 'unchanged' | 'unsettled' | 'failed' | 'off'
 
+/** A snapshot of a worker key, for the store beside the stream of its events. */
+export type KeySnapshot = StoredSnapshot
+
+/** Asked of the directory at the start: the snapshot that is stored; undefined: there is none to be had. */
+export interface StoredSnapshotMessage extends Message {
+  readonly type: 'storedSnapshot'
+  readonly workerSlot: number
+  readonly reply: Reply<Uint8Array | undefined>
+}
+
 /** Messages to a listener. The first four lines come from others, the rest from itself. */
 export type ListenerMessage =
   /**
@@ -101,6 +111,8 @@ export type ListenerMessage =
   | { readonly type: 'status'; readonly reply: Reply<SourceStatus> }
   /** Answers of the engine contradict its events, or no longer do: meanwhile there are no checkpoints. */
   | { readonly type: 'audited'; readonly isContradicted: boolean }
+  /** A snapshot as of now; undefined as the answer: it could not be proven later. */
+  | { readonly type: 'snapshot'; readonly reply: Reply<KeySnapshot | undefined> }
   /** Write a checkpoint now, if one is wanted and has changed. Answers when it is on the disk. */
   | { readonly type: 'save'; readonly reply: Reply<SaveOutcome> }
   /**
@@ -127,6 +139,9 @@ export type ListenerMessage =
   /** Time to repeat the last report to the directory. */
   | { readonly type: 'report' }
   | { readonly type: 'replayed'; readonly attempt: number; readonly frames: Frames }
+  /** What is stored beside the stream, and the indexer's answer for a snapshot. */
+  | { readonly type: 'storedRead'; readonly bytes: Uint8Array | undefined }
+  | { readonly type: 'snapshotImaged'; readonly image: KeyImage | undefined }
   /** The time for the next checkpoint has come. */
   | { readonly type: 'saveDue' }
   /** What the directory of checkpoints has for this source. */

@@ -12,8 +12,7 @@ import type { ForeignOption } from './descriptor.ts'
 
 const WORKERS =
   'workers are named with --worker or --workers-file, or register themselves (--worker-namespace)'
-const NO_SNAPSHOTS =
-  'the stream of --router-durable-kv-events is bounded by --kv-events-retention and --kv-events-bytes; publishers give snapshots'
+const LOCK = 'the lock for the snapshots of --router-durable-kv-events is in JetStream'
 const OF_ENGINES = 'it is an option of engines: give it to them'
 const RETRIES =
   'a request goes to up to --retries other workers until its answer begins; an answer that has begun is not moved'
@@ -42,7 +41,7 @@ export const foreignRouterOptions: readonly ForeignOption[] = [
     'enable-local-indexer',
   ]),
   ...options(RETRIES, ['migration-limit', 'migration-max-seq-len']),
-  ...options(NO_SNAPSHOTS, ['router-snapshot-threshold']),
+  ...options(LOCK, ['lock-backend']),
   ...options(OF_ENGINES, ['kv-events-config', 'publish-events-and-metrics', 'publish-kv-events']),
   ...options('workers are refused requests by --active-decode-blocks-threshold and its like', [
     'admission-control',

@@ -55,12 +55,12 @@ t.test('command lines of other routers start this one', async t => {
 })
 
 t.test('what there is instead is told, and the values of such options are no faults', async t => {
-  const line = '--discovery-backend mem --router-snapshot-threshold 10 --request-plane tcp --port 1'
+  const line = '--discovery-backend mem --lock-backend jetstream --request-plane tcp --port 1'
   const { settings, warnings } = parseSettings(routerCommand, line.split(' '), {})
   t.equal(settings.port, 1)
   t.strictSame(warnings, [
     `--discovery-backend is ignored: ${WORKERS}`,
-    '--router-snapshot-threshold is ignored: the stream of --router-durable-kv-events is bounded by --kv-events-retention and --kv-events-bytes; publishers give snapshots',
+    '--lock-backend is ignored: the lock for the snapshots of --router-durable-kv-events is in JetStream',
     '--request-plane tcp: workers are called over HTTP, at their URLs',
   ])
 })

@@ -10,6 +10,7 @@
 
 import type { BrokerCounts } from './broker-counts.ts'
 import type { HttpCallError, HttpRequestError } from './errors.ts'
+import type { StreamStore } from './stream-store.ts'
 
 export type HttpHeaders = Readonly<Record<string, string | readonly string[] | undefined>>
 
@@ -296,8 +297,11 @@ export type Frames = readonly Uint8Array[]
 export interface SubscriberHandler {
   /** `number`: for `Subscription.done`; undefined or 0: nothing waits for that. */
   message(frames: Frames, number?: number): void
-  /** The connection is up (again): a publisher may be a new process. `path`: undefined is 'publisher'. */
-  connected(path?: EventPath): void
+  /**
+   * The connection is up (again): a publisher may be a new process. `path`: undefined is 'publisher'. `life`: of a
+   * publisher at a broker, 16 hexadecimal digits, others in each life of it.
+   */
+  connected(path?: EventPath, life?: string): void
   disconnected(): void
 }
 
@@ -444,6 +448,11 @@ export interface PresenceHandler {
 export interface Transport {
   readonly http: HttpTransport
   readonly messages: MessageTransport
+  /**
+   * What is kept beside the stream of a namespace at a broker, 'host:port' each. On the main thread only; not
+   * closed with the transport. Undefined: brokers of this transport keep nothing.
+   */
+  streamStore?(servers: readonly string[], stream: StreamOptions): StreamStore
   /** Counts of each broker for this thread, by its addresses ('host:port,…'). */
   brokers(): readonly (readonly [string, Readonly<BrokerCounts>])[]
   /** Closes all that was opened through this instance, at once; idempotent. */

@@ -149,6 +149,18 @@ export const eventSettings = [
     envAliases: [{ name: 'DYN_ROUTER_RESET_STATES' }],
     help: 'With --router-durable-kv-events: empty the stream of the namespace before this router starts. Routers that run on the same workers keep what they have, but later ones do not learn it from the stream: use it for the first router only, or take another --namespace.',
   },
+  {
+    key: 'snapshotThreshold',
+    name: 'router-snapshot-threshold',
+    group: 'KV events and index',
+    kind: 'integer',
+    default: 1_000_000,
+    min: 1,
+    max: 2 ** 40,
+    unit: 'messages',
+    envAliases: [{ name: 'DYN_ROUTER_SNAPSHOT_THRESHOLD' }],
+    help: 'With --router-durable-kv-events: when the stream has more messages, one of the routers stores a snapshot of every worker key that it knows exactly at the broker, and purges what the snapshots stand for and all routers have applied. A router that starts then begins from the snapshot.',
+  },
   { ...streamSettings.namespace, group: 'KV events and index', envAliases: [{ name: 'DYN_NAMESPACE' }] },
   {
     ...streamSettings.retentionMs,

@@ -328,7 +328,8 @@ class BrokerSubscriber implements Subscription {
     this.#isConnected = true
     this.#warned = undefined
     const path = this.#leaveEvents === undefined ? 'stream' : 'publisher'
-    callOwner(() => this.#handler.connected(path))
+    const life = this.#lives.followed
+    callOwner(() => this.#handler.connected(path, life))
   }
 
   #disconnected(): void {

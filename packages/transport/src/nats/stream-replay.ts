@@ -20,19 +20,14 @@
 
 import { hash } from 'node:crypto'
 import type { Clock, Timer } from '@homing/base'
-import {
-  encodeReplayEnd,
-  parseEventFrames,
-  parseReplayReply,
-  parseReplayRequest,
-  replayRequestFrames,
-} from '@homing/protocol'
+import { encodeReplayEnd, parseReplayReply, parseReplayRequest, replayRequestFrames } from '@homing/protocol'
 import type { BrokerCounts } from '../broker-counts.ts'
 import { StreamError } from '../errors.ts'
 import type { Dealer, Frames, StreamOptions } from '../types.ts'
-import { decodeFrames, decodePayload, KIND, Parts, type Payload } from './payload.ts'
+import { Parts } from './payload.ts'
 import { UNSTORED_MESSAGES_MAX } from './stream-copy.ts'
-import type { BrokerStreams, StreamMessage } from './streams.ts'
+import { batchOf, positionOf } from './stream-position.ts'
+import type { BrokerStreams } from './streams.ts'
 import { streamName, streamSubject } from './streams.ts'
 
 const ASK_MS = 500
@@ -232,55 +227,4 @@ function digestOf(payload: Uint8Array): string {
 
 function payloadOf({ frames }: { readonly frames: Frames }): Uint8Array {
   return frames[2]!
-}
-
-interface Sought {
-  readonly stream: string
-  readonly subject: string
-  readonly life: string
-  readonly from: number
-}
-
-/**
- * Where in the stream the first batch of this life from a sequence on is. Those of earlier lives are
- * before it. Undefined: the stream has nothing of the subject.
- */
-async function positionOf(
-  streams: BrokerStreams,
-  { stream, subject, life, from }: Sought,
-): Promise<number | undefined> {
-  const [first, last] = [await streams.next(stream, subject, 1), await streams.last(stream, subject)]
-  if (first === undefined || last === undefined) return undefined
-  let [low, high] = [first.position, last.position]
-  while (low < high) {
-    const middle = Math.floor((low + high) / 2)
-    const found = (await streams.next(stream, subject, middle)) ?? last
-    if (reaches(found, life, from)) high = middle
-    else low = found.position + 1
-  }
-  return low
-}
-
-function reaches({ payload }: StreamMessage, life: string, from: number): boolean {
-  const batch = batchOf(payload, life, new Parts())
-  return batch !== undefined && batch.sequence >= from
-}
-
-/** Undefined: it is no batch of this life, or a part of one. */
-function batchOf(
-  payload: Uint8Array,
-  life: string,
-  parts: Parts,
-): { sequence: number; frames: Frames } | undefined {
-  const read = decodePayload(payload)
-  if (read === undefined || read === 'other-version' || !isMessage(read) || read.life !== life)
-    return undefined
-  const body = parts.add(read)
-  const frames = body && decodeFrames(body)
-  if (frames?.length !== 3 || frames[1]!.length !== 8) return undefined
-  return { sequence: parseEventFrames(frames).sequence, frames }
-}
-
-function isMessage({ kind }: Payload): boolean {
-  return kind === KIND.message || kind === KIND.part || kind === KIND.lastPart
 }

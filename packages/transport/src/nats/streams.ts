@@ -6,6 +6,7 @@
  *   homing-kv.NAMESPACE.SUBJECT    in it, what the publisher of SUBJECT publishes (payload.ts)
  */
 
+import type { BrokerSnapshots } from '../stream-store.ts'
 import type { StreamOptions } from '../types.ts'
 
 export interface StreamMessage {
@@ -44,6 +45,8 @@ export interface BrokerStreams {
   last(stream: string, subject: string): Promise<StreamMessage | undefined>
   /** The messages of a subject from this position on that are there now, in order. */
   read(stream: string, subject: string, position: number): AsyncIterable<StreamMessage>
+  /** Snapshots of the publishers of this namespace. */
+  snapshots(namespace: string): BrokerSnapshots
   /** Deletes what a namespace has at the broker. False: it had nothing. */
   reset(namespace: string): Promise<boolean>
 }

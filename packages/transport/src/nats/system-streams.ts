@@ -1,8 +1,11 @@
 /** Streams of a connection, by JetStream of the nats package. For the main thread. */
 
+import { systemClock, systemRandom } from '@homing/base'
 import type * as nats from 'nats'
 import { StreamError } from '../errors.ts'
+import type { BrokerSnapshots } from '../stream-store.ts'
 import type { StreamOptions } from '../types.ts'
+import { ANSWER_MS_MAX, asStreamError } from './stream-errors.ts'
 import {
   type BrokerStreams,
   type ConsumeOptions,
@@ -12,9 +15,8 @@ import {
   streamSubject,
   UNTAKEN_MAX,
 } from './streams.ts'
+import { bucketStreams, SystemSnapshots } from './system-snapshots.ts'
 
-/** Questions to the broker, and stores. */
-const ANSWER_MS_MAX = 2000
 /** A message with the id of one that was stored so long ago is not stored again. */
 const SAME_ID_MS = 120_000
 /** A consumer that is not asked for so long was left by a process that died: the broker removes it. */
@@ -178,14 +180,25 @@ export class SystemStreams implements BrokerStreams {
   async reset(namespace: string): Promise<boolean> {
     return await asStreamError(`cannot reset namespace ${namespace}`, async () => {
       const { streams } = await this.#jsm()
-      try {
-        await streams.purge(streamName(namespace))
-        return true
-      } catch (error) {
-        if (codeOf(error) === STREAM_NOT_FOUND) return false
-        throw error
+      const unlessMissing = async (work: Promise<unknown>): Promise<boolean> => {
+        try {
+          await work
+          return true
+        } catch (error) {
+          if (codeOf(error) === STREAM_NOT_FOUND) return false
+          throw error
+        }
       }
+      // Snapshots first: one without the stream that follows it would be believed.
+      for (const bucket of bucketStreams(namespace)) await unlessMissing(streams.delete(bucket))
+      return await unlessMissing(streams.purge(streamName(namespace)))
     })
+  }
+
+  snapshots(namespace: string): BrokerSnapshots {
+    const newName = (): string => Buffer.from(systemRandom.bytes(8)).toString('hex')
+    const wallMs = (): number => systemClock.wallMs()
+    return new SystemSnapshots({ connection: this.#connection, streams: this, namespace, newName, wallMs })
   }
 
   async #message(stream: string, which: nats.MsgRequest): Promise<StreamMessage | undefined> {
@@ -218,21 +231,4 @@ function endOf(type: string, data: unknown): string | undefined {
 
 function codeOf(error: unknown): number | undefined {
   return (error as { readonly api_error?: { readonly err_code?: number } }).api_error?.err_code
-}
-
-async function asStreamError<T>(what: string, run: () => Promise<T>): Promise<T> {
-  try {
-    return await run()
-  } catch (error) {
-    if (error instanceof StreamError) throw error
-    throw new StreamError(what, reasonOf(error as Error & { readonly code?: string }))
-  }
-}
-
-/** The package names some failures by their code alone. */
-function reasonOf({ message, code }: { readonly message: string; readonly code?: string }): string {
-  if (code === '503' || message === '503')
-    return 'the broker keeps no streams (start it with -js), or has none for this'
-  if (code === 'TIMEOUT') return `no answer within ${ANSWER_MS_MAX} ms`
-  return message
 }

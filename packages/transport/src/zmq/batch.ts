@@ -14,7 +14,7 @@ export type Op = (typeof OP)[keyof typeof OP]
 export const OP = {
   /** To the client: a message was received. To the host: send one. A router's peer is the first frame. */
   message: 1,
-  /** `value` is the position of the path in PATHS. */
+  /** `value` is the position of the path in PATHS; the frame, if there is one, the life of the publisher. */
   connected: 2,
   disconnected: 3,
   /** To the host. */

@@ -100,8 +100,10 @@ class Client {
       {
         onEntry(op, value, frames) {
           if (op === OP.message) callSubscriber(endpoint, handler, frames, value)
-          else if (op === OP.connected) callOwner(() => handler.connected(PATHS[value]!))
-          else if (op === OP.disconnected) callOwner(() => handler.disconnected())
+          else if (op === OP.connected) {
+            const life = frames[0] && Buffer.from(frames[0]).toString()
+            callOwner(() => handler.connected(PATHS[value]!, life))
+          } else if (op === OP.disconnected) callOwner(() => handler.disconnected())
         },
         done: (number: number) => this.#linkOf(socket)?.add(OP.handled, socket, number),
         close: () => this.#release(socket),

@@ -122,7 +122,13 @@ class HostedClient {
             { endpoint, topic: command.topic, stream: command.stream },
             {
               message: (frames, number) => link.add(OP.message, socket, number ?? 0, frames),
-              connected: path => link.add(OP.connected, socket, PATHS.indexOf(path ?? 'publisher')),
+              connected: (path = 'publisher', life) =>
+                link.add(
+                  OP.connected,
+                  socket,
+                  PATHS.indexOf(path),
+                  life === undefined ? [] : [Buffer.from(life)],
+                ),
               disconnected: () => link.add(OP.disconnected, socket),
             },
           ),
