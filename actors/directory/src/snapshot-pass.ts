@@ -7,7 +7,7 @@
  *
  * Invariants
  *   I1  A snapshot is switched to only if none has come since before its dump: a holder whose lock has ended
- *       cannot replace a later one by an earlier one.
+ *       cannot replace a later one by an earlier one. Nor does a router that lags behind the one before.
  *   I2  Only what a snapshot that is in force has, and all consumers have dealt with, is purged. So whatever
  *       ends where, snapshot and stream meet.
  */
@@ -48,11 +48,12 @@ export async function snapshotPass(
       const revision = await store.revision(subject)
       const snapshot = await take()
       if (!(await lock.renew())) return { outcome: 'lost', ...sum }
-      if (snapshot === undefined) {
+      const replaced = snapshot && (await store.replace(subject, snapshot, revision))
+      if (replaced === 'late') return { outcome: 'lost', ...sum }
+      if (snapshot === undefined || replaced === 'older') {
         sum.skipped++
         continue
       }
-      if (!(await store.replace(subject, snapshot, revision))) return { outcome: 'lost', ...sum }
       sum.taken++
       sum.purgedMessages += await store.purge(subject, snapshot)
     }

@@ -34,7 +34,7 @@ export {
   type SocketClash,
   type SocketUse,
 } from './socket-claims.ts'
-export type { SnapshotLock, StoredSnapshot, StreamStore } from './stream-store.ts'
+export type { Replaced, SnapshotLock, StoredSnapshot, StreamStore } from './stream-store.ts'
 export { systemTransport } from './system/system-transport.ts'
 export type {
   AbsenceReason,

@@ -20,6 +20,8 @@ export interface StoredSnapshot {
   readonly keepFrom: number
 }
 
+export type Replaced = 'replaced' | 'late' | 'older'
+
 export interface SnapshotLock {
   /** False: it is lost. */
   renew(): Promise<boolean>
@@ -37,8 +39,11 @@ export interface StreamStore {
   revision(subject: string): Promise<number>
   /** Undefined: there is none. */
   read(subject: string): Promise<Uint8Array | undefined>
-  /** False: another snapshot has come since `revision`; this one is dropped. */
-  replace(subject: string, snapshot: StoredSnapshot, revision: number): Promise<boolean>
+  /**
+   * `late`: another snapshot has come since `revision`. `older`: the one that is there stands for more of the
+   * same life, and what proves this one may be purged. In both cases this one is dropped.
+   */
+  replace(subject: string, snapshot: StoredSnapshot, revision: number): Promise<Replaced>
   /** Purges what is before `keepFrom` and was dealt with by all consumers; answers how many messages. */
   purge(subject: string, snapshot: Omit<StoredSnapshot, 'bytes'>): Promise<number>
   /** Deletes objects that are no snapshot any more. */

@@ -70,12 +70,13 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     const snapshot = (name: string) => ({ bytes: bytes(name), life: '0'.repeat(16), keepFrom: 0 })
     t.equal(await store.read(SUBJECT), undefined)
     t.equal(await store.revision(SUBJECT), 0)
-    t.equal(await store.replace(SUBJECT, snapshot('first'), 0), true)
-    t.equal(await store.replace(SUBJECT, snapshot('late'), 0), false)
+    t.equal(await store.replace(SUBJECT, snapshot('first'), 0), 'replaced')
+    t.equal(await store.replace(SUBJECT, snapshot('late'), 0), 'late')
     const revision = await store.revision(SUBJECT)
-    const large = { ...snapshot(''), bytes: new Uint8Array(3_000_000).fill(7) }
-    t.equal(await store.replace(SUBJECT, large, revision), true)
-    t.equal(await store.replace(SUBJECT, snapshot('late'), revision), false)
+    const large = { ...snapshot(''), keepFrom: 5, bytes: new Uint8Array(3_000_000).fill(7) }
+    t.equal(await store.replace(SUBJECT, large, revision), 'replaced')
+    t.equal(await store.replace(SUBJECT, snapshot('late'), revision), 'late')
+    t.equal(await store.replace(SUBJECT, snapshot('older'), await store.revision(SUBJECT)), 'older')
     t.strictSame(await store.read(SUBJECT), large.bytes)
     t.equal(await store.read('homing.kv.two'), undefined)
     const { state } = await manager.streams.info(`OBJ_${NAME}-images`)
@@ -143,7 +144,7 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
       for (const bucket of ['OBJ_homing-kv-fleet-images', 'KV_homing-kv-fleet-snapshots'])
         await manager.streams.delete(bucket)
       await t.rejects(store.replace(SUBJECT, snapshot, 0), { code: 'HOMING_TRANSPORT_STREAM' })
-      t.equal(await store.replace(SUBJECT, snapshot, 0), true)
+      t.equal(await store.replace(SUBJECT, snapshot, 0), 'replaced')
       await server.down()
       await t.rejects(store.read(SUBJECT), { code: 'HOMING_TRANSPORT_STREAM' })
     },

@@ -2,7 +2,7 @@
 
 import type { Clock } from '@homing/base'
 import { StreamError } from '../errors.ts'
-import type { BrokerSnapshots, SnapshotLock, StoredSnapshot, StreamStore } from '../stream-store.ts'
+import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot, StreamStore } from '../stream-store.ts'
 import type { StreamOptions } from '../types.ts'
 import type { BrokerLink, OpenBroker } from './broker.ts'
 import { streamName } from './streams.ts'
@@ -67,7 +67,7 @@ class BrokerStreamStore implements StreamStore {
     return await (await this.#at()).read(subject)
   }
 
-  async replace(subject: string, snapshot: StoredSnapshot, revision: number): Promise<boolean> {
+  async replace(subject: string, snapshot: StoredSnapshot, revision: number): Promise<Replaced> {
     return await (await this.#at()).replace(subject, snapshot, revision)
   }
 

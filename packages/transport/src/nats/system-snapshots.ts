@@ -2,7 +2,7 @@
 
 import { createHash } from 'node:crypto'
 import type * as nats from 'nats'
-import type { BrokerSnapshots, SnapshotLock, StoredSnapshot } from '../stream-store.ts'
+import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot } from '../stream-store.ts'
 import { Parts } from './payload.ts'
 import { asStreamError } from './stream-errors.ts'
 import { batchOf, positionOf } from './stream-position.ts'
@@ -16,8 +16,11 @@ const LOCK_KEY = 'snapshots'
 const WRONG_LAST_SEQUENCE = 10_071
 const READ_ATTEMPTS_MAX = 3
 
+/** An entry of the bucket of snapshots. */
 interface Named {
   readonly object: string
+  readonly life: string
+  readonly keepFrom: number
 }
 
 interface Buckets {
@@ -113,25 +116,27 @@ export class SystemSnapshots implements BrokerSnapshots {
     subject: string,
     { bytes, life, keepFrom }: StoredSnapshot,
     revision: number,
-  ): Promise<boolean> {
+  ): Promise<Replaced> {
     return await this.#run('store a snapshot of', async () => {
       const { images, snapshots } = await this.#opened()
       const key = keyOf(subject)
       const before = await liveEntry(snapshots, key)
-      if ((before?.revision ?? 0) !== revision) return false
+      if ((before?.revision ?? 0) !== revision) return 'late'
+      const named = before?.json<Named>()
+      if (named?.life === life && named.keepFrom > keepFrom) return 'older'
       const object = `${key}.${this.#options.newName()}`
       await images.putBlob({ name: object, description: subject }, bytes)
-      const named = JSON.stringify({ object, subject, life, keepFrom })
+      const text = JSON.stringify({ object, subject, life, keepFrom })
       try {
-        if (revision === 0) await snapshots.create(key, named)
-        else await snapshots.update(key, named, revision)
+        if (revision === 0) await snapshots.create(key, text)
+        else await snapshots.update(key, text, revision)
       } catch (error) {
         if (!isWrongLast(error)) throw error
         await images.delete(object)
-        return false
+        return 'late'
       }
-      if (before !== undefined) await images.delete(before.json<Named>().object)
-      return true
+      if (named !== undefined) await images.delete(named.object)
+      return 'replaced'
     })
   }
 
