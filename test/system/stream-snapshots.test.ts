@@ -105,6 +105,32 @@ t.test(
 )
 
 t.test(
+  'the broker dies after the stream was purged: the listeners begin again from the snapshot',
+  needsServer,
+  async t => {
+    const { nats, engines } = await world(t)
+    const { client } = await routerAt(t, nats, engines, [
+      '--router-durable-kv-events',
+      '--router-snapshot-threshold',
+      '10',
+    ])
+    await client.trusted()
+    await until('the stream is purged', async () => {
+      await work(client, 5)
+      return (await counter(client, 'homing_stream_purged_messages_total')) > 0 ? true : undefined
+    })
+    await isExact(t, client, engines)
+    await nats.down()
+    await client.trusted('approximate')
+    await nats.up()
+    await isExact(t, client, engines)
+    t.ok((await counter(client, 'homing_stream_begun_again_total')) > 0)
+    await work(client, 5)
+    await isExact(t, client, engines)
+  },
+)
+
+t.test(
   'routers are killed while they take snapshots: a later one is exact each time',
   needsServer,
   async t => {

@@ -63,6 +63,7 @@ export class StreamSnapshots {
   readonly #begun = new Map<string, { readonly revision: number; readonly times: number }>()
   #sum = { taken: 0, skipped: 0, purgedMessages: 0, begunAgain: 0 }
   #ticks = 0
+  #passDueMs = Number.NEGATIVE_INFINITY
   #isClosed = false
   #warned: string | undefined
 
@@ -101,25 +102,29 @@ export class StreamSnapshots {
   }
 
   async due(): Promise<void> {
-    let pauseMs = TICK_MS
+    const { clock } = this.#options.context
     try {
-      const pass = await snapshotPass(this.#store, this.#options.thresholdMessages, this.#sources())
-      this.#passes[pass.outcome]++
-      const { taken, skipped, purgedMessages } = pass
-      if (pass.outcome === 'done' || pass.outcome === 'lost') {
-        pauseMs = PAUSE_MS
-        this.#sum.taken += taken
-        this.#sum.skipped += skipped
-        this.#sum.purgedMessages += purgedMessages
-        this.#options.context.log.info({ ...pass }, 'snapshots beside the stream')
-      }
-      this.#warned = undefined
+      if (clock.nowMs() >= this.#passDueMs) await this.#pass()
       if (++this.#ticks % PARTIAL_LOOK_TICKS === 0) await this.#beginAgain()
+      this.#warned = undefined
     } catch (error) {
       this.#passes.failed++
       this.#failed(error, 'no snapshots can be taken of the stream')
     }
-    if (!this.#isClosed) this.#options.context.schedule(pauseMs, { type: 'snapshotsDue' })
+    if (!this.#isClosed) this.#options.context.schedule(TICK_MS, { type: 'snapshotsDue' })
+  }
+
+  async #pass(): Promise<void> {
+    const { context, thresholdMessages } = this.#options
+    const pass = await snapshotPass(this.#store, thresholdMessages, this.#sources())
+    const { outcome, taken, skipped, purgedMessages } = pass
+    this.#passes[outcome]++
+    this.#sum.taken += taken
+    this.#sum.skipped += skipped
+    this.#sum.purgedMessages += purgedMessages
+    if (outcome !== 'done' && outcome !== 'lost') return
+    this.#passDueMs = context.clock.nowMs() + PAUSE_MS
+    context.log.info({ ...pass }, 'snapshots beside the stream')
   }
 
   #sources() {
