@@ -1,6 +1,7 @@
 /**
- * Snapshots beside a stream of KV events, at a real NATS server: past the threshold one router takes them, the stream
- * is purged, and a router that starts alone is exact from snapshot and rest; whenever it is that a router dies.
+ * Snapshots beside a stream of KV events, at a real NATS server: past the threshold one router takes them,
+ * the stream is purged, and a router that starts alone is exact from snapshot and rest; whenever it is
+ * that a router dies.
  */
 
 import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'

@@ -18,7 +18,7 @@ import type {
 } from '@homing/fleet'
 import type { BusyThresholds } from '@homing/load'
 import type { AbsenceReason } from '@homing/transport'
-import type { SnapshotCounts } from './stream-snapshots.ts'
+import type { SnapshotCounts } from './snapshot-pass.ts'
 
 /** To the directory, from the router, which compares predictions with answers. */
 export interface AuditMessage extends Message {

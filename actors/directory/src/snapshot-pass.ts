@@ -1,6 +1,7 @@
 /**
- * Snapshot pass: takes a snapshot of every worker key whose events are in the stream, and purges what they stand
- * for, once the stream has more messages than it should. Of all routers at a stream one does so at a time.
+ * Snapshot pass: takes a snapshot of every worker key whose events are in the stream, and purges what they
+ * stand for, once the stream has more messages than it should. Of all routers at a stream one does so at a
+ * time.
  *
  *   lock ─▶ for each key: revision ─▶ dump ─▶ lock renewed ─▶ upload, switch ─▶ purge
  *        └▶ tidy ─▶ unlock
@@ -29,6 +30,15 @@ export interface SnapshotPass {
   /** Keys of which none could be taken now. */
   readonly skipped: number
   readonly purgedMessages: number
+}
+
+/** Counters over all passes. */
+export interface SnapshotCounts {
+  readonly passes: Readonly<Record<SnapshotPass['outcome'] | 'failed', number>>
+  readonly taken: number
+  readonly skipped: number
+  readonly purgedMessages: number
+  readonly begunAgain: number
 }
 
 const NOTHING = { taken: 0, skipped: 0, purgedMessages: 0 }

@@ -1,13 +1,14 @@
 /**
- * Stream snapshots: the snapshots of worker keys beside the stream of their events (--router-durable-kv-events).
+ * Stream snapshots: the snapshots of worker keys beside the stream of their events
+ * (--router-durable-kv-events).
  *
  *   every TICK_MS   a pass, if the stream has more messages than the threshold (snapshot-pass.ts)
  *   a listener      asks for the stored snapshot before it begins
- *   a key that      is only partly known although there is a snapshot: its listener begins again from that. The
- *                   stream no longer has what the snapshot stands for
+ *   a key that      is only partly known although there is a snapshot: its listener begins again from
+ *                   that. The stream no longer has what the snapshot stands for
  *
- * Bounds   one pass at a time; behind one that ran, PAUSE_MS. A listener begins again BEGINS_MAX times for one
- *          snapshot.
+ * Bounds   one pass at a time; behind one that ran, PAUSE_MS. A listener begins again BEGINS_MAX times for
+ *          one snapshot.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -20,7 +21,7 @@ import {
 } from '@homing/transport'
 import type { KeyListeners } from './key-listeners.ts'
 import type { DirectoryMessage } from './messages.ts'
-import { type SnapshotPass, snapshotPass } from './snapshot-pass.ts'
+import { type SnapshotCounts, snapshotPass } from './snapshot-pass.ts'
 import type { Key } from './worker.ts'
 import type { WorkerKeys } from './worker-keys.ts'
 import type { WorkerTable } from './worker-table.ts'
@@ -37,15 +38,6 @@ export interface StreamSnapshotsOptions extends StreamSnapshotsArgs {
   readonly workers: WorkerTable
   readonly keys: WorkerKeys
   readonly listeners: KeyListeners
-}
-
-/** Counters, and gauges of the last look. */
-export interface SnapshotCounts {
-  readonly passes: Readonly<Record<SnapshotPass['outcome'] | 'failed', number>>
-  readonly taken: number
-  readonly skipped: number
-  readonly purgedMessages: number
-  readonly begunAgain: number
 }
 
 const TICK_MS = 1000

@@ -1,6 +1,6 @@
 /**
- * Snapshots and purges by several routers, each of which may end at any step, or lose the lock without noticing:
- * after every step, snapshot and stream meet.
+ * Snapshots and purges by several routers, each of which may end at any step, or lose the lock without
+ * noticing: after every step, snapshot and stream meet.
  */
 
 import assert from 'node:assert/strict'

@@ -1,14 +1,14 @@
 /**
- * Stream store: snapshots of worker keys beside a stream, the lock under which they are taken, and the purge of
- * what they stand for.
+ * Stream store: snapshots of worker keys beside a stream, the lock under which they are taken, and the
+ * purge of what they stand for.
  *
  *   images      object store   HASH.RANDOM: the bytes of a snapshot. Never changed, so nothing is read half
  *   snapshots   key-value      HASH of a subject: which object is its snapshot, and where that stands
  *   locks       key-value      who takes snapshots; an entry that is not renewed ends by itself
  *
- * Order    upload → switch, if nobody else has switched since → purge, of what the snapshot has and every consumer
- *          has dealt with → delete the object before. So after a crash at any point, the snapshot and the stream
- *          meet; an object that nobody names is deleted by the next one that takes snapshots.
+ * Order    upload → switch, if nobody else has switched since → purge, of what the snapshot has and every
+ *          consumer has dealt with → delete the object before. So after a crash at any point, the snapshot
+ *          and the stream meet; an object that nobody names is deleted by the next one that takes snapshots.
  */
 
 /** What a snapshot stands for. */

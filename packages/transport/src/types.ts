@@ -298,8 +298,8 @@ export interface SubscriberHandler {
   /** `number`: for `Subscription.done`; undefined or 0: nothing waits for that. */
   message(frames: Frames, number?: number): void
   /**
-   * The connection is up (again): a publisher may be a new process. `path`: undefined is 'publisher'. `life`: of a
-   * publisher at a broker, 16 hexadecimal digits, others in each life of it.
+   * The connection is up (again): a publisher may be a new process. `path`: undefined is 'publisher'.
+   * `life`: of a publisher at a broker, 16 hexadecimal digits, others in each life of it.
    */
   connected(path?: EventPath, life?: string): void
   disconnected(): void

@@ -1,4 +1,7 @@
-/** Snapshots beside a stream at a real NATS server: one holder of the lock, no older snapshot, no purge too much. */
+/**
+ * Snapshots beside a stream at a real NATS server: one holder of the lock, no older snapshot, no purge too
+ * much.
+ */
 
 import { systemClock } from '@homing/base'
 import { encodeEventFrames } from '@homing/protocol'

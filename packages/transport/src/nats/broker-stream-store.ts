@@ -8,7 +8,7 @@ import type { BrokerLink, OpenBroker } from './broker.ts'
 import { streamName } from './streams.ts'
 
 /** Whoever asks waits so long for a connection. */
-const CONNECT_MS_MAX = 3000
+const STORE_CONNECT_MS_MAX = 3000
 
 /** `servers`: 'host:port' each. */
 export function brokerStreamStore(
@@ -79,10 +79,10 @@ class BrokerStreamStore implements StreamStore {
     await (await this.#at()).tidy()
   }
 
-  /** Resolves when there is a connection, or after CONNECT_MS_MAX. */
+  /** Resolves when there is a connection, or after STORE_CONNECT_MS_MAX. */
   async #connected(): Promise<void> {
     const { promise: late, resolve } = Promise.withResolvers<void>()
-    const timer = this.#clock.after(CONNECT_MS_MAX, resolve)
+    const timer = this.#clock.after(STORE_CONNECT_MS_MAX, resolve)
     await Promise.race([this.#up.promise, late])
     timer.cancel()
   }

@@ -22,7 +22,7 @@ const SAME_ID_MS = 120_000
 /** A consumer that is not asked for so long was left by a process that died: the broker removes it. */
 const CONSUMER_INACTIVE_MS = 300_000
 /** Longer than a replay holds messages back; what is not taken by then comes again, and is dropped. */
-const TAKE_MS_MAX = 600_000
+const TAKEN_MS_MAX = 600_000
 const READER_INACTIVE_MS = 30_000
 const READ_MESSAGES = 256
 /** A pull is asked anew after this time, and the broker says twice meanwhile that it is there. */
@@ -93,7 +93,7 @@ export class SystemStreams implements BrokerStreams {
         filter_subject: subject,
         deliver_policy: 'new' as nats.DeliverPolicy,
         ack_policy: 'all' as nats.AckPolicy,
-        ack_wait: TAKE_MS_MAX * NANOS,
+        ack_wait: TAKEN_MS_MAX * NANOS,
         max_ack_pending: UNTAKEN_MAX,
         inactive_threshold: CONSUMER_INACTIVE_MS * NANOS,
         num_replicas: 1,
