@@ -17,7 +17,8 @@ export const streamSettings = {
     kind: 'text',
     placeholder: 'NAME',
     default: 'default',
-    check: faultOfNamespace,
+    // Not the function itself: declarations of other packages would have to name it.
+    check: (text: string): string | undefined => faultOfNamespace(text),
     help: 'With --router-durable-kv-events: which events belong together at a broker; the stream is homing-kv-NAME. Routers, sidecars and engines of one fleet have the same name. A new name is a clean slate, which nothing of another fleet can disturb.',
   },
   retentionMs: {
@@ -40,7 +41,7 @@ export const streamSettings = {
   },
 } as const
 
-export function faultOfNamespace(text: string): string | undefined {
+function faultOfNamespace(text: string): string | undefined {
   return /^[A-Za-z0-9._-]{1,64}$/.test(text) ? undefined : "is not 1 to 64 letters, digits, '.', '-' and '_'"
 }
 
