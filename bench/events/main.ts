@@ -8,6 +8,8 @@
  *            nats   the same through a NATS server (a process of its own on this machine); nats2 into two
  *                   indexes on a thread each; zmq2 is path into two. `brokerCpu` is the CPU time of the
  *                   server, per event.
+ *            stream the same through a stream of that server, which keeps the events on its disk
+ *                   (--router-durable-kv-events); stream2 into two indexes.
  *            cost   decode, hash and index in one thread, runs of 1, 16 and 128 blocks, on an index of 10 k,
  *                   1 M and 10 M memberships.
  *            hop    a frame from main to an event thread: in batches over a port, and as a tell.
@@ -46,7 +48,7 @@ async function runPart(part: string): Promise<Measures | Skip> {
   say(`  ${part}: two busy threads get ${cores.toFixed(2)} cores; load average ${loadavg()[0]!.toFixed(2)}`)
   if (part === 'cost') return costOfEvents(membershipsMax)
   if (part === 'hop') return hopOfFrames(hop)
-  if (part.startsWith('nats') && NO_NATS_SERVER !== false) return new Skip(NO_NATS_SERVER)
+  if (/^(nats|stream)/.test(part) && NO_NATS_SERVER !== false) return new Skip(NO_NATS_SERVER)
   const run = () => measurePath(part)
   if (isSmoke) return run()
   const outcome = await gated(part, run)
@@ -56,10 +58,21 @@ async function runPart(part: string): Promise<Measures | Skip> {
 
 async function measurePath(part: string): Promise<Measures> {
   const replicas = part.endsWith('2') ? 2 : 1
+  if (part.startsWith('stream')) return measureStream(part, replicas)
   if (!part.startsWith('nats')) return named(part, await eventPath({ ...options, replicas }))
   const broker = await NatsServer.start()
   try {
     return named(part, await eventPath({ ...options, replicas, broker }))
+  } finally {
+    await broker.stop()
+  }
+}
+
+async function measureStream(part: string, replicas: number): Promise<Measures> {
+  const broker = await NatsServer.start({ streams: [] })
+  const stream = { namespace: 'bench', retentionMs: 3_600_000, bytesMax: 2 ** 30 }
+  try {
+    return named(part, await eventPath({ ...options, replicas, broker, stream }))
   } finally {
     await broker.stop()
   }
@@ -75,7 +88,7 @@ await runBench(
   {
     name: 'events',
     question: 'How fast do KV events of engines become visible to lookups, and what does one cost?',
-    parts: ['path', 'nats', 'zmq2', 'nats2', 'cost', 'hop'],
+    parts: ['path', 'nats', 'zmq2', 'nats2', 'stream', 'stream2', 'cost', 'hop'],
   },
   runPart,
 )

@@ -9,7 +9,7 @@ import { type IndexerMessage, indexer } from '@homing/actors/indexer'
 import { LISTENER_LIMITS, type ListenerMessage, listener } from '@homing/actors/listener'
 import { silentLog, systemClock } from '@homing/base'
 import { createIndexMemory, IndexReader, layeredOptions, OverlapCounts } from '@homing/index'
-import { type Publisher, systemTransport } from '@homing/transport'
+import { type Publisher, type StreamOptions, systemTransport } from '@homing/transport'
 import type { NatsServer } from '@homing/transport/testing'
 import { cpuMs, nextTurn, pause } from '../actors/loads.ts'
 import { type Measures, percentile } from '../harness.ts'
@@ -39,6 +39,8 @@ export interface PathOptions {
   readonly replicas?: number
   /** Through this broker; undefined: over ZeroMQ. */
   readonly broker?: NatsServer | undefined
+  /** Through a stream there. */
+  readonly stream?: StreamOptions | undefined
 }
 
 /** An index, and what feeds it. */
@@ -48,7 +50,12 @@ interface Replica {
   readonly reader: IndexReader
 }
 
-function openReplica(system: ActorSystem, publishers: readonly Publisher[], number: number): Replica {
+function openReplica(
+  system: ActorSystem,
+  publishers: readonly Publisher[],
+  number: number,
+  stream: StreamOptions | undefined,
+): Replica {
   const engines = publishers.length
   const thread = `events-${number}`
   const memory = createIndexMemory(layeredOptions(CAPACITY_BYTES, engines))
@@ -74,6 +81,7 @@ function openReplica(system: ActorSystem, publishers: readonly Publisher[], numb
         blockSizeTokens: BLOCK_TOKENS,
         indexer: index,
         directory,
+        stream,
         limits: LISTENER_LIMITS,
       },
     }),
@@ -118,14 +126,14 @@ class Path {
     messages: ReturnType<typeof systemTransport>['messages'],
     options: PathOptions,
   ): Promise<Path> {
-    const { engines, broker } = options
+    const { engines, broker, stream } = options
     const publishers = await Promise.all(
       Array.from({ length: engines }, (_, i) =>
-        messages.publish({ endpoint: broker?.endpoint(`bench.${i}`) ?? 'tcp://127.0.0.1:0' }),
+        messages.publish({ endpoint: broker?.endpoint(`bench.${i}`) ?? 'tcp://127.0.0.1:0', stream }),
       ),
     )
     const replicas = Array.from({ length: options.replicas ?? 1 }, (_, i) =>
-      openReplica(system, publishers, i),
+      openReplica(system, publishers, i, stream),
     )
     const path = new Path(options, publishers, replicas)
     await path.#join()
@@ -236,11 +244,24 @@ class Path {
    */
   async #join(): Promise<void> {
     const from = performance.now()
+    if (this.#options.stream !== undefined) await this.#followStreams(from)
     const first = this.#make(1)
     for (const i of first.keys()) {
       while (!this.#isVisible(first, i)) {
         if (performance.now() - from > JOIN_MS_MAX) throw new Error('a listener does not hear its engine')
         this.#send(first, i)
+        await pause(JOIN_MS)
+      }
+    }
+  }
+
+  /** A publisher says in its beats that the stream has all; then its followers go over to that. */
+  async #followStreams(from: number): Promise<void> {
+    for (const each of this.#replicas.flatMap(({ listeners }) => listeners)) {
+      for (;;) {
+        const { path } = await each.ask({ type: 'status' }, { timeout: STATUS_TIMEOUT_MS })
+        if (path === 'stream') break
+        if (performance.now() - from > JOIN_MS_MAX) throw new Error('a listener does not follow the stream')
         await pause(JOIN_MS)
       }
     }

@@ -271,7 +271,7 @@ export class PoolEngine {
       { endpoint: `tcp://${HOST}:${this.#neighbourEventsPort}`, topic: '' },
       {
         message: frames => this.#publisher?.send(frames),
-        connected: connected.resolve,
+        connected: () => connected.resolve(),
         disconnected() {},
       },
     )

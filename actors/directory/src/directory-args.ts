@@ -2,9 +2,10 @@
 
 import type { ActorRef } from '@homing/actor'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
-import { natsServersOf, type RouterSettings } from '@homing/config'
+import { natsServersOf, type RouterSettings, streamOf } from '@homing/config'
 import type { EventBroker, KeyLimits, KeySource, RequestBroker, WorkerSpec } from '@homing/fleet'
 import type { BusyThresholds } from '@homing/load'
+import type { StreamOptions } from '@homing/transport'
 import type { KeeperMessage } from './messages.ts'
 import type { RegistrationArgs } from './registered-workers.ts'
 import type { GivenWorkersFile } from './workers-file-watch.ts'
@@ -28,6 +29,10 @@ export interface DirectoryArgs {
   readonly registration?: RegistrationArgs | undefined
   /** Where KV events are published that have no port; undefined: nowhere. */
   readonly broker?: EventBroker | undefined
+  /** The stream at that broker in which listeners follow the events of workers; undefined: none. */
+  readonly stream?: StreamOptions | undefined
+  /** Messages in it past which snapshots are taken; default: none are. */
+  readonly snapshotThreshold?: number | undefined
   /** Over which workers are called that take requests there; undefined: none is. */
   readonly requestBroker?: RequestBroker | undefined
   readonly workerSlotsMax: number
@@ -61,6 +66,11 @@ export type DirectorySettings = BusySettings &
     | 'workerNamespace'
     | 'natsServers'
     | 'eventPlane'
+    | 'durableKvEvents'
+    | 'streamNamespace'
+    | 'streamRetentionMs'
+    | 'streamBytesMax'
+    | 'snapshotThreshold'
     | 'requestPlane'
     | 'requestWindowBytes'
     | 'workerSlotsMax'
@@ -93,6 +103,8 @@ export function directoryArgsFromSettings(
     blockSizeTokens: settings.blockSizeTokens,
     registration: namespace === undefined ? undefined : { servers, namespace },
     broker: { servers, isPlane: settings.eventPlane === 'nats' },
+    stream: streamOf(settings),
+    snapshotThreshold: settings.snapshotThreshold,
     requestBroker: requestPlane === 'http' ? undefined : { servers, windowBytes },
     workerSlotsMax: settings.workerSlotsMax,
     busyThresholds: busyThresholdsOf(settings),

@@ -55,6 +55,7 @@ import type { DirectoryMessage, FleetReport, Kept, KeptFleet } from './messages.
 import { PromptAudits } from './prompt-audits.ts'
 import { RegisteredWorkers } from './registered-workers.ts'
 import { ShardWatch } from './shard-watch.ts'
+import { StreamSnapshots } from './stream-snapshots.ts'
 import type { Key, Worker } from './worker.ts'
 import { WorkerAnnouncements } from './worker-announcements.ts'
 import { WorkerDiagnoses } from './worker-diagnoses.ts'
@@ -130,6 +131,11 @@ export const directory = defineActor(
       probeDue: ({ workerId, turn }) => probes.probeDue(workerId, turn),
       probed: ({ workerId, turn, outcome }) => probes.probed(workerId, turn, outcome),
       healthChecked: message => probes.healthChecked(message),
+      storedSnapshot: ({ workerSlot, reply }) => {
+        const stored = state.snapshots?.stored(state.keys.ofSlot(workerSlot)) ?? Promise.resolve(undefined)
+        void stored.then(reply)
+      },
+      snapshotsDue: () => void state.snapshots?.due(),
       publish: () => feed.publish(),
       resend: () => feed.resend(),
       announce: ({ workerId, joinedMs }) => {
@@ -188,6 +194,7 @@ class Directory {
   readonly doors: DoorHolders
   readonly changes: FleetChanges
   readonly diagnoses: WorkerDiagnoses
+  readonly snapshots: StreamSnapshots | undefined
   readonly #context: ActorContext<DirectoryMessage>
   readonly #trust: KeyTrust
   #file: WorkersFileWatch | undefined
@@ -253,6 +260,8 @@ class Directory {
       eventPool: args.eventPool ?? 'events',
       replayTimeoutMs,
       checkpoints: checkpointOptions(args),
+      stream: args.stream,
+      hasSnapshots: args.stream !== undefined && args.snapshotThreshold !== undefined,
       ended: key => this.#endKey(key),
       changed,
     })
@@ -277,6 +286,7 @@ class Directory {
       engineKey: args.engineKey,
     })
     this.shards = new ShardWatch(context, indexers)
+    this.snapshots = this.#snapshotsOf(args)
     this.changes = new FleetChanges({
       context,
       workers,
@@ -364,11 +374,15 @@ class Directory {
       const status = listener.ask({ type: 'status' }, { timeout: STATUS_TIMEOUT_MS })
       return [workerSlot, await status.catch(() => undefined)] as const
     })
-    void Promise.all(asked).then(entries => reply({ fleet, sources: Object.fromEntries(entries) }))
+    const snapshots = this.snapshots?.counts()
+    void Promise.all(asked).then(entries => reply({ fleet, sources: Object.fromEntries(entries), snapshots }))
   }
 
   signalled(received: Signal): void {
-    if (received.type === 'stopped' || received.type === 'beforeRestart') this.#registered?.close()
+    if (received.type === 'stopped' || received.type === 'beforeRestart') {
+      this.#registered?.close()
+      this.snapshots?.close()
+    }
     if (received.type !== 'terminated') return
     this.doors.remove(received.ref.key)
     if (this.feed.unsubscribe(received.ref.key)) return
@@ -377,6 +391,14 @@ class Directory {
       this.listeners.terminated(key, received)
       return
     }
+  }
+
+  #snapshotsOf({ broker, stream, snapshotThreshold: thresholdMessages }: DirectoryArgs) {
+    if (broker === undefined || stream === undefined || thresholdMessages === undefined) return undefined
+    const { workers, keys, listeners } = this
+    const { servers } = broker
+    const context = this.#context
+    return StreamSnapshots.over({ context, servers, stream, thresholdMessages, workers, keys, listeners })
   }
 
   #keep(keeper: DirectoryArgs['keeper'], workers: KeptFleet['workers']): void {

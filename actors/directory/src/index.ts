@@ -14,4 +14,5 @@ export type {
   WorkerDiagnosis,
   WorkerDoor,
 } from './messages.ts'
+export type { SnapshotCounts } from './snapshot-pass.ts'
 export type { GivenWorkersFile } from './workers-file-watch.ts'

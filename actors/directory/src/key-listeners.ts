@@ -13,6 +13,7 @@
 import type { ActorContext, ActorRef, Terminated } from '@homing/actor'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import { type CheckpointOptions, type ListenedSource, ListenerLives } from '@homing/actors/listener'
+import type { StreamOptions } from '@homing/transport'
 import type { KeyTrust } from './key-trust.ts'
 import type { DirectoryMessage } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
@@ -30,6 +31,10 @@ export interface KeyListenersOptions {
   readonly replayTimeoutMs: number
   /** Undefined: none are kept. */
   readonly checkpoints: CheckpointOptions | undefined
+  /** Undefined: events are followed in no stream. */
+  readonly stream: StreamOptions | undefined
+  /** The directory has snapshots beside it. */
+  readonly hasSnapshots: boolean
   /** Called when a gone key has ended completely: its slot is free for another key. */
   readonly ended: (key: Key) => void
   /** The record of the worker may have changed. */
@@ -41,7 +46,7 @@ export class KeyListeners {
   readonly #lives: ListenerLives<Key, DirectoryMessage>
 
   constructor(options: KeyListenersOptions) {
-    const { context, indexers, eventPool, replayTimeoutMs, checkpoints } = options
+    const { context, indexers, eventPool, replayTimeoutMs, checkpoints, stream } = options
     this.#options = options
     this.#lives = new ListenerLives({
       context,
@@ -49,6 +54,8 @@ export class KeyListeners {
       eventPool,
       replayTimeoutMs,
       checkpoints,
+      stream,
+      snapshots: options.hasSnapshots ? context.self : undefined,
       nameOf: ({ name }) => name,
       releaserOf: ({ shard }) => indexers[shard]!,
       released: ({ name }, isReleased) => ({ type: 'released', key: name, isReleased }),
@@ -66,6 +73,12 @@ export class KeyListeners {
     } else if (key.phase === 'running' && (wanted === undefined || sourceText(wanted) !== key.startedFor)) {
       this.#lives.stop(key, 'its listener is replaced')
     }
+    this.#options.trust.refresh(key)
+  }
+
+  /** Its listener is replaced, if it runs. */
+  beginAgain(key: Key, why: string): void {
+    if (key.phase === 'running') this.#lives.stop(key, why)
     this.#options.trust.refresh(key)
   }
 

@@ -2,7 +2,7 @@
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
 import type { Churn, ShardResetMessage } from '@homing/actors/indexer'
-import type { SaveReport, SourceMessage, SourceStatus } from '@homing/actors/listener'
+import type { SaveReport, SourceMessage, SourceStatus, StoredSnapshotMessage } from '@homing/actors/listener'
 import type { ErrorRecord } from '@homing/base'
 import type { Diagnosis } from '@homing/doctor'
 import type {
@@ -18,6 +18,7 @@ import type {
 } from '@homing/fleet'
 import type { BusyThresholds } from '@homing/load'
 import type { AbsenceReason } from '@homing/transport'
+import type { SnapshotCounts } from './snapshot-pass.ts'
 
 /** To the directory, from the router, which compares predictions with answers. */
 export interface AuditMessage extends Message {
@@ -158,6 +159,8 @@ export type DirectoryMessage =
   | { readonly type: 'lookAgain'; readonly workerId: string }
   /** From a listener: the trust of its key changed, or it learned the block size. */
   | SourceMessage
+  /** From a listener that begins. */
+  | StoredSnapshotMessage
   | AuditMessage
   | ComputedMessage
   | PromptsMessage
@@ -229,6 +232,7 @@ export type DirectoryMessage =
       /** Names of the models that it lists; undefined: its answer has no list. */
       readonly models: readonly string[] | undefined
     }
+  | { readonly type: 'snapshotsDue' }
   | { readonly type: 'publish' }
   | { readonly type: 'resend' }
   | { readonly type: 'announce'; readonly workerId: string; readonly joinedMs: number }
@@ -275,4 +279,6 @@ export interface FleetReport {
   readonly fleet: Fleet
   /** By worker slot. */
   readonly sources: Readonly<Record<number, SourceStatus | undefined>>
+  /** Undefined: there is no stream. */
+  readonly snapshots?: SnapshotCounts | undefined
 }

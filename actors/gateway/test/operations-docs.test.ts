@@ -93,6 +93,7 @@ const WHOLE_RECEIPT: Receipt = {
 }
 
 const SOURCE: SourceStatus = {
+  path: 'publisher',
   state: 'live',
   lastSequence: 1,
   epoch: 1,

@@ -128,6 +128,7 @@ const READ_BEFORE = [
   'policyClassFile',
   'natsCredentialsFile',
   'natsCaFile',
+  'resetStates',
   'seed',
   'shutdownDelayMs',
   'shutdownTimeoutMs',

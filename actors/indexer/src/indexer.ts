@@ -60,6 +60,7 @@ export const indexer = defineActor(
       image: ({ workerSlot, reply }) => reply(state.image(workerSlot)),
       load: message => state.load(message),
       clear: ({ workerSlot }) => state.clear(workerSlot),
+      fence: ({ reply }) => reply('passed'),
       release: ({ workerSlot, reply }) => state.release(workerSlot, reply),
       routed: blocks => state.routed(blocks),
       unrouted: blocks => state.unrouted(blocks),

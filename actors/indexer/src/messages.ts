@@ -205,6 +205,8 @@ export type IndexerMessage =
       readonly image: KeyImage
       readonly source: ActorRef<EventSourceMessage>
     }
+  /** Replies when everything that was sent before is applied. */
+  | { readonly type: 'fence'; readonly reply: Reply<'passed'> }
   /** Forget all blocks of a worker key. Must precede its first `apply`. */
   | { readonly type: 'clear'; readonly workerSlot: number }
   /**

@@ -12,10 +12,12 @@ export {
 } from './listener-lives.ts'
 export type {
   CheckpointStatus,
+  KeySnapshot,
   ListenerMessage,
   SaveOutcome,
   SourceMessage,
   SourceStatus,
   SourceTrust,
+  StoredSnapshotMessage,
 } from './messages.ts'
 export { type SaveReport, saveCheckpoints, savingMs } from './save-checkpoints.ts'

@@ -27,10 +27,11 @@ import {
   type Terminated,
 } from '@homing/actor'
 import type { IndexerMessage } from '@homing/actors/indexer'
+import type { StreamOptions } from '@homing/transport'
 import type { CheckpointOptions } from './checkpoints.ts'
 import { LISTENER_LIMITS } from './limits.ts'
 import { type ListenerArgs, listener } from './listener.ts'
-import type { ListenerMessage, SourceMessage, SourceTrust } from './messages.ts'
+import type { ListenerMessage, SourceMessage, SourceTrust, StoredSnapshotMessage } from './messages.ts'
 
 export type ListenerPhase = 'idle' | 'running' | 'stopping' | 'releasing'
 
@@ -68,6 +69,10 @@ export interface ListenerLivesOptions<K extends Listened, M extends Message> {
   readonly replayTimeoutMs: number
   /** Undefined: none are kept. */
   readonly checkpoints: CheckpointOptions | undefined
+  /** Undefined: events are followed in no stream. */
+  readonly stream?: StreamOptions | undefined
+  /** Has the snapshots beside it; undefined: there are none. */
+  readonly snapshots?: ActorRef<StoredSnapshotMessage> | undefined
   /** For logs. */
   readonly nameOf: (key: K) => string
   /** The indexer that must forget the slot of a key whose listener has ended. */
@@ -101,7 +106,7 @@ export class ListenerLives<K extends Listened, M extends Message> {
 
   /** `name`: of the actor. */
   start(key: K, name: string, source: ListenedSource): void {
-    const { directory, eventPool, replayTimeoutMs, checkpoints, nameOf } = this.#options
+    const { directory, eventPool, replayTimeoutMs, checkpoints, stream, snapshots, nameOf } = this.#options
     const { workerSlot } = key
     const { namedRank: dpRank = key.dpRank, ...listened } = source
     key.phase = 'running'
@@ -115,6 +120,8 @@ export class ListenerLives<K extends Listened, M extends Message> {
         dpRank,
         directory,
         checkpoints,
+        stream,
+        snapshots,
         limits: { ...LISTENER_LIMITS, replayTimeoutMs },
       },
       thread: `${eventPool}-${key.shard}`,

@@ -16,7 +16,7 @@
  * Fails  restarted by the directory; it begins with a clear and rebuilds.
  */
 
-import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
+import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
 import type { IndexerMessage } from '@homing/actors/indexer'
 import { isOtherProcessStart } from '@homing/fleet/process-start'
 import {
@@ -29,21 +29,28 @@ import {
   snapshotRequestFrames,
 } from '@homing/protocol'
 import {
-  type Closable,
   type Dealer,
+  type EventPath,
   type Frames,
   type MessageTransport,
+  parseBrokerEndpoint,
+  type StreamOptions,
+  type Subscription,
   transportCapability,
 } from '@homing/transport'
+import { AppliedMarks } from './applied-marks.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import { type CheckpointOptions, Checkpoints } from './checkpoints.ts'
+import { KeySnapshots } from './key-snapshots.ts'
 import type { ListenerLimits } from './limits.ts'
 import type {
   CheckpointStatus,
+  KeySnapshot,
   ListenerMessage,
   SourceMessage,
   SourceStatus,
   SourceTrust,
+  StoredSnapshotMessage,
 } from './messages.ts'
 import type { ReplayQuestion } from './replay.ts'
 import { type FollowerEffects, SequenceFollower } from './sequence-follower.ts'
@@ -65,8 +72,12 @@ export interface ListenerArgs {
   readonly processStartSeconds?: number | undefined
   readonly indexer: ActorRef<IndexerMessage>
   readonly directory: ActorRef<SourceMessage>
+  /** Has the snapshots beside the stream; undefined: there are none. */
+  readonly snapshots?: ActorRef<StoredSnapshotMessage> | undefined
   /** Undefined: none are kept. */
   readonly checkpoints?: CheckpointOptions | undefined
+  /** The stream at the broker in which the events may be, too; undefined: they are in none. */
+  readonly stream?: StreamOptions | undefined
   readonly limits: ListenerLimits
 }
 
@@ -79,7 +90,13 @@ const NO_CHECKPOINTS: CheckpointStatus = Object.freeze({
   failedSaves: 0,
 })
 
+/** A snapshot of a million blocks is read in less. */
+const STORED_MS_MAX = 20_000
 const REPORT_INTERVAL_MS = 10_000
+/** An indexer applies what waits for it in less. */
+const FENCE_MS_MAX = 30_000
+/** Replies of which the dealer is told at once. */
+const TOOK_REPLIES = 64
 
 export const listener = defineActor(
   import.meta.url,
@@ -90,16 +107,18 @@ export const listener = defineActor(
     const { follower, checkpoints } = state
     state.start()
     return {
-      live: ({ connection, frames }) => state.live(connection, frames),
+      live: ({ connection, frames, number }) => state.live(connection, frames, number ?? 0),
       moved: () => state.moved(),
       look: () => state.look(),
       replayed: ({ attempt, frames }) => state.replayed(attempt, frames),
-      wake: ({ wait }) => follower.wake(wait),
+      wake: ({ wait }) => state.wake(wait),
+      fenced: ({ isPassed }) => state.fenced(isPassed),
       resync: ({ cause, reason }) => follower.resync(cause, reason),
       engineRestarted: ({ startSeconds }) => state.engineRestarted(startSeconds),
       process: ({ startSeconds }) => state.processBegan(startSeconds),
       incomplete: ({ reason }) => follower.incomplete(reason),
       audited({ isContradicted }) {
+        state.keySnapshots.isContradicted = isContradicted
         if (isContradicted) checkpoints?.contradicted()
         else checkpoints?.confirmed()
       },
@@ -111,6 +130,10 @@ export const listener = defineActor(
         if (checkpoints === undefined) reply('off')
         else checkpoints.save(follower.point(), reply)
       },
+      snapshot: ({ reply }) => state.takeSnapshot(reply),
+      snapshotImaged: ({ image }) =>
+        state.keySnapshots.imaged(image, follower.point(), state.processStartSeconds),
+      storedRead: ({ bytes }) => state.storedRead(bytes),
       saveDue: () => checkpoints?.saveDue(follower.point()),
       imaged: ({ image }) => checkpoints?.imaged(image, follower.point(), state.processStartSeconds),
       saved: ({ problem }) => checkpoints?.saved(problem),
@@ -121,10 +144,18 @@ export const listener = defineActor(
   },
 })
 
+interface SocketState {
+  connection: number
+  isUp: boolean
+  /** Of the publisher, at a broker. */
+  life: string | undefined
+}
+
 /** The sockets of a source around its follower, and the reports on it. */
 class Listener implements FollowerEffects {
   readonly follower: SequenceFollower
   readonly checkpoints: Checkpoints | undefined
+  readonly keySnapshots: KeySnapshots
   readonly #context: ActorContext<ListenerMessage>
   readonly #args: ListenerArgs
   readonly #messages: MessageTransport
@@ -133,17 +164,27 @@ class Listener implements FollowerEffects {
   #learnedBlockSizeTokens: number | undefined
   /** Start of the process whose events are followed; undefined: not known. */
   #processStartSeconds: number | undefined
+  readonly #marks = new AppliedMarks({
+    holdsBack: () => this.follower.holdsBack,
+    fence: (passed, lost) => this.#fence(passed, lost),
+    done: number => this.#subscriber?.done?.(number),
+  })
+  #onFence: ((isPassed: boolean) => void) | undefined
+  #path: EventPath = 'publisher'
+  /** Replies to the attempt under way since the last time that the dealer was told of them. */
+  #tookReplies = 0
+  #attempt = 0
   #trust: SourceTrust = { trust: 'none', reason: '', epoch: 0, isSuffix: false }
   #foreignTopics = 0
   #lostFrames = 0
-  #subscriber: Closable | undefined
+  #subscriber: Subscription | undefined
   #dealer: Dealer | undefined
   #wait: { cancel(): void } | undefined
 
   /** The last state of the socket, kept beside the mailbox, which may be full. Connections count from 1. */
-  readonly #socket = { connection: 0, isUp: false }
+  readonly #socket: SocketState = { connection: 0, isUp: false, life: undefined }
   /** The state that the follower was told. */
-  readonly #told = { connection: 0, isUp: false }
+  readonly #told: SocketState = { connection: 0, isUp: false, life: undefined }
   /** Which messages found no room in the mailbox since the last look. */
   readonly #refused = { isLive: false, isReplies: false }
   #isLookDue = false
@@ -158,6 +199,8 @@ class Listener implements FollowerEffects {
     const source = `${eventsEndpoint} ${dpRank}`
     this.checkpoints =
       args.checkpoints && new Checkpoints(context, { ...args.checkpoints, key, source, workerSlot, indexer })
+    const snapshotSource = `${subjectOf(eventsEndpoint)} ${dpRank}`
+    this.keySnapshots = new KeySnapshots(context, { key, source: snapshotSource, workerSlot, indexer })
     this.follower = new SequenceFollower(this, { eventsEndpoint, replayEndpoint, dpRank, limits })
     if (args.processStartSeconds !== undefined) this.follower.engineRuns()
   }
@@ -165,6 +208,32 @@ class Listener implements FollowerEffects {
   start(): void {
     // Repeats a report that a full mailbox or a broken link has lost.
     this.#context.scheduleEvery(REPORT_INTERVAL_MS, { type: 'report' })
+    const { snapshots, workerSlot } = this.#args
+    if (snapshots === undefined) this.#begin()
+    else
+      this.#context.pipe(
+        snapshots.ask({ type: 'storedSnapshot', workerSlot }, { timeout: STORED_MS_MAX }),
+        bytes => ({ type: 'storedRead', bytes }),
+        () => ({ type: 'storedRead', bytes: undefined }),
+      )
+  }
+
+  /** What is stored beside the stream goes before the checkpoint of this machine: all routers add to it. */
+  storedRead(bytes: Uint8Array | undefined): void {
+    const point = this.keySnapshots.offer(bytes, this.#processStartSeconds)
+    if (point === undefined) {
+      this.#begin()
+      return
+    }
+    this.follower.offer(point)
+    this.#subscribe()
+  }
+
+  takeSnapshot(reply: Reply<KeySnapshot | undefined>): void {
+    this.keySnapshots.take(this.follower.point(), this.#told.life, reply)
+  }
+
+  #begin(): void {
     if (this.checkpoints === undefined) this.#subscribe()
     else this.checkpoints.read()
   }
@@ -180,12 +249,20 @@ class Listener implements FollowerEffects {
       ...this.follower.status(),
       foreignTopics: this.#foreignTopics,
       lostFrames: this.#lostFrames,
-      checkpoint: this.checkpoints?.status() ?? NO_CHECKPOINTS,
+      path: this.#path,
+      checkpoint: this.#checkpointStatus(),
     }
+  }
+
+  #checkpointStatus(): CheckpointStatus {
+    const ofFiles = this.checkpoints?.status() ?? NO_CHECKPOINTS
+    const { resumedSequence = ofFiles.resumedSequence, refusal = ofFiles.refusal } = this.keySnapshots
+    return { ...ofFiles, resumedSequence, refusal }
   }
 
   /** Tells the directory how far the source may be believed. */
   report(): void {
+    this.#marks.look()
     const { directory, key, workerSlot } = this.#args
     const [trust, blockSizeTokens] = [this.#trust, this.#learnedBlockSizeTokens]
     if (directory.tell({ type: 'source', workerSlot, ...trust, blockSizeTokens }) === 'ok') return
@@ -226,11 +303,23 @@ class Listener implements FollowerEffects {
 
   // The event socket.
 
-  live(ofConnection: number, frames: Frames): void {
+  live(ofConnection: number, frames: Frames, number: number): void {
     this.moved()
     const { connection } = this.#socket
     // A batch may come before the report that the first connection is up; on later connections it is stale.
     if (ofConnection === connection || connection === 1) this.#receive(frames)
+    this.#marks.handled(number)
+  }
+
+  wake(wait: number): void {
+    this.follower.wake(wait)
+    this.#marks.look()
+  }
+
+  fenced(isPassed: boolean): void {
+    const passed = this.#onFence
+    this.#onFence = undefined
+    passed?.(isPassed)
   }
 
   /** The socket went up or down. */
@@ -243,6 +332,7 @@ class Listener implements FollowerEffects {
     if (socket.isUp && !told.isUp) {
       told.isUp = true
       told.connection = socket.connection
+      told.life = socket.life
       this.follower.connected()
     }
   }
@@ -263,15 +353,18 @@ class Listener implements FollowerEffects {
     const { self } = this.#context
     const socket = this.#socket
     this.#subscriber = this.#messages.subscribe(
-      { endpoint: this.#args.eventsEndpoint, topic: '' },
+      { endpoint: this.#args.eventsEndpoint, topic: '', stream: this.#args.stream },
       {
-        message: frames => {
-          if (self.tell({ type: 'live', connection: socket.connection, frames }) === 'ok') return
+        message: (frames, number) => {
+          const { connection } = socket
+          if (self.tell({ type: 'live', connection, frames, number: number ?? 0 }) === 'ok') return
           this.#lostFrames++
           this.#refused.isLive = true
           this.#lookLater()
         },
-        connected: () => {
+        connected: (path, life) => {
+          socket.life = life
+          this.#path = path ?? 'publisher'
           socket.connection++
           socket.isUp = true
           if (self.tell({ type: 'moved' }) !== 'ok') this.#lookLater()
@@ -304,6 +397,14 @@ class Listener implements FollowerEffects {
   // The replay socket.
 
   replayed(attempt: number, frames: Frames): void {
+    this.#reply(attempt, frames)
+    this.#marks.look()
+    if (attempt !== this.#attempt || ++this.#tookReplies < TOOK_REPLIES) return
+    this.#dealer?.took?.(this.#tookReplies)
+    this.#tookReplies = 0
+  }
+
+  #reply(attempt: number, frames: Frames): void {
     const snapshot = parseSnapshotReply(frames)
     if (snapshot.kind !== 'malformed') {
       this.follower.snapshot(attempt, snapshot)
@@ -317,6 +418,15 @@ class Listener implements FollowerEffects {
       this.#foreignTopics++
       this.follower.foreign()
     }
+  }
+
+  #fence(passed: () => void, lost: () => void): void {
+    this.#onFence = isPassed => (isPassed ? passed() : lost())
+    this.#context.pipe(
+      this.#args.indexer.ask({ type: 'fence' }, { timeout: FENCE_MS_MAX }),
+      () => ({ type: 'fenced', isPassed: true }),
+      () => ({ type: 'fenced', isPassed: false }),
+    )
   }
 
   // What the follower does to the world.
@@ -340,7 +450,7 @@ class Listener implements FollowerEffects {
 
   restore(): boolean {
     const { indexer, workerSlot } = this.#args
-    const image = this.checkpoints?.image
+    const image = this.keySnapshots.image ?? this.checkpoints?.image
     if (image === undefined) return false
     if (indexer.tell({ type: 'load', workerSlot, image, source: this.#context.self }) !== 'ok') return false
     if (image.blockSizeTokens !== undefined) this.learned(image.blockSizeTokens)
@@ -348,14 +458,16 @@ class Listener implements FollowerEffects {
   }
 
   checkpointSettled(refusal: string | undefined): void {
-    this.checkpoints?.settled(refusal)
+    if (!this.keySnapshots.settled(refusal)) this.checkpoints?.settled(refusal)
   }
 
   startReplay(attempt: number, { snapshot, fromSequence }: ReplayQuestion): void {
     const { key, replayEndpoint } = this.#args
     this.stopReplay()
     if (replayEndpoint === undefined) return
-    const dealer = this.#messages.dial({ endpoint: replayEndpoint }, frames => {
+    this.#attempt = attempt
+    this.#tookReplies = 0
+    const dealer = this.#messages.dial({ endpoint: replayEndpoint, stream: this.#args.stream }, frames => {
       if (this.#context.self.tell({ type: 'replayed', attempt, frames }) === 'ok') return
       this.#refused.isReplies = true
       this.#lookLater()
@@ -382,6 +494,11 @@ class Listener implements FollowerEffects {
     this.#trust = trust
     this.report()
   }
+}
+
+/** Of a publisher at a broker; '': of a socket. */
+function subjectOf(endpoint: string): string {
+  return endpoint.startsWith('nats://') ? parseBrokerEndpoint(endpoint).subject : ''
 }
 
 /** Undefined when the frames are no event message. */

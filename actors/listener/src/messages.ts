@@ -7,7 +7,7 @@
 import type { Message, Reply } from '@homing/actor'
 import type { EventSourceMessage, KeyImage } from '@homing/actors/indexer'
 import type { Trust } from '@homing/index'
-import type { Frames } from '@homing/transport'
+import type { EventPath, Frames, StoredSnapshot } from '@homing/transport'
 import type { Checkpoint } from './checkpoint.ts'
 
 /** The trust in a source, as its events alone give it. */
@@ -57,6 +57,8 @@ export interface SourceStatus {
   readonly malformedFrames: number
   /** Events inside readable batches that this version cannot read. */
   readonly skippedEvents: number
+  /** How live batches come: from their publisher, or from the stream at the broker. */
+  readonly path: EventPath
   /** Live batches given up because too many waited for a replay; each became a gap. */
   readonly droppedBatches: number
   /** Messages of the event socket that found no room in the listener's mailbox; each run of them is a gap. */
@@ -89,6 +91,16 @@ export interface CheckpointStatus {
  */
 export type SaveOutcome = 'saved' | 'unchanged' | 'unsettled' | 'failed' | 'off'
 
+/** A snapshot of a worker key, for the store beside the stream of its events. */
+export type KeySnapshot = StoredSnapshot
+
+/** Asked of the directory at the start: the snapshot that is stored; undefined: there is none to be had. */
+export interface StoredSnapshotMessage extends Message {
+  readonly type: 'storedSnapshot'
+  readonly workerSlot: number
+  readonly reply: Reply<Uint8Array | undefined>
+}
+
 /** Messages to a listener. The first four lines come from others, the rest from itself. */
 export type ListenerMessage =
   /**
@@ -99,6 +111,8 @@ export type ListenerMessage =
   | { readonly type: 'status'; readonly reply: Reply<SourceStatus> }
   /** Answers of the engine contradict its events, or no longer do: meanwhile there are no checkpoints. */
   | { readonly type: 'audited'; readonly isContradicted: boolean }
+  /** A snapshot as of now; undefined as the answer: it could not be proven later. */
+  | { readonly type: 'snapshot'; readonly reply: Reply<KeySnapshot | undefined> }
   /** Write a checkpoint now, if one is wanted and has changed. Answers when it is on the disk. */
   | { readonly type: 'save'; readonly reply: Reply<SaveOutcome> }
   /**
@@ -109,14 +123,25 @@ export type ListenerMessage =
   /** When the engine's process began, as the engine says: sent with every probe. */
   | { readonly type: 'process'; readonly startSeconds: number }
   /** `connection` counts the connections of the socket: a message of an earlier one is stale. */
-  | { readonly type: 'live'; readonly connection: number; readonly frames: Frames }
+  | {
+      readonly type: 'live'
+      readonly connection: number
+      readonly frames: Frames
+      /** Of a message from a consumer at the broker; 0: it is not acknowledged. */
+      readonly number?: number
+    }
   /** The socket went up or down. */
   | { readonly type: 'moved' }
+  /** What the indexer was sent before a fence is applied; false: that is not known. */
+  | { readonly type: 'fenced'; readonly isPassed: boolean }
   /** Something of the socket found no room in the mailbox. */
   | { readonly type: 'look' }
   /** Time to repeat the last report to the directory. */
   | { readonly type: 'report' }
   | { readonly type: 'replayed'; readonly attempt: number; readonly frames: Frames }
+  /** What is stored beside the stream, and the indexer's answer for a snapshot. */
+  | { readonly type: 'storedRead'; readonly bytes: Uint8Array | undefined }
+  | { readonly type: 'snapshotImaged'; readonly image: KeyImage | undefined }
   /** The time for the next checkpoint has come. */
   | { readonly type: 'saveDue' }
   /** What the directory of checkpoints has for this source. */

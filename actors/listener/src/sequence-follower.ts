@@ -231,7 +231,7 @@ export class SequenceFollower {
   }
 
   /** Everything except what only the listener around it knows. */
-  status(): Omit<SourceStatus, 'foreignTopics' | 'lostFrames' | 'checkpoint'> {
+  status(): Omit<SourceStatus, 'foreignTopics' | 'lostFrames' | 'path' | 'checkpoint'> {
     const { phase } = this.#recovery
     return {
       state: phase === 'replaying' || phase === 'pausing' || phase === 'apart' ? 'recovering' : phase,
@@ -257,6 +257,11 @@ export class SequenceFollower {
     const isBelieved = this.#life.link !== 'due' && this.#contradictions.reason === undefined
     const canBeProven = this.#options.replayEndpoint !== undefined && !this.#snapshots.isOffered
     return isSettled && isBelieved && canBeProven ? this.#history.point() : undefined
+  }
+
+  /** Live batches wait for earlier ones, or for the indexer. */
+  get holdsBack(): boolean {
+    return this.#heldBack.first !== undefined
   }
 
   connected(): void {

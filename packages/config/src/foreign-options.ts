@@ -12,8 +12,7 @@ import type { ForeignOption } from './descriptor.ts'
 
 const WORKERS =
   'workers are named with --worker or --workers-file, or register themselves (--worker-namespace)'
-const EVENTS_STAY =
-  'events are not stored at a broker: after a start, engines repeat theirs, and --checkpoint-dir keeps the index'
+const LOCK = 'the lock for the snapshots of --router-durable-kv-events is in JetStream'
 const OF_ENGINES = 'it is an option of engines: give it to them'
 const RETRIES =
   'a request goes to up to --retries other workers until its answer begins; an answer that has begun is not moved'
@@ -31,7 +30,6 @@ export const foreignRouterOptions: readonly ForeignOption[] = [
   ...options(WORKERS, [
     'discovery-backend',
     'store-kv',
-    'namespace',
     'namespace-prefix',
     'endpoint',
     'static-endpoint',
@@ -43,12 +41,7 @@ export const foreignRouterOptions: readonly ForeignOption[] = [
     'enable-local-indexer',
   ]),
   ...options(RETRIES, ['migration-limit', 'migration-max-seq-len']),
-  ...options(EVENTS_STAY, [
-    'router-durable-kv-events',
-    'durable-kv-events',
-    'router-reset-states',
-    'router-snapshot-threshold',
-  ]),
+  ...options(LOCK, ['lock-backend']),
   ...options(OF_ENGINES, ['kv-events-config', 'publish-events-and-metrics', 'publish-kv-events']),
   ...options('workers are refused requests by --active-decode-blocks-threshold and its like', [
     'admission-control',
@@ -73,7 +66,6 @@ export const foreignEngineOptions: readonly ForeignOption[] = [
   ...options('it has an HTTP port of its own; --register NAMESPACE makes it known at a broker', [
     'discovery-backend',
     'store-kv',
-    'namespace',
     'endpoint',
   ]),
   ...options('an answer that has begun is not moved to another engine', ['migration-limit']),

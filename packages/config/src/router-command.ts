@@ -166,7 +166,7 @@ export const routerCommand: Command<typeof routerSettings> = {
         : undefined,
     faultOfBodies,
   ],
-  remarks: [remarkOfLinear, remarkOfOrder],
+  remarks: [remarkOfLinear, remarkOfOrder, remarkOfStream],
   foreign: foreignRouterOptions,
 }
 
@@ -276,4 +276,16 @@ function prefillThresholdOf(settings: RouterSettings): string | undefined {
   return settings.activePrefillTokensThresholdFraction === undefined
     ? undefined
     : '--active-prefill-tokens-threshold-frac'
+}
+
+/** Both are known from routers that use a broker without being told so: they stop nothing here. */
+function remarkOfStream({
+  settings: { durableKvEvents, resetStates, eventPlane, workers },
+}: RuleFacts<RouterSettings>): string | undefined {
+  if (resetStates && !durableKvEvents)
+    return '--router-reset-states has no effect without --router-durable-kv-events: no events are kept at a broker'
+  const isAtBroker = eventPlane === 'nats' || workers.some(url => url.includes('nats='))
+  return durableKvEvents && !isAtBroker
+    ? '--router-durable-kv-events has an effect only on workers whose events come over NATS: give --event-plane nats, or nats= in the URLs of workers'
+    : undefined
 }

@@ -3,6 +3,7 @@
 import { brokerSettings } from './broker-settings.ts'
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
 import { faultOfBodies, shared } from './shared-settings.ts'
+import { streamSettings } from './stream-settings.ts'
 import { GIB, MIB, SECOND_MS } from './units.ts'
 
 const sidecarSettings = [
@@ -89,6 +90,21 @@ const sidecarSettings = [
     env: 'HOMING_SIDECAR_NATS_SUBJECT',
     help: 'With --event-plane nats: subject under which this engine publishes; rank r uses SUBJECT.r. Every engine has its own.',
   },
+  {
+    ...streamSettings.durableKvEvents,
+    group: 'Listening',
+    env: 'HOMING_SIDECAR_DURABLE_KV_EVENTS',
+    envAliases: [{ name: 'DYN_DURABLE_KV_EVENTS' }],
+    help: 'With --event-plane nats: publish the events once more into a stream at the broker, which keeps them for routers that have the option, too. Needs a broker that was started with -js.',
+  },
+  {
+    ...streamSettings.namespace,
+    group: 'Listening',
+    env: 'HOMING_SIDECAR_NAMESPACE',
+    envAliases: [{ name: 'DYN_NAMESPACE' }],
+  },
+  { ...streamSettings.retentionMs, group: 'Listening', env: 'HOMING_SIDECAR_KV_EVENTS_RETENTION' },
+  { ...streamSettings.bytesMax, group: 'Listening', env: 'HOMING_SIDECAR_KV_EVENTS_BYTES' },
   {
     key: 'worker',
     name: 'worker',
@@ -329,8 +345,20 @@ function faultOfEngine({ settings: { engineEvents, poll } }: Facts): string | un
 }
 
 function faultOfSubject({
-  settings: { eventPlane, natsSubject, worker, poll, register, requestPlane, engineUrl, role },
+  settings: {
+    eventPlane,
+    natsSubject,
+    worker,
+    poll,
+    register,
+    requestPlane,
+    engineUrl,
+    role,
+    durableKvEvents,
+  },
 }: Facts): string | undefined {
+  if (durableKvEvents && eventPlane === 'zmq')
+    return '--router-durable-kv-events has no effect without --event-plane nats: give it, or leave it out'
   if (requestPlane === 'nats' && register === undefined)
     return '--request-plane nats needs --register: give the name under which routers look for workers, or leave it out'
   if (requestPlane === 'http' && engineUrl !== undefined)

@@ -55,12 +55,12 @@ t.test('command lines of other routers start this one', async t => {
 })
 
 t.test('what there is instead is told, and the values of such options are no faults', async t => {
-  const line = '--discovery-backend mem --no-router-durable-kv-events --request-plane tcp --port 1'
+  const line = '--discovery-backend mem --lock-backend jetstream --request-plane tcp --port 1'
   const { settings, warnings } = parseSettings(routerCommand, line.split(' '), {})
   t.equal(settings.port, 1)
   t.strictSame(warnings, [
     `--discovery-backend is ignored: ${WORKERS}`,
-    '--no-router-durable-kv-events is ignored: events are not stored at a broker: after a start, engines repeat theirs, and --checkpoint-dir keeps the index',
+    '--lock-backend is ignored: the lock for the snapshots of --router-durable-kv-events is in JetStream',
     '--request-plane tcp: workers are called over HTTP, at their URLs',
   ])
 })

@@ -298,7 +298,7 @@ t.test('variables that mean nothing here are warned of, others are left alone', 
     PATH: '/bin',
   })
   t.strictSame(warnings, [
-    'DYN_NAMESPACE is ignored: workers are named with --worker or --workers-file, or register themselves (--worker-namespace)',
+    'DYN_NAMESPACE is read as HOMING_NAMESPACE; rename it',
     'DYN_HTTP_SVC_CHAT_PATH, DYN_SYSTEM_PORT: not a setting of this command; ignored',
     'HOMING_ROUTER_MOED is not a setting of this command and is ignored; did you mean HOMING_ROUTER_MODE?',
   ])

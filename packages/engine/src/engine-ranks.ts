@@ -7,6 +7,7 @@
  */
 
 import type { Clock } from '@homing/base'
+import { streamOf } from '@homing/config'
 import { brokerServer, type MessageTransport } from '@homing/transport'
 import { BlockManager } from './block-manager.ts'
 import { RefusedRequest } from './completion-request.ts'
@@ -177,6 +178,7 @@ export class EngineRanks {
       rank,
       host: settings.host,
       atBroker: known?.atBroker ?? this.#atBroker(rank),
+      stream: streamOf(settings),
       eventsPort: known?.eventsPort ?? (settings.eventsPort > 0 ? settings.eventsPort + rank : 0),
       replayPort: settings.offersReplay
         ? (known?.replayPort ?? (settings.replayPort > 0 ? settings.replayPort + rank : 0))

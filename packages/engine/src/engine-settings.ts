@@ -7,6 +7,7 @@
  */
 
 import { CodedError, LIST_CHARACTERS_MAX } from '@homing/base'
+import { streamSettings } from '@homing/config'
 import type { KvHashForm, ReplayForm } from '@homing/protocol'
 import { ANSWER_FORMS, type AnswerForm } from './completion-answer.ts'
 import { EVENT_FORMS, type EventForm } from './event-publisher.ts'
@@ -30,6 +31,11 @@ export interface EngineSettings extends HandoverSettings {
   readonly nats: readonly string[]
   /** Subject there; rank r publishes under SUBJECT.r. '': after host and port. */
   readonly natsSubject: string
+  /** It publishes into a stream there, too: of this namespace, and made with these limits. */
+  readonly durableKvEvents: boolean
+  readonly streamNamespace: string
+  readonly streamRetentionMs: number
+  readonly streamBytesMax: number
   /** Namespace under which the program registers it with routers, at that broker; '': it does not. */
   readonly register: string
   /** Whether the program serves requests at that broker, too. */
@@ -95,6 +101,10 @@ export const DEFAULT_ENGINE_SETTINGS: EngineSettings = {
   offersReplay: true,
   nats: [],
   natsSubject: '',
+  durableKvEvents: false,
+  streamNamespace: streamSettings.namespace.default,
+  streamRetentionMs: streamSettings.retentionMs.default,
+  streamBytesMax: streamSettings.bytesMax.default,
   register: '',
   requestPlane: 'http',
   model: 'homing-sim',
@@ -382,6 +392,21 @@ export const ENGINE_OPTIONS = [
     help: 'With --nats: subject of the events; rank r uses SUBJECT.r. Empty: homing.kv.HOST_PORT.',
   },
   {
+    ...streamSettings.durableKvEvents,
+    group: 'KV events',
+    env: 'HOMING_ENGINE_DURABLE_KV_EVENTS',
+    envAliases: [{ name: 'DYN_DURABLE_KV_EVENTS' }],
+    help: 'With --nats: publish the events once more into a stream at the broker, which keeps them for routers that have the option, too.',
+  },
+  {
+    ...streamSettings.namespace,
+    group: 'KV events',
+    env: 'HOMING_ENGINE_NAMESPACE',
+    envAliases: [{ name: 'DYN_NAMESPACE' }],
+  },
+  { ...streamSettings.retentionMs, group: 'KV events', env: 'HOMING_ENGINE_KV_EVENTS_RETENTION' },
+  { ...streamSettings.bytesMax, group: 'KV events', env: 'HOMING_ENGINE_KV_EVENTS_BYTES' },
+  {
     key: 'register',
     name: 'register',
     group: 'KV events',
@@ -541,6 +566,8 @@ export function engineSettings(given: Partial<EngineSettings> = {}): ResolvedEng
     }
   }
   if (settings.register !== '' && settings.nats.length === 0) faults.push('register needs nats')
+  if (settings.durableKvEvents && settings.nats.length === 0)
+    faults.push('--router-durable-kv-events needs --nats')
   if (settings.requestPlane === 'nats' && settings.register === '')
     faults.push('requestPlane nats needs register')
   if (settings.nats.length > 0 && settings.port === 0 && settings.natsSubject === '')

@@ -28,7 +28,7 @@
 import type { Clock, Timer } from '@homing/base'
 import { encodeKvBatch, type KvBatchForm, type KvHashForm, type ReplayForm } from '@homing/protocol'
 import { BatchRing, type BufferedBatch, EventService } from '@homing/publisher'
-import type { MessageTransport } from '@homing/transport'
+import type { MessageTransport, StreamOptions } from '@homing/transport'
 import type { CacheEvent } from './block-manager.ts'
 import { type EventManners, EventWriter, PLAIN_MANNERS } from './event-manners.ts'
 
@@ -51,6 +51,8 @@ export interface EventPublisherOptions {
   readonly host: string
   /** Where it publishes and answers, 'nats://…'; undefined: on the ports. */
   readonly atBroker?: string | undefined
+  /** The stream there that it publishes into, too; undefined: none. */
+  readonly stream?: StreamOptions | undefined
   /** 0: the system picks one. */
   readonly eventsPort: number
   /** Undefined: nothing is repeated. */
@@ -123,7 +125,7 @@ export class EventPublisher {
     options: EventPublisherOptions,
   ): Promise<EventPublisher> {
     const self = new EventPublisher(options, clock)
-    const { host, eventsPort, replayPort, topic, replayForm, atBroker } = options
+    const { host, eventsPort, replayPort, topic, replayForm, atBroker, stream } = options
     const name = host.includes(':') ? `[${host}]` : host
     self.#service = await bind(clock, [eventsPort, replayPort], () =>
       EventService.open({
@@ -131,6 +133,7 @@ export class EventPublisher {
         messages,
         eventsEndpoint: atBroker ?? `tcp://${name}:${eventsPort}`,
         replayEndpoint: replayPort === undefined ? undefined : (atBroker ?? `tcp://${name}:${replayPort}`),
+        stream,
         topic,
         replayForm,
         // Engines send no snapshots, so no follower reads it.

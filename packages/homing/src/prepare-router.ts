@@ -8,9 +8,10 @@ import { guardian } from '@homing/actors/guardian'
 import { prepareCheckpointDirectory } from '@homing/actors/listener'
 import { prepareLearnedFile } from '@homing/actors/tracker'
 import { createLog, systemClock } from '@homing/base'
-import type { RouterSettings } from '@homing/config'
+import { natsServersOf, type RouterSettings, streamOf } from '@homing/config'
 import { prepareAccessLog } from '@homing/http'
 import { encoderPath } from '@homing/tokenization'
+import { resetStream } from '@homing/transport'
 import { openBrokerAccess } from './broker-access.ts'
 import { connectionsWithinFiles, requestsWithinFiles } from './open-files.ts'
 import { checkPorts } from './port-check.ts'
@@ -24,6 +25,14 @@ export async function prepareRouter(settings: RouterSettings, hasPorts = true) {
   const log = createLog(settings.logLevel, {}, settings.logFormat)
   const inputs = await readRouterInputs(settings)
   await openBrokerAccess(settings, 'router', log)
+  const stream = streamOf(settings)
+  if (stream !== undefined && settings.resetStates) {
+    const wasThere = await resetStream(natsServersOf(settings.natsServers), stream.namespace, systemClock)
+    log.warn(
+      { namespace: stream.namespace, wasThere },
+      'the stream of KV events was emptied (--router-reset-states): routers that start later do not learn from it what was before',
+    )
+  }
   const port = hasPorts ? await checkPorts(settings) : settings.port
   const { checkpointDirectory, decisionLogFile, accessLog, learnedFile } = settings
   if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)

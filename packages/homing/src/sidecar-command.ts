@@ -14,6 +14,7 @@ import {
   renderHelp,
   type SidecarSettings,
   sidecarCommand,
+  streamOf,
 } from '@homing/config'
 import { subjectOf } from '@homing/fleet'
 import {
@@ -126,6 +127,7 @@ function republished(settings: SidecarSettings, rank: number, { messages }: Tran
     eventsEndpoint: atBroker ?? bound(eventsPort === 0 ? 0 : eventsPort + rank),
     replayEndpoint: atBroker ?? bound(replayPort === 0 ? 0 : replayPort + rank),
     replayForm: 'topic',
+    stream: streamOf(settings),
   }
 }
 

@@ -26,7 +26,7 @@ import {
   parseReplayRequest,
   type ReplayForm,
 } from '@homing/protocol'
-import type { Frames, MessageTransport, Publisher, RouterSocket } from '@homing/transport'
+import type { Frames, MessageTransport, Publisher, RouterSocket, StreamOptions } from '@homing/transport'
 import type { BufferedBatch } from './batch-ring.ts'
 import { PacedReplies } from './paced-replies.ts'
 import { SharedSnapshots, type Snapshot } from './shared-snapshots.ts'
@@ -38,6 +38,8 @@ export interface EventServiceOptions {
   readonly eventsEndpoint: string
   /** Undefined: nothing is repeated. */
   readonly replayEndpoint: string | undefined
+  /** At a broker: the stream that keeps the batches, too; undefined: none. */
+  readonly stream?: StreamOptions | undefined
   readonly topic: string
   readonly replayForm: ReplayForm
   /** 16 hexadecimal digits, other ones in each life. */
@@ -126,9 +128,9 @@ export class EventService {
   /** Binds the sockets. Rejects as the transport does, and then has none. */
   static async open(options: EventServiceOptions): Promise<EventService> {
     const self = new EventService(options)
-    const { messages, eventsEndpoint, replayEndpoint, queuedMessagesMax } = options
+    const { messages, eventsEndpoint, replayEndpoint, queuedMessagesMax, stream } = options
     try {
-      self.#publisher = await messages.publish({ endpoint: eventsEndpoint, queuedMessagesMax })
+      self.#publisher = await messages.publish({ endpoint: eventsEndpoint, queuedMessagesMax, stream })
       if (replayEndpoint !== undefined) {
         self.#router = await messages.serve(
           { endpoint: replayEndpoint, queuedMessagesMax: REPLY_WINDOW_MESSAGES },

@@ -1,3 +1,4 @@
+export type { StreamOptions } from '@homing/transport'
 export { BatchRing, type BatchRingOptions, type BufferedBatch } from './batch-ring.ts'
 export type { EngineHash } from './engine-hash.ts'
 export { BadBlockError, BlockSizeError, PublisherClosedError, PublisherOptionsError } from './errors.ts'

@@ -30,7 +30,7 @@ import {
   kvStored,
   type ReplayForm,
 } from '@homing/protocol'
-import { type MessageTransport, systemTransport } from '@homing/transport'
+import { type MessageTransport, type StreamOptions, systemTransport } from '@homing/transport'
 import { type EngineHash, hashKey, wordsOf } from './engine-hash.ts'
 import { BadBlockError, BlockSizeError, PublisherClosedError, PublisherOptionsError } from './errors.ts'
 import { EventService, type EventServiceStats, PEER_BYTES_MAX } from './event-service.ts'
@@ -55,6 +55,11 @@ export interface PublisherOptions {
   readonly blockSizeTokens: number
   /** 0 when the engine has one rank; each rank needs its own publisher and ports. */
   readonly dpRank?: number
+  /**
+   * With endpoints at a broker ('nats://host:port/subject'): publish into the stream of this namespace,
+   * too, which keeps the batches for routers with --router-durable-kv-events. Default: into none.
+   */
+  readonly stream?: StreamOptions | undefined
   /** First frame of each message; default ''. */
   readonly topic?: string
   /** How events are written; default 'vllm-map', which has room for everything. */
@@ -201,13 +206,14 @@ class Publisher implements KvPublisher {
   }
 
   async open(messages: MessageTransport, random: Random): Promise<void> {
-    const { eventsEndpoint, replayEndpoint, topic, replayForm } = this.#options
+    const { eventsEndpoint, replayEndpoint, stream, topic, replayForm } = this.#options
     const { queuedMessagesMax, repliesMax, peerBytesMax } = this.#options
     this.#service = await EventService.open({
       clock: this.#clock,
       messages,
       eventsEndpoint,
       replayEndpoint,
+      stream,
       topic,
       replayForm,
       publisherId: Buffer.from(random.bytes(8)).toString('hex'),

@@ -21,7 +21,7 @@ import {
   type KvEvent,
   type ReplayForm,
 } from '@homing/protocol'
-import type { MessageTransport } from '@homing/transport'
+import type { MessageTransport, StreamOptions } from '@homing/transport'
 import { EventService, type EventServiceStats } from './event-service.ts'
 import { LocalIndexer, type LocalIndexerOptions, type LocalIndexerStats } from './local-indexer.ts'
 import { snapshotOf } from './snapshot-parts.ts'
@@ -32,6 +32,8 @@ export interface RepublisherOptions extends LocalIndexerOptions {
   readonly messages: MessageTransport
   readonly eventsEndpoint: string
   readonly replayEndpoint: string
+  /** At a broker: the stream that keeps the batches, too; undefined: none. */
+  readonly stream?: StreamOptions | undefined
   readonly topic: string
   readonly replayForm: ReplayForm
   readonly queuedMessagesMax: number

@@ -15,4 +15,16 @@ export class BrokerCounts {
   heldBytes = 0
   /** HTTP calls that have ended. */
   readonly endedCalls = { answered: 0, failed: 0, aborted: 0 }
+  /** KV events in streams: messages that a stream has stored for publishers of this process. */
+  streamStoredMessages = 0
+  /** …that it did not take, and that their publisher could not keep any longer. */
+  streamLostMessages = 0
+  /** …that consumers of this process brought. */
+  streamMessages = 0
+  /** …under its subjects that are no messages of a publisher. */
+  streamForeignMessages = 0
+  /** Replays that were read from a stream. */
+  streamReplays = 0
+  /** Times that a stream could not be made, written, followed or read. */
+  streamFailures = 0
 }

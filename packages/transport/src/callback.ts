@@ -83,10 +83,11 @@ export function faulted(culprit: string, error: unknown): void {
  */
 export function callSubscriber(
   culprit: string,
-  handler: { message(frames: Uint8Array[]): void; connected(): void; disconnected(): void },
+  handler: { message(frames: Uint8Array[], number?: number): void; connected(): void; disconnected(): void },
   frames: Uint8Array[],
+  number?: number,
 ): void {
-  if (callFor(culprit, () => handler.message(frames))) return
+  if (callFor(culprit, () => handler.message(frames, number))) return
   callOwner(() => handler.disconnected())
   callOwner(() => handler.connected())
 }

@@ -42,6 +42,19 @@ export class SocketHostError extends CodedError {
   }
 }
 
+/** A stream at a broker (`--router-durable-kv-events`) could not be made, written, read or reset. */
+export class StreamError extends CodedError {
+  readonly code = 'HOMING_TRANSPORT_STREAM'
+  readonly reason: string
+
+  /** `what`: 'cannot …'. */
+  constructor(what: string, reason: string) {
+    const why = shownText(reason, REASON_CHARACTERS_MAX)
+    super(`${what}: ${why}`, { reason: why })
+    this.reason = why
+  }
+}
+
 /**
  * Why a call ended without an answer. `connect`: no connection; `local`: none, for want of something of this
  * machine (file descriptors, ports, memory), which says nothing of the server; `reset`: it broke; `protocol`:

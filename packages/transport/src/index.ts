@@ -17,10 +17,12 @@ export {
   type HttpCallFailure,
   ListenError,
   MalformedHttpError,
+  StreamError,
 } from './errors.ts'
 export { giveUpBytes } from './give-up-bytes.ts'
 export { REQUEST_WINDOW_BYTES } from './limits.ts'
 export { MemoryNetwork } from './memory/network.ts'
+export { resetStream } from './nats/reset-stream.ts'
 export { type BrokerAccess, setBrokerAccess } from './nats/system-broker.ts'
 export {
   clashText,
@@ -32,6 +34,7 @@ export {
   type SocketClash,
   type SocketUse,
 } from './socket-claims.ts'
+export type { Replaced, SnapshotLock, StoredSnapshot, StreamStore } from './stream-store.ts'
 export { systemTransport } from './system/system-transport.ts'
 export type {
   AbsenceReason,
@@ -40,6 +43,8 @@ export type {
   Closable,
   ConnectionRefusal,
   Dealer,
+  DialOptions,
+  EventPath,
   Frames,
   HttpAccess,
   HttpCall,
@@ -62,6 +67,10 @@ export type {
   ServedExchange,
   ServeOptions,
   ServingListener,
+  StreamOptions,
+  SubscribeOptions,
+  SubscriberHandler,
+  Subscription,
   TlsIdentity,
   Transport,
 } from './types.ts'

@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import process from 'node:process'
 import { systemClock } from '@homing/base'
+import { connect as connectClient, type JetStreamManager } from 'nats'
 import { freePort } from './free-ports.ts'
 
 export { freePort, freePorts } from './free-ports.ts'
@@ -23,6 +24,13 @@ export const NO_NATS_SERVER =
 export interface NatsServerOptions {
   /** Lines of its configuration file, e.g. 'max_payload: 4096'. */
   readonly configuration?: readonly string[]
+  /** Keeps streams (JetStream), also over `down` and `up`; lines of its configuration. */
+  readonly streams?: readonly string[]
+}
+
+function streamLines(folder: string, streams: readonly string[] | undefined): readonly string[] {
+  if (streams === undefined) return []
+  return ['jetstream {', `  store_dir: "${join(folder, 'streams')}"`, ...streams, '}']
 }
 
 export class NatsServer {
@@ -34,11 +42,13 @@ export class NatsServer {
     this.port = port
   }
 
-  static async start({ configuration = [] }: NatsServerOptions = {}): Promise<NatsServer> {
+  static async start({ configuration = [], streams }: NatsServerOptions = {}): Promise<NatsServer> {
     const server = new NatsServer(await freePort())
     writeFileSync(
       join(server.#folder, 'nats.conf'),
-      [`listen: ${HOST}:${server.port}`, ...configuration].join('\n'),
+      [`listen: ${HOST}:${server.port}`, ...configuration, ...streamLines(server.#folder, streams)].join(
+        '\n',
+      ),
     )
     await server.up()
     return server
@@ -64,6 +74,12 @@ export class NatsServer {
   /** An endpoint there. */
   endpoint(subject: string): string {
     return `nats://${this.address}/${subject}`
+  }
+
+  /** Its streams, as an operator sees them. */
+  async manage(): Promise<{ readonly streams: JetStreamManager; close(): Promise<void> }> {
+    const connection = await connectClient({ servers: [this.address] })
+    return { streams: await connection.jetstreamManager(), close: () => connection.close() }
   }
 
   /** Publishes as a foreign process; resolves when the server has read all of it. */

@@ -10,6 +10,7 @@
 
 import type { BrokerCounts } from './broker-counts.ts'
 import type { HttpCallError, HttpRequestError } from './errors.ts'
+import type { StreamStore } from './stream-store.ts'
 
 export type HttpHeaders = Readonly<Record<string, string | readonly string[] | undefined>>
 
@@ -294,10 +295,47 @@ export interface HttpTransport {
 export type Frames = readonly Uint8Array[]
 
 export interface SubscriberHandler {
-  message(frames: Frames): void
-  /** The connection is up (again): a publisher may be a new process. */
-  connected(): void
+  /** `number`: for `Subscription.done`; undefined or 0: nothing waits for that. */
+  message(frames: Frames, number?: number): void
+  /**
+   * The connection is up (again): a publisher may be a new process. `path`: undefined is 'publisher'.
+   * `life`: of a publisher at a broker, 16 hexadecimal digits, others in each life of it.
+   */
+  connected(path?: EventPath, life?: string): void
   disconnected(): void
+}
+
+/** How messages come: from their publisher, or from the stream that keeps them at the broker. */
+export type EventPath = 'publisher' | 'stream'
+
+/** Which stream, and how it is made if it is not there. One that is there keeps its limits. */
+export interface StreamOptions {
+  /** 1 to 64 letters, digits, '-' and '_': fleets with different ones do not see each other. */
+  readonly namespace: string
+  /** How long it keeps a message, in milliseconds. */
+  readonly retentionMs: number
+  /** Most bytes that it keeps; the oldest messages go first. */
+  readonly bytesMax: number
+}
+
+export interface Subscription extends Closable {
+  /**
+   * The message with this number, and all before it, are dealt with: the broker need not keep them for us.
+   */
+  done?(number: number): void
+}
+
+export interface SubscribeOptions {
+  readonly endpoint: string
+  readonly topic: string
+  /** Follow the stream of this namespace, as long as the publisher says that it has all. */
+  readonly stream?: StreamOptions | undefined
+}
+
+export interface DialOptions {
+  readonly endpoint: string
+  /** Take from the stream of this namespace what the publisher of a replay has forgotten. */
+  readonly stream?: StreamOptions | undefined
 }
 
 export interface Closable {
@@ -307,6 +345,8 @@ export interface Closable {
 export interface Dealer extends Closable {
   /** Queues while there is no connection. False: closed, or too much is queued; the message is dropped. */
   send(frames: Frames): boolean
+  /** So many more messages are dealt with: a stream is read no faster. */
+  took?(count: number): void
 }
 
 export interface Publisher extends Closable {
@@ -343,6 +383,8 @@ export interface BindOptions {
    * lost. In memory there is no bound.
    */
   readonly queuedMessagesMax?: number
+  /** Of a publisher at a broker: publish into the stream of this namespace, too. */
+  readonly stream?: StreamOptions | undefined
 }
 
 /**
@@ -352,14 +394,11 @@ export interface BindOptions {
  */
 export interface MessageTransport {
   /** SUB that connects; topics are byte prefixes, '' is all. Reconnects by itself (100 ms … 5 s). */
-  subscribe(
-    options: { readonly endpoint: string; readonly topic: string },
-    handler: SubscriberHandler,
-  ): Closable
+  subscribe(options: SubscribeOptions, handler: SubscriberHandler): Subscription
   /** PUB that binds. */
   publish(options: BindOptions): Promise<Publisher>
   /** DEALER that connects. */
-  dial(options: { readonly endpoint: string }, onMessage: (frames: Frames) => void): Dealer
+  dial(options: DialOptions, onMessage: (frames: Frames) => void): Dealer
   /**
    * Announces this peer under a subject of a broker and reports other peers. Endpoints of sockets throw
    * EndpointError. On the main thread only.
@@ -409,6 +448,11 @@ export interface PresenceHandler {
 export interface Transport {
   readonly http: HttpTransport
   readonly messages: MessageTransport
+  /**
+   * What is kept beside the stream of a namespace at a broker, 'host:port' each. On the main thread only; not
+   * closed with the transport. Undefined: brokers of this transport keep nothing.
+   */
+  streamStore?(servers: readonly string[], stream: StreamOptions): StreamStore
   /** Counts of each broker for this thread, by its addresses ('host:port,…'). */
   brokers(): readonly (readonly [string, Readonly<BrokerCounts>])[]
   /** Closes all that was opened through this instance, at once; idempotent. */

@@ -41,6 +41,36 @@ const COLUMNS: readonly MetricColumn<Readonly<BrokerCounts>>[] = [
     'Bytes of the answers of workers that wait because a client reads slowly (--request-window-bytes each at most).',
     broker => broker.heldBytes,
   ],
+  [
+    'homing_broker_stream_messages_total',
+    'KV event messages that came from a stream (--router-durable-kv-events).',
+    broker => broker.streamMessages,
+  ],
+  [
+    'homing_broker_stream_foreign_messages_total',
+    'Messages in the stream that are no KV events of a publisher; they are passed over.',
+    broker => broker.streamForeignMessages,
+  ],
+  [
+    'homing_broker_stream_replays_total',
+    'Replays that were read from a stream, because the publisher had forgotten what was asked for.',
+    broker => broker.streamReplays,
+  ],
+  [
+    'homing_broker_stream_failures_total',
+    'Times that a stream could not be made, written, followed or read; publishers are then followed themselves.',
+    broker => broker.streamFailures,
+  ],
+  [
+    'homing_broker_stream_stored_messages_total',
+    'KV event messages that a stream has stored for publishers of this process.',
+    broker => broker.streamStoredMessages,
+  ],
+  [
+    'homing_broker_stream_lost_messages_total',
+    'KV event messages that a stream did not take in time: their publisher could not keep them any longer.',
+    broker => broker.streamLostMessages,
+  ],
 ]
 
 export function collectBrokers(metrics: Metrics, brokers: Transport['brokers']): void {

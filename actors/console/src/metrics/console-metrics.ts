@@ -23,6 +23,7 @@ import { collectBusy } from './busy-metrics.ts'
 import { collectGuard } from './guard-metrics.ts'
 import { collectQueue } from './queue-metrics.ts'
 import { collectReplicas } from './replica-metrics.ts'
+import { streamMetrics } from './stream-metrics.ts'
 
 const STATES: readonly WorkerState[] = ['probing', 'up', 'down', 'draining']
 
@@ -198,8 +199,13 @@ function collectFleet(metrics: Metrics, args: ConsoleArgs): void {
     help: 'Checkpoints that were written, or could not be written.',
     labels: ['worker', 'outcome'],
   })
+  const setSnapshots = streamMetrics(metrics)
   metrics.collect(async () => {
-    const { fleet, sources } = await args.directory.ask({ type: 'describe' }, { timeout: args.askMsMax })
+    const { fleet, sources, snapshots } = await args.directory.ask(
+      { type: 'describe' },
+      { timeout: args.askMsMax },
+    )
+    setSnapshots(snapshots)
     state.replace(
       fleet.workers.flatMap(({ id, state: current }) =>
         STATES.map(name => ({ value: name === current ? 1 : 0, labels: { worker: id, state: name } })),

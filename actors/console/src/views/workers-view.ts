@@ -170,6 +170,7 @@ function keyView(worker: WorkerRecord, key: WorkerKeyRecord, known: Known) {
             topic: key.topic,
             shard: key.shard,
             state: source?.state ?? null,
+            path: source?.path ?? null,
             last_sequence: source?.lastSequence ?? null,
             epoch: source?.epoch ?? null,
             batches: source?.batches ?? null,

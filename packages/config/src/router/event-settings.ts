@@ -2,6 +2,7 @@
 
 import type { SettingDescriptor } from '../descriptor.ts'
 import { shared } from '../shared-settings.ts'
+import { streamSettings } from '../stream-settings.ts'
 import { HOUR_MS, SECOND_MS } from '../units.ts'
 
 export const eventSettings = [
@@ -133,4 +134,38 @@ export const eventSettings = [
     group: 'KV events and index',
     help: 'How often the checkpoint of each source is written, if something has changed. Checkpoints are also written at a graceful stop. While one is taken, events of its shard wait: about 0.3 ms per thousand blocks; a source with more than four million blocks gets none.',
   },
+  {
+    ...streamSettings.durableKvEvents,
+    group: 'KV events and index',
+    envAliases: [{ name: 'DYN_ROUTER_DURABLE_KV_EVENTS' }, { name: 'DYN_DURABLE_KV_EVENTS' }],
+    help: 'Follow the KV events of workers at the NATS broker in a stream that keeps them (JetStream), where their publishers have the option, too. A router that starts after all engines have forgotten their first events then knows their caches from the stream. Needs a broker that was started with -js, and --event-plane nats or workers with nats=.',
+  },
+  {
+    key: 'resetStates',
+    name: 'router-reset-states',
+    group: 'KV events and index',
+    kind: 'flag',
+    default: false,
+    envAliases: [{ name: 'DYN_ROUTER_RESET_STATES' }],
+    help: 'With --router-durable-kv-events: empty the stream of the namespace before this router starts. Routers that run on the same workers keep what they have, but later ones do not learn it from the stream: use it for the first router only, or take another --namespace.',
+  },
+  {
+    key: 'snapshotThreshold',
+    name: 'router-snapshot-threshold',
+    group: 'KV events and index',
+    kind: 'integer',
+    default: 1_000_000,
+    min: 1,
+    max: 2 ** 40,
+    unit: 'messages',
+    envAliases: [{ name: 'DYN_ROUTER_SNAPSHOT_THRESHOLD' }],
+    help: 'With --router-durable-kv-events: when the stream has more messages, one of the routers stores a snapshot of every worker key that it knows exactly at the broker, and purges what the snapshots stand for and all routers have applied. A router that starts then begins from the snapshot.',
+  },
+  { ...streamSettings.namespace, group: 'KV events and index', envAliases: [{ name: 'DYN_NAMESPACE' }] },
+  {
+    ...streamSettings.retentionMs,
+    group: 'KV events and index',
+    envAliases: [{ name: 'DYN_NATS_STREAM_MAX_AGE' }],
+  },
+  { ...streamSettings.bytesMax, group: 'KV events and index' },
 ] as const satisfies readonly SettingDescriptor[]

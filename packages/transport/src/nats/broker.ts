@@ -1,6 +1,7 @@
 /** What the roles need of a broker: one connection for all users, made again whenever it ends. */
 
 import type { BrokerCounts } from '../broker-counts.ts'
+import type { BrokerStreams } from './streams.ts'
 
 /** One connection that is up. */
 export interface BrokerLink {
@@ -16,6 +17,8 @@ export interface BrokerLink {
    * message goes to one.
    */
   subscribe(subject: string, handler: BrokerHandler, queue?: string): () => void
+  /** Undefined: it keeps no messages. */
+  readonly streams?: BrokerStreams | undefined
 }
 
 export interface BrokerHandler {

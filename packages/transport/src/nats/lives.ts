@@ -24,6 +24,8 @@ export type Heard = 'same' | 'anew' | 'contested'
 export class Lives {
   /** When each was heard last. */
   readonly #heardMs = new Map<string, number>()
+  /** The namespace whose stream has all that the followed life published, by its last beat; '': none. */
+  storedIn = ''
   #followed: string | undefined
   #connection = 0
   #isContested = false
@@ -55,6 +57,7 @@ export class Lives {
     this.#isContested = false
     this.#followed = life
     this.#connection = connection
+    this.storedIn = ''
     return 'anew'
   }
 
@@ -79,6 +82,7 @@ export class Lives {
     this.#heardMs.clear()
     this.#followed = undefined
     this.#isContested = false
+    this.storedIn = ''
   }
 
   #prune(nowMs: number): void {

@@ -17,21 +17,26 @@
  * goes to the followed life, if there is one.
  */
 
-import type { Clock, Timer } from '@homing/base'
+import type { Timer } from '@homing/base'
 import { callFor, callOwner } from '../callback.ts'
 import { formatEndpoint, parseBrokerEndpoint } from '../endpoint.ts'
 import type {
   BindOptions,
   Closable,
   Dealer,
+  DialOptions,
   Frames,
   MessageTransport,
   Offered,
   Publisher,
   RouterSocket,
+  StreamOptions,
+  SubscribeOptions,
   SubscriberHandler,
+  Subscription,
 } from '../types.ts'
-import type { Broker, BrokerLink, OpenBroker } from './broker.ts'
+import type { BrokerLink } from './broker.ts'
+import { BrokerDealer } from './broker-dealer.ts'
 import { BEAT_MS, Lives } from './lives.ts'
 import { OwnLives } from './own-lives.ts'
 import {
@@ -44,35 +49,23 @@ import {
   Parts,
   type Payload,
   type Sender,
+  storedIn,
 } from './payload.ts'
+import { type BrokerEnvironment, type Environment, Place, type Released } from './place.ts'
 import { Presence } from './presence.ts'
-
-export interface BrokerEnvironment {
-  readonly clock: Clock
-  readonly log: { warn(fields: Readonly<Record<string, unknown>>, text: string): void }
-  readonly openBroker: OpenBroker
-  /**
-   * What was received waits for what this answers; it is dropped meanwhile, which the subscriber is told.
-   * Undefined: go on.
-   */
-  readonly gate?: () => Promise<void> | undefined
-  /** Of the process; default: one of its own. */
-  readonly own?: OwnLives
-}
+import { StreamConsumer } from './stream-consumer.ts'
+import { StreamCopy } from './stream-copy.ts'
+import { StreamReplay } from './stream-replay.ts'
 
 /** What a host needs beside the roles; see ZmqMessages. */
 export interface BrokerMessages extends MessageTransport, Closable {
-  dial(
-    options: { readonly endpoint: string },
-    onMessage: (frames: Frames) => void,
-    taken?: () => void,
-  ): Dealer
+  dial(options: DialOptions, onMessage: (frames: Frames) => void, taken?: () => void): Dealer
 }
 
-/** Questions that wait in a dealer for a connection, or for somebody to hear them. */
-const DEALER_QUEUE_MAX = 1000
-const RETRY_MS_MIN = 100
-const RETRY_MS_MAX = 5000
+/** What a broker takes at least, until it says more. */
+const PAYLOAD_BYTES = 2 ** 16
+/** A message goes into a stream with its id. */
+const STREAM_HEADER_BYTES = 128
 
 /** The roles, and one `close` for all that was opened. */
 export function brokerMessages(given: BrokerEnvironment): BrokerMessages {
@@ -86,11 +79,13 @@ export function brokerMessages(given: BrokerEnvironment): BrokerMessages {
   }
   const released = (role: Closable): void => void open.delete(role)
   return {
-    subscribe: ({ endpoint, topic }, handler) =>
-      owned(new BrokerSubscriber(endpoint, topic, handler, environment, released)),
-    publish: async ({ endpoint }) => owned(new BrokerPublisher(endpoint, environment, released)),
-    dial: ({ endpoint }, onMessage, taken = () => {}) =>
-      owned(new BrokerDealer(endpoint, onMessage, taken, environment, released)),
+    subscribe: (options, handler) => owned(new BrokerSubscriber(options, handler, environment, released)),
+    publish: async options => owned(new BrokerPublisher(options, environment, released)),
+    dial: ({ endpoint, stream }, onMessage, taken = () => {}) => {
+      const dial = (receive: (frames: Frames) => void): BrokerDealer =>
+        owned(new BrokerDealer(endpoint, receive, taken, environment, released))
+      return stream === undefined ? dial(onMessage) : replayOf(endpoint, stream, onMessage, dial, environment)
+    },
     serve: async ({ endpoint }: BindOptions, onMessage) =>
       owned(new BrokerRouter(endpoint, onMessage, environment, released)),
     present({ endpoint, card }, handler) {
@@ -114,35 +109,36 @@ export function brokerMessages(given: BrokerEnvironment): BrokerMessages {
   }
 }
 
-type Environment = BrokerEnvironment & { readonly own: OwnLives }
-type Released = (role: Closable) => void
-
-/** Where a role is, and its connection. */
-class Place {
-  readonly endpoint: string
-  readonly subject: string
-  readonly broker: Broker
-  readonly #servers: readonly string[]
-  readonly #log: BrokerEnvironment['log']
-
-  constructor(text: string, { openBroker, log }: BrokerEnvironment) {
-    const parsed = parseBrokerEndpoint(text)
-    this.endpoint = formatEndpoint(parsed)
-    this.subject = parsed.subject
-    this.broker = openBroker(parsed.servers)
-    this.#servers = parsed.servers
-    this.#log = log
-  }
-
-  /** Takes part in the connection; answers how to leave. */
-  join(up: (session: BrokerLink) => void, down: () => void): () => void {
-    const failed = (reason: string): void =>
-      this.#log.warn({ servers: this.#servers, reason }, 'NATS connection failed')
-    return this.broker.join({ up, down, failed })
-  }
+/** A dealer whose publisher may have forgotten what the stream still has. */
+function replayOf(
+  endpoint: string,
+  stream: StreamOptions,
+  onMessage: (frames: Frames) => void,
+  dial: (onMessage: (frames: Frames) => void) => BrokerDealer,
+  { clock, log, gate, openBroker, own }: Environment,
+): Dealer {
+  const place = parseBrokerEndpoint(endpoint)
+  const at = formatEndpoint(place)
+  let publisher: BrokerDealer | undefined
+  return new StreamReplay({
+    stream,
+    subject: place.subject,
+    clock,
+    counts: openBroker(place.servers).counts,
+    log,
+    gate,
+    onMessage: frames => callFor(at, onMessage, frames),
+    streams: () => publisher?.streams,
+    followed: () => own.followedAt(at),
+    isWhole: () => own.storedAt(at) === stream.namespace,
+    dial: receive => {
+      publisher = dial(receive)
+      return publisher
+    },
+  })
 }
 
-class BrokerSubscriber implements Closable {
+class BrokerSubscriber implements Subscription {
   readonly #place: Place
   readonly #topic: Uint8Array
   readonly #handler: SubscriberHandler
@@ -152,7 +148,11 @@ class BrokerSubscriber implements Closable {
   readonly #parts = new Parts()
   readonly #leave: () => void
   #timer: Timer | undefined
+  readonly #consumer: StreamConsumer | undefined
+  readonly #namespace: string | undefined
   #session: BrokerLink | undefined
+  /** Ends the subscription to what the publisher itself sends; undefined: the consumer is followed. */
+  #leaveEvents: (() => void) | undefined
   #isConnected = false
   /** Received messages are dropped until the reader has caught up. */
   #isFull = false
@@ -160,8 +160,7 @@ class BrokerSubscriber implements Closable {
   #warned: string | undefined
 
   constructor(
-    text: string,
-    topic: string,
+    { endpoint: text, topic, stream }: SubscribeOptions,
     handler: SubscriberHandler,
     environment: Environment,
     released: Released,
@@ -171,6 +170,8 @@ class BrokerSubscriber implements Closable {
     this.#handler = handler
     this.#environment = environment
     this.#released = released
+    this.#namespace = stream?.namespace
+    this.#consumer = stream && this.#consumerOf(stream)
     environment.own.follow(this.#place.endpoint, this.#lives)
     this.#leave = this.#place.join(
       session => this.#up(session),
@@ -182,15 +183,67 @@ class BrokerSubscriber implements Closable {
     if (this.#isClosed) return
     this.#isClosed = true
     this.#timer?.cancel()
+    this.#consumer?.close()
     this.#leave()
     this.#environment.own.unfollow(this.#place.endpoint, this.#lives)
     this.#released(this)
   }
 
+  done(number: number): void {
+    this.#consumer?.done(number)
+  }
+
+  #consumerOf(stream: StreamOptions): StreamConsumer {
+    const { clock, gate, log, own } = this.#environment
+    const { broker, endpoint, subject } = this.#place
+    return new StreamConsumer({
+      stream,
+      subject,
+      clock,
+      counts: broker.counts,
+      newName: () => own.newLife(),
+      gate,
+      opened: () => {
+        this.#leaveEvents?.()
+        this.#leaveEvents = undefined
+        if (this.#lives.followed !== undefined) this.#connectedAnew()
+      },
+      ended: reason => {
+        log.warn({ endpoint, reason }, 'the stream cannot be followed: the publisher itself is')
+        this.#followPublisher()
+      },
+      message: (payload, number) => this.#received(payload, number),
+    })
+  }
+
+  /** Of the two ways that events can come, the one that has all. */
+  #chooseWay(): void {
+    const streams = this.#session?.streams
+    const isStored = this.#namespace !== undefined && this.#lives.storedIn === this.#namespace
+    if (isStored && streams !== undefined) this.#consumer!.want(streams)
+    else if (this.#consumer !== undefined) {
+      const wasOpen = this.#consumer.isOpen
+      this.#consumer.close()
+      if (wasOpen) this.#followPublisher()
+    }
+  }
+
+  #followPublisher(): void {
+    if (this.#session === undefined || this.#leaveEvents !== undefined) return
+    this.#subscribeEvents(this.#session)
+    if (this.#lives.followed !== undefined) this.#connectedAnew()
+  }
+
+  #subscribeEvents(session: BrokerLink): void {
+    this.#leaveEvents = session.subscribe(`${this.#place.subject}.events`, {
+      message: payload => this.#received(payload),
+    })
+  }
+
   #up(session: BrokerLink): void {
     const { subject } = this.#place
     this.#session = session
-    session.subscribe(`${subject}.events`, { message: payload => this.#received(payload) })
+    this.#subscribeEvents(session)
     session.subscribe(`${subject}.beats`, { message: payload => this.#received(payload) })
     session.publish(`${subject}.hello`, new Uint8Array(0))
     this.#watch()
@@ -199,6 +252,8 @@ class BrokerSubscriber implements Closable {
   #down(): void {
     this.#timer?.cancel()
     this.#session = undefined
+    this.#leaveEvents = undefined
+    this.#consumer?.close()
     this.#lives.forget()
     this.#disconnected()
   }
@@ -210,10 +265,12 @@ class BrokerSubscriber implements Closable {
     })
   }
 
-  #received(bytes: Uint8Array): void {
+  /** `number`: of one from the consumer, taken if it is passed on. */
+  #received(bytes: Uint8Array, number?: () => number): void {
     if (this.#isClosed || this.#session === undefined) return
     const payload = decodePayload(bytes)
     if (payload === undefined || payload === 'other-version') {
+      if (number !== undefined) this.#place.broker.counts.streamForeignMessages++
       this.#warn(
         payload === undefined
           ? 'messages under this subject are no messages of a publisher'
@@ -231,12 +288,14 @@ class BrokerSubscriber implements Closable {
       this.#warn('two publishers use this subject, so neither is followed: give each its own')
       return
     }
-    if (this.#isFull) return
+    if (payload.kind === KIND.beat) this.#lives.storedIn = storedIn(payload.body)
+    if (this.#isFull && number === undefined) return
     if (heard === 'anew') this.#connectedAnew()
-    if (payload.kind !== KIND.beat) this.#message(payload)
+    if (payload.kind === KIND.beat) this.#chooseWay()
+    else this.#message(payload, number)
   }
 
-  #message(payload: Payload): void {
+  #message(payload: Payload, number: (() => number) | undefined): void {
     const body = this.#parts.add(payload)
     if (body === undefined) return
     const frames = decodeFrames(body)
@@ -247,7 +306,10 @@ class BrokerSubscriber implements Closable {
     const [first] = frames
     if (Buffer.compare(first!.subarray(0, this.#topic.length), this.#topic) !== 0) return
     // One that cannot take a message hears of a lost connection, so that it asks for what it missed.
-    if (!callFor(this.#place.endpoint, () => this.#handler.message(frames))) this.#connectedAnew()
+    const name = number?.() ?? 0
+    if (!callFor(this.#place.endpoint, () => this.#handler.message(frames, name))) this.#connectedAnew()
+    // The consumer holds its messages back by itself.
+    if (number !== undefined) return
     const opened = this.#environment.gate?.()
     if (opened !== undefined) this.#fillUp(opened)
   }
@@ -265,7 +327,9 @@ class BrokerSubscriber implements Closable {
     this.#disconnected()
     this.#isConnected = true
     this.#warned = undefined
-    callOwner(() => this.#handler.connected())
+    const path = this.#leaveEvents === undefined ? 'stream' : 'publisher'
+    const life = this.#lives.followed
+    callOwner(() => this.#handler.connected(path, life))
   }
 
   #disconnected(): void {
@@ -289,6 +353,9 @@ class BrokerPublisher implements Publisher {
   readonly #released: Released
   readonly #life: string
   readonly #leave: () => void
+  readonly #copy: StreamCopy | undefined
+  readonly #namespace: string | undefined
+  #payloadBytesMax = PAYLOAD_BYTES
   #connection = 0
   #session: BrokerLink | undefined
   #timer: Timer | undefined
@@ -296,16 +363,19 @@ class BrokerPublisher implements Publisher {
   #isClosed = false
   #hasWarned = false
 
-  constructor(text: string, environment: Environment, released: Released) {
+  constructor({ endpoint: text, stream }: BindOptions, environment: Environment, released: Released) {
     this.#place = new Place(text, environment)
     this.#environment = environment
     this.#released = released
     this.#life = environment.own.take(this.#place.endpoint, 'publish')
+    this.#namespace = stream?.namespace
+    this.#copy = stream && this.#copyTo(stream)
     this.#leave = this.#place.join(
       session => this.#up(session),
       () => {
         this.#timer?.cancel()
         this.#session = undefined
+        this.#copy?.down()
       },
     )
   }
@@ -325,12 +395,14 @@ class BrokerPublisher implements Publisher {
   send(frames: Frames): void {
     if (this.#isClosed || frames.length === 0) return
     const session = this.#session
-    if (session === undefined) {
-      this.#droppedCount++
-      return
-    }
+    if (session === undefined) this.#droppedCount++
+    if (session === undefined && this.#copy === undefined) return
+    const payloads = encodeMessage(frames, this.#sender, this.#payloadBytesMax)
+    // Without a connection, the stream gets it when there is one again.
+    this.#copy?.add(payloads)
+    if (session === undefined) return
     const subject = `${this.#place.subject}.events`
-    for (const payload of encodeMessage(frames, this.#sender, session.payloadBytesMax)) {
+    for (const payload of payloads) {
       if (session.publish(subject, payload)) continue
       this.#droppedCount++
       // A new connection number tells followers of the loss, even if no message follows.
@@ -343,6 +415,7 @@ class BrokerPublisher implements Publisher {
     if (this.#isClosed) return
     this.#isClosed = true
     this.#timer?.cancel()
+    this.#copy?.close()
     this.#session?.publish(`${this.#place.subject}.beats`, encodeWord(KIND.bye, this.#sender))
     this.#leave()
     this.#environment.own.giveBack(this.#place.endpoint, 'publish')
@@ -353,10 +426,27 @@ class BrokerPublisher implements Publisher {
     return { life: this.#life, connection: this.#connection }
   }
 
+  #copyTo(stream: StreamOptions): StreamCopy {
+    const { clock, log } = this.#environment
+    const { broker, endpoint, subject } = this.#place
+    return new StreamCopy({
+      stream,
+      subject,
+      endpoint,
+      life: this.#life,
+      clock,
+      counts: broker.counts,
+      log,
+      changed: () => this.#beat(),
+    })
+  }
+
   #up(session: BrokerLink): void {
     const { subject } = this.#place
     this.#session = session
     this.#connection++
+    this.#payloadBytesMax = Math.max(1, session.payloadBytesMax - STREAM_HEADER_BYTES)
+    this.#copy?.up(session.streams)
     session.subscribe(`${subject}.hello`, { message: () => this.#beat() })
     session.subscribe(`${subject}.beats`, { message: payload => this.#heard(payload) })
     this.#beatOn()
@@ -368,7 +458,9 @@ class BrokerPublisher implements Publisher {
   }
 
   #beat(): void {
-    this.#session?.publish(`${this.#place.subject}.beats`, encodeWord(KIND.beat, this.#sender))
+    const stored = this.#copy?.isWhole === true ? this.#namespace : undefined
+    const beat = encodeWord(KIND.beat, this.#sender, stored)
+    this.#session?.publish(`${this.#place.subject}.beats`, beat)
   }
 
   /** Another life under its own subject may be the last word of the one before, but not a beat. */
@@ -462,110 +554,5 @@ class BrokerRouter implements RouterSocket {
     const opened = this.#environment.gate?.()
     // A question that is not heard is asked again.
     if (opened === undefined) callFor(this.#place.endpoint, this.#onMessage, Buffer.from(reply), frames)
-  }
-}
-
-class BrokerDealer implements Dealer {
-  readonly #place: Place
-  readonly #environment: Environment
-  readonly #onMessage: (frames: Frames) => void
-  readonly #taken: () => void
-  readonly #released: Released
-  readonly #inbox: string
-  readonly #parts = new Parts()
-  readonly #leave: () => void
-  /** Not sent, or not heard. */
-  readonly #queue: Frames[] = []
-  /** Sent, not yet answered, oldest first: a broker reports in order which of them had no receiver. */
-  readonly #unanswered: Frames[] = []
-  #session: BrokerLink | undefined
-  /** Whose answers are taken: one life's only. */
-  #answering: string | undefined
-  #timer: Timer | undefined
-  #retryMs = RETRY_MS_MIN
-  #isClosed = false
-
-  constructor(
-    text: string,
-    onMessage: (frames: Frames) => void,
-    taken: () => void,
-    environment: Environment,
-    released: Released,
-  ) {
-    this.#place = new Place(text, environment)
-    this.#environment = environment
-    this.#onMessage = onMessage
-    this.#taken = taken
-    this.#released = released
-    this.#inbox = this.#place.broker.newInbox()
-    this.#leave = this.#place.join(
-      session => {
-        this.#session = session
-        session.subscribe(this.#inbox, {
-          message: payload => this.#answered(payload),
-          unheard: () => this.#unheard(),
-        })
-        this.#sendAll()
-      },
-      () => {
-        this.#session = undefined
-        this.#parts.forget()
-        this.#timer?.cancel()
-        this.#timer = undefined
-      },
-    )
-  }
-
-  send(frames: Frames): boolean {
-    if (this.#isClosed || frames.length === 0 || this.#queue.length >= DEALER_QUEUE_MAX) return false
-    this.#queue.push(frames)
-    if (this.#timer === undefined) this.#sendAll()
-    return true
-  }
-
-  close(): void {
-    if (this.#isClosed) return
-    this.#isClosed = true
-    this.#timer?.cancel()
-    this.#leave()
-    this.#released(this)
-  }
-
-  #sendAll(): void {
-    const session = this.#session
-    while (session !== undefined && this.#queue.length > 0) {
-      const frames = this.#queue.shift()!
-      const life = this.#environment.own.followedAt(this.#place.endpoint) ?? NO_LIFE
-      const [payload, ...more] = encodeMessage(frames, { life, connection: 0 }, session.payloadBytesMax)
-      if (more.length === 0 && session.publish(`${this.#place.subject}.ask`, payload!, this.#inbox)) {
-        this.#unanswered.push(frames)
-        if (this.#unanswered.length > DEALER_QUEUE_MAX) this.#unanswered.shift()
-      }
-      callOwner(this.#taken)
-    }
-  }
-
-  #unheard(): void {
-    const frames = this.#unanswered.shift()
-    if (frames === undefined || this.#isClosed) return
-    if (this.#queue.length < DEALER_QUEUE_MAX) this.#queue.push(frames)
-    this.#timer ??= this.#environment.clock.after(this.#retryMs, () => {
-      this.#timer = undefined
-      this.#sendAll()
-    })
-    this.#retryMs = Math.min(2 * this.#retryMs, RETRY_MS_MAX)
-  }
-
-  #answered(bytes: Uint8Array): void {
-    if (this.#isClosed) return
-    const payload = decodePayload(bytes)
-    if (payload === undefined || payload === 'other-version') return
-    this.#answering ??= payload.life
-    if (payload.life !== this.#answering) return
-    this.#unanswered.length = 0
-    this.#retryMs = RETRY_MS_MIN
-    const body = this.#parts.add(payload)
-    const frames = body && decodeFrames(body)
-    if (frames !== undefined) callFor(this.#place.endpoint, this.#onMessage, frames)
   }
 }

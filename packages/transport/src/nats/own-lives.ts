@@ -49,8 +49,16 @@ export class OwnLives {
 
   /** Whom a subscriber of this process follows there. */
   followedAt(endpoint: string): string | undefined {
-    for (const { followed } of this.#followers.get(endpoint) ?? [])
-      if (followed !== undefined) return followed
+    return this.#followedAt(endpoint)?.followed
+  }
+
+  /** The namespace whose stream has all that was published there, as the publisher says; '': none. */
+  storedAt(endpoint: string): string {
+    return this.#followedAt(endpoint)?.storedIn ?? ''
+  }
+
+  #followedAt(endpoint: string): Lives | undefined {
+    for (const lives of this.#followers.get(endpoint) ?? []) if (lives.followed !== undefined) return lives
     return undefined
   }
 }

@@ -6,7 +6,7 @@
  *   bytes 2…9     life of the sender; of a question, the life that it is for, or 0
  *   bytes 10…13   number of the sender's connection, from 1, little-endian
  *   then          of a message: length (4 bytes, little-endian) and bytes of every frame; of a part: a piece
- *                 of that
+ *                 of that; of a beat: the namespace whose stream has all that was published, if one has
  *
  * A message that is larger than the broker takes goes in parts; those of one sender are never mixed with its
  * other messages.
@@ -35,9 +35,20 @@ export interface Payload extends Sender {
   readonly body: Uint8Array
 }
 
-/** `beat` or `bye`. */
-export function encodeWord(kind: typeof KIND.beat | typeof KIND.bye, sender: Sender): Uint8Array {
-  return headed(kind, sender, 0)
+/** `beat` or `bye`. `storedIn`: of a beat, the namespace whose stream has all that was published. */
+export function encodeWord(
+  kind: typeof KIND.beat | typeof KIND.bye,
+  sender: Sender,
+  storedIn = '',
+): Uint8Array {
+  const payload = headed(kind, sender, storedIn.length)
+  payload.set(Buffer.from(storedIn, 'latin1'), HEAD_BYTES)
+  return payload
+}
+
+/** Of the body of a beat; '': none. */
+export function storedIn(body: Uint8Array): string {
+  return Buffer.from(body.buffer, body.byteOffset, body.length).toString('latin1')
 }
 
 /** The payloads of a message, one unless it is larger than `bytesMax`. */

@@ -19,6 +19,7 @@ import { BrokerCounts } from '../broker-counts.ts'
 import { callFor } from '../callback.ts'
 import { believedCertificates } from '../certificates.ts'
 import type { Broker, BrokerHandler, BrokerLink, BrokerUser, OpenBroker } from './broker.ts'
+import { SystemStreams } from './system-streams.ts'
 
 /** How connections to brokers are made. It is in no message and no view. */
 export interface BrokerAccess {
@@ -210,12 +211,14 @@ class SystemSession {
   readonly #connection: nats.NatsConnection
   readonly #subscriptions = new Map<BrokerUser, nats.Subscription[]>()
   readonly #counts: BrokerCounts
+  readonly #streams: SystemStreams
   #unflushedBytes = 0
   #underWayBytes = 0
 
   constructor(connection: nats.NatsConnection, counts: BrokerCounts) {
     this.#connection = connection
     this.#counts = counts
+    this.#streams = new SystemStreams(connection)
   }
 
   close(): void {
@@ -233,6 +236,7 @@ class SystemSession {
       payloadBytesMax: this.#connection.info?.max_payload ?? 2 ** 20,
       publish: (subject, payload, reply) => this.#publish(subject, payload, reply),
       subscribe: (subject, handler, queue) => this.#subscribe(user, subject, handler, queue),
+      streams: this.#streams,
     }
   }
 

@@ -8,6 +8,7 @@
 
 import { type Clock, systemRandom } from '@homing/base'
 import { reportFaultsTo } from '../callback.ts'
+import { brokerStreamStore } from '../nats/broker-stream-store.ts'
 import { RequestPlane } from '../nats/request-plane.ts'
 import { brokerCounts, systemBrokers } from '../nats/system-broker.ts'
 import { collectReply } from '../reply.ts'
@@ -72,6 +73,7 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
     },
     messages,
     brokers: brokerCounts,
+    streamStore: (servers, stream) => brokerStreamStore(servers, stream, clock, systemBrokers(clock)),
     close() {
       if (isClosed) return
       isClosed = true

@@ -6,7 +6,7 @@
  * Cost: each frame is copied once, into the buffer; the reader gets views of it.
  */
 
-import type { Offered } from '../types.ts'
+import type { EventPath, Offered } from '../types.ts'
 
 export type Op = (typeof OP)[keyof typeof OP]
 
@@ -14,6 +14,7 @@ export type Op = (typeof OP)[keyof typeof OP]
 export const OP = {
   /** To the client: a message was received. To the host: send one. A router's peer is the first frame. */
   message: 1,
+  /** `value` is the position of the path in PATHS; the frame, if there is one, the life of the publisher. */
   connected: 2,
   disconnected: 3,
   /** To the host. */
@@ -28,10 +29,18 @@ export const OP = {
   offer: 8,
   /** To the client, of offer `value`: the one frame is the position of its outcome in OFFERED. */
   offered: 9,
+  /**
+   * To the host, of a subscriber: the message with the number `value` and all before it are dealt with; of a
+   * dealer: `value` more messages are. Messages of a subscriber have their number as `value`.
+   */
+  handled: 10,
 } as const
 
 /** Outcomes of an offer, by number. */
 export const OFFERED = ['taken', 'full', 'gone'] as const satisfies readonly Offered[]
+
+/** How messages come, by number. */
+export const PATHS = ['publisher', 'stream'] as const satisfies readonly EventPath[]
 
 const NO_FRAMES: readonly Uint8Array[] = []
 

@@ -20,14 +20,17 @@ import type {
   BindOptions,
   Closable,
   Dealer,
+  DialOptions,
   Frames,
   MessageTransport,
   Offered,
   Publisher,
   RouterSocket,
+  SubscribeOptions,
   SubscriberHandler,
+  Subscription,
 } from '../types.ts'
-import { OFFERED, OP, type Op } from './batch.ts'
+import { OFFERED, OP, type Op, PATHS } from './batch.ts'
 import { fatal, type ZmqEnvironment } from './library.ts'
 import { Link } from './link.ts'
 import { DEALER_QUEUE_MAX } from './messages.ts'
@@ -89,31 +92,31 @@ class Client {
     this.#handOver = handOver
   }
 
-  subscribe(
-    { endpoint, topic }: { readonly endpoint: string; readonly topic: string },
-    handler: SubscriberHandler,
-  ): Closable {
+  subscribe({ endpoint, topic, stream }: SubscribeOptions, handler: SubscriberHandler): Subscription {
     parseEndpoint(endpoint, 'connect')
     const socket = ++this.#socketCount
     return this.#connect(
-      { type: 'subscribe', socket, endpoint, topic },
+      { type: 'subscribe', socket, endpoint, topic, stream },
       {
-        onEntry(op, _, frames) {
-          if (op === OP.message) callSubscriber(endpoint, handler, frames)
-          else if (op === OP.connected) callOwner(() => handler.connected())
-          else if (op === OP.disconnected) callOwner(() => handler.disconnected())
+        onEntry(op, value, frames) {
+          if (op === OP.message) callSubscriber(endpoint, handler, frames, value)
+          else if (op === OP.connected) {
+            const life = frames[0] && Buffer.from(frames[0]).toString()
+            callOwner(() => handler.connected(PATHS[value]!, life))
+          } else if (op === OP.disconnected) callOwner(() => handler.disconnected())
         },
+        done: (number: number) => this.#linkOf(socket)?.add(OP.handled, socket, number),
         close: () => this.#release(socket),
       },
     )
   }
 
-  dial({ endpoint }: { readonly endpoint: string }, onMessage: (frames: Frames) => void): Dealer {
+  dial({ endpoint, stream }: DialOptions, onMessage: (frames: Frames) => void): Dealer {
     parseEndpoint(endpoint, 'connect')
     const socket = ++this.#socketCount
     let queuedCount = 0
     return this.#connect(
-      { type: 'dial', socket, endpoint },
+      { type: 'dial', socket, endpoint, stream },
       {
         onEntry(op, value, frames) {
           if (op === OP.message) callFor(endpoint, onMessage, frames)
@@ -126,14 +129,15 @@ class Client {
           link.add(OP.message, socket, 0, frames)
           return true
         },
+        took: (count: number) => this.#linkOf(socket)?.add(OP.handled, socket, count),
         close: () => this.#release(socket),
       },
     )
   }
 
-  async publish({ endpoint: text, queuedMessagesMax }: BindOptions): Promise<Publisher> {
+  async publish({ endpoint: text, queuedMessagesMax, stream }: BindOptions): Promise<Publisher> {
     const socket = ++this.#socketCount
-    return this.#bind({ type: 'publish', socket, endpoint: text, queuedMessagesMax }, endpoint => {
+    return this.#bind({ type: 'publish', socket, endpoint: text, queuedMessagesMax, stream }, endpoint => {
       let droppedCount = 0
       return {
         endpoint,
@@ -157,7 +161,8 @@ class Client {
     onMessage: (identity: Uint8Array, frames: Frames) => void,
   ): Promise<RouterSocket> {
     const socket = ++this.#socketCount
-    return this.#bind({ type: 'serve', socket, endpoint: text, queuedMessagesMax }, endpoint => {
+    const command = { type: 'serve', socket, endpoint: text, queuedMessagesMax, stream: undefined } as const
+    return this.#bind(command, endpoint => {
       const peers = new PeerNames()
       /** Offers that the host has not answered, by number. */
       const offers = new Map<number, (outcome: Offered) => void>()

@@ -18,7 +18,7 @@ import type { MessagePort } from 'node:worker_threads'
 import { systemClock } from '@homing/base'
 import { faulted } from '../callback.ts'
 import type { BindOptions, Offered, Publisher, RouterSocket } from '../types.ts'
-import { OFFERED, OP, type Op } from './batch.ts'
+import { OFFERED, OP, type Op, PATHS } from './batch.ts'
 import { fatal } from './library.ts'
 import { Link } from './link.ts'
 import { mainMessages } from './main-messages.ts'
@@ -48,6 +48,8 @@ export function hostedClientCount(): number {
 }
 
 interface Hosted {
+  done?(number: number): void
+  took?(count: number): void
   send?(frames: readonly Uint8Array[]): void
   offer?(frames: readonly Uint8Array[]): Offered | Promise<Offered>
   close(): void
@@ -117,10 +119,16 @@ class HostedClient {
         this.#sockets.set(
           socket,
           this.#messages.subscribe(
-            { endpoint, topic: command.topic },
+            { endpoint, topic: command.topic, stream: command.stream },
             {
-              message: frames => link.add(OP.message, socket, 0, frames),
-              connected: () => link.add(OP.connected, socket),
+              message: (frames, number) => link.add(OP.message, socket, number ?? 0, frames),
+              connected: (path = 'publisher', life) =>
+                link.add(
+                  OP.connected,
+                  socket,
+                  PATHS.indexOf(path),
+                  life === undefined ? [] : [Buffer.from(life)],
+                ),
               disconnected: () => link.add(OP.disconnected, socket),
             },
           ),
@@ -130,7 +138,7 @@ class HostedClient {
         this.#sockets.set(
           socket,
           this.#messages.dial(
-            { endpoint },
+            { endpoint, stream: command.stream },
             frames => link.add(OP.message, socket, 0, frames),
             () => link.add(OP.taken, socket, 1),
           ),
@@ -177,7 +185,10 @@ class HostedClient {
   #onEntry(op: Op, socket: number, value: number, frames: Uint8Array[]): void {
     const hosted = this.#sockets.get(socket)
     if (op === OP.message) hosted?.send?.(frames)
-    else if (op === OP.offer) this.#offer(socket, value, hosted?.offer?.(frames) ?? 'gone').catch(fatal)
+    else if (op === OP.handled) {
+      hosted?.done?.(value)
+      hosted?.took?.(value)
+    } else if (op === OP.offer) this.#offer(socket, value, hosted?.offer?.(frames) ?? 'gone').catch(fatal)
     else if (op === OP.close) {
       this.#sockets.delete(socket)
       hosted?.close()
@@ -193,8 +204,9 @@ class HostedClient {
 function bindOptions({
   endpoint,
   queuedMessagesMax,
+  stream,
 }: Extract<HostCommand, { readonly type: 'publish' | 'serve' }>): BindOptions {
-  return queuedMessagesMax === undefined ? { endpoint } : { endpoint, queuedMessagesMax }
+  return queuedMessagesMax === undefined ? { endpoint, stream } : { endpoint, queuedMessagesMax, stream }
 }
 
 function hostRouter(router: RouterSocket): Hosted {

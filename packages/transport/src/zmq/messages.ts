@@ -4,7 +4,16 @@ import type * as zeromq from 'zeromq'
 import { callFor, faulted } from '../callback.ts'
 import { parseSocketEndpoint } from '../endpoint.ts'
 import { ListenError } from '../errors.ts'
-import type { BindOptions, Closable, Dealer, Frames, Publisher, RouterSocket, SocketRoles } from '../types.ts'
+import type {
+  BindOptions,
+  Closable,
+  Dealer,
+  DialOptions,
+  Frames,
+  Publisher,
+  RouterSocket,
+  SocketRoles,
+} from '../types.ts'
 import { ZmqConnector } from './connector.ts'
 import {
   bindSocket,
@@ -30,11 +39,7 @@ const OFFER_ATTEMPTS_MAX = 5
 /** What a host needs beside the roles. */
 export interface ZmqMessages extends SocketRoles, Closable {
   /** `taken` is called per message that was handed to libzmq and waits here no longer. */
-  dial(
-    options: { readonly endpoint: string },
-    onMessage: (frames: Frames) => void,
-    taken?: () => void,
-  ): Dealer
+  dial(options: DialOptions, onMessage: (frames: Frames) => void, taken?: () => void): Dealer
   /** `gone` is called when a message was for a peer that is not there any more. */
   serve(
     options: BindOptions,

@@ -6,6 +6,7 @@
  */
 
 import type { MessagePort } from 'node:worker_threads'
+import type { StreamOptions } from '../types.ts'
 
 /** How a thread hands its port over, with `postMessageToThread`. */
 export interface HandOver {
@@ -19,14 +20,21 @@ export type HostCommand =
       readonly socket: number
       readonly endpoint: string
       readonly topic: string
+      readonly stream: StreamOptions | undefined
     }
-  | { readonly type: 'dial'; readonly socket: number; readonly endpoint: string }
+  | {
+      readonly type: 'dial'
+      readonly socket: number
+      readonly endpoint: string
+      readonly stream: StreamOptions | undefined
+    }
   | {
       readonly type: 'publish' | 'serve'
       readonly socket: number
       readonly endpoint: string
       /** Undefined: as many as the library's roles hold. */
       readonly queuedMessagesMax: number | undefined
+      readonly stream: StreamOptions | undefined
     }
 
 export type ClientCommand =

@@ -1,0 +1,169 @@
+/**
+ * Stream snapshots: the snapshots of worker keys beside the stream of their events
+ * (--router-durable-kv-events).
+ *
+ *   every TICK_MS   a pass, if the stream has more messages than the threshold (snapshot-pass.ts)
+ *   a listener      asks for the stored snapshot before it begins
+ *   a key that      is only partly known although there is a snapshot: its listener begins again from
+ *                   that. The stream no longer has what the snapshot stands for
+ *
+ * Bounds   one pass at a time; behind one that ran, PAUSE_MS. A listener begins again BEGINS_MAX times for
+ *          one snapshot.
+ */
+
+import type { ActorContext } from '@homing/actor'
+import { toErrorRecord } from '@homing/base'
+import {
+  parseBrokerEndpoint,
+  type StreamOptions,
+  type StreamStore,
+  transportCapability,
+} from '@homing/transport'
+import type { KeyListeners } from './key-listeners.ts'
+import type { DirectoryMessage } from './messages.ts'
+import { type SnapshotCounts, snapshotPass } from './snapshot-pass.ts'
+import type { Key } from './worker.ts'
+import type { WorkerKeys } from './worker-keys.ts'
+import type { WorkerTable } from './worker-table.ts'
+
+export interface StreamSnapshotsArgs {
+  /** 'host:port' each. */
+  readonly servers: readonly string[]
+  readonly stream: StreamOptions
+  readonly thresholdMessages: number
+}
+
+export interface StreamSnapshotsOptions extends StreamSnapshotsArgs {
+  readonly context: ActorContext<DirectoryMessage>
+  readonly workers: WorkerTable
+  readonly keys: WorkerKeys
+  readonly listeners: KeyListeners
+}
+
+const TICK_MS = 1000
+const PAUSE_MS = 30_000
+const PARTIAL_LOOK_TICKS = 5
+const BEGINS_MAX = 3
+/** Of an indexer that replays much. */
+const TAKE_MS_MAX = 60_000
+
+export class StreamSnapshots {
+  readonly #options: StreamSnapshotsOptions
+  readonly #store: StreamStore
+  readonly #passes = { below: 0, locked: 0, done: 0, lost: 0, failed: 0 }
+  /** By key: for which snapshot its listener began again, and how often. */
+  readonly #begun = new Map<string, { readonly revision: number; readonly times: number }>()
+  #sum = { taken: 0, skipped: 0, purgedMessages: 0, begunAgain: 0 }
+  #ticks = 0
+  #passDueMs = Number.NEGATIVE_INFINITY
+  #isClosed = false
+  #warned: string | undefined
+
+  /** Undefined: brokers of this transport keep nothing. */
+  static over(options: StreamSnapshotsOptions): StreamSnapshots | undefined {
+    const { context, servers, stream } = options
+    const store = context.use(transportCapability).streamStore?.(servers, stream)
+    return store && new StreamSnapshots(options, store)
+  }
+
+  private constructor(options: StreamSnapshotsOptions, store: StreamStore) {
+    this.#options = options
+    this.#store = store
+    options.context.schedule(TICK_MS, { type: 'snapshotsDue' })
+  }
+
+  counts(): SnapshotCounts {
+    return { passes: { ...this.#passes }, ...this.#sum }
+  }
+
+  close(): void {
+    this.#isClosed = true
+    this.#store.close()
+  }
+
+  /** For a listener that begins. */
+  async stored(key: Key | undefined): Promise<Uint8Array | undefined> {
+    const subject = key && this.#subjectOf(key)
+    if (subject === undefined) return undefined
+    try {
+      return await this.#store.read(subject)
+    } catch (error) {
+      this.#failed(error, 'the snapshot beside the stream cannot be read: the listener begins without it')
+      return undefined
+    }
+  }
+
+  async due(): Promise<void> {
+    const { clock } = this.#options.context
+    try {
+      if (clock.nowMs() >= this.#passDueMs) await this.#pass()
+      if (++this.#ticks % PARTIAL_LOOK_TICKS === 0) await this.#beginAgain()
+      this.#warned = undefined
+    } catch (error) {
+      this.#passes.failed++
+      this.#failed(error, 'no snapshots can be taken of the stream')
+    }
+    if (!this.#isClosed) this.#options.context.schedule(TICK_MS, { type: 'snapshotsDue' })
+  }
+
+  async #pass(): Promise<void> {
+    const { context, thresholdMessages } = this.#options
+    const pass = await snapshotPass(this.#store, thresholdMessages, this.#sources())
+    const { outcome, taken, skipped, purgedMessages } = pass
+    this.#passes[outcome]++
+    this.#sum.taken += taken
+    this.#sum.skipped += skipped
+    this.#sum.purgedMessages += purgedMessages
+    if (outcome !== 'done' && outcome !== 'lost') return
+    this.#passDueMs = context.clock.nowMs() + PAUSE_MS
+    context.log.info({ ...pass }, 'snapshots beside the stream')
+  }
+
+  #sources() {
+    return [...this.#options.keys.all()].flatMap(key => {
+      const subject = this.#subjectOf(key)
+      const { listener, phase } = key
+      if (subject === undefined || listener === undefined || phase !== 'running') return []
+      return [
+        {
+          subject,
+          take: () => listener.ask({ type: 'snapshot' }, { timeout: TAKE_MS_MAX }).catch(() => undefined),
+        },
+      ]
+    })
+  }
+
+  /** The listeners of keys that are only partly known, and whose snapshot says more. */
+  async #beginAgain(): Promise<void> {
+    for (const key of this.#options.keys.all()) {
+      const subject = this.#subjectOf(key)
+      const { trust, isCatchingUp } = key.heard
+      if (subject === undefined || trust !== 'partial' || isCatchingUp === true) continue
+      const revision = await this.#store.revision(subject)
+      const before = this.#begun.get(key.name)
+      const times = before?.revision === revision ? before.times : 0
+      if (revision === 0 || times >= BEGINS_MAX || key.phase !== 'running') continue
+      this.#begun.set(key.name, { revision, times: times + 1 })
+      this.#sum.begunAgain++
+      this.#options.listeners.beginAgain(key, 'its listener begins again from the snapshot beside the stream')
+    }
+    for (const name of this.#begun.keys())
+      if (this.#options.keys.get(name) === undefined) this.#begun.delete(name)
+  }
+
+  /** Undefined: its events are elsewhere. */
+  #subjectOf({ worker, dpRank }: Key): string | undefined {
+    const endpoint = this.#options.workers.eventSource(worker, dpRank)?.endpoint
+    if (endpoint === undefined || !endpoint.startsWith('nats://')) return undefined
+    const { servers, subject } = parseBrokerEndpoint(endpoint)
+    return servers.join() === this.#options.servers.join() ? subject : undefined
+  }
+
+  /** Once for each reason, until it works again. */
+  #failed(error: unknown, text: string): void {
+    const { message } = toErrorRecord(error)
+    if (message === this.#warned || this.#isClosed) return
+    this.#warned = message
+    this.#options.context.log.warn({ reason: message }, text)
+  }
+}

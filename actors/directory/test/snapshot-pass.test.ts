@@ -1,0 +1,196 @@
+/**
+ * Snapshots and purges by several routers, each of which may end at any step, or lose the lock without
+ * noticing: after every step, snapshot and stream meet.
+ */
+
+import assert from 'node:assert/strict'
+import fc from 'fast-check'
+import t from 'tap'
+import { type SnapshotSource, snapshotPass } from '../src/snapshot-pass.ts'
+
+/** Of one publisher: batches 0 … published − 1 of one life. */
+class ModelSubject {
+  published = 40
+  /** The first batch that the stream still has. */
+  first = 0
+  /** Snapshots in force stand for all batches before this one, and are proven from `keepFrom` on. */
+  snapshot: { readonly keepFrom: number; readonly revision: number } | undefined
+
+  /** A router that starts alone knows all. */
+  check(): void {
+    if (this.snapshot === undefined) assert.equal(this.first, 0, 'without a snapshot, the stream has all')
+    else
+      assert.ok(
+        this.first <= this.snapshot.keepFrom,
+        'the stream has the proof of the snapshot, and all behind',
+      )
+  }
+}
+
+class Crash extends Error {}
+
+class ModelBroker {
+  readonly subjects = new Map<string, ModelSubject>()
+  revisions = 0
+  switches = 0
+  purged = 0
+  lock: object | undefined
+  /** Applied by each router, by subject. */
+  readonly applied: Map<string, number>[]
+
+  constructor(names: readonly string[], routers: number) {
+    for (const name of names) this.subjects.set(name, new ModelSubject())
+    this.applied = Array.from({ length: routers }, () => new Map(names.map(name => [name, 40])))
+  }
+
+  of(subject: string): ModelSubject {
+    return this.subjects.get(subject)!
+  }
+
+  /** The store as one router has it; `step` waits for its turn, or throws. */
+  store(step: () => Promise<void>): Parameters<typeof snapshotPass>[0] {
+    return {
+      messages: async () => {
+        await step()
+        return [...this.subjects.values()].reduce((sum, { published, first }) => sum + published - first, 0)
+      },
+      lock: async () => {
+        await step()
+        if (this.lock !== undefined) return undefined
+        const own = {}
+        this.lock = own
+        return {
+          renew: async () => {
+            await step()
+            return this.lock === own
+          },
+          release: async () => {
+            await step()
+            if (this.lock === own) this.lock = undefined
+          },
+        }
+      },
+      revision: async subject => {
+        await step()
+        return this.of(subject).snapshot?.revision ?? 0
+      },
+      replace: async (subject, { keepFrom }, revision) => {
+        // The upload; a router may end here, and nobody names what it has uploaded.
+        await step()
+        await step()
+        const model = this.of(subject)
+        if ((model.snapshot?.revision ?? 0) !== revision) return 'late'
+        if (model.snapshot !== undefined && model.snapshot.keepFrom > keepFrom) return 'older'
+        model.snapshot = { keepFrom, revision: ++this.revisions }
+        this.switches++
+        return 'replaced'
+      },
+      purge: async (subject, { keepFrom }) => {
+        await step()
+        const model = this.of(subject)
+        const floor = Math.min(...this.applied.map(applied => applied.get(subject)!))
+        const before = model.first
+        model.first = Math.max(model.first, Math.min(keepFrom, floor))
+        this.purged += model.first - before
+        return model.first - before
+      },
+      tidy: () => step(),
+    }
+  }
+}
+
+const PROOF_BATCHES = 16
+
+const schedules = fc.record({
+  routers: fc.integer({ min: 1, max: 3 }),
+  /** What happens next: a step of a router, a batch, an application, the end of the lock or of a router. */
+  turns: fc.array(
+    fc.record({
+      what: fc.constantFrom(
+        ...Array<'step'>(24).fill('step'),
+        'publish',
+        'publish',
+        'apply',
+        'apply',
+        'unlock',
+        'crash',
+      ),
+      who: fc.nat(2),
+      count: fc.integer({ min: 1, max: 40 }),
+    }),
+    { minLength: 60, maxLength: 250 },
+  ),
+})
+
+t.test('whoever ends where, snapshot and stream meet', async t => {
+  const names = ['one', 'two']
+  const seen = { switches: 0, purged: 0 }
+  const agree = fc.asyncProperty(schedules, async ({ routers, turns }) => {
+    const broker = new ModelBroker(names, routers)
+    const waiting = new Map<number, PromiseWithResolvers<void>>()
+    const running = new Map<number, Promise<void>>()
+    const settle = async (): Promise<void> => {
+      for (let i = 0; i < 20; i++) await Promise.resolve()
+    }
+    const begin = (who: number): void => {
+      const step = (): Promise<void> => {
+        const turn = Promise.withResolvers<void>()
+        waiting.set(who, turn)
+        return turn.promise
+      }
+      const sources: SnapshotSource[] = names.map(subject => ({
+        subject,
+        take: async () => {
+          const applied = broker.applied[who]!.get(subject)!
+          await step()
+          const keepFrom = Math.max(0, applied - PROOF_BATCHES)
+          return applied === 0 ? undefined : { bytes: new Uint8Array(0), life: '', keepFrom }
+        },
+      }))
+      const pass = snapshotPass(broker.store(step), 10, sources).then(
+        () => {},
+        (error: unknown) => {
+          if (!(error instanceof Crash)) throw error
+        },
+      )
+      running.set(
+        who,
+        pass.finally(() => running.delete(who)),
+      )
+    }
+    for (const { what, who: any, count } of turns) {
+      const who = any % routers
+      const name = names[count % 2]!
+      if (what === 'publish') broker.of(name).published += count
+      else if (what === 'apply') {
+        const applied = Math.min(broker.of(name).published, broker.applied[who]!.get(name)! + count)
+        broker.applied[who]!.set(name, applied)
+      } else if (what === 'unlock') broker.lock = undefined
+      else {
+        if (!running.has(who)) begin(who)
+        await settle()
+        const turn = waiting.get(who)
+        waiting.delete(who)
+        // One that ends does not unlock either: its lock ends by itself.
+        if (what === 'crash') {
+          turn?.reject(new Crash())
+          await settle()
+          waiting.get(who)?.reject(new Crash())
+          waiting.delete(who)
+          // It begins anew, and knows all: from snapshot and stream.
+          for (const subject of names) broker.applied[who]!.set(subject, broker.of(subject).published)
+        } else turn?.resolve()
+        await settle()
+      }
+      for (const model of broker.subjects.values()) model.check()
+    }
+    for (const turn of waiting.values()) turn.reject(new Crash())
+    await settle()
+    for (const turn of waiting.values()) turn.reject(new Crash())
+    await Promise.allSettled(running.values())
+    seen.switches += broker.switches
+    seen.purged += broker.purged
+  })
+  await fc.assert(agree, { numRuns: Number(process.env.HOMING_SNAPSHOT_RUNS ?? 500) })
+  t.ok(seen.switches > 100 && seen.purged > 100, JSON.stringify(seen))
+})

@@ -1,0 +1,96 @@
+/** The store beside a stream, over whichever connection to the broker there is. For the main thread. */
+
+import type { Clock } from '@homing/base'
+import { StreamError } from '../errors.ts'
+import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot, StreamStore } from '../stream-store.ts'
+import type { StreamOptions } from '../types.ts'
+import type { BrokerLink, OpenBroker } from './broker.ts'
+import { streamName } from './streams.ts'
+
+/** Whoever asks waits so long for a connection. */
+const STORE_CONNECT_MS_MAX = 3000
+
+/** `servers`: 'host:port' each. */
+export function brokerStreamStore(
+  servers: readonly string[],
+  stream: StreamOptions,
+  clock: Clock,
+  openBroker: OpenBroker,
+): StreamStore {
+  return new BrokerStreamStore(servers, stream, clock, openBroker)
+}
+
+class BrokerStreamStore implements StreamStore {
+  readonly #stream: StreamOptions
+  readonly #clock: Clock
+  readonly #leave: () => void
+  #link: BrokerLink | undefined
+  #snapshots: BrokerSnapshots | undefined
+  #up = Promise.withResolvers<void>()
+
+  constructor(servers: readonly string[], stream: StreamOptions, clock: Clock, openBroker: OpenBroker) {
+    this.#stream = stream
+    this.#clock = clock
+    this.#leave = openBroker(servers).join({
+      up: link => {
+        this.#link = link
+        this.#snapshots = link.streams?.snapshots(stream.namespace)
+        this.#up.resolve()
+      },
+      down: () => {
+        this.#up = Promise.withResolvers()
+        this.#link = undefined
+        this.#snapshots = undefined
+      },
+      // Those who follow events there say so.
+      failed: () => {},
+    })
+  }
+
+  close(): void {
+    this.#leave()
+  }
+
+  async messages(): Promise<number> {
+    return await (await this.#at()).messages()
+  }
+
+  async lock(): Promise<SnapshotLock | undefined> {
+    return await (await this.#at()).lock()
+  }
+
+  async revision(subject: string): Promise<number> {
+    return await (await this.#at()).revision(subject)
+  }
+
+  async read(subject: string): Promise<Uint8Array | undefined> {
+    return await (await this.#at()).read(subject)
+  }
+
+  async replace(subject: string, snapshot: StoredSnapshot, revision: number): Promise<Replaced> {
+    return await (await this.#at()).replace(subject, snapshot, revision)
+  }
+
+  async purge(subject: string, snapshot: Omit<StoredSnapshot, 'bytes'>): Promise<number> {
+    return await (await this.#at()).purge(subject, snapshot)
+  }
+
+  async tidy(): Promise<void> {
+    await (await this.#at()).tidy()
+  }
+
+  /** Resolves when there is a connection, or after STORE_CONNECT_MS_MAX. */
+  async #connected(): Promise<void> {
+    const { promise: late, resolve } = Promise.withResolvers<void>()
+    const timer = this.#clock.after(STORE_CONNECT_MS_MAX, resolve)
+    await Promise.race([this.#up.promise, late])
+    timer.cancel()
+  }
+
+  async #at(): Promise<BrokerSnapshots> {
+    if (this.#link === undefined) await this.#connected()
+    if (this.#snapshots !== undefined) return this.#snapshots
+    const what = `cannot use what is beside stream ${streamName(this.#stream.namespace)}`
+    throw new StreamError(what, this.#link === undefined ? 'no connection' : 'the broker keeps no streams')
+  }
+}

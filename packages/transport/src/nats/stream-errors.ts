@@ -1,0 +1,24 @@
+/** Stream errors: what the nats package throws, as StreamError. */
+
+import { StreamError } from '../errors.ts'
+
+/** A broker that is asked answers within this time. */
+export const ANSWER_MS_MAX = 2000
+
+/** Runs it; what fails is a StreamError, which begins with `what`. */
+export async function asStreamError<T>(what: string, run: () => Promise<T>): Promise<T> {
+  try {
+    return await run()
+  } catch (error) {
+    if (error instanceof StreamError) throw error
+    throw new StreamError(what, reasonOf(error as Error & { readonly code?: string }))
+  }
+}
+
+/** The package names some failures by their code alone. */
+function reasonOf({ message, code }: { readonly message: string; readonly code?: string }): string {
+  if (code === '503' || message === '503')
+    return 'the broker keeps no streams (start it with -js), or has none for this'
+  if (code === 'TIMEOUT') return `no answer within ${ANSWER_MS_MAX} ms`
+  return message
+}

@@ -1,0 +1,230 @@
+/**
+ * Stream replay: a dealer whose publisher may have forgotten what a replay asks for. Then the stream at
+ * the broker tells it.
+ *
+ *   asking      the publisher, as always. It begins at what was asked, or earlier: its answer is passed on
+ *   reading     it begins later, or is silent for ASK_MS: the stream, from there to its end, or to a hole
+ *   the rest    the publisher again, for what is behind that. Its end marker is the end
+ *
+ * If the publisher is silent then, too, the end of the stream is the end only while the publisher says, by
+ * its beats, that the stream has all. So a batch that neither has shows to the asker as a hole, or as a
+ * missing end.
+ *
+ * An engine that restarts behind its publisher begins its numbers anew in the same life. The stream then has
+ * two histories that nothing tells apart, and the replay ends without an end marker.
+ *
+ * Snapshots are the publisher's alone.
+ *
+ * Bounds   replies that the asker has not dealt with (`took`): UNREAD_MAX, then reading pauses.
+ */
+
+import { hash } from 'node:crypto'
+import type { Clock, Timer } from '@homing/base'
+import { encodeReplayEnd, parseReplayReply, parseReplayRequest, replayRequestFrames } from '@homing/protocol'
+import type { BrokerCounts } from '../broker-counts.ts'
+import { StreamError } from '../errors.ts'
+import type { Dealer, Frames, StreamOptions } from '../types.ts'
+import { Parts } from './payload.ts'
+import { UNSTORED_MESSAGES_MAX } from './stream-copy.ts'
+import { batchOf, positionOf } from './stream-position.ts'
+import type { BrokerStreams } from './streams.ts'
+import { streamName, streamSubject } from './streams.ts'
+
+const ASK_MS = 500
+const UNREAD_MAX = 4096
+const EMPTY = new Uint8Array(0)
+
+export interface StreamReplayOptions {
+  readonly stream: StreamOptions
+  readonly subject: string
+  readonly clock: Clock
+  readonly counts: BrokerCounts
+  readonly log: { warn(fields: Readonly<Record<string, unknown>>, text: string): void }
+  /** Undefined: there is no connection, or its broker keeps no streams. */
+  readonly streams: () => BrokerStreams | undefined
+  /** The life that is followed; undefined: none is. */
+  readonly followed: () => string | undefined
+  /** Its beats say that the stream has all. */
+  readonly isWhole: () => boolean
+  readonly gate: (() => Promise<void> | undefined) | undefined
+  readonly onMessage: (frames: Frames) => void
+  /** Opens a dealer that asks the publisher. */
+  readonly dial: (onMessage: (frames: Frames) => void) => Dealer
+}
+
+type State = 'idle' | 'asking' | 'reading' | 'passing'
+
+export class StreamReplay implements Dealer {
+  readonly #options: StreamReplayOptions
+  #publisher: Dealer
+  #state: State = 'idle'
+  /** The first batch that is still to come. */
+  #from = 0
+  /** The rest is asked for: the stream has told what it has. */
+  #isRest = false
+  #timer: Timer | undefined
+  #unread = 0
+  #read: (() => void) | undefined
+  /** Of questions: what an earlier one reads is not passed on. */
+  #question = 0
+  #isClosed = false
+
+  constructor(options: StreamReplayOptions) {
+    this.#options = options
+    this.#publisher = options.dial(frames => this.#answered(frames))
+  }
+
+  send(frames: Frames): boolean {
+    const from = parseReplayRequest(frames)
+    if (from !== undefined && !this.#isClosed) this.#ask(from, false)
+    return this.#publisher.send(frames)
+  }
+
+  took(count: number): void {
+    this.#unread = Math.max(0, this.#unread - count)
+    if (this.#unread >= UNREAD_MAX) return
+    this.#read?.()
+    this.#read = undefined
+  }
+
+  close(): void {
+    this.#isClosed = true
+    this.#question++
+    this.#timer?.cancel()
+    this.#read?.()
+    this.#publisher.close()
+  }
+
+  #ask(from: number, isRest: boolean): void {
+    this.#question++
+    this.#from = from
+    this.#isRest = isRest
+    this.#state = 'asking'
+    this.#timer?.cancel()
+    this.#timer = this.#options.clock.after(ASK_MS, () => this.#silent())
+  }
+
+  #answered(frames: Frames): void {
+    if (this.#isClosed) return
+    const reply = parseReplayReply(frames)
+    if (reply.kind === 'malformed' || this.#state === 'passing') {
+      // Parts of a snapshot, and what else the asker is to see.
+      this.#options.onMessage(frames)
+      return
+    }
+    if (this.#state !== 'asking') return
+    const begins = reply.kind === 'batch' ? reply.sequence : undefined
+    if (this.#isRest) {
+      if (begins !== undefined && begins < this.#from) return
+      this.#pass(frames)
+    } else if (begins !== undefined && begins <= this.#from) this.#pass(frames)
+    else this.#readStream(begins, frames)
+  }
+
+  #pass(frames: Frames): void {
+    this.#timer?.cancel()
+    this.#state = 'passing'
+    this.#options.onMessage(frames)
+  }
+
+  /** The publisher does not answer: it keeps nothing, or hangs. */
+  #silent(): void {
+    if (this.#state !== 'asking') return
+    if (!this.#isRest) this.#readStream(undefined, undefined)
+    else if (this.#options.isWhole()) this.#pass(encodeReplayEnd('topic'))
+    else this.#state = 'passing'
+  }
+
+  /** `begins`: the first batch that the publisher has; undefined: it has none. */
+  #readStream(begins: number | undefined, answer: Frames | undefined): void {
+    this.#timer?.cancel()
+    this.#state = 'reading'
+    const [question, from] = [this.#question, this.#from]
+    this.#tell(question, begins).then(
+      told => {
+        if (question !== this.#question || this.#isClosed) return
+        if (!told && answer !== undefined && begins === undefined) this.#pass(answer)
+        else this.#askRest()
+      },
+      (error: unknown) => {
+        if (!(error instanceof StreamError)) throw error
+        if (question !== this.#question || this.#isClosed) return
+        const { counts, log, subject } = this.#options
+        counts.streamFailures++
+        log.warn({ subject, reason: error.message }, 'the stream cannot be read: only the publisher is asked')
+        if (this.#from === from) this.#askRest()
+        // What was told may be wrong: without an end, nothing of it counts as all.
+        else this.#state = 'idle'
+      },
+    )
+  }
+
+  /** By a dealer of its own: what is on its way of the first answer must not count as part of this one. */
+  #askRest(): void {
+    this.#ask(this.#from, true)
+    this.#publisher.close()
+    this.#publisher = this.#options.dial(frames => this.#answered(frames))
+    this.#publisher.send(replayRequestFrames(this.#from))
+  }
+
+  /** Passes on what the stream has, in order and without a hole. False: it has nothing of it. */
+  async #tell(question: number, before: number | undefined): Promise<boolean> {
+    const { counts, gate, onMessage, stream: options, subject: ofPublisher } = this.#options
+    const [streams, life] = [this.#options.streams(), this.#options.followed()]
+    if (streams === undefined || life === undefined) return false
+    const [stream, subject] = [streamName(options.namespace), streamSubject(options.namespace, ofPublisher)]
+    const position = await positionOf(streams, { stream, subject, life, from: this.#from })
+    if (position === undefined) return false
+    counts.streamReplays++
+    const parts = new Parts()
+    const told = new ToldBatches()
+    let next: number | undefined
+    for await (const { payload } of streams.read(stream, subject, position)) {
+      if (question !== this.#question || this.#isClosed) return true
+      const batch = batchOf(payload, life, parts)
+      if (batch === undefined) continue
+      const { sequence } = batch
+      if (next !== undefined && sequence < next && !told.repeats(sequence, payloadOf(batch)))
+        throw new StreamError(
+          `cannot read stream ${stream}`,
+          `under one life of its publisher batch ${sequence} came again with another content: the engine restarted, and nothing tells its lives apart`,
+        )
+      if (sequence < (next ?? this.#from)) continue
+      if (next === undefined ? batch.sequence >= (before ?? Number.POSITIVE_INFINITY) : batch.sequence > next)
+        break
+      told.add(sequence, payloadOf(batch))
+      next = sequence + 1
+      this.#from = next
+      this.#unread++
+      onMessage([EMPTY, ...batch.frames])
+      await gate?.()
+      if (this.#unread >= UNREAD_MAX) await new Promise<void>(resolve => (this.#read = resolve))
+    }
+    return next !== undefined
+  }
+}
+
+/**
+ * The last batches that were told. One that was stored, but whose publisher did not hear so, may be in the
+ * stream again: no more than a publisher keeps.
+ */
+class ToldBatches {
+  readonly #digests = new Map<number, string>()
+
+  add(sequence: number, payload: Uint8Array): void {
+    this.#digests.set(sequence, digestOf(payload))
+    this.#digests.delete(sequence - UNSTORED_MESSAGES_MAX)
+  }
+
+  repeats(sequence: number, payload: Uint8Array): boolean {
+    return this.#digests.get(sequence) === digestOf(payload)
+  }
+}
+
+function digestOf(payload: Uint8Array): string {
+  return hash('sha1', payload, 'base64')
+}
+
+function payloadOf({ frames }: { readonly frames: Frames }): Uint8Array {
+  return frames[2]!
+}

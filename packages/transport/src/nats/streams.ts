@@ -1,0 +1,71 @@
+/**
+ * Streams: what the roles need of a broker that keeps messages (JetStream). A stream has one namespace,
+ * and keeps what is published under its subjects until it is too old or too much.
+ *
+ *   homing-kv-NAMESPACE            the stream
+ *   homing-kv.NAMESPACE.SUBJECT    in it, what the publisher of SUBJECT publishes (payload.ts)
+ */
+
+import type { BrokerSnapshots } from '../stream-store.ts'
+import type { StreamOptions } from '../types.ts'
+
+export interface StreamMessage {
+  /** In the stream, from 1; grows, with holes where other subjects are. */
+  readonly position: number
+  readonly payload: Uint8Array
+}
+
+export interface ConsumerHandler {
+  /** `taken` tells the broker that this message and all before it are dealt with. */
+  message(message: StreamMessage, taken: () => void): void
+  /** The consumer or its stream is gone, or the broker is silent; nothing comes any more. */
+  ended(reason: string): void
+}
+
+/** Pauses before a stream that failed is tried again. */
+export const STREAM_RETRY_MS_MIN = 250
+export const STREAM_RETRY_MS_MAX = 5000
+
+/** The streams of a connection. What cannot be done rejects with StreamError. */
+export interface BrokerStreams {
+  /** Makes the stream, unless it is there. Resolves with what is different from what was asked. */
+  ensure(options: StreamOptions): Promise<string | undefined>
+  /**
+   * Resolves when the stream has stored the message. One with an id of the last two minutes is stored once.
+   */
+  store(subject: string, payload: Uint8Array, id: string): Promise<void>
+  /**
+   * What comes from now on under a subject, by a durable consumer of this name. No more than UNTAKEN_MAX
+   * messages come that are not taken. Closing it deletes the consumer.
+   */
+  consume(options: ConsumeOptions, handler: ConsumerHandler): Promise<{ close(): void }>
+  /** The first message of a subject at this position or behind it; undefined: there is none. */
+  next(stream: string, subject: string, position: number): Promise<StreamMessage | undefined>
+  /** The last message of a subject; undefined: there is none. */
+  last(stream: string, subject: string): Promise<StreamMessage | undefined>
+  /** The messages of a subject from this position on that are there now, in order. */
+  read(stream: string, subject: string, position: number): AsyncIterable<StreamMessage>
+  /** Snapshots of the publishers of this namespace. */
+  snapshots(namespace: string): BrokerSnapshots
+  /** Deletes what a namespace has at the broker. False: it had nothing. */
+  reset(namespace: string): Promise<boolean>
+}
+
+export interface ConsumeOptions {
+  readonly stream: string
+  readonly subject: string
+  /** Letters, digits, '-' and '_'. */
+  readonly name: string
+}
+
+/** Messages of a consumer that are not taken yet; then it brings no more. */
+export const UNTAKEN_MAX = 512
+
+export function streamName(namespace: string): string {
+  return `homing-kv-${namespace}`
+}
+
+/** The subject in the stream for what is published under a subject. */
+export function streamSubject(namespace: string, subject: string): string {
+  return `homing-kv.${namespace}.${subject}`
+}

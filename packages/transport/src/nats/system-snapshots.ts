@@ -1,0 +1,231 @@
+/** Snapshots beside a stream, in buckets of JetStream: see stream-store.ts. */
+
+import { createHash } from 'node:crypto'
+import type * as nats from 'nats'
+import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot } from '../stream-store.ts'
+import { Parts } from './payload.ts'
+import { asStreamError } from './stream-errors.ts'
+import { batchOf, positionOf } from './stream-position.ts'
+import { type BrokerStreams, streamName, streamSubject } from './streams.ts'
+
+/** A lock that is not renewed for so long is free. */
+const LOCK_MS = 30_000
+/** An object that is no snapshot and older may not be about to become one. */
+const UNNAMED_MS = 2 * LOCK_MS
+const LOCK_KEY = 'snapshots'
+const WRONG_LAST_SEQUENCE = 10_071
+const READ_ATTEMPTS_MAX = 3
+
+/** An entry of the bucket of snapshots. */
+interface Named {
+  readonly object: string
+  readonly life: string
+  readonly keepFrom: number
+}
+
+interface Buckets {
+  readonly images: nats.ObjectStore
+  readonly snapshots: nats.KV
+  readonly locks: nats.KV
+}
+
+export interface SystemSnapshotsOptions {
+  readonly connection: nats.NatsConnection
+  readonly streams: BrokerStreams
+  readonly namespace: string
+  /** Letters and digits, others each time. */
+  readonly newName: () => string
+  readonly wallMs: () => number
+}
+
+export class SystemSnapshots implements BrokerSnapshots {
+  readonly #options: SystemSnapshotsOptions
+  readonly #stream: string
+  #buckets: Promise<Buckets> | undefined
+
+  constructor(options: SystemSnapshotsOptions) {
+    this.#options = options
+    this.#stream = streamName(options.namespace)
+  }
+
+  async messages(): Promise<number> {
+    return await this.#run('count the messages of', async () => {
+      const { streams } = await this.#manager()
+      const { state } = await streams.info(this.#stream)
+      return state.messages
+    })
+  }
+
+  async lock(): Promise<SnapshotLock | undefined> {
+    return await this.#run('lock', async () => {
+      const { locks } = await this.#opened()
+      const owner = this.#options.newName()
+      let revision: number
+      try {
+        revision = await locks.create(LOCK_KEY, owner)
+      } catch (error) {
+        if (isWrongLast(error)) return undefined
+        throw error
+      }
+      return {
+        renew: () =>
+          this.#run('renew the lock of', async () => {
+            try {
+              revision = await locks.update(LOCK_KEY, owner, revision)
+              return true
+            } catch (error) {
+              if (isWrongLast(error)) return false
+              throw error
+            }
+          }),
+        release: () =>
+          this.#run('unlock', async () => {
+            try {
+              await locks.delete(LOCK_KEY, { previousSeq: revision })
+            } catch (error) {
+              // It has ended by itself, and another one may have it.
+              if (!isWrongLast(error)) throw error
+            }
+          }),
+      }
+    })
+  }
+
+  async revision(subject: string): Promise<number> {
+    return await this.#run('look at the snapshots of', async () => {
+      const { snapshots } = await this.#opened()
+      return (await liveEntry(snapshots, keyOf(subject)))?.revision ?? 0
+    })
+  }
+
+  async read(subject: string): Promise<Uint8Array | undefined> {
+    return await this.#run('read a snapshot of', async () => {
+      const { images, snapshots } = await this.#opened()
+      for (let attempt = 1; ; attempt++) {
+        const entry = await liveEntry(snapshots, keyOf(subject))
+        if (entry === undefined) return undefined
+        const bytes = await images.getBlob(entry.json<Named>().object)
+        if (bytes !== null) return bytes
+        // It was replaced meanwhile.
+        if (attempt === READ_ATTEMPTS_MAX) throw new Error('its object is missing')
+      }
+    })
+  }
+
+  async replace(
+    subject: string,
+    { bytes, life, keepFrom }: StoredSnapshot,
+    revision: number,
+  ): Promise<Replaced> {
+    return await this.#run('store a snapshot of', async () => {
+      const { images, snapshots } = await this.#opened()
+      const key = keyOf(subject)
+      const before = await liveEntry(snapshots, key)
+      if ((before?.revision ?? 0) !== revision) return 'late'
+      const named = before?.json<Named>()
+      if (named?.life === life && named.keepFrom > keepFrom) return 'older'
+      const object = `${key}.${this.#options.newName()}`
+      await images.putBlob({ name: object, description: subject }, bytes)
+      const text = JSON.stringify({ object, subject, life, keepFrom })
+      try {
+        if (revision === 0) await snapshots.create(key, text)
+        else await snapshots.update(key, text, revision)
+      } catch (error) {
+        if (!isWrongLast(error)) throw error
+        await images.delete(object)
+        return 'late'
+      }
+      if (named !== undefined) await images.delete(named.object)
+      return 'replaced'
+    })
+  }
+
+  async purge(subject: string, { life, keepFrom: from }: Omit<StoredSnapshot, 'bytes'>): Promise<number> {
+    return await this.#run('purge', async () => {
+      const [stream, filter] = [this.#stream, streamSubject(this.#options.namespace, subject)]
+      const { streams } = this.#options
+      const last = await streams.last(stream, filter)
+      // Behind a newer life, or behind something foreign, the batches of this one cannot be told by halves.
+      if (last === undefined || batchOf(last.payload, life, new Parts()) === undefined) return 0
+      const manager = await this.#manager()
+      let before = await positionOf(streams, { stream, subject: filter, life, from })
+      if (before === undefined) return 0
+      for await (const { config, ack_floor, delivered, num_pending } of manager.consumers.list(stream)) {
+        // Not by `num_ack_pending`, which nats-server 2.9 forgets when a part of the stream is purged.
+        const isDone = delivered.consumer_seq === ack_floor.consumer_seq && num_pending === 0
+        if (config.filter_subject !== filter || isDone) continue
+        // One that reads for a replay acknowledges nothing, and may have yet to read what is there.
+        before = config.ack_policy === 'none' ? 0 : Math.min(before, ack_floor.stream_seq + 1)
+      }
+      if (before <= 1) return 0
+      return (await manager.streams.purge(stream, { filter, seq: before })).purged
+    })
+  }
+
+  async tidy(): Promise<void> {
+    await this.#run('tidy', async () => {
+      const { images, snapshots } = await this.#opened()
+      const objects = await images.list()
+      const named = new Set<string>()
+      for await (const key of await snapshots.keys()) {
+        const entry = await liveEntry(snapshots, key)
+        if (entry !== undefined) named.add(entry.json<Named>().object)
+      }
+      const oldMs = this.#options.wallMs() - UNNAMED_MS
+      for (const { name, mtime } of objects)
+        if (!named.has(name) && Date.parse(mtime) < oldMs) await images.delete(name)
+    })
+  }
+
+  /** A bucket may have been deleted: after a failure they are opened, and made, anew. */
+  async #run<T>(what: string, run: () => Promise<T>): Promise<T> {
+    try {
+      return await asStreamError(`cannot ${what} stream ${this.#stream}`, run)
+    } catch (error) {
+      this.#buckets = undefined
+      throw error
+    }
+  }
+
+  #manager(): Promise<nats.JetStreamManager> {
+    return this.#options.connection.jetstreamManager({ checkAPI: false })
+  }
+
+  async #opened(): Promise<Buckets> {
+    this.#buckets ??= this.#open()
+    return await this.#buckets
+  }
+
+  async #open(): Promise<Buckets> {
+    const { views } = this.#options.connection.jetstream()
+    const [images, snapshots, locks] = await Promise.all([
+      views.os(`${this.#stream}-images`),
+      views.kv(`${this.#stream}-snapshots`, { history: 1 }),
+      views.kv(`${this.#stream}-locks`, { history: 1, ttl: LOCK_MS }),
+    ])
+    return { images, snapshots, locks }
+  }
+}
+
+/** The streams of the buckets of a namespace. */
+export function bucketStreams(namespace: string): readonly string[] {
+  const name = streamName(namespace)
+  return [`OBJ_${name}-images`, `KV_${name}-snapshots`, `KV_${name}-locks`]
+}
+
+/** Undefined: there is none, or it was deleted. */
+async function liveEntry(bucket: nats.KV, key: string): Promise<nats.KvEntry | undefined> {
+  const entry = await bucket.get(key)
+  return entry === null || entry.operation !== 'PUT' ? undefined : entry
+}
+
+function keyOf(subject: string): string {
+  return createHash('sha256').update(subject).digest('hex').slice(0, 32)
+}
+
+function isWrongLast(error: unknown): boolean {
+  return (
+    (error as { readonly api_error?: { readonly err_code?: number } }).api_error?.err_code ===
+    WRONG_LAST_SEQUENCE
+  )
+}

@@ -1,0 +1,234 @@
+/** Streams of a connection, by JetStream of the nats package. For the main thread. */
+
+import { systemClock, systemRandom } from '@homing/base'
+import type * as nats from 'nats'
+import { StreamError } from '../errors.ts'
+import type { BrokerSnapshots } from '../stream-store.ts'
+import type { StreamOptions } from '../types.ts'
+import { ANSWER_MS_MAX, asStreamError } from './stream-errors.ts'
+import {
+  type BrokerStreams,
+  type ConsumeOptions,
+  type ConsumerHandler,
+  type StreamMessage,
+  streamName,
+  streamSubject,
+  UNTAKEN_MAX,
+} from './streams.ts'
+import { bucketStreams, SystemSnapshots } from './system-snapshots.ts'
+
+/** A message with the id of one that was stored so long ago is not stored again. */
+const SAME_ID_MS = 120_000
+/** A consumer that is not asked for so long was left by a process that died: the broker removes it. */
+const CONSUMER_INACTIVE_MS = 300_000
+/** Longer than a replay holds messages back; what is not taken by then comes again, and is dropped. */
+const TAKEN_MS_MAX = 600_000
+const READER_INACTIVE_MS = 30_000
+const READ_MESSAGES = 256
+/** A pull is asked anew after this time, and the broker says twice meanwhile that it is there. */
+const PULL_MS = 10_000
+const HEARTBEATS_MISSED_MAX = 2
+const NANOS = 1_000_000
+const NO_MESSAGE = 10_037
+const STREAM_NOT_FOUND = 10_059
+const OTHER_CONFIGURATION = 10_058
+
+export class SystemStreams implements BrokerStreams {
+  readonly #connection: nats.NatsConnection
+  readonly #client: nats.JetStreamClient
+  #manager: Promise<nats.JetStreamManager> | undefined
+
+  constructor(connection: nats.NatsConnection) {
+    this.#connection = connection
+    this.#client = connection.jetstream({ timeout: ANSWER_MS_MAX })
+  }
+
+  async ensure({ namespace, retentionMs, bytesMax }: StreamOptions): Promise<string | undefined> {
+    const name = streamName(namespace)
+    const subject = streamSubject(namespace, '>')
+    return await asStreamError(`cannot make stream ${name}`, async () => {
+      const { streams } = await this.#jsm()
+      const wanted = { max_age: retentionMs * NANOS, max_bytes: bytesMax }
+      try {
+        await streams.add({
+          name,
+          subjects: [subject],
+          description: 'KV events of homing',
+          ...wanted,
+          duplicate_window: Math.min(SAME_ID_MS, retentionMs) * NANOS,
+          // Their types are only in the package, which is loaded when it is used.
+          storage: 'file' as nats.StorageType,
+          discard: 'old' as nats.DiscardPolicy,
+        })
+        return undefined
+      } catch (error) {
+        if (codeOf(error) !== OTHER_CONFIGURATION) throw error
+      }
+      const { config } = await streams.info(name)
+      if (!config.subjects.includes(subject))
+        throw new Error(
+          `it is there for other subjects (${config.subjects.join(', ')}): use another --namespace`,
+        )
+      return config.max_age === wanted.max_age && config.max_bytes === wanted.max_bytes
+        ? undefined
+        : `it was made to keep ${config.max_age / NANOS} ms and ${config.max_bytes} bytes`
+    })
+  }
+
+  async store(subject: string, payload: Uint8Array, id: string): Promise<void> {
+    await asStreamError(`cannot store a message under ${subject}`, async () => {
+      await this.#client.publish(subject, payload, { msgID: id, timeout: ANSWER_MS_MAX })
+    })
+  }
+
+  async consume(
+    { stream, subject, name }: ConsumeOptions,
+    handler: ConsumerHandler,
+  ): Promise<{ close(): void }> {
+    return await asStreamError(`cannot follow stream ${stream}`, async () => {
+      const { consumers } = await this.#jsm()
+      await consumers.add(stream, {
+        durable_name: name,
+        description: `homing: KV events of ${subject}`,
+        filter_subject: subject,
+        deliver_policy: 'new' as nats.DeliverPolicy,
+        ack_policy: 'all' as nats.AckPolicy,
+        ack_wait: TAKEN_MS_MAX * NANOS,
+        max_ack_pending: UNTAKEN_MAX,
+        inactive_threshold: CONSUMER_INACTIVE_MS * NANOS,
+        num_replicas: 1,
+        mem_storage: true,
+      })
+      const consumer = await this.#client.consumers.get(stream, name)
+      let isEnded = false
+      const messages = await consumer.consume({
+        max_messages: UNTAKEN_MAX / 2,
+        expires: PULL_MS,
+        idle_heartbeat: PULL_MS / 2,
+        callback: message => {
+          if (isEnded) return
+          handler.message({ position: message.seq, payload: message.data }, () => message.ack())
+        },
+      })
+      const end = (): void => {
+        isEnded = true
+        messages.stop()
+      }
+      const watch = async (): Promise<void> => {
+        for await (const { type, data } of await messages.status()) {
+          if (isEnded) return
+          const reason = endOf(type, data)
+          if (reason === undefined) continue
+          end()
+          handler.ended(reason)
+        }
+      }
+      // Its end is that of the messages.
+      watch().catch(() => {})
+      return {
+        close: () => {
+          if (isEnded) return
+          end()
+          // If it cannot be deleted now, the broker removes it when nobody has asked it for a while.
+          consumers.delete(stream, name).catch(() => {})
+        },
+      }
+    })
+  }
+
+  async next(stream: string, subject: string, position: number): Promise<StreamMessage | undefined> {
+    // The package's type lacks what the broker takes.
+    return await this.#message(stream, { seq: position, next_by_subj: subject } as nats.MsgRequest)
+  }
+
+  async last(stream: string, subject: string): Promise<StreamMessage | undefined> {
+    return await this.#message(stream, { last_by_subj: subject })
+  }
+
+  async *read(stream: string, subject: string, position: number): AsyncGenerator<StreamMessage> {
+    const { consumers } = await this.#jsm()
+    const { name, num_pending } = await asStreamError(`cannot read stream ${stream}`, async () =>
+      consumers.add(stream, {
+        filter_subject: subject,
+        deliver_policy: 'by_start_sequence' as nats.DeliverPolicy,
+        opt_start_seq: Math.max(1, position),
+        ack_policy: 'none' as nats.AckPolicy,
+        inactive_threshold: READER_INACTIVE_MS * NANOS,
+        num_replicas: 1,
+        mem_storage: true,
+      }),
+    )
+    try {
+      const consumer = await this.#client.consumers.get(stream, name)
+      for (let rest = num_pending; rest > 0; ) {
+        const before = rest
+        const messages = await consumer.fetch({
+          max_messages: Math.min(rest, READ_MESSAGES),
+          expires: ANSWER_MS_MAX,
+        })
+        for await (const message of messages) {
+          rest--
+          yield { position: message.seq, payload: message.data }
+        }
+        if (rest === before) throw new StreamError(`cannot read stream ${stream}`, 'the broker sends no more')
+      }
+    } finally {
+      consumers.delete(stream, name).catch(() => {})
+    }
+  }
+
+  async reset(namespace: string): Promise<boolean> {
+    return await asStreamError(`cannot reset namespace ${namespace}`, async () => {
+      const { streams } = await this.#jsm()
+      const unlessMissing = async (work: Promise<unknown>): Promise<boolean> => {
+        try {
+          await work
+          return true
+        } catch (error) {
+          if (codeOf(error) === STREAM_NOT_FOUND) return false
+          throw error
+        }
+      }
+      // Snapshots first: one without the stream that follows it would be believed.
+      for (const bucket of bucketStreams(namespace)) await unlessMissing(streams.delete(bucket))
+      return await unlessMissing(streams.purge(streamName(namespace)))
+    })
+  }
+
+  snapshots(namespace: string): BrokerSnapshots {
+    const newName = (): string => Buffer.from(systemRandom.bytes(8)).toString('hex')
+    const wallMs = (): number => systemClock.wallMs()
+    return new SystemSnapshots({ connection: this.#connection, streams: this, namespace, newName, wallMs })
+  }
+
+  async #message(stream: string, which: nats.MsgRequest): Promise<StreamMessage | undefined> {
+    return await asStreamError(`cannot read stream ${stream}`, async () => {
+      const { streams } = await this.#jsm()
+      try {
+        const { seq, data } = await streams.getMessage(stream, which)
+        return { position: seq, payload: data }
+      } catch (error) {
+        if (codeOf(error) === NO_MESSAGE) return undefined
+        throw error
+      }
+    })
+  }
+
+  /** One that failed is made again. */
+  #jsm(): Promise<nats.JetStreamManager> {
+    this.#manager ??= this.#connection.jetstreamManager({ checkAPI: false, timeout: ANSWER_MS_MAX })
+    return this.#manager
+  }
+}
+
+/** Why a consumer is over; undefined: it goes on. */
+function endOf(type: string, data: unknown): string | undefined {
+  if (type === 'consumer_deleted' || type === 'consumer_not_found') return 'its consumer was deleted'
+  if (type === 'stream_not_found') return 'the stream was deleted'
+  if (type === 'heartbeats_missed' && Number(data) >= HEARTBEATS_MISSED_MAX) return 'the broker is silent'
+  return undefined
+}
+
+function codeOf(error: unknown): number | undefined {
+  return (error as { readonly api_error?: { readonly err_code?: number } }).api_error?.err_code
+}

@@ -1,0 +1,155 @@
+/**
+ * Snapshots beside a stream at a real NATS server: one holder of the lock, no older snapshot, no purge too
+ * much.
+ */
+
+import { systemClock } from '@homing/base'
+import { encodeEventFrames } from '@homing/protocol'
+import t, { type Test } from 'tap'
+import { resetStream, type StreamOptions } from '../src/index.ts'
+import { brokerStreamStore } from '../src/nats/broker-stream-store.ts'
+import { brokerMessages } from '../src/nats/messages.ts'
+import { systemBrokers } from '../src/nats/system-broker.ts'
+import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
+import { bytes, Inbox, text } from './conformance.ts'
+
+const STREAM: StreamOptions = { namespace: 'fleet', retentionMs: 3_600_000, bytesMax: 2 ** 24 }
+const NAME = 'homing-kv-fleet'
+const SUBJECT = 'homing.kv.one'
+
+async function world(t: Test) {
+  const server = await NatsServer.start({ streams: [] })
+  t.teardown(() => server.stop())
+  const { streams: manager, close } = await server.manage()
+  t.teardown(close)
+  const openBroker = systemBrokers(systemClock)
+  const store = brokerStreamStore([server.address], STREAM, systemClock, openBroker)
+  t.teardown(() => store.close())
+  const messages = brokerMessages({ clock: systemClock, log: { warn() {} }, openBroker })
+  t.teardown(() => messages.close())
+  return { server, manager, store, messages }
+}
+
+/** A publisher that has published so many batches, and one that follows it. */
+async function published(
+  t: Test,
+  { server, messages, manager }: Awaited<ReturnType<typeof world>>,
+  count: number,
+) {
+  const endpoint = server.endpoint(SUBJECT)
+  const heard = new Inbox<{ readonly what: string; readonly number: number }>()
+  const lives = new Inbox<string>()
+  const publisher = await messages.publish({ endpoint, stream: STREAM })
+  const subscription = messages.subscribe(
+    { endpoint, topic: '', stream: STREAM },
+    {
+      message: (frames, number = 0) => heard.put({ what: text(frames[2]), number }),
+      connected: (path, life) => {
+        if (path === 'stream') lives.put(life!)
+      },
+      disconnected() {},
+    },
+  )
+  t.teardown(() => {
+    publisher.close()
+    subscription.close()
+  })
+  const life = await lives.next('the stream')
+  for (let i = 0; i < count; i++) publisher.send(encodeEventFrames('', i, bytes(`batch ${i}`)))
+  const numbers: number[] = []
+  while (numbers.length < count) numbers.push((await heard.next('a batch')).number)
+  const state = async () => (await manager.streams.info(NAME)).state
+  while ((await state()).messages < count);
+  const more = async (): Promise<number> => {
+    publisher.send(encodeEventFrames('', count, bytes('one more')))
+    return (await heard.next('a batch')).number
+  }
+  return { life, numbers, subscription, state, more }
+}
+
+t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
+  t.test('a snapshot is what was stored last, by one who knew of the one before', async t => {
+    const { store, manager } = await world(t)
+    const snapshot = (name: string) => ({ bytes: bytes(name), life: '0'.repeat(16), keepFrom: 0 })
+    t.equal(await store.read(SUBJECT), undefined)
+    t.equal(await store.revision(SUBJECT), 0)
+    t.equal(await store.replace(SUBJECT, snapshot('first'), 0), 'replaced')
+    t.equal(await store.replace(SUBJECT, snapshot('late'), 0), 'late')
+    const revision = await store.revision(SUBJECT)
+    const large = { ...snapshot(''), keepFrom: 5, bytes: new Uint8Array(3_000_000).fill(7) }
+    t.equal(await store.replace(SUBJECT, large, revision), 'replaced')
+    t.equal(await store.replace(SUBJECT, snapshot('late'), revision), 'late')
+    t.equal(await store.replace(SUBJECT, snapshot('older'), await store.revision(SUBJECT)), 'older')
+    t.strictSame(await store.read(SUBJECT), large.bytes)
+    t.equal(await store.read('homing.kv.two'), undefined)
+    const { state } = await manager.streams.info(`OBJ_${NAME}-images`)
+    t.ok(state.bytes < 3_200_000, 'what is no snapshot any more is gone')
+    await store.tidy()
+    t.strictSame(await store.read(SUBJECT), large.bytes)
+  })
+
+  t.test('one at a time has the lock, and one that lost it hears so', async t => {
+    const { store, manager } = await world(t)
+    const lock = await store.lock()
+    t.ok(lock)
+    t.equal(await store.lock(), undefined)
+    t.equal(await lock!.renew(), true)
+    // As when it has not renewed it in time.
+    await manager.streams.purge(`KV_${NAME}-locks`)
+    const other = await store.lock()
+    t.ok(other)
+    t.equal(await lock!.renew(), false)
+    await lock!.release()
+    t.equal(await other!.renew(), true)
+    await other!.release()
+    const next = await store.lock()
+    t.ok(next)
+    await next!.release()
+  })
+
+  t.test('no more is purged than the snapshot has and every consumer has dealt with', async t => {
+    const one = await world(t)
+    const { life, numbers, subscription, state, more } = await published(t, one, 100)
+    t.equal(await one.store.messages(), 100)
+    t.equal(await one.store.purge(SUBJECT, { life, keepFrom: 50 }), 0, 'nothing is dealt with yet')
+    subscription.done?.(numbers[29]!)
+    const floor = async () => {
+      const [consumer] = await one.manager.consumers.list(NAME).next()
+      return consumer!.ack_floor.stream_seq
+    }
+    while ((await floor()) < 30);
+    t.equal(await one.store.purge(SUBJECT, { life, keepFrom: 50 }), 30)
+    subscription.done?.(await more())
+    while ((await floor()) < 101);
+    t.equal(await one.store.purge(SUBJECT, { life: 'f'.repeat(16), keepFrom: 1000 }), 0, 'of another life')
+    t.equal(await one.store.purge(SUBJECT, { life, keepFrom: 50 }), 20)
+    t.equal((await state()).first_seq, 51)
+    t.equal(await one.store.purge('homing.kv.two', { life, keepFrom: 50 }), 0)
+  })
+
+  t.test('a reset deletes snapshots and empties the stream', async t => {
+    const one = await world(t)
+    const { life } = await published(t, one, 10)
+    await one.store.replace(SUBJECT, { bytes: bytes('x'), life, keepFrom: 0 }, 0)
+    t.equal(await resetStream([one.server.address], 'fleet', systemClock), true)
+    const store = brokerStreamStore([one.server.address], STREAM, systemClock, systemBrokers(systemClock))
+    t.teardown(() => store.close())
+    t.equal(await store.read(SUBJECT), undefined)
+    t.equal(await store.messages(), 0)
+  })
+
+  t.test(
+    'buckets that are deleted under way are made anew; without a broker it is a stated error',
+    async t => {
+      const { server, store, manager } = await world(t)
+      const snapshot = { bytes: bytes('x'), life: '0'.repeat(16), keepFrom: 0 }
+      await store.replace(SUBJECT, snapshot, 0)
+      for (const bucket of ['OBJ_homing-kv-fleet-images', 'KV_homing-kv-fleet-snapshots'])
+        await manager.streams.delete(bucket)
+      await t.rejects(store.replace(SUBJECT, snapshot, 0), { code: 'HOMING_TRANSPORT_STREAM' })
+      t.equal(await store.replace(SUBJECT, snapshot, 0), 'replaced')
+      await server.down()
+      await t.rejects(store.read(SUBJECT), { code: 'HOMING_TRANSPORT_STREAM' })
+    },
+  )
+})

@@ -1,0 +1,169 @@
+/**
+ * Snapshots beside a stream of KV events, at a real NATS server: past the threshold one router takes them,
+ * the stream is purged, and a router that starts alone is exact from snapshot and rest; whenever it is
+ * that a router dies.
+ */
+
+import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
+import t, { type Test } from 'tap'
+import {
+  assertIndexEqualsCaches,
+  RouterClient,
+  startEngines,
+  startProcess,
+  startTestRouter,
+  type ThreadEngine,
+  until,
+} from './fleet.ts'
+
+const MODEL = 'homing-sim'
+const STREAM = 'homing-kv-default'
+const needsServer = { skip: NO_NATS_SERVER } as const
+const DURABLE = ['--router-durable-kv-events', '--router-snapshot-threshold', '30']
+
+async function world(t: Test) {
+  const nats = await NatsServer.start({ streams: [] })
+  t.teardown(() => nats.stop())
+  const { streams, close } = await nats.manage()
+  t.teardown(close)
+  const { engines, stop } = await startEngines([
+    {
+      nats: [nats.address],
+      natsSubject: 'homing.kv.engine',
+      durableKvEvents: true,
+      replayBatchesMax: 2,
+      blocks: 300,
+    },
+  ])
+  t.teardown(stop)
+  return { nats, streams, engines, messages: async () => (await streams.streams.info(STREAM)).state.messages }
+}
+
+async function routerAt(t: Test, nats: NatsServer, engines: readonly ThreadEngine[], options = DURABLE) {
+  const router = await startTestRouter(
+    engines.map(({ url }) => url),
+    ['--nats', nats.address, ...options],
+  )
+  let isStopped = false
+  const stop = async (): Promise<void> => {
+    if (!isStopped) await router.stop(0)
+    isStopped = true
+  }
+  t.teardown(stop)
+  return { client: new RouterClient(router.url), stop }
+}
+
+let turns = 0
+
+/** Prompts that share beginnings, and a cache too small for all. */
+async function work(router: RouterClient, count: number): Promise<void> {
+  for (let i = 0; i < count; i++) {
+    const turn = turns++
+    const prompt = `conversation ${turn % 13} ${'system prompt '.repeat(20 + (turn % 5))} turn ${turn}`
+    const answer = await router.send('/v1/completions', { body: { model: MODEL, prompt, max_tokens: 2 } })
+    if (answer.status !== 200) throw new Error(answer.text)
+  }
+}
+
+async function isExact(t: Test, client: RouterClient, engines: readonly ThreadEngine[]): Promise<void> {
+  await client.trusted()
+  await client.caughtUp(engines)
+  t.ok((await assertIndexEqualsCaches(client, engines)) > 0, 'the index is that of the caches')
+}
+
+async function counter(client: RouterClient, line: string): Promise<number> {
+  const { text } = await client.send('/metrics')
+  const found = text.split('\n').find(one => one.startsWith(line))
+  return found === undefined ? 0 : Number(found.split(' ').at(-1))
+}
+
+t.test(
+  'past the threshold one router takes a snapshot, and a third that starts alone is exact',
+  needsServer,
+  async t => {
+    const { nats, engines, messages } = await world(t)
+    const routers = [await routerAt(t, nats, engines), await routerAt(t, nats, engines)]
+    for (const { client } of routers) await client.trusted()
+    await until('the stream is purged', async () => {
+      await work(routers[0]!.client, 5)
+      const taken = await Promise.all(
+        routers.map(({ client }) => counter(client, 'homing_stream_snapshots_total{outcome="taken"}')),
+      )
+      return taken[0]! + taken[1]! > 0 ? true : undefined
+    })
+    t.ok((await messages()) < 60)
+    await work(routers[1]!.client, 5)
+    for (const { client } of routers) await isExact(t, client, engines)
+    for (const { stop } of routers) await stop()
+
+    const third = await routerAt(t, nats, engines)
+    await isExact(t, third.client, engines)
+    const [key] = (await third.client.workers())[0]!.worker_keys
+    t.ok((key!.events!.checkpoint?.resumed_sequence ?? -1) > 0, 'it began from the snapshot')
+    await work(third.client, 10)
+    await isExact(t, third.client, engines)
+  },
+)
+
+t.test(
+  'the broker dies after the stream was purged: the listeners begin again from the snapshot',
+  needsServer,
+  async t => {
+    const { nats, engines } = await world(t)
+    const { client } = await routerAt(t, nats, engines, [
+      '--router-durable-kv-events',
+      '--router-snapshot-threshold',
+      '10',
+    ])
+    await client.trusted()
+    await until('the stream is purged', async () => {
+      await work(client, 5)
+      return (await counter(client, 'homing_stream_purged_messages_total')) > 0 ? true : undefined
+    })
+    await isExact(t, client, engines)
+    await nats.down()
+    await client.trusted('approximate')
+    await nats.up()
+    await isExact(t, client, engines)
+    t.ok((await counter(client, 'homing_stream_begun_again_total')) > 0)
+    await work(client, 5)
+    await isExact(t, client, engines)
+  },
+)
+
+t.test(
+  'routers are killed while they take snapshots: a later one is exact each time',
+  needsServer,
+  async t => {
+    const { nats, engines } = await world(t)
+    const options = [
+      '--nats',
+      nats.address,
+      '--worker',
+      engines[0]!.url,
+      '--port',
+      '0',
+      '--log-level',
+      'warn',
+    ]
+    const runs = Number(process.env.HOMING_FAULTS_RUNS ?? 3)
+    for (let run = 0; run < runs; run++) {
+      const killed = await startProcess('router', [
+        ...options,
+        '--router-durable-kv-events',
+        '--router-snapshot-threshold',
+        '1',
+      ])
+      const client = new RouterClient(killed.url)
+      await client.trusted()
+      await work(client, 6)
+      // A pass begins every second.
+      await new Promise(resolve => setTimeout(resolve, (1500 * run) / runs))
+      killed.kill('SIGKILL')
+      await killed.ended
+      const next = await routerAt(t, nats, engines)
+      await isExact(t, next.client, engines)
+      await next.stop()
+    }
+  },
+)
