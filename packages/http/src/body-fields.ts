@@ -6,7 +6,7 @@
 
 import { openText, parseWideJson, tryBits64, tryUnsigned64 } from '@homing/base'
 
-const NAME_LENGTH_MAX = 1024
+const FIELD_NAME_LENGTH_MAX = 1024
 const TOKEN_MAX = 2 ** 32 - 1
 
 /** What is thrown for a body that cannot be used: 'cannot register: block_size is missing'. */
@@ -55,7 +55,7 @@ export class BodyFields {
   }
 
   /** Not empty, and at most `lengthMax` characters. */
-  name(name: string, preset?: string, lengthMax = NAME_LENGTH_MAX): string {
+  name(name: string, preset?: string, lengthMax = FIELD_NAME_LENGTH_MAX): string {
     const text = this.text(name) ?? preset ?? this.refuse(`${name} is missing`)
     if (text === '') this.refuse(`${name} must not be empty`)
     if (text.length > lengthMax) this.refuse(`${name} has more than ${lengthMax} characters`)

@@ -57,5 +57,15 @@ export { OpenRequests, type OpenRequestsOptions, type Refusal, type RouteKind } 
 export { fetchPieces, type Piece, sendPieces } from './pieces.ts'
 export { limitOf, queryOf, wantsText } from './query.ts'
 export { type Route, RouteTable, refuseRoute, takesMethod } from './route-table.ts'
+export {
+  BadBodyError,
+  ServiceActorLostError,
+  ServiceBusyError,
+  ServiceConflictError,
+  ServiceFullError,
+  ServiceNotFoundError,
+  ServiceStoppingError,
+  statusOfServiceError,
+} from './service-errors.ts'
 export { Turns } from './turns.ts'
 export { sendView, type ViewPlace, ViewRoom } from './view-room.ts'

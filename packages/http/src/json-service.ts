@@ -106,7 +106,9 @@ export class JsonService {
     this.#accessLog = new AccessLog({ path: accessLog, clock, log })
   }
 
-  /** Listens when it resolves. Rejects with ListenError, and with `stopping` where it was closed meanwhile. */
+  /**
+   * Listens when it resolves. Rejects with ListenError, and with `stopping` where it was closed meanwhile.
+   */
   async listen(
     http: HttpTransport,
     routes: RouteTable<JsonRoute>,
