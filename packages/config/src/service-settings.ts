@@ -1,4 +1,4 @@
-/** The settings of HTTP that `homing slots` and `homing select` share, under the variables of each. */
+/** The settings of HTTP and logs of a service of short requests, under its own variables. */
 
 import type { SettingDescriptor } from './descriptor.ts'
 import { shared } from './shared-settings.ts'

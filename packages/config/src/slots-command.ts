@@ -48,7 +48,7 @@ const slotsSettings = [
     max: 100_000_000,
     unit: 'blocks',
     env: 'HOMING_SLOTS_MAX_ACTIVE_BLOCKS',
-    help: 'Most blocks of the requests that were added here; blocks that requests of one rank have in common count once. A request whose blocks may find no room is answered with 503. A block takes about 20 bytes.',
+    help: 'Most blocks of the requests that were added here; blocks that requests of one rank have in common count once. A request whose blocks may find no room is answered with 503. A block takes about 18 bytes.',
   },
   {
     key: 'activeRequestExpiryMs',

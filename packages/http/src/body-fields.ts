@@ -43,11 +43,6 @@ export class BodyFields {
     return Object.hasOwn(this.#fields, name) && this.#fields[name] !== null
   }
 
-  /** As it was parsed; undefined: it is not there. */
-  value(name: string): unknown {
-    return this.has(name) ? this.#fields[name] : undefined
-  }
-
   text(name: string): string | undefined {
     if (!this.has(name)) return undefined
     const value = this.#fields[name]

@@ -1,6 +1,6 @@
 /**
- * JSON service: what `homing indexer`, `homing slots` and `homing select` share of HTTP: a listener, routes,
- * the bounds on requests and bodies, the access log, and errors as JSON.
+ * JSON service: what `homing indexer` and `homing slots` share of HTTP: a listener, routes, the bounds on
+ * requests and bodies, the access log, and errors as JSON.
  *
  *   exchange ─▶ route ─▶ pages of other sites are refused ─▶ bounds ─▶ handler ─▶ status ─▶ metrics, log
  *
@@ -37,8 +37,6 @@ export type JsonHandler = (
   body: () => Promise<Uint8Array>,
   note: RequestNote,
   place: ViewPlace | undefined,
-  /** What the '*' of the path stands for; '' without one. */
-  parameter: string,
 ) => Promise<number> | number
 
 /** In the units of the names; see packages/config. */
@@ -86,11 +84,6 @@ export class JsonService {
     this.#parts = parts
     this.open = new OpenRequests(args, parts.busy)
     this.#names = new HostNames(args.host, args.hostNames)
-  }
-
-  /** It is stopped, perhaps before it listened. */
-  get isClosed(): boolean {
-    return this.#isClosed
   }
 
   get accessLog(): AccessLog | undefined {
@@ -162,12 +155,9 @@ export class JsonService {
     const name = routes.at(exchange.path)?.path ?? 'none'
     try {
       if (this.#isDraining) throw stopping()
-      const { route, parameter } = routes.find(exchange, 'GET / lists them')
-      const { handle, kind, isForPages } = route
+      const { handle, kind, isForPages } = routes.find(exchange, 'GET / lists them').route
       if (!isForPages) assertNoStrangePage(exchange, this.#names)
-      status = await this.open.during(exchange, kind, (body, place) =>
-        handle(exchange, body, note, place, parameter),
-      )
+      status = await this.open.during(exchange, kind, (body, place) => handle(exchange, body, note, place))
     } catch (thrown) {
       const record = toErrorRecord(thrown)
       if (record.code === 'HOMING_TRANSPORT_CLIENT_GONE' || exchange.isClosed) return

@@ -1,5 +1,5 @@
 /**
- * Errors that a caller of `homing slots` or `homing select` gets instead of an answer, and their statuses.
+ * Errors that a caller of `homing slots` gets instead of an answer, and their statuses.
  * Sentences read 'cannot do what: why'.
  */
 
