@@ -13,6 +13,7 @@ import {
   routerCommand,
   sidecarCommand,
   simulateCommand,
+  slotsCommand,
 } from '@homing/config'
 import { ENGINE_OPTIONS } from '@homing/engine'
 
@@ -49,7 +50,7 @@ and one line per fault, all of them at once.
 
 /** The whole page. */
 export function renderConfiguration(): string {
-  return `${[HEADER, renderReference(routerCommand), renderReference(engineCommand), renderReference(sidecarCommand), renderReference(indexerCommand), renderReference(simulateCommand), renderReference(doctorCommand)].join('\n').trimEnd()}\n`
+  return `${[HEADER, renderReference(routerCommand), renderReference(engineCommand), renderReference(sidecarCommand), renderReference(indexerCommand), renderReference(slotsCommand), renderReference(simulateCommand), renderReference(doctorCommand)].join('\n').trimEnd()}\n`
 }
 
 if (import.meta.main) {

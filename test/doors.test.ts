@@ -6,10 +6,18 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { OPERATOR_ROUTES } from '@homing/actors/console'
-import { doctorCommand, indexerCommand, routerCommand, sidecarCommand, simulateCommand } from '@homing/config'
+import {
+  doctorCommand,
+  indexerCommand,
+  routerCommand,
+  sidecarCommand,
+  simulateCommand,
+  slotsCommand,
+} from '@homing/config'
 import t from 'tap'
 import { OWN_ROUTES } from '../actors/gateway/src/own-routes.ts'
 import { SERVICE_ROUTES } from '../actors/index-service/src/service-routes.ts'
+import { SLOT_ROUTES } from '../actors/slot-service/src/slot-routes.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 const page = readFileSync(join(ROOT, 'docs/security.md'), 'utf8')
@@ -39,13 +47,23 @@ function missingIn(text: string): readonly string[] {
   const known = doorsIn(text)
   const routes = [...OWN_ROUTES, ...OPERATOR_ROUTES].map(({ method, path }) => `${method} ${path}`)
   const ofIndexer = SERVICE_ROUTES.map(({ method, path }) => `indexer ${method} ${path}`)
+  const ofSlots = SLOT_ROUTES.map(({ method, path }) => `slots ${method} ${path}`)
   const subjects = ['homing.kv.*', 'homing.workers.*', 'homing.requests.*', 'homing.replicas.*']
-  const settings = [doctorCommand, indexerCommand, routerCommand, sidecarCommand, simulateCommand]
+  const settings = [
+    doctorCommand,
+    indexerCommand,
+    routerCommand,
+    sidecarCommand,
+    simulateCommand,
+    slotsCommand,
+  ]
     .flatMap(command => Object.values(command.settings) as readonly { readonly name: string }[])
     .map(({ name }) => name)
     .filter(name => (DOOR_NAME.test(name) || DOOR_END.test(name)) && !NO_DOORS.has(name))
     .map(name => `--${name}`)
-  return [...new Set([...routes, ...ofIndexer, ...subjects, ...settings])].filter(door => !known.has(door))
+  return [...new Set([...routes, ...ofIndexer, ...ofSlots, ...subjects, ...settings])].filter(
+    door => !known.has(door),
+  )
 }
 
 t.test('every door has a row', async t => {

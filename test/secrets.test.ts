@@ -2,7 +2,14 @@
 
 import { join } from 'node:path'
 import { faultOfPeer } from '@homing/actors/index-service'
-import { type Command, indexerCommand, parseSettings, routerCommand, sidecarCommand } from '@homing/config'
+import {
+  type Command,
+  indexerCommand,
+  parseSettings,
+  routerCommand,
+  sidecarCommand,
+  slotsCommand,
+} from '@homing/config'
 import { parseWorkerSpec, parseWorkersFile } from '@homing/fleet'
 import { BadParameterError, queryOf } from '@homing/http'
 import { encodeRegistration, readRegistration } from '@homing/publisher'
@@ -70,7 +77,7 @@ t.test('command lines, variables and configuration files', async t => {
   const folder = t.testdir({})
   const { writeFileSync } = await import('node:fs')
   const file = join(folder, 'homing.yaml')
-  for (const command of [routerCommand, indexerCommand, sidecarCommand] as readonly Command[]) {
+  for (const command of [routerCommand, indexerCommand, sidecarCommand, slotsCommand] as readonly Command[]) {
     const parse = (argv: readonly string[], env: Record<string, string> = {}) => {
       const { warnings } = parseSettings(command, argv, env)
       return warnings

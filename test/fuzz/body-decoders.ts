@@ -2,6 +2,7 @@
 
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib'
 import { parseJson, shownValue } from '@homing/base'
+import { BadBodyError } from '@homing/http'
 import { BodyTooLargeError } from '@homing/transport'
 import { readKvUsage, readStartSeconds } from '../../actors/engine-usage/src/kv-usage.ts'
 import { readPrefillAnswer } from '../../actors/gateway/src/leg-bodies.ts'
@@ -14,6 +15,15 @@ import {
   readTokenQuery,
   readUnregistration,
 } from '../../actors/index-service/src/requests.ts'
+import {
+  faultOfSlotPeer,
+  readAddition,
+  readPrompt,
+  readRequestName,
+  readPeer as readSlotPeer,
+  readRegistration as readSlotRegistration,
+  readUnregistration as readSlotUnregistration,
+} from '../../actors/slot-service/src/requests.ts'
 import { parseWideJson, wideJson } from '../../packages/base/src/wide-json.ts'
 import { readTokens } from '../../packages/doctor/src/own-request.ts'
 import {
@@ -302,6 +312,30 @@ export const BODY_DECODERS: readonly Decoder[] = [
         '{"model_name":"llama","token_ids":[1,2,3],"lora_name":"a","cache_salt":"b"}',
         '{"model_name":"llama","block_hashes":[-5,17357386176853808775]}',
         '{"url":"http://10.0.0.2:8090/a/"}',
+      ],
+    },
+  ),
+  ofJson(
+    'actors/slot-service/src/requests.ts',
+    'readRegistration readUnregistration readAddition readRequestName readPrompt readPeer faultOfSlotPeer',
+    bytes => {
+      const results: unknown[] = [faultOfSlotPeer(textOf(bytes))]
+      const named = (body: Uint8Array) => readRequestName('free the request', body)
+      const readers = [readSlotRegistration, readSlotUnregistration, readAddition, named, readPrompt]
+      for (const read of [...readers, readSlotPeer]) {
+        try {
+          results.push(read(bytes))
+        } catch (error) {
+          if (!(error instanceof BadBodyError)) throw error
+        }
+      }
+      return results
+    },
+    {
+      seeds: [
+        '{"worker_id":18446744073709551615,"model_name":"llama","block_size":16,"dp_start":4,"dp_size":2}',
+        '{"model_name":"llama","request_id":"a","worker_id":"7","dp_rank":1,"sequence_hashes":[-5,"17357386176853808775"],"new_isl_tokens":40}',
+        '{"endpoint":"tcp://10.0.0.2:5801"}',
       ],
     },
   ),

@@ -574,13 +574,19 @@ function singleHeaders(
   )
 }
 
-/** Options for replica sync between so many routers: each gets two consecutive ports that are free now. */
-export async function freeReplicaPorts(count: number): Promise<(i: number) => readonly string[]> {
+/** The first ones of so many pairs of consecutive ports that are free now. */
+export async function freePortPairs(count: number): Promise<readonly number[]> {
   const ports: number[] = []
   while (ports.length < count) {
     const [first, second] = await freePorts(2)
     if (second === first! + 1) ports.push(first!)
   }
+  return ports
+}
+
+/** Options for replica sync between so many routers: each gets two consecutive ports that are free now. */
+export async function freeReplicaPorts(count: number): Promise<(i: number) => readonly string[]> {
+  const ports = await freePortPairs(count)
   return i => [
     ...['--router-replica-endpoint', `tcp://127.0.0.1:${ports[i]}`],
     ...ports

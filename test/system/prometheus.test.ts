@@ -19,8 +19,8 @@ const LOG_LINES = ['homing_access_log_lines_total', 'homing_decision_log_request
 const prompt = (seed: number): number[] =>
   Array.from({ length: 96 }, (_, at) => 40 + ((seed * 31 + at * 7) % 80))
 
-/** /metrics of a router and of an indexer that have done some of everything. */
-const scraped: Record<'router' | 'indexer', string> = { router: '', indexer: '' }
+/** /metrics of a router, an indexer and a slot tracker that have done some of everything. */
+const scraped: Record<'router' | 'indexer' | 'slots', string> = { router: '', indexer: '', slots: '' }
 
 t.before(async () => {
   const folder = t.testdir()
@@ -34,6 +34,7 @@ t.before(async () => {
     ],
   })
   const indexer = await startProcess('indexer', ['--host', '127.0.0.1', '--port', '0', '--threads', '1'])
+  const slots = await startProcess('slots', ['--host', '127.0.0.1', '--port', '0'])
   try {
     const said = [
       { role: 'user', content: 'How does a homing pigeon know its way over a thousand kilometres?' },
@@ -78,8 +79,15 @@ t.before(async () => {
     })
     await send(indexer.url, '/query', { body: '{' })
     scraped.indexer = (await send(indexer.url, '/metrics')).text
+
+    await send(slots.url, '/register', { body: { worker_id: 1, model_name: MODEL, block_size: 16 } })
+    const request = { model_name: MODEL, request_id: 'a', worker_id: 1, sequence_hashes: [1] }
+    await send(slots.url, '/add', { body: request })
+    await send(slots.url, '/add', { body: request })
+    scraped.slots = (await send(slots.url, '/metrics')).text
   } finally {
     indexer.kill('SIGKILL')
+    slots.kill('SIGKILL')
     await fleet.stop()
   }
 })
@@ -126,6 +134,7 @@ t.test('what was under load has counted', async t => {
       ],
     ],
     ['indexer', [/^homing_indexer_query_tokens_total [1-9]/m, /^homing_indexer_overlap_tokens_total [1-9]/m]],
+    ['slots', [/^homing_slots_bookings_total\{outcome="(?:booked|duplicate)"\} 1$/m]],
   ] as const)
     for (const sample of samples) t.match(scraped[who], sample, who)
 })

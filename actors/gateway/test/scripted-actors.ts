@@ -221,6 +221,7 @@ export const scriptedTracker = defineActor(
       fleet: keep,
       project: keep,
       book: keep,
+      isBooked: keep,
       prefillComplete: keep,
       touch: keep,
       watchLoad: keep,

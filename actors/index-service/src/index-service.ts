@@ -22,32 +22,19 @@ import { type ActorContext, type ActorRef, defineActor, type Reply, signal } fro
 import type { IndexerMessage } from '@homing/actors/indexer'
 import { checkpointOptions, saveCheckpoints, savingMs } from '@homing/actors/listener'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import {
-  AccessLog,
-  assertNoStrangePage,
-  HostNames,
-  prepareAccessLog,
-  type RouteTable,
-  type Turns,
-} from '@homing/http'
-import {
-  type HttpExchange,
-  type HttpListener,
-  type HttpTransport,
-  transportCapability,
-} from '@homing/transport'
-import { sendError } from './answers.ts'
-import { ServiceStoppingError } from './errors.ts'
+import { JsonService, type Turns } from '@homing/http'
+import { type HttpTransport, transportCapability } from '@homing/transport'
+import { statusOf } from './error-answer.ts'
+import { ServiceBusyError, ServiceStoppingError } from './errors.ts'
 import { Inheritance } from './inheritance.ts'
 import type { IndexServiceMessage, ServiceReady } from './messages.ts'
-import { OpenRequests } from './open-requests.ts'
 import { IndexQuery } from './overlap-answer.ts'
 import { Peers } from './peers.ts'
 import { serviceProcessMetrics } from './process-metrics.ts'
 import type { Rank } from './rank.ts'
 import { nameOf, RankListeners } from './rank-listeners.ts'
 import { Registry } from './registry.ts'
-import { dumpTurns, type RequestNote, routeTable, type ServiceRoute } from './routes.ts'
+import { dumpTurns, type RoutesOptions, routeTable } from './routes.ts'
 import type { IndexServiceArgs } from './service-args.ts'
 import { ServiceMetrics } from './service-metrics.ts'
 import { Shards } from './shards.ts'
@@ -133,24 +120,25 @@ class IndexService {
   readonly #args: IndexServiceArgs
   readonly #peers: Peers
   readonly #metrics: ServiceMetrics
-  readonly #open: OpenRequests
-  readonly #names: HostNames
+  readonly #service: JsonService
   readonly #dumps: Turns
-  #accessLog: AccessLog | undefined
-  readonly #routes: RouteTable<ServiceRoute>
+  readonly #routes: RoutesOptions
   /** Ranks that start now may inherit: their events go through an inheritor. */
   #isRecovering = false
-  #http: HttpListener | undefined
-  #isDraining = false
-  #isClosed = false
 
   constructor(context: ActorContext<IndexServiceMessage>, args: IndexServiceArgs) {
     const { threads, indexBytes, workerSlotsMax, peersMax, replayTimeoutMs } = args
     const eventPool = args.eventPool ?? 'events'
     this.#context = context
     this.#args = args
-    this.#open = new OpenRequests(args)
-    this.#names = new HostNames(args.host, args.hostNames)
+    this.#service = new JsonService(args, {
+      clock: context.clock,
+      log: context.log,
+      busy: (what, max, option) => new ServiceBusyError(what, max, option),
+      stopping: () => new ServiceStoppingError(),
+      statusOf,
+      answered: (route, status, durationMs) => this.#metrics.answered(route, status, durationMs),
+    })
     this.#dumps = dumpTurns(context.clock)
     this.#peers = new Peers({
       peersMax,
@@ -183,13 +171,13 @@ class IndexService {
       peers: this.#peers,
       askMsMax: SHARD_ASK_MS_MAX,
       workerSlotsMax,
-      openRequests: () => this.#open.count,
-      views: this.#open.views,
+      openRequests: () => this.#service.open.count,
+      views: this.#service.open.views,
       dumps: this.#dumps,
-      bodyBytes: () => this.#open.bodyBytes,
-      accessLinesDropped: () => this.#accessLog?.dropped ?? 0,
+      bodyBytes: () => this.#service.open.bodyBytes,
+      accessLinesDropped: () => this.#service.accessLog?.dropped ?? 0,
     })
-    this.#routes = routeTable({
+    this.#routes = {
       context,
       registry: this.registry,
       listeners: this.listeners,
@@ -197,20 +185,16 @@ class IndexService {
       lookup: new IndexQuery({ reader, inheritedReader, workerSlotsMax }),
       peers: this.#peers,
       metrics: this.#metrics,
-      accessLog: () => this.#accessLog,
+      accessLog: () => this.#service.accessLog,
       askMsMax: SHARD_ASK_MS_MAX,
       dumps: this.#dumps,
-    })
+    }
   }
 
   /** Listens when it resolves. Rejects with what the settings turn out not to allow. */
   async start(): Promise<ServiceReady> {
-    const { registrations, host, port, peers, accessLog } = this.#args
-    if (accessLog !== undefined) {
-      await prepareAccessLog(accessLog)
-      const { clock, log } = this.#context
-      this.#accessLog = new AccessLog({ path: accessLog, clock, log })
-    }
+    const { registrations, peers } = this.#args
+    await this.#service.prepare()
     for (const url of peers) this.#peers.add(url)
     const { http } = this.#context.use(transportCapability)
     this.#isRecovering = this.shards.inheritors.length > 0
@@ -224,20 +208,8 @@ class IndexService {
     else if (peers.length > 0)
       recovery = 'no rank was given at the start, so there was nothing to ask peers for'
     this.#isRecovering = false
-    if (this.#isClosed) throw new ServiceStoppingError()
-    const listening = {
-      host,
-      port,
-      bodySilenceMsMax: this.#args.bodyTimeoutMs,
-      readerStallMsMax: this.#args.clientStallTimeoutMs,
-      keepAliveMsMax: this.#args.keepAliveTimeoutMs,
-    }
-    this.#http = await http.listen(listening, exchange => void this.#serve(exchange))
-    if (this.#isClosed) {
-      await this.#http.close(0)
-      throw new ServiceStoppingError()
-    }
-    return { host: this.#http.host, port: this.#http.port, ranks: ranks.length, recovery }
+    const address = await this.#service.listen(http, routeTable(this.#routes))
+    return { ...address, ranks: ranks.length, recovery }
   }
 
   reviewInheritance(): void {
@@ -250,17 +222,9 @@ class IndexService {
   }
 
   async drain(graceMs: number): Promise<number> {
-    this.#isDraining = true
     const { clock } = this.#context
     const graceEndMs = clock.nowMs() + graceMs
-    let cutRequests = 0
-    // Set before the listener's own timer, which is due with it and cuts what is still open then.
-    const timer = clock.after(graceMs, () => {
-      cutRequests = this.#open.count
-    })
-    await this.#http?.close(graceMs)
-    timer.cancel()
-    await this.#accessLog?.close()
+    const cutRequests = await this.#service.drain(graceMs)
     if (this.#args.checkpointDirectory !== undefined)
       await this.#lastCheckpoints(savingMs(graceEndMs, clock.nowMs()))
     return cutRequests
@@ -276,10 +240,8 @@ class IndexService {
   }
 
   /** Also while it starts. */
-  async close(): Promise<void> {
-    this.#isClosed = true
-    await this.#http?.close(0)
-    await this.#accessLog?.close()
+  close(): Promise<void> {
+    return this.#service.close()
   }
 
   /** What came of it, for people. */
@@ -301,36 +263,5 @@ class IndexService {
     const inherited = ranks.filter(({ inheritedFrom }) => inheritedFrom !== undefined).length
     const others = refused.length === 0 ? '' : `; for ${refused.length} it may mean another engine`
     return `${blocks} blocks of ${inherited} of ${ranks.length} ranks are known only from ${url}${others}`
-  }
-
-  async #serve(exchange: HttpExchange): Promise<void> {
-    const { clock, log } = this.#context
-    const startedMs = clock.nowMs()
-    const note: RequestNote = { model: undefined }
-    let status: number
-    const name = this.#routes.at(exchange.path)?.path ?? 'none'
-    try {
-      if (this.#isDraining) throw new ServiceStoppingError()
-      const { handle, kind, isForPages } = this.#routes.find(exchange, 'GET / lists them').route
-      if (!isForPages) assertNoStrangePage(exchange, this.#names)
-      status = await this.#open.during(exchange, kind, (body, place) => handle(exchange, body, note, place))
-    } catch (thrown) {
-      const record = toErrorRecord(thrown)
-      if (record.code === 'HOMING_TRANSPORT_CLIENT_GONE' || exchange.isClosed) return
-      status = sendError(exchange, thrown, record)
-      if (status >= 500) log.warn({ path: exchange.path, error: record }, 'request failed')
-    }
-    const durationMs = clock.nowMs() - startedMs
-    this.#metrics.answered(name, status, durationMs)
-    const traceId = exchange.headers[this.#args.traceIdHeader]
-    this.#accessLog?.write({
-      ts: new Date(clock.wallMs()).toISOString(),
-      trace_id: typeof traceId === 'string' ? traceId : '-',
-      method: exchange.method,
-      path: name,
-      model: note.model ?? '-',
-      status,
-      duration_ms: Math.round(durationMs * 1000) / 1000,
-    })
   }
 }

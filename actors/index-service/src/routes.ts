@@ -7,18 +7,19 @@ import { dumpEvents, dumpKey } from '@homing/fleet'
 import {
   type AccessLog,
   DumpsBusyError,
-  type Route,
+  type JsonHandler,
+  type JsonRoute,
+  type RouteKind,
   RouteTable,
   sendAnswer,
+  sendJson,
   sendPieces,
   Turns,
   textAnswer,
   type ViewPlace,
 } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
-import { sendJson } from './answers.ts'
 import type { IndexServiceMessage } from './messages.ts'
-import type { RouteKind } from './open-requests.ts'
 import type { IndexQuery } from './overlap-answer.ts'
 import { dumpHead } from './peer-dump.ts'
 import type { Peers } from './peers.ts'
@@ -37,25 +38,6 @@ import type { ServiceMetrics } from './service-metrics.ts'
 import { type NamedServiceRoute, SERVICE_ROUTES, type ServiceRouteName } from './service-routes.ts'
 import type { Shards } from './shards.ts'
 import { viewRanks, workersView } from './workers-view.ts'
-
-/** What the access log says of a request besides. */
-export interface RequestNote {
-  model: string | undefined
-}
-
-export interface ServiceRoute extends Route {
-  /** It tells nothing, so pages of other sites may call it. */
-  readonly isForPages: boolean
-  /** By which bound it is admitted. */
-  readonly kind: RouteKind
-  /** Answers the status. */
-  readonly handle: (
-    exchange: HttpExchange,
-    body: () => Promise<Uint8Array>,
-    note: RequestNote,
-    place: ViewPlace | undefined,
-  ) => Promise<number> | number
-}
 
 export interface RoutesOptions {
   readonly context: ActorContext<IndexServiceMessage>
@@ -78,7 +60,7 @@ const DUMP_WAIT_MS_MAX = 20_000
 const DUMP_MS_MAX = 600_000
 const utf8 = new TextEncoder()
 
-export function routeTable(options: RoutesOptions): RouteTable<ServiceRoute> {
+export function routeTable(options: RoutesOptions): RouteTable<JsonRoute> {
   const handlers = handlersOf(options)
   return new RouteTable(
     SERVICE_ROUTES.map(({ method, path }) => ({
@@ -98,7 +80,7 @@ const KINDS: Readonly<Record<string, RouteKind>> = {
   '/query_by_hash': 'query',
 }
 
-function handlersOf(options: RoutesOptions): Readonly<Record<ServiceRouteName, ServiceRoute['handle']>> {
+function handlersOf(options: RoutesOptions): Readonly<Record<ServiceRouteName, JsonHandler>> {
   const { registry, listeners, peers, accessLog, metrics, context } = options
   return {
     async 'POST /register'(exchange, body, note) {

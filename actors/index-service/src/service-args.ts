@@ -1,24 +1,9 @@
 /** Arguments of the index service: plain data, in the units of the names. See packages/config. */
 
+import type { JsonServiceArgs } from '@homing/http'
 import type { Registration } from './requests.ts'
 
-export interface IndexServiceArgs {
-  readonly host: string
-  /** Names under which browsers may call it, beside those of this machine. */
-  readonly hostNames?: readonly string[]
-  /** 0 picks a free port; `whenReady` tells which. */
-  readonly port: number
-  readonly bodyBytesMax: number
-  readonly bodiesBytesMax: number
-  /** Longest wait for the next bytes of a request body. */
-  readonly bodyTimeoutMs: number
-  /** Longest time that an answer may wait for a client that takes none of it. */
-  readonly clientStallTimeoutMs: number
-  /** Longest time that a connection without a request is kept. */
-  readonly keepAliveTimeoutMs?: number
-  readonly openRequestsMax: number
-  /** Requests that are no queries; default: that of ViewRoom. */
-  readonly openOperatorRequestsMax?: number
+export interface IndexServiceArgs extends JsonServiceArgs {
   readonly threads: number
   /**
    * The pool whose threads `<pool>-0 … <pool>-(threads − 1)` host indexers and listeners; default 'events'.
@@ -37,7 +22,4 @@ export interface IndexServiceArgs {
   readonly peerWaitMs: number
   readonly peerTimeoutMs: number
   readonly peerDumpBytesMax: number
-  /** A file; undefined: none. */
-  readonly accessLog: string | undefined
-  readonly traceIdHeader: string
 }

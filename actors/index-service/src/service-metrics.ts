@@ -4,33 +4,32 @@
  */
 
 import { SHARD_COLUMNS, TRUSTS } from '@homing/index'
-import { type Counter, type Histogram, Metrics, type ViewFigures, viewMetrics } from '@homing/metrics'
+import {
+  type Counter,
+  Metrics,
+  type RequestFigures,
+  type RequestMetrics,
+  requestMetrics,
+} from '@homing/metrics'
 import type { Peers } from './peers.ts'
 import { trustOf } from './rank.ts'
 import type { Registry } from './registry.ts'
 import type { Shards } from './shards.ts'
 import { LISTENER_STATES, viewRanks } from './workers-view.ts'
 
-const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
-
-export interface ServiceFigures {
+export interface ServiceFigures extends RequestFigures {
   readonly process: Metrics
   readonly registry: Registry
   readonly shards: Shards
   readonly peers: Peers
   readonly askMsMax: number
   readonly workerSlotsMax: number
-  readonly openRequests: () => number
-  readonly views: ViewFigures
   readonly dumps: { readonly refused: number }
-  readonly bodyBytes: () => number
-  readonly accessLinesDropped: () => number
 }
 
 export class ServiceMetrics {
   readonly #metrics = new Metrics()
-  readonly #requests: Counter<'route' | 'status'>
-  readonly #duration: Histogram<'route'>
+  readonly #requests: RequestMetrics
   readonly #queryTokens: Counter
   readonly #overlapTokens: Counter
   readonly #incomplete: Counter
@@ -38,17 +37,7 @@ export class ServiceMetrics {
   constructor(figures: ServiceFigures) {
     const metrics = this.#metrics
     metrics.include(() => figures.process.render())
-    this.#requests = metrics.counter({
-      name: 'homing_indexer_requests_total',
-      help: 'Requests answered, by route and HTTP status.',
-      labels: ['route', 'status'],
-    })
-    this.#duration = metrics.histogram({
-      name: 'homing_indexer_request_seconds',
-      help: 'Time from the arrival of a request to its answer.',
-      labels: ['route'],
-      buckets: SECONDS,
-    })
+    this.#requests = requestMetrics(metrics, 'homing_indexer', figures)
     this.#queryTokens = metrics.counter({
       name: 'homing_indexer_query_tokens_total',
       help: 'Tokens in the full blocks of all queries.',
@@ -61,15 +50,13 @@ export class ServiceMetrics {
       name: 'homing_indexer_incomplete_queries_total',
       help: 'Queries for which a shard gave no consistent view: their answers list less than is held.',
     })
-    collectRequests(metrics, figures)
-    metrics.collect(viewMetrics(metrics, 'homing_indexer_operator', figures.views))
+    collectDumps(metrics, figures)
     collectRanks(metrics, figures)
     collectShards(metrics, figures)
   }
 
   answered(route: string, status: number, elapsedMs: number): void {
-    this.#requests.add(1, { route, status })
-    this.#duration.observe(elapsedMs / 1000, { route })
+    this.#requests.answered(route, status, elapsedMs)
   }
 
   queried(queryTokens: number, overlapTokens: number, isComplete: boolean): void {
@@ -87,13 +74,7 @@ export class ServiceMetrics {
   }
 }
 
-function collectRequests(metrics: Metrics, figures: ServiceFigures): void {
-  const open = metrics.gauge({ name: 'homing_indexer_open_requests', help: 'Requests being answered.' })
-  const bodies = metrics.gauge({ name: 'homing_indexer_body_bytes', help: 'Request bodies in memory.' })
-  const dropped = metrics.counter({
-    name: 'homing_indexer_access_lines_dropped_total',
-    help: 'Lines that the access log could not take.',
-  })
+function collectDumps(metrics: Metrics, figures: ServiceFigures): void {
   const dumps = metrics.counter({
     name: 'homing_indexer_peer_dumps_total',
     help: 'Dumps requested from peers, by outcome.',
@@ -105,9 +86,6 @@ function collectRequests(metrics: Metrics, figures: ServiceFigures): void {
   })
   metrics.collect(() => {
     dumpsRefused.setTotal(figures.dumps.refused)
-    open.set(figures.openRequests())
-    bodies.set(figures.bodyBytes())
-    dropped.setTotal(figures.accessLinesDropped())
     for (const outcome of ['used', 'failed'] as const) {
       dumps.setTotal(figures.peers.dumps[outcome], { outcome })
     }

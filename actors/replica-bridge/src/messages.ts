@@ -30,6 +30,9 @@ export interface ReplicasReport {
   readonly malformed: number
 }
 
+/** 'full': as many replicas are followed as may be. 'itself': the endpoint is that of this replica. */
+export type FollowOutcome = 'followed' | 'full' | 'itself'
+
 export type ReplicaBridgeMessage =
   | OwnOperationsMessage
   | TellAgainMessage
@@ -53,6 +56,10 @@ export type ReplicaBridgeMessage =
   | { readonly type: 'tellWaiting' }
   /** What waits in the own queue now. */
   | { readonly type: 'waitingHere'; readonly rows: readonly WaitingRow[] }
+  /** Follows another replica from now on. */
+  | { readonly type: 'follow'; readonly endpoint: string; readonly reply: Reply<FollowOutcome> }
+  /** Forgets a replica, with what it has booked; answers whether it was followed. */
+  | { readonly type: 'unfollow'; readonly endpoint: string; readonly reply: Reply<boolean> }
   /** A second is over. */
   | { readonly type: 'tick' }
   /**

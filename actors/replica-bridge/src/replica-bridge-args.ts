@@ -8,10 +8,10 @@ import { natsServersOf, type RouterSettings } from '@homing/config'
 
 export interface ReplicaBridgeArgs {
   readonly tracker: ActorRef<TrackerMessage>
-  /** Gets the sessions that other replicas have bound. */
-  readonly router: ActorRef<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>
-  /** Gets what waits at other replicas, and answers what waits here. */
-  readonly queue: ActorRef<Extract<QueueMessage, { readonly type: 'exchangeWaiting' }>>
+  /** Gets the sessions that other replicas have bound; undefined: nothing binds sessions here. */
+  readonly router?: ActorRef<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>
+  /** Gets what waits at other replicas, and answers what waits here; undefined: nothing waits here. */
+  readonly queue?: ActorRef<Extract<QueueMessage, { readonly type: 'exchangeWaiting' }>>
   /** The way to the other replicas: sockets, or a broker. */
   readonly plane: ReplicaPlane
   /** How long the bookings of a silent replica count, in milliseconds. */

@@ -46,7 +46,7 @@ import {
   type RouterSocket,
   transportCapability,
 } from '@homing/transport'
-import type { ReplicaBridgeMessage, ReplicasReport } from './messages.ts'
+import type { FollowOutcome, ReplicaBridgeMessage, ReplicasReport } from './messages.ts'
 import { Peer } from './peer.ts'
 import type { ReplicaBridgeArgs, ReplicaPlane } from './replica-bridge-args.ts'
 
@@ -98,6 +98,8 @@ export const replicaBridge = defineActor(
       heard: ({ endpoint, frames }) => bridge.peer(endpoint)?.heard(frames),
       moved: ({ endpoint, isUp }) => bridge.moved(endpoint, isUp),
       answered: ({ endpoint, attempt, frames }) => bridge.peer(endpoint)?.answered(attempt, frames),
+      follow: ({ endpoint, reply }) => reply(bridge.follow(endpoint)),
+      unfollow: ({ endpoint, reply }) => reply(bridge.unfollow(endpoint)),
       tellWaiting: () => bridge.tellWaiting(),
       waitingHere: ({ rows }) => bridge.waitingHere(rows),
       tick: () => bridge.tick(),
@@ -177,7 +179,7 @@ class ReplicaBridge {
     }
     this.tick()
     this.#context.scheduleEvery(TICK_MS, { type: 'tick' })
-    this.#context.scheduleEvery(WAITING_MS, { type: 'tellWaiting' })
+    if (this.#args.queue !== undefined) this.#context.scheduleEvery(WAITING_MS, { type: 'tellWaiting' })
   }
 
   bind(): void {
@@ -308,10 +310,25 @@ class ReplicaBridge {
     for (const peer of this.#peers.values()) peer.tellAgain()
   }
 
+  follow(endpoint: string): FollowOutcome {
+    if (endpoint === this.#endpoint || endpoint === this.#own) return 'itself'
+    if (this.#peers.has(endpoint)) return 'followed'
+    if (this.#peers.size >= REPLICAS_MAX) return 'full'
+    this.#follow(endpoint)
+    return 'followed'
+  }
+
+  unfollow(endpoint: string): boolean {
+    if (!this.#peers.has(endpoint)) return false
+    this.#forget(endpoint)
+    return true
+  }
+
   tellWaiting(): void {
     const { self } = this.#context
     const elsewhere = [...this.#peers.values()].flatMap(({ waiting }) => waiting)
-    this.#args.queue.ask({ type: 'exchangeWaiting', elsewhere }, { timeout: REPLICA_ASK_MS_MAX }).then(
+    const { queue } = this.#args
+    queue?.ask({ type: 'exchangeWaiting', elsewhere }, { timeout: REPLICA_ASK_MS_MAX }).then(
       rows => void self.tell({ type: 'waitingHere', rows }),
       // The queue is asked again in a moment.
       () => {},
@@ -491,7 +508,7 @@ class ReplicaBridge {
       if (operation.kind !== 'booked' || operation.session === undefined) continue
       bindings.push({ session: operation.session, worker: operation.worker })
     }
-    if (bindings.length > 0) this.#args.router.tell({ type: 'boundElsewhere', bindings })
+    if (bindings.length > 0) this.#args.router?.tell({ type: 'boundElsewhere', bindings })
   }
 
   #forget(endpoint: string): void {

@@ -1,6 +1,7 @@
 /** Replicas in one simulated network: trackers with a bridge each, over a broker and over sockets. */
 
 import t from 'tap'
+import type { ReplicaPlane } from '../src/index.ts'
 import { EXPIRY_MS, endpointOf, fleetOf, NATS, type Replica, SERVER, World, ZMQ } from './replica-world.ts'
 
 /** Replicas look once a second. */
@@ -227,6 +228,31 @@ for (const [name, plane] of [
     t.strictSame(await world.loads(b), NOTHING)
   })
 
+  t.test(`over ${name}: what is told to another replica reaches the one that booked, and all`, async t => {
+    const world = new World()
+    world.start(t, 3, plane)
+    await world.pass(3000)
+    const [a, b, c] = world.replicas as [Replica, Replica, Replica]
+    const id = await world.book(a, 0)
+    await world.pass(20)
+    b.tracker.tell({ type: 'prefillComplete', decisionId: id })
+    await world.pass(20)
+    for (const replica of [a, b, c]) t.strictSame((await world.loads(replica))[0], [1, 5, 0])
+    const again = { decisionId: id, gateway: { name: 'g', life: 'one' }, workerSlot: 1, stepTokens: 8192 }
+    const rest = { sequenceHashes: new Int32Array(0), promptTokens: 1, prefillTokens: 1, isStream: true }
+    const outcome = c.tracker.ask({ type: 'book', booking: { ...again, ...rest } }, { timeout: 1000 })
+    await world.pass(1)
+    t.equal(await outcome, 'duplicate', 'an id is open once in all of them')
+    // Its first word of it finds no room, and is said again.
+    a.isFull = true
+    c.tracker.tell({ type: 'free', decisionId: id })
+    await world.pass(20)
+    t.strictSame((await world.loads(c))[0], [1, 5, 0])
+    a.isFull = false
+    await world.pass(2 * LOOK_MS)
+    for (const replica of [a, b, c]) t.strictSame(await world.loads(replica), NOTHING)
+  })
+
   t.test(`over ${name}: one that fails and is back says no good-bye`, async t => {
     const world = new World()
     world.start(t, 2, plane)
@@ -392,4 +418,31 @@ t.test('replicas of another group are strangers', async t => {
   await world.book(a, 0)
   await world.pass(100)
   t.strictSame((await world.report(b)).replicas, [])
+})
+
+t.test('a replica is followed and forgotten at run time', async t => {
+  const world = new World()
+  const plane = (port: number): ReplicaPlane => ({
+    kind: 'zmq',
+    endpoint: `tcp://10.0.0.${port}:5800`,
+    others: [],
+  })
+  for (const port of [1, 2]) world.join(t, plane(port))
+  const [a, b] = world.replicas as [Replica, Replica]
+  await world.pass(20)
+  const ask = async (replica: Replica, type: 'follow' | 'unfollow', port: number) => {
+    const asked = replica.bridge.ask({ type, endpoint: `tcp://10.0.0.${port}:5800` }, { timeout: 1000 })
+    await world.pass(1)
+    return asked
+  }
+  t.equal(await ask(b, 'follow', 2), 'itself')
+  t.equal(await ask(b, 'follow', 1), 'followed')
+  await world.pass(20)
+  await world.book(a, 0)
+  await world.pass(20)
+  t.match(await world.loads(b), [[1], [0]])
+  t.equal(await ask(b, 'unfollow', 1), true)
+  t.equal(await ask(b, 'unfollow', 1), false)
+  await world.pass(20)
+  t.strictSame(await world.loads(b), NOTHING)
 })

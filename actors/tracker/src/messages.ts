@@ -135,6 +135,8 @@ export type TrackerMessage =
       readonly booking: Booking
       readonly reply: Reply<'booked' | 'duplicate' | 'full'>
     }
+  /** Whether a request with this id is booked, here or at another replica. */
+  | { readonly type: 'isBooked'; readonly decisionId: string; readonly reply: Reply<boolean> }
   | ReportedUsageMessage
   /**
    * The prefill is over. `teaches`: by an answer that shows how fast the worker is, a success of the kind

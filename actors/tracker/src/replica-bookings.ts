@@ -13,7 +13,8 @@
  * whole.
  *
  * Invariant   the blocks of a replica count on a slot only while one of its bookings there does, so all sums
- *             return to exactly 0.
+ *             return to exactly 0. What is said here of a booking of a replica is told to it, again each
+ *             second, until it says the same.
  * Bounds      DIGEST_HASHES_MAX hashes in the digests of this router, MESSAGE_HASHES_MAX in those of one
  *             batch: a booking beyond them has no digest, and its blocks count whole elsewhere.
  */
@@ -34,6 +35,7 @@ import {
   type OpenBooking,
   Outbox,
   type ReplicaOperation,
+  type ReportedOperation,
 } from '@homing/replication'
 import type { Booking, TrackerUsage } from './messages.ts'
 
@@ -43,6 +45,8 @@ export interface ReplicaBookingsArgs {
   readonly life: string
   readonly nowMs: () => number
   readonly slotOf: (worker: string) => number | undefined
+  /** Another replica was told of a booking of this router. */
+  readonly reported: (report: ReportedOperation) => void
 }
 
 interface Held {
@@ -79,6 +83,8 @@ export class ReplicaBookings {
   /** This router's own bookings, by decision id. */
   readonly #own = new Map<string, OwnBooking>()
   readonly #shared: SharedBlocks
+  /** What was said here of bookings of replicas, until their replica says so; by id: it has ended. */
+  readonly #reports = new Map<string, boolean>()
   #ownHashes = 0
   #unbooked = 0
 
@@ -145,6 +151,25 @@ export class ReplicaBookings {
     })
   }
 
+  /** A replica has this id open. */
+  holds(id: string): boolean {
+    for (const [replica, { slots }] of this.#byReplica) if (slots.has(localId(replica, id))) return true
+    return false
+  }
+
+  /** Tells the replica that has this id open what was said of it here. False: none has. */
+  report(id: string, isFreed: boolean): boolean {
+    if (!this.holds(id)) return false
+    this.#reports.set(id, isFreed || this.#reports.get(id) === true)
+    this.outbox.add({ kind: 'reported', id, isFreed })
+    return true
+  }
+
+  /** Reports again what no replica has acted on: a message may be lost, or a replica not connected yet. */
+  reportAgain(): void {
+    for (const [id, isFreed] of this.#reports) this.outbox.add({ kind: 'reported', id, isFreed })
+  }
+
   firstToken(id: string): void {
     this.outbox.add({ kind: 'firstToken', id })
   }
@@ -185,11 +210,15 @@ export class ReplicaBookings {
   apply(replica: string, operations: readonly ReplicaOperation[], isLate = false): boolean {
     let isLess = false
     for (const operation of operations) {
+      if (operation.kind === 'reported') {
+        if (this.#own.has(operation.id)) this.#args.reported(operation)
+        continue
+      }
       const id = localId(replica, operation.id)
       if (isLate) this.#args.book.late(id)
       if (operation.kind === 'booked')
         isLess = this.#book(replica, { ...operation, hasFirstToken: false }, isLate) || isLess
-      else if (operation.kind === 'firstToken') isLess = this.#firstToken(id) || isLess
+      else if (operation.kind === 'firstToken') isLess = this.#firstToken(id, operation.id) || isLess
       else isLess = this.#free(replica, operation) || isLess
     }
     return isLess
@@ -209,7 +238,7 @@ export class ReplicaBookings {
       const id = localId(replica, booking.id)
       if (booking.hasFirstToken) this.#args.book.late(id)
       isLess = this.#book(replica, booking, true) || isLess
-      if (booking.hasFirstToken) isLess = this.#firstToken(id) || isLess
+      if (booking.hasFirstToken) isLess = this.#firstToken(id, booking.id) || isLess
     }
     return isLess
   }
@@ -292,7 +321,8 @@ export class ReplicaBookings {
     return isLess
   }
 
-  #firstToken(id: string): boolean {
+  #firstToken(id: string, ownId: string): boolean {
+    if (this.#reports.get(ownId) === false) this.#reports.delete(ownId)
     const { load, book, nowMs } = this.#args
     const isLess = load.prefillComplete(id, nowMs())
     book.firstToken(id, nowMs())
@@ -313,6 +343,7 @@ export class ReplicaBookings {
   /** The last booking on a slot takes the replica's blocks there with it; the last of all, its entry. */
   #drop(replica: string, held: Held, id: string, slot: number): void {
     held.slots.delete(id)
+    this.#reports.delete(id.slice(replica.length + 1))
     const on = held.on.get(slot)!
     const digest = held.digests.get(id)
     if (on.unshared.delete(id) || digest !== undefined) on.digested--

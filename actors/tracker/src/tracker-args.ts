@@ -16,6 +16,8 @@ export interface TrackerArgs {
   readonly workerSlotsMax: number
   /** Requests booked at one time. */
   readonly requestsMax: number
+  /** Active blocks of prompts at one time; default: that of ActiveLoad. */
+  readonly activeBlocksMax?: number | undefined
   readonly tracking?: TrackingSettings
   /** Bookings without a sign of life for this long are freed, in milliseconds. */
   readonly idleMsMax: number

@@ -70,6 +70,7 @@ export const tracker = defineActor(
       reportedUsage: ({ reports }) => state.reportedUsage(reports),
       watchLoad: ({ watcher, falls }) => state.watchLoad(watcher, falls),
       book: ({ booking, reply }) => reply(state.book(booking)),
+      isBooked: ({ decisionId, reply }) => reply(state.isBooked(decisionId)),
       prefillComplete: ({ decisionId, teaches = true }) => state.prefillComplete(decisionId, teaches),
       touch: ({ decisionId, outputTokens }) => state.touch(decisionId, outputTokens),
       free: ({ type: _, decisionId, ...said }) => state.free(decisionId, said),
@@ -146,13 +147,14 @@ class Tracker {
   #flushedMs = Number.NEGATIVE_INFINITY
 
   constructor(context: ActorContext<TrackerMessage>, args: TrackerArgs, file: LearnedFile | undefined) {
-    const { workerSlotsMax, requestsMax, tracking = TRACK_ALL, replicationMs, replicaSalt } = args
+    const { workerSlotsMax, requestsMax, activeBlocksMax, tracking = TRACK_ALL } = args
+    const { replicationMs, replicaSalt } = args
     this.#context = context
     this.#directory = args.directory
     this.#tracking = tracking
     this.#idleMsMax = args.idleMsMax
     this.#replicationMs = replicationMs ?? 0
-    this.#load = new ActiveLoad({ workerSlotsMax, requestsMax })
+    this.#load = new ActiveLoad({ workerSlotsMax, requestsMax, activeBlocksMax })
     const learned = new LearnedValues()
     this.#book = new EngineBook({ workerSlotsMax, learned })
     this.#learned = learned
@@ -170,6 +172,7 @@ class Tracker {
             life: newLife(context.random, replicaSalt),
             nowMs: () => context.clock.nowMs(),
             slotOf: worker => this.#slotsByKey.get(worker),
+            reported: ({ id, isFreed }) => (isFreed ? this.free(id) : this.prefillComplete(id, true)),
           })
   }
 
@@ -264,6 +267,7 @@ class Tracker {
     const { decisionId, gateway, workerSlot, promptTokens, prefillTokens } = booking
     const { isStream, isUnknown = false, waitedMs = 0, stepTokens, outputTokensMax, handedTokens } = booking
     const { clock, random } = this.#context
+    if (this.replicas?.holds(decisionId) === true) return 'duplicate'
     const counts = trackingOf(this.#tracking, booking.tracking)
     const sequenceHashes = trackedHashes(booking.sequenceHashes, counts, random)
     const outcome = this.#load.book(decisionId, workerSlot, {
@@ -288,8 +292,14 @@ class Tracker {
     return outcome
   }
 
+  /** Here or at another replica. */
+  isBooked(decisionId: string): boolean {
+    return this.#gateways.has(decisionId) || this.replicas?.holds(decisionId) === true
+  }
+
   prefillComplete(decisionId: string, teaches: boolean): void {
     const { clock } = this.#context
+    if (this.#isReported(decisionId, false)) return
     const isLess = this.#load.prefillComplete(decisionId, clock.nowMs())
     if (teaches) this.#book.firstToken(decisionId, clock.nowMs())
     else this.#book.prefillEnded(decisionId, clock.nowMs())
@@ -310,6 +320,7 @@ class Tracker {
   }
 
   free(decisionId: string, said: TrackerUsage = {}): void {
+    if (this.#isReported(decisionId, true)) return
     const { outputTokens, cachedShare } = this.#book.believed(decisionId, said, this.#context.clock.nowMs())
     this.#gateways.delete(decisionId)
     this.#outputs?.ended(decisionId)
@@ -318,6 +329,13 @@ class Tracker {
     this.#flushLater()
     this.#book.ended(decisionId, this.#context.clock.nowMs(), outputTokens, cachedShare)
     this.fellIf(isFreed)
+  }
+
+  /** The booking is another replica's, which was told. */
+  #isReported(decisionId: string, isFreed: boolean): boolean {
+    if (this.#gateways.has(decisionId) || this.replicas?.report(decisionId, isFreed) !== true) return false
+    this.#flushLater()
+    return true
   }
 
   gatewayStarted(gateway: GatewayLife): void {
@@ -356,6 +374,7 @@ class Tracker {
   ): void {
     this.#bridge = bridge
     const { replicas } = this
+    replicas?.reportAgain()
     reply(replicas?.outbox.life)
     // Sent even if empty: an empty batch shows the bridge that nothing was lost.
     if (replicas !== undefined) bridge.tell({ type: 'ownOperations', batch: replicas.outbox.take() })

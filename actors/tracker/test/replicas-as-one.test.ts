@@ -34,7 +34,9 @@ function router(name: string, isEarlier = false) {
   const load = new ActiveLoad({ workerSlotsMax: SLOTS })
   const book = new EngineBook({ workerSlotsMax: SLOTS })
   const slotOf = (worker: string) => Number(worker)
-  const bookings = new ReplicaBookings({ load, book, life: name.padStart(16, '0'), nowMs: () => 0, slotOf })
+  const reported = (): void => assert.fail('no router reports for another here')
+  const life = name.padStart(16, '0')
+  const bookings = new ReplicaBookings({ load, book, life, nowMs: () => 0, slotOf, reported })
   return {
     name,
     load,

@@ -45,6 +45,7 @@ const sidebar: DefaultTheme.SidebarItem[] = [
       page('Errors', 'errors'),
       page('Decision log', 'decision-log'),
       page('Indexer service', 'indexer-service'),
+      page('Slot tracker service', 'slots'),
     ],
   },
   {

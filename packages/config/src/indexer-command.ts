@@ -226,14 +226,8 @@ const indexerSettings = [
     help: 'File to which one JSON line per request is appended; - is standard output. After you move it away, a new one is begun within a second, or at once with POST /reopen_logs.',
   },
   {
-    key: 'traceIdHeader',
-    name: 'trace-id-header',
-    group: 'Logging',
-    kind: 'text',
-    placeholder: 'NAME',
-    default: 'x-trace-id',
+    ...shared.traceIdHeader,
     env: 'HOMING_INDEXER_TRACE_ID_HEADER',
-    help: 'Request header whose value the access log shows as trace_id.',
   },
   {
     ...shared.logLevel,

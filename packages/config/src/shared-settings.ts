@@ -223,6 +223,15 @@ export const shared = {
     placeholder: 'FILE',
     default: undefined,
   },
+  traceIdHeader: {
+    key: 'traceIdHeader',
+    name: 'trace-id-header',
+    group: 'Logging',
+    kind: 'text',
+    placeholder: 'NAME',
+    default: 'x-trace-id',
+    help: 'Request header whose value the access log shows as trace_id.',
+  },
   logLevel: {
     key: 'logLevel',
     name: 'log-level',

@@ -10,6 +10,7 @@ export const COMMANDS: Readonly<Record<string, () => Promise<CommandEntry>>> = {
   engine: async () => (await import('./engine-command.ts')).engineCommandEntry,
   sidecar: async () => (await import('./sidecar-command.ts')).sidecarCommandEntry,
   indexer: async () => (await import('./indexer-command.ts')).indexerCommandEntry,
+  slots: async () => (await import('./slots-command.ts')).slotsCommandEntry,
   simulate: async () => (await import('./simulate-command.ts')).simulateCommandEntry,
   doctor: async () => (await import('./doctor-command.ts')).doctorCommandEntry,
 }

@@ -25,8 +25,10 @@ export type {
   StopConditions,
   TokenIds,
 } from './kv-router-options.ts'
+export type { RunningService } from './running-service.ts'
 export type { GivenIndexerSettings, RunningIndexer } from './start-indexer.ts'
 export type { GivenRouterSettings, RunningRouter } from './start-router.ts'
-export { startDemoFleet, startIndexer, startRouter } from './starts.ts'
+export type { GivenSlotsSettings } from './start-slots.ts'
+export { startDemoFleet, startIndexer, startRouter, startSlots } from './starts.ts'
 export type { StopReport } from './stop-service.ts'
 export { version } from './version.ts'

@@ -1,6 +1,6 @@
 /** A running index service as a value: for the command line, for tests, and for programs that embed it. */
 
-import { type ActorSystem, createActorSystem } from '@homing/actor'
+import { createActorSystem } from '@homing/actor'
 import { indexService } from '@homing/actors/index-service'
 import { prepareCheckpointDirectory } from '@homing/actors/listener'
 import { createLog, fromErrorRecord, systemClock } from '@homing/base'
@@ -9,24 +9,14 @@ import { dialledHost } from './dialled-host.ts'
 import { faultsOfPeers, faultsOfRanks, parsePeers, parseRanks } from './indexer-workers.ts'
 import { requestsWithinFiles } from './open-files.ts'
 import { checkPort } from './port-check.ts'
-import { STOP_MS_MAX, type StopReport, serviceStop } from './stop-service.ts'
+import type { RunningService } from './running-service.ts'
+import { STOP_MS_MAX, serviceStop } from './stop-service.ts'
 
-export interface RunningIndexer {
-  /** 'http://host:port', with a host that can be dialled. */
-  readonly url: string
-  readonly port: number
-  readonly system: ActorSystem
+export interface RunningIndexer extends RunningService {
   /** Ranks that were given at the start. */
   readonly ranks: number
   /** What came of the peers, for people; undefined: none was given. */
   readonly recovery: string | undefined
-  /** Resolves with the reason when the indexer cannot go on by itself; pending while it serves. */
-  readonly whenFailed: Promise<string>
-  /**
-   * Takes no more requests, lets open ones end for `graceMs` (default: the setting `shutdownTimeoutMs`),
-   * stops every actor and thread. Idempotent.
-   */
-  stop(graceMs?: number): Promise<StopReport>
 }
 
 /**

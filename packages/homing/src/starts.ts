@@ -4,8 +4,10 @@
  */
 
 import type { DemoFleet, GivenDemoSettings } from './demo-fleet.ts'
+import type { RunningService } from './running-service.ts'
 import type { GivenIndexerSettings, RunningIndexer } from './start-indexer.ts'
 import type { GivenRouterSettings, RunningRouter } from './start-router.ts'
+import type { GivenSlotsSettings } from './start-slots.ts'
 
 /**
  * Starts a router in this process and resolves when it serves: it listens, and each worker was probed once.
@@ -27,6 +29,15 @@ export async function startRouter(given: GivenRouterSettings): Promise<RunningRo
 export async function startIndexer(given: GivenIndexerSettings): Promise<RunningIndexer> {
   const { serveIndexer, indexerSettingsOf } = await import('./start-indexer.ts')
   return serveIndexer(indexerSettingsOf(given))
+}
+
+/**
+ * Starts a slot tracker in this process and resolves when it serves. Rejects with SettingsError for all that
+ * is wrong with the settings at once, ListenError when the port cannot be had, AccessLogError.
+ */
+export async function startSlots(given: GivenSlotsSettings = {}): Promise<RunningService> {
+  const { serveSlots, slotsSettingsOf } = await import('./start-slots.ts')
+  return serveSlots(slotsSettingsOf(given))
 }
 
 /**

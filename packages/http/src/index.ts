@@ -10,6 +10,7 @@ export {
 } from './answers.ts'
 export { Bodies, type BodyHold, type BodyShare } from './bodies.ts'
 export { BodyArena, type BodyLoan, LENT_BYTES_MIN } from './body-arena.ts'
+export { BodyFields, type BodyRefusal } from './body-fields.ts'
 export { assertNoStrangePage, type Caller, HostNames, isFromHere } from './callers.ts'
 export { encodingOf } from './content-encoding.ts'
 export { CostlyViews, Slices } from './costly-views.ts'
@@ -42,9 +43,29 @@ export {
   commonCount,
   commonMemory,
 } from './gateway-counts.ts'
+export { COMMON_STATUSES, sendError, sendJson } from './json-answers.ts'
+export {
+  type JsonHandler,
+  type JsonRoute,
+  JsonService,
+  type JsonServiceArgs,
+  type JsonServiceParts,
+  type RequestNote,
+} from './json-service.ts'
 export { LentBodies } from './lent-bodies.ts'
+export { OpenRequests, type OpenRequestsOptions, type Refusal, type RouteKind } from './open-requests.ts'
 export { fetchPieces, type Piece, sendPieces } from './pieces.ts'
 export { limitOf, queryOf, wantsText } from './query.ts'
 export { type Route, RouteTable, refuseRoute, takesMethod } from './route-table.ts'
+export {
+  BadBodyError,
+  ServiceActorLostError,
+  ServiceBusyError,
+  ServiceConflictError,
+  ServiceFullError,
+  ServiceNotFoundError,
+  ServiceStoppingError,
+  statusOfServiceError,
+} from './service-errors.ts'
 export { Turns } from './turns.ts'
 export { sendView, type ViewPlace, ViewRoom } from './view-room.ts'

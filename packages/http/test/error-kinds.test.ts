@@ -24,6 +24,13 @@ const REQUEST_PATH = [
 /** Codes that never reach a client, and why. */
 const NEVER_ANSWERED = new Map([
   ['HOMING_HTTP_ACCESS_LOG', 'the indexer does not start, or answers in a form of its own'],
+  ['HOMING_SERVICE_BAD_REQUEST', 'a service answers it in a form of its own'],
+  ['HOMING_SERVICE_NOT_FOUND', 'a service answers it in a form of its own'],
+  ['HOMING_SERVICE_CONFLICT', 'a service answers it in a form of its own'],
+  ['HOMING_SERVICE_FULL', 'a service answers it in a form of its own'],
+  ['HOMING_SERVICE_BUSY', 'a service answers it in a form of its own'],
+  ['HOMING_SERVICE_STOPPING', 'a service answers it in a form of its own'],
+  ['HOMING_SERVICE_ACTOR_LOST', 'the service ends'],
   ['HOMING_TRANSPORT_LISTEN', 'the router does not start'],
   ['HOMING_TRANSPORT_ENDPOINT', 'event sockets'],
   ['HOMING_TRANSPORT_NO_HOST', 'event sockets'],

@@ -9,12 +9,12 @@ export interface ActiveLoadOptions {
   /** Worker slots are 0 … workerSlotsMax − 1. */
   readonly workerSlotsMax: number
   /** Requests booked at one time; one more is refused with 'full'. Default 65,536. */
-  readonly requestsMax?: number
+  readonly requestsMax?: number | undefined
   /**
    * Active prompt blocks at one time, over all slots; a booking that may pass it is refused with 'full'.
    * Default 4,194,304.
    */
-  readonly activeBlocksMax?: number
+  readonly activeBlocksMax?: number | undefined
 }
 
 /** One request as it is booked on a worker slot. Nothing of it is kept by reference. */

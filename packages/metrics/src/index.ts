@@ -18,5 +18,6 @@ export {
   type MetricTable,
 } from './metrics.ts'
 export { type RenamedFamily, renamedFamilies, type SampleLabels } from './renamed-families.ts'
+export { type RequestFigures, type RequestMetrics, requestMetrics } from './request-metrics.ts'
 export { type SourceText, SummedTexts } from './summed-texts.ts'
 export { type ViewFigures, viewMetrics } from './view-metrics.ts'

@@ -117,6 +117,7 @@ const UNITS = [
   'keys',
   'messages',
   'ratio',
+  'replicas',
   'requests',
   'responses',
   'routers',

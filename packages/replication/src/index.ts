@@ -10,6 +10,7 @@ export type {
   ReplicaBatch,
   ReplicaOperation,
   ReplicaSnapshot,
+  ReportedOperation,
   WaitingRow,
 } from './types.ts'
 export {

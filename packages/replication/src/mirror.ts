@@ -201,6 +201,9 @@ export class Mirror {
       case 'freed':
         if (open !== undefined) this.#hashes -= hashesOf(open)
         return this.#open.delete(id)
+      case 'reported':
+        // Of a booking of another replica: who has it knows.
+        return true
     }
   }
 }

@@ -40,7 +40,7 @@ export class Outbox {
     return this.#open.size
   }
 
-  /** An operation on a booking that is not open is left out: other replicas do not know it either. */
+  /** An operation on an own booking that is not open is left out: other replicas do not know it either. */
   add(operation: ReplicaOperation): void {
     if (operation.kind === 'booked') {
       this.#open.set(operation.id, { booked: operation, hasFirstToken: false })
@@ -50,7 +50,7 @@ export class Outbox {
       on.bookings++
       this.#pendingHashes += (operation.digest?.hashes.length ?? 0) / 2
       this.#activeBlocks.set(operation.worker, on)
-    } else {
+    } else if (operation.kind !== 'reported') {
       const open = this.#open.get(operation.id)
       if (open === undefined) return
       if (operation.kind === 'freed') this.#freed(operation, open.booked.worker)

@@ -57,7 +57,18 @@ export interface FreedOperation {
   readonly cachedShare?: number | undefined
 }
 
-export type ReplicaOperation = BookedOperation | FirstTokenOperation | FreedOperation
+/**
+ * What was said here of a booking of another replica, by its id: that replica acts on it, and tells all
+ * others. Callers of services that are told by hand may tell whichever replica they reach.
+ */
+export interface ReportedOperation {
+  readonly kind: 'reported'
+  readonly id: string
+  /** It has ended; false: it had its first token. */
+  readonly isFreed: boolean
+}
+
+export type ReplicaOperation = BookedOperation | FirstTokenOperation | FreedOperation | ReportedOperation
 
 /** Operations of one replica, in order. */
 export interface ReplicaBatch {

@@ -10,6 +10,7 @@
  *   operation  [0, id, worker, active blocks, prompt tokens, prefill tokens, counts as prefill,
  *               is stream, waited ms, step tokens, session or nil]
  *              [1, id]                              first token
+ *              [3, id, is freed]                    said here of a booking of another replica
  *              [2, id, active blocks left, output tokens, cached share]   freed; nil where it is not said
  *   booking    as operation 0, and whether it had its first token
  *
@@ -45,6 +46,7 @@ const VERSION = 1
 const BOOKED = 0
 const FIRST_TOKEN = 1
 const FREED = 2
+const REPORTED = 3
 const BOOKINGS_PER_PART = 2000
 const PARTS_MAX = 1024
 const LIFE = /^[0-9a-f]{16}$/
@@ -94,7 +96,9 @@ export function decodeBatch(bytes: Uint8Array): ReplicaBatch | undefined {
 /** What digests say of the batch, to be sent before it; undefined: nothing. */
 export function encodeDigests({ life, sequence, operations }: ReplicaBatch): Uint8Array | undefined {
   const digests = operations.map(operation =>
-    operation.kind === 'firstToken' ? null : digestRow(operation.otherBlocks, digestIn(operation)),
+    operation.kind === 'booked' || operation.kind === 'freed'
+      ? digestRow(operation.otherBlocks, digestIn(operation))
+      : null,
   )
   if (digests.every(row => row === null)) return undefined
   return encode([VERSION, DIGESTS, life, sequence, digests])
@@ -123,9 +127,9 @@ export function withDigests(batch: ReplicaBatch, told: DigestBatch | undefined):
     ...batch,
     operations: operations.map((operation, i) => {
       const digest = told.digests[i]
-      if (digest === undefined || operation.kind === 'firstToken') return operation
+      if (digest === undefined) return operation
       if (operation.kind === 'booked') return { ...operation, ...digest }
-      return { ...operation, otherBlocks: digest.otherBlocks }
+      return operation.kind === 'freed' ? { ...operation, otherBlocks: digest.otherBlocks } : operation
     }),
   }
 }
@@ -333,6 +337,8 @@ function operationRow(operation: ReplicaOperation): readonly unknown[] {
         operation.outputTokens ?? null,
         operation.cachedShare ?? null,
       ]
+    case 'reported':
+      return [REPORTED, operation.id, operation.isFreed]
   }
 }
 
@@ -360,6 +366,8 @@ function operationOf(row: unknown): ReplicaOperation | undefined {
   const id: unknown = row[1]
   if (!isText(id)) return undefined
   if (row[0] === FIRST_TOKEN && row.length === 2) return { kind: 'firstToken', id }
+  if (row[0] === REPORTED && row.length === 3)
+    return typeof row[2] === 'boolean' ? { kind: 'reported', id, isFreed: row[2] } : undefined
   if (row[0] !== FREED || row.length !== 5) return undefined
   const [, , activeBlocks, outputTokens, cachedShare] = row as unknown[]
   if (!isCount(activeBlocks)) return undefined

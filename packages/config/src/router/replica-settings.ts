@@ -68,15 +68,15 @@ export const replicaSettings = [
   },
 ] as const satisfies readonly SettingDescriptor[]
 
-function faultOfOwnEndpoint(text: string): string | undefined {
+export function faultOfOwnEndpoint(text: string): string | undefined {
   const port = portOf(text)
   return port === undefined || port > 65_534 ? "is not 'tcp://*:PORT' with a port from 1 to 65534" : undefined
 }
 
-function faultOfOther(text: string): string | undefined {
+export function faultOfOther(text: string): string | undefined {
   const port = portOf(text)
   return port === undefined || port > 65_534 || text.includes('*')
-    ? "is not 'tcp://HOST:PORT' of another router"
+    ? "is not 'tcp://HOST:PORT' of another one"
     : undefined
 }
 

@@ -1,12 +1,13 @@
 /**
- * Bounds on open requests and the bytes of their bodies. Only bytes that have arrived count, never announced
- * lengths. Queries and operator requests have places apart (ViewRoom), so that neither takes those of the
- * other. A request is open until its client has taken the answer.
+ * Bounds on open requests and the bytes of their bodies, for a service whose requests are short. Only bytes
+ * that have arrived count, never announced lengths. The requests that the service is there for and those of
+ * operators have places apart (ViewRoom), so that neither takes those of the other. A request is open until
+ * its client has taken the answer.
  */
 
-import { Bodies, type ViewPlace, ViewRoom } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
-import { ServiceBusyError } from './errors.ts'
+import { Bodies } from './bodies.ts'
+import { type ViewPlace, ViewRoom } from './view-room.ts'
 
 export interface OpenRequestsOptions {
   readonly openRequestsMax: number
@@ -15,22 +16,25 @@ export interface OpenRequestsOptions {
   readonly bodiesBytesMax: number
 }
 
-/** `watching`: for those who watch over the service. */
+/** `query`: what the service is there for. `watching`: for those who watch over it. */
 export type RouteKind = 'query' | 'operator' | 'watching'
+
+/** What a request is refused with that finds no room. `what`: 'requests are open'. */
+export type Refusal = (what: string, max: number, option: string) => Error
 
 export class OpenRequests {
   readonly #options: OpenRequestsOptions
+  readonly #refusal: Refusal
   readonly #bodies: Bodies
   readonly views: ViewRoom
   #count = 0
 
-  constructor(options: OpenRequestsOptions) {
+  constructor(options: OpenRequestsOptions, refusal: Refusal) {
     this.#options = options
+    this.#refusal = refusal
     this.views = new ViewRoom({ openMax: options.openOperatorRequestsMax })
-    this.#bodies = new Bodies(
-      options.bodiesBytesMax,
-      (_bytes, bytesMax) =>
-        new ServiceBusyError('bytes of bodies are the limit', bytesMax, '--max-bodies-bytes'),
+    this.#bodies = new Bodies(options.bodiesBytesMax, (_bytes, bytesMax) =>
+      refusal('bytes of bodies are the limit', bytesMax, '--max-bodies-bytes'),
     )
   }
 
@@ -42,7 +46,7 @@ export class OpenRequests {
     return this.#bodies.bytes
   }
 
-  /** Serves one request within the bounds; throws ServiceBusyError and ViewsBusyError past them. */
+  /** Serves one request within the bounds; throws the refusal and ViewsBusyError past them. */
   async during<T>(
     exchange: HttpExchange,
     kind: RouteKind,
@@ -60,9 +64,8 @@ export class OpenRequests {
 
   #enter(exchange: HttpExchange): void {
     const { openRequestsMax } = this.#options
-    if (this.#count >= openRequestsMax) {
-      throw new ServiceBusyError('requests are open', openRequestsMax, '--max-open-requests')
-    }
+    if (this.#count >= openRequestsMax)
+      throw this.#refusal('requests are open', openRequestsMax, '--max-open-requests')
     this.#count++
     exchange.onOver(() => {
       this.#count--

@@ -1,0 +1,197 @@
+/**
+ * Slot service: the slot tracker alone, over HTTP, for those who choose workers and send requests themselves.
+ *
+ *   caller ──POST /add, /prefill_complete, /free──▶ slot service ──▶ tracker ◀──▶ replica bridge ◀──▶ others
+ *
+ * In     HTTP exchanges from the transport.
+ * Out    the registered workers to its tracker, as a fleet; bookings and their ends; peers to its bridge.
+ * Owns   the catalog of workers and their slots, the list of peers, the HTTP listener; tracker and replica
+ *        bridge as children. The load itself is the tracker's.
+ * Order  what changes the catalog is told to the tracker at once, so a booking that follows finds it there.
+ * Fails  an error inside one request becomes its answer. A tracker that is restarted holds no request, and is
+ *        told the workers within RENEW_MS; a bridge, the peers. One that is lost for good ends the service.
+ */
+
+import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
+import { type ReplicaBridgeMessage, replicaBridge } from '@homing/actors/replica-bridge'
+import { type TrackerMessage, tracker } from '@homing/actors/tracker'
+import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import {
+  JsonService,
+  ServiceActorLostError,
+  ServiceBusyError,
+  ServiceStoppingError,
+  statusOfServiceError,
+} from '@homing/http'
+import { transportCapability } from '@homing/transport'
+import { SlotCatalog } from './catalog.ts'
+import type { SlotServiceMessage, SlotServiceReady } from './messages.ts'
+import { CHILD_ASK_MS_MAX, routeTable } from './routes.ts'
+import type { SlotServiceArgs } from './service-args.ts'
+import { SlotMetrics } from './slot-metrics.ts'
+
+const RENEW_MS = 1000
+/** Messages of an open request, and of replicas beside them. */
+const MESSAGES_PER_REQUEST = 4
+const MAILBOX_SLACK = 1024
+
+const SUPERVISION = {
+  directive: 'restart',
+  max: 10,
+  within: '1m',
+  backoff: { min: '20ms', max: '5s', jitter: 0.2 },
+} as const
+
+export const slotService = defineActor(
+  import.meta.url,
+  'slotService',
+)<SlotServiceMessage, SlotServiceArgs>({
+  reentrant: true,
+  setup(context, args) {
+    const state = new SlotService(context, args)
+    let started: SlotServiceReady | ErrorRecord | undefined
+    const waiting: Reply<SlotServiceReady | ErrorRecord>[] = []
+    context.pipe(
+      state.start(),
+      outcome => ({ type: 'started', outcome }),
+      thrown => ({ type: 'started', outcome: toErrorRecord(thrown) }),
+    )
+    return {
+      whenReady({ reply }) {
+        if (started === undefined) waiting.push(reply)
+        else reply(started)
+      },
+      started({ outcome }) {
+        started = outcome
+        for (const reply of waiting.splice(0)) reply(outcome)
+      },
+      async drain({ graceMs, reply }) {
+        reply(await state.drain(graceMs))
+      },
+      renew: () => state.renew(),
+      [signal](received) {
+        if (received.type !== 'terminated') return state.close()
+        throw new ServiceActorLostError(received.ref.name, received.error?.message ?? received.reason)
+      },
+    }
+  },
+})
+
+class SlotService {
+  readonly #context: ActorContext<SlotServiceMessage>
+  readonly #args: SlotServiceArgs
+  readonly #catalog: SlotCatalog
+  readonly #tracker: ActorRef<TrackerMessage>
+  readonly #bridge: ActorRef<ReplicaBridgeMessage> | undefined
+  readonly #peers: Set<string>
+  readonly #service: JsonService
+  readonly #metrics: SlotMetrics
+
+  constructor(context: ActorContext<SlotServiceMessage>, args: SlotServiceArgs) {
+    const { workerSlotsMax, replicas } = args
+    this.#context = context
+    this.#args = args
+    this.#catalog = new SlotCatalog(workerSlotsMax)
+    this.#peers = new Set(replicas?.peers)
+    const capacity = args.openRequestsMax * MESSAGES_PER_REQUEST + MAILBOX_SLACK
+    this.#tracker = context.spawn(tracker, {
+      name: 'tracker',
+      supervision: SUPERVISION,
+      mailbox: { capacity },
+      args: {
+        workerSlotsMax,
+        requestsMax: args.activeRequestsMax,
+        activeBlocksMax: args.activeBlocksMax,
+        idleMsMax: args.activeRequestExpiryMs,
+        replicationMs: replicas?.delayMs,
+        replicaSalt: replicas?.salt,
+      },
+    })
+    context.watch(this.#tracker)
+    this.#bridge = this.#spawnBridge(capacity)
+    this.#service = new JsonService(args, {
+      clock: context.clock,
+      log: context.log,
+      busy: (what, max, option) => new ServiceBusyError(what, max, option),
+      stopping: () => new ServiceStoppingError(),
+      statusOf: statusOfServiceError,
+      answered: (route, status, durationMs) => this.#metrics.answered(route, status, durationMs),
+    })
+    this.#metrics = new SlotMetrics({
+      context,
+      args,
+      catalog: this.#catalog,
+      tracker: this.#tracker,
+      bridge: this.#bridge,
+      service: this.#service,
+      askMsMax: CHILD_ASK_MS_MAX,
+    })
+  }
+
+  /** Listens when it resolves. */
+  async start(): Promise<SlotServiceReady> {
+    await this.#service.prepare()
+    this.renew()
+    const { http } = this.#context.use(transportCapability)
+    return this.#service.listen(
+      http,
+      routeTable({
+        context: this.#context,
+        args: this.#args,
+        catalog: this.#catalog,
+        tracker: this.#tracker,
+        bridge: this.#bridge,
+        peers: this.#peers,
+        metrics: this.#metrics,
+        accessLog: () => this.#service.accessLog,
+        tellFleet: () => this.#tellFleet(),
+      }),
+    )
+  }
+
+  renew(): void {
+    this.#tellFleet()
+    for (const endpoint of this.#peers)
+      this.#bridge
+        ?.ask({ type: 'follow', endpoint }, { timeout: CHILD_ASK_MS_MAX })
+        .catch((error: unknown) => {
+          this.#context.log.warn(
+            { peer: endpoint, error: toErrorRecord(error) },
+            'a peer is not followed yet',
+          )
+        })
+    this.#context.schedule(RENEW_MS, { type: 'renew' })
+  }
+
+  drain(graceMs: number): Promise<number> {
+    return this.#service.drain(graceMs)
+  }
+
+  close(): Promise<void> {
+    return this.#service.close()
+  }
+
+  /** One that finds no room is told again with the next `renew`. */
+  #tellFleet(): void {
+    this.#tracker.tell({ type: 'fleet', fleet: this.#catalog.fleet() })
+  }
+
+  #spawnBridge(capacity: number): ActorRef<ReplicaBridgeMessage> | undefined {
+    const { replicas } = this.#args
+    if (replicas === undefined) return undefined
+    const { endpoint, peers, expiryMs, salt } = replicas
+    const bridge = this.#context.spawn(replicaBridge, {
+      name: 'replica-bridge',
+      supervision: SUPERVISION,
+      mailbox: { capacity },
+      args: {
+        tracker: this.#tracker,
+        plane: { kind: 'zmq', endpoint, others: peers },
+        expiryMs,
+        name: salt,
+      },
+    })
+    this.#context.watch(bridge)
+    return bridge
+  }
+}

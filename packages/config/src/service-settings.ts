@@ -1,0 +1,98 @@
+/** The settings of HTTP and logs of a service of short requests, under its own variables. */
+
+import type { SettingDescriptor } from './descriptor.ts'
+import { shared } from './shared-settings.ts'
+import { MIB, SECOND_MS } from './units.ts'
+
+export interface ServiceNames {
+  /** Begins its variables: 'HOMING_SLOTS'. */
+  readonly variables: string
+  /** What it is called in sentences: 'slot tracker'. */
+  readonly noun: string
+  readonly port: number
+  /** The routes that --max-open-requests is for. */
+  readonly routes: string
+}
+
+export function listeningSettings({ variables, noun, port, routes }: ServiceNames) {
+  return [
+    {
+      ...shared.host,
+      env: `${variables}_HOST`,
+      help: 'Address to listen on. 0.0.0.0 is every interface of the machine; 127.0.0.1 accepts connections from this machine only. There is no authentication.',
+    },
+    {
+      ...shared.hostNames,
+      env: `${variables}_HOST_NAMES`,
+      help: `A further name under which this ${noun} is called by browsers, or through a proxy on this machine. Such a request for a name that is not known is refused with 403, because a page of another site may have its own name resolve to this machine. Programs on other machines may use any name.`,
+    },
+    {
+      ...shared.port,
+      default: port,
+      env: `${variables}_PORT`,
+      help: 'Port of the HTTP routes; GET / lists them.',
+    },
+    {
+      ...shared.bodyBytesMax,
+      default: 8 * MIB,
+      env: `${variables}_MAX_BODY_BYTES`,
+      help: 'Largest request body. A longer one is answered with 413 and not read to its end. 8 MiB hold the hashes of about 400,000 blocks.',
+    },
+    {
+      ...shared.bodiesBytesMax,
+      default: 256 * MIB,
+      env: `${variables}_MAX_BODIES_BYTES`,
+      help: 'Most bytes of request bodies in memory at one time. A request that finds no room is answered with 503 at once.',
+    },
+    { ...shared.bodyTimeoutMs, env: `${variables}_BODY_TIMEOUT` },
+    {
+      ...shared.clientStallTimeoutMs,
+      env: `${variables}_CLIENT_STALL_TIMEOUT`,
+      help: 'How long an answer may wait for a client that takes none of its bytes. Then the connection is cut.',
+    },
+    { ...shared.keepAliveTimeoutMs, env: `${variables}_KEEP_ALIVE_TIMEOUT` },
+    {
+      ...shared.openRequestsMax,
+      default: 1024,
+      env: `${variables}_MAX_OPEN_REQUESTS`,
+      help: `Most requests of ${routes} that may be open at one time. Further ones are answered with 503 at once.`,
+    },
+    {
+      ...shared.openOperatorRequestsMax,
+      env: `${variables}_MAX_OPEN_OPERATOR_REQUESTS`,
+      help: 'Most requests of the other routes at one time, apart from --max-open-requests. A request counts until its client has taken the answer, and one address has half of the places at most. Further ones are answered with 503 at once; /health and /metrics have 8 places of their own.',
+    },
+    {
+      ...shared.shutdownTimeoutMs,
+      default: 10 * SECOND_MS,
+      env: `${variables}_SHUTDOWN_TIMEOUT`,
+    },
+    {
+      ...shared.detach,
+      env: `${variables}_DETACH`,
+      help: `Keep running when the process that started the ${noun} has gone.`,
+    },
+  ] as const satisfies readonly SettingDescriptor[]
+}
+
+export function loggingSettings({ variables }: ServiceNames) {
+  return [
+    {
+      ...shared.accessLog,
+      group: 'Logging',
+      unsetMeans: 'none',
+      env: `${variables}_ACCESS_LOG`,
+      help: 'File to which one JSON line per request is appended; - is standard output. After you move it away, a new one is begun within a second, or at once with POST /reopen_logs.',
+    },
+    {
+      ...shared.traceIdHeader,
+      env: `${variables}_TRACE_ID_HEADER`,
+    },
+    {
+      ...shared.logLevel,
+      env: `${variables}_LOG_LEVEL`,
+      help: 'How much is logged, on standard error. info reports registrations.',
+    },
+    shared.logFormat,
+  ] as const satisfies readonly SettingDescriptor[]
+}
