@@ -400,7 +400,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   {
     what: 'an index service that is stopped while it starts binds its port',
     scenario: 'lives',
-    file: 'actors/index-service/src/index-service.ts',
+    file: 'packages/http/src/json-service.ts',
     right: '    this.#isClosed = true',
     wrong: '    this.#isClosed = false',
   },

@@ -364,17 +364,15 @@ t.test('by --disagg-rule auto a prompt goes apart when it would hold up answers'
   t.ok(prefill_ms + transfer_ms + decode_ms >= wholeMs)
 
   const leaving = new AbortController()
-  const streams = await Promise.all(
+  await Promise.all(
     Array.from({ length: 8 }, async (_, i) => {
       const body = { ...CHAT.body(text(`stream ${i}`, 5)), max_tokens: 4000, stream: true }
       const { body: events } = await open(fleet.url, CHAT.path, { body, signal: leaving.signal })
       // Its end is that of the test.
       events.on('error', () => {})
       await new Promise(resolve => events.once('data', resolve))
-      return events
     }),
   )
-  t.equal(streams.length, 8)
   const apart = await ask('busy', 1500)
   t.equal(apart.status, 200, apart.text)
   t.ok(apart.headers['x-homing-prefill-worker'], 'eight answers would wait')
@@ -385,5 +383,33 @@ t.test('by --disagg-rule auto a prompt goes apart when it would hold up answers'
       busy.leg_costs.whole_ms,
   )
   leaving.abort()
+  await isEmpty(t, fleet)
+})
+
+t.test('what a hand-over takes is learned from streams', async t => {
+  const fleet = await startFleet({
+    engines: [
+      { ...SHARED, role: 'prefill' },
+      { ...SHARED, role: 'decode', speed: 1, transferMs: 400 },
+    ],
+    workerQuery: (_, position) => ['?role=prefill&id=10', '?role=decode&id=20'][position]!,
+    router: ['--disagg-rule=auto'],
+  })
+  t.teardown(() => fleet.stop())
+  await stateOf(fleet, 'active')
+  const transferMs = async (marker: string): Promise<number> => {
+    const { headers } = await fleet.send(CHAT.path, { body: CHAT.body(text(marker)) })
+    const { json } = await fleet.send(`/decisions/${headers['x-homing-decision']}`)
+    return json.leg_costs.transfer_ms
+  }
+  const before = await transferMs('before')
+  t.ok(before < 100, `${before}: nothing was seen`)
+  for (let i = 0; i < 12; i++) {
+    const body = { ...CHAT.body(text(`${i}`)), stream: true, nvext: { prefill_worker_id: 10 } }
+    const answer = await fleet.send(CHAT.path, { body })
+    t.ok(answer.headers['x-homing-prefill-worker'], answer.text)
+  }
+  const after = await transferMs('after')
+  t.ok(after > 200, `${after}: each took 400`)
   await isEmpty(t, fleet)
 })

@@ -131,6 +131,11 @@ export class ExchangeLegs {
     return this.#handed !== undefined
   }
 
+  /** The worker that answers was called together with that which computes the prompt. */
+  get waitsForPrefill(): boolean {
+    return this.#handed?.handover === 'bootstrap'
+  }
+
   /** Milliseconds in which the prompt was computed elsewhere, and nothing waited. */
   get tookMs(): number {
     return this.#tookMs

@@ -489,12 +489,12 @@ export class Exchange {
   /**
    * The prefill is over. For a stream that is no error, this is also the time of the first token. The router
    * misses that time if its mailbox is full. What is no success, or not of the kind that was asked for, does
-   * not show how fast a worker is.
+   * not show how fast a worker is; nor does what waited for a prefill elsewhere.
    */
   #prefilled({ isStream }: WorkerCall, isSuccess: boolean): void {
     const { tracker } = this.#parts
     const isAsAsked = isStream === (this.#ready!.routing.isStream === true)
-    const teaches = isSuccess && isAsAsked && !this.#legs.isHanded
+    const teaches = isSuccess && isAsAsked && !this.#legs.waitsForPrefill
     tracker.tell({ type: 'prefillComplete', decisionId: this.#placement!.id, teaches })
     this.#placement!.prefilled()
     this.#slices.prefilled()

@@ -190,7 +190,7 @@ export class GatewayMetrics {
     })
     this.#alone = metrics.counter({
       name: 'homing_gateway_decode_alone_total',
-      help: 'Requests of models with prefill workers that went to one worker as a whole: inactive, no hand-over was possible; unfit, the request needs one worker; no_room, for the bodies of two legs; cached, too little was left to compute; cheaper, by what the engines take; failed, the prefill leg; lost, the hand-over.',
+      help: 'Requests of models with prefill workers that went to one worker as a whole: inactive, no hand-over was possible; unfit, the request needs one worker; no_room, for the bodies of two legs; cached, too little was left to compute; cheaper, that was expected to cost less; failed, the prefill leg; lost, the hand-over.',
       labels: ['reason'],
     })
     this.#prefillActive = metrics.gauge({

@@ -122,7 +122,7 @@ t.test('the client gets the answer of the decode leg, which gets what the prefil
   t.match(log.settled[0]!.delivery, { cachedTokens: 32, completionTokens: undefined })
   t.match(tracker.waiting, [
     { type: 'prefillComplete', teaches: true },
-    { type: 'prefillComplete', teaches: false },
+    { type: 'prefillComplete', teaches: true },
   ])
   t.equal(await legs('handed_over'), 1)
 })
@@ -262,7 +262,7 @@ t.test('a decode worker that fails hand-overs again and again gets none, while o
 
 t.test('strictly, a prompt for whose legs there is no room is refused', async t => {
   for (const isEnforced of [true, false]) {
-    const disagg = { isEnforced, bypass: undefined }
+    const disagg = { isEnforced, stay: undefined }
     const settings = { disagg, bodiesBytesMax: 2 * BODY.length }
     const { ask, answer, alone } = await start(t, decideLegs, { settings })
     const client = await ask()
@@ -306,8 +306,8 @@ t.test('a client that leaves ends the leg that is under way, whichever it is', a
 })
 
 t.test('a prompt of which little is new stays on decode, if that is wanted', async t => {
-  const bypass = { tokens: 60, share: 0.7 }
-  const settings = { disagg: { isEnforced: false, bypass } }
+  const stay = { tokens: 60, share: 0.7 }
+  const settings = { disagg: { isEnforced: false, stay } }
   for (const [cachedTokens, isSplit] of [
     [41, false],
     [40, true],
@@ -320,16 +320,39 @@ t.test('a prompt of which little is new stays on decode, if that is wanted', asy
     t.equal(await alone('cached'), isSplit ? 0 : 1)
   }
   // No answer comes, and the client leaves.
+  await leavesEarly(t, settings)
+})
+
+t.test('by auto, the cheaper way is taken, and a prompt goes apart where that is not known', async t => {
+  const settings = { disagg: { isEnforced: false, stay: 'auto' } } as const
+  for (const [wholeMs, isSplit] of [
+    [99, false],
+    [100, false],
+    [101, true],
+    [undefined, true],
+  ] as const) {
+    const { ask, script, log, alone } = await start(t, decideLegs, { settings })
+    const costs = { prefillMs: 50, transferMs: 10, decodeMs: 40 }
+    script.weighLegs = () => ({ costs: wholeMs === undefined ? undefined : { ...costs, wholeMs } })
+    await ask()
+    t.equal(log.asked[0]!.leg?.kind, isSplit ? 'prefill' : undefined, `${wholeMs} ms whole, 100 in two legs`)
+    t.equal(await alone('cheaper'), isSplit ? 0 : 1)
+    if (!isSplit) t.strictSame(log.asked[0]!.legCosts, { ...costs, wholeMs })
+  }
+  await leavesEarly(t, settings)
+})
+
+async function leavesEarly(t: Test, settings: object): Promise<void> {
   const { ask, log, calls, system } = await start(t, decideLegs, { settings })
   const client = await ask()
   client.call.abort()
   await system.advance('5s')
   t.equal(log.asked.length, 0, 'nothing is placed for it')
   t.equal(calls.length, 0)
-})
+}
 
 t.test('strictly, a request without a hand-over is refused, and a lost one begins anew', async t => {
-  const settings = { disagg: { isEnforced: true, bypass: undefined } }
+  const settings = { disagg: { isEnforced: true, stay: undefined } }
   const none = await start(t, decideLegs, { workers: [DECODE], settings })
   t.match(await none.ask(), { status: 503, body: /prefill of this model is pending/ })
   t.equal(none.calls.length, 0)
@@ -344,7 +367,7 @@ t.test('strictly, a request without a hand-over is refused, and a lost one begin
 })
 
 t.test('a decode worker that fails every hand-over does not get them for ever', async t => {
-  const settings = { disagg: { isEnforced: true, bypass: undefined } }
+  const settings = { disagg: { isEnforced: true, stay: undefined } }
   const { ask, calls, answer } = await start(t, decideLegs, { settings })
   const client = await ask()
   for (let round = 0; round < 3; round++) {

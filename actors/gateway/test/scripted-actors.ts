@@ -16,7 +16,7 @@ import type { WhatIfMessage, WhatIfReport } from '@homing/actors/what-if'
 import type { ErrorRecord } from '@homing/base'
 import { parseHash } from '@homing/blocks'
 import type { IndexedBlock } from '@homing/fleet'
-import type { GuardStatus, Measured, Receipt, RoutingRequest } from '@homing/placement'
+import type { GuardStatus, LegCosts, Measured, Receipt, RoutingRequest } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'
 import {
   DECISION,
@@ -37,6 +37,8 @@ export interface Script {
   read: (message: Arm<TokenizerMessage, 'read'>) => ReadResult | undefined
   decide: (request: RoutingRequest, id: string) => PlaceResult | Promise<PlaceResult> | undefined
   measure: (request: RoutingRequest) => Measured | undefined
+  /** Undefined: no answer. */
+  weighLegs: (request: RoutingRequest) => { readonly costs: LegCosts | undefined } | undefined
   explain: (request: RoutingRequest) => Receipt | ErrorRecord
   receipts: readonly Receipt[]
   report: FleetReport | undefined
@@ -84,6 +86,7 @@ export function writeScript(name: string, change: Partial<Script>): Script & { r
     read: () => ({ kind: 'read', request: READ }) as const,
     decide: (_: RoutingRequest, id: string) => ({ kind: 'decided', decision: { ...DECISION, id } }) as const,
     measure: () => undefined,
+    weighLegs: () => undefined,
     explain: () => RECEIPT,
     receipts: [],
     report: { fleet: fleetOf(WORKER), sources: {} },
@@ -109,6 +112,7 @@ type Question =
   | Arm<RouterMessage, 'gatewayStarted'>
   | Arm<RouterMessage, 'explain'>
   | Arm<RouterMessage, 'measure'>
+  | Arm<RouterMessage, 'weighLegs'>
   | Arm<RouterMessage, 'receipt'>
   | Arm<RouterMessage, 'receipts'>
   | Arm<RouterMessage, 'audits'>
@@ -148,6 +152,10 @@ export const scripted = defineActor(
       },
       settled: message => void script.log.settled.push(message),
       gatewayStarted: ({ gateway: life }) => void script.log.gateways.push(life),
+      weighLegs: ({ request, reply }) => {
+        const known = script.weighLegs(request)
+        if (known !== undefined) reply(known.costs)
+      },
       measure: ({ request, reply }) => answer(reply, script.measure(request)),
       explain: ({ request, reply }) => reply(script.explain(request)),
       receipt: ({ id, reply }) => reply(script.receipts.find(receipt => receipt.id === id)),

@@ -194,8 +194,9 @@ export class Decider {
       outputTokensMax: outputTokensMaxOf(request, winner),
       tracking: request.tracking,
       session: this.#sessionOf(request),
-      // A slice is asked for as a stream, which tells when it is computed.
-      isStream: isSlice || request.isStream === true,
+      // A slice is asked for as a stream, which tells when it is computed, as does the answer of one token.
+      isStream:
+        isSlice || (isPrefill && handoverOf(winner.worker) === 'kv_transfer') || request.isStream === true,
       waitedMs: queue?.waitedMs ?? 0,
       stepTokens: winner.worker.maxBatchedTokens.value,
     }

@@ -483,7 +483,11 @@ export class EngineBook {
 
   #observeTransfer({ slot, handedTokens, sentMs, decodeAddedMs }: BookedRequest, now: number): void {
     if (handedTokens < 0) return
-    this.#learned.transfer.observe(slot, 1, handedTokens, 0, now - sentMs - decodeAddedMs)
+    // Its last token takes a step of its own. At least half of the time is believed: errors are relative.
+    const [stepMs] = this.#learned.decode.of(slot)
+    const tookMs = now - sentMs
+    const observedMs = Math.max(tookMs / 2, tookMs - decodeAddedMs - stepMs)
+    this.#learned.transfer.observe(slot, 1, handedTokens, 0, observedMs)
   }
 
   #beginDecoding(entry: Slot, request: BookedRequest, now: number): void {

@@ -550,7 +550,8 @@ t.test('hand-overs teach what a transfer takes, and those that wait behind other
   for (let i = 0; i < 100; i++) {
     const promptTokens = 100 + random.below(20_000)
     handOver(`${i}`, promptTokens)
-    nowMs += 3 + 0.05 * promptTokens
+    // A decode step is 10 ms by its prior.
+    nowMs += 10 + 3 + 0.05 * promptTokens
     book.firstToken(`${i}`, nowMs)
     book.ended(`${i}`, nowMs, 1)
     nowMs += 1000

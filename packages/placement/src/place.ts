@@ -143,11 +143,13 @@ export function placementSettings(selection: SelectionSettings, overloadStatus?:
  */
 export function settingsFor(
   { usual, byLoad, linear }: PlacementSettings,
-  { unknownPromptReason, estimate, override }: RoutingRequest,
+  { unknownPromptReason, estimate, override, leg }: RoutingRequest,
 ): SelectionSettings {
   if (usual.mode !== 'kv' || usual.custom !== undefined) return usual
   if (unknownPromptReason !== undefined)
     return usual.policy === 'auto' && estimate !== undefined ? usual : byLoad
+  // That a decode leg has nothing to compute auto knows, and others are told by a weight of 0.
+  if (leg?.kind === 'decode' && usual.policy === 'auto') return usual
   const isWeighed = override.overlapWeight !== undefined || override.temperature !== undefined
   return isWeighed && usual.policy === 'auto' ? linear : usual
 }

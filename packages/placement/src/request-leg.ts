@@ -90,6 +90,7 @@ export function decodeLeg(request: RoutingRequest, handed: HandedOver): RoutingR
   return {
     ...request,
     leg: { kind: 'decode', ...handed },
+    override: { ...request.override, overlapWeight: 0 },
     tracking: { ...request.tracking, assumesReuse: false, prefillTokens: false },
     cacheUse: request.cacheUse ?? 'unreported',
   }

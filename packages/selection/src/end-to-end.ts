@@ -47,7 +47,7 @@ export function endToEndMs(
     promptTokens,
     blockSizeTokens,
     soughtBlocks: candidates.soughtBlocks ?? Math.floor(promptTokens / blockSizeTokens),
-    overlapCredit: choice.overlapCredit,
+    overlapCredit: choice.overlapWeight === 0 ? 0 : Math.min(1, choice.overlapCredit),
     isUnshared: false,
   }
   const tokens = newTokens(worker, prompt, engines)

@@ -113,7 +113,14 @@ export class Selector {
     weights.activeRequestWeight = settings.activeRequestWeight
     weights.prefillMsPerToken = settings.prefillMsPerToken
     weights.attentionMsPerMillionPairs = settings.attentionMsPerMillionPairs
-    fillPrefill(candidates, request, overlapWeight === 0 ? 0 : overlapCredit, settings.creditDecay, terms)
+    const isComputed = request.isComputed === true && policy.name === 'auto'
+    fillPrefill(
+      candidates,
+      { ...request, isComputed },
+      overlapWeight === 0 ? 0 : overlapCredit,
+      settings.creditDecay,
+      terms,
+    )
     choice.rule = policy.score(candidates, request, weights, terms)
 
     const { cost, probability } = terms

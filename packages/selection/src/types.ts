@@ -90,7 +90,9 @@ export interface SelectionRequest {
    */
   readonly model?: string | undefined
   readonly isPromptKnown?: boolean | undefined
-  /** The prompt is computed elsewhere: no candidate has to compute more than its last token. */
+  /**
+   * For `auto`: the prompt is computed elsewhere, and no candidate has to compute more than its last token.
+   */
   readonly isComputed?: boolean | undefined
   readonly override?: SelectionOverride | undefined
 }

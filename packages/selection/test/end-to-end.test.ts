@@ -96,12 +96,11 @@ t.test(
   },
 )
 
-t.test('a worker that only computes prompts is as dear as what waits there', async t => {
+t.test('a worker that only computes prompts costs more, the more waits there', async t => {
   const busy = { decoding: 0, queuedTokens: 20_000 }
   const idle = costOf([IDLE], prompt(10_000), false)
   const waiting = costOf([busy], prompt(10_000), false)
   t.ok(waiting - idle > 400, `${waiting - idle}: its backlog, and what it makes others wait`)
-  t.equal(costOf([busy, IDLE], prompt(10_000), false) < waiting, true)
 })
 
 t.test('without times of engines there is no cost', async t => {
