@@ -23,6 +23,7 @@ const REQUEST_PATH = [
 ]
 /** Codes that never reach a client, and why. */
 const NEVER_ANSWERED = new Map([
+  ['HOMING_TRANSPORT_STREAM', 'streams of events carry no request'],
   ['HOMING_HTTP_ACCESS_LOG', 'the indexer does not start, or answers in a form of its own'],
   ['HOMING_SERVICE_BAD_REQUEST', 'a service answers it in a form of its own'],
   ['HOMING_SERVICE_NOT_FOUND', 'a service answers it in a form of its own'],
