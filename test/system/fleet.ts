@@ -574,7 +574,7 @@ function singleHeaders(
   )
 }
 
-/** The first ones of so many pairs of consecutive ports that are free now. */
+/** The first ones of `count` pairs of consecutive ports that are free now. */
 export async function freePortPairs(count: number): Promise<readonly number[]> {
   const ports: number[] = []
   while (ports.length < count) {
@@ -584,7 +584,7 @@ export async function freePortPairs(count: number): Promise<readonly number[]> {
   return ports
 }
 
-/** Options for replica sync between so many routers: each gets two consecutive ports that are free now. */
+/** Options for replica sync between `count` routers: each gets two consecutive ports that are free now. */
 export async function freeReplicaPorts(count: number): Promise<(i: number) => readonly string[]> {
   const ports = await freePortPairs(count)
   return i => [

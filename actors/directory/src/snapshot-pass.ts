@@ -24,7 +24,10 @@ export interface SnapshotSource {
 }
 
 export interface SnapshotPass {
-  /** `below`: there are not so many messages. `locked`: another router is at it. `lost`: the lock ended. */
+  /**
+   * `below`: the stream has fewer messages than the threshold. `locked`: another router is at it. `lost`: the
+   * lock ended.
+   */
   readonly outcome: 'below' | 'locked' | 'done' | 'lost'
   readonly taken: number
   /** Keys of which none could be taken now. */

@@ -75,7 +75,7 @@ class ModelBroker {
         return this.of(subject).snapshot?.revision ?? 0
       },
       replace: async (subject, { keepFrom }, revision) => {
-        // The upload; a router may end here, and nobody names what it has uploaded.
+        // The upload; a router may end here, and no snapshot names what it has uploaded.
         await step()
         await step()
         const model = this.of(subject)
@@ -122,7 +122,7 @@ const schedules = fc.record({
   ),
 })
 
-t.test('whoever ends where, snapshot and stream meet', async t => {
+t.test('wherever a router ends, snapshot and stream meet', async t => {
   const names = ['one', 'two']
   const seen = { switches: 0, purged: 0 }
   const agree = fc.asyncProperty(schedules, async ({ routers, turns }) => {

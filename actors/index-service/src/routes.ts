@@ -9,8 +9,10 @@ import {
   DumpsBusyError,
   type JsonHandler,
   type JsonRoute,
+  jsonRouteTable,
+  type NamedRoute,
   type RouteKind,
-  RouteTable,
+  type RouteTable,
   sendAnswer,
   sendJson,
   sendPieces,
@@ -35,7 +37,7 @@ import {
   readUnregistration,
 } from './requests.ts'
 import type { ServiceMetrics } from './service-metrics.ts'
-import { type NamedServiceRoute, SERVICE_ROUTES, type ServiceRouteName } from './service-routes.ts'
+import { SERVICE_ROUTES, type ServiceRouteName } from './service-routes.ts'
 import type { Shards } from './shards.ts'
 import { viewRanks, workersView } from './workers-view.ts'
 
@@ -61,16 +63,7 @@ const DUMP_MS_MAX = 600_000
 const utf8 = new TextEncoder()
 
 export function routeTable(options: RoutesOptions): RouteTable<JsonRoute> {
-  const handlers = handlersOf(options)
-  return new RouteTable(
-    SERVICE_ROUTES.map(({ method, path }) => ({
-      method,
-      path,
-      kind: KINDS[path] ?? 'operator',
-      isForPages: path === '/health',
-      handle: handlers[`${method} ${path}` as ServiceRouteName],
-    })),
-  )
+  return jsonRouteTable(SERVICE_ROUTES, KINDS, handlersOf(options))
 }
 
 const KINDS: Readonly<Record<string, RouteKind>> = {
@@ -244,7 +237,7 @@ function holdersOf(
 }
 
 function overview(exchange: HttpExchange): number {
-  const routes = SERVICE_ROUTES.map((route: NamedServiceRoute) => {
+  const routes = SERVICE_ROUTES.map((route: NamedRoute) => {
     const { method, path, query = '', summary } = route
     return [`${method} ${path}${query}`, summary] as const
   })

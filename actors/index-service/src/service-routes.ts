@@ -1,13 +1,6 @@
 /** The routes of the service by name, in the order in which they are tried, and what each is for. */
 
-import type { Route } from '@homing/http'
-
-export interface NamedServiceRoute extends Route {
-  /** Behind the path, where the route takes one: '?model_name='. */
-  readonly query?: string
-  /** In a few words. */
-  readonly summary: string
-}
+import type { NamedRoute, RouteNameOf } from '@homing/http'
 
 export const SERVICE_ROUTES = [
   { method: 'POST', path: '/register', summary: 'subscribes to the KV events of one rank of an engine' },
@@ -36,11 +29,7 @@ export const SERVICE_ROUTES = [
   { method: 'GET', path: '/metrics', summary: 'figures in the Prometheus text format' },
   { method: 'POST', path: '/reopen_logs', summary: 'begins the access log anew, after its file was moved' },
   { method: 'GET', path: '/', summary: 'this list' },
-] as const satisfies readonly NamedServiceRoute[]
+] as const satisfies readonly NamedRoute[]
 
 /** 'POST /register'. */
-export type ServiceRouteName = (typeof SERVICE_ROUTES)[number] extends infer R
-  ? R extends { readonly method: infer M extends string; readonly path: infer P extends string }
-    ? `${M} ${P}`
-    : never
-  : never
+export type ServiceRouteName = RouteNameOf<(typeof SERVICE_ROUTES)[number]>

@@ -7,8 +7,10 @@ import {
   type AccessLog,
   type JsonHandler,
   type JsonRoute,
+  jsonRouteTable,
+  type NamedRoute,
   type RouteKind,
-  RouteTable,
+  type RouteTable,
   ServiceConflictError,
   ServiceFullError,
   ServiceNotFoundError,
@@ -32,7 +34,7 @@ import {
 } from './requests.ts'
 import type { SlotServiceArgs } from './service-args.ts'
 import type { SlotMetrics } from './slot-metrics.ts'
-import { type NamedSlotRoute, SLOT_ROUTES, type SlotRouteName } from './slot-routes.ts'
+import { SLOT_ROUTES, type SlotRouteName } from './slot-routes.ts'
 
 export interface SlotRoutesOptions {
   readonly context: ActorContext<SlotServiceMessage>
@@ -54,16 +56,7 @@ export const CHILD_ASK_MS_MAX = 5000
 const CALLERS = { name: 'callers', life: '1' }
 
 export function routeTable(options: SlotRoutesOptions): RouteTable<JsonRoute> {
-  const handlers = handlersOf(options)
-  return new RouteTable(
-    SLOT_ROUTES.map(({ method, path }) => ({
-      method,
-      path,
-      kind: KINDS[path] ?? 'operator',
-      isForPages: path === '/health',
-      handle: handlers[`${method} ${path}` as SlotRouteName],
-    })),
-  )
+  return jsonRouteTable(SLOT_ROUTES, KINDS, handlersOf(options))
 }
 
 const KINDS: Readonly<Record<string, RouteKind>> = {
@@ -291,7 +284,7 @@ function logged({ workerId, model, group }: { workerId: bigint; model: string; g
 }
 
 function overview(exchange: HttpExchange): number {
-  const routes = SLOT_ROUTES.map((route: NamedSlotRoute) => {
+  const routes = SLOT_ROUTES.map((route: NamedRoute) => {
     const { method, path, query = '', summary } = route
     return [`${method} ${path}${query}`, summary] as const
   })

@@ -1,13 +1,6 @@
 /** The routes of the service by name, in the order in which they are tried, and what each is for. */
 
-import type { Route } from '@homing/http'
-
-export interface NamedSlotRoute extends Route {
-  /** Behind the path, where the route takes one: '?model_name='. */
-  readonly query?: string
-  /** In a few words. */
-  readonly summary: string
-}
+import type { NamedRoute, RouteNameOf } from '@homing/http'
 
 const FILTER = '?model_name=&routing_group='
 
@@ -35,11 +28,7 @@ export const SLOT_ROUTES = [
   { method: 'GET', path: '/metrics', summary: 'figures in the Prometheus text format' },
   { method: 'POST', path: '/reopen_logs', summary: 'begins the access log anew, after its file was moved' },
   { method: 'GET', path: '/', summary: 'this list' },
-] as const satisfies readonly NamedSlotRoute[]
+] as const satisfies readonly NamedRoute[]
 
 /** 'POST /register'. */
-export type SlotRouteName = (typeof SLOT_ROUTES)[number] extends infer R
-  ? R extends { readonly method: infer M extends string; readonly path: infer P extends string }
-    ? `${M} ${P}`
-    : never
-  : never
+export type SlotRouteName = RouteNameOf<(typeof SLOT_ROUTES)[number]>

@@ -28,7 +28,7 @@ export const streamSettings = {
     default: HOUR_MS,
     min: SECOND_MS,
     max: 720 * HOUR_MS,
-    help: 'With --router-durable-kv-events: how long the stream keeps events. Whoever comes first makes the stream; one that is there keeps its own limits, which is logged.',
+    help: 'With --router-durable-kv-events: how long the stream keeps events. The first program that uses it makes the stream; one that is there keeps its own limits, which is logged.',
   },
   bytesMax: {
     key: 'streamBytesMax',

@@ -50,7 +50,10 @@ export {
   JsonService,
   type JsonServiceArgs,
   type JsonServiceParts,
+  jsonRouteTable,
+  type NamedRoute,
   type RequestNote,
+  type RouteNameOf,
 } from './json-service.ts'
 export { LentBodies } from './lent-bodies.ts'
 export { OpenRequests, type OpenRequestsOptions, type Refusal, type RouteKind } from './open-requests.ts'

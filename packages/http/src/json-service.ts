@@ -15,7 +15,7 @@ import { AccessLog, prepareAccessLog } from './access-log.ts'
 import { assertNoStrangePage, HostNames } from './callers.ts'
 import { sendError } from './json-answers.ts'
 import { OpenRequests, type OpenRequestsOptions, type Refusal, type RouteKind } from './open-requests.ts'
-import type { Route, RouteTable } from './route-table.ts'
+import { type Route, RouteTable } from './route-table.ts'
 import type { ViewPlace } from './view-room.ts'
 
 /** What the access log says of a request besides. */
@@ -38,6 +38,39 @@ export type JsonHandler = (
   note: RequestNote,
   place: ViewPlace | undefined,
 ) => Promise<number> | number
+
+/** A route as the list of a service has it. */
+export interface NamedRoute extends Route {
+  /** Behind the path, where the route takes one: '?model_name='. */
+  readonly query?: string
+  /** In a few words. */
+  readonly summary: string
+}
+
+/** `METHOD path` of each route of a list. */
+export type RouteNameOf<R> = R extends {
+  readonly method: infer M extends string
+  readonly path: infer P extends string
+}
+  ? `${M} ${P}`
+  : never
+
+/** Every route needs a handler, by `METHOD path`. `kinds`, by path: of those that are no operator's. */
+export function jsonRouteTable<const R extends { readonly method: string; readonly path: string }>(
+  routes: readonly R[],
+  kinds: Readonly<Record<string, RouteKind>>,
+  handlers: Readonly<Record<RouteNameOf<R>, JsonHandler>>,
+): RouteTable<JsonRoute> {
+  return new RouteTable(
+    routes.map(({ method, path }) => ({
+      method,
+      path,
+      kind: kinds[path] ?? 'operator',
+      isForPages: path === '/health',
+      handle: handlers[`${method} ${path}` as RouteNameOf<R>],
+    })),
+  )
+}
 
 /** In the units of the names; see packages/config. */
 export interface JsonServiceArgs extends OpenRequestsOptions {

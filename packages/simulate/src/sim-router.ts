@@ -242,9 +242,12 @@ export class SimRouter implements Replica {
     const [wholeMs, prefillMs] = [costOf(request), costOf({ ...request, leg: 'prefill' })]
     const decode = this.#looked({ ...request, leg: 'decode' }, fleet, nowMs)
     if (decode === undefined) return false
-    const decodeMs = placedMs(decode)!
-    const c = { wholeMs, prefillMs, decodeMs, transferMs: transferMs(decode, request.inputTokens)! }
-    return goesApart(c)
+    return goesApart({
+      wholeMs,
+      prefillMs,
+      decodeMs: placedMs(decode)!,
+      transferMs: transferMs(decode, request.inputTokens)!,
+    })
   }
 
   /** Where it would be placed; undefined: nowhere. */

@@ -6,9 +6,9 @@
  *   snapshots   key-value      HASH of a subject: which object is its snapshot, and where that stands
  *   locks       key-value      who takes snapshots; an entry that is not renewed ends by itself
  *
- * Order    upload → switch, if nobody else has switched since → purge, of what the snapshot has and every
+ * Order    upload → switch, if no other router has switched since → purge, of what the snapshot has and every
  *          consumer has dealt with → delete the object before. So after a crash at any point, the snapshot
- *          and the stream meet; an object that nobody names is deleted by the next one that takes snapshots.
+ *          and the stream meet; an object that no key names is deleted by the next one that takes snapshots.
  */
 
 /** What a snapshot stands for. */

@@ -345,7 +345,7 @@ export interface Closable {
 export interface Dealer extends Closable {
   /** Queues while there is no connection. False: closed, or too much is queued; the message is dropped. */
   send(frames: Frames): boolean
-  /** So many more messages are dealt with: a stream is read no faster. */
+  /** Messages that are dealt with since the last call: a stream is read no faster. */
   took?(count: number): void
 }
 

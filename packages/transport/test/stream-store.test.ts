@@ -30,7 +30,7 @@ async function world(t: Test) {
   return { server, manager, store, messages }
 }
 
-/** A publisher that has published so many batches, and one that follows it. */
+/** A publisher that has published this number of batches, and one that follows it. */
 async function published(
   t: Test,
   { server, messages, manager }: Awaited<ReturnType<typeof world>>,

@@ -11,7 +11,7 @@ import { decodeFrames, decodePayload, encodeMessage, NO_LIFE, Parts } from './pa
 import { type Environment, Place, type Released } from './place.ts'
 import type { BrokerStreams } from './streams.ts'
 
-/** Questions that wait in a dealer for a connection, or for somebody to hear them. */
+/** Questions that wait in a dealer for a connection, or for a listener at their subject. */
 const DEALER_QUEUE_MAX = 1000
 const RETRY_MS_MIN = 100
 const RETRY_MS_MAX = 5000

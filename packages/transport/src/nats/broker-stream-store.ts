@@ -7,7 +7,7 @@ import type { StreamOptions } from '../types.ts'
 import type { BrokerLink, OpenBroker } from './broker.ts'
 import { streamName } from './streams.ts'
 
-/** Whoever asks waits so long for a connection. */
+/** How long a caller waits for a connection. */
 const STORE_CONNECT_MS_MAX = 3000
 
 /** `servers`: 'host:port' each. */

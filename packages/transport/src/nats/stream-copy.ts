@@ -9,7 +9,7 @@
  * Invariants
  *   I1  `isWhole` only while everything added is stored or on its way, and nothing was refused.
  *   I2  What is not stored is kept, up to UNSTORED_MESSAGES_MAX and UNSTORED_BYTES_MAX. Past it the oldest
- *       is lost to the stream; whoever reads the stream sees that by the numbers of the batches.
+ *       is lost to the stream; a router that reads the stream sees that by the numbers of the batches.
  *   I3  What was stored without our hearing of it is not stored twice: it has the same id.
  */
 
@@ -20,7 +20,7 @@ import type { StreamOptions } from '../types.ts'
 import type { BrokerStreams } from './streams.ts'
 import { STREAM_RETRY_MS_MAX, STREAM_RETRY_MS_MIN, streamName, streamSubject } from './streams.ts'
 
-/** A publisher keeps so many for its stream. */
+/** The most that a publisher keeps for its stream. */
 export const UNSTORED_MESSAGES_MAX = 1024
 const UNSTORED_BYTES_MAX = 32 * 2 ** 20
 const SENT_MAX = 256
@@ -50,7 +50,7 @@ export class StreamCopy {
   #streams: BrokerStreams | undefined
   #unstored: Unstored[] = []
   #unstoredBytes = 0
-  /** So many of them were sent in this try. */
+  /** How many of them were sent in this try. */
   #sent = 0
   #under = 0
   #isOpen = false

@@ -129,7 +129,7 @@ export class SystemStreams implements BrokerStreams {
         close: () => {
           if (isEnded) return
           end()
-          // If it cannot be deleted now, the broker removes it when nobody has asked it for a while.
+          // If it cannot be deleted now, the broker removes it when no router has asked it for a while.
           consumers.delete(stream, name).catch(() => {})
         },
       }
