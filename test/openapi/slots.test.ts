@@ -60,7 +60,7 @@ t.test('what slot trackers answer is what it says', async t => {
     for (const [method, { responses }] of Object.entries(methods))
       for (const status of Object.keys(responses).filter(each => each !== 'default'))
         t.ok(seen.has(`${method.toUpperCase()} ${path} ${status}`), `${method} ${path} ${status}`)
-  for (const refused of ['POST /register 400', 'POST /register 409', 'POST /add 404'])
+  for (const refused of ['POST /register 422', 'POST /register 409', 'POST /add 404'])
     t.ok(seen.has(refused), refused)
 })
 

@@ -120,8 +120,8 @@ t.test(
     await s.post('/add', request)
     const cases: readonly (readonly [string, unknown, number, RegExp])[] = [
       ['/register', '{"worker_id": 7', 400, /^cannot register: the body is not JSON: /],
-      ['/register', '[]', 400, /the body is not a JSON object/],
-      ['/register', { ...WORKER, worker_id: -1 }, 400, /worker_id must be a whole number from 0 to 184/],
+      ['/register', '[]', 422, /the body is not a JSON object/],
+      ['/register', { ...WORKER, worker_id: -1 }, 422, /worker_id must be a whole number from 0 to 184/],
       [
         '/register',
         { ...WORKER, block_size: 0 },
@@ -135,7 +135,7 @@ t.test(
         /dp_size must be a whole number from 1 to 4294967296, not 0/,
       ],
       ['/register', { ...WORKER, model_name: '' }, 400, /model_name must not be empty/],
-      ['/register', { worker_id: 7, block_size: 16 }, 400, /model_name is missing/],
+      ['/register', { worker_id: 7, block_size: 16 }, 422, /model_name is missing/],
       [
         '/register',
         WORKER,
@@ -164,15 +164,15 @@ t.test(
       [
         '/add',
         { ...request, sequence_hashes: [1.5] },
-        400,
+        422,
         /sequence_hashes\[0\] must be a 64-bit whole number/,
       ],
-      ['/add', { ...request, sequence_hashes: 'x' }, 400, /sequence_hashes must be a list of numbers/],
-      ['/add', { ...request, sequence_hashes: null }, 400, /sequence_hashes is missing/],
+      ['/add', { ...request, sequence_hashes: 'x' }, 422, /sequence_hashes must be a list of numbers/],
+      ['/add', { ...request, sequence_hashes: null }, 422, /sequence_hashes is missing/],
       [
         '/add',
         { ...request, new_isl_tokens: -1 },
-        400,
+        422,
         /new_isl_tokens must be a whole number from 0 .*, not -1/,
       ],
       ['/add', { ...request, request_id: 'x'.repeat(257) }, 400, /request_id has more than 256 characters/],
@@ -218,6 +218,20 @@ t.test(
     t.equal((await s.post('/add', { ...request, request_id: 'c' })).status, 201)
   },
 )
+
+t.test('a body that is not said to be JSON is 415', async t => {
+  const s = await slots(t)
+  const call = (contentType: string | undefined, path = '/register') =>
+    send(s.url, path, { body: JSON.stringify(WORKER), headers: { 'content-type': contentType ?? '' } })
+  for (const contentType of ['text/plain', 'application/x-www-form-urlencoded', 'application/jsonx', ''])
+    t.match(await call(contentType), { status: 415, json: { code: 'HOMING_SERVICE_BODY_TYPE' } }, contentType)
+  t.strictSame((await s.get('/workers')).json, [])
+  t.equal((await call('application/json; charset=utf-8')).status, 201)
+  t.equal((await call('Application/vnd.x+JSON', '/unregister')).status, 200)
+  t.equal((await call('text/plain', '/nowhere')).status, 404)
+  const bare = await fetch(`${s.url}/reopen_logs`, { method: 'POST' })
+  t.equal(bare.status, 200, 'without a body there is nothing to say')
+})
 
 t.test('a worker that is unregistered takes its requests with it', async t => {
   const s = await slots(t)

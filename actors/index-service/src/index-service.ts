@@ -18,11 +18,10 @@
  *        ends the service: then the engines must be registered again.
  */
 
-import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
+import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import type { IndexerMessage } from '@homing/actors/indexer'
 import { checkpointOptions, saveCheckpoints, savingMs } from '@homing/actors/listener'
-import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import { JsonService, type Turns } from '@homing/http'
+import { JsonService, serviceArms, type Turns } from '@homing/http'
 import { type HttpTransport, transportCapability } from '@homing/transport'
 import { statusOf } from './error-answer.ts'
 import { ServiceBusyError, ServiceStoppingError } from './errors.ts'
@@ -48,25 +47,8 @@ export const indexService = defineActor(
   reentrant: true,
   setup(context, args) {
     const state = new IndexService(context, args)
-    let started: ServiceReady | ErrorRecord | undefined
-    const waiting: Reply<ServiceReady | ErrorRecord>[] = []
-    context.pipe(
-      state.start(),
-      outcome => ({ type: 'started', outcome }),
-      thrown => ({ type: 'started', outcome: toErrorRecord(thrown) }),
-    )
     return {
-      whenReady({ reply }) {
-        if (started === undefined) waiting.push(reply)
-        else reply(started)
-      },
-      started({ outcome }) {
-        started = outcome
-        for (const reply of waiting.splice(0)) reply(outcome)
-      },
-      async drain({ graceMs, reply }) {
-        reply(await state.drain(graceMs))
-      },
+      ...serviceArms<ServiceReady>(context, state),
       source(message) {
         const rank = state.registry.ofSlot(message.workerSlot)
         if (rank === undefined) return

@@ -1,7 +1,6 @@
-import type { Reply } from '@homing/actor'
 import type { ShardMemoryMessage, ShardResetMessage } from '@homing/actors/indexer'
 import type { SourceMessage } from '@homing/actors/listener'
-import type { ErrorRecord } from '@homing/base'
+import type { ServiceMessage } from '@homing/http'
 
 /** The service answers: where, and what it began with. */
 export interface ServiceReady {
@@ -17,10 +16,7 @@ export interface ServiceReady {
 export type InheritedCounts = Readonly<Record<number, number>> | undefined
 
 export type IndexServiceMessage =
-  /** Answered once it listens, or cannot. */
-  | { readonly type: 'whenReady'; readonly reply: Reply<ServiceReady | ErrorRecord> }
-  /** Stops accepting, lets open requests end for `graceMs`, cuts the rest; answers how many were cut. */
-  | { readonly type: 'drain'; readonly graceMs: number; readonly reply: Reply<number> }
+  | ServiceMessage<ServiceReady>
   /** From listeners. */
   | SourceMessage
   /** From indexers. */
@@ -33,4 +29,3 @@ export type IndexServiceMessage =
   | { readonly type: 'inheritedCounted'; readonly counts: readonly InheritedCounts[] }
   /** The thread of this indexer died; its end must be noticed again. */
   | { readonly type: 'watchAgain'; readonly shard: number }
-  | { readonly type: 'started'; readonly outcome: ServiceReady | ErrorRecord }

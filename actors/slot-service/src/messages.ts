@@ -1,5 +1,4 @@
-import type { Reply } from '@homing/actor'
-import type { ErrorRecord } from '@homing/base'
+import type { ServiceMessage } from '@homing/http'
 
 /** The service answers. */
 export interface SlotServiceReady {
@@ -8,11 +7,8 @@ export interface SlotServiceReady {
 }
 
 export type SlotServiceMessage =
-  /** Answered once it listens, or cannot. */
-  | { readonly type: 'whenReady'; readonly reply: Reply<SlotServiceReady | ErrorRecord> }
-  /** Stops accepting, lets open requests end for `graceMs`, cuts the rest; answers how many were cut. */
-  | { readonly type: 'drain'; readonly graceMs: number; readonly reply: Reply<number> }
-  // From itself.
-  | { readonly type: 'started'; readonly outcome: SlotServiceReady | ErrorRecord }
-  /** Tells its tracker the workers again, and its bridge the peers: either may have begun anew. */
+  | ServiceMessage<SlotServiceReady>
+  /**
+   * From itself: tells its tracker the workers again, and its bridge the peers: either may have begun anew.
+   */
   | { readonly type: 'renew' }

@@ -1,6 +1,6 @@
 /** Reads the bodies of requests: every field is checked, with one sentence about the first wrong one. */
 
-import { BadBodyError, BodyFields } from '@homing/http'
+import { type BodyFields, bodyFields } from '@homing/http'
 
 /** A model and a routing group: workers that share one block size, and requests with ids of their own. */
 export interface Partition {
@@ -48,7 +48,7 @@ const TOKENS_MAX = 2 ** 30
 export const REQUEST_ID_LENGTH_MAX = 256
 
 export function readRegistration(body: Uint8Array): Registration {
-  const fields = fieldsOf('register', body)
+  const fields = bodyFields('register', body)
   const rankFirst = fields.integer('dp_start', 0, RANK_MAX, 0)
   return {
     workerId: fields.unsigned64('worker_id'),
@@ -60,12 +60,12 @@ export function readRegistration(body: Uint8Array): Registration {
 }
 
 export function readUnregistration(body: Uint8Array): WorkerName {
-  const fields = fieldsOf('unregister', body)
+  const fields = bodyFields('unregister', body)
   return { workerId: fields.unsigned64('worker_id'), ...partitionOf(fields) }
 }
 
 export function readAddition(body: Uint8Array): Addition {
-  const fields = fieldsOf('add the request', body)
+  const fields = bodyFields('add the request', body)
   return {
     ...requestOf(fields),
     workerId: fields.unsigned64('worker_id'),
@@ -76,27 +76,23 @@ export function readAddition(body: Uint8Array): Addition {
 
 /** `action`: 'free the request'. */
 export function readRequestName(action: string, body: Uint8Array): RequestName {
-  return requestOf(fieldsOf(action, body))
+  return requestOf(bodyFields(action, body))
 }
 
 export function readPrompt(body: Uint8Array): SlotPrompt {
-  const fields = fieldsOf('tell potential loads', body)
+  const fields = bodyFields('tell potential loads', body)
   return { ...partitionOf(fields), ...promptOf(fields) }
 }
 
 /** The endpoint of another service. */
 export function readPeer(body: Uint8Array): string {
-  return fieldsOf('read the peer', body).checked('endpoint', faultOfSlotPeer)
+  return bodyFields('read the peer', body).checked('endpoint', faultOfSlotPeer)
 }
 
 /** Why a text is no endpoint of another service; undefined: it is. */
 export function faultOfSlotPeer(text: string): string | undefined {
   const port = Number(/^tcp:\/\/(?:\[[^\]]+\]|[^[\]:/\s*]+):(\d{1,5})$/.exec(text)?.[1])
   return port >= 1 && port <= 65_534 ? undefined : "is not 'tcp://HOST:PORT' with a port from 1 to 65534"
-}
-
-function fieldsOf(action: string, body: Uint8Array): BodyFields {
-  return new BodyFields(action, body, (what, why) => new BadBodyError(what, why))
 }
 
 function partitionOf(fields: BodyFields): Partition {

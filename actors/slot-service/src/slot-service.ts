@@ -12,15 +12,17 @@
  *        told the workers within RENEW_MS; a bridge, the peers. One that is lost for good ends the service.
  */
 
-import { type ActorContext, type ActorRef, defineActor, type Reply, signal } from '@homing/actor'
+import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import { type ReplicaBridgeMessage, replicaBridge } from '@homing/actors/replica-bridge'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
-import { type ErrorRecord, toErrorRecord } from '@homing/base'
+import { toErrorRecord } from '@homing/base'
 import {
+  BodyTypeError,
   JsonService,
   ServiceActorLostError,
   ServiceBusyError,
   ServiceStoppingError,
+  serviceArms,
   statusOfServiceError,
 } from '@homing/http'
 import { transportCapability } from '@homing/transport'
@@ -49,25 +51,8 @@ export const slotService = defineActor(
   reentrant: true,
   setup(context, args) {
     const state = new SlotService(context, args)
-    let started: SlotServiceReady | ErrorRecord | undefined
-    const waiting: Reply<SlotServiceReady | ErrorRecord>[] = []
-    context.pipe(
-      state.start(),
-      outcome => ({ type: 'started', outcome }),
-      thrown => ({ type: 'started', outcome: toErrorRecord(thrown) }),
-    )
     return {
-      whenReady({ reply }) {
-        if (started === undefined) waiting.push(reply)
-        else reply(started)
-      },
-      started({ outcome }) {
-        started = outcome
-        for (const reply of waiting.splice(0)) reply(outcome)
-      },
-      async drain({ graceMs, reply }) {
-        reply(await state.drain(graceMs))
-      },
+      ...serviceArms<SlotServiceReady>(context, state),
       renew: () => state.renew(),
       [signal](received) {
         if (received.type !== 'terminated') return state.close()
@@ -113,6 +98,7 @@ class SlotService {
       clock: context.clock,
       log: context.log,
       busy: (what, max, option) => new ServiceBusyError(what, max, option),
+      notJson: contentType => new BodyTypeError(contentType),
       stopping: () => new ServiceStoppingError(),
       statusOf: statusOfServiceError,
       answered: (route, status, durationMs) => this.#metrics.answered(route, status, durationMs),

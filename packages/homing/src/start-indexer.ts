@@ -1,16 +1,14 @@
 /** A running index service as a value: for the command line, for tests, and for programs that embed it. */
 
-import { createActorSystem } from '@homing/actor'
 import { indexService } from '@homing/actors/index-service'
 import { prepareCheckpointDirectory } from '@homing/actors/listener'
-import { createLog, fromErrorRecord, systemClock } from '@homing/base'
+import { systemClock } from '@homing/base'
 import { completeSettings, type GivenSettings, type IndexerSettings, indexerCommand } from '@homing/config'
-import { dialledHost } from './dialled-host.ts'
 import { faultsOfPeers, faultsOfRanks, parsePeers, parseRanks } from './indexer-workers.ts'
-import { requestsWithinFiles } from './open-files.ts'
 import { checkPort } from './port-check.ts'
 import type { RunningService } from './running-service.ts'
-import { STOP_MS_MAX, serviceStop } from './stop-service.ts'
+import { READY_MS_MAX, serveService } from './serve-service.ts'
+import { STOP_MS_MAX } from './stop-service.ts'
 
 export interface RunningIndexer extends RunningService {
   /** Ranks that were given at the start. */
@@ -24,9 +22,6 @@ export interface RunningIndexer extends RunningService {
  * for each.
  */
 export type GivenIndexerSettings = Omit<GivenSettings<IndexerSettings>, 'detach'>
-
-/** Beyond what peers may take. */
-const READY_MS_MAX = 60_000
 
 /** All settings of an indexer. Throws SettingsError for all that is wrong with them at once. */
 export function indexerSettingsOf(given: GivenIndexerSettings): IndexerSettings {
@@ -52,47 +47,26 @@ export async function serveIndexer(settings: IndexerSettings): Promise<RunningIn
       systemClock.wallMs(),
       registrations.map(({ instanceId }) => String(instanceId)),
     )
-  const system = await createActorSystem({
+  const { ready, ...running } = await serveService({
     name: 'indexer',
+    called: 'the index service',
+    settings,
     pools: { events: { count: settings.threads } },
-    logLevel: settings.logLevel,
-    logFormat: settings.logFormat,
-    // As the router's (start-router.ts).
-    warmSpare: false,
-  })
-  try {
     // Ranks may be registered later; those of the start stand for them.
-    const needs = { openRequestsMax: settings.openRequestsMax, perRequest: 1, workers: registrations.length }
-    const openRequestsMax = requestsWithinFiles(needs, createLog(settings.logLevel, {}, settings.logFormat))
-    const ref = system.spawn(indexService, {
-      name: 'index-service',
-      args: {
-        ...settings,
-        openRequestsMax,
-        registrations,
-        peers,
-        traceIdHeader: settings.traceIdHeader.toLowerCase(),
-      },
-      shutdown: STOP_MS_MAX,
-    })
-    const ended = system.whenTerminated(ref)
-    const timeout = READY_MS_MAX + settings.peerWaitMs + peers.length * settings.peerTimeoutMs
-    const ready = await ref.ask({ type: 'whenReady' }, { timeout })
-    if ('code' in ready) throw fromErrorRecord(ready)
-
-    return {
-      url: `http://${dialledHost(ready.host)}:${ready.port}`,
-      port: ready.port,
-      system,
-      ranks: ready.ranks,
-      recovery: ready.recovery,
-      whenFailed: ended.then(({ error }) => error?.message ?? 'the index service has ended'),
-      stop: serviceStop(system, settings.shutdownTimeoutMs, graceMs =>
-        ref.ask({ type: 'drain', graceMs }, { timeout: graceMs + STOP_MS_MAX }),
-      ),
-    }
-  } catch (thrown) {
-    await system.shutdown({ deadline: STOP_MS_MAX })
-    throw thrown
-  }
+    workers: registrations.length,
+    readyMsMax: READY_MS_MAX + settings.peerWaitMs + peers.length * settings.peerTimeoutMs,
+    spawn: (system, openRequestsMax) =>
+      system.spawn(indexService, {
+        name: 'index-service',
+        args: {
+          ...settings,
+          openRequestsMax,
+          registrations,
+          peers,
+          traceIdHeader: settings.traceIdHeader.toLowerCase(),
+        },
+        shutdown: STOP_MS_MAX,
+      }),
+  })
+  return { ...running, ranks: ready.ranks, recovery: ready.recovery }
 }

@@ -10,7 +10,7 @@ export {
 } from './answers.ts'
 export { Bodies, type BodyHold, type BodyShare } from './bodies.ts'
 export { BodyArena, type BodyLoan, LENT_BYTES_MIN } from './body-arena.ts'
-export { BodyFields, type BodyRefusal } from './body-fields.ts'
+export { type BodyFault, BodyFields, type BodyRefusal } from './body-fields.ts'
 export { assertNoStrangePage, type Caller, HostNames, isFromHere } from './callers.ts'
 export { encodingOf } from './content-encoding.ts'
 export { CostlyViews, Slices } from './costly-views.ts'
@@ -62,6 +62,9 @@ export { limitOf, queryOf, wantsText } from './query.ts'
 export { type Route, RouteTable, refuseRoute, takesMethod } from './route-table.ts'
 export {
   BadBodyError,
+  BodyTypeError,
+  bodyFields,
+  MistypedBodyError,
   ServiceActorLostError,
   ServiceBusyError,
   ServiceConflictError,
@@ -70,5 +73,6 @@ export {
   ServiceStoppingError,
   statusOfServiceError,
 } from './service-errors.ts'
+export { type Service, type ServiceMessage, serviceArms } from './service-life.ts'
 export { Turns } from './turns.ts'
 export { sendView, type ViewPlace, ViewRoom } from './view-room.ts'

@@ -1,6 +1,6 @@
 /**
- * JSON service: what `homing indexer` and `homing slots` share of HTTP: a listener, routes, the bounds on
- * requests and bodies, the access log, and errors as JSON.
+ * JSON service: what `homing indexer`, `homing slots` and `homing select` share of HTTP: a listener, routes,
+ * the bounds on requests and bodies, the access log, and errors as JSON.
  *
  *   exchange ─▶ route ─▶ pages of other sites are refused ─▶ bounds ─▶ handler ─▶ status ─▶ metrics, log
  *
@@ -37,6 +37,8 @@ export type JsonHandler = (
   body: () => Promise<Uint8Array>,
   note: RequestNote,
   place: ViewPlace | undefined,
+  /** What the '*' of its path stands for. */
+  parameter: string,
 ) => Promise<number> | number
 
 /** A route as the list of a service has it. */
@@ -96,6 +98,11 @@ export interface JsonServiceParts {
   readonly log: Log
   /** What is thrown for a request that finds no room, and while it drains. */
   readonly busy: Refusal
+  /**
+   * What is thrown for a body whose content-type is this, and not JSON; undefined: bodies of any type are
+   * read.
+   */
+  readonly notJson?: (contentType: string | undefined) => Error
   readonly stopping: () => Error
   readonly statusOf: (record: ErrorRecord) => number
   readonly answered: (route: string, status: number, durationMs: number) => void
@@ -178,6 +185,15 @@ export class JsonService {
     await this.#accessLog?.close()
   }
 
+  async #checked({ headers }: HttpExchange, body: () => Promise<Uint8Array>): Promise<Uint8Array> {
+    const { notJson } = this.#parts
+    const { 'content-type': given } = headers
+    const contentType = typeof given === 'string' ? given : undefined
+    const bytes = await body()
+    if (notJson !== undefined && bytes.length > 0 && !isJson(contentType)) throw notJson(contentType)
+    return bytes
+  }
+
   async #serve(exchange: HttpExchange): Promise<void> {
     const { clock, log, stopping, statusOf, answered } = this.#parts
     const startedMs = clock.nowMs()
@@ -188,9 +204,11 @@ export class JsonService {
     const name = routes.at(exchange.path)?.path ?? 'none'
     try {
       if (this.#isDraining) throw stopping()
-      const { handle, kind, isForPages } = routes.find(exchange, 'GET / lists them').route
-      if (!isForPages) assertNoStrangePage(exchange, this.#names)
-      status = await this.open.during(exchange, kind, (body, place) => handle(exchange, body, note, place))
+      const { route, parameter } = routes.find(exchange, 'GET / lists them')
+      if (!route.isForPages) assertNoStrangePage(exchange, this.#names)
+      status = await this.open.during(exchange, route.kind, (body, place) =>
+        route.handle(exchange, () => this.#checked(exchange, body), note, place, parameter),
+      )
     } catch (thrown) {
       const record = toErrorRecord(thrown)
       if (record.code === 'HOMING_TRANSPORT_CLIENT_GONE' || exchange.isClosed) return
@@ -210,4 +228,9 @@ export class JsonService {
       duration_ms: Math.round(durationMs * 1000) / 1000,
     })
   }
+}
+
+/** 'application/json; charset=utf-8' and 'application/vnd.x+json' are, too. */
+function isJson(contentType = ''): boolean {
+  return /^\s*application\/(?:[^\s;,/]+\+)?json\s*(?:;|$)/i.test(contentType)
 }

@@ -1,9 +1,10 @@
 /**
  * Route table: from method and path of a request to the code that serves it.
  *
- * A trailing '*' of a pattern takes the rest of the path, at least one character, as the parameter. HEAD is
- * GET without the body, which the HTTP server leaves out by itself. A path with a segment '..' is on no
- * route: '/v1/../admin' is under /v1 only for programs that do not resolve it.
+ * A pattern may have one '*', which takes at least one character as the parameter: the rest of the path where
+ * it ends the pattern, else one segment. HEAD is GET without the body, which the HTTP server leaves out by
+ * itself. A path with a segment '..' is on no route: '/v1/../admin' is under /v1 only for programs that do
+ * not resolve it.
  */
 
 import { MethodNotAllowedError, NoSuchRouteError } from './errors.ts'
@@ -68,12 +69,22 @@ export function takesMethod(route: { readonly method: string | undefined }, meth
 }
 
 function isOnPath(pattern: string, path: string): boolean {
-  if (!pattern.endsWith('*')) return path === pattern
-  return path.startsWith(pattern.slice(0, -1)) && path.length >= pattern.length
+  return wildOf(pattern, path) !== undefined
 }
 
 function parameterOf(pattern: string, path: string): string {
-  return pattern.endsWith('*') ? decodePath(path.slice(pattern.length - 1)) : ''
+  return decodePath(wildOf(pattern, path) ?? '')
+}
+
+/** What the '*' stands for, not decoded; '' without one; undefined: the path is not of this pattern. */
+function wildOf(pattern: string, path: string): string | undefined {
+  const at = pattern.indexOf('*')
+  if (at < 0) return path === pattern ? '' : undefined
+  const behind = pattern.slice(at + 1)
+  if (path.length < pattern.length || !path.startsWith(pattern.slice(0, at)) || !path.endsWith(behind))
+    return undefined
+  const value = path.slice(at, path.length - behind.length)
+  return behind === '' || !value.includes('/') ? value : undefined
 }
 
 function climbs(path: string): boolean {

@@ -1,18 +1,46 @@
 /**
- * Errors that a caller of `homing slots` gets instead of an answer, and their statuses.
+ * Errors that a caller of `homing slots` or `homing select` gets instead of an answer, and their statuses.
  * Sentences read 'cannot do what: why'.
  */
 
-import { CodedError, type ErrorRecord } from '@homing/base'
+import { CodedError, type ErrorRecord, shownText } from '@homing/base'
+import { BodyFields } from './body-fields.ts'
 import { COMMON_STATUSES } from './json-answers.ts'
 
-/** The body is no JSON, or a field of it has a value that it cannot have. */
+/** The body is no JSON, or a field of it has a value that it cannot have here. */
 export class BadBodyError extends CodedError {
   readonly code = 'HOMING_SERVICE_BAD_REQUEST'
 
   constructor(action: string, why: string) {
     super(`cannot ${action}: ${why}`, { action })
   }
+}
+
+/** A field of the body is missing, or is nothing of its type. */
+export class MistypedBodyError extends CodedError {
+  readonly code = 'HOMING_SERVICE_MISTYPED'
+
+  constructor(action: string, why: string) {
+    super(`cannot ${action}: ${why}`, { action })
+  }
+}
+
+/** The body is not said to be JSON. */
+export class BodyTypeError extends CodedError {
+  readonly code = 'HOMING_SERVICE_BODY_TYPE'
+
+  constructor(contentType: string | undefined) {
+    const given =
+      contentType === undefined ? 'there is none' : `not ${JSON.stringify(shownText(contentType))}`
+    super(`cannot read the body: its content-type must be application/json, ${given}`)
+  }
+}
+
+/** Reads the fields of a body; it throws BadBodyError and MistypedBodyError. */
+export function bodyFields(action: string, body: Uint8Array): BodyFields {
+  return new BodyFields(action, body, (what, why, fault) =>
+    fault === 'mistyped' ? new MistypedBodyError(what, why) : new BadBodyError(what, why),
+  )
 }
 
 /** The request names something that is not there. */
@@ -72,6 +100,8 @@ export class ServiceActorLostError extends CodedError {
 const STATUS_OF_CODE: Readonly<Record<string, number>> = {
   ...COMMON_STATUSES,
   HOMING_SERVICE_BAD_REQUEST: 400,
+  HOMING_SERVICE_BODY_TYPE: 415,
+  HOMING_SERVICE_MISTYPED: 422,
   HOMING_SERVICE_NOT_FOUND: 404,
   HOMING_SERVICE_CONFLICT: 409,
   HOMING_SERVICE_FULL: 503,

@@ -44,5 +44,44 @@ t.test('what cannot be is told with the name and the value of the field, and no 
   says(() => fields.tokens('tokens'), 'tokens[0] must be a whole number from 0 to 4294967295')
   says(() => fields.list('n'), 'n must be a list of numbers')
   says(() => fieldsOf('[]'), 'the body is not a JSON object')
+  says(() => fields.flag('n', true), 'n must be true or false')
+  says(() => fields.object('list'), 'list must be an object')
   t.throws(() => fieldsOf('{'), /cannot do it: the body is not JSON: /)
+})
+
+t.test('a value out of range is told apart from one of another type', async t => {
+  const faultOf = (body: unknown, read: (fields: BodyFields) => unknown): unknown => {
+    try {
+      const bytes = new TextEncoder().encode(typeof body === 'string' ? body : JSON.stringify(body))
+      read(
+        new BodyFields('do it', bytes, (_action, _why, fault) => Object.assign(new Error(fault), { fault })),
+      )
+      return 'none'
+    } catch (thrown) {
+      return (thrown as { readonly fault: string }).fault
+    }
+  }
+  const whole = (fields: BodyFields) => fields.integer('n', 1, 9)
+  t.equal(faultOf({ n: 3 }, whole), 'none')
+  t.equal(faultOf({ n: 0 }, whole), 'unusable')
+  t.equal(faultOf({ n: 10 }, whole), 'unusable')
+  for (const n of [-1, 1.5, '3', [3], true, undefined, null]) t.equal(faultOf({ n }, whole), 'mistyped')
+  t.equal(
+    faultOf({ n: '' }, fields => fields.name('n')),
+    'unusable',
+  )
+  t.equal(
+    faultOf({ n: 1 }, fields => fields.name('n')),
+    'mistyped',
+  )
+  t.equal(
+    faultOf({}, fields => fields.name('n')),
+    'mistyped',
+  )
+  t.equal(faultOf('[]', whole), 'mistyped')
+  t.equal(faultOf('{', whole), 'unusable')
+  t.equal(
+    faultOf({ n: [-1] }, fields => fields.tokens('n')),
+    'mistyped',
+  )
 })

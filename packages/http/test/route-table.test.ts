@@ -31,6 +31,24 @@ t.test('a star takes the rest of the path, decoded, and at least one character',
   t.equal(parameterOf('/models/'), undefined)
 })
 
+t.test('a star inside a pattern takes one segment, decoded, and at least one character', async t => {
+  const bookings = new RouteTable([
+    { method: 'POST', path: '/bookings/*/end' },
+    { method: 'DELETE', path: '/bookings/*' },
+  ])
+  const parameterOf = (method: string, path: string): unknown => {
+    const found = bookings.lookUp({ method, path })
+    return 'route' in found ? found.parameter : found
+  }
+  t.equal(parameterOf('POST', '/bookings/a/end'), 'a')
+  t.equal(parameterOf('POST', '/bookings/org%2Fa/end'), 'org/a')
+  t.equal(parameterOf('DELETE', '/bookings/end'), 'end')
+  t.strictSame(parameterOf('POST', '/bookings/a/b/end'), ['DELETE'])
+  t.strictSame(parameterOf('POST', '/bookings//end'), ['DELETE'])
+  t.strictSame(parameterOf('POST', '/bookings/end'), ['DELETE'])
+  t.equal(bookings.at('/bookings/a/end')?.path, '/bookings/*/end')
+})
+
 t.test('no path climbs, however it is written', async t => {
   for (const path of ['/models/..', '/models/../x', '/models/%2e%2e/x', '/models/..%2Fx'])
     t.strictSame(table.lookUp({ method: 'GET', path }), [], path)
