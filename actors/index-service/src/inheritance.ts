@@ -109,7 +109,8 @@ export class Inheritance {
 function whyOtherEngine({ endpoint }: RankDump, rank: Rank, url: string): string | undefined {
   if (endpoint === undefined)
     return 'its dump names no endpoint; it is from an older version, or another implementation'
-  if (!isSameSocket(endpoint, rank.endpoint)) return `its dump is from the engine at ${endpoint}`
+  if (rank.endpoint === undefined || !isSameSocket(endpoint, rank.endpoint))
+    return `its dump is from the engine at ${endpoint}`
   const isNeighbour = hostName(new URL(url).hostname) === 'localhost'
   if (isNeighbour || !isOfThisMachine(endpoint)) return undefined
   return `${endpoint} means another engine on the peer's machine; name the host of the engine`

@@ -15,17 +15,25 @@ export interface ServiceReady {
 /** Inherited blocks of one shard, by worker slot. */
 export type InheritedCounts = Readonly<Record<number, number>> | undefined
 
-export type IndexServiceMessage =
-  | ServiceMessage<ServiceReady>
-  /** From listeners. */
-  | SourceMessage
-  /** From indexers. */
+/** What the indexers of a service tell it, and what it tells itself of them: see shards.ts. */
+export type ShardsMessage =
   | ShardResetMessage
   | ShardMemoryMessage
   // From itself.
-  | { readonly type: 'listenerDue'; readonly workerSlot: number }
-  | { readonly type: 'released'; readonly workerSlot: number; readonly isReleased: boolean }
   | { readonly type: 'lookAfterShards' }
-  | { readonly type: 'inheritedCounted'; readonly counts: readonly InheritedCounts[] }
   /** The thread of this indexer died; its end must be noticed again. */
   | { readonly type: 'watchAgain'; readonly shard: number }
+
+/** What the listeners of a service tell it, and what it tells itself of them: see rank-listeners.ts. */
+export type RankListenersMessage =
+  | SourceMessage
+  // From itself.
+  | { readonly type: 'listenerDue'; readonly workerSlot: number }
+  | { readonly type: 'released'; readonly workerSlot: number; readonly isReleased: boolean }
+
+export type IndexServiceMessage =
+  | ServiceMessage<ServiceReady>
+  | ShardsMessage
+  | RankListenersMessage
+  /** From itself. */
+  | { readonly type: 'inheritedCounted'; readonly counts: readonly InheritedCounts[] }

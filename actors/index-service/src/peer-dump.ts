@@ -19,7 +19,7 @@ import { parseWideJson, tryBits64, tryUnsigned64 } from '@homing/base'
 import { bigintToHash } from '@homing/blocks'
 import { BadDumpError } from './errors.ts'
 import type { InheritedRun } from './inheritor.ts'
-import type { Partition, Registration } from './requests.ts'
+import type { Partition, RankRegistration } from './requests.ts'
 
 /** What a dump says of one rank. */
 export interface RankDump {
@@ -41,10 +41,11 @@ function dumpKey(model: string, group: string): string {
 /** The beginning of a partition, up to its events. */
 export function dumpHead(
   { model, group, blockSizeTokens }: Partition & { readonly blockSizeTokens: number },
-  ranks: Iterable<Pick<Registration, 'instanceId' | 'dpRank' | 'endpoint'>>,
+  ranks: Iterable<Pick<RankRegistration, 'instanceId' | 'dpRank' | 'endpoint'>>,
 ): string {
   const endpoints: Record<string, Record<string, string>> = {}
   for (const { instanceId, dpRank, endpoint } of ranks) {
+    if (endpoint === undefined) continue
     endpoints[instanceId.toString()] ??= {}
     endpoints[instanceId.toString()]![dpRank] = endpoint
   }

@@ -14,11 +14,11 @@ import {
   type ReleaseMessage,
   type SourceMessage,
 } from '@homing/actors/listener'
-import type { IndexServiceMessage } from './messages.ts'
+import type { RankListenersMessage } from './messages.ts'
 import type { Rank } from './rank.ts'
 
 export interface RankListenersOptions {
-  readonly context: ActorContext<IndexServiceMessage>
+  readonly context: ActorContext<RankListenersMessage>
   /** Where the events of a rank go: its indexer, or who stands before it. */
   readonly sinkOf: (rank: Rank) => ActorRef<IndexerMessage>
   /** The indexer that must forget the slot of a rank whose listener has ended. */
@@ -29,13 +29,15 @@ export interface RankListenersOptions {
   readonly replayTimeoutMs: number
   /** Undefined: none are kept. */
   readonly checkpoints: CheckpointOptions | undefined
+  /** A rank may hold blocks without a listener, because prompts were sent there; default false. */
+  readonly holdsGuesses?: boolean
   /** Called for a rank that is gone when nothing is left of it: its slot may serve another. */
   readonly ended: (rank: Rank) => void
 }
 
 export class RankListeners {
   readonly #options: RankListenersOptions
-  readonly #lives: ListenerLives<Rank, IndexServiceMessage>
+  readonly #lives: ListenerLives<Rank, RankListenersMessage>
 
   constructor(options: RankListenersOptions) {
     const { context, releaserOf, eventPool, replayTimeoutMs, checkpoints } = options
@@ -55,9 +57,10 @@ export class RankListeners {
 
   /** Brings the listener of a rank in line with what is wanted of it. */
   reconcile(rank: Rank): void {
-    const isWanted = !rank.isGone && rank.fault === undefined
+    const isWanted = !rank.isGone && rank.fault === undefined && rank.endpoint !== undefined
     if (rank.phase === 'idle') {
-      if (isWanted) this.#start(rank)
+      if (isWanted) this.#start(rank, rank.endpoint)
+      else if (rank.isGone && this.#options.holdsGuesses === true) this.#lives.release(rank)
       else if (rank.isGone) this.#options.ended(rank)
     } else if (rank.phase === 'running' && !isWanted) {
       this.#lives.stop(rank, 'its listener is stopping')
@@ -100,10 +103,10 @@ export class RankListeners {
     if (!isReleased || rank.fault === undefined) this.#lives.pause(rank)
   }
 
-  #start(rank: Rank): void {
-    const { instanceId, dpRank, endpoint, replayEndpoint, workerSlot, blockSizeTokens } = rank
+  #start(rank: Rank, eventsEndpoint: string): void {
+    const { instanceId, dpRank, replayEndpoint, workerSlot, blockSizeTokens } = rank
     this.#lives.start(rank, `listener ${instanceId}/${dpRank} slot ${workerSlot}`, {
-      eventsEndpoint: endpoint,
+      eventsEndpoint,
       replayEndpoint,
       topic: '',
       blockSizeTokens,

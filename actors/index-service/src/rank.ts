@@ -4,9 +4,9 @@
 
 import { type Listened, unheard } from '@homing/actors/listener'
 import type { Trust } from '@homing/index'
-import type { Registration } from './requests.ts'
+import type { RankRegistration } from './requests.ts'
 
-export interface Rank extends Registration, Listened {
+export interface Rank extends RankRegistration, Listened {
   // registry.ts
   /** Unregistered: it ends when its listener has. */
   isGone: boolean
@@ -20,7 +20,7 @@ export interface Rank extends Registration, Listened {
   inheritedFrom: string | undefined
 }
 
-export function newRank(registration: Registration, workerSlot: number, shard: number): Rank {
+export function newRank(registration: RankRegistration, workerSlot: number, shard: number): Rank {
   return {
     ...registration,
     workerSlot,

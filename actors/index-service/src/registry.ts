@@ -16,7 +16,7 @@
 import { clashText, type NamedSocket, SocketClaims } from '@homing/transport'
 import { NotRegisteredError, RegistrationConflictError, RegistrationsFullError } from './errors.ts'
 import { newRank, type Rank } from './rank.ts'
-import type { Partition, Registration, Unregistration } from './requests.ts'
+import type { Partition, RankRegistration, Unregistration } from './requests.ts'
 
 export interface RegistryOptions {
   readonly shardCount: number
@@ -84,7 +84,7 @@ export class Registry {
   }
 
   /** Throws RegistrationConflictError and RegistrationsFullError; then nothing has changed. */
-  register(registration: Registration): Rank {
+  register(registration: RankRegistration): Rank {
     const { instanceId, dpRank, model, group, blockSizeTokens } = registration
     const name = instanceId.toString()
     const instance = this.#instances.get(name)
@@ -97,7 +97,7 @@ export class Registry {
       }
     }
     const existing = instance?.get(dpRank)
-    if (existing !== undefined) conflict(`it is registered already, with endpoint ${existing.endpoint}`)
+    if (existing !== undefined) conflict(`it is registered already, ${withEndpoint(existing)}`)
     const key = partitionKey(model, group)
     let entry = this.#partitions.get(key)
     if (entry !== undefined && entry.blockSizeTokens !== blockSizeTokens) {
@@ -174,13 +174,18 @@ export class Registry {
   }
 }
 
-function ownerOf({ instanceId, dpRank }: Registration): string {
+function ownerOf({ instanceId, dpRank }: RankRegistration): string {
   return `instance ${instanceId} rank ${dpRank}`
 }
 
-function socketsOf({ endpoint, replayEndpoint }: Registration): readonly NamedSocket[] {
+function socketsOf({ endpoint, replayEndpoint }: RankRegistration): readonly NamedSocket[] {
+  if (endpoint === undefined) return []
   const events = { use: 'events', endpoint } as const
   return replayEndpoint === undefined ? [events] : [events, { use: 'replay', endpoint: replayEndpoint }]
+}
+
+function withEndpoint({ endpoint }: RankRegistration): string {
+  return endpoint === undefined ? 'without an endpoint' : `with endpoint ${endpoint}`
 }
 
 /** Names may hold any character, so a separator alone would not part them. */

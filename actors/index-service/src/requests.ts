@@ -14,14 +14,19 @@ export interface Partition {
   readonly group: string
 }
 
-/** One rank of an instance, as it is to be registered. */
-export interface Registration extends Partition {
+/** One rank of an instance, as the registry takes it. */
+export interface RankRegistration extends Partition {
   readonly instanceId: bigint
   readonly dpRank: number
-  /** 'tcp://host:port' or 'ipc://path' of the engine's PUB socket. */
-  readonly endpoint: string
+  /** 'tcp://host:port' or 'ipc://path' of the engine's PUB socket; undefined: its events are not followed. */
+  readonly endpoint: string | undefined
   readonly replayEndpoint: string | undefined
   readonly blockSizeTokens: number
+}
+
+/** One rank whose events are followed. */
+export interface Registration extends RankRegistration {
+  readonly endpoint: string
 }
 
 export interface Unregistration {

@@ -1,12 +1,9 @@
 /** The routes of the service: what each takes, does and answers. */
 
 import type { ActorContext } from '@homing/actor'
-import type { Clock } from '@homing/base'
 import { fullBlocks, hashLocals, namespaceSeed } from '@homing/blocks'
-import { dumpEvents, dumpKey } from '@homing/fleet'
 import {
   type AccessLog,
-  DumpsBusyError,
   type JsonHandler,
   type JsonRoute,
   jsonRouteTable,
@@ -15,15 +12,14 @@ import {
   type RouteTable,
   sendAnswer,
   sendJson,
-  sendPieces,
-  Turns,
+  type Turns,
   textAnswer,
   type ViewPlace,
 } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
+import { sendDump } from './dump-answer.ts'
 import type { IndexServiceMessage } from './messages.ts'
 import type { IndexQuery } from './overlap-answer.ts'
-import { dumpHead } from './peer-dump.ts'
 import type { Peers } from './peers.ts'
 import type { Rank } from './rank.ts'
 import { nameOf, type RankListeners } from './rank-listeners.ts'
@@ -55,12 +51,6 @@ export interface RoutesOptions {
 }
 
 const OK = { status: 'ok' }
-/** Peers that start at about the same time are served one after the other. */
-const DUMPS_WAITING_MAX = 4
-const DUMP_WAIT_MS_MAX = 20_000
-/** A client that reads slowly must not keep the others from their dumps. */
-const DUMP_MS_MAX = 600_000
-const utf8 = new TextEncoder()
 
 export function routeTable(options: RoutesOptions): RouteTable<JsonRoute> {
   return jsonRouteTable(SERVICE_ROUTES, KINDS, handlersOf(options))
@@ -107,7 +97,7 @@ function handlersOf(options: RoutesOptions): Readonly<Record<ServiceRouteName, J
       note.model = partition.model
       return answerQuery(options, exchange, registry.partition(partition), localHashes)
     },
-    'GET /dump': exchange => sendDump(options, exchange),
+    'GET /dump': exchange => sendDump({ ...options, clock: context.clock }, exchange),
     async 'POST /register_peer'(exchange, body) {
       peers.add(readPeer(await body()))
       return sendJson(exchange, 201, OK)
@@ -172,68 +162,6 @@ async function workers(
     {},
     place,
   )
-}
-
-/** One dump at a time, because shards give no memory back meanwhile; peers that start wait in line. */
-export function dumpTurns(clock: Clock): Turns {
-  return new Turns({
-    clock,
-    atOnceMax: 1,
-    waitingMax: DUMPS_WAITING_MAX,
-    waitMsMax: DUMP_WAIT_MS_MAX,
-    refusal: () => new DumpsBusyError(),
-  })
-}
-
-async function sendDump(options: RoutesOptions, exchange: HttpExchange): Promise<number> {
-  const over = await options.dumps.take()
-  try {
-    return await sendPieces(exchange, { 'content-type': 'application/json' }, dumpPieces(options))
-  } finally {
-    over()
-  }
-}
-
-/** One piece per slice of a rank: no more than one of them is in memory. */
-async function* dumpPieces(options: RoutesOptions): AsyncGenerator<Uint8Array, void, undefined> {
-  const { registry, context, askMsMax } = options
-  const untilMs = context.clock.nowMs() + DUMP_MS_MAX
-  // What the next piece begins with.
-  let text = '{'
-  let isFirstPartition = true
-  for (const partition of [...registry.partitions]) {
-    const ranks = [...partition.ranks]
-    text += isFirstPartition ? dumpHead(partition, ranks) : `,${dumpHead(partition, ranks)}`
-    isFirstPartition = false
-    let eventId = 0
-    for (const rank of ranks) {
-      for (const ref of holdersOf(options, rank)) {
-        for await (const blocks of dumpKey(ref, rank.workerSlot, askMsMax)) {
-          if (context.clock.nowMs() > untilMs) throw new DumpsBusyError()
-          // Another rank may have its slot by now.
-          if (registry.ofSlot(rank.workerSlot) !== rank) break
-          const before = eventId
-          const reachable = blocks.filter(({ isReachable }) => isReachable)
-          const events = dumpEvents(rank.instanceId, rank.dpRank, reachable, () => eventId++)
-          if (events === '') continue
-          yield utf8.encode(`${text}${before === 0 ? '' : ','}${events}`)
-          text = ''
-        }
-      }
-    }
-    text += ']}'
-  }
-  yield utf8.encode(`${text}}\n`)
-}
-
-/** Where the blocks of a rank are: those of the engine's events, and inherited ones. */
-function holdersOf(
-  { shards }: RoutesOptions,
-  { shard, inheritedFrom, fault }: Rank,
-): readonly Parameters<typeof dumpKey>[0][] {
-  if (fault !== undefined) return []
-  const own = shards.indexers[shard]!
-  return inheritedFrom === undefined ? [own] : [own, shards.inheritors[shard]!]
 }
 
 function overview(exchange: HttpExchange): number {

@@ -16,6 +16,7 @@ import {
   type Terminated,
 } from '@homing/actor'
 import {
+  createGuessCounts,
   type IndexerMessage,
   indexer,
   type ShardMemoryMessage,
@@ -25,7 +26,7 @@ import {
 import { createIndexDoor, createIndexMemory, type IndexMemory, IndexReader } from '@homing/index'
 import { ServiceActorLostError } from './errors.ts'
 import { type InheritorMessage, inheritor } from './inheritor.ts'
-import type { IndexServiceMessage, InheritedCounts } from './messages.ts'
+import type { InheritedCounts, ShardsMessage } from './messages.ts'
 
 export interface ShardsOptions {
   readonly count: number
@@ -35,7 +36,12 @@ export interface ShardsOptions {
   readonly eventPool: string
   /** Blocks of peers' dumps are to be kept beside those of the engines. */
   readonly inherits: boolean
+  /** Of blocks that count as held because a prompt was sent there; undefined: none are. */
+  readonly guesses?: { readonly blocksMax: number; readonly pruneTargetRatio: number }
 }
+
+/** Of the actor that they are children of. */
+type ShardsContext = Pick<ActorContext<ShardsMessage>, 'self' | 'spawn' | 'watch' | 'schedule'>
 
 const LOOK_INTERVAL_MS = 1000
 const SHARD_WATCH_AGAIN_MS = 1000
@@ -54,18 +60,25 @@ export class Shards {
   readonly indexers: readonly ActorRef<IndexerMessage>[]
   /** By shard; empty: nothing is inherited. */
   readonly inheritors: readonly ActorRef<InheritorMessage>[]
+  /** By shard; others can read through them, too. */
+  readonly doors: readonly SharedArrayBuffer[]
   readonly reader: IndexReader
   /** What peers said; undefined: nothing is inherited. */
   readonly inheritedReader: IndexReader | undefined
-  readonly #context: ActorContext<IndexServiceMessage>
+  readonly #context: ShardsContext
   readonly #incarnations: (number | undefined)[]
   readonly #memoryNumbers: (number | undefined)[]
 
-  constructor(context: ActorContext<IndexServiceMessage>, options: ShardsOptions) {
-    const { count, indexBytes, workerSlotsMax, eventPool, inherits } = options
+  constructor(context: ShardsContext, options: ShardsOptions) {
+    const { count, indexBytes, workerSlotsMax, eventPool, inherits, guesses } = options
     this.#context = context
     const shardBytes = Math.floor(indexBytes / count)
     const inheritedBytes = inherits ? Math.floor(shardBytes * INHERITED_SHARE) : 0
+    const counts = createGuessCounts(count)
+    const guessed = guesses && {
+      pruneTargetRatio: guesses.pruneTargetRatio,
+      guesses: { blocksMax: guesses.blocksMax, counts },
+    }
     const doors: SharedArrayBuffer[] = []
     const inheritedMemories: IndexMemory[] = []
     const indexers: ActorRef<IndexerMessage>[] = []
@@ -83,7 +96,7 @@ export class Shards {
       const ref = context.spawn(indexer, {
         ...place,
         name: `indexer-${shard}`,
-        args: { shard, memory, capacityBytes, workerSlotsMax },
+        args: { shard, memory, capacityBytes, workerSlotsMax, ...guessed },
       })
       context.watch(ref)
       indexers.push(ref)
@@ -100,6 +113,7 @@ export class Shards {
     }
     this.indexers = indexers
     this.inheritors = inheritors
+    this.doors = doors
     this.reader = new IndexReader(doors)
     this.inheritedReader = inherits ? new IndexReader(inheritedMemories) : undefined
     this.#incarnations = doors.map(() => undefined)

@@ -4,7 +4,7 @@ import t from 'tap'
 import { RegistrationConflictError, RegistrationsFullError } from '../src/errors.ts'
 import type { Rank } from '../src/rank.ts'
 import { Registry } from '../src/registry.ts'
-import type { Registration } from '../src/requests.ts'
+import type { RankRegistration } from '../src/requests.ts'
 
 const SLOTS_MAX = 6
 const SHARDS = 3
@@ -41,7 +41,7 @@ const steps = fc.array(
   { maxLength: 60 },
 )
 
-function sockets({ endpoint, replayEndpoint }: Registration): string[] {
+function sockets({ endpoint = '', replayEndpoint }: RankRegistration): string[] {
   const named = endpoint.replace('localhost', '127.0.0.1')
   return replayEndpoint === undefined ? [named] : [named, replayEndpoint]
 }

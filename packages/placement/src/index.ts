@@ -19,6 +19,7 @@ export {
   placementSettings,
   type Situation,
   settingsFor,
+  tokensToCompute,
 } from './place.ts'
 export { placedMs, tokensToHandOver, transferMs } from './placed-costs.ts'
 export { type PotentialKeyLoad, potentialLoads } from './potential-loads.ts'
