@@ -1,6 +1,7 @@
 /** The answer of each operator route. */
 
 import type { ActorRef, SystemView } from '@homing/actor'
+import { receiptView } from '@homing/actors/router'
 import type { Clock } from '@homing/base'
 import {
   CostlyViews,
@@ -41,7 +42,6 @@ import { actorsText, actorsView, flightText, flightView } from './views/actors-v
 import { diagnosis } from './views/diagnosis.ts'
 import { dumpPieces } from './views/dump-view.ts'
 import { queueView } from './views/queue-view.ts'
-import { receiptView } from './views/receipt-view.ts'
 import { replicasView } from './views/replicas-view.ts'
 import { askWhatIf, cancelWhatIf, whatIfState } from './views/what-if.ts'
 import { type WorkersState, type WorkersView, type WorkerView, workerViews } from './views/workers-view.ts'

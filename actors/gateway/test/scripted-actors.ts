@@ -234,6 +234,7 @@ export const scriptedTracker = defineActor(
       touch: keep,
       watchLoad: keep,
       reportedUsage: keep,
+      outputBlocks: keep,
       free: keep,
       gatewayStarted: keep,
       replicate: keep,

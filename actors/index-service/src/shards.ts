@@ -19,6 +19,7 @@ import {
   createGuessCounts,
   type IndexerMessage,
   indexer,
+  type RoutedMessage,
   type ShardMemoryMessage,
   type ShardResetMessage,
   type ShardStatus,
@@ -57,7 +58,7 @@ const SUPERVISION: Supervision = {
 }
 
 export class Shards {
-  readonly indexers: readonly ActorRef<IndexerMessage>[]
+  readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
   /** By shard; empty: nothing is inherited. */
   readonly inheritors: readonly ActorRef<InheritorMessage>[]
   /** By shard; others can read through them, too. */
@@ -81,7 +82,7 @@ export class Shards {
     }
     const doors: SharedArrayBuffer[] = []
     const inheritedMemories: IndexMemory[] = []
-    const indexers: ActorRef<IndexerMessage>[] = []
+    const indexers: ActorRef<IndexerMessage | RoutedMessage>[] = []
     const inheritors: ActorRef<InheritorMessage>[] = []
     for (let shard = 0; shard < count; shard++) {
       const place = {

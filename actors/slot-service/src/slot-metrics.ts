@@ -6,11 +6,10 @@
 import type { ActorContext, ActorRef } from '@homing/actor'
 import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
 import type { TrackerMessage } from '@homing/actors/tracker'
-import type { JsonService } from '@homing/http'
+import { type JsonService, serviceProcessMetrics } from '@homing/http'
 import { Metrics, type RequestMetrics, requestMetrics } from '@homing/metrics'
 import type { SlotCatalog } from './catalog.ts'
 import type { SlotServiceMessage } from './messages.ts'
-import { slotProcessMetrics } from './process-metrics.ts'
 import type { SlotServiceArgs } from './service-args.ts'
 
 export interface SlotFigures {
@@ -31,7 +30,7 @@ export class SlotMetrics {
 
   constructor(figures: SlotFigures) {
     const { service, context } = figures
-    const process = context.use(slotProcessMetrics)
+    const process = context.use(serviceProcessMetrics)
     this.#metrics.include(() => process.render())
     this.#requests = requestMetrics(this.#metrics, 'homing_slots', {
       openRequests: () => service.open.count,

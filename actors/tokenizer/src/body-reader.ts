@@ -41,6 +41,7 @@ import {
   spliceMember,
   usageEdit,
 } from '@homing/openai'
+import { separatedPrompt, unknownPromptWith } from '@homing/placement'
 import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
 import { CACHE_MARK, conversationText, loadTokenizer, RenderingRefusedError } from '@homing/tokenization'
 import { BodyMemory, type ReadBody } from './body-memory.ts'
@@ -57,7 +58,6 @@ import type {
   ReaderTask,
   ReadTask,
 } from './reader-tasks.ts'
-import { separatedPrompt, unknownPromptWith } from './separated-prompt.ts'
 import { hasValue, mediaTypeIn, tokenizeBody } from './tokenize-body.ts'
 
 /** Until a worker has said another one. */

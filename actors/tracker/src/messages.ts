@@ -145,6 +145,16 @@ export type TrackerMessage =
   | { readonly type: 'prefillComplete'; readonly decisionId: string; readonly teaches?: boolean }
   /** The request still runs. `outputTokens`: about how many it has sent; undefined: not known. */
   | { readonly type: 'touch'; readonly decisionId: string; readonly outputTokens?: number | undefined }
+  /**
+   * The request still runs, and its answer has so many blocks, each of which counts `weight`, 0 … 1. For
+   * those whose callers count them.
+   */
+  | {
+      readonly type: 'outputBlocks'
+      readonly decisionId: string
+      readonly blocks: number
+      readonly weight: number
+    }
   /** The request ended, with success or not. Idempotent. */
   | ({ readonly type: 'free'; readonly decisionId: string } & TrackerUsage)
   /**

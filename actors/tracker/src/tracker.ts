@@ -73,6 +73,7 @@ export const tracker = defineActor(
       isBooked: ({ decisionId, reply }) => reply(state.isBooked(decisionId)),
       prefillComplete: ({ decisionId, teaches = true }) => state.prefillComplete(decisionId, teaches),
       touch: ({ decisionId, outputTokens }) => state.touch(decisionId, outputTokens),
+      outputBlocks: ({ decisionId, blocks, weight }) => state.outputBlocks(decisionId, blocks, weight),
       free: ({ type: _, decisionId, ...said }) => state.free(decisionId, said),
       gatewayStarted: ({ gateway }) => state.gatewayStarted(gateway),
       loads: ({ reply }) => reply(state.loads()),
@@ -130,6 +131,8 @@ class Tracker {
   readonly #file: LearnedFile | undefined
   /** Undefined: output blocks are not counted. */
   readonly #outputs: OutputBlocks | undefined
+  /** Callers have told blocks of answers. */
+  #hasToldOutputs = false
   #keysBySlot = new Map<number, string>()
   #slotsByKey = new Map<string, number>()
   /** By worker id: `promptsEpoch`, which grows when it runs as another process. */
@@ -231,7 +234,7 @@ class Tracker {
     if (counts.assumesReuse) this.replicas?.lessNew(sequenceHashes, workerSlots, newBlocks)
     return {
       activeBlocks: projection.activeBlocks.slice(0, count),
-      outputBlocks: (this.#outputs ?? this.replicas) && projection.outputBlocks.slice(0, count),
+      outputBlocks: this.#countsOutputs ? projection.outputBlocks.slice(0, count) : undefined,
       newBlocks,
       soughtBlocks,
       activePrefillTokens: projection.activePrefillTokens.slice(0, count),
@@ -317,6 +320,17 @@ class Tracker {
     if (outputTokens === undefined) return
     this.#book.grew(decisionId, outputTokens, clock.nowMs())
     this.fellIf(this.#outputs?.grew(decisionId, outputTokens) === 'less')
+  }
+
+  outputBlocks(decisionId: string, blocks: number, weight: number): void {
+    if (!this.#load.touch(decisionId, this.#context.clock.nowMs())) return
+    this.#hasToldOutputs = true
+    this.#load.setOutputBlocks(decisionId, blocks, weight)
+    this.fellIf(weight < 1)
+  }
+
+  get #countsOutputs(): boolean {
+    return this.#outputs !== undefined || this.replicas !== undefined || this.#hasToldOutputs
   }
 
   free(decisionId: string, said: TrackerUsage = {}): void {

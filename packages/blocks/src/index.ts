@@ -16,7 +16,14 @@ export {
   sortHashes,
   tryHashNumber,
 } from './hash64.ts'
-export { mediaByBlock, mediaHashOf, mediaOfBlocks, mediaPadToken, tryMediaDigest } from './media.ts'
+export {
+  type MediaObject,
+  mediaByBlock,
+  mediaHashOf,
+  mediaOfBlocks,
+  mediaPadToken,
+  tryMediaDigest,
+} from './media.ts'
 export { DEFAULT_SEED, type HashNamespace, NOBODYS_SEED, namespaceSeed, type Seed } from './namespace.ts'
 export { hashText, textTokens } from './text-blocks.ts'
 export { INPUT_SIZE_MAX, xxh3 } from './xxh3.ts'

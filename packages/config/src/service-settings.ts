@@ -2,7 +2,7 @@
 
 import type { SettingDescriptor } from './descriptor.ts'
 import { shared } from './shared-settings.ts'
-import { MIB, SECOND_MS } from './units.ts'
+import { HOUR_MS, MIB, SECOND_MS } from './units.ts'
 
 export interface ServiceNames {
   /** Begins its variables: 'HOMING_SLOTS'. */
@@ -12,6 +12,51 @@ export interface ServiceNames {
   readonly port: number
   /** The routes that --max-open-requests is for. */
   readonly routes: string
+  /** How a request comes to be held: 'added'. */
+  readonly held?: string
+}
+
+/** How many requests are held, and how long. */
+export function bookingSettings({ variables, held = 'added' }: ServiceNames) {
+  return [
+    {
+      key: 'activeRequestsMax',
+      name: 'max-active-requests',
+      group: 'Requests',
+      kind: 'integer',
+      default: 65_536,
+      min: 1,
+      max: 10_000_000,
+      unit: 'requests',
+      env: `${variables}_MAX_ACTIVE_REQUESTS`,
+      help: `Most requests that are held at one time: ${held} and not freed, those that replicas hold included. A further one is answered with 503.`,
+    },
+    {
+      key: 'activeBlocksMax',
+      name: 'max-active-blocks',
+      group: 'Requests',
+      kind: 'integer',
+      default: 4_194_304,
+      min: 1,
+      max: 100_000_000,
+      unit: 'blocks',
+      env: `${variables}_MAX_ACTIVE_BLOCKS`,
+      help: `Most blocks of the requests that were ${held} here; blocks that requests of one rank have in common count once. A request whose blocks may find no room is answered with 503. A block takes about 18 bytes.`,
+    },
+    {
+      key: 'activeRequestExpiryMs',
+      name: 'active-request-expiry-secs',
+      group: 'Requests',
+      kind: 'duration',
+      default: 300 * SECOND_MS,
+      min: SECOND_MS,
+      max: 24 * HOUR_MS,
+      aliases: ['active-request-expiry'],
+      env: `${variables}_ACTIVE_REQUEST_EXPIRY_SECS`,
+      envAliases: [{ name: 'DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS' }],
+      help: `A request that is not freed is freed by itself this long after it was ${held}, or after its prefill was complete. Longer than the longest answer.`,
+    },
+  ] as const satisfies readonly SettingDescriptor[]
 }
 
 export function listeningSettings({ variables, noun, port, routes }: ServiceNames) {

@@ -6,7 +6,7 @@
 
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
 import { faultOfOther, faultOfOwnEndpoint } from './router/replica-settings.ts'
-import { listeningSettings, loggingSettings } from './service-settings.ts'
+import { bookingSettings, listeningSettings, loggingSettings } from './service-settings.ts'
 import { faultOfBodies, shared } from './shared-settings.ts'
 import { HOUR_MS, SECOND_MS } from './units.ts'
 
@@ -26,43 +26,7 @@ const slotsSettings = [
     env: 'HOMING_SLOTS_WORKER_SLOTS_MAX',
     help: 'Most ranks of workers that may be registered at one time, over all models and groups. A worker that finds no room is answered with 503.',
   },
-  {
-    key: 'activeRequestsMax',
-    name: 'max-active-requests',
-    group: 'Requests',
-    kind: 'integer',
-    default: 65_536,
-    min: 1,
-    max: 10_000_000,
-    unit: 'requests',
-    env: 'HOMING_SLOTS_MAX_ACTIVE_REQUESTS',
-    help: 'Most requests that are held at one time: added and not freed, those that replicas hold included. A further one is answered with 503.',
-  },
-  {
-    key: 'activeBlocksMax',
-    name: 'max-active-blocks',
-    group: 'Requests',
-    kind: 'integer',
-    default: 4_194_304,
-    min: 1,
-    max: 100_000_000,
-    unit: 'blocks',
-    env: 'HOMING_SLOTS_MAX_ACTIVE_BLOCKS',
-    help: 'Most blocks of the requests that were added here; blocks that requests of one rank have in common count once. A request whose blocks may find no room is answered with 503. A block takes about 18 bytes.',
-  },
-  {
-    key: 'activeRequestExpiryMs',
-    name: 'active-request-expiry-secs',
-    group: 'Requests',
-    kind: 'duration',
-    default: 300 * SECOND_MS,
-    min: SECOND_MS,
-    max: 24 * HOUR_MS,
-    aliases: ['active-request-expiry'],
-    env: 'HOMING_SLOTS_ACTIVE_REQUEST_EXPIRY_SECS',
-    envAliases: [{ name: 'DYN_ROUTER_ACTIVE_REQUEST_EXPIRY_SECS' }],
-    help: 'A request that is not freed is freed by itself this long after it was added, or after its prefill was complete. Longer than the longest answer.',
-  },
+  ...bookingSettings(NAMES),
 
   {
     key: 'replicaEndpoint',

@@ -11,6 +11,7 @@ export const COMMANDS: Readonly<Record<string, () => Promise<CommandEntry>>> = {
   sidecar: async () => (await import('./sidecar-command.ts')).sidecarCommandEntry,
   indexer: async () => (await import('./indexer-command.ts')).indexerCommandEntry,
   slots: async () => (await import('./slots-command.ts')).slotsCommandEntry,
+  select: async () => (await import('./select-command.ts')).selectCommandEntry,
   simulate: async () => (await import('./simulate-command.ts')).simulateCommandEntry,
   doctor: async () => (await import('./doctor-command.ts')).doctorCommandEntry,
 }

@@ -7,6 +7,7 @@ import type { DemoFleet, GivenDemoSettings } from './demo-fleet.ts'
 import type { RunningService } from './running-service.ts'
 import type { GivenIndexerSettings, RunningIndexer } from './start-indexer.ts'
 import type { GivenRouterSettings, RunningRouter } from './start-router.ts'
+import type { GivenSelectSettings } from './start-select.ts'
 import type { GivenSlotsSettings } from './start-slots.ts'
 
 /**
@@ -38,6 +39,15 @@ export async function startIndexer(given: GivenIndexerSettings): Promise<Running
 export async function startSlots(given: GivenSlotsSettings = {}): Promise<RunningService> {
   const { serveSlots, slotsSettingsOf } = await import('./start-slots.ts')
   return serveSlots(slotsSettingsOf(given))
+}
+
+/**
+ * Starts a selection service in this process and resolves when it serves. Rejects with SettingsError for all
+ * that is wrong with the settings at once, ListenError when the port cannot be had, AccessLogError.
+ */
+export async function startSelect(given: GivenSelectSettings = {}): Promise<RunningService> {
+  const { serveSelect, selectSettingsOf } = await import('./start-select.ts')
+  return serveSelect(selectSettingsOf(given))
 }
 
 /**

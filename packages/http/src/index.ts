@@ -58,6 +58,7 @@ export {
 export { LentBodies } from './lent-bodies.ts'
 export { OpenRequests, type OpenRequestsOptions, type Refusal, type RouteKind } from './open-requests.ts'
 export { fetchPieces, type Piece, sendPieces } from './pieces.ts'
+export { serviceProcessMetrics } from './process-metrics.ts'
 export { limitOf, queryOf, wantsText } from './query.ts'
 export { type Route, RouteTable, refuseRoute, takesMethod } from './route-table.ts'
 export {
@@ -75,4 +76,5 @@ export {
 } from './service-errors.ts'
 export { type Service, type ServiceMessage, serviceArms } from './service-life.ts'
 export { Turns } from './turns.ts'
+export { iso, milliseconds, significant } from './view-numbers.ts'
 export { sendView, type ViewPlace, ViewRoom } from './view-room.ts'

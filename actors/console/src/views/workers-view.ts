@@ -12,10 +12,10 @@ import {
   type WorkerKeyRecord,
   type WorkerRecord,
 } from '@homing/fleet'
+import { iso, milliseconds, significant } from '@homing/http'
 import type { LearnedSpeed } from '@homing/load'
 import type { HealthStatus } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'
-import { iso, milliseconds, significant } from './view-numbers.ts'
 
 const sourced = <T>(value: Sourced<T> | undefined) =>
   value === undefined ? null : { value: value.value, source: value.source }

@@ -1,0 +1,371 @@
+/** The routes of the service: what each takes, does and answers. */
+
+import type { ActorContext, ActorRef } from '@homing/actor'
+import { type Shards, sendDump } from '@homing/actors/index-service'
+import { type RouterMessage, receiptView } from '@homing/actors/router'
+import type { TrackerMessage } from '@homing/actors/tracker'
+import { fromErrorRecord, toErrorRecord } from '@homing/base'
+import {
+  type AccessLog,
+  type JsonHandler,
+  type JsonRoute,
+  jsonRouteTable,
+  type NamedRoute,
+  type RouteKind,
+  type RouteTable,
+  ServiceConflictError,
+  ServiceFullError,
+  ServiceNotFoundError,
+  sendAnswer,
+  sendJson,
+  type Turns,
+  textAnswer,
+} from '@homing/http'
+import { STEP_TOKENS_DEFAULT } from '@homing/load'
+import type { HttpExchange } from '@homing/transport'
+import { type CatalogChange, isSame, keyOf, partitionText, type SelectCatalog } from './catalog.ts'
+import type { SelectServiceMessage } from './messages.ts'
+import type { PendingSelection, PendingSelections } from './pending-selections.ts'
+import { readPrompt, readQuestion } from './questions.ts'
+import { readOutputBlock, readReservation, readWorker, type WorkerSpec } from './requests.ts'
+import type { Reservations } from './reservations.ts'
+import type { SelectMetrics } from './select-metrics.ts'
+import { SELECT_ROUTES, type SelectRouteName } from './select-routes.ts'
+import type { Asked, Selected, Selections } from './selections.ts'
+import type { SelectServiceArgs } from './service-args.ts'
+import { filteredBy, isReady, loadsView, workersView } from './views.ts'
+
+export interface SelectRoutesOptions {
+  readonly context: ActorContext<SelectServiceMessage>
+  readonly args: SelectServiceArgs
+  readonly catalog: SelectCatalog
+  readonly shards: Shards
+  readonly tracker: ActorRef<TrackerMessage>
+  readonly router: ActorRef<RouterMessage>
+  readonly selections: Selections
+  readonly pending: PendingSelections
+  readonly reservations: Reservations
+  readonly metrics: SelectMetrics
+  readonly dumps: Turns
+  readonly newId: () => string
+  readonly accessLog: () => AccessLog | undefined
+  /** Stops and starts what has changed, and tells tracker and router. */
+  readonly changed: (change: CatalogChange) => void
+}
+
+const OK = { status: 'ok' }
+export const CHILD_ASK_MS_MAX = 10_000
+/** One life is enough: what callers reserve is freed by callers, or expires. */
+const CALLERS = { name: 'callers', life: '1' }
+const SELECT = 'select a worker'
+
+export function routeTable(options: SelectRoutesOptions): RouteTable<JsonRoute> {
+  return jsonRouteTable(SELECT_ROUTES, KINDS, handlersOf(options))
+}
+
+const KINDS: Readonly<Record<string, RouteKind>> = {
+  '/health': 'watching',
+  '/ready': 'watching',
+  '/metrics': 'watching',
+  '/select': 'query',
+  '/select_and_reserve': 'query',
+  '/reservations': 'query',
+  '/reservations/*': 'query',
+  '/reservations/*/prefill_complete': 'query',
+  '/reservations/*/output_block': 'query',
+  '/potential_loads': 'query',
+  '/overlap_scores': 'query',
+}
+
+function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteName, JsonHandler>> {
+  const { context, catalog, shards, selections, reservations, router, metrics, accessLog } = options
+  return {
+    async 'POST /workers'(exchange, body, note) {
+      const spec = readWorker(await body())
+      note.model = spec.model
+      options.changed(catalog.put(spec, context.clock.wallMs()))
+      context.log.info(logged(spec), 'worker added')
+      return sendJson(exchange, 201, OK)
+    },
+    'GET /workers': async (exchange, _body, _note, place) => {
+      const filter = filteredBy(exchange)
+      return sendJson(exchange, 200, await workersView(options, filter), {}, place)
+    },
+    async 'PATCH /workers/*'(exchange, body, note, _place, parameter) {
+      const bytes = await body()
+      const before = catalog.worker('change the worker', workerIdOf('change the worker', parameter))
+      const spec = readWorker(bytes, before)
+      note.model = spec.model
+      options.changed(catalog.put(spec, context.clock.wallMs()))
+      context.log.info(logged(spec), 'worker changed')
+      return sendJson(exchange, 200, OK)
+    },
+    'DELETE /workers/*'(exchange, _body, note, _place, parameter) {
+      const change = catalog.remove('remove the worker', workerIdOf('remove the worker', parameter))
+      note.model = change.worker.model
+      options.changed(change)
+      context.log.info(logged(change.worker), 'worker removed')
+      return sendJson(exchange, 200, OK)
+    },
+    async 'POST /select'(exchange, body, note) {
+      const asked = selections.ask(SELECT, readQuestion(SELECT, await body()))
+      note.model = asked.question.model
+      const selected = await selections.explain(asked)
+      const { selectionId } = asked.question
+      if (selectionId !== undefined) keep(options, selectionId, asked, selected)
+      const view = { ...selections.view(asked, selectionId, selected), ...explained(asked, selected) }
+      return sendJson(exchange, 200, view, headersOf(selected))
+    },
+    async 'POST /select_and_reserve'(exchange, body, note) {
+      const asked = selections.ask(SELECT, readQuestion(SELECT, await body()))
+      note.model = asked.question.model
+      const id = asked.question.selectionId ?? options.newId()
+      const selected = await reserve(options, id, asked)
+      const view = {
+        ...selections.view(asked, id, selected),
+        ...selections.reservedView(asked),
+        ...explained(asked, selected),
+      }
+      return sendJson(exchange, 200, view, { ...headersOf(selected), 'x-homing-decision': id })
+    },
+    async 'POST /reservations'(exchange, body, note) {
+      const { selectionId, explicit, ...partition } = readReservation(await body())
+      note.model = partition.model
+      const kept =
+        explicit === undefined
+          ? cached(options, selectionId, partition)
+          : {
+              ...explicit,
+              ...partition,
+              selectionId,
+              rank: rankOf(options, selectionId, partition, explicit),
+            }
+      await book(options, kept)
+      return sendJson(exchange, 201, OK)
+    },
+    'POST /reservations/*/prefill_complete'(exchange, _body, _note, _place, id) {
+      reservations.prefillComplete('complete the prefill', id)
+      return sendJson(exchange, 200, OK)
+    },
+    async 'POST /reservations/*/output_block'(exchange, body, _note, _place, id) {
+      reservations.outputBlock('count the block', id, readOutputBlock(await body()))
+      return sendJson(exchange, 200, OK)
+    },
+    'DELETE /reservations/*'(exchange, _body, _note, _place, id) {
+      reservations.free('free the reservation', id)
+      return sendJson(exchange, 200, OK)
+    },
+    'GET /loads': async (exchange, _body, _note, place) => {
+      const report = await options.tracker.ask({ type: 'loads' }, { timeout: CHILD_ASK_MS_MAX })
+      return sendJson(exchange, 200, loadsView(catalog, filteredBy(exchange), report), {}, place)
+    },
+    async 'POST /potential_loads'(exchange, body, note) {
+      const action = 'tell potential loads'
+      const { question, request } = selections.ask(action, readQuestion(action, await body()))
+      note.model = question.model
+      const rows = await router.ask({ type: 'potentialLoads', request }, { timeout: CHILD_ASK_MS_MAX })
+      if ('code' in rows) throw fromErrorRecord(rows)
+      const byKey = new Map(rows.map(row => [row.worker, row]))
+      const views = [...catalog.workers].flatMap(({ ranks, workerId }) =>
+        ranks.flatMap(rank => {
+          const row = byKey.get(keyOf(rank))
+          if (row === undefined) return []
+          return {
+            model_name: question.model,
+            routing_group: question.group,
+            worker_id: workerId,
+            dp_rank: rank.dpRank,
+            potential_prefill_tokens: row.potentialPrefillTokens,
+            potential_decode_blocks: row.potentialDecodeBlocks,
+            active_requests: row.activeRequests,
+          }
+        }),
+      )
+      return sendJson(exchange, 200, views)
+    },
+    async 'POST /overlap_scores'(exchange, body, note) {
+      const action = 'look for overlaps'
+      const { prompt, ...partition } = readPrompt(action, await body())
+      note.model = partition.model
+      const entry = selections.partition(action, partition)
+      const { localHashes } = prompt(entry.blockSizeTokens)
+      return sendJson(exchange, 200, selections.overlap(entry, localHashes))
+    },
+    'GET /dump': exchange =>
+      sendDump(
+        {
+          clock: context.clock,
+          registry: catalog.registry,
+          shards,
+          askMsMax: CHILD_ASK_MS_MAX,
+          dumps: options.dumps,
+        },
+        exchange,
+      ),
+    'GET /health': exchange => sendJson(exchange, 200, OK),
+    'GET /ready': exchange =>
+      isReady(catalog)
+        ? sendJson(exchange, 200, { status: 'ready' })
+        : sendJson(exchange, 503, { status: 'no worker is schedulable' }),
+    async 'GET /metrics'(exchange) {
+      const headers = { 'content-type': metrics.contentType }
+      return sendAnswer(exchange, textAnswer(200, await metrics.render(), headers))
+    },
+    async 'POST /reopen_logs'(exchange) {
+      await accessLog()?.reopen()
+      return sendJson(exchange, 200, OK)
+    },
+    'GET /': overview,
+  }
+}
+
+async function reserve(options: SelectRoutesOptions, id: string, asked: Asked): Promise<Selected> {
+  const { reservations, router, selections } = options
+  const deadline = { timeout: CHILD_ASK_MS_MAX }
+  reservations.begin(SELECT, id, 'decided')
+  let selected: Selected
+  try {
+    const ask = { type: 'decide', id, gateway: CALLERS, request: asked.request } as const
+    const result = await router.ask(ask, deadline)
+    // Without rules for waiting the router never says that a request is to wait.
+    if (result.kind !== 'decided')
+      throw result.kind === 'refused' ? fromErrorRecord(result.error) : new Error('it is to wait')
+    const receipt = await router.ask({ type: 'receipt', id }, deadline)
+    if (receipt === undefined) throw new Error(`the router has no receipt of ${id}, which it has just made`)
+    selected = selections.selected(asked.request, receipt)
+  } catch (thrown) {
+    reservations.failed(id, 'decided', toErrorRecord(thrown))
+    throw thrown
+  }
+  reservations.booked(SELECT, id, selected.rank)
+  return selected
+}
+
+function keep(
+  { pending, selections }: SelectRoutesOptions,
+  selectionId: string,
+  { question, sequenceHashes, promptTokens }: Asked,
+  { rank, prefillTokens }: Selected,
+): void {
+  const { model, group } = question
+  const countsPrefill = selections.countsPrefill(question)
+  pending.keep({
+    selectionId,
+    model,
+    group,
+    rank,
+    sequenceHashes,
+    promptTokens,
+    prefillTokens,
+    countsPrefill,
+  })
+}
+
+/** What `/select` answered under this id. */
+function cached(
+  { pending, args }: SelectRoutesOptions,
+  selectionId: string,
+  partition: Parameters<typeof isSame>[0],
+): PendingSelection {
+  const action = `reserve ${JSON.stringify(selectionId)}`
+  const found = pending.find(selectionId)
+  if (found === undefined || !isSame(found, partition)) {
+    const { selectionTtlMs } = args.settings
+    throw new ServiceNotFoundError(
+      action,
+      `nothing was selected under this id for ${partitionText(partition)} in the last ${selectionTtlMs / 1000} s (--selection-ttl), or it is reserved already, or newer selections took its place; select again, or name worker_id and the prompt`,
+    )
+  }
+  if (found.rank.isGone) {
+    pending.forget(selectionId)
+    throw new ServiceNotFoundError(action, `worker ${keyOf(found.rank)} is gone; select again`)
+  }
+  return found
+}
+
+function rankOf(
+  { catalog }: SelectRoutesOptions,
+  selectionId: string,
+  partition: Parameters<typeof isSame>[0],
+  { workerId, dpRank }: { readonly workerId: bigint; readonly dpRank: number },
+) {
+  const action = `reserve ${JSON.stringify(selectionId)}`
+  const worker = catalog.worker(action, workerId)
+  if (!isSame(worker, partition))
+    throw new ServiceNotFoundError(action, `worker ${workerId} is not of ${partitionText(partition)}`)
+  const rank = worker.ranks.find(each => each.dpRank === dpRank)
+  if (rank !== undefined) return rank
+  const last = worker.rankFirst + worker.rankCount - 1
+  throw new ServiceNotFoundError(
+    action,
+    worker.ranks.length === 0
+      ? `worker ${workerId} is incomplete: it has no block_size or no endpoint`
+      : `worker ${workerId} has no rank ${dpRank}; it has ${worker.rankFirst} to ${last}`,
+  )
+}
+
+async function book(options: SelectRoutesOptions, kept: PendingSelection): Promise<void> {
+  const { catalog, reservations, tracker, pending, args } = options
+  const { selectionId: id, rank, sequenceHashes, promptTokens, prefillTokens, countsPrefill } = kept
+  const action = `reserve ${JSON.stringify(id)}`
+  reservations.begin(action, id, 'explicit')
+  try {
+    const booking = {
+      decisionId: id,
+      gateway: CALLERS,
+      workerSlot: rank.workerSlot,
+      sequenceHashes,
+      promptTokens: Math.max(promptTokens, (sequenceHashes.length / 2) * rank.blockSizeTokens),
+      prefillTokens,
+      blockSizeTokens: rank.blockSizeTokens,
+      tracking: { prefillTokens: countsPrefill, assumesReuse: undefined },
+      // Its caller tells the end of the prefill.
+      isStream: true,
+      stepTokens: catalog.get(rank.instanceId)?.maxBatchedTokens ?? STEP_TOKENS_DEFAULT,
+    }
+    const outcome = await tracker.ask({ type: 'book', booking }, { timeout: CHILD_ASK_MS_MAX })
+    if (outcome === 'duplicate') throw new ServiceConflictError(action, 'this id is held already')
+    if (outcome === 'full') {
+      const { activeRequestsMax, activeBlocksMax } = args.settings
+      throw new ServiceFullError(
+        action,
+        `${activeRequestsMax} requests (--max-active-requests) or ${activeBlocksMax} blocks (--max-active-blocks) are held`,
+      )
+    }
+  } catch (thrown) {
+    reservations.failed(id, 'explicit', toErrorRecord(thrown))
+    throw thrown
+  }
+  reservations.booked(action, id, rank)
+  pending.forget(id)
+}
+
+function headersOf({ receipt }: Selected): Record<string, string> {
+  return {
+    'x-homing-worker': receipt.worker,
+    'x-homing-overlap-blocks': String(receipt.overlapBlocks),
+    'x-homing-trust': receipt.trust,
+  }
+}
+
+function explained({ question }: Asked, { receipt }: Selected): object {
+  return question.wantsReceipt ? { receipt: receiptView(receipt) } : {}
+}
+
+function workerIdOf(action: string, text: string): bigint {
+  const id = /^\d{1,20}$/.test(text) ? BigInt(text) : undefined
+  if (id !== undefined && id < 1n << 64n) return id
+  throw new ServiceNotFoundError(action, `${JSON.stringify(text.slice(0, 64))} is no number of a worker`)
+}
+
+function logged({ workerId, model, group }: WorkerSpec) {
+  return { worker: String(workerId), model, group }
+}
+
+function overview(exchange: HttpExchange): number {
+  const routes = SELECT_ROUTES.map((route: NamedRoute) => {
+    const { method, path, query = '', summary } = route
+    return [`${method} ${path}${query}`, summary] as const
+  })
+  return sendJson(exchange, 200, { product: 'homing select', routes: Object.fromEntries(routes) })
+}
