@@ -46,7 +46,7 @@ export interface Pin {
   readonly dpRank: number | undefined
 }
 
-const WEIGHT_MAX = 1_000_000
+const WEIGHT_MAX = 1000
 const TEMPERATURE_MAX = 1000
 const WORKERS_MAX = 16_384
 const MEDIA_MAX = 4096
