@@ -5,7 +5,7 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { indexerCommand, routerCommand, sidecarCommand, slotsCommand } from '@homing/config'
+import { indexerCommand, routerCommand, selectCommand, sidecarCommand, slotsCommand } from '@homing/config'
 import t from 'tap'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -26,7 +26,7 @@ interface Setting {
 }
 
 const COMMANDS: ReadonlyMap<string, readonly Setting[]> = new Map(
-  [routerCommand, sidecarCommand, indexerCommand, slotsCommand].map(({ name, settings }) => [
+  [routerCommand, sidecarCommand, indexerCommand, slotsCommand, selectCommand].map(({ name, settings }) => [
     name,
     Object.values(settings),
   ]),
@@ -58,7 +58,7 @@ t.test('each setting has the default that the table names, and each limit a row'
   const named = new Set<string>()
   for (const row of rows) {
     for (const [, command = 'router', name, digits, unit] of row[3]!.matchAll(
-      new RegExp(`(?:(sidecar|indexer|slots) )?\`--([a-z-]+)\` ${VALUE}`, 'g'),
+      new RegExp(`(?:(sidecar|indexer|slots|select) )?\`--([a-z-]+)\` ${VALUE}`, 'g'),
     )) {
       const setting = COMMANDS.get(command)?.find(other => other.name === name)
       t.equal(setting?.default, numberOf(digits!, unit), `${command} --${name}`)

@@ -11,6 +11,7 @@ import {
   indexerCommand,
   renderReference,
   routerCommand,
+  selectCommand,
   sidecarCommand,
   simulateCommand,
   slotsCommand,
@@ -50,7 +51,7 @@ and one line per fault, all of them at once.
 
 /** The whole page. */
 export function renderConfiguration(): string {
-  return `${[HEADER, renderReference(routerCommand), renderReference(engineCommand), renderReference(sidecarCommand), renderReference(indexerCommand), renderReference(slotsCommand), renderReference(simulateCommand), renderReference(doctorCommand)].join('\n').trimEnd()}\n`
+  return `${[HEADER, renderReference(routerCommand), renderReference(engineCommand), renderReference(sidecarCommand), renderReference(indexerCommand), renderReference(slotsCommand), renderReference(selectCommand), renderReference(simulateCommand), renderReference(doctorCommand)].join('\n').trimEnd()}\n`
 }
 
 if (import.meta.main) {

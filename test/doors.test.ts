@@ -10,6 +10,7 @@ import {
   doctorCommand,
   indexerCommand,
   routerCommand,
+  selectCommand,
   sidecarCommand,
   simulateCommand,
   slotsCommand,
@@ -17,6 +18,7 @@ import {
 import t from 'tap'
 import { OWN_ROUTES } from '../actors/gateway/src/own-routes.ts'
 import { SERVICE_ROUTES } from '../actors/index-service/src/service-routes.ts'
+import { SELECT_ROUTES } from '../actors/select-service/src/select-routes.ts'
 import { SLOT_ROUTES } from '../actors/slot-service/src/slot-routes.ts'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -48,11 +50,13 @@ function missingIn(text: string): readonly string[] {
   const routes = [...OWN_ROUTES, ...OPERATOR_ROUTES].map(({ method, path }) => `${method} ${path}`)
   const ofIndexer = SERVICE_ROUTES.map(({ method, path }) => `indexer ${method} ${path}`)
   const ofSlots = SLOT_ROUTES.map(({ method, path }) => `slots ${method} ${path}`)
+  const ofSelect = SELECT_ROUTES.map(({ method, path }) => `select ${method} ${path}`)
   const subjects = ['homing.kv.*', 'homing.workers.*', 'homing.requests.*', 'homing.replicas.*']
   const settings = [
     doctorCommand,
     indexerCommand,
     routerCommand,
+    selectCommand,
     sidecarCommand,
     simulateCommand,
     slotsCommand,
@@ -61,7 +65,7 @@ function missingIn(text: string): readonly string[] {
     .map(({ name }) => name)
     .filter(name => (DOOR_NAME.test(name) || DOOR_END.test(name)) && !NO_DOORS.has(name))
     .map(name => `--${name}`)
-  return [...new Set([...routes, ...ofIndexer, ...ofSlots, ...subjects, ...settings])].filter(
+  return [...new Set([...routes, ...ofIndexer, ...ofSlots, ...ofSelect, ...subjects, ...settings])].filter(
     door => !known.has(door),
   )
 }

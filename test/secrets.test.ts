@@ -7,6 +7,7 @@ import {
   indexerCommand,
   parseSettings,
   routerCommand,
+  selectCommand,
   sidecarCommand,
   slotsCommand,
 } from '@homing/config'
@@ -77,7 +78,13 @@ t.test('command lines, variables and configuration files', async t => {
   const folder = t.testdir({})
   const { writeFileSync } = await import('node:fs')
   const file = join(folder, 'homing.yaml')
-  for (const command of [routerCommand, indexerCommand, sidecarCommand, slotsCommand] as readonly Command[]) {
+  for (const command of [
+    routerCommand,
+    indexerCommand,
+    sidecarCommand,
+    slotsCommand,
+    selectCommand,
+  ] as readonly Command[]) {
     const parse = (argv: readonly string[], env: Record<string, string> = {}) => {
       const { warnings } = parseSettings(command, argv, env)
       return warnings

@@ -47,8 +47,8 @@ const ERROR: Schema = {
 export function renderServiceOpenApi(service: ServiceDocument, samples: Samples): string {
   const paths: Record<string, Record<string, unknown>> = {}
   for (const route of service.routes)
-    paths[route.path] = {
-      ...paths[route.path],
+    paths[documentPath(route.path)] = {
+      ...paths[documentPath(route.path)],
       [route.method.toLowerCase()]: operationOf(service, route, samples),
     }
   const document = {
@@ -67,22 +67,38 @@ export function renderServiceOpenApi(service: ServiceDocument, samples: Samples)
   return `${JSON.stringify(document, undefined, 1)}\n`
 }
 
+/** As the document names it: '/workers/{id}'. */
+export function documentPath(path: string): string {
+  return path.replace('*', '{id}')
+}
+
 function operationOf(service: ServiceDocument, route: ServiceRoute, samples: Samples): object {
   const { method, path, query, summary } = route
-  const parameters = [...new URLSearchParams(query).keys()].map(name => ({
+  const parameters: object[] = [...new URLSearchParams(query).keys()].map(name => ({
     name,
     in: 'query',
     description: `Only what has this ${name}`,
     schema: TEXT,
   }))
-  const body = bodyOf(service, path)
+  if (path.includes('*'))
+    parameters.unshift({
+      name: 'id',
+      in: 'path',
+      required: true,
+      description: 'What it is for',
+      schema: TEXT,
+    })
+  const body = method === 'GET' || method === 'DELETE' ? undefined : bodyOf(service, path)
   return {
-    operationId: operationId(method, path),
+    operationId: operationId(method, path.replace('*', 'id')),
     summary: `${summary[0]!.toUpperCase()}${summary.slice(1)}`,
     tags: [service.tagOf(path)],
     ...(parameters.length > 0 && { parameters }),
     ...(body !== undefined && {
-      requestBody: { required: true, content: { 'application/json': { schema: body } } },
+      requestBody: {
+        required: service.required[path]!.length > 0,
+        content: { 'application/json': { schema: body } },
+      },
     }),
     responses: {
       ...answersOf(service, `${method} ${path}`, samples),

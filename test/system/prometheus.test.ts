@@ -19,8 +19,13 @@ const LOG_LINES = ['homing_access_log_lines_total', 'homing_decision_log_request
 const prompt = (seed: number): number[] =>
   Array.from({ length: 96 }, (_, at) => 40 + ((seed * 31 + at * 7) % 80))
 
-/** /metrics of a router, an indexer and a slot tracker that have done some of everything. */
-const scraped: Record<'router' | 'indexer' | 'slots', string> = { router: '', indexer: '', slots: '' }
+/** /metrics of a router, an indexer, a slot tracker and a selection service that have done some of everything. */
+const scraped: Record<'router' | 'indexer' | 'slots' | 'select', string> = {
+  router: '',
+  indexer: '',
+  slots: '',
+  select: '',
+}
 
 t.before(async () => {
   const folder = t.testdir()
@@ -35,6 +40,7 @@ t.before(async () => {
   })
   const indexer = await startProcess('indexer', ['--host', '127.0.0.1', '--port', '0', '--threads', '1'])
   const slots = await startProcess('slots', ['--host', '127.0.0.1', '--port', '0'])
+  const select = await startProcess('select', ['--host', '127.0.0.1', '--port', '0'])
   try {
     const said = [
       { role: 'user', content: 'How does a homing pigeon know its way over a thousand kilometres?' },
@@ -85,9 +91,17 @@ t.before(async () => {
     await send(slots.url, '/add', { body: request })
     await send(slots.url, '/add', { body: request })
     scraped.slots = (await send(slots.url, '/metrics')).text
+
+    const worker = { worker_id: 1, model_name: MODEL, block_size: 16, endpoint: 'http://a' }
+    await send(select.url, '/workers', { body: worker })
+    const asked = { model_name: MODEL, token_ids: prompt(0), selection_id: 'a' }
+    await send(select.url, '/select', { body: asked })
+    await send(select.url, '/select_and_reserve', { body: asked })
+    scraped.select = (await send(select.url, '/metrics')).text
   } finally {
     indexer.kill('SIGKILL')
     slots.kill('SIGKILL')
+    select.kill('SIGKILL')
     await fleet.stop()
   }
 })
@@ -135,6 +149,7 @@ t.test('what was under load has counted', async t => {
     ],
     ['indexer', [/^homing_indexer_query_tokens_total [1-9]/m, /^homing_indexer_overlap_tokens_total [1-9]/m]],
     ['slots', [/^homing_slots_bookings_total\{outcome="(?:booked|duplicate)"\} 1$/m]],
+    ['select', [/^homing_select_bookings_total\{outcome="booked"\} 1$/m, /^homing_select_pending_requests 1$/m]],
   ] as const)
     for (const sample of samples) t.match(scraped[who], sample, who)
 })

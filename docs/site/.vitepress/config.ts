@@ -46,6 +46,7 @@ const sidebar: DefaultTheme.SidebarItem[] = [
       page('Decision log', 'decision-log'),
       page('Indexer service', 'indexer-service'),
       page('Slot tracker service', 'slots'),
+      page('Selection service', 'select'),
     ],
   },
   {

@@ -6,12 +6,12 @@ import { SettingsError } from '@homing/config'
 import { type CustomSelection, faultOfSelection } from '@homing/selection'
 
 /**
- * `module`: a path, from the working directory, or a file: URL. Rejects with SettingsError when it has no
+ * `module`: a path, from the working directory, or a file: URL. `command`: that was given it. Rejects with SettingsError when it has no
  * selection.
  */
-export async function loadSelection(module: string): Promise<CustomSelection> {
+export async function loadSelection(module: string, command = 'router'): Promise<CustomSelection> {
   const fail = (why: string): never => {
-    throw new SettingsError('router', [`--selection-module ${JSON.stringify(module)} ${why}`])
+    throw new SettingsError(command, [`--selection-module ${JSON.stringify(module)} ${why}`])
   }
   const url = module.startsWith('file:') ? module : pathToFileURL(resolve(module)).href
   let exported: { readonly default?: unknown }

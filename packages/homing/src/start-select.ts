@@ -24,7 +24,8 @@ export function selectSettingsOf(given: GivenSelectSettings): SelectSettings {
 /** Starts a selection service in this process, with settings that have no faults; see `startSelect`. */
 export async function serveSelect(settings: SelectSettings): Promise<RunningService> {
   const { selectionModule } = settings
-  const customSelection = selectionModule === undefined ? undefined : await loadSelection(selectionModule)
+  const customSelection =
+    selectionModule === undefined ? undefined : await loadSelection(selectionModule, 'select')
   await checkPort(settings)
   const { ready: _, ...running } = await serveService({
     name: 'select',

@@ -84,12 +84,16 @@ t.test('what does not exist beside --help or --version is one line and exit code
     ['help', 'router', 'x'],
     ['--version', '--bogus'],
     ['version', 'x'],
-    ...['router', 'engine', 'sidecar', 'indexer', 'slots', 'simulate', 'doctor'].flatMap(name => [
+    ...['router', 'engine', 'sidecar', 'indexer', 'slots', 'select', 'simulate', 'doctor'].flatMap(name => [
       [name, '--help', '--bogus'],
       [name, '--bogus=1', '-h'],
     ]),
     // A doctor takes words: URLs.
-    ...['router', 'engine', 'sidecar', 'indexer', 'slots', 'simulate'].map(name => [name, '--help', 'x']),
+    ...['router', 'engine', 'sidecar', 'indexer', 'slots', 'select', 'simulate'].map(name => [
+      name,
+      '--help',
+      'x',
+    ]),
   ]) {
     const { code, stdout, stderr } = await runHere(t, argv)
     t.strictSame([code, stdout], [2, ''], argv.join(' '))
@@ -128,7 +132,7 @@ t.test('no command, or one that does not exist, is one line and exit code 2', as
     t.match(stderr, ONE_LINE)
     t.match(
       stderr,
-      /^homing: cannot run .*: name one of the commands router, engine, sidecar, indexer, slots, simulate, doctor \(homing --help\)/,
+      /^homing: cannot run .*: name one of the commands router, engine, sidecar, indexer, slots, select, simulate, doctor \(homing --help\)/,
     )
   }
 })

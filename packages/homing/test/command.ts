@@ -84,7 +84,7 @@ export class RunningCommand {
   /** Where the router, engine or service answers, and its process. */
   async ready(): Promise<{ readonly url: string; readonly port: number; readonly pid: number }> {
     const [, url, pid] = await this.says(
-      /^(?:router|engine|indexer|slots) ready on (http:\/\/\S+) \(pid (\d+)\)\n/m,
+      /^(?:router|engine|indexer|slots|select) ready on (http:\/\/\S+) \(pid (\d+)\)\n/m,
     )
     return { url: url!, port: Number(new URL(url!).port), pid: Number(pid) }
   }
