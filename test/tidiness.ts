@@ -81,6 +81,7 @@ const MAY_IMPORT_DEFINITIONS = [
   'actors/guardian/',
   'actors/directory/',
   'actors/index-service/',
+  'actors/select-service/',
   'actors/slot-service/',
   'packages/homing/',
 ]

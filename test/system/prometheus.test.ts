@@ -19,7 +19,9 @@ const LOG_LINES = ['homing_access_log_lines_total', 'homing_decision_log_request
 const prompt = (seed: number): number[] =>
   Array.from({ length: 96 }, (_, at) => 40 + ((seed * 31 + at * 7) % 80))
 
-/** /metrics of a router, an indexer, a slot tracker and a selection service that have done some of everything. */
+/**
+ * /metrics of a router, an indexer, a slot tracker and a selection service that have done some of everything.
+ */
 const scraped: Record<'router' | 'indexer' | 'slots' | 'select', string> = {
   router: '',
   indexer: '',

@@ -1,7 +1,6 @@
 /** The answer of each operator route. */
 
 import type { ActorRef, SystemView } from '@homing/actor'
-import { receiptView } from '@homing/actors/router'
 import type { Clock } from '@homing/base'
 import {
   CostlyViews,
@@ -20,7 +19,7 @@ import {
   wantsText,
 } from '@homing/http'
 import { type Metrics, renamedFamilies, type ViewFigures, viewMetrics } from '@homing/metrics'
-import type { Receipt } from '@homing/placement'
+import { type Receipt, receiptView } from '@homing/placement'
 import type { Transport } from '@homing/transport'
 import { type Access, assertMayChange, assertMayRead } from './admin-access.ts'
 import { busyThresholds } from './changes/busy-thresholds.ts'

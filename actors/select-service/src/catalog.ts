@@ -150,7 +150,10 @@ export class SelectCatalog {
   #check(spec: WorkerSpec, before: SelectWorker | undefined): void {
     const { workerId, blockSizeTokens, rankCount } = spec
     const action = `add worker ${workerId}`
-    if (lifecycleOf(spec) === 'incomplete') return
+    if (lifecycleOf(spec) === 'incomplete') {
+      this.#claims.claim(ownerOf(spec), [])
+      return
+    }
     for (const other of this.#workers.values()) {
       const isBeside = other.workerId !== workerId && isSame(other, spec) && other.ranks.length > 0
       if (isBeside && other.blockSizeTokens !== blockSizeTokens)
@@ -169,7 +172,10 @@ export class SelectCatalog {
     this.#claims.claim(ownerOf(spec), socketsOf(spec))
     const clash = this.#claims.clashOf(ownerOf(spec))
     if (clash === undefined) return
-    this.#claims.claim(ownerOf(spec), before === undefined ? [] : socketsOf(before))
+    this.#claims.claim(
+      ownerOf(spec),
+      before === undefined || before.ranks.length === 0 ? [] : socketsOf(before),
+    )
     throw new ServiceConflictError(
       action,
       `it names ${clashText(clash)}; every rank needs a socket of its own`,

@@ -35,7 +35,7 @@ interface Kept {
 }
 
 /** Beside its hashes and texts. */
-const ENTRY_BYTES = 256
+const SELECTION_BYTES = 256
 
 export class PendingSelections {
   readonly #bounds: PendingBounds
@@ -65,7 +65,7 @@ export class PendingSelections {
     this.forget(selection.selectionId)
     const { selectionId, model, group, sequenceHashes } = selection
     const texts = 2 * (selectionId.length + model.length + group.length)
-    const bytes = ENTRY_BYTES + texts + sequenceHashes.byteLength
+    const bytes = SELECTION_BYTES + texts + sequenceHashes.byteLength
     const { entriesMax, bytesMax } = this.#bounds
     if (bytes > bytesMax) {
       this.lost.evicted++

@@ -46,8 +46,8 @@ export interface Pin {
   readonly dpRank: number | undefined
 }
 
-const WEIGHT_MAX = 1000
-const TEMPERATURE_MAX = 1000
+/** As a router takes them. */
+const OVERRIDE_MAX = 1000
 const WORKERS_MAX = 16_384
 const MEDIA_MAX = 4096
 const PREFERENCES_MAX = 64
@@ -189,9 +189,10 @@ function overridesOf(fields: BodyFields): Pick<Question, 'override' | 'tracking'
   const prefillTokens = flag('track_prefill_tokens')
   return {
     override: {
-      overlapWeight: number('overlap_score_weight', WEIGHT_MAX) ?? number('prefill_load_scale', WEIGHT_MAX),
-      overlapCredit: number('overlap_score_credit', WEIGHT_MAX),
-      temperature: number('router_temperature', TEMPERATURE_MAX),
+      overlapWeight:
+        number('overlap_score_weight', OVERRIDE_MAX) ?? number('prefill_load_scale', OVERRIDE_MAX),
+      overlapCredit: number('overlap_score_credit', OVERRIDE_MAX),
+      temperature: number('router_temperature', OVERRIDE_MAX),
     },
     tracking:
       assumesReuse === undefined && prefillTokens === undefined ? undefined : { assumesReuse, prefillTokens },
@@ -236,8 +237,8 @@ function preferencesOf(fields: BodyFields, value: unknown): Readonly<Record<stri
     checkTaint(fields, name, taint)
     if (typeof weight !== 'number')
       return fields.mistyped(`${name}[${JSON.stringify(taint)}] must be a number`)
-    if (Math.abs(weight) > WEIGHT_MAX)
-      fields.refuse(`${name}[${JSON.stringify(taint)}] must be from -${WEIGHT_MAX} to ${WEIGHT_MAX}`)
+    if (Math.abs(weight) > OVERRIDE_MAX)
+      fields.refuse(`${name}[${JSON.stringify(taint)}] must be from -${OVERRIDE_MAX} to ${OVERRIDE_MAX}`)
   }
   return Object.fromEntries(entries) as Record<string, number>
 }

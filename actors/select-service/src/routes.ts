@@ -2,7 +2,7 @@
 
 import type { ActorContext, ActorRef } from '@homing/actor'
 import { type Shards, sendDump } from '@homing/actors/index-service'
-import { type RouterMessage, receiptView } from '@homing/actors/router'
+import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { fromErrorRecord, toErrorRecord } from '@homing/base'
 import {
@@ -22,6 +22,7 @@ import {
   textAnswer,
 } from '@homing/http'
 import { STEP_TOKENS_DEFAULT } from '@homing/load'
+import { receiptView } from '@homing/placement'
 import type { HttpExchange } from '@homing/transport'
 import { type CatalogChange, isSame, keyOf, partitionText, type SelectCatalog } from './catalog.ts'
 import type { SelectServiceMessage } from './messages.ts'
@@ -54,7 +55,7 @@ export interface SelectRoutesOptions {
 }
 
 const OK = { status: 'ok' }
-export const CHILD_ASK_MS_MAX = 10_000
+export const SELECT_ASK_MS_MAX = 10_000
 /** One life is enough: what callers reserve is freed by callers, or expires. */
 const CALLERS = { name: 'callers', life: '1' }
 const SELECT = 'select a worker'
@@ -156,14 +157,14 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
       return sendJson(exchange, 200, OK)
     },
     'GET /loads': async (exchange, _body, _note, place) => {
-      const report = await options.tracker.ask({ type: 'loads' }, { timeout: CHILD_ASK_MS_MAX })
+      const report = await options.tracker.ask({ type: 'loads' }, { timeout: SELECT_ASK_MS_MAX })
       return sendJson(exchange, 200, loadsView(catalog, filteredBy(exchange), report), {}, place)
     },
     async 'POST /potential_loads'(exchange, body, note) {
       const action = 'tell potential loads'
       const { question, request } = selections.ask(action, readQuestion(action, await body()))
       note.model = question.model
-      const rows = await router.ask({ type: 'potentialLoads', request }, { timeout: CHILD_ASK_MS_MAX })
+      const rows = await router.ask({ type: 'potentialLoads', request }, { timeout: SELECT_ASK_MS_MAX })
       if ('code' in rows) throw fromErrorRecord(rows)
       const byKey = new Map(rows.map(row => [row.worker, row]))
       const views = [...catalog.workers].flatMap(({ ranks, workerId }) =>
@@ -197,7 +198,7 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
           clock: context.clock,
           registry: catalog.registry,
           shards,
-          askMsMax: CHILD_ASK_MS_MAX,
+          askMsMax: SELECT_ASK_MS_MAX,
           dumps: options.dumps,
         },
         exchange,
@@ -221,7 +222,7 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
 
 async function reserve(options: SelectRoutesOptions, id: string, asked: Asked): Promise<Selected> {
   const { reservations, router, selections } = options
-  const deadline = { timeout: CHILD_ASK_MS_MAX }
+  const deadline = { timeout: SELECT_ASK_MS_MAX }
   reservations.begin(SELECT, id, 'decided')
   let selected: Selected
   try {
@@ -323,7 +324,7 @@ async function book(options: SelectRoutesOptions, kept: PendingSelection): Promi
       isStream: true,
       stepTokens: catalog.get(rank.instanceId)?.maxBatchedTokens ?? STEP_TOKENS_DEFAULT,
     }
-    const outcome = await tracker.ask({ type: 'book', booking }, { timeout: CHILD_ASK_MS_MAX })
+    const outcome = await tracker.ask({ type: 'book', booking }, { timeout: SELECT_ASK_MS_MAX })
     if (outcome === 'duplicate') throw new ServiceConflictError(action, 'this id is held already')
     if (outcome === 'full') {
       const { activeRequestsMax, activeBlocksMax } = args.settings

@@ -40,14 +40,14 @@ import { statusOfSelectError } from './errors.ts'
 import type { SelectServiceMessage, SelectServiceReady } from './messages.ts'
 import { PendingSelections } from './pending-selections.ts'
 import { Reservations } from './reservations.ts'
-import { CHILD_ASK_MS_MAX, routeTable } from './routes.ts'
+import { routeTable, SELECT_ASK_MS_MAX } from './routes.ts'
 import { SelectMetrics } from './select-metrics.ts'
 import { Selections } from './selections.ts'
 import type { SelectServiceArgs } from './service-args.ts'
 
 const RENEW_MS = 1000
 /** Messages of an open request. */
-const MESSAGES_PER_REQUEST = 8
+const MESSAGES_PER_REQUEST = 4
 const MAILBOX_SLACK = 1024
 const ID_LENGTH = 21
 /** Decisions of a reservation: a new one may begin before the router knows the end of the last. */
@@ -208,7 +208,7 @@ class SelectService implements Service<SelectServiceReady> {
       tracker: this.#tracker,
       service: this.#service,
       dumps: this.#dumps,
-      askMsMax: CHILD_ASK_MS_MAX,
+      askMsMax: SELECT_ASK_MS_MAX,
     })
     this.#lookup = new IndexQuery({ reader, inheritedReader: undefined, workerSlotsMax })
   }
@@ -234,7 +234,7 @@ class SelectService implements Service<SelectServiceReady> {
           router: this.#router,
           lookAgain: () => this.shards.lookAgain(),
           countsPrefill: settings.trackPrefillTokens,
-          askMsMax: CHILD_ASK_MS_MAX,
+          askMsMax: SELECT_ASK_MS_MAX,
         }),
         pending: this.#pending,
         reservations: this.#reservations,

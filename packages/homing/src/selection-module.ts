@@ -6,8 +6,8 @@ import { SettingsError } from '@homing/config'
 import { type CustomSelection, faultOfSelection } from '@homing/selection'
 
 /**
- * `module`: a path, from the working directory, or a file: URL. `command`: that was given it. Rejects with SettingsError when it has no
- * selection.
+ * `module`: a path, from the working directory, or a file: URL. `command`: that was given it. Rejects with
+ * SettingsError when it has no selection.
  */
 export async function loadSelection(module: string, command = 'router'): Promise<CustomSelection> {
   const fail = (why: string): never => {

@@ -76,5 +76,4 @@ export {
 } from './service-errors.ts'
 export { type Service, type ServiceMessage, serviceArms } from './service-life.ts'
 export { Turns } from './turns.ts'
-export { iso, milliseconds, significant } from './view-numbers.ts'
 export { sendView, type ViewPlace, ViewRoom } from './view-room.ts'

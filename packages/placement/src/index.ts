@@ -36,6 +36,7 @@ export type {
   SlicesReceipt,
 } from './receipt.ts'
 export { reusedTokens } from './receipt.ts'
+export { receiptView } from './receipt-view.ts'
 export { Receipts } from './receipts.ts'
 export {
   decodeLeg,

@@ -5,6 +5,7 @@ import type { ShardStatus } from '@homing/actors/indexer'
 import type { CheckpointStatus } from '@homing/actors/listener'
 import type { TokenizerPath } from '@homing/actors/tokenizer'
 import type { WorkerLoad, WorkerOddMark } from '@homing/actors/tracker'
+import { iso, milliseconds, significant } from '@homing/base'
 import {
   type PrefillState,
   prefillStates,
@@ -12,7 +13,6 @@ import {
   type WorkerKeyRecord,
   type WorkerRecord,
 } from '@homing/fleet'
-import { iso, milliseconds, significant } from '@homing/http'
 import type { LearnedSpeed } from '@homing/load'
 import type { HealthStatus } from '@homing/placement'
 import type { KeyAudit } from '@homing/selection'

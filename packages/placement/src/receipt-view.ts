@@ -1,7 +1,7 @@
 /** The JSON of a receipt, for `/route` and `/decisions`, in wire names. */
 
-import { iso, milliseconds } from '@homing/http'
-import type { CandidateTerms, GuardReceipt, LayerTerm, Receipt } from '@homing/placement'
+import { iso, milliseconds } from '@homing/base'
+import type { CandidateTerms, GuardReceipt, LayerTerm, Receipt } from './receipt.ts'
 
 /** A receipt: every candidate with every term of its cost, and what was delivered. */
 export function receiptView(receipt: Receipt): object {
