@@ -420,6 +420,27 @@ t.test('a projection tells which of the active blocks are of answers', async t =
   t.equal(await outputBlocksOf({}), undefined, 'they are not counted')
 })
 
+t.test('blocks of an answer that its caller counts weigh what it says', async t => {
+  const { system, ref, book, load } = await start(60_000)
+  t.teardown(() => system.shutdown())
+  const outputBlocksOf = async (): Promise<readonly number[] | undefined> => {
+    const question = { workerSlots: Int32Array.of(0), sequenceHashes: PROMPT, wantsEngines: false } as const
+    const { outputBlocks } = await ref.ask({ type: 'project', ...question }, ASK)
+    return outputBlocks && [...outputBlocks]
+  }
+  await book('r1', 0)
+  t.equal(await outputBlocksOf(), undefined, 'nobody counts them')
+  ref.tell({ type: 'outputBlocks', decisionId: 'r1', blocks: 4, weight: 1 })
+  t.equal((await load('a/0'))?.[0], 8)
+  t.strictSame(await outputBlocksOf(), [4])
+  ref.tell({ type: 'outputBlocks', decisionId: 'r1', blocks: 6, weight: 0.5 })
+  t.equal((await load('a/0'))?.[0], 7)
+  ref.tell({ type: 'outputBlocks', decisionId: 'unknown', blocks: 6, weight: 1 })
+  t.equal((await load('a/0'))?.[0], 7)
+  ref.tell({ type: 'free', decisionId: 'r1' })
+  t.strictSame(await load('a/0'), [0, 0, 0])
+})
+
 t.test('the prefill of an answer that does not stream ends by estimate, without a message', async t => {
   const { system, ref, book, load } = await start(60_000)
   t.teardown(() => system.shutdown())

@@ -26,6 +26,8 @@ const NEVER_ANSWERED = new Map([
   ['HOMING_TRANSPORT_STREAM', 'streams of events carry no request'],
   ['HOMING_HTTP_ACCESS_LOG', 'the indexer does not start, or answers in a form of its own'],
   ['HOMING_SERVICE_BAD_REQUEST', 'a service answers it in a form of its own'],
+  ['HOMING_SERVICE_MISTYPED', 'a service answers it in a form of its own'],
+  ['HOMING_SERVICE_BODY_TYPE', 'a service answers it in a form of its own'],
   ['HOMING_SERVICE_NOT_FOUND', 'a service answers it in a form of its own'],
   ['HOMING_SERVICE_CONFLICT', 'a service answers it in a form of its own'],
   ['HOMING_SERVICE_FULL', 'a service answers it in a form of its own'],
