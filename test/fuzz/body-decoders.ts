@@ -2,7 +2,7 @@
 
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib'
 import { parseJson, shownValue } from '@homing/base'
-import { BadBodyError } from '@homing/http'
+import { BadBodyError, MistypedBodyError } from '@homing/http'
 import { BodyTooLargeError } from '@homing/transport'
 import { readKvUsage, readStartSeconds } from '../../actors/engine-usage/src/kv-usage.ts'
 import { readPrefillAnswer } from '../../actors/gateway/src/leg-bodies.ts'
@@ -15,6 +15,13 @@ import {
   readTokenQuery,
   readUnregistration,
 } from '../../actors/index-service/src/requests.ts'
+import { readQuestion, readPrompt as readSelectPrompt } from '../../actors/select-service/src/questions.ts'
+import {
+  readOutputBlock,
+  readReservation,
+  readWorker,
+  type WorkerSpec,
+} from '../../actors/select-service/src/requests.ts'
 import {
   faultOfSlotPeer,
   readAddition,
@@ -326,7 +333,7 @@ export const BODY_DECODERS: readonly Decoder[] = [
         try {
           results.push(read(bytes))
         } catch (error) {
-          if (!(error instanceof BadBodyError)) throw error
+          if (!isRefusal(error)) throw error
         }
       }
       return results
@@ -336,6 +343,52 @@ export const BODY_DECODERS: readonly Decoder[] = [
         '{"worker_id":18446744073709551615,"model_name":"llama","block_size":16,"dp_start":4,"dp_size":2}',
         '{"model_name":"llama","request_id":"a","worker_id":"7","dp_rank":1,"sequence_hashes":[-5,"17357386176853808775"],"new_isl_tokens":40}',
         '{"endpoint":"tcp://10.0.0.2:5801"}',
+      ],
+    },
+  ),
+  ofJson(
+    'actors/select-service/src/requests.ts',
+    'readWorker readReservation readOutputBlock',
+    bytes => {
+      const results: unknown[] = []
+      for (const read of [readWorker, readReservation, readOutputBlock]) {
+        try {
+          const result = read(bytes)
+          results.push(result)
+          if (read === readWorker) results.push(readWorker(bytes, result as WorkerSpec))
+        } catch (error) {
+          if (!isRefusal(error)) throw error
+        }
+      }
+      return results
+    },
+    {
+      seeds: [
+        '{"worker_id":18446744073709551615,"model_name":"llama","endpoint":"http://10.0.0.2:8000","block_size":16,"data_parallel_size":2,"kv_events_endpoints":{"0":"tcp://10.0.0.2:5557"},"replay_endpoint":"tcp://10.0.0.2:6557","taints":["a"],"lifecycle":"draining"}',
+        '{"selection_id":"a","worker_id":7,"dp_rank":1,"sequence_hashes":[-5],"isl_tokens":40,"effective_prefill_tokens":8,"track_prefill_tokens":false}',
+        '{"decay_fraction":0.5}',
+      ],
+    },
+  ),
+  ofJson(
+    'actors/select-service/src/questions.ts',
+    'readQuestion readPrompt',
+    bytes => {
+      const results: unknown[] = []
+      for (const read of [readQuestion, readSelectPrompt]) {
+        try {
+          const question = read('select a worker', bytes)
+          results.push(question, question.prompt(16))
+        } catch (error) {
+          if (!isRefusal(error)) throw error
+        }
+      }
+      return results
+    },
+    {
+      seeds: [
+        '{"model_name":"llama","token_ids":[1,2,3,4],"lora_name":"a","cache_salt":"b","mm_routing_info":{"mm_objects":[{"mm_hash":1,"offsets":[[0,2]]}]},"router_config_override":{"router_temperature":0.5,"assume_kv_reuse":true}}',
+        '{"selection_id":"a","block_hashes":[-5],"sequence_hashes":["17357386176853808775"],"isl_tokens":40,"pinned_worker":{"worker_id":7,"dp_rank":1},"allowed_worker_ids":["7"],"routing_constraints":{"required_taints":["a"],"preferred_taints":{"b":-1}},"explain":true}',
       ],
     },
   ),
@@ -366,3 +419,7 @@ export const BODY_DECODERS: readonly Decoder[] = [
     refusals: [SyntaxError],
   }),
 ]
+
+function isRefusal(error: unknown): boolean {
+  return error instanceof BadBodyError || error instanceof MistypedBodyError
+}
