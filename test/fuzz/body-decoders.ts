@@ -15,6 +15,10 @@ import {
   readTokenQuery,
   readUnregistration,
 } from '../../actors/index-service/src/requests.ts'
+import {
+  faultOfPeer as faultOfReplica,
+  readPeer as readReplica,
+} from '../../actors/replica-bridge/src/followed-peers.ts'
 import { readQuestion, readPrompt as readSelectPrompt } from '../../actors/select-service/src/questions.ts'
 import {
   readOutputBlock,
@@ -23,11 +27,9 @@ import {
   type WorkerSpec,
 } from '../../actors/select-service/src/requests.ts'
 import {
-  faultOfSlotPeer,
   readAddition,
   readPrompt,
   readRequestName,
-  readPeer as readSlotPeer,
   readRegistration as readSlotRegistration,
   readUnregistration as readSlotUnregistration,
 } from '../../actors/slot-service/src/requests.ts'
@@ -324,12 +326,12 @@ export const BODY_DECODERS: readonly Decoder[] = [
   ),
   ofJson(
     'actors/slot-service/src/requests.ts',
-    'readRegistration readUnregistration readAddition readRequestName readPrompt readPeer faultOfSlotPeer',
+    'readRegistration readUnregistration readAddition readRequestName readPrompt',
     bytes => {
-      const results: unknown[] = [faultOfSlotPeer(textOf(bytes))]
+      const results: unknown[] = []
       const named = (body: Uint8Array) => readRequestName('free the request', body)
       const readers = [readSlotRegistration, readSlotUnregistration, readAddition, named, readPrompt]
-      for (const read of [...readers, readSlotPeer]) {
+      for (const read of readers) {
         try {
           results.push(read(bytes))
         } catch (error) {
@@ -342,9 +344,14 @@ export const BODY_DECODERS: readonly Decoder[] = [
       seeds: [
         '{"worker_id":18446744073709551615,"model_name":"llama","block_size":16,"dp_start":4,"dp_size":2}',
         '{"model_name":"llama","request_id":"a","worker_id":"7","dp_rank":1,"sequence_hashes":[-5,"17357386176853808775"],"new_isl_tokens":40}',
-        '{"endpoint":"tcp://10.0.0.2:5801"}',
       ],
     },
+  ),
+  ofJson(
+    'actors/replica-bridge/src/followed-peers.ts',
+    'readPeer faultOfPeer',
+    bytes => [faultOfReplica(textOf(bytes)), readReplica(bytes)],
+    { seeds: ['{"endpoint":"tcp://10.0.0.2:5801"}'], refusals: [BadBodyError, MistypedBodyError] },
   ),
   ofJson(
     'actors/select-service/src/requests.ts',

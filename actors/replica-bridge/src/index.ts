@@ -1,3 +1,5 @@
+export { FollowedPeers, readPeer } from './followed-peers.ts'
 export type { FollowOutcome, ReplicaBridgeMessage, ReplicasReport } from './messages.ts'
 export { replicaBridge } from './replica-bridge.ts'
 export { type ReplicaPlane, replicaBridgeArgsFromSettings } from './replica-bridge-args.ts'
+export { replicaMetrics } from './replica-metrics.ts'

@@ -84,17 +84,6 @@ export function readPrompt(body: Uint8Array): SlotPrompt {
   return { ...partitionOf(fields), ...promptOf(fields) }
 }
 
-/** The endpoint of another service. */
-export function readPeer(body: Uint8Array): string {
-  return bodyFields('read the peer', body).checked('endpoint', faultOfSlotPeer)
-}
-
-/** Why a text is no endpoint of another service; undefined: it is. */
-export function faultOfSlotPeer(text: string): string | undefined {
-  const port = Number(/^tcp:\/\/(?:\[[^\]]+\]|[^[\]:/\s*]+):(\d{1,5})$/.exec(text)?.[1])
-  return port >= 1 && port <= 65_534 ? undefined : "is not 'tcp://HOST:PORT' with a port from 1 to 65534"
-}
-
 function partitionOf(fields: BodyFields): Partition {
   return { model: fields.name('model_name'), group: fields.name('routing_group', DEFAULT_GROUP) }
 }

@@ -1,7 +1,7 @@
 /** The routes of the service: what each takes, does and answers. */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
-import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
+import { type FollowedPeers, readPeer } from '@homing/actors/replica-bridge'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import {
   type AccessLog,
@@ -26,7 +26,6 @@ import type { SlotServiceMessage } from './messages.ts'
 import {
   type Addition,
   readAddition,
-  readPeer,
   readPrompt,
   readRegistration,
   readRequestName,
@@ -41,10 +40,7 @@ export interface SlotRoutesOptions {
   readonly args: SlotServiceArgs
   readonly catalog: SlotCatalog
   readonly tracker: ActorRef<TrackerMessage>
-  /** Undefined: there is no replica sync. */
-  readonly bridge: ActorRef<ReplicaBridgeMessage> | undefined
-  /** Endpoints of the services that are followed. */
-  readonly peers: Set<string>
+  readonly peers: FollowedPeers
   readonly metrics: SlotMetrics
   readonly accessLog: () => AccessLog | undefined
   readonly tellFleet: () => void
@@ -145,14 +141,14 @@ function handlersOf(options: SlotRoutesOptions): Readonly<Record<SlotRouteName, 
       return sendJson(exchange, 200, rows)
     },
     async 'POST /replica_sync/register_peer'(exchange, body) {
-      await follow(options, readPeer(await body()))
+      await peers.follow(readPeer(await body()))
       return sendJson(exchange, 201, OK)
     },
     async 'POST /replica_sync/deregister_peer'(exchange, body) {
-      await unfollow(options, readPeer(await body()))
+      await peers.unfollow(readPeer(await body()))
       return sendJson(exchange, 200, OK)
     },
-    'GET /replica_sync/peers': exchange => sendJson(exchange, 200, [...peers]),
+    'GET /replica_sync/peers': exchange => sendJson(exchange, 200, peers.endpoints),
     'GET /health': exchange => sendJson(exchange, 200, OK),
     async 'GET /metrics'(exchange) {
       const headers = { 'content-type': metrics.contentType }
@@ -219,33 +215,6 @@ async function loads(
     })),
   )
   return sendJson(exchange, 200, views, {}, place)
-}
-
-async function follow({ bridge, peers, context }: SlotRoutesOptions, endpoint: string): Promise<void> {
-  const action = `register peer ${endpoint}`
-  if (bridge === undefined) throw withoutReplicas(action)
-  const outcome = await bridge.ask({ type: 'follow', endpoint }, { timeout: CHILD_ASK_MS_MAX })
-  if (outcome === 'itself') throw new ServiceConflictError(action, 'it is the endpoint of this service')
-  if (outcome === 'full')
-    throw new ServiceFullError(action, 'as many peers are followed as may be; deregister one that is gone')
-  peers.add(endpoint)
-  context.log.info({ peer: endpoint }, 'peer registered')
-}
-
-async function unfollow({ bridge, peers, context }: SlotRoutesOptions, endpoint: string): Promise<void> {
-  const action = `deregister peer ${endpoint}`
-  if (bridge === undefined) throw withoutReplicas(action)
-  if (!peers.delete(endpoint))
-    throw new ServiceNotFoundError(
-      action,
-      'it is not registered; GET /replica_sync/peers lists those that are',
-    )
-  await bridge.ask({ type: 'unfollow', endpoint }, { timeout: CHILD_ASK_MS_MAX })
-  context.log.info({ peer: endpoint }, 'peer deregistered')
-}
-
-function withoutReplicas(action: string): ServiceConflictError {
-  return new ServiceConflictError(action, 'this service was started without --replica-endpoint')
 }
 
 interface NamedWorker {

@@ -4,7 +4,7 @@
  */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
-import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
+import { type ReplicaBridgeMessage, replicaMetrics } from '@homing/actors/replica-bridge'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type JsonService, serviceProcessMetrics } from '@homing/http'
 import { Metrics, type RequestMetrics, requestMetrics } from '@homing/metrics'
@@ -22,8 +22,6 @@ export interface SlotFigures {
   readonly askMsMax: number
 }
 
-const MIRROR_STATES = ['live', 'asking', 'unknown'] as const
-
 export class SlotMetrics {
   readonly #metrics = new Metrics()
   readonly #requests: RequestMetrics
@@ -39,7 +37,7 @@ export class SlotMetrics {
       accessLinesDropped: () => service.accessLog?.dropped ?? 0,
     })
     collectLoad(this.#metrics, figures)
-    collectReplicas(this.#metrics, figures)
+    replicaMetrics(this.#metrics, 'homing_slots', 'Slot trackers', figures)
   }
 
   answered(route: string, status: number, elapsedMs: number): void {
@@ -108,39 +106,5 @@ function collectLoad(metrics: Metrics, { catalog, tracker, args, askMsMax }: Slo
     ends.setTotal(stats.refusedTotal, { outcome: 'refused' })
     ends.setTotal(stats.freedTotal, { outcome: 'freed' })
     ends.setTotal(stats.expiredTotal, { outcome: 'expired' })
-  })
-}
-
-function collectReplicas(metrics: Metrics, { bridge, askMsMax }: SlotFigures): void {
-  const states = metrics.gauge({
-    name: 'homing_slots_known_replicas',
-    help: 'Slot trackers that are followed, by what is known of them.',
-    labels: ['state'],
-  })
-  const open = metrics.gauge({
-    name: 'homing_slots_replica_requests',
-    help: 'Requests that replicas hold, as they said last.',
-  })
-  const gaps = metrics.counter({
-    name: 'homing_slots_replica_gaps_total',
-    help: 'Batches of the present replicas that were missing; then all that is open there is asked for.',
-  })
-  const malformed = metrics.counter({
-    name: 'homing_slots_replica_malformed_total',
-    help: 'Messages of the present replicas that could not be read.',
-  })
-  metrics.collect(async () => {
-    const report = await bridge?.ask({ type: 'report' }, { timeout: askMsMax }).catch(() => undefined)
-    const replicas = report?.replicas ?? []
-    if (bridge !== undefined && report === undefined) return
-    states.replace(
-      MIRROR_STATES.map(state => ({
-        value: replicas.filter(replica => replica.state === state).length,
-        labels: { state },
-      })),
-    )
-    open.set(replicas.reduce((sum, { openBookings }) => sum + openBookings, 0))
-    gaps.setTotal(replicas.reduce((sum, replica) => sum + replica.gaps, 0))
-    malformed.setTotal(report?.malformed ?? 0)
   })
 }

@@ -13,9 +13,8 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
-import { type ReplicaBridgeMessage, replicaBridge } from '@homing/actors/replica-bridge'
+import { FollowedPeers, type ReplicaBridgeMessage, replicaBridge } from '@homing/actors/replica-bridge'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
-import { toErrorRecord } from '@homing/base'
 import {
   BodyTypeError,
   JsonService,
@@ -68,7 +67,7 @@ class SlotService {
   readonly #catalog: SlotCatalog
   readonly #tracker: ActorRef<TrackerMessage>
   readonly #bridge: ActorRef<ReplicaBridgeMessage> | undefined
-  readonly #peers: Set<string>
+  readonly #peers: FollowedPeers
   readonly #service: JsonService
   readonly #metrics: SlotMetrics
 
@@ -77,7 +76,6 @@ class SlotService {
     this.#context = context
     this.#args = args
     this.#catalog = new SlotCatalog(workerSlotsMax)
-    this.#peers = new Set(replicas?.peers)
     const capacity = args.openRequestsMax * MESSAGES_PER_REQUEST + MAILBOX_SLACK
     this.#tracker = context.spawn(tracker, {
       name: 'tracker',
@@ -94,6 +92,12 @@ class SlotService {
     })
     context.watch(this.#tracker)
     this.#bridge = this.#spawnBridge(capacity)
+    this.#peers = new FollowedPeers({
+      bridge: this.#bridge,
+      peers: replicas?.peers ?? [],
+      log: context.log,
+      askMsMax: CHILD_ASK_MS_MAX,
+    })
     this.#service = new JsonService(args, {
       clock: context.clock,
       log: context.log,
@@ -126,7 +130,6 @@ class SlotService {
         args: this.#args,
         catalog: this.#catalog,
         tracker: this.#tracker,
-        bridge: this.#bridge,
         peers: this.#peers,
         metrics: this.#metrics,
         accessLog: () => this.#service.accessLog,
@@ -137,15 +140,7 @@ class SlotService {
 
   renew(): void {
     this.#tellFleet()
-    for (const endpoint of this.#peers)
-      this.#bridge
-        ?.ask({ type: 'follow', endpoint }, { timeout: CHILD_ASK_MS_MAX })
-        .catch((error: unknown) => {
-          this.#context.log.warn(
-            { peer: endpoint, error: toErrorRecord(error) },
-            'a peer is not followed yet',
-          )
-        })
+    this.#peers.renew()
     this.#context.schedule(RENEW_MS, { type: 'renew' })
   }
 
