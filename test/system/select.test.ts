@@ -10,6 +10,7 @@ import t, { type Test } from 'tap'
 import {
   type Answer,
   type Call,
+  freePortPairs,
   send,
   startEngines,
   startProcess,
@@ -619,6 +620,12 @@ t.test(
       ['/reservations/q/prefill_complete', undefined, 404, /"q" is not reserved/],
       ['/potential_loads', { model_name: 'n', token_ids: [1] }, 404, /no worker for model "n"/],
       ['/overlap_scores', { model_name: 'n', token_ids: [1] }, 404, /no worker for model "n"/],
+      [
+        '/replica_sync/register_peer',
+        { endpoint: 'tcp://a:1' },
+        409,
+        /was started without --replica-endpoint/,
+      ],
       ['/nowhere', {}, 404, /GET \/ lists them/],
       ['/loads', {}, 405, /GET/],
     ]
@@ -643,6 +650,44 @@ t.test(
   },
 )
 
+t.test('replicas count as one: what is reserved, completed and freed at either', async t => {
+  const endpoints = (await freePortPairs(2)).map(port => `tcp://127.0.0.1:${port}`)
+  const [here, there] = [endpoints[0]!, endpoints[1]!]
+  const a = await select(t, { replicaEndpoint: here, replicas: [there] })
+  const b = await select(t, { replicaEndpoint: there })
+  t.match(await a.post('/replica_sync/register_peer', { endpoint: 'http://x' }), { status: 400 })
+  t.match(await b.post('/replica_sync/register_peer', { endpoint: here }), { status: 201, json: OK })
+  t.equal((await b.post('/replica_sync/register_peer', { endpoint: there })).status, 409, 'itself')
+  t.strictSame((await b.get('/replica_sync/peers')).json, [here])
+  for (const s of [a, b]) await s.post('/workers', WORKER)
+  const prompt = { model_name: MODEL, token_ids: tokensUpTo(9) }
+  const counts = (s: Select, row: readonly number[]) =>
+    until(`the load is ${row}`, async () =>
+      String((await loadsOf(s))[0]) === String(row) ? true : undefined,
+    )
+  await a.post('/select_and_reserve', { ...prompt, selection_id: 'a' })
+  await counts(b, [7, 0, 9, 2, 1])
+  t.match(await b.post('/select_and_reserve', { ...prompt, selection_id: 'a' }), {
+    status: 409,
+    json: { code: 'HOMING_SELECT_HELD_ELSEWHERE' },
+  })
+  await b.post('/select', { ...prompt, selection_id: 'a' })
+  t.equal((await b.post('/reservations', { ...NAMES, selection_id: 'a' })).status, 409)
+  t.strictSame((await loadsOf(a))[0], [7, 0, 9, 2, 1], 'a duplicate changes nothing')
+  t.match(await b.post('/reservations/a/output_block'), { status: 409, json: { error: /another replica/ } })
+  t.equal((await b.post('/reservations/a/prefill_complete')).status, 200)
+  await counts(a, [7, 0, 0, 2, 1])
+  t.equal((await b.call('DELETE', '/reservations/a')).status, 200)
+  await counts(a, [7, 0, 0, 0, 0])
+  t.equal((await a.call('DELETE', '/reservations/a')).status, 404)
+  t.equal((await a.post('/select_and_reserve', { ...prompt, selection_id: 'a' })).status, 200, 'free again')
+  await counts(b, [7, 0, Number((await loadsOf(a))[0]![2]), 2, 1])
+  t.match((await b.get('/metrics')).text, /^homing_select_known_replicas\{state="live"\} 1$/m)
+  t.equal((await b.post('/replica_sync/deregister_peer', { endpoint: here })).status, 200)
+  await counts(b, [7, 0, 0, 0, 0])
+  t.equal((await b.post('/replica_sync/deregister_peer', { endpoint: here })).status, 404)
+})
+
 t.test('a tracker or router that fails forgets what was reserved, and goes on', async t => {
   const started = await startProcess(
     'select',
@@ -660,7 +705,13 @@ t.test('a tracker or router that fails forgets what was reserved, and goes on', 
     return answer.status === 200 ? true : undefined
   })
   t.strictSame(await loadsOf(s), [[7, 0, 0, 0, 0]])
-  t.equal((await s.call('DELETE', '/reservations/a')).status, 200, 'it was held, and is over')
+  t.equal((await s.call('DELETE', '/reservations/a')).status, 404)
+  t.equal(
+    (await s.post('/select_and_reserve', { ...prompt, selection_id: 'a' })).status,
+    200,
+    'its id is free',
+  )
+  t.equal((await s.call('DELETE', '/reservations/a')).status, 200)
   await started.fail('router')
   await until('it chooses again', async () => {
     const answer = await s.post('/select_and_reserve', { ...prompt, selection_id: 'b' })

@@ -230,6 +230,7 @@ export const scriptedTracker = defineActor(
       project: keep,
       book: keep,
       isBooked: keep,
+      whereBooked: keep,
       prefillComplete: keep,
       touch: keep,
       watchLoad: keep,

@@ -23,9 +23,19 @@ export class PinnedNowhereError extends CodedError {
   }
 }
 
+/** Another replica has a reservation of this id. */
+export class HeldElsewhereError extends CodedError {
+  readonly code = 'HOMING_SELECT_HELD_ELSEWHERE'
+
+  constructor(id: string) {
+    super(`cannot reserve ${JSON.stringify(id)}: another replica has it reserved; use another id`, { id })
+  }
+}
+
 const STATUS_OF_CODE: Readonly<Record<string, number>> = {
   HOMING_SELECT_NONE_SCHEDULABLE: 503,
   HOMING_SELECT_PINNED_NOWHERE: 503,
+  HOMING_SELECT_HELD_ELSEWHERE: 409,
   HOMING_ROUTER_NO_WORKER: 503,
   HOMING_ROUTER_ALL_FILTERED: 503,
   HOMING_ROUTER_TOO_MANY_REQUESTS: 503,

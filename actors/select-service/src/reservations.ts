@@ -2,23 +2,24 @@
  * Reservations: requests that count as load of a rank, by the ids that their callers gave them.
  *
  *   begin ─▶ booking ─▶ booked ─▶ prefilled ─▶ ended
- *               └──────────┴──────────┴──────▶ expired: no sign of life for `idleMsMax`
  *
- * Those of `/select_and_reserve` are decisions of the router, which books them and is told their ends;
- * explicit ones are booked with the tracker alone.
+ * Those of `/select_and_reserve` are decisions of the router, which books them and is told their ends; explicit
+ * ones are booked with the tracker alone. Whether one is booked, the tracker knows: it may have expired there, or
+ * ended with its worker, with an earlier life of the tracker, or at another replica. What is held here besides
+ * follows within a few seconds.
  *
  * Invariants
  *   I1  An id is held once, from `begin` to its end; then it may be used again.
- *   I2  Each is settled once.
+ *   I2  Each is settled once, and never while another replica has one of its id: its end would end that, too.
  *
- * Bounds  `openMax`. A caller that dies holds its reservation for `idleMsMax`.
+ * Bounds  `openMax`. A caller that dies holds its reservation until the tracker ends it.
  */
 
 import type { ActorRef } from '@homing/actor'
 import type { Rank } from '@homing/actors/index-service'
 import type { RouterMessage } from '@homing/actors/router'
-import type { TrackerMessage } from '@homing/actors/tracker'
-import type { Clock, ErrorRecord, Log } from '@homing/base'
+import type { BookedPlace, TrackerMessage } from '@homing/actors/tracker'
+import { type Clock, type ErrorRecord, type Log, toErrorRecord } from '@homing/base'
 import { ServiceConflictError, ServiceFullError, ServiceNotFoundError } from '@homing/http'
 import type { Delivery } from '@homing/placement'
 
@@ -28,8 +29,10 @@ export interface ReservationsParts {
   readonly tracker: ActorRef<TrackerMessage>
   readonly router: ActorRef<RouterMessage>
   readonly openMax: number
-  /** In milliseconds. */
+  /** Past it the tracker ends one without a sign of life, in milliseconds. */
   readonly idleMsMax: number
+  /** Longest wait for the tracker, in milliseconds. */
+  readonly askMsMax: number
 }
 
 /** `decided`: the router has chosen and booked it. */
@@ -42,30 +45,30 @@ interface Reservation {
   /** It was freed while it was being booked, and ends when it is. */
   isFreed: boolean
   bookedMs: number
-  lastSignMs: number
   /** After it was booked; undefined: not yet. */
   firstTokenMs: number | undefined
   /** Of its answer, as its caller counts. */
   outputBlocks: number
 }
 
+/** Reservations that the tracker is asked about at one time. */
+const LOOKED_AT = 1024
+
 export class Reservations {
   readonly #parts: ReservationsParts
-  /** By id; the one whose last sign of life is oldest comes first. */
   readonly #held = new Map<string, Reservation>()
-  #expired = 0
+  /** Where the next look goes on. */
+  #next = this.#held.entries()
 
   constructor(parts: ReservationsParts) {
     this.#parts = parts
   }
 
-  get counts(): { readonly held: number; readonly expired: number } {
-    return { held: this.#held.size, expired: this.#expired }
-  }
-
   /** The id is taken from now on. Throws ServiceConflictError and ServiceFullError. */
-  begin(action: string, id: string, kind: ReservationKind): void {
+  async begin(action: string, id: string, kind: ReservationKind): Promise<void> {
     const { clock, openMax } = this.#parts
+    const before = this.#held.get(id)
+    if (before?.rank !== undefined) this.#dropIfOver(id, before, await this.#where(id))
     if (this.#held.has(id))
       throw new ServiceConflictError(
         action,
@@ -73,13 +76,11 @@ export class Reservations {
       )
     if (this.#held.size >= openMax)
       throw new ServiceFullError(action, `${openMax} requests are reserved (--max-active-requests)`)
-    const nowMs = clock.nowMs()
     this.#held.set(id, {
       kind,
       rank: undefined,
       isFreed: false,
-      bookedMs: nowMs,
-      lastSignMs: nowMs,
+      bookedMs: clock.nowMs(),
       firstTokenMs: undefined,
       outputBlocks: 0,
     })
@@ -90,13 +91,13 @@ export class Reservations {
     // It is held since `begin`: nothing takes it away while it is being booked.
     const found = this.#held.get(id)!
     found.rank = rank
-    if (found.isFreed || rank.isGone) {
-      this.#end(id, found)
-      const why = rank.isGone ? 'the worker was removed' : `${shown(id)} was freed`
-      throw new ServiceConflictError(action, `${why} meanwhile`)
-    }
     found.bookedMs = this.#parts.clock.nowMs()
-    this.#alive(id, found)
+    if (!found.isFreed && !rank.isGone) return
+    this.#end(id, found)
+    throw new ServiceConflictError(
+      action,
+      `${rank.isGone ? 'the worker was removed' : `${shown(id)} was freed`} meanwhile`,
+    )
   }
 
   /** It could not be booked, or that is not known: either way it is not held. */
@@ -105,36 +106,52 @@ export class Reservations {
     this.#settle(id, kind, undefined, this.#parts.clock.nowMs(), error)
   }
 
+  /** Another replica has one of this id. */
+  isElsewhere(id: string): void {
+    this.#held.delete(id)
+  }
+
   /** Repeated, it says that the request is alive. Throws ServiceNotFoundError. */
-  prefillComplete(action: string, id: string): void {
-    const { clock, tracker, router } = this.#parts
-    const found = this.#booked(action, id)
-    this.#alive(id, found)
+  async prefillComplete(action: string, id: string): Promise<void> {
+    const { clock, router } = this.#parts
+    const { found, place } = await this.#find(action, id)
+    if (found === undefined || place !== 'here') {
+      this.#tell({ type: 'prefillComplete', decisionId: id })
+      return
+    }
     if (found.firstTokenMs !== undefined) {
-      this.#tell(tracker, { type: 'touch', decisionId: id })
+      this.#tell({ type: 'touch', decisionId: id })
       return
     }
     const firstTokenMs = clock.nowMs() - found.bookedMs
-    this.#tell(tracker, { type: 'prefillComplete', decisionId: id })
+    this.#tell({ type: 'prefillComplete', decisionId: id })
     found.firstTokenMs = firstTokenMs
     if (found.kind === 'decided') router.tell({ type: 'firstToken', id, firstTokenMs })
   }
 
-  /** Throws ServiceNotFoundError. */
-  outputBlock(action: string, id: string, weight: number): void {
-    const found = this.#booked(action, id)
-    this.#alive(id, found)
+  /** Throws ServiceNotFoundError, and ServiceConflictError where it is another replica's. */
+  async outputBlock(action: string, id: string, weight: number): Promise<void> {
+    const { found } = await this.#find(action, id)
+    if (found === undefined)
+      throw new ServiceConflictError(
+        action,
+        `${shown(id)} is reserved at another replica, which alone counts its blocks`,
+      )
     const blocks = found.outputBlocks + 1
-    this.#tell(this.#parts.tracker, { type: 'outputBlocks', decisionId: id, blocks, weight })
+    this.#tell({ type: 'outputBlocks', decisionId: id, blocks, weight })
     found.outputBlocks = blocks
   }
 
   /** Throws ServiceNotFoundError. */
-  free(action: string, id: string): void {
-    const found = this.#held.get(id)
-    if (found === undefined) throw this.#unknown(action, id)
-    if (found.rank === undefined) found.isFreed = true
-    else this.#end(id, found)
+  async free(action: string, id: string): Promise<void> {
+    const booking = this.#held.get(id)
+    if (booking !== undefined && booking.rank === undefined) {
+      booking.isFreed = true
+      return
+    }
+    const { found } = await this.#find(action, id)
+    if (found !== undefined) this.#end(id, found)
+    else this.#tell({ type: 'free', decisionId: id })
   }
 
   /** These ranks are gone, and what is reserved there with them. */
@@ -144,36 +161,56 @@ export class Reservations {
       if (found.rank !== undefined && ranks.includes(found.rank)) this.#end(id, found)
   }
 
-  /** Ends what has had no sign of life. */
-  look(): void {
-    const { clock, log, idleMsMax } = this.#parts
-    for (const [id, found] of this.#held) {
-      if (clock.nowMs() - found.lastSignMs < idleMsMax) return
-      if (found.rank === undefined) continue
-      this.#expired++
-      log.warn({ id, idleMsMax }, 'reservation freed: no sign of life')
-      this.#end(id, found)
+  /** Drops those that the tracker does not have any more; some of them at a time. */
+  async look(): Promise<void> {
+    const { tracker, log, askMsMax } = this.#parts
+    const looked: (readonly [string, Reservation])[] = []
+    for (let left = Math.min(LOOKED_AT, this.#held.size); left > 0; left--) {
+      let next = this.#next.next()
+      if (next.done === true) {
+        this.#next = this.#held.entries()
+        next = this.#next.next()
+      }
+      if (next.done === true) break
+      if (next.value[1].rank !== undefined) looked.push(next.value)
+    }
+    if (looked.length === 0) return
+    try {
+      const decisionIds = looked.map(([id]) => id)
+      const places = await tracker.ask({ type: 'whereBooked', decisionIds }, { timeout: askMsMax })
+      for (const [i, [id, found]] of looked.entries()) this.#dropIfOver(id, found, places[i])
+    } catch (error) {
+      log.warn({ error: toErrorRecord(error) }, 'the tracker does not say what is reserved')
     }
   }
 
-  #booked(action: string, id: string): Reservation {
-    const found = this.#held.get(id)
-    if (found?.rank === undefined) throw this.#unknown(action, id)
-    return found
-  }
-
-  #unknown(action: string, id: string): ServiceNotFoundError {
+  /**
+   * Where it is booked, and what is held of it; `found` is undefined for one of another replica. Throws
+   * ServiceNotFoundError.
+   */
+  async #find(action: string, id: string): Promise<{ found: Reservation | undefined; place: BookedPlace }> {
+    const held = this.#held.get(id)
+    const place = held !== undefined && held.rank === undefined ? undefined : await this.#where(id)
+    if (held?.rank !== undefined) this.#dropIfOver(id, held, place)
+    if (place !== undefined) return { found: this.#held.get(id), place }
     const { idleMsMax } = this.#parts
-    return new ServiceNotFoundError(
+    throw new ServiceNotFoundError(
       action,
       `${shown(id)} is not reserved: never, not any more, or it had no sign of life for ${idleMsMax / 1000} s`,
     )
   }
 
-  #alive(id: string, found: Reservation): void {
-    found.lastSignMs = this.#parts.clock.nowMs()
-    this.#held.delete(id)
-    this.#held.set(id, found)
+  async #where(id: string): Promise<BookedPlace> {
+    const { tracker, askMsMax } = this.#parts
+    const [place] = await tracker.ask({ type: 'whereBooked', decisionIds: [id] }, { timeout: askMsMax })
+    return place
+  }
+
+  /** What the tracker has no more, as it said of what was held then. */
+  #dropIfOver(id: string, held: Reservation, place: BookedPlace): void {
+    if (place === 'here' || this.#held.get(id) !== held) return
+    if (place === undefined) this.#end(id, held)
+    else this.#held.delete(id)
   }
 
   /** The only place where one that is held ends. */
@@ -213,8 +250,8 @@ export class Reservations {
   }
 
   /** Throws ServiceFullError where the mailbox has no room: what was said must not be lost. */
-  #tell(tracker: ActorRef<TrackerMessage>, message: TrackerMessage): void {
-    if (tracker.tell(message) !== 'ok')
+  #tell(message: TrackerMessage): void {
+    if (this.#parts.tracker.tell(message) !== 'ok')
       throw new ServiceFullError('take the request', 'the tracker has too much to do; say it again')
   }
 }

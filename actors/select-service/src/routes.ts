@@ -2,6 +2,7 @@
 
 import type { ActorContext, ActorRef } from '@homing/actor'
 import { type Shards, sendDump } from '@homing/actors/index-service'
+import { type FollowedPeers, readPeer } from '@homing/actors/replica-bridge'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { fromErrorRecord, toErrorRecord } from '@homing/base'
@@ -13,7 +14,6 @@ import {
   type NamedRoute,
   type RouteKind,
   type RouteTable,
-  ServiceConflictError,
   ServiceFullError,
   ServiceNotFoundError,
   sendAnswer,
@@ -25,11 +25,12 @@ import { STEP_TOKENS_DEFAULT } from '@homing/load'
 import { receiptView } from '@homing/placement'
 import type { HttpExchange } from '@homing/transport'
 import { type CatalogChange, isSame, keyOf, partitionText, type SelectCatalog } from './catalog.ts'
+import { HeldElsewhereError } from './errors.ts'
 import type { SelectServiceMessage } from './messages.ts'
 import type { PendingSelection, PendingSelections } from './pending-selections.ts'
 import { readPrompt, readQuestion } from './questions.ts'
 import { readOutputBlock, readReservation, readWorker, type WorkerSpec } from './requests.ts'
-import type { Reservations } from './reservations.ts'
+import type { ReservationKind, Reservations } from './reservations.ts'
 import type { SelectMetrics } from './select-metrics.ts'
 import { SELECT_ROUTES, type SelectRouteName } from './select-routes.ts'
 import type { Asked, Selected, Selections } from './selections.ts'
@@ -46,6 +47,7 @@ export interface SelectRoutesOptions {
   readonly selections: Selections
   readonly pending: PendingSelections
   readonly reservations: Reservations
+  readonly peers: FollowedPeers
   readonly metrics: SelectMetrics
   readonly dumps: Turns
   readonly newId: () => string
@@ -144,16 +146,16 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
       await book(options, kept)
       return sendJson(exchange, 201, OK)
     },
-    'POST /reservations/*/prefill_complete'(exchange, _body, _note, _place, id) {
-      reservations.prefillComplete('complete the prefill', id)
+    async 'POST /reservations/*/prefill_complete'(exchange, _body, _note, _place, id) {
+      await reservations.prefillComplete('complete the prefill', id)
       return sendJson(exchange, 200, OK)
     },
     async 'POST /reservations/*/output_block'(exchange, body, _note, _place, id) {
-      reservations.outputBlock('count the block', id, readOutputBlock(await body()))
+      await reservations.outputBlock('count the block', id, readOutputBlock(await body()))
       return sendJson(exchange, 200, OK)
     },
-    'DELETE /reservations/*'(exchange, _body, _note, _place, id) {
-      reservations.free('free the reservation', id)
+    async 'DELETE /reservations/*'(exchange, _body, _note, _place, id) {
+      await reservations.free('free the reservation', id)
       return sendJson(exchange, 200, OK)
     },
     'GET /loads': async (exchange, _body, _note, place) => {
@@ -203,6 +205,15 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
         },
         exchange,
       ),
+    async 'POST /replica_sync/register_peer'(exchange, body) {
+      await options.peers.follow(readPeer(await body()))
+      return sendJson(exchange, 201, OK)
+    },
+    async 'POST /replica_sync/deregister_peer'(exchange, body) {
+      await options.peers.unfollow(readPeer(await body()))
+      return sendJson(exchange, 200, OK)
+    },
+    'GET /replica_sync/peers': exchange => sendJson(exchange, 200, options.peers.endpoints),
     'GET /health': exchange => sendJson(exchange, 200, OK),
     'GET /ready': exchange =>
       isReady(catalog)
@@ -223,11 +234,13 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
 async function reserve(options: SelectRoutesOptions, id: string, asked: Asked): Promise<Selected> {
   const { reservations, router, selections } = options
   const deadline = { timeout: SELECT_ASK_MS_MAX }
-  reservations.begin(SELECT, id, 'decided')
+  await reservations.begin(SELECT, id, 'decided')
   let selected: Selected
   try {
     const ask = { type: 'decide', id, gateway: CALLERS, request: asked.request } as const
     const result = await router.ask(ask, deadline)
+    if (result.kind === 'refused' && result.error.details['outcome'] === 'duplicate')
+      throw new HeldElsewhereError(id)
     // Without rules for waiting the router never says that a request is to wait.
     if (result.kind !== 'decided')
       throw result.kind === 'refused' ? fromErrorRecord(result.error) : new Error('it is to wait')
@@ -235,8 +248,7 @@ async function reserve(options: SelectRoutesOptions, id: string, asked: Asked): 
     if (receipt === undefined) throw new Error(`the router has no receipt of ${id}, which it has just made`)
     selected = selections.selected(asked.request, receipt)
   } catch (thrown) {
-    reservations.failed(id, 'decided', toErrorRecord(thrown))
-    throw thrown
+    notBooked(options, id, 'decided', thrown)
   }
   reservations.booked(SELECT, id, selected.rank)
   return selected
@@ -309,7 +321,7 @@ async function book(options: SelectRoutesOptions, kept: PendingSelection): Promi
   const { catalog, reservations, tracker, pending, args } = options
   const { selectionId: id, rank, sequenceHashes, promptTokens, prefillTokens, countsPrefill } = kept
   const action = `reserve ${JSON.stringify(id)}`
-  reservations.begin(action, id, 'explicit')
+  await reservations.begin(action, id, 'explicit')
   try {
     const booking = {
       decisionId: id,
@@ -325,7 +337,7 @@ async function book(options: SelectRoutesOptions, kept: PendingSelection): Promi
       stepTokens: catalog.get(rank.instanceId)?.maxBatchedTokens ?? STEP_TOKENS_DEFAULT,
     }
     const outcome = await tracker.ask({ type: 'book', booking }, { timeout: SELECT_ASK_MS_MAX })
-    if (outcome === 'duplicate') throw new ServiceConflictError(action, 'this id is held already')
+    if (outcome === 'duplicate') throw new HeldElsewhereError(id)
     if (outcome === 'full') {
       const { activeRequestsMax, activeBlocksMax } = args.settings
       throw new ServiceFullError(
@@ -334,11 +346,22 @@ async function book(options: SelectRoutesOptions, kept: PendingSelection): Promi
       )
     }
   } catch (thrown) {
-    reservations.failed(id, 'explicit', toErrorRecord(thrown))
-    throw thrown
+    notBooked(options, id, 'explicit', thrown)
   }
   reservations.booked(action, id, rank)
   pending.forget(id)
+}
+
+/** Throws what was thrown. */
+function notBooked(
+  { reservations }: SelectRoutesOptions,
+  id: string,
+  kind: ReservationKind,
+  thrown: unknown,
+): never {
+  if (thrown instanceof HeldElsewhereError) reservations.isElsewhere(id)
+  else reservations.failed(id, kind, toErrorRecord(thrown))
+  throw thrown
 }
 
 function headersOf({ receipt }: Selected): Record<string, string> {

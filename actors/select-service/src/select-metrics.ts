@@ -5,6 +5,7 @@
 
 import type { ActorContext, ActorRef } from '@homing/actor'
 import type { Shards } from '@homing/actors/index-service'
+import { type ReplicaBridgeMessage, replicaMetrics } from '@homing/actors/replica-bridge'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type JsonService, serviceProcessMetrics } from '@homing/http'
 import { SHARD_COLUMNS, TRUSTS } from '@homing/index'
@@ -21,6 +22,7 @@ export interface SelectFigures {
   readonly shards: Shards
   readonly pending: PendingSelections
   readonly tracker: ActorRef<TrackerMessage>
+  readonly bridge: ActorRef<ReplicaBridgeMessage> | undefined
   readonly service: JsonService
   readonly dumps: { readonly refused: number }
   readonly askMsMax: number
@@ -43,6 +45,7 @@ export class SelectMetrics {
     collectWorkers(this.#metrics, figures)
     collectPending(this.#metrics, figures)
     collectLoad(this.#metrics, figures)
+    replicaMetrics(this.#metrics, 'homing_select', 'Selection services', figures)
     collectIndex(this.#metrics, figures)
   }
 
@@ -130,7 +133,7 @@ function collectPending(metrics: Metrics, { pending, args }: SelectFigures): voi
 function collectLoad(metrics: Metrics, { tracker, args, askMsMax }: SelectFigures): void {
   const requests = metrics.gauge({
     name: 'homing_select_active_requests',
-    help: 'Requests held: reserved and not freed.',
+    help: 'Requests held: reserved and not freed, here and at the replicas that are followed.',
   })
   const requestsMax = metrics.gauge({
     name: 'homing_select_active_limit_requests',
@@ -138,7 +141,7 @@ function collectLoad(metrics: Metrics, { tracker, args, askMsMax }: SelectFigure
   })
   const blocks = metrics.gauge({
     name: 'homing_select_active_blocks',
-    help: 'Blocks of requests that are held, each once for every rank that has it.',
+    help: 'Blocks of requests that were reserved here, each once for every rank that has it.',
   })
   const blocksMax = metrics.gauge({
     name: 'homing_select_active_limit_blocks',

@@ -35,6 +35,13 @@ export const SELECT_ROUTES = [
   },
   { method: 'POST', path: '/overlap_scores', summary: 'how much of a prompt each rank holds' },
   { method: 'GET', path: '/dump', summary: 'everything that is held, as events' },
+  {
+    method: 'POST',
+    path: '/replica_sync/register_peer',
+    summary: 'follows another service, whose reservations count here from then on',
+  },
+  { method: 'POST', path: '/replica_sync/deregister_peer', summary: 'forgets another service' },
+  { method: 'GET', path: '/replica_sync/peers', summary: 'the services that are followed' },
   { method: 'GET', path: '/health', summary: '200 while the service answers' },
   { method: 'GET', path: '/ready', summary: '200 while a worker can get requests' },
   { method: 'GET', path: '/metrics', summary: 'figures in the Prometheus text format' },

@@ -20,6 +20,7 @@
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import { dumpTurns, IndexQuery, nameOf, type Rank, RankListeners, Shards } from '@homing/actors/index-service'
+import { FollowedPeers, type ReplicaBridgeMessage, replicaBridge } from '@homing/actors/replica-bridge'
 import { type RouterMessage, router, routerArgsFromSettings } from '@homing/actors/router'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
 import { type RouterSettings, routerSettingsOfSelect } from '@homing/config'
@@ -33,6 +34,7 @@ import {
   serviceArms,
   type Turns,
 } from '@homing/http'
+import { newLife } from '@homing/replication'
 import { transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { type CatalogChange, SelectCatalog } from './catalog.ts'
@@ -128,6 +130,8 @@ class SelectService implements Service<SelectServiceReady> {
   readonly #args: SelectServiceArgs
   readonly #tracker: ActorRef<TrackerMessage>
   readonly #router: ActorRef<RouterMessage>
+  readonly #bridge: ActorRef<ReplicaBridgeMessage> | undefined
+  readonly #peers: FollowedPeers
   readonly #pending: PendingSelections
   readonly #reservations: Reservations
   readonly #service: JsonService
@@ -173,6 +177,13 @@ class SelectService implements Service<SelectServiceReady> {
     const capacity = args.openRequestsMax * MESSAGES_PER_REQUEST + MAILBOX_SLACK
     this.#tracker = this.#spawnTracker(capacity)
     this.#router = this.#spawnRouter(capacity, routerSettingsOfSelect(settings))
+    this.#bridge = this.#spawnBridge(capacity)
+    this.#peers = new FollowedPeers({
+      bridge: this.#bridge,
+      peers: settings.replicas,
+      log,
+      askMsMax: SELECT_ASK_MS_MAX,
+    })
     this.#reservations = new Reservations({
       clock,
       log,
@@ -180,6 +191,7 @@ class SelectService implements Service<SelectServiceReady> {
       router: this.#router,
       openMax: activeRequestsMax,
       idleMsMax: activeRequestExpiryMs,
+      askMsMax: SELECT_ASK_MS_MAX,
     })
     this.#pending = new PendingSelections(
       {
@@ -206,6 +218,7 @@ class SelectService implements Service<SelectServiceReady> {
       shards: this.shards,
       pending: this.#pending,
       tracker: this.#tracker,
+      bridge: this.#bridge,
       service: this.#service,
       dumps: this.#dumps,
       askMsMax: SELECT_ASK_MS_MAX,
@@ -238,6 +251,7 @@ class SelectService implements Service<SelectServiceReady> {
         }),
         pending: this.#pending,
         reservations: this.#reservations,
+        peers: this.#peers,
         metrics: this.#metrics,
         dumps: this.#dumps,
         newId: customRandom(urlAlphabet, ID_LENGTH, count => random.bytes(count)),
@@ -248,7 +262,8 @@ class SelectService implements Service<SelectServiceReady> {
   }
 
   renew(): void {
-    this.#reservations.look()
+    void this.#reservations.look()
+    this.#peers.renew()
     this.#pending.expire()
     this.tellFleet()
     this.#context.schedule(RENEW_MS, { type: 'renew' })
@@ -310,10 +325,31 @@ class SelectService implements Service<SelectServiceReady> {
           outputBlocks: false,
           assumesReuse: settings.assumeKvReuse,
         },
+        replicationMs: settings.replicaEndpoint === undefined ? undefined : settings.replicaDelayMs,
       },
     })
     this.#context.watch(ref)
     return ref
+  }
+
+  /** Undefined: it is alone. */
+  #spawnBridge(capacity: number): ActorRef<ReplicaBridgeMessage> | undefined {
+    const { replicaEndpoint: endpoint, replicas: others, replicaExpiryMs: expiryMs } = this.#args.settings
+    if (endpoint === undefined) return undefined
+    const bridge = this.#context.spawn(replicaBridge, {
+      name: 'replica-bridge',
+      supervision: SUPERVISION,
+      mailbox: { capacity },
+      args: {
+        tracker: this.#tracker,
+        router: this.#router,
+        plane: { kind: 'zmq', endpoint, others },
+        expiryMs,
+        name: newLife(this.#context.random),
+      },
+    })
+    this.#context.watch(bridge)
+    return bridge
   }
 
   #spawnRouter(capacity: number, settings: RouterSettings): ActorRef<RouterMessage> {

@@ -2,6 +2,7 @@ export { LearnedFileError, UnusableLearnedFileError } from './errors.ts'
 export { learnedStore, prepareLearnedFile } from './learned-file.ts'
 export { decodeLearned, encodeLearned, type LearnedImage } from './learned-image.ts'
 export type {
+  BookedPlace,
   Booking,
   GatewayLife,
   KvUsageReport,

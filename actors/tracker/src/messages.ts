@@ -116,6 +116,9 @@ export interface TellAgainMessage {
   readonly type: 'tellAgain'
 }
 
+/** 'elsewhere': at another replica. Undefined: it is not booked. */
+export type BookedPlace = 'here' | 'elsewhere' | undefined
+
 export type TrackerMessage =
   /** Frees the bookings of worker keys that are gone. */
   | FleetMessage
@@ -137,6 +140,12 @@ export type TrackerMessage =
     }
   /** Whether a request with this id is booked, here or at another replica. */
   | { readonly type: 'isBooked'; readonly decisionId: string; readonly reply: Reply<boolean> }
+  /** Where each of these requests is booked; undefined: nowhere. */
+  | {
+      readonly type: 'whereBooked'
+      readonly decisionIds: readonly string[]
+      readonly reply: Reply<readonly BookedPlace[]>
+    }
   | ReportedUsageMessage
   /**
    * The prefill is over. `teaches`: by an answer that shows how fast the worker is, a success of the kind

@@ -24,6 +24,7 @@ import { LearnedFile, learnedStore, SAVE_MS } from './learned-file.ts'
 import type { LearnedImage } from './learned-image.ts'
 import { LearnedLives, type LearnedSource } from './learned-lives.ts'
 import type {
+  BookedPlace,
   Booking,
   GatewayLife,
   KvUsageReport,
@@ -71,6 +72,7 @@ export const tracker = defineActor(
       watchLoad: ({ watcher, falls }) => state.watchLoad(watcher, falls),
       book: ({ booking, reply }) => reply(state.book(booking)),
       isBooked: ({ decisionId, reply }) => reply(state.isBooked(decisionId)),
+      whereBooked: ({ decisionIds, reply }) => reply(decisionIds.map(id => state.whereBooked(id))),
       prefillComplete: ({ decisionId, teaches = true }) => state.prefillComplete(decisionId, teaches),
       touch: ({ decisionId, outputTokens }) => state.touch(decisionId, outputTokens),
       outputBlocks: ({ decisionId, blocks, weight }) => state.outputBlocks(decisionId, blocks, weight),
@@ -297,7 +299,12 @@ class Tracker {
 
   /** Here or at another replica. */
   isBooked(decisionId: string): boolean {
-    return this.#gateways.has(decisionId) || this.replicas?.holds(decisionId) === true
+    return this.whereBooked(decisionId) !== undefined
+  }
+
+  whereBooked(decisionId: string): BookedPlace {
+    if (this.#gateways.has(decisionId)) return 'here'
+    return this.replicas?.holds(decisionId) === true ? 'elsewhere' : undefined
   }
 
   prefillComplete(decisionId: string, teaches: boolean): void {

@@ -11,7 +11,13 @@ import { eventSettings } from './router/event-settings.ts'
 import { overloadSettings } from './router/overload-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
 import { linearBy, type RouterSettings, routerCommand } from './router-command.ts'
-import { bookingSettings, listeningSettings, loggingSettings } from './service-settings.ts'
+import {
+  bookingSettings,
+  faultOfLonelyPeers,
+  listeningSettings,
+  loggingSettings,
+  peerSettings,
+} from './service-settings.ts'
 import { shared } from './shared-settings.ts'
 import { HOUR_MS, KIB, MIB, SECOND_MS } from './units.ts'
 
@@ -118,6 +124,7 @@ const selectSettings = [
     env: 'HOMING_SELECT_SELECTION_BYTES',
     help: 'Most memory of such answers, with the hashes of their prompts.',
   },
+  ...peerSettings(NAMES),
   ...loggingSettings(NAMES),
 ] as const satisfies readonly SettingDescriptor[]
 
@@ -149,13 +156,20 @@ export const selectCommand: Command<typeof selectSettings> = {
     }
     return { routerPolicy, eventThreads, indexBytes }
   },
-  rules: (routerCommand.rules ?? []).map(rule => facts => rule(routerFacts(facts))),
+  rules: [
+    faultOfLonelyPeers,
+    ...(routerCommand.rules ?? []).map(
+      rule => (facts: RuleFacts<SelectSettings>) => rule(routerFacts(facts)),
+    ),
+  ],
   remarks: [remarkOfLinear],
 }
 
 /** The settings of a router that chooses as this service does; what it does not have is at its default. */
 export function routerSettingsOfSelect(settings: SelectSettings): RouterSettings {
-  return { ...completeSettings(routerCommand, {}), ...settings }
+  // The service is a replica in its own way.
+  const { replicaEndpoint: _endpoint, replicas: _replicas, ...others } = settings
+  return { ...completeSettings(routerCommand, {}), ...others }
 }
 
 function routerFacts({ settings, isGiven }: RuleFacts<SelectSettings>): RuleFacts<RouterSettings> {

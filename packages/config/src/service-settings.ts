@@ -1,6 +1,7 @@
 /** The settings of HTTP and logs of a service of short requests, under its own variables. */
 
-import type { SettingDescriptor } from './descriptor.ts'
+import type { RuleFacts, SettingDescriptor } from './descriptor.ts'
+import { faultOfOther, faultOfOwnEndpoint } from './router/replica-settings.ts'
 import { shared } from './shared-settings.ts'
 import { HOUR_MS, MIB, SECOND_MS } from './units.ts'
 
@@ -140,4 +141,67 @@ export function loggingSettings({ variables }: ServiceNames) {
     },
     shared.logFormat,
   ] as const satisfies readonly SettingDescriptor[]
+}
+
+/** How it tells others of its kind what is held, and hears of what they hold. */
+export function peerSettings({ variables, noun, held = 'added' }: ServiceNames) {
+  return [
+    {
+      key: 'replicaEndpoint',
+      name: 'replica-endpoint',
+      group: 'Replicas',
+      kind: 'text',
+      placeholder: 'ENDPOINT',
+      default: undefined,
+      unsetMeans: 'this one is alone',
+      check: faultOfOwnEndpoint,
+      env: `${variables}_REPLICA_ENDPOINT`,
+      help: `Endpoint such as tcp://*:5801 on which other ${noun}s hear of the requests that are ${held} here; it answers their questions on the port behind it.`,
+    },
+    {
+      key: 'replicas',
+      name: 'replica-peer',
+      group: 'Replicas',
+      kind: 'list',
+      placeholder: 'ENDPOINT',
+      separator: 'comma or space',
+      unsetMeans: 'none: they are registered over HTTP',
+      check: faultOfOther,
+      env: `${variables}_REPLICA_PEERS`,
+      help: `Endpoint of another ${noun}, such as tcp://10.0.0.2:5801, as its --replica-endpoint says; give it once for each. Each must have this one as a peer, too.`,
+    },
+    {
+      key: 'replicaDelayMs',
+      name: 'replica-delay',
+      group: 'Replicas',
+      kind: 'duration',
+      default: 2,
+      min: 0,
+      max: SECOND_MS,
+      env: `${variables}_REPLICA_DELAY`,
+      help: `What is ${held} after a pause is told at once; what follows is gathered for so long.`,
+    },
+    {
+      key: 'replicaExpiryMs',
+      name: 'replica-expiry',
+      group: 'Replicas',
+      kind: 'duration',
+      default: 3 * SECOND_MS,
+      min: 100,
+      max: HOUR_MS,
+      env: `${variables}_REPLICA_EXPIRY`,
+      help: `How long the requests of a ${noun} count that cannot be heard any more. One that ends in good order is forgotten at once.`,
+    },
+  ] as const satisfies readonly SettingDescriptor[]
+}
+
+/** Peers must hear this one, too. */
+export function faultOfLonelyPeers({
+  settings: { replicas, replicaEndpoint },
+}: RuleFacts<{
+  readonly replicas: readonly string[]
+  readonly replicaEndpoint: string | undefined
+}>): string | undefined {
+  if (replicas.length === 0 || replicaEndpoint !== undefined) return undefined
+  return '--replica-peer needs --replica-endpoint, on which the peer hears of what is added here, such as tcp://*:5801'
 }
