@@ -1,6 +1,6 @@
 /** Answers of a real selection service in many states, by route. */
 
-import { send, startEngines, startProcess, until } from '../system/fleet.ts'
+import { freePortPairs, send, startEngines, startProcess, until } from '../system/fleet.ts'
 import type { Collect } from './parts.ts'
 
 const NAME = { model_name: 'tiny', routing_group: 'default' }
@@ -55,8 +55,10 @@ export const SELECT_BODIES: Readonly<Record<string, Readonly<Record<string, unkn
   'POST /potential_loads': QUESTION,
   'POST /overlap_scores': { ...PROMPT, ...TOKENS, ...HASHED },
   'DELETE /reservations/a': {},
+  'POST /replica_sync/register_peer': { endpoint: 'tcp://127.0.0.1:1' },
+  'POST /replica_sync/deregister_peer': { endpoint: 'tcp://127.0.0.1:1' },
 }
-const GETS = ['/workers', '/loads', '/dump', '/health', '/ready', '/metrics', '/']
+const GETS = ['/replica_sync/peers', '/workers', '/loads', '/dump', '/health', '/ready', '/metrics', '/']
 
 /** As the table of routes has it. */
 export function tablePath(path: string): string {
@@ -65,8 +67,12 @@ export function tablePath(path: string): string {
 
 export async function collectSelectSamples(collect: Collect): Promise<void> {
   const { engines, stop } = await startEngines([{ blockSizeTokens: 16 }])
+  const [port] = await freePortPairs(1)
   const listening = ['--host', '127.0.0.1', '--port', '0', '--router-event-threads', '1']
-  const select = await startProcess('select', listening)
+  const select = await startProcess('select', [
+    ...listening,
+    ...['--replica-endpoint', `tcp://127.0.0.1:${port}`],
+  ])
   const ask = async (route: string, body?: object): Promise<unknown> => {
     const [method, path] = route.split(' ') as [string, string]
     const isEmpty = body === undefined || method === 'DELETE'

@@ -8,7 +8,7 @@ import { SELECT_ROUTES } from '@homing/actors/select-service'
 import { Validator } from '@seriousme/openapi-schema-validator'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import t from 'tap'
-import { send, startProcess } from '../system/fleet.ts'
+import { freePortPairs, send, startProcess } from '../system/fleet.ts'
 import { SELECT, SELECT_OPENAPI_PATH } from './select.ts'
 import { collectSelectSamples, SELECT_BODIES, tablePath } from './select-samples.ts'
 import { bodyOf, documentPath } from './service-document.ts'
@@ -73,7 +73,9 @@ t.test('what selection services answer is what it says', async t => {
 })
 
 t.test('bodies as it says are taken, and a field that must be there is', async t => {
-  const select = await startProcess('select', ['--host', '127.0.0.1', '--port', '0'])
+  const [port] = await freePortPairs(1)
+  const listening = ['--host', '127.0.0.1', '--port', '0', '--replica-endpoint', `tcp://127.0.0.1:${port}`]
+  const select = await startProcess('select', listening)
   t.teardown(() => select.kill('SIGKILL'))
   for (const [route, body] of Object.entries(SELECT_BODIES)) {
     const [method, path] = route.split(' ') as [string, string]

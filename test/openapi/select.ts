@@ -73,8 +73,11 @@ export const SELECT: ServiceDocument = {
     '/reservations/*/output_block': [],
     '/potential_loads': [],
     '/overlap_scores': [],
+    '/replica_sync/register_peer': ['endpoint'],
+    '/replica_sync/deregister_peer': ['endpoint'],
   },
   tagOf: path => {
+    if (path.startsWith('/replica_sync')) return 'replicas'
     if (path.startsWith('/workers')) return 'workers'
     if (path.startsWith('/select') || path === '/overlap_scores') return 'selections'
     return /loads|reservations/.test(path) ? 'loads' : 'operators'

@@ -151,7 +151,10 @@ t.test('what was under load has counted', async t => {
     ],
     ['indexer', [/^homing_indexer_query_tokens_total [1-9]/m, /^homing_indexer_overlap_tokens_total [1-9]/m]],
     ['slots', [/^homing_slots_bookings_total\{outcome="(?:booked|duplicate)"\} 1$/m]],
-    ['select', [/^homing_select_bookings_total\{outcome="booked"\} 1$/m, /^homing_select_pending_requests 1$/m]],
+    [
+      'select',
+      [/^homing_select_bookings_total\{outcome="booked"\} 1$/m, /^homing_select_pending_requests 1$/m],
+    ],
   ] as const)
     for (const sample of samples) t.match(scraped[who], sample, who)
 })

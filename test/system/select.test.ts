@@ -289,7 +289,8 @@ t.test('KV events of real engines make it exact: the choice goes where the promp
   await compute(b, prompt)
   const chosen = await until('the events have come', async () => {
     const answer = await s.post('/select', { model_name: MODEL, token_ids: prompt })
-    return answer.json.overlap.gpu === 40 ? answer : undefined
+    // The router may read a shard that has moved a moment later.
+    return answer.json.overlap.gpu === 40 && answer.json.effective_prefill_tokens === 1 ? answer : undefined
   })
   t.match(chosen.json, {
     worker_id: 2,

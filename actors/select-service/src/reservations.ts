@@ -3,10 +3,10 @@
  *
  *   begin ─▶ booking ─▶ booked ─▶ prefilled ─▶ ended
  *
- * Those of `/select_and_reserve` are decisions of the router, which books them and is told their ends; explicit
- * ones are booked with the tracker alone. Whether one is booked, the tracker knows: it may have expired there, or
- * ended with its worker, with an earlier life of the tracker, or at another replica. What is held here besides
- * follows within a few seconds.
+ * Those of `/select_and_reserve` are decisions of the router, which books them and is told their ends;
+ * explicit ones are booked with the tracker alone. Whether one is booked, the tracker knows: it may have
+ * expired there, or ended with its worker, with an earlier life of the tracker, or at another replica. What
+ * is held here besides follows within a few seconds.
  *
  * Invariants
  *   I1  An id is held once, from `begin` to its end; then it may be used again.
@@ -52,7 +52,7 @@ interface Reservation {
 }
 
 /** Reservations that the tracker is asked about at one time. */
-const LOOKED_AT = 1024
+const ASKED_AT_ONCE = 1024
 
 export class Reservations {
   readonly #parts: ReservationsParts
@@ -165,7 +165,7 @@ export class Reservations {
   async look(): Promise<void> {
     const { tracker, log, askMsMax } = this.#parts
     const looked: (readonly [string, Reservation])[] = []
-    for (let left = Math.min(LOOKED_AT, this.#held.size); left > 0; left--) {
+    for (let left = Math.min(ASKED_AT_ONCE, this.#held.size); left > 0; left--) {
       let next = this.#next.next()
       if (next.done === true) {
         this.#next = this.#held.entries()
