@@ -1,6 +1,5 @@
 /** A running slot tracker as a value: for the command line, for tests, and for programs that embed it. */
 
-import { randomBytes } from 'node:crypto'
 import { createActorSystem } from '@homing/actor'
 import { type SlotReplicas, slotService } from '@homing/actors/slot-service'
 import { createLog, fromErrorRecord } from '@homing/base'
@@ -18,7 +17,6 @@ import { STOP_MS_MAX, serviceStop } from './stop-service.ts'
 export type GivenSlotsSettings = Omit<GivenSettings<SlotsSettings>, 'detach'>
 
 const READY_MS_MAX = 60_000
-const SALT_BYTES = 8
 
 /** All settings of a slot tracker. Throws SettingsError for all that is wrong with them at once. */
 export function slotsSettingsOf(given: GivenSlotsSettings): SlotsSettings {
@@ -74,6 +72,5 @@ function replicasOf(settings: SlotsSettings): SlotReplicas | undefined {
     peers: replicas,
     delayMs: replicaDelayMs,
     expiryMs: replicaExpiryMs,
-    salt: randomBytes(SALT_BYTES).toString('hex'),
   }
 }
