@@ -556,8 +556,13 @@ export class Exchange {
   /** Whether the request may be placed again if the current worker fails it now. */
   #mayPlaceAgain(wasTaken: boolean): boolean {
     const { limits, retryBudget } = this.#parts
-    if (this.#failedWorkers.length >= limits.retriesMax || retryBudget.isEmpty) return false
+    if (this.#retries >= limits.retriesMax || retryBudget.isEmpty) return false
     return !wasTaken || this.#takenCount + 1 < TAKEN_MAX
+  }
+
+  /** Workers that failed before they had sent anything. */
+  get #retries(): number {
+    return this.#failedWorkers.length - this.#continuation.tries
   }
 
   #refused(status: number, refusal: Refusal | undefined): void {
@@ -616,9 +621,7 @@ export class Exchange {
     if (failure !== 'request')
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
     const mayPlaceAgain =
-      failure === 'connect'
-        ? this.#failedWorkers.length < this.#parts.limits.retriesMax
-        : this.#mayPlaceAgain(wasTaken)
+      failure === 'connect' ? this.#retries < this.#parts.limits.retriesMax : this.#mayPlaceAgain(wasTaken)
     if (wasTaken) this.#takenCount++
     if (wasTaken) this.#failed(reason, false)
     if (!mayPlaceAgain) this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)), wasTaken)
@@ -666,6 +669,7 @@ export class Exchange {
     this.#failedWorkers = [...this.#failedWorkers, workerId]
     this.#firstTokenMs = undefined
     this.#hasRetried = false
+    this.#takenCount = 0
     this.#leave({ outcome: 'error', error, wasTaken: true, isPlacedAgain: true })
     this.#slices.forget()
     this.#state = 'continuing'

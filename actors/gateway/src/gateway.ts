@@ -258,6 +258,7 @@ class Gateway {
         memory: this.#continuationMemory,
         metrics,
         reader: this.reader,
+        clock,
       },
     })
     this.#accessNotes = openAccessNotes(context, args.accessLog)

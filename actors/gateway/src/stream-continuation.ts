@@ -14,6 +14,7 @@
  *          ContinuationMemory: a stream for which there is no room cannot be continued.
  */
 
+import type { Clock } from '@homing/base'
 import {
   answerLimits,
   ContinuedStream,
@@ -63,7 +64,12 @@ export interface ContinuationParts {
   readonly memory: ContinuationMemory
   readonly reader: ContinuationReader
   readonly metrics: Pick<GatewayMetrics, 'continuation'>
+  readonly clock: Clock
 }
+
+/** Attempts to have a text tokenized, and the pause before the second one. */
+const READS_MAX = 4
+const READ_PAUSE_MS = 200
 
 export class StreamContinuation {
   readonly #parts: ContinuationParts
@@ -82,6 +88,11 @@ export class StreamContinuation {
   /** Another worker goes on, or has gone on, with it. */
   get isUnderWay(): boolean {
     return this.#tries > 0
+  }
+
+  /** Workers that failed in the middle, and after which another one was to go on. */
+  get tries(): number {
+    return this.#tries
   }
 
   /** The request as its client sent it. */
@@ -140,9 +151,10 @@ export class StreamContinuation {
     }
     const why = unfitRequest(body)
     if (why !== undefined) return { kind: 'unfit', why }
-    const promptIds = await reader.exactIds(this.#http, form, body)
-    const { model } = given.routing
-    const textIds = await reader.exactIds(this.#http, 'completions', textRequest(model, text))
+    const { model, unknownPromptReason } = given.routing
+    if (unknownPromptReason !== undefined) return { kind: 'unfit', why: 'prompt' }
+    const promptIds = await this.#ids(form, body)
+    const textIds = promptIds && (await this.#ids('completions', textRequest(model, text)))
     if (promptIds === undefined || textIds === undefined) return { kind: 'unfit', why: 'prompt' }
     const ids = new Int32Array(promptIds.length + textIds.length)
     ids.set(promptIds)
@@ -171,5 +183,17 @@ export class StreamContinuation {
     const ready = await reader.continued(this.#http, next, given.routing.requestId)
     this.#stream = stream
     return { kind: 'place', ready, deliveredTokens }
+  }
+
+  /**
+   * The engine that is asked to tokenize may be the one that has just died, or others that die with it: what
+   * was known before is asked again.
+   */
+  async #ids(route: 'chat' | 'completions', body: Uint8Array): Promise<Int32Array | undefined> {
+    for (let attempt = 1; ; attempt++) {
+      const ids = await this.#parts.reader.exactIds(this.#http, route, body)
+      if (ids !== undefined || attempt === READS_MAX) return ids
+      await new Promise<void>(resolve => this.#parts.clock.after(READ_PAUSE_MS * attempt, resolve))
+    }
   }
 }
