@@ -752,6 +752,12 @@ export class Exchange {
 
   #ended(): void {
     const { status = 0, usage } = this.#call!
+    if (usage?.isDone === false && !usage.sawError && this.#continuation.isUnfinished) {
+      const reason = 'its stream ended without its last event'
+      this.#failed(`broke off its answer: ${reason}`, true, 'cut')
+      this.#continueOr(toErrorRecord(new UpstreamFailedError(this.#decision!.worker, reason)))
+      return
+    }
     const failedInside = status >= 400 || usage?.sawError === true
     if (!failedInside) this.#answered()
     this.#leave({ outcome: failedInside ? 'error' : 'ok', wasTaken: true })

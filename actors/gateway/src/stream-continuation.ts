@@ -126,6 +126,11 @@ export class StreamContinuation {
     return this.#delivered.unfit
   }
 
+  /** The chunk with which a stream ends has not passed, and another worker may send it. */
+  get isUnfinished(): boolean {
+    return this.unfit === undefined && this.#delivered?.isFinished === false
+  }
+
   /** What to do for the rest. Only while `unfit` is undefined. Rejects if the request cannot be read. */
   async next(): Promise<ContinuationStep> {
     this.#tries++

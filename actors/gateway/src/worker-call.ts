@@ -350,9 +350,17 @@ export class WorkerCall {
       return
     }
     const answer = { request: { path }, isStream: this.#isStream, isJson: this.#isJson }
-    const cut = how === 'closed' && usage !== undefined ? cutOf(answer, usage) : undefined
+    const isClosed = how === 'closed'
+    const cut = usage === undefined ? undefined : isClosed ? cutOf(answer, usage) : this.#lackOf(usage)
     if (cut === undefined) this.#endWhole()
     else this.#break({ reason: cut, failure: 'reset', reusedConnection: false })
+  }
+
+  /** What an answer lacks that ended as HTTP has it. */
+  #lackOf({ isInside }: UsageReport): string | undefined {
+    if (!this.#generates || !isInside || (this.#heldHead?.status ?? this.#status ?? 0) >= 300) return undefined
+    if (this.#isStream) return 'the answer ended inside an event'
+    return this.#isJson ? 'the answer ended inside its JSON body' : undefined
   }
 
   #endWhole(): void {

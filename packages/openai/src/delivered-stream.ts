@@ -79,6 +79,11 @@ export class DeliveredStream {
     return this.#unfit
   }
 
+  /** The chunk with a finish reason has passed. */
+  get isFinished(): boolean {
+    return this.#isFinished
+  }
+
   /** Takes in whole events, which are only read. */
   push(bytes: Uint8Array): void {
     for (let at = 0; at < bytes.length && this.#unfit === undefined; ) {
