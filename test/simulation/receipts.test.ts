@@ -24,6 +24,7 @@ const MAY_BE_NULL = new Set([
   'slices',
   'leg',
   'prefill_decision',
+  'continues',
   'leg_costs',
   'prefill',
   'queue.expected_ms',

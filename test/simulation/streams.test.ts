@@ -1,17 +1,22 @@
 /**
- * Many streams at once, with engines that are killed at random moments: every client gets an answer, none
- * hangs, and nothing stays booked. `HOMING_SIM_SEEDS` sets the rounds (default 20), `HOMING_SIM_SEED` the
+ * Many streams at once, with engines that are killed at random moments: every client gets an answer, whole
+ * ones are those of one piece whoever had a part in them, none hangs, and nothing stays booked. `HOMING_SIM_SEEDS` sets the rounds (default 20), `HOMING_SIM_SEED` the
  * first seed.
  */
 
 import process from 'node:process'
 import { seededRandom } from '@homing/base'
+import { byteTokenizer, expectedOutput, outputVocabulary } from '@homing/engine'
 import t from 'tap'
 import { BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from './simulated-fleet.ts'
 
 const FIRST = Number(process.env['HOMING_SIM_SEED'] ?? 1)
 const ROUNDS = Number(process.env['HOMING_SIM_SEEDS'] ?? 20)
 const STREAMS = 200
+/** As SimulatedFleet gives it to its engines. */
+const ENGINE_SEED = 1
+const TOKENIZER = byteTokenizer()
+const VOCABULARY = outputVocabulary(TOKENIZER)
 const KILLS = 8
 /** Streams begin and engines are killed within this time. */
 const BUSY_MS = 1000
@@ -32,6 +37,7 @@ for (let seed = FIRST; seed < FIRST + ROUNDS; seed++) {
     }
     const outcomes = new Map<string, number>()
     let open = STREAMS
+    const wrong: number[] = []
     const ended = (outcome: string): void => {
       open--
       outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1)
@@ -41,7 +47,14 @@ for (let seed = FIRST; seed < FIRST + ROUNDS; seed++) {
       const body = { model: MODEL, prompt, max_tokens: 5 + random.below(40), stream: true }
       simulation.clock.after(random.next() * BUSY_MS, () => {
         fleet.send({}, body, END_MS_MAX).then(
-          reply => ended(endOf(reply.status, Buffer.from(reply.body).toString())),
+          reply => {
+            const text = Buffer.from(reply.body).toString()
+            const end = endOf(reply.status, text)
+            ended(end)
+            const output = expectedOutput(prompt, body.max_tokens, ENGINE_SEED, VOCABULARY)
+            const whole = TOKENIZER.decode(Int32Array.from(output))
+            if (end === 'whole' && textOf(text) !== whole) wrong.push(stream)
+          },
           (error: { code?: string }) => ended(error.code ?? String(error)),
         )
       })
@@ -61,9 +74,19 @@ for (let seed = FIRST; seed < FIRST + ROUNDS; seed++) {
         t.match(load, { active_blocks: 0, prefill_tokens: 0, requests: 0 }, `${url} has nothing booked`)
     t.comment([...outcomes].map(([outcome, count]) => `${outcome}: ${count}`).join(', '))
     t.ok((outcomes.get('whole') ?? 0) > STREAMS / 4, 'most are answered')
+    t.strictSame(wrong, [], 'whole streams are those of one piece')
     t.notOk(outcomes.has('cut'), 'no stream ends without a word')
     t.strictSame(await fleet.stop(), [])
   })
+}
+
+/** Of all events before the last. */
+function textOf(stream: string): string {
+  return stream
+    .split('\n\n')
+    .filter(event => event.startsWith('data: {'))
+    .map(event => JSON.parse(event.slice('data: '.length)).choices[0]?.text ?? '')
+    .join('')
 }
 
 /** As a client sees it. */

@@ -13,8 +13,9 @@
  *              rest to be computed
  *   calling    the first byte to relay       relaying; calling again (a reused connection broke); settled;
  *                                            placing (the worker failed or refused, and tries are left)
- *   relaying   bytes from the worker, and    settled: after the first byte a request is never sent again
- *              room at the client
+ *   relaying   bytes from the worker, and    settled; continuing (its worker is gone, and what the client
+ *              room at the client            has of a stream tells how to go on)
+ *   continuing the ids of what there is      placing; settled (no worker can go on with it)
  *   settled    nothing
  *   any        -                             settled: the client leaves, a time limit passes, the gateway
  *                                            ends, or the exchange has a bug
@@ -22,6 +23,7 @@
  * Invariants
  *   I1  Each placement is settled exactly once, by `#leave`, before the exchange asks for the next one.
  *   I2  A client that is still connected gets exactly one answer: the worker's, or an error in OpenAI's form.
+ *       A stream that several workers had a part in has one head, one end, and no token twice.
  *   I3  A settled exchange ignores everything: late results belong to a call or placement that it has left.
  *   I4  An exception in an exchange ends that exchange and touches no other.
  *   I5  The bytes of its body count against the bound of all bodies until the exchange is settled and its
@@ -46,6 +48,7 @@ import type { WaitingHints } from '@homing/actors/queue'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { BodyHold, LentBodies } from '@homing/http'
+import { engineErrorOf } from '@homing/openai'
 import {
   type Decision,
   type Delivery,
@@ -69,6 +72,7 @@ import type { ResponseHolders } from './response-holders.ts'
 import type { RetryBudget } from './retry-budget.ts'
 import type { SliceTrust } from './slice-trust.ts'
 import type { SlicedPrompt } from './sliced-prompt.ts'
+import { type ContinuationLimits, type ContinuationParts, StreamContinuation } from './stream-continuation.ts'
 import type { StreamForms } from './stream-forms.ts'
 import {
   type BrokenCall,
@@ -100,6 +104,7 @@ export interface ExchangeParts {
   readonly audit: boolean
   readonly slices: SliceTrust
   readonly pools: PrefillPools
+  readonly continuations: ContinuationParts
   /** Called when the exchange asks for its first placement: it has been read. */
   readonly waits: (exchange: Exchange) => void
   /** Called when the exchange calls its first worker. */
@@ -108,7 +113,7 @@ export interface ExchangeParts {
   readonly ended: (exchange: Exchange) => void
 }
 
-export interface ExchangeLimits {
+export interface ExchangeLimits extends ContinuationLimits {
   /** How many other workers a request may be tried on before its first byte; ≥ 0. */
   readonly retriesMax: number
   /** Requests that may be placed again, as a share of all requests; 0 … 1. */
@@ -152,6 +157,7 @@ export type ExchangeState =
   | 'slicing'
   | 'calling'
   | 'relaying'
+  | 'continuing'
   | 'settled'
 
 /**
@@ -202,6 +208,7 @@ export class Exchange {
   #call: WorkerCall | undefined
   readonly #slices: ExchangeSlices
   readonly #legs: ExchangeLegs
+  readonly #continuation: StreamContinuation
   #attempts = 0
   #failedWorkers: readonly string[] = []
   /** Workers that failed after they had taken the request, and are not reported yet. */
@@ -231,6 +238,7 @@ export class Exchange {
     this.#parts = parts
     this.#slices = new ExchangeSlices(parts)
     this.#legs = new ExchangeLegs(parts, hold)
+    this.#continuation = new StreamContinuation(parts.continuations, http)
     this.#http = http
     this.#hold = hold
     this.#note = note
@@ -292,7 +300,7 @@ export class Exchange {
     if (this.#state !== 'calling' && this.#state !== 'relaying') return
     const { silenceMsMax, requestMsMax } = this.#parts.limits
     if (!this.#isPaused && nowMs - this.#lastByteMs >= silenceMsMax)
-      this.#giveUp(`no byte for ${silenceMsMax} ms`)
+      this.#giveUp(`no byte for ${silenceMsMax} ms`, true)
     else if (this.#isStalled(nowMs)) {
       const { worker } = this.#decision!
       const reason = `nothing came from worker ${worker} for ${Math.round(nowMs - this.#attemptMs)} ms, while others answered`
@@ -301,7 +309,7 @@ export class Exchange {
       this.#parts.retryBudget.placedAgain()
       this.#placeAgain('broke', reason, true)
     } else if (requestMsMax > 0 && nowMs - this.#wholeMs >= requestMsMax)
-      this.#giveUp(`not finished within ${requestMsMax} ms`)
+      this.#giveUp(`not finished within ${requestMsMax} ms`, false)
     else {
       // Engines send an event for each token or for a few tokens, so events stand in for tokens.
       const outputTokens = this.#call?.isStream === true ? this.#call.usage?.eventsCount : undefined
@@ -331,7 +339,8 @@ export class Exchange {
   async #place(): Promise<void> {
     this.#state = 'placing'
     try {
-      const { body } = this.#ready!.upstream
+      // How many may go on with a stream is bounded.
+      const body = this.#continuation.isUnderWay ? undefined : this.#givenBody
       const brokenBy = body && this.#parts.deadlyPrompts.brokenBy(body, this.#nowMs)
       if (brokenBy !== undefined) {
         const error = new DeadlyPromptError(brokenBy)
@@ -463,11 +472,18 @@ export class Exchange {
         prefilled: isSuccess => this.#prefilled(call, isSuccess),
         head: (status, headers) =>
           this.#guard(() => {
+            const isStream = call.isStream && status < 300
+            if (this.#continuation.isUnderWay && !isStream) {
+              this.#fail(toErrorRecord(new UpstreamFailedError(target.decision.worker, `answered ${status}`)))
+              return
+            }
             this.#state = 'relaying'
             this.#lastByteMs = this.#nowMs
-            this.#firstByteMs = this.#lastByteMs - this.#calledMs!
+            this.#firstByteMs = this.#lastByteMs - this.#callMs
             this.#stage('call', this.#firstByteMs)
             this.#headCame(status)
+            if (this.#continuation.isUnderWay) return
+            this.#continuation.begins(this.#ready!, isStream)
             this.#answer.head(status, headers, this.#decision!)
           }),
         data: bytes => {
@@ -500,10 +516,11 @@ export class Exchange {
     this.#slices.prefilled()
     if (!isStream || !isSuccess) return
     this.#firstTokenMs = this.#nowMs
-    this.#note?.firstToken(this.#nowMs - this.#arrivedMs)
+    this.#placement!.firstToken(this.#nowMs - this.#callMs)
+    if (this.#continuation.isUnderWay) return
     const elapsedMs = this.#nowMs - this.#arrivedMs
+    this.#note?.firstToken(elapsedMs)
     this.#parts.metrics.requests.firstToken(this.#ready!.routing.model, elapsedMs, this.#decision!.worker)
-    this.#placement!.firstToken(this.#nowMs - this.#calledMs!)
   }
 
   /** An answer begins, so it is known who failed before: the earlier workers, or the request. */
@@ -539,8 +556,13 @@ export class Exchange {
   /** Whether the request may be placed again if the current worker fails it now. */
   #mayPlaceAgain(wasTaken: boolean): boolean {
     const { limits, retryBudget } = this.#parts
-    if (this.#failedWorkers.length >= limits.retriesMax || retryBudget.isEmpty) return false
+    if (this.#retries >= limits.retriesMax || retryBudget.isEmpty) return false
     return !wasTaken || this.#takenCount + 1 < TAKEN_MAX
+  }
+
+  /** Workers that failed before they had sent anything. */
+  get #retries(): number {
+    return this.#failedWorkers.length - this.#continuation.tries
   }
 
   #refused(status: number, refusal: Refusal | undefined): void {
@@ -574,14 +596,14 @@ export class Exchange {
   #broke({ reason, failure, reusedConnection }: BrokenCall): void {
     const { worker, workerId } = this.#decision!
     const { directory } = this.#parts
-    const { body } = this.#ready!.upstream
+    const body = this.#givenBody
     // The worker may have closed an idle connection; only a second break shows whether the worker failed.
     const isIdleClose = reusedConnection && !this.#hasRetried && this.#state !== 'relaying'
     if (failure === 'reset' && !isIdleClose && body !== undefined)
       this.#parts.deadlyPrompts.broke(body, workerId, this.#nowMs)
     if (this.#state === 'relaying') {
       this.#failed(`broke off its answer: ${reason}`, true, 'cut')
-      this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)))
+      this.#continueOr(toErrorRecord(new UpstreamFailedError(worker, reason)))
       return
     }
     if (isIdleClose) {
@@ -599,9 +621,7 @@ export class Exchange {
     if (failure !== 'request')
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
     const mayPlaceAgain =
-      failure === 'connect'
-        ? this.#failedWorkers.length < this.#parts.limits.retriesMax
-        : this.#mayPlaceAgain(wasTaken)
+      failure === 'connect' ? this.#retries < this.#parts.limits.retriesMax : this.#mayPlaceAgain(wasTaken)
     if (wasTaken) this.#takenCount++
     if (wasTaken) this.#failed(reason, false)
     if (!mayPlaceAgain) this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)), wasTaken)
@@ -628,12 +648,92 @@ export class Exchange {
     else this.#fail(refusedNow)
   }
 
+  // ── Continuing ───────────────────────────────────────────────────────────────────────────────
+
+  /** Has another worker go on with the stream; else ends it with this error. */
+  #continueOr(error: ErrorRecord): void {
+    // Whole events that were held back are the last that the client gets of this worker.
+    this.#passWhole()
+    const { unfit } = this.#continuation
+    if (unfit !== undefined) {
+      this.#parts.metrics.continuation(unfit)
+      this.#fail(error)
+      return
+    }
+    const { worker, workerId } = this.#decision!
+    const { requestId } = this.#ready!.routing
+    this.#parts.context.log.warn(
+      { worker, requestId, reason: error.message },
+      'stream is continued elsewhere',
+    )
+    this.#failedWorkers = [...this.#failedWorkers, workerId]
+    this.#firstTokenMs = undefined
+    this.#hasRetried = false
+    this.#takenCount = 0
+    this.#leave({ outcome: 'error', error, wasTaken: true, isPlacedAgain: true })
+    this.#slices.forget()
+    this.#state = 'continuing'
+    const refused = this.#legs.forget(this.#ready!.routing, true)
+    if (refused === undefined) void this.#continue(error)
+    else this.#fail(refused)
+  }
+
+  /** `error`: what the client gets if no worker can go on with it. */
+  async #continue(error: ErrorRecord): Promise<void> {
+    const { id: decisionId } = this.#decision!
+    const step = await this.#continuation.next().catch((thrown: unknown) => ({ thrown }))
+    if (this.#state !== 'continuing') return
+    if ('thrown' in step) this.#fault(step.thrown)
+    else if (step.kind === 'unfit') this.#fail(error)
+    else if (step.kind === 'end') {
+      this.#guard(() => {
+        this.#leave({ outcome: 'ok', wasTaken: true })
+        this.#settled()
+        this.#answer.data(step.bytes)
+        this.#answer.end()
+      })
+    } else {
+      const { ready, deliveredTokens } = step
+      this.#ready = { ...ready, routing: { ...ready.routing, continues: { decisionId, deliveredTokens } } }
+      await this.#place()
+    }
+  }
+
+  /** Whether these bytes have an error of the engine, after which another worker goes on. */
+  #endsByError(bytes: Uint8Array): boolean {
+    if (this.#continuation.unfit !== undefined) return false
+    const found = engineErrorOf(bytes)
+    if (found === undefined) return false
+    this.#answer.data(this.#continuation.passed(found.before))
+    const { worker } = this.#decision!
+    const reason = `sent an error: ${found.message}`
+    this.#failed(reason, true, 'cut')
+    this.#continueOr(toErrorRecord(new UpstreamFailedError(worker, reason)))
+    return true
+  }
+
+  #passWhole(): void {
+    const whole = this.#call?.takeWhole()
+    if (whole !== undefined && whole.length > 0) this.#answer.data(this.#continuation.passed(whole))
+  }
+
+  /** The body as the client sent it, whatever the current worker got. */
+  get #givenBody(): Uint8Array | undefined {
+    return (this.#continuation.given ?? this.#ready!).upstream.body
+  }
+
+  /** When the part of the answer was asked for that comes now. */
+  get #callMs(): number {
+    return this.#continuation.isUnderWay ? this.#attemptMs : this.#calledMs!
+  }
+
   // ── Relaying ─────────────────────────────────────────────────────────────────────────────────
 
   #relay(bytes: Uint8Array): void {
+    if (this.#call?.sawError === true && this.#endsByError(bytes)) return
     // Noted before the client sees the id, because it may ask for that response at once.
     if (!this.#isResponseNoted) this.#noteResponse()
-    if (this.#answer.data(bytes) || this.#isPaused) return
+    if (this.#answer.data(this.#continuation.passed(bytes)) || this.#isPaused) return
     this.#isPaused = true
     this.#call?.pause()
     this.#http.onDrain(() => {
@@ -652,6 +752,12 @@ export class Exchange {
 
   #ended(): void {
     const { status = 0, usage } = this.#call!
+    if (usage?.isDone === false && !usage.sawError && this.#continuation.isUnfinished) {
+      const reason = 'its stream ended without its last event'
+      this.#failed(`broke off its answer: ${reason}`, true, 'cut')
+      this.#continueOr(toErrorRecord(new UpstreamFailedError(this.#decision!.worker, reason)))
+      return
+    }
     const failedInside = status >= 400 || usage?.sawError === true
     if (!failedInside) this.#answered()
     this.#leave({ outcome: failedInside ? 'error' : 'ok', wasTaken: true })
@@ -660,7 +766,7 @@ export class Exchange {
   }
 
   #answered(): void {
-    const { body } = this.#ready!.upstream
+    const body = this.#givenBody
     if (body !== undefined) this.#parts.deadlyPrompts.served(body)
     const { promptTokens, completionTokens, cachedTokens } = this.#call!.usage ?? {}
     this.#slices.answered(cachedTokens, this.#decision!)
@@ -687,9 +793,9 @@ export class Exchange {
    * run the request.
    */
   #fail(error: ErrorRecord, wasTaken = this.#state !== 'placing'): void {
-    const isUntouched = this.#state !== 'relaying' && !OWN_WORDS.has(error.code)
-    const whole = this.#call?.takeWhole()
-    if (whole !== undefined && whole.length > 0) this.#answer.data(whole)
+    const isUntouched =
+      this.#state !== 'relaying' && !this.#continuation.isUnderWay && !OWN_WORDS.has(error.code)
+    this.#passWhole()
     const decision = this.#decision
     this.#leave({ outcome: 'error', error, wasTaken })
     this.#settled()
@@ -706,6 +812,10 @@ export class Exchange {
 
   /** A refusal that another worker would answer in the same way is the client's answer. */
   #passOn({ status, headers, body, decision }: Refusal): void {
+    if (this.#continuation.isUnderWay) {
+      this.#fail(toErrorRecord(new UpstreamFailedError(decision.worker, `answered ${status}`)))
+      return
+    }
     this.#leave({ outcome: 'error', wasTaken: false })
     this.#settled()
     if (this.#http.isClosed) return
@@ -714,9 +824,12 @@ export class Exchange {
     this.#answer.end()
   }
 
-  #giveUp(reason: string): void {
+  /** `mayGoOn`: it is the worker that is slow, and another one may be quicker. */
+  #giveUp(reason: string, mayGoOn: boolean): void {
     this.#failed(reason, true)
-    this.#fail(toErrorRecord(new NoAnswerError(this.#decision!.worker, reason)))
+    const error = toErrorRecord(new NoAnswerError(this.#decision!.worker, reason))
+    if (mayGoOn && this.#state === 'relaying') this.#continueOr(error)
+    else this.#fail(error)
   }
 
   #clientGone(): void {
@@ -736,7 +849,7 @@ export class Exchange {
     this.#note?.left({ outcome, error, usage, isStream: call?.isStream })
     this.#endCall()
     const nowMs = this.#nowMs
-    const calledMs = this.#calledMs ?? nowMs
+    const calledMs = this.#calledMs === undefined ? nowMs : this.#callMs
     placement?.settle(
       {
         outcome,
@@ -745,7 +858,7 @@ export class Exchange {
         completionTokens: usage?.completionTokens,
         cachedTokens: usage?.cachedTokens,
         sliceTokens: this.#slices.tokensAt(this.#decision?.workerId),
-        waitedMs: calledMs - this.#arrivedMs - this.#legs.tookMs,
+        waitedMs: this.#continuation.isUnderWay ? 0 : calledMs - this.#arrivedMs - this.#legs.tookMs,
         timeToFirstByteMs: this.#firstByteMs,
         durationMs: nowMs - calledMs,
         streamEvents: call?.isStream === true ? usage?.eventsCount : undefined,
@@ -775,6 +888,7 @@ export class Exchange {
   #settled(): void {
     this.#state = 'settled'
     this.#slices.prefilled()
+    this.#continuation.close()
     // No other worker was tried, so nothing speaks for the one that failed.
     const [suspect, ...others] = this.#suspects
     if (

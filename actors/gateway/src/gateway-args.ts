@@ -162,6 +162,9 @@ export type GatewaySettings = Pick<
   | 'disaggRule'
   | 'retries'
   | 'retryBudget'
+  | 'migrationsMax'
+  | 'migrationTokensMax'
+  | 'migrationBytesMax'
   | 'stallTimeoutMs'
   | 'silenceTimeoutMs'
   | 'requestTimeoutMs'
@@ -228,6 +231,9 @@ export function gatewayArgsFromSettings(
     exchangeLimits: {
       retriesMax: settings.retries,
       retryShare: settings.retryBudget,
+      migrationsMax: settings.migrationsMax,
+      migrationTokensMax: settings.migrationTokensMax,
+      migrationBytesMax: Math.ceil(settings.migrationBytesMax / settings.gatewayThreads),
       stallMsMin: settings.stallTimeoutMs,
       silenceMsMax: settings.silenceTimeoutMs,
       requestMsMax: settings.requestTimeoutMs,

@@ -14,6 +14,7 @@ import {
 } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
 import type { ConnectionRefusal } from '@homing/transport'
+import type { ContinuationMemory, ContinuationOutcome } from './continuation-memory.ts'
 import type { GuardedHint } from './hint-trust.ts'
 import type { NextTurnCounts } from './next-turn.ts'
 import type { AloneReason, LegOutcome } from './prefill-pools.ts'
@@ -55,6 +56,8 @@ export class GatewayMetrics {
   readonly #slicedPrompts: Counter<'outcome'>
   readonly #legs: Counter<'outcome'>
   readonly #alone: Counter<'reason'>
+  readonly #continuations: Counter<'outcome'>
+  readonly #continuationBytes: Gauge
   readonly #prefillActive: Gauge<'model'>
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
@@ -193,6 +196,15 @@ export class GatewayMetrics {
       help: 'Requests of models with prefill workers that went to one worker as a whole: inactive, no hand-over was possible; unfit, the request needs one worker; no_room, for the bodies of two legs; cached, too little was left to compute; cheaper, that was expected to cost less; failed, the prefill leg; lost, the hand-over.',
       labels: ['reason'],
     })
+    this.#continuations = metrics.counter({
+      name: 'homing_gateway_continuations_total',
+      help: 'Streams whose worker failed in the middle: place, another one went on; end, only the end was missing; else why none could go on (docs/reliability.md).',
+      labels: ['outcome'],
+    })
+    this.#continuationBytes = metrics.gauge({
+      name: 'homing_gateway_continuation_bytes',
+      help: 'What open streams keep of their text, to be continued elsewhere (--migration-memory).',
+    })
     this.#prefillActive = metrics.gauge({
       name: 'homing_gateway_prefill_active_state',
       help: 'Of models with prefill or decode workers: 1 while prompts are computed by prefill workers, else 0 (prefill_state in GET /workers).',
@@ -308,6 +320,14 @@ export class GatewayMetrics {
 
   decodedAlone(reason: AloneReason): void {
     this.#alone.add(1, { reason })
+  }
+
+  continuation(outcome: ContinuationOutcome): void {
+    this.#continuations.add(1, { outcome })
+  }
+
+  continuationMemory({ bytes }: ContinuationMemory): void {
+    this.#continuationBytes.set(bytes)
   }
 
   /** Drops the figures of worker keys that have left the fleet. */

@@ -52,6 +52,7 @@ import { customRandom, urlAlphabet } from 'nanoid'
 import type { AccessNote } from './access-note.ts'
 import { type AccessNotes, openAccessNotes } from './access-notes.ts'
 import { ClientAnswer } from './client-answer.ts'
+import { ContinuationMemory } from './continuation-memory.ts'
 import { Cors, isPreflight } from './cors.ts'
 import { DeadlyPrompts, type PromptWord } from './deadly-prompts.ts'
 import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './errors.ts'
@@ -161,6 +162,7 @@ class Gateway {
   #door: FrontDoor | undefined
   #refusalLoggedMs = Number.NEGATIVE_INFINITY
   readonly #pools: PrefillPools
+  readonly #continuationMemory: ContinuationMemory
   /** Undefined: there is no access log. */
   readonly #accessNotes: AccessNotes | undefined
   readonly #relayed: RelayRoutes
@@ -224,6 +226,11 @@ class Gateway {
     })
     const { weights, unnamed } = args.tenants ?? ANY_TENANTS
     const placements = new Placements({ ...args, gateway: life, newId })
+    const fleet = (): Fleet => this.#fleet
+    const names = (): ModelNames => this.#names
+    const known = { fleet, names, responses, peers, slices }
+    this.reader = new RequestReader({ args, clock, bodies, metrics, newId, ...known })
+    this.#continuationMemory = new ContinuationMemory(args.exchangeLimits.migrationBytesMax ?? 0)
     this.#exchanges = new Exchanges({
       bodies,
       openMax: args.openRequestsMax,
@@ -246,12 +253,15 @@ class Gateway {
       audit: args.audit,
       slices,
       pools: this.#pools,
+      continuations: {
+        limits: args.exchangeLimits,
+        memory: this.#continuationMemory,
+        metrics,
+        reader: this.reader,
+        clock,
+      },
     })
     this.#accessNotes = openAccessNotes(context, args.accessLog)
-    const fleet = (): Fleet => this.#fleet
-    const names = (): ModelNames => this.#names
-    const known = { fleet, names, responses, peers, slices }
-    this.reader = new RequestReader({ args, clock, bodies, metrics, newId, ...known })
     const { router, tracker, askMsMax, openRequestsMax: openMax } = args
     this.reservations = new Reservations({
       clock,
@@ -365,6 +375,7 @@ class Gateway {
     this.metrics.prefillStates(this.#pools.active)
     this.metrics.nextTurns(this.#nextTurns.counts)
     this.metrics.reservations(this.reservations.counts)
+    this.metrics.continuationMemory(this.#continuationMemory)
     return this.metrics.render(
       size,
       this.#door?.connections ?? 0,

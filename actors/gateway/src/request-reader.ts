@@ -274,6 +274,47 @@ export class RequestReader {
     }
   }
 
+  /** For a continuation; undefined: the ids of the prompt of this body are not known exactly. */
+  async exactIds(
+    { headers }: HttpExchange,
+    route: CompletionRoute,
+    body: Uint8Array,
+  ): Promise<Int32Array | undefined> {
+    const { tokenIds, tokenizedBy, isCounted, estimate, promptTokens } = await this.#read(
+      { route, body },
+      headers,
+      true,
+    )
+    const isExact = (isCounted === true || tokenizedBy === 'client') && estimate === undefined
+    return isExact && tokenIds?.length === promptTokens ? tokenIds : undefined
+  }
+
+  /** What is left of a request, as the completion of token ids with which another worker goes on. */
+  async continued(exchange: HttpExchange, body: Uint8Array, id: string): Promise<ReadyRequest> {
+    const { read, ignored } = this.#trust.apply(
+      await this.#read({ route: 'completions', body }, exchange.headers, false),
+      exchange.headers,
+    )
+    const routing = this.#routing(read, 'completions', id, this.#session(read, exchange), ignored)
+    return {
+      routing,
+      upstream: {
+        method: 'POST',
+        path: COMPLETIONS_PATH,
+        headers: withoutEncoding(exchange.headers),
+        body: read.upstreamBody ?? body,
+        usageEdit: read.usageEdit,
+      },
+    }
+  }
+
+  /** Undefined: its workers do not say. */
+  modelTokens(model: string): number | undefined {
+    const cards = this.#parts.fleet().workers.flatMap(({ models }) => models)
+    const sizes = cards.flatMap(card => (card.name === model ? (card.maxModelTokens ?? []) : []))
+    return sizes.length === 0 ? undefined : Math.min(...sizes)
+  }
+
   /**
    * A request whose program sends it itself: `token_ids`, or any prompt, with `nvext`. Hints of programs
    * count: they have the rights of operators. Rejects with what is wrong with the body.
@@ -450,6 +491,7 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
   return single
 }
 
+const COMPLETIONS_PATH = '/v1/completions'
 const NO_HEADERS: HttpHeaders = {}
 const NO_MEMBERS = new TextEncoder().encode('{}')
 

@@ -6,7 +6,8 @@
  *
  * The head is held back until something of the answer itself can be passed on: the first event of a stream,
  * the first byte of anything else. vLLM sends the head of a stream before prefill, and some servers send
- * comments during it; these are held with the head, up to COMMENT_BYTES_MAX. If the worker dies before, the
+ * comments during it; these are held with the head, up to HELD_ANSWER_BYTES_MAX. A whole answer is held to
+ * its end, up to as many bytes: a client can do nothing with a part of it. If the worker dies before, the
  * request can still be placed again. An answer that is none (a page of HTML, a stream without an event, a
  * body without JSON) is a broken call, too.
  *
@@ -116,8 +117,8 @@ const NOT_FOUND = 404
 /** Routes whose answers are JSON, or streams of JSON. */
 const GENERATES = /^\/v1\/(?:chat\/completions|completions|responses|messages)(?:$|\?)/
 const PAGE_OF_HTML = /^text\/html/i
-/** Of the comments that came before the first event. Once there are more, they pass on. */
-const COMMENT_BYTES_MAX = 65_536
+/** Of what is held back. Once there is more, it passes on. */
+const HELD_ANSWER_BYTES_MAX = 65_536
 const EARLY_EVENTS = /^\/v1\/(?:responses|messages)(?:$|\?)/
 /** Limits for keeping a refusal: size of its body, and wait for it. Beyond them it is not kept. */
 const REFUSAL_BYTES_MAX = 65_536
@@ -149,7 +150,7 @@ export class WorkerCall {
   #refusal: OpenRefusal | undefined
   /** Held back until the first byte or the end comes. */
   #heldHead: { readonly status: number; readonly headers: HttpHeaders } | undefined
-  /** Comments that are held back with the head. */
+  /** What is held back with the head: comments of a stream, or a whole answer. */
   #heldBytes: Uint8Array[] = []
   #status: number | undefined
   #isStream = false
@@ -182,6 +183,11 @@ export class WorkerCall {
   /** The answer is a stream of events. */
   get isStream(): boolean {
     return this.#isStream
+  }
+
+  /** An error passed among its events. */
+  get sawError(): boolean {
+    return this.#tap?.sawError === true
   }
 
   start(): void {
@@ -282,8 +288,7 @@ export class WorkerCall {
     if (this.#isStream && !this.#isPrefilled) this.#lookForOutput()
     if (passing.length === 0) return
     if (this.#heldHead === undefined || !this.#generates) this.#pass(passing)
-    else if (this.#isStream) this.#holdOrPass(passing)
-    else if (this.#isJson && this.#heldHead.status < 300 && isNoJson(passing)) this.#breakForeign()
+    else if (this.#isStream || (this.#isJson && this.#heldHead.status < 300)) this.#holdOrPass(passing)
     else this.#pass(passing)
   }
 
@@ -302,9 +307,13 @@ export class WorkerCall {
   }
 
   #holdOrPass(passing: Uint8Array): void {
+    if (!this.#isStream && this.#heldBytes.length === 0 && isNoJson(passing)) {
+      this.#breakForeign()
+      return
+    }
     this.#heldBytes.push(passing)
     const bytes = this.#heldBytes.reduce((sum, { length }) => sum + length, 0)
-    if (this.#tap!.hasEvent || bytes > COMMENT_BYTES_MAX) this.#passHeld()
+    if (this.#tap!.hasEvent || bytes > HELD_ANSWER_BYTES_MAX) this.#passHeld()
   }
 
   #passHeld(): void {
@@ -341,13 +350,22 @@ export class WorkerCall {
       return
     }
     const answer = { request: { path }, isStream: this.#isStream, isJson: this.#isJson }
-    const cut = how === 'closed' && usage !== undefined ? cutOf(answer, usage) : undefined
+    const isClosed = how === 'closed'
+    const cut = usage === undefined ? undefined : isClosed ? cutOf(answer, usage) : this.#lackOf(usage)
     if (cut === undefined) this.#endWhole()
     else this.#break({ reason: cut, failure: 'reset', reusedConnection: false })
   }
 
+  /** What an answer lacks that ended as HTTP has it. */
+  #lackOf({ isInside }: UsageReport): string | undefined {
+    if (!this.#generates || !isInside || (this.#heldHead?.status ?? this.#status ?? 0) >= 300) return undefined
+    if (this.#isStream) return 'the answer ended inside an event'
+    return this.#isJson ? 'the answer ended inside its JSON body' : undefined
+  }
+
   #endWhole(): void {
     const { decision } = this.#target
+    this.#passHeld()
     this.#releaseHead()
     const rest = this.#tap?.takeRest()
     if (rest !== undefined && rest.length > 0) this.#handler.data(rest)

@@ -108,7 +108,7 @@ t.test('every other end has its line too, once', async t => {
   t.match(last(), { route: 'completions', outcome: 'aborted', worker: '10.0.0.1:8001/0' })
   t.notOk('status' in last(), 'there was no answer')
   const cut = await ask('POST', '/v1/completions', { body: '{}' })
-  await answer(head(200, JSON_TYPE), data('{'))
+  await answer(head(200, JSON_TYPE), data(`{"text":"${'a'.repeat(70_000)}`))
   await answer(die)
   t.equal(cut.end, 'broken')
   t.match(last(), { status: 200, outcome: 'error' })

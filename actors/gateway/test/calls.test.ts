@@ -403,3 +403,41 @@ t.test('a prompt that breaks workers behind their first token is deadly, too', a
   dispatch(3)
   t.match((await answerOf(world)).body, /broke while they worked on this very request/)
 })
+
+t.test('a whole answer that breaks off is asked of another worker, whatever had come of it', async t => {
+  const json = { 'content-type': 'application/json' }
+  for (const came of ['{', '{"choices":[{"text":"a', `{"text":"${'a'.repeat(60_000)}`]) {
+    const world = await start(t, [2])
+    const { log, serve, dispatch, settled, system } = world
+    await serve(
+      1,
+      head(200, json),
+      data(came),
+      exchange => void system.clock.after(1, () => exchange.destroy()),
+    )
+    await serve(2, head(200, json), data('{"text":'), finish('"whole"}'))
+    dispatch(1)
+    await system.settle()
+    await system.advance(1)
+    t.match(await answerOf(world), { status: 200, body: '{"text":"whole"}', end: 'complete' })
+    t.strictSame(settled(), ['decision-1', 'decision-2'])
+    t.match(log.workerFailed, [{ workerId: `${WORKER_HOST}:1` }])
+  }
+})
+
+t.test('no more of a whole answer is held back than its first 64 KiB', async t => {
+  const json = { 'content-type': 'application/json' }
+  const world = await start(t, [2])
+  const { serve, dispatch, system, last } = world
+  await serve(
+    1,
+    head(200, json),
+    data(`{"text":"${'a'.repeat(70_000)}`),
+    exchange => void system.clock.after(1, () => exchange.destroy()),
+  )
+  dispatch(1)
+  await system.settle()
+  t.equal(last().body.length, 70_009)
+  await system.advance(1)
+  t.equal((await answerOf(world)).end, 'cut after the head')
+})

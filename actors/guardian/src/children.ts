@@ -21,6 +21,7 @@ import { tracker, trackerArgsFromSettings } from '@homing/actors/tracker'
 import { whatIf, whatIfArgsFromSettings } from '@homing/actors/what-if'
 import { readRelayRoute } from '@homing/config'
 import { createIndexDoor } from '@homing/index'
+import { newLife } from '@homing/replication'
 import { spawnGateways } from './gateways.ts'
 import type { GuardianArgs } from './guardian-args.ts'
 import type { GuardianMessage } from './messages.ts'
@@ -35,7 +36,6 @@ const MESSAGES_PER_REQUEST = 4
 const MESSAGES_PER_WORKER = 4
 /** Room for messages that no request and no worker stands for. */
 const MAILBOX_SLACK = 1024
-const REPLICA_NAME_BYTES = 8
 
 export type Children = ReturnType<typeof spawnChildren>
 
@@ -53,7 +53,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
   const indexers = shards.map(({ ref }) => ref)
   const indexMemories = shards.map(({ memory }) => memory)
 
-  const { specs, fileWorkers, engineKey, customSelection, policyClasses, replicaSalt } = inputs
+  const { specs, fileWorkers, engineKey, customSelection, policyClasses } = inputs
   const directoryRef = spawn(
     directory,
     'directory',
@@ -62,7 +62,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
   const trackerRef = spawn(
     tracker,
     'tracker',
-    trackerArgsFromSettings(settings, { directory: directoryRef, keeper: context.self, replicaSalt }),
+    trackerArgsFromSettings(settings, { directory: directoryRef, keeper: context.self }),
   )
   const usageRef = spawnIfOn(
     engineUsage,
@@ -120,7 +120,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
       tracker: trackerRef,
       router: routerRef,
       queue: queueRef,
-      name: replicaSalt ?? Buffer.from(context.random.bytes(REPLICA_NAME_BYTES)).toString('hex'),
+      name: newLife(context.random),
     }),
     { supervision: UNLIMITED },
   )

@@ -30,9 +30,4 @@ export interface RouterInputs {
   /** A custom selection that replaces the policy. */
   readonly customSelection?: CustomSelection | undefined
   readonly policyClasses?: PolicyFile | undefined
-  /**
-   * 16 hexadecimal digits that no other router has, where random numbers may be equal; undefined: they are
-   * not.
-   */
-  readonly replicaSalt?: string | undefined
 }

@@ -399,17 +399,6 @@ t.test('without a broker one that starts does not wait for longer than 3 s', asy
   t.ok(ms >= 3000 && ms <= 3030, `${ms} ms`)
 })
 
-t.test('two that draw equal random numbers are two, where each has a salt of its own', async t => {
-  const world = new World()
-  const salts = ['0123456789abcdef', 'fedcba9876543210']
-  const [a, b] = salts.map(salt => world.join(t, NATS(0, 2), 2, { seed: 7, salt })) as [Replica, Replica]
-  await world.pass(3000)
-  await world.book(a, 0)
-  await world.book(b, 1)
-  await world.pass(20)
-  for (const replica of [a, b]) t.match(await world.loads(replica), [[1], [1]])
-})
-
 t.test('replicas of another group are strangers', async t => {
   const world = new World()
   const a = world.join(t, { kind: 'nats', servers: [SERVER], group: 'one' })

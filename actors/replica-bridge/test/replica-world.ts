@@ -63,11 +63,10 @@ export class World {
     for (let i = 0; i < count; i++) this.join(t, plane(i, count))
   }
 
-  /** `seed`: of its random numbers; default: one that no other replica has. */
-  join(t: Test, plane: ReplicaPlane, workers = 2, given: { seed?: number; salt?: string } = {}): Replica {
+  join(t: Test, plane: ReplicaPlane, workers = 2): Replica {
     const transport = this.network.transport()
-    const { seed = this.replicas.length + 1, salt } = given
-    const name = salt ?? seed.toString(16).padStart(16, '0')
+    const seed = this.replicas.length + 1
+    const name = seed.toString(16).padStart(16, '0')
     const random = seededRandom(seed)
     const system = createTestSystem({
       clock: this.clock,
@@ -76,7 +75,7 @@ export class World {
     })
     const trackerRef = system.spawn(tracker, {
       name: 'tracker',
-      args: { workerSlotsMax: 8, requestsMax: 1000, idleMsMax: 20_000, replicationMs: 2, replicaSalt: salt },
+      args: { workerSlotsMax: 8, requestsMax: 1000, idleMsMax: 20_000, replicationMs: 2 },
     })
     trackerRef.tell({ type: 'fleet', fleet: fleetOf(workers) })
     const router = system.probe<Extract<RouterMessage, { readonly type: 'boundElsewhere' }>>('router')

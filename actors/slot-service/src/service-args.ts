@@ -24,6 +24,4 @@ export interface SlotReplicas {
   readonly delayMs: number
   /** How long the requests of a silent one count. */
   readonly expiryMs: number
-  /** 16 hexadecimal digits that no other service has. */
-  readonly salt: string
 }

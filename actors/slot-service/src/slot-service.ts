@@ -24,6 +24,7 @@ import {
   serviceArms,
   statusOfServiceError,
 } from '@homing/http'
+import { newLife } from '@homing/replication'
 import { transportCapability } from '@homing/transport'
 import { SlotCatalog } from './catalog.ts'
 import type { SlotServiceMessage, SlotServiceReady } from './messages.ts'
@@ -87,7 +88,6 @@ class SlotService {
         activeBlocksMax: args.activeBlocksMax,
         idleMsMax: args.activeRequestExpiryMs,
         replicationMs: replicas?.delayMs,
-        replicaSalt: replicas?.salt,
       },
     })
     context.watch(this.#tracker)
@@ -160,7 +160,7 @@ class SlotService {
   #spawnBridge(capacity: number): ActorRef<ReplicaBridgeMessage> | undefined {
     const { replicas } = this.#args
     if (replicas === undefined) return undefined
-    const { endpoint, peers, expiryMs, salt } = replicas
+    const { endpoint, peers, expiryMs } = replicas
     const bridge = this.#context.spawn(replicaBridge, {
       name: 'replica-bridge',
       supervision: SUPERVISION,
@@ -169,7 +169,7 @@ class SlotService {
         tracker: this.#tracker,
         plane: { kind: 'zmq', endpoint, others: peers },
         expiryMs,
-        name: salt,
+        name: newLife(this.#context.random),
       },
     })
     this.#context.watch(bridge)

@@ -23,11 +23,6 @@ export interface TrackerArgs {
   readonly idleMsMax: number
   /** Least time between two batches of bookings to other replicas; undefined: there are no replicas. */
   readonly replicationMs?: number | undefined
-  /**
-   * 16 hexadecimal digits that differ between routers with the same random seed; undefined: no other router
-   * has this seed.
-   */
-  readonly replicaSalt?: string | undefined
 }
 
 export type TrackerSettings = Pick<
@@ -49,13 +44,11 @@ const REPLICAS_COUNTED = 16
 /** A request that is sent again is booked anew before its old booking is freed. */
 const BOOKINGS_PER_REQUEST = 2
 
-/** `replicaSalt`: see TrackerArgs; without replicas it has no effect. */
 export function trackerArgsFromSettings(
   settings: TrackerSettings,
   parts: {
     readonly directory: ActorRef<DrainedMessage>
     readonly keeper: ActorRef<LearnedKeeperMessage>
-    readonly replicaSalt?: string | undefined
   },
 ): TrackerArgs {
   const { openRequestsMax, replicaSync } = settings
@@ -73,6 +66,5 @@ export function trackerArgsFromSettings(
       assumesReuse: settings.assumeKvReuse,
     },
     replicationMs: replicaSync ? settings.replicaDelayMs : undefined,
-    replicaSalt: replicaSync ? parts.replicaSalt : undefined,
   }
 }

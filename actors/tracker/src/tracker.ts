@@ -153,7 +153,7 @@ class Tracker {
 
   constructor(context: ActorContext<TrackerMessage>, args: TrackerArgs, file: LearnedFile | undefined) {
     const { workerSlotsMax, requestsMax, activeBlocksMax, tracking = TRACK_ALL } = args
-    const { replicationMs, replicaSalt } = args
+    const { replicationMs } = args
     this.#context = context
     this.#directory = args.directory
     this.#tracking = tracking
@@ -174,7 +174,7 @@ class Tracker {
         : new ReplicaBookings({
             load: this.#load,
             book: this.#book,
-            life: newLife(context.random, replicaSalt),
+            life: newLife(context.random),
             nowMs: () => context.clock.nowMs(),
             slotOf: worker => this.#slotsByKey.get(worker),
             reported: ({ id, isFreed }) => (isFreed ? this.free(id) : this.prefillComplete(id, true)),

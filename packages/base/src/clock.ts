@@ -33,7 +33,7 @@ export interface Random {
   next(): number
   /** Uniform integer in [0, bound); `bound` ≥ 1. */
   below(bound: number): number
-  /** `count` uniform bytes. */
+  /** `count` uniform bytes, for names and ids: in a process they never repeat, whatever seed it was given. */
   bytes(count: number): Uint8Array
 }
 

@@ -3,6 +3,7 @@
 import { randomBytes } from 'node:crypto'
 import { performance } from 'node:perf_hooks'
 import type { Clock, Random, Timer } from './clock.ts'
+import { seededRandom } from './seeded-random.ts'
 
 /** The global of that name is a getter, at every look. */
 const clock = performance
@@ -36,4 +37,13 @@ export const systemRandom: Random = {
     pool = pool.subarray(count)
     return bytes
   },
+}
+
+/**
+ * For a process whose choices are to repeat: numbers follow `seed`, an integer, taken modulo 2^32. Names and
+ * ids are drawn from the system all the same, or two processes with one seed, or two lives of one, would
+ * take each other's requests for their own.
+ */
+export function choicesOf(seed: number): Random {
+  return { ...seededRandom(seed), bytes: systemRandom.bytes }
 }

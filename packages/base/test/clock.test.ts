@@ -1,5 +1,12 @@
 import t from 'tap'
-import { type Duration, durationMs, SimulatedClock, seededRandom, systemRandom } from '../src/index.ts'
+import {
+  choicesOf,
+  type Duration,
+  durationMs,
+  SimulatedClock,
+  seededRandom,
+  systemRandom,
+} from '../src/index.ts'
 
 t.test('durations are milliseconds or text with a unit', async t => {
   t.equal(durationMs(50), 50)
@@ -40,6 +47,16 @@ t.test('equal seeds give equal sequences, and values cover their range', async t
   }
   t.strictSame([...seen].sort(), [0, 1, 2, 3, 4, 5])
   t.not(seededRandom(8).next(), seededRandom(7).next())
+})
+
+t.test('one seed gives equal choices, and bytes that are never equal', async t => {
+  const a = choicesOf(7)
+  const b = choicesOf(7)
+  for (let i = 0; i < 100; i++) {
+    t.notSame(a.bytes(8), b.bytes(8))
+    t.equal(a.next(), b.next())
+    t.equal(a.below(1000), b.below(1000))
+  }
 })
 
 t.test('random bytes of the system come in any number and never twice', async t => {

@@ -14,8 +14,6 @@ const WORKERS =
   'workers are named with --worker or --workers-file, or register themselves (--worker-namespace)'
 const LOCK = 'the lock for the snapshots of --router-durable-kv-events is in JetStream'
 const OF_ENGINES = 'it is an option of engines: give it to them'
-const RETRIES =
-  'a request goes to up to --retries other workers until its answer begins; an answer that has begun is not moved'
 const OWN_COST =
   '--router-policy auto learns the load of each worker; the other policies count blocks and tokens'
 const REMOTE_INDEX = '`homing indexer` is the index as a service of its own'
@@ -40,7 +38,6 @@ export const foreignRouterOptions: readonly ForeignOption[] = [
   ...options('engines keep their events for replay, and this router asks for those that it missed', [
     'enable-local-indexer',
   ]),
-  ...options(RETRIES, ['migration-limit', 'migration-max-seq-len']),
   ...options(LOCK, ['lock-backend']),
   ...options(OF_ENGINES, ['kv-events-config', 'publish-events-and-metrics', 'publish-kv-events']),
   ...options('workers are refused requests by --active-decode-blocks-threshold and its like', [
@@ -68,7 +65,9 @@ export const foreignEngineOptions: readonly ForeignOption[] = [
     'store-kv',
     'endpoint',
   ]),
-  ...options('an answer that has begun is not moved to another engine', ['migration-limit']),
+  ...options('the router moves answers that have begun (homing router --migration-limit)', [
+    'migration-limit',
+  ]),
 ]
 
 function options(instead: string, names: readonly string[]): readonly ForeignOption[] {

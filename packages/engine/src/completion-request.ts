@@ -75,11 +75,16 @@ export interface CompletionContext {
   readonly model: string
   readonly adapters: readonly string[]
   readonly contextTokensMax: number
+  /** The ids that it may emit. */
+  readonly vocabulary: Int32Array
   readonly tokenizer: EngineTokenizer
   readonly seed: number
 }
 
 type Body = Readonly<Record<string, unknown>>
+
+/** Of a completion that says nothing. */
+const COMPLETION_TOKENS = 16
 
 /** Throws RefusedRequest. */
 export function readCompletionRequest(
@@ -103,23 +108,26 @@ export function readCompletionRequest(
     if (unknown !== undefined) throw bad(`Token id ${unknown} is out of vocabulary`, 'prompt')
   }
   const given = outputTokensGiven(body)
-  const hasLimit = given !== undefined || kind === 'text'
+  // All the room that there is limits nothing.
+  const isWholeRoom = prompts.every(({ length }) => given === context.contextTokensMax - length)
+  const hasLimit = given === undefined ? kind === 'text' : !isWholeRoom
   const outputTokens = prompts.map(prompt => {
     const room = context.contextTokensMax - prompt.length
-    const wanted = given ?? (kind === 'text' ? 16 : naturalOutputTokens(prompt, context.seed))
     if (room < 1) {
       throw bad(
         `This model's maximum context length is ${context.contextTokensMax} tokens. However, your request has ${prompt.length} input tokens. Please reduce the length of the input messages.`,
         'input_tokens',
       )
     }
-    if (wanted > room && hasLimit) {
+    if (!hasLimit) return naturalOutputTokens(prompt, context.seed, context.vocabulary, room)
+    const wanted = given ?? COMPLETION_TOKENS
+    if (wanted > room) {
       throw bad(
         `This model's maximum context length is ${context.contextTokensMax} tokens. However, you requested ${wanted} output tokens and your prompt contains at least ${prompt.length} input tokens, for a total of at least ${wanted + prompt.length} tokens. Please reduce the length of the input prompt or the number of requested output tokens.`,
         'input_tokens',
       )
     }
-    return Math.min(wanted, room)
+    return wanted
   })
   const isStream = body['stream'] === true
   const streamOptions = objectOf(body['stream_options'])

@@ -43,6 +43,8 @@ export interface EngineLife {
 export interface EngineRoutesOptions {
   readonly settings: ResolvedEngineSettings
   readonly tokenizer: EngineTokenizer
+  /** The ids that it may emit. */
+  readonly vocabulary: Int32Array
   readonly faults: EngineFaultSwitch
   readonly ranks: EngineRanks
   readonly lives: RequestLives
@@ -68,10 +70,10 @@ export class EngineRoutes {
   readonly #open = new Set<HttpExchange>()
 
   constructor(options: EngineRoutesOptions) {
-    const { tokenizer, settings } = options
+    const { tokenizer, settings, vocabulary } = options
     const { model, adapters, contextTokensMax, seed } = settings
     this.#options = options
-    this.#context = { model, adapters, contextTokensMax, tokenizer, seed }
+    this.#context = { model, adapters, contextTokensMax, tokenizer, vocabulary, seed }
     this.#isSglang = settings.eventForm.startsWith('sglang')
   }
 

@@ -105,6 +105,7 @@ export class Engine {
     this.#routes = new EngineRoutes({
       settings,
       tokenizer,
+      vocabulary: this.vocabulary,
       faults: this.#faults,
       ranks: this.#ranks,
       lives: this.#lives,

@@ -62,14 +62,28 @@ export function expectedOutput(
   return output
 }
 
+/** The answer ends by itself behind one in so many ids. */
+const ENDING_SHARE = 64
+
 /**
- * How many tokens the engine generates when a chat request sets no limit: 16 … 143, a function of the prompt.
- * The answer then ends with finish reason `stop`.
+ * How many tokens the engine generates, 1 … `tokensMax`, when a chat sets no limit: 64 on average. Where the
+ * answer ends is a function of the ids before, so that one that is continued elsewhere ends there, too. The
+ * answer then ends with finish reason `stop`.
  */
-export function naturalOutputTokens(promptIds: ArrayLike<number>, seed: number): number {
-  const source = new OutputSource(seed)
+export function naturalOutputTokens(
+  promptIds: ArrayLike<number>,
+  seed: number,
+  vocabulary: Int32Array,
+  tokensMax: number,
+): number {
+  const source = new OutputSource(seed, vocabulary)
   for (let i = 0; i < promptIds.length; i++) source.push(promptIds[i]!)
-  return 16 + (source.digest() & 127)
+  for (let count = 1; count < tokensMax; count++) {
+    source.push(source.next())
+    // The high bits: the low ones choose the next id.
+    if (source.digest() < 2 ** 32 / ENDING_SHARE) return count
+  }
+  return tokensMax
 }
 
 function rotate(word: number, bits: number): number {

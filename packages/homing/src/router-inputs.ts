@@ -7,7 +7,6 @@ import { readFile } from 'node:fs/promises'
 import type { RouterInputs } from '@homing/actors/guardian'
 import { queueOrderOf } from '@homing/actors/queue'
 import { readGivenTokenizers } from '@homing/actors/tokenizer'
-import { systemRandom } from '@homing/base'
 import { type RouterSettings, SettingsError } from '@homing/config'
 import { type LoadedTokenizer, loadTokenizer, PromptTokenizer } from '@homing/tokenization'
 import { readAdminKey } from './admin-key-file.ts'
@@ -16,8 +15,6 @@ import { loadPolicyClasses } from './policy-class-file.ts'
 import { loadSelection } from './selection-module.ts'
 import { parseWorkers } from './worker-specs.ts'
 import { loadWorkersFile } from './workers-file.ts'
-
-const REPLICA_SALT_BYTES = 8
 
 /** Throws the error of the first that cannot be used: TokenizerLoadError, and those of the files. */
 export async function readRouterInputs(settings: RouterSettings): Promise<RouterInputs> {
@@ -37,8 +34,6 @@ export async function readRouterInputs(settings: RouterSettings): Promise<Router
     engineCertificates: await ifNamed(settings.engineCaFile, readCertificates),
     fileWorkers: await ifNamed(settings.workersFile, loadWorkersFile),
     adminKey: await ifNamed(settings.adminKeyFile, readAdminKey),
-    // Routers that are given one seed would have one name, and take each other for themselves.
-    replicaSalt: Buffer.from(systemRandom.bytes(REPLICA_SALT_BYTES)).toString('hex'),
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { type ActorRef, type ActorSystem, createActorSystem, type Provided } from '@homing/actor'
 import type { GuardianMessage } from '@homing/actors/guardian'
-import { fromErrorRecord, seededRandom, systemClock, systemRandom } from '@homing/base'
+import { choicesOf, fromErrorRecord, systemClock, systemRandom } from '@homing/base'
 import {
   completeSettings,
   type GivenSettings,
@@ -104,7 +104,7 @@ export async function serveRouter(
       gateways: { count: gatewayThreads > 1 ? gatewayThreads : 0, preload: GATEWAY_MODULES },
     },
     provide: inside ?? [],
-    random: settings.seed === undefined ? systemRandom : seededRandom(settings.seed),
+    random: settings.seed === undefined ? systemRandom : choicesOf(settings.seed),
     logLevel: settings.logLevel,
     logFormat: settings.logFormat,
     // It would hold 30 MB for a death that is rare, and save 0.2 s of what an event thread needs to catch up.

@@ -1,6 +1,5 @@
 /** A running slot tracker as a value: for the command line, for tests, and for programs that embed it. */
 
-import { randomBytes } from 'node:crypto'
 import { type SlotReplicas, slotService } from '@homing/actors/slot-service'
 import { completeSettings, type GivenSettings, type SlotsSettings, slotsCommand } from '@homing/config'
 import { checkPort } from './port-check.ts'
@@ -13,8 +12,6 @@ import { STOP_MS_MAX } from './stop-service.ts'
  * for each.
  */
 export type GivenSlotsSettings = Omit<GivenSettings<SlotsSettings>, 'detach'>
-
-const SALT_BYTES = 8
 
 /** All settings of a slot tracker. Throws SettingsError for all that is wrong with them at once. */
 export function slotsSettingsOf(given: GivenSlotsSettings): SlotsSettings {
@@ -53,6 +50,5 @@ function replicasOf(settings: SlotsSettings): SlotReplicas | undefined {
     peers: replicas,
     delayMs: replicaDelayMs,
     expiryMs: replicaExpiryMs,
-    salt: randomBytes(SALT_BYTES).toString('hex'),
   }
 }

@@ -1,5 +1,24 @@
 export { isJsonAnswer, isStreamAnswer } from './answer-type.ts'
 export { answerEvent, apiError, type ErrorForm, errorBody, errorEvent } from './api-error.ts'
+export {
+  type AnswerLimits,
+  answerLimits,
+  continuedRequest,
+  textRequest,
+  type UnfitRequest,
+  unfitRequest,
+  wantsUsage,
+} from './continued-request.ts'
+export { ContinuedStream, engineErrorOf } from './continued-stream.ts'
+export {
+  type Delivered,
+  type DeliveredForm,
+  DeliveredStream,
+  eventsOf,
+  payloadOf,
+  type TakeMemory,
+  type UnfitStream,
+} from './delivered-stream.ts'
 export { editMembers, type MemberChanges } from './edit-members.ts'
 export { EmptyPromptError, InvalidRequestError, MalformedJsonError } from './errors.ts'
 export { type ModelCard, modelsBody } from './models.ts'

@@ -59,6 +59,13 @@ export function receiptView(receipt: Receipt): object {
         ? null
         : { sent: receipt.slices.sent, decision: receipt.slices.decisionId },
     leg: receipt.leg?.kind ?? null,
+    continues:
+      receipt.continues === undefined
+        ? null
+        : {
+            decision: receipt.continues.decisionId,
+            delivered_tokens: receipt.continues.deliveredTokens,
+          },
     leg_costs:
       receipt.legCosts === undefined
         ? null

@@ -177,6 +177,8 @@ export interface Receipt {
   readonly slices?: SlicesReceipt | undefined
   /** As in its `RoutingRequest`. */
   readonly legCosts?: RoutingRequest['legCosts']
+  /** As in its `RoutingRequest`. */
+  readonly continues?: RoutingRequest['continues']
   /** Undefined: one worker has all of it. */
   readonly leg?: LegReceipt | undefined
   /** Of the decode leg, when it is read: the receipt of its prefill leg, if that is still kept. */

@@ -26,6 +26,14 @@ export interface PromptSlice {
   readonly decisionId: string
 }
 
+/** An answer with which another worker goes on. */
+export interface ContinuedAnswer {
+  /** Id of the decision for the worker that failed. */
+  readonly decisionId: string
+  /** Tokens of the answer that its client has; they are the end of this prompt. */
+  readonly deliveredTokens: number
+}
+
 /** The part of a request that is placed, where prefill and decode are apart: see request-leg.ts. */
 export type RequestLeg =
   | { readonly kind: 'prefill' }
@@ -103,6 +111,8 @@ export interface RoutingRequest {
   readonly leg?: RequestLeg | undefined
   /** What it was expected to cost whole and in two legs; undefined: that was not asked. */
   readonly legCosts?: LegCosts | undefined
+  /** It is the rest of an answer whose worker failed in the middle; undefined: it is no such rest. */
+  readonly continues?: ContinuedAnswer | undefined
   /** Ids of workers that have failed this request already. */
   readonly excludedWorkers: readonly string[]
 }

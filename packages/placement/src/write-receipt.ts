@@ -75,6 +75,7 @@ export function writeReceipt(
     excludedLeftOut: 0,
     guard,
     ...(request.legCosts === undefined ? {} : { legCosts: request.legCosts }),
+    ...(request.continues === undefined ? {} : { continues: request.continues }),
     ...(request.leg === undefined ? {} : { leg: legReceipt(request.leg) }),
     decisionMs: elapsedMs(),
     delivery: undefined,

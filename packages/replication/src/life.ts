@@ -4,11 +4,7 @@ import type { Random } from '@homing/base'
 
 const BYTES = 8
 
-/**
- * Each call returns a new one. `salt`: 16 hexadecimal digits that no other process has. Without it, routers
- * with one seed would draw equal numbers and take each other for themselves.
- */
-export function newLife(random: Random, salt = '0'.repeat(2 * BYTES)): string {
-  const other = Buffer.from(salt, 'hex')
-  return Buffer.from(random.bytes(BYTES).map((byte, i) => byte ^ other[i]!)).toString('hex')
+/** Each call returns a new one. */
+export function newLife(random: Random): string {
+  return Buffer.from(random.bytes(BYTES)).toString('hex')
 }

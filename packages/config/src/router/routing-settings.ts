@@ -295,6 +295,6 @@ export const routingSettings = [
     min: 0,
     max: 2 ** 32 - 1,
     unsetMeans: 'a new one at every start',
-    help: 'Seed of all random choices of the router (ties, temperature), so that a run can be repeated.',
+    help: 'Seed of all random choices of the router (ties, temperature), so that a run can be repeated. Ids and names are new at every start all the same.',
   },
 ] as const satisfies readonly SettingDescriptor[]

@@ -1,0 +1,176 @@
+/**
+ * Continued stream: events of the engine that goes on, as events of the stream that the client has. Chunks
+ * keep what they had there: id, time, kind, and the members of a choice; a completion becomes a chat again.
+ *
+ *   in    {"id":"cmpl-2","object":"text_completion","choices":[{"index":0,"text":" two", …}]}
+ *   out   {"id":"chatcmpl-1","object":"chat.completion.chunk",
+ *          "choices":[{"index":0,"delta":{"content":" two"}, …}]}
+ *
+ * Usage is that of the whole: the client's prompt, and all that was generated of it.
+ */
+
+import { parseJson } from '@homing/base'
+import {
+  type DeliveredForm,
+  eventsOf,
+  payloadOf,
+  type StreamChoice,
+  type StreamChunk,
+  tryChunk,
+} from './delivered-stream.ts'
+
+export interface ContinuedParts {
+  readonly form: DeliveredForm
+  /** A chunk of the stream that the client has; undefined: it has none. */
+  readonly sample: StreamChunk | undefined
+  /** Tokens of the client's prompt, and of what it was sent. */
+  readonly promptTokens: number
+  readonly deliveredTokens: number
+  /** The request is sent again as it was, because nothing of its text was delivered. */
+  readonly isAnew: boolean
+}
+
+const SAME = ['id', 'object', 'created', 'model'] as const
+
+export class ContinuedStream {
+  readonly #parts: ContinuedParts
+
+  constructor(parts: ContinuedParts) {
+    this.#parts = parts
+  }
+
+  /** Whole events in, whole events out. */
+  convert(bytes: Uint8Array): Uint8Array {
+    const events: Uint8Array[] = []
+    for (const event of eventsOf(bytes)) {
+      const payload = payloadOf(event)
+      const chunk = payload === undefined ? undefined : tryChunk(payload)
+      const converted = chunk === undefined ? event : this.#converted(chunk)
+      if (converted !== undefined) events.push(converted)
+    }
+    return Buffer.concat(events)
+  }
+
+  /** What ends the stream where all of its text was delivered. `hasFinish`: its last chunk was, too. */
+  ending({
+    hasFinish,
+    wantsUsage,
+  }: {
+    readonly hasFinish: boolean
+    readonly wantsUsage: boolean
+  }): Uint8Array {
+    const { sample, form, promptTokens, deliveredTokens } = this.#parts
+    const events: Uint8Array[] = []
+    const last = form === 'chat' ? { index: 0, delta: {} } : { index: 0, text: '' }
+    if (!hasFinish) events.push(eventOf(this.#alike({ choices: [{ ...last, finish_reason: 'length' }] })))
+    const usage = {
+      prompt_tokens: promptTokens,
+      total_tokens: promptTokens + deliveredTokens,
+      completion_tokens: deliveredTokens,
+    }
+    if (wantsUsage) events.push(eventOf({ ...sameOf(sample), choices: [], usage }))
+    return Buffer.concat([...events, Buffer.from('data: [DONE]\n\n')])
+  }
+
+  /** Undefined: the client has it already. */
+  #converted(chunk: StreamChunk): Uint8Array | undefined {
+    const { isAnew, sample } = this.#parts
+    if (isAnew && sample !== undefined && isBeginning(chunk)) return undefined
+    return eventOf(this.#alike(chunk))
+  }
+
+  #alike(chunk: StreamChunk): StreamChunk {
+    const { sample, form, isAnew } = this.#parts
+    const { usage } = chunk
+    const [choice] = chunk.choices
+    const choices = choice === undefined ? [] : [isAnew ? choice : this.#choice(choice, form)]
+    return {
+      ...chunk,
+      ...sameOf(sample),
+      choices,
+      ...(usage != null && typeof usage === 'object' ? { usage: this.#usage(usage as Counts) } : {}),
+    }
+  }
+
+  #choice(choice: StreamChoice, form: DeliveredForm): StreamChoice {
+    const known = this.#parts.sample?.choices[0] ?? { index: 0 }
+    const text = typeof choice.text === 'string' ? choice.text : ''
+    const same = Object.fromEntries(Object.keys(known).map(name => [name, choice[name] ?? null]))
+    const said = form === 'chat' ? { delta: text === '' ? {} : { content: text } } : { text }
+    const stop = choice['stop_reason'] == null ? {} : { stop_reason: choice['stop_reason'] }
+    return { ...same, index: 0, ...said, finish_reason: choice.finish_reason ?? null, ...stop }
+  }
+
+  #usage(usage: Counts): Counts {
+    const { promptTokens, deliveredTokens } = this.#parts
+    const completionTokens = deliveredTokens + Number(usage.completion_tokens ?? 0)
+    const details = usage.prompt_tokens_details
+    const cachedTokens = details?.cached_tokens
+    return {
+      ...usage,
+      prompt_tokens: promptTokens,
+      completion_tokens: completionTokens,
+      total_tokens: promptTokens + completionTokens,
+      ...(details != null && typeof cachedTokens === 'number'
+        ? { prompt_tokens_details: { ...details, cached_tokens: Math.min(cachedTokens, promptTokens) } }
+        : {}),
+    }
+  }
+}
+
+/** The bytes before the first event with an error of the engine, and what it says; undefined: none. */
+export function engineErrorOf(
+  bytes: Uint8Array,
+): { readonly before: Uint8Array; readonly message: string } | undefined {
+  for (const event of eventsOf(bytes)) {
+    const payload = payloadOf(event)
+    const error = payload === undefined ? undefined : tryError(payload)
+    if (error === undefined) continue
+    // The client's own fault would be one anywhere.
+    if (typeof error.code === 'number' && error.code >= 400 && error.code < 500) return undefined
+    const before = bytes.subarray(0, event.byteOffset - bytes.byteOffset)
+    return { before, message: String(error.message ?? 'without a message').slice(0, SAID_CHARACTERS_MAX) }
+  }
+  return undefined
+}
+
+const SAID_CHARACTERS_MAX = 200
+
+interface EngineError {
+  readonly code?: unknown
+  readonly message?: unknown
+}
+
+/** `{"error": {…}}`, or flat with `"object": "error"`. */
+function tryError(payload: string): EngineError | undefined {
+  try {
+    const value = parseJson(payload) as { readonly error?: unknown; readonly object?: unknown } | null
+    if (typeof value?.error === 'object' && value.error !== null) return value.error
+    if (typeof value?.error === 'string') return { message: value.error }
+    return value?.object === 'error' ? (value as EngineError) : undefined
+  } catch {
+    return undefined
+  }
+}
+
+interface Counts extends Readonly<Record<string, unknown>> {
+  readonly completion_tokens?: unknown
+  readonly prompt_tokens_details?: { readonly cached_tokens?: unknown } | null
+}
+
+function sameOf(sample: StreamChunk | undefined): Record<string, unknown> {
+  if (sample === undefined) return {}
+  return Object.fromEntries(SAME.filter(name => name in sample).map(name => [name, sample[name]]))
+}
+
+/** The first chunk of a chat, which says whose turn it is and has no text. */
+function isBeginning({ choices }: StreamChunk): boolean {
+  const [choice] = choices
+  const delta = choice?.delta as { readonly role?: unknown; readonly content?: unknown } | null | undefined
+  const isEmpty = delta?.content == null || delta.content === ''
+  return delta?.role != null && isEmpty && choice?.finish_reason == null
+}
+
+function eventOf(chunk: StreamChunk): Uint8Array {
+  return Buffer.from(`data: ${JSON.stringify(chunk)}\n\n`)
+}

@@ -1,0 +1,136 @@
+import fc from 'fast-check'
+import t from 'tap'
+import { type DeliveredForm, DeliveredStream, eventsOf } from '../src/index.ts'
+
+const HEAD = { id: 'c-1', created: 7, model: 'm' }
+
+interface Piece {
+  readonly text: string
+  /** How the event is written: as others, with its members in another order, or as ASCII. */
+  readonly manner: 'same' | 'other' | 'ascii'
+}
+
+const pieces = fc.array(
+  fc.record({
+    text: fc.oneof(
+      fc.string({ maxLength: 6, unit: 'grapheme' }),
+      fc.constantFrom(
+        '',
+        '"',
+        '\\',
+        '\\"',
+        '\n',
+        '"}]}',
+        '"content":"',
+        '"text":"',
+        'é',
+        '😀',
+        '\u0000',
+        '}',
+      ),
+    ),
+    manner: fc.constantFrom('same', 'same', 'same', 'other', 'ascii'),
+  }) as fc.Arbitrary<Piece>,
+  { maxLength: 30 },
+)
+
+function chunkOf(form: DeliveredForm, text: string, manner: Piece['manner']): string {
+  const said = form === 'chat' ? { delta: { content: text } } : { text }
+  const choice = { index: 0, ...said, logprobs: null, finish_reason: null }
+  const chunk = manner === 'other' ? { choices: [choice], ...HEAD } : { ...HEAD, choices: [choice] }
+  const json = JSON.stringify(chunk)
+  const escaped = (letter: string): string => `\\u${letter.charCodeAt(0).toString(16).padStart(4, '0')}`
+  return `data: ${manner === 'ascii' ? json.replace(/[^ -~]/g, escaped) : json}\n\n`
+}
+
+const UNBOUNDED = (): boolean => true
+
+for (const form of ['chat', 'completions'] as const)
+  t.test(`the text of a stream of ${form} is that of its events, however they are cut`, async t => {
+    const property = fc.property(pieces, fc.infiniteStream(fc.nat(4)), (all, cuts) => {
+      const role =
+        form === 'chat' ? 'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n' : ''
+      const events = [
+        role,
+        ': a comment\n\n',
+        ...all.map(({ text, manner }) => chunkOf(form, text, manner)),
+      ].filter(event => event !== '')
+      const stream = new DeliveredStream(form, UNBOUNDED)
+      // In whole events, as they pass.
+      while (events.length > 0) {
+        const count = 1 + cuts.next().value
+        stream.push(Buffer.from(events.splice(0, count).join('')))
+      }
+      t.equal(stream.unfit, undefined)
+      const { text, isFinished, hasUsage } = stream.read()
+      t.equal(text, all.map(piece => piece.text).join('')) || t.bailout('another text')
+      t.notOk(isFinished || hasUsage)
+    })
+    fc.assert(property, { numRuns: 300 })
+    t.end()
+  })
+
+t.test('characters that two events share are one', async t => {
+  const stream = new DeliveredStream('chat', UNBOUNDED)
+  for (const half of ['\\ud83d', '\\ude00'])
+    stream.push(Buffer.from(`data: {"choices":[{"index":0,"delta":{"content":"${half}"}}]}\n\n`))
+  t.equal(stream.read().text, '😀')
+})
+
+t.test('what cannot be continued is found out', async t => {
+  const unfit = (form: DeliveredForm, ...chunks: readonly object[]) => {
+    const stream = new DeliveredStream(form, UNBOUNDED)
+    for (const chunk of chunks) stream.push(Buffer.from(`data: ${JSON.stringify(chunk)}\n\n`))
+    return stream.unfit
+  }
+  const delta = (members: object) => ({ choices: [{ index: 0, delta: members }] })
+  t.equal(unfit('chat', delta({ content: 'a' })), undefined)
+  t.equal(unfit('chat', delta({ content: 'a', reasoning_content: null, tool_calls: [] })), undefined)
+  t.equal(unfit('chat', delta({ reasoning_content: 'a' })), 'other_content')
+  t.equal(unfit('chat', delta({ reasoning: 'a' })), 'other_content')
+  t.equal(unfit('chat', delta({ tool_calls: [{ index: 0 }] })), 'other_content')
+  t.equal(unfit('chat', delta({ content: [{ type: 'text' }] })), 'other_content')
+  t.equal(unfit('chat', { choices: [{ index: 1, delta: { content: 'a' } }] }), 'choices')
+  t.equal(unfit('chat', { choices: [{ index: 0 }, { index: 1 }] }), 'choices')
+  t.equal(unfit('chat', { choices: [{ index: 0, delta: { content: 'a' }, logprobs: {} }] }), 'logprobs')
+  t.equal(unfit('chat', { choices: [{ index: 0, text: 'a' }] }), 'form')
+  t.equal(unfit('completions', { choices: [{ index: 0, delta: {} }] }), 'form')
+  t.equal(unfit('chat', { some: 'thing' }), 'form')
+})
+
+t.test('the end and the usage are noted', async t => {
+  const stream = new DeliveredStream('completions', UNBOUNDED)
+  stream.push(Buffer.from('data: {"choices":[{"index":0,"text":"a","finish_reason":"stop"}]}\n\n'))
+  t.match(stream.read(), { text: 'a', isFinished: true, hasUsage: false })
+  stream.push(Buffer.from('data: {"choices":[],"usage":{"prompt_tokens":1}}\n\ndata: [DONE]\n\n'))
+  t.match(stream.read(), { text: 'a', isFinished: true, hasUsage: true })
+})
+
+t.test('the memory is that of the text, is asked for, and is given back', async t => {
+  let taken = 0
+  const bytesMax = 4096
+  const take = (bytes: number): boolean => {
+    if (taken + bytes > bytesMax) return false
+    taken += bytes
+    return true
+  }
+  const stream = new DeliveredStream('chat', take)
+  let length = 0
+  for (; stream.unfit === undefined; length += 10) {
+    t.ok(taken <= Math.max(256, 2 * length), `${taken} bytes for ${length}`)
+    stream.push(Buffer.from(chunkOf('chat', 'ten letter', 'same')))
+  }
+  t.equal(stream.unfit, 'memory')
+  t.ok(length > bytesMax - 10 && length <= bytesMax + 10, `${length} letters`)
+  stream.close()
+  t.equal(taken, 0)
+})
+
+t.test('events end with an empty line of any kind', async t => {
+  for (const end of ['\n\n', '\r\n\r\n', '\r\r']) {
+    const text = `data: 1${end}: 2${end}data: 3${end}data: 4`
+    const found = [...eventsOf(Buffer.from(text))].map(event => Buffer.from(event).toString())
+    t.equal(found.join(''), text)
+    t.equal(found.length, 4)
+  }
+})

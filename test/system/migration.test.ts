@@ -1,0 +1,278 @@
+/**
+ * Streams whose engine dies in the middle, over real sockets: another engine goes on, and the client sees
+ * one answer, the same as without the death. HOMING_FAULTS_RUNS sets how often an engine is killed under many
+ * streams (default 2).
+ */
+
+import process from 'node:process'
+import { setTimeout as after } from 'node:timers/promises'
+import { seededRandom } from '@homing/base'
+import { freePorts } from '@homing/transport/testing'
+import t, { type Test } from 'tap'
+import {
+  chunksOf,
+  RouterClient,
+  send,
+  startEngines,
+  startProcess,
+  startTestRouter,
+  type ThreadEngine,
+} from './fleet.ts'
+
+const MODEL = 'homing-sim'
+const ENGINES = [{ hashSeed: 1 }, { hashSeed: 1 }, { hashSeed: 1 }] as const
+const TOKENS = 60
+const RUNS = Number(process.env['HOMING_FAULTS_RUNS'] ?? 2)
+const SEED = Number(process.env['HOMING_SEED'] ?? 1)
+const STREAMS = 60
+
+interface Fleet {
+  readonly engines: readonly ThreadEngine[]
+  readonly router: RouterClient
+}
+
+async function startFleetOf(t: Test, argv: readonly string[] = []): Promise<Fleet> {
+  const started = await startEngines(ENGINES)
+  t.teardown(started.stop)
+  const router = await startTestRouter(
+    started.engines.map(({ url }) => url),
+    ['--router-mode', 'round-robin', ...argv],
+  )
+  t.teardown(() => router.stop(0))
+  return { engines: started.engines, router: new RouterClient(router.url) }
+}
+
+/** The engine whose turn it is. */
+async function nextOf({ engines, router }: Fleet): Promise<ThreadEngine> {
+  const workers: string[] = []
+  for (const _ of engines) {
+    const probe = { model: MODEL, prompt: 'probe', max_tokens: 1 }
+    const { headers } = await router.send('/v1/completions', { body: probe })
+    workers.push(String(headers['x-homing-worker']))
+  }
+  return engines.find(({ url }) => workers[0]!.startsWith(new URL(url).host))!
+}
+
+type Body = Readonly<Record<string, unknown>>
+
+const CHAT = '/v1/chat/completions'
+const FORMS: readonly (readonly [path: string, body: Body])[] = [
+  ['/v1/completions', { prompt: 'once upon a time there was' }],
+  ['/v1/completions', { prompt: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18] }],
+  ['/v1/chat/completions', { messages: [{ role: 'user', content: 'tell me "something"\nlong' }] }],
+]
+
+// biome-ignore lint/suspicious/noExplicitAny: chunks of many forms
+function textOf(chunks: readonly any[]): string {
+  return chunks.map(({ choices: [choice] }) => choice?.text ?? choice?.delta?.content ?? '').join('')
+}
+
+for (const [path, given] of FORMS)
+  t.test(`${path} ${JSON.stringify(given).slice(0, 30)}: continued, wherever it breaks`, async t => {
+    const fleet = await startFleetOf(t)
+    const { engines, router } = fleet
+    const body = { model: MODEL, max_tokens: TOKENS, stream: true, stream_options: { include_usage: true } }
+    const call = { body: { ...body, ...given } }
+    const whole = chunksOf((await send(engines[0]!.url, path, call)).text)
+    for (const tokens of [0, 1, 7, TOKENS - 1]) {
+      await (await nextOf(fleet)).faults({ die: { tokens, requests: 1 } })
+      const answer = await router.send(path, call)
+      t.equal(answer.status, 200)
+      const chunks = chunksOf(answer.text)
+      t.equal(textOf(chunks), textOf(whole), `dead after ${tokens} tokens`)
+      const kinds = new Set(
+        chunks.map(({ id, object, model, created }) => [id, object, model, created].join()),
+      )
+      t.equal(kinds.size, 1, 'one stream')
+      t.equal(chunks.filter(({ choices }) => choices[0]?.finish_reason != null).length, 1, 'one end')
+      const roles = chunks.filter(({ choices }) => choices[0]?.delta?.role != null)
+      t.equal(roles.length, path === CHAT ? 1 : 0)
+      t.match(chunks.at(-1).usage, {
+        prompt_tokens: whole.at(-1).usage.prompt_tokens,
+        completion_tokens: TOKENS,
+        total_tokens: whole.at(-1).usage.prompt_tokens + TOKENS,
+      })
+    }
+    t.equal(await countOf(fleet, 'place'), 3, 'before the first byte it is another try')
+  })
+
+/** An answer that ends with an error, with the text before it. */
+function cutOf(text: string): { readonly text: string; readonly error: { readonly code: string } } {
+  const events = text.split('\n\n').slice(0, -1)
+  const { error } = JSON.parse(events.at(-1)!.slice('data: '.length))
+  const chunks = events.slice(0, -1).map(event => JSON.parse(event.slice('data: '.length)))
+  return { text: textOf(chunks), error }
+}
+
+const MESSAGES = [{ role: 'user', content: 'a chat of which something is to be kept for long enough' }]
+const STREAM = { model: MODEL, messages: MESSAGES, max_tokens: TOKENS, stream: true } as const
+
+t.test('an engine that sends an error in the middle is left like one that died', async t => {
+  const fleet = await startFleetOf(t)
+  const whole = chunksOf((await send(fleet.engines[0]!.url, CHAT, { body: STREAM })).text)
+  await (await nextOf(fleet)).faults({ error: { tokens: 9, requests: 1 } })
+  const chunks = chunksOf((await fleet.router.send(CHAT, { body: STREAM })).text)
+  t.equal(textOf(chunks), textOf(whole))
+})
+
+t.test('an engine that falls silent in the middle is left', async t => {
+  const fleet = await startFleetOf(t, ['--silence-timeout', '1s'])
+  const whole = chunksOf((await send(fleet.engines[0]!.url, CHAT, { body: STREAM })).text)
+  const next = await nextOf(fleet)
+  await next.faults({ slowMs: 20 })
+  const answer = await fleet.router.open(CHAT, { body: STREAM })
+  let text = ''
+  for await (const bytes of answer.body) {
+    if (text === '') await next.faults({ hang: 'generation' })
+    text += String(bytes)
+  }
+  t.equal(textOf(chunksOf(text)), textOf(whole))
+})
+
+t.test('a chat without a limit ends where it would have ended', async t => {
+  const { max_tokens: _, ...body } = STREAM
+  const fleet = await startFleetOf(t)
+  // A prompt whose answer is long enough to be cut.
+  let [messages, whole] = [MESSAGES, [] as ReturnType<typeof chunksOf>]
+  for (let i = 0; whole.length < 12; i++) {
+    messages = [{ role: 'user', content: `a chat without an end ${i}` }]
+    whole = chunksOf((await send(fleet.engines[0]!.url, CHAT, { body: { ...body, messages } })).text)
+  }
+  await (await nextOf(fleet)).faults({ die: { tokens: 6, requests: 1 } })
+  const chunks = chunksOf((await fleet.router.send(CHAT, { body: { ...body, messages } })).text)
+  t.equal(textOf(chunks), textOf(whole))
+  t.equal(chunks.at(-1).choices[0].finish_reason, 'stop')
+})
+
+t.test('as many workers go on as may, one after the other', async t => {
+  const two = await startFleetOf(t, ['--migration-limit', '2'])
+  const whole = textOf(chunksOf((await send(two.engines[0]!.url, CHAT, { body: STREAM })).text))
+  // Whichever goes on first, once it dies, too.
+  for (const at of [0, 1]) {
+    const next = await nextOf(two)
+    const other = two.engines.filter(engine => engine !== next)[at]!
+    for (const engine of [next, other]) await engine.faults({ die: { tokens: 9, requests: 1 } })
+    t.equal(textOf(chunksOf((await two.router.send(CHAT, { body: STREAM })).text)), whole)
+    for (const engine of two.engines) await engine.faults({ die: { tokens: 0, requests: 0 } })
+  }
+  t.equal(await countOf(two, 'place'), 3)
+  for (const [limit, deaths] of [
+    [2, 3],
+    [1, 2],
+    [0, 1],
+  ] as const) {
+    const fleet = await startFleetOf(t, ['--migration-limit', String(limit)])
+    for (const engine of fleet.engines) await engine.faults({ die: { tokens: 9, requests: 1 } })
+    const cut = cutOf((await fleet.router.send(CHAT, { body: STREAM })).text)
+    t.match(cut.error, { code: 'upstream_failed' })
+    t.equal(cut.text, whole.slice(0, cut.text.length))
+    t.equal(cut.text.length, deaths * 9 * 5, 'a space and four letters for each token')
+  }
+})
+
+const UNFIT: readonly (readonly [outcome: string, path: string, body: Body])[] = [
+  ['choices', CHAT, { n: 2 }],
+  ['guided', CHAT, { response_format: { type: 'json_object' } }],
+  ['guided', CHAT, { structured_outputs: { regex: 'a+' } }],
+  ['tools', CHAT, { tools: [{ type: 'function', function: { name: 'f' } }] }],
+  ['logprobs', CHAT, { logprobs: true }],
+  ['penalties', CHAT, { presence_penalty: 0.5 }],
+  ['penalties', CHAT, { repetition_penalty: 1.1 }],
+  ['ids', CHAT, { return_token_ids: true }],
+  ['route', '/v1/responses', { input: 'a question' }],
+  ['route', '/v1/messages', { messages: MESSAGES }],
+  ['too_long', CHAT, { messages: [{ role: 'user', content: 'long '.repeat(100) }] }],
+]
+
+t.test('what cannot be continued ends with an error, and the metric says why', async t => {
+  const fleet = await startFleetOf(t, ['--migration-max-seq-len', '300'])
+  for (const [outcome, path, given] of UNFIT) {
+    const { max_tokens: limit, messages, ...common } = STREAM
+    const chat = path === CHAT ? { messages } : {}
+    const limits = path === '/v1/responses' ? { max_output_tokens: limit } : { max_tokens: limit }
+    const before = await countOf(fleet, outcome)
+    await (await nextOf(fleet)).faults({ die: { tokens: 9, requests: 1 } })
+    const { text } = await fleet.router.send(path, { body: { ...common, ...limits, ...chat, ...given } })
+    t.match(text, /upstream_failed|api_error|server_error/, `${outcome} ${path} ends with an error`)
+    t.equal(await countOf(fleet, outcome), before + 1, `${outcome}: ${JSON.stringify(given)}`)
+  }
+})
+
+async function countOf({ router }: Fleet, outcome: string): Promise<number> {
+  const { text } = await router.send('/metrics')
+  const row = new RegExp(`^homing_gateway_continuations_total\\{outcome="${outcome}"\\} (\\d+)$`, 'm').exec(
+    text,
+  )
+  return Number(row?.[1] ?? 0)
+}
+
+t.test('without memory for the text nothing is continued, and memory is given back', async t => {
+  const none = await startFleetOf(t, ['--migration-memory', '0'])
+  await (await nextOf(none)).faults({ die: { tokens: 9, requests: 1 } })
+  t.match(cutOf((await none.router.send(CHAT, { body: STREAM })).text), {
+    error: { code: 'upstream_failed' },
+  })
+  t.equal(await countOf(none, 'memory'), 1)
+  const fleet = await startFleetOf(t)
+  await Promise.all(Array.from({ length: 8 }, () => fleet.router.send(CHAT, { body: STREAM })))
+  t.match((await fleet.router.send('/metrics')).text, /^homing_gateway_continuation_bytes 0$/m)
+})
+
+t.test('the rest has a receipt of its own, and finds in the cache what there is', async t => {
+  const fleet = await startFleetOf(t)
+  await (await nextOf(fleet)).faults({ die: { tokens: 40, requests: 1 } })
+  const answer = await fleet.router.send(CHAT, { body: STREAM })
+  await fleet.router.drained()
+  const { decisions } = (await fleet.router.send('/decisions?limit=2')).json
+  const [rest, first] = decisions
+  t.equal(first.id, answer.headers['x-homing-decision'])
+  t.match(rest, { continues: { decision: first.id, delivered_tokens: 40 }, delivered: { outcome: 'ok' } })
+  t.match(first, { continues: null, delivered: { outcome: 'error' } })
+  t.not(rest.worker, first.worker)
+  t.equal(rest.prompt_tokens, first.prompt_tokens + 40)
+})
+
+t.test(`${RUNS} times an engine is killed under ${STREAMS} streams (HOMING_SEED=${SEED})`, async t => {
+  const random = seededRandom(SEED)
+  const ports = await freePorts(9)
+  const start = (i: number) => {
+    const [port, events, replay] = ports.slice(3 * i).map(String) as [string, string, string]
+    return startProcess('engine', [
+      ...['--port', port, '--events-port', events, '--replay-port', replay, '--max-num-seqs', '64'],
+      ...['--speed', '2', '--blocks', '2000'],
+    ])
+  }
+  const engines = await Promise.all([0, 1, 2].map(start))
+  t.teardown(() => engines.forEach(engine => void engine.kill('SIGKILL')))
+  const router = await startTestRouter(
+    engines.map(({ url }) => url),
+    [],
+  )
+  t.teardown(() => router.stop(0))
+  const client = new RouterClient(router.url)
+  for (let run = 0; run < RUNS; run++) {
+    const bodies = Array.from({ length: STREAMS }, (_, i) => ({
+      model: MODEL,
+      messages: [{ role: 'user', content: `run ${run}, chat ${i}: ${'word '.repeat(random.below(40))}` }],
+      max_tokens: 100 + random.below(200),
+      stream: true,
+      stream_options: { include_usage: true },
+    }))
+    const answers = bodies.map(body => client.send(CHAT, { body }))
+    await after(random.next() * 1500)
+    const killed = random.below(3)
+    engines[killed]!.kill('SIGKILL')
+    const texts = await Promise.all(answers)
+    engines[killed] = await start(killed)
+    for (const [i, { status, text }] of texts.entries()) {
+      t.equal(status, 200)
+      const chunks = chunksOf(text)
+      const whole = chunksOf((await send(engines[0]!.url, CHAT, { body: bodies[i]! })).text)
+      t.equal(textOf(chunks), textOf(whole)) || t.bailout(`run ${run}, stream ${i} has another text`)
+      t.equal(chunks.at(-1).usage.completion_tokens, bodies[i]!.max_tokens)
+    }
+    await client.drained()
+    t.match((await client.send('/metrics')).text, /^homing_gateway_continuation_bytes 0$/m)
+  }
+  t.comment(`continued: ${await countOf({ router: client, engines: [] }, 'place')}`)
+})
