@@ -58,7 +58,6 @@ export {
 export { LentBodies } from './lent-bodies.ts'
 export { OpenRequests, type OpenRequestsOptions, type Refusal, type RouteKind } from './open-requests.ts'
 export { fetchPieces, type Piece, sendPieces } from './pieces.ts'
-export { serviceProcessMetrics } from './process-metrics.ts'
 export { limitOf, queryOf, wantsText } from './query.ts'
 export { type Route, RouteTable, refuseRoute, takesMethod } from './route-table.ts'
 export {

@@ -4,7 +4,7 @@
  */
 
 import { defineCapability } from '@homing/actor'
-import { Metrics } from '@homing/metrics'
+import { Metrics } from './metrics.ts'
 
 export const serviceProcessMetrics = defineCapability<Metrics>({
   name: 'homing.serviceProcessMetrics',
