@@ -7,7 +7,7 @@
 
 import type { AskInput } from '@homing/actor'
 import { runSeeds, type SeedOutcome } from '@homing/actor/simulation'
-import type { ChosenWorker, ProgramMessage } from '@homing/actors/gateway'
+import type { ChosenWorker, ProgramMessage } from '@homing/actors/console'
 import { type ErrorRecord, seededRandom } from '@homing/base'
 import t from 'tap'
 import { BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from './simulated-fleet.ts'

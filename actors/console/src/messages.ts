@@ -4,6 +4,7 @@ import type { HttpAddress, HttpAnswer, Piece, Pulled, StreamCounts } from '@homi
 import type { SourceText } from '@homing/metrics'
 import type { Receipt } from '@homing/placement'
 import type { HttpHeaders } from '@homing/transport'
+import type { ProgramMessage } from './program-messages.ts'
 
 /** A request for one of OPERATOR_ROUTES, as plain data. */
 export interface OperatorRequest {
@@ -36,6 +37,7 @@ export type FromConsole =
       readonly headers: HttpHeaders
       readonly reply: Reply<Explained>
     }
+  | ProgramMessage
   /** An error on the console's own port. */
   | { readonly type: 'refused'; readonly route: string; readonly status: number }
   /** A client of that port was cut, because it took no byte. */

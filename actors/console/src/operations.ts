@@ -37,6 +37,14 @@ import { collectTurns } from './metrics/turn-metrics.ts'
 import type { OpenDump } from './open-dump.ts'
 import type { OperatorPath } from './operator-routes.ts'
 import { PageAnswers } from './page/page-answers.ts'
+import {
+  bestWorker,
+  eventPieces,
+  freeRequest,
+  type ProgramParts,
+  potentialLoads,
+  prefillComplete,
+} from './programs.ts'
 import { actorsText, actorsView, flightText, flightView } from './views/actors-view.ts'
 import { diagnosis } from './views/diagnosis.ts'
 import { dumpPieces } from './views/dump-view.ts'
@@ -85,6 +93,7 @@ export class Operations {
   readonly #openDump: OpenDump
   readonly #explains: Turns
   readonly #costly: CostlyViews
+  readonly #programs: ProgramParts
   readonly #metricsAnswer: () => Promise<HttpAnswer>
   readonly #workersAnswer: () => Promise<HttpAnswer>
   readonly #workersObject: () => Promise<WorkersView>
@@ -98,6 +107,11 @@ export class Operations {
     this.#clock = clock
     this.#openDump = openDump
     this.#costly = new CostlyViews(clock)
+    this.#programs = {
+      gateways,
+      askMsMax: args.readMsMax,
+      assertMayChange: request => this.#assertMayChange(request),
+    }
     this.#metricsAnswer = this.#costly.shared(
       () => this.#metrics.gather(),
       async (_, slices) => textAnswer(200, await this.#metricsText(slices), METRICS),
@@ -168,9 +182,17 @@ export class Operations {
       this.#assertMayChange(request)
       return request.method === 'POST' ? askWhatIf(request, this.#args) : cancelWhatIf(request, this.#args)
     },
+    '/v1/router/best_worker': request => bestWorker(request, this.#programs),
+    '/v1/router/new': request => bestWorker(request, this.#programs),
+    '/v1/router/potential_loads': request => potentialLoads(request, this.#programs),
+    '/v1/router/mark_prefill_complete': request => prefillComplete(request, this.#programs),
+    '/v1/router/mark_prefill': request => prefillComplete(request, this.#programs),
+    '/v1/router/free': request => freeRequest(request, this.#programs),
+    '/v1/router/mark_free': request => freeRequest(request, this.#programs),
+    '/v1/router/dump_events': request => this.#dumped(request, () => eventPieces(this.#args)),
     '/actors': request => this.#actors(request),
     '/actors/flight': request => this.#flight(request),
-    '/dump': request => this.#dump(request),
+    '/dump': request => this.#dumped(request, () => dumpPieces(this.#args, this.#clock)),
     '/metrics': () => this.#metricsAnswer(),
     '/page/*': (request, path) => {
       queryOf(request)
@@ -286,10 +308,13 @@ export class Operations {
     return isText ? textAnswer(200, flightText(events), TEXT) : jsonAnswer(200, flightView(thread, events))
   }
 
-  /** The whole index, by worker key: to compare with an engine's cache, block for block. */
-  async #dump(request: OperatorRequest): Promise<OperatorAnswer> {
+  /** The whole index: by worker key, to compare with an engine's cache, or as events. */
+  async #dumped(
+    request: OperatorRequest,
+    pieces: () => AsyncGenerator<Uint8Array, void, undefined>,
+  ): Promise<OperatorAnswer> {
     queryOf(request)
-    const dump = await this.#openDump.begin(() => dumpPieces(this.#args, this.#clock))
+    const dump = await this.#openDump.begin(pieces)
     return { status: 200, headers: { 'content-type': 'application/json' }, body: NOTHING, dump }
   }
 
@@ -307,6 +332,10 @@ export class Operations {
         'GET /workers': 'workers, trust, blocks held, load',
         'POST /workers, DELETE /workers/ID, POST /workers/ID/drain': 'workers that join, leave and drain',
         'GET /workers/ID/diagnosis': 'a fresh look at a worker: what is wrong, what to change',
+        'POST /v1/router/best_worker, POST /v1/router/potential_loads':
+          'the worker for token ids, booked under a request_id; the load of each with them',
+        'POST /v1/router/mark_prefill_complete, POST /v1/router/free': 'what becomes of what is booked',
+        'GET /v1/router/dump_events': 'the prefix index, as events',
         'GET /queue': 'requests that wait, by model, class, tenant and strict priority',
         'GET /replicas': 'other routers of the same workers, and what they have open there',
         'GET /busy_threshold, POST /busy_threshold': 'the load past which workers take no more',

@@ -27,6 +27,10 @@ export const scriptedGateway = defineActor(
       refused() {},
       clientStalled() {},
       explain: ({ reply }) => reply({ kind: 'refused', error, param: undefined }),
+      bestWorker: ({ reply }) => reply(error),
+      potentialLoads: ({ reply }) => reply(error),
+      reservedPrefilled: ({ reply }) => reply(error),
+      freeReserved: ({ reply }) => reply(error),
     }
   },
 })

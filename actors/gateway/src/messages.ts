@@ -5,7 +5,6 @@ import type { ErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
 import type { HttpAddress } from '@homing/http'
 import type { PromptWord } from './deadly-prompts.ts'
-import type { ProgramMessage } from './program-messages.ts'
 import type { Held } from './response-holders.ts'
 
 /** From another gateway of the same router. */
@@ -29,7 +28,6 @@ export type GatewayMessage =
   | DoorsMessage
   /** From the console. */
   | FromConsole
-  | ProgramMessage
   /** Where it listens, or why it cannot. */
   | { readonly type: 'address'; readonly reply: Reply<HttpAddress | ErrorRecord> }
   /** From the guardian: every worker was probed once and the first replays are over, or took too long. */

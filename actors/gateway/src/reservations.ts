@@ -17,6 +17,7 @@
  */
 
 import type { ActorRef } from '@homing/actor'
+import type { ChosenWorker } from '@homing/actors/console'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type Clock, type ErrorRecord, fromErrorRecord, type Log, toErrorRecord } from '@homing/base'
@@ -30,7 +31,6 @@ import {
   TooManyReservationsError,
 } from './errors.ts'
 import type { Placement, Placements } from './placement.ts'
-import type { ChosenWorker } from './program-messages.ts'
 
 export interface ReservationsParts {
   readonly clock: Clock

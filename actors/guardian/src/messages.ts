@@ -1,6 +1,7 @@
 import type { ActorRef, Reply } from '@homing/actor'
+import type { ProgramMessage } from '@homing/actors/console'
 import type { DirectoryMessage, KeeperMessage } from '@homing/actors/directory'
-import type { GatewaysMessage, ProgramMessage } from '@homing/actors/gateway'
+import type { GatewaysMessage } from '@homing/actors/gateway'
 import type { IndexerMessage } from '@homing/actors/indexer'
 import type { RouterKeeperMessage } from '@homing/actors/router'
 import type { LearnedKeeperMessage } from '@homing/actors/tracker'

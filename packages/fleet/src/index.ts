@@ -16,6 +16,7 @@ export type {
   WorkerRecord,
   WorkerState,
 } from './fleet.ts'
+export { fleetEvents } from './fleet-events.ts'
 export { DumpEndedError, type DumpSlice, dumpKey, type IndexedBlock, KeyDumps } from './key-dumps.ts'
 export { type KeyLimits, NO_KEYS, withinLimits } from './key-limits.ts'
 export type { Handover, WorkerRole } from './leg-names.ts'

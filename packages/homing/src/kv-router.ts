@@ -273,25 +273,10 @@ export class KvRouter {
     try {
       await before
       this.#assertOpen('dump the events')
-      const { dumpEvents, dumpKey } = await import('@homing/fleet')
+      const { fleetEvents } = await import('@homing/fleet')
       const { directory, indexers } = this.#inside.parts
       const { fleet } = await directory.ask({ type: 'describe' }, { timeout: VIEW_MS_MAX })
-      let separator = '['
-      let eventId = 0
-      for (const { instanceId, keys } of fleet.workers) {
-        for (const { dpRank, shard, workerSlot } of keys) {
-          const indexer = indexers[shard]
-          if (indexer === undefined) continue
-          for await (const blocks of dumpKey(indexer, workerSlot, VIEW_MS_MAX)) {
-            const reachable = blocks.filter(({ isReachable }) => isReachable)
-            const events = dumpEvents(BigInt(instanceId), dpRank, reachable, () => eventId++)
-            if (events === '') continue
-            yield `${separator}${events}`
-            separator = ','
-          }
-        }
-      }
-      yield separator === '[' ? '[]' : ']'
+      yield* fleetEvents(fleet, indexers, VIEW_MS_MAX)
     } finally {
       resolve()
     }

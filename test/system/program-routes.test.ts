@@ -1,0 +1,107 @@
+/** The programmatic router over HTTP, for programs in other languages, beside `KvRouter`'s own answers. */
+
+import t from 'tap'
+import { startFleet, until } from './fleet.ts'
+
+const MODEL = 'homing-sim'
+const BLOCK = 4
+const prompt = (count: number): number[] => Array.from({ length: count }, (_, i) => 5 + i)
+
+t.test('a worker for token ids, booked until it is free', async t => {
+  const settings = { blockSizeTokens: BLOCK, blocks: 512 }
+  const fleet = await startFleet({
+    engines: [settings, { ...settings, ranks: 2 }],
+    router: ['--router-policy', 'linear'],
+  })
+  t.teardown(() => fleet.stop())
+  const post = (path: string, body: unknown) => fleet.send(`/v1/router/${path}`, { method: 'POST', body })
+  const asked = { model: MODEL, token_ids: prompt(41) }
+  const computed = await fleet.send('/v1/completions', {
+    body: { model: MODEL, prompt: asked.token_ids, max_tokens: 1 },
+  })
+  const [, key] = /(\S+)/.exec(computed.headers['x-homing-worker']!)!
+  const best = await until('its blocks are known', async () => {
+    const { json } = await post('best_worker', asked)
+    return json.overlap_blocks === 10 ? json : undefined
+  })
+  t.equal(best.worker, key)
+  t.equal(best.dp_rank, Number(key!.split('/').at(-1)))
+  await fleet.drained()
+
+  const loads = async () => (await post('potential_loads', asked)).json as readonly Record<string, number>[]
+  t.equal((await loads()).length, 3, 'a row for each rank')
+  const row = async () => (await loads()).find(({ worker }) => String(worker) === key)!
+  t.match(await row(), {
+    worker_id: best.worker_id,
+    potential_prefill_tokens: 1,
+    potential_decode_blocks: 10,
+    active_requests: 0,
+    overlap_blocks: 10,
+  })
+
+  t.match(await post('best_worker', { ...asked, request_id: 'a' }), { status: 200, json: { worker: key } })
+  t.match(await row(), { potential_prefill_tokens: 2, active_requests: 1 })
+  t.match(await post('best_worker', { ...asked, request_id: 'a' }), {
+    status: 409,
+    json: { error: { code: 'duplicate_request' } },
+  })
+  t.match(await post('mark_prefill_complete', { request_id: 'a' }), { status: 200, json: { success: true } })
+  t.match(await row(), { potential_prefill_tokens: 1, active_requests: 1 })
+  t.match(await post('free', { request_id: 'a' }), { status: 200, json: { success: true } })
+  t.match(await row(), { active_requests: 0 })
+  t.equal((await post('free', { request_id: 'a' })).status, 404)
+
+  // The names that other routers have for it, and their fields.
+  const other = fleet.engines.find(({ url }) => !key!.includes(url.slice('http://'.length)))!
+  const id = (await fleet.worker(other.url)).instance_id
+  const pinned = await post('new', { model: MODEL, tokens: asked.token_ids, request_id: 'b', worker_id: id })
+  t.match(pinned, { status: 200, json: { worker_id: id, overlap_blocks: 0 } })
+  t.equal((await post('mark_prefill', { request_id: 'b' })).status, 200)
+  t.equal((await post('mark_free', { request_id: 'b' })).status, 200)
+
+  const events = (await fleet.send('/v1/router/dump_events')).json as readonly {
+    readonly worker_id: number
+    readonly event: { readonly data: { readonly stored: { readonly blocks: readonly object[] } } }
+  }[]
+  t.ok(events.length > 0)
+  t.equal(
+    events
+      .filter(({ worker_id: worker }) => worker === best.worker_id)
+      .reduce((sum, { event }) => sum + event.data.stored.blocks.length, 0),
+    10,
+  )
+})
+
+t.test('what cannot be is one error in the form of the API, and books nothing', async t => {
+  const fleet = await startFleet({ engines: [{ blockSizeTokens: BLOCK }] })
+  t.teardown(() => fleet.stop())
+  const ids = { model: MODEL, token_ids: [5, 6, 7] }
+  for (const [path, body, status, message] of [
+    ['best_worker', '{', 400, /JSON/],
+    ['best_worker', { model: MODEL }, 400, /cannot use token_ids which is missing/],
+    ['best_worker', { ...ids, token_ids: 'x' }, 400, /token_ids/],
+    ['best_worker', { ...ids, model: 'other' }, 404, /no worker has it/],
+    ['best_worker', { ...ids, request_id: 7 }, 400, /cannot use request_id 7: use a text/],
+    ['best_worker', { ...ids, request_id: 'x'.repeat(257) }, 400, /257 characters/],
+    ['best_worker', { ...ids, request_id: 'x'.repeat(9000) }, 400, /request_id which is long/],
+    ['best_worker', { ...ids, worker_id: 99 }, 400, /instance 99/],
+    ['best_worker', { ...ids, worker_id: 0, nvext: {} }, 400, /worker_id beside nvext/],
+    ['potential_loads', {}, 400, /token_ids which is missing/],
+    ['mark_prefill_complete', {}, 400, /request_id which is missing/],
+    ['mark_prefill_complete', { request_id: 'q' }, 404, /q/],
+    ['free', { request_id: null }, 400, /request_id which is missing/],
+  ] as const) {
+    const answer = await fleet.send(`/v1/router/${path}`, { method: 'POST', body })
+    t.equal(answer.status, status, `${path} ${JSON.stringify(body).slice(0, 60)}: ${answer.text}`)
+    t.match(answer.json.error.message, message)
+  }
+  t.equal((await fleet.send('/v1/router/best_worker')).status, 405)
+  t.equal((await fleet.send('/v1/router/nothing', { method: 'POST', body: {} })).status, 404)
+  const foreign = { headers: { 'x-forwarded-for': '10.0.0.7' } }
+  const remote = { method: 'POST', ...foreign }
+  t.equal((await fleet.send('/v1/router/best_worker', { ...remote, body: ids })).status, 200, 'it may look')
+  const booked = { ...ids, request_id: 'a' }
+  t.match(await fleet.send('/v1/router/best_worker', { ...remote, body: booked }), { status: 403 })
+  t.match(await fleet.send('/v1/router/free', { ...remote, body: { request_id: 'a' } }), { status: 403 })
+  await fleet.drained()
+})
