@@ -97,7 +97,43 @@ const MODEL_BODY: Schema = {
   required: ['model'],
   additionalProperties: true,
 }
+const PROMPT_BODY: Schema = {
+  type: 'object',
+  properties: {
+    model: { type: 'string', description: 'Name of a model of GET /v1/models; default: the only one' },
+    token_ids: { type: 'array', items: { type: 'integer', minimum: 0, maximum: 2 ** 32 - 1 } },
+    worker_id: { type: ['integer', 'null'], description: 'Only this worker may be chosen' },
+    dp_rank: { type: ['integer', 'null'], description: 'Only this rank of it' },
+  },
+  required: ['token_ids'],
+  additionalProperties: true,
+}
+const BEST_WORKER_BODY: Schema = {
+  ...PROMPT_BODY,
+  properties: {
+    ...PROMPT_BODY.properties,
+    request_id: {
+      type: ['string', 'null'],
+      description: 'The request is booked under it, until it is freed',
+    },
+  },
+}
+/** Dynamo's name for the tokens. */
+const NEW_BODY: Schema = { ...BEST_WORKER_BODY, required: [] }
+const REQUEST_BODY: Schema = {
+  type: 'object',
+  properties: { request_id: { type: 'string', description: 'As it was booked' } },
+  required: ['request_id'],
+  additionalProperties: true,
+}
 const BODIES: Readonly<Record<string, Schema>> = {
+  'POST /v1/router/best_worker': BEST_WORKER_BODY,
+  'POST /v1/router/new': NEW_BODY,
+  'POST /v1/router/potential_loads': PROMPT_BODY,
+  'POST /v1/router/mark_prefill_complete': REQUEST_BODY,
+  'POST /v1/router/mark_prefill': REQUEST_BODY,
+  'POST /v1/router/free': REQUEST_BODY,
+  'POST /v1/router/mark_free': REQUEST_BODY,
   'POST /route': { ...MODEL_BODY, description: 'A body of /v1/chat/completions or /v1/completions' },
   'POST /workers': {
     type: 'object',
@@ -204,8 +240,8 @@ function operationOf({ method, path }: DocumentedRoute, samples: Samples): objec
   return {
     operationId: operationId(method, path),
     summary: summaryOf(route, path),
-    tags: [path.startsWith('/v1/') ? 'inference' : 'operators'],
-    ...(!path.startsWith('/v1/') && { security: [{}, { adminKey: [] }] }),
+    tags: [isInference(path) ? 'inference' : 'operators'],
+    ...(!isInference(path) && { security: [{}, { adminKey: [] }] }),
     ...(parameters.length > 0 && { parameters }),
     ...(body !== undefined && {
       requestBody: { required: true, content: { 'application/json': { schema: body } } },
@@ -218,6 +254,10 @@ function operationOf({ method, path }: DocumentedRoute, samples: Samples): objec
       },
     },
   }
+}
+
+function isInference(path: string): boolean {
+  return path.startsWith('/v1/') && !path.startsWith('/v1/router/')
 }
 
 function responsesOf(route: string, path: string, samples: Samples): object {

@@ -83,6 +83,19 @@ export async function collectSamples(
     await look(fleet)
     await post(fleet, '/route', '/route', { model: MODEL, prompt: 'a prompt' })
     await post(fleet, '/route', '/route', { model: MODEL, prompt: 'a prompt of many words '.repeat(20) })
+    const asked = { model: MODEL, token_ids: Array.from({ length: 40 }, (_, i) => i + 5) }
+    const program = async (name: string, body: unknown): Promise<void> =>
+      post(fleet, `/v1/router/${name}`, `/v1/router/${name}`, body)
+    for (const [choose, mark, free] of [
+      ['best_worker', 'mark_prefill_complete', 'free'],
+      ['new', 'mark_prefill', 'mark_free'],
+    ] as const) {
+      await program(choose, { ...asked, request_id: 'a' })
+      await program('potential_loads', asked)
+      await program(mark, { request_id: 'a' })
+      await program(free, { request_id: 'a' })
+    }
+    await get(fleet, '/v1/router/dump_events', '/v1/router/dump_events')
     await post(fleet, '/busy_threshold', '/busy_threshold', {
       model: MODEL,
       active_decode_blocks_threshold: 0.9,

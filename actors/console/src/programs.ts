@@ -1,9 +1,9 @@
 /**
- * The routes of the programmatic router, for programs in other languages: the worker for a prompt, loads with it,
- * and the ends of what is booked. They are the calls of `KvRouter` (packages/homing), over HTTP.
+ * The routes of the programmatic router, for programs in other languages: the worker for a prompt, loads with
+ * it, and the ends of what is booked. They are the calls of `KvRouter` (packages/homing), over HTTP.
  *
- * A prompt is given as `token_ids` (or `tokens`), so no engine is asked to tokenize it. What is booked is held by
- * the first gateway: reservations are apart there, and one that begins anew holds none.
+ * A prompt is given as `token_ids` (or `tokens`), so no engine is asked to tokenize it. What is booked is
+ * held by the first gateway: reservations are apart there, and one that begins anew holds none.
  */
 
 import type { ActorRef } from '@homing/actor'
@@ -29,8 +29,8 @@ const utf8 = new TextEncoder()
 
 /** With a `request_id` the request is booked; without one nothing changes. */
 export async function bestWorker(request: OperatorRequest, parts: ProgramParts): Promise<HttpAnswer> {
+  parts.assertMayChange(request)
   const { body, id } = readPrompt(request)
-  if (id !== undefined) parts.assertMayChange(request)
   const gateway = await gatewayOf(parts)
   const best = await gateway.ask({ type: 'bestWorker', body, id }, { timeout: parts.askMsMax })
   if ('code' in best) throw new RefusedError(best, undefined)
@@ -44,6 +44,7 @@ export async function bestWorker(request: OperatorRequest, parts: ProgramParts):
 }
 
 export async function potentialLoads(request: OperatorRequest, parts: ProgramParts): Promise<HttpAnswer> {
+  parts.assertMayChange(request)
   const { body } = readPrompt(request)
   const gateway = await gatewayOf(parts)
   const rows = await gateway.ask({ type: 'potentialLoads', body }, { timeout: parts.askMsMax })
@@ -85,8 +86,8 @@ async function ended(
   parts: ProgramParts,
   type: 'reservedPrefilled' | 'freeReserved',
 ): Promise<HttpAnswer> {
-  queryOf(request)
   parts.assertMayChange(request)
+  queryOf(request)
   const { body = NOTHING } = request
   const id = requestIdOf(body, scanRequest(body))
   if (id === undefined) throw new InvalidRequestError('request_id', 'which is missing', 'the id of a request')
