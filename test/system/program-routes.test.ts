@@ -1,7 +1,7 @@
 /** The programmatic router over HTTP, for programs in other languages, beside `KvRouter`'s own answers. */
 
 import t from 'tap'
-import { startFleet, until } from './fleet.ts'
+import { send, startFleet, until } from './fleet.ts'
 
 const MODEL = 'homing-sim'
 const BLOCK = 4
@@ -70,6 +70,47 @@ t.test('a worker for token ids, booked until it is free', async t => {
       .reduce((sum, { event }) => sum + event.data.stored.blocks.length, 0),
     10,
   )
+})
+
+t.test('without its frontend a router only chooses', async t => {
+  const fleet = await startFleet({
+    engines: [{ blockSizeTokens: BLOCK }, { blockSizeTokens: BLOCK }],
+    // As operators of the standalone router type it.
+    router: ['--no-frontend', '--router-block-size', String(BLOCK), '--endpoint', 'ns.prefill.generate'],
+  })
+  t.teardown(() => fleet.stop())
+  const body = { model: MODEL, token_ids: prompt(41), prompt: prompt(41), max_tokens: 1 }
+  for (const [method, path] of [
+    ['POST', '/v1/completions'],
+    ['POST', '/v1/chat/completions'],
+    ['POST', '/v1/embeddings'],
+    ['GET', '/v1/models'],
+  ] as const) {
+    const answer = await fleet.send(path, method === 'GET' ? {} : { method, body })
+    t.match(answer, { status: 404, json: { error: { message: /--no-frontend leaves the API out/ } } }, path)
+  }
+  for (const path of ['/health', '/ready', '/metrics', '/workers', '/'])
+    t.equal((await fleet.send(path)).status, 200, path)
+  const { routes, relayed } = (await fleet.send('/')).json
+  t.notOk(Object.keys(routes).some(name => name.includes('completions')))
+  t.strictSame(relayed, [])
+
+  // The caller sends its request itself, and the router learns from the events of the engine.
+  const post = (path: string, sent: unknown) =>
+    fleet.send(`/v1/router/${path}`, { method: 'POST', body: sent })
+  const best = (await post('best_worker', { ...body, request_id: 'a' })).json
+  const engine = fleet.engines.find(({ url }) => url === best.url)!
+  t.equal(
+    (await send(engine.url, '/v1/completions', { body: { prompt: prompt(41), max_tokens: 1 } })).status,
+    200,
+  )
+  t.equal((await post('mark_prefill_complete', { request_id: 'a' })).status, 200)
+  t.equal((await post('free', { request_id: 'a' })).status, 200)
+  await until('its blocks are known', async () => {
+    const { json } = await post('best_worker', body)
+    return json.url === best.url && json.overlap_blocks === 10 ? true : undefined
+  })
+  await fleet.drained()
 })
 
 t.test('what cannot be is one error in the form of the API, and books nothing', async t => {

@@ -42,6 +42,8 @@ export interface ConsoleArgs {
   readonly modelLabels: ModelLabels
   /** Metrics have the names of Dynamo, too; default false. */
   readonly dynamoNames?: boolean
+  /** False: the gateway serves no API; default true. */
+  readonly hasFrontend?: boolean
   /** Routes of engines that are relayed, for people. */
   readonly relayed: readonly string[]
   readonly router: ActorRef<RouterMessage>
@@ -73,6 +75,7 @@ export type ConsoleSettings = Pick<
   | 'metricsModelsMax'
   | 'metricsModelIdleMs'
   | 'metricsDynamoNames'
+  | 'frontend'
 >
 
 const ASK_MS_MAX = 10_000
@@ -111,6 +114,7 @@ export function consoleArgsFromSettings(
     askMsMax: ASK_MS_MAX,
     readMsMax: READ_MS_MAX,
     dynamoNames: settings.metricsDynamoNames,
+    hasFrontend: settings.frontend,
     modelLabels: { modelsMax: settings.metricsModelsMax, modelIdleMs: settings.metricsModelIdleMs },
   }
 }

@@ -63,6 +63,11 @@ const TEXT = { 'content-type': 'text/plain; charset=utf-8' }
 const METRICS = { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' }
 const ELSEWHERE = '/v1/*, /health, /ready and the relayed routes are on --port'
 const NOTHING = new Uint8Array(0)
+const API_ROUTES = {
+  'POST /v1/chat/completions, POST /v1/completions':
+    'OpenAI-compatible; sent to the worker that holds the prefix',
+  'GET /v1/models': 'models of all workers',
+}
 
 type Answers = (request: OperatorRequest, parameter: string) => Promise<OperatorAnswer> | OperatorAnswer
 
@@ -320,13 +325,11 @@ export class Operations {
 
   #overview(request: OperatorRequest): HttpAnswer {
     queryOf(request)
-    const { adminPort, relayed } = this.#args
+    const { adminPort, relayed, hasFrontend = true } = this.#args
     return jsonAnswer(200, {
       product: 'homing',
       routes: {
-        'POST /v1/chat/completions, POST /v1/completions':
-          'OpenAI-compatible; sent to the worker that holds the prefix',
-        'GET /v1/models': 'models of all workers',
+        ...(hasFrontend ? API_ROUTES : {}),
         'POST /route': 'the decision for a body, without sending it',
         'GET /decisions?limit=, GET /decisions/:id': 'receipts: every candidate, every term',
         'GET /workers': 'workers, trust, blocks held, load',

@@ -96,6 +96,8 @@ export interface GatewayArgs {
   readonly audit: boolean
   /** Engine routes to relay besides the built-in ones (relay-routes.ts); default: none. */
   readonly relayRoutes?: readonly RelayRoute[]
+  /** False: it serves no API, and relays nothing; default true. */
+  readonly hasFrontend?: boolean
   /** Origins whose pages may use the API from browsers, or '*' for all; default: none. */
   readonly corsOrigins?: readonly string[]
   /** Names that clients use for models; default: none. */
@@ -171,6 +173,7 @@ export type GatewaySettings = Pick<
   | 'streamKeepAliveMs'
   | 'audit'
   | 'relayRoutes'
+  | 'frontend'
   | 'corsOrigins'
   | 'metricsModelsMax'
   | 'nextTurnsMax'
@@ -241,6 +244,7 @@ export function gatewayArgsFromSettings(
     },
     audit: settings.audit,
     relayRoutes: settings.relayRoutes.map(readRelayRoute),
+    hasFrontend: settings.frontend,
     corsOrigins: settings.corsOrigins,
     modelAliases: settings.modelAliases.map(readModelAlias),
     affinityHeaders: (settings.affinityHeaders.length > 0 ? settings.affinityHeaders : AFFINITY_HEADERS).map(

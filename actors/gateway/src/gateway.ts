@@ -165,7 +165,8 @@ class Gateway {
   readonly #continuationMemory: ContinuationMemory
   /** Undefined: there is no access log. */
   readonly #accessNotes: AccessNotes | undefined
-  readonly #relayed: RelayRoutes
+  /** Undefined: nothing is relayed. */
+  readonly #relayed: RelayRoutes | undefined
   /** Undefined: pages of other sites may not use the API. */
   readonly #cors: Cors | undefined
   readonly #operatorRoutes: RouteTable<ServedRoute>
@@ -275,7 +276,8 @@ class Gateway {
       openMax,
       idleMsMax: args.reservationMsMax ?? RESERVATION_MS_MAX,
     })
-    this.#relayed = new RelayRoutes(args.relayRoutes ?? [])
+    const { hasFrontend = true } = args
+    this.#relayed = hasFrontend ? new RelayRoutes(args.relayRoutes ?? []) : undefined
     const { workerLoadingMsMax = 0 } = args
     const views = new FleetViews({
       fleet,
@@ -291,10 +293,13 @@ class Gateway {
     if (args.operators !== undefined) metrics.addViews(room)
     const ofOperators = operatorRoutes(args, metrics, this.#tabs, room)
     this.#operatorRoutes = new RouteTable(ofOperators)
-    this.#routes = new RouteTable([...ownRoutes(this.reader, views), ...ofOperators])
+    const own = ownRoutes(this.reader, views).filter(({ path }) => hasFrontend || !path.startsWith('/v1/'))
+    this.#routes = new RouteTable([...own, ...ofOperators])
     const where =
       args.operators === undefined ? 'the operator routes are on --admin-port' : 'GET / lists them'
-    this.#hint = `${where}, and --relay-route adds a route of the engines`
+    this.#hint = hasFrontend
+      ? `${where}, and --relay-route adds a route of the engines`
+      : `${where}, and --no-frontend leaves the API out`
   }
 
   /** From now on requests are served. */
@@ -444,7 +449,7 @@ class Gateway {
     const found = this.#routes.lookUp(exchange)
     const cors = isPreflight(exchange) ? this.#corsOf(exchange) : undefined
     if (cors !== undefined && !('route' in found)) {
-      const methods = found.length > 0 ? found : this.#relayed.find(exchange.method, exchange.path)
+      const methods = found.length > 0 ? found : this.#passed(exchange)
       if (methods !== true && methods.length === 0) refuseRoute(exchange, [], this.#hint)
       cors.answerPreflight(exchange, methods)
       return
@@ -458,17 +463,22 @@ class Gateway {
       }
       return
     }
-    const passes = found.length > 0 ? found : this.#relayed.find(exchange.method, exchange.path)
+    const passes = found.length > 0 ? found : this.#passed(exchange)
     if (passes !== true) refuseRoute(exchange, passes, this.#hint)
     const relay: ReadStep = (relayed, hold) => this.reader.relayed(relayed, hold)
     await this.#exchanges.open(exchange, 'other', note).serve(relay)
+  }
+
+  /** True: it is relayed; else the methods that are, on this path. */
+  #passed({ method, path }: Pick<HttpExchange, 'method' | 'path'>): true | readonly string[] {
+    return this.#relayed?.find(method, path) ?? []
   }
 
   /** Its label in metrics, even if no route takes the method. */
   #routeName({ method, path }: HttpExchange): string {
     const own = this.#routes.at(path)
     if (own !== undefined) return own.name
-    const found = this.#relayed.find(method, path)
+    const found = this.#passed({ method, path })
     return found === true || found.length > 0 ? 'other' : 'none'
   }
 }

@@ -137,7 +137,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
     consoleArgsFromSettings(settings, {
       ...owners,
       adminKey: inputs.adminKey,
-      relayed: relayedNames(settings.relayRoutes.map(readRelayRoute)),
+      relayed: settings.frontend ? relayedNames(settings.relayRoutes.map(readRelayRoute)) : [],
       indexers,
       replicaBridge: bridgeRef,
       decisionLog: decisionLogRef,

@@ -138,6 +138,7 @@ export const routerCommand: Command<typeof routerSettings> = {
       requestPlane === 'nats' && gatewayThreads > 1
         ? `--gateway-threads ${gatewayThreads} is not for --request-plane nats, whose connection is on the main thread: use 1, or leave it out`
         : undefined,
+    faultOfNoFrontend,
     faultOfShardSize,
     faultOfEstimate,
     ({ settings }) =>
@@ -227,6 +228,17 @@ function remarkOfOrder({ settings }: RuleFacts<RouterSettings>): string | undefi
         ? 'no request waits without prefill tokens, which --no-router-track-prefill-tokens does not count'
         : undefined
   return why && `--router-queue-policy ${queueOrder} has no effect: ${why}`
+}
+
+/** Nothing passes through a router without it. */
+function faultOfNoFrontend({ settings, isGiven }: RuleFacts<RouterSettings>): string | undefined {
+  const { frontend, workers, workersFile, workerNamespace } = settings
+  if (frontend) return undefined
+  if (isGiven('relayRoutes'))
+    return '--relay-route has no effect with --no-frontend, which relays nothing: leave one of them out'
+  return workers.length === 0 && workersFile === undefined && workerNamespace === undefined
+    ? '--no-frontend needs the workers that programs send their requests to: name them with --worker'
+    : undefined
 }
 
 function faultOfShardSize({ settings }: RuleFacts<RouterSettings>): string | undefined {

@@ -26,6 +26,14 @@ export const listeningSettings = [
     help: 'Port of the OpenAI-compatible API and, without --admin-port, of the operator routes.',
   },
   {
+    key: 'frontend',
+    name: 'frontend',
+    group: 'Listening',
+    kind: 'flag',
+    default: true,
+    help: 'Serve the OpenAI-compatible API. With --no-frontend the router only chooses: programs ask for a worker at /v1/router/best_worker and its siblings, and send their requests themselves (docs/library.md). Then no request passes through it, /v1/models is not served, and no engine route is relayed.',
+  },
+  {
     key: 'adminPort',
     name: 'admin-port',
     group: 'Listening',
