@@ -130,6 +130,8 @@ const BODIES: Readonly<Record<string, Schema>> = {
   'POST /v1/router/best_worker': BEST_WORKER_BODY,
   'POST /v1/router/new': NEW_BODY,
   'POST /v1/router/potential_loads': PROMPT_BODY,
+  'POST /v1/router/find_matches': PROMPT_BODY,
+  'POST /v1/router/query': PROMPT_BODY,
   'POST /v1/router/mark_prefill_complete': REQUEST_BODY,
   'POST /v1/router/mark_prefill': REQUEST_BODY,
   'POST /v1/router/free': REQUEST_BODY,

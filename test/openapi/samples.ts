@@ -84,6 +84,9 @@ export async function collectSamples(
     await post(fleet, '/route', '/route', { model: MODEL, prompt: 'a prompt' })
     await post(fleet, '/route', '/route', { model: MODEL, prompt: 'a prompt of many words '.repeat(20) })
     const asked = { model: MODEL, token_ids: Array.from({ length: 40 }, (_, i) => i + 5) }
+    const { token_ids: computed } = asked
+    await fleet.send('/v1/completions', { body: { model: MODEL, prompt: computed, max_tokens: 1 } })
+    await fleet.caughtUp(fleet.engines)
     const program = async (name: string, body: unknown): Promise<void> =>
       post(fleet, `/v1/router/${name}`, `/v1/router/${name}`, body)
     for (const [choose, mark, free] of [
@@ -92,6 +95,8 @@ export async function collectSamples(
     ] as const) {
       await program(choose, { ...asked, request_id: 'a' })
       await program('potential_loads', asked)
+      await program('find_matches', asked)
+      await program('query', asked)
       await program(mark, { request_id: 'a' })
       await program(free, { request_id: 'a' })
     }

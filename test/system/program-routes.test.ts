@@ -39,6 +39,12 @@ t.test('a worker for token ids, booked until it is free', async t => {
     overlap_blocks: 10,
   })
 
+  for (const path of ['find_matches', 'query'])
+    t.strictSame((await post(path, asked)).json, [
+      { worker_id: best.worker_id, dp_rank: best.dp_rank, overlap_blocks: 10, worker: key },
+    ])
+  t.strictSame((await post('find_matches', { ...asked, token_ids: [9, 9, 9, 9, 9] })).json, [])
+
   t.match(await post('best_worker', { ...asked, request_id: 'a' }), { status: 200, json: { worker: key } })
   t.match(await row(), { potential_prefill_tokens: 2, active_requests: 1 })
   t.match(await post('best_worker', { ...asked, request_id: 'a' }), {

@@ -40,6 +40,7 @@ import { PageAnswers } from './page/page-answers.ts'
 import {
   bestWorker,
   eventPieces,
+  findMatches,
   freeRequest,
   type ProgramParts,
   potentialLoads,
@@ -190,6 +191,8 @@ export class Operations {
     '/v1/router/best_worker': request => bestWorker(request, this.#programs),
     '/v1/router/new': request => bestWorker(request, this.#programs),
     '/v1/router/potential_loads': request => potentialLoads(request, this.#programs),
+    '/v1/router/find_matches': request => findMatches(request, this.#programs),
+    '/v1/router/query': request => findMatches(request, this.#programs),
     '/v1/router/mark_prefill_complete': request => prefillComplete(request, this.#programs),
     '/v1/router/mark_prefill': request => prefillComplete(request, this.#programs),
     '/v1/router/free': request => freeRequest(request, this.#programs),

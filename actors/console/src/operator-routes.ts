@@ -21,6 +21,8 @@ export const OPERATOR_ROUTES = [
   { name: 'program', method: 'POST', path: '/v1/router/best_worker' },
   { name: 'program', method: 'POST', path: '/v1/router/new' },
   { name: 'program', method: 'POST', path: '/v1/router/potential_loads' },
+  { name: 'program', method: 'POST', path: '/v1/router/find_matches' },
+  { name: 'program', method: 'POST', path: '/v1/router/query' },
   { name: 'program', method: 'POST', path: '/v1/router/mark_prefill_complete' },
   { name: 'program', method: 'POST', path: '/v1/router/mark_prefill' },
   { name: 'program', method: 'POST', path: '/v1/router/free' },

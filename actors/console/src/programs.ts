@@ -10,6 +10,7 @@ import type { ActorRef } from '@homing/actor'
 import { fleetEvents } from '@homing/fleet'
 import { type HttpAnswer, jsonAnswer, queryOf, RefusedError } from '@homing/http'
 import { editBody, InvalidRequestError, type RequestScan, scanRequest, spliceMember } from '@homing/openai'
+import type { PotentialKeyLoad } from '@homing/placement'
 import type { ConsoleArgs } from './console-args.ts'
 import type { OperatorRequest } from './messages.ts'
 import type { ProgramMessage } from './program-messages.ts'
@@ -44,11 +45,7 @@ export async function bestWorker(request: OperatorRequest, parts: ProgramParts):
 }
 
 export async function potentialLoads(request: OperatorRequest, parts: ProgramParts): Promise<HttpAnswer> {
-  parts.assertMayChange(request)
-  const { body } = readPrompt(request)
-  const gateway = await gatewayOf(parts)
-  const rows = await gateway.ask({ type: 'potentialLoads', body }, { timeout: parts.askMsMax })
-  if ('code' in rows) throw new RefusedError(rows, undefined)
+  const rows = await loadsOf(request, parts)
   return jsonAnswer(
     200,
     rows.map(row => ({
@@ -61,6 +58,32 @@ export async function potentialLoads(request: OperatorRequest, parts: ProgramPar
       worker: row.worker,
     })),
   )
+}
+
+/** The ranks that hold a beginning of the prompt, the longest first. */
+export async function findMatches(request: OperatorRequest, parts: ProgramParts): Promise<HttpAnswer> {
+  const rows = await loadsOf(request, parts)
+  return jsonAnswer(
+    200,
+    rows
+      .filter(({ overlapBlocks }) => overlapBlocks > 0)
+      .sort((a, b) => b.overlapBlocks - a.overlapBlocks)
+      .map(({ instanceId, dpRank, overlapBlocks, worker }) => ({
+        worker_id: instanceId,
+        dp_rank: dpRank,
+        overlap_blocks: overlapBlocks,
+        worker,
+      })),
+  )
+}
+
+async function loadsOf(request: OperatorRequest, parts: ProgramParts): Promise<readonly PotentialKeyLoad[]> {
+  parts.assertMayChange(request)
+  const { body } = readPrompt(request)
+  const gateway = await gatewayOf(parts)
+  const rows = await gateway.ask({ type: 'potentialLoads', body }, { timeout: parts.askMsMax })
+  if ('code' in rows) throw new RefusedError(rows, undefined)
+  return rows
 }
 
 export async function prefillComplete(request: OperatorRequest, parts: ProgramParts): Promise<HttpAnswer> {

@@ -141,6 +141,10 @@ t.test('rules over several settings hold, and a default that is given is no wish
   t.strictSame(faultsOf(hard), [])
   t.strictSame(faultsOf({ ...hard, queueThreshold: 'auto' }), [])
   t.match(faultsOf({ activeDecodeBlocksThreshold: 0.5, trackActiveBlocks: false }), [/goes by active blocks/])
+  t.match(faultsOf({ frontend: false }), [/--no-frontend needs the workers that programs send/])
+  t.match(faultsOf({ frontend: false, workers: ['http://10.0.0.1:1'], relayRoutes: ['/v1/files'] }), [
+    /--relay-route has no effect with --no-frontend/,
+  ])
   t.match(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 2 }), [/have no effect when workers/])
   t.strictSame(faultsOf({ workers: ['http://10.0.0.1:1'], demoEngines: 4 }), [])
   t.match(faultsOf({ workers: ['http://10.0.0.1:1'], demoDisagg: true }), [/have no effect when workers/])
@@ -182,11 +186,11 @@ t.test('settings of the command line are complete: nothing of them changes', asy
   }
   const kinds = new Set(['integer', 'choice', 'flag'])
   // Of two ports the second must differ, thresholds need what they go by, some threads no broker, one rule no
-  // other; other tests have these.
+  // other, no API some worker; other tests have these.
   const choices = routerCommand.settings.filter(
     ({ kind, name }) =>
       kinds.has(kind) &&
-      !/^(demo|worker-slots|gateway-threads|router-event-threads|admin-port|router-track|active-prefill|router-session|disagg-rule)/.test(
+      !/^(demo|frontend|worker-slots|gateway-threads|router-event-threads|admin-port|router-track|active-prefill|router-session|disagg-rule)/.test(
         name,
       ),
   )
