@@ -15,6 +15,8 @@ import { parseWorkerSpec, parseWorkersFile } from '@homing/fleet'
 import { BadParameterError, queryOf } from '@homing/http'
 import { encodeRegistration, readRegistration } from '@homing/publisher'
 import t, { type Test } from 'tap'
+import { readQuestion } from '../actors/select-service/src/questions.ts'
+import { readWorker } from '../actors/select-service/src/requests.ts'
 import { faultsOfPeers, faultsOfRanks } from '../packages/homing/src/indexer-workers.ts'
 import { faultsOfUrls, faultsOfWorkers } from '../packages/homing/src/worker-specs.ts'
 import { MARKER, SECRET_WAYS, TRACE } from './secret-ways.ts'
@@ -70,6 +72,31 @@ t.test('readers of workers, files, peers and registrations', async t => {
   assertSilent(t, 'the model type of a registration', way =>
     readRegistration(Buffer.from(JSON.stringify({ version: 1, url: 'http://a:1', model_type: way }))),
   )
+  const bytes = (body: object) => Buffer.from(JSON.stringify(body))
+  for (const field of ['worker_id', 'lifecycle', 'taints', 'kv_events_endpoints', 'block_size'])
+    for (const wrap of [(way: string) => way, (way: string) => [way], (way: string) => ({ [way]: way })])
+      assertSilent(
+        t,
+        `${field} of a worker`,
+        way => void readWorker(bytes({ worker_id: 7, [field]: wrap(way) })),
+      )
+  const sources = (way: string) => ({ kv_events_endpoints: { 0: way }, replay_endpoint: way })
+  assertSilent(t, 'sockets of a worker', way => void readWorker(bytes({ worker_id: 7, ...sources(way) })))
+  for (const field of [
+    'router_config_override',
+    'pinned_worker',
+    'allowed_worker_ids',
+    'token_ids',
+    'mm_routing_info',
+  ])
+    for (const wrap of [(way: string) => way, (way: string) => [way], (way: string) => ({ [way]: way })])
+      assertSilent(t, `${field} of a question`, way => {
+        readQuestion('select a worker', bytes({ token_ids: [1], [field]: wrap(way) }))
+      })
+  assertSilent(t, 'a preference of a question', way => {
+    const constraints = { preferred_taints: { [way]: way } }
+    readQuestion('select a worker', bytes({ token_ids: [1], routing_constraints: constraints }))
+  })
   assertSilent(t, 'a query', way => queryOf({ path: '/workers', query: `${way}=1&api_key=${way}` }))
   assertSilent(t, 'a parameter', way => new BadParameterError(way, way, 'use another'))
 })

@@ -532,7 +532,7 @@ t.test(
         /router_temperature must be a number/,
       ],
       ['/select', { ...prompt, router_config_override: { router_temperature: -1 } }, 400, /from 0 to/],
-      ['/select', { ...prompt, router_config_override: { weight: 1 } }, 400, /has no member "weight"/],
+      ['/select', { ...prompt, router_config_override: { weight: 1 } }, 400, /has no member weight/],
       [
         '/select',
         { ...prompt, router_config_override: { assume_kv_reuse: 1 } },

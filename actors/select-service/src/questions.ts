@@ -1,6 +1,6 @@
 /** Reads the questions of callers, which worker is to take a prompt, and makes routing requests of them. */
 
-import { tryBits64, tryUnsigned64 } from '@homing/base'
+import { openName, openText, tryBits64, tryUnsigned64 } from '@homing/base'
 import {
   bigintToHash,
   fullBlocks,
@@ -172,7 +172,7 @@ function overridesOf(fields: BodyFields): Pick<Question, 'override' | 'tracking'
   const given = fields.object('router_config_override')
   for (const name of Object.keys(given))
     if (!OVERRIDE_FIELDS.includes(name))
-      fields.refuse(`router_config_override has no member ${JSON.stringify(name.slice(0, 64))}`)
+      fields.refuse(`router_config_override has no member ${openName(name)}`)
   const number = (name: string, max: number): number | undefined => {
     const value = given[name] ?? undefined
     if (value === undefined) return undefined
@@ -236,9 +236,11 @@ function preferencesOf(fields: BodyFields, value: unknown): Readonly<Record<stri
   for (const [taint, weight] of entries) {
     checkTaint(fields, name, taint)
     if (typeof weight !== 'number')
-      return fields.mistyped(`${name}[${JSON.stringify(taint)}] must be a number`)
+      return fields.mistyped(`${name}[${JSON.stringify(openText(taint))}] must be a number`)
     if (Math.abs(weight) > OVERRIDE_MAX)
-      fields.refuse(`${name}[${JSON.stringify(taint)}] must be from -${OVERRIDE_MAX} to ${OVERRIDE_MAX}`)
+      fields.refuse(
+        `${name}[${JSON.stringify(openText(taint))}] must be from -${OVERRIDE_MAX} to ${OVERRIDE_MAX}`,
+      )
   }
   return Object.fromEntries(entries) as Record<string, number>
 }

@@ -5,7 +5,7 @@ import { type Shards, sendDump } from '@homing/actors/index-service'
 import { type FollowedPeers, readPeer } from '@homing/actors/replica-bridge'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
-import { fromErrorRecord, toErrorRecord } from '@homing/base'
+import { fromErrorRecord, openText, toErrorRecord } from '@homing/base'
 import {
   type AccessLog,
   type JsonHandler,
@@ -379,7 +379,7 @@ function explained({ question }: Asked, { receipt }: Selected): object {
 function workerIdOf(action: string, text: string): bigint {
   const id = /^\d{1,20}$/.test(text) ? BigInt(text) : undefined
   if (id !== undefined && id < 1n << 64n) return id
-  throw new ServiceNotFoundError(action, `${JSON.stringify(text.slice(0, 64))} is no number of a worker`)
+  throw new ServiceNotFoundError(action, `${JSON.stringify(openText(text))} is no number of a worker`)
 }
 
 function logged({ workerId, model, group }: WorkerSpec) {
