@@ -286,8 +286,8 @@ export class RequestReader {
   }
 
   /**
-   * What is left of a request, as the completion of token ids with which another worker goes on. The prompt is
-   * another one; all that its client said of where it may go is not in that body, and is as before.
+   * What is left of a request, as the completion of token ids with which another worker goes on. Its prompt
+   * is another one; what its client said of where it may go is not in that body, and is as before.
    */
   async continued(exchange: HttpExchange, body: Uint8Array, given: RoutingRequest): Promise<ReadyRequest> {
     const read = await this.#read({ route: 'completions', body }, exchange.headers, false)

@@ -40,7 +40,7 @@ type Act = Parameters<Awaited<ReturnType<typeof startWorld>>['serve']>[1]
 /** A little later than what was sent. */
 const dieSoon: Act = () => {}
 
-/** Workers at ports 1, 2, …, in the order in which the router chooses them; all but the last die behind it. */
+/** Workers at ports 1, 2, …, in the order in which the router chooses them; all but the last die then. */
 async function run(
   t: Test,
   acts: readonly (readonly Act[])[],
