@@ -13,7 +13,6 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { fileURLToPath } from 'node:url'
 import { systemClock } from '@homing/base'
-import type { StoredBlock } from '@homing/publisher'
 import { BatchRing, createPublisher, EventService } from '@homing/publisher'
 import { type MessageTransport, systemTransport } from '@homing/transport'
 import { NatsServer } from '@homing/transport/testing'
@@ -21,7 +20,7 @@ import { pause } from '../actors/loads.ts'
 import { type Measures, say } from '../harness.ts'
 import { type Process, startProcess } from '../http/processes.ts'
 import { median } from '../statistics.ts'
-import { BLOCK_TOKENS, onePayload, TOPIC } from './workload.ts'
+import { BLOCK_TOKENS, onePayload, runOf, TOPIC } from './workload.ts'
 
 const ROUTER = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.meta.url))
 const STREAM = 'homing-kv-default'
@@ -196,19 +195,12 @@ async function indexedEngine(
   const server = await serve()
   return {
     url: `${urlOf(server)}?nats=bench.${number}&topic=${TOPIC}&block_size=${BLOCK_TOKENS}`,
-    publish: run => publisher.stored(undefined, blocksOf(number * RUNS_MAX + run, batchBlocks)),
+    publish: run => publisher.stored(undefined, runOf(number * RUNS_MAX + run, batchBlocks)),
     async close() {
       await publisher.close()
       await closed(server)
     },
   }
-}
-
-function blocksOf(run: number, count: number): readonly StoredBlock[] {
-  return Array.from({ length: count }, (_, i) => ({
-    hash: (BigInt(run * count + i + 1) * 0x9e3779b97f4a7c15n) & 0xffffffffffffffffn,
-    tokens: Array.from({ length: BLOCK_TOKENS }, (_, token) => (run * 31 + i * 7 + token * 13) & 0x1ffff),
-  }))
 }
 
 /** What a router probes. */
