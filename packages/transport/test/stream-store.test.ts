@@ -55,11 +55,13 @@ async function published(
     subscription.close()
   })
   const life = await lives.next('the stream')
-  for (let i = 0; i < count; i++) publisher.send(encodeEventFrames('', i, bytes(`batch ${i}`)))
   const numbers: number[] = []
-  while (numbers.length < count) numbers.push((await heard.next('a batch')).number)
+  for (let i = 0; i < count; i++) {
+    publisher.send(encodeEventFrames('', i, bytes(`batch ${i}`)))
+    // What is published in one turn is one message of the stream.
+    numbers.push((await heard.next('a batch')).number)
+  }
   const state = async () => (await manager.streams.info(NAME)).state
-  while ((await state()).messages < count);
   const more = async (): Promise<number> => {
     publisher.send(encodeEventFrames('', count, bytes('one more')))
     return (await heard.next('a batch')).number

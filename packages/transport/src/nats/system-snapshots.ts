@@ -5,7 +5,7 @@ import type * as nats from 'nats'
 import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot } from '../stream-store.ts'
 import { Parts } from './payload.ts'
 import { asStreamError } from './stream-errors.ts'
-import { batchOf, positionOf } from './stream-position.ts'
+import { batchesOf, positionOf } from './stream-position.ts'
 import { type BrokerStreams, streamName, streamSubject } from './streams.ts'
 
 /** A lock that is not renewed for so long is free. */
@@ -146,7 +146,7 @@ export class SystemSnapshots implements BrokerSnapshots {
       const { streams } = this.#options
       const last = await streams.last(stream, filter)
       // Behind a newer life, or behind something foreign, the batches of this one cannot be told by halves.
-      if (last === undefined || batchOf(last.payload, life, new Parts()) === undefined) return 0
+      if (last === undefined || batchesOf(last.payload, life, new Parts()).length === 0) return 0
       const manager = await this.#manager()
       let before = await positionOf(streams, { stream, subject: filter, life, from })
       if (before === undefined) return 0
