@@ -171,10 +171,14 @@ function headed(kind: Kind | typeof PACK, { life, connection }: Sender, bodyByte
   const payload = new Uint8Array(HEAD_BYTES + bodyBytes)
   payload[0] = VERSION
   payload[1] = kind
-  payload.set(Buffer.from(life, 'hex'), 2)
-  new DataView(payload.buffer).setUint32(2 + LIFE_BYTES, connection, true)
+  if (life !== lastLife.text) lastLife = { text: life, bytes: Buffer.from(life, 'hex') }
+  payload.set(lastLife.bytes, 2)
+  for (let i = 0; i < 4; i++) payload[2 + LIFE_BYTES + i] = connection >>> (8 * i)
   return payload
 }
+
+/** Most payloads are of the life of the one before. */
+let lastLife: { readonly text: string; readonly bytes: Uint8Array } = { text: '', bytes: new Uint8Array(0) }
 
 function fill(target: Uint8Array, from: number, frames: readonly Uint8Array[]): void {
   const view = new DataView(target.buffer)
