@@ -14,6 +14,7 @@ const LOCK_MS = 30_000
 const UNNAMED_MS = 2 * LOCK_MS
 const LOCK_KEY = 'snapshots'
 const WRONG_LAST_SEQUENCE = 10_071
+const NO_MESSAGE = 10_037
 const READ_ATTEMPTS_MAX = 3
 
 /** An entry of the bucket of snapshots. */
@@ -35,7 +36,6 @@ export interface SystemSnapshotsOptions {
   readonly namespace: string
   /** Letters and digits, others each time. */
   readonly newName: () => string
-  readonly wallMs: () => number
 }
 
 export class SystemSnapshots implements BrokerSnapshots {
@@ -162,19 +162,37 @@ export class SystemSnapshots implements BrokerSnapshots {
     })
   }
 
+  /** By the times of the broker: the clocks of those who upload and of those who tidy may differ. */
   async tidy(): Promise<void> {
     await this.#run('tidy', async () => {
-      const { images, snapshots } = await this.#opened()
+      const { images, snapshots, locks } = await this.#opened()
       const objects = await images.list()
       const named = new Set<string>()
       for await (const key of await snapshots.keys()) {
         const entry = await liveEntry(snapshots, key)
         if (entry !== undefined) named.add(entry.json<Named>().object)
       }
-      const oldMs = this.#options.wallMs() - UNNAMED_MS
-      for (const { name, mtime } of objects)
-        if (!named.has(name) && Date.parse(mtime) < oldMs) await images.delete(name)
+      const unnamed = objects.filter(({ name }) => !named.has(name))
+      // When the lock was taken or renewed last: not later than now.
+      const lock = unnamed.length === 0 ? undefined : await liveEntry(locks, LOCK_KEY)
+      if (lock === undefined) return
+      const oldMs = lock.created.getTime() - UNNAMED_MS
+      for (const { name } of unnamed) if ((await this.#storedMs(name)) < oldMs) await images.delete(name)
     })
+  }
+
+  /** When the broker got an object; infinite: it is gone. */
+  async #storedMs(object: string): Promise<number> {
+    const { streams } = await this.#manager()
+    const bucket = `${this.#stream}-images`
+    const name = Buffer.from(object).toString('base64').replaceAll('+', '-').replaceAll('/', '_')
+    try {
+      const { time } = await streams.getMessage(`OBJ_${bucket}`, { last_by_subj: `$O.${bucket}.M.${name}` })
+      return time.getTime()
+    } catch (error) {
+      if (errorCodeOf(error) === NO_MESSAGE) return Number.POSITIVE_INFINITY
+      throw error
+    }
   }
 
   /** A bucket may have been deleted: after a failure they are opened, and made, anew. */
@@ -224,8 +242,9 @@ function keyOf(subject: string): string {
 }
 
 function isWrongLast(error: unknown): boolean {
-  return (
-    (error as { readonly api_error?: { readonly err_code?: number } }).api_error?.err_code ===
-    WRONG_LAST_SEQUENCE
-  )
+  return errorCodeOf(error) === WRONG_LAST_SEQUENCE
+}
+
+function errorCodeOf(error: unknown): number | undefined {
+  return (error as { readonly api_error?: { readonly err_code?: number } }).api_error?.err_code
 }
