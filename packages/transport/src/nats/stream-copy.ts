@@ -81,6 +81,7 @@ export class StreamCopy {
   #timer: Timer | undefined
   #isClosed = false
   #warned: string | undefined
+  #difference: string | undefined
 
   constructor(options: StreamCopyOptions) {
     this.#options = options
@@ -159,12 +160,12 @@ export class StreamCopy {
         if (attempt !== this.#try || this.#isClosed) return
         this.#isOpen = true
         this.#owed = this.#number
-        this.#warned = undefined
-        if (difference !== undefined)
+        if (difference !== undefined && difference !== this.#difference)
           log.warn(
             { endpoint, stream: streamName(stream.namespace) },
             `the stream keeps its own limits: ${difference}`,
           )
+        this.#difference = difference
         this.#pump()
         this.#settle()
       },
@@ -260,6 +261,7 @@ export class StreamCopy {
   #tell(isWhole: boolean): void {
     if (isWhole === this.#isWhole) return
     this.#isWhole = isWhole
+    if (isWhole) this.#warned = undefined
     if (!this.#isClosed) this.#options.changed()
   }
 }
