@@ -12,7 +12,6 @@ import type { ForeignOption } from './descriptor.ts'
 
 const WORKERS =
   'workers are named with --worker or --workers-file, or register themselves (--worker-namespace)'
-const LOCK = 'the lock for the snapshots of --router-durable-kv-events is in JetStream'
 const OF_ENGINES = 'it is an option of engines: give it to them'
 const RETRIES =
   'a request goes to up to --retries other workers until its answer begins; an answer that has begun is not moved'
@@ -41,7 +40,6 @@ export const foreignRouterOptions: readonly ForeignOption[] = [
     'enable-local-indexer',
   ]),
   ...options(RETRIES, ['migration-limit', 'migration-max-seq-len']),
-  ...options(LOCK, ['lock-backend']),
   ...options(OF_ENGINES, ['kv-events-config', 'publish-events-and-metrics', 'publish-kv-events']),
   ...options('workers are refused requests by --active-decode-blocks-threshold and its like', [
     'admission-control',

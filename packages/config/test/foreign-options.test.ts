@@ -60,7 +60,6 @@ t.test('what there is instead is told, and the values of such options are no fau
   t.equal(settings.port, 1)
   t.strictSame(warnings, [
     `--discovery-backend is ignored: ${WORKERS}`,
-    '--lock-backend is ignored: the lock for the snapshots of --router-durable-kv-events is in JetStream',
     '--request-plane tcp: workers are called over HTTP, at their URLs',
   ])
 })

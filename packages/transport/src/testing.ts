@@ -12,6 +12,7 @@ import { connect as connectClient, type JetStreamManager, type Views } from 'nat
 import { freePort } from './free-ports.ts'
 
 export { freePort, freePorts } from './free-ports.ts'
+export { EtcdServer, NO_ETCD_SERVER } from './testing-etcd.ts'
 
 const HOST = '127.0.0.1'
 const TEST_START_MS_MAX = 20_000

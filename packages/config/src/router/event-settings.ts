@@ -5,6 +5,8 @@ import { shared } from '../shared-settings.ts'
 import { streamSettings } from '../stream-settings.ts'
 import { HOUR_MS, SECOND_MS } from '../units.ts'
 
+const ETCD_PORT = 2379
+
 export const eventSettings = [
   {
     ...shared.eventPlane,
@@ -161,6 +163,27 @@ export const eventSettings = [
     envAliases: [{ name: 'DYN_ROUTER_SNAPSHOT_THRESHOLD' }],
     help: 'With --router-durable-kv-events: when the stream has more messages, one of the routers stores a snapshot of every worker key that it knows exactly at the broker, and purges what the snapshots stand for and all routers have applied. A router that starts then begins from the snapshot.',
   },
+  {
+    key: 'lockBackend',
+    name: 'lock-backend',
+    group: 'KV events and index',
+    kind: 'choice',
+    choices: ['jetstream', 'etcd'],
+    default: 'jetstream',
+    help: 'With --router-durable-kv-events: where the lock is under which one router at a time takes snapshots. jetstream: at the NATS broker of the stream. etcd: at --etcd. All routers of a namespace need the same.',
+  },
+  {
+    key: 'etcdServers',
+    name: 'etcd',
+    group: 'KV events and index',
+    kind: 'list',
+    placeholder: 'URL',
+    separator: 'comma or space',
+    unsetMeans: `http://127.0.0.1:${ETCD_PORT}, where etcd is used`,
+    envAliases: [{ name: 'ETCD_ENDPOINTS' }],
+    check: faultOfEtcdServer,
+    help: 'With --lock-backend etcd: address of an etcd server, such as http://10.0.0.1:2379; give it once for each server of a cluster. It is asked over its JSON gateway, which it has unless it was started without one. Users and passwords are not supported.',
+  },
   { ...streamSettings.namespace, group: 'KV events and index', envAliases: [{ name: 'DYN_NAMESPACE' }] },
   {
     ...streamSettings.retentionMs,
@@ -169,3 +192,15 @@ export const eventSettings = [
   },
   { ...streamSettings.bytesMax, group: 'KV events and index' },
 ] as const satisfies readonly SettingDescriptor[]
+
+/** 'http://host:port' of each server, of the one on this machine if none is named. */
+export function etcdServersOf(urls: readonly string[]): readonly string[] {
+  return urls.length === 0 ? [`http://127.0.0.1:${ETCD_PORT}`] : urls.map(url => url.replace(/\/$/, ''))
+}
+
+function faultOfEtcdServer(text: string): string | undefined {
+  if (text.includes('@')) return 'leave user and password out of it: they are not supported'
+  return /^https?:\/\/(?:\[[0-9a-fA-F:.]+\]|[^\s/:?#[\]]+)(?::\d{1,5})?\/?$/.test(text)
+    ? undefined
+    : "is not 'http://host:port'"
+}

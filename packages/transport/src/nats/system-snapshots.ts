@@ -165,19 +165,19 @@ export class SystemSnapshots implements BrokerSnapshots {
   /** By the times of the broker: the clocks of those who upload and of those who tidy may differ. */
   async tidy(): Promise<void> {
     await this.#run('tidy', async () => {
-      const { images, snapshots, locks } = await this.#opened()
+      const { images, snapshots } = await this.#opened()
       const objects = await images.list()
       const named = new Set<string>()
+      // When the last snapshot was switched to, mostly a moment ago: not later than now.
+      let nowMs = 0
       for await (const key of await snapshots.keys()) {
         const entry = await liveEntry(snapshots, key)
-        if (entry !== undefined) named.add(entry.json<Named>().object)
+        if (entry === undefined) continue
+        named.add(entry.json<Named>().object)
+        nowMs = Math.max(nowMs, entry.created.getTime())
       }
-      const unnamed = objects.filter(({ name }) => !named.has(name))
-      // When the lock was taken or renewed last: not later than now.
-      const lock = unnamed.length === 0 ? undefined : await liveEntry(locks, LOCK_KEY)
-      if (lock === undefined) return
-      const oldMs = lock.created.getTime() - UNNAMED_MS
-      for (const { name } of unnamed) if ((await this.#storedMs(name)) < oldMs) await images.delete(name)
+      for (const { name } of objects)
+        if (!named.has(name) && (await this.#storedMs(name)) < nowMs - UNNAMED_MS) await images.delete(name)
     })
   }
 

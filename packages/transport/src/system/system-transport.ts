@@ -8,6 +8,8 @@
 
 import { type Clock, systemRandom } from '@homing/base'
 import { reportFaultsTo } from '../callback.ts'
+import { EtcdClient } from '../etcd/etcd-client.ts'
+import { EtcdLocks } from '../etcd/etcd-lock.ts'
 import { brokerStreamStore } from '../nats/broker-stream-store.ts'
 import { RequestPlane } from '../nats/request-plane.ts'
 import { brokerCounts, systemBrokers } from '../nats/system-broker.ts'
@@ -35,12 +37,14 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
     clock,
     log,
     openBroker: systemBrokers(clock),
-    newCallId: () => Buffer.from(systemRandom.bytes(8)).toString('hex'),
+    newCallId: newName,
   })
   const call: HttpTransport['call'] = (request, handler) =>
     plane.call(request, handler) ?? client.call(request, handler)
   const listeners = new Set<HttpListener>()
   let isClosed = false
+  const fetch: HttpTransport['fetch'] = (request, options) =>
+    collectReply(request, options, handler => call(request, handler), clock)
   return {
     http: {
       async listen(options, onExchange) {
@@ -69,11 +73,14 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
       serve: (options, onExchange) => plane.serve(options, onExchange),
       trust: certificates => client.trust(certificates),
       call,
-      fetch: (request, options) => collectReply(request, options, handler => call(request, handler), clock),
+      fetch,
     },
     messages,
     brokers: brokerCounts,
-    streamStore: (servers, stream) => brokerStreamStore(servers, stream, clock, systemBrokers(clock)),
+    streamStore(servers, stream, etcdServers) {
+      const locks = etcdServers && etcdLocks(etcdServers, stream.namespace, fetch)
+      return brokerStreamStore(servers, stream, clock, systemBrokers(clock), locks)
+    },
     close() {
       if (isClosed) return
       isClosed = true
@@ -83,4 +90,12 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
       for (const listener of [...listeners]) void listener.close(0)
     },
   }
+}
+
+function etcdLocks(servers: readonly string[], namespace: string, fetch: HttpTransport['fetch']): EtcdLocks {
+  return new EtcdLocks({ client: new EtcdClient({ servers, http: { fetch } }), namespace, newName })
+}
+
+function newName(): string {
+  return Buffer.from(systemRandom.bytes(8)).toString('hex')
 }
