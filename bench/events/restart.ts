@@ -1,7 +1,7 @@
 /**
  * Restart: how long a router takes from its start until it knows a full fleet exactly, beyond what it takes
- * where all caches are empty. Real servers: `homing router` as a process of its own, a NATS server, and workers of
- * which only the publishers and the probed routes are real.
+ * where all caches are empty. Real servers: `homing router` as a process of its own, a NATS server, and
+ * workers of which only the publishers and the probed routes are real.
  *
  *   restart   from the snapshots beside the stream and the rest of the stream: engines that answer no
  *             snapshots and have forgotten nearly all

@@ -1,4 +1,6 @@
-/** Snapshots beside a stream whose lock is at etcd (--lock-backend etcd), with a real NATS server and etcd. */
+/**
+ * Snapshots beside a stream whose lock is at etcd (--lock-backend etcd), with a real NATS server and etcd.
+ */
 
 import { EtcdServer, NatsServer, NO_ETCD_SERVER, NO_NATS_SERVER } from '@homing/transport/testing'
 import t, { type Test } from 'tap'

@@ -73,7 +73,7 @@ export type DirectorySettings = BusySettings &
     | 'streamRetentionMs'
     | 'streamBytesMax'
     | 'snapshotThreshold'
-    | 'lockBackend'
+    | 'lockStore'
     | 'etcdServers'
     | 'requestPlane'
     | 'requestWindowBytes'
@@ -109,7 +109,7 @@ export function directoryArgsFromSettings(
     broker: { servers, isPlane: settings.eventPlane === 'nats' },
     stream: streamOf(settings),
     snapshotThreshold: settings.snapshotThreshold,
-    lockServers: settings.lockBackend === 'etcd' ? etcdServersOf(settings.etcdServers) : undefined,
+    lockServers: settings.lockStore === 'etcd' ? etcdServersOf(settings.etcdServers) : undefined,
     requestBroker: requestPlane === 'http' ? undefined : { servers, windowBytes },
     workerSlotsMax: settings.workerSlotsMax,
     busyThresholds: busyThresholdsOf(settings),

@@ -35,7 +35,9 @@ export function keyAt(words: Int32Array, index: number): bigint {
   return (BigInt(words[index * 2 + 1]! >>> 0) << 32n) | BigInt(words[index * 2]! >>> 0)
 }
 
-/** Keys as `[lo, hi]` pairs, the form of KV events. As they lie in memory: Node's machines are little-endian. */
+/**
+ * Keys as `[lo, hi]` pairs, the form of KV events. As they lie in memory: Node's machines are little-endian.
+ */
 export function wordsOf(keys: readonly bigint[]): Int32Array {
   return new Int32Array(BigUint64Array.from(keys).buffer)
 }

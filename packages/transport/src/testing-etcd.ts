@@ -1,4 +1,7 @@
-/** For tests: a real etcd server on loopback, which can be killed, frozen, and started again with what it knew. */
+/**
+ * For tests: a real etcd server on loopback, which can be killed, frozen, and started again with what it
+ * knew.
+ */
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'

@@ -164,7 +164,7 @@ export const eventSettings = [
     help: 'With --router-durable-kv-events: when the stream has more messages, one of the routers stores a snapshot of every worker key that it knows exactly at the broker, and purges what the snapshots stand for and all routers have applied. A router that starts then begins from the snapshot.',
   },
   {
-    key: 'lockBackend',
+    key: 'lockStore',
     name: 'lock-backend',
     group: 'KV events and index',
     kind: 'choice',

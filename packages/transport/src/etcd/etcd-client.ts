@@ -1,6 +1,7 @@
 /**
- * Etcd client: the few calls that we need of an etcd cluster, by its own JSON over HTTP (the gRPC gateway, paths
- * /v3/…, since etcd 3.4). Keys and values are text here and base64 on the wire; 64-bit numbers are texts.
+ * Etcd client: the few calls that we need of an etcd cluster, by its own JSON over HTTP (the gRPC gateway,
+ * paths /v3/…, since etcd 3.4). Keys and values are text here and base64 on the wire; 64-bit numbers are
+ * texts.
  *
  * Servers   the one that answered last is asked first; one that does not answer is passed over for the next.
  * Fails     StreamError: no server answers, or what the server says.
@@ -12,7 +13,7 @@ import type { HttpTransport } from '../types.ts'
 
 /** A server that is asked answers within this time. */
 const ANSWER_MS_MAX = 2000
-const ANSWER_BYTES_MAX = 4 * 2 ** 20
+const ETCD_ANSWER_BYTES_MAX = 4 * 2 ** 20
 
 export interface EtcdEntry {
   readonly value: string
@@ -105,7 +106,7 @@ export class EtcdClient {
             headers: { 'content-type': 'application/json' },
             body: Buffer.from(JSON.stringify(body)),
           },
-          { timeoutMs: ANSWER_MS_MAX, maxBytes: ANSWER_BYTES_MAX },
+          { timeoutMs: ANSWER_MS_MAX, maxBytes: ETCD_ANSWER_BYTES_MAX },
         )
       } catch (error) {
         reason = (error as Error).message

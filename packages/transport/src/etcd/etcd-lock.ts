@@ -1,7 +1,7 @@
 /**
- * Etcd lock: who takes snapshots beside a stream, at etcd (--lock-backend etcd). The key hangs on a lease, so it
- * goes by itself when its holder has died; a revision that only its holder knows tells whether it is still the
- * same.
+ * Etcd lock: who takes snapshots beside a stream, at etcd (--lock-backend etcd). The key hangs on a lease,
+ * so it goes by itself when its holder has died; a revision that only its holder knows tells whether it is
+ * still the same.
  *
  *   homing/NAMESPACE/locks/snapshots
  */

@@ -9,8 +9,8 @@
  *                 of that; of a beat: the namespace whose stream has all that was published, if one has
  *                 of a pack: length (4 bytes, little-endian) and bytes of every payload in it
  *
- * A stream gets several payloads of one sender as one message, a pack. A message that is larger than the broker takes goes in parts; those of one sender are never mixed with its
- * other messages.
+ * A stream gets several payloads of one sender as one message, a pack. A message that is larger than the
+ * broker takes goes in parts; those of one sender are never mixed with its other messages.
  */
 
 export const VERSION = 1
