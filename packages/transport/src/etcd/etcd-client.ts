@@ -1,5 +1,5 @@
 /**
- * Etcd client: the few calls that we need of an etcd cluster, by its own JSON over HTTP (the gRPC gateway,
+ * Etcd client: the calls that we need of an etcd cluster, by its own JSON over HTTP (the gRPC gateway,
  * paths /v3/…, since etcd 3.4). Keys and values are text here and base64 on the wire; 64-bit numbers are
  * texts.
  *
@@ -23,17 +23,42 @@ export interface EtcdEntry {
   readonly lease: string
 }
 
+/** The keys under a prefix at one revision of the cluster. */
+export interface EtcdListing {
+  /** By what follows the prefix. */
+  readonly values: ReadonlyMap<string, Uint8Array>
+  readonly revision: bigint
+}
+
+export interface EtcdWatchHandler {
+  /** In order; `name` follows the prefix. `value` undefined: the key is gone. */
+  changed(name: string, value: Uint8Array | undefined): void
+  /** Nothing comes any more: the server has gone, or has forgotten the revision (compaction). */
+  ended(): void
+}
+
 export interface EtcdClientOptions {
   /** 'http://host:port' or 'https://host:port' each. */
   readonly servers: readonly string[]
-  readonly http: Pick<HttpTransport, 'fetch'>
+  readonly http: Pick<HttpTransport, 'fetch' | 'call'>
+}
+
+interface KeyValue {
+  readonly key?: string
+  readonly value?: string
+}
+
+interface WatchResult {
+  readonly canceled?: boolean
+  readonly compact_revision?: string
+  readonly events?: readonly { readonly type?: 'DELETE' | 'PUT'; readonly kv?: KeyValue }[]
 }
 
 type Answer = Readonly<Record<string, unknown>>
 
 export class EtcdClient {
   readonly #servers: string[]
-  readonly #http: Pick<HttpTransport, 'fetch'>
+  readonly #http: EtcdClientOptions['http']
 
   constructor({ servers, http }: EtcdClientOptions) {
     this.#servers = [...servers]
@@ -68,7 +93,7 @@ export class EtcdClient {
     const found = kvs?.[0]
     if (found === undefined) return undefined
     return {
-      value: Buffer.from(found.value ?? '', 'base64').toString(),
+      value: decoded(found.value ?? '').toString(),
       createRevision: found.create_revision ?? '0',
       lease: found.lease ?? '0',
     }
@@ -90,6 +115,82 @@ export class EtcdClient {
       compare: [{ key: encoded(key), target: 'CREATE', result: 'EQUAL', create_revision: createRevision }],
       success: [{ request_delete_range: { key: encoded(key) } }],
     })
+  }
+
+  async put(key: string, value: Uint8Array, lease: string): Promise<void> {
+    await this.#ask('kv/put', { key: encoded(key), value: encoded(value), lease })
+  }
+
+  async delete(key: string): Promise<void> {
+    await this.#ask('kv/deleterange', { key: encoded(key) })
+  }
+
+  /** `entriesMax`: more are left out. */
+  async list(prefix: string, entriesMax: number): Promise<EtcdListing> {
+    const { kvs = [], header } = (await this.#ask('kv/range', {
+      ...rangeOf(prefix),
+      limit: String(entriesMax),
+    })) as { readonly kvs?: readonly KeyValue[]; readonly header?: { readonly revision?: string } }
+    const values = new Map<string, Uint8Array>()
+    for (const { key = '', value = '' } of kvs)
+      values.set(decoded(key).toString().slice(prefix.length), decoded(value))
+    return { values, revision: BigInt(header?.revision ?? '0') }
+  }
+
+  /** What changes under a prefix from a revision on, at the server that answered last. */
+  watch(prefix: string, from: bigint, { changed, ended }: EtcdWatchHandler): { close(): void } {
+    let isOver = false
+    let rest = ''
+    const end = (): void => {
+      if (isOver) return
+      isOver = true
+      call.abort()
+      ended()
+    }
+    const line = (text: string): void => {
+      const { result } = parsed(Buffer.from(text)) as { readonly result?: WatchResult }
+      if (result === undefined || result.canceled === true || result.compact_revision !== undefined) {
+        end()
+        return
+      }
+      for (const { type, kv } of result.events ?? []) {
+        const name = decoded(kv?.key ?? '')
+          .toString()
+          .slice(prefix.length)
+        changed(name, type === 'DELETE' ? undefined : decoded(kv?.value ?? ''))
+      }
+    }
+    const request = { create_request: { ...rangeOf(prefix), start_revision: String(from) } }
+    const text = new TextDecoder()
+    const call = this.#http.call(
+      {
+        origin: this.#servers[0]!,
+        method: 'POST',
+        path: '/v3/watch',
+        headers: { 'content-type': 'application/json' },
+        body: Buffer.from(JSON.stringify(request)),
+      },
+      {
+        head: status => {
+          if (status !== 200) queueMicrotask(end)
+        },
+        data(bytes) {
+          const lines = (rest + text.decode(bytes, { stream: true })).split('\n')
+          rest = lines.pop()!
+          for (const one of lines) if (!isOver && one !== '') line(one)
+          if (rest.length > ETCD_ANSWER_BYTES_MAX) end()
+        },
+        end,
+        failed: end,
+      },
+    )
+    return {
+      close() {
+        if (isOver) return
+        isOver = true
+        call.abort()
+      },
+    }
   }
 
   /** `allowed`: statuses that are no fault. */
@@ -129,8 +230,19 @@ export class EtcdClient {
   }
 }
 
-function encoded(text: string): string {
-  return Buffer.from(text).toString('base64')
+function encoded(value: string | Uint8Array): string {
+  return Buffer.from(value as Uint8Array).toString('base64')
+}
+
+function decoded(text: string): Buffer {
+  return Buffer.from(text, 'base64')
+}
+
+/** All keys that begin so: up to the one whose last byte is greater by 1. */
+function rangeOf(prefix: string): { readonly key: string; readonly range_end: string } {
+  const end = Buffer.from(prefix)
+  end[end.length - 1]!++
+  return { key: encoded(prefix), range_end: encoded(end) }
 }
 
 /** Empty if it is no object: the status says more then. */

@@ -8,8 +8,10 @@
 
 import { type Clock, systemRandom } from '@homing/base'
 import { reportFaultsTo } from '../callback.ts'
+import { isEtcdEndpoint, parseEtcdEndpoint } from '../endpoint.ts'
 import { EtcdClient } from '../etcd/etcd-client.ts'
 import { EtcdLocks } from '../etcd/etcd-lock.ts'
+import { EtcdPresence } from '../etcd/etcd-presence.ts'
 import { brokerStreamStore } from '../nats/broker-stream-store.ts'
 import { RequestPlane } from '../nats/request-plane.ts'
 import { brokerCounts, systemBrokers } from '../nats/system-broker.ts'
@@ -42,6 +44,7 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
   const call: HttpTransport['call'] = (request, handler) =>
     plane.call(request, handler) ?? client.call(request, handler)
   const listeners = new Set<HttpListener>()
+  const presences = new Set<EtcdPresence>()
   let isClosed = false
   const fetch: HttpTransport['fetch'] = (request, options) =>
     collectReply(request, options, handler => call(request, handler), clock)
@@ -75,15 +78,36 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
       call,
       fetch,
     },
-    messages,
+    messages: {
+      subscribe: (options, handler) => messages.subscribe(options, handler),
+      publish: options => messages.publish(options),
+      dial: (options, onMessage) => messages.dial(options, onMessage),
+      serve: (options, onMessage) => messages.serve(options, onMessage),
+      present(options, handler) {
+        if (!isEtcdEndpoint(options.endpoint)) return messages.present(options, handler)
+        const { servers, subject } = parseEtcdEndpoint(options.endpoint)
+        const presence = new EtcdPresence({
+          client: new EtcdClient({ servers, http: { fetch, call } }),
+          subject,
+          card: options.card,
+          life: newName(),
+          clock,
+          handler,
+          failed: reason => log.warn({ servers, reason }, 'etcd does not answer'),
+        })
+        presences.add(presence)
+        return presence
+      },
+    },
     brokers: brokerCounts,
     streamStore(servers, stream, etcdServers) {
-      const locks = etcdServers && etcdLocks(etcdServers, stream.namespace, fetch)
+      const locks = etcdServers && etcdLocks(etcdServers, stream.namespace, { fetch, call })
       return brokerStreamStore(servers, stream, clock, systemBrokers(clock), locks)
     },
     close() {
       if (isClosed) return
       isClosed = true
+      for (const presence of presences) presence.leave()
       client.close()
       plane.close()
       messages.close()
@@ -92,8 +116,12 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
   }
 }
 
-function etcdLocks(servers: readonly string[], namespace: string, fetch: HttpTransport['fetch']): EtcdLocks {
-  return new EtcdLocks({ client: new EtcdClient({ servers, http: { fetch } }), namespace, newName })
+function etcdLocks(
+  servers: readonly string[],
+  namespace: string,
+  http: Pick<HttpTransport, 'fetch' | 'call'>,
+): EtcdLocks {
+  return new EtcdLocks({ client: new EtcdClient({ servers, http }), namespace, newName })
 }
 
 function newName(): string {
