@@ -67,6 +67,7 @@ export type DirectorySettings = BusySettings &
     | 'blockSizeTokens'
     | 'workerNamespace'
     | 'natsServers'
+    | 'discovery'
     | 'eventPlane'
     | 'durableKvEvents'
     | 'streamNamespace'
@@ -100,12 +101,13 @@ export function directoryArgsFromSettings(
 ): DirectoryArgs {
   const { workerNamespace: namespace, requestPlane, requestWindowBytes: windowBytes } = settings
   const servers = natsServersOf(settings.natsServers)
+  const places = settings.discovery === 'etcd' ? etcdServersOf(settings.etcdServers) : servers
   return {
     ...parts,
     kvEvents: settings.kvEvents,
     ignoresCaches: settings.overlapWeight === 0,
     blockSizeTokens: settings.blockSizeTokens,
-    registration: namespace === undefined ? undefined : { servers, namespace },
+    registration: namespace === undefined ? undefined : { servers: places, namespace },
     broker: { servers, isPlane: settings.eventPlane === 'nats' },
     stream: streamOf(settings),
     snapshotThreshold: settings.snapshotThreshold,

@@ -27,7 +27,6 @@ const SHARED_CACHE = 'blocks outside a worker count with --router-disk-cache-hit
 
 export const foreignRouterOptions: readonly ForeignOption[] = [
   ...options(WORKERS, [
-    'discovery-backend',
     'store-kv',
     'namespace-prefix',
     'endpoint',

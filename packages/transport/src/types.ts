@@ -425,6 +425,8 @@ export interface PresenceOptions {
 export interface OwnPresence extends Closable {
   /** Ends without good-bye, for a peer that is back at once: others notice only its silence. Idempotent. */
   leave(): void
+  /** Resolves when the good-bye has been said, or cannot be; undefined: it is said at once. */
+  readonly closed?: Promise<void> | undefined
 }
 
 /** A peer that is there. */

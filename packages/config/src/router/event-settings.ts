@@ -1,11 +1,10 @@
 /** Settings of `homing router`: what it learns of the caches of engines, and where that is kept. */
 
 import type { SettingDescriptor } from '../descriptor.ts'
+import { ETCD_HELP, etcdSettings } from '../etcd-settings.ts'
 import { shared } from '../shared-settings.ts'
 import { streamSettings } from '../stream-settings.ts'
 import { HOUR_MS, SECOND_MS } from '../units.ts'
-
-const ETCD_PORT = 2379
 
 export const eventSettings = [
   {
@@ -173,16 +172,10 @@ export const eventSettings = [
     help: 'With --router-durable-kv-events: where the lock is under which one router at a time takes snapshots. jetstream: at the NATS broker of the stream. etcd: at --etcd. All routers of a namespace need the same.',
   },
   {
-    key: 'etcdServers',
-    name: 'etcd',
+    ...etcdSettings.servers,
     group: 'KV events and index',
-    kind: 'list',
-    placeholder: 'URL',
-    separator: 'comma or space',
-    unsetMeans: `http://127.0.0.1:${ETCD_PORT}, where etcd is used`,
     envAliases: [{ name: 'ETCD_ENDPOINTS' }],
-    check: faultOfEtcdServer,
-    help: 'With --lock-backend etcd: address of an etcd server, such as http://10.0.0.1:2379; give it once for each server of a cluster. It is asked over its JSON gateway, which it has unless it was started without one. Users and passwords are not supported.',
+    help: `With --lock-backend etcd and --discovery-backend etcd: ${ETCD_HELP}`,
   },
   { ...streamSettings.namespace, group: 'KV events and index', envAliases: [{ name: 'DYN_NAMESPACE' }] },
   {
@@ -192,15 +185,3 @@ export const eventSettings = [
   },
   { ...streamSettings.bytesMax, group: 'KV events and index' },
 ] as const satisfies readonly SettingDescriptor[]
-
-/** 'http://host:port' of each server, of the one on this machine if none is named. */
-export function etcdServersOf(urls: readonly string[]): readonly string[] {
-  return urls.length === 0 ? [`http://127.0.0.1:${ETCD_PORT}`] : urls.map(url => url.replace(/\/$/, ''))
-}
-
-function faultOfEtcdServer(text: string): string | undefined {
-  if (text.includes('@')) return 'leave user and password out of it: they are not supported'
-  return /^https?:\/\/(?:\[[0-9a-fA-F:.]+\]|[^\s/:?#[\]]+)(?::\d{1,5})?\/?$/.test(text)
-    ? undefined
-    : "is not 'http://host:port'"
-}

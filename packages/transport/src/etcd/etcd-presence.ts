@@ -38,6 +38,7 @@ export interface EtcdPresenceOptions {
   readonly handler: PresenceHandler
   /** Once for each reason, until etcd answers. */
   readonly failed: (reason: string) => void
+  readonly released: (presence: EtcdPresence) => void
 }
 
 export class EtcdPresence implements OwnPresence {
@@ -52,6 +53,7 @@ export class EtcdPresence implements OwnPresence {
   #timer: Timer | undefined
   #warned: string | undefined
   #isClosed = false
+  #closed: Promise<void> | undefined
   /** The work under way; it never rejects. */
   readonly #run: Promise<void>
 
@@ -64,11 +66,17 @@ export class EtcdPresence implements OwnPresence {
   close(): void {
     if (this.#isClosed) return
     this.leave()
-    void this.#run.then(() => this.#sayGoodBye())
+    this.#closed = this.#run.then(() => this.#sayGoodBye())
+  }
+
+  get closed(): Promise<void> | undefined {
+    return this.#closed
   }
 
   leave(): void {
+    if (this.#isClosed) return
     this.#isClosed = true
+    this.#options.released(this)
     this.#watch?.close()
     this.#timer?.cancel()
     this.#wake?.()

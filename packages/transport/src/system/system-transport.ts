@@ -94,6 +94,7 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
           clock,
           handler,
           failed: reason => log.warn({ servers, reason }, 'etcd does not answer'),
+          released: one => void presences.delete(one),
         })
         presences.add(presence)
         return presence
@@ -107,7 +108,7 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
     close() {
       if (isClosed) return
       isClosed = true
-      for (const presence of presences) presence.leave()
+      for (const presence of [...presences]) presence.leave()
       client.close()
       plane.close()
       messages.close()
