@@ -1,4 +1,7 @@
-/** Workers that register themselves at etcd (--discovery-backend etcd), with a real etcd, and without any broker. */
+/**
+ * Workers that register themselves at etcd (--discovery-backend etcd), with a real etcd, and without any
+ * broker.
+ */
 
 import { type Registered, registerWorker } from '@homing/publisher'
 import { EtcdServer, NO_ETCD_SERVER } from '@homing/transport/testing'

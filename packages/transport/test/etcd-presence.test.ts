@@ -1,4 +1,7 @@
-/** Presence at etcd (--discovery-backend etcd), with a real server: leases, a watch over compactions, loss and return. */
+/**
+ * Presence at etcd (--discovery-backend etcd), with a real server: leases, a watch over compactions, loss
+ * and return.
+ */
 
 import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'

@@ -23,8 +23,8 @@ const NAMESPACE = /^[A-Za-z0-9_-]{1,64}$/
 const SECRETS = ['key_file', 'key_env']
 
 /**
- * At a broker: `servers` are 'host:port' each; at etcd: 'http://host:port' or 'https://host:port' each, all of one
- * kind. Throws BadRegistrationError.
+ * At a broker: `servers` are 'host:port' each; at etcd: 'http://host:port' or 'https://host:port' each,
+ * all of one kind. Throws BadRegistrationError.
  */
 export function registrationEndpoint(servers: readonly string[], namespace: string): string {
   if (!NAMESPACE.test(namespace))

@@ -1,6 +1,6 @@
 /**
- * Etcd presence: which peers are there under a subject, at etcd. Every peer keeps a key of its own, which hangs
- * on a lease and so goes by itself when its process has died.
+ * Etcd presence: which peers are there under a subject, at etcd. Every peer keeps a key of its own, which
+ * hangs on a lease and so goes by itself when its process has died.
  *
  *   homing/SUBJECT/LIFE   the card of a peer; empty: it says good-bye
  *
