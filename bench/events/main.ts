@@ -10,6 +10,9 @@
  *                   server, per event.
  *            stream the same through a stream of that server, which keeps the events on its disk
  *                   (--router-durable-kv-events); stream2 into two indexes.
+ *            restart  a router that starts while its workers hold so many blocks: until all keys are exact,
+ *                   beyond the same start with empty caches. From snapshots beside the stream and the rest of
+ *                   the stream; local: from the local indexers of its publishers.
  *            cost   decode, hash and index in one thread, runs of 1, 16 and 128 blocks, on an index of 10 k,
  *                   1 M and 10 M memberships.
  *            hop    a frame from main to an event thread: in batches over a port, and as a tell.
@@ -28,6 +31,7 @@ import { isSmoke, type Measures, parameter, runBench, Skip, say } from '../harne
 import { costOfEvents } from './cost.ts'
 import { hopOfFrames } from './hop.ts'
 import { eventPath } from './path.ts'
+import { restartFromPublishers, restartFromStream } from './restart.ts'
 
 const options = {
   engines: parameter('engines', { smoke: 2, full: 8 }),
@@ -35,11 +39,20 @@ const options = {
   batches: parameter('batches', { smoke: 400, full: 4000 }),
   pacedBatches: parameter('pacedBatches', { smoke: 100, full: 2000 }),
 }
+const ALL = 'path,nats,zmq2,nats2,stream,stream2,restart,local,cost,hop'
+const parts = parameter('parts', { smoke: ALL, full: ALL }).split(',')
 const hop = {
   frames: parameter('frames', { smoke: 1000, full: 50_000 }),
   frameBytes: parameter('frameBytes', { smoke: 700, full: 700 }),
   burst: parameter('burst', { smoke: 32, full: 32 }),
   rounds: parameter('rounds', { smoke: 1, full: 7 }),
+}
+const restart = {
+  keys: parameter('restartKeys', { smoke: 2, full: 4 }),
+  blocks: parameter('restartBlocks', { smoke: 4096, full: 1_000_000 }),
+  batchBlocks: parameter('restartBatchBlocks', { smoke: 32, full: 64 }),
+  restShare: parameter('restartRest', { smoke: 0.1, full: 0.05 }),
+  starts: parameter('restartStarts', { smoke: 1, full: 3 }),
 }
 const membershipsMax = parameter('memberships', { smoke: 10_000, full: 10_000_000 })
 
@@ -48,7 +61,9 @@ async function runPart(part: string): Promise<Measures | Skip> {
   say(`  ${part}: two busy threads get ${cores.toFixed(2)} cores; load average ${loadavg()[0]!.toFixed(2)}`)
   if (part === 'cost') return costOfEvents(membershipsMax)
   if (part === 'hop') return hopOfFrames(hop)
-  if (/^(nats|stream)/.test(part) && NO_NATS_SERVER !== false) return new Skip(NO_NATS_SERVER)
+  if (/^(nats|stream|restart|local)/.test(part) && NO_NATS_SERVER !== false) return new Skip(NO_NATS_SERVER)
+  if (part === 'restart') return restartFromStream(restart)
+  if (part === 'local') return restartFromPublishers(restart)
   const run = () => measurePath(part)
   if (isSmoke) return run()
   const outcome = await gated(part, run)
@@ -88,7 +103,7 @@ await runBench(
   {
     name: 'events',
     question: 'How fast do KV events of engines become visible to lookups, and what does one cost?',
-    parts: ['path', 'nats', 'zmq2', 'nats2', 'stream', 'stream2', 'cost', 'hop'],
+    parts,
   },
   runPart,
 )

@@ -6,6 +6,7 @@
 
 import { DEFAULT_SEED, hashBlocks } from '@homing/blocks'
 import { encodeEventFrames, encodeKvBatch, type KvEvent, kvRemoved, kvStored } from '@homing/protocol'
+import type { StoredBlock } from '@homing/publisher'
 import { mixInto } from '../index/splitmix.ts'
 
 export const BLOCK_TOKENS = 16
@@ -45,6 +46,16 @@ export function onePayload(kind: 'stored' | 'removed', n: number, runBlocks: num
   return payloadOf(n, [
     kind === 'stored' ? kvStored({ hashes, tokens, blockSizeTokens: BLOCK_TOKENS }) : kvRemoved({ hashes }),
   ])
+}
+
+/** The blocks of one run, for a publisher. */
+export function runOf(n: number, runBlocks: number): readonly StoredBlock[] {
+  const hashes = new BigUint64Array(hashesOf(0, n, runBlocks).buffer)
+  const tokens = tokensOf(0, n, runBlocks)
+  return Array.from(hashes, (hash, i) => ({
+    hash,
+    tokens: tokens.subarray(i * BLOCK_TOKENS, (i + 1) * BLOCK_TOKENS),
+  }))
 }
 
 /** As vLLM sends it today. */

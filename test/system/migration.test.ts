@@ -206,6 +206,28 @@ async function countOf({ router }: Fleet, outcome: string): Promise<number> {
   return Number(row?.[1] ?? 0)
 }
 
+t.test('the rest goes only where its client allows it', async t => {
+  const fleet = await startFleetOf(t)
+  const workers = await fleet.router.workers()
+  for (let turn = 0; turn < 2; turn++) {
+    const next = await nextOf(fleet)
+    const own = workers.find(({ url }) => url === next.url)!.instance_id
+    const other = workers.find(({ url }) => url !== next.url)!
+    await next.faults({ die: { tokens: 9, requests: 1 } })
+    const allowed = turn === 0 ? [own] : [own, other.instance_id]
+    const { text } = await fleet.router.send(CHAT, {
+      body: { ...STREAM, nvext: { allowed_worker_ids: allowed } },
+    })
+    await fleet.router.drained()
+    if (turn === 0) t.match(cutOf(text).error, { code: 'upstream_failed' })
+    else {
+      chunksOf(text)
+      const { decisions } = (await fleet.router.send('/decisions?limit=1')).json
+      t.match(decisions[0], { continues: {}, worker: `${new URL(other.url).host}/0` })
+    }
+  }
+})
+
 t.test('without memory for the text nothing is continued, and memory is given back', async t => {
   const none = await startFleetOf(t, ['--migration-memory', '0'])
   await (await nextOf(none)).faults({ die: { tokens: 9, requests: 1 } })

@@ -20,7 +20,7 @@ const PIECE = 'a'.repeat(100_000)
 const PIECES = 400
 
 type Act = (socket: Socket) => void
-/** `whole`: as the engine sent it; `event`: the client gets what came, and an error event; `cut`: broken off. */
+/** `whole`: as the engine sent it; `event`: what came, then an error event; `cut`: broken off. */
 type Outcome = '502' | 'whole' | 'event' | 'cut'
 
 const chunk = (text: string): string => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`

@@ -2,7 +2,7 @@
 
 import type { ActorRef } from '@homing/actor'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
-import { natsServersOf, type RouterSettings, streamOf } from '@homing/config'
+import { etcdServersOf, natsServersOf, type RouterSettings, streamOf } from '@homing/config'
 import type { EventBroker, KeyLimits, KeySource, RequestBroker, WorkerSpec } from '@homing/fleet'
 import type { BusyThresholds } from '@homing/load'
 import type { StreamOptions } from '@homing/transport'
@@ -33,6 +33,8 @@ export interface DirectoryArgs {
   readonly stream?: StreamOptions | undefined
   /** Messages in it past which snapshots are taken; default: none are. */
   readonly snapshotThreshold?: number | undefined
+  /** Etcd, where the lock for them is: 'http://host:port' each; undefined: it is at the broker. */
+  readonly lockServers?: readonly string[] | undefined
   /** Over which workers are called that take requests there; undefined: none is. */
   readonly requestBroker?: RequestBroker | undefined
   readonly workerSlotsMax: number
@@ -65,12 +67,15 @@ export type DirectorySettings = BusySettings &
     | 'blockSizeTokens'
     | 'workerNamespace'
     | 'natsServers'
+    | 'discovery'
     | 'eventPlane'
     | 'durableKvEvents'
     | 'streamNamespace'
     | 'streamRetentionMs'
     | 'streamBytesMax'
     | 'snapshotThreshold'
+    | 'lockStore'
+    | 'etcdServers'
     | 'requestPlane'
     | 'requestWindowBytes'
     | 'workerSlotsMax'
@@ -96,15 +101,17 @@ export function directoryArgsFromSettings(
 ): DirectoryArgs {
   const { workerNamespace: namespace, requestPlane, requestWindowBytes: windowBytes } = settings
   const servers = natsServersOf(settings.natsServers)
+  const places = settings.discovery === 'etcd' ? etcdServersOf(settings.etcdServers) : servers
   return {
     ...parts,
     kvEvents: settings.kvEvents,
     ignoresCaches: settings.overlapWeight === 0,
     blockSizeTokens: settings.blockSizeTokens,
-    registration: namespace === undefined ? undefined : { servers, namespace },
+    registration: namespace === undefined ? undefined : { servers: places, namespace },
     broker: { servers, isPlane: settings.eventPlane === 'nats' },
     stream: streamOf(settings),
     snapshotThreshold: settings.snapshotThreshold,
+    lockServers: settings.lockStore === 'etcd' ? etcdServersOf(settings.etcdServers) : undefined,
     requestBroker: requestPlane === 'http' ? undefined : { servers, windowBytes },
     workerSlotsMax: settings.workerSlotsMax,
     busyThresholds: busyThresholdsOf(settings),

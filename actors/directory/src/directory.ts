@@ -393,12 +393,13 @@ class Directory {
     }
   }
 
-  #snapshotsOf({ broker, stream, snapshotThreshold: thresholdMessages }: DirectoryArgs) {
+  #snapshotsOf({ broker, stream, snapshotThreshold: thresholdMessages, lockServers }: DirectoryArgs) {
     if (broker === undefined || stream === undefined || thresholdMessages === undefined) return undefined
     const { workers, keys, listeners } = this
     const { servers } = broker
     const context = this.#context
-    return StreamSnapshots.over({ context, servers, stream, thresholdMessages, workers, keys, listeners })
+    const parts = { workers, keys, listeners }
+    return StreamSnapshots.over({ context, servers, stream, thresholdMessages, lockServers, ...parts })
   }
 
   #keep(keeper: DirectoryArgs['keeper'], workers: KeptFleet['workers']): void {

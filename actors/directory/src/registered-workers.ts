@@ -23,7 +23,7 @@ import type { FleetChanges } from './fleet-changes.ts'
 import type { DirectoryMessage, KeptRegistrations } from './messages.ts'
 
 export interface RegistrationArgs {
-  /** 'host:port' each. */
+  /** Of the broker, 'host:port' each; or of etcd, 'http://host:port' each. */
   readonly servers: readonly string[]
   readonly namespace: string
 }

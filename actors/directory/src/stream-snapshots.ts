@@ -31,6 +31,8 @@ export interface StreamSnapshotsArgs {
   readonly servers: readonly string[]
   readonly stream: StreamOptions
   readonly thresholdMessages: number
+  /** Etcd, where the lock is: 'http://host:port' each; undefined: at the broker. */
+  readonly lockServers: readonly string[] | undefined
 }
 
 export interface StreamSnapshotsOptions extends StreamSnapshotsArgs {
@@ -61,8 +63,8 @@ export class StreamSnapshots {
 
   /** Undefined: brokers of this transport keep nothing. */
   static over(options: StreamSnapshotsOptions): StreamSnapshots | undefined {
-    const { context, servers, stream } = options
-    const store = context.use(transportCapability).streamStore?.(servers, stream)
+    const { context, servers, stream, lockServers } = options
+    const store = context.use(transportCapability).streamStore?.(servers, stream, lockServers)
     return store && new StreamSnapshots(options, store)
   }
 

@@ -3,7 +3,16 @@
 import type { UnfitRequest, UnfitStream } from '@homing/openai'
 
 /** Why a stream is not continued. */
-export type UnfitReason = UnfitRequest | UnfitStream | 'pinned' | 'prompt' | 'limit' | 'too_long' | 'route'
+export type UnfitReason =
+  | UnfitRequest
+  | UnfitStream
+  | 'pinned'
+  | 'prompt'
+  | 'limit'
+  | 'too_long'
+  | 'route'
+  | 'unread'
+  | 'not_placed'
 
 /** How `next` ended, or why there is no next. */
 export type ContinuationOutcome = 'place' | 'end' | UnfitReason

@@ -56,7 +56,7 @@ import {
   reusedTokens,
   type WorkerFault,
 } from '@homing/placement'
-import { giveUpBytes, type HttpExchange, type HttpTransport } from '@homing/transport'
+import { giveUpBytes, type HttpExchange, type HttpHeaders, type HttpTransport } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import { ClientAnswer } from './client-answer.ts'
 import type { DeadlyPrompts } from './deadly-prompts.ts'
@@ -209,6 +209,10 @@ export class Exchange {
   readonly #slices: ExchangeSlices
   readonly #legs: ExchangeLegs
   readonly #continuation: StreamContinuation
+  /** Its worker failed in the middle, with this error, and the rest of the stream is another worker's. */
+  #cut: ErrorRecord | undefined
+  /** Of that rest, the head has come. */
+  #hasRest = false
   #attempts = 0
   #failedWorkers: readonly string[] = []
   /** Workers that failed after they had taken the request, and are not reported yet. */
@@ -238,7 +242,7 @@ export class Exchange {
     this.#parts = parts
     this.#slices = new ExchangeSlices(parts)
     this.#legs = new ExchangeLegs(parts, hold)
-    this.#continuation = new StreamContinuation(parts.continuations, http)
+    this.#continuation = new StreamContinuation(parts.continuations, http, hold)
     this.#http = http
     this.#hold = hold
     this.#note = note
@@ -340,7 +344,7 @@ export class Exchange {
     this.#state = 'placing'
     try {
       // How many may go on with a stream is bounded.
-      const body = this.#continuation.isUnderWay ? undefined : this.#givenBody
+      const body = this.#cut !== undefined ? undefined : this.#givenBody
       const brokenBy = body && this.#parts.deadlyPrompts.brokenBy(body, this.#nowMs)
       if (brokenBy !== undefined) {
         const error = new DeadlyPromptError(brokenBy)
@@ -376,7 +380,10 @@ export class Exchange {
           await this.#place()
           return
         }
-        if (this.#attempts > 0) this.#fail(answer)
+        if (this.#cut !== undefined && !this.#hasRest) {
+          this.#parts.metrics.continuation('not_placed')
+          this.#fail(this.#cut)
+        } else if (this.#attempts > 0) this.#fail(answer)
         else this.#refuse(fromErrorRecord(answer))
         return
       }
@@ -450,7 +457,7 @@ export class Exchange {
   // ── Calling ──────────────────────────────────────────────────────────────────────────────────
 
   #startCall(): void {
-    const { context, progress } = this.#parts
+    const { context } = this.#parts
     this.#state = 'calling'
     if (this.#attempts++ === 0) this.#parts.sent(this)
     this.#lastByteMs = this.#nowMs
@@ -470,36 +477,55 @@ export class Exchange {
       {
         connected: () => this.#stage('connect', this.#nowMs - startedMs),
         prefilled: isSuccess => this.#prefilled(call, isSuccess),
-        head: (status, headers) =>
-          this.#guard(() => {
-            const isStream = call.isStream && status < 300
-            if (this.#continuation.isUnderWay && !isStream) {
-              this.#fail(toErrorRecord(new UpstreamFailedError(target.decision.worker, `answered ${status}`)))
-              return
-            }
-            this.#state = 'relaying'
-            this.#lastByteMs = this.#nowMs
-            this.#firstByteMs = this.#lastByteMs - this.#callMs
-            this.#stage('call', this.#firstByteMs)
-            this.#headCame(status)
-            if (this.#continuation.isUnderWay) return
-            this.#continuation.begins(this.#ready!, isStream)
-            this.#answer.head(status, headers, this.#decision!)
+        held: () => this.#heard(call),
+        // What comes of a call that was left, in the same piece, is nobody's.
+        head: (status, headers) => this.#ofCall(call, () => this.#head(call, status, headers)),
+        data: bytes =>
+          this.#ofCall(call, () => {
+            this.#heard(call)
+            this.#relay(bytes)
           }),
-        data: bytes => {
-          this.#lastByteMs = this.#nowMs
-          progress.sent(target.decision.workerId, this.#lastByteMs)
-          this.#guard(() => this.#relay(bytes))
-        },
-        ended: () => this.#guard(() => this.#ended()),
-        refused: (status, refusal) => this.#guard(() => this.#refused(status, refusal)),
-        broke: broken => this.#guard(() => this.#broke(broken)),
+        ended: () => this.#ofCall(call, () => this.#ended()),
+        refused: (status, refusal) => this.#ofCall(call, () => this.#refused(status, refusal)),
+        broke: broken => this.#ofCall(call, () => this.#broke(broken)),
       },
     )
     this.#call = call
     call.start()
     this.#legs.called(reason => this.#guard(() => this.#prefillBroke(reason)))
     if (this.#isPaused) call.pause()
+  }
+
+  /** Runs what belongs to this call, unless the exchange has left it. */
+  #ofCall(call: WorkerCall, run: () => void): void {
+    if (this.#call === call) this.#guard(run)
+  }
+
+  /** The worker sends bytes of its answer. */
+  #heard(call: WorkerCall): void {
+    if (this.#call !== call) return
+    this.#lastByteMs = this.#nowMs
+    this.#parts.progress.sent(this.#decision!.workerId, this.#lastByteMs)
+  }
+
+  #head(call: WorkerCall, status: number, headers: HttpHeaders): void {
+    const isStream = call.isStream && status < 300
+    if (this.#cut !== undefined && !isStream) {
+      this.#fail(toErrorRecord(new UpstreamFailedError(this.#decision!.worker, `answered ${status}`)))
+      return
+    }
+    this.#state = 'relaying'
+    this.#lastByteMs = this.#nowMs
+    this.#firstByteMs = this.#lastByteMs - this.#callMs
+    this.#stage('call', this.#firstByteMs)
+    this.#headCame(status)
+    if (this.#cut !== undefined) {
+      if (!this.#hasRest) this.#parts.metrics.continuation('place')
+      this.#hasRest = true
+      return
+    }
+    this.#continuation.begins(this.#ready!, isStream)
+    this.#answer.head(status, headers, this.#decision!)
   }
 
   /**
@@ -517,7 +543,7 @@ export class Exchange {
     if (!isStream || !isSuccess) return
     this.#firstTokenMs = this.#nowMs
     this.#placement!.firstToken(this.#nowMs - this.#callMs)
-    if (this.#continuation.isUnderWay) return
+    if (this.#cut !== undefined) return
     const elapsedMs = this.#nowMs - this.#arrivedMs
     this.#note?.firstToken(elapsedMs)
     this.#parts.metrics.requests.firstToken(this.#ready!.routing.model, elapsedMs, this.#decision!.worker)
@@ -660,32 +686,28 @@ export class Exchange {
       this.#fail(error)
       return
     }
-    const { worker, workerId } = this.#decision!
-    const { requestId } = this.#ready!.routing
-    this.#parts.context.log.warn(
-      { worker, requestId, reason: error.message },
-      'stream is continued elsewhere',
-    )
-    this.#failedWorkers = [...this.#failedWorkers, workerId]
-    this.#firstTokenMs = undefined
-    this.#hasRetried = false
-    this.#takenCount = 0
-    this.#leave({ outcome: 'error', error, wasTaken: true, isPlacedAgain: true })
-    this.#slices.forget()
     this.#state = 'continuing'
-    const refused = this.#legs.forget(this.#ready!.routing, true)
-    if (refused === undefined) void this.#continue(error)
-    else this.#fail(refused)
+    this.#call?.abort()
+    void this.#continue(error)
   }
 
   /** `error`: what the client gets if no worker can go on with it. */
   async #continue(error: ErrorRecord): Promise<void> {
-    const { id: decisionId } = this.#decision!
+    const { id: decisionId, worker, workerId } = this.#decision!
+    const { requestId } = this.#ready!.routing
+    const { context, metrics } = this.#parts
     const step = await this.#continuation.next().catch((thrown: unknown) => ({ thrown }))
     if (this.#state !== 'continuing') return
-    if ('thrown' in step) this.#fault(step.thrown)
-    else if (step.kind === 'unfit') this.#fail(error)
-    else if (step.kind === 'end') {
+    if ('thrown' in step) {
+      const reason = toErrorRecord(step.thrown)
+      context.log.warn({ worker, requestId, error: reason }, 'what is left of a stream cannot be read')
+      metrics.continuation('unread')
+      this.#fail(error)
+    } else if (step.kind === 'unfit') {
+      metrics.continuation(step.why)
+      this.#fail(error)
+    } else if (step.kind === 'end') {
+      metrics.continuation('end')
       this.#guard(() => {
         this.#leave({ outcome: 'ok', wasTaken: true })
         this.#settled()
@@ -694,8 +716,21 @@ export class Exchange {
       })
     } else {
       const { ready, deliveredTokens } = step
+      context.log.warn({ worker, requestId, reason: error.message }, 'stream is continued elsewhere')
+      this.#leave({ outcome: 'error', error, wasTaken: true, isPlacedAgain: true })
+      this.#cut = error
+      this.#hasRest = false
+      this.#failedWorkers = [...this.#failedWorkers, workerId]
+      // It has broken one worker: one more, and no third.
+      this.#takenCount = TAKEN_MAX - 1
+      this.#firstTokenMs = undefined
+      this.#firstByteMs = undefined
+      this.#hasRetried = false
+      this.#slices.forget()
+      const refused = this.#legs.forget(this.#ready!.routing, true)
       this.#ready = { ...ready, routing: { ...ready.routing, continues: { decisionId, deliveredTokens } } }
-      await this.#place()
+      if (refused === undefined) await this.#place()
+      else this.#fail(refused)
     }
   }
 
@@ -707,7 +742,8 @@ export class Exchange {
     this.#answer.data(this.#continuation.passed(found.before))
     const { worker } = this.#decision!
     const reason = `sent an error: ${found.message}`
-    this.#failed(reason, true, 'cut')
+    // The request may be to blame: another worker shows.
+    this.#failed(reason, false)
     this.#continueOr(toErrorRecord(new UpstreamFailedError(worker, reason)))
     return true
   }
@@ -724,7 +760,7 @@ export class Exchange {
 
   /** When the part of the answer was asked for that comes now. */
   get #callMs(): number {
-    return this.#continuation.isUnderWay ? this.#attemptMs : this.#calledMs!
+    return this.#cut !== undefined ? this.#attemptMs : this.#calledMs!
   }
 
   // ── Relaying ─────────────────────────────────────────────────────────────────────────────────
@@ -768,7 +804,8 @@ export class Exchange {
   #answered(): void {
     const body = this.#givenBody
     if (body !== undefined) this.#parts.deadlyPrompts.served(body)
-    const { promptTokens, completionTokens, cachedTokens } = this.#call!.usage ?? {}
+    const { promptTokens, completionTokens, cachedTokens } =
+      this.#continuation.wholeUsage(this.#call!.usage) ?? {}
     this.#slices.answered(cachedTokens, this.#decision!)
     const tokensMs = this.#firstTokenMs === undefined ? undefined : this.#nowMs - this.#firstTokenMs
     const { worker, workerId } = this.#decision!
@@ -794,7 +831,10 @@ export class Exchange {
    */
   #fail(error: ErrorRecord, wasTaken = this.#state !== 'placing'): void {
     const isUntouched =
-      this.#state !== 'relaying' && !this.#continuation.isUnderWay && !OWN_WORDS.has(error.code)
+      this.#state !== 'relaying' &&
+      this.#state !== 'continuing' &&
+      this.#cut === undefined &&
+      !OWN_WORDS.has(error.code)
     this.#passWhole()
     const decision = this.#decision
     this.#leave({ outcome: 'error', error, wasTaken })
@@ -812,7 +852,7 @@ export class Exchange {
 
   /** A refusal that another worker would answer in the same way is the client's answer. */
   #passOn({ status, headers, body, decision }: Refusal): void {
-    if (this.#continuation.isUnderWay) {
+    if (this.#cut !== undefined) {
       this.#fail(toErrorRecord(new UpstreamFailedError(decision.worker, `answered ${status}`)))
       return
     }
@@ -846,7 +886,8 @@ export class Exchange {
     this.#placement = undefined
     this.#slices.abort()
     this.#legs.left(outcome === 'ok')
-    this.#note?.left({ outcome, error, usage, isStream: call?.isStream })
+    const whole = this.#continuation.wholeUsage(usage)
+    this.#note?.left({ outcome, error, usage: whole, isStream: call?.isStream })
     this.#endCall()
     const nowMs = this.#nowMs
     const calledMs = this.#calledMs === undefined ? nowMs : this.#callMs
@@ -858,7 +899,7 @@ export class Exchange {
         completionTokens: usage?.completionTokens,
         cachedTokens: usage?.cachedTokens,
         sliceTokens: this.#slices.tokensAt(this.#decision?.workerId),
-        waitedMs: this.#continuation.isUnderWay ? 0 : calledMs - this.#arrivedMs - this.#legs.tookMs,
+        waitedMs: this.#cut !== undefined ? 0 : calledMs - this.#arrivedMs - this.#legs.tookMs,
         timeToFirstByteMs: this.#firstByteMs,
         durationMs: nowMs - calledMs,
         streamEvents: call?.isStream === true ? usage?.eventsCount : undefined,

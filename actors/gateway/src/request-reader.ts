@@ -101,7 +101,7 @@ interface GivenBody {
   readonly route: CompletionRoute
   readonly body: Uint8Array
   /** Whose memory the body lies in; undefined: in memory of its own. */
-  readonly hold?: BodyHold
+  readonly hold?: BodyHold | undefined
 }
 
 export class RequestReader {
@@ -275,13 +275,9 @@ export class RequestReader {
   }
 
   /** For a continuation; undefined: the ids of the prompt of this body are not known exactly. */
-  async exactIds(
-    { headers }: HttpExchange,
-    route: CompletionRoute,
-    body: Uint8Array,
-  ): Promise<Int32Array | undefined> {
+  async exactIds({ headers }: HttpExchange, given: GivenBody): Promise<Int32Array | undefined> {
     const { tokenIds, tokenizedBy, isCounted, estimate, promptTokens } = await this.#read(
-      { route, body },
+      given,
       headers,
       true,
     )
@@ -289,15 +285,34 @@ export class RequestReader {
     return isExact && tokenIds?.length === promptTokens ? tokenIds : undefined
   }
 
-  /** What is left of a request, as the completion of token ids with which another worker goes on. */
-  async continued(exchange: HttpExchange, body: Uint8Array, id: string): Promise<ReadyRequest> {
-    const { read, ignored } = this.#trust.apply(
-      await this.#read({ route: 'completions', body }, exchange.headers, false),
-      exchange.headers,
-    )
-    const routing = this.#routing(read, 'completions', id, this.#session(read, exchange), ignored)
+  /**
+   * What is left of a request, as the completion of token ids with which another worker goes on. Its prompt
+   * is another one; what its client said of where it may go is not in that body, and is as before.
+   */
+  async continued(exchange: HttpExchange, body: Uint8Array, given: RoutingRequest): Promise<ReadyRequest> {
+    const read = await this.#read({ route: 'completions', body }, exchange.headers, false)
+    const rest = this.#routing(read, 'completions', given.requestId, given.sessionId, given.ignoredHints)
+    const { expectedOutputTokens: expected } = given
+    const deliveredTokens = rest.promptTokens - given.promptTokens
     return {
-      routing,
+      routing: {
+        ...given,
+        promptTokens: rest.promptTokens,
+        estimate: rest.estimate,
+        counted: rest.counted,
+        blockSizeTokens: rest.blockSizeTokens,
+        localHashes: rest.localHashes,
+        sequenceHashes: rest.sequenceHashes,
+        unknownPromptReason: rest.unknownPromptReason,
+        textBlocksReason: rest.textBlocksReason,
+        separated: rest.separated,
+        cacheUse: rest.cacheUse,
+        outputTokensMax: rest.outputTokensMax,
+        expectedOutputTokens: expected === undefined ? undefined : Math.max(1, expected - deliveredTokens),
+        slice: undefined,
+        leg: undefined,
+        legCosts: undefined,
+      },
       upstream: {
         method: 'POST',
         path: COMPLETIONS_PATH,
@@ -305,6 +320,7 @@ export class RequestReader {
         body: read.upstreamBody ?? body,
         usageEdit: read.usageEdit,
       },
+      legs: { route: 'completions', isWholePin: false, prefillPin: undefined },
     }
   }
 

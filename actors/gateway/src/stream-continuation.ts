@@ -15,16 +15,21 @@
  */
 
 import type { Clock } from '@homing/base'
+import type { BodyHold } from '@homing/http'
 import {
   answerLimits,
   ContinuedStream,
   continuedRequest,
   type Delivered,
   DeliveredStream,
+  endsInStop,
+  streamEnd,
   textRequest,
+  type UsageReport,
   unfitRequest,
   wantsUsage,
 } from '@homing/openai'
+import type { RoutingRequest } from '@homing/placement'
 import type { HttpExchange } from '@homing/transport'
 import type { ContinuationMemory, UnfitReason } from './continuation-memory.ts'
 import type { LegsRequest } from './exchange-legs.ts'
@@ -47,14 +52,20 @@ export interface ContinuationLimits {
 
 /** What reads requests, as far as a continuation needs it. */
 export interface ContinuationReader {
-  /** The ids of the prompt of this body; undefined: they are not known exactly. */
+  /**
+   * The ids of the prompt of this body; undefined: they are not known exactly. `hold`: of the body, where it
+   * is not a body of its own.
+   */
   exactIds(
     http: HttpExchange,
-    route: 'chat' | 'completions',
-    body: Uint8Array,
+    given: {
+      readonly route: 'chat' | 'completions'
+      readonly body: Uint8Array
+      readonly hold?: BodyHold | undefined
+    },
   ): Promise<Int32Array | undefined>
-  /** The request of the same client for this completion. */
-  continued(http: HttpExchange, body: Uint8Array, requestId: string): Promise<LegsRequest>
+  /** The same request for this completion: where it may go, and what it counts for, is as its client said. */
+  continued(http: HttpExchange, body: Uint8Array, routing: RoutingRequest): Promise<LegsRequest>
   /** Tokens that the model takes, prompt and answer together; undefined: not known. */
   modelTokens(model: string): number | undefined
 }
@@ -71,23 +82,29 @@ export interface ContinuationParts {
 const READS_MAX = 4
 const READ_PAUSE_MS = 200
 
+/**
+ * Put before a delivered text to tokenize it, since a tokenizer may treat the beginning of a text otherwise
+ * than the same text behind another one (SentencePiece puts a space before it).
+ */
+const BEFORE_TEXT = ['\n', '|']
+
 export class StreamContinuation {
   readonly #parts: ContinuationParts
   readonly #http: HttpExchange
+  readonly #hold: BodyHold
   #delivered: DeliveredStream | undefined
   #stream: ContinuedStream | undefined
   /** The request as its client sent it. */
   #given: LegsRequest | undefined
+  /** Tokens of its prompt, and of what was delivered, when another worker went on with it. */
+  #before: { readonly promptTokens: number; readonly deliveredTokens: number } | undefined
   #tries = 0
+  #isClosed = false
 
-  constructor(parts: ContinuationParts, http: HttpExchange) {
+  constructor(parts: ContinuationParts, http: HttpExchange, hold: BodyHold) {
     this.#parts = parts
     this.#http = http
-  }
-
-  /** Another worker goes on, or has gone on, with it. */
-  get isUnderWay(): boolean {
-    return this.#tries > 0
+    this.#hold = hold
   }
 
   /** Workers that failed in the middle, and after which another one was to go on. */
@@ -122,7 +139,9 @@ export class StreamContinuation {
     const { migrationsMax = 0 } = this.#parts.limits
     if (this.#delivered === undefined) return migrationsMax === 0 ? 'limit' : 'route'
     if (this.#tries >= migrationsMax) return 'limit'
-    if (this.#given?.routing.pinnedInstanceId !== undefined) return 'pinned'
+    const { routing, legs } = this.#given!
+    const isPinned = routing.pinnedInstanceId !== undefined || routing.pinnedRank !== undefined
+    if (isPinned || legs?.prefillPin !== undefined || legs?.isWholePin === true) return 'pinned'
     return this.#delivered.unfit
   }
 
@@ -131,16 +150,30 @@ export class StreamContinuation {
     return this.unfit === undefined && this.#delivered?.isFinished === false
   }
 
-  /** What to do for the rest. Only while `unfit` is undefined. Rejects if the request cannot be read. */
-  async next(): Promise<ContinuationStep> {
-    this.#tries++
-    const step = await this.#next(this.#given!, this.#delivered!.read())
-    this.#parts.metrics.continuation(step.kind === 'unfit' ? step.why : step.kind)
-    return step
+  /** Usage of the whole, of that of its last part. */
+  wholeUsage(usage: UsageReport | undefined): UsageReport | undefined {
+    if (usage === undefined || this.#before === undefined) return usage
+    const { promptTokens, deliveredTokens } = this.#before
+    const { completionTokens } = usage
+    return {
+      ...usage,
+      promptTokens: usage.promptTokens === undefined ? undefined : promptTokens,
+      completionTokens: completionTokens === undefined ? undefined : completionTokens + deliveredTokens,
+    }
   }
 
-  /** Frees what it keeps. */
+  /**
+   * What to do for the rest. Only while `unfit` is undefined. Rejects if the request cannot be read, or the
+   * exchange is over.
+   */
+  async next(): Promise<ContinuationStep> {
+    this.#tries++
+    return this.#next(this.#given!, this.#delivered!.read())
+  }
+
+  /** The exchange is over. Frees what it keeps. */
   close(): void {
+    this.#isClosed = true
     this.#delivered?.close()
   }
 
@@ -148,55 +181,77 @@ export class StreamContinuation {
     const { reader, limits } = this.#parts
     const body = given.upstream.body!
     const form = given.legs!.route === 'chat' ? 'chat' : 'completions'
-    const { text, sample, isFinished } = delivered
-    if (text === '' && !isFinished) {
+    const { text, sample, isFinished, hasUsage } = delivered
+    const why = unfitRequest(body)
+    if (text === '' && !isFinished && why !== 'choices') {
       const { promptTokens } = given.routing
       this.#stream = new ContinuedStream({ form, sample, promptTokens, deliveredTokens: 0, isAnew: true })
-      return { kind: 'place', ready: given, deliveredTokens: 0 }
+      return { kind: 'place', ready: { ...given, waiting: undefined }, deliveredTokens: 0 }
     }
-    const why = unfitRequest(body)
+    const needsUsage = wantsUsage(body) && !hasUsage
+    // Its end is all that is missing.
+    if (isFinished && !needsUsage) return { kind: 'end', bytes: streamEnd(undefined) }
     if (why !== undefined) return { kind: 'unfit', why }
     const { model, unknownPromptReason } = given.routing
     if (unknownPromptReason !== undefined) return { kind: 'unfit', why: 'prompt' }
-    const promptIds = await this.#ids(form, body)
-    const textIds = promptIds && (await this.#ids('completions', textRequest(model, text)))
+    if (!isFinished && endsInStop(body, text)) return { kind: 'unfit', why: 'stops' }
+    const promptIds = await this.#ids({ route: form, body, hold: this.#hold })
+    const textIds = promptIds && (await this.#textIds(model, text))
     if (promptIds === undefined || textIds === undefined) return { kind: 'unfit', why: 'prompt' }
-    const ids = new Int32Array(promptIds.length + textIds.length)
-    ids.set(promptIds)
-    ids.set(textIds, promptIds.length)
-    if (ids.length > (limits.migrationTokensMax ?? Number.POSITIVE_INFINITY))
-      return { kind: 'unfit', why: 'too_long' }
     const [promptTokens, deliveredTokens] = [promptIds.length, textIds.length]
+    this.#before = { promptTokens, deliveredTokens }
+    if (promptTokens + deliveredTokens > (limits.migrationTokensMax ?? Number.POSITIVE_INFINITY))
+      return { kind: 'unfit', why: 'too_long' }
     const stream = new ContinuedStream({ form, sample, promptTokens, deliveredTokens, isAnew: false })
     const asked = answerLimits(body, form === 'chat')
     const room = reader.modelTokens(model)
     const tokensMax = asked.tokensMax ?? (room === undefined ? undefined : room - promptTokens)
     if (tokensMax === undefined && !isFinished) return { kind: 'unfit', why: 'no_limit' }
     const left = (tokensMax ?? 0) - deliveredTokens
-    if (isFinished || left <= 0) {
-      const bytes = stream.ending({
-        hasFinish: isFinished,
-        wantsUsage: wantsUsage(body) && !delivered.hasUsage,
-      })
-      return { kind: 'end', bytes }
-    }
-    const tokensMin = asked.tokensMin === undefined ? undefined : asked.tokensMin - deliveredTokens
-    const next = continuedRequest(body, ids, {
-      tokensMax: left,
-      tokensMin: tokensMin !== undefined && tokensMin > 0 ? tokensMin : undefined,
-    })
-    const ready = await reader.continued(this.#http, next, given.routing.requestId)
+    if (isFinished || left <= 0)
+      return { kind: 'end', bytes: stream.ending({ hasFinish: isFinished, wantsUsage: needsUsage }) }
+    const least = (asked.tokensMin ?? 0) - deliveredTokens
+    const ids = new Int32Array(promptTokens + deliveredTokens)
+    ids.set(promptIds)
+    ids.set(textIds, promptTokens)
+    const rest = continuedRequest(body, ids, { tokensMax: left, tokensMin: least > 0 ? least : undefined })
+    if (!this.#hasRoom(rest.length)) return { kind: 'unfit', why: 'memory' }
+    const ready = await reader.continued(this.#http, rest, given.routing)
     this.#stream = stream
     return { kind: 'place', ready, deliveredTokens }
+  }
+
+  #hasRoom(bytes: number): boolean {
+    try {
+      this.#hold.take(bytes)
+      return true
+    } catch {
+      return false
+    }
+  }
+
+  /** Of a text that stands behind another one. */
+  async #textIds(model: string, text: string): Promise<Int32Array | undefined> {
+    if (text === '') return new Int32Array(0)
+    for (const before of BEFORE_TEXT) {
+      const alone = await this.#ids({ route: 'completions', body: textRequest(model, before) })
+      const both =
+        alone && (await this.#ids({ route: 'completions', body: textRequest(model, before + text) }))
+      if (both === undefined) return undefined
+      const isBefore = alone!.length > 0 && alone!.every((id, i) => both[i] === id)
+      if (isBefore) return both.subarray(alone!.length)
+    }
+    return undefined
   }
 
   /**
    * The engine that is asked to tokenize may be the one that has just died, or others that die with it: what
    * was known before is asked again.
    */
-  async #ids(route: 'chat' | 'completions', body: Uint8Array): Promise<Int32Array | undefined> {
+  async #ids(given: Parameters<ContinuationReader['exactIds']>[1]): Promise<Int32Array | undefined> {
     for (let attempt = 1; ; attempt++) {
-      const ids = await this.#parts.reader.exactIds(this.#http, route, body)
+      if (this.#isClosed) return undefined
+      const ids = await this.#parts.reader.exactIds(this.#http, given)
       if (ids !== undefined || attempt === READS_MAX) return ids
       await new Promise<void>(resolve => this.#parts.clock.after(READ_PAUSE_MS * attempt, resolve))
     }

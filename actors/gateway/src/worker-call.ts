@@ -85,6 +85,8 @@ export interface WorkerCallHandler {
   connected(): void
   /** The prefill is over, because output came, or the answer is whole. `isSuccess`: not by an error. */
   prefilled(isSuccess: boolean): void
+  /** Bytes came that are held back; default: nothing. */
+  held?(): void
   head(status: number, headers: HttpHeaders): void
   data(bytes: Uint8Array): void
   /** The answer is complete. */
@@ -314,6 +316,7 @@ export class WorkerCall {
     this.#heldBytes.push(passing)
     const bytes = this.#heldBytes.reduce((sum, { length }) => sum + length, 0)
     if (this.#tap!.hasEvent || bytes > HELD_ANSWER_BYTES_MAX) this.#passHeld()
+    else if (!this.#isStream) this.#handler.held?.()
   }
 
   #passHeld(): void {
@@ -358,7 +361,8 @@ export class WorkerCall {
 
   /** What an answer lacks that ended as HTTP has it. */
   #lackOf({ isInside }: UsageReport): string | undefined {
-    if (!this.#generates || !isInside || (this.#heldHead?.status ?? this.#status ?? 0) >= 300) return undefined
+    if (!this.#generates || !isInside || (this.#heldHead?.status ?? this.#status ?? 0) >= 300)
+      return undefined
     if (this.#isStream) return 'the answer ended inside an event'
     return this.#isJson ? 'the answer ended inside its JSON body' : undefined
   }

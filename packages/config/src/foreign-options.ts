@@ -12,7 +12,6 @@ import type { ForeignOption } from './descriptor.ts'
 
 const WORKERS =
   'workers are named with --worker or --workers-file, or register themselves (--worker-namespace)'
-const LOCK = 'the lock for the snapshots of --router-durable-kv-events is in JetStream'
 const OF_ENGINES = 'it is an option of engines: give it to them'
 const OWN_COST =
   '--router-policy auto learns the load of each worker; the other policies count blocks and tokens'
@@ -26,7 +25,6 @@ const SHARED_CACHE = 'blocks outside a worker count with --router-disk-cache-hit
 
 export const foreignRouterOptions: readonly ForeignOption[] = [
   ...options(WORKERS, [
-    'discovery-backend',
     'store-kv',
     'namespace-prefix',
     'endpoint',
@@ -38,7 +36,6 @@ export const foreignRouterOptions: readonly ForeignOption[] = [
   ...options('engines keep their events for replay, and this router asks for those that it missed', [
     'enable-local-indexer',
   ]),
-  ...options(LOCK, ['lock-backend']),
   ...options(OF_ENGINES, ['kv-events-config', 'publish-events-and-metrics', 'publish-kv-events']),
   ...options('workers are refused requests by --active-decode-blocks-threshold and its like', [
     'admission-control',

@@ -117,6 +117,10 @@ export const routerCommand: Command<typeof routerSettings> = {
       DEMO_ONLY.some(isGiven)
         ? '--demo-engines, --demo-speed, --demo-disagg and --demo-load have no effect when workers are named: leave them out, or leave out --worker'
         : undefined,
+    ({ settings: { discovery, workerNamespace } }) =>
+      (discovery === 'file' || discovery === 'mem') && workerNamespace !== undefined
+        ? `--discovery-backend ${discovery} takes no workers that register themselves: leave out --worker-namespace, or use nats or etcd`
+        : undefined,
     ({ settings: { demoDisagg, demoEngines } }) =>
       demoDisagg && demoEngines < 2
         ? `--demo-disagg needs an engine of either kind, and --demo-engines is ${demoEngines}: use 2 or more, or leave out --demo-disagg`

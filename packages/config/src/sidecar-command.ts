@@ -2,6 +2,7 @@
 
 import { brokerSettings } from './broker-settings.ts'
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
+import { ETCD_HELP, etcdSettings } from './etcd-settings.ts'
 import { faultOfBodies, shared } from './shared-settings.ts'
 import { streamSettings } from './stream-settings.ts'
 import { GIB, MIB, SECOND_MS } from './units.ts'
@@ -129,6 +130,19 @@ const sidecarSettings = [
     check: text =>
       /^[A-Za-z0-9_-]{1,64}$/.test(text) ? undefined : "is not 1 to 64 letters, digits, '-' and '_'",
     help: 'Register the engine of --worker with all routers that have this name as their --worker-namespace, for as long as the sidecar runs. Needs --event-plane nats.',
+  },
+  {
+    ...etcdSettings.discovery,
+    group: 'Listening',
+    choices: ['nats', 'etcd'],
+    env: 'HOMING_SIDECAR_DISCOVERY_BACKEND',
+    help: 'With --register: where. nats: at the broker. etcd: at --etcd; routers need --discovery-backend etcd, too.',
+  },
+  {
+    ...etcdSettings.servers,
+    group: 'Listening',
+    env: 'HOMING_SIDECAR_ETCD',
+    help: `With --discovery-backend etcd: ${ETCD_HELP}`,
   },
   {
     key: 'role',

@@ -58,11 +58,7 @@ t.test('what there is instead is told, and the values of such options are no fau
   const line = '--discovery-backend mem --lock-backend jetstream --request-plane tcp --port 1'
   const { settings, warnings } = parseSettings(routerCommand, line.split(' '), {})
   t.equal(settings.port, 1)
-  t.strictSame(warnings, [
-    `--discovery-backend is ignored: ${WORKERS}`,
-    '--lock-backend is ignored: the lock for the snapshots of --router-durable-kv-events is in JetStream',
-    '--request-plane tcp: workers are called over HTTP, at their URLs',
-  ])
+  t.strictSame(warnings, ['--request-plane tcp: workers are called over HTTP, at their URLs'])
 })
 
 t.test('variables of deployments start it too', async t => {
@@ -76,6 +72,7 @@ t.test('variables of deployments start it too', async t => {
     DYN_ROUTER_KV_EVENTS: 'false',
     DYN_ROUTER_QUEUE_THRESHOLD: 'None',
     DYN_DISCOVERY_BACKEND: 'etcd',
+    DYN_NAMESPACE_PREFIX: 'a',
     DYN_MIGRATION_LIMIT: '3',
     DYN_LOG: 'info',
     NATS_SERVER: 'nats://nats:4222',
@@ -88,8 +85,9 @@ t.test('variables of deployments start it too', async t => {
     eventThreads: 4,
     kvEvents: false,
     queueThreshold: 'none',
+    discovery: 'etcd',
   })
-  t.ok(warnings.includes(`DYN_DISCOVERY_BACKEND is ignored: ${WORKERS}`))
+  t.ok(warnings.includes(`DYN_NAMESPACE_PREFIX is ignored: ${WORKERS}`))
 })
 
 t.test('no option is foreign and ours, and each names only options that exist', async t => {

@@ -9,6 +9,7 @@
 import { createLog, type Log, systemClock, systemRandom } from '@homing/base'
 import {
   asksForHelp,
+  etcdServersOf,
   natsServersOf,
   parseSettings,
   renderHelp,
@@ -160,6 +161,7 @@ function registerSidecar(settings: SidecarSettings, transport: Transport, log: L
   return registerWorker({
     url: `http://${worker}?${query}`,
     nats,
+    etcd: settings.discovery === 'etcd' ? etcdServersOf(settings.etcdServers) : undefined,
     namespace,
     modelType: role === 'both' ? undefined : role,
     log,

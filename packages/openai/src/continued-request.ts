@@ -25,6 +25,7 @@ export type UnfitRequest =
   | 'penalties'
   | 'ids'
   | 'tied'
+  | 'stops'
   | 'no_limit'
 
 /** Limits of an answer, in tokens; undefined: not given. */
@@ -42,9 +43,13 @@ const GUIDES = [
 const TIES = [
   ...['kv_transfer_params', 'bootstrap_host', 'bootstrap_port', 'bootstrap_room', 'disaggregated_params'],
   ...['input_embeds', 'prompt_embeds', 'session_params', 'return_hidden_states', 'audio'],
+  // What these do, an engine knows.
+  ...['vllm_xargs', 'custom_params', 'extra_args', 'thinking_token_budget'],
 ]
 /** They look back at what was generated, or may. */
-const LOOKING_BACK = ['no_repeat_ngram_size', 'custom_logit_processor', 'logits_processors', 'dry_multiplier']
+const LOOKING_BACK = [
+  ...['no_repeat_ngram_size', 'custom_logit_processor', 'logits_processors', 'dry_multiplier', 'bad_words'],
+]
 /** Members that the prompt of token ids stands for, that are set anew, or that only a chat has. */
 const CUT = [
   ...['messages', 'prompt', 'max_tokens', 'max_completion_tokens', 'min_tokens', 'stream', 'n', 'best_of'],
@@ -93,6 +98,20 @@ export function answerLimits(body: Uint8Array, isChat: boolean): AnswerLimits {
   const tokensMax = typeof given === 'number' ? given : isChat || hasMember ? undefined : COMPLETION_TOKENS
   const tokensMin = memberOf('min_tokens')
   return { tokensMax, tokensMin: typeof tokensMin === 'number' && tokensMin > 0 ? tokensMin : undefined }
+}
+
+/**
+ * Whether what was delivered ends as a stop string begins: an engine that gets it as a part of its prompt
+ * would not see that string.
+ */
+export function endsInStop(body: Uint8Array, text: string): boolean {
+  const given = membersOf(body, scanRequest(body))('stop')
+  const stops = (Array.isArray(given) ? given : [given]).filter(stop => typeof stop === 'string')
+  return stops.some(stop => {
+    for (let length = Math.min(stop.length - 1, text.length); length > 0; length--)
+      if (text.endsWith(stop.slice(0, length))) return true
+    return false
+  })
 }
 
 /** Whether the client asked for the usage of its stream. */

@@ -69,7 +69,7 @@ export class ContinuedStream {
       completion_tokens: deliveredTokens,
     }
     if (wantsUsage) events.push(eventOf({ ...sameOf(sample), choices: [], usage }))
-    return Buffer.concat([...events, Buffer.from('data: [DONE]\n\n')])
+    return streamEnd(Buffer.concat(events))
   }
 
   /** Undefined: the client has it already. */
@@ -81,9 +81,11 @@ export class ContinuedStream {
 
   #alike(chunk: StreamChunk): StreamChunk {
     const { sample, form, isAnew } = this.#parts
+    if (isAnew)
+      return { ...chunk, ...sameOf(sample), choices: chunk.choices.map(choice => this.#anew(choice)) }
     const { usage } = chunk
     const [choice] = chunk.choices
-    const choices = choice === undefined ? [] : [isAnew ? choice : this.#choice(choice, form)]
+    const choices = choice === undefined ? [] : [this.#choice(choice, form)]
     return {
       ...chunk,
       ...sameOf(sample),
@@ -92,13 +94,28 @@ export class ContinuedStream {
     }
   }
 
+  /** Whose turn it is was said before. */
+  #anew(choice: StreamChoice): StreamChoice {
+    const { delta } = choice
+    if (this.#parts.sample === undefined || typeof delta !== 'object' || delta === null) return choice
+    const { role: _, ...said } = delta as Readonly<Record<string, unknown>>
+    return { ...choice, delta: said }
+  }
+
   #choice(choice: StreamChoice, form: DeliveredForm): StreamChoice {
     const known = this.#parts.sample?.choices[0] ?? { index: 0 }
     const text = typeof choice.text === 'string' ? choice.text : ''
     const same = Object.fromEntries(Object.keys(known).map(name => [name, choice[name] ?? null]))
     const said = form === 'chat' ? { delta: text === '' ? {} : { content: text } } : { text }
-    const stop = choice['stop_reason'] == null ? {} : { stop_reason: choice['stop_reason'] }
-    return { ...same, index: 0, ...said, finish_reason: choice.finish_reason ?? null, ...stop }
+    const stop = 'stop_reason' in choice ? { stop_reason: choice['stop_reason'] } : {}
+    const isLast = choice.finish_reason != null
+    return {
+      ...same,
+      index: 0,
+      ...said,
+      finish_reason: choice.finish_reason ?? null,
+      ...(isLast ? stop : {}),
+    }
   }
 
   #usage(usage: Counts): Counts {
@@ -118,6 +135,11 @@ export class ContinuedStream {
   }
 }
 
+/** The end of a stream behind its last events, if it lacks some. */
+export function streamEnd(events: Uint8Array | undefined): Uint8Array {
+  return Buffer.concat([events ?? new Uint8Array(0), Buffer.from('data: [DONE]\n\n')])
+}
+
 /** The bytes before the first event with an error of the engine, and what it says; undefined: none. */
 export function engineErrorOf(
   bytes: Uint8Array,
@@ -127,7 +149,7 @@ export function engineErrorOf(
     const error = payload === undefined ? undefined : tryError(payload)
     if (error === undefined) continue
     // The client's own fault would be one anywhere.
-    if (typeof error.code === 'number' && error.code >= 400 && error.code < 500) return undefined
+    if (isOfClient(error)) return undefined
     const before = bytes.subarray(0, event.byteOffset - bytes.byteOffset)
     return { before, message: String(error.message ?? 'without a message').slice(0, SAID_CHARACTERS_MAX) }
   }
@@ -136,8 +158,19 @@ export function engineErrorOf(
 
 const SAID_CHARACTERS_MAX = 200
 
+/** By its status, or in the words of the engines. */
+function isOfClient({ code, type }: EngineError): boolean {
+  const status = Number(code)
+  if (status >= 400 && status < 500) return true
+  return [code, type].some(word => typeof word === 'string' && CLIENT_WORDS.test(word))
+}
+
+const CLIENT_WORDS =
+  /invalid|bad_?request|context_length|validation|not_?found|permission|authentication|too_?long/i
+
 interface EngineError {
   readonly code?: unknown
+  readonly type?: unknown
   readonly message?: unknown
 }
 

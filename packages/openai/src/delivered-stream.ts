@@ -52,8 +52,10 @@ const CARRIAGE_RETURN = 0x0d
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
 const TEXT_BYTES_FIRST = 256
-/** Further attempts to find what the events of a stream have in common. */
-const SKELETONS_MAX = 8
+/** Of one stream. */
+const STREAM_TEXT_BYTES_MAX = 4_194_304
+/** Some engines write another time into the events of each second: what they have in common is found anew. */
+const LEARN_EVERY = 16
 
 export class DeliveredStream {
   readonly #form: DeliveredForm
@@ -63,7 +65,8 @@ export class DeliveredStream {
   #textBytes = 0
   #prefix = Buffer.alloc(0)
   #suffix = Buffer.alloc(0)
-  #skeletons = 0
+  /** Events that were parsed since the last attempt to find what they have in common. */
+  #parsed = 0
   #sample: StreamChunk | undefined
   #isFinished = false
   #hasUsage = false
@@ -110,10 +113,15 @@ export class DeliveredStream {
 
   /** Gives its memory back. */
   close(): void {
+    this.#giveUp('form')
+  }
+
+  /** It cannot be continued, so that its text is not needed any more. */
+  #giveUp(why: UnfitStream): void {
+    this.#unfit ??= why
     this.#take(-this.#text.length)
     this.#text = Buffer.alloc(0)
     this.#textBytes = 0
-    this.#unfit ??= 'form'
   }
 
   /** The end of an event that differs in its text alone from the last one; `at`: it does not. */
@@ -131,8 +139,8 @@ export class DeliveredStream {
     const needed = this.#textBytes + to - from
     if (needed > this.#text.length) {
       const length = Math.max(TEXT_BYTES_FIRST, 2 ** Math.ceil(Math.log2(needed)))
-      if (!this.#take(length - this.#text.length)) {
-        this.#unfit = 'memory'
+      if (length > STREAM_TEXT_BYTES_MAX || !this.#take(length - this.#text.length)) {
+        this.#giveUp('memory')
         return
       }
       const grown = Buffer.alloc(length)
@@ -149,7 +157,7 @@ export class DeliveredStream {
     // A comment, or the end.
     if (payload === undefined || payload === '[DONE]') return
     const chunk = tryChunk(payload)
-    if (chunk === undefined) this.#unfit = 'form'
+    if (chunk === undefined) this.#giveUp('form')
     else this.#chunk(chunk, event)
   }
 
@@ -160,14 +168,17 @@ export class DeliveredStream {
       return
     }
     if (another !== undefined || (choice.index ?? 0) !== 0) {
-      this.#unfit = 'choices'
+      this.#giveUp('choices')
       return
     }
-    if (choice['logprobs'] != null) this.#unfit = 'logprobs'
+    if (choice['logprobs'] != null) this.#giveUp('logprobs')
     const text = this.#textOf(choice)
     if (this.#unfit !== undefined) return
     this.#sample = chunk
-    if (choice.finish_reason != null) this.#isFinished = true
+    if (choice.finish_reason != null) {
+      this.#isFinished = true
+      if (chunk.usage != null) this.#hasUsage = true
+    }
     if (text === '') return
     const written = Buffer.from(JSON.stringify(text))
     this.#keep(written, 1, written.length - 1)
@@ -177,23 +188,24 @@ export class DeliveredStream {
   #textOf(choice: StreamChoice): string {
     if (this.#form === 'completions') {
       if (typeof choice.text === 'string') return choice.text
-      this.#unfit = 'form'
+      this.#giveUp('form')
       return ''
     }
     const { delta } = choice
     if (typeof delta !== 'object' || delta === null) {
-      this.#unfit = 'form'
+      this.#giveUp('form')
       return ''
     }
     const { role: _, content, ...others } = delta as Readonly<Record<string, unknown>>
     const isOther = Object.values(others).some(value => value != null && !isEmpty(value))
-    if (isOther || (content != null && typeof content !== 'string')) this.#unfit = 'other_content'
+    if (isOther || (content != null && typeof content !== 'string')) this.#giveUp('other_content')
     return typeof content === 'string' ? content : ''
   }
 
   /** What events like this one have around their text. */
   #learn(chunk: StreamChunk, event: Uint8Array): void {
-    if (this.#skeletons++ >= SKELETONS_MAX) return
+    if (this.#prefix.length > 0 && ++this.#parsed < LEARN_EVERY) return
+    this.#parsed = 0
     const bytes = Buffer.from(event.buffer, event.byteOffset, event.length)
     const name = Buffer.from(this.#form === 'chat' ? '"content":' : '"text":')
     const nameAt = bytes.indexOf(name)

@@ -4,12 +4,13 @@ export {
   type AnswerLimits,
   answerLimits,
   continuedRequest,
+  endsInStop,
   textRequest,
   type UnfitRequest,
   unfitRequest,
   wantsUsage,
 } from './continued-request.ts'
-export { ContinuedStream, engineErrorOf } from './continued-stream.ts'
+export { ContinuedStream, engineErrorOf, streamEnd } from './continued-stream.ts'
 export {
   type Delivered,
   type DeliveredForm,

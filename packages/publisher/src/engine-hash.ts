@@ -35,13 +35,9 @@ export function keyAt(words: Int32Array, index: number): bigint {
   return (BigInt(words[index * 2 + 1]! >>> 0) << 32n) | BigInt(words[index * 2]! >>> 0)
 }
 
-/** Keys as `[lo, hi]` pairs, the form of KV events. */
+/**
+ * Keys as `[lo, hi]` pairs, the form of KV events. As they lie in memory: Node's machines are little-endian.
+ */
 export function wordsOf(keys: readonly bigint[]): Int32Array {
-  const words = new Int32Array(keys.length * 2)
-  for (let i = 0; i < keys.length; i++) {
-    const key = keys[i]!
-    words[i * 2] = Number(BigInt.asIntN(32, key))
-    words[i * 2 + 1] = Number(BigInt.asIntN(32, key >> 32n))
-  }
-  return words
+  return new Int32Array(BigUint64Array.from(keys).buffer)
 }

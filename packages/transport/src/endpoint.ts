@@ -1,7 +1,7 @@
 /**
  * Endpoints of messages: 'tcp://host:port', 'tcp://[v6]:port' and 'ipc://path' of ZeroMQ sockets;
  * 'nats://host:port/subject' of a publisher at a NATS broker, with the broker's other addresses behind
- * commas: 'nats://a:4222,b:4222/subject'.
+ * commas: 'nats://a:4222,b:4222/subject'; 'etcd://host:port/subject' of a presence at etcd.
  *
  * Endpoints come from engines, brokers and clients of the API, and libzmq throws at those that it cannot use.
  * So what is read here is less than what libzmq takes: no interfaces, no source addresses, no wildcards to
@@ -61,6 +61,23 @@ export function faultOfEndpoint(text: string): string | undefined {
     if (error instanceof EndpointError) return error.reason
     throw error
   }
+}
+
+export function isEtcdEndpoint(text: string): boolean {
+  return /^etcds?:\/\//.test(text)
+}
+
+/**
+ * Of a presence at etcd: 'etcd://host:port/subject', with other servers behind commas; 'etcds' for TLS.
+ * `servers` are 'http://host:port' or 'https://host:port' each. Throws EndpointError.
+ */
+export function parseEtcdEndpoint(text: string): {
+  readonly servers: readonly string[]
+  readonly subject: string
+} {
+  const { servers, subject } = parseBrokerEndpoint(text.replace(/^etcds?:/, 'nats:'))
+  const scheme = text.startsWith('etcds:') ? 'https' : 'http'
+  return { servers: servers.map(server => `${scheme}://${server}`), subject }
 }
 
 /** Throws EndpointError. */

@@ -8,10 +8,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import process from 'node:process'
 import { systemClock } from '@homing/base'
-import { connect as connectClient, type JetStreamManager } from 'nats'
+import { connect as connectClient, type JetStreamManager, type Views } from 'nats'
 import { freePort } from './free-ports.ts'
 
 export { freePort, freePorts } from './free-ports.ts'
+export { EtcdServer, NO_ETCD_SERVER } from './testing-etcd.ts'
 
 const HOST = '127.0.0.1'
 const TEST_START_MS_MAX = 20_000
@@ -26,11 +27,12 @@ export interface NatsServerOptions {
   readonly configuration?: readonly string[]
   /** Keeps streams (JetStream), also over `down` and `up`; lines of its configuration. */
   readonly streams?: readonly string[]
+  /** Where they are kept; default: in a folder of its own. */
+  readonly streamsFolder?: string
 }
 
 function streamLines(folder: string, streams: readonly string[] | undefined): readonly string[] {
-  if (streams === undefined) return []
-  return ['jetstream {', `  store_dir: "${join(folder, 'streams')}"`, ...streams, '}']
+  return streams === undefined ? [] : ['jetstream {', `  store_dir: "${folder}"`, ...streams, '}']
 }
 
 export class NatsServer {
@@ -42,13 +44,16 @@ export class NatsServer {
     this.port = port
   }
 
-  static async start({ configuration = [], streams }: NatsServerOptions = {}): Promise<NatsServer> {
+  static async start({
+    configuration = [],
+    streams,
+    streamsFolder,
+  }: NatsServerOptions = {}): Promise<NatsServer> {
     const server = new NatsServer(await freePort())
+    const folder = streamsFolder ?? join(server.#folder, 'streams')
     writeFileSync(
       join(server.#folder, 'nats.conf'),
-      [`listen: ${HOST}:${server.port}`, ...configuration, ...streamLines(server.#folder, streams)].join(
-        '\n',
-      ),
+      [`listen: ${HOST}:${server.port}`, ...configuration, ...streamLines(folder, streams)].join('\n'),
     )
     await server.up()
     return server
@@ -76,10 +81,18 @@ export class NatsServer {
     return `nats://${this.address}/${subject}`
   }
 
-  /** Its streams, as an operator sees them. */
-  async manage(): Promise<{ readonly streams: JetStreamManager; close(): Promise<void> }> {
+  /** Its streams and buckets, as an operator sees them. */
+  async manage(): Promise<{
+    readonly streams: JetStreamManager
+    readonly views: Views
+    close(): Promise<void>
+  }> {
     const connection = await connectClient({ servers: [this.address] })
-    return { streams: await connection.jetstreamManager(), close: () => connection.close() }
+    return {
+      streams: await connection.jetstreamManager(),
+      views: connection.jetstream().views,
+      close: () => connection.close(),
+    }
   }
 
   /** Publishes as a foreign process; resolves when the server has read all of it. */

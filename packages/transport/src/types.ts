@@ -425,6 +425,8 @@ export interface PresenceOptions {
 export interface OwnPresence extends Closable {
   /** Ends without good-bye, for a peer that is back at once: others notice only its silence. Idempotent. */
   leave(): void
+  /** Resolves when the good-bye has been said, or cannot be; undefined: it is said at once. */
+  readonly closed?: Promise<void> | undefined
 }
 
 /** A peer that is there. */
@@ -450,9 +452,14 @@ export interface Transport {
   readonly messages: MessageTransport
   /**
    * What is kept beside the stream of a namespace at a broker, 'host:port' each. On the main thread only; not
-   * closed with the transport. Undefined: brokers of this transport keep nothing.
+   * closed with the transport. `etcdServers`: the lock is there, 'http://host:port' each; default: at the
+   * broker. Undefined: brokers of this transport keep nothing.
    */
-  streamStore?(servers: readonly string[], stream: StreamOptions): StreamStore
+  streamStore?(
+    servers: readonly string[],
+    stream: StreamOptions,
+    etcdServers?: readonly string[],
+  ): StreamStore
   /** Counts of each broker for this thread, by its addresses ('host:port,…'). */
   brokers(): readonly (readonly [string, Readonly<BrokerCounts>])[]
   /** Closes all that was opened through this instance, at once; idempotent. */

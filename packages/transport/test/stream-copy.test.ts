@@ -7,6 +7,7 @@ import { SimulatedClock } from '@homing/base'
 import t from 'tap'
 import { BrokerCounts } from '../src/broker-counts.ts'
 import { StreamError } from '../src/errors.ts'
+import { unpacked } from '../src/nats/payload.ts'
 import { StreamCopy, UNSTORED_MESSAGES_MAX } from '../src/nats/stream-copy.ts'
 import type { BrokerStreams } from '../src/nats/streams.ts'
 import { bytes, text } from './conformance.ts'
@@ -22,7 +23,7 @@ function world() {
     ensure: () => (state.refuses ? refused() : Promise.resolve(undefined)),
     store(_: string, payload: Uint8Array) {
       if (state.refuses) return refused()
-      stored.push(text(payload))
+      stored.push(...unpacked(payload).map(text))
       return Promise.resolve()
     },
   } as unknown as BrokerStreams

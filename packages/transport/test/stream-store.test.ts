@@ -20,14 +20,14 @@ const SUBJECT = 'homing.kv.one'
 async function world(t: Test) {
   const server = await NatsServer.start({ streams: [] })
   t.teardown(() => server.stop())
-  const { streams: manager, close } = await server.manage()
+  const { streams: manager, views, close } = await server.manage()
   t.teardown(close)
   const openBroker = systemBrokers(systemClock)
   const store = brokerStreamStore([server.address], STREAM, systemClock, openBroker)
   t.teardown(() => store.close())
   const messages = brokerMessages({ clock: systemClock, log: { warn() {} }, openBroker })
   t.teardown(() => messages.close())
-  return { server, manager, store, messages }
+  return { server, manager, views, store, messages }
 }
 
 /** A publisher that has published this number of batches, and one that follows it. */
@@ -55,11 +55,13 @@ async function published(
     subscription.close()
   })
   const life = await lives.next('the stream')
-  for (let i = 0; i < count; i++) publisher.send(encodeEventFrames('', i, bytes(`batch ${i}`)))
   const numbers: number[] = []
-  while (numbers.length < count) numbers.push((await heard.next('a batch')).number)
+  for (let i = 0; i < count; i++) {
+    publisher.send(encodeEventFrames('', i, bytes(`batch ${i}`)))
+    // What is published in one turn is one message of the stream.
+    numbers.push((await heard.next('a batch')).number)
+  }
   const state = async () => (await manager.streams.info(NAME)).state
-  while ((await state()).messages < count);
   const more = async (): Promise<number> => {
     publisher.send(encodeEventFrames('', count, bytes('one more')))
     return (await heard.next('a batch')).number
@@ -105,6 +107,41 @@ t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
     const next = await store.lock()
     t.ok(next)
     await next!.release()
+  })
+
+  t.test('the lock of one that died ends by itself, by the time of the broker', async t => {
+    const { store, views } = await world(t)
+    // As the store makes it, with a shorter life of what is in it.
+    await views.kv(`${NAME}-locks`, { history: 1, ttl: 1500 })
+    const lock = await store.lock()
+    t.ok(lock)
+    t.equal(await store.lock(), undefined)
+    let next: Awaited<ReturnType<typeof store.lock>>
+    do next = await store.lock()
+    while (next === undefined)
+    t.equal(await lock!.renew(), false, 'the dead one would hear that it has lost it')
+    await lock!.release()
+    t.equal(await next.renew(), true)
+  })
+
+  t.test('an upload by a clock that is a day late is not taken for an old one', async t => {
+    const { store, views } = await world(t)
+    const lock = await store.lock()
+    const images = await views.os(`${NAME}-images`)
+    const SystemDate = Date
+    globalThis.Date = class extends SystemDate {
+      constructor(...given: [] | [number]) {
+        super(given.length === 0 ? SystemDate.now() - 86_400_000 : given[0])
+      }
+    } as DateConstructor
+    try {
+      await images.putBlob({ name: 'under-way' }, bytes('of another router'))
+    } finally {
+      globalThis.Date = SystemDate
+    }
+    await store.tidy()
+    t.equal(text((await images.getBlob('under-way')) ?? undefined), 'of another router')
+    await lock!.release()
   })
 
   t.test('no more is purged than the snapshot has and every consumer has dealt with', async t => {

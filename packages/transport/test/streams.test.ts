@@ -125,7 +125,7 @@ function follow(
   return { inbox, subscription, until }
 }
 
-/** Sequences of a whole replay, then 'end'. */
+/** Sequences of a replay up to its end marker, or to the batch behind a hole. */
 async function replay(
   t: Test,
   messages: MessageTransport,
@@ -141,7 +141,12 @@ async function replay(
   t.teardown(() => dealer.close())
   dealer.send(replayRequestFrames(from))
   const told: (number | 'end')[] = []
-  while (told.at(-1) !== 'end') told.push(await inbox.next('a reply'))
+  for (;;) {
+    const next = await inbox.next('a reply')
+    const before = told.at(-1)
+    told.push(next)
+    if (next === 'end' || (before !== undefined && next !== (before as number) + 1)) break
+  }
   dealer.close()
   return told
 }
@@ -154,8 +159,12 @@ t.test('with a real server', { skip: NO_NATS_SERVER }, async t => {
     const engine = await publisherAt(t, one)
     const { until, subscription } = follow(t, one.process(), one.endpoint)
     await until('stream')
-    engine.say(0, 3)
-    const numbers = [await until('batch 0'), await until('batch 1'), await until('batch 2')]
+    const numbers: Heard[] = []
+    // One by one: what is published in one turn is one message of the stream.
+    for (let i = 0; i < 3; i++) {
+      engine.say(i, 1)
+      numbers.push(await until(`batch ${i}`))
+    }
     const [consumer] = await one.manager.consumers.list(NAME).next()
     const pending = async () => (await one.manager.consumers.info(NAME, consumer!.name)).num_ack_pending
     t.equal(await pending(), 3)
@@ -202,8 +211,8 @@ t.test('with a real server', { skip: NO_NATS_SERVER }, async t => {
     const { until } = follow(t, messages, one.endpoint)
     await until('stream')
     engine.say(0, 1000)
-    await until('batch 255')
-    while ((await one.manager.streams.info(NAME)).state.messages < 1000);
+    await until('batch 999')
+    t.ok((await one.manager.streams.info(NAME)).state.messages < 100, 'many batches are one message')
     t.strictSame(await replay(t, messages, one.endpoint, 0), [...sequences(0, 1000), 'end'])
     t.strictSame(await replay(t, messages, one.endpoint, 700), [...sequences(700, 1000), 'end'])
     t.strictSame(await replay(t, messages, one.endpoint, 998), [998, 999, 'end'])
@@ -312,7 +321,7 @@ t.test('with a real server', { skip: NO_NATS_SERVER }, async t => {
 
   t.test('a stream that has reached its bytes keeps the newest; the replay begins there', async t => {
     const one = await world(t)
-    const small = { ...STREAM, bytesMax: 2 ** 20 }
+    const small = { ...STREAM, bytesMax: 2 ** 18 }
     const engine = await publisherAt(t, one, { stream: small, kept: 1 })
     const messages = one.process()
     const { until, subscription } = follow(t, messages, one.endpoint, small)
@@ -327,6 +336,33 @@ t.test('with a real server', { skip: NO_NATS_SERVER }, async t => {
     t.ok(first > 0)
     t.strictSame(told, [...sequences(first, 10_000), 'end'])
   })
+
+  t.test(
+    'a publisher that is faster than its stream for too long: replays begin behind what it lost',
+    async t => {
+      const one = await world(t)
+      const engine = await publisherAt(t, one, { kept: 1 })
+      const messages = one.process()
+      const { until, subscription } = follow(t, messages, one.endpoint)
+      await until('stream')
+      engine.say(0, 10)
+      subscription.done?.((await until('batch 9')).number)
+      engine.say(10, 20_000)
+      t.match(await one.warnings.next('a warning'), /the stream does not have all events/)
+      await until('stream')
+      engine.say(20_010, 1)
+      await until('batch 20010')
+      const first = await replay(t, messages, one.endpoint, 0)
+      t.strictSame(first.slice(0, 10), sequences(0, 10))
+      const behind = first.at(-1) as number
+      t.ok(behind > first.length, 'the hole is shown')
+      t.strictSame(await replay(t, messages, one.endpoint, 0), [...sequences(behind, 20_011), 'end'])
+      t.strictSame(await replay(t, messages, one.endpoint, behind + 7), [
+        ...sequences(behind + 7, 20_011),
+        'end',
+      ])
+    },
+  )
 
   t.test(
     'the broker is killed and comes back: what was published meanwhile is stored behind that',

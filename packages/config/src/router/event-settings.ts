@@ -1,6 +1,7 @@
 /** Settings of `homing router`: what it learns of the caches of engines, and where that is kept. */
 
 import type { SettingDescriptor } from '../descriptor.ts'
+import { ETCD_HELP, etcdSettings } from '../etcd-settings.ts'
 import { shared } from '../shared-settings.ts'
 import { streamSettings } from '../stream-settings.ts'
 import { HOUR_MS, SECOND_MS } from '../units.ts'
@@ -160,6 +161,21 @@ export const eventSettings = [
     unit: 'messages',
     envAliases: [{ name: 'DYN_ROUTER_SNAPSHOT_THRESHOLD' }],
     help: 'With --router-durable-kv-events: when the stream has more messages, one of the routers stores a snapshot of every worker key that it knows exactly at the broker, and purges what the snapshots stand for and all routers have applied. A router that starts then begins from the snapshot.',
+  },
+  {
+    key: 'lockStore',
+    name: 'lock-backend',
+    group: 'KV events and index',
+    kind: 'choice',
+    choices: ['jetstream', 'etcd'],
+    default: 'jetstream',
+    help: 'With --router-durable-kv-events: where the lock is under which one router at a time takes snapshots. jetstream: at the NATS broker of the stream. etcd: at --etcd. All routers of a namespace need the same.',
+  },
+  {
+    ...etcdSettings.servers,
+    group: 'KV events and index',
+    envAliases: [{ name: 'ETCD_ENDPOINTS' }],
+    help: `With --lock-backend etcd and --discovery-backend etcd: ${ETCD_HELP}`,
   },
   { ...streamSettings.namespace, group: 'KV events and index', envAliases: [{ name: 'DYN_NAMESPACE' }] },
   {

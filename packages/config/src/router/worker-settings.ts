@@ -2,6 +2,7 @@
 
 import { openName } from '@homing/base'
 import type { SettingDescriptor } from '../descriptor.ts'
+import { etcdSettings } from '../etcd-settings.ts'
 import { shared } from '../shared-settings.ts'
 import { HOUR_MS, KIB, MIB, SECOND_MS } from '../units.ts'
 
@@ -40,7 +41,14 @@ export const workerSettings = [
     unsetMeans: 'no worker can register itself',
     check: text =>
       /^[A-Za-z0-9_-]{1,64}$/.test(text) ? undefined : "is not 1 to 64 letters, digits, '-' and '_'",
-    help: 'Take workers that register themselves at the NATS broker (--nats) under this name: they join when they do, and leave when they say so or are silent for five seconds. Whoever may publish at the broker may register.',
+    help: 'Take workers that register themselves at the NATS broker (--nats), or at etcd (--discovery-backend etcd), under this name: they join when they do, and leave when they say so or are silent for five seconds. Whoever may publish at the broker, or write at etcd, may register.',
+  },
+  {
+    ...etcdSettings.discovery,
+    group: 'Workers',
+    choices: ['nats', 'etcd', 'file', 'mem'],
+    envAliases: [{ name: 'DYN_DISCOVERY_BACKEND' }],
+    help: 'Where workers are found that are not named here. nats, etcd: at the NATS broker (--nats) or at etcd (--etcd), where they register themselves under --worker-namespace. file: in --workers-file. mem: nowhere; workers are those of --worker, and those added by POST /workers.',
   },
   {
     ...shared.requestPlane,

@@ -3,9 +3,9 @@
 import { type Log, systemClock } from '@homing/base'
 import {
   brokerServer,
-  type Closable,
   type HttpTransport,
   type MessageTransport,
+  type OwnPresence,
   systemTransport,
 } from '@homing/transport'
 import { encodeRegistration, registrationEndpoint, requestSubjectOf } from './registration.ts'
@@ -19,6 +19,10 @@ export interface RegisterOptions {
   readonly modelType?: string | undefined
   /** Addresses of the broker: 'nats://10.0.0.9:4222' each. */
   readonly nats: readonly string[]
+  /**
+   * Registers at etcd, not at the broker: 'http://10.0.0.9:2379' each; routers need --discovery-backend etcd.
+   */
+  readonly etcd?: readonly string[] | undefined
   /** Routers of this namespace take it; default 'default'. */
   readonly namespace?: string
   /** Gets a warning when the broker cannot be reached; default: no log. */
@@ -62,13 +66,13 @@ export function registerWorker(options: RegisterOptions): Registered {
   const servers = nats.map(server => brokerServer(server))
   const url = serve === undefined ? options.url : withRequestSubject(options.url)
   const card = encodeRegistration(url, options.modelType)
-  const endpoint = registrationEndpoint(servers, namespace)
+  const endpoint = registrationEndpoint(options.etcd ?? servers, namespace)
   if (serve !== undefined) requestSettingsOf(serve)
   const own = options.transport === undefined ? systemTransport({ clock: systemClock, log }) : undefined
   const { messages, http } = options.transport ?? own!
   const subject = new URL(url).searchParams.get('requests')
   let served: ServedRequests | undefined
-  let presence: Closable
+  let presence: OwnPresence
   try {
     // Served before it is said.
     if (serve !== undefined)
@@ -92,7 +96,7 @@ export function registerWorker(options: RegisterOptions): Registered {
     },
     close(graceMs = 0) {
       presence.close()
-      closed ??= Promise.resolve(served?.close(graceMs)).then(() => own?.close())
+      closed ??= Promise.all([served?.close(graceMs), presence.closed]).then(() => own?.close())
       return closed
     },
   }

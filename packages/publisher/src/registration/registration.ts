@@ -22,11 +22,17 @@ const NAMESPACE = /^[A-Za-z0-9_-]{1,64}$/
 /** A stranger must not make a router read its own files, or send their content to the stranger. */
 const SECRETS = ['key_file', 'key_env']
 
-/** `servers`: 'host:port' each. Throws BadRegistrationError. */
+/**
+ * At a broker: `servers` are 'host:port' each; at etcd: 'http://host:port' or 'https://host:port' each,
+ * all of one kind. Throws BadRegistrationError.
+ */
 export function registrationEndpoint(servers: readonly string[], namespace: string): string {
   if (!NAMESPACE.test(namespace))
     throw new BadRegistrationError('the namespace', namespace, "1 to 64 letters, digits, '-' and '_'")
-  return `nats://${servers.join(',')}/homing.workers.${namespace}`
+  const hosts = servers.map(server => server.replace(/^https?:\/\//, '')).join(',')
+  const [first = ''] = servers
+  const scheme = first.startsWith('https:') ? 'etcds' : first.startsWith('http:') ? 'etcd' : 'nats'
+  return `${scheme}://${hosts}/homing.workers.${namespace}`
 }
 
 /**

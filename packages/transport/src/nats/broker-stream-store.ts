@@ -10,25 +10,37 @@ import { streamName } from './streams.ts'
 /** How long a caller waits for a connection. */
 const STORE_CONNECT_MS_MAX = 3000
 
-/** `servers`: 'host:port' each. */
+/** `servers`: 'host:port' each. `locks`: where the lock is; default: at the broker. */
 export function brokerStreamStore(
   servers: readonly string[],
   stream: StreamOptions,
   clock: Clock,
   openBroker: OpenBroker,
+  locks?: Locks,
 ): StreamStore {
-  return new BrokerStreamStore(servers, stream, clock, openBroker)
+  return new BrokerStreamStore(servers, stream, clock, openBroker, locks)
 }
+
+/** Where the lock is, if not at the broker. */
+export type Locks = Pick<StreamStore, 'lock'>
 
 class BrokerStreamStore implements StreamStore {
   readonly #stream: StreamOptions
   readonly #clock: Clock
+  readonly #locks: Locks | undefined
   readonly #leave: () => void
   #link: BrokerLink | undefined
   #snapshots: BrokerSnapshots | undefined
   #up = Promise.withResolvers<void>()
 
-  constructor(servers: readonly string[], stream: StreamOptions, clock: Clock, openBroker: OpenBroker) {
+  constructor(
+    servers: readonly string[],
+    stream: StreamOptions,
+    clock: Clock,
+    openBroker: OpenBroker,
+    locks: Locks | undefined,
+  ) {
+    this.#locks = locks
     this.#stream = stream
     this.#clock = clock
     this.#leave = openBroker(servers).join({
@@ -56,7 +68,7 @@ class BrokerStreamStore implements StreamStore {
   }
 
   async lock(): Promise<SnapshotLock | undefined> {
-    return await (await this.#at()).lock()
+    return await (this.#locks ?? (await this.#at())).lock()
   }
 
   async revision(subject: string): Promise<number> {

@@ -26,6 +26,8 @@ export class Lives {
   readonly #heardMs = new Map<string, number>()
   /** The namespace whose stream has all that the followed life published, by its last beat; '': none. */
   storedIn = ''
+  /** The stream lacks batches of the followed life just before this one; 0: that is not known. */
+  holeEnd = 0
   #followed: string | undefined
   #connection = 0
   #isContested = false
@@ -58,6 +60,7 @@ export class Lives {
     this.#followed = life
     this.#connection = connection
     this.storedIn = ''
+    this.holeEnd = 0
     return 'anew'
   }
 

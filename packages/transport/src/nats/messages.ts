@@ -131,6 +131,11 @@ function replayOf(
     streams: () => publisher?.streams,
     followed: () => own.followedAt(at),
     isWhole: () => own.storedAt(at) === stream.namespace,
+    holeEnd: () => own.livesAt(at)?.holeEnd ?? 0,
+    noteHole: end => {
+      const lives = own.livesAt(at)
+      if (lives !== undefined) lives.holeEnd = end
+    },
     dial: receive => {
       publisher = dial(receive)
       return publisher
@@ -446,7 +451,7 @@ class BrokerPublisher implements Publisher {
     this.#session = session
     this.#connection++
     this.#payloadBytesMax = Math.max(1, session.payloadBytesMax - STREAM_HEADER_BYTES)
-    this.#copy?.up(session.streams)
+    this.#copy?.up(session.streams, this.#payloadBytesMax)
     session.subscribe(`${subject}.hello`, { message: () => this.#beat() })
     session.subscribe(`${subject}.beats`, { message: payload => this.#heard(payload) })
     this.#beatOn()

@@ -49,15 +49,16 @@ export class OwnLives {
 
   /** Whom a subscriber of this process follows there. */
   followedAt(endpoint: string): string | undefined {
-    return this.#followedAt(endpoint)?.followed
+    return this.livesAt(endpoint)?.followed
   }
 
   /** The namespace whose stream has all that was published there, as the publisher says; '': none. */
   storedAt(endpoint: string): string {
-    return this.#followedAt(endpoint)?.storedIn ?? ''
+    return this.livesAt(endpoint)?.storedIn ?? ''
   }
 
-  #followedAt(endpoint: string): Lives | undefined {
+  /** What a subscriber of this process knows of the life that it follows there. */
+  livesAt(endpoint: string): Lives | undefined {
     for (const lives of this.#followers.get(endpoint) ?? []) if (lives.followed !== undefined) return lives
     return undefined
   }

@@ -7,9 +7,10 @@
  *   bytes 10…13   number of the sender's connection, from 1, little-endian
  *   then          of a message: length (4 bytes, little-endian) and bytes of every frame; of a part: a piece
  *                 of that; of a beat: the namespace whose stream has all that was published, if one has
+ *                 of a pack: length (4 bytes, little-endian) and bytes of every payload in it
  *
- * A message that is larger than the broker takes goes in parts; those of one sender are never mixed with its
- * other messages.
+ * A stream gets several payloads of one sender as one message, a pack. A message that is larger than the
+ * broker takes goes in parts; those of one sender are never mixed with its other messages.
  */
 
 export const VERSION = 1
@@ -20,6 +21,8 @@ export const MESSAGE_BYTES_MAX = 256 * 2 ** 20
 
 export const KIND = { message: 0, part: 1, lastPart: 2, beat: 3, bye: 4 } as const
 export type Kind = (typeof KIND)[keyof typeof KIND]
+/** Not among the kinds: what is in a pack is told one by one. */
+const PACK = 5
 
 /** The sender of a payload. */
 export interface Sender {
@@ -73,6 +76,25 @@ export function encodeMessage(frames: readonly Uint8Array[], sender: Sender, byt
   return payloads
 }
 
+/** What a pack adds to each payload, and once. */
+export const PACK_ITEM_BYTES = 4
+export const PACK_HEAD_BYTES = HEAD_BYTES
+
+/** Several payloads of one life as one. */
+export function encodePack(payloads: readonly Uint8Array[], life: string): Uint8Array {
+  let size = 0
+  for (const payload of payloads) size += PACK_ITEM_BYTES + payload.length
+  const pack = headed(PACK, { life, connection: 0 }, size)
+  fill(pack, HEAD_BYTES, payloads)
+  return pack
+}
+
+/** The payloads of a pack, as views; of anything else, that alone. */
+export function unpacked(bytes: Uint8Array): readonly Uint8Array[] {
+  if (bytes.length < HEAD_BYTES || bytes[0] !== VERSION || bytes[1] !== PACK) return [bytes]
+  return framesOf(bytes.subarray(HEAD_BYTES)) ?? [bytes]
+}
+
 /**
  * 'other-version': another program, or another version of this one. Undefined: nothing of ours. The body is a
  * view.
@@ -93,17 +115,7 @@ export function decodePayload(bytes: Uint8Array): Payload | 'other-version' | un
 
 /** Frames of a message's body, with memory of their own; undefined: it is cut or no such body. */
 export function decodeFrames(body: Uint8Array): Uint8Array[] | undefined {
-  const view = new DataView(body.buffer, body.byteOffset, body.length)
-  const frames: Uint8Array[] = []
-  for (let at = 0; at < body.length; ) {
-    if (at + 4 > body.length) return undefined
-    const length = view.getUint32(at, true)
-    at += 4
-    if (at + length > body.length) return undefined
-    frames.push(body.slice(at, at + length))
-    at += length
-  }
-  return frames.length === 0 ? undefined : frames
+  return framesOf(body)?.map(frame => frame.slice())
 }
 
 /** Puts the parts of one sender's messages together. */
@@ -140,14 +152,33 @@ export class Parts {
   }
 }
 
-function headed(kind: Kind, { life, connection }: Sender, bodyBytes: number): Uint8Array {
+/** As views; undefined: it is cut or no such body. */
+function framesOf(body: Uint8Array): Uint8Array[] | undefined {
+  const view = new DataView(body.buffer, body.byteOffset, body.length)
+  const frames: Uint8Array[] = []
+  for (let at = 0; at < body.length; ) {
+    if (at + 4 > body.length) return undefined
+    const length = view.getUint32(at, true)
+    at += 4
+    if (at + length > body.length) return undefined
+    frames.push(body.subarray(at, at + length))
+    at += length
+  }
+  return frames.length === 0 ? undefined : frames
+}
+
+function headed(kind: Kind | typeof PACK, { life, connection }: Sender, bodyBytes: number): Uint8Array {
   const payload = new Uint8Array(HEAD_BYTES + bodyBytes)
   payload[0] = VERSION
   payload[1] = kind
-  payload.set(Buffer.from(life, 'hex'), 2)
-  new DataView(payload.buffer).setUint32(2 + LIFE_BYTES, connection, true)
+  if (life !== lastLife.text) lastLife = { text: life, bytes: Buffer.from(life, 'hex') }
+  payload.set(lastLife.bytes, 2)
+  for (let i = 0; i < 4; i++) payload[2 + LIFE_BYTES + i] = connection >>> (8 * i)
   return payload
 }
+
+/** Most payloads are of the life of the one before. */
+let lastLife: { readonly text: string; readonly bytes: Uint8Array } = { text: '', bytes: new Uint8Array(0) }
 
 function fill(target: Uint8Array, from: number, frames: readonly Uint8Array[]): void {
   const view = new DataView(target.buffer)

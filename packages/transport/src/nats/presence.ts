@@ -16,8 +16,10 @@ import type { BrokerLink } from './broker.ts'
 import { BEAT_MS, SILENCE_MS } from './lives.ts'
 import { decodeFrames, decodePayload, encodeMessage, encodeWord, KIND, type Sender } from './payload.ts'
 
-const PRESENT_MAX = 16_384
-const CARD_BYTES_MAX = 16_384
+/** Peers that are reported under one subject. */
+export const PRESENT_MAX = 16_384
+/** Of the card of a peer; a larger one is passed over. */
+export const CARD_BYTES_MAX = 16_384
 
 interface Other {
   readonly card: Uint8Array

@@ -12,6 +12,7 @@ import type { Clock, Timer } from '@homing/base'
 import type { BrokerCounts } from '../broker-counts.ts'
 import { StreamError } from '../errors.ts'
 import type { StreamOptions } from '../types.ts'
+import { unpacked } from './payload.ts'
 import type { BrokerStreams, StreamMessage } from './streams.ts'
 import { STREAM_RETRY_MS_MAX, STREAM_RETRY_MS_MIN, streamName, streamSubject } from './streams.ts'
 import { Untaken } from './untaken.ts'
@@ -166,11 +167,16 @@ export class StreamConsumer {
     if (position <= this.#lastPosition) return
     this.#lastPosition = position
     counts.streamMessages++
-    let isPassedOn = false
-    message(payload, () => {
-      isPassedOn = true
-      return this.#untaken.passOn(taken)
-    })
-    if (!isPassedOn) this.#untaken.passOver(taken)
+    const messages = unpacked(payload)
+    for (const [i, one] of messages.entries()) {
+      // The broker is told of the whole pack at its end.
+      const told = i === messages.length - 1 ? taken : () => {}
+      let isPassedOn = false
+      message(one, () => {
+        isPassedOn = true
+        return this.#untaken.passOn(told)
+      })
+      if (!isPassedOn) this.#untaken.passOver(told)
+    }
   }
 }

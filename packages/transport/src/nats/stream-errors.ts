@@ -11,12 +11,19 @@ export async function asStreamError<T>(what: string, run: () => Promise<T>): Pro
     return await run()
   } catch (error) {
     if (error instanceof StreamError) throw error
-    throw new StreamError(what, reasonOf(error as Error & { readonly code?: string }))
+    throw new StreamError(what, reasonOf(error as PackageError))
   }
 }
 
+interface PackageError extends Error {
+  readonly code?: string
+  /** What the broker says. */
+  readonly api_error?: { readonly description?: string }
+}
+
 /** The package names some failures by their code alone. */
-function reasonOf({ message, code }: { readonly message: string; readonly code?: string }): string {
+function reasonOf({ message, code, api_error: said }: PackageError): string {
+  if (said?.description !== undefined) return said.description
   if (code === '503' || message === '503')
     return 'the broker keeps no streams (start it with -js), or has none for this'
   if (code === 'TIMEOUT') return `no answer within ${ANSWER_MS_MAX} ms`

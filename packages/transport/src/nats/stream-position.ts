@@ -2,7 +2,7 @@
 
 import { parseEventFrames } from '@homing/protocol'
 import type { Frames } from '../types.ts'
-import { decodeFrames, decodePayload, KIND, Parts, type Payload } from './payload.ts'
+import { decodeFrames, decodePayload, KIND, Parts, type Payload, unpacked } from './payload.ts'
 import type { BrokerStreams, StreamMessage } from './streams.ts'
 
 export interface SoughtBatch {
@@ -39,8 +39,15 @@ export async function positionOf(
   return low
 }
 
-/** Undefined: it is no batch of this life, or a part of one; `parts` puts those together. */
-export function batchOf(payload: Uint8Array, life: string, parts: Parts): StreamBatch | undefined {
+/** The batches of this life in a message of the stream; `parts` puts those together that are in several. */
+export function batchesOf(message: Uint8Array, life: string, parts: Parts): readonly StreamBatch[] {
+  return unpacked(message)
+    .map(payload => batchOf(payload, life, parts))
+    .filter(batch => batch !== undefined)
+}
+
+/** Undefined: it is no batch of this life, or a part of one. */
+function batchOf(payload: Uint8Array, life: string, parts: Parts): StreamBatch | undefined {
   const read = decodePayload(payload)
   if (read === undefined || read === 'other-version' || !isMessage(read) || read.life !== life)
     return undefined
@@ -51,8 +58,7 @@ export function batchOf(payload: Uint8Array, life: string, parts: Parts): Stream
 }
 
 function reaches({ payload }: StreamMessage, life: string, from: number): boolean {
-  const batch = batchOf(payload, life, new Parts())
-  return batch !== undefined && batch.sequence >= from
+  return batchesOf(payload, life, new Parts()).some(({ sequence }) => sequence >= from)
 }
 
 function isMessage({ kind }: Payload): boolean {

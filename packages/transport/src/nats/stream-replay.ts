@@ -5,6 +5,8 @@
  *   asking      the publisher, as always. It begins at what was asked, or earlier: its answer is passed on
  *   reading     it begins later, or is silent for ASK_MS: the stream, from there to its end, or to a hole
  *   the rest    the publisher again, for what is behind that. Its end marker is the end
+ *   a hole      the batch behind it is passed on, too, so that the asker sees the hole and asks again; then
+ *               the replay begins there, as that of a publisher that has forgotten what was before
  *
  * If the publisher is silent then, too, the end of the stream is the end only while the publisher says, by
  * its beats, that the stream has all. So a batch that neither has shows to the asker as a hole, or as a
@@ -26,7 +28,7 @@ import { StreamError } from '../errors.ts'
 import type { Dealer, Frames, StreamOptions } from '../types.ts'
 import { Parts } from './payload.ts'
 import { UNSTORED_MESSAGES_MAX } from './stream-copy.ts'
-import { batchOf, positionOf } from './stream-position.ts'
+import { batchesOf, positionOf, type StreamBatch } from './stream-position.ts'
 import type { BrokerStreams } from './streams.ts'
 import { streamName, streamSubject } from './streams.ts'
 
@@ -46,6 +48,9 @@ export interface StreamReplayOptions {
   readonly followed: () => string | undefined
   /** Its beats say that the stream has all. */
   readonly isWhole: () => boolean
+  /** The first batch of that life behind the last hole that was found in the stream; 0: none was. */
+  readonly holeEnd: () => number
+  readonly noteHole: (end: number) => void
   readonly gate: (() => Promise<void> | undefined) | undefined
   readonly onMessage: (frames: Frames) => void
   /** Opens a dealer that asks the publisher. */
@@ -117,8 +122,13 @@ export class StreamReplay implements Dealer {
     if (this.#isRest) {
       if (begins !== undefined && begins < this.#from) return
       this.#pass(frames)
-    } else if (begins !== undefined && begins <= this.#from) this.#pass(frames)
+    } else if (begins !== undefined && begins <= this.#streamFrom) this.#pass(frames)
     else this.#readStream(begins, frames)
+  }
+
+  /** The first batch behind which the stream may have all. */
+  get #streamFrom(): number {
+    return Math.max(this.#from, this.#options.holeEnd())
   }
 
   #pass(frames: Frames): void {
@@ -143,7 +153,8 @@ export class StreamReplay implements Dealer {
     this.#tell(question, begins).then(
       told => {
         if (question !== this.#question || this.#isClosed) return
-        if (!told && answer !== undefined && begins === undefined) this.#pass(answer)
+        if (told === 'hole') this.#state = 'idle'
+        else if (told === 'nothing' && answer !== undefined && begins === undefined) this.#pass(answer)
         else this.#askRest()
       },
       (error: unknown) => {
@@ -167,40 +178,52 @@ export class StreamReplay implements Dealer {
     this.#publisher.send(replayRequestFrames(this.#from))
   }
 
-  /** Passes on what the stream has, in order and without a hole. False: it has nothing of it. */
-  async #tell(question: number, before: number | undefined): Promise<boolean> {
-    const { counts, gate, onMessage, stream: options, subject: ofPublisher } = this.#options
+  /** Passes on what the stream has, in order and up to a hole. */
+  async #tell(question: number, before: number | undefined): Promise<'told' | 'hole' | 'nothing'> {
+    const { counts, noteHole, onMessage, stream: options, subject: ofPublisher } = this.#options
     const [streams, life] = [this.#options.streams(), this.#options.followed()]
-    if (streams === undefined || life === undefined) return false
+    if (streams === undefined || life === undefined) return 'nothing'
     const [stream, subject] = [streamName(options.namespace), streamSubject(options.namespace, ofPublisher)]
+    this.#from = this.#streamFrom
     const position = await positionOf(streams, { stream, subject, life, from: this.#from })
-    if (position === undefined) return false
+    if (position === undefined) return 'nothing'
     counts.streamReplays++
     const parts = new Parts()
     const told = new ToldBatches()
     let next: number | undefined
     for await (const { payload } of streams.read(stream, subject, position)) {
-      if (question !== this.#question || this.#isClosed) return true
-      const batch = batchOf(payload, life, parts)
-      if (batch === undefined) continue
-      const { sequence } = batch
-      if (next !== undefined && sequence < next && !told.repeats(sequence, payloadOf(batch)))
-        throw new StreamError(
-          `cannot read stream ${stream}`,
-          `under one life of its publisher batch ${sequence} came again with another content: the engine restarted, and nothing tells its lives apart`,
-        )
-      if (sequence < (next ?? this.#from)) continue
-      if (next === undefined ? batch.sequence >= (before ?? Number.POSITIVE_INFINITY) : batch.sequence > next)
-        break
-      told.add(sequence, payloadOf(batch))
-      next = sequence + 1
-      this.#from = next
-      this.#unread++
-      onMessage([EMPTY, ...batch.frames])
-      await gate?.()
-      if (this.#unread >= UNREAD_MAX) await new Promise<void>(resolve => (this.#read = resolve))
+      for (const batch of batchesOf(payload, life, parts)) {
+        if (question !== this.#question || this.#isClosed) return 'told'
+        const { sequence } = batch
+        if (next !== undefined && sequence < next && !told.repeats(sequence, payloadOf(batch)))
+          throw new StreamError(
+            `cannot read stream ${stream}`,
+            `under one life of its publisher batch ${sequence} came again with another content: the engine restarted, and nothing tells its lives apart`,
+          )
+        if (sequence < (next ?? this.#from)) continue
+        if (next === undefined) {
+          if (sequence >= (before ?? Number.POSITIVE_INFINITY)) return 'nothing'
+        } else if (sequence > next) {
+          if (before !== undefined && before <= next) return 'told'
+          noteHole(sequence)
+          onMessage([EMPTY, ...batch.frames])
+          return 'hole'
+        }
+        told.add(sequence, payloadOf(batch))
+        next = sequence + 1
+        await this.#tellOne(batch)
+      }
     }
-    return next !== undefined
+    return next === undefined ? 'nothing' : 'told'
+  }
+
+  async #tellOne(batch: StreamBatch): Promise<void> {
+    const { gate, onMessage } = this.#options
+    this.#from = batch.sequence + 1
+    this.#unread++
+    onMessage([EMPTY, ...batch.frames])
+    await gate?.()
+    if (this.#unread >= UNREAD_MAX) await new Promise<void>(resolve => (this.#read = resolve))
   }
 }
 

@@ -59,7 +59,9 @@ export interface ConsumeOptions {
 }
 
 /** Messages of a consumer that are not taken yet; then it brings no more. */
-export const UNTAKEN_MAX = 512
+export const UNTAKEN_MAX = 256
+/** Messages of a publisher that go into a stream as one. */
+export const PACK_MESSAGES_MAX = 32
 
 export function streamName(namespace: string): string {
   return `homing-kv-${namespace}`

@@ -5,7 +5,7 @@ import type * as nats from 'nats'
 import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot } from '../stream-store.ts'
 import { Parts } from './payload.ts'
 import { asStreamError } from './stream-errors.ts'
-import { batchOf, positionOf } from './stream-position.ts'
+import { batchesOf, positionOf } from './stream-position.ts'
 import { type BrokerStreams, streamName, streamSubject } from './streams.ts'
 
 /** A lock that is not renewed for so long is free. */
@@ -14,6 +14,7 @@ const LOCK_MS = 30_000
 const UNNAMED_MS = 2 * LOCK_MS
 const LOCK_KEY = 'snapshots'
 const WRONG_LAST_SEQUENCE = 10_071
+const NO_MESSAGE = 10_037
 const READ_ATTEMPTS_MAX = 3
 
 /** An entry of the bucket of snapshots. */
@@ -35,7 +36,6 @@ export interface SystemSnapshotsOptions {
   readonly namespace: string
   /** Letters and digits, others each time. */
   readonly newName: () => string
-  readonly wallMs: () => number
 }
 
 export class SystemSnapshots implements BrokerSnapshots {
@@ -146,7 +146,7 @@ export class SystemSnapshots implements BrokerSnapshots {
       const { streams } = this.#options
       const last = await streams.last(stream, filter)
       // Behind a newer life, or behind something foreign, the batches of this one cannot be told by halves.
-      if (last === undefined || batchOf(last.payload, life, new Parts()) === undefined) return 0
+      if (last === undefined || batchesOf(last.payload, life, new Parts()).length === 0) return 0
       const manager = await this.#manager()
       let before = await positionOf(streams, { stream, subject: filter, life, from })
       if (before === undefined) return 0
@@ -162,19 +162,37 @@ export class SystemSnapshots implements BrokerSnapshots {
     })
   }
 
+  /** By the times of the broker: the clocks of those who upload and of those who tidy may differ. */
   async tidy(): Promise<void> {
     await this.#run('tidy', async () => {
       const { images, snapshots } = await this.#opened()
       const objects = await images.list()
       const named = new Set<string>()
+      // When the last snapshot was switched to, mostly a moment ago: not later than now.
+      let nowMs = 0
       for await (const key of await snapshots.keys()) {
         const entry = await liveEntry(snapshots, key)
-        if (entry !== undefined) named.add(entry.json<Named>().object)
+        if (entry === undefined) continue
+        named.add(entry.json<Named>().object)
+        nowMs = Math.max(nowMs, entry.created.getTime())
       }
-      const oldMs = this.#options.wallMs() - UNNAMED_MS
-      for (const { name, mtime } of objects)
-        if (!named.has(name) && Date.parse(mtime) < oldMs) await images.delete(name)
+      for (const { name } of objects)
+        if (!named.has(name) && (await this.#storedMs(name)) < nowMs - UNNAMED_MS) await images.delete(name)
     })
+  }
+
+  /** When the broker got an object; infinite: it is gone. */
+  async #storedMs(object: string): Promise<number> {
+    const { streams } = await this.#manager()
+    const bucket = `${this.#stream}-images`
+    const name = Buffer.from(object).toString('base64').replaceAll('+', '-').replaceAll('/', '_')
+    try {
+      const { time } = await streams.getMessage(`OBJ_${bucket}`, { last_by_subj: `$O.${bucket}.M.${name}` })
+      return time.getTime()
+    } catch (error) {
+      if (errorCodeOf(error) === NO_MESSAGE) return Number.POSITIVE_INFINITY
+      throw error
+    }
   }
 
   /** A bucket may have been deleted: after a failure they are opened, and made, anew. */
@@ -224,8 +242,9 @@ function keyOf(subject: string): string {
 }
 
 function isWrongLast(error: unknown): boolean {
-  return (
-    (error as { readonly api_error?: { readonly err_code?: number } }).api_error?.err_code ===
-    WRONG_LAST_SEQUENCE
-  )
+  return errorCodeOf(error) === WRONG_LAST_SEQUENCE
+}
+
+function errorCodeOf(error: unknown): number | undefined {
+  return (error as { readonly api_error?: { readonly err_code?: number } }).api_error?.err_code
 }

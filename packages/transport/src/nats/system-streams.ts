@@ -1,6 +1,6 @@
 /** Streams of a connection, by JetStream of the nats package. For the main thread. */
 
-import { systemClock, systemRandom } from '@homing/base'
+import { systemRandom } from '@homing/base'
 import type * as nats from 'nats'
 import { StreamError } from '../errors.ts'
 import type { BrokerSnapshots } from '../stream-store.ts'
@@ -197,8 +197,7 @@ export class SystemStreams implements BrokerStreams {
 
   snapshots(namespace: string): BrokerSnapshots {
     const newName = (): string => Buffer.from(systemRandom.bytes(8)).toString('hex')
-    const wallMs = (): number => systemClock.wallMs()
-    return new SystemSnapshots({ connection: this.#connection, streams: this, namespace, newName, wallMs })
+    return new SystemSnapshots({ connection: this.#connection, streams: this, namespace, newName })
   }
 
   async #message(stream: string, which: nats.MsgRequest): Promise<StreamMessage | undefined> {

@@ -6,7 +6,7 @@
  *   passed over  …    x …   x     nothing is to be done for them; dealt with as soon as those before are
  */
 
-import { UNTAKEN_MAX } from './streams.ts'
+import { PACK_MESSAGES_MAX, UNTAKEN_MAX } from './streams.ts'
 
 /** Numbers fit into 31 bits and begin again; far more than can be open. */
 const NUMBER_MAX = 2 ** 30
@@ -21,7 +21,7 @@ export class Untaken {
   #open: Open[] = []
   #last = 0
 
-  /** At most UNTAKEN_MAX, unless the broker sends more than it was told to. */
+  /** At most what UNTAKEN_MAX packs have, unless the broker sends more than it was told to. */
   get size(): number {
     return this.#open.length
   }
@@ -52,7 +52,7 @@ export class Untaken {
   #add(open: Open): void {
     this.#open.push(open)
     // What the broker sends again has its place already.
-    if (this.#open.length > 2 * UNTAKEN_MAX) this.#open.shift()
+    if (this.#open.length > 2 * UNTAKEN_MAX * PACK_MESSAGES_MAX) this.#open.shift()
   }
 
   /** `count` are dealt with, and so is what was passed over behind them. */

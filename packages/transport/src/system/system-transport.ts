@@ -8,6 +8,10 @@
 
 import { type Clock, systemRandom } from '@homing/base'
 import { reportFaultsTo } from '../callback.ts'
+import { isEtcdEndpoint, parseEtcdEndpoint } from '../endpoint.ts'
+import { EtcdClient } from '../etcd/etcd-client.ts'
+import { EtcdLocks } from '../etcd/etcd-lock.ts'
+import { EtcdPresence } from '../etcd/etcd-presence.ts'
 import { brokerStreamStore } from '../nats/broker-stream-store.ts'
 import { RequestPlane } from '../nats/request-plane.ts'
 import { brokerCounts, systemBrokers } from '../nats/system-broker.ts'
@@ -35,12 +39,15 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
     clock,
     log,
     openBroker: systemBrokers(clock),
-    newCallId: () => Buffer.from(systemRandom.bytes(8)).toString('hex'),
+    newCallId: newName,
   })
   const call: HttpTransport['call'] = (request, handler) =>
     plane.call(request, handler) ?? client.call(request, handler)
   const listeners = new Set<HttpListener>()
+  const presences = new Set<EtcdPresence>()
   let isClosed = false
+  const fetch: HttpTransport['fetch'] = (request, options) =>
+    collectReply(request, options, handler => call(request, handler), clock)
   return {
     http: {
       async listen(options, onExchange) {
@@ -69,18 +76,55 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
       serve: (options, onExchange) => plane.serve(options, onExchange),
       trust: certificates => client.trust(certificates),
       call,
-      fetch: (request, options) => collectReply(request, options, handler => call(request, handler), clock),
+      fetch,
     },
-    messages,
+    messages: {
+      subscribe: (options, handler) => messages.subscribe(options, handler),
+      publish: options => messages.publish(options),
+      dial: (options, onMessage) => messages.dial(options, onMessage),
+      serve: (options, onMessage) => messages.serve(options, onMessage),
+      present(options, handler) {
+        if (!isEtcdEndpoint(options.endpoint)) return messages.present(options, handler)
+        const { servers, subject } = parseEtcdEndpoint(options.endpoint)
+        const presence = new EtcdPresence({
+          client: new EtcdClient({ servers, http: { fetch, call } }),
+          subject,
+          card: options.card,
+          life: newName(),
+          clock,
+          handler,
+          failed: reason => log.warn({ servers, reason }, 'etcd does not answer'),
+          released: one => void presences.delete(one),
+        })
+        presences.add(presence)
+        return presence
+      },
+    },
     brokers: brokerCounts,
-    streamStore: (servers, stream) => brokerStreamStore(servers, stream, clock, systemBrokers(clock)),
+    streamStore(servers, stream, etcdServers) {
+      const locks = etcdServers && etcdLocks(etcdServers, stream.namespace, { fetch, call })
+      return brokerStreamStore(servers, stream, clock, systemBrokers(clock), locks)
+    },
     close() {
       if (isClosed) return
       isClosed = true
+      for (const presence of [...presences]) presence.leave()
       client.close()
       plane.close()
       messages.close()
       for (const listener of [...listeners]) void listener.close(0)
     },
   }
+}
+
+function etcdLocks(
+  servers: readonly string[],
+  namespace: string,
+  http: Pick<HttpTransport, 'fetch' | 'call'>,
+): EtcdLocks {
+  return new EtcdLocks({ client: new EtcdClient({ servers, http }), namespace, newName })
+}
+
+function newName(): string {
+  return Buffer.from(systemRandom.bytes(8)).toString('hex')
 }

@@ -1,0 +1,292 @@
+/** Streams that another worker goes on with: what it is sent, what the client gets, and what is settled. */
+
+import t, { type Test } from 'tap'
+import { decisionFor } from './call-world.ts'
+import { start as startWorld } from './gateway-world.ts'
+import { DECISION, fleetOf, READ, WORKER, WORKER_HOST } from './sample-records.ts'
+import { textOf } from './utf8.ts'
+import { data, die, finish, head } from './worker-exchange.ts'
+
+const LIMITS = {
+  ...{ retriesMax: 2, retryShare: 1, stallMsMin: 10_000, silenceMsMax: 60_000, requestMsMax: 0 },
+  ...{ migrationsMax: 1, migrationBytesMax: 1_048_576 },
+}
+const CHAT = '/v1/chat/completions'
+const BODY = { model: 'm', messages: [], max_tokens: 9, stream: true }
+const SSE = { 'content-type': 'text/event-stream' }
+/** Every text has these ids, behind whatever stands before it. */
+const IDS = [1, 2, 3]
+const SAME = { id: 'a', object: 'chat.completion.chunk', created: 1, model: 'm' }
+
+const event = (chunk: object): string => `data: ${JSON.stringify(chunk)}\n\n`
+const delta = (members: object, finish: string | null = null): string =>
+  event({ ...SAME, choices: [{ index: 0, delta: members, finish_reason: finish }] })
+const text = (content: string, finish: string | null = null): string => delta({ content }, finish)
+const ROLE = delta({ role: 'assistant', content: '' })
+const DONE = 'data: [DONE]\n\n'
+/** Of the completion with which another one goes on. */
+const more = (content: string, finish: string | null = null): string =>
+  event({
+    id: 'b',
+    object: 'text_completion',
+    created: 2,
+    choices: [{ index: 0, text: content, finish_reason: finish }],
+  })
+const REST = finish(`${more(' two', 'stop')}${DONE}`)
+const BEGUN = [head(200, SSE), data(ROLE + text('one'))]
+
+type Act = Parameters<Awaited<ReturnType<typeof startWorld>>['serve']>[1]
+
+/** A little later than what was sent. */
+const dieSoon: Act = () => {}
+
+/** Workers at ports 1, 2, …, in the order in which the router chooses them; all but the last die then. */
+async function run(
+  t: Test,
+  acts: readonly (readonly Act[])[],
+  {
+    body = BODY,
+    migrationsMax = 1,
+    dies = true,
+  }: { body?: object; migrationsMax?: number; dies?: boolean } = {},
+) {
+  let port = 0
+  const sent: { path: string; body: Record<string, unknown> }[] = []
+  const world = await startWorld(
+    t,
+    { exchangeLimits: { ...LIMITS, migrationsMax }, audit: false, accessLog: { path: '-', sample: 1 } },
+    {
+      read: ({ body: bytes, wantTokenIds }) => {
+        const { prompt } = JSON.parse(textOf(bytes)) as { prompt?: unknown }
+        // As a tokenizer that treats the beginning of a text otherwise.
+        const before = prompt === '\n' ? [9] : typeof prompt === 'string' ? [9, ...IDS] : IDS
+        const ids = wantTokenIds ? Int32Array.from(before) : undefined
+        const read = {
+          ...READ,
+          isStream: true,
+          isCounted: true,
+          tokenIds: ids,
+          promptTokens: ids?.length ?? 3,
+        }
+        return { kind: 'read', request: read }
+      },
+      decide: () => {
+        port++
+        if (port <= acts.length) return { kind: 'decided', decision: decisionFor(port) }
+        return { kind: 'refused', error: { code: 'HOMING_ROUTER_NO_WORKER', message: 'none', details: {} } }
+      },
+    },
+    { hasWorker: false },
+  )
+  for (const [i, does] of acts.entries()) {
+    const dying: Act = exchange => void world.system.clock.after(1, () => exchange.destroy())
+    const acted = does.map(act => (act === dieSoon ? dying : act))
+    await world.serve(
+      i + 1,
+      async exchange => {
+        sent.push({ path: exchange.path, body: JSON.parse(textOf(await exchange.readBody(100_000))) })
+      },
+      ...acted,
+      ...(dies && i < acts.length - 1 ? [dying] : []),
+    )
+  }
+  const client = world.send('POST', CHAT, { body: JSON.stringify(body) })
+  for (let i = 0; i < 4; i++) {
+    await world.system.settle()
+    await world.system.advance(10)
+  }
+  const settled = world.log.settled.map(({ delivery, isPlacedAgain }) => [delivery.outcome, isPlacedAgain])
+  const { text: metrics } = { text: (await world.ask('GET', '/metrics')).body }
+  const outcomes = [...metrics.matchAll(/^homing_gateway_continuations_total\{outcome="(\w+)"\} 1$/gm)]
+  return { world, client, sent, settled, outcomes: outcomes.map(([, outcome]) => outcome) }
+}
+
+/** The texts of a stream, and the code of the error with which it ends. */
+function seen(body: string): readonly [text: string, end: string] {
+  const events = body.split('\n\n').filter(each => each.startsWith('data: {'))
+  const chunks = events.map(each => JSON.parse(each.slice('data: '.length)))
+  const said = chunks.map(({ choices }) => choices?.[0]?.delta?.content ?? '').join('')
+  return [said, body.endsWith(DONE) ? 'done' : (chunks.at(-1)?.error?.code ?? 'cut')]
+}
+
+t.test('the rest is a completion of ids, and each placement is settled once', async t => {
+  const { client, sent, settled, outcomes } = await run(t, [BEGUN, [head(200, SSE), REST]])
+  t.strictSame(seen(client.body), ['one two', 'done'])
+  t.match(sent[1], { path: '/v1/completions' })
+  t.strictSame(sent[1]!.body, { model: 'm', prompt: [...IDS, ...IDS], max_tokens: 6, stream: true })
+  t.strictSame(settled, [
+    ['error', true],
+    ['ok', false],
+  ])
+  t.strictSame(outcomes, ['place'])
+})
+
+t.test('where no worker goes on, the client gets the first error, and the router an end', async t => {
+  for (const [members, outcome] of [
+    [{}, 'not_placed'],
+    [{ logprobs: true }, 'logprobs'],
+    [{ stop: ['e!'] }, 'stops'],
+    [{ bad_words: ['x'] }, 'penalties'],
+  ] as const) {
+    const { client, settled, outcomes, world } = await run(t, [[...BEGUN, dieSoon]], {
+      body: { ...BODY, ...members },
+    })
+    t.strictSame(seen(client.body), ['one', 'upstream_failed'], outcome)
+    t.strictSame(settled.at(-1), ['error', false])
+    t.strictSame(outcomes, [outcome])
+    t.match(world.log.workerFailed, [{ workerId: `${WORKER_HOST}:1`, fault: { kind: 'cut' } }])
+  }
+})
+
+t.test('a prompt that kills a second worker takes no third one', async t => {
+  const { client, sent, world } = await run(t, [BEGUN, [die], [die]])
+  t.strictSame(seen(client.body), ['one', 'upstream_failed'])
+  t.equal(sent.length, 2)
+  t.equal(world.log.asked.length, 2)
+})
+
+t.test(
+  'an error that the client caused passes; another one is left, and blames if the rest is served',
+  async t => {
+    const own = event({
+      error: { message: 'too long', type: 'invalid_request_error', code: 'context_length_exceeded' },
+    })
+    const passed = await run(t, [[head(200, SSE), finish(ROLE + text('one') + own + DONE)], []], {
+      dies: false,
+    })
+    t.strictSame(seen(passed.client.body), ['one', 'done'])
+    t.match(passed.client.body, /too long/)
+    t.strictSame(passed.world.log.workerFailed, [])
+    const dead = `${event({ error: { message: 'dead', type: 'InternalServerError', code: 500 } })}${DONE}`
+    const acts = [
+      [head(200, SSE), finish(ROLE + text('one') + dead)],
+      [head(200, SSE), REST],
+    ]
+    const left = await run(t, acts, { dies: false })
+    t.strictSame(seen(left.client.body), ['one two', 'done'])
+    t.match(left.world.log.workerFailed, [{ workerId: `${WORKER_HOST}:1`, fault: { kind: 'failed' } }])
+    // Its last event lacks the empty line, and everything comes in one piece.
+    const open = [
+      [head(200, SSE), finish(ROLE + text('one') + dead.slice(0, dead.indexOf('\n\n') + 1))],
+      acts[1]!,
+    ]
+    t.strictSame(seen((await run(t, open, { dies: false })).client.body), ['one two', 'done'])
+  },
+)
+
+t.test('where only the end was missing it is written, whatever was asked for', async t => {
+  for (const members of [{}, { n: 1, tools: [{ type: 'function' }] }, { logprobs: true }]) {
+    const acts = [[head(200, SSE), data(ROLE + text('one', 'stop'))], []]
+    const { client, settled, outcomes } = await run(t, acts, { body: { ...BODY, ...members } })
+    t.strictSame(seen(client.body), ['one', 'done'])
+    t.strictSame(settled, [['ok', false]])
+    t.strictSame(outcomes, ['end'])
+  }
+  const nothing = await run(t, [[head(200, SSE), data(ROLE + delta({}, 'stop'))], []], {
+    body: { ...BODY, stream_options: { include_usage: true } },
+  })
+  t.match(nothing.client.body, /"usage":\{"prompt_tokens":3,"total_tokens":3,"completion_tokens":0\}/)
+})
+
+t.test('asked anew, the usage is the engine’s own, and a turn begins once', async t => {
+  const usage = { prompt_tokens: 1500, completion_tokens: 1, prompt_tokens_details: { cached_tokens: 1024 } }
+  const acts = [
+    [head(200, SSE), data(ROLE)],
+    [
+      head(200, SSE),
+      finish(delta({ role: 'assistant', content: 'one' }) + event({ ...SAME, choices: [], usage }) + DONE),
+    ],
+  ]
+  const { client, sent } = await run(t, acts)
+  t.strictSame(seen(client.body), ['one', 'done'])
+  t.equal(sent[1]!.path, CHAT)
+  t.ok(client.body.includes(JSON.stringify(usage)))
+  t.equal(client.body.split('"role"').length, 2)
+})
+
+t.test('the access log and the metrics have the whole', async t => {
+  const usage = { prompt_tokens: 6, completion_tokens: 4, total_tokens: 10 }
+  const rest = finish(more(' two', 'stop') + event({ choices: [], usage }) + DONE)
+  const body = { ...BODY, stream_options: { include_usage: true } }
+  const { client, world } = await run(t, [BEGUN, [head(200, SSE), rest]], { body })
+  t.match(client.body, /"usage":\{"prompt_tokens":3,"completion_tokens":7,"total_tokens":10\}/)
+  t.match(world.accessLines[0], { outcome: 'ok', attempts: 2, prompt_tokens: 3, output_tokens: 7 })
+  t.match((await world.ask('GET', '/metrics')).body, /^homing_request_output_tokens_sum\{model="m"\} 7$/m)
+})
+
+t.test('while its prompt is read again, the body is nobody else’s', async t => {
+  const given: Uint8Array[] = []
+  const world = await startWorld(
+    t,
+    { bodyBytesMax: 100_000, bodiesBytesMax: 1_000_000, openRequestsMax: 100, exchangeLimits: LIMITS },
+    {
+      read: ({ body }) => {
+        given.push(body)
+        if (given.length === 2) return undefined
+        return { kind: 'read', request: { ...READ, isStream: true } }
+      },
+    },
+    { usesBody: () => false },
+  )
+  const long = (word: string): string =>
+    JSON.stringify({ ...BODY, messages: [{ role: 'user', content: `${word} `.repeat(5000) }] })
+  const client = world.send('POST', CHAT, { body: long('mine') })
+  await world.system.settle()
+  await world.answer(...BEGUN)
+  await world.answer(die)
+  t.equal(given.length, 2)
+  client.call.abort()
+  await world.system.settle()
+  await world.ask('POST', CHAT, { body: long('other') })
+  t.equal(textOf(given[1]!), long('mine'))
+})
+
+t.test('with --enforce-disagg the rest has two legs, too', async t => {
+  const prefill = {
+    ...WORKER,
+    id: 'prefill:1',
+    instanceId: 10,
+    role: { value: 'prefill', source: 'given' },
+  } as const
+  const decode = { ...WORKER, role: { value: 'decode', source: 'given' } } as const
+  const world = await startWorld(
+    t,
+    { exchangeLimits: LIMITS, disagg: { isEnforced: true, stay: undefined } },
+    {
+      decide: (request, id) => {
+        const isPrefill = request.leg?.kind === 'prefill'
+        const at = isPrefill ? { workerId: prefill.id, worker: 'prefill:1/0' } : {}
+        return { kind: 'decided', decision: { ...DECISION, id, ...at } }
+      },
+      read: ({ wantTokenIds }) => {
+        const tokenIds = wantTokenIds ? Int32Array.from(IDS) : undefined
+        return {
+          kind: 'read',
+          request: { ...READ, isStream: true, promptTokens: 3, isCounted: true, tokenIds },
+        }
+      },
+    },
+  )
+  world.ref.tell({ type: 'fleet', fleet: fleetOf(prefill, decode) })
+  await world.system.settle()
+  await world.ask('POST', CHAT, { body: JSON.stringify(BODY) })
+  const handed = {
+    choices: [{ index: 0, finish_reason: 'length' }],
+    kv_transfer_params: { do_remote_prefill: true },
+  }
+  const hands = [head(200, { 'content-type': 'application/json' }), finish(JSON.stringify(handed))] as const
+  await world.answer(...hands)
+  await world.answer(...BEGUN)
+  await world.answer(die)
+  await world.system.settle()
+  t.match(JSON.parse(world.called().body), { max_tokens: 1, kv_transfer_params: { do_remote_decode: true } })
+  await world.answer(...hands)
+  t.match(JSON.parse(world.called().body), {
+    prompt: [1, 2, 3],
+    kv_transfer_params: { do_remote_prefill: true },
+  })
+  t.strictSame(
+    world.log.asked.map(({ leg }) => leg?.kind),
+    ['prefill', 'decode', 'prefill', 'decode'],
+  )
+})

@@ -1,0 +1,256 @@
+/**
+ * Etcd client: the calls that we need of an etcd cluster, by its own JSON over HTTP (the gRPC gateway,
+ * paths /v3/…, since etcd 3.4). Keys and values are text here and base64 on the wire; 64-bit numbers are
+ * texts.
+ *
+ * Servers   the one that answered last is asked first; one that does not answer is passed over for the next.
+ * Fails     StreamError: no server answers, or what the server says.
+ */
+
+import { Buffer } from 'node:buffer'
+import { StreamError } from '../errors.ts'
+import type { HttpTransport } from '../types.ts'
+
+/** A server that is asked answers within this time. */
+const ANSWER_MS_MAX = 2000
+const ETCD_ANSWER_BYTES_MAX = 4 * 2 ** 20
+
+export interface EtcdEntry {
+  readonly value: string
+  /** Revision of the cluster at which the key was made; another one if it was deleted and made again. */
+  readonly createRevision: string
+  /** '0': none. */
+  readonly lease: string
+}
+
+/** The keys under a prefix at one revision of the cluster. */
+export interface EtcdListing {
+  /** By what follows the prefix. */
+  readonly values: ReadonlyMap<string, Uint8Array>
+  readonly revision: bigint
+}
+
+export interface EtcdWatchHandler {
+  /** In order; `name` follows the prefix. `value` undefined: the key is gone. */
+  changed(name: string, value: Uint8Array | undefined): void
+  /** Nothing comes any more: the server has gone, or has forgotten the revision (compaction). */
+  ended(): void
+}
+
+export interface EtcdClientOptions {
+  /** 'http://host:port' or 'https://host:port' each. */
+  readonly servers: readonly string[]
+  readonly http: Pick<HttpTransport, 'fetch' | 'call'>
+}
+
+interface KeyValue {
+  readonly key?: string
+  readonly value?: string
+}
+
+interface WatchResult {
+  readonly canceled?: boolean
+  readonly compact_revision?: string
+  readonly events?: readonly { readonly type?: 'DELETE' | 'PUT'; readonly kv?: KeyValue }[]
+}
+
+type Answer = Readonly<Record<string, unknown>>
+
+export class EtcdClient {
+  readonly #servers: string[]
+  readonly #http: EtcdClientOptions['http']
+
+  constructor({ servers, http }: EtcdClientOptions) {
+    this.#servers = [...servers]
+    this.#http = http
+  }
+
+  /** Ends by itself, with all keys that hang on it, unless it is kept alive. */
+  async grantLease(seconds: number): Promise<string> {
+    const { ID: id } = await this.#ask('lease/grant', { TTL: seconds })
+    if (typeof id !== 'string') throw new StreamError('cannot get a lease of etcd', 'the answer names none')
+    return id
+  }
+
+  /** False: it has ended. */
+  async keepAlive(lease: string): Promise<boolean> {
+    const { result } = (await this.#ask('lease/keepalive', { ID: lease })) as {
+      result?: { readonly TTL?: string }
+    }
+    return Number(result?.TTL ?? 0) > 0
+  }
+
+  /** Deletes what hangs on it, too. One that has ended already is no fault. */
+  async revokeLease(lease: string): Promise<void> {
+    await this.#ask('lease/revoke', { ID: lease }, [404])
+  }
+
+  /** Undefined: there is no such key. */
+  async get(key: string): Promise<EtcdEntry | undefined> {
+    const { kvs } = (await this.#ask('kv/range', { key: encoded(key) })) as {
+      readonly kvs?: readonly { value?: string; create_revision?: string; lease?: string }[]
+    }
+    const found = kvs?.[0]
+    if (found === undefined) return undefined
+    return {
+      value: decoded(found.value ?? '').toString(),
+      createRevision: found.create_revision ?? '0',
+      lease: found.lease ?? '0',
+    }
+  }
+
+  /** Makes a key that is not there. Undefined: it is there; otherwise its `createRevision`. */
+  async create(key: string, value: string, lease: string): Promise<string | undefined> {
+    const put = { key: encoded(key), value: encoded(value), lease }
+    const { succeeded, header } = (await this.#ask('kv/txn', {
+      compare: [{ key: encoded(key), target: 'CREATE', result: 'EQUAL', create_revision: '0' }],
+      success: [{ request_put: put }],
+    })) as { readonly succeeded?: boolean; readonly header?: { readonly revision?: string } }
+    return succeeded === true ? header?.revision : undefined
+  }
+
+  /** Deletes a key, if it is the one that was made then. */
+  async deleteCreated(key: string, createRevision: string): Promise<void> {
+    await this.#ask('kv/txn', {
+      compare: [{ key: encoded(key), target: 'CREATE', result: 'EQUAL', create_revision: createRevision }],
+      success: [{ request_delete_range: { key: encoded(key) } }],
+    })
+  }
+
+  async put(key: string, value: Uint8Array, lease: string): Promise<void> {
+    await this.#ask('kv/put', { key: encoded(key), value: encoded(value), lease })
+  }
+
+  async delete(key: string): Promise<void> {
+    await this.#ask('kv/deleterange', { key: encoded(key) })
+  }
+
+  /** `entriesMax`: more are left out. */
+  async list(prefix: string, entriesMax: number): Promise<EtcdListing> {
+    const { kvs = [], header } = (await this.#ask('kv/range', {
+      ...rangeOf(prefix),
+      limit: String(entriesMax),
+    })) as { readonly kvs?: readonly KeyValue[]; readonly header?: { readonly revision?: string } }
+    const values = new Map<string, Uint8Array>()
+    for (const { key = '', value = '' } of kvs)
+      values.set(decoded(key).toString().slice(prefix.length), decoded(value))
+    return { values, revision: BigInt(header?.revision ?? '0') }
+  }
+
+  /** What changes under a prefix from a revision on, at the server that answered last. */
+  watch(prefix: string, from: bigint, { changed, ended }: EtcdWatchHandler): { close(): void } {
+    let isOver = false
+    let rest = ''
+    const end = (): void => {
+      if (isOver) return
+      isOver = true
+      call.abort()
+      ended()
+    }
+    const line = (text: string): void => {
+      const { result } = parsed(Buffer.from(text)) as { readonly result?: WatchResult }
+      if (result === undefined || result.canceled === true || result.compact_revision !== undefined) {
+        end()
+        return
+      }
+      for (const { type, kv } of result.events ?? []) {
+        const name = decoded(kv?.key ?? '')
+          .toString()
+          .slice(prefix.length)
+        changed(name, type === 'DELETE' ? undefined : decoded(kv?.value ?? ''))
+      }
+    }
+    const request = { create_request: { ...rangeOf(prefix), start_revision: String(from) } }
+    const text = new TextDecoder()
+    const call = this.#http.call(
+      {
+        origin: this.#servers[0]!,
+        method: 'POST',
+        path: '/v3/watch',
+        headers: { 'content-type': 'application/json' },
+        body: Buffer.from(JSON.stringify(request)),
+      },
+      {
+        head: status => {
+          if (status !== 200) queueMicrotask(end)
+        },
+        data(bytes) {
+          const lines = (rest + text.decode(bytes, { stream: true })).split('\n')
+          rest = lines.pop()!
+          for (const one of lines) if (!isOver && one !== '') line(one)
+          if (rest.length > ETCD_ANSWER_BYTES_MAX) end()
+        },
+        end,
+        failed: end,
+      },
+    )
+    return {
+      close() {
+        if (isOver) return
+        isOver = true
+        call.abort()
+      },
+    }
+  }
+
+  /** `allowed`: statuses that are no fault. */
+  async #ask(path: string, body: object, allowed: readonly number[] = []): Promise<Answer> {
+    let reason = 'no server is named'
+    for (const server of [...this.#servers]) {
+      let reply: Awaited<ReturnType<HttpTransport['fetch']>>
+      try {
+        reply = await this.#http.fetch(
+          {
+            origin: server,
+            method: 'POST',
+            path: `/v3/${path}`,
+            headers: { 'content-type': 'application/json' },
+            body: Buffer.from(JSON.stringify(body)),
+          },
+          { timeoutMs: ANSWER_MS_MAX, maxBytes: ETCD_ANSWER_BYTES_MAX },
+        )
+      } catch (error) {
+        reason = (error as Error).message
+        continue
+      }
+      const answer = parsed(reply.body)
+      if (reply.status === 200 || allowed.includes(reply.status)) {
+        this.#prefer(server)
+        return answer
+      }
+      reason = `${server} answers ${reply.status} to /v3/${path}: ${String(answer['error'] ?? answer['message'] ?? 'no reason')}`
+    }
+    throw new StreamError('cannot use etcd', reason)
+  }
+
+  #prefer(server: string): void {
+    if (this.#servers[0] === server) return
+    this.#servers.splice(this.#servers.indexOf(server), 1)
+    this.#servers.unshift(server)
+  }
+}
+
+function encoded(value: string | Uint8Array): string {
+  return Buffer.from(value as Uint8Array).toString('base64')
+}
+
+function decoded(text: string): Buffer {
+  return Buffer.from(text, 'base64')
+}
+
+/** All keys that begin so: up to the one whose last byte is greater by 1. */
+function rangeOf(prefix: string): { readonly key: string; readonly range_end: string } {
+  const end = Buffer.from(prefix)
+  end[end.length - 1]!++
+  return { key: encoded(prefix), range_end: encoded(end) }
+}
+
+/** Empty if it is no object: the status says more then. */
+function parsed(body: Uint8Array): Answer {
+  try {
+    const value: unknown = JSON.parse(Buffer.from(body).toString())
+    return typeof value === 'object' && value !== null ? (value as Answer) : {}
+  } catch {
+    return {}
+  }
+}
