@@ -5,7 +5,7 @@ import { callOwner } from '../callback.ts'
 import type { Broker, BrokerHandler, BrokerLink, BrokerUser } from '../nats/broker.ts'
 import type { MemoryConditions } from './conditions.ts'
 import { Lane } from './lane.ts'
-import { MemoryStreams, SessionStreams } from './streams.ts'
+import { LinkStreams, MemoryStreams } from './streams.ts'
 
 const PAYLOAD_BYTES_MAX = 2 ** 20
 
@@ -145,7 +145,7 @@ class MemorySession {
   readonly #counts: BrokerCounts
   readonly #toClient: Lane
   readonly #toBroker: Lane
-  readonly #streams: SessionStreams
+  readonly #streams: LinkStreams
   readonly #subscriptions = new Map<BrokerUser, Set<Subscription>>()
 
   constructor(
@@ -161,7 +161,7 @@ class MemorySession {
     this.#counts = counts
     this.#toClient = new Lane(network.clock)
     this.#toBroker = new Lane(network.clock)
-    this.#streams = new SessionStreams(streams, {
+    this.#streams = new LinkStreams(streams, {
       clock: network.clock,
       toBroker: work => this.#toBroker.put(network.latencyMs, work),
       toClient: work => this.later(work),

@@ -42,7 +42,7 @@ interface Stream {
 interface Consumer {
   readonly subject: string
   readonly handler: ConsumerHandler
-  readonly streams: SessionStreams
+  readonly streams: LinkStreams
   readonly untaken: Set<number>
   /** The next position that it has not been sent. */
   next: number
@@ -97,7 +97,7 @@ export class MemoryStreams {
 }
 
 /** What a session needs of its lanes. */
-export interface SessionLanes {
+export interface LinkLanes {
   readonly clock: Clock
   /** Both directions, in order; nothing is called any more once the session has ended. */
   toBroker(work: () => void): void
@@ -106,13 +106,13 @@ export interface SessionLanes {
 }
 
 /** The streams of a broker as one session has them. */
-export class SessionStreams implements BrokerStreams {
+export class LinkStreams implements BrokerStreams {
   readonly #streams: MemoryStreams
-  readonly lanes: SessionLanes
+  readonly lanes: LinkLanes
   readonly #open = new Set<(error: StreamError) => void>()
   readonly #consumers = new Set<Consumer>()
 
-  constructor(streams: MemoryStreams, lanes: SessionLanes) {
+  constructor(streams: MemoryStreams, lanes: LinkLanes) {
     this.#streams = streams
     this.lanes = lanes
   }
