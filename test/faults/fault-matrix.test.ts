@@ -19,6 +19,13 @@ const PARTIAL: Readonly<Record<string, readonly string[]>> = {
   'vLLM, replay': ['buffer exceeded'],
   'vLLM, replay, NATS': ['buffer exceeded'],
   SGLang: ['buffer exceeded'],
+  // The engine itself keeps four batches.
+  'vLLM, JetStream': [
+    'gap',
+    'buffer exceeded',
+    'the stream is deleted',
+    'the stream is emptied, and the router restarts',
+  ],
   'vLLM, sidecar': ['gap', 'buffer exceeded', 'reordered', 'link down', 'sidecar restart'],
 }
 

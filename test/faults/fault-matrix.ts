@@ -38,6 +38,8 @@ export interface Column {
   readonly hasSidecar?: boolean
   /** The engine publishes no events. */
   readonly isGuessed?: boolean
+  /** The router follows the stream at the broker, in which the engine publishes. */
+  readonly hasStream?: boolean
 }
 
 const SEEDS = 5
@@ -49,6 +51,7 @@ const POOL_SEED = 1
 const WARM_MS = 6500
 const WATCH_MS = 6000
 const BROKER = '10.9.9.9:4222'
+const STREAM = 'homing-kv-default'
 const CONTEST_MS = 1000
 const ENGINE: Partial<EngineSettings> = { blocks: 40, replayBatchesMax: 10_000 }
 
@@ -58,6 +61,11 @@ export const COLUMNS: readonly Column[] = [
   { name: 'SGLang', engine: { eventForm: 'sglang-map', isClearLate: false } },
   { name: 'vLLM, sidecar', engine: { offersReplay: false }, hasSidecar: true },
   { name: 'vLLM, replay, NATS', engine: { nats: [BROKER] } },
+  {
+    name: 'vLLM, JetStream',
+    engine: { nats: [BROKER], durableKvEvents: true, replayBatchesMax: 4 },
+    hasStream: true,
+  },
   { name: 'approximate', engine: {}, isGuessed: true },
 ]
 
@@ -66,6 +74,7 @@ export const EVENT_COLUMNS: readonly Column[] = COLUMNS.filter(({ isGuessed }) =
 /** Whether the fault can happen there at all. */
 export function canHappen(column: Column, { needs }: Row): boolean {
   if (needs === 'sidecar') return column.hasSidecar === true
+  if (needs === 'stream') return column.hasStream === true
   if (needs === 'broker') return column.engine.nats !== undefined
   if (needs === 'ports')
     return (
@@ -174,6 +183,58 @@ export const ROWS: readonly Row[] = [
       return contest(observed)
     },
   },
+  {
+    name: 'the stream takes nothing, for a second',
+    needs: 'stream',
+    deal: ({ fleet: { network, simulation } }) => {
+      network.faults.message = place => (place.includes('/homing-kv.') ? 'refuse' : 'deliver')
+      simulation.clock.after(1000, () => {
+        network.faults.message = undefined
+      })
+    },
+  },
+  {
+    name: 'the stream does not answer, for a second',
+    needs: 'stream',
+    // A publisher waits two seconds for the answer.
+    healsMs: 3500,
+    deal: ({ fleet: { network, simulation } }) => {
+      network.faults.message = place => (place.includes('/homing-kv.') ? 'drop' : 'deliver')
+      simulation.clock.after(1000, () => {
+        network.faults.message = undefined
+      })
+    },
+  },
+  {
+    name: 'the stream is deleted',
+    needs: 'stream',
+    deal: ({ fleet }) => fleet.network.streamsAt(BROKER).delete(STREAM),
+  },
+  {
+    name: 'its consumers are deleted',
+    needs: 'stream',
+    deal: ({ fleet }) => fleet.network.streamsAt(BROKER).deleteConsumers(STREAM),
+  },
+  {
+    name: 'messages of another program in the stream',
+    needs: 'stream',
+    deal: ({ fleet: { network, engines } }) => {
+      const subject = engines[0]!.events.split('/').at(-1)!
+      for (let i = 0; i < 50; i++)
+        network.streamsAt(BROKER).store(`homing-kv.default.${subject}`, Buffer.from(`noise ${i}`))
+    },
+  },
+  {
+    name: 'the stream is emptied, and the router restarts',
+    needs: 'stream',
+    deal: async observed => {
+      observed.fleet.network.streamsAt(BROKER).delete(STREAM)
+      await observed.fleet.stopRouter()
+      await observed.workPastRouter(300)
+      observed.begin(true)
+      await observed.fleet.startRouter()
+    },
+  },
 ]
 
 /** A second process publishes its own blocks under the engine's subject, and answers requests there. */
@@ -225,7 +286,7 @@ export async function runCell(
   row: Row,
   { warmMs = WARM_MS, watchMs = WATCH_MS, ...options }: CellOptions = {},
 ): Promise<Seen> {
-  const { hasSidecar = false, isGuessed = false } = column
+  const { hasSidecar = false, isGuessed = false, hasStream = false } = column
   const { sidecarBatchesMax, hasCheckpoints = false } = row
   const observed = await ObservedFleet.start(
     seed,
@@ -233,6 +294,7 @@ export async function runCell(
     {
       hasSidecar,
       isGuessed,
+      hasStream,
       ...(sidecarBatchesMax === undefined ? {} : { sidecarBatchesMax }),
       ...(hasCheckpoints ? { checkpoints: new StoredCheckpoints() } : {}),
       ...row.observed,

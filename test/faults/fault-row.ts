@@ -12,7 +12,7 @@ export interface Row {
   /** The router keeps checkpoints. */
   readonly hasCheckpoints?: boolean
   /** What the fault requires; by default an engine and a router. */
-  readonly needs?: 'events' | 'replay' | 'vLLM' | 'sidecar' | 'broker' | 'ports'
+  readonly needs?: 'events' | 'replay' | 'vLLM' | 'sidecar' | 'broker' | 'stream' | 'ports'
   /** It is a mistake of the start, and looked at from there. */
   readonly isThereAtStart?: boolean
   /** The trusts that it may end with; default: as its column says. */

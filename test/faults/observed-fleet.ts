@@ -52,6 +52,8 @@ export interface ObservedOptions {
   readonly hasSidecar?: boolean
   /** The engine publishes no events. */
   readonly isGuessed?: boolean
+  /** The router follows the stream at the broker. */
+  readonly hasStream?: boolean
   /** Batches that the sidecar keeps for replay. */
   readonly sidecarBatchesMax?: number
   /** Between two looks. */
@@ -121,6 +123,7 @@ export class ObservedFleet {
     const {
       hasSidecar = false,
       isGuessed = false,
+      hasStream = false,
       sidecarBatchesMax,
       mistake,
       hasSalts,
@@ -141,6 +144,7 @@ export class ObservedFleet {
       ],
       workers: ([url, other]) => workersOf(url!, other, options, engine.offersReplay !== false),
       onEvents: batch => gone?.sign(batch),
+      ...(hasStream ? { settings: { durableKvEvents: true } } : {}),
       ...(isGuessed ? { onUnreachable: () => gone?.sign('disconnected') } : {}),
       ...(checkpoints === undefined ? {} : { checkpoints }),
       beforeRouter: async made => {

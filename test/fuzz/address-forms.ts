@@ -16,7 +16,11 @@ import {
   parseRanks,
 } from '../../packages/homing/src/indexer-workers.ts'
 import { atOrigin } from '../../packages/transport/src/base-url.ts'
-import { formatEndpoint, parseSocketEndpoint } from '../../packages/transport/src/endpoint.ts'
+import {
+  formatEndpoint,
+  parseEtcdEndpoint,
+  parseSocketEndpoint,
+} from '../../packages/transport/src/endpoint.ts'
 import { type Decoder, ofText } from './decoder.ts'
 
 const WORKERS = [
@@ -49,6 +53,10 @@ export const ADDRESS_FORMS: readonly Decoder[] = [
   ),
   ofText('packages/transport/src/endpoint.ts', 'parseBrokerEndpoint', parseBrokerEndpoint, {
     seeds: BROKERS,
+    refusals: [EndpointError],
+  }),
+  ofText('packages/transport/src/endpoint.ts', 'parseEtcdEndpoint', parseEtcdEndpoint, {
+    seeds: ['etcd://10.0.0.1:2379/homing.workers.default', 'etcds://a:2379,[fd00::1]:2379/homing.workers.a'],
     refusals: [EndpointError],
   }),
   ofText('packages/transport/src/endpoint.ts', 'brokerServer', text => brokerServer(text), {

@@ -51,11 +51,14 @@ import {
   SnapshotParts,
 } from '../../packages/replication/src/index.ts'
 import { faultOfAnswerHead } from '../../packages/transport/src/answer-head.ts'
+import { readEtcdAnswer, readEtcdWatchLine } from '../../packages/transport/src/etcd/etcd-answers.ts'
 import {
   decodeFrames,
   decodePayload,
   encodeMessage,
+  encodePack,
   Parts,
+  unpacked as unpackedPayloads,
 } from '../../packages/transport/src/nats/payload.ts'
 import {
   decodeCallPayload,
@@ -271,10 +274,24 @@ export const WIRE_DECODERS: readonly Decoder[] = [
     seeds: [LEARNED],
     refusals: [UnusableLearnedFileError],
   }),
+  ofJson(
+    'packages/transport/src/etcd/etcd-answers.ts',
+    'readEtcdAnswer readEtcdWatchLine',
+    bytes => [readEtcdAnswer(bytes), readEtcdWatchLine(Buffer.from(bytes).toString())],
+    {
+      seeds: [
+        '{"header":{"revision":"7"},"kvs":[{"key":"Zm9v","value":"YmFy","create_revision":"3","lease":"5"}],"count":"1"}',
+        '{"result":{"header":{"revision":"8"},"events":[{"type":"DELETE","kv":{"key":"Zm9v"}},{"kv":{"key":"Zm9v","value":"YQ=="}}]}}',
+        '{"result":{"canceled":true,"compact_revision":"9"}}',
+        '{"error":"requested lease not found","code":5}',
+      ].map(text => Buffer.from(text)),
+    },
+  ),
   ofBytes(
     'packages/transport/src/nats/payload.ts',
     'decodePayload decodeFrames',
     bytes => {
+      for (const one of unpackedPayloads(bytes)) decodePayload(one)
       const payload = decodePayload(bytes)
       if (payload === undefined || payload === 'other-version') return payload
       const whole = new Parts().add(payload)
@@ -284,6 +301,7 @@ export const WIRE_DECODERS: readonly Decoder[] = [
       seeds: [
         ...encodeMessage([vector('D1'), vector('A1')], SENDER, 2 ** 20),
         ...encodeMessage([vector('D1')], SENDER, 64),
+        encodePack(encodeMessage([vector('D1'), vector('A1')], SENDER, 2 ** 20), SENDER.life),
       ],
     },
   ),

@@ -341,11 +341,11 @@ function watchedMessages(
     ...messages,
     subscribe: (options, handler) =>
       messages.subscribe(options, {
-        message(frames) {
+        message(frames, number) {
           onEvents(frames)
-          handler.message(frames)
+          handler.message(frames, number)
         },
-        connected: () => handler.connected(),
+        connected: (path, life) => handler.connected(path, life),
         disconnected() {
           onEvents('disconnected')
           handler.disconnected()

@@ -33,8 +33,8 @@ export function threadTransport(network: MemoryNetwork, thread: SimulatedThread)
       subscribe(options, handler) {
         const { close, post } = socket()
         const subscriber = messages.subscribe(options, {
-          message: frames => post(() => handler.message(frames)),
-          connected: () => post(() => handler.connected()),
+          message: (frames, number) => post(() => handler.message(frames, number)),
+          connected: (path, life) => post(() => handler.connected(path, life)),
           disconnected: () => post(() => handler.disconnected()),
         })
         return {
@@ -42,6 +42,7 @@ export function threadTransport(network: MemoryNetwork, thread: SimulatedThread)
             close()
             subscriber.close()
           },
+          done: number => subscriber.done?.(number),
         }
       },
       dial(options, onMessage) {
@@ -49,6 +50,7 @@ export function threadTransport(network: MemoryNetwork, thread: SimulatedThread)
         const dealer = messages.dial(options, frames => post(() => onMessage(frames)))
         return {
           send: frames => dealer.send(frames),
+          took: count => dealer.took?.(count),
           close() {
             close()
             dealer.close()

@@ -101,7 +101,8 @@ export function directoryArgsFromSettings(
 ): DirectoryArgs {
   const { workerNamespace: namespace, requestPlane, requestWindowBytes: windowBytes } = settings
   const servers = natsServersOf(settings.natsServers)
-  const places = settings.discovery === 'etcd' ? etcdServersOf(settings.etcdServers) : servers
+  const etcdServers = etcdServersOf(settings.etcdServers)
+  const places = settings.discovery === 'etcd' ? etcdServers : servers
   return {
     ...parts,
     kvEvents: settings.kvEvents,
@@ -111,7 +112,7 @@ export function directoryArgsFromSettings(
     broker: { servers, isPlane: settings.eventPlane === 'nats' },
     stream: streamOf(settings),
     snapshotThreshold: settings.snapshotThreshold,
-    lockServers: settings.lockStore === 'etcd' ? etcdServersOf(settings.etcdServers) : undefined,
+    lockServers: settings.lockStore === 'etcd' ? etcdServers : undefined,
     requestBroker: requestPlane === 'http' ? undefined : { servers, windowBytes },
     workerSlotsMax: settings.workerSlotsMax,
     busyThresholds: busyThresholdsOf(settings),

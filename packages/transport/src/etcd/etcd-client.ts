@@ -10,6 +10,7 @@
 import { Buffer } from 'node:buffer'
 import { StreamError } from '../errors.ts'
 import type { HttpTransport } from '../types.ts'
+import { type EtcdAnswer, readEtcdAnswer, readEtcdWatchLine, resultOf } from './etcd-answers.ts'
 
 /** A server that is asked answers within this time. */
 const ANSWER_MS_MAX = 2000
@@ -43,19 +44,6 @@ export interface EtcdClientOptions {
   readonly http: Pick<HttpTransport, 'fetch' | 'call'>
 }
 
-interface KeyValue {
-  readonly key?: string
-  readonly value?: string
-}
-
-interface WatchResult {
-  readonly canceled?: boolean
-  readonly compact_revision?: string
-  readonly events?: readonly { readonly type?: 'DELETE' | 'PUT'; readonly kv?: KeyValue }[]
-}
-
-type Answer = Readonly<Record<string, unknown>>
-
 export class EtcdClient {
   readonly #servers: string[]
   readonly #http: EtcdClientOptions['http']
@@ -67,17 +55,16 @@ export class EtcdClient {
 
   /** Ends by itself, with all keys that hang on it, unless it is kept alive. */
   async grantLease(seconds: number): Promise<string> {
-    const { ID: id } = await this.#ask('lease/grant', { TTL: seconds })
+    const { fields } = await this.#ask('lease/grant', { TTL: seconds })
+    const id = fields['ID']
     if (typeof id !== 'string') throw new StreamError('cannot get a lease of etcd', 'the answer names none')
     return id
   }
 
   /** False: it has ended. */
   async keepAlive(lease: string): Promise<boolean> {
-    const { result } = (await this.#ask('lease/keepalive', { ID: lease })) as {
-      result?: { readonly TTL?: string }
-    }
-    return Number(result?.TTL ?? 0) > 0
+    const answer = await this.#ask('lease/keepalive', { ID: lease })
+    return Number(resultOf(answer)['TTL'] ?? 0) > 0
   }
 
   /** Deletes what hangs on it, too. One that has ended already is no fault. */
@@ -87,26 +74,20 @@ export class EtcdClient {
 
   /** Undefined: there is no such key. */
   async get(key: string): Promise<EtcdEntry | undefined> {
-    const { kvs } = (await this.#ask('kv/range', { key: encoded(key) })) as {
-      readonly kvs?: readonly { value?: string; create_revision?: string; lease?: string }[]
-    }
-    const found = kvs?.[0]
+    const [found] = (await this.#ask('kv/range', { key: encoded(key) })).keyValues
     if (found === undefined) return undefined
-    return {
-      value: decoded(found.value ?? '').toString(),
-      createRevision: found.create_revision ?? '0',
-      lease: found.lease ?? '0',
-    }
+    const { value, createRevision, lease } = found
+    return { value: Buffer.from(value).toString(), createRevision, lease }
   }
 
   /** Makes a key that is not there. Undefined: it is there; otherwise its `createRevision`. */
   async create(key: string, value: string, lease: string): Promise<string | undefined> {
     const put = { key: encoded(key), value: encoded(value), lease }
-    const { succeeded, header } = (await this.#ask('kv/txn', {
+    const { fields, revision } = await this.#ask('kv/txn', {
       compare: [{ key: encoded(key), target: 'CREATE', result: 'EQUAL', create_revision: '0' }],
       success: [{ request_put: put }],
-    })) as { readonly succeeded?: boolean; readonly header?: { readonly revision?: string } }
-    return succeeded === true ? header?.revision : undefined
+    })
+    return fields['succeeded'] === true ? revision : undefined
   }
 
   /** Deletes a key, if it is the one that was made then. */
@@ -127,14 +108,13 @@ export class EtcdClient {
 
   /** `entriesMax`: more are left out. */
   async list(prefix: string, entriesMax: number): Promise<EtcdListing> {
-    const { kvs = [], header } = (await this.#ask('kv/range', {
+    const { keyValues, revision } = await this.#ask('kv/range', {
       ...rangeOf(prefix),
       limit: String(entriesMax),
-    })) as { readonly kvs?: readonly KeyValue[]; readonly header?: { readonly revision?: string } }
+    })
     const values = new Map<string, Uint8Array>()
-    for (const { key = '', value = '' } of kvs)
-      values.set(decoded(key).toString().slice(prefix.length), decoded(value))
-    return { values, revision: BigInt(header?.revision ?? '0') }
+    for (const { key, value } of keyValues) values.set(key.slice(prefix.length), value)
+    return { values, revision: BigInt(revision) }
   }
 
   /** What changes under a prefix from a revision on, at the server that answered last. */
@@ -148,17 +128,9 @@ export class EtcdClient {
       ended()
     }
     const line = (text: string): void => {
-      const { result } = parsed(Buffer.from(text)) as { readonly result?: WatchResult }
-      if (result === undefined || result.canceled === true || result.compact_revision !== undefined) {
-        end()
-        return
-      }
-      for (const { type, kv } of result.events ?? []) {
-        const name = decoded(kv?.key ?? '')
-          .toString()
-          .slice(prefix.length)
-        changed(name, type === 'DELETE' ? undefined : decoded(kv?.value ?? ''))
-      }
+      const { isOver: isLast, changes } = readEtcdWatchLine(text)
+      for (const { key, value } of changes) changed(key.slice(prefix.length), value)
+      if (isLast) end()
     }
     const request = { create_request: { ...rangeOf(prefix), start_revision: String(from) } }
     const text = new TextDecoder()
@@ -194,7 +166,7 @@ export class EtcdClient {
   }
 
   /** `allowed`: statuses that are no fault. */
-  async #ask(path: string, body: object, allowed: readonly number[] = []): Promise<Answer> {
+  async #ask(path: string, body: object, allowed: readonly number[] = []): Promise<EtcdAnswer> {
     let reason = 'no server is named'
     for (const server of [...this.#servers]) {
       let reply: Awaited<ReturnType<HttpTransport['fetch']>>
@@ -213,12 +185,12 @@ export class EtcdClient {
         reason = (error as Error).message
         continue
       }
-      const answer = parsed(reply.body)
+      const answer = readEtcdAnswer(reply.body)
       if (reply.status === 200 || allowed.includes(reply.status)) {
         this.#prefer(server)
         return answer
       }
-      reason = `${server} answers ${reply.status} to /v3/${path}: ${String(answer['error'] ?? answer['message'] ?? 'no reason')}`
+      reason = `${server} answers ${reply.status} to /v3/${path}: ${answer.error || 'no reason'}`
     }
     throw new StreamError('cannot use etcd', reason)
   }
@@ -234,23 +206,9 @@ function encoded(value: string | Uint8Array): string {
   return Buffer.from(value as Uint8Array).toString('base64')
 }
 
-function decoded(text: string): Buffer {
-  return Buffer.from(text, 'base64')
-}
-
 /** All keys that begin so: up to the one whose last byte is greater by 1. */
 function rangeOf(prefix: string): { readonly key: string; readonly range_end: string } {
   const end = Buffer.from(prefix)
   end[end.length - 1]!++
   return { key: encoded(prefix), range_end: encoded(end) }
-}
-
-/** Empty if it is no object: the status says more then. */
-function parsed(body: Uint8Array): Answer {
-  try {
-    const value: unknown = JSON.parse(Buffer.from(body).toString())
-    return typeof value === 'object' && value !== null ? (value as Answer) : {}
-  } catch {
-    return {}
-  }
 }

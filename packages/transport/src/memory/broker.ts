@@ -5,6 +5,7 @@ import { callOwner } from '../callback.ts'
 import type { Broker, BrokerHandler, BrokerLink, BrokerUser } from '../nats/broker.ts'
 import type { MemoryConditions } from './conditions.ts'
 import { Lane } from './lane.ts'
+import { LinkStreams, MemoryStreams } from './streams.ts'
 
 const PAYLOAD_BYTES_MAX = 2 ** 20
 
@@ -33,6 +34,7 @@ export class MemoryBrokers {
   readonly #down = new Set<string>()
   /** Transports that are cut off alone, and from which brokers. */
   readonly #cutOff = new Map<Opened, Set<string>>()
+  readonly #streams = new Map<string, MemoryStreams>()
   #inboxes = 0
 
   constructor(network: MemoryConditions) {
@@ -52,6 +54,13 @@ export class MemoryBrokers {
   /** Published by somebody else. */
   say(servers: string, subject: string, payload: Uint8Array): void {
     for (const session of this.#sessions.get(servers) ?? []) session.deliver(subject, payload, '')
+  }
+
+  /** What a broker keeps, over all connections. */
+  streams(servers: string): MemoryStreams {
+    const streams = this.#streams.get(servers) ?? new MemoryStreams()
+    this.#streams.set(servers, streams)
+    return streams
   }
 
   /** `of`: only the connection of that one, as its opener knows it. */
@@ -100,7 +109,13 @@ export class MemoryBrokers {
     if (this.#down.has(servers) || this.#cutOff.get(connection.opened)?.has(servers) === true) return
     if (connection.session !== undefined || connection.users.size === 0) return
     const sessions = this.#sessions.get(servers) ?? new Set()
-    const session = new MemorySession(this.#network, servers, sessions, connection.counts)
+    const session = new MemorySession(
+      this.#network,
+      servers,
+      sessions,
+      connection.counts,
+      this.streams(servers),
+    )
     this.#sessions.set(servers, sessions.add(session))
     connection.session = session
     connection.counts.connections++
@@ -130,6 +145,7 @@ class MemorySession {
   readonly #counts: BrokerCounts
   readonly #toClient: Lane
   readonly #toBroker: Lane
+  readonly #streams: LinkStreams
   readonly #subscriptions = new Map<BrokerUser, Set<Subscription>>()
 
   constructor(
@@ -137,6 +153,7 @@ class MemorySession {
     servers: string,
     all: ReadonlySet<MemorySession>,
     counts: BrokerCounts,
+    streams: MemoryStreams,
   ) {
     this.#network = network
     this.#servers = servers
@@ -144,6 +161,13 @@ class MemorySession {
     this.#counts = counts
     this.#toClient = new Lane(network.clock)
     this.#toBroker = new Lane(network.clock)
+    this.#streams = new LinkStreams(streams, {
+      clock: network.clock,
+      toBroker: work => this.#toBroker.put(network.latencyMs, work),
+      toClient: work => this.later(work),
+      fateOf: (subject, payload) =>
+        network.faults.message?.(`nats://${servers}/${subject}`, [payload]) ?? 'deliver',
+    })
   }
 
   later(callback: () => void): void {
@@ -154,6 +178,7 @@ class MemorySession {
     this.#toClient.cut()
     if (isCut) this.#toBroker.cut()
     this.#subscriptions.clear()
+    this.#streams.end()
   }
 
   left(user: BrokerUser): void {
@@ -170,6 +195,7 @@ class MemorySession {
         this.#subscriptions.set(user, own.add(subscription))
         return () => void own.delete(subscription)
       },
+      streams: this.#streams,
     }
   }
 

@@ -18,6 +18,7 @@ import type { MemoryConditions, MemoryFaults } from './conditions.ts'
 import { MemoryHttp } from './http.ts'
 import { MemoryMessages } from './messages.ts'
 import { placeOf } from './place.ts'
+import type { MemoryStreams } from './streams.ts'
 
 export interface MemoryNetworkOptions {
   readonly clock: Clock
@@ -104,6 +105,11 @@ export class MemoryNetwork implements MemoryConditions {
   /** A foreign process publishes at a broker, 'host:port'. */
   sayAtBroker(server: string, subject: string, payload: Uint8Array): void {
     this.#brokers.say(server, subject, payload)
+  }
+
+  /** The streams that a broker, 'host:port', keeps. */
+  streamsAt(server: string): MemoryStreams {
+    return this.#brokers.streams(server)
   }
 
   /** A port that was not given out before. */

@@ -46,7 +46,7 @@ class BrokerStreamStore implements StreamStore {
     this.#leave = openBroker(servers).join({
       up: link => {
         this.#link = link
-        this.#snapshots = link.streams?.snapshots(stream.namespace)
+        this.#snapshots = link.streams?.snapshots?.(stream.namespace)
         this.#up.resolve()
       },
       down: () => {

@@ -45,8 +45,8 @@ export interface BrokerStreams {
   last(stream: string, subject: string): Promise<StreamMessage | undefined>
   /** The messages of a subject from this position on that are there now, in order. */
   read(stream: string, subject: string, position: number): AsyncIterable<StreamMessage>
-  /** Snapshots of the publishers of this namespace. */
-  snapshots(namespace: string): BrokerSnapshots
+  /** Snapshots of the publishers of this namespace; undefined: this broker keeps none. */
+  snapshots?(namespace: string): BrokerSnapshots
   /** Deletes what a namespace has at the broker. False: it had nothing. */
   reset(namespace: string): Promise<boolean>
 }
