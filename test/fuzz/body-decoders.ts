@@ -53,6 +53,9 @@ import {
 } from '../../packages/http/src/errors.ts'
 import { limitOf, queryOf } from '../../packages/http/src/query.ts'
 import { answerEvent } from '../../packages/openai/src/api-error.ts'
+import { continuedRequest, endsInStop, unfitRequest } from '../../packages/openai/src/continued-request.ts'
+import { ContinuedStream, engineErrorOf } from '../../packages/openai/src/continued-stream.ts'
+import { DeliveredStream } from '../../packages/openai/src/delivered-stream.ts'
 import {
   EmptyPromptError,
   InvalidRequestError,
@@ -149,6 +152,16 @@ function tapped(tap: UsageTap, bytes: Uint8Array): unknown {
   return [tap.finish(), passed]
 }
 
+/** Half a character may come in one event, and something else in the next. */
+function deliveredText(stream: DeliveredStream): unknown {
+  try {
+    return stream.read()
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined
+    throw error
+  }
+}
+
 const bodyDecoders = new BodyDecoders()
 
 async function decodedEach(body: Uint8Array): Promise<unknown> {
@@ -211,6 +224,46 @@ export const BODY_DECODERS: readonly Decoder[] = [
       return [tapped(new UsageTap('sse', { mendsTo: form }), bytes), tapped(new UsageTap('json'), bytes)]
     },
     { seeds: [...EVENTS, ANSWER] },
+  ),
+  ofText(
+    'packages/openai/src/delivered-stream.ts',
+    'DeliveredStream',
+    text => {
+      const bytes = Buffer.from(text)
+      return (['chat', 'completions'] as const).map(form => {
+        const stream = new DeliveredStream(form, () => true)
+        stream.push(bytes)
+        stream.push(bytes)
+        return stream.unfit ?? deliveredText(stream)
+      })
+    },
+    { seeds: EVENTS },
+  ),
+  ofText(
+    'packages/openai/src/continued-stream.ts',
+    'ContinuedStream',
+    text => {
+      const bytes = Buffer.from(text)
+      const parts = {
+        form: 'chat',
+        sample: undefined,
+        promptTokens: 1,
+        deliveredTokens: 1,
+        isAnew: false,
+      } as const
+      return [new ContinuedStream(parts).convert(bytes).length, engineErrorOf(bytes)?.message]
+    },
+    { seeds: EVENTS },
+  ),
+  ofJson(
+    'packages/openai/src/continued-request.ts',
+    'unfitRequest',
+    bytes => [
+      unfitRequest(bytes),
+      endsInStop(bytes, 'a'),
+      continuedRequest(bytes, Int32Array.of(1), { tokensMax: 1, tokensMin: undefined }).length,
+    ],
+    { seeds: BODIES, refusals: [MalformedJsonError] },
   ),
   ofJson('actors/gateway/src/leg-bodies.ts', 'readPrefillAnswer', readPrefillAnswer, {
     seeds: [

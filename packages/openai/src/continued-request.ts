@@ -73,7 +73,7 @@ const COMPLETION_TOKENS = 16
 export function unfitRequest(body: Uint8Array): UnfitRequest | undefined {
   const memberOf = membersOf(body, scanRequest(body))
   const isGiven = (name: string): boolean => isSet(memberOf(name))
-  if (['n', 'best_of'].some(name => Number(memberOf(name) ?? 1) > 1)) return 'choices'
+  if (['n', 'best_of'].some(name => (memberOf(name) ?? 1) !== 1)) return 'choices'
   if (isGiven('use_beam_search') || isListOfPrompts(memberOf('prompt'))) return 'choices'
   const format = memberOf('response_format') as { readonly type?: unknown } | undefined
   if (GUIDES.some(isGiven) || (isSet(format) && format?.type !== 'text')) return 'guided'

@@ -104,7 +104,7 @@ export class DeliveredStream {
   /** Throws SyntaxError where the texts of the events are none together. */
   read(): Delivered {
     return {
-      text: JSON.parse(`"${this.#text.toString('utf8', 0, this.#textBytes)}"`) as string,
+      text: parseJson(`"${this.#text.toString('utf8', 0, this.#textBytes)}"`) as string,
       sample: this.#sample,
       isFinished: this.#isFinished,
       hasUsage: this.#hasUsage,
