@@ -69,7 +69,10 @@ export const COLUMNS: readonly Column[] = [
   { name: 'approximate', engine: {}, isGuessed: true },
 ]
 
-export const EVENT_COLUMNS: readonly Column[] = COLUMNS.filter(({ isGuessed }) => isGuessed !== true)
+/** Of the tables of mistaken lives, in which a stream is one more broker. */
+export const EVENT_COLUMNS: readonly Column[] = COLUMNS.filter(
+  ({ isGuessed, hasStream }) => isGuessed !== true && hasStream !== true,
+)
 
 /** Whether the fault can happen there at all. */
 export function canHappen(column: Column, { needs }: Row): boolean {
