@@ -18,7 +18,7 @@ import {
   readTrustedHints,
   type TrustedHints,
 } from '@homing/config'
-import type { CommonRow } from '@homing/http'
+import type { CommonRow, TlsArgs } from '@homing/http'
 import type { ModelLabels } from '@homing/metrics'
 import type { UnnamedTenants } from '@homing/queue'
 import type { ExchangeLimits } from './exchange.ts'
@@ -59,6 +59,8 @@ export interface GatewayArgs {
   readonly host: string
   /** 0 picks a free port; `address` tells which. */
   readonly port: number
+  /** Its certificate and key; default: plain HTTP. */
+  readonly tls?: TlsArgs | undefined
   readonly bodyBytesMax: number
   /** Maximum bytes of all request bodies together. */
   readonly bodiesBytesMax: number
@@ -196,7 +198,7 @@ const ASK_MS_MAX = 10_000
  */
 export function gatewayArgsFromSettings(
   settings: GatewaySettings,
-  parts: Pick<GatewayArgs, 'tokenizer' | 'queue' | 'router' | 'directory' | 'tracker' | 'own'> & {
+  parts: Pick<GatewayArgs, 'tls' | 'tokenizer' | 'queue' | 'router' | 'directory' | 'tracker' | 'own'> & {
     readonly operators: Operators
     readonly isQueueOn: boolean
     readonly hasKeys: boolean

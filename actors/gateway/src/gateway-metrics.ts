@@ -3,7 +3,7 @@
  */
 
 import type { Clock } from '@homing/base'
-import type { AccessLog, Bodies } from '@homing/http'
+import { type AccessLog, type Bodies, type FollowedFiles, tlsExpirySeconds } from '@homing/http'
 import {
   type Counter,
   type Gauge,
@@ -13,7 +13,7 @@ import {
   viewMetrics,
 } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
-import type { ConnectionRefusal } from '@homing/transport'
+import type { ConnectionRefusal, TlsIdentity } from '@homing/transport'
 import type { ContinuationMemory, ContinuationOutcome } from './continuation-memory.ts'
 import type { GuardedHint } from './hint-trust.ts'
 import type { NextTurnCounts } from './next-turn.ts'
@@ -62,6 +62,7 @@ export class GatewayMetrics {
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
   #readViews: () => void = () => {}
+  #readTls: () => void = () => {}
 
   constructor(labels: ModelLabels, clock: Pick<Clock, 'nowMs'>) {
     const metrics = this.#metrics
@@ -226,6 +227,29 @@ export class GatewayMetrics {
     this.#readViews = viewMetrics(this.#metrics, 'homing_operator', figures)
   }
 
+  /** Of the certificate, if there is one. */
+  addTls(files: FollowedFiles<TlsIdentity>): void {
+    const expiry = this.#metrics.gauge({
+      name: 'homing_gateway_tls_expiry_timestamp_seconds',
+      help: 'Unix time at which the certificate of --tls-cert ends.',
+    })
+    const broken = this.#metrics.gauge({
+      name: 'homing_gateway_tls_files_broken_state',
+      help: '1 while the files of --tls-cert and --tls-key cannot be used, and what they said before counts.',
+    })
+    const reloads = this.#metrics.counter({
+      name: 'homing_gateway_tls_reloads_total',
+      help: 'Changes of the files of --tls-cert and --tls-key: loaded, or refused because they cannot be used.',
+      labels: ['outcome'],
+    })
+    this.#readTls = () => {
+      expiry.set(tlsExpirySeconds(files))
+      broken.set(files.fault === undefined ? 0 : 1)
+      reloads.setTotal(files.counts.loaded, { outcome: 'loaded' })
+      reloads.setTotal(files.counts.refused, { outcome: 'refused' })
+    }
+  }
+
   head(route: string, status: number): void {
     this.#requests.add(1, { route, status })
   }
@@ -345,6 +369,7 @@ export class GatewayMetrics {
   ): Promise<string> {
     this.requests.sweep()
     this.#readViews()
+    this.#readTls()
     this.#open.set(openRequests)
     this.#connections.set(connections)
     this.#bodyBytes.set(bodies.bytes)

@@ -32,8 +32,10 @@ import {
   BodyArena,
   commonCount,
   EventStreams,
+  type FollowedFiles,
   FrontDoor,
   fetchPieces,
+  followTls,
   LentBodies,
   RouteTable,
   refuseRoute,
@@ -46,6 +48,7 @@ import {
   type ConnectionRefusal,
   type HttpExchange,
   type HttpTransport,
+  type TlsIdentity,
   transportCapability,
 } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
@@ -160,6 +163,8 @@ class Gateway {
   readonly #exchanges: Exchanges
   readonly #slices: SliceTrust
   #door: FrontDoor | undefined
+  /** Undefined: plain HTTP. */
+  readonly #tls: FollowedFiles<TlsIdentity> | undefined
   #refusalLoggedMs = Number.NEGATIVE_INFINITY
   readonly #pools: PrefillPools
   readonly #continuationMemory: ContinuationMemory
@@ -260,6 +265,12 @@ class Gateway {
         reader: this.reader,
       },
     })
+    if (args.tls !== undefined) {
+      const changed = (identity: TlsIdentity): void => this.#door?.setIdentity(identity)
+      // Of several gateways the first one tells.
+      this.#tls = followTls(args.tls, changed, (row?.index ?? 0) === 0 ? log : undefined)
+      metrics.addTls(this.#tls)
+    }
     this.#accessNotes = openAccessNotes(context, args.accessLog)
     const { router, tracker, askMsMax, openRequestsMax: openMax } = args
     this.reservations = new Reservations({
@@ -299,12 +310,14 @@ class Gateway {
   /** From now on requests are served. */
   async open(args: GatewayArgs): Promise<FrontDoor> {
     const { host, port, bodySilenceMsMax, clientStallMsMax, keepAliveMsMax, connectionsMax, own } = args
+    await this.#tls?.begin()
     this.#door = await FrontDoor.open(
       this.#http,
       {
         ...{ host, port, bodySilenceMsMax, keepAliveMsMax, connectionsMax },
         readerStallMsMax: clientStallMsMax,
         isShared: own !== undefined,
+        tls: this.#tls?.value,
         onConnectionRefused: why => this.#connectionRefused(why),
       },
       status => {
@@ -364,6 +377,7 @@ class Gateway {
     if (this.#isStarted) this.#accessNotes?.log.release()
     this.reservations.look()
     this.#exchanges.look()
+    void this.#tls?.look()
   }
 
   /** The metrics, in Prometheus' text form. */

@@ -137,6 +137,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
     consoleArgsFromSettings(settings, {
       ...owners,
       adminKey: inputs.adminKey,
+      tls: inputs.tls,
       relayed: relayedNames(settings.relayRoutes.map(readRelayRoute)),
       indexers,
       replicaBridge: bridgeRef,
@@ -148,6 +149,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
   const gatewayParts = {
     ...owners,
     isQueueOn: isQueueOn(queueArgs.rules),
+    tls: inputs.tls,
     hasKeys: engineKey !== undefined || inputs.adminKey !== undefined || specs.some(({ key }) => key),
     operators: { console: consoleRef, routes: OPERATOR_ROUTES },
   }

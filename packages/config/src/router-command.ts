@@ -18,11 +18,13 @@ import { faultOfIdleWeights, faultOfTrustedHints, queueSettings } from './router
 import { replicaSettings } from './router/replica-settings.ts'
 import { requestSettings } from './router/request-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
+import { tlsSettings } from './router/tls-settings.ts'
 import { workerSettings } from './router/worker-settings.ts'
 import { faultOfBodies, faultOfShards, indexBytesMin } from './shared-settings.ts'
 
 const routerSettings = [
   ...listeningSettings,
+  ...tlsSettings,
   ...workerSettings,
   ...routingSettings,
   ...queueSettings,
@@ -159,6 +161,14 @@ export const routerCommand: Command<typeof routerSettings> = {
     ({ settings: { port, adminPort } }) =>
       adminPort === port && port > 0
         ? `--admin-port ${adminPort} is the same as --port: choose another, or leave it out`
+        : undefined,
+    ({ settings: { tlsCertificateFile, tlsKeyFile } }) =>
+      (tlsCertificateFile === undefined) !== (tlsKeyFile === undefined)
+        ? `--tls-cert and --tls-key go together: give ${tlsKeyFile === undefined ? '--tls-key' : '--tls-cert'}, too, or leave both out`
+        : undefined,
+    ({ settings: { tlsCertificateFile, demoLoad } }) =>
+      demoLoad && tlsCertificateFile !== undefined
+        ? '--demo-load speaks plain HTTP to the router: leave it out, or --tls-cert and --tls-key'
         : undefined,
     ({ settings }) =>
       settings.guessTtlUntilEventsMs > 0 && !settings.kvEvents

@@ -13,6 +13,7 @@ import { readAdminKey } from './admin-key-file.ts'
 import { givenEngineKey, readCertificates } from './engine-access.ts'
 import { loadPolicyClasses } from './policy-class-file.ts'
 import { loadSelection } from './selection-module.ts'
+import { readTls } from './tls-access.ts'
 import { parseWorkers } from './worker-specs.ts'
 import { loadWorkersFile } from './workers-file.ts'
 
@@ -33,6 +34,7 @@ export async function readRouterInputs(settings: RouterSettings): Promise<Router
     engineKey: givenEngineKey(settings.engineKeyFile),
     engineCertificates: await ifNamed(settings.engineCaFile, readCertificates),
     fileWorkers: await ifNamed(settings.workersFile, loadWorkersFile),
+    tls: await readTls(settings),
     adminKey: await ifNamed(settings.adminKeyFile, readAdminKey),
   }
 }

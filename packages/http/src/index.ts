@@ -35,6 +35,7 @@ export {
   type StreamEvent,
   sendOrStream,
 } from './event-streams.ts'
+export { FollowedFiles } from './followed-files.ts'
 export { FrontDoor, type HttpAddress } from './front-door.ts'
 export {
   ALONE,
@@ -70,5 +71,6 @@ export {
   ServiceStoppingError,
   statusOfServiceError,
 } from './service-errors.ts'
+export { followTls, readTlsFiles, TLS_FILE_BYTES_MAX, type TlsArgs, tlsExpirySeconds } from './tls-files.ts'
 export { Turns } from './turns.ts'
 export { sendView, type ViewPlace, ViewRoom } from './view-room.ts'
