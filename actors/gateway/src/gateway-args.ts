@@ -21,6 +21,7 @@ import {
 import type { CommonRow, TlsArgs } from '@homing/http'
 import type { ModelLabels } from '@homing/metrics'
 import type { UnnamedTenants } from '@homing/queue'
+import type { ClientKeysArgs } from './client-door.ts'
 import type { ExchangeLimits } from './exchange.ts'
 import type { GatewaysMessage } from './messages.ts'
 import type { OwnRoute } from './own-routes.ts'
@@ -61,6 +62,8 @@ export interface GatewayArgs {
   readonly port: number
   /** Its certificate and key; default: plain HTTP. */
   readonly tls?: TlsArgs | undefined
+  /** Clients that may send requests; default: requests need no key. */
+  readonly clientKeys?: ClientKeysArgs | undefined
   readonly bodyBytesMax: number
   /** Maximum bytes of all request bodies together. */
   readonly bodiesBytesMax: number
@@ -198,7 +201,10 @@ const ASK_MS_MAX = 10_000
  */
 export function gatewayArgsFromSettings(
   settings: GatewaySettings,
-  parts: Pick<GatewayArgs, 'tls' | 'tokenizer' | 'queue' | 'router' | 'directory' | 'tracker' | 'own'> & {
+  parts: Pick<
+    GatewayArgs,
+    'tls' | 'clientKeys' | 'tokenizer' | 'queue' | 'router' | 'directory' | 'tracker' | 'own'
+  > & {
     readonly operators: Operators
     readonly isQueueOn: boolean
     readonly hasKeys: boolean

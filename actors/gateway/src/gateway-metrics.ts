@@ -14,6 +14,7 @@ import {
 } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
 import type { ConnectionRefusal, TlsIdentity } from '@homing/transport'
+import type { ClientDoor, KeyRefusal } from './client-door.ts'
 import type { ContinuationMemory, ContinuationOutcome } from './continuation-memory.ts'
 import type { GuardedHint } from './hint-trust.ts'
 import type { NextTurnCounts } from './next-turn.ts'
@@ -44,6 +45,7 @@ export class GatewayMetrics {
   readonly #open: Gauge
   readonly #connections: Gauge
   readonly #connectionsRefused: Counter<'reason'>
+  readonly #keysRefused: Counter<'reason'>
   readonly #bodyBytes: Gauge
   readonly #sharedBodyBytes: Gauge
   readonly #sharedKeptBytes: Gauge
@@ -62,7 +64,8 @@ export class GatewayMetrics {
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
   #readViews: () => void = () => {}
-  #readTls: () => void = () => {}
+  /** Figures of files that are followed. */
+  readonly #readFiles: (() => void)[] = []
 
   constructor(labels: ModelLabels, clock: Pick<Clock, 'nowMs'>) {
     const metrics = this.#metrics
@@ -143,6 +146,11 @@ export class GatewayMetrics {
     this.#connectionsRefused = metrics.counter({
       name: 'homing_gateway_refused_connections_total',
       help: 'Connections of clients that were not taken: bound, --max-connections were there; system, the process had no open file left.',
+      labels: ['reason'],
+    })
+    this.#keysRefused = metrics.counter({
+      name: 'homing_gateway_client_keys_refused_total',
+      help: 'Requests that --client-keys-file does not allow: missing or unknown key; concurrency, rate or tokens, a limit of the key; model, one that the key may not use or that is not there.',
       labels: ['reason'],
     })
     this.#bodyBytes = metrics.gauge({
@@ -227,27 +235,48 @@ export class GatewayMetrics {
     this.#readViews = viewMetrics(this.#metrics, 'homing_operator', figures)
   }
 
-  /** Of the certificate, if there is one. */
-  addTls(files: FollowedFiles<TlsIdentity>): void {
+  /** Of the certificate, if there is one. `tells`: of several gateways with these files it is the first. */
+  addTls(files: FollowedFiles<TlsIdentity>, tells: boolean): void {
     const expiry = this.#metrics.gauge({
       name: 'homing_gateway_tls_expiry_timestamp_seconds',
       help: 'Unix time at which the certificate of --tls-cert ends.',
     })
+    const readFiles = this.#addFiles('homing_gateway_tls', '--tls-cert and --tls-key', files, tells)
+    this.#readFiles.push(readFiles, () => expiry.set(tlsExpirySeconds(files)))
+  }
+
+  /** Of the clients with keys, if requests need one. */
+  addClients(clients: ClientDoor, tells: boolean): void {
+    const open = this.#metrics.gauge({
+      name: 'homing_gateway_client_key_open_requests',
+      help: 'Requests being answered whose client has shown a key (--client-keys-file).',
+    })
+    const { file } = clients
+    const readFiles = this.#addFiles('homing_gateway_client_keys', '--client-keys-file', file, tells)
+    this.#readFiles.push(readFiles, () => open.set(clients.open))
+  }
+
+  #addFiles<T>(prefix: string, options: string, files: FollowedFiles<T>, tells: boolean): () => void {
     const broken = this.#metrics.gauge({
-      name: 'homing_gateway_tls_files_broken_state',
-      help: '1 while the files of --tls-cert and --tls-key cannot be used, and what they said before counts.',
+      name: `${prefix}_files_broken_state`,
+      help: `1 while the files of ${options} cannot be used, and what they said before counts.`,
     })
     const reloads = this.#metrics.counter({
-      name: 'homing_gateway_tls_reloads_total',
-      help: 'Changes of the files of --tls-cert and --tls-key: loaded, or refused because they cannot be used.',
+      name: `${prefix}_reloads_total`,
+      help: `Changes of the files of ${options}: loaded, or refused because they cannot be used.`,
       labels: ['outcome'],
     })
-    this.#readTls = () => {
-      expiry.set(tlsExpirySeconds(files))
+    return () => {
       broken.set(files.fault === undefined ? 0 : 1)
+      if (!tells) return
       reloads.setTotal(files.counts.loaded, { outcome: 'loaded' })
       reloads.setTotal(files.counts.refused, { outcome: 'refused' })
     }
+  }
+
+  /** Counts a request that --client-keys-file does not allow. */
+  keyRefused(reason: KeyRefusal): void {
+    this.#keysRefused.add(1, { reason })
   }
 
   head(route: string, status: number): void {
@@ -369,7 +398,7 @@ export class GatewayMetrics {
   ): Promise<string> {
     this.requests.sweep()
     this.#readViews()
-    this.#readTls()
+    for (const readFiles of this.#readFiles) readFiles()
     this.#open.set(openRequests)
     this.#connections.set(connections)
     this.#bodyBytes.set(bodies.bytes)

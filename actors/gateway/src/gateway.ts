@@ -55,6 +55,7 @@ import { customRandom, urlAlphabet } from 'nanoid'
 import type { AccessNote } from './access-note.ts'
 import { type AccessNotes, openAccessNotes } from './access-notes.ts'
 import { ClientAnswer } from './client-answer.ts'
+import { ClientDoor, type KeyRefusal } from './client-door.ts'
 import { ContinuationMemory } from './continuation-memory.ts'
 import { Cors, isPreflight } from './cors.ts'
 import { DeadlyPrompts, type PromptWord } from './deadly-prompts.ts'
@@ -92,6 +93,7 @@ type ServedRoute = OwnRoute & Served
 /** Ids of requests and decisions: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
 const ID_LENGTH = 21
 const LOOK_INTERVAL_MS = 1000
+const OPEN_PATHS: ReadonlySet<string> = new Set<OwnPath>(['/health', '/ready'])
 /** Bodies of operator requests, all together. */
 const OPERATOR_BODIES_COUNT_MAX = 4
 /**
@@ -165,6 +167,8 @@ class Gateway {
   #door: FrontDoor | undefined
   /** Undefined: plain HTTP. */
   readonly #tls: FollowedFiles<TlsIdentity> | undefined
+  /** Undefined: requests need no key. */
+  readonly #clients: ClientDoor | undefined
   #refusalLoggedMs = Number.NEGATIVE_INFINITY
   readonly #pools: PrefillPools
   readonly #continuationMemory: ContinuationMemory
@@ -265,11 +269,18 @@ class Gateway {
         reader: this.reader,
       },
     })
+    // Of several gateways the first one tells of files that change.
+    const ofFiles = (row?.index ?? 0) === 0 ? log : undefined
     if (args.tls !== undefined) {
       const changed = (identity: TlsIdentity): void => this.#door?.setIdentity(identity)
-      // Of several gateways the first one tells.
-      this.#tls = followTls(args.tls, changed, (row?.index ?? 0) === 0 ? log : undefined)
-      metrics.addTls(this.#tls)
+      this.#tls = followTls(args.tls, changed, ofFiles)
+      metrics.addTls(this.#tls, ofFiles !== undefined)
+    }
+    if (args.clientKeys !== undefined) {
+      const refused = (reason: KeyRefusal): void => metrics.keyRefused(reason)
+      const threads = args.own?.count ?? 1
+      this.#clients = new ClientDoor({ args: args.clientKeys, threads, clock, log: ofFiles, refused })
+      metrics.addClients(this.#clients, ofFiles !== undefined)
     }
     this.#accessNotes = openAccessNotes(context, args.accessLog)
     const { router, tracker, askMsMax, openRequestsMax: openMax } = args
@@ -310,7 +321,7 @@ class Gateway {
   /** From now on requests are served. */
   async open(args: GatewayArgs): Promise<FrontDoor> {
     const { host, port, bodySilenceMsMax, clientStallMsMax, keepAliveMsMax, connectionsMax, own } = args
-    await this.#tls?.begin()
+    await Promise.all([this.#tls?.begin(), this.#clients?.file.begin()])
     this.#door = await FrontDoor.open(
       this.#http,
       {
@@ -378,6 +389,7 @@ class Gateway {
     this.reservations.look()
     this.#exchanges.look()
     void this.#tls?.look()
+    void this.#clients?.file.look()
   }
 
   /** The metrics, in Prometheus' text form. */
@@ -452,16 +464,17 @@ class Gateway {
     return this.#operatorRoutes.at(path) === undefined ? this.#cors : undefined
   }
 
-  async #serve(exchange: HttpExchange, note: AccessNote | undefined): Promise<void> {
+  async #serve(opened: HttpExchange, note: AccessNote | undefined): Promise<void> {
     if (this.#isDraining) throw new ShuttingDownError()
-    const found = this.#routes.lookUp(exchange)
-    const cors = isPreflight(exchange) ? this.#corsOf(exchange) : undefined
+    const found = this.#routes.lookUp(opened)
+    const cors = isPreflight(opened) ? this.#corsOf(opened) : undefined
     if (cors !== undefined && !('route' in found)) {
-      const methods = found.length > 0 ? found : this.#relayed.find(exchange.method, exchange.path)
-      if (methods !== true && methods.length === 0) refuseRoute(exchange, [], this.#hint)
-      cors.answerPreflight(exchange, methods)
+      const methods = found.length > 0 ? found : this.#relayed.find(opened.method, opened.path)
+      if (methods !== true && methods.length === 0) refuseRoute(opened, [], this.#hint)
+      cors.answerPreflight(opened, methods)
       return
     }
+    const exchange = this.#needsKey(opened) ? this.#clients!.admit(opened) : opened
     if ('route' in found) {
       const { route, parameter } = found
       if ('view' in route) await route.view(exchange, parameter)
@@ -475,6 +488,11 @@ class Gateway {
     if (passes !== true) refuseRoute(exchange, passes, this.#hint)
     const relay: ReadStep = (relayed, hold) => this.reader.relayed(relayed, hold)
     await this.#exchanges.open(exchange, 'other', note).serve(relay)
+  }
+
+  /** Routes of operators have rules of their own, and probes have no key. */
+  #needsKey({ path }: HttpExchange): boolean {
+    return this.#clients !== undefined && !OPEN_PATHS.has(path) && this.#operatorRoutes.at(path) === undefined
   }
 
   /** Its label in metrics, even if no route takes the method. */

@@ -150,7 +150,12 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
     ...owners,
     isQueueOn: isQueueOn(queueArgs.rules),
     tls: inputs.tls,
-    hasKeys: engineKey !== undefined || inputs.adminKey !== undefined || specs.some(({ key }) => key),
+    clientKeys: inputs.clientKeys,
+    hasKeys:
+      engineKey !== undefined ||
+      inputs.adminKey !== undefined ||
+      inputs.clientKeys !== undefined ||
+      specs.some(({ key }) => key),
     operators: { console: consoleRef, routes: OPERATOR_ROUTES },
   }
   const gateways = spawnGateways(context, spawn, { settings, inputs }, gatewayParts)

@@ -9,6 +9,7 @@
 import { brokerSettings } from './broker-settings.ts'
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
 import { foreignRouterOptions } from './foreign-options.ts'
+import { accessSettings } from './router/access-settings.ts'
 import { disaggSettings } from './router/disagg-settings.ts'
 import { eventSettings } from './router/event-settings.ts'
 import { listeningSettings } from './router/listening-settings.ts'
@@ -18,13 +19,12 @@ import { faultOfIdleWeights, faultOfTrustedHints, queueSettings } from './router
 import { replicaSettings } from './router/replica-settings.ts'
 import { requestSettings } from './router/request-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
-import { tlsSettings } from './router/tls-settings.ts'
 import { workerSettings } from './router/worker-settings.ts'
 import { faultOfBodies, faultOfShards, indexBytesMin } from './shared-settings.ts'
 
 const routerSettings = [
   ...listeningSettings,
-  ...tlsSettings,
+  ...accessSettings,
   ...workerSettings,
   ...routingSettings,
   ...queueSettings,
@@ -166,9 +166,9 @@ export const routerCommand: Command<typeof routerSettings> = {
       (tlsCertificateFile === undefined) !== (tlsKeyFile === undefined)
         ? `--tls-cert and --tls-key go together: give ${tlsKeyFile === undefined ? '--tls-key' : '--tls-cert'}, too, or leave both out`
         : undefined,
-    ({ settings: { tlsCertificateFile, demoLoad } }) =>
-      demoLoad && tlsCertificateFile !== undefined
-        ? '--demo-load speaks plain HTTP to the router: leave it out, or --tls-cert and --tls-key'
+    ({ settings: { tlsCertificateFile, clientKeysFile, demoLoad } }) =>
+      demoLoad && (tlsCertificateFile !== undefined || clientKeysFile !== undefined)
+        ? '--demo-load speaks plain HTTP to the router, without a key: leave it out, or --tls-cert, --tls-key and --client-keys-file'
         : undefined,
     ({ settings }) =>
       settings.guessTtlUntilEventsMs > 0 && !settings.kvEvents
@@ -176,7 +176,7 @@ export const routerCommand: Command<typeof routerSettings> = {
         : undefined,
     faultOfBodies,
   ],
-  remarks: [remarkOfLinear, remarkOfOrder, remarkOfStream],
+  remarks: [remarkOfLinear, remarkOfOrder, remarkOfStream, remarkOfKeys],
   foreign: foreignRouterOptions,
 }
 
@@ -297,5 +297,13 @@ function remarkOfStream({
   const isAtBroker = eventPlane === 'nats' || workers.some(url => url.includes('nats='))
   return durableKvEvents && !isAtBroker
     ? '--router-durable-kv-events has an effect only on workers whose events come over NATS: give --event-plane nats, or nats= in the URLs of workers'
+    : undefined
+}
+
+function remarkOfKeys({
+  settings: { clientKeysFile, adminPort },
+}: RuleFacts<RouterSettings>): string | undefined {
+  return clientKeysFile !== undefined && adminPort === undefined
+    ? '--client-keys-file does not guard the operator routes, which are on --port, too: give --admin-port, and keep clients away from that one'
     : undefined
 }

@@ -35,7 +35,7 @@ export {
   type StreamEvent,
   sendOrStream,
 } from './event-streams.ts'
-export { FollowedFiles } from './followed-files.ts'
+export { FollowedFiles, readFollowedFiles } from './followed-files.ts'
 export { FrontDoor, type HttpAddress } from './front-door.ts'
 export {
   ALONE,
