@@ -12,6 +12,6 @@ export const COMMANDS: Readonly<Record<string, () => Promise<CommandEntry>>> = {
   indexer: async () => (await import('./indexer-command.ts')).indexerCommandEntry,
   slots: async () => (await import('./slots-command.ts')).slotsCommandEntry,
   simulate: async () => (await import('./simulate-command.ts')).simulateCommandEntry,
-  key: async () => (await import('./key-command.ts')).keyCommandEntry,
   doctor: async () => (await import('./doctor-command.ts')).doctorCommandEntry,
+  key: async () => (await import('./key-command.ts')).keyCommandEntry,
 }

@@ -2,10 +2,10 @@
 
 import { createHash } from 'node:crypto'
 import { systemRandom } from '@homing/base'
+import { CLIENT_NAME } from '@homing/queue'
 import type { CommandEntry } from './command-entry.ts'
 
 const KEY_BYTES = 32
-const NAME = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/
 
 const HELP = `homing key: makes an API key for a client of the router, and its entry for --client-keys-file.
 
@@ -42,7 +42,7 @@ export const keyCommandEntry: CommandEntry = {
       return 0
     }
     const [name, ...more] = argv
-    if (name === undefined || more.length > 0 || !NAME.test(name)) {
+    if (name === undefined || more.length > 0 || !CLIENT_NAME.test(name)) {
       const why =
         name === undefined
           ? 'name the client, as in: homing key team-a'

@@ -47,11 +47,11 @@ export class BadClientKeysError extends CodedError {
 
 /** Of the file. Reading it takes the gateway's thread some tenths of a second at most. */
 export const CLIENT_KEYS_BYTES_MAX = 1024 * 1024
-const KEYS_MAX = 4096
+const CLIENTS_MAX = 4096
 const DIGESTS_MAX = 4
-const MODELS_MAX = 256
+const CLIENT_MODELS_MAX = 256
 const MODEL_CHARACTERS_MAX = 256
-const FAULTS_MAX = 20
+const FAULTS_SHOWN = 20
 /** The largest value of each limit. */
 const LIMITS = {
   concurrent_requests: 1_000_000,
@@ -59,7 +59,8 @@ const LIMITS = {
   tokens_per_minute: 1_000_000_000,
 } as const
 const MEMBERS: readonly string[] = ['name', 'sha256', 'models', ...Object.keys(LIMITS)]
-const NAME = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/
+/** Of a client. */
+export const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/
 const DIGEST = /^[0-9a-f]{64}$/i
 
 type Members = Readonly<Record<string, unknown>>
@@ -72,7 +73,7 @@ export function parseClientKeys(text: string, path: string): readonly ClientKey[
   const digests = new Set<string>()
   const keys: ClientKey[] = []
   for (const [at, entry] of entries.entries()) {
-    if (faults.length >= FAULTS_MAX) break
+    if (faults.length >= FAULTS_SHOWN) break
     const before = faults.length
     const key = keyOf(entry, at + 1, faults)
     if (key === undefined || faults.length > before) continue
@@ -96,7 +97,7 @@ function entriesOf(text: string, faults: string[]): readonly unknown[] {
   if (stranger !== undefined) return []
   if (!Array.isArray(list)) faults.push('it must be a list of entries with name and sha256')
   else if (list.length === 0) faults.push('it lists no key: without one no request would be answered')
-  else if (list.length > KEYS_MAX) faults.push(`it lists ${list.length} keys; the most is ${KEYS_MAX}`)
+  else if (list.length > CLIENTS_MAX) faults.push(`it lists ${list.length} keys; the most is ${CLIENTS_MAX}`)
   return faults.length > 0 ? [] : (list as readonly unknown[])
 }
 
@@ -132,7 +133,7 @@ function keyOf(entry: unknown, number: number, faults: string[]): ClientKey | un
     return undefined
   }
   const { name, sha256, models } = entry
-  const isNamed = typeof name === 'string' && NAME.test(name)
+  const isNamed = typeof name === 'string' && CLIENT_NAME.test(name)
   const where = isNamed ? `entry ${number} (${name})` : `entry ${number}`
   const fault = (text: string): void => void faults.push(`${where}: ${text}`)
   if (!isNamed) fault('name must have 1 to 64 letters, digits, or . _ @ -, the first a letter or digit')
@@ -148,7 +149,7 @@ function keyOf(entry: unknown, number: number, faults: string[]): ClientKey | un
       `sha256 must be the SHA-256 of the key in 64 hexadecimal digits, in quotes, as homing key prints it, or a list of up to ${DIGESTS_MAX}`,
     )
   if (models !== undefined && !isModels(models))
-    fault(`models must be a list of 1 to ${MODELS_MAX} names of models; without it, all may be used`)
+    fault(`models must be a list of 1 to ${CLIENT_MODELS_MAX} names of models; without it, all may be used`)
   return {
     name: String(name),
     digests: isDigests ? given.map(digest => String(digest).toLowerCase()) : [],
@@ -173,7 +174,7 @@ function limitOf(
 }
 
 function isModels(value: unknown): boolean {
-  if (!Array.isArray(value) || value.length === 0 || value.length > MODELS_MAX) return false
+  if (!Array.isArray(value) || value.length === 0 || value.length > CLIENT_MODELS_MAX) return false
   return value.every(name => typeof name === 'string' && name !== '' && name.length <= MODEL_CHARACTERS_MAX)
 }
 
