@@ -66,7 +66,8 @@ async function start(t: Test, more: readonly string[] = []) {
 }
 
 const chat = (max_tokens: number) => {
-  return { model: MODEL, prompt: [...Array(64).keys()], max_tokens, ignore_eos: true, stream: true }
+  const messages = [{ role: 'user', content: 'say something that is long' }]
+  return { model: MODEL, messages, max_tokens, ignore_eos: true, stream: true }
 }
 
 t.test('a stream goes on with its certificate while new connections see another', { skip }, async t => {
@@ -74,7 +75,7 @@ t.test('a stream goes on with its certificate while new connections see another'
   t.match(router.url, /^https:\/\/127\.0\.0\.1:\d+$/)
   t.equal(router.adminUrl, router.url)
   const { promise: begun, resolve } = Promise.withResolvers<void>()
-  const open = ask(router.url, '/v1/completions', one.cert, chat(400), resolve)
+  const open = ask(router.url, '/v1/chat/completions', one.cert, chat(400), resolve)
   await begun
   install(folder, two)
   const seen = await until('new connections see the other certificate', () =>
@@ -119,7 +120,7 @@ t.test('both ports and all gateways have it', { skip }, async t => {
   const { folder, one, two, router } = await start(t, ['--gateway-threads', '2', '--admin-port', '0'])
   t.match(router.adminUrl, /^https:/)
   for (let turn = 0; turn < 8; turn++) {
-    const { status, text } = await ask(router.url, '/v1/completions', one.cert, chat(4))
+    const { status, text } = await ask(router.url, '/v1/chat/completions', one.cert, chat(4))
     t.equal(status, 200, text)
   }
   t.equal((await ask(router.adminUrl, '/workers', one.cert)).status, 200)

@@ -14,7 +14,7 @@ import {
 } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
 import type { ConnectionRefusal, TlsIdentity } from '@homing/transport'
-import type { ClientDoor, KeyRefusal } from './client-door.ts'
+import type { KeyRefusal } from './client-door.ts'
 import type { ContinuationMemory, ContinuationOutcome } from './continuation-memory.ts'
 import type { GuardedHint } from './hint-trust.ts'
 import type { NextTurnCounts } from './next-turn.ts'
@@ -23,6 +23,14 @@ import { RequestMetrics } from './request-metrics.ts'
 import type { GivenUp } from './sliced-prompt.ts'
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
+
+type FilesFigures = Pick<FollowedFiles<unknown>, 'fault' | 'counts'>
+
+/** Undefined: no certificate, or no keys. */
+export interface AccessFigures {
+  readonly tls: FollowedFiles<TlsIdentity> | undefined
+  readonly clients: { readonly open: number; readonly file: FilesFigures } | undefined
+}
 
 export class GatewayMetrics {
   readonly #metrics = new Metrics()
@@ -235,28 +243,25 @@ export class GatewayMetrics {
     this.#readViews = viewMetrics(this.#metrics, 'homing_operator', figures)
   }
 
-  /** Of the certificate, if there is one. `tells`: of several gateways with these files it is the first. */
-  addTls(files: FollowedFiles<TlsIdentity>, tells: boolean): void {
+  /** Of certificate and keys, where there are any. `tells`: of several gateways it is the first. */
+  addAccess({ tls, clients }: AccessFigures, tells: boolean): void {
     const expiry = this.#metrics.gauge({
       name: 'homing_gateway_tls_expiry_timestamp_seconds',
-      help: 'Unix time at which the certificate of --tls-cert ends.',
+      help: 'Unix time at which the certificate of --tls-cert ends; absent without one.',
     })
-    const readFiles = this.#addFiles('homing_gateway_tls', '--tls-cert and --tls-key', files, tells)
-    this.#readFiles.push(readFiles, () => expiry.set(tlsExpirySeconds(files)))
-  }
-
-  /** Of the clients with keys, if requests need one. */
-  addClients(clients: ClientDoor, tells: boolean): void {
     const open = this.#metrics.gauge({
       name: 'homing_gateway_client_key_open_requests',
       help: 'Requests being answered whose client has shown a key (--client-keys-file).',
     })
-    const { file } = clients
-    const readFiles = this.#addFiles('homing_gateway_client_keys', '--client-keys-file', file, tells)
-    this.#readFiles.push(readFiles, () => open.set(clients.open))
+    this.#addFiles('homing_gateway_tls', '--tls-cert and --tls-key', tls, tells)
+    this.#addFiles('homing_gateway_client_keys', '--client-keys-file', clients?.file, tells)
+    this.#readFiles.push(() => {
+      expiry.replace(tls === undefined ? [] : [{ value: tlsExpirySeconds(tls), labels: {} }])
+      open.set(clients?.open ?? 0)
+    })
   }
 
-  #addFiles<T>(prefix: string, options: string, files: FollowedFiles<T>, tells: boolean): () => void {
+  #addFiles(prefix: string, options: string, files: FilesFigures | undefined, tells: boolean): void {
     const broken = this.#metrics.gauge({
       name: `${prefix}_files_broken_state`,
       help: `1 while the files of ${options} cannot be used, and what they said before counts.`,
@@ -266,12 +271,12 @@ export class GatewayMetrics {
       help: `Changes of the files of ${options}: loaded, or refused because they cannot be used.`,
       labels: ['outcome'],
     })
-    return () => {
-      broken.set(files.fault === undefined ? 0 : 1)
-      if (!tells) return
+    this.#readFiles.push(() => {
+      broken.set(files?.fault === undefined ? 0 : 1)
+      if (files === undefined || !tells) return
       reloads.setTotal(files.counts.loaded, { outcome: 'loaded' })
       reloads.setTotal(files.counts.refused, { outcome: 'refused' })
-    }
+    })
   }
 
   /** Counts a request that --client-keys-file does not allow. */

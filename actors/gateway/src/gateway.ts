@@ -32,10 +32,8 @@ import {
   BodyArena,
   commonCount,
   EventStreams,
-  type FollowedFiles,
   FrontDoor,
   fetchPieces,
-  followTls,
   LentBodies,
   RouteTable,
   refuseRoute,
@@ -55,7 +53,6 @@ import { customRandom, urlAlphabet } from 'nanoid'
 import type { AccessNote } from './access-note.ts'
 import { type AccessNotes, openAccessNotes } from './access-notes.ts'
 import { ClientAnswer } from './client-answer.ts'
-import { ClientDoor, type KeyRefusal } from './client-door.ts'
 import { ContinuationMemory } from './continuation-memory.ts'
 import { Cors, isPreflight } from './cors.ts'
 import { DeadlyPrompts, type PromptWord } from './deadly-prompts.ts'
@@ -63,6 +60,7 @@ import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './err
 import type { ReadStep } from './exchange.ts'
 import { Exchanges } from './exchanges.ts'
 import { FleetViews } from './fleet-views.ts'
+import { GatewayAccess } from './gateway-access.ts'
 import { type GatewayArgs, type OwnThread, RESERVATION_MS_MAX, type TenantArgs } from './gateway-args.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
 import { GatewayPeers } from './gateway-peers.ts'
@@ -165,10 +163,7 @@ class Gateway {
   readonly #exchanges: Exchanges
   readonly #slices: SliceTrust
   #door: FrontDoor | undefined
-  /** Undefined: plain HTTP. */
-  readonly #tls: FollowedFiles<TlsIdentity> | undefined
-  /** Undefined: requests need no key. */
-  readonly #clients: ClientDoor | undefined
+  readonly #access: GatewayAccess
   #refusalLoggedMs = Number.NEGATIVE_INFINITY
   readonly #pools: PrefillPools
   readonly #continuationMemory: ContinuationMemory
@@ -269,19 +264,8 @@ class Gateway {
         reader: this.reader,
       },
     })
-    // Of several gateways the first one tells of files that change.
-    const ofFiles = (row?.index ?? 0) === 0 ? log : undefined
-    if (args.tls !== undefined) {
-      const changed = (identity: TlsIdentity): void => this.#door?.setIdentity(identity)
-      this.#tls = followTls(args.tls, changed, ofFiles)
-      metrics.addTls(this.#tls, ofFiles !== undefined)
-    }
-    if (args.clientKeys !== undefined) {
-      const refused = (reason: KeyRefusal): void => metrics.keyRefused(reason)
-      const threads = args.own?.count ?? 1
-      this.#clients = new ClientDoor({ args: args.clientKeys, threads, clock, log: ofFiles, refused })
-      metrics.addClients(this.#clients, ofFiles !== undefined)
-    }
+    const changed = (identity: TlsIdentity): void => this.#door?.setIdentity(identity)
+    this.#access = new GatewayAccess({ args, clock, log, metrics, changed })
     this.#accessNotes = openAccessNotes(context, args.accessLog)
     const { router, tracker, askMsMax, openRequestsMax: openMax } = args
     this.reservations = new Reservations({
@@ -321,14 +305,14 @@ class Gateway {
   /** From now on requests are served. */
   async open(args: GatewayArgs): Promise<FrontDoor> {
     const { host, port, bodySilenceMsMax, clientStallMsMax, keepAliveMsMax, connectionsMax, own } = args
-    await Promise.all([this.#tls?.begin(), this.#clients?.file.begin()])
+    await this.#access.begin()
     this.#door = await FrontDoor.open(
       this.#http,
       {
         ...{ host, port, bodySilenceMsMax, keepAliveMsMax, connectionsMax },
         readerStallMsMax: clientStallMsMax,
         isShared: own !== undefined,
-        tls: this.#tls?.value,
+        tls: this.#access.tls?.value,
         onConnectionRefused: why => this.#connectionRefused(why),
       },
       status => {
@@ -388,8 +372,7 @@ class Gateway {
     if (this.#isStarted) this.#accessNotes?.log.release()
     this.reservations.look()
     this.#exchanges.look()
-    void this.#tls?.look()
-    void this.#clients?.file.look()
+    this.#access.look()
   }
 
   /** The metrics, in Prometheus' text form. */
@@ -474,7 +457,8 @@ class Gateway {
       cors.answerPreflight(opened, methods)
       return
     }
-    const exchange = this.#needsKey(opened) ? this.#clients!.admit(opened) : opened
+    const { clients } = this.#access
+    const exchange = clients !== undefined && this.#needsKey(opened) ? clients.admit(opened) : opened
     if ('route' in found) {
       const { route, parameter } = found
       if ('view' in route) await route.view(exchange, parameter)
@@ -492,7 +476,7 @@ class Gateway {
 
   /** Routes of operators have rules of their own, and probes have no key. */
   #needsKey({ path }: HttpExchange): boolean {
-    return this.#clients !== undefined && !OPEN_PATHS.has(path) && this.#operatorRoutes.at(path) === undefined
+    return !OPEN_PATHS.has(path) && this.#operatorRoutes.at(path) === undefined
   }
 
   /** Its label in metrics, even if no route takes the method. */
