@@ -27,7 +27,8 @@ const section = page.slice(page.indexOf('## Every door')).split('\n## ')[0]!
 
 /** Settings that name a file, a socket, a server, a host, a key or a program. */
 const DOOR_NAME = /^(host|port|nats|workers?|events|peers|tokenizer|chat-template|trace|profile|config)$/
-const DOOR_END = /-(file|dir|port|endpoint|peer|group|namespace|name|prefix|module|config|log|origin|route)$/
+const DOOR_END =
+  /-(file|dir|port|endpoint|peer|group|namespace|name|prefix|module|config|log|origin|route|cert|key)$/
 /** They name a part of something that has a row, or go to the outside only. */
 const NO_DOORS = new Set([
   'router-mode',

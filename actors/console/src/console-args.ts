@@ -11,6 +11,7 @@ import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { WhatIfMessage } from '@homing/actors/what-if'
 import type { RouterSettings } from '@homing/config'
+import type { TlsArgs } from '@homing/http'
 import type { ModelLabels } from '@homing/metrics'
 
 export interface ConsoleArgs {
@@ -19,6 +20,8 @@ export interface ConsoleArgs {
   readonly hostNames?: readonly string[]
   /** 0 picks a free port; undefined: gateways pass requests on. */
   readonly adminPort: number | undefined
+  /** Certificate and key of the port of its own; default: plain HTTP. */
+  readonly tls?: TlsArgs | undefined
   /** A client with this key may change workers and thresholds; undefined: only this machine may. */
   readonly adminKey?: string | undefined
   /** Who may see the live page. local: this machine or clients with the key; open: all; off: none. */
@@ -86,6 +89,7 @@ export function consoleArgsFromSettings(
   settings: ConsoleSettings,
   parts: Pick<
     ConsoleArgs,
+    | 'tls'
     | 'adminKey'
     | 'relayed'
     | 'router'

@@ -22,14 +22,21 @@ import {
   Bodies,
   EventStreams,
   errorAnswer,
+  type FollowedFiles,
   FrontDoor,
   fetchPieces,
+  followTls,
   RouteTable,
   sendAnswer,
   sendView,
   ViewRoom,
 } from '@homing/http'
-import { type HttpExchange, type HttpTransport, transportCapability } from '@homing/transport'
+import {
+  type HttpExchange,
+  type HttpTransport,
+  type TlsIdentity,
+  transportCapability,
+} from '@homing/transport'
 import type { ConsoleArgs } from './console-args.ts'
 import { ConsoleBusyError } from './errors.ts'
 import type { ConsoleMessage, FromConsole, OperatorAnswer, OperatorRequest } from './messages.ts'
@@ -41,6 +48,7 @@ import { PageBuilder } from './page/page-builder.ts'
 import { PageTabs } from './page/page-tabs.ts'
 
 const OPEN_MAX = 100
+const TLS_LOOK_INTERVAL_MS = 1000
 /** Bodies of `POST /route` on a port of its own, all together. */
 const BODIES_COUNT_MAX = 4
 const CONSOLE_LIFE_BYTES = 9
@@ -53,6 +61,7 @@ export const operatorConsole = defineActor(
   async setup(context, args) {
     const state = new Console(context, args)
     const door = await state.open(args)
+    if (state.tls !== undefined) context.scheduleEvery(TLS_LOOK_INTERVAL_MS, { type: 'lookAtTls' })
     return {
       serve: async ({ request, reply }) => reply(await state.answer(request)),
       dumpPiece: async ({ dump, reply }) => reply(await state.openDump.next(dump).catch(toErrorRecord)),
@@ -61,6 +70,7 @@ export const operatorConsole = defineActor(
       pageTabs: ({ gateway, counts }) => state.tabs.take(gateway, counts),
       gateways: ({ gateways }) => state.takeGateways(gateways),
       started: () => door?.assertOpen(),
+      lookAtTls: () => void state.tls?.look(),
       address: ({ reply }) => reply(door?.address),
       [signal](event) {
         if (event.type === 'terminated') return
@@ -76,6 +86,8 @@ class Console {
   readonly tabs: PageTabs
   readonly streams: EventStreams
   readonly openDump: OpenDump
+  /** Of its own port; undefined: plain HTTP, or no port of its own. */
+  readonly tls: FollowedFiles<TlsIdentity> | undefined
   readonly #log: Log
   readonly #http: HttpTransport
   readonly #room: ViewRoom
@@ -85,12 +97,17 @@ class Console {
   readonly #known = Promise.withResolvers<readonly ActorRef<FromConsole>[]>()
   #gateways: readonly ActorRef<FromConsole>[] = []
   #openCount = 0
+  #door: FrontDoor | undefined
 
   constructor(context: ActorContext<ConsoleMessage>, args: ConsoleArgs) {
     const { clock, log, random } = context
     const system = context.use(systemView)
     const { http, brokers } = context.use(transportCapability)
     this.#log = log
+    if (args.tls !== undefined && args.adminPort !== undefined) {
+      // The first gateway has the same files, and tells.
+      this.tls = followTls(args.tls, identity => this.#door?.setIdentity(identity), undefined)
+    }
     this.#http = http
     this.openDump = new OpenDump(clock)
     this.#room = new ViewRoom({ openMax: args.openOperatorRequestsMax })
@@ -120,15 +137,21 @@ class Console {
   /** The port of its own; undefined: there is none. */
   async open(args: ConsoleArgs): Promise<FrontDoor | undefined> {
     if (args.adminPort === undefined) return undefined
-    return openDoor(this.#http, args.adminPort, args, {
-      answer: request => this.answer(request),
-      // A gateway counts for both ports; before it is known, nothing is counted.
-      count: message => void this.#gateways[0]?.tell(message),
-      routeName: path => this.#routes.at(path)?.name ?? 'none',
-      streams: this.streams,
-      openDump: this.openDump,
-      room: this.#room,
-    })
+    await this.tls?.begin()
+    this.#door = await openDoor(
+      this.#http,
+      { ...args, port: args.adminPort, identity: this.tls?.value },
+      {
+        answer: request => this.answer(request),
+        // A gateway counts for both ports; before it is known, nothing is counted.
+        count: message => void this.#gateways[0]?.tell(message),
+        routeName: path => this.#routes.at(path)?.name ?? 'none',
+        streams: this.streams,
+        openDump: this.openDump,
+        room: this.#room,
+      },
+    )
+    return this.#door
   }
 
   takeGateways(gateways: readonly ActorRef<FromConsole>[]): void {
@@ -170,8 +193,15 @@ interface DoorParts {
 /** A port of its own. */
 function openDoor(
   http: HttpTransport,
-  port: number,
-  { host, bodyBytesMax, bodySilenceMsMax, clientStallMsMax, keepAliveMsMax }: ConsoleArgs,
+  {
+    host,
+    port,
+    identity: tls,
+    bodyBytesMax,
+    bodySilenceMsMax,
+    clientStallMsMax: readerStallMsMax,
+    keepAliveMsMax,
+  }: ConsoleArgs & { readonly port: number; readonly identity: TlsIdentity | undefined },
   { answer, count, routeName, streams, openDump, room }: DoorParts,
 ): Promise<FrontDoor> {
   const bodies = new Bodies(
@@ -201,7 +231,7 @@ function openDoor(
       .finally(() => hold.release())
     if (status >= 400) count({ type: 'refused', route: routeName(path), status })
   }
-  const options = { host, port, bodySilenceMsMax, readerStallMsMax: clientStallMsMax, keepAliveMsMax }
+  const options = { host, port, bodySilenceMsMax, readerStallMsMax, keepAliveMsMax, tls }
   const malformed = (status: number): void => count({ type: 'refused', route: 'none', status })
   return FrontDoor.open(http, options, malformed, exchange => void serve(exchange))
 }

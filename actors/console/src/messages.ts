@@ -63,6 +63,8 @@ export type ConsoleMessage =
   /** From the guardian, repeated: the gateways. */
   | { readonly type: 'gateways'; readonly gateways: readonly ActorRef<FromConsole>[] }
   /** From the guardian: the start is over. */
+  /** From itself: look at the files of its certificate. */
+  | { readonly type: 'lookAtTls' }
   | { readonly type: 'started' }
   /** Where it listens, or why it cannot; undefined: it has no port of its own. */
   | { readonly type: 'address'; readonly reply: Reply<HttpAddress | ErrorRecord | undefined> }

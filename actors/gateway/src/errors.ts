@@ -1,6 +1,12 @@
 import { CodedError, shownText } from '@homing/base'
+import type { ClientLimit, ClientRefusal } from '@homing/queue'
 
 const TENANT_CHARACTERS_SHOWN = 64
+const LIMIT_WORDS: Readonly<Record<ClientLimit, string>> = {
+  concurrency: 'requests at one time (concurrent_requests)',
+  rate: 'requests a minute (requests_per_minute)',
+  tokens: 'tokens a minute (tokens_per_minute)',
+}
 
 /** `openRequestsMax` exchanges are open already. */
 export class TooManyExchangesError extends CodedError {
@@ -47,6 +53,40 @@ export class OriginNotAllowedError extends CodedError {
     const shown = shownText(origin)
     super(`cannot allow pages of ${shown} to use the API: --cors-origin does not name this origin`, {
       origin: shown,
+    })
+  }
+}
+
+/** The request shows no key of a client. */
+export class KeyMissingError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_KEY_MISSING'
+
+  constructor() {
+    super(
+      'cannot take the request: it shows no API key; send one as "authorization: Bearer KEY", or in x-api-key',
+    )
+  }
+}
+
+/** The request shows a key that no client has. */
+export class KeyUnknownError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_KEY_UNKNOWN'
+
+  constructor() {
+    super('cannot take the request: its API key is not known here')
+  }
+}
+
+/** The client has as much under way, or has sent as much within a minute, as its key allows. */
+export class ClientLimitError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_CLIENT_LIMIT'
+
+  constructor(client: string, { reason, limit, retryAfterSeconds }: ClientRefusal) {
+    super(`cannot take the request now: ${client} may have ${limit} ${LIMIT_WORDS[reason]}`, {
+      client,
+      reason,
+      limit,
+      retryAfterSeconds,
     })
   }
 }

@@ -64,6 +64,7 @@ import { DeadlyPromptError, NoAnswerError, NoSocketError, UpstreamFailedError } 
 import { ExchangeLegs, type LegWishes } from './exchange-legs.ts'
 import { ExchangeSlices } from './exchange-slices.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
+import { hiddenModelError, leaseOf } from './keyed-exchange.ts'
 import type { GatewayMessage } from './messages.ts'
 import type { Placement, Placements } from './placement.ts'
 import type { PrefillPools } from './prefill-pools.ts'
@@ -167,6 +168,7 @@ export type ExchangeState =
 const OWN_WORDS: ReadonlySet<string> = new Set(['HOMING_DISPATCH_NO_ANSWER', 'HOMING_GATEWAY_RESTARTED'])
 
 const DEADLINE = 'HOMING_QUEUE_DEADLINE'
+const MODEL_NOT_FOUND = 'HOMING_ROUTER_MODEL_NOT_FOUND'
 /** Tries after a worker has taken the request, the first included. */
 const TAKEN_MAX = 2
 /** Statuses of a worker that sheds load, without having worked on the request. */
@@ -269,6 +271,7 @@ export class Exchange {
       this.#ready = outcome.ready
       this.#parts.retryBudget.requested()
       this.#note?.read(outcome.ready.routing, outcome.ready.waiting)
+      this.#charge(outcome.ready.routing.promptTokens)
       await this.#place()
     }
   }
@@ -818,10 +821,18 @@ export class Exchange {
   // ── The end ──────────────────────────────────────────────────────────────────────────────────
 
   /** Refuses a request that was sent to no worker. */
-  #refuse(thrown: unknown): void {
+  #refuse(given: unknown): void {
+    const thrown = this.#told(given)
     this.#leave({ outcome: 'error', error: toErrorRecord(thrown), wasTaken: false })
     this.#settled()
     this.#answer.refuse(thrown, this.#parts.context.log)
+  }
+
+  /** What the client may know of an error: other models are none of its names. */
+  #told(thrown: unknown): unknown {
+    if (leaseOf(this.#http)?.key.models === undefined) return thrown
+    const { code, details } = toErrorRecord(thrown)
+    return code === MODEL_NOT_FOUND ? hiddenModelError(this.#http, String(details['model'])) : thrown
   }
 
   /**
@@ -888,6 +899,7 @@ export class Exchange {
     this.#legs.left(outcome === 'ok')
     const whole = this.#continuation.wholeUsage(usage)
     this.#note?.left({ outcome, error, usage: whole, isStream: call?.isStream })
+    this.#charge(usage?.completionTokens ?? (call?.isStream === true ? (usage?.eventsCount ?? 0) : 0))
     this.#endCall()
     const nowMs = this.#nowMs
     const calledMs = this.#calledMs === undefined ? nowMs : this.#callMs
@@ -908,6 +920,11 @@ export class Exchange {
       wasTaken,
       isPlacedAgain,
     )
+  }
+
+  /** Tokens that the request has taken count against its client. */
+  #charge(tokens: number): void {
+    if (tokens > 0) leaseOf(this.#http)?.charge(tokens, this.#nowMs)
   }
 
   #stage(stage: Stage, elapsedMs: number): void {

@@ -5,6 +5,7 @@ import { jsonAnswer, NotFoundError, sendAnswer } from '@homing/http'
 import { type ModelCard, modelsBody } from '@homing/openai'
 import { ModelNotListedYetError } from '@homing/placement'
 import type { HttpExchange } from '@homing/transport'
+import { leaseOf, modelsOf } from './keyed-exchange.ts'
 
 /** `starting`: workers are still probed for the first time. `stopping`: the port closes soon. */
 export type Stage = 'starting' | 'started' | 'stopping'
@@ -32,16 +33,17 @@ export class FleetViews {
   }
 
   models(exchange: HttpExchange): void {
-    const body = modelsBody(this.#modelCards())
+    const body = modelsBody(this.#modelCards(exchange))
     sendAnswer(exchange, { status: 200, headers: { 'content-type': 'application/json' }, body })
   }
 
   model(exchange: HttpExchange, name: string): void {
-    const cards = this.#modelCards()
+    const cards = this.#modelCards(exchange)
     const model = servedModel(name, this.#names(), listed => cards.some(({ id }) => id === listed))
     const found = cards.find(({ id }) => id === name) ?? cards.find(({ id }) => id === model)
     if (found === undefined) {
-      const loading = this.#loading()
+      // Who may not use every model does not learn which workers there are.
+      const loading = leaseOf(exchange)?.key.models === undefined ? this.#loading() : []
       if (loading.length > 0) throw new ModelNotListedYetError(name, loading)
       throw new NotFoundError('model', name, 'no worker serves it; GET /v1/models lists them')
     }
@@ -90,8 +92,11 @@ export class FleetViews {
     return { workers, waiting, up: workers.length - waiting.length }
   }
 
-  /** The first entry of each name; then the aliases, with the entry of their model. */
-  #modelCards(): readonly ModelCard[] {
+  /**
+   * The first entry of each name; then the aliases, with the entry of their model. Without those that the
+   * client may not use.
+   */
+  #modelCards(exchange: HttpExchange): readonly ModelCard[] {
     const cards = new Map<string, ModelCard>()
     for (const worker of this.#fleet().workers) {
       if (worker.state !== 'up') continue
@@ -102,7 +107,10 @@ export class FleetViews {
       const card = cards.get(model)
       if (card !== undefined && !cards.has(alias)) cards.set(alias, { ...card, id: alias })
     }
-    return [...cards.values()]
+    const all = [...cards.values()]
+    const served = (name: string): string => servedModel(name, this.#names(), listed => cards.has(listed))
+    const allowed = modelsOf(exchange, served)
+    return allowed === undefined ? all : all.filter(({ id }) => allowed.has(served(id)))
   }
 }
 

@@ -18,9 +18,10 @@ import {
   readTrustedHints,
   type TrustedHints,
 } from '@homing/config'
-import type { CommonRow } from '@homing/http'
+import type { CommonRow, TlsArgs } from '@homing/http'
 import type { ModelLabels } from '@homing/metrics'
 import type { UnnamedTenants } from '@homing/queue'
+import type { ClientKeysArgs } from './client-door.ts'
 import type { ExchangeLimits } from './exchange.ts'
 import type { GatewaysMessage } from './messages.ts'
 import type { OwnRoute } from './own-routes.ts'
@@ -59,6 +60,10 @@ export interface GatewayArgs {
   readonly host: string
   /** 0 picks a free port; `address` tells which. */
   readonly port: number
+  /** Its certificate and key; default: plain HTTP. */
+  readonly tls?: TlsArgs | undefined
+  /** Clients that may send requests; default: requests need no key. */
+  readonly clientKeys?: ClientKeysArgs | undefined
   readonly bodyBytesMax: number
   /** Maximum bytes of all request bodies together. */
   readonly bodiesBytesMax: number
@@ -199,7 +204,10 @@ const ASK_MS_MAX = 10_000
  */
 export function gatewayArgsFromSettings(
   settings: GatewaySettings,
-  parts: Pick<GatewayArgs, 'tokenizer' | 'queue' | 'router' | 'directory' | 'tracker' | 'own'> & {
+  parts: Pick<
+    GatewayArgs,
+    'tls' | 'clientKeys' | 'tokenizer' | 'queue' | 'router' | 'directory' | 'tracker' | 'own'
+  > & {
     readonly operators: Operators
     readonly isQueueOn: boolean
     readonly hasKeys: boolean

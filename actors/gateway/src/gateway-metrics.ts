@@ -3,7 +3,7 @@
  */
 
 import type { Clock } from '@homing/base'
-import type { AccessLog, Bodies } from '@homing/http'
+import { type AccessLog, type Bodies, type FollowedFiles, tlsExpirySeconds } from '@homing/http'
 import {
   type Counter,
   type Gauge,
@@ -13,7 +13,8 @@ import {
   viewMetrics,
 } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
-import type { ConnectionRefusal } from '@homing/transport'
+import type { ConnectionRefusal, TlsIdentity } from '@homing/transport'
+import type { KeyRefusal } from './client-door.ts'
 import type { ContinuationMemory, ContinuationOutcome } from './continuation-memory.ts'
 import type { GuardedHint } from './hint-trust.ts'
 import type { NextTurnCounts } from './next-turn.ts'
@@ -22,6 +23,14 @@ import { RequestMetrics } from './request-metrics.ts'
 import type { GivenUp } from './sliced-prompt.ts'
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
+
+type FilesFigures = Pick<FollowedFiles<unknown>, 'fault' | 'counts'>
+
+/** Undefined: no certificate, or no keys. */
+export interface AccessFigures {
+  readonly tls: FollowedFiles<TlsIdentity> | undefined
+  readonly clients: { readonly open: number; readonly file: FilesFigures } | undefined
+}
 
 export class GatewayMetrics {
   readonly #metrics = new Metrics()
@@ -44,6 +53,7 @@ export class GatewayMetrics {
   readonly #open: Gauge
   readonly #connections: Gauge
   readonly #connectionsRefused: Counter<'reason'>
+  readonly #keysRefused: Counter<'reason'>
   readonly #bodyBytes: Gauge
   readonly #sharedBodyBytes: Gauge
   readonly #sharedKeptBytes: Gauge
@@ -62,6 +72,8 @@ export class GatewayMetrics {
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
   #readViews: () => void = () => {}
+  /** Figures of files that are followed. */
+  readonly #readFiles: (() => void)[] = []
 
   constructor(labels: ModelLabels, clock: Pick<Clock, 'nowMs'>) {
     const metrics = this.#metrics
@@ -144,6 +156,11 @@ export class GatewayMetrics {
       help: 'Connections of clients that were not taken: bound, --max-connections were there; system, the process had no open file left.',
       labels: ['reason'],
     })
+    this.#keysRefused = metrics.counter({
+      name: 'homing_gateway_client_keys_refused_total',
+      help: 'Requests that --client-keys-file does not allow: missing or unknown key; concurrency, rate or tokens, a limit of the key; model, one that the key may not use or that is not there.',
+      labels: ['reason'],
+    })
     this.#bodyBytes = metrics.gauge({
       name: 'homing_gateway_body_bytes',
       help: 'Request bodies in memory (--max-bodies-bytes).',
@@ -224,6 +241,47 @@ export class GatewayMetrics {
   /** Of the operator routes, if they are on the port of the gateway. */
   addViews(figures: ViewFigures): void {
     this.#readViews = viewMetrics(this.#metrics, 'homing_operator', figures)
+  }
+
+  /** Of certificate and keys, where there are any. `tells`: of several gateways it is the first. */
+  addAccess({ tls, clients }: AccessFigures, tells: boolean): void {
+    const expiry = this.#metrics.gauge({
+      name: 'homing_gateway_tls_expiry_timestamp_seconds',
+      help: 'Unix time at which the certificate of --tls-cert ends; absent without one.',
+    })
+    const open = this.#metrics.gauge({
+      name: 'homing_gateway_client_key_open_requests',
+      help: 'Requests being answered whose client has shown a key (--client-keys-file).',
+    })
+    this.#addFiles('homing_gateway_tls', '--tls-cert and --tls-key', tls, tells)
+    this.#addFiles('homing_gateway_client_keys', '--client-keys-file', clients?.file, tells)
+    this.#readFiles.push(() => {
+      expiry.replace(tls === undefined ? [] : [{ value: tlsExpirySeconds(tls), labels: {} }])
+      open.set(clients?.open ?? 0)
+    })
+  }
+
+  #addFiles(prefix: string, options: string, files: FilesFigures | undefined, tells: boolean): void {
+    const broken = this.#metrics.gauge({
+      name: `${prefix}_files_broken_state`,
+      help: `1 while the files of ${options} cannot be used, and what they said before counts.`,
+    })
+    const reloads = this.#metrics.counter({
+      name: `${prefix}_reloads_total`,
+      help: `Changes of the files of ${options}: loaded, or refused because they cannot be used.`,
+      labels: ['outcome'],
+    })
+    this.#readFiles.push(() => {
+      broken.set(files?.fault === undefined ? 0 : 1)
+      if (files === undefined || !tells) return
+      reloads.setTotal(files.counts.loaded, { outcome: 'loaded' })
+      reloads.setTotal(files.counts.refused, { outcome: 'refused' })
+    })
+  }
+
+  /** Counts a request that --client-keys-file does not allow. */
+  keyRefused(reason: KeyRefusal): void {
+    this.#keysRefused.add(1, { reason })
   }
 
   head(route: string, status: number): void {
@@ -345,6 +403,7 @@ export class GatewayMetrics {
   ): Promise<string> {
     this.requests.sweep()
     this.#readViews()
+    for (const readFiles of this.#readFiles) readFiles()
     this.#open.set(openRequests)
     this.#connections.set(connections)
     this.#bodyBytes.set(bodies.bytes)

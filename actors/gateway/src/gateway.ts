@@ -46,6 +46,7 @@ import {
   type ConnectionRefusal,
   type HttpExchange,
   type HttpTransport,
+  type TlsIdentity,
   transportCapability,
 } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
@@ -59,6 +60,7 @@ import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './err
 import type { ReadStep } from './exchange.ts'
 import { Exchanges } from './exchanges.ts'
 import { FleetViews } from './fleet-views.ts'
+import { GatewayAccess } from './gateway-access.ts'
 import { type GatewayArgs, type OwnThread, RESERVATION_MS_MAX, type TenantArgs } from './gateway-args.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
 import { GatewayPeers } from './gateway-peers.ts'
@@ -89,6 +91,7 @@ type ServedRoute = OwnRoute & Served
 /** Ids of requests and decisions: 21 characters of nanoid's alphabet, drawn from the thread's randomness. */
 const ID_LENGTH = 21
 const LOOK_INTERVAL_MS = 1000
+const OPEN_PATHS: ReadonlySet<string> = new Set<OwnPath>(['/health', '/ready'])
 /** Bodies of operator requests, all together. */
 const OPERATOR_BODIES_COUNT_MAX = 4
 /**
@@ -160,6 +163,7 @@ class Gateway {
   readonly #exchanges: Exchanges
   readonly #slices: SliceTrust
   #door: FrontDoor | undefined
+  readonly #access: GatewayAccess
   #refusalLoggedMs = Number.NEGATIVE_INFINITY
   readonly #pools: PrefillPools
   readonly #continuationMemory: ContinuationMemory
@@ -262,6 +266,8 @@ class Gateway {
         clock,
       },
     })
+    const changed = (identity: TlsIdentity): void => this.#door?.setIdentity(identity)
+    this.#access = new GatewayAccess({ args, clock, log, metrics, changed })
     this.#accessNotes = openAccessNotes(context, args.accessLog)
     const { router, tracker, askMsMax, openRequestsMax: openMax } = args
     this.reservations = new Reservations({
@@ -305,12 +311,14 @@ class Gateway {
   /** From now on requests are served. */
   async open(args: GatewayArgs): Promise<FrontDoor> {
     const { host, port, bodySilenceMsMax, clientStallMsMax, keepAliveMsMax, connectionsMax, own } = args
+    await this.#access.begin()
     this.#door = await FrontDoor.open(
       this.#http,
       {
         ...{ host, port, bodySilenceMsMax, keepAliveMsMax, connectionsMax },
         readerStallMsMax: clientStallMsMax,
         isShared: own !== undefined,
+        tls: this.#access.tls?.value,
         onConnectionRefused: why => this.#connectionRefused(why),
       },
       status => {
@@ -370,6 +378,7 @@ class Gateway {
     if (this.#isStarted) this.#accessNotes?.log.release()
     this.reservations.look()
     this.#exchanges.look()
+    this.#access.look()
   }
 
   /** The metrics, in Prometheus' text form. */
@@ -444,16 +453,18 @@ class Gateway {
     return this.#operatorRoutes.at(path) === undefined ? this.#cors : undefined
   }
 
-  async #serve(exchange: HttpExchange, note: AccessNote | undefined): Promise<void> {
+  async #serve(opened: HttpExchange, note: AccessNote | undefined): Promise<void> {
     if (this.#isDraining) throw new ShuttingDownError()
-    const found = this.#routes.lookUp(exchange)
-    const cors = isPreflight(exchange) ? this.#corsOf(exchange) : undefined
+    const found = this.#routes.lookUp(opened)
+    const cors = isPreflight(opened) ? this.#corsOf(opened) : undefined
     if (cors !== undefined && !('route' in found)) {
-      const methods = found.length > 0 ? found : this.#passed(exchange)
-      if (methods !== true && methods.length === 0) refuseRoute(exchange, [], this.#hint)
-      cors.answerPreflight(exchange, methods)
+      const methods = found.length > 0 ? found : this.#passed(opened)
+      if (methods !== true && methods.length === 0) refuseRoute(opened, [], this.#hint)
+      cors.answerPreflight(opened, methods)
       return
     }
+    const { clients } = this.#access
+    const exchange = clients !== undefined && this.#needsKey(opened) ? clients.admit(opened) : opened
     if ('route' in found) {
       const { route, parameter } = found
       if ('view' in route) await route.view(exchange, parameter)
@@ -472,6 +483,11 @@ class Gateway {
   /** True: it is relayed; else the methods that are, on this path. */
   #passed({ method, path }: Pick<HttpExchange, 'method' | 'path'>): true | readonly string[] {
     return this.#relayed?.find(method, path) ?? []
+  }
+
+  /** Routes of operators have rules of their own, and probes have no key. */
+  #needsKey({ path }: HttpExchange): boolean {
+    return !OPEN_PATHS.has(path) && this.#operatorRoutes.at(path) === undefined
   }
 
   /** Its label in metrics, even if no route takes the method. */

@@ -1,3 +1,4 @@
+export type { ClientKeysArgs } from './client-door.ts'
 export { gateway } from './gateway.ts'
 export { type GatewayArgs, gatewayArgsFromSettings, type OwnThread } from './gateway-args.ts'
 export type { GatewayMessage, GatewaysMessage } from './messages.ts'

@@ -210,6 +210,7 @@ class InnerExchange implements HttpExchange {
   isClosed = false
   readonly #body: Uint8Array
   readonly #ended: () => void
+  readonly #onOver: (() => void)[] = []
 
   constructor(body: Uint8Array, headers: HttpHeaders, ended: () => void) {
     this.#body = body
@@ -233,12 +234,16 @@ class InnerExchange implements HttpExchange {
 
   onDrain(): void {}
 
-  onOver(): void {}
+  onOver(callback: () => void): void {
+    if (this.isClosed) queueMicrotask(callback)
+    else this.#onOver.push(callback)
+  }
 
   end(): void {
     if (this.isClosed) return
     this.isClosed = true
     this.#ended()
+    for (const callback of this.#onOver.splice(0)) callback()
   }
 
   destroy(): void {

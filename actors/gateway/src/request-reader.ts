@@ -60,6 +60,7 @@ import type { GatewayArgs } from './gateway-args.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayPeers } from './gateway-peers.ts'
 import { HintTrust } from './hint-trust.ts'
+import { hiddenModelError, modelsOf } from './keyed-exchange.ts'
 import { computesNothing } from './relay-routes.ts'
 import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
@@ -129,6 +130,7 @@ export class RequestReader {
     const wantsIds = slices.mayBeLong(body.length, bodyMs)
     const given = await this.#read({ route, body, hold }, exchange.headers, wantsIds)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
+    this.#checkModel(exchange, given.model)
     const { read, ignored } = this.#trust.apply(given, exchange.headers)
     const routing = await this.#atHolder(
       this.#routing(
@@ -192,7 +194,10 @@ export class RequestReader {
       pinnedRank: hints.dpRank,
       excludedWorkers: [],
     }
-    const routing = await this.#atHolder(request, RESPONSE_PATH.exec(exchange.path)?.[1])
+    const routing = await this.#atHolder(
+      this.#withinModels(exchange, request),
+      RESPONSE_PATH.exec(exchange.path)?.[1],
+    )
     if (!isEncoded || (plain !== undefined && read.body !== plain)) {
       const headers = isEncoded ? withoutEncoding(exchange.headers) : exchange.headers
       return ready(exchange, routing, { body: read.body, usageEdit: undefined }, headers)
@@ -215,6 +220,37 @@ export class RequestReader {
         thrown instanceof BodyTooLargeError
       if (!isTheirs) throw thrown
       return undefined
+    }
+  }
+
+  /** Throws what the client gets for a model that it may not use. */
+  #checkModel(exchange: HttpExchange, model: string): void {
+    if (modelsOf(exchange, name => this.#servedModel(name))?.has(model) !== false) return
+    this.#parts.metrics.keyRefused('model')
+    throw hiddenModelError(exchange, model)
+  }
+
+  /**
+   * The same for relayed routes, some of which name no model: then only workers may be chosen whose own model
+   * the client may use.
+   */
+  #withinModels(exchange: HttpExchange, request: RoutingRequest): RoutingRequest {
+    const allowed = modelsOf(exchange, name => this.#servedModel(name))
+    if (allowed === undefined) return request
+    if (request.model !== '') {
+      this.#checkModel(exchange, request.model)
+      return request
+    }
+    const given = request.constraints?.allowedInstanceIds
+    const ids = this.#parts
+      .fleet()
+      .workers.filter(({ models }) => models[0] !== undefined && allowed.has(models[0].name))
+      .map(({ instanceId }) => instanceId)
+      .filter(id => given?.includes(id) !== false)
+    if (ids.length === 0) this.#checkModel(exchange, '')
+    return {
+      ...request,
+      constraints: { ...(request.constraints ?? NO_CONSTRAINTS), allowedInstanceIds: ids },
     }
   }
 
@@ -507,6 +543,7 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
   return single
 }
 
+const NO_CONSTRAINTS = { requiredTaints: [], preferredTaints: {} } as const
 const COMPLETIONS_PATH = '/v1/completions'
 const NO_HEADERS: HttpHeaders = {}
 const NO_MEMBERS = new TextEncoder().encode('{}')

@@ -137,6 +137,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
     consoleArgsFromSettings(settings, {
       ...owners,
       adminKey: inputs.adminKey,
+      tls: inputs.tls,
       relayed: settings.frontend ? relayedNames(settings.relayRoutes.map(readRelayRoute)) : [],
       indexers,
       replicaBridge: bridgeRef,
@@ -148,7 +149,13 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
   const gatewayParts = {
     ...owners,
     isQueueOn: isQueueOn(queueArgs.rules),
-    hasKeys: engineKey !== undefined || inputs.adminKey !== undefined || specs.some(({ key }) => key),
+    tls: inputs.tls,
+    clientKeys: inputs.clientKeys,
+    hasKeys:
+      engineKey !== undefined ||
+      inputs.adminKey !== undefined ||
+      inputs.clientKeys !== undefined ||
+      specs.some(({ key }) => key),
     operators: { console: consoleRef, routes: OPERATOR_ROUTES },
   }
   const gateways = spawnGateways(context, spawn, { settings, inputs }, gatewayParts)

@@ -2,8 +2,10 @@
 
 import type { ConsoleArgs } from '@homing/actors/console'
 import type { DirectoryArgs } from '@homing/actors/directory'
+import type { ClientKeysArgs } from '@homing/actors/gateway'
 import type { TokenizerArgs } from '@homing/actors/tokenizer'
 import type { RouterSettings } from '@homing/config'
+import type { TlsArgs } from '@homing/http'
 import type { PolicyFile } from '@homing/queue'
 import type { CustomSelection } from '@homing/selection'
 
@@ -21,6 +23,10 @@ export interface RouterInputs {
   readonly engineKey?: DirectoryArgs['engineKey']
   /** Certificates in PEM that are trusted besides those of Node and of the system. */
   readonly engineCertificates?: string | undefined
+  /** Certificate and key of the ports; undefined: plain HTTP. */
+  readonly tls?: TlsArgs | undefined
+  /** Clients that may send requests; undefined: requests need no key. */
+  readonly clientKeys?: ClientKeysArgs | undefined
   /** Undefined: only callers on this machine may change workers and thresholds. */
   readonly adminKey?: ConsoleArgs['adminKey']
   /** By directory: tokenizers that are loaded already. */

@@ -1,3 +1,4 @@
+export { readBoundedFile } from './bounded-file.ts'
 export { type Clock, type Duration, durationMs, type Random, type Timer } from './clock.ts'
 export {
   CodedError,

@@ -9,6 +9,7 @@
 import { brokerSettings } from './broker-settings.ts'
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
 import { foreignRouterOptions } from './foreign-options.ts'
+import { accessSettings } from './router/access-settings.ts'
 import { disaggSettings } from './router/disagg-settings.ts'
 import { eventSettings } from './router/event-settings.ts'
 import { listeningSettings } from './router/listening-settings.ts'
@@ -23,6 +24,7 @@ import { faultOfBodies, faultOfShards, indexBytesMin } from './shared-settings.t
 
 const routerSettings = [
   ...listeningSettings,
+  ...accessSettings,
   ...workerSettings,
   ...routingSettings,
   ...queueSettings,
@@ -165,13 +167,21 @@ export const routerCommand: Command<typeof routerSettings> = {
       adminPort === port && port > 0
         ? `--admin-port ${adminPort} is the same as --port: choose another, or leave it out`
         : undefined,
+    ({ settings: { tlsCertificateFile, tlsKeyFile } }) =>
+      (tlsCertificateFile === undefined) !== (tlsKeyFile === undefined)
+        ? `--tls-cert and --tls-key go together: give ${tlsKeyFile === undefined ? '--tls-key' : '--tls-cert'}, too, or leave both out`
+        : undefined,
+    ({ settings: { tlsCertificateFile, clientKeysFile, demoLoad } }) =>
+      demoLoad && (tlsCertificateFile !== undefined || clientKeysFile !== undefined)
+        ? '--demo-load speaks plain HTTP to the router, without a key: leave it out, or --tls-cert, --tls-key and --client-keys-file'
+        : undefined,
     ({ settings }) =>
       settings.guessTtlUntilEventsMs > 0 && !settings.kvEvents
         ? '--router-predicted-ttl-secs covers the time until KV events come, but --no-kv-events disables them: use --router-ttl-secs'
         : undefined,
     faultOfBodies,
   ],
-  remarks: [remarkOfLinear, remarkOfOrder, remarkOfStream],
+  remarks: [remarkOfLinear, remarkOfOrder, remarkOfStream, remarkOfKeys],
   foreign: foreignRouterOptions,
 }
 
@@ -303,5 +313,13 @@ function remarkOfStream({
   const isAtBroker = eventPlane === 'nats' || workers.some(url => url.includes('nats='))
   return durableKvEvents && !isAtBroker
     ? '--router-durable-kv-events has an effect only on workers whose events come over NATS: give --event-plane nats, or nats= in the URLs of workers'
+    : undefined
+}
+
+function remarkOfKeys({
+  settings: { clientKeysFile, adminPort },
+}: RuleFacts<RouterSettings>): string | undefined {
+  return clientKeysFile !== undefined && adminPort === undefined
+    ? '--client-keys-file does not guard the operator routes, which are on --port, too: give --admin-port, and keep clients away from that one'
     : undefined
 }

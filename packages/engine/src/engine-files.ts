@@ -1,8 +1,7 @@
 /** The files of an engine's settings: its API key, and the certificate and private key of https. */
 
-import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import type { TlsIdentity } from '@homing/transport'
+import { faultOfIdentity, type TlsIdentity } from '@homing/transport'
 import { type EngineSettings, InvalidEngineSettingsError } from './engine-settings.ts'
 
 type EngineFiles = Pick<EngineSettings, 'apiKey' | 'apiKeyFile' | 'tlsCertificateFile' | 'tlsKeyFile'>
@@ -23,25 +22,10 @@ export function readEngineTls({ tlsCertificateFile, tlsKeyFile }: EngineFiles): 
   if (tlsCertificateFile === undefined || tlsKeyFile === undefined) return undefined
   const certificate = read('--tls-cert', tlsCertificateFile)
   const key = read('--tls-key', tlsKeyFile)
-  if (!isKeyOf(certificateOf(certificate, tlsCertificateFile), key))
-    throw refused('--tls-key', tlsKeyFile, 'is not the private key of that certificate')
+  const fault = faultOfIdentity({ certificate, key })
+  if (fault?.of === 'certificate') throw refused('--tls-cert', tlsCertificateFile, fault.why)
+  if (fault?.of === 'key') throw refused('--tls-key', tlsKeyFile, fault.why)
   return { certificate, key }
-}
-
-function certificateOf(pem: string, path: string): X509Certificate {
-  try {
-    return new X509Certificate(pem)
-  } catch {
-    throw refused('--tls-cert', path, 'is no certificate in PEM (BEGIN CERTIFICATE)')
-  }
-}
-
-function isKeyOf(certificate: X509Certificate, pem: string): boolean {
-  try {
-    return certificate.checkPrivateKey(createPrivateKey(pem))
-  } catch {
-    return false
-  }
 }
 
 function read(option: string, path: string): string {

@@ -8,10 +8,8 @@
  * replaced. A text counts after two looks in a row have found it, so a half-written file does not count.
  */
 
-import { constants } from 'node:fs'
-import { open } from 'node:fs/promises'
 import { createRequire } from 'node:module'
-import { openName } from '@homing/base'
+import { openName, readBoundedFile } from '@homing/base'
 import type * as yaml from 'yaml'
 import { WorkersFileError } from './errors.ts'
 import { parseWorkerSpec } from './worker-url.ts'
@@ -53,24 +51,9 @@ export function parseWorkersFile(text: string, path: string): readonly string[] 
 
 /** Rejects with WorkersFileError. */
 export async function readWorkersFile(path: string): Promise<string> {
-  const fault = (thrown: unknown) => new WorkersFileError(path, (thrown as Error).message)
-  // Not blocking: opening a FIFO without a writer would hang.
-  const { O_RDONLY, O_NONBLOCK } = constants
-  const file = await open(path, O_RDONLY | O_NONBLOCK).catch(thrown => {
-    throw fault(thrown)
+  return readBoundedFile(path, BYTES_MAX).catch((thrown: Error) => {
+    throw new WorkersFileError(path, thrown.message)
   })
-  try {
-    const stat = await file.stat()
-    if (!stat.isFile()) throw new WorkersFileError(path, 'it is not a regular file')
-    if (stat.size > BYTES_MAX) {
-      throw new WorkersFileError(path, `it has ${stat.size} bytes; the most is ${BYTES_MAX}`)
-    }
-    return await file.readFile('utf8').catch(thrown => {
-      throw fault(thrown)
-    })
-  } finally {
-    await file.close()
-  }
 }
 
 interface Located {

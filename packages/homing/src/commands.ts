@@ -14,4 +14,5 @@ export const COMMANDS: Readonly<Record<string, () => Promise<CommandEntry>>> = {
   select: async () => (await import('./select-command.ts')).selectCommandEntry,
   simulate: async () => (await import('./simulate-command.ts')).simulateCommandEntry,
   doctor: async () => (await import('./doctor-command.ts')).doctorCommandEntry,
+  key: async () => (await import('./key-command.ts')).keyCommandEntry,
 }

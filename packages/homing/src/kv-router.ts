@@ -29,7 +29,16 @@ import type { GivenRouterSettings } from './start-router.ts'
 import type { StopReport } from './stop-service.ts'
 
 /** Settings that need a port. */
-const OF_PORTS = ['host', 'port', 'adminPort', 'gatewayThreads', 'frontend'] as const
+const OF_PORTS = [
+  'host',
+  'port',
+  'adminPort',
+  'gatewayThreads',
+  'frontend',
+  'tlsCertificateFile',
+  'tlsKeyFile',
+  'clientKeysFile',
+] as const
 
 /** Those of `startRouter` without ports, and the model of calls that name none. */
 export type GivenKvRouterSettings = Omit<GivenRouterSettings, (typeof OF_PORTS)[number]> & {

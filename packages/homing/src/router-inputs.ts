@@ -10,9 +10,11 @@ import { readGivenTokenizers } from '@homing/actors/tokenizer'
 import { type RouterSettings, SettingsError } from '@homing/config'
 import { type LoadedTokenizer, loadTokenizer, PromptTokenizer } from '@homing/tokenization'
 import { readAdminKey } from './admin-key-file.ts'
+import { loadClientKeys } from './client-keys-file.ts'
 import { givenEngineKey, readCertificates } from './engine-access.ts'
 import { loadPolicyClasses } from './policy-class-file.ts'
 import { loadSelection } from './selection-module.ts'
+import { readTls } from './tls-access.ts'
 import { parseWorkers } from './worker-specs.ts'
 import { loadWorkersFile } from './workers-file.ts'
 
@@ -33,6 +35,8 @@ export async function readRouterInputs(settings: RouterSettings): Promise<Router
     engineKey: givenEngineKey(settings.engineKeyFile),
     engineCertificates: await ifNamed(settings.engineCaFile, readCertificates),
     fileWorkers: await ifNamed(settings.workersFile, loadWorkersFile),
+    tls: await readTls(settings),
+    clientKeys: await ifNamed(settings.clientKeysFile, loadClientKeys),
     adminKey: await ifNamed(settings.adminKeyFile, readAdminKey),
   }
 }

@@ -18,7 +18,7 @@ import { STOP_MS_MAX, type StopReport, serviceStop } from './stop-service.ts'
 import { faultsOfWorkers } from './worker-specs.ts'
 
 export interface RunningRouter {
-  /** 'http://host:port', with a host that can be dialled. */
+  /** 'http://host:port' or 'https://host:port', with a host that can be dialled. */
   readonly url: string
   readonly port: number
   /** Where the routes for operators are: `url`, unless they have a port of their own. */
@@ -121,7 +121,8 @@ export async function serveRouter(
     const ready = await ref.ask({ type: 'whenReady' }, { timeout: READY_MS_MAX })
     if ('code' in ready) throw fromErrorRecord(ready)
 
-    const urlOf = ({ host, port }: HttpAddress): string => `http://${dialledHost(host)}:${port}`
+    const scheme = settings.tlsCertificateFile === undefined ? 'http' : 'https'
+    const urlOf = ({ host, port }: HttpAddress): string => `${scheme}://${dialledHost(host)}:${port}`
     return {
       guardian: ref,
       url: urlOf(ready),

@@ -132,7 +132,7 @@ t.test('no command, or one that does not exist, is one line and exit code 2', as
     t.match(stderr, ONE_LINE)
     t.match(
       stderr,
-      /^homing: cannot run .*: name one of the commands router, engine, sidecar, indexer, slots, select, simulate, doctor \(homing --help\)/,
+      /^homing: cannot run .*: name one of the commands router, engine, sidecar, indexer, slots, select, simulate, doctor, key \(homing --help\)/,
     )
   }
 })

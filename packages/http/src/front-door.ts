@@ -5,7 +5,7 @@
  */
 
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
-import type { HttpExchange, HttpListener, HttpTransport, ListenOptions } from '@homing/transport'
+import type { HttpExchange, HttpListener, HttpTransport, ListenOptions, TlsIdentity } from '@homing/transport'
 import { errorAnswer } from './answers.ts'
 
 export interface HttpAddress {
@@ -50,6 +50,11 @@ export class FrontDoor {
   /** Connections that are open now. */
   get connections(): number {
     return 'code' in this.#opened ? 0 : this.#opened.connections
+  }
+
+  /** From now on connections begin with this certificate. */
+  setIdentity(identity: TlsIdentity): void {
+    if (!('code' in this.#opened)) this.#opened.setIdentity(identity)
   }
 
   /** Answers from now on end their connections; everything else is served as before. */

@@ -35,6 +35,7 @@ export {
   type StreamEvent,
   sendOrStream,
 } from './event-streams.ts'
+export { FollowedFiles, readFollowedFiles } from './followed-files.ts'
 export { FrontDoor, type HttpAddress } from './front-door.ts'
 export {
   ALONE,
@@ -74,5 +75,6 @@ export {
   statusOfServiceError,
 } from './service-errors.ts'
 export { type Service, type ServiceMessage, serviceArms } from './service-life.ts'
+export { followTls, readTlsFiles, TLS_FILE_BYTES_MAX, type TlsArgs, tlsExpirySeconds } from './tls-files.ts'
 export { Turns } from './turns.ts'
 export { sendView, type ViewPlace, ViewRoom } from './view-room.ts'

@@ -39,6 +39,7 @@ const KINDS: Readonly<Record<ApiErrorKind, KindRow>> = {
   worker_conflict: { status: 409, type: 'ConflictError', code: 'worker_conflict', retry: 'never' },
   body_too_large: { status: 413, type: 'PayloadTooLargeError', code: 'body_too_large' },
   unsupported_encoding: { status: 415, type: 'UnsupportedMediaTypeError', code: 'unsupported_encoding' },
+  rate_limited: { status: 429, type: 'RateLimitError', code: 'rate_limit_exceeded', retry: 'later' },
   overloaded: { status: 503, type: 'ServiceUnavailableError', code: 'overloaded', retry: 'later' },
   queue_full: { status: 503, type: 'ServiceUnavailableError', code: 'queue_full', retry: 'later' },
   class_limit: { status: 503, type: 'ServiceUnavailableError', code: 'class_limit', retry: 'later' },
@@ -72,6 +73,8 @@ export function apiError(kind: ApiErrorKind, message: string, options: ApiErrorO
   } else if (retry === 'never') {
     headers['x-should-retry'] = 'false'
   }
+  // RFC 9110 §11.6.1.
+  if (kind === 'unauthorized') headers['www-authenticate'] = 'Bearer'
   return {
     kind,
     status: options.status ?? status,

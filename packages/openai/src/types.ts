@@ -190,6 +190,7 @@ export type ApiErrorKind =
   | 'body_too_large'
   | 'unsupported_encoding'
   | 'malformed_encoding'
+  | 'rate_limited'
   | 'overloaded'
   | 'queue_full'
   | 'class_limit'

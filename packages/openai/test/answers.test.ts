@@ -23,6 +23,7 @@ t.test('every kind of error has its status, and an OpenAI body', async t => {
     body_timeout: 408,
     duplicate_request: 409,
     body_too_large: 413,
+    rate_limited: 429,
     overloaded: 503,
     queue_full: 503,
     class_limit: 503,
@@ -42,7 +43,7 @@ t.test('every kind of error has its status, and an OpenAI body', async t => {
       error: { message: 'cannot do "that": why é', type: error.type, param: 'n', code: error.code },
     })
     t.equal(error.headers['content-type'], 'application/json')
-    t.equal(error.headers['retry-after'] !== undefined, status === 503)
+    t.equal(error.headers['retry-after'] !== undefined, status === 503 || status === 429)
   }
 })
 

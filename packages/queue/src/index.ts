@@ -1,3 +1,16 @@
+export {
+  BadClientKeysError,
+  CLIENT_KEYS_BYTES_MAX,
+  CLIENT_NAME,
+  type ClientKey,
+  parseClientKeys,
+} from './client-keys.ts'
+export {
+  type ClientLease,
+  type ClientLimit,
+  ClientLimits,
+  type ClientRefusal,
+} from './client-limits.ts'
 export { QUEUE_ORDERS, type QueueOrder } from './orders.ts'
 export { Overload } from './overload.ts'
 export { BadPolicyClassesError, type PolicyFile, parsePolicyClasses } from './policy-class-file.ts'

@@ -36,6 +36,7 @@ export {
 } from './socket-claims.ts'
 export type { Replaced, SnapshotLock, StoredSnapshot, StreamStore } from './stream-store.ts'
 export { systemTransport } from './system/system-transport.ts'
+export { expiryMsOf, faultOfIdentity, type IdentityFault } from './tls-identity.ts'
 export type {
   AbsenceReason,
   BodyRoom,

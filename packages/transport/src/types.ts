@@ -147,6 +147,11 @@ export interface HttpListener {
    * connection: a client with another request connects anew, perhaps to another server.
    */
   endConnections(): void
+  /**
+   * Connections that begin from now on see this certificate; open ones go on with theirs. Only for a listener
+   * that speaks TLS. In memory it changes nothing.
+   */
+  setIdentity(identity: TlsIdentity): void
   /** Stops accepting; resolves when open exchanges have ended or after `graceMs`, then cuts the rest. */
   close(graceMs: number): Promise<void>
 }

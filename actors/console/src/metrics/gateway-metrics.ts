@@ -11,6 +11,9 @@ import type { FromConsole } from '../messages.ts'
 const LARGEST = [
   'homing_gateway_remembered_responses',
   'homing_gateway_prefill_active_state',
+  'homing_gateway_tls_expiry_timestamp_seconds',
+  'homing_gateway_tls_files_broken_state',
+  'homing_gateway_client_keys_files_broken_state',
   'homing_access_log_broken_state',
   'homing_worker_last_first_token_seconds',
   'homing_worker_last_token_gap_seconds',

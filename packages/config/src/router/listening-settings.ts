@@ -12,7 +12,7 @@ export const listeningSettings = [
     ...shared.host,
     aliases: ['http-host'],
     envAliases: [{ name: 'DYN_HTTP_HOST' }],
-    help: 'Address to listen on. 0.0.0.0 is every interface of the machine, the usual default of engines; 127.0.0.1 accepts connections from this machine only. There is no authentication.',
+    help: 'Address to listen on. 0.0.0.0 is every interface of the machine, the usual default of engines; 127.0.0.1 accepts connections from this machine only. Requests need no key without --client-keys-file.',
   },
   {
     ...shared.hostNames,
@@ -43,7 +43,7 @@ export const listeningSettings = [
     max: 65_535,
     zeroMeans: 'a free port, named below the ready line',
     unsetMeans: 'the operator routes are on --port',
-    help: 'Separate port, at the same --host, for the operator routes: /metrics, /workers, /queue, /busy_threshold, /decisions, /route, /actors, /dump, and the page for operators. Then --port serves only the API, the relayed routes, /health and /ready; everything else there is 404. Neither port has authentication: keep clients away from this one with a firewall.',
+    help: 'Separate port, at the same --host, for the operator routes: /metrics, /workers, /queue, /busy_threshold, /decisions, /route, /actors, /dump, and the page for operators. Then --port serves only the API, the relayed routes, /health and /ready; everything else there is 404. This port asks for no key of clients, and --admin-key-file guards only what changes something: keep clients away from it with a firewall.',
   },
   {
     key: 'adminKeyFile',

@@ -137,6 +137,7 @@ export class MemoryHttp {
       },
       // Every call has a connection of its own.
       endConnections() {},
+      setIdentity() {},
       close: graceMs => {
         closing ??= this.#close(listening, graceMs)
         return closing

@@ -74,6 +74,7 @@ export async function listenHttp(
     clock,
     bodySilenceMsMax: options.bodySilenceMsMax ?? Number.POSITIVE_INFINITY,
     readerStallMsMax: options.readerStallMsMax ?? Number.POSITIVE_INFINITY,
+    handshakes: new Map(),
     isEndingConnections: false,
     isClosing: false,
   }
@@ -99,10 +100,17 @@ export async function listenHttp(
   server.on('connection', (socket: Socket) => {
     connectionCount++
     socket.once('close', () => void connectionCount--)
+    if (options.tls === undefined) return
+    const peer = peerOf(socket)
+    state.handshakes.set(peer, socket)
+    socket.once('close', () => {
+      if (state.handshakes.get(peer) === socket) state.handshakes.delete(peer)
+    })
   })
   const refuse = (request: IncomingMessage, error: HttpRequestError): void =>
     connectionOf(request.socket).refuse(error)
   server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
+    state.handshakes.delete(peerOf(socket))
     socket.on('end', () => connectionOf(socket).halfClosed())
   })
   // The client does not speak TLS or does not trust the certificate; its connection is closed already.
@@ -128,7 +136,8 @@ export async function listenHttp(
   server.on('clientError', (error, socket) => connectionOf(socket as Socket).broke(error))
   await new Promise<void>((resolve, reject) => {
     const failed = (error: Error): void => {
-      reject(new ListenError(`http://${options.host}:${options.port}`, error))
+      const scheme = options.tls === undefined ? 'http' : 'https'
+      reject(new ListenError(`${scheme}://${options.host}:${options.port}`, error))
     }
     server.once('error', failed)
     server.listen({ host: options.host, port: options.port, reusePort: options.isShared ?? false }, () => {
@@ -150,6 +159,9 @@ export async function listenHttp(
     endConnections() {
       state.isEndingConnections = true
     },
+    setIdentity({ certificate, key }) {
+      if ('setSecureContext' in server) server.setSecureContext({ cert: certificate, key })
+    },
     close(graceMs) {
       closing ??= closeServer(state, graceMs, clock)
       return closing
@@ -162,6 +174,10 @@ interface ServerState {
   readonly clock: Clock
   readonly bodySilenceMsMax: number
   readonly readerStallMsMax: number
+  /**
+   * By peer: connections whose TLS handshake is not over, of which node:http knows nothing. Without TLS none.
+   */
+  readonly handshakes: Map<string, Socket>
   /** Answers that begin end their connections. */
   isEndingConnections: boolean
   /** Connections are closed as their answers end. */
@@ -170,7 +186,12 @@ interface ServerState {
 
 function createServer(tls: ListenOptions['tls'], options: ServerOptions): Server | TlsServer {
   if (tls === undefined) return nodeHttp.createServer(options)
-  return createTlsServer({ ...options, cert: tls.certificate, key: tls.key })
+  return createTlsServer({
+    ...options,
+    cert: tls.certificate,
+    key: tls.key,
+    handshakeTimeout: HEADERS_MS_MAX,
+  })
 }
 
 function closeServer(state: ServerState, graceMs: number, clock: Clock): Promise<void> {
@@ -184,7 +205,12 @@ function closeServer(state: ServerState, graceMs: number, clock: Clock): Promise
       resolve()
     })
     server.closeIdleConnections()
+    for (const socket of state.handshakes.values()) socket.destroy()
   })
+}
+
+function peerOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`
 }
 
 /** Host is no list: a second one is another's (RFC 9112 §3.2). */

@@ -60,6 +60,7 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
             return listener.connections
           },
           endConnections: () => listener.endConnections(),
+          setIdentity: identity => listener.setIdentity(identity),
           close(graceMs) {
             listeners.delete(owned)
             return listener.close(graceMs)
