@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { WorkersFileError } from '@homing/fleet'
-import { BadPolicyClassesError, parsePolicyClasses } from '@homing/queue'
+import { BadClientKeysError, BadPolicyClassesError, parseClientKeys, parsePolicyClasses } from '@homing/queue'
 import {
   BadGeneratorError,
   MalformedTraceError,
@@ -118,6 +118,14 @@ export const FILE_DECODERS: readonly Decoder[] = [
       caseMsMax: YAML_MS_MAX,
     },
   ),
+  ofText('packages/queue/src/client-keys.ts', 'parseClientKeys', text => parseClientKeys(text, 'keys'), {
+    seeds: [
+      `[{"name":"a","sha256":"${'0a'.repeat(32)}","models":["m"],"requests_per_minute":60}]`,
+      `keys:\n- name: b@c\n  sha256: ${'1b'.repeat(32)}\n  concurrent_requests: 4\n  tokens_per_minute: 9000\n`,
+    ],
+    refusals: [BadClientKeysError],
+    caseMsMax: YAML_MS_MAX,
+  }),
   ofText(
     'packages/fleet/src/workers-file.ts',
     'parseWorkersFile',

@@ -13,7 +13,7 @@
  */
 
 import { createRequire } from 'node:module'
-import { CodedError, LIST_CHARACTERS_MAX } from '@homing/base'
+import { CodedError, LIST_CHARACTERS_MAX, parseJson } from '@homing/base'
 import type * as yaml from 'yaml'
 
 /** One client, and what it may do. */
@@ -104,7 +104,7 @@ function entriesOf(text: string, faults: string[]): readonly unknown[] {
 function rootOf(text: string, faults: string[]): unknown {
   // JSON is YAML, too, but is read a hundred times as fast.
   try {
-    return JSON.parse(text)
+    return parseJson(text)
   } catch {
     // Then it is YAML, or neither.
   }
