@@ -7,7 +7,7 @@ import t, { type Test } from 'tap'
 import type { ClientCall } from './client-call.ts'
 import { start, type World } from './gateway-world.ts'
 import { READ } from './sample-records.ts'
-import { end, head } from './worker-exchange.ts'
+import { data, end, head } from './worker-exchange.ts'
 
 const KEY_A = 'hk-of-team-a-0123456789'
 const KEY_B = 'hk-of-team-b-0123456789'
@@ -29,7 +29,12 @@ function client(name: string, key: string, limits: Partial<ClientKey> = {}): Cli
 }
 
 /** A gateway with these clients, in a file that says the same. */
-async function world(t: Test, keys: readonly ClientKey[], settings: Parameters<typeof start>[1] = {}) {
+async function world(
+  t: Test,
+  keys: readonly ClientKey[],
+  settings: Parameters<typeof start>[1] = {},
+  change: Parameters<typeof start>[2] = {},
+) {
   const text = JSON.stringify(
     keys.map(key => ({
       name: key.name,
@@ -41,7 +46,7 @@ async function world(t: Test, keys: readonly ClientKey[], settings: Parameters<t
     })),
   )
   const folder = t.testdir({ 'keys.json': text })
-  const given = await start(t, { clientKeys: { file: `${folder}/keys.json`, keys }, ...settings })
+  const given = await start(t, { clientKeys: { file: `${folder}/keys.json`, keys }, ...settings }, change)
   // It reads the file before it listens, which takes no time of the system's clock.
   while ((await given.ask('GET', '/ready')).status !== 200) await new Promise(setImmediate)
   return given
@@ -192,6 +197,25 @@ t.test('tokens of prompts and answers count, and a debt is paid in time', async 
   await given.system.advance('61s')
   t.equal((await post(given, BEARER_A)).end, 'open')
   t.equal(await refused(given, 'tokens'), 1)
+})
+
+t.test('a next turn is one of the same client, and ends for its limits, too', async t => {
+  const read = () => ({ kind: 'read' as const, request: READ })
+  const settings = { nextTurnsMax: 1, bodyBytesMax: 5000 }
+  const given = await world(t, [client('a', KEY_A, { concurrentRequests: 2 })], settings, { read })
+  const messages = [{ role: 'user', content: 'hi' }]
+  const hints = { nvext: { agent_hints: { speculative_prefill: true } } }
+  const body = JSON.stringify({ model: 'm', messages, ...hints })
+  const chat = await given.ask('POST', '/v1/chat/completions', { headers: BEARER_A, body })
+  const message = { role: 'assistant', content: 'good day' }
+  const whole = JSON.stringify({ choices: [{ index: 0, message, finish_reason: 'stop' }] })
+  await given.answer(head(200, { 'content-type': 'application/json' }), data(whole), end)
+  t.equal(chat.status, 200)
+  t.equal(given.calls.length, 2, 'the next turn was sent')
+  t.notOk(JSON.stringify(given.called().http.headers).includes(KEY_A))
+  t.equal(await metric(given, 'homing_gateway_client_key_open_requests'), 1)
+  await given.answer(head(200, { 'content-type': 'application/json' }), data(whole), end)
+  t.equal(await metric(given, 'homing_gateway_client_key_open_requests'), 0)
 })
 
 t.test('however a request ends, its place is free again', async t => {
