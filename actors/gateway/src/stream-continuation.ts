@@ -192,8 +192,10 @@ export class StreamContinuation {
     // Its end is all that is missing.
     if (isFinished && !needsUsage) return { kind: 'end', bytes: streamEnd(undefined) }
     if (why !== undefined) return { kind: 'unfit', why }
-    const { model, unknownPromptReason } = given.routing
-    if (unknownPromptReason !== undefined) return { kind: 'unfit', why: 'prompt' }
+    const { model, unknownPromptReason, textBlocksReason, estimate } = given.routing
+    // What was not known when it was placed is not asked for while its client waits.
+    if ((unknownPromptReason ?? textBlocksReason ?? estimate) !== undefined)
+      return { kind: 'unfit', why: 'prompt' }
     if (!isFinished && endsInStop(body, text)) return { kind: 'unfit', why: 'stops' }
     const promptIds = await this.#ids({ route: form, body, hold: this.#hold })
     const textIds = promptIds && (await this.#textIds(model, text))
