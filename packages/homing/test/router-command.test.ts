@@ -263,7 +263,8 @@ t.test('with workers named, a line for each says what it is and what is missing'
 })
 
 t.test('it starts as another router was started, and says what is not there', async t => {
-  const line = '--event-plane zmq --discovery-backend mem --request-plane tcp --migration-limit 3'
+  const line =
+    '--event-plane zmq --discovery-backend mem --request-plane tcp --migration-limit 3 --model-name llama'
   const env = {
     DYN_REQUEST_PLANE: 'tcp',
     DYN_ROUTER_MODE: 'what',
@@ -272,8 +273,7 @@ t.test('it starts as another router was started, and says what is not there', as
   const router = new RunningCommand(t, [...IDLE, ...line.split(' ')], { env })
   await router.ready()
   for (const told of [
-    '--discovery-backend is ignored: ',
-    '--migration-limit is ignored: ',
+    '--model-name is ignored: ',
     '--request-plane tcp: ',
     'DYN_ROUTER_MODE: \\"what\\" is not one of ',
     'DYN_ROUTER_POLICY_CONFIG is ignored: ',
