@@ -19,67 +19,73 @@ import {
 } from './fleet.ts'
 import { complete, MODEL, pin, promptOf } from './pinned-prompts.ts'
 
-t.test('before the first byte a request is placed again, after it never', async t => {
-  const fleet = await startFleet({ engines: [{}, {}], router: ['--log-level', 'silent'] })
-  t.teardown(() => fleet.stop())
-  const [first, second] = fleet.engines
-  // Overlap draws the request to this engine; a pin would forbid to go elsewhere.
-  const shape = (engine: number, more: object) => ({
-    model: MODEL,
-    prompt: promptOf(engine),
-    max_tokens: 30,
-    ...more,
-  })
-  await complete(fleet, promptOf(0), await pin(fleet, 0))
-  await fleet.caughtUp(fleet.engines)
+t.test(
+  'before the first byte a request is placed again; after it no stream is, where none may go on',
+  async t => {
+    const fleet = await startFleet({
+      engines: [{}, {}],
+      router: ['--log-level', 'silent', '--migration-limit', '0'],
+    })
+    t.teardown(() => fleet.stop())
+    const [first, second] = fleet.engines
+    // Overlap draws the request to this engine; a pin would forbid to go elsewhere.
+    const shape = (engine: number, more: object) => ({
+      model: MODEL,
+      prompt: promptOf(engine),
+      max_tokens: 30,
+      ...more,
+    })
+    await complete(fleet, promptOf(0), await pin(fleet, 0))
+    await fleet.caughtUp(fleet.engines)
 
-  await first!.faults({ refuse: 100 })
-  const refused = await fleet.send('/v1/completions', { body: shape(0, {}) })
-  t.equal(refused.status, 200, 'another worker takes what one refuses')
-  t.equal(fleet.engineOf(refused.headers['x-homing-worker']).url, second!.url)
-  await second!.faults({ refuse: 100 })
-  const nobody = await fleet.send('/v1/completions', { body: shape(0, {}) })
-  t.equal(nobody.status, 503, 'the refusal of the last worker is passed on')
-  for (const engine of fleet.engines) await engine.faults({ refuse: 0 })
+    await first!.faults({ refuse: 100 })
+    const refused = await fleet.send('/v1/completions', { body: shape(0, {}) })
+    t.equal(refused.status, 200, 'another worker takes what one refuses')
+    t.equal(fleet.engineOf(refused.headers['x-homing-worker']).url, second!.url)
+    await second!.faults({ refuse: 100 })
+    const nobody = await fleet.send('/v1/completions', { body: shape(0, {}) })
+    t.equal(nobody.status, 503, 'the refusal of the last worker is passed on')
+    for (const engine of fleet.engines) await engine.faults({ refuse: 0 })
 
-  await backUp(fleet)
-  await first!.faults({ die: { tokens: 0, requests: 1 } })
-  const once = await fleet.send('/v1/completions', { body: shape(0, {}) })
-  t.equal(once.status, 200, 'a connection that broke is tried again')
+    await backUp(fleet)
+    await first!.faults({ die: { tokens: 0, requests: 1 } })
+    const once = await fleet.send('/v1/completions', { body: shape(0, {}) })
+    t.equal(once.status, 200, 'a connection that broke is tried again')
 
-  await first!.faults({ die: { tokens: 0, requests: 2 } })
-  await second!.faults({ die: { tokens: 0, requests: 0 } })
-  const twice = await fleet.send('/v1/completions', { body: shape(0, { stream: true }) })
-  t.equal(twice.status, 200)
-  t.equal(chunksOf(twice.text).length, 30, 'and then elsewhere')
+    await first!.faults({ die: { tokens: 0, requests: 2 } })
+    await second!.faults({ die: { tokens: 0, requests: 0 } })
+    const twice = await fleet.send('/v1/completions', { body: shape(0, { stream: true }) })
+    t.equal(twice.status, 200)
+    t.equal(chunksOf(twice.text).length, 30, 'and then elsewhere')
 
-  await backUp(fleet)
-  await first!.faults({ die: { tokens: 3, requests: 1 } })
-  await second!.faults({ die: { tokens: 3, requests: 1 } })
-  const whole = await fleet.send('/v1/completions', { body: shape(0, {}) })
-  t.equal(whole.status, 200, 'of a whole answer nothing has come before all of it has')
-  for (const engine of fleet.engines) await engine.faults({ die: { tokens: 0, requests: 0 } })
+    await backUp(fleet)
+    await first!.faults({ die: { tokens: 3, requests: 1 } })
+    await second!.faults({ die: { tokens: 3, requests: 1 } })
+    const whole = await fleet.send('/v1/completions', { body: shape(0, {}) })
+    t.equal(whole.status, 200, 'of a whole answer nothing has come before all of it has')
+    for (const engine of fleet.engines) await engine.faults({ die: { tokens: 0, requests: 0 } })
 
-  await backUp(fleet)
-  for (const engine of fleet.engines) await engine.faults({ die: { tokens: 3, requests: 1 } })
-  const stream = await fleet.send('/v1/completions', { body: shape(0, { stream: true }) })
-  for (const engine of fleet.engines) await engine.faults({ die: { tokens: 0, requests: 0 } })
-  const events = stream.text.split('\n\n').filter(Boolean)
-  t.equal(stream.status, 200)
-  t.equal(events.length, 4, 'three tokens')
-  t.match(JSON.parse(events[3]!.slice('data: '.length)), {
-    error: { code: 'upstream_failed', message: /cannot/ },
-  })
+    await backUp(fleet)
+    for (const engine of fleet.engines) await engine.faults({ die: { tokens: 3, requests: 1 } })
+    const stream = await fleet.send('/v1/completions', { body: shape(0, { stream: true }) })
+    for (const engine of fleet.engines) await engine.faults({ die: { tokens: 0, requests: 0 } })
+    const events = stream.text.split('\n\n').filter(Boolean)
+    t.equal(stream.status, 200)
+    t.equal(events.length, 4, 'three tokens')
+    t.match(JSON.parse(events[3]!.slice('data: '.length)), {
+      error: { code: 'upstream_failed', message: /cannot/ },
+    })
 
-  await backUp(fleet)
-  for (const engine of fleet.engines) await engine.faults({ error: { tokens: 3, requests: 1 } })
-  const own = await fleet.send('/v1/completions', { body: shape(0, { stream: true }) })
-  for (const engine of fleet.engines) await engine.faults({ error: { tokens: 0, requests: 0 } })
-  t.match(own.text, /"The engine failed on demand"/, "an engine's own error event comes through")
-  await fleet.drained()
-  const receipt = await fleet.send(`/decisions/${own.headers['x-homing-decision']}`)
-  t.equal(receipt.json.delivered.outcome, 'error')
-})
+    await backUp(fleet)
+    for (const engine of fleet.engines) await engine.faults({ error: { tokens: 3, requests: 1 } })
+    const own = await fleet.send('/v1/completions', { body: shape(0, { stream: true }) })
+    for (const engine of fleet.engines) await engine.faults({ error: { tokens: 0, requests: 0 } })
+    t.match(own.text, /"The engine failed on demand"/, "an engine's own error event comes through")
+    await fleet.drained()
+    const receipt = await fleet.send(`/decisions/${own.headers['x-homing-decision']}`)
+    t.equal(receipt.json.delivered.outcome, 'error')
+  },
+)
 
 t.test('an answer of which only the head has come is placed again', async t => {
   const broken = await headOnlyWorker()
