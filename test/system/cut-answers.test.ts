@@ -83,12 +83,8 @@ function casesOf(framing: Framing, cut: Cut): Case[] {
   return [
     whole('before its head', undefined, refused),
     whole('behind its head', '', refused),
-    whole('inside its body', half, { broken: half }),
-    whole(
-      'behind its body',
-      JSON_BODY,
-      isEnd || framing === 'length' ? { whole: JSON_BODY } : { broken: JSON_BODY },
-    ),
+    whole('inside its body', half, refused),
+    whole('behind its body', JSON_BODY, isEnd || framing === 'length' ? { whole: JSON_BODY } : refused),
     whole(
       'inside a text',
       'half a te',
@@ -103,11 +99,7 @@ function casesOf(framing: Framing, cut: Cut): Case[] {
     stream('inside an empty line', EVENT + EVENT.slice(0, -1), { errorBehind: EVENT }),
     stream('inside [DONE]', `${EVENT}data: [DON`, { errorBehind: EVENT }),
     stream('behind [DONE]', EVENT + DONE, { whole: EVENT + DONE }),
-    stream(
-      'behind an error',
-      EVENT + failed,
-      isEnd ? { whole: EVENT + failed } : { errorBehind: EVENT + failed },
-    ),
+    stream('behind an error', EVENT + failed, { errorBehind: EVENT + failed }),
     stream('behind an event', created, { errorBehind: created }, '/v1/responses'),
     stream('behind the last event', created + completed, { whole: created + completed }, '/v1/responses'),
     stream('behind an event', started, { errorBehind: started }, '/v1/messages'),

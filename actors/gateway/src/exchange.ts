@@ -215,6 +215,8 @@ export class Exchange {
   #cut: ErrorRecord | undefined
   /** Of that rest, the head has come. */
   #hasRest = false
+  /** What the worker said of its failure, for the client if no worker goes on. */
+  #lastWords: Uint8Array | undefined
   #attempts = 0
   #failedWorkers: readonly string[] = []
   /** Workers that failed after they had taken the request, and are not reported yet. */
@@ -525,6 +527,7 @@ export class Exchange {
     if (this.#cut !== undefined) {
       if (!this.#hasRest) this.#parts.metrics.continuation('place')
       this.#hasRest = true
+      this.#lastWords = undefined
       return
     }
     this.#continuation.begins(this.#ready!, isStream)
@@ -743,6 +746,7 @@ export class Exchange {
     const found = engineErrorOf(bytes)
     if (found === undefined) return false
     this.#answer.data(this.#continuation.passed(found.before))
+    this.#lastWords = bytes.slice(found.before.length)
     const { worker } = this.#decision!
     const reason = `sent an error: ${found.message}`
     // The request may be to blame: another worker shows.
@@ -851,6 +855,7 @@ export class Exchange {
     this.#leave({ outcome: 'error', error, wasTaken })
     this.#settled()
     if (this.#http.isClosed) return
+    if (this.#lastWords !== undefined) this.#answer.data(this.#lastWords)
     if (this.#refusal === undefined || !isUntouched) {
       this.#answer.fail(error, decision)
       return
