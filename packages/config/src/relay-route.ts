@@ -19,7 +19,7 @@ const FORM = /^(?:([A-Z]+) +)?(\/\S*)$/
 const SEGMENT = /^(?!\.{1,2}$)(?:[A-Za-z0-9._~-]+|\*)$/
 /** What the gateway serves, and all below it; a test compares them with its table. */
 const OWN_ROUTES =
-  /^\/(?:(?:route|decisions|queue|replicas|busy_threshold|workers|what_if|actors|dump|health|ready|metrics|page)(?:\/.*)?|v1\/(?:chat\/completions|completions|messages|responses|models(?:\/.*)?))?$/
+  /^\/(?:(?:route|decisions|queue|replicas|busy_threshold|workers|what_if|actors|dump|health|ready|metrics|page)(?:\/.*)?|v1\/(?:chat\/completions|completions|messages|responses|models(?:\/.*)?|router(?:\/.*)?))?$/
 
 /** Why it cannot be used; undefined when it can. */
 export function relayRouteFault(text: string): string | undefined {
