@@ -19,7 +19,7 @@ const PACKAGE = join(import.meta.dirname, '..')
  */
 const NODE_20_EXPORTS: Readonly<Record<string, readonly string[]>> = {
   crypto: ['randomBytes'],
-  fs: ['writeSync'],
+  fs: ['constants', 'writeSync'],
   'fs/promises': ['open', 'rename', 'rm', 'stat'],
   module: ['createRequire'],
   perf_hooks: ['performance'],
