@@ -51,7 +51,18 @@ and one line per fault, all of them at once.
 
 /** The whole page. */
 export function renderConfiguration(): string {
-  return `${[HEADER, renderReference(routerCommand), renderReference(engineCommand), renderReference(sidecarCommand), renderReference(indexerCommand), renderReference(slotsCommand), renderReference(selectCommand), renderReference(simulateCommand), renderReference(doctorCommand)].join('\n').trimEnd()}\n`
+  const parts = [
+    HEADER,
+    renderReference(routerCommand),
+    renderReference(engineCommand),
+    renderReference(sidecarCommand),
+    renderReference(indexerCommand),
+    renderReference(slotsCommand),
+    renderReference(selectCommand),
+    renderReference(simulateCommand),
+    renderReference(doctorCommand),
+  ]
+  return `${parts.join('\n').trimEnd()}\n`
 }
 
 if (import.meta.main) {

@@ -10,7 +10,7 @@
  *                   server, per event.
  *            stream the same through a stream of that server, which keeps the events on its disk
  *                   (--router-durable-kv-events); stream2 into two indexes.
- *            restart  a router that starts while its workers hold so many blocks: until all keys are exact,
+ *            restart  a router that starts while its workers hold restartBlocks: until all keys are exact,
  *                   beyond the same start with empty caches. From snapshots beside the stream and the rest of
  *                   the stream; local: from the local indexers of its publishers.
  *            cost   decode, hash and index in one thread, runs of 1, 16 and 128 blocks, on an index of 10 k,

@@ -265,7 +265,7 @@ interface KeyView {
   readonly blocks_held: number
 }
 
-/** Resolves when all keys are exact and hold so many blocks in all. */
+/** Resolves when all keys are exact and hold this number of blocks in all. */
 async function isExact(router: Process, blocks: number): Promise<void> {
   await until(`${blocks} blocks are known exactly`, async seen => {
     const answer = await fetch(`${router.urls[0]}/workers`)

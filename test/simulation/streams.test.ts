@@ -1,6 +1,6 @@
 /**
  * Many streams at once, with engines that are killed at random moments: every client gets an answer, whole
- * ones are those of one piece whoever had a part in them, none hangs, and nothing stays booked.
+ * ones are those of one piece however many engines had a part in them, none hangs, and nothing stays booked.
  * `HOMING_SIM_SEEDS` sets the rounds (default 20), `HOMING_SIM_SEED` the first seed.
  */
 

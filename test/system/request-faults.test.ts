@@ -43,8 +43,8 @@ t.test(
     t.equal(refused.status, 200, 'another worker takes what one refuses')
     t.equal(fleet.engineOf(refused.headers['x-homing-worker']).url, second!.url)
     await second!.faults({ refuse: 100 })
-    const nobody = await fleet.send('/v1/completions', { body: shape(0, {}) })
-    t.equal(nobody.status, 503, 'the refusal of the last worker is passed on')
+    const none = await fleet.send('/v1/completions', { body: shape(0, {}) })
+    t.equal(none.status, 503, 'the refusal of the last worker is passed on')
     for (const engine of fleet.engines) await engine.faults({ refuse: 0 })
 
     await backUp(fleet)

@@ -132,7 +132,7 @@ t.test(
         return refusal === null || refusal === undefined ? undefined : { refusal, key: key! }
       })
       t.match(events.refusal, why)
-      // What it stood for is gone from the stream: nobody may call the rest all.
+      // What it stood for is gone from the stream: no router may call the rest all.
       await router.client.trusted('partial')
       router.kill('SIGTERM')
       await router.ended

@@ -31,81 +31,30 @@
  *   I6  In shared memory they are no other body's until exchange, reader and every call have given them back.
  *
  * A worker that answers with a failing status before any output, or breaks, has failed the request. The
- * exchange tries other workers and keeps that answer for the client, in case none serves the request. It
- * places again within `retriesMax` and the retry budget, and only once more after a worker has taken the
- * request. If this machine has no socket for the call, no worker is blamed and no other is tried. When a
- * client reads slowly, the exchange pauses the call.
- *
- * Blame. A worker that could not be reached, sheds load, or broke off its answer is reported to the router at
- * once. One that failed after it had taken the request may have met a bad request: it is reported when
- * another worker has served the request, or if no other was tried. What fails at two workers blames the
- * request, so neither is reported.
+ * exchange tries other workers, as tried-workers.ts allows, and keeps that answer for the client, in case none
+ * serves the request. If this machine has no socket for the call, no worker is blamed and no other is tried.
+ * When a client reads slowly, the exchange pauses the call.
  */
 
-import type { ActorContext, ActorRef } from '@homing/actor'
-import type { DirectoryMessage } from '@homing/actors/directory'
-import type { WaitingHints } from '@homing/actors/queue'
-import type { TrackerMessage } from '@homing/actors/tracker'
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
-import type { BodyHold, LentBodies } from '@homing/http'
-import { engineErrorOf } from '@homing/openai'
-import {
-  type Decision,
-  type Delivery,
-  type RoutingRequest,
-  reusedTokens,
-  type WorkerFault,
-} from '@homing/placement'
-import { giveUpBytes, type HttpExchange, type HttpHeaders, type HttpTransport } from '@homing/transport'
+import type { BodyHold } from '@homing/http'
+import { type Decision, type Delivery, reusedTokens, type WorkerFault } from '@homing/placement'
+import { giveUpBytes, type HttpExchange, type HttpHeaders } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import { ClientAnswer } from './client-answer.ts'
-import type { DeadlyPrompts } from './deadly-prompts.ts'
 import { DeadlyPromptError, NoAnswerError, NoSocketError, UpstreamFailedError } from './errors.ts'
-import { ExchangeLegs, type LegWishes } from './exchange-legs.ts'
+import { ExchangeLegs } from './exchange-legs.ts'
+import type { CommonParts, ReadStep, ReadyRequest } from './exchange-parts.ts'
 import { ExchangeSlices } from './exchange-slices.ts'
-import type { GatewayMetrics } from './gateway-metrics.ts'
 import { hiddenModelError, leaseOf } from './keyed-exchange.ts'
-import type { GatewayMessage } from './messages.ts'
-import type { Placement, Placements } from './placement.ts'
-import type { PrefillPools } from './prefill-pools.ts'
+import type { Placement } from './placement.ts'
 import type { Stage } from './request-metrics.ts'
-import type { ResponseHolders } from './response-holders.ts'
-import type { RetryBudget } from './retry-budget.ts'
-import type { SliceTrust } from './slice-trust.ts'
-import type { SlicedPrompt } from './sliced-prompt.ts'
-import { type ContinuationLimits, type ContinuationParts, StreamContinuation } from './stream-continuation.ts'
-import type { StreamForms } from './stream-forms.ts'
-import {
-  type BrokenCall,
-  FAILING_STATUSES,
-  type Refusal,
-  type UpstreamRequest,
-  WorkerCall,
-} from './worker-call.ts'
-import type { WorkerProgress } from './worker-progress.ts'
+import { StreamContinuation } from './stream-continuation.ts'
+import { TriedWorkers, type WorkerFailure } from './tried-workers.ts'
+import { type BrokenCall, type Refusal, WorkerCall } from './worker-call.ts'
+import { FAILING_STATUSES, isTaking, lacksModel, SHEDDING_STATUSES } from './worker-statuses.ts'
 
-/** What every exchange works with. */
-export interface ExchangeParts {
-  readonly context: ActorContext<GatewayMessage>
-  readonly http: HttpTransport
-  readonly metrics: GatewayMetrics
-  readonly placements: Placements
-  readonly retryBudget: RetryBudget
-  readonly deadlyPrompts: DeadlyPrompts
-  readonly progress: WorkerProgress
-  /** Bodies in shared memory that connections still have. */
-  readonly lentBodies: LentBodies
-  readonly streamForms: StreamForms
-  /** Remembers which worker has which response. */
-  readonly responses: ResponseHolders
-  readonly tracker: ActorRef<TrackerMessage>
-  readonly directory: ActorRef<DirectoryMessage>
-  readonly limits: ExchangeLimits
-  /** Asks workers for the usage of streams, so that predictions can be audited. */
-  readonly audit: boolean
-  readonly slices: SliceTrust
-  readonly pools: PrefillPools
-  readonly continuations: ContinuationParts
+export interface ExchangeParts extends CommonParts {
   /** Called when the exchange asks for its first placement: it has been read. */
   readonly waits: (exchange: Exchange) => void
   /** Called when the exchange calls its first worker. */
@@ -113,43 +62,6 @@ export interface ExchangeParts {
   /** Called when the exchange is settled and holds nothing any more. */
   readonly ended: (exchange: Exchange) => void
 }
-
-export interface ExchangeLimits extends ContinuationLimits {
-  /** How many other workers a request may be tried on before its first byte; ≥ 0. */
-  readonly retriesMax: number
-  /** Requests that may be placed again, as a share of all requests; 0 … 1. */
-  readonly retryShare: number
-  /** The least age of a stalled call, in milliseconds; 0: no call is ever stalled. */
-  readonly stallMsMin: number
-  /**
-   * Longest wait for the next byte of an answer, including the first, in milliseconds. Comments before the
-   * first event of a stream are none.
-   */
-  readonly silenceMsMax: number
-  /** Longest time from the call to the end of its answer, in milliseconds; 0: no limit. */
-  readonly requestMsMax: number
-  /** Silence after which a client that waits for a stream gets a comment, in milliseconds; 0: never. */
-  readonly streamKeepAliveMs?: number
-}
-
-/** A request that has been read: what the router must know to place it, and what the worker is sent. */
-export interface ReadyRequest {
-  readonly routing: RoutingRequest
-  /** How it wants to wait for room; undefined: it never waits. */
-  readonly waiting?: WaitingHints | undefined
-  readonly upstream: UpstreamRequest
-  /** Undefined: its prompt is not sent in slices. */
-  readonly prompt?: SlicedPrompt | undefined
-  /** Undefined: prefill and decode of it are never apart. */
-  readonly legs?: LegWishes | undefined
-}
-
-/** Reads a request. Undefined: it has been answered already and needs no worker. */
-export type ReadStep = (
-  http: HttpExchange,
-  hold: BodyHold,
-  note?: AccessNote,
-) => Promise<ReadyRequest | undefined>
 
 export type ExchangeState =
   | 'reading'
@@ -169,18 +81,6 @@ const OWN_WORDS: ReadonlySet<string> = new Set(['HOMING_DISPATCH_NO_ANSWER', 'HO
 
 const DEADLINE = 'HOMING_QUEUE_DEADLINE'
 const MODEL_NOT_FOUND = 'HOMING_ROUTER_MODEL_NOT_FOUND'
-/** Tries after a worker has taken the request, the first included. */
-const TAKEN_MAX = 2
-/** Statuses of a worker that sheds load, without having worked on the request. */
-const SHEDDING: ReadonlySet<number> = new Set([429, 503])
-
-/** A worker that failed the request after it had taken it. */
-interface Suspect {
-  readonly decision: Decision
-  readonly fault: WorkerFault
-  readonly calledMs: number
-}
-
 /** How a placement ended. */
 interface Outcome {
   readonly outcome: Delivery['outcome']
@@ -211,18 +111,8 @@ export class Exchange {
   readonly #slices: ExchangeSlices
   readonly #legs: ExchangeLegs
   readonly #continuation: StreamContinuation
-  /** Its worker failed in the middle, with this error, and the rest of the stream is another worker's. */
-  #cut: ErrorRecord | undefined
-  /** Of that rest, the head has come. */
-  #hasRest = false
-  /** What the worker said of its failure, for the client if no worker goes on. */
-  #lastWords: Uint8Array | undefined
   #attempts = 0
-  #failedWorkers: readonly string[] = []
-  /** Workers that failed after they had taken the request, and are not reported yet. */
-  #suspects: Suspect[] = []
-  /** Workers that have taken the request and failed it. */
-  #takenCount = 0
+  readonly #tried: TriedWorkers
   /** Start of the current call. */
   #attemptMs = 0
   /** The call to the current worker was repeated, because a reused connection broke. */
@@ -247,6 +137,7 @@ export class Exchange {
     this.#slices = new ExchangeSlices(parts)
     this.#legs = new ExchangeLegs(parts, hold)
     this.#continuation = new StreamContinuation(parts.continuations, http, hold)
+    this.#tried = new TriedWorkers(parts, failure => this.#report(failure))
     this.#http = http
     this.#hold = hold
     this.#note = note
@@ -313,7 +204,7 @@ export class Exchange {
     else if (this.#isStalled(nowMs)) {
       const { worker } = this.#decision!
       const reason = `nothing came from worker ${worker} for ${Math.round(nowMs - this.#attemptMs)} ms, while others answered`
-      this.#takenCount++
+      this.#tried.taken()
       this.#failed(reason, true)
       this.#parts.retryBudget.placedAgain()
       this.#placeAgain('broke', reason, true)
@@ -335,7 +226,7 @@ export class Exchange {
 
   /** Whether the call gets nothing while other workers answer, and may still be placed elsewhere. */
   #isStalled(nowMs: number): boolean {
-    if (this.#state !== 'calling' || !this.#mayPlaceAgain(true)) return false
+    if (this.#state !== 'calling' || !this.#tried.mayTryOther(true)) return false
     const { isStream = false, promptTokens } = this.#ready!.routing
     const { workerId } = this.#decision!
     const open = { workerId, isStream, promptTokens, calledMs: this.#attemptMs }
@@ -349,7 +240,7 @@ export class Exchange {
     this.#state = 'placing'
     try {
       // How many may go on with a stream is bounded.
-      const body = this.#cut !== undefined ? undefined : this.#givenBody
+      const body = this.#continuation.isRest ? undefined : this.#givenBody
       const brokenBy = body && this.#parts.deadlyPrompts.brokenBy(body, this.#nowMs)
       if (brokenBy !== undefined) {
         const error = new DeadlyPromptError(brokenBy)
@@ -363,7 +254,7 @@ export class Exchange {
         return
       }
       const slice = this.#slices.computed
-      const whole = { ...this.#ready!.routing, excludedWorkers: this.#failedWorkers, slice }
+      const whole = { ...this.#ready!.routing, excludedWorkers: this.#tried.failed, slice }
       const routing = this.#legs.routing(whole)
       const { isHanded } = this.#legs
       const askedMs = this.#nowMs
@@ -385,10 +276,9 @@ export class Exchange {
           await this.#place()
           return
         }
-        if (this.#cut !== undefined && !this.#hasRest) {
-          this.#parts.metrics.continuation('not_placed')
-          this.#fail(this.#cut)
-        } else if (this.#attempts > 0) this.#fail(answer)
+        const cutBy = this.#continuation.notPlaced()
+        if (cutBy !== undefined) this.#fail(cutBy)
+        else if (this.#attempts > 0) this.#fail(answer)
         else this.#refuse(fromErrorRecord(answer))
         return
       }
@@ -475,7 +365,7 @@ export class Exchange {
       {
         ...this.#parts,
         clock: context.clock,
-        mayRefuse: status => this.#legs.isLostBy(status) || this.#mayPlaceAgain(isTaking(status)),
+        mayRefuse: status => this.#legs.isLostBy(status) || this.#tried.mayTryOther(isTaking(status)),
       },
       upstream,
       target,
@@ -483,7 +373,7 @@ export class Exchange {
         connected: () => this.#stage('connect', this.#nowMs - startedMs),
         prefilled: isSuccess => this.#prefilled(call, isSuccess),
         held: () => this.#heard(call),
-        // What comes of a call that was left, in the same piece, is nobody's.
+        // Of a call that was left, more may come in the same piece: it is dropped.
         head: (status, headers) => this.#ofCall(call, () => this.#head(call, status, headers)),
         data: bytes =>
           this.#ofCall(call, () => {
@@ -515,7 +405,7 @@ export class Exchange {
 
   #head(call: WorkerCall, status: number, headers: HttpHeaders): void {
     const isStream = call.isStream && status < 300
-    if (this.#cut !== undefined && !isStream) {
+    if (this.#continuation.isRest && !isStream) {
       this.#fail(toErrorRecord(new UpstreamFailedError(this.#decision!.worker, `answered ${status}`)))
       return
     }
@@ -524,13 +414,7 @@ export class Exchange {
     this.#firstByteMs = this.#lastByteMs - this.#callMs
     this.#stage('call', this.#firstByteMs)
     this.#headCame(status)
-    if (this.#cut !== undefined) {
-      if (!this.#hasRest) this.#parts.metrics.continuation('place')
-      this.#hasRest = true
-      this.#lastWords = undefined
-      return
-    }
-    this.#continuation.begins(this.#ready!, isStream)
+    if (this.#continuation.begins(this.#ready!, isStream)) return
     this.#answer.head(status, headers, this.#decision!)
   }
 
@@ -549,7 +433,7 @@ export class Exchange {
     if (!isStream || !isSuccess) return
     this.#firstTokenMs = this.#nowMs
     this.#placement!.firstToken(this.#nowMs - this.#callMs)
-    if (this.#cut !== undefined) return
+    if (this.#continuation.isRest) return
     const elapsedMs = this.#nowMs - this.#arrivedMs
     this.#note?.firstToken(elapsedMs)
     this.#parts.metrics.requests.firstToken(this.#ready!.routing.model, elapsedMs, this.#decision!.worker)
@@ -559,20 +443,18 @@ export class Exchange {
   #headCame(status: number): void {
     if (status < 400) {
       this.#parts.progress.answered({ isStream: this.#call!.isStream }, this.#nowMs - this.#attemptMs)
-      for (const suspect of this.#suspects) this.#report(suspect)
-      this.#suspects = []
+      this.#tried.served()
       this.#legs.served(this.#decision!.workerId)
-    } else if (FAILING_STATUSES.has(status)) this.#failed(`answered ${status}`, SHEDDING.has(status))
+    } else if (FAILING_STATUSES.has(status)) this.#failed(`answered ${status}`, SHEDDING_STATUSES.has(status))
   }
 
   /** The current worker failed the request. `isSure`: the request is not to blame. */
   #failed(reason: string, isSure: boolean, kind: WorkerFault['kind'] = 'failed'): void {
-    const suspect = { decision: this.#decision!, fault: { kind, reason }, calledMs: this.#attemptMs }
-    if (isSure) this.#report(suspect)
-    else this.#suspects.push(suspect)
+    const failure = { decision: this.#decision!, fault: { kind, reason }, calledMs: this.#attemptMs }
+    this.#tried.failedBy(failure, isSure)
   }
 
-  #report({ decision: { workerId, workerJoinedMs }, fault, calledMs }: Suspect): void {
+  #report({ decision: { workerId, workerJoinedMs }, fault, calledMs }: WorkerFailure): void {
     const { model } = this.#ready!.routing
     const ageMs = this.#nowMs - calledMs
     this.#parts.placements.workerFailed({
@@ -583,18 +465,6 @@ export class Exchange {
       fault,
       ageMs,
     })
-  }
-
-  /** Whether the request may be placed again if the current worker fails it now. */
-  #mayPlaceAgain(wasTaken: boolean): boolean {
-    const { limits, retryBudget } = this.#parts
-    if (this.#retries >= limits.retriesMax || retryBudget.isEmpty) return false
-    return !wasTaken || this.#takenCount + 1 < TAKEN_MAX
-  }
-
-  /** Workers that failed before they had sent anything. */
-  get #retries(): number {
-    return this.#failedWorkers.length - this.#continuation.tries
   }
 
   #refused(status: number, refusal: Refusal | undefined): void {
@@ -615,8 +485,8 @@ export class Exchange {
     }
     if (refusal !== undefined) this.#refusal = refusal
     const wasTaken = isTaking(status)
-    if (FAILING_STATUSES.has(status)) this.#failed(`answered ${status}`, SHEDDING.has(status))
-    if (wasTaken) this.#takenCount++
+    if (FAILING_STATUSES.has(status)) this.#failed(`answered ${status}`, SHEDDING_STATUSES.has(status))
+    if (wasTaken) this.#tried.taken()
     if (usesKey && (status === 401 || status === 403)) {
       const reason = `it answered ${status}: it does not accept the key that the router has for it`
       this.#parts.directory.tell({ type: 'suspect', workerId, reason, isUnreachable: false })
@@ -652,9 +522,8 @@ export class Exchange {
     // A request that we cannot write is not the worker's fault.
     if (failure !== 'request')
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
-    const mayPlaceAgain =
-      failure === 'connect' ? this.#retries < this.#parts.limits.retriesMax : this.#mayPlaceAgain(wasTaken)
-    if (wasTaken) this.#takenCount++
+    const mayPlaceAgain = failure === 'connect' ? this.#tried.isFew : this.#tried.mayTryOther(wasTaken)
+    if (wasTaken) this.#tried.taken()
     if (wasTaken) this.#failed(reason, false)
     if (!mayPlaceAgain) this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)), wasTaken)
     else {
@@ -669,7 +538,7 @@ export class Exchange {
     const { requestId, model } = this.#ready!.routing
     this.#parts.metrics.requests.placedAgain(model, kind)
     this.#firstTokenMs = undefined
-    this.#failedWorkers = [...this.#failedWorkers, workerId]
+    this.#tried.left(workerId)
     this.#hasRetried = false
     const error = toErrorRecord(new UpstreamFailedError(worker, reason))
     this.#leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true })
@@ -686,9 +555,7 @@ export class Exchange {
   #continueOr(error: ErrorRecord): void {
     // Whole events that were held back are the last that the client gets of this worker.
     this.#passWhole()
-    const { unfit } = this.#continuation
-    if (unfit !== undefined) {
-      this.#parts.metrics.continuation(unfit)
+    if (!this.#continuation.mayGoOn()) {
       this.#fail(error)
       return
     }
@@ -701,52 +568,42 @@ export class Exchange {
   async #continue(error: ErrorRecord): Promise<void> {
     const { id: decisionId, worker, workerId } = this.#decision!
     const { requestId } = this.#ready!.routing
-    const { context, metrics } = this.#parts
-    const step = await this.#continuation.next().catch((thrown: unknown) => ({ thrown }))
+    const { log } = this.#parts.context
+    const step = await this.#continuation.next()
     if (this.#state !== 'continuing') return
-    if ('thrown' in step) {
-      const reason = toErrorRecord(step.thrown)
-      context.log.warn({ worker, requestId, error: reason }, 'what is left of a stream cannot be read')
-      metrics.continuation('unread')
-      this.#fail(error)
-    } else if (step.kind === 'unfit') {
-      metrics.continuation(step.why)
-      this.#fail(error)
-    } else if (step.kind === 'end') {
-      metrics.continuation('end')
+    if (step.kind === 'end')
       this.#guard(() => {
         this.#leave({ outcome: 'ok', wasTaken: true })
         this.#settled()
         this.#answer.data(step.bytes)
         this.#answer.end()
       })
-    } else {
-      const { ready, deliveredTokens } = step
-      context.log.warn({ worker, requestId, reason: error.message }, 'stream is continued elsewhere')
+    else if (step.kind === 'place') {
+      log.warn({ worker, requestId, reason: error.message }, 'stream is continued elsewhere')
       this.#leave({ outcome: 'error', error, wasTaken: true, isPlacedAgain: true })
-      this.#cut = error
-      this.#hasRest = false
-      this.#failedWorkers = [...this.#failedWorkers, workerId]
-      // It has broken one worker: one more, and no third.
-      this.#takenCount = TAKEN_MAX - 1
+      this.#continuation.goesOn(error)
+      this.#tried.leftCut(workerId)
       this.#firstTokenMs = undefined
       this.#firstByteMs = undefined
       this.#hasRetried = false
       this.#slices.forget()
       const refused = this.#legs.forget(this.#ready!.routing, true)
+      const { ready, deliveredTokens } = step
       this.#ready = { ...ready, routing: { ...ready.routing, continues: { decisionId, deliveredTokens } } }
       if (refused === undefined) await this.#place()
       else this.#fail(refused)
+    } else {
+      if (step.kind === 'unread')
+        log.warn({ worker, requestId, error: step.error }, 'what is left of a stream cannot be read')
+      this.#fail(error)
     }
   }
 
   /** Whether these bytes have an error of the engine, after which another worker goes on. */
   #endsByError(bytes: Uint8Array): boolean {
-    if (this.#continuation.unfit !== undefined) return false
-    const found = engineErrorOf(bytes)
+    const found = this.#continuation.errorIn(bytes)
     if (found === undefined) return false
     this.#answer.data(this.#continuation.passed(found.before))
-    this.#lastWords = bytes.slice(found.before.length)
     const { worker } = this.#decision!
     const reason = `sent an error: ${found.message}`
     // The request may be to blame: another worker shows.
@@ -767,7 +624,7 @@ export class Exchange {
 
   /** When the part of the answer was asked for that comes now. */
   get #callMs(): number {
-    return this.#cut !== undefined ? this.#attemptMs : this.#calledMs!
+    return this.#continuation.isRest ? this.#attemptMs : this.#calledMs!
   }
 
   // ── Relaying ─────────────────────────────────────────────────────────────────────────────────
@@ -848,14 +705,15 @@ export class Exchange {
     const isUntouched =
       this.#state !== 'relaying' &&
       this.#state !== 'continuing' &&
-      this.#cut === undefined &&
+      !this.#continuation.isRest &&
       !OWN_WORDS.has(error.code)
     this.#passWhole()
     const decision = this.#decision
     this.#leave({ outcome: 'error', error, wasTaken })
     this.#settled()
     if (this.#http.isClosed) return
-    if (this.#lastWords !== undefined) this.#answer.data(this.#lastWords)
+    const { lastWords } = this.#continuation
+    if (lastWords !== undefined) this.#answer.data(lastWords)
     if (this.#refusal === undefined || !isUntouched) {
       this.#answer.fail(error, decision)
       return
@@ -868,7 +726,7 @@ export class Exchange {
 
   /** A refusal that another worker would answer in the same way is the client's answer. */
   #passOn({ status, headers, body, decision }: Refusal): void {
-    if (this.#cut !== undefined) {
+    if (this.#continuation.isRest) {
       this.#fail(toErrorRecord(new UpstreamFailedError(decision.worker, `answered ${status}`)))
       return
     }
@@ -916,7 +774,7 @@ export class Exchange {
         completionTokens: usage?.completionTokens,
         cachedTokens: usage?.cachedTokens,
         sliceTokens: this.#slices.tokensAt(this.#decision?.workerId),
-        waitedMs: this.#cut !== undefined ? 0 : calledMs - this.#arrivedMs - this.#legs.tookMs,
+        waitedMs: this.#continuation.isRest ? 0 : calledMs - this.#arrivedMs - this.#legs.tookMs,
         timeToFirstByteMs: this.#firstByteMs,
         durationMs: nowMs - calledMs,
         streamEvents: call?.isStream === true ? usage?.eventsCount : undefined,
@@ -952,14 +810,7 @@ export class Exchange {
     this.#state = 'settled'
     this.#slices.prefilled()
     this.#continuation.close()
-    // No other worker was tried, so nothing speaks for the one that failed.
-    const [suspect, ...others] = this.#suspects
-    if (
-      suspect !== undefined &&
-      others.length === 0 &&
-      suspect.decision.workerId === this.#decision?.workerId
-    )
-      this.#report(suspect)
+    this.#tried.over(this.#decision?.workerId)
     if (!this.#isBeingRead) this.#release()
   }
 
@@ -1001,21 +852,4 @@ export class Exchange {
   get #nowMs(): number {
     return this.#parts.context.clock.nowMs()
   }
-}
-
-/** Whether a worker that answers with this status has worked on the request. */
-function isTaking(status: number): boolean {
-  return FAILING_STATUSES.has(status) && !SHEDDING.has(status)
-}
-
-const text = new TextDecoder()
-
-/**
- * Whether a 404 is about the model, and not about a response, a file or the route. One whose body was too
- * long to keep is: errors about ids are short.
- */
-function lacksModel(refusal: Refusal | undefined): boolean {
-  if (refusal === undefined) return true
-  const said = refusal.body.map(bytes => text.decode(bytes, { stream: true })).join('')
-  return /model/i.test(said) && !/response[ _]?id|previous_response/i.test(said)
 }

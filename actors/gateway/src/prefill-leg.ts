@@ -21,10 +21,10 @@ import type { GatewayMessage } from './messages.ts'
 import type { Placement } from './placement.ts'
 import type { AnswerFigures } from './request-metrics.ts'
 import { type UpstreamRequest, WorkerCall, type WorkerCallParts } from './worker-call.ts'
+import { SHEDDING_STATUSES } from './worker-statuses.ts'
 
 /** Of an answer of one token; the ids of the blocks of a million tokens take half a megabyte. */
 const LEG_ANSWER_BYTES_MAX = 4_194_304
-const SHEDDING: ReadonlySet<number> = new Set([429, 503])
 
 export interface PrefillLegParts extends Omit<WorkerCallParts, 'clock' | 'mayRefuse'> {
   readonly context: ActorContext<GatewayMessage>
@@ -109,7 +109,7 @@ export class PrefillLeg {
         ended: () => this.#ended(),
         refused: status =>
           this.#failed(`answered ${status}`, status >= 500 || status === 429 ? 'failed' : 'refused', {
-            isSure: SHEDDING.has(status),
+            isSure: SHEDDING_STATUSES.has(status),
           }),
         broke: ({ reason, failure, reusedConnection }) => {
           const wasReached = failure !== 'connect'

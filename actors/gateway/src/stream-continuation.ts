@@ -14,7 +14,7 @@
  *          ContinuationMemory: a stream for which there is no room cannot be continued.
  */
 
-import type { Clock } from '@homing/base'
+import { type Clock, type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { BodyHold } from '@homing/http'
 import {
   answerLimits,
@@ -23,6 +23,7 @@ import {
   type Delivered,
   DeliveredStream,
   endsInStop,
+  engineErrorOf,
   streamEnd,
   textRequest,
   type UsageReport,
@@ -40,6 +41,7 @@ export type ContinuationStep =
   | { readonly kind: 'place'; readonly ready: LegsRequest; readonly deliveredTokens: number }
   | { readonly kind: 'end'; readonly bytes: Uint8Array }
   | { readonly kind: 'unfit'; readonly why: UnfitReason }
+  | { readonly kind: 'unread'; readonly error: ErrorRecord }
 
 export interface ContinuationLimits {
   /** Workers that may go on with one stream, one after the other; default 0: none. */
@@ -100,6 +102,11 @@ export class StreamContinuation {
   #before: { readonly promptTokens: number; readonly deliveredTokens: number } | undefined
   #tries = 0
   #isClosed = false
+  /** Its worker failed in the middle, with this error, and the rest of the stream is another worker's. */
+  #cutBy: ErrorRecord | undefined
+  /** Of that rest, the head has come. */
+  #hasRest = false
+  #lastWords: Uint8Array | undefined
 
   constructor(parts: ContinuationParts, http: HttpExchange, hold: BodyHold) {
     this.#parts = parts
@@ -107,9 +114,14 @@ export class StreamContinuation {
     this.#hold = hold
   }
 
-  /** Workers that failed in the middle, and after which another one was to go on. */
-  get tries(): number {
-    return this.#tries
+  /** What comes now, or is to come, is the rest of a stream that another worker began. */
+  get isRest(): boolean {
+    return this.#cutBy !== undefined
+  }
+
+  /** What a worker said of its failure, for the client if no other one goes on. */
+  get lastWords(): Uint8Array | undefined {
+    return this.#lastWords
   }
 
   /** The request as its client sent it. */
@@ -117,14 +129,21 @@ export class StreamContinuation {
     return this.#given
   }
 
-  /** The head of its first answer comes: of a stream or not. */
-  begins(ready: LegsRequest, isStream: boolean): void {
+  /** The head of an answer comes: of a stream or not. True: of a rest, whose client has a head already. */
+  begins(ready: LegsRequest, isStream: boolean): boolean {
+    if (this.isRest) {
+      if (!this.#hasRest) this.#parts.metrics.continuation('place')
+      this.#hasRest = true
+      this.#lastWords = undefined
+      return true
+    }
     const route = ready.legs?.route
     const { migrationsMax = 0 } = this.#parts.limits
-    if (this.#given !== undefined || migrationsMax === 0 || !isStream) return
-    if (route !== 'chat' && route !== 'completions') return
+    if (this.#given !== undefined || migrationsMax === 0 || !isStream) return false
+    if (route !== 'chat' && route !== 'completions') return false
     this.#given = ready
     this.#delivered = new DeliveredStream(route, this.#parts.memory.take)
+    return false
   }
 
   /** What the client gets of whole events of the worker. */
@@ -135,7 +154,7 @@ export class StreamContinuation {
   }
 
   /** Why no worker goes on with it, as far as that is known now; undefined: one may. */
-  get unfit(): UnfitReason | undefined {
+  get #unfit(): UnfitReason | undefined {
     const { migrationsMax = 0 } = this.#parts.limits
     if (this.#delivered === undefined) return migrationsMax === 0 ? 'limit' : 'route'
     if (this.#tries >= migrationsMax) return 'limit'
@@ -147,7 +166,34 @@ export class StreamContinuation {
 
   /** The chunk with which a stream ends has not passed, and another worker may send it. */
   get isUnfinished(): boolean {
-    return this.unfit === undefined && this.#delivered?.isFinished === false
+    return this.#unfit === undefined && this.#delivered?.isFinished === false
+  }
+
+  /** Its worker has failed: whether another one may go on, as far as that is known now. Counts why not. */
+  mayGoOn(): boolean {
+    const why = this.#unfit
+    if (why !== undefined) this.#parts.metrics.continuation(why)
+    return why === undefined
+  }
+
+  /** An error of the engine among these events, after which another worker may go on; undefined: none. */
+  errorIn(bytes: Uint8Array): { readonly before: Uint8Array; readonly message: string } | undefined {
+    const found = this.#unfit === undefined ? engineErrorOf(bytes) : undefined
+    if (found !== undefined) this.#lastWords = bytes.slice(found.before.length)
+    return found
+  }
+
+  /** Another worker goes on, after one that failed with this error. */
+  goesOn(error: ErrorRecord): void {
+    this.#cutBy = error
+    this.#hasRest = false
+  }
+
+  /** No worker takes the rest. Returns the error of the one that had it; undefined: it is no such rest. */
+  notPlaced(): ErrorRecord | undefined {
+    if (this.#cutBy === undefined || this.#hasRest) return undefined
+    this.#parts.metrics.continuation('not_placed')
+    return this.#cutBy
   }
 
   /** Usage of the whole, of that of its last part. */
@@ -162,13 +208,19 @@ export class StreamContinuation {
     }
   }
 
-  /**
-   * What to do for the rest. Only while `unfit` is undefined. Rejects if the request cannot be read, or the
-   * exchange is over.
-   */
+  /** What to do for the rest; only if it may go on. */
   async next(): Promise<ContinuationStep> {
     this.#tries++
-    return this.#next(this.#given!, this.#delivered!.read())
+    let step: ContinuationStep
+    try {
+      step = await this.#next(this.#given!, this.#delivered!.read())
+    } catch (thrown) {
+      step = { kind: 'unread', error: toErrorRecord(thrown) }
+    }
+    // That it is placed is not known before its head comes.
+    if (step.kind !== 'place' && !this.#isClosed)
+      this.#parts.metrics.continuation(step.kind === 'unfit' ? step.why : step.kind)
+    return step
   }
 
   /** The exchange is over. Frees what it keeps. */

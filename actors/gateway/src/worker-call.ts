@@ -45,6 +45,7 @@ import {
 import { cutOf } from './answer-end.ts'
 import type { StreamForms } from './stream-forms.ts'
 import { upstreamHeaders } from './upstream-headers.ts'
+import { FAILING_STATUSES } from './worker-statuses.ts'
 
 /** What is sent upstream. `body` is the client's bytes; it must not be changed afterwards. */
 export interface UpstreamRequest {
@@ -112,8 +113,6 @@ export interface WorkerCallParts {
   readonly mayRefuse: (status: number) => boolean
 }
 
-/** Statuses that say that the worker has failed, not the client. */
-export const FAILING_STATUSES: ReadonlySet<number> = new Set([429, 500, 502, 503, 504])
 const NOT_FOUND = 404
 
 /** Routes whose answers are JSON, or streams of JSON. */

@@ -214,7 +214,7 @@ t.test('the access log and the metrics have the whole', async t => {
   t.match((await world.ask('GET', '/metrics')).body, /^homing_request_output_tokens_sum\{model="m"\} 7$/m)
 })
 
-t.test('while its prompt is read again, the body is nobody else’s', async t => {
+t.test('while its prompt is read again, the body is given to no other request', async t => {
   const given: Uint8Array[] = []
   const world = await startWorld(
     t,

@@ -429,7 +429,7 @@ t.test('blocks of an answer that its caller counts weigh what it says', async t 
     return outputBlocks && [...outputBlocks]
   }
   await book('r1', 0)
-  t.equal(await outputBlocksOf(), undefined, 'nobody counts them')
+  t.equal(await outputBlocksOf(), undefined, 'no caller counts them')
   ref.tell({ type: 'outputBlocks', decisionId: 'r1', blocks: 4, weight: 1 })
   t.equal((await load('a/0'))?.[0], 8)
   t.strictSame(await outputBlocksOf(), [4])

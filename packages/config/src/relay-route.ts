@@ -17,9 +17,13 @@ export interface RelayRoute {
 const FORM = /^(?:([A-Z]+) +)?(\/\S*)$/
 /** Percent signs, `.` and `..` would make two texts of one path. */
 const SEGMENT = /^(?!\.{1,2}$)(?:[A-Za-z0-9._~-]+|\*)$/
-/** What the gateway serves, and all below it; a test compares them with its table. */
-const OWN_ROUTES =
-  /^\/(?:(?:route|decisions|queue|replicas|busy_threshold|workers|what_if|actors|dump|health|ready|metrics|page)(?:\/.*)?|v1\/(?:chat\/completions|completions|messages|responses|models(?:\/.*)?|router(?:\/.*)?))?$/
+/** What the gateway serves with all below it, and by itself; a test compares them with its table. */
+const OWN_TREES = [
+  ...['route', 'decisions', 'queue', 'replicas', 'busy_threshold', 'workers', 'what_if', 'actors', 'dump'],
+  ...['health', 'ready', 'metrics', 'page', 'v1/models', 'v1/router'],
+]
+const OWN_PATHS = ['v1/chat/completions', 'v1/completions', 'v1/messages', 'v1/responses']
+const OWN_ROUTES = new RegExp(`^/(?:(?:${OWN_TREES.join('|')})(?:/.*)?|${OWN_PATHS.join('|')})?$`)
 
 /** Why it cannot be used; undefined when it can. */
 export function relayRouteFault(text: string): string | undefined {

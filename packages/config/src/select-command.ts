@@ -73,7 +73,7 @@ const HELP: Readonly<Record<string, string>> = {
   activeDecodeBlocksThreshold:
     'A worker takes no more requests while more than this part of its KV cache (total_kv_blocks) is in use by reservations, on all its ranks. If that is so of all workers that could take a request, it is answered with 429.',
   activePrefillTokensThreshold:
-    'The same, while more than so many prefill tokens are under way at a worker, on all its ranks.',
+    'The same, while more prefill tokens than this are under way at a worker, on all its ranks.',
   activePrefillTokensThresholdFraction:
     'The same, while more prefill tokens are under way than this many times its max_num_batched_tokens.',
 }

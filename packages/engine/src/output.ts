@@ -62,7 +62,7 @@ export function expectedOutput(
   return output
 }
 
-/** The answer ends by itself behind one in so many ids. */
+/** The answer ends by itself behind one in this number of ids. */
 const ENDING_SHARE = 64
 
 /**

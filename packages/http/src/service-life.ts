@@ -1,5 +1,5 @@
 /**
- * Service life: the part of a service actor that is the same for all of them: it starts once, whoever started
+ * Service life: the part of a service actor that is the same for all of them: it starts once, whichever caller started
  * it may wait for that, and it drains when it is told to.
  *
  *   setup ─▶ start ──▶ started: all who asked whether it is ready have their answer ──▶ drain

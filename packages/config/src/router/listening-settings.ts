@@ -62,7 +62,7 @@ export const listeningSettings = [
     kind: 'choice',
     choices: ['local', 'open', 'off'],
     default: 'local',
-    help: 'Who sees the page for operators (GET / in a browser, docs/page.md). local: whoever has the key of --admin-key-file; without such a file, browsers on the machine of the router that call it localhost. open: everybody who reaches the port. off: nobody; GET / is JSON then, for browsers, too.',
+    help: 'Who sees the page for operators (GET / in a browser, docs/page.md). local: browsers that send the key of --admin-key-file; without such a file, browsers on the machine of the router that call it localhost. open: everybody who reaches the port. off: nobody; GET / is JSON then, for browsers, too.',
   },
   {
     key: 'pageTabsMax',

@@ -29,7 +29,7 @@ export const overloadSettings = [
     unit: 'tokens',
     unsetMeans: 'never',
     envAliases: [{ name: 'DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD' }],
-    help: `The same, while more than so many prefill tokens are under way at a worker, on all its ranks. ${RUNTIME}`,
+    help: `The same, while more prefill tokens than this are under way at a worker, on all its ranks. ${RUNTIME}`,
   },
   {
     key: 'activePrefillTokensThresholdFraction',

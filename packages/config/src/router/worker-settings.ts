@@ -41,7 +41,7 @@ export const workerSettings = [
     unsetMeans: 'no worker can register itself',
     check: text =>
       /^[A-Za-z0-9_-]{1,64}$/.test(text) ? undefined : "is not 1 to 64 letters, digits, '-' and '_'",
-    help: 'Take workers that register themselves at the NATS broker (--nats), or at etcd (--discovery-backend etcd), under this name: they join when they do, and leave when they say so or are silent for five seconds. Whoever may publish at the broker, or write at etcd, may register.',
+    help: 'Take workers that register themselves at the NATS broker (--nats), or at etcd (--discovery-backend etcd), under this name: they join when they do, and leave when they say so or are silent for five seconds. A program that may publish at the broker, or write at etcd, may register.',
   },
   {
     ...etcdSettings.discovery,

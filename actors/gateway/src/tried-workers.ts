@@ -1,0 +1,96 @@
+/**
+ * Tried workers: those that failed one request, which of them is to blame, and whether another may be tried.
+ *
+ * Another one is tried within `retriesMax` and the retry budget, and only once more after a worker has taken
+ * the request.
+ *
+ * Blame. A worker that could not be reached, sheds load, or broke off its answer is reported to the router at
+ * once. One that failed after it had taken the request may have met a bad request: it is reported when
+ * another worker has served the request, or if no other was tried. What fails at two workers blames the
+ * request, so neither is reported.
+ */
+
+import type { Decision, WorkerFault } from '@homing/placement'
+import type { RetryBudget } from './retry-budget.ts'
+
+/** Tries after a worker has taken the request, the first included. */
+const TAKEN_MAX = 2
+
+export interface WorkerFailure {
+  readonly decision: Decision
+  readonly fault: WorkerFault
+  /** When this worker was called. */
+  readonly calledMs: number
+}
+
+export interface TriedParts {
+  readonly limits: { readonly retriesMax: number }
+  readonly retryBudget: Pick<RetryBudget, 'isEmpty'>
+}
+
+export class TriedWorkers {
+  readonly #parts: TriedParts
+  readonly #report: (failure: WorkerFailure) => void
+  #failed: readonly string[] = []
+  /** Of those, the ones that had sent a part of their answer. */
+  #cutCount = 0
+  /** Workers that have taken the request and failed it. */
+  #takenCount = 0
+  /** Failures after the request was taken, not reported yet. */
+  #suspects: WorkerFailure[] = []
+
+  constructor(parts: TriedParts, report: (failure: WorkerFailure) => void) {
+    this.#parts = parts
+    this.#report = report
+  }
+
+  /** Ids of the workers that have failed it and are not to get it again. */
+  get failed(): readonly string[] {
+    return this.#failed
+  }
+
+  /** Fewer than `retriesMax` failed before they had sent anything. */
+  get isFew(): boolean {
+    return this.#failed.length - this.#cutCount < this.#parts.limits.retriesMax
+  }
+
+  /** Whether another one may be tried if the current worker fails the request now. */
+  mayTryOther(wasTaken: boolean): boolean {
+    if (!this.isFew || this.#parts.retryBudget.isEmpty) return false
+    return !wasTaken || this.#takenCount + 1 < TAKEN_MAX
+  }
+
+  /** The current worker had taken the request. */
+  taken(): void {
+    this.#takenCount++
+  }
+
+  /** `isSure`: the request is not to blame. */
+  failedBy(failure: WorkerFailure, isSure: boolean): void {
+    if (isSure) this.#report(failure)
+    else this.#suspects.push(failure)
+  }
+
+  left(workerId: string): void {
+    this.#failed = [...this.#failed, workerId]
+  }
+
+  /** It had sent a part of its answer. It has broken one worker: one more, and no third. */
+  leftCut(workerId: string): void {
+    this.left(workerId)
+    this.#cutCount++
+    this.#takenCount = TAKEN_MAX - 1
+  }
+
+  /** A worker answers, so that the request is not to blame. */
+  served(): void {
+    for (const failure of this.#suspects.splice(0)) this.#report(failure)
+  }
+
+  /** The request is over at this worker. If it failed, and no other was tried, nothing speaks for it. */
+  over(workerId: string | undefined): void {
+    const [failure, ...others] = this.#suspects.splice(0)
+    if (failure !== undefined && others.length === 0 && failure.decision.workerId === workerId)
+      this.#report(failure)
+  }
+}
