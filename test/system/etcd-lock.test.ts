@@ -4,16 +4,9 @@
 
 import { EtcdServer, NatsServer, NO_ETCD_SERVER, NO_NATS_SERVER } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
-import {
-  assertIndexEqualsCaches,
-  RouterClient,
-  startEngines,
-  startTestRouter,
-  type ThreadEngine,
-  until,
-} from './fleet.ts'
+import { counter, isExact, startDurableEngine, work } from './durable-fleet.ts'
+import { RouterClient, startTestRouter, until } from './fleet.ts'
 
-const MODEL = 'homing-sim'
 const TAKEN = 'homing_stream_snapshots_total{outcome="taken"}'
 const FAILED = 'homing_stream_snapshot_passes_total{outcome="failed"}'
 
@@ -22,16 +15,7 @@ async function world(t: Test) {
   t.teardown(() => nats.stop())
   const etcd = await EtcdServer.start()
   t.teardown(() => etcd.stop())
-  const { engines, stop } = await startEngines([
-    {
-      nats: [nats.address],
-      natsSubject: 'homing.kv.engine',
-      durableKvEvents: true,
-      replayBatchesMax: 2,
-      blocks: 300,
-    },
-  ])
-  t.teardown(stop)
+  const engines = await startDurableEngine(t, nats.address)
   const routerAt = async () => {
     const router = await startTestRouter(
       engines.map(({ url }) => url),
@@ -44,29 +28,6 @@ async function world(t: Test) {
     return { client: new RouterClient(router.url), stop: () => router.stop(0) }
   }
   return { etcd, engines, routerAt }
-}
-
-let turns = 0
-
-async function work(router: RouterClient, count: number): Promise<void> {
-  for (let i = 0; i < count; i++) {
-    const turn = turns++
-    const prompt = `conversation ${turn % 13} ${'system prompt '.repeat(20 + (turn % 5))} turn ${turn}`
-    const answer = await router.send('/v1/completions', { body: { model: MODEL, prompt, max_tokens: 2 } })
-    if (answer.status !== 200) throw new Error(answer.text)
-  }
-}
-
-async function isExact(t: Test, client: RouterClient, engines: readonly ThreadEngine[]): Promise<void> {
-  await client.trusted()
-  await client.caughtUp(engines)
-  t.ok((await assertIndexEqualsCaches(client, engines)) > 0, 'the index is that of the caches')
-}
-
-async function counter(client: RouterClient, line: string): Promise<number> {
-  const { text } = await client.send('/metrics')
-  const found = text.split('\n').find(one => one.startsWith(line))
-  return found === undefined ? 0 : Number(found.split(' ').at(-1))
 }
 
 t.test(

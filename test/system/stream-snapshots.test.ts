@@ -6,17 +6,9 @@
 
 import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
-import {
-  assertIndexEqualsCaches,
-  RouterClient,
-  startEngines,
-  startProcess,
-  startTestRouter,
-  type ThreadEngine,
-  until,
-} from './fleet.ts'
+import { counter, isExact, startDurableEngine, work } from './durable-fleet.ts'
+import { RouterClient, startProcess, startTestRouter, type ThreadEngine, until } from './fleet.ts'
 
-const MODEL = 'homing-sim'
 const STREAM = 'homing-kv-default'
 const needsServer = { skip: NO_NATS_SERVER } as const
 const DURABLE = ['--router-durable-kv-events', '--router-snapshot-threshold', '30']
@@ -26,16 +18,7 @@ async function world(t: Test) {
   t.teardown(() => nats.stop())
   const { streams, close } = await nats.manage()
   t.teardown(close)
-  const { engines, stop } = await startEngines([
-    {
-      nats: [nats.address],
-      natsSubject: 'homing.kv.engine',
-      durableKvEvents: true,
-      replayBatchesMax: 2,
-      blocks: 300,
-    },
-  ])
-  t.teardown(stop)
+  const engines = await startDurableEngine(t, nats.address)
   return { nats, streams, engines, messages: async () => (await streams.streams.info(STREAM)).state.messages }
 }
 
@@ -51,30 +34,6 @@ async function routerAt(t: Test, nats: NatsServer, engines: readonly ThreadEngin
   }
   t.teardown(stop)
   return { client: new RouterClient(router.url), stop }
-}
-
-let turns = 0
-
-/** Prompts that share beginnings, and a cache too small for all. */
-async function work(router: RouterClient, count: number): Promise<void> {
-  for (let i = 0; i < count; i++) {
-    const turn = turns++
-    const prompt = `conversation ${turn % 13} ${'system prompt '.repeat(20 + (turn % 5))} turn ${turn}`
-    const answer = await router.send('/v1/completions', { body: { model: MODEL, prompt, max_tokens: 2 } })
-    if (answer.status !== 200) throw new Error(answer.text)
-  }
-}
-
-async function isExact(t: Test, client: RouterClient, engines: readonly ThreadEngine[]): Promise<void> {
-  await client.trusted()
-  await client.caughtUp(engines)
-  t.ok((await assertIndexEqualsCaches(client, engines)) > 0, 'the index is that of the caches')
-}
-
-async function counter(client: RouterClient, line: string): Promise<number> {
-  const { text } = await client.send('/metrics')
-  const found = text.split('\n').find(one => one.startsWith(line))
-  return found === undefined ? 0 : Number(found.split(' ').at(-1))
 }
 
 t.test(

@@ -9,16 +9,9 @@ import { systemTransport } from '@homing/transport'
 import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import { snapshotPass } from '../../actors/directory/src/snapshot-pass.ts'
-import {
-  assertIndexEqualsCaches,
-  RouterClient,
-  startEngines,
-  startProcess,
-  type ThreadEngine,
-  until,
-} from './fleet.ts'
+import { counter, isExact, startDurableEngine, work } from './durable-fleet.ts'
+import { RouterClient, startProcess, until } from './fleet.ts'
 
-const MODEL = 'homing-sim'
 const STREAM = 'homing-kv-default'
 const DAY_MS = 86_400_000
 const needsServer = { skip: NO_NATS_SERVER } as const
@@ -28,16 +21,7 @@ async function world(t: Test) {
   t.teardown(() => nats.stop())
   const { streams, views, close } = await nats.manage()
   t.teardown(close)
-  const { engines, stop } = await startEngines([
-    {
-      nats: [nats.address],
-      natsSubject: 'homing.kv.engine',
-      durableKvEvents: true,
-      replayBatchesMax: 2,
-      blocks: 300,
-    },
-  ])
-  t.teardown(stop)
+  const engines = await startDurableEngine(t, nats.address)
   const routerAt = async (thresholdMessages: number, clockShiftMs = 0) => {
     const { url, kill, ended, errorLines } = await startProcess(
       'router',
@@ -51,29 +35,6 @@ async function world(t: Test) {
     return { client: new RouterClient(url), kill, ended, errorLines }
   }
   return { address: nats.address, streams, views, engines, routerAt }
-}
-
-let turns = 0
-
-async function work(router: RouterClient, count: number): Promise<void> {
-  for (let i = 0; i < count; i++) {
-    const turn = turns++
-    const prompt = `conversation ${turn % 13} ${'system prompt '.repeat(20 + (turn % 5))} turn ${turn}`
-    const answer = await router.send('/v1/completions', { body: { model: MODEL, prompt, max_tokens: 2 } })
-    if (answer.status !== 200) throw new Error(answer.text)
-  }
-}
-
-async function isExact(t: Test, client: RouterClient, engines: readonly ThreadEngine[]): Promise<void> {
-  await client.trusted()
-  await client.caughtUp(engines)
-  t.ok((await assertIndexEqualsCaches(client, engines)) > 0, 'the index is that of the caches')
-}
-
-async function counter(client: RouterClient, line: string): Promise<number> {
-  const { text } = await client.send('/metrics')
-  const found = text.split('\n').find(one => one.startsWith(line))
-  return found === undefined ? 0 : Number(found.split(' ').at(-1))
 }
 
 const TAKEN = 'homing_stream_snapshots_total{outcome="taken"}'

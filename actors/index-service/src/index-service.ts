@@ -27,6 +27,7 @@ import { type HttpTransport, transportCapability } from '@homing/transport'
 import { dumpTurns } from './dump-answer.ts'
 import { statusOf } from './error-answer.ts'
 import { ServiceBusyError, ServiceStoppingError } from './errors.ts'
+import { IndexMetrics } from './index-metrics.ts'
 import { Inheritance } from './inheritance.ts'
 import type { IndexServiceMessage, ServiceReady } from './messages.ts'
 import { IndexQuery } from './overlap-answer.ts'
@@ -36,7 +37,6 @@ import { nameOf, RankListeners } from './rank-listeners.ts'
 import { Registry } from './registry.ts'
 import { type RoutesOptions, routeTable } from './routes.ts'
 import type { IndexServiceArgs } from './service-args.ts'
-import { ServiceMetrics } from './service-metrics.ts'
 import { Shards } from './shards.ts'
 
 const SHARD_ASK_MS_MAX = 5000
@@ -102,7 +102,7 @@ class IndexService {
   readonly #context: ActorContext<IndexServiceMessage>
   readonly #args: IndexServiceArgs
   readonly #peers: Peers
-  readonly #metrics: ServiceMetrics
+  readonly #metrics: IndexMetrics
   readonly #service: JsonService
   readonly #dumps: Turns
   readonly #routes: RoutesOptions
@@ -147,7 +147,7 @@ class IndexService {
       ended: rank => this.registry.end(rank),
     })
     this.inheritance = new Inheritance(inheritors)
-    this.#metrics = new ServiceMetrics({
+    this.#metrics = new IndexMetrics({
       process: context.use(serviceProcessMetrics),
       registry: this.registry,
       shards: this.shards,

@@ -18,6 +18,7 @@ import {
 } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
 import { sendDump } from './dump-answer.ts'
+import type { IndexMetrics } from './index-metrics.ts'
 import type { IndexServiceMessage } from './messages.ts'
 import type { IndexQuery } from './overlap-answer.ts'
 import type { Peers } from './peers.ts'
@@ -32,7 +33,6 @@ import {
   readTokenQuery,
   readUnregistration,
 } from './requests.ts'
-import type { ServiceMetrics } from './service-metrics.ts'
 import { SERVICE_ROUTES, type ServiceRouteName } from './service-routes.ts'
 import type { Shards } from './shards.ts'
 import { viewRanks, workersView } from './workers-view.ts'
@@ -44,7 +44,7 @@ export interface RoutesOptions {
   readonly shards: Shards
   readonly lookup: IndexQuery
   readonly peers: Peers
-  readonly metrics: ServiceMetrics
+  readonly metrics: IndexMetrics
   readonly accessLog: () => AccessLog | undefined
   readonly askMsMax: number
   readonly dumps: Turns

@@ -8,13 +8,7 @@
  *        one that is restarted.
  */
 
-import {
-  type ActorContext,
-  type ActorRef,
-  isThreadLoss,
-  type Supervision,
-  type Terminated,
-} from '@homing/actor'
+import { type ActorContext, type ActorRef, isThreadLoss, type Terminated } from '@homing/actor'
 import {
   createGuessCounts,
   type IndexerMessage,
@@ -24,6 +18,7 @@ import {
   type ShardResetMessage,
   type ShardStatus,
 } from '@homing/actors/indexer'
+import { CHILD_SUPERVISION } from '@homing/http'
 import { createIndexDoor, createIndexMemory, type IndexMemory, IndexReader } from '@homing/index'
 import { ServiceActorLostError } from './errors.ts'
 import { type InheritorMessage, inheritor } from './inheritor.ts'
@@ -49,13 +44,6 @@ const SHARD_WATCH_AGAIN_MS = 1000
 const MAILBOX = 16_384
 /** The part of a shard's memory for what is inherited, where anything can be. */
 const INHERITED_SHARE = 0.25
-
-const SUPERVISION: Supervision = {
-  directive: 'restart',
-  max: 10,
-  within: '1m',
-  backoff: { min: '20ms', max: '5s', jitter: 0.2 },
-}
 
 export class Shards {
   readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
@@ -87,7 +75,7 @@ export class Shards {
     for (let shard = 0; shard < count; shard++) {
       const place = {
         thread: `${eventPool}-${shard}`,
-        supervision: SUPERVISION,
+        supervision: CHILD_SUPERVISION,
         mailbox: { capacity: MAILBOX },
       }
       // Made here so that it outlives the indexer: by it the reader knows when that has begun anew.

@@ -9,7 +9,7 @@ import { type ReplicaBridgeMessage, replicaMetrics } from '@homing/actors/replic
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { JsonService } from '@homing/http'
 import { SHARD_COLUMNS, TRUSTS } from '@homing/index'
-import { Metrics, type RequestMetrics, requestMetrics, serviceProcessMetrics } from '@homing/metrics'
+import { type Metrics, ServiceMetrics, serviceProcessMetrics } from '@homing/metrics'
 import { lifecycleOf, type SelectCatalog } from './catalog.ts'
 import type { SelectServiceMessage } from './messages.ts'
 import type { PendingSelections } from './pending-selections.ts'
@@ -28,37 +28,20 @@ export interface SelectFigures {
   readonly askMsMax: number
 }
 
-export class SelectMetrics {
-  readonly #metrics = new Metrics()
-  readonly #requests: RequestMetrics
-
+export class SelectMetrics extends ServiceMetrics {
   constructor(figures: SelectFigures) {
     const { service, context } = figures
-    const process = context.use(serviceProcessMetrics)
-    this.#metrics.include(() => process.render())
-    this.#requests = requestMetrics(this.#metrics, 'homing_select', {
+    super('homing_select', context.use(serviceProcessMetrics), {
       openRequests: () => service.open.count,
       bodyBytes: () => service.open.bodyBytes,
       views: service.open.views,
       accessLinesDropped: () => service.accessLog?.dropped ?? 0,
     })
-    collectWorkers(this.#metrics, figures)
-    collectPending(this.#metrics, figures)
-    collectLoad(this.#metrics, figures)
-    replicaMetrics(this.#metrics, 'homing_select', 'Selection services', figures)
-    collectIndex(this.#metrics, figures)
-  }
-
-  answered(route: string, status: number, elapsedMs: number): void {
-    this.#requests.answered(route, status, elapsedMs)
-  }
-
-  render(): Promise<string> {
-    return this.#metrics.render()
-  }
-
-  get contentType(): string {
-    return this.#metrics.contentType
+    collectWorkers(this.metrics, figures)
+    collectPending(this.metrics, figures)
+    collectLoad(this.metrics, figures)
+    replicaMetrics(this.metrics, 'homing_select', 'Selection services', figures)
+    collectIndex(this.metrics, figures)
   }
 }
 

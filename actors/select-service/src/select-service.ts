@@ -26,6 +26,7 @@ import { type TrackerMessage, tracker } from '@homing/actors/tracker'
 import { type RouterSettings, routerSettingsOfSelect } from '@homing/config'
 import {
   BodyTypeError,
+  CHILD_SUPERVISION,
   JsonService,
   type Service,
   ServiceActorLostError,
@@ -54,13 +55,6 @@ const MAILBOX_SLACK = 1024
 const ID_LENGTH = 21
 /** Decisions of a reservation: a new one may begin before the router knows the end of the last. */
 const DECISIONS_PER_REQUEST = 2
-
-const SUPERVISION = {
-  directive: 'restart',
-  max: 10,
-  within: '1m',
-  backoff: { min: '20ms', max: '5s', jitter: 0.2 },
-} as const
 
 export const selectService = defineActor(
   import.meta.url,
@@ -311,7 +305,7 @@ class SelectService implements Service<SelectServiceReady> {
     const { settings } = this.#args
     const ref = this.#context.spawn(tracker, {
       name: 'tracker',
-      supervision: SUPERVISION,
+      supervision: CHILD_SUPERVISION,
       mailbox: { capacity },
       args: {
         workerSlotsMax: settings.workerSlotsMax,
@@ -338,7 +332,7 @@ class SelectService implements Service<SelectServiceReady> {
     if (endpoint === undefined) return undefined
     const bridge = this.#context.spawn(replicaBridge, {
       name: 'replica-bridge',
-      supervision: SUPERVISION,
+      supervision: CHILD_SUPERVISION,
       mailbox: { capacity },
       args: {
         tracker: this.#tracker,
@@ -367,7 +361,7 @@ class SelectService implements Service<SelectServiceReady> {
     )
     const ref = this.#context.spawn(router, {
       name: 'router',
-      supervision: SUPERVISION,
+      supervision: CHILD_SUPERVISION,
       mailbox: { capacity },
       args: { ...args, openMax: activeRequestsMax * DECISIONS_PER_REQUEST },
     })

@@ -7,7 +7,7 @@ import type { ActorContext, ActorRef } from '@homing/actor'
 import { type ReplicaBridgeMessage, replicaMetrics } from '@homing/actors/replica-bridge'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { JsonService } from '@homing/http'
-import { Metrics, type RequestMetrics, requestMetrics, serviceProcessMetrics } from '@homing/metrics'
+import { type Metrics, ServiceMetrics, serviceProcessMetrics } from '@homing/metrics'
 import type { SlotCatalog } from './catalog.ts'
 import type { SlotServiceMessage } from './messages.ts'
 import type { SlotServiceArgs } from './service-args.ts'
@@ -22,34 +22,17 @@ export interface SlotFigures {
   readonly askMsMax: number
 }
 
-export class SlotMetrics {
-  readonly #metrics = new Metrics()
-  readonly #requests: RequestMetrics
-
+export class SlotMetrics extends ServiceMetrics {
   constructor(figures: SlotFigures) {
     const { service, context } = figures
-    const process = context.use(serviceProcessMetrics)
-    this.#metrics.include(() => process.render())
-    this.#requests = requestMetrics(this.#metrics, 'homing_slots', {
+    super('homing_slots', context.use(serviceProcessMetrics), {
       openRequests: () => service.open.count,
       bodyBytes: () => service.open.bodyBytes,
       views: service.open.views,
       accessLinesDropped: () => service.accessLog?.dropped ?? 0,
     })
-    collectLoad(this.#metrics, figures)
-    replicaMetrics(this.#metrics, 'homing_slots', 'Slot trackers', figures)
-  }
-
-  answered(route: string, status: number, elapsedMs: number): void {
-    this.#requests.answered(route, status, elapsedMs)
-  }
-
-  render(): Promise<string> {
-    return this.#metrics.render()
-  }
-
-  get contentType(): string {
-    return this.#metrics.contentType
+    collectLoad(this.metrics, figures)
+    replicaMetrics(this.metrics, 'homing_slots', 'Slot trackers', figures)
   }
 }
 

@@ -17,6 +17,7 @@ import { FollowedPeers, type ReplicaBridgeMessage, replicaBridge } from '@homing
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
 import {
   BodyTypeError,
+  CHILD_SUPERVISION,
   JsonService,
   ServiceActorLostError,
   ServiceBusyError,
@@ -36,13 +37,6 @@ const RENEW_MS = 1000
 /** Messages of an open request, and of replicas beside them. */
 const MESSAGES_PER_REQUEST = 4
 const MAILBOX_SLACK = 1024
-
-const SUPERVISION = {
-  directive: 'restart',
-  max: 10,
-  within: '1m',
-  backoff: { min: '20ms', max: '5s', jitter: 0.2 },
-} as const
 
 export const slotService = defineActor(
   import.meta.url,
@@ -80,7 +74,7 @@ class SlotService {
     const capacity = args.openRequestsMax * MESSAGES_PER_REQUEST + MAILBOX_SLACK
     this.#tracker = context.spawn(tracker, {
       name: 'tracker',
-      supervision: SUPERVISION,
+      supervision: CHILD_SUPERVISION,
       mailbox: { capacity },
       args: {
         workerSlotsMax,
@@ -163,7 +157,7 @@ class SlotService {
     const { endpoint, peers, expiryMs } = replicas
     const bridge = this.#context.spawn(replicaBridge, {
       name: 'replica-bridge',
-      supervision: SUPERVISION,
+      supervision: CHILD_SUPERVISION,
       mailbox: { capacity },
       args: {
         tracker: this.#tracker,

@@ -155,8 +155,8 @@ export type TrackerMessage =
   /** The request still runs. `outputTokens`: about how many it has sent; undefined: not known. */
   | { readonly type: 'touch'; readonly decisionId: string; readonly outputTokens?: number | undefined }
   /**
-   * The request still runs, and its answer has this number of blocks, each of which counts `weight`, 0 … 1. For
-   * those whose callers count them.
+   * The request still runs, and its answer has this number of blocks, each of which counts `weight`, 0 … 1.
+   * For those whose callers count them.
    */
   | {
       readonly type: 'outputBlocks'

@@ -74,7 +74,7 @@ export {
   ServiceStoppingError,
   statusOfServiceError,
 } from './service-errors.ts'
-export { type Service, type ServiceMessage, serviceArms } from './service-life.ts'
+export { CHILD_SUPERVISION, type Service, type ServiceMessage, serviceArms } from './service-life.ts'
 export { followTls, readTlsFiles, TLS_FILE_BYTES_MAX, type TlsArgs, tlsExpirySeconds } from './tls-files.ts'
 export { Turns } from './turns.ts'
 export { sendView, type ViewPlace, ViewRoom } from './view-room.ts'

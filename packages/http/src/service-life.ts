@@ -1,12 +1,20 @@
 /**
- * Service life: the part of a service actor that is the same for all of them: it starts once, whichever caller started
- * it may wait for that, and it drains when it is told to.
+ * Service life: the part of a service actor that is the same for all of them. It starts once, whichever caller
+ * started it may wait for that, and it drains when it is told to.
  *
  *   setup ─▶ start ──▶ started: all who asked whether it is ready have their answer ──▶ drain
  */
 
-import type { ActorContext, Reply } from '@homing/actor'
+import type { ActorContext, Reply, Supervision } from '@homing/actor'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
+
+/** Of the actors that a service has for its work. */
+export const CHILD_SUPERVISION = {
+  directive: 'restart',
+  max: 10,
+  within: '1m',
+  backoff: { min: '20ms', max: '5s', jitter: 0.2 },
+} as const satisfies Supervision
 
 /** `R`: where the service answers, and what it began with. */
 export type ServiceMessage<R> =

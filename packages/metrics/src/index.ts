@@ -19,6 +19,7 @@ export {
 } from './metrics.ts'
 export { type RenamedFamily, renamedFamilies, type SampleLabels } from './renamed-families.ts'
 export { type RequestFigures, type RequestMetrics, requestMetrics } from './request-metrics.ts'
+export { ServiceMetrics } from './service-metrics.ts'
 export { serviceProcessMetrics } from './service-process.ts'
 export { type SourceText, SummedTexts } from './summed-texts.ts'
 export { type ViewFigures, viewMetrics } from './view-metrics.ts'

@@ -1,22 +1,18 @@
 /** For tests: a real NATS server on loopback, which can be stopped, killed and started again, empty. */
 
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
-import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import process from 'node:process'
-import { systemClock } from '@homing/base'
 import { connect as connectClient, type JetStreamManager, type Views } from 'nats'
 import { freePort } from './free-ports.ts'
+import { TestServer } from './test-server.ts'
 
 export { freePort, freePorts } from './free-ports.ts'
 export { EtcdServer, NO_ETCD_SERVER } from './testing-etcd.ts'
 
 const HOST = '127.0.0.1'
-const TEST_START_MS_MAX = 20_000
-const TEST_LOOK_MS = 20
 
 /** Why tests that need the server are skipped; false: they are not. For the `skip` of a test. */
 export const NO_NATS_SERVER =
@@ -35,12 +31,11 @@ function streamLines(folder: string, streams: readonly string[] | undefined): re
   return streams === undefined ? [] : ['jetstream {', `  store_dir: "${folder}"`, ...streams, '}']
 }
 
-export class NatsServer {
+export class NatsServer extends TestServer {
   readonly port: number
-  readonly #folder = mkdtempSync(join(tmpdir(), 'homing-nats-'))
-  #process: ChildProcess | undefined
 
   private constructor(port: number) {
+    super('nats-server')
     this.port = port
   }
 
@@ -50,9 +45,9 @@ export class NatsServer {
     streamsFolder,
   }: NatsServerOptions = {}): Promise<NatsServer> {
     const server = new NatsServer(await freePort())
-    const folder = streamsFolder ?? join(server.#folder, 'streams')
+    const folder = streamsFolder ?? join(server.folder, 'streams')
     writeFileSync(
-      join(server.#folder, 'nats.conf'),
+      join(server.folder, 'nats.conf'),
       [`listen: ${HOST}:${server.port}`, ...configuration, ...streamLines(folder, streams)].join('\n'),
     )
     await server.up()
@@ -64,14 +59,10 @@ export class NatsServer {
     return `${HOST}:${this.port}`
   }
 
-  get processId(): number | undefined {
-    return this.#process?.pid
-  }
-
   /** CPU that it has used, in milliseconds; 0 where the system does not tell. */
   get cpuMs(): number {
-    if (this.#process?.pid === undefined || process.platform !== 'linux') return 0
-    const fields = readFileSync(`/proc/${this.#process.pid}/stat`, 'utf8').split(') ')[1]!.split(' ')
+    if (this.processId === undefined || process.platform !== 'linux') return 0
+    const fields = readFileSync(`/proc/${this.processId}/stat`, 'utf8').split(') ')[1]!.split(' ')
     // In ticks of 10 ms: utime and stime.
     return 10 * (Number(fields[11]) + Number(fields[12]))
   }
@@ -121,52 +112,11 @@ export class NatsServer {
     }
   }
 
-  /** Starts it, again if it was stopped: it knows nothing of before. */
-  async up(): Promise<void> {
-    if (this.#process !== undefined) return
-    const child = spawn('nats-server', ['-c', join(this.#folder, 'nats.conf')], {
-      stdio: ['ignore', 'ignore', 'pipe'],
-    })
-    let output = ''
-    child.stderr.on('data', (data: Buffer) => {
-      output = (output + data.toString()).slice(-4000)
-    })
-    this.#process = child
-    for (const fromMs = systemClock.nowMs(); !(await this.#answers()); ) {
-      if (child.exitCode !== null || systemClock.nowMs() - fromMs > TEST_START_MS_MAX) {
-        this.#process = undefined
-        child.kill('SIGKILL')
-        throw new Error(`cannot start nats-server on port ${this.port}: ${output}`)
-      }
-      await new Promise<void>(resolve => systemClock.after(TEST_LOOK_MS, resolve))
-    }
+  protected override get arguments(): readonly string[] {
+    return ['-c', join(this.folder, 'nats.conf')]
   }
 
-  async down(signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
-    const child = this.#process
-    if (child === undefined) return
-    this.#process = undefined
-    const ended = once(child, 'exit')
-    child.kill(signal)
-    await ended
-  }
-
-  /** Stops reading and writing, as a host that hangs; until `resume`. */
-  freeze(): void {
-    this.#process?.kill('SIGSTOP')
-  }
-
-  resume(): void {
-    this.#process?.kill('SIGCONT')
-  }
-
-  async stop(): Promise<void> {
-    this.resume()
-    await this.down()
-    rmSync(this.#folder, { recursive: true, force: true })
-  }
-
-  #answers(): Promise<boolean> {
+  protected override answers(): Promise<boolean> {
     return new Promise(resolve => {
       const socket = connect(this.port, HOST)
       const end = (answer: boolean): void => {

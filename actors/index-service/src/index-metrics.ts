@@ -4,13 +4,7 @@
  */
 
 import { SHARD_COLUMNS, TRUSTS } from '@homing/index'
-import {
-  type Counter,
-  Metrics,
-  type RequestFigures,
-  type RequestMetrics,
-  requestMetrics,
-} from '@homing/metrics'
+import { type Counter, type Metrics, type RequestFigures, ServiceMetrics } from '@homing/metrics'
 import type { Peers } from './peers.ts'
 import { trustOf } from './rank.ts'
 import type { Registry } from './registry.ts'
@@ -27,17 +21,14 @@ export interface ServiceFigures extends RequestFigures {
   readonly dumps: { readonly refused: number }
 }
 
-export class ServiceMetrics {
-  readonly #metrics = new Metrics()
-  readonly #requests: RequestMetrics
+export class IndexMetrics extends ServiceMetrics {
   readonly #queryTokens: Counter
   readonly #overlapTokens: Counter
   readonly #incomplete: Counter
 
   constructor(figures: ServiceFigures) {
-    const metrics = this.#metrics
-    metrics.include(() => figures.process.render())
-    this.#requests = requestMetrics(metrics, 'homing_indexer', figures)
+    super('homing_indexer', figures.process, figures)
+    const { metrics } = this
     this.#queryTokens = metrics.counter({
       name: 'homing_indexer_query_tokens_total',
       help: 'Tokens in the full blocks of all queries.',
@@ -55,22 +46,10 @@ export class ServiceMetrics {
     collectShards(metrics, figures)
   }
 
-  answered(route: string, status: number, elapsedMs: number): void {
-    this.#requests.answered(route, status, elapsedMs)
-  }
-
   queried(queryTokens: number, overlapTokens: number, isComplete: boolean): void {
     this.#queryTokens.add(queryTokens)
     this.#overlapTokens.add(overlapTokens)
     if (!isComplete) this.#incomplete.add(1)
-  }
-
-  render(): Promise<string> {
-    return this.#metrics.render()
-  }
-
-  get contentType(): string {
-    return this.#metrics.contentType
   }
 }
 
