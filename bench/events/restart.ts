@@ -29,7 +29,7 @@ const MODEL = 'bench'
 const KEPT_BATCHES = 64
 const LOOK_MS = 10
 /** More messages than a stream ever has. */
-const NEVER = String(2 ** 40)
+const NEVER = 2 ** 40
 /** Runs of one engine. */
 const RUNS_MAX = 2 ** 16
 /** Published and not yet stored: less than a publisher keeps for its stream. */
@@ -59,19 +59,22 @@ export async function restartFromStream(options: RestartOptions): Promise<Measur
   const { keys, blocks, batchBlocks, restShare } = options
   const batches = Math.floor(blocks / batchBlocks / keys)
   const rest = Math.ceil(batches * restShare)
-  return await withBroker(async (broker, messages) => {
+  return await withBroker(async (broker, messages, stored) => {
     const stream = { namespace: 'default', retentionMs: 3_600_000, bytesMax: 2 ** 30 }
     const engines = await openAll(keys, i => streamEngine(messages, broker, i, { batchBlocks, stream }))
     const manager = await broker.manage()
     try {
-      const stored = async () => (await manager.streams.streams.info(STREAM)).state.last_seq
-      const startedAt = (threshold: string) =>
-        startRouter(broker, engines, ['--router-durable-kv-events', '--router-snapshot-threshold', threshold])
+      const messagesLeft = async () => (await manager.streams.streams.info(STREAM)).state.messages
+      const startedAt = (threshold: number) =>
+        startRouter(broker, engines, [
+          '--router-durable-kv-events',
+          ...['--router-snapshot-threshold', String(threshold)],
+        ])
       const emptyMs = await medianStart(options, () => startedAt(NEVER), 0)
-      const first = await startedAt(String((batches - rest) * keys - 1))
+      await publishAll(engines, 0, batches - rest, stored)
+      // How many messages that is, only the stream knows: publishers pack what they say fast.
+      const first = await startedAt((await messagesLeft()) - 1)
       try {
-        await isExact(first, 0)
-        await publishAll(engines, 0, batches - rest, stored)
         await isExact(first, (batches - rest) * keys * batchBlocks)
         await until('the snapshots are taken', async () => (await taken(first)) >= keys)
         await publishAll(engines, batches - rest, batches, stored)
@@ -79,7 +82,7 @@ export async function restartFromStream(options: RestartOptions): Promise<Measur
       } finally {
         await first.stop()
       }
-      const { messages: left } = (await manager.streams.streams.info(STREAM)).state
+      const left = await messagesLeft()
       const fullMs = await medianStart(options, () => startedAt(NEVER), batches * keys * batchBlocks)
       return measuresOf('snapshot', emptyMs, fullMs, {
         'snapshot messagesLeft': { value: left, unit: 'messages' },
@@ -119,13 +122,14 @@ function measuresOf(name: string, emptyMs: number, fullMs: number, more: Measure
 }
 
 async function withBroker<T>(
-  run: (broker: NatsServer, messages: MessageTransport) => Promise<T>,
+  run: (broker: NatsServer, messages: MessageTransport, stored: () => number) => Promise<T>,
 ): Promise<T> {
   const broker = await NatsServer.start({ streams: [] })
   const log = { warn: (fields: object, text: string) => say(`  ${text} ${JSON.stringify(fields)}`) }
   const transport = systemTransport({ clock: systemClock, log })
   try {
-    return await run(broker, transport.messages)
+    const stored = () => transport.brokers().reduce((sum, [, counts]) => sum + counts.streamStoredMessages, 0)
+    return await run(broker, transport.messages, stored)
   } finally {
     transport.close()
     await broker.stop()
@@ -288,17 +292,17 @@ async function publishAll(
   engines: readonly Engine[],
   from: number,
   to: number,
-  stored: () => Promise<number>,
+  stored: () => number,
 ): Promise<void> {
-  const before = await stored()
+  const before = stored()
   let sent = 0
   for (let i = from; i < to; i++) {
     for (const engine of engines) engine.publish(i)
     sent += engines.length
     if (sent % AHEAD_MAX < engines.length)
-      await until('the stream has all', async () => before + sent - (await stored()) < AHEAD_MAX)
+      await until('the stream has all', async () => before + sent - stored() < AHEAD_MAX)
   }
-  await until('the stream has all', async () => before + sent - (await stored()) <= 0)
+  await until('the stream has all', async () => before + sent - stored() <= 0)
 }
 
 async function until(

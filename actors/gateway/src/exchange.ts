@@ -31,9 +31,9 @@
  *   I6  In shared memory they are no other body's until exchange, reader and every call have given them back.
  *
  * A worker that answers with a failing status before any output, or breaks, has failed the request. The
- * exchange tries others, as tried-workers.ts allows, and keeps that answer for the client, in case none serves
- * the request. If this machine has no socket for the call, no worker is blamed and no other is tried. When a
- * client reads slowly, the exchange pauses the call.
+ * exchange tries others, as tried-workers.ts allows, and keeps that answer for the client, in case none
+ * serves the request. If this machine has no socket for the call, no worker is blamed and no other is tried.
+ * When a client reads slowly, the exchange pauses the call.
  */
 
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'

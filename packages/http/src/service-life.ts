@@ -1,6 +1,6 @@
 /**
- * Service life: the part of a service actor that is the same for all of them. It starts once, whichever caller
- * started it may wait for that, and it drains when it is told to.
+ * Service life: the part of a service actor that is the same for all of them. It starts once, callers may
+ * wait for that, and it drains when it is told to.
  *
  *   setup ─▶ start ──▶ started: all who asked whether it is ready have their answer ──▶ drain
  */
