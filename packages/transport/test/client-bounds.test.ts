@@ -1,7 +1,6 @@
 /** Clients that stop in the middle: of sending, or of reading. Real sockets, simulated time. */
 
 import { once } from 'node:events'
-import { connect } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import { SimulatedClock } from '@homing/base'
 import t, { type Test } from 'tap'
@@ -14,17 +13,18 @@ import {
 } from '../src/index.ts'
 import { StallWatch } from '../src/stall-watch.ts'
 import { bounded, bytes, callInto, Inbox, text } from './conformance.ts'
+import { type Link, overEach } from './links.ts'
 
 const BOUNDS = { bodySilenceMsMax: 60_000, readerStallMsMax: 120_000 }
 /** Some round trips of the event loop: real bytes move while simulated time stands. */
 const TURNS_MAX = 20_000
 
-async function serve(t: Test, onExchange: (exchange: HttpExchange) => void) {
+async function serve(t: Test, link: Link, onExchange: (exchange: HttpExchange) => void) {
   const clock = new SimulatedClock()
   const transport = systemTransport({ clock, log: { warn() {} } })
-  const listener = await transport.http.listen({ host: '127.0.0.1', port: 0, ...BOUNDS }, onExchange)
-  const socket = connect(listener.port, '127.0.0.1')
-  await once(socket, 'connect')
+  const { tls } = link
+  const listener = await transport.http.listen({ host: '127.0.0.1', port: 0, tls, ...BOUNDS }, onExchange)
+  const socket = await link.open(listener.port)
   socket.on('error', () => {})
   t.teardown(() => {
     socket.destroy()
@@ -38,10 +38,10 @@ function unboundedRoom(taken: Inbox<number>): BodyRoom {
   return { check() {}, take: taken.put }
 }
 
-t.test('a body may take long, but not be silent for long', async t => {
+overEach('a body may take long, but not be silent for long', async (t, link) => {
   const taken = new Inbox<number>()
   const outcomes = new Inbox<unknown>()
-  const { clock, socket } = await serve(t, exchange => {
+  const { clock, socket } = await serve(t, link, exchange => {
     exchange.readBody(1000, unboundedRoom(taken)).catch(error => {
       outcomes.put(error)
       exchange.writeHead(408, {})
@@ -71,12 +71,12 @@ t.test('a body may take long, but not be silent for long', async t => {
   t.equal(clock.pendingCount, 0, 'no timer is left')
 })
 
-t.test(
+overEach(
   'a body that comes a byte for each pause ends at last, and a slow one that goes on does not',
-  async t => {
+  async (t, link) => {
     const taken = new Inbox<number>()
     const outcomes = new Inbox<unknown>()
-    const { clock, socket } = await serve(t, exchange => {
+    const { clock, socket } = await serve(t, link, exchange => {
       exchange.readBody(1e6, unboundedRoom(taken)).catch(outcomes.put)
     })
     socket.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 900000\r\n\r\n')
@@ -103,9 +103,9 @@ t.test(
   },
 )
 
-t.test('a body that has come is not waited for', async t => {
+overEach('a body that has come is not waited for', async (t, link) => {
   const bodies = new Inbox<Uint8Array>()
-  const { clock, socket } = await serve(t, exchange => exchange.readBody(1e6).then(bodies.put))
+  const { clock, socket } = await serve(t, link, exchange => exchange.readBody(1e6).then(bodies.put))
   // In pieces of one byte, more than are kept apart.
   const body = 'abcdefg'.repeat(700)
   const chunks = [...body].map(letter => `1\r\n${letter}\r\n`).join('')
@@ -114,38 +114,41 @@ t.test('a body that has come is not waited for', async t => {
   t.equal(clock.pendingCount, 0)
 })
 
-t.test('a body for which there is no room is refused as it comes, or by its announced length', async t => {
-  const errors = new Inbox<unknown>()
-  const full = new Error('no room')
-  const refuse = (): void => {
-    throw full
-  }
-  const rooms: BodyRoom[] = [
-    { check: refuse, take() {} },
-    { check() {}, take: refuse },
-  ]
-  for (const room of rooms) {
-    const { clock, socket } = await serve(t, exchange => {
-      exchange.readBody(1000, room).catch(error => {
-        errors.put(error)
-        exchange.writeHead(503, {})
-        exchange.end()
+overEach(
+  'a body for which there is no room is refused as it comes, or by its announced length',
+  async (t, link) => {
+    const errors = new Inbox<unknown>()
+    const full = new Error('no room')
+    const refuse = (): void => {
+      throw full
+    }
+    const rooms: BodyRoom[] = [
+      { check: refuse, take() {} },
+      { check() {}, take: refuse },
+    ]
+    for (const room of rooms) {
+      const { clock, socket } = await serve(t, link, exchange => {
+        exchange.readBody(1000, room).catch(error => {
+          errors.put(error)
+          exchange.writeHead(503, {})
+          exchange.end()
+        })
       })
-    })
-    const closed = once(socket, 'close')
-    socket.resume().write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nabc')
-    t.equal(await errors.next('the refusal'), full)
-    await bounded(closed, 'the connection to be closed')
-    t.equal(clock.pendingCount, 0)
-  }
-})
+      const closed = once(socket, 'close')
+      socket.resume().write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nabc')
+      t.equal(await errors.next('the refusal'), full)
+      await bounded(closed, 'the connection to be closed')
+      t.equal(clock.pendingCount, 0)
+    }
+  },
+)
 
 for (const hasEnded of [false, true]) {
-  t.test(
+  overEach(
     `a client that takes nothing is cut, ${hasEnded ? 'also after' : 'before'} the end of its answer`,
-    async t => {
+    async (t, link) => {
       const gone = new Inbox<ClientGoneReason>()
-      const { clock, socket } = await serve(t, exchange => {
+      const { clock, socket } = await serve(t, link, exchange => {
         exchange.onClientGone(gone.put)
         if (hasEnded) return exchange.end(new Uint8Array(64 * 2 ** 20))
         const piece = new Uint8Array(256 * 1024)
@@ -170,10 +173,10 @@ for (const hasEnded of [false, true]) {
   )
 }
 
-t.test('a client that reads slowly is left alone', async t => {
+overEach('a client that reads slowly is left alone', async (t, link) => {
   const total = 48 * 2 ** 20
   const gone = new Inbox<string>()
-  const { clock, socket } = await serve(t, exchange => {
+  const { clock, socket } = await serve(t, link, exchange => {
     exchange.onClientGone(reason => gone.put(reason))
     exchange.end(new Uint8Array(total))
   })
@@ -195,10 +198,10 @@ t.test('a client that reads slowly is left alone', async t => {
   t.ok(received >= total, `${received} of ${total} bytes have come`)
 })
 
-t.test('an answer that waits for another one of its connection is not cut for it', async t => {
+overEach('an answer that waits for another one of its connection is not cut for it', async (t, link) => {
   const exchanges = new Inbox<HttpExchange>()
   const gone = new Inbox<string>()
-  const { clock, socket } = await serve(t, exchange => {
+  const { clock, socket } = await serve(t, link, exchange => {
     exchange.onClientGone(reason => gone.put(reason))
     exchanges.put(exchange)
   })

@@ -1,21 +1,28 @@
 /** Answers to requests that are not HTTP, on real sockets; and clients that close only one side. */
 
 import { once } from 'node:events'
-import { connect, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import { SimulatedClock, systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { type HttpExchange, systemTransport } from '../src/index.ts'
 import { bounded, bytes, Inbox, text } from './conformance.ts'
+import { type Link, overEach } from './links.ts'
 
 const transport = systemTransport({ clock: systemClock, log: { warn() {} } })
 t.teardown(() => transport.close())
 
 /** A server of ours that answers every exchange with what it was asked for, unless the test takes them. */
-async function serve(t: Test, onExchange: (exchange: HttpExchange) => void = echo, { http } = transport) {
+async function serve(
+  t: Test,
+  link: Link,
+  onExchange: (exchange: HttpExchange) => void = echo,
+  { http } = transport,
+) {
   const listener = await http.listen(
     {
       host: '127.0.0.1',
       port: 0,
+      tls: link.tls,
       errorAnswer: ({ status, code, message }) => ({
         status,
         headers: { 'content-type': 'application/json' },
@@ -26,8 +33,7 @@ async function serve(t: Test, onExchange: (exchange: HttpExchange) => void = ech
   )
   t.teardown(() => listener.close(0))
   const open = async (): Promise<Client> => {
-    const socket = connect({ port: listener.port, host: '127.0.0.1', allowHalfOpen: true })
-    await once(socket, 'connect')
+    const socket = await link.open(listener.port, { allowHalfOpen: true })
     t.teardown(() => socket.destroy())
     return new Client(socket)
   }
@@ -80,8 +86,8 @@ class Client {
 
 const HOST = 'host: x\r\n'
 
-t.test('a request that is no HTTP is told so, and its connection closed', async t => {
-  const { open } = await serve(t)
+overEach('a request that is no HTTP is told so, and its connection closed', async (t, link) => {
+  const { open } = await serve(t, link)
   const malformed = 'HOMING_TRANSPORT_MALFORMED_HTTP'
   const cases: readonly (readonly [request: string, status: number, code: string])[] = [
     ['GET / HTTP/1.1\r\n\r\n', 400, malformed],
@@ -112,26 +118,26 @@ t.test('a request that is no HTTP is told so, and its connection closed', async 
   }
 })
 
-t.test('without a form of its own, a listener tells it as text', async t => {
-  const listener = await transport.http.listen({ host: '127.0.0.1', port: 0 }, echo)
+overEach('without a form of its own, a listener tells it as text', async (t, link) => {
+  const listener = await transport.http.listen({ host: '127.0.0.1', port: 0, tls: link.tls }, echo)
   t.teardown(() => listener.close(0))
-  const socket = connect(listener.port, '127.0.0.1')
+  const socket = await link.open(listener.port)
   const client = new Client(socket)
   socket.write('GET / HTTP/1.1\r\n\r\n')
   t.match(await client.whole(), /\r\ncontent-type: text\/plain; charset=utf-8\r\n.*\r\n\r\ncannot read/s)
 })
 
-t.test('a request whose head ends early is told so', async t => {
-  const { open } = await serve(t)
+overEach('a request whose head ends early is told so', async (t, link) => {
+  const { open } = await serve(t, link)
   const client = await open()
   client.socket.end(`GET / HTTP/1.1\r\n${HOST}`)
   t.match(await client.whole(), /^HTTP\/1\.1 400 /)
 })
 
-t.test(
+overEach(
   'a body that ends early, or is no chunks, is answered by its exchange, and the connection closed',
-  async t => {
-    const { open } = await serve(t)
+  async (t, link) => {
+    const { open } = await serve(t, link)
     for (const [request, ends] of [
       [`POST / HTTP/1.1\r\n${HOST}content-length: 100\r\n\r\nhalf`, true],
       [`POST / HTTP/1.1\r\n${HOST}transfer-encoding: chunked\r\n\r\n5\r\nhal`, true],
@@ -147,9 +153,9 @@ t.test(
   },
 )
 
-t.test('what comes before the fault on a connection is answered before it', async t => {
+overEach('what comes before the fault on a connection is answered before it', async (t, link) => {
   const exchanges = new Inbox<HttpExchange>()
-  const { open } = await serve(t, exchanges.put)
+  const { open } = await serve(t, link, exchanges.put)
   for (const fault of ['nonsense\r\n\r\n', 'GET /never HTTP/1.1\r\n\r\n']) {
     const client = await open()
     client.socket.write(`GET /first HTTP/1.1\r\n${HOST}\r\n${fault}GET /behind HTTP/1.1\r\n${HOST}\r\n`)
@@ -162,8 +168,8 @@ t.test('what comes before the fault on a connection is answered before it', asyn
   }
 })
 
-t.test('a target in absolute form is served as the path that it names', async t => {
-  const { open } = await serve(t)
+overEach('a target in absolute form is served as the path that it names', async (t, link) => {
+  const { open } = await serve(t, link)
   for (const [target, seen] of [
     ['http://other/v1/models', '/v1/models  '],
     ['HTTP://other:80/a/b?c=d', '/a/b c=d '],
@@ -179,9 +185,9 @@ t.test('a target in absolute form is served as the path that it names', async t 
   }
 })
 
-t.test('a client that closes its side gets its answers, streams included', async t => {
+overEach('a client that closes its side gets its answers, streams included', async (t, link) => {
   const exchanges = new Inbox<HttpExchange>()
-  const { open } = await serve(t, exchanges.put)
+  const { open } = await serve(t, link, exchanges.put)
   for (const version of ['1.1', '1.0']) {
     const client = await open()
     client.socket.end(`POST / HTTP/${version}\r\n${HOST}content-length: 2\r\n\r\nhi`)
@@ -205,9 +211,9 @@ t.test('a client that closes its side gets its answers, streams included', async
   }
 })
 
-t.test('a client of HTTP/1.0 sees a cut as a reset, since it takes an end for the end', async t => {
+overEach('a client of HTTP/1.0 sees a cut as a reset, since it takes an end for the end', async (t, link) => {
   const exchanges = new Inbox<HttpExchange>()
-  const { open } = await serve(t, exchanges.put)
+  const { open } = await serve(t, link, exchanges.put)
   for (const [version, headers, how] of [
     ['1.0', {}, 'reset'],
     ['1.0', { 'content-length': '10' }, 'end'],
@@ -227,33 +233,36 @@ t.test('a client of HTTP/1.0 sees a cut as a reset, since it takes an end for th
   }
 })
 
-t.test('two requests of a client that then closes its side are both answered', async t => {
-  const { open } = await serve(t)
+overEach('two requests of a client that then closes its side are both answered', async (t, link) => {
+  const { open } = await serve(t, link)
   const client = await open()
   const get = (path: string) => `GET ${path} HTTP/1.1\r\n${HOST}\r\n`
   client.socket.end(get('/a') + get('/b'))
   t.match(await client.whole(), /GET \/a .*GET \/b /s)
 })
 
-t.test('a client that leaves is gone within its next moments, whether it is read or not', async t => {
-  const exchanges = new Inbox<HttpExchange>()
-  const { open } = await serve(t, exchanges.put)
-  for (const isReset of [false, true]) {
-    const client = await open()
-    client.socket.write(`GET / HTTP/1.1\r\n${HOST}\r\n`)
-    const exchange = await exchanges.next('the request')
-    const gone = new Inbox<string>()
-    exchange.onClientGone(gone.put)
-    if (isReset) client.socket.resetAndDestroy()
-    else client.socket.destroy()
-    t.equal(await gone.next('the news'), 'left')
-    t.equal(exchange.isClosed, true)
-  }
-})
+overEach(
+  'a client that leaves is gone within its next moments, whether it is read or not',
+  async (t, link) => {
+    const exchanges = new Inbox<HttpExchange>()
+    const { open } = await serve(t, link, exchanges.put)
+    for (const isReset of [false, true]) {
+      const client = await open()
+      client.socket.write(`GET / HTTP/1.1\r\n${HOST}\r\n`)
+      const exchange = await exchanges.next('the request')
+      const gone = new Inbox<string>()
+      exchange.onClientGone(gone.put)
+      if (isReset) link.reset(client.socket)
+      else client.socket.destroy()
+      t.equal(await gone.next('the news'), 'left')
+      t.equal(exchange.isClosed, true)
+    }
+  },
+)
 
-t.test('a client that leaves inside a silent answer is gone, too', async t => {
+overEach('a client that leaves inside a silent answer is gone, too', async (t, link) => {
   const exchanges = new Inbox<HttpExchange>()
-  const { open } = await serve(t, exchanges.put)
+  const { open } = await serve(t, link, exchanges.put)
   for (const hasBytes of [true, false]) {
     const client = await open()
     client.socket.write(`GET / HTTP/1.1\r\n${HOST}\r\n`)
@@ -267,9 +276,9 @@ t.test('a client that leaves inside a silent answer is gone, too', async t => {
   }
 })
 
-t.test('a client that closes its side inside a silent answer gets the rest, unchanged', async t => {
+overEach('a client that closes its side inside a silent answer gets the rest, unchanged', async (t, link) => {
   const exchanges = new Inbox<HttpExchange>()
-  const { open } = await serve(t, exchanges.put)
+  const { open } = await serve(t, link, exchanges.put)
   for (const isAtEnd of [false, true]) {
     const client = await open()
     client.socket.write(`GET / HTTP/1.1\r\n${HOST}\r\n`)
@@ -286,12 +295,12 @@ t.test('a client that closes its side inside a silent answer gets the rest, unch
 })
 
 /** A request of a client that has closed its side, and a while of the transport's time. */
-async function halfClosed(t: Test) {
+async function halfClosed(t: Test, link: Link) {
   const clock = new SimulatedClock()
   const timed = systemTransport({ clock, log: { warn() {} } })
   t.teardown(() => timed.close())
   const exchanges = new Inbox<HttpExchange>()
-  const { open } = await serve(t, exchanges.put, timed)
+  const { open } = await serve(t, link, exchanges.put, timed)
   const client = await open()
   client.socket.end(`GET / HTTP/1.1\r\n${HOST}\r\n`)
   const exchange = await exchanges.next('the request')
@@ -304,32 +313,38 @@ async function halfClosed(t: Test) {
   return { client, exchange, minutes }
 }
 
-t.test('nothing is written behind an answer that waits for a client that has closed its side', async t => {
-  const { client, exchange, minutes } = await halfClosed(t)
-  client.socket.pause()
-  // More than the buffers of a connection take.
-  exchange.write(bytes('x'.repeat(2 ** 24)))
-  exchange.end()
-  await minutes()
-  client.socket.resume()
-  t.equal((await client.whole()).slice(-9), 'xx\r\n0\r\n\r\n')
-})
+overEach(
+  'nothing is written behind an answer that waits for a client that has closed its side',
+  async (t, link) => {
+    const { client, exchange, minutes } = await halfClosed(t, link)
+    client.socket.pause()
+    // More than the buffers of a connection take.
+    exchange.write(bytes('x'.repeat(2 ** 24)))
+    exchange.end()
+    await minutes()
+    client.socket.resume()
+    t.equal((await client.whole()).slice(-9), 'xx\r\n0\r\n\r\n')
+  },
+)
 
-t.test('an answer with a length is written as it is to a client that has closed its side', async t => {
-  const { client, exchange, minutes } = await halfClosed(t)
-  exchange.writeHead(200, { 'content-length': '5' })
-  exchange.write(bytes('fi'))
-  await client.seen('fi', 1)
-  await minutes()
-  exchange.end(bytes('rst'))
-  t.match(await client.whole(), /\r\n\r\nfirst$/)
-})
+overEach(
+  'an answer with a length is written as it is to a client that has closed its side',
+  async (t, link) => {
+    const { client, exchange, minutes } = await halfClosed(t, link)
+    exchange.writeHead(200, { 'content-length': '5' })
+    exchange.write(bytes('fi'))
+    await client.seen('fi', 1)
+    await minutes()
+    exchange.end(bytes('rst'))
+    t.match(await client.whole(), /\r\n\r\nfirst$/)
+  },
+)
 
-t.test('a client that leaves takes all the requests with it that it has sent at once', async t => {
+overEach('a client that leaves takes all the requests with it that it has sent at once', async (t, link) => {
   const gone = new Inbox<string>()
   const over = new Inbox<string>()
   const arrived = new Inbox<string>()
-  const { open } = await serve(t, exchange => {
+  const { open } = await serve(t, link, exchange => {
     exchange.onClientGone(() => gone.put(exchange.path))
     exchange.onOver(() => over.put(exchange.path))
     arrived.put(exchange.path)

@@ -1,29 +1,16 @@
 /** A listener that speaks TLS: new certificates, other protocols, and clients that never say hello. */
 
-import { execFileSync, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
 import { request } from 'node:https'
 import { connect } from 'node:net'
-import { join } from 'node:path'
 import type { TLSSocket } from 'node:tls'
 import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { expiryMsOf, faultOfIdentity, systemTransport, type TlsIdentity } from '../src/index.ts'
 import { bounded } from './conformance.ts'
+import { identityIn, NO_OPENSSL } from './links.ts'
 
-const skip = spawnSync('openssl', ['version']).status === 0 ? false : 'openssl is not installed'
-
-function identity(folder: string, name: string, ...more: readonly string[]): TlsIdentity {
-  const [key, certificate] = [join(folder, `${name}.key`), join(folder, `${name}.pem`)]
-  const made = ['req', '-x509', '-newkey', 'rsa:2048', '-days', '2', '-subj', `/CN=${name}`]
-  const names = ['-addext', 'subjectAltName=IP:127.0.0.1']
-  const cipher = more.length > 0 ? more : ['-nodes']
-  execFileSync('openssl', [...made, ...cipher, '-keyout', key, '-out', certificate, ...names], {
-    stdio: 'pipe',
-  })
-  return { certificate: readFileSync(certificate, 'utf8'), key: readFileSync(key, 'utf8') }
-}
+const skip = NO_OPENSSL
 
 async function serve(t: Test, tls: TlsIdentity) {
   const transport = systemTransport({ clock: systemClock, log: { warn() {} } })
@@ -60,7 +47,7 @@ function ask(port: number, ca: string, path = '/', begun = () => {}) {
 
 t.test('a new certificate is for new connections, and open ones go on', { skip }, async t => {
   const folder = t.testdir()
-  const [one, two] = [identity(folder, 'one'), identity(folder, 'two')]
+  const [one, two] = [identityIn(folder, 'one'), identityIn(folder, 'two')]
   const { listener, ends } = await serve(t, one)
   t.strictSame(await ask(listener.port, one.certificate), { text: 'first last', name: 'one' })
   const { promise: begun, resolve } = Promise.withResolvers<void>()
@@ -74,7 +61,7 @@ t.test('a new certificate is for new connections, and open ones go on', { skip }
 })
 
 t.test('who does not speak TLS is let go, and who is silent holds up no end', { skip }, async t => {
-  const one = identity(t.testdir(), 'one')
+  const one = identityIn(t.testdir(), 'one')
   const { listener } = await serve(t, one)
   const plain = connect(listener.port, '127.0.0.1')
   plain.on('error', () => {})
@@ -96,8 +83,8 @@ t.test('who does not speak TLS is let go, and who is silent holds up no end', { 
 
 t.test('what is wrong with a pair is told, and nothing of it', { skip }, async t => {
   const folder = t.testdir()
-  const [one, two] = [identity(folder, 'one'), identity(folder, 'two')]
-  const locked = identity(folder, 'locked', '-passout', 'pass:secret-word')
+  const [one, two] = [identityIn(folder, 'one'), identityIn(folder, 'two')]
+  const locked = identityIn(folder, 'locked', '-passout', 'pass:secret-word')
   t.equal(faultOfIdentity(one), undefined)
   const inTwoDays = Date.now() + 2 * 86_400_000
   t.ok(Math.abs(expiryMsOf(one) - inTwoDays) < 3_600_000)

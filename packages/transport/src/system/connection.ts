@@ -40,6 +40,11 @@ export interface OpenExchange {
   probe(): void
 }
 
+interface WireHandle {
+  readonly bytesWritten: number
+  readonly writeQueueSize: number
+}
+
 const LINGER_MS = 2000
 /** A client that has left is known at the second write; one that leaves later, some seconds after. */
 const PROBE_DELAYS_MS = [0, 50]
@@ -49,6 +54,7 @@ const AHEAD_DELAYS_MS = [1000, 50]
 
 export class Connection {
   readonly #socket: Socket
+  readonly #wire: Socket
   readonly #clock: Clock
   readonly #answerTo: (error: HttpRequestError) => HttpErrorAnswer
   readonly #open = new Set<OpenExchange>()
@@ -56,12 +62,21 @@ export class Connection {
   #fault: HttpRequestError | undefined
   #hasAnsweredFault = false
   #probes = 0
+  /** Of the wire, before the last of them. */
+  #probedBytes: number | undefined
   #isProbing = false
   #isHalfClosed = false
   #timer: Timer | undefined
 
-  constructor(socket: Socket, clock: Clock, answerTo: (error: HttpRequestError) => HttpErrorAnswer) {
+  /** `wire`: what lies under TLS; without TLS the socket itself. */
+  constructor(
+    socket: Socket,
+    wire: Socket,
+    clock: Clock,
+    answerTo: (error: HttpRequestError) => HttpErrorAnswer,
+  ) {
     this.#socket = socket
+    this.#wire = wire
     this.#clock = clock
     this.#answerTo = answerTo
     socket.once('close', () => this.#timer?.cancel())
@@ -74,6 +89,25 @@ export class Connection {
   /** No further request is taken before one is answered. */
   get isFull(): boolean {
     return this.#open.size >= PIPELINED_REQUESTS_MAX
+  }
+
+  /**
+   * Bytes that the operating system has taken for the client, at least where they stopped; NaN: it is closed. A
+   * long write is taken in parts; how much of it waits is known only to the handle, where Node's own socket
+   * timeout looks for it, too.
+   */
+  get bytesTaken(): number {
+    const handle = this.#handle
+    return handle ? handle.bytesWritten - handle.writeQueueSize : Number.NaN
+  }
+
+  get #handle(): WireHandle | null | undefined {
+    return (this.#wire as { readonly _handle?: WireHandle | null })._handle
+  }
+
+  /** The client sees that it is cut. TLS itself has no such end. */
+  reset(): void {
+    this.#wire.resetAndDestroy()
   }
 
   opened(exchange: OpenExchange): void {
@@ -158,13 +192,29 @@ export class Connection {
     this.#probes++
     this.#timer = this.#clock.after(delayMs, () => {
       if (this.#open.size === 0 || this.#socket.destroyed) return
+      if (this.#isStuck()) {
+        this.#socket.destroy()
+        return
+      }
       // Answers go out in the order of their requests: the first one is being written to.
+      this.#probedBytes = this.#handle?.bytesWritten
       for (const exchange of this.#open) {
         exchange.probe()
         break
       }
       this.#probeLater(firstDelaysMs)
     })
+  }
+
+  /**
+   * TLS that could not write of its own accord, such as its tickets to a client that has left, says nothing of
+   * it, and keeps all that is written later. The last probe is there still, and the wire has nothing to do.
+   */
+  #isStuck(): boolean {
+    if (this.#wire === this.#socket || this.#probes < 2 || this.#socket.writableLength === 0) return false
+    const before = this.#probedBytes
+    const handle = this.#handle
+    return handle?.writeQueueSize === 0 && handle.bytesWritten === before
   }
 
   #stopProbes(): void {

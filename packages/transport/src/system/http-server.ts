@@ -82,7 +82,8 @@ export async function listenHttp(
   const connectionOf = (socket: Socket): Connection => {
     let connection = connections.get(socket)
     if (connection === undefined) {
-      connection = new Connection(socket, clock, options.errorAnswer ?? textAnswer)
+      const wire = state.handshakes.get(peerOf(socket)) ?? socket
+      connection = new Connection(socket, wire, clock, options.errorAnswer ?? textAnswer)
       connections.set(socket, connection)
     }
     return connection
@@ -110,8 +111,9 @@ export async function listenHttp(
   const refuse = (request: IncomingMessage, error: HttpRequestError): void =>
     connectionOf(request.socket).refuse(error)
   server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
+    const connection = connectionOf(socket)
     state.handshakes.delete(peerOf(socket))
-    socket.on('end', () => connectionOf(socket).halfClosed())
+    socket.on('end', () => connection.halfClosed())
   })
   // The client does not speak TLS or does not trust the certificate; its connection is closed already.
   server.on('tlsClientError', () => {})
@@ -191,6 +193,8 @@ function createServer(tls: ListenOptions['tls'], options: ServerOptions): Server
     cert: tls.certificate,
     key: tls.key,
     handshakeTimeout: HEADERS_MS_MAX,
+    // As for connections without TLS, of which node:http takes care itself.
+    allowHalfOpen: true,
   })
 }
 
@@ -241,6 +245,7 @@ class NodeExchange implements HttpExchange, OpenExchange {
   readonly peerAddress: string
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
+  readonly #connection: Connection
   readonly #server: ServerState
   readonly #onBodyFault: ((error: HttpRequestError) => void)[] = []
   #bodyFault: HttpRequestError | undefined
@@ -275,12 +280,12 @@ class NodeExchange implements HttpExchange, OpenExchange {
     this.#request = request
     this.#response = response
     this.#server = server
-    const { socket } = request
+    this.#connection = connection
     this.#stall = new StallWatch(server.clock, server.readerStallMsMax, {
       waitingBytes: () => response.writableLength,
       // Before it has the socket, an answer waits for another one of its connection, not for the client; NaN
       // differs from itself, so that this never counts as a stall.
-      progress: () => (response.socket === null ? Number.NaN : bytesTaken(socket)),
+      progress: () => (response.socket === null ? Number.NaN : connection.bytesTaken),
       cut: () => {
         this.#goneReason = 'stalled'
         this.destroy()
@@ -448,11 +453,10 @@ class NodeExchange implements HttpExchange, OpenExchange {
   }
 
   destroy(): void {
-    const { socket, httpVersionMinor } = this.#request
     // HTTP/1.0 has no chunks: the end of the connection is the end of the answer, and only a reset tells of a
     // cut.
-    if (httpVersionMinor === 0 && !this.#hasLength) socket.resetAndDestroy()
-    else socket.destroy()
+    if (this.#request.httpVersionMinor === 0 && !this.#hasLength) this.#connection.reset()
+    else this.#request.socket.destroy()
   }
 
   #end(): void {
@@ -476,14 +480,4 @@ function joined(pieces: readonly Uint8Array[], place: Uint8Array | undefined): U
   place.set(whole)
   giveUpBytes(whole)
   return place
-}
-
-/**
- * Bytes of a connection that the operating system has taken for the client, at least where they stopped. A
- * long write is taken in parts; how much of it waits is known only to the handle, where Node's own socket
- * timeout looks for it, too.
- */
-function bytesTaken(socket: Socket): number {
-  const handle = (socket as { readonly _handle?: { readonly writeQueueSize?: number } | null })._handle
-  return socket.bytesWritten - socket.writableLength - (handle?.writeQueueSize ?? 0)
 }
