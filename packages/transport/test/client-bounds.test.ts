@@ -33,6 +33,12 @@ async function serve(t: Test, link: Link, onExchange: (exchange: HttpExchange) =
   return { clock, socket }
 }
 
+/** Once the server has seen the end of its connection, too. */
+async function timersLeft(clock: SimulatedClock): Promise<number> {
+  for (let turn = 0; clock.pendingCount > 0 && turn < TURNS_MAX; turn++) await setImmediate()
+  return clock.pendingCount
+}
+
 /** Room for everything; `taken` tells how much has come. */
 function unboundedRoom(taken: Inbox<number>): BodyRoom {
   return { check() {}, take: taken.put }
@@ -68,7 +74,7 @@ overEach('a body may take long, but not be silent for long', async (t, link) => 
   t.match(answer, /^HTTP\/1\.1 408 /)
   t.match(answer, /connection: close/i)
   t.equal(await received.next('the close'), 'closed')
-  t.equal(clock.pendingCount, 0, 'no timer is left')
+  t.equal(await timersLeft(clock), 0, 'no timer is left')
 })
 
 overEach(
@@ -99,7 +105,7 @@ overEach(
       code: 'HOMING_TRANSPORT_BODY_TOO_SLOW',
       message: /^cannot read the body: only 163851 bytes came in \d+ ms$/,
     })
-    t.equal(clock.pendingCount, 0, 'no timer is left')
+    t.equal(await timersLeft(clock), 0, 'no timer is left')
   },
 )
 
@@ -111,7 +117,7 @@ overEach('a body that has come is not waited for', async (t, link) => {
   const chunks = [...body].map(letter => `1\r\n${letter}\r\n`).join('')
   socket.write(`POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n${chunks}0\r\n\r\n`)
   t.equal(text(await bodies.next('the body')), body)
-  t.equal(clock.pendingCount, 0)
+  t.equal(await timersLeft(clock), 0)
 })
 
 overEach(
@@ -138,7 +144,7 @@ overEach(
       socket.resume().write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nabc')
       t.equal(await errors.next('the refusal'), full)
       await bounded(closed, 'the connection to be closed')
-      t.equal(clock.pendingCount, 0)
+      t.equal(await timersLeft(clock), 0)
     }
   },
 )
@@ -168,7 +174,7 @@ for (const hasEnded of [false, true]) {
       t.equal(await gone.next('the cut'), 'stalled')
       socket.resume()
       await bounded(closed, 'the connection to be cut')
-      t.equal(clock.pendingCount, 0)
+      t.equal(await timersLeft(clock), 0)
     },
   )
 }
@@ -214,10 +220,41 @@ overEach('an answer that waits for another one of its connection is not cut for 
   t.equal(gone.size, 0)
   const closed = once(socket, 'close')
   first.end(bytes('one'))
-  for (let turn = 0; clock.pendingCount > 0 && turn < TURNS_MAX; turn++) await setImmediate()
-  t.equal(clock.pendingCount, 0, 'both have been sent')
+  t.equal(await timersLeft(clock), 0, 'both have been sent')
   socket.destroy()
   await closed
+})
+
+overEach('a body that is not read ends with its answer, unless it is short', async (t, link) => {
+  for (const head of ['transfer-encoding: chunked', 'content-length: 65537', 'content-length: 1000']) {
+    const received = new Inbox<string>()
+    const { clock, socket } = await serve(t, link, exchange => {
+      exchange.writeHead(401, { 'content-length': '2' })
+      exchange.end(bytes('no'))
+    })
+    const closed = once(socket, 'close')
+    let text = ''
+    socket.on('data', data => {
+      text += data
+      if (text.endsWith('no')) received.put(text)
+    })
+    socket.write(`POST / HTTP/1.1\r\nhost: x\r\n${head}\r\n\r\n`)
+    const answer = await received.next('the answer')
+    t.equal(/connection: close/i.test(answer), head !== 'content-length: 1000', head)
+    if (head === 'content-length: 1000') {
+      socket.write(`${'x'.repeat(1000)}GET / HTTP/1.1\r\nhost: x\r\n\r\n`)
+      text = ''
+      await received.next('the answer to the next request')
+      clock.advance(600_000)
+      text = ''
+      socket.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nthree')
+      await received.next('the answer to one whose body does not come')
+      for (let turn = 0; clock.pendingCount === 0 && turn < TURNS_MAX; turn++) await setImmediate()
+      clock.advance(2000)
+    }
+    await bounded(closed, 'the end of the connection')
+    t.equal(await timersLeft(clock), 0)
+  }
 })
 
 t.test('the network in memory keeps the same bounds', async t => {

@@ -15,7 +15,8 @@
  * client sends may not be read then, so that its leaving is not seen either.
  *
  * Bounds  an error answer waits LINGER_MS at most for the client to close its side: a connection that is
- *         closed while bytes come in is reset, and the answer may be lost.
+ *         closed while bytes come in is reset, and the answer may be lost. A body that has not come whole
+ *         LINGER_MS after its answer ends the connection.
  */
 
 import type { Socket } from 'node:net'
@@ -67,6 +68,7 @@ export class Connection {
   #isProbing = false
   #isHalfClosed = false
   #timer: Timer | undefined
+  #unread: Timer | undefined
 
   /** `wire`: what lies under TLS; without TLS the socket itself. */
   constructor(
@@ -79,7 +81,10 @@ export class Connection {
     this.#wire = wire
     this.#clock = clock
     this.#answerTo = answerTo
-    socket.once('close', () => this.#timer?.cancel())
+    socket.once('close', () => {
+      this.#timer?.cancel()
+      this.#unread?.cancel()
+    })
   }
 
   get isFaulty(): boolean {
@@ -152,6 +157,14 @@ export class Connection {
     this.#isHalfClosed = true
     this.#stopProbes()
     this.#probeLater(PROBE_DELAYS_MS)
+  }
+
+  /** An answer is out, and some of its request is not in: it must come soon, or end with the connection. */
+  unread(exchange: OpenExchange): void {
+    this.#unread ??= this.#clock.after(LINGER_MS, () => {
+      this.#unread = undefined
+      if (!exchange.isRequestWhole) this.#socket.destroy()
+    })
   }
 
   /** Refuses a request that is not to be an exchange; nothing behind it is served. */

@@ -50,6 +50,9 @@ const ZEROS_MAX = 6
  */
 const LOOSE_PIECES_MAX = 1024
 
+/** The most of a body that is thrown away, where it is not read, so that its connection can go on. */
+const SPARED_BODY_BYTES_MAX = 2 ** 16
+
 /** Rejects with ListenError. */
 export async function listenHttp(
   options: ListenOptions,
@@ -258,6 +261,7 @@ class NodeExchange implements HttpExchange, OpenExchange {
   readonly #stall: StallWatch
   readonly #onOver: (() => void)[] = []
   #isOver = false
+  #isBodyRead = false
   #isGone = false
   #goneReason: ClientGoneReason = 'left'
 
@@ -299,6 +303,7 @@ class NodeExchange implements HttpExchange, OpenExchange {
     })
     response.on('finish', () => {
       this.#stall.stop()
+      if (!request.complete) connection.unread(this)
       this.#end()
       // Its connection is idle only once Node has finished with it.
       if (server.isClosing) setImmediate(() => server.server.closeIdleConnections())
@@ -339,6 +344,7 @@ class NodeExchange implements HttpExchange, OpenExchange {
     return new Promise((resolve, reject) => {
       const request = this.#request
       const { clock, bodySilenceMsMax } = this.#server
+      this.#isBodyRead = true
       if (this.#isGone) return reject(new ClientGoneError('read the body'))
       const pieces: Buffer[] = []
       let loose: Buffer[] = []
@@ -419,7 +425,7 @@ class NodeExchange implements HttpExchange, OpenExchange {
 
   writeHead(status: number, headers: HttpHeaders): void {
     if (this.isClosed) return
-    if (this.#server.isEndingConnections) this.#response.shouldKeepAlive = false
+    if (this.#server.isEndingConnections || this.#leavesMuch()) this.#response.shouldKeepAlive = false
     // Names and values in turn: Node takes them as they are.
     const given: (string | string[])[] = []
     for (const name in headers) {
@@ -457,6 +463,14 @@ class NodeExchange implements HttpExchange, OpenExchange {
     // cut.
     if (this.#request.httpVersionMinor === 0 && !this.#hasLength) this.#connection.reset()
     else this.#request.socket.destroy()
+  }
+
+  /** Of the body, nothing is read, and it may be long. */
+  #leavesMuch(): boolean {
+    const request = this.#request
+    if (request.complete || this.#isBodyRead) return false
+    const { 'content-length': announced, 'transfer-encoding': coding } = request.headers
+    return coding !== undefined || Number(announced ?? 0) > SPARED_BODY_BYTES_MAX
   }
 
   #end(): void {
