@@ -251,7 +251,9 @@ export class StreamContinuation {
     if (!isFinished && endsInStop(body, text)) return { kind: 'unfit', why: 'stops' }
     const promptIds = await this.#ids({ route: form, body, hold: this.#hold })
     const textIds = promptIds && (await this.#textIds(model, text))
-    if (promptIds === undefined || textIds === undefined) return { kind: 'unfit', why: 'prompt' }
+    // Of an exchange that is over, the body is another's.
+    if (promptIds === undefined || textIds === undefined || this.#isClosed)
+      return { kind: 'unfit', why: 'prompt' }
     const [promptTokens, deliveredTokens] = [promptIds.length, textIds.length]
     this.#before = { promptTokens, deliveredTokens }
     if (promptTokens + deliveredTokens > (limits.migrationTokensMax ?? Number.POSITIVE_INFINITY))

@@ -241,6 +241,35 @@ t.test('while its prompt is read again, the body is given to no other request', 
   t.equal(textOf(given[1]!), long('mine'))
 })
 
+t.test('a client that leaves during the last read takes everything along', async t => {
+  let [reads, leaves] = [0, () => {}]
+  const world = await startWorld(
+    t,
+    { exchangeLimits: LIMITS },
+    {
+      read: ({ body, wantTokenIds }) => {
+        reads++
+        const { prompt } = JSON.parse(textOf(body)) as { prompt?: unknown }
+        const ids = Int32Array.from(prompt === '\n' ? [9] : typeof prompt === 'string' ? [9, ...IDS] : IDS)
+        if (ids.length === 4) leaves()
+        const tokenIds = wantTokenIds ? ids : undefined
+        return {
+          kind: 'read',
+          request: { ...READ, isStream: true, isCounted: true, tokenIds, promptTokens: ids.length },
+        }
+      },
+    },
+  )
+  const client = world.send('POST', CHAT, { body: JSON.stringify(BODY) })
+  leaves = () => client.call.abort()
+  await world.system.settle()
+  await world.answer(...BEGUN)
+  await world.answer(die)
+  await world.system.settle()
+  t.equal(reads, 4, 'nothing was read for the rest')
+  t.match((await world.ask('GET', '/metrics')).body, /^homing_gateway_body_bytes 0$/m)
+})
+
 t.test('with --enforce-disagg the rest has two legs, too', async t => {
   const prefill = {
     ...WORKER,

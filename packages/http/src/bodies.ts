@@ -6,7 +6,7 @@
  * send nothing could keep all others out.
  */
 
-import { type BodyRoom, giveUpBytes, type HttpExchange } from '@homing/transport'
+import { type BodyRoom, ClientGoneError, giveUpBytes, type HttpExchange } from '@homing/transport'
 import type { BodyArena, BodyLoan } from './body-arena.ts'
 import { BodyDecoders, encodingOf } from './content-encoding.ts'
 import { ALONE, type CommonCount } from './gateway-counts.ts'
@@ -124,7 +124,9 @@ export class BodyHold implements BodyRoom {
     this.#account.check(byteCount)
   }
 
+  /** Throws also once it is released: its request has ended, and nothing would give that back. */
   take(byteCount: number): void {
+    if (this.#isReleased) throw new ClientGoneError('keep more of its request')
     this.#account.take(byteCount)
     this.#bytes += byteCount
   }
@@ -167,8 +169,9 @@ export class BodyHold implements BodyRoom {
     return this.#account.decoders.decode(encoding, body, bytesMax, bytes => this.take(bytes))
   }
 
-  /** Gives back a part of what it holds. */
+  /** Gives back a part of what it holds; what is released holds nothing. */
   give(byteCount: number): void {
+    if (this.#isReleased) return
     this.#account.give(byteCount)
     this.#bytes -= byteCount
   }

@@ -31,3 +31,16 @@ t.test('bytes that are kept after their request count, also past the bound', asy
   giveBack()
   t.equal(bodies.bytes, 0)
 })
+
+t.test('what is released takes and gives nothing more', async t => {
+  const bodies = new Bodies(10, (bytes, bytesMax) => new Error(`${bytes} of ${bytesMax}`))
+  const [hold, other] = [bodies.hold(), bodies.hold()]
+  other.take(3)
+  hold.take(5)
+  hold.release()
+  t.throws(() => hold.take(1), { code: 'HOMING_TRANSPORT_CLIENT_GONE' })
+  hold.give(5)
+  t.equal(bodies.bytes, 3)
+  hold.release()
+  t.equal(bodies.bytes, 3)
+})
