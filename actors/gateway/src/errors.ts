@@ -68,6 +68,19 @@ export class KeyMissingError extends CodedError {
   }
 }
 
+/** The client may use some models only, and which one its request asks for is not known. */
+export class ModelUnreadError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_MODEL_UNREAD'
+
+  /** `what` is wrong with the body. */
+  constructor(what: string) {
+    super(
+      `cannot tell which model the request is for, and the key may not use all: its body ${what}; send JSON as application/json, or a whole form that names the model`,
+      { what },
+    )
+  }
+}
+
 /** The request shows a key that no client has. */
 export class KeyUnknownError extends CodedError {
   readonly code = 'HOMING_GATEWAY_KEY_UNKNOWN'

@@ -55,12 +55,13 @@ import type { RoutingRequest } from '@homing/placement'
 import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol'
 import { BodyTooLargeError, type HttpExchange, type HttpHeaders } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
+import { ModelUnreadError } from './errors.ts'
 import type { ReadyRequest } from './exchange-parts.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayPeers } from './gateway-peers.ts'
 import { HintTrust } from './hint-trust.ts'
-import { hiddenModelError, modelsOf } from './keyed-exchange.ts'
+import { hiddenModelError, leaseOf, modelsOf } from './keyed-exchange.ts'
 import { computesNothing } from './relay-routes.ts'
 import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
@@ -131,6 +132,7 @@ export class RequestReader {
     const given = await this.#read({ route, body, hold }, exchange.headers, wantsIds)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     this.#checkModel(exchange, given.model)
+    this.#checkAdapters(exchange, body)
     const { read, ignored } = this.#trust.apply(given, exchange.headers)
     const routing = await this.#atHolder(
       this.#routing(
@@ -194,8 +196,10 @@ export class RequestReader {
       pinnedRank: hints.dpRank,
       excludedWorkers: [],
     }
+    if (plain !== undefined && isJson(exchange.headers)) this.#checkAdapters(exchange, plain)
+    const unread = body === undefined || body.length === 0 ? undefined : read.unread
     const routing = await this.#atHolder(
-      this.#withinModels(exchange, request),
+      this.#withinModels(exchange, request, unread),
       RESPONSE_PATH.exec(exchange.path)?.[1],
     )
     if (!isEncoded || (plain !== undefined && read.body !== plain)) {
@@ -230,13 +234,26 @@ export class RequestReader {
     throw hiddenModelError(exchange, model)
   }
 
+  /** The same for adapters that SGLang takes beside the model: they are models, too. */
+  #checkAdapters(exchange: HttpExchange, body: Uint8Array): void {
+    if (leaseOf(exchange)?.key.models === undefined) return
+    const value = scanRequest(body).byName.get('lora_path')?.value
+    if (value === undefined) return
+    const given: unknown = JSON.parse(textOf(body.subarray(value.start, value.end)))
+    for (const name of [given].flat()) if (name !== null) this.#checkModel(exchange, String(name))
+  }
+
   /**
    * The same for relayed routes, some of which name no model: then only workers may be chosen whose own model
-   * the client may use.
+   * the client may use. `unread`: why its model is not known, though it may name one.
    */
-  #withinModels(exchange: HttpExchange, request: RoutingRequest): RoutingRequest {
+  #withinModels(exchange: HttpExchange, request: RoutingRequest, unread: string | undefined): RoutingRequest {
     const allowed = modelsOf(exchange, name => this.#servedModel(name))
     if (allowed === undefined) return request
+    if (unread !== undefined) {
+      this.#parts.metrics.keyRefused('model')
+      throw new ModelUnreadError(unread)
+    }
     if (request.model !== '') {
       this.#checkModel(exchange, request.model)
       return request
@@ -518,6 +535,10 @@ function hasRoom(hold: BodyHold, { bytes }: SlicedPrompt): boolean {
   }
 }
 
+function textOf(bytes: Uint8Array): string {
+  return new TextDecoder().decode(bytes)
+}
+
 function withoutEncoding(headers: HttpHeaders): HttpHeaders {
   if (headers['content-encoding'] === undefined) return headers
   const { 'content-encoding': _, ...others } = headers
@@ -546,12 +567,16 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
 const NO_CONSTRAINTS = { requiredTaints: [], preferredTaints: {} } as const
 const COMPLETIONS_PATH = '/v1/completions'
 const NO_HEADERS: HttpHeaders = {}
+const ENCODED = 'has a content encoding that cannot be undone'
+const FORMLESS = 'is neither JSON by its content type nor a whole form with a model'
 const NO_MEMBERS = new TextEncoder().encode('{}')
 
 interface ReadRelayed extends RelayedRequest {
   readonly body: Uint8Array | undefined
   /** What the engine computes of it; undefined: nothing, or it is no JSON. */
   readonly estimate: PromptEstimate | undefined
+  /** Why its model is not known, though it may name one. */
+  readonly unread?: string | undefined
 }
 
 /**
@@ -568,13 +593,15 @@ function readRelayed(
   if (body === undefined || body.length === 0 || !isJson(headers)) {
     const read = readRelayedRequest(NO_MEMBERS, scanRequest(NO_MEMBERS), headers)
     const form = body !== undefined && isForm(contentType) ? readFormModel(body, contentType) : undefined
-    if (form === undefined) return { ...read, body, estimate: undefined }
+    const unread = body === undefined ? ENCODED : form?.isWhole === true ? undefined : FORMLESS
+    if (form === undefined) return { ...read, body, estimate: undefined, unread }
     const model = servedModel(form.model)
     return {
       ...read,
       model,
       body: model === form.model ? body : editBody(body!, { ...form.range, text: model }),
       estimate: undefined,
+      unread,
     }
   }
   const scan = scanRequest(body)

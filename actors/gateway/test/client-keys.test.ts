@@ -53,7 +53,7 @@ async function world(
 }
 
 const post = ({ ask }: World, headers: Readonly<Record<string, string>>, path = '/v1/completions') =>
-  ask('POST', path, { headers, body: '{}' })
+  ask('POST', path, { headers: { 'content-type': 'application/json', ...headers }, body: '{}' })
 
 async function metric({ ask }: World, name: string): Promise<number> {
   const { body } = await ask('GET', '/metrics')
@@ -160,6 +160,52 @@ t.test('a model that the key may not use is as if it were not there', async t =>
   await post(given, BEARER_A, '/v1/embeddings')
   t.equal(given.calls.length, 1)
   t.equal((await post(given, BEARER_A)).status, undefined, 'it is being answered')
+})
+
+t.test('a model is not hidden from its key by the form of the body', async t => {
+  const other = { ...READ, model: 'other' }
+  const given = await world(t, [client('a', KEY_A, { models: [READ.model] }), client('free', KEY_B)], {
+    openRequestsMax: 100,
+  })
+  const form = (end: string, ...models: string[]) =>
+    models
+      .map(name => `--b\r\ncontent-disposition: form-data; name="model"\r\n\r\n${name}\r\n`)
+      .join('')
+      .concat(`--b${end}`)
+  const multipart = { 'content-type': 'multipart/form-data; boundary=b' }
+  const named = JSON.stringify({ model: other.model })
+  const json = { 'content-type': 'application/json' }
+  const own = JSON.stringify({ model: READ.model, lora_path: [null, READ.model] })
+  const adapter = JSON.stringify({ model: READ.model, lora_path: 'other' })
+  const cases: readonly [headers: Record<string, string>, body: string, status: number | undefined][] = [
+    [json, named, 404],
+    [{}, named, 400],
+    [{ 'content-type': 'text/plain' }, named, 400],
+    [multipart, named, 400],
+    [multipart, form('', READ.model), 400],
+    [multipart, form('--', READ.model, other.model), 404],
+    [multipart, form('--', READ.model), undefined],
+    [{ ...json, 'content-encoding': 'unknown' }, named, 400],
+    [{ ...json, 'content-encoding': 'gzip' }, named, 400],
+    [json, adapter, 404],
+    [json, JSON.stringify({ model: READ.model, lora_path: [READ.model, 'other'] }), 404],
+    [json, own, undefined],
+    [{}, '', undefined],
+  ]
+  for (const [headers, body, status] of cases) {
+    const before = given.calls.length
+    const path = '/v1/embeddings'
+    const sent = await given.ask('POST', path, { headers: { ...BEARER_A, ...headers }, body })
+    t.equal(sent.status, status, `${JSON.stringify(headers)} ${body}`)
+    t.equal(given.calls.length, before + (status === undefined ? 1 : 0))
+    const free = await given.ask('POST', path, {
+      headers: { authorization: `Bearer ${KEY_B}`, ...headers },
+      body,
+    })
+    t.equal(free.status === 400, false, 'a key without models asks for what it likes')
+  }
+  const completion = { headers: { ...BEARER_A, ...json }, body: adapter }
+  t.equal((await given.ask('POST', '/v1/completions', completion)).status, 404)
 })
 
 t.test('past a limit it is 429 with the time to come back', async t => {

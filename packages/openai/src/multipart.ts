@@ -30,6 +30,8 @@ export interface FormModel {
   readonly model: string
   /** Of its value. */
   readonly range: ByteRange
+  /** All parts were looked at, up to the mark behind the last one. */
+  readonly isWhole: boolean
 }
 
 /** Whether a body with this content type is a form in parts. */
@@ -49,7 +51,7 @@ export function readFormModel(body: Uint8Array, contentType: string): FormModel 
   let at = bytes.subarray(0, first.length).equals(first) ? first.length : after(bytes, delimiter, 0)
   let found: FormModel | undefined
   for (let part = 0; part < FORM_PARTS_MAX && at !== -1; part++) {
-    if (bytes[at] === DASH && bytes[at + 1] === DASH) break
+    if (bytes[at] === DASH && bytes[at + 1] === DASH) return found && { ...found, isWhole: true }
     const headersAt = bytes.indexOf(CR_LF, at)
     if (headersAt === -1) break
     const headersEnd = bytes.subarray(headersAt, headersAt + PART_HEADER_BYTES_MAX).indexOf(HEADERS_END)
@@ -58,7 +60,7 @@ export function readFormModel(body: Uint8Array, contentType: string): FormModel 
     const end = bytes.indexOf(delimiter, start - CR_LF.length)
     if (end === -1) break
     if (end >= start && end - start <= MODEL_NAME_BYTES_MAX && isModel(bytes, headersAt, start))
-      found = { model: bytes.toString('utf8', start, end), range: { start, end } }
+      found = { model: bytes.toString('utf8', start, end), range: { start, end }, isWhole: false }
     at = end + delimiter.length
   }
   return found

@@ -28,6 +28,15 @@ t.test('the field is found wherever it is', async t => {
   t.equal(modelOf(`${field('model', '')}--b--`), '')
 })
 
+t.test('whether all of it was seen is told', async t => {
+  const form = field('model', 'm')
+  const isWhole = (text: string) => readFormModel(Buffer.from(text.replaceAll('\n', '\r\n')), TYPE)?.isWhole
+  t.equal(isWhole(`${form}--b--`), true)
+  t.equal(isWhole(`${form}--b`), false)
+  t.equal(isWhole(`${form}${field('x', 'y').repeat(256)}${field('model', 'n')}--b--`), false)
+  t.equal(isWhole(`${form}${part(`X: ${'y'.repeat(9000)}`, '')}${field('model', 'n')}--b--`), false)
+})
+
 t.test('nothing else is taken for it', async t => {
   t.equal(modelOf(`${field('models', 'm')}${field('xmodel', 'm')}--b--`), undefined)
   t.equal(
