@@ -17,7 +17,7 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, signal, systemView } from '@homing/actor'
-import { type Log, toErrorRecord } from '@homing/base'
+import { type Clock, type Log, toErrorRecord } from '@homing/base'
 import {
   Bodies,
   EventStreams,
@@ -89,6 +89,7 @@ class Console {
   /** Of its own port; undefined: plain HTTP, or no port of its own. */
   readonly tls: FollowedFiles<TlsIdentity> | undefined
   readonly #log: Log
+  readonly #clock: Clock
   readonly #http: HttpTransport
   readonly #room: ViewRoom
   readonly #operations: Operations
@@ -101,6 +102,7 @@ class Console {
 
   constructor(context: ActorContext<ConsoleMessage>, args: ConsoleArgs) {
     const { clock, log, random } = context
+    this.#clock = clock
     const system = context.use(systemView)
     const { http, brokers } = context.use(transportCapability)
     this.#log = log
@@ -137,7 +139,7 @@ class Console {
   /** The port of its own; undefined: there is none. */
   async open(args: ConsoleArgs): Promise<FrontDoor | undefined> {
     if (args.adminPort === undefined) return undefined
-    await this.tls?.begin()
+    await this.tls?.begin(this.#clock)
     this.#door = await openDoor(
       this.#http,
       { ...args, port: args.adminPort, identity: this.tls?.value },

@@ -22,8 +22,11 @@ export class GatewayAccess {
   /** Undefined: requests need no key. */
   readonly clients: ClientDoor | undefined
 
+  readonly #clock: Clock
+
   constructor({ args, clock, log, metrics, changed }: GatewayAccessParts) {
     const { tls, clientKeys, own } = args
+    this.#clock = clock
     // Of several gateways, which have the same files, the first one tells.
     const tells = (own?.row.index ?? 0) === 0
     const ofFiles = tells ? log : undefined
@@ -42,7 +45,7 @@ export class GatewayAccess {
 
   /** The files as they are now count. */
   async begin(): Promise<void> {
-    await Promise.all([this.tls?.begin(), this.clients?.file.begin()])
+    await Promise.all([this.tls?.begin(this.#clock), this.clients?.file.begin(this.#clock)])
   }
 
   look(): void {

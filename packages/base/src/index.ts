@@ -33,6 +33,7 @@ export {
 export type { LogFields } from './log-text.ts'
 export { looksLikeKey, NOT_SHOWN, openName, openText, openUrl } from './open-text.ts'
 export { JSON_DEPTH_MAX, parseJson } from './parse-json.ts'
+export { readYaml, YAML_BYTES_MAX } from './read-yaml.ts'
 export { type LogLine, type RecordingLog, recordingLog } from './recording-log.ts'
 export { seededRandom } from './seeded-random.ts'
 export { SHOWN_CHARACTERS_MAX, shownText } from './shown-text.ts'

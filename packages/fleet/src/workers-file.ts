@@ -2,15 +2,13 @@
  * Workers file: the URLs of workers in a file that other programs write while the router runs.
  *
  *   http://10.0.0.1:8001?events=5557      one URL a line, # begins a comment
- *   workers: [http://10.0.0.1:8001]       or YAML: a list, or a map with `workers`
+ *   workers: [http://10.0.0.1:8001]       or JSON or short YAML: a list, or a map with `workers`
  *
  * The file is polled, not watched: polling works on network file systems, and when files or links are
  * replaced. A text counts after two looks in a row have found it, so a half-written file does not count.
  */
 
-import { createRequire } from 'node:module'
-import { openName, readBoundedFile } from '@homing/base'
-import type * as yaml from 'yaml'
+import { openName, readBoundedFile, readYaml } from '@homing/base'
 import { WorkersFileError } from './errors.ts'
 import { parseWorkerSpec } from './worker-url.ts'
 
@@ -62,22 +60,10 @@ interface Located {
 }
 
 function yamlUrls(text: string, path: string): readonly Located[] {
-  // Loaded here: 72 modules, which a router without such a file does without.
-  const { LineCounter, parseDocument } = createRequire(import.meta.url)('yaml') as typeof yaml
-  const lineCounter = new LineCounter()
-  // Pretty errors take the square of their number.
-  const document = parseDocument(text, { lineCounter, prettyErrors: false })
-  const [error] = document.errors
-  // Its message may repeat a part of the text.
-  if (error !== undefined) {
-    const { line, col } = lineCounter.linePos(error.pos[0])
-    throw new WorkersFileError(path, `it is no YAML at line ${line}, column ${col} (${error.code})`)
-  }
   let root: unknown
   try {
-    root = document.toJS({ maxAliasCount: 0 })
+    root = readYaml(text)
   } catch (thrown) {
-    // An alias, or levels that are too many to walk over.
     throw new WorkersFileError(path, (thrown as Error).message)
   }
   const list = isMap(root) ? root['workers'] : root

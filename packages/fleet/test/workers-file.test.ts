@@ -27,8 +27,9 @@ t.test('what cannot be used is named, with its line', async t => {
     ['workers: 5', /must be a list/],
     ['workers: [a\n', /cannot use the workers file f: /],
     ['workers: []\nother: 1', /it has other;/],
-    ['workers: [&a http://a:1, *a]', /Alias resolution is disabled/],
+    ['workers: [&a http://a:1, *a]', /it has aliases, or too many levels/],
     ['workers: [http://a:1', /at line 1, column 21/],
+    [`workers: [http://a:1] # ${'x'.repeat(2 ** 16)}`, /the most as YAML is 65536/],
   ] as const) {
     t.throws(() => parse(text), { code: 'HOMING_DIRECTORY_WORKERS_FILE', message: words }, text)
   }

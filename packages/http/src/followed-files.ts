@@ -4,10 +4,11 @@
  *
  * They are polled, not watched: that works on network file systems, and when files or links are replaced. A
  * text counts after two looks in a row have found it, so a half-written file does not count. What cannot be
- * used is logged once and changes nothing.
+ * used is logged once and changes nothing, also for an owner that begins anew: what counted last counts then.
  */
 
-import { type Log, readBoundedFile } from '@homing/base'
+import { stat } from 'node:fs/promises'
+import { type Clock, type Log, readBoundedFile } from '@homing/base'
 
 export interface FollowedFile {
   /** The setting that names it. */
@@ -20,7 +21,7 @@ export interface FollowedFilesOptions<T> {
   readonly bytesMax: number
   /** `texts[i]` of `files[i]`. Throws an error whose message says what is wrong, and shows no secret. */
   readonly parse: (texts: readonly string[]) => T
-  /** What counts until the files say something else. */
+  /** What counts until the files say something else, if nothing of them has counted on this thread yet. */
   readonly value: T
   readonly changed: (value: T) => void
   /** Undefined: another owner of the same files has told already. */
@@ -41,9 +42,16 @@ export function readFollowedFiles(
   )
 }
 
+/** What counted last on this thread, by settings and paths, which are as many as the command names. */
+const counted = new Map<string, unknown>()
+/** File systems may hang. */
+const BEGIN_MS_MAX = 5000
+
 export class FollowedFiles<T> {
   readonly #options: FollowedFilesOptions<T>
   readonly #names: string
+  /** In `counted`. */
+  readonly #key: string
   #value: T
   /** Texts of the last look; undefined: they could not be read. */
   #texts: string | undefined
@@ -51,6 +59,8 @@ export class FollowedFiles<T> {
   #judged: string | undefined
   #fault: string | undefined
   #isLooking = false
+  /** Of the files at the last look, what differs after every change. */
+  #marks: string | undefined
   /** Looks that found something new to judge: what counted, and what could not be used. */
   readonly counts = { loaded: 0, refused: 0 }
 
@@ -58,6 +68,7 @@ export class FollowedFiles<T> {
     this.#options = options
     this.#value = options.value
     this.#names = options.files.map(({ path }) => path).join(', ')
+    this.#key = options.files.map(({ option, path }) => `${option} ${path}`).join('\n')
   }
 
   get value(): T {
@@ -69,18 +80,36 @@ export class FollowedFiles<T> {
     return this.#fault
   }
 
-  /** What they say now counts at once if it can be used: for an owner that begins. Never rejects. */
-  async begin(): Promise<void> {
-    await this.look()
-    await this.look()
+  /**
+   * What they say now counts at once if it can be used, else what counted last: for an owner that begins.
+   * Takes BEGIN_MS_MAX at most. Never rejects.
+   */
+  async begin(clock: Clock): Promise<void> {
+    const last = counted.get(this.#key) as T | undefined
+    if (last !== undefined) this.#count(last)
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const timer = clock.after(BEGIN_MS_MAX, resolve)
+    await Promise.race([this.look().then(() => this.look()), promise])
+    timer.cancel()
   }
 
   /** Does nothing while an earlier look is under way. Never rejects. */
   async look(): Promise<void> {
     if (this.#isLooking) return
     this.#isLooking = true
+    const { files, bytesMax } = this.#options
     try {
-      this.#looked(await readFollowedFiles(this.#options.files, this.#options.bytesMax))
+      const marks = await marksOf(files)
+      if (
+        marks !== undefined &&
+        marks === this.#marks &&
+        this.#judged !== undefined &&
+        this.#judged === this.#texts
+      )
+        return
+      const texts = await readFollowedFiles(files, bytesMax)
+      this.#marks = marks
+      this.#looked(texts)
     } catch (thrown) {
       this.#texts = undefined
       // The same texts are judged anew when they can be read again.
@@ -106,11 +135,16 @@ export class FollowedFiles<T> {
       return
     }
     this.#fault = undefined
-    this.#value = value
-    this.#options.changed(value)
+    this.#count(value)
+    counted.set(this.#key, value)
     if (isFirst) return
     this.counts.loaded++
     this.#options.log?.info({ files: this.#names }, 'changed files count from now on')
+  }
+
+  #count(value: T): void {
+    this.#value = value
+    this.#options.changed(value)
   }
 
   #failed(fault: string): void {
@@ -119,4 +153,13 @@ export class FollowedFiles<T> {
     this.counts.refused++
     this.#options.log?.warn({ fault }, 'changed files cannot be used; what they said before goes on to count')
   }
+}
+
+/** Of files that can be looked at; others have no marks, so that each look reads them and says why not. */
+async function marksOf(files: readonly FollowedFile[]): Promise<string | undefined> {
+  const stats = await Promise.all(
+    files.map(({ path }) => stat(path, { bigint: true }).catch(() => undefined)),
+  )
+  if (stats.includes(undefined)) return undefined
+  return stats.map(each => `${each!.dev} ${each!.ino} ${each!.size} ${each!.mtimeNs} ${each!.ctimeNs}`).join()
 }

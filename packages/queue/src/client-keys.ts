@@ -12,9 +12,7 @@
  * member. No fault repeats a value: it may be a key in the wrong place.
  */
 
-import { createRequire } from 'node:module'
-import { CodedError, LIST_CHARACTERS_MAX, parseJson } from '@homing/base'
-import type * as yaml from 'yaml'
+import { CodedError, LIST_CHARACTERS_MAX, readYaml } from '@homing/base'
 
 /** One client, and what it may do. */
 export interface ClientKey {
@@ -45,7 +43,7 @@ export class BadClientKeysError extends CodedError {
   }
 }
 
-/** Of the file. Reading it takes the gateway's thread some tenths of a second at most. */
+/** Of the file as JSON; YAML_BYTES_MAX as YAML. */
 export const CLIENT_KEYS_BYTES_MAX = 1024 * 1024
 const CLIENTS_MAX = 4096
 const DIGESTS_MAX = 4
@@ -89,8 +87,13 @@ export function parseClientKeys(text: string, path: string): readonly ClientKey[
 }
 
 function entriesOf(text: string, faults: string[]): readonly unknown[] {
-  const root = rootOf(text, faults)
-  if (faults.length > 0) return []
+  let root: unknown
+  try {
+    root = readYaml(text)
+  } catch (thrown) {
+    faults.push((thrown as Error).message)
+    return []
+  }
   const stranger = isMap(root) ? Object.keys(root).find(name => name !== 'keys') : undefined
   if (stranger !== undefined) faults.push(`it has ${memberName(stranger)}: it may have a list, or keys alone`)
   const list = isMap(root) ? root['keys'] : root
@@ -99,32 +102,6 @@ function entriesOf(text: string, faults: string[]): readonly unknown[] {
   else if (list.length === 0) faults.push('it lists no key: without one no request would be answered')
   else if (list.length > CLIENTS_MAX) faults.push(`it lists ${list.length} keys; the most is ${CLIENTS_MAX}`)
   return faults.length > 0 ? [] : (list as readonly unknown[])
-}
-
-function rootOf(text: string, faults: string[]): unknown {
-  // JSON is YAML, too, but is read a hundred times as fast.
-  try {
-    return parseJson(text)
-  } catch {
-    // Then it is YAML, or neither.
-  }
-  // Loaded here: 72 modules, which a router without such a file does without.
-  const { LineCounter, parseDocument } = createRequire(import.meta.url)('yaml') as typeof yaml
-  const lineCounter = new LineCounter()
-  // Pretty errors take the square of their number, and would repeat parts of the text.
-  const document = parseDocument(text, { lineCounter, prettyErrors: false })
-  const [error] = document.errors
-  if (error !== undefined) {
-    const { line, col } = lineCounter.linePos(error.pos[0])
-    faults.push(`it is no YAML at line ${line}, column ${col} (${error.code})`)
-    return undefined
-  }
-  try {
-    return document.toJS({ maxAliasCount: 0 })
-  } catch {
-    faults.push('it has aliases, or too many levels')
-    return undefined
-  }
 }
 
 function keyOf(entry: unknown, number: number, faults: string[]): ClientKey | undefined {

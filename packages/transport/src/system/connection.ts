@@ -97,8 +97,8 @@ export class Connection {
   }
 
   /**
-   * Bytes that the operating system has taken for the client, at least where they stopped; NaN: it is closed. A
-   * long write is taken in parts; how much of it waits is known only to the handle, where Node's own socket
+   * Bytes that the operating system has taken for the client, at least where they stopped; NaN: it is closed.
+   * A long write is taken in parts; how much of it waits is known only to the handle, where Node's own socket
    * timeout looks for it, too.
    */
   get bytesTaken(): number {
@@ -220,8 +220,8 @@ export class Connection {
   }
 
   /**
-   * TLS that could not write of its own accord, such as its tickets to a client that has left, says nothing of
-   * it, and keeps all that is written later. The last probe is there still, and the wire has nothing to do.
+   * TLS that could not write of its own accord, such as its tickets to a client that has left, says nothing
+   * of it, and keeps all that is written later. The last probe is there still, and the wire is idle.
    */
   #isStuck(): boolean {
     if (this.#wire === this.#socket || this.#probes < 2 || this.#socket.writableLength === 0) return false
