@@ -28,6 +28,7 @@ export interface NextTurnParts {
 /** Since the start. */
 export interface NextTurnCounts {
   readonly sent: number
+  /** Also those that were refused before they were read, as past a limit of their client. */
   readonly skipped: number
 }
 
@@ -78,11 +79,18 @@ export class NextTurns {
       return
     }
     this.#open++
-    this.#sent++
     const headers = Object.fromEntries(
       Object.entries(http.headers).filter(([name]) => !HEADERS_LEFT_OUT.includes(name)),
     )
-    begin(new InnerExchange(next, headers, () => this.#open--))
+    const inner = new InnerExchange(next, headers, {
+      taken: () => this.#sent++,
+      ended: wasTaken => {
+        this.#open--
+        if (!wasTaken) this.#skipped++
+      },
+    })
+    // Until then, the answer holds the place of its client.
+    http.onOver(() => begin(inner))
   }
 }
 
@@ -200,6 +208,12 @@ interface Watch {
   answerBytes: number
 }
 
+interface InnerTold {
+  /** It is read, so it is a request like any other. */
+  readonly taken: () => void
+  readonly ended: (wasTaken: boolean) => void
+}
+
 /** A request of our own, whose answer is dropped. */
 class InnerExchange implements HttpExchange {
   readonly method = 'POST'
@@ -209,18 +223,21 @@ class InnerExchange implements HttpExchange {
   readonly headers: HttpHeaders
   isClosed = false
   readonly #body: Uint8Array
-  readonly #ended: () => void
+  readonly #told: InnerTold
   readonly #onOver: (() => void)[] = []
+  #isTaken = false
 
-  constructor(body: Uint8Array, headers: HttpHeaders, ended: () => void) {
+  constructor(body: Uint8Array, headers: HttpHeaders, told: InnerTold) {
     this.#body = body
     this.headers = headers
-    this.#ended = ended
+    this.#told = told
   }
 
   async readBody(_maxBytes: number, room?: BodyRoom): Promise<Uint8Array> {
     room?.check(this.#body.length)
     room?.take(this.#body.length)
+    this.#isTaken = true
+    this.#told.taken()
     return this.#body
   }
 
@@ -242,7 +259,7 @@ class InnerExchange implements HttpExchange {
   end(): void {
     if (this.isClosed) return
     this.isClosed = true
-    this.#ended()
+    this.#told.ended(this.#isTaken)
     for (const callback of this.#onOver.splice(0)) callback()
   }
 

@@ -196,6 +196,8 @@ t.test('a model is not hidden from its key by the form of the body', async t => 
     const before = given.calls.length
     const path = '/v1/embeddings'
     const sent = await given.ask('POST', path, { headers: { ...BEARER_A, ...headers }, body })
+    // What is decoded is decoded beside the actors.
+    for (let turn = 0; sent.status !== status && turn < 10_000; turn++) await new Promise(setImmediate)
     t.equal(sent.status, status, `${JSON.stringify(headers)} ${body}`)
     t.equal(given.calls.length, before + (status === undefined ? 1 : 0))
     const free = await given.ask('POST', path, {
@@ -262,6 +264,34 @@ t.test('a next turn is one of the same client, and ends for its limits, too', as
   t.equal(await metric(given, 'homing_gateway_client_key_open_requests'), 1)
   await given.answer(head(200, { 'content-type': 'application/json' }), data(whole), end)
   t.equal(await metric(given, 'homing_gateway_client_key_open_requests'), 0)
+})
+
+t.test('a next turn takes the place of its own chat, and is skipped where its client has none', async t => {
+  const read = () => ({ kind: 'read' as const, request: READ })
+  const settings = { nextTurnsMax: 2, bodyBytesMax: 5000 }
+  const own = client('a', KEY_A, { concurrentRequests: 1, requestsPerMinute: 3 })
+  const given = await world(t, [own], settings, { read })
+  const messages = [{ role: 'user', content: 'hi' }]
+  const body = JSON.stringify({
+    ...{ model: 'm', messages },
+    ...{ nvext: { agent_hints: { speculative_prefill: true } } },
+  })
+  const message = { role: 'assistant', content: 'good day' }
+  const whole = JSON.stringify({ choices: [{ index: 0, message, finish_reason: 'stop' }] })
+  const answer = [head(200, { 'content-type': 'application/json' }), data(whole), end] as const
+  const turns = async () => {
+    const name = 'homing_gateway_next_turns_total'
+    return [await metric(given, `${name}{outcome="sent"}`), await metric(given, `${name}{outcome="skipped"}`)]
+  }
+  await given.ask('POST', '/v1/chat/completions', { headers: BEARER_A, body })
+  await given.answer(...answer)
+  t.equal(given.calls.length, 2, 'the next turn was sent')
+  t.strictSame(await turns(), [1, 0])
+  await given.answer(...answer)
+  await given.ask('POST', '/v1/chat/completions', { headers: BEARER_A, body })
+  await given.answer(...answer)
+  t.equal(given.calls.length, 3, 'its minute is used up, so no next turn was sent')
+  t.strictSame(await turns(), [1, 1])
 })
 
 t.test('however a request ends, its place is free again', async t => {
