@@ -68,9 +68,14 @@ export class AccessNote {
     this.#stages[stage] = (this.#stages[stage] ?? 0) + elapsedMs
   }
 
+  /** Its client has shown a key of this name, which is its tenant. */
+  client(name: string): void {
+    this.#tenant = name
+  }
+
   read(routing: RoutingRequest, waiting: WaitingHints | undefined): void {
     this.#routing = routing
-    this.#tenant = waiting?.tenant
+    this.#tenant = waiting?.tenant ?? this.#tenant
   }
 
   decided(decision: Decision): void {

@@ -17,6 +17,7 @@ import {
   parseClientKeys,
 } from '@homing/queue'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
+import type { AccessNote } from './access-note.ts'
 import { ClientLimitError, KeyMissingError, KeyUnknownError } from './errors.ts'
 import { KeyedExchange } from './keyed-exchange.ts'
 
@@ -67,7 +68,7 @@ export class ClientDoor {
   }
 
   /** Throws KeyMissingError, KeyUnknownError or ClientLimitError. */
-  admit(http: HttpExchange): KeyedExchange {
+  admit(http: HttpExchange, note: Pick<AccessNote, 'client'> | undefined): KeyedExchange {
     const shown = keyIn(http.headers)
     if (shown === undefined) {
       this.#refused('missing')
@@ -78,6 +79,7 @@ export class ClientDoor {
       this.#refused('unknown')
       throw new KeyUnknownError()
     }
+    note?.client(key.name)
     const entered = this.#limits.enter(key, this.#clock.nowMs())
     if ('reason' in entered) {
       this.#refused(entered.reason)

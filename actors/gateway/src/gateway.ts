@@ -464,7 +464,7 @@ class Gateway {
       return
     }
     const { clients } = this.#access
-    const exchange = clients !== undefined && this.#needsKey(opened) ? clients.admit(opened) : opened
+    const exchange = clients !== undefined && this.#needsKey(opened) ? clients.admit(opened, note) : opened
     if ('route' in found) {
       const { route, parameter } = found
       if ('view' in route) await route.view(exchange, parameter)

@@ -43,7 +43,7 @@ export class ClientLimits {
   #byDigest: ReadonlyMap<string, ClientKey> = new Map()
   /** By name: of all keys, and of those that are gone while something of them is open. */
   readonly #accounts = new Map<string, Account>()
-  #names: ReadonlySet<string> = new Set()
+  #byName: ReadonlyMap<string, ClientKey> = new Map()
 
   constructor(keys: readonly ClientKey[], threads: number) {
     this.#threads = threads
@@ -53,7 +53,7 @@ export class ClientLimits {
   /** Requests of keys that are gone go on to their end. A client that stays keeps what it has taken. */
   setKeys(keys: readonly ClientKey[]): void {
     this.#byDigest = new Map(keys.flatMap(key => key.digests.map(digest => [digest, key] as const)))
-    this.#names = new Set(keys.map(({ name }) => name))
+    this.#byName = new Map(keys.map(key => [key.name, key]))
     for (const name of [...this.#accounts.keys()]) this.#forget(name)
   }
 
@@ -97,8 +97,10 @@ export class ClientLimits {
     return {
       key,
       charge: (count, atMs) => {
-        if (tokensPerMinute === undefined) return
-        tokens.missing(0, this.#share(tokensPerMinute), atMs)
+        // By the limit as it is now; of a key that is gone, as it was.
+        const { tokensPerMinute: limit } = this.#byName.get(key.name) ?? key
+        if (limit === undefined) return
+        tokens.missing(0, this.#share(limit), atMs)
         tokens.take(count)
       },
       end: () => {
@@ -124,7 +126,7 @@ export class ClientLimits {
   }
 
   #forget(name: string): void {
-    if (!this.#names.has(name) && this.#accounts.get(name)?.open === 0) this.#accounts.delete(name)
+    if (!this.#byName.has(name) && this.#accounts.get(name)?.open === 0) this.#accounts.delete(name)
   }
 }
 

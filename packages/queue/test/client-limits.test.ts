@@ -42,6 +42,27 @@ t.test('the three limits, and when to come back', async t => {
   t.equal(limits.open, 0)
 })
 
+t.test('what an open request takes is counted by the limit as it is now', async t => {
+  const [free, low, high] = [
+    key('a'),
+    key('a', { tokensPerMinute: 100 }),
+    key('a', { tokensPerMinute: 1000 }),
+  ]
+  const limits = new ClientLimits([free], 1)
+  const before = limits.enter(free, 0) as ClientLease
+  limits.setKeys([low])
+  before.charge(150, 0)
+  t.match(limits.enter(low, 0), { reason: 'tokens', limit: 100 })
+  limits.setKeys([high])
+  before.charge(10, 60_000)
+  // A minute has brought 1000 into the bucket, which was 50 short, not 100.
+  const after = limits.enter(high, 60_000) as ClientLease
+  after.charge(939, 60_000)
+  t.notMatch(limits.enter(high, 60_000), { reason: 'tokens' })
+  after.charge(1, 60_000)
+  t.match(limits.enter(high, 60_000), { reason: 'tokens', limit: 1000 })
+})
+
 t.test('of several threads each has its share, rounded up', async t => {
   const a = key('a', { concurrentRequests: 3 })
   const limits = new ClientLimits([a], 2)
