@@ -189,7 +189,8 @@ export class Exchange {
   look(nowMs: number): void {
     this.#guard(() => {
       this.#look(nowMs)
-      const isWaiting = this.#state !== 'settled' && this.#firstTokenMs === undefined
+      const isSilent = this.#firstTokenMs === undefined || this.#state === 'continuing'
+      const isWaiting = this.#state !== 'settled' && isSilent
       if (isWaiting && this.#ready?.routing.isStream === true) this.#answer.waits()
     })
   }
@@ -197,9 +198,10 @@ export class Exchange {
   #look(nowMs: number): void {
     this.#slices.look(nowMs)
     this.#legs.look(nowMs)
-    if (this.#state !== 'calling' && this.#state !== 'relaying') return
+    const isContinuing = this.#state === 'continuing'
+    if (!isContinuing && this.#state !== 'calling' && this.#state !== 'relaying') return
     const { silenceMsMax, requestMsMax } = this.#parts.limits
-    if (!this.#isPaused && nowMs - this.#lastByteMs >= silenceMsMax)
+    if (!isContinuing && !this.#isPaused && nowMs - this.#lastByteMs >= silenceMsMax)
       this.#giveUp(`no byte for ${silenceMsMax} ms`, true)
     else if (this.#isStalled(nowMs)) {
       const { worker } = this.#decision!
@@ -740,7 +742,8 @@ export class Exchange {
 
   /** `mayGoOn`: it is the worker that is slow, and another one may be quicker. */
   #giveUp(reason: string, mayGoOn: boolean): void {
-    this.#failed(reason, true)
+    // One whose stream another is to continue has been blamed.
+    if (this.#state !== 'continuing') this.#failed(reason, true)
     const error = toErrorRecord(new NoAnswerError(this.#decision!.worker, reason))
     if (mayGoOn && this.#state === 'relaying') this.#continueOr(error)
     else this.#fail(error)

@@ -241,6 +241,26 @@ t.test('while its prompt is read again, the body is given to no other request', 
   t.equal(textOf(given[1]!), long('mine'))
 })
 
+t.test('while the rest is read, its client sees comments, and the request keeps its time', async t => {
+  let reads = 0
+  const limits = { ...LIMITS, requestMsMax: 4000, streamKeepAliveMs: 500 }
+  const world = await startWorld(
+    t,
+    { exchangeLimits: limits },
+    { read: () => (++reads > 1 ? undefined : { kind: 'read', request: { ...READ, isStream: true } }) },
+  )
+  const client = world.send('POST', CHAT, { body: JSON.stringify(BODY) })
+  await world.system.settle()
+  await world.answer(...BEGUN)
+  await world.answer(die)
+  t.equal(reads, 2)
+  for (let step = 0; step < 3; step++) await world.system.advance(1000)
+  t.equal(client.end, 'open')
+  t.ok(client.body.split('\n\n:').length > 2, client.body)
+  for (let step = 0; step < 2; step++) await world.system.advance(1000)
+  t.strictSame(seen(client.body), ['one', 'timeout'])
+})
+
 t.test('a client that leaves during the last read takes everything along', async t => {
   let [reads, leaves] = [0, () => {}]
   const world = await startWorld(
