@@ -44,7 +44,13 @@ export const TINY_TOKENIZER = fileURLToPath(
 export const QUICK: Partial<EngineSettings> = { port: 0, eventsPort: 0, replayPort: 0, speed: 0 }
 
 /** Shared by all fleets of a process; closed with the process. */
-const agent = new Agent({ connections: 512, pipelining: 1, keepAliveTimeout: 1000 })
+const agent = new Agent({
+  // Routers of tests have certificates of their own.
+  connect: { rejectUnauthorized: false },
+  connections: 512,
+  pipelining: 1,
+  keepAliveTimeout: 1000,
+})
 
 export interface Answer {
   readonly status: number

@@ -1,7 +1,7 @@
 /**
  * Streams whose engine dies in the middle, over real sockets: another engine goes on, and the client sees
- * one answer, the same as without the death. HOMING_FAULTS_RUNS sets how often an engine is killed under many
- * streams (default 2).
+ * one answer, the same as without the death. HOMING_FAULTS_RUNS sets how often an engine is killed under
+ * HOMING_FAULTS_STREAMS streams (default 2 and 60).
  */
 
 import process from 'node:process'
@@ -24,7 +24,7 @@ const ENGINES = [{ hashSeed: 1 }, { hashSeed: 1 }, { hashSeed: 1 }] as const
 const TOKENS = 60
 const RUNS = Number(process.env['HOMING_FAULTS_RUNS'] ?? 2)
 const SEED = Number(process.env['HOMING_SEED'] ?? 1)
-const STREAMS = 60
+const STREAMS = Number(process.env['HOMING_FAULTS_STREAMS'] ?? 60)
 
 interface Fleet {
   readonly engines: readonly ThreadEngine[]

@@ -366,6 +366,35 @@ export function testTransport(t: Test, createTransport: (t: Test) => Transport):
     t.equal(received, total)
   })
 
+  t.test('a call may go on while another one is told of its answer', async t => {
+    const exchanges = new Inbox<HttpExchange>()
+    const { origin } = await serve(t, exchanges.put)
+    const { http } = createTransport(t)
+    const done = new Inbox<string>()
+    const get = (name: string, told: () => void) =>
+      http.call(
+        { origin, method: 'GET', path: `/${name}` },
+        {
+          head() {},
+          data: told,
+          end: () => done.put(`${name} end`),
+          failed: ({ message }) => done.put(message),
+        },
+      )
+    const slow = get('slow', () => {})
+    const first = await exchanges.next('the slow request')
+    slow.pause()
+    first.write(bytes('x'.repeat(2 ** 20)))
+    first.end()
+    await new Promise(resolve => setTimeout(resolve, 50))
+    get('quick', () => slow.resume())
+    const second = await exchanges.next('the quick request')
+    second.write(bytes('one'))
+    second.end()
+    const ends = [await done.next('an end'), await done.next('the other end')]
+    t.strictSame(ends.sort(), ['quick end', 'slow end'])
+  })
+
   t.test('a listener that closes waits for its exchanges, and takes nobody new', async t => {
     const exchanges = new Inbox<HttpExchange>()
     const { origin, listener } = await serve(t, exchanges.put)

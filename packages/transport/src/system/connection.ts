@@ -20,6 +20,7 @@
  */
 
 import type { Socket } from 'node:net'
+import { TLSSocket } from 'node:tls'
 import type { Clock, Timer } from '@homing/base'
 import {
   HeadersTimeoutError,
@@ -70,7 +71,7 @@ export class Connection {
   #timer: Timer | undefined
   #unread: Timer | undefined
 
-  /** `wire`: what lies under TLS; without TLS the socket itself. */
+  /** `wire`: what lies under TLS; without TLS, or if it is gone already, the socket itself. */
   constructor(
     socket: Socket,
     wire: Socket,
@@ -110,9 +111,10 @@ export class Connection {
     return (this.#wire as { readonly _handle?: WireHandle | null })._handle
   }
 
-  /** The client sees that it is cut. TLS itself has no such end. */
+  /** The client sees that it is cut. TLS itself has no such end, nor has a client that has left already. */
   reset(): void {
-    this.#wire.resetAndDestroy()
+    if (this.#wire instanceof TLSSocket) this.#wire.destroy()
+    else this.#wire.resetAndDestroy()
   }
 
   opened(exchange: OpenExchange): void {

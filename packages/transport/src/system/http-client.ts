@@ -145,7 +145,10 @@ class UndiciCall implements HttpCall, Dispatcher.DispatchHandler {
 
   resume(): void {
     this.#isPaused = false
-    this.#controller?.resume()
+    // Not at once: its owner may have been told of another answer, and undici reads one at a time.
+    queueMicrotask(() => {
+      if (!this.#isPaused && !this.#isEnded) this.#controller?.resume()
+    })
   }
 
   /**
