@@ -11,9 +11,9 @@ import { join } from 'node:path'
 import process from 'node:process'
 import { connect as connectTls } from 'node:tls'
 import { type Random, seededRandom } from '@homing/base'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { certificate, hasOpenssl } from '../system/certificates.ts'
-import { RouterClient, startEngines, startProcess, until } from '../system/fleet.ts'
+import { RouterClient, send, startEngines, startProcess, type TestProcess, until } from '../system/fleet.ts'
 import { startRawEngine } from '../system/raw-engine.ts'
 import { mutated, mutatedJson, mutatedText, pick, stretched } from './mutations.ts'
 
@@ -51,6 +51,45 @@ const BODIES: readonly (readonly [path: string, body: object])[] = [
   ['/tokenize', { prompt: 'a b c' }],
   ['/route', { prompt: 'a b c', router: { overlap_score_weight: 2 } }],
 ]
+const WORKER = { worker_id: 1, dp_rank: 0, instance_id: 1, model_name: MODEL, block_size: 16 }
+const TOKENS = Array.from({ length: 40 }, (_, i) => i)
+/** What services take, and the routes of the router for programs. */
+const SERVICES: Readonly<Record<string, typeof BODIES>> = {
+  router: [
+    ['/v1/router/best_worker', { token_ids: TOKENS, request_id: 'a' }],
+    ['/v1/router/new', { token_ids: TOKENS, request_id: 'b', worker_id: 1, dp_rank: 0 }],
+    ['/v1/router/potential_loads', { token_ids: TOKENS }],
+    ['/v1/router/find_matches', { token_ids: TOKENS }],
+    ['/v1/router/mark_prefill', { request_id: 'a' }],
+    ['/v1/router/free', { request_id: 'a' }],
+    ['/busy_threshold', { active_decode_blocks_threshold: 0.9 }],
+    ['/workers', { url: 'http://127.0.0.1:9' }],
+    ['/what_if', { policies: ['linear'] }],
+  ],
+  select: [
+    ['/workers', { ...WORKER, kv_events_endpoint: 'tcp://127.0.0.1:9' }],
+    ['/select', { token_ids: TOKENS, request_id: 'a', pinned_worker: { worker_id: 1, dp_rank: 0 } }],
+    ['/select_and_reserve', { token_ids: TOKENS, request_id: 'b' }],
+    ['/reservations', { request_id: 'a', selection_id: 'a', worker_id: 1 }],
+    ['/reservations/a/output_block', {}],
+    ['/potential_loads', { token_ids: TOKENS }],
+    ['/overlap_scores', { token_ids: TOKENS }],
+  ],
+  slots: [
+    ['/register', { ...WORKER, dp_start: 0, dp_size: 2 }],
+    ['/add', { ...WORKER, request_id: 'a', token_ids: TOKENS, sequence_hashes: [1, 2], isl: 40 }],
+    ['/prefill_complete', { request_id: 'a' }],
+    ['/free', { request_id: 'a' }],
+    ['/potential_loads', { ...WORKER, token_ids: TOKENS }],
+    ['/unregister', WORKER],
+  ],
+  indexer: [
+    ['/register', { ...WORKER, endpoint: 'tcp://127.0.0.1:9', replay_endpoint: 'tcp://127.0.0.1:9' }],
+    ['/query', { ...WORKER, token_ids: TOKENS }],
+    ['/query_by_hash', { ...WORKER, block_hashes: [1, 2, 3] }],
+    ['/unregister', WORKER],
+  ],
+}
 const PLAIN = [
   '/',
   '/health',
@@ -98,12 +137,12 @@ function damaged(random: Random, text: string, others: readonly string[]): Uint8
   )
 }
 
-function requestOf(random: Random): string {
+function requestOf(random: Random, bodies: typeof BODIES): string {
   if (random.below(6) === 0) {
     const method = pick(random, ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
     return `${method} ${pick(random, PLAIN)} HTTP/1.1\r\nhost: x\r\n\r\n`
   }
-  const [path, base] = pick(random, BODIES)
+  const [path, base] = pick(random, bodies)
   const given = JSON.stringify({ model: MODEL, ...base })
   const body = random.below(2) === 0 ? given : (mutatedJson(random, given) ?? given)
   const version = random.below(12) === 0 ? '1.0' : '1.1'
@@ -135,7 +174,7 @@ function sayAll(random: Random, socket: Socket, wire: Socket, bytes: Uint8Array)
 }
 
 /** One request, or two at once, and the end of their connection. */
-function client(seed: number, port: number, isTls: boolean): Promise<void> {
+function client(seed: number, port: number, isTls: boolean, bodies: typeof BODIES): Promise<void> {
   const random = seededRandom(seed)
   return new Promise(resolve => {
     const wire = createConnection({ port, host: '127.0.0.1', allowHalfOpen: random.below(2) === 0 })
@@ -146,7 +185,7 @@ function client(seed: number, port: number, isTls: boolean): Promise<void> {
     const isQuick = random.below(4) > 0
     socket.on('error', () => {})
     socket.on(isTls ? 'secureConnect' : 'connect', () => {
-      const requests = Array.from({ length: 1 + random.below(2) }, () => requestOf(random))
+      const requests = Array.from({ length: 1 + random.below(2) }, () => requestOf(random, bodies))
       const whole = requests.join('')
       const isWell = random.below(2) === 0
       sayAll(random, socket, wire, isWell ? Buffer.from(whole) : damaged(random, whole, requests))
@@ -172,6 +211,33 @@ async function figure(router: RouterClient, name: string): Promise<number> {
     (sum, [, value]) => sum + Number(value),
     0,
   )
+}
+
+/** Many clients at a time, for a while; then the process must live, and have foreseen all that failed in it. */
+async function runClients(
+  t: Test,
+  served: TestProcess,
+  seconds: number,
+  isTls: boolean,
+  bodies: typeof BODIES,
+): Promise<void> {
+  let endedWith: unknown
+  void served.ended.then(how => {
+    endedWith = how
+  })
+  const port = Number(new URL(served.url).port)
+  const endMs = performance.now() + seconds * 1000
+  let seed = FIRST_SEED
+  const one = async (): Promise<void> => {
+    while (performance.now() < endMs && endedWith === undefined) await client(seed++, port, isTls, bodies)
+  }
+  await Promise.all(Array.from({ length: CLIENTS }, one))
+  t.comment(`${seed - FIRST_SEED} connections`)
+  const { errorLines } = served
+  t.equal(endedWith, undefined, `it lives: ${errorLines.slice(-20).join('\n')}`)
+  const unexpected = errorLines.filter(line => line.includes('HOMING_INTERNAL'))
+  t.strictSame(unexpected, [], 'nothing fails that is not foreseen')
+  t.equal((await send(served.url, '/health')).status, 200)
 }
 
 for (const isTls of [false, true]) {
@@ -203,28 +269,14 @@ for (const isTls of [false, true]) {
       'error',
     ])
     t.teardown(() => router.kill('SIGKILL'))
-    const port = Number(new URL(router.url).port)
     const outside = new RouterClient(router.url)
     await until('its model is listed', async () => {
       const { json } = await outside.send('/v1/models')
       return json.data.length > 0 ? true : undefined
     })
-    let endedWith: unknown
-    void router.ended.then(how => {
-      endedWith = how
-    })
     const restarts = await figure(outside, 'homing_actor_restarts_total')
-    const endMs = performance.now() + SECONDS * 1000
-    let seed = FIRST_SEED
-    const one = async (): Promise<void> => {
-      while (performance.now() < endMs && endedWith === undefined) await client(seed++, port, isTls)
-    }
-    await Promise.all(Array.from({ length: CLIENTS }, one))
-    t.comment(`${seed - FIRST_SEED} connections, ${answers} damaged answers`)
-    t.equal(endedWith, undefined, `it lives: ${router.errorLines.slice(-20).join('\n')}`)
-    const unexpected = router.errorLines.filter(line => line.includes('HOMING_INTERNAL'))
-    t.strictSame(unexpected, [], 'nothing fails that is not foreseen')
-    t.equal((await outside.send('/health')).status, 200)
+    await runClients(t, router, SECONDS, isTls, BODIES)
+    t.comment(`${answers} damaged answers`)
     t.equal(
       await figure(outside, 'homing_actor_restarts_total'),
       restarts,
@@ -241,5 +293,17 @@ for (const isTls of [false, true]) {
         seen: () => name,
       })
     t.pass('nothing is kept')
+  })
+}
+
+for (const [command, bodies] of Object.entries(SERVICES)) {
+  const seconds = SECONDS / 2
+  t.test(`damaged requests to ${command} for ${seconds} s (HOMING_SEED=${FIRST_SEED})`, async t => {
+    const good = await startEngines([{}])
+    t.teardown(good.stop)
+    const workers = command === 'router' ? ['--worker', good.engines[0]!.url] : []
+    const service = await startProcess(command, ['--port', '0', ...workers, '--log-level', 'error'])
+    t.teardown(() => service.kill('SIGKILL'))
+    await runClients(t, service, seconds, false, bodies)
   })
 }
