@@ -213,7 +213,7 @@ async function figure(router: RouterClient, name: string): Promise<number> {
   )
 }
 
-/** Many clients at a time, for a while; then the process must live, and have foreseen all that failed in it. */
+/** Many clients at a time, for a while; then the process must live, and have foreseen all that failed. */
 async function runClients(
   t: Test,
   served: TestProcess,
