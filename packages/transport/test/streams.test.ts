@@ -319,6 +319,38 @@ t.test('with a real server', { skip: NO_NATS_SERVER }, async t => {
     await until('batch 0')
   })
 
+  t.test('a stream whose messages must be smaller under way gets smaller ones, and all of them', async t => {
+    const one = await world(t)
+    const engine = await publisherAt(t, one, { kept: 1 })
+    const messages = one.process()
+    const { until } = follow(t, messages, one.endpoint)
+    await until('stream')
+    engine.say(0, 100)
+    await until('batch 99')
+    const { config } = await one.manager.streams.info(NAME)
+    await one.manager.streams.update(NAME, { ...config, max_msg_size: 600 })
+    engine.say(100, 100)
+    await until('publisher')
+    await until('stream')
+    engine.say(200, 100)
+    await until('batch 299')
+    t.strictSame(await replay(t, messages, one.endpoint, 0), [...sequences(0, 300), 'end'])
+  })
+
+  t.test('batches that are larger than a message of the stream may be go in parts', async t => {
+    const one = await world(t)
+    const messages = one.process()
+    const publisher = await messages.publish({ endpoint: one.endpoint, stream: STREAM })
+    t.teardown(() => publisher.close())
+    const { until, inbox } = follow(t, one.process(), one.endpoint)
+    await until('stream')
+    for (let i = 0; i < 3; i++)
+      publisher.send(encodeEventFrames('kv', i, bytes(`batch ${i}`.padEnd(200_000, '.'))))
+    for (let i = 0; i < 3; i++) t.match((await inbox.next('a batch')).what, new RegExp(`^batch ${i}\\.+$`))
+    const { state } = await one.manager.streams.info(NAME)
+    t.ok(state.bytes / state.messages < 2 ** 16 + 256, 'no message of the stream is larger')
+  })
+
   t.test('a stream that has reached its bytes keeps the newest; the replay begins there', async t => {
     const one = await world(t)
     const small = { ...STREAM, bytesMax: 2 ** 18 }

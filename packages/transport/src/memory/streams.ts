@@ -17,6 +17,7 @@ import {
   type BrokerStreams,
   type ConsumeOptions,
   type ConsumerHandler,
+  type FoundStream,
   type StreamMessage,
   streamName,
   streamSubject,
@@ -127,9 +128,9 @@ export class LinkStreams implements BrokerStreams {
       reject(new StreamError('cannot use a stream', 'the connection ended'))
   }
 
-  async ensure(options: StreamOptions): Promise<undefined> {
+  async ensure(options: StreamOptions): Promise<FoundStream> {
     await this.#ask('make a stream', () => this.#streams.ensure(options))
-    return undefined
+    return { difference: undefined, messageBytesMax: undefined }
   }
 
   async store(subject: string, payload: Uint8Array, id: string): Promise<void> {

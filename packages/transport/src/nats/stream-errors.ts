@@ -11,14 +11,21 @@ export async function asStreamError<T>(what: string, run: () => Promise<T>): Pro
     return await run()
   } catch (error) {
     if (error instanceof StreamError) throw error
-    throw new StreamError(what, reasonOf(error as PackageError))
+    throw new StreamError(what, reasonOf(error as PackageError), isTooLarge(error as PackageError))
   }
 }
 
 interface PackageError extends Error {
   readonly code?: string
   /** What the broker says. */
-  readonly api_error?: { readonly description?: string }
+  readonly api_error?: { readonly description?: string; readonly err_code?: number }
+}
+
+/** Of the stream (max_msg_size). */
+const MESSAGE_TOO_LARGE = 10_054
+
+function isTooLarge({ code, api_error: said }: PackageError): boolean {
+  return said?.err_code === MESSAGE_TOO_LARGE || code === 'MAX_PAYLOAD_EXCEEDED'
 }
 
 /** The package names some failures by their code alone. */

@@ -26,10 +26,18 @@ export interface ConsumerHandler {
 export const STREAM_RETRY_MS_MIN = 250
 export const STREAM_RETRY_MS_MAX = 5000
 
+/** A stream that was made, or was there. */
+export interface FoundStream {
+  /** What is different from what was asked. */
+  readonly difference: string | undefined
+  /** Of a message with its headers; undefined: as much as the broker takes. */
+  readonly messageBytesMax: number | undefined
+}
+
 /** The streams of a connection. What cannot be done rejects with StreamError. */
 export interface BrokerStreams {
-  /** Makes the stream, unless it is there. Resolves with what is different from what was asked. */
-  ensure(options: StreamOptions): Promise<string | undefined>
+  /** Makes the stream, unless it is there. */
+  ensure(options: StreamOptions): Promise<FoundStream>
   /**
    * Resolves when the stream has stored the message. One with an id of the last two minutes is stored once.
    */
@@ -62,6 +70,12 @@ export interface ConsumeOptions {
 export const UNTAKEN_MAX = 256
 /** Messages of a publisher that go into a stream as one. */
 export const PACK_MESSAGES_MAX = 32
+/** Of a message of a stream; a larger one of a publisher goes in parts. */
+export const PACK_BYTES_MAX = 2 ** 16
+/** Messages of a publisher that are on their way to a stream at one time. */
+export const UNDER_WAY_MAX = 4
+/** A message goes into a stream with its id. */
+export const STREAM_HEADER_BYTES = 128
 
 export function streamName(namespace: string): string {
   return `homing-kv-${namespace}`

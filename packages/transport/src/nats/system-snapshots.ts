@@ -5,7 +5,7 @@ import type * as nats from 'nats'
 import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot } from '../stream-store.ts'
 import { Parts } from './payload.ts'
 import { asStreamError } from './stream-errors.ts'
-import { batchesOf, positionOf } from './stream-position.ts'
+import { batchesOf, purgeableBefore } from './stream-position.ts'
 import { type BrokerStreams, streamName, streamSubject } from './streams.ts'
 
 /** A lock that is not renewed for so long is free. */
@@ -148,7 +148,7 @@ export class SystemSnapshots implements BrokerSnapshots {
       // Behind a newer life, or behind something foreign, the batches of this one cannot be told by halves.
       if (last === undefined || batchesOf(last.payload, life, new Parts()).length === 0) return 0
       const manager = await this.#manager()
-      let before = await positionOf(streams, { stream, subject: filter, life, from })
+      let before = await purgeableBefore(streams, { stream, subject: filter, life, from })
       if (before === undefined) return 0
       for await (const { config, ack_floor, delivered, num_pending } of manager.consumers.list(stream)) {
         // Not by `num_ack_pending`, which nats-server 2.9 forgets when a part of the stream is purged.

@@ -10,6 +10,7 @@ import {
   type BrokerStreams,
   type ConsumeOptions,
   type ConsumerHandler,
+  type FoundStream,
   type StreamMessage,
   streamName,
   streamSubject,
@@ -43,14 +44,14 @@ export class SystemStreams implements BrokerStreams {
     this.#client = connection.jetstream({ timeout: ANSWER_MS_MAX })
   }
 
-  async ensure({ namespace, retentionMs, bytesMax }: StreamOptions): Promise<string | undefined> {
+  async ensure({ namespace, retentionMs, bytesMax }: StreamOptions): Promise<FoundStream> {
     const name = streamName(namespace)
     const subject = streamSubject(namespace, '>')
     return await asStreamError(`cannot make stream ${name}`, async () => {
       const { streams } = await this.#jsm()
       const wanted = { max_age: retentionMs * NANOS, max_bytes: bytesMax }
       try {
-        await streams.add({
+        const { config } = await streams.add({
           name,
           subjects: [subject],
           description: 'KV events of homing',
@@ -60,7 +61,7 @@ export class SystemStreams implements BrokerStreams {
           storage: 'file' as nats.StorageType,
           discard: 'old' as nats.DiscardPolicy,
         })
-        return undefined
+        return { difference: undefined, messageBytesMax: messageBytesMaxOf(config) }
       } catch (error) {
         if (codeOf(error) !== OTHER_CONFIGURATION) throw error
       }
@@ -69,9 +70,9 @@ export class SystemStreams implements BrokerStreams {
         throw new Error(
           `it is there for other subjects (${config.subjects.join(', ')}): use another --namespace`,
         )
-      return config.max_age === wanted.max_age && config.max_bytes === wanted.max_bytes
-        ? undefined
-        : `it was made to keep ${config.max_age / NANOS} ms and ${config.max_bytes} bytes`
+      const isSame = config.max_age === wanted.max_age && config.max_bytes === wanted.max_bytes
+      const kept = `it was made to keep ${config.max_age / NANOS} ms and ${config.max_bytes} bytes`
+      return { difference: isSame ? undefined : kept, messageBytesMax: messageBytesMaxOf(config) }
     })
   }
 
@@ -226,6 +227,11 @@ function endOf(type: string, data: unknown): string | undefined {
   if (type === 'stream_not_found') return 'the stream was deleted'
   if (type === 'heartbeats_missed' && Number(data) >= HEARTBEATS_MISSED_MAX) return 'the broker is silent'
   return undefined
+}
+
+/** -1 at the broker: no limit. */
+function messageBytesMaxOf({ max_msg_size: bytes }: nats.StreamConfig): number | undefined {
+  return bytes > 0 ? bytes : undefined
 }
 
 function codeOf(error: unknown): number | undefined {
