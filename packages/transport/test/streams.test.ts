@@ -21,6 +21,7 @@ import {
   type StreamOptions,
   type Subscription,
 } from '../src/index.ts'
+import type { BrokerLink } from '../src/nats/broker.ts'
 import { brokerMessages } from '../src/nats/messages.ts'
 import { systemBrokers } from '../src/nats/system-broker.ts'
 import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
@@ -269,6 +270,35 @@ t.test('with a real server', { skip: NO_NATS_SERVER }, async t => {
     const told: (number | 'end')[] = []
     while (inbox.size > 0) told.push(await inbox.next('a reply'))
     t.strictSame(told, sequences(0, 50))
+  })
+
+  t.test('the more keys are followed, the fewer messages of each the broker sends ahead', async t => {
+    const one = await world(t)
+    const linked = Promise.withResolvers<BrokerLink>()
+    const leave = systemBrokers(systemClock)([one.server.address]).join({
+      up: link => linked.resolve(link),
+      down() {},
+      failed() {},
+    })
+    t.teardown(leave)
+    const { streams } = await linked.promise
+    await streams!.ensure(STREAM)
+    const followed: { close(): void }[] = []
+    for (let i = 0; i < 40; i++)
+      followed.push(
+        await streams!.consume(
+          { stream: NAME, subject: `homing-kv.fleet.${i}`, name: `key-${i}` },
+          { message() {}, ended() {} },
+        ),
+      )
+    const allowed = async () => {
+      const consumers = await one.manager.consumers.list(NAME).next()
+      return consumers.map(({ config }) => config.max_ack_pending)
+    }
+    while ((await allowed()).some(count => count !== 64));
+    for (const { close } of followed.splice(1)) close()
+    while ((await allowed()).join() !== '256');
+    followed[0]!.close()
   })
 
   t.test('messages of another program on the subject are passed over', async t => {

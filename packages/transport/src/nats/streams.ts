@@ -43,8 +43,8 @@ export interface BrokerStreams {
    */
   store(subject: string, payload: Uint8Array, id: string): Promise<void>
   /**
-   * What comes from now on under a subject, by a durable consumer of this name. No more than UNTAKEN_MAX
-   * messages come that are not taken. Closing it deletes the consumer.
+   * What comes from now on under a subject, by a durable consumer of this name. No more than its share
+   * (untaken-shares.ts) comes that is not taken. Closing it deletes the consumer.
    */
   consume(options: ConsumeOptions, handler: ConsumerHandler): Promise<{ close(): void }>
   /** The first message of a subject at this position or behind it; undefined: there is none. */
@@ -68,6 +68,10 @@ export interface ConsumeOptions {
 
 /** Messages of a consumer that are not taken yet; then it brings no more. */
 export const UNTAKEN_MAX = 256
+/** …where there are many consumers. */
+export const UNTAKEN_MIN = 4
+/** …of all consumers of a connection: 256 MiB. */
+export const UNTAKEN_ALL_MAX = 4096
 /** Messages of a publisher that go into a stream as one. */
 export const PACK_MESSAGES_MAX = 32
 /** Of a message of a stream; a larger one of a publisher goes in parts. */

@@ -17,6 +17,7 @@ import {
   UNTAKEN_MAX,
 } from './streams.ts'
 import { bucketStreams, SystemSnapshots } from './system-snapshots.ts'
+import { UntakenShares } from './untaken-shares.ts'
 
 /** A message with the id of one that was stored so long ago is not stored again. */
 const SAME_ID_MS = 120_000
@@ -37,6 +38,7 @@ const OTHER_CONFIGURATION = 10_058
 export class SystemStreams implements BrokerStreams {
   readonly #connection: nats.NatsConnection
   readonly #client: nats.JetStreamClient
+  readonly #shares = new UntakenShares()
   #manager: Promise<nats.JetStreamManager> | undefined
 
   constructor(connection: nats.NatsConnection) {
@@ -86,6 +88,25 @@ export class SystemStreams implements BrokerStreams {
     { stream, subject, name }: ConsumeOptions,
     handler: ConsumerHandler,
   ): Promise<{ close(): void }> {
+    const sharing = this.#shares.join(async share => {
+      const { consumers } = await this.#jsm()
+      await consumers.update(stream, name, { max_ack_pending: share })
+    })
+    const leave = (): void => this.#shares.leave(sharing)
+    try {
+      return await this.#consume({ stream, subject, name }, handler, sharing.share, leave)
+    } catch (error) {
+      leave()
+      throw error
+    }
+  }
+
+  async #consume(
+    { stream, subject, name }: ConsumeOptions,
+    handler: ConsumerHandler,
+    untakenMax: number,
+    leave: () => void,
+  ): Promise<{ close(): void }> {
     return await asStreamError(`cannot follow stream ${stream}`, async () => {
       const { consumers } = await this.#jsm()
       await consumers.add(stream, {
@@ -95,7 +116,7 @@ export class SystemStreams implements BrokerStreams {
         deliver_policy: 'new' as nats.DeliverPolicy,
         ack_policy: 'all' as nats.AckPolicy,
         ack_wait: TAKEN_MS_MAX * NANOS,
-        max_ack_pending: UNTAKEN_MAX,
+        max_ack_pending: untakenMax,
         inactive_threshold: CONSUMER_INACTIVE_MS * NANOS,
         num_replicas: 1,
         mem_storage: true,
@@ -113,6 +134,7 @@ export class SystemStreams implements BrokerStreams {
       })
       const end = (): void => {
         isEnded = true
+        leave()
         messages.stop()
       }
       const watch = async (): Promise<void> => {
