@@ -1,5 +1,6 @@
 /** Stream errors: what the nats package throws, as StreamError. */
 
+import { systemClock } from '@homing/base'
 import { StreamError } from '../errors.ts'
 
 /** A broker that is asked answers within this time. */
@@ -12,6 +13,20 @@ export async function asStreamError<T>(what: string, run: () => Promise<T>): Pro
   } catch (error) {
     if (error instanceof StreamError) throw error
     throw new StreamError(what, reasonOf(error as PackageError), isTooLarge(error as PackageError))
+  }
+}
+
+/** Several questions, whose answers take no longer together. What comes later means nothing. */
+export async function withinMs<T>(msMax: number, run: () => Promise<T>): Promise<T> {
+  const late = Promise.withResolvers<never>()
+  const timer = systemClock.after(msMax, () => late.reject(new Error(`no whole answer within ${msMax} ms`)))
+  const work = run()
+  // It may fail behind the end.
+  work.catch(() => {})
+  try {
+    return await Promise.race([work, late.promise])
+  } finally {
+    timer.cancel()
   }
 }
 
