@@ -1,4 +1,6 @@
-/** What is asked of etcd, in memory: pages, servers that hang, watches that end, and nothing behind a close. */
+/**
+ * What is asked of etcd, in memory: pages, servers that hang, watches that end, and nothing behind a close.
+ */
 
 import { SimulatedClock } from '@homing/base'
 import t from 'tap'

@@ -4,9 +4,9 @@
  * texts.
  *
  * Servers   the one that answered last is asked first; one that does not answer is passed over for the next.
- *           All together have ASK_MS_MAX: a lease that is kept alive must not end meanwhile.
- * Listings  in pages of PAGE_ENTRIES at one revision; where that is forgotten meanwhile, from the beginning. A
- *           page whose answer is too large is asked for by halves.
+ *           All together have CLUSTER_MS_MAX: a lease that is kept alive must not end meanwhile.
+ * Listings  in pages of PAGE_ENTRIES at one revision; where that is forgotten meanwhile, from the beginning.
+ *           A page whose answer is too large is asked for by halves.
  * Fails     StreamError: no server answers, or what the server says.
  */
 
@@ -24,7 +24,7 @@ import {
 /** A server that is asked answers within this time. */
 const ANSWER_MS_MAX = 2000
 /** …and one of all servers within this: with a beat before it less than a lease has. */
-const ASK_MS_MAX = 3000
+const CLUSTER_MS_MAX = 3000
 const ETCD_ANSWER_BYTES_MAX = 4 * 2 ** 20
 /** Of cards that are as large as they may be, less than an answer may have. */
 const PAGE_ENTRIES = 128
@@ -213,7 +213,7 @@ export class EtcdClient {
   async #ask(path: string, body: object, allowed: readonly number[] = []): Promise<EtcdAnswer> {
     let reason = 'no server is named'
     let isTooLarge = false
-    const timeoutMs = Math.min(ANSWER_MS_MAX, ASK_MS_MAX / this.#servers.length)
+    const timeoutMs = Math.min(ANSWER_MS_MAX, CLUSTER_MS_MAX / this.#servers.length)
     for (const server of [...this.#servers]) {
       let reply: Awaited<ReturnType<HttpTransport['fetch']>>
       try {

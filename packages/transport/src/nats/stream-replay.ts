@@ -5,8 +5,9 @@
  *   asking      the publisher, as always. It begins at what was asked, or earlier: its answer is passed on
  *   reading     it begins later, or is silent for ASK_MS: the stream, from there to its end, or to a hole
  *   the rest    the publisher again, for what is behind that. Its end marker is the end
- *   a hole      (stream-order.ts) the batch behind it is passed on, too, so that the asker sees the hole and asks again; then
- *               the replay begins there, as that of a publisher that has forgotten what was before
+ *   a hole      (stream-order.ts) the batch behind it is passed on, too, so that the asker sees the hole and
+ *               asks again; then the replay begins there, as that of a publisher that has forgotten what was
+ *               before
  *
  * If the publisher is silent then, too, the end of the stream is the end only while the publisher says, by
  * its beats, that the stream has all. So a batch that neither has shows to the asker as a hole, or as a

@@ -19,7 +19,7 @@ const READ_ATTEMPTS_MAX = 3
 /** A look at what is there takes no longer, however many questions it has. */
 const LOOK_MS_MAX = 5000
 /** Of a whole snapshot; an object that is deleted while it is read has no end. */
-const READ_MS_MAX = 15_000
+const SNAPSHOT_READ_MS_MAX = 15_000
 
 /** An entry of the bucket of snapshots. */
 interface Named {
@@ -115,7 +115,7 @@ export class SystemSnapshots implements BrokerSnapshots {
         if (attempt === READ_ATTEMPTS_MAX) throw new Error('its object is missing')
       }
     }
-    return await this.#run('read a snapshot of', () => withinMs(READ_MS_MAX, read))
+    return await this.#run('read a snapshot of', () => withinMs(SNAPSHOT_READ_MS_MAX, read))
   }
 
   async replace(
