@@ -54,6 +54,8 @@ export interface ObservedOptions {
   readonly isGuessed?: boolean
   /** The router follows the stream at the broker. */
   readonly hasStream?: boolean
+  /** …and takes snapshots beside it past so many messages; default: never here. */
+  readonly snapshotMessages?: number
   /** Batches that the sidecar keeps for replay. */
   readonly sidecarBatchesMax?: number
   /** Between two looks. */
@@ -124,6 +126,7 @@ export class ObservedFleet {
       hasSidecar = false,
       isGuessed = false,
       hasStream = false,
+      snapshotMessages,
       sidecarBatchesMax,
       mistake,
       hasSalts,
@@ -144,7 +147,7 @@ export class ObservedFleet {
       ],
       workers: ([url, other]) => workersOf(url!, other, options, engine.offersReplay !== false),
       onEvents: batch => gone?.sign(batch),
-      ...(hasStream ? { settings: { durableKvEvents: true } } : {}),
+      ...(hasStream ? { settings: streamSettings(snapshotMessages) } : {}),
       ...(isGuessed ? { onUnreachable: () => gone?.sign('disconnected') } : {}),
       ...(checkpoints === undefined ? {} : { checkpoints }),
       beforeRouter: async made => {
@@ -357,6 +360,10 @@ export class ObservedFleet {
   }
 }
 
+function streamSettings(snapshotThreshold?: number) {
+  return { durableKvEvents: true, ...(snapshotThreshold === undefined ? {} : { snapshotThreshold }) }
+}
+
 /** Since when it could be known of each block that it is gone. */
 class GoneBlocks {
   readonly #fleet: SimulatedFleet
@@ -403,8 +410,10 @@ class GoneBlocks {
     for (const hash of this.#copied) if (!cached.has(hash)) this.#copied.delete(hash)
     for (let found = -1; found !== this.#copied.size; ) {
       found = this.#copied.size
-      for (const { hash, parentHash, copies } of blocks)
-        if (copies > 1 || (parentHash !== null && this.#copied.has(parentHash))) this.#copied.add(hash)
+      // A copy may come and go between two looks.
+      for (const { hash, parentHash, copies, hasLostCopy } of blocks)
+        if (copies > 1 || hasLostCopy || (parentHash !== null && this.#copied.has(parentHash)))
+          this.#copied.add(hash)
     }
   }
 

@@ -7,6 +7,7 @@
  *   a key that      is only partly known although there is a snapshot: its listener begins again from
  *                   that. The stream no longer has what the snapshot stands for
  *
+ * Looks    at keys that are only partly known do not wait for a pass, which may take a minute for each key.
  * Bounds   one pass at a time; behind one that ran, PAUSE_MS. A listener begins again BEGINS_MAX times for
  *          one snapshot.
  */
@@ -58,6 +59,7 @@ export class StreamSnapshots {
   #sum = { taken: 0, skipped: 0, purgedMessages: 0, begunAgain: 0 }
   #ticks = 0
   #passDueMs = Number.NEGATIVE_INFINITY
+  #isPassing = false
   #isClosed = false
   #warned: string | undefined
 
@@ -96,16 +98,28 @@ export class StreamSnapshots {
   }
 
   async due(): Promise<void> {
-    const { clock } = this.#options.context
+    const { context } = this.#options
+    if (context.clock.nowMs() >= this.#passDueMs && !this.#isPassing) void this.#passAlone()
+    if (++this.#ticks % PARTIAL_LOOK_TICKS === 0) {
+      try {
+        await this.#beginAgain()
+      } catch (error) {
+        this.#failed(error, 'the snapshots beside the stream cannot be looked at')
+      }
+    }
+    if (!this.#isClosed) context.schedule(TICK_MS, { type: 'snapshotsDue' })
+  }
+
+  async #passAlone(): Promise<void> {
+    this.#isPassing = true
     try {
-      if (clock.nowMs() >= this.#passDueMs) await this.#pass()
-      if (++this.#ticks % PARTIAL_LOOK_TICKS === 0) await this.#beginAgain()
+      await this.#pass()
       this.#warned = undefined
     } catch (error) {
       this.#passes.failed++
       this.#failed(error, 'no snapshots can be taken of the stream')
     }
-    if (!this.#isClosed) this.#options.context.schedule(TICK_MS, { type: 'snapshotsDue' })
+    this.#isPassing = false
   }
 
   async #pass(): Promise<void> {

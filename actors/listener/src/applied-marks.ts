@@ -5,8 +5,9 @@
  *   handled(n) ──nothing is held back──▶ fence to the indexer ──passed──▶ done(n)
  *                                          (one at a time)
  *
- * Batches that wait for a replay are not acknowledged: the broker then sends UNTAKEN_MAX more at most. A
- * fence that is lost with its indexer acknowledges nothing; what follows is a rebuild, and the next fence.
+ * Batches that wait for a replay are not acknowledged: the broker then sends UNTAKEN_MAX messages more at
+ * most. A fence that is lost with its indexer acknowledges nothing; what follows is a rebuild, and the next
+ * fence.
  */
 
 export interface AppliedMarksOptions {

@@ -21,6 +21,8 @@ export class BrokerCounts {
   streamLostMessages = 0
   /** …that consumers of this process brought. */
   streamMessages = 0
+  /** …bytes of those that are not dealt with: their receivers have them, or have yet to get them. */
+  streamUntakenBytes = 0
   /** …under its subjects that are no messages of a publisher. */
   streamForeignMessages = 0
   /** Replays that were read from a stream. */

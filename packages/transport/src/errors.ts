@@ -46,12 +46,15 @@ export class SocketHostError extends CodedError {
 export class StreamError extends CodedError {
   readonly code = 'HOMING_TRANSPORT_STREAM'
   readonly reason: string
+  /** One message is larger than the broker or the stream takes: it is refused again each time. */
+  readonly isTooLarge: boolean
 
   /** `what`: 'cannot …'. */
-  constructor(what: string, reason: string) {
+  constructor(what: string, reason: string, isTooLarge = false) {
     const why = shownText(reason, REASON_CHARACTERS_MAX)
     super(`${what}: ${why}`, { reason: why })
     this.reason = why
+    this.isTooLarge = isTooLarge
   }
 }
 

@@ -107,6 +107,18 @@ t.test('with a real server', { skip: NO_ETCD_SERVER }, async t => {
     await router.until('gone worker: bye')
   })
 
+  t.test('more peers than one answer of etcd may have are all heard of', async t => {
+    const { present, client } = await world(t)
+    const lives = Array.from({ length: 400 }, (_, i) => i.toString(16).padStart(16, '0'))
+    const cardOf = (life: string): string => life.padEnd(16_000, '.')
+    await Promise.all(lives.map(life => client.put(PREFIX + life, bytes(cardOf(life)), '0')))
+    const router = present(undefined)
+    await router.until('connected')
+    for (const life of lives) t.equal(await router.heard.next(life), `here ${cardOf(life)}`)
+    const listed = await client.list(PREFIX, 1000)
+    t.equal(listed.values.size, 400)
+  })
+
   t.test('etcd is lost and comes back: all are gone, then there again', async t => {
     const { present, server } = await world(t)
     const router = present(undefined)

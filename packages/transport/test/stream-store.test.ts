@@ -9,6 +9,7 @@ import t, { type Test } from 'tap'
 import { resetStream, type StreamOptions } from '../src/index.ts'
 import { brokerStreamStore } from '../src/nats/broker-stream-store.ts'
 import { brokerMessages } from '../src/nats/messages.ts'
+import { withinMs } from '../src/nats/stream-errors.ts'
 import { systemBrokers } from '../src/nats/system-broker.ts'
 import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
 import { bytes, Inbox, text } from './conformance.ts'
@@ -68,6 +69,23 @@ async function published(
   }
   return { life, numbers, subscription, state, more }
 }
+
+t.test(
+  'a look whose questions are never answered ends, and what fails behind the end is no fault',
+  async t => {
+    const never = Promise.withResolvers<number>()
+    await t.rejects(
+      withinMs(20, () => never.promise),
+      /no whole answer within 20 ms/,
+    )
+    never.reject(new Error('late'))
+    t.equal(await withinMs(10_000, async () => 1), 1)
+    await t.rejects(
+      withinMs(10_000, () => Promise.reject(new Error('at once'))),
+      /at once/,
+    )
+  },
+)
 
 t.test('beside a stream', { skip: NO_NATS_SERVER }, async t => {
   t.test('a snapshot is what was stored last, by one who knew of the one before', async t => {

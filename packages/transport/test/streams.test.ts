@@ -21,6 +21,7 @@ import {
   type StreamOptions,
   type Subscription,
 } from '../src/index.ts'
+import type { BrokerLink } from '../src/nats/broker.ts'
 import { brokerMessages } from '../src/nats/messages.ts'
 import { systemBrokers } from '../src/nats/system-broker.ts'
 import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
@@ -271,6 +272,35 @@ t.test('with a real server', { skip: NO_NATS_SERVER }, async t => {
     t.strictSame(told, sequences(0, 50))
   })
 
+  t.test('the more keys are followed, the fewer messages of each the broker sends ahead', async t => {
+    const one = await world(t)
+    const linked = Promise.withResolvers<BrokerLink>()
+    const leave = systemBrokers(systemClock)([one.server.address]).join({
+      up: link => linked.resolve(link),
+      down() {},
+      failed() {},
+    })
+    t.teardown(leave)
+    const { streams } = await linked.promise
+    await streams!.ensure(STREAM)
+    const followed: { close(): void }[] = []
+    for (let i = 0; i < 40; i++)
+      followed.push(
+        await streams!.consume(
+          { stream: NAME, subject: `homing-kv.fleet.${i}`, name: `key-${i}` },
+          { message() {}, ended() {} },
+        ),
+      )
+    const allowed = async () => {
+      const consumers = await one.manager.consumers.list(NAME).next()
+      return consumers.map(({ config }) => config.max_ack_pending)
+    }
+    while ((await allowed()).some(count => count !== 64));
+    for (const { close } of followed.splice(1)) close()
+    while ((await allowed()).join() !== '256');
+    followed[0]!.close()
+  })
+
   t.test('messages of another program on the subject are passed over', async t => {
     const one = await world(t)
     const engine = await publisherAt(t, one)
@@ -317,6 +347,38 @@ t.test('with a real server', { skip: NO_NATS_SERVER }, async t => {
     t.match(await one.warnings.next('a warning'), /the stream does not have all events/)
     engine.say(0, 1)
     await until('batch 0')
+  })
+
+  t.test('a stream whose messages must be smaller under way gets smaller ones, and all of them', async t => {
+    const one = await world(t)
+    const engine = await publisherAt(t, one, { kept: 1 })
+    const messages = one.process()
+    const { until } = follow(t, messages, one.endpoint)
+    await until('stream')
+    engine.say(0, 100)
+    await until('batch 99')
+    const { config } = await one.manager.streams.info(NAME)
+    await one.manager.streams.update(NAME, { ...config, max_msg_size: 600 })
+    engine.say(100, 100)
+    await until('publisher')
+    await until('stream')
+    engine.say(200, 100)
+    await until('batch 299')
+    t.strictSame(await replay(t, messages, one.endpoint, 0), [...sequences(0, 300), 'end'])
+  })
+
+  t.test('batches that are larger than a message of the stream may be go in parts', async t => {
+    const one = await world(t)
+    const messages = one.process()
+    const publisher = await messages.publish({ endpoint: one.endpoint, stream: STREAM })
+    t.teardown(() => publisher.close())
+    const { until, inbox } = follow(t, one.process(), one.endpoint)
+    await until('stream')
+    for (let i = 0; i < 3; i++)
+      publisher.send(encodeEventFrames('kv', i, bytes(`batch ${i}`.padEnd(200_000, '.'))))
+    for (let i = 0; i < 3; i++) t.match((await inbox.next('a batch')).what, new RegExp(`^batch ${i}\\.+$`))
+    const { state } = await one.manager.streams.info(NAME)
+    t.ok(state.bytes / state.messages < 2 ** 16 + 256, 'no message of the stream is larger')
   })
 
   t.test('a stream that has reached its bytes keeps the newest; the replay begins there', async t => {

@@ -47,6 +47,11 @@ const COLUMNS: readonly MetricColumn<Readonly<BrokerCounts>>[] = [
     broker => broker.streamMessages,
   ],
   [
+    'homing_broker_stream_untaken_bytes',
+    'Bytes of KV event messages that came from streams and are not applied yet (256 MiB at most).',
+    broker => broker.streamUntakenBytes,
+  ],
+  [
     'homing_broker_stream_foreign_messages_total',
     'Messages in the stream that are no KV events of a publisher; they are passed over.',
     broker => broker.streamForeignMessages,

@@ -10,6 +10,8 @@ type Fields = Readonly<Record<string, unknown>>
 
 export interface EtcdKeyValue {
   readonly key: string
+  /** It need be no text. */
+  readonly keyBytes: Uint8Array
   readonly value: Uint8Array
   /** Digits; '0': not known. */
   readonly createRevision: string
@@ -62,8 +64,10 @@ export function resultOf({ fields }: EtcdAnswer): Fields {
 
 function keyValueOf(value: unknown): EtcdKeyValue {
   const fields = fieldsOf(value)
+  const keyBytes = bytesOf(fields['key'])
   return {
-    key: bytesOf(fields['key']).toString(),
+    key: keyBytes.toString(),
+    keyBytes,
     value: bytesOf(fields['value']),
     createRevision: digitsOf(fields['create_revision']),
     lease: digitsOf(fields['lease']),

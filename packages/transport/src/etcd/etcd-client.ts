@@ -4,17 +4,34 @@
  * texts.
  *
  * Servers   the one that answered last is asked first; one that does not answer is passed over for the next.
+ *           All together have CLUSTER_MS_MAX: a lease that is kept alive must not end meanwhile.
+ * Listings  in pages of PAGE_ENTRIES at one revision; where that is forgotten meanwhile, from the beginning.
+ *           A page whose answer is too large is asked for by halves.
  * Fails     StreamError: no server answers, or what the server says.
  */
 
 import { Buffer } from 'node:buffer'
-import { StreamError } from '../errors.ts'
+import { HttpCallError, StreamError } from '../errors.ts'
 import type { HttpTransport } from '../types.ts'
-import { type EtcdAnswer, readEtcdAnswer, readEtcdWatchLine, resultOf } from './etcd-answers.ts'
+import {
+  type EtcdAnswer,
+  type EtcdKeyValue,
+  readEtcdAnswer,
+  readEtcdWatchLine,
+  resultOf,
+} from './etcd-answers.ts'
 
 /** A server that is asked answers within this time. */
 const ANSWER_MS_MAX = 2000
+/** …and one of all servers within this: with a beat before it less than a lease has. */
+const CLUSTER_MS_MAX = 3000
 const ETCD_ANSWER_BYTES_MAX = 4 * 2 ** 20
+/** Of cards that are as large as they may be, less than an answer may have. */
+const PAGE_ENTRIES = 128
+const LIST_ATTEMPTS_MAX = 3
+const COMPACTED = /has been compacted/
+/** What etcd says of an answer that is too large for itself. */
+const TOO_LARGE = /larger than max/
 
 export interface EtcdEntry {
   readonly value: string
@@ -108,13 +125,40 @@ export class EtcdClient {
 
   /** `entriesMax`: more are left out. */
   async list(prefix: string, entriesMax: number): Promise<EtcdListing> {
-    const { keyValues, revision } = await this.#ask('kv/range', {
-      ...rangeOf(prefix),
-      limit: String(entriesMax),
-    })
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#listAll(prefix, entriesMax)
+      } catch (error) {
+        const isForgotten = error instanceof StreamError && COMPACTED.test(error.reason)
+        if (!isForgotten || attempt === LIST_ATTEMPTS_MAX) throw error
+      }
+    }
+  }
+
+  async #listAll(prefix: string, entriesMax: number): Promise<EtcdListing> {
     const values = new Map<string, Uint8Array>()
-    for (const { key, value } of keyValues) values.set(key.slice(prefix.length), value)
-    return { values, revision: BigInt(revision) }
+    let range: { readonly key: string; readonly range_end: string; readonly revision?: string } =
+      rangeOf(prefix)
+    let pageEntries = PAGE_ENTRIES
+    for (let rest = entriesMax; ; ) {
+      const limit = Math.min(rest, pageEntries)
+      let page: EtcdAnswer
+      try {
+        page = await this.#ask('kv/range', { ...range, limit: String(limit) })
+      } catch (error) {
+        if (!(error instanceof StreamError && error.isTooLarge) || limit === 1) throw error
+        pageEntries = Math.ceil(limit / 2)
+        continue
+      }
+      const { keyValues } = page
+      for (const { key, value } of keyValues) values.set(key.slice(prefix.length), value)
+      const revision = range.revision ?? page.revision
+      rest -= keyValues.length
+      const last = keyValues.at(-1)
+      if (last === undefined || keyValues.length < limit || rest <= 0)
+        return { values, revision: BigInt(revision) }
+      range = { ...range, key: encoded(behind(last)), revision }
+    }
   }
 
   /** What changes under a prefix from a revision on, at the server that answered last. */
@@ -168,6 +212,8 @@ export class EtcdClient {
   /** `allowed`: statuses that are no fault. */
   async #ask(path: string, body: object, allowed: readonly number[] = []): Promise<EtcdAnswer> {
     let reason = 'no server is named'
+    let isTooLarge = false
+    const timeoutMs = Math.min(ANSWER_MS_MAX, CLUSTER_MS_MAX / this.#servers.length)
     for (const server of [...this.#servers]) {
       let reply: Awaited<ReturnType<HttpTransport['fetch']>>
       try {
@@ -179,10 +225,11 @@ export class EtcdClient {
             headers: { 'content-type': 'application/json' },
             body: Buffer.from(JSON.stringify(body)),
           },
-          { timeoutMs: ANSWER_MS_MAX, maxBytes: ETCD_ANSWER_BYTES_MAX },
+          { timeoutMs, maxBytes: ETCD_ANSWER_BYTES_MAX },
         )
       } catch (error) {
         reason = (error as Error).message
+        isTooLarge ||= error instanceof HttpCallError && error.failure === 'tooLarge'
         continue
       }
       const answer = readEtcdAnswer(reply.body)
@@ -190,9 +237,10 @@ export class EtcdClient {
         this.#prefer(server)
         return answer
       }
+      isTooLarge ||= TOO_LARGE.test(answer.error)
       reason = `${server} answers ${reply.status} to /v3/${path}: ${answer.error || 'no reason'}`
     }
-    throw new StreamError('cannot use etcd', reason)
+    throw new StreamError('cannot use etcd', reason, isTooLarge)
   }
 
   #prefer(server: string): void {
@@ -204,6 +252,11 @@ export class EtcdClient {
 
 function encoded(value: string | Uint8Array): string {
   return Buffer.from(value as Uint8Array).toString('base64')
+}
+
+/** The next key that there can be. */
+function behind({ keyBytes }: EtcdKeyValue): Uint8Array {
+  return Buffer.concat([keyBytes, new Uint8Array(1)])
 }
 
 /** All keys that begin so: up to the one whose last byte is greater by 1. */

@@ -9,13 +9,14 @@
  *      └──────────── a growing pause ◀──────┘ all others are gone: 'no broker'
  *
  * A watch ends with its server, and where etcd has forgotten its revision (compaction). What was missed shows
- * in the next listing, which is also made every LIST_MS: so nothing depends on a watch that hangs.
+ * in the next listing, which is also made every LIST_MS: so nothing depends on a watch that hangs. A listing
+ * follows the end of a watch at once, and after a growing pause where watches end as soon as they begin.
  *
  * Bounds   PRESENT_MAX peers, as at a broker; later ones are not reported.
  */
 
 import { Buffer } from 'node:buffer'
-import type { Clock, Timer } from '@homing/base'
+import type { Clock } from '@homing/base'
 import { callFor, callOwner } from '../callback.ts'
 import { StreamError } from '../errors.ts'
 import { BEAT_MS, SILENCE_MS } from '../nats/lives.ts'
@@ -48,9 +49,11 @@ export class EtcdPresence implements OwnPresence {
   #lease: string | undefined
   #watch: { close(): void } | undefined
   #listDueMs = 0
+  #watchBeganMs = 0
+  /** Before the listing that follows the next end of a watch. */
+  #watchPauseMs = 0
   #retryMs = RETRY_MS_MIN
   #wake: (() => void) | undefined
-  #timer: Timer | undefined
   #warned: string | undefined
   #isClosed = false
   #closed: Promise<void> | undefined
@@ -78,7 +81,6 @@ export class EtcdPresence implements OwnPresence {
     this.#isClosed = true
     this.#options.released(this)
     this.#watch?.close()
-    this.#timer?.cancel()
     this.#wake?.()
   }
 
@@ -104,8 +106,9 @@ export class EtcdPresence implements OwnPresence {
     const { client, clock, handler } = this.#options
     await this.#announce()
     let isFirst = true
+    let beatDueMs = clock.nowMs() + BEAT_MS
     while (!this.#isClosed) {
-      if (this.#watch === undefined || clock.nowMs() >= this.#listDueMs) {
+      if (isFirst || clock.nowMs() >= this.#listDueMs) {
         const listing = await client.list(this.#prefix, PRESENT_MAX)
         if (isFirst) callOwner(() => handler.connected?.())
         isFirst = false
@@ -114,8 +117,10 @@ export class EtcdPresence implements OwnPresence {
         if (!this.#isClosed) this.#listed(listing.values, listing.revision)
         if (!listing.values.has(this.#options.life)) await this.#announce()
       }
-      await this.#sleep(BEAT_MS)
+      await this.#sleep(Math.min(beatDueMs, this.#listDueMs) - clock.nowMs())
       if (this.#isClosed) return
+      if (clock.nowMs() < beatDueMs) continue
+      beatDueMs = clock.nowMs() + BEAT_MS
       if (this.#lease === undefined) await client.get(this.#key)
       else if (!(await client.keepAlive(this.#lease))) await this.#announce()
     }
@@ -138,12 +143,20 @@ export class EtcdPresence implements OwnPresence {
     const watch = client.watch(this.#prefix, revision + 1n, {
       changed: (life, card) => this.#changed(life, card),
       ended: () => {
-        if (this.#watch !== watch) return
-        this.#watch = undefined
-        this.#wake?.()
+        if (this.#watch === watch) this.#watchEnded()
       },
     })
     this.#watch = watch
+    this.#watchBeganMs = clock.nowMs()
+  }
+
+  #watchEnded(): void {
+    const nowMs = this.#options.clock.nowMs()
+    this.#watch = undefined
+    if (nowMs - this.#watchBeganMs >= RETRY_MS_MAX) this.#watchPauseMs = 0
+    this.#listDueMs = Math.min(this.#listDueMs, nowMs + this.#watchPauseMs)
+    this.#watchPauseMs = Math.min(Math.max(RETRY_MS_MIN, 2 * this.#watchPauseMs), RETRY_MS_MAX)
+    this.#wake?.()
   }
 
   #changed(life: string, card: Uint8Array | undefined): void {
@@ -186,11 +199,16 @@ export class EtcdPresence implements OwnPresence {
     }
   }
 
+  /** `#wake` ends it. */
   #sleep(ms: number): Promise<void> {
     if (this.#isClosed) return Promise.resolve()
     return new Promise(resolve => {
-      this.#wake = resolve
-      this.#timer = this.#options.clock.after(ms, resolve)
+      const timer = this.#options.clock.after(Math.max(0, ms), () => this.#wake?.())
+      this.#wake = () => {
+        timer.cancel()
+        this.#wake = undefined
+        resolve()
+      }
     })
   }
 }

@@ -9,6 +9,7 @@
 import type { Clock } from '@homing/base'
 import { isBrokerEndpoint, parseBrokerEndpoint } from '../endpoint.ts'
 import type { Broker } from '../nats/broker.ts'
+import { brokerStreamStore } from '../nats/broker-stream-store.ts'
 import { brokerMessages } from '../nats/messages.ts'
 import { OwnLives } from '../nats/own-lives.ts'
 import { RequestPlane } from '../nats/request-plane.ts'
@@ -75,6 +76,7 @@ export class MemoryNetwork implements MemoryConditions {
       http,
       messages,
       brokers: () => [...brokers].map(([servers, { counts }]) => [servers, counts]),
+      streamStore: (servers, stream) => brokerStreamStore(servers, stream, this.clock, openBroker),
       close() {
         http.close()
         sockets.close()

@@ -1,6 +1,6 @@
 /**
  * Streams of a broker in memory, as JetStream keeps them: messages by position, consumers with what they
- * have not acknowledged, duplicates by their ids. There are no snapshots beside them.
+ * have not acknowledged, duplicates by their ids.
  *
  * Everything asked takes a way to the broker and one back on the lanes of its session, so it comes in the
  * order in which it was asked, between other messages of the session. A session that ends leaves no
@@ -17,13 +17,16 @@ import {
   type BrokerStreams,
   type ConsumeOptions,
   type ConsumerHandler,
+  type FoundStream,
   type StreamMessage,
   streamName,
   streamSubject,
   UNTAKEN_MAX,
 } from '../nats/streams.ts'
+import type { BrokerSnapshots } from '../stream-store.ts'
 import type { StreamOptions } from '../types.ts'
 import type { MessageFate } from './conditions.ts'
+import { MemoryBeside, MemorySnapshots, type SnapshotLink } from './snapshots.ts'
 
 interface Stored extends StreamMessage {
   readonly subject: string
@@ -52,6 +55,18 @@ interface Consumer {
 /** The streams of one broker, by name. */
 export class MemoryStreams {
   readonly #streams = new Map<string, Stream>()
+  readonly #beside = new Map<string, MemoryBeside>()
+
+  /** What is beside the stream of a namespace. */
+  beside(namespace: string): MemoryBeside {
+    const beside = this.#beside.get(namespace) ?? new MemoryBeside()
+    this.#beside.set(namespace, beside)
+    return beside
+  }
+
+  forgetBeside(namespace: string): void {
+    this.#beside.delete(namespace)
+  }
 
   get(name: string): Stream | undefined {
     return this.#streams.get(name)
@@ -106,7 +121,7 @@ export interface LinkLanes {
 }
 
 /** The streams of a broker as one session has them. */
-export class LinkStreams implements BrokerStreams {
+export class LinkStreams implements BrokerStreams, SnapshotLink {
   readonly #streams: MemoryStreams
   readonly lanes: LinkLanes
   readonly #open = new Set<(error: StreamError) => void>()
@@ -127,15 +142,15 @@ export class LinkStreams implements BrokerStreams {
       reject(new StreamError('cannot use a stream', 'the connection ended'))
   }
 
-  async ensure(options: StreamOptions): Promise<undefined> {
-    await this.#ask('make a stream', () => this.#streams.ensure(options))
-    return undefined
+  async ensure(options: StreamOptions): Promise<FoundStream> {
+    await this.ask('make a stream', () => this.#streams.ensure(options))
+    return { difference: undefined, messageBytesMax: undefined }
   }
 
   async store(subject: string, payload: Uint8Array, id: string): Promise<void> {
     const fate = this.lanes.fateOf(subject, payload)
     const what = `store a message under ${subject}`
-    await this.#ask(what, () => {
+    await this.ask(what, () => {
       if (fate === 'drop') return NO_ANSWER
       if (fate === 'refuse') throw new StreamError(`cannot ${what}`, 'there is no room')
       if (this.#streams.store(subject, payload, id)) return undefined
@@ -147,7 +162,7 @@ export class LinkStreams implements BrokerStreams {
     { stream: name, subject }: ConsumeOptions,
     handler: ConsumerHandler,
   ): Promise<{ close(): void }> {
-    return await this.#ask(`follow stream ${name}`, () => {
+    return await this.ask(`follow stream ${name}`, () => {
       const stream = this.#existing(name)
       const next = stream.lastPosition + 1
       const consumer: Consumer = {
@@ -171,29 +186,59 @@ export class LinkStreams implements BrokerStreams {
   }
 
   async next(name: string, subject: string, position: number): Promise<StreamMessage | undefined> {
-    return await this.#ask(`read stream ${name}`, () =>
+    return await this.ask(`read stream ${name}`, () =>
       this.#existing(name).messages.find(one => one.subject === subject && one.position >= position),
     )
   }
 
   async last(name: string, subject: string): Promise<StreamMessage | undefined> {
-    return await this.#ask(`read stream ${name}`, () =>
+    return await this.ask(`read stream ${name}`, () =>
       this.#existing(name).messages.findLast(one => one.subject === subject),
     )
   }
 
   async *read(name: string, subject: string, position: number): AsyncGenerator<StreamMessage> {
-    yield* await this.#ask(`read stream ${name}`, () =>
+    yield* await this.ask(`read stream ${name}`, () =>
       this.#existing(name).messages.filter(one => one.subject === subject && one.position >= position),
     )
   }
 
   async reset(namespace: string): Promise<boolean> {
-    return await this.#ask(`reset namespace ${namespace}`, () => {
+    return await this.ask(`reset namespace ${namespace}`, () => {
       const stream = this.#streams.get(streamName(namespace))
+      this.#streams.forgetBeside(namespace)
       if (stream !== undefined) Object.assign(stream, { messages: [], bytes: 0 })
       return stream !== undefined
     })
+  }
+
+  snapshots(namespace: string): BrokerSnapshots {
+    return new MemorySnapshots(this, namespace)
+  }
+
+  get clock(): Clock {
+    return this.lanes.clock
+  }
+
+  beside(namespace: string): MemoryBeside {
+    return this.#streams.beside(namespace)
+  }
+
+  count(stream: string): number {
+    return this.#existing(stream).messages.length
+  }
+
+  purge(subject: string, position: number): number {
+    const stream = this.#existing(streamOf(subject))
+    let before = position
+    for (const { subject: followed, untaken, next } of stream.consumers)
+      if (followed === subject) before = Math.min(before, next, ...untaken)
+    const isKept = (one: Stored): boolean => one.subject !== subject || one.position >= before
+    const kept = stream.messages.filter(isKept)
+    const purged = stream.messages.length - kept.length
+    stream.messages = kept
+    stream.bytes = kept.reduce((sum, { payload }) => sum + payload.length, 0)
+    return purged
   }
 
   #existing(name: string): Stream {
@@ -202,7 +247,8 @@ export class LinkStreams implements BrokerStreams {
     return stream
   }
 
-  #ask<T>(what: string, work: () => T | typeof NO_ANSWER): Promise<T> {
+  ask<T>(what: string, work: () => T | typeof NO_ANSWER, step?: string): Promise<T> {
+    const fate = step === undefined ? 'deliver' : this.lanes.fateOf(step, new Uint8Array(0))
     return new Promise<T>((resolve, reject) => {
       const over = (): void => {
         timer.cancel()
@@ -218,7 +264,8 @@ export class LinkStreams implements BrokerStreams {
       )
       this.lanes.toBroker(() => {
         try {
-          const value = work()
+          if (fate === 'refuse') throw new StreamError(`cannot ${what}`, 'there is no room')
+          const value = fate === 'drop' ? NO_ANSWER : work()
           if (value === NO_ANSWER) return
           this.lanes.toClient(() => {
             over()

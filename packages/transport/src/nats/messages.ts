@@ -56,6 +56,7 @@ import { Presence } from './presence.ts'
 import { StreamConsumer } from './stream-consumer.ts'
 import { StreamCopy } from './stream-copy.ts'
 import { StreamReplay } from './stream-replay.ts'
+import { STREAM_HEADER_BYTES } from './streams.ts'
 
 /** What a host needs beside the roles; see ZmqMessages. */
 export interface BrokerMessages extends MessageTransport, Closable {
@@ -64,8 +65,6 @@ export interface BrokerMessages extends MessageTransport, Closable {
 
 /** What a broker takes at least, until it says more. */
 const PAYLOAD_BYTES = 2 ** 16
-/** A message goes into a stream with its id. */
-const STREAM_HEADER_BYTES = 128
 
 /** The roles, and one `close` for all that was opened. */
 export function brokerMessages(given: BrokerEnvironment): BrokerMessages {
@@ -302,7 +301,8 @@ class BrokerSubscriber implements Subscription {
 
   #message(payload: Payload, number: (() => number) | undefined): void {
     const body = this.#parts.add(payload)
-    if (body === undefined) return
+    // Without frames it is a tear: only what was before it counts no more.
+    if (body === undefined || body.length === 0) return
     const frames = decodeFrames(body)
     if (frames === undefined) {
       this.#warn('a message under this subject is cut')

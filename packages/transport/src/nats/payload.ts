@@ -76,6 +76,33 @@ export function encodeMessage(frames: readonly Uint8Array[], sender: Sender, byt
   return payloads
 }
 
+/**
+ * The same payload in parts that are not larger; it is a message, or a part of one. At least as many bytes as
+ * a head has, and one, are needed.
+ */
+export function splitPayload(payload: Uint8Array, bytesMax: number): readonly Uint8Array[] {
+  if (payload.length <= bytesMax) return [payload]
+  const isLast = payload[1] !== KIND.part
+  const step = Math.max(1, bytesMax - HEAD_BYTES)
+  const parts: Uint8Array[] = []
+  for (let from = HEAD_BYTES; from < payload.length; from += step) {
+    const piece = payload.subarray(from, from + step)
+    const part = new Uint8Array(HEAD_BYTES + piece.length)
+    part.set(payload.subarray(0, HEAD_BYTES))
+    part[1] = isLast && from + step >= payload.length ? KIND.lastPart : KIND.part
+    part.set(piece, HEAD_BYTES)
+    parts.push(part)
+  }
+  return parts
+}
+
+/** A message without frames, of the sender of another one: parts before it that have no end are forgotten. */
+export function tearBefore(payload: Uint8Array): Uint8Array {
+  const tear = payload.slice(0, HEAD_BYTES)
+  tear[1] = KIND.message
+  return tear
+}
+
 /** What a pack adds to each payload, and once. */
 export const PACK_ITEM_BYTES = 4
 export const PACK_HEAD_BYTES = HEAD_BYTES

@@ -4,8 +4,8 @@
  *
  *   wanted ──▶ opening ──▶ open ──gone──▶ a growing pause ──▶ opening …
  *
- * Bounds   messages that their receiver has not dealt with: UNTAKEN_MAX, by the broker (untaken.ts). While
- *          the receiver's thread is full, they wait here.
+ * Bounds   messages that their receiver has not dealt with: its share of UNTAKEN_ALL_MAX (untaken-shares.ts),
+ *          by the broker. While the receiver's thread is full, they wait here.
  */
 
 import type { Clock, Timer } from '@homing/base'
@@ -42,6 +42,8 @@ export class StreamConsumer {
   #timer: Timer | undefined
   #retryMs = STREAM_RETRY_MS_MIN
   #lastPosition = 0
+  /** Of messages that the broker has not been told of, in order. */
+  #untakenSizes: { readonly position: number; readonly bytes: number }[] = []
   /** While the receiver is full. */
   #waiting: (() => void)[] | undefined
   #life = 0
@@ -129,6 +131,7 @@ export class StreamConsumer {
     this.#open?.close()
     this.#open = undefined
     this.#untaken.forget()
+    this.#took(Number.POSITIVE_INFINITY)
     this.#waiting = undefined
   }
 
@@ -143,7 +146,17 @@ export class StreamConsumer {
     this.#retryMs = Math.min(2 * this.#retryMs, STREAM_RETRY_MS_MAX)
   }
 
-  #received(message: StreamMessage, taken: () => void): void {
+  #received(message: StreamMessage, tell: () => void): void {
+    const { position, payload } = message
+    // It was not taken in time, and comes again.
+    if (position <= this.#lastPosition) return
+    this.#lastPosition = position
+    this.#untakenSizes.push({ position, bytes: payload.length })
+    this.#options.counts.streamUntakenBytes += payload.length
+    const taken = (): void => {
+      tell()
+      this.#took(position)
+    }
     if (this.#waiting !== undefined) {
       this.#waiting.push(() => this.#pass(message, taken))
       return
@@ -161,11 +174,18 @@ export class StreamConsumer {
     })
   }
 
-  #pass({ position, payload }: StreamMessage, taken: () => void): void {
+  /** The message at this position and all before. */
+  #took(position: number): void {
+    const { counts } = this.#options
+    const sizes = this.#untakenSizes
+    let count = 0
+    while (count < sizes.length && sizes[count]!.position <= position)
+      counts.streamUntakenBytes -= sizes[count++]!.bytes
+    sizes.splice(0, count)
+  }
+
+  #pass({ payload }: StreamMessage, taken: () => void): void {
     const { counts, message } = this.#options
-    // It was not taken in time, and comes again.
-    if (position <= this.#lastPosition) return
-    this.#lastPosition = position
     counts.streamMessages++
     const messages = unpacked(payload)
     for (const [i, one] of messages.entries()) {

@@ -1,9 +1,21 @@
-/** Stream position: what of a stream is a batch of a publisher, and where in it a batch is. */
+/**
+ * Stream position: what of a stream is a batch of a publisher, and where in it a batch is.
+ *
+ * Order   batches of one life are in the stream in their order, but for packs that were refused or not
+ *         answered while later ones were stored. Such a pack is behind at most UNDER_WAY_MAX − 1 others
+ *         (stream-copy.ts), so a batch is behind at most DISORDER_BATCHES_MAX later ones.
+ */
 
-import { parseEventFrames } from '@homing/protocol'
+import { parseReplayReply } from '@homing/protocol'
 import type { Frames } from '../types.ts'
 import { decodeFrames, decodePayload, KIND, Parts, type Payload, unpacked } from './payload.ts'
-import type { BrokerStreams, StreamMessage } from './streams.ts'
+import { type BrokerStreams, PACK_MESSAGES_MAX, type StreamMessage, UNDER_WAY_MAX } from './streams.ts'
+
+/** Later batches that may be before a batch. */
+export const DISORDER_BATCHES_MAX = UNDER_WAY_MAX * PACK_MESSAGES_MAX
+/** Messages that are no batch, in a row, until a search goes on before them. */
+const UNKNOWN_MAX = 8
+const EMPTY = new Uint8Array(0)
 
 export interface SoughtBatch {
   readonly stream: string
@@ -20,8 +32,9 @@ export interface StreamBatch {
 }
 
 /**
- * Where in the stream the first batch of this life from a sequence on is. Those of earlier lives are before
- * it. Undefined: the stream has nothing of the subject. Cost: a question for each doubling of the stream.
+ * Where in the stream all batches of this life from a sequence on are, or are behind. Those of earlier lives
+ * are before it, but for the last of the life before. Undefined: the stream has nothing of the subject. Cost:
+ * a question for each doubling of the stream, and a few where it has parts of messages, or foreign ones.
  */
 export async function positionOf(
   streams: Pick<BrokerStreams, 'next' | 'last'>,
@@ -29,14 +42,54 @@ export async function positionOf(
 ): Promise<number | undefined> {
   const [first, last] = [await streams.next(stream, subject, 1), await streams.last(stream, subject)]
   if (first === undefined || last === undefined) return undefined
+  // Behind a batch that is earlier by this much, no later one is before.
+  const sought = from - DISORDER_BATCHES_MAX
   let [low, high] = [first.position, last.position]
   while (low < high) {
     const middle = Math.floor((low + high) / 2)
-    const found = (await streams.next(stream, subject, middle)) ?? last
-    if (reaches(found, life, from)) high = middle
-    else low = found.position + 1
+    let found = (await streams.next(stream, subject, middle)) ?? last
+    let isBefore = isBeforeBatch(found, life, sought)
+    for (
+      let unknown = 1;
+      isBefore === undefined && unknown < UNKNOWN_MAX && found.position < high;
+      unknown++
+    ) {
+      found = (await streams.next(stream, subject, found.position + 1)) ?? last
+      isBefore = isBeforeBatch(found, life, sought)
+    }
+    // What is not known may be what is sought: so it is looked for before that, too.
+    if (isBefore === true) low = found.position + 1
+    else high = middle
   }
-  return low
+  return Math.min(low, last.position)
+}
+
+/**
+ * Before which position all may be purged so that every batch of this life from a sequence on stays. Cost:
+ * that of `positionOf`, and a question for each message from there on, whose batches are
+ * DISORDER_BATCHES_MAX at most.
+ */
+export async function purgeableBefore(
+  streams: Pick<BrokerStreams, 'next' | 'last'>,
+  sought: SoughtBatch,
+): Promise<number | undefined> {
+  const { stream, subject, life, from } = sought
+  const last = await streams.last(stream, subject)
+  let at = await positionOf(streams, sought)
+  if (at === undefined || last === undefined) return undefined
+  const parts = new Parts()
+  /** Where a message in parts begins that is not whole yet. */
+  let begins: number | undefined
+  for (;;) {
+    const message = await streams.next(stream, subject, at)
+    if (message === undefined) return begins ?? last.position
+    const { position, payload } = message
+    const batches = batchesOf(payload, life, parts)
+    if (batches.some(({ sequence }) => sequence >= from)) return begins ?? position
+    begins = batches.length > 0 ? undefined : (begins ?? position)
+    if (position >= last.position) return begins ?? last.position
+    at = position + 1
+  }
 }
 
 /** The batches of this life in a message of the stream; `parts` puts those together that are in several. */
@@ -53,12 +106,19 @@ function batchOf(payload: Uint8Array, life: string, parts: Parts): StreamBatch |
     return undefined
   const body = parts.add(read)
   const frames = body && decodeFrames(body)
-  if (frames?.length !== 3 || frames[1]!.length !== 8) return undefined
-  return { sequence: parseEventFrames(frames).sequence, frames }
+  if (frames?.length !== 3) return undefined
+  // It never throws, whatever another program has written there.
+  const reply = parseReplayReply([EMPTY, ...frames])
+  return reply.kind === 'batch' ? { sequence: reply.sequence, frames } : undefined
 }
 
-function reaches({ payload }: StreamMessage, life: string, from: number): boolean {
-  return batchesOf(payload, life, new Parts()).some(({ sequence }) => sequence >= from)
+/** Whether a message is of another life, or of batches before this one; undefined: it tells neither. */
+function isBeforeBatch({ payload }: StreamMessage, life: string, from: number): boolean | undefined {
+  const batches = batchesOf(payload, life, new Parts())
+  if (batches.length > 0) return batches.every(({ sequence }) => sequence < from)
+  const read = decodePayload(unpacked(payload)[0]!)
+  if (read === undefined || read === 'other-version' || !isMessage(read)) return undefined
+  return read.life === life ? undefined : true
 }
 
 function isMessage({ kind }: Payload): boolean {

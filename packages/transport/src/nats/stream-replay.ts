@@ -5,8 +5,9 @@
  *   asking      the publisher, as always. It begins at what was asked, or earlier: its answer is passed on
  *   reading     it begins later, or is silent for ASK_MS: the stream, from there to its end, or to a hole
  *   the rest    the publisher again, for what is behind that. Its end marker is the end
- *   a hole      the batch behind it is passed on, too, so that the asker sees the hole and asks again; then
- *               the replay begins there, as that of a publisher that has forgotten what was before
+ *   a hole      (stream-order.ts) the batch behind it is passed on, too, so that the asker sees the hole and
+ *               asks again; then the replay begins there, as that of a publisher that has forgotten what was
+ *               before
  *
  * If the publisher is silent then, too, the end of the stream is the end only while the publisher says, by
  * its beats, that the stream has all. So a batch that neither has shows to the asker as a hole, or as a
@@ -20,14 +21,13 @@
  * Bounds   replies that the asker has not dealt with (`took`): UNREAD_MAX, then reading pauses.
  */
 
-import { hash } from 'node:crypto'
 import type { Clock, Timer } from '@homing/base'
 import { encodeReplayEnd, parseReplayReply, parseReplayRequest, replayRequestFrames } from '@homing/protocol'
 import type { BrokerCounts } from '../broker-counts.ts'
 import { StreamError } from '../errors.ts'
 import type { Dealer, Frames, StreamOptions } from '../types.ts'
 import { Parts } from './payload.ts'
-import { UNSTORED_MESSAGES_MAX } from './stream-copy.ts'
+import { StreamOrder } from './stream-order.ts'
 import { batchesOf, positionOf, type StreamBatch } from './stream-position.ts'
 import type { BrokerStreams } from './streams.ts'
 import { streamName, streamSubject } from './streams.ts'
@@ -180,7 +180,7 @@ export class StreamReplay implements Dealer {
 
   /** Passes on what the stream has, in order and up to a hole. */
   async #tell(question: number, before: number | undefined): Promise<'told' | 'hole' | 'nothing'> {
-    const { counts, noteHole, onMessage, stream: options, subject: ofPublisher } = this.#options
+    const { counts, stream: options, subject: ofPublisher } = this.#options
     const [streams, life] = [this.#options.streams(), this.#options.followed()]
     if (streams === undefined || life === undefined) return 'nothing'
     const [stream, subject] = [streamName(options.namespace), streamSubject(options.namespace, ofPublisher)]
@@ -189,32 +189,42 @@ export class StreamReplay implements Dealer {
     if (position === undefined) return 'nothing'
     counts.streamReplays++
     const parts = new Parts()
-    const told = new ToldBatches()
-    let next: number | undefined
+    const order = new StreamOrder(this.#from)
     for await (const { payload } of streams.read(stream, subject, position)) {
-      for (const batch of batchesOf(payload, life, parts)) {
-        if (question !== this.#question || this.#isClosed) return 'told'
-        const { sequence } = batch
-        if (next !== undefined && sequence < next && !told.repeats(sequence, payloadOf(batch)))
-          throw new StreamError(
-            `cannot read stream ${stream}`,
-            `under one life of its publisher batch ${sequence} came again with another content: the engine restarted, and nothing tells its lives apart`,
-          )
-        if (sequence < (next ?? this.#from)) continue
-        if (next === undefined) {
-          if (sequence >= (before ?? Number.POSITIVE_INFINITY)) return 'nothing'
-        } else if (sequence > next) {
-          if (before !== undefined && before <= next) return 'told'
-          noteHole(sequence)
-          onMessage([EMPTY, ...batch.frames])
-          return 'hole'
-        }
-        told.add(sequence, payloadOf(batch))
-        next = sequence + 1
-        await this.#tellOne(batch)
-      }
+      const odd = order.add(batchesOf(payload, life, parts))
+      if (odd !== undefined)
+        throw new StreamError(
+          `cannot read stream ${stream}`,
+          `under one life of its publisher batch ${odd} came again with another content: the engine restarted, and nothing tells its lives apart`,
+        )
+      const told = await this.#tellNext(order, question, before)
+      if (told !== undefined) return told
     }
-    return next === undefined ? 'nothing' : 'told'
+    order.end()
+    const told = await this.#tellNext(order, question, before)
+    return told ?? (order.next === undefined ? 'nothing' : 'told')
+  }
+
+  /** Passes on what is next in order; undefined: more may come. */
+  async #tellNext(
+    order: StreamOrder,
+    question: number,
+    before: number | undefined,
+  ): Promise<'told' | 'hole' | 'nothing' | undefined> {
+    for (;;) {
+      const isFirst = order.next === undefined
+      const batch = order.take()
+      if (question !== this.#question || this.#isClosed) return 'told'
+      if (batch === undefined) break
+      if (isFirst && before !== undefined && batch.sequence >= before) return 'nothing'
+      await this.#tellOne(batch)
+    }
+    const behind = order.behindHole
+    if (behind === undefined) return undefined
+    if (before !== undefined && before <= order.next!) return 'told'
+    this.#options.noteHole(behind.sequence)
+    this.#options.onMessage([EMPTY, ...behind.frames])
+    return 'hole'
   }
 
   async #tellOne(batch: StreamBatch): Promise<void> {
@@ -225,29 +235,4 @@ export class StreamReplay implements Dealer {
     await gate?.()
     if (this.#unread >= UNREAD_MAX) await new Promise<void>(resolve => (this.#read = resolve))
   }
-}
-
-/**
- * The last batches that were told. One that was stored, but whose publisher did not hear so, may be in the
- * stream again: no more than a publisher keeps.
- */
-class ToldBatches {
-  readonly #digests = new Map<number, string>()
-
-  add(sequence: number, payload: Uint8Array): void {
-    this.#digests.set(sequence, digestOf(payload))
-    this.#digests.delete(sequence - UNSTORED_MESSAGES_MAX)
-  }
-
-  repeats(sequence: number, payload: Uint8Array): boolean {
-    return this.#digests.get(sequence) === digestOf(payload)
-  }
-}
-
-function digestOf(payload: Uint8Array): string {
-  return hash('sha1', payload, 'base64')
-}
-
-function payloadOf({ frames }: { readonly frames: Frames }): Uint8Array {
-  return frames[2]!
 }

@@ -26,17 +26,25 @@ export interface ConsumerHandler {
 export const STREAM_RETRY_MS_MIN = 250
 export const STREAM_RETRY_MS_MAX = 5000
 
+/** A stream that was made, or was there. */
+export interface FoundStream {
+  /** What is different from what was asked. */
+  readonly difference: string | undefined
+  /** Of a message with its headers; undefined: as much as the broker takes. */
+  readonly messageBytesMax: number | undefined
+}
+
 /** The streams of a connection. What cannot be done rejects with StreamError. */
 export interface BrokerStreams {
-  /** Makes the stream, unless it is there. Resolves with what is different from what was asked. */
-  ensure(options: StreamOptions): Promise<string | undefined>
+  /** Makes the stream, unless it is there. */
+  ensure(options: StreamOptions): Promise<FoundStream>
   /**
    * Resolves when the stream has stored the message. One with an id of the last two minutes is stored once.
    */
   store(subject: string, payload: Uint8Array, id: string): Promise<void>
   /**
-   * What comes from now on under a subject, by a durable consumer of this name. No more than UNTAKEN_MAX
-   * messages come that are not taken. Closing it deletes the consumer.
+   * What comes from now on under a subject, by a durable consumer of this name. No more than its share
+   * (untaken-shares.ts) comes that is not taken. Closing it deletes the consumer.
    */
   consume(options: ConsumeOptions, handler: ConsumerHandler): Promise<{ close(): void }>
   /** The first message of a subject at this position or behind it; undefined: there is none. */
@@ -60,8 +68,18 @@ export interface ConsumeOptions {
 
 /** Messages of a consumer that are not taken yet; then it brings no more. */
 export const UNTAKEN_MAX = 256
+/** …where there are many consumers. */
+export const UNTAKEN_MIN = 4
+/** …of all consumers of a connection: 256 MiB. */
+export const UNTAKEN_ALL_MAX = 4096
 /** Messages of a publisher that go into a stream as one. */
 export const PACK_MESSAGES_MAX = 32
+/** Of a message of a stream; a larger one of a publisher goes in parts. */
+export const PACK_BYTES_MAX = 2 ** 16
+/** Messages of a publisher that are on their way to a stream at one time. */
+export const UNDER_WAY_MAX = 4
+/** A message goes into a stream with its id. */
+export const STREAM_HEADER_BYTES = 128
 
 export function streamName(namespace: string): string {
   return `homing-kv-${namespace}`

@@ -4,8 +4,8 @@ import { createHash } from 'node:crypto'
 import type * as nats from 'nats'
 import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot } from '../stream-store.ts'
 import { Parts } from './payload.ts'
-import { asStreamError } from './stream-errors.ts'
-import { batchesOf, positionOf } from './stream-position.ts'
+import { ANSWER_MS_MAX, asStreamError, withinMs } from './stream-errors.ts'
+import { batchesOf, purgeableBefore } from './stream-position.ts'
 import { type BrokerStreams, streamName, streamSubject } from './streams.ts'
 
 /** A lock that is not renewed for so long is free. */
@@ -16,6 +16,10 @@ const LOCK_KEY = 'snapshots'
 const WRONG_LAST_SEQUENCE = 10_071
 const NO_MESSAGE = 10_037
 const READ_ATTEMPTS_MAX = 3
+/** A look at what is there takes no longer, however many questions it has. */
+const LOOK_MS_MAX = 5000
+/** Of a whole snapshot; an object that is deleted while it is read has no end. */
+const SNAPSHOT_READ_MS_MAX = 15_000
 
 /** An entry of the bucket of snapshots. */
 interface Named {
@@ -49,11 +53,11 @@ export class SystemSnapshots implements BrokerSnapshots {
   }
 
   async messages(): Promise<number> {
-    return await this.#run('count the messages of', async () => {
+    const count = async (): Promise<number> => {
       const { streams } = await this.#manager()
-      const { state } = await streams.info(this.#stream)
-      return state.messages
-    })
+      return (await streams.info(this.#stream)).state.messages
+    }
+    return await this.#run('count the messages of', () => withinMs(LOOK_MS_MAX, count))
   }
 
   async lock(): Promise<SnapshotLock | undefined> {
@@ -92,14 +96,15 @@ export class SystemSnapshots implements BrokerSnapshots {
   }
 
   async revision(subject: string): Promise<number> {
-    return await this.#run('look at the snapshots of', async () => {
+    const look = async (): Promise<number> => {
       const { snapshots } = await this.#opened()
       return (await liveEntry(snapshots, keyOf(subject)))?.revision ?? 0
-    })
+    }
+    return await this.#run('look at the snapshots of', () => withinMs(LOOK_MS_MAX, look))
   }
 
   async read(subject: string): Promise<Uint8Array | undefined> {
-    return await this.#run('read a snapshot of', async () => {
+    const read = async (): Promise<Uint8Array | undefined> => {
       const { images, snapshots } = await this.#opened()
       for (let attempt = 1; ; attempt++) {
         const entry = await liveEntry(snapshots, keyOf(subject))
@@ -109,7 +114,8 @@ export class SystemSnapshots implements BrokerSnapshots {
         // It was replaced meanwhile.
         if (attempt === READ_ATTEMPTS_MAX) throw new Error('its object is missing')
       }
-    })
+    }
+    return await this.#run('read a snapshot of', () => withinMs(SNAPSHOT_READ_MS_MAX, read))
   }
 
   async replace(
@@ -148,7 +154,7 @@ export class SystemSnapshots implements BrokerSnapshots {
       // Behind a newer life, or behind something foreign, the batches of this one cannot be told by halves.
       if (last === undefined || batchesOf(last.payload, life, new Parts()).length === 0) return 0
       const manager = await this.#manager()
-      let before = await positionOf(streams, { stream, subject: filter, life, from })
+      let before = await purgeableBefore(streams, { stream, subject: filter, life, from })
       if (before === undefined) return 0
       for await (const { config, ack_floor, delivered, num_pending } of manager.consumers.list(stream)) {
         // Not by `num_ack_pending`, which nats-server 2.9 forgets when a part of the stream is purged.
@@ -206,7 +212,7 @@ export class SystemSnapshots implements BrokerSnapshots {
   }
 
   #manager(): Promise<nats.JetStreamManager> {
-    return this.#options.connection.jetstreamManager({ checkAPI: false })
+    return this.#options.connection.jetstreamManager({ checkAPI: false, timeout: ANSWER_MS_MAX })
   }
 
   async #opened(): Promise<Buckets> {
@@ -215,7 +221,7 @@ export class SystemSnapshots implements BrokerSnapshots {
   }
 
   async #open(): Promise<Buckets> {
-    const { views } = this.#options.connection.jetstream()
+    const { views } = this.#options.connection.jetstream({ timeout: ANSWER_MS_MAX })
     const [images, snapshots, locks] = await Promise.all([
       views.os(`${this.#stream}-images`),
       views.kv(`${this.#stream}-snapshots`, { history: 1 }),

@@ -10,12 +10,14 @@ import {
   type BrokerStreams,
   type ConsumeOptions,
   type ConsumerHandler,
+  type FoundStream,
   type StreamMessage,
   streamName,
   streamSubject,
   UNTAKEN_MAX,
 } from './streams.ts'
 import { bucketStreams, SystemSnapshots } from './system-snapshots.ts'
+import { UntakenShares } from './untaken-shares.ts'
 
 /** A message with the id of one that was stored so long ago is not stored again. */
 const SAME_ID_MS = 120_000
@@ -36,6 +38,7 @@ const OTHER_CONFIGURATION = 10_058
 export class SystemStreams implements BrokerStreams {
   readonly #connection: nats.NatsConnection
   readonly #client: nats.JetStreamClient
+  readonly #shares = new UntakenShares()
   #manager: Promise<nats.JetStreamManager> | undefined
 
   constructor(connection: nats.NatsConnection) {
@@ -43,14 +46,14 @@ export class SystemStreams implements BrokerStreams {
     this.#client = connection.jetstream({ timeout: ANSWER_MS_MAX })
   }
 
-  async ensure({ namespace, retentionMs, bytesMax }: StreamOptions): Promise<string | undefined> {
+  async ensure({ namespace, retentionMs, bytesMax }: StreamOptions): Promise<FoundStream> {
     const name = streamName(namespace)
     const subject = streamSubject(namespace, '>')
     return await asStreamError(`cannot make stream ${name}`, async () => {
       const { streams } = await this.#jsm()
       const wanted = { max_age: retentionMs * NANOS, max_bytes: bytesMax }
       try {
-        await streams.add({
+        const { config } = await streams.add({
           name,
           subjects: [subject],
           description: 'KV events of homing',
@@ -60,7 +63,7 @@ export class SystemStreams implements BrokerStreams {
           storage: 'file' as nats.StorageType,
           discard: 'old' as nats.DiscardPolicy,
         })
-        return undefined
+        return { difference: undefined, messageBytesMax: messageBytesMaxOf(config) }
       } catch (error) {
         if (codeOf(error) !== OTHER_CONFIGURATION) throw error
       }
@@ -69,9 +72,9 @@ export class SystemStreams implements BrokerStreams {
         throw new Error(
           `it is there for other subjects (${config.subjects.join(', ')}): use another --namespace`,
         )
-      return config.max_age === wanted.max_age && config.max_bytes === wanted.max_bytes
-        ? undefined
-        : `it was made to keep ${config.max_age / NANOS} ms and ${config.max_bytes} bytes`
+      const isSame = config.max_age === wanted.max_age && config.max_bytes === wanted.max_bytes
+      const kept = `it was made to keep ${config.max_age / NANOS} ms and ${config.max_bytes} bytes`
+      return { difference: isSame ? undefined : kept, messageBytesMax: messageBytesMaxOf(config) }
     })
   }
 
@@ -85,6 +88,25 @@ export class SystemStreams implements BrokerStreams {
     { stream, subject, name }: ConsumeOptions,
     handler: ConsumerHandler,
   ): Promise<{ close(): void }> {
+    const sharing = this.#shares.join(async share => {
+      const { consumers } = await this.#jsm()
+      await consumers.update(stream, name, { max_ack_pending: share })
+    })
+    const leave = (): void => this.#shares.leave(sharing)
+    try {
+      return await this.#consume({ stream, subject, name }, handler, sharing.share, leave)
+    } catch (error) {
+      leave()
+      throw error
+    }
+  }
+
+  async #consume(
+    { stream, subject, name }: ConsumeOptions,
+    handler: ConsumerHandler,
+    untakenMax: number,
+    leave: () => void,
+  ): Promise<{ close(): void }> {
     return await asStreamError(`cannot follow stream ${stream}`, async () => {
       const { consumers } = await this.#jsm()
       await consumers.add(stream, {
@@ -94,7 +116,7 @@ export class SystemStreams implements BrokerStreams {
         deliver_policy: 'new' as nats.DeliverPolicy,
         ack_policy: 'all' as nats.AckPolicy,
         ack_wait: TAKEN_MS_MAX * NANOS,
-        max_ack_pending: UNTAKEN_MAX,
+        max_ack_pending: untakenMax,
         inactive_threshold: CONSUMER_INACTIVE_MS * NANOS,
         num_replicas: 1,
         mem_storage: true,
@@ -112,6 +134,7 @@ export class SystemStreams implements BrokerStreams {
       })
       const end = (): void => {
         isEnded = true
+        leave()
         messages.stop()
       }
       const watch = async (): Promise<void> => {
@@ -226,6 +249,11 @@ function endOf(type: string, data: unknown): string | undefined {
   if (type === 'stream_not_found') return 'the stream was deleted'
   if (type === 'heartbeats_missed' && Number(data) >= HEARTBEATS_MISSED_MAX) return 'the broker is silent'
   return undefined
+}
+
+/** -1 at the broker: no limit. */
+function messageBytesMaxOf({ max_msg_size: bytes }: nats.StreamConfig): number | undefined {
+  return bytes > 0 ? bytes : undefined
 }
 
 function codeOf(error: unknown): number | undefined {

@@ -1,0 +1,138 @@
+/**
+ * Snapshots beside a stream in memory, as JetStream keeps them: see stream-store.ts.
+ *
+ * Faults   each step is asked about as a message at 'nats://SERVERS/SNAPSHOT_STEPS.STEP', in this order where
+ *          a pass takes one: messages lock revision renew compare upload switch drop purge tidy unlock; and
+ *          read. After `refuse` and `drop` it is not done; after `drop` no answer comes either.
+ */
+
+import type { Clock } from '@homing/base'
+import { purgeableBefore } from '../nats/stream-position.ts'
+import { type BrokerStreams, streamName, streamSubject } from '../nats/streams.ts'
+import type { BrokerSnapshots, Replaced, SnapshotLock, StoredSnapshot } from '../stream-store.ts'
+
+/** Before the name of a step. */
+export const SNAPSHOT_STEPS = '$snapshots'
+const LOCK_MS = 30_000
+
+interface Named extends Omit<StoredSnapshot, 'bytes'> {
+  readonly object: string
+  readonly revision: number
+}
+
+/** What a broker keeps beside the stream of one namespace. */
+export class MemoryBeside {
+  readonly images = new Map<string, Uint8Array>()
+  readonly named = new Map<string, Named>()
+  lock: { readonly owner: object; readonly endMs: number } | undefined
+  /** Of what was named last. */
+  revision = 0
+}
+
+/** What one session has of its broker. */
+export interface SnapshotLink extends Pick<BrokerStreams, 'next' | 'last'> {
+  readonly clock: Clock
+  /** Does it there; `step`: as which faults are asked about it. */
+  ask<T>(what: string, work: () => T, step: string): Promise<T>
+  /** At the broker: messages of a stream. */
+  count(stream: string): number
+  /** At the broker: purges what is before a position and was dealt with by all consumers of the subject. */
+  purge(subject: string, position: number): number
+  /** At the broker: what is beside the stream of a namespace. */
+  beside(namespace: string): MemoryBeside
+}
+
+export class MemorySnapshots implements BrokerSnapshots {
+  readonly #link: SnapshotLink
+  readonly #namespace: string
+  readonly #stream: string
+
+  constructor(link: SnapshotLink, namespace: string) {
+    this.#link = link
+    this.#namespace = namespace
+    this.#stream = streamName(namespace)
+  }
+
+  messages(): Promise<number> {
+    return this.#step('messages', () => this.#link.count(this.#stream))
+  }
+
+  async lock(): Promise<SnapshotLock | undefined> {
+    const { clock } = this.#link
+    const owner = {}
+    const hold = (): true => {
+      this.#beside.lock = { owner, endMs: clock.nowMs() + LOCK_MS }
+      return true
+    }
+    const isMine = (): boolean => this.#held === owner
+    if (!(await this.#step('lock', () => this.#held === undefined && hold()))) return undefined
+    return {
+      renew: () => this.#step('renew', () => isMine() && hold()),
+      release: () =>
+        this.#step('unlock', () => {
+          if (isMine()) this.#beside.lock = undefined
+        }),
+    }
+  }
+
+  revision(subject: string): Promise<number> {
+    return this.#step('revision', () => this.#beside.named.get(subject)?.revision ?? 0)
+  }
+
+  read(subject: string): Promise<Uint8Array | undefined> {
+    return this.#step('read', () => {
+      const named = this.#beside.named.get(subject)
+      return named && this.#beside.images.get(named.object)?.slice()
+    })
+  }
+
+  async replace(subject: string, snapshot: StoredSnapshot, revision: number): Promise<Replaced> {
+    const { bytes, life, keepFrom } = snapshot
+    const before = await this.#step('compare', () => this.#beside.named.get(subject))
+    if ((before?.revision ?? 0) !== revision) return 'late'
+    if (before?.life === life && before.keepFrom > keepFrom) return 'older'
+    const object = await this.#step('upload', () => {
+      const name = `object ${this.#beside.images.size} at ${this.#link.clock.nowMs()}`
+      this.#beside.images.set(name, bytes.slice())
+      return name
+    })
+    const isSwitched = await this.#step('switch', () => {
+      const beside = this.#beside
+      if ((beside.named.get(subject)?.revision ?? 0) !== revision) return false
+      beside.named.set(subject, { object, life, keepFrom, revision: ++beside.revision })
+      return true
+    })
+    const dropped = isSwitched ? before?.object : object
+    if (dropped !== undefined) await this.#step('drop', () => this.#beside.images.delete(dropped))
+    return isSwitched ? 'replaced' : 'late'
+  }
+
+  async purge(subject: string, { life, keepFrom: from }: Omit<StoredSnapshot, 'bytes'>): Promise<number> {
+    const filter = streamSubject(this.#namespace, subject)
+    const before = await purgeableBefore(this.#link, { stream: this.#stream, subject: filter, life, from })
+    return await this.#step('purge', () => (before === undefined ? 0 : this.#link.purge(filter, before)))
+  }
+
+  /** No time passes between upload and switch here, so what is not named by now is left over. */
+  async tidy(): Promise<void> {
+    await this.#step('tidy', () => {
+      const { images, named } = this.#beside
+      const objects = new Set([...named.values()].map(({ object }) => object))
+      for (const name of images.keys()) if (!objects.has(name)) images.delete(name)
+    })
+  }
+
+  get #beside(): MemoryBeside {
+    return this.#link.beside(this.#namespace)
+  }
+
+  /** Whose lock it is now. */
+  get #held(): object | undefined {
+    const { lock } = this.#beside
+    return lock !== undefined && lock.endMs > this.#link.clock.nowMs() ? lock.owner : undefined
+  }
+
+  #step<T>(step: string, work: () => T): Promise<T> {
+    return this.#link.ask(`${step} snapshots of stream ${this.#stream}`, work, `${SNAPSHOT_STEPS}.${step}`)
+  }
+}
