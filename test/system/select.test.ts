@@ -132,14 +132,15 @@ t.test('a prompt counts at the worker of its selection from reserving to freeing
   t.match(await s.post('/reservations', { ...NAMES, selection_id: 'a' }), { status: 201, json: OK })
   t.strictSame(await loadsOf(s), [[7, 0, 10, 2, 1]])
 
-  const potential = await s.post('/potential_loads', prompt)
+  const other = { model_name: MODEL, token_ids: tokensUpTo(10).map(token => token + 100) }
+  const potential = await s.post('/potential_loads', other)
   t.strictSame(potential.json, [
     {
       ...NAMES,
       worker_id: 7,
       dp_rank: 0,
       potential_prefill_tokens: 20,
-      potential_decode_blocks: 2,
+      potential_decode_blocks: 4,
       active_requests: 1,
     },
   ])
@@ -199,6 +200,53 @@ t.test('selecting and reserving in one, with an id of the caller or a new one', 
   const prefill = (await loadsOf(s))[0]![2]
   t.equal((await s.call('DELETE', '/reservations/d')).status, 200)
   t.equal((await loadsOf(s))[0]![2], prefill, 'its prompt did not count')
+})
+
+t.test('a selection that is reserved leaves what a request sent there leaves', async t => {
+  const engine = { blockSizeTokens: BLOCK, blocks: 512, eventForm: 'vllm-array-8' } as const
+  const { engines, stop } = await startEngines([engine, engine])
+  t.teardown(stop)
+  const s = await select(t, { affinityTtlMs: 60_000, affinityMode: 'hard' })
+  for (const [i, each] of engines.entries()) await s.post('/workers', workerOf(each, i, { model_name: 'e' }))
+  await until('all are exact', async () => {
+    const workers = (await s.get('/workers')).json as readonly { listeners: { 0: { trust: string } } }[]
+    return workers.every(({ listeners }) => listeners[0].trust === 'exact') ? true : undefined
+  })
+  // In the events of this engine the blocks of a salted prompt look like those of one without a salt.
+  for (const [i, steps] of ['one', 'two'].entries()) {
+    const tokens = tokensUpTo(40).map(token => token + 100 * i)
+    const prompt = { model_name: 'e', token_ids: tokens, allowed_worker_ids: [i] }
+    const salted = { ...prompt, selection_id: steps, cache_salt: 's', session_id: steps }
+    await s.post(steps === 'one' ? '/select_and_reserve' : '/select', salted)
+    if (steps === 'two')
+      t.equal((await s.post('/reservations', { model_name: 'e', selection_id: 'two' })).status, 201)
+    const body = { prompt: tokens, max_tokens: 1, cache_salt: 's' }
+    t.equal((await send(engines[i]!.url, '/v1/completions', { body })).status, 200)
+    await until('its events have come', async () => {
+      const workers = (await s.get('/workers')).json as readonly { listeners: { 0: { blocks: number } } }[]
+      return workers[i]!.listeners[0].blocks > 0 ? true : undefined
+    })
+    t.match(
+      (await s.post('/select', prompt)).json,
+      { overlap: { gpu: 0 }, effective_prefill_tokens: 40 },
+      steps,
+    )
+    const next = { model_name: 'e', token_ids: [1, 2, 3], session_id: steps }
+    t.match((await s.post('/select', next)).json, { worker_id: i }, 'its session is bound')
+  }
+
+  // Of a worker without events what it was sent counts.
+  await s.post('/workers', WORKER)
+  const prompt = { model_name: MODEL, token_ids: tokensUpTo(9) }
+  await s.post('/select', { ...prompt, selection_id: 'g' })
+  await s.post('/reservations', { ...NAMES, selection_id: 'g' })
+  await until('it is guessed to hold it', async () =>
+    (await s.post('/select', prompt)).json.effective_prefill_tokens === 3 ? true : undefined,
+  )
+  t.equal((await s.call('DELETE', '/reservations/g')).status, 200)
+  await until('it was not sent after all', async () =>
+    (await s.post('/select', prompt)).json.effective_prefill_tokens === 9 ? true : undefined,
+  )
 })
 
 t.test('what is reserved elsewhere is told with all that counts of it', async t => {

@@ -238,7 +238,13 @@ for (const [name, plane] of [
     b.tracker.tell({ type: 'prefillComplete', decisionId: id })
     await world.pass(20)
     for (const replica of [a, b, c]) t.strictSame((await world.loads(replica))[0], [1, 5, 0])
-    const again = { decisionId: id, gateway: { name: 'g', life: 'one' }, workerSlot: 1, stepTokens: 8192 }
+    const again = {
+      decisionId: id,
+      gateway: { name: 'g', life: 'one' },
+      worker: 'h:1/0',
+      workerSlot: 1,
+      stepTokens: 8192,
+    }
     const rest = { sequenceHashes: new Int32Array(0), promptTokens: 1, prefillTokens: 1, isStream: true }
     const outcome = c.tracker.ask({ type: 'book', booking: { ...again, ...rest } }, { timeout: 1000 })
     await world.pass(1)

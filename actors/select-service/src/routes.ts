@@ -6,6 +6,7 @@ import { type FollowedPeers, readPeer } from '@homing/actors/replica-bridge'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { fromErrorRecord, openText, toErrorRecord } from '@homing/base'
+import type { SelectSettings } from '@homing/config'
 import {
   type AccessLog,
   type JsonHandler,
@@ -21,16 +22,22 @@ import {
   type Turns,
   textAnswer,
 } from '@homing/http'
-import { STEP_TOKENS_DEFAULT } from '@homing/load'
-import { receiptView } from '@homing/placement'
+import { type Decision, type RoutingRequest, receiptView } from '@homing/placement'
 import type { HttpExchange } from '@homing/transport'
-import { type CatalogChange, isSame, keyOf, partitionText, type SelectCatalog } from './catalog.ts'
+import { type CatalogChange, fleetName, isSame, keyOf, partitionText, type SelectCatalog } from './catalog.ts'
 import { HeldElsewhereError } from './errors.ts'
 import type { SelectServiceMessage } from './messages.ts'
 import type { PendingSelection, PendingSelections } from './pending-selections.ts'
 import { readPrompt, readQuestion } from './questions.ts'
-import { readOutputBlock, readReservation, readWorker, type WorkerSpec } from './requests.ts'
-import type { ReservationKind, Reservations } from './reservations.ts'
+import {
+  type ExplicitReservation,
+  type Partition,
+  readOutputBlock,
+  readReservation,
+  readWorker,
+  type WorkerSpec,
+} from './requests.ts'
+import type { Reservations } from './reservations.ts'
 import type { SelectMetrics } from './select-metrics.ts'
 import { SELECT_ROUTES, type SelectRouteName } from './select-routes.ts'
 import type { Asked, Selected, Selections } from './selections.ts'
@@ -56,7 +63,10 @@ export interface SelectRoutesOptions {
   readonly changed: (change: CatalogChange) => void
 }
 
+type DecideMessage = Extract<RouterMessage, { readonly type: 'decide' }>
+
 const OK = { status: 'ok' }
+const NO_HASHES = new Int32Array(0)
 export const SELECT_ASK_MS_MAX = 10_000
 /** One life is enough: what callers reserve is freed by callers, or expires. */
 const CALLERS = { name: 'callers', life: '1' }
@@ -137,12 +147,7 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
       const kept =
         explicit === undefined
           ? cached(options, selectionId, partition)
-          : {
-              ...explicit,
-              ...partition,
-              selectionId,
-              rank: rankOf(options, selectionId, partition, explicit),
-            }
+          : selectedElsewhere(options, selectionId, partition, explicit)
       await book(options, kept)
       return sendJson(exchange, 201, OK)
     },
@@ -232,53 +237,24 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
 }
 
 async function reserve(options: SelectRoutesOptions, id: string, asked: Asked): Promise<Selected> {
-  const { reservations, router, selections } = options
-  const deadline = { timeout: SELECT_ASK_MS_MAX }
-  await reservations.begin(SELECT, id, 'decided')
-  let selected: Selected
-  try {
-    const ask = { type: 'decide', id, gateway: CALLERS, request: asked.request } as const
-    const result = await router.ask(ask, deadline)
-    if (result.kind === 'refused' && result.error.details['outcome'] === 'duplicate')
-      throw new HeldElsewhereError(id)
-    // Without rules for waiting the router never says that a request is to wait.
-    if (result.kind !== 'decided')
-      throw result.kind === 'refused' ? fromErrorRecord(result.error) : new Error('it is to wait')
-    const receipt = await router.ask({ type: 'receipt', id }, deadline)
-    if (receipt === undefined) throw new Error(`the router has no receipt of ${id}, which it has just made`)
-    selected = selections.selected(asked.request, receipt)
-  } catch (thrown) {
-    notBooked(options, id, 'decided', thrown)
-  }
-  reservations.booked(SELECT, id, selected.rank)
-  return selected
+  const { selections } = options
+  return decide(options, SELECT, id, { request: asked.request }, decision =>
+    selections.decided(asked, decision),
+  )
 }
 
-function keep(
-  { pending, selections }: SelectRoutesOptions,
-  selectionId: string,
-  { question, sequenceHashes, promptTokens }: Asked,
-  { rank, prefillTokens }: Selected,
-): void {
-  const { model, group } = question
-  const countsPrefill = selections.countsPrefill(question)
-  pending.keep({
-    selectionId,
-    model,
-    group,
-    rank,
-    sequenceHashes,
-    promptTokens,
-    prefillTokens,
-    countsPrefill,
-  })
+function keep({ pending }: SelectRoutesOptions, id: string, asked: Asked, selected: Selected): void {
+  const { model, group } = asked.question
+  const { rank, prefillTokens } = selected
+  const request = { ...asked.request, constraints: undefined }
+  pending.keep({ selectionId: id, model, group, rank, request, prefillTokens })
 }
 
 /** What `/select` answered under this id. */
 function cached(
   { pending, args }: SelectRoutesOptions,
   selectionId: string,
-  partition: Parameters<typeof isSame>[0],
+  partition: Partition,
 ): PendingSelection {
   const action = `reserve ${JSON.stringify(selectionId)}`
   const found = pending.find(selectionId)
@@ -299,7 +275,7 @@ function cached(
 function rankOf(
   { catalog }: SelectRoutesOptions,
   selectionId: string,
-  partition: Parameters<typeof isSame>[0],
+  partition: Partition,
   { workerId, dpRank }: { readonly workerId: bigint; readonly dpRank: number },
 ) {
   const action = `reserve ${JSON.stringify(selectionId)}`
@@ -317,63 +293,90 @@ function rankOf(
   )
 }
 
-async function book(options: SelectRoutesOptions, kept: PendingSelection): Promise<void> {
-  const { catalog, reservations, tracker, pending, args } = options
-  const { selectionId: id, rank, sequenceHashes, promptTokens, prefillTokens, countsPrefill } = kept
-  const action = `reserve ${JSON.stringify(id)}`
-  await reservations.begin(action, id, 'explicit')
-  try {
-    const booking = {
-      decisionId: id,
-      gateway: CALLERS,
-      workerSlot: rank.workerSlot,
-      sequenceHashes,
-      promptTokens: Math.max(promptTokens, (sequenceHashes.length / 2) * rank.blockSizeTokens),
-      prefillTokens,
-      blockSizeTokens: rank.blockSizeTokens,
-      tracking: { prefillTokens: countsPrefill, assumesReuse: undefined },
-      // Its caller tells the end of the prefill.
-      isStream: true,
-      stepTokens: catalog.get(rank.instanceId)?.maxBatchedTokens ?? STEP_TOKENS_DEFAULT,
-    }
-    const outcome = await tracker.ask({ type: 'book', booking }, { timeout: SELECT_ASK_MS_MAX })
-    if (outcome === 'duplicate') throw new HeldElsewhereError(id)
-    if (outcome === 'full') {
-      const { activeRequestsMax, activeBlocksMax } = args.settings
-      throw new ServiceFullError(
-        action,
-        `${activeRequestsMax} requests (--max-active-requests) or ${activeBlocksMax} blocks (--max-active-blocks) are held`,
-      )
-    }
-  } catch (thrown) {
-    notBooked(options, id, 'explicit', thrown)
+/** It is to be sent to a rank that its caller has chosen by a rule of its own. */
+function selectedElsewhere(
+  options: SelectRoutesOptions,
+  selectionId: string,
+  partition: Partition,
+  explicit: ExplicitReservation,
+): PendingSelection {
+  const rank = rankOf(options, selectionId, partition, explicit)
+  const { sequenceHashes, promptTokens, prefillTokens, countsPrefill } = explicit
+  const { blockSizeTokens } = rank
+  const request: RoutingRequest = {
+    requestId: selectionId,
+    model: fleetName(partition),
+    promptTokens: Math.max(promptTokens, (sequenceHashes.length / 2) * blockSizeTokens),
+    blockSizeTokens,
+    // Without local hashes and tokens nothing is guessed of what the rank holds then.
+    localHashes: NO_HASHES,
+    sequenceHashes,
+    isStream: true,
+    tracking: { prefillTokens: countsPrefill, assumesReuse: undefined },
+    unknownPromptReason: undefined,
+    textBlocksReason: undefined,
+    override: {},
+    pinnedInstanceId: undefined,
+    pinnedRank: undefined,
+    excludedWorkers: [],
   }
-  reservations.booked(action, id, rank)
-  pending.forget(id)
+  return { ...partition, selectionId, rank, request, prefillTokens }
 }
 
-/** Throws what was thrown. */
-function notBooked(
-  { reservations }: SelectRoutesOptions,
+async function book(options: SelectRoutesOptions, kept: PendingSelection): Promise<void> {
+  const { selectionId: id, rank, request, prefillTokens } = kept
+  const { workerSlot } = rank
+  const chosen = { worker: keyOf(rank), workerSlot, prefillTokens }
+  await decide(options, `reserve ${JSON.stringify(id)}`, id, { request, chosen }, () => ({ rank }))
+  options.pending.forget(id)
+}
+
+/** Books what the router decides under this id; `of`: what is reserved. */
+async function decide<T extends Pick<Selected, 'rank'>>(
+  { reservations, router, args }: SelectRoutesOptions,
+  action: string,
   id: string,
-  kind: ReservationKind,
-  thrown: unknown,
-): never {
-  if (thrown instanceof HeldElsewhereError) reservations.isElsewhere(id)
-  else reservations.failed(id, kind, toErrorRecord(thrown))
-  throw thrown
+  question: Pick<DecideMessage, 'request' | 'chosen'>,
+  of: (decision: Decision) => Promise<T> | T,
+): Promise<T> {
+  await reservations.begin(action, id)
+  let reserved: T
+  try {
+    const message = { type: 'decide', id, gateway: CALLERS, ...question } as const
+    const result = await router.ask(message, { timeout: SELECT_ASK_MS_MAX })
+    const outcome = result.kind === 'refused' ? result.error.details['outcome'] : undefined
+    if (outcome === 'duplicate') throw new HeldElsewhereError(id)
+    if (outcome === 'full') throw noRoom(action, args.settings)
+    // Without rules for waiting the router never says that a request is to wait.
+    if (result.kind !== 'decided')
+      throw result.kind === 'refused' ? fromErrorRecord(result.error) : new Error('it is to wait')
+    reserved = await of(result.decision)
+  } catch (thrown) {
+    if (thrown instanceof HeldElsewhereError) reservations.isElsewhere(id)
+    else reservations.failed(id, toErrorRecord(thrown))
+    throw thrown
+  }
+  reservations.booked(action, id, reserved.rank)
+  return reserved
 }
 
-function headersOf({ receipt }: Selected): Record<string, string> {
+function noRoom(action: string, { activeRequestsMax, activeBlocksMax }: SelectSettings): ServiceFullError {
+  return new ServiceFullError(
+    action,
+    `${activeRequestsMax} requests (--max-active-requests) or ${activeBlocksMax} blocks (--max-active-blocks) are held`,
+  )
+}
+
+function headersOf({ rank, overlapBlocks, trust }: Selected): Record<string, string> {
   return {
-    'x-homing-worker': receipt.worker,
-    'x-homing-overlap-blocks': String(receipt.overlapBlocks),
-    'x-homing-trust': receipt.trust,
+    'x-homing-worker': keyOf(rank),
+    'x-homing-overlap-blocks': String(overlapBlocks),
+    'x-homing-trust': trust,
   }
 }
 
 function explained({ question }: Asked, { receipt }: Selected): object {
-  return question.wantsReceipt ? { receipt: receiptView(receipt) } : {}
+  return question.wantsReceipt && receipt !== undefined ? { receipt: receiptView(receipt) } : {}
 }
 
 function workerIdOf(action: string, text: string): bigint {

@@ -165,11 +165,12 @@ function handlersOf(options: SlotRoutesOptions): Readonly<Record<SlotRouteName, 
 async function add({ args, catalog, tracker }: SlotRoutesOptions, addition: Addition): Promise<void> {
   const { requestId, sequenceHashes, newTokens } = addition
   const action = `add request ${JSON.stringify(requestId)}`
-  const { workerSlot, partition } = catalog.rank(action, addition, addition.dpRank)
+  const { key, workerSlot, partition } = catalog.rank(action, addition, addition.dpRank)
   const blockTokens = (sequenceHashes.length / 2) * partition.blockSizeTokens
   const booking = {
     decisionId: bookingId(partition, requestId),
     gateway: CALLERS,
+    worker: key,
     workerSlot,
     sequenceHashes,
     promptTokens: Math.max(blockTokens, newTokens),
@@ -181,6 +182,7 @@ async function add({ args, catalog, tracker }: SlotRoutesOptions, addition: Addi
   const outcome = await tracker.ask({ type: 'book', booking }, { timeout: CHILD_ASK_MS_MAX })
   if (outcome === 'duplicate')
     throw new ServiceConflictError(action, 'this id is held already; free it first, or use another one')
+  if (outcome === 'gone') throw new ServiceConflictError(action, 'its worker was unregistered meanwhile')
   if (outcome === 'full') {
     const { activeRequestsMax, activeBlocksMax } = args
     throw new ServiceFullError(

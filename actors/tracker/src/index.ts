@@ -4,6 +4,7 @@ export { decodeLearned, encodeLearned, type LearnedImage } from './learned-image
 export type {
   BookedPlace,
   Booking,
+  BookingOutcome,
   GatewayLife,
   KvUsageReport,
   LearnedKeeperMessage,
