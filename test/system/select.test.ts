@@ -634,6 +634,17 @@ t.test(
       ],
       [
         '/select',
+        {
+          ...prompt,
+          mm_routing_info: {
+            mm_objects: Array.from({ length: 17 }, (_, i) => ({ mm_hash: i, offsets: [[0, 3]] })),
+          },
+        },
+        400,
+        /cover the prompt more than 16 times/,
+      ],
+      [
+        '/select',
         { ...prompt, selection_id: 'x'.repeat(257) },
         400,
         /selection_id has more than 256 characters/,
