@@ -453,6 +453,32 @@ t.test('workers change: what they are wanted for, their limits, where they are',
   t.strictSame((await loadsOf(s))[1], [7, 0, 0, 0, 0], 'it begins with nothing')
 })
 
+t.test('ranks of all workers are bounded, and at the bound a worker can still be replaced', async t => {
+  const s = await select(t, { workerSlotsMax: 2 })
+  const begins = (blockSize: number) =>
+    until('it can be chosen', async () => {
+      const chosen = await s.post('/select', { model_name: MODEL, token_ids: [1] })
+      return chosen.status === 200 && chosen.json.block_size === blockSize ? true : undefined
+    })
+  const full = {
+    status: 503,
+    json: { error: /it has 1 ranks, and there is room for 0 of 2 \(--worker-slots-max\)/ },
+  }
+  t.equal((await s.post('/workers', { worker_id: 8 })).status, 201, 'its endpoint comes later')
+  t.equal((await s.post('/workers', { worker_id: 9 })).status, 201)
+  t.match(await s.post('/workers', { worker_id: 10 }), full)
+  t.match((await s.get('/metrics')).text, /^homing_select_taken_keys 2$/m)
+  for (const id of [8, 9]) await s.call('DELETE', `/workers/${id}`)
+  const both = { ...WORKER, data_parallel_size: 2 }
+  t.equal((await s.post('/workers', both)).status, 201)
+  t.match(await s.post('/workers', { ...WORKER, worker_id: 8 }), full)
+  t.equal((await s.post('/workers', { ...both, block_size: 8 })).status, 201)
+  await begins(8)
+  t.equal((await s.call('DELETE', '/workers/7')).status, 200)
+  t.equal((await s.post('/workers', both)).status, 201, 'at once')
+  await begins(BLOCK)
+})
+
 t.test('workers that are busy take no more: 429 when all are', async t => {
   const s = await select(t, { activePrefillTokensThreshold: 8 })
   await s.post('/workers', WORKER)

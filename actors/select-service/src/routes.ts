@@ -288,7 +288,7 @@ function rankOf(
   throw new ServiceNotFoundError(
     action,
     worker.ranks.length === 0
-      ? `worker ${workerId} is incomplete: it has no block_size or no endpoint`
+      ? `worker ${workerId} is incomplete: it has no block_size or no endpoint, or its ranks have not begun yet`
       : `worker ${workerId} has no rank ${dpRank}; it has ${worker.rankFirst} to ${last}`,
   )
 }

@@ -53,7 +53,7 @@ function collectWorkers(metrics: Metrics, { catalog, args }: SelectFigures): voi
   })
   const slots = metrics.gauge({
     name: 'homing_select_taken_keys',
-    help: 'Ranks of workers, and those that are ending.',
+    help: 'Ranks of workers, also of those that are incomplete.',
   })
   const slotsMax = metrics.gauge({
     name: 'homing_select_limit_keys',
@@ -65,7 +65,7 @@ function collectWorkers(metrics: Metrics, { catalog, args }: SelectFigures): voi
     labels: ['trust'],
   })
   metrics.collect(() => {
-    slots.set(catalog.registry.slotsTaken)
+    slots.set(catalog.rankCount)
     slotsMax.set(args.settings.workerSlotsMax)
     const rows = [...catalog.workers].map(worker => ({
       model: worker.model,

@@ -71,10 +71,14 @@ export const selectService = defineActor(
         const rank = ofSlot(message.workerSlot)
         if (rank === undefined) return
         const { epoch } = rank.heard
+        const before = state.catalog.trustOf(rank)
         state.listeners.heard(rank, message)
+        const { trust, trustReason } = state.catalog.trustOf(rank)
         if (rank.heard.epoch !== epoch) state.catalog.begin(rank.workerSlot)
-        state.tellFleet()
+        else if (trust === before.trust && trustReason === before.trustReason) return
+        state.tellFleetSoon()
       },
+      fleetDue: () => state.tellFleet(),
       shardReset(message) {
         if (!state.shards.isReset(message)) return
         const { shard, openSlots } = message
@@ -107,7 +111,7 @@ export const selectService = defineActor(
         for (const rank of state.catalog.registry.all()) {
           if (rank.listener?.key !== received.ref.key) continue
           state.listeners.terminated(rank, received)
-          state.tellFleet()
+          state.tellFleetSoon()
           return
         }
         throw new ServiceActorLostError(received.ref.name, received.error?.message ?? received.reason)
@@ -132,6 +136,7 @@ class SelectService implements Service<SelectServiceReady> {
   readonly #metrics: SelectMetrics
   readonly #dumps: Turns
   readonly #lookup: IndexQuery
+  #isFleetDue = false
 
   constructor(context: ActorContext<SelectServiceMessage>, args: SelectServiceArgs) {
     const { settings, eventPool = 'events' } = args
@@ -166,7 +171,7 @@ class SelectService implements Service<SelectServiceReady> {
       replayTimeoutMs: settings.replayTimeoutMs,
       checkpoints: undefined,
       holdsGuesses: true,
-      ended: rank => this.catalog.registry.end(rank),
+      ended: rank => this.#ended(rank),
     })
     const capacity = args.openRequestsMax * MESSAGES_PER_REQUEST + MAILBOX_SLACK
     this.#tracker = this.#spawnTracker(capacity)
@@ -263,8 +268,17 @@ class SelectService implements Service<SelectServiceReady> {
     this.#context.schedule(RENEW_MS, { type: 'renew' })
   }
 
+  /** Behind what waits in the mailbox: that may be the same of other ranks. */
+  tellFleetSoon(): void {
+    this.catalog.touch()
+    if (this.#isFleetDue) return
+    // Without room it is told with the next `renew`.
+    this.#isFleetDue = this.#context.self.tell({ type: 'fleetDue' }) === 'ok'
+  }
+
   /** One that finds no room is told again with the next `renew`. */
   tellFleet(): void {
+    this.#isFleetDue = false
     const message = { type: 'fleet', fleet: this.catalog.fleet() } as const
     this.#tracker.tell(message)
     this.#router.tell(message)
@@ -278,11 +292,16 @@ class SelectService implements Service<SelectServiceReady> {
     return this.#service.close()
   }
 
-  #changed({ begun, gone }: CatalogChange): void {
+  #changed({ begun, gone }: Omit<CatalogChange, 'worker'>): void {
     this.#reservations.forget(gone)
     for (const rank of gone) this.#retire(rank)
     for (const rank of begun) this.#follow(rank)
     this.tellFleet()
+  }
+
+  #ended(rank: Rank): void {
+    const begun = this.catalog.end(rank, this.#context.clock.wallMs())
+    if (begun.length > 0) this.#changed({ begun, gone: [] })
   }
 
   #retire(rank: Rank): void {
