@@ -10,7 +10,7 @@ import { runSeeds, type SeedOutcome } from '@homing/actor/simulation'
 import type { ChosenWorker, ProgramMessage } from '@homing/actors/console'
 import { type ErrorRecord, seededRandom } from '@homing/base'
 import t from 'tap'
-import { BLOCK_SIZE_TOKENS, MODEL, SimulatedFleet } from './simulated-fleet.ts'
+import { BLOCK_SIZE_TOKENS, type FleetOptions, MODEL, SimulatedFleet } from './simulated-fleet.ts'
 
 const FIRST = Number(process.env['HOMING_SIM_SEED'] ?? 1)
 const COUNT = Number(
@@ -20,16 +20,18 @@ const EXPIRY_MS = 2000
 /** The tracker looks every 5 s, the gateway every second. */
 const REST_MS = EXPIRY_MS + 6000
 const ASK_MS_MAX = 5000
+/** More than an answer takes. */
+const STEPS_MAX = 2000
 const ENGINE = { publishesEvents: false, blocks: 400 } as const
 
 const command = (seed: number): string =>
   `HOMING_SIM_SEED=${seed} npx tap test/simulation/reservations.test.ts`
 
-async function start(seed: number): Promise<SimulatedFleet> {
+async function start(seed: number, settings: FleetOptions['settings'] = {}): Promise<SimulatedFleet> {
   return SimulatedFleet.start({
     seed,
     engines: [ENGINE, ENGINE],
-    settings: { activeRequestExpiryMs: EXPIRY_MS, guardShare: 0 },
+    settings: { activeRequestExpiryMs: EXPIRY_MS, guardShare: 0, ...settings },
   })
 }
 
@@ -63,8 +65,8 @@ async function asker(fleet: SimulatedFleet) {
 }
 
 /** Load of all worker keys, by worker key. */
-async function loadsOf(fleet: SimulatedFleet): Promise<Readonly<Record<string, unknown>>> {
-  const keys = (await fleet.workers()).flatMap(({ worker_keys }) => worker_keys)
+async function loadsOf(fleet: SimulatedFleet, origin?: string): Promise<Readonly<Record<string, unknown>>> {
+  const keys = (await fleet.workers(origin)).flatMap(({ worker_keys }) => worker_keys)
   return Object.fromEntries(
     keys.map(({ worker, load: { active_blocks, prefill_tokens, requests } }) => [
       worker,
@@ -180,6 +182,45 @@ t.test('one that is freed while its worker is chosen is not booked', async t => 
   t.match(await fleet.simulation.settle(asked), { code: 'HOMING_GATEWAY_RESERVATION_CANCELLED' })
   t.strictSame(await loadsOf(fleet), nothing)
   t.strictSame(await fleet.stop(), [])
+})
+
+t.test('a program that leaves at any step before its answer has nothing booked', async t => {
+  const adminOrigin = 'http://127.0.0.1:8900'
+  for (const [settings, origin] of [
+    [{}, {}],
+    [{ adminPort: 8900 }, { origin: adminOrigin }],
+  ] as const) {
+    const fleet = await start(5, settings)
+    const { simulation } = fleet
+    const nothing = await loadsOf(fleet, origin.origin)
+    const kept: number[] = []
+    let hasAnswer = false
+    let steps = 0
+    for (; !hasAnswer && steps < STEPS_MAX; steps++) {
+      const leaving = new AbortController()
+      const body = { model: MODEL, token_ids: promptOf(steps, 3), request_id: `at ${steps}` }
+      const request = { path: '/v1/router/best_worker', ...origin }
+      const answered = fleet.send(request, body, ASK_MS_MAX, leaving.signal).then(
+        ({ status }) => {
+          t.equal(status, 200)
+          hasAnswer = true
+        },
+        () => {},
+      )
+      if (steps > 0) await simulation.step(steps)
+      leaving.abort()
+      await simulation.settle(answered)
+      await simulation.run(undefined, { within: 100 })
+      const free = await fleet.ask({ path: '/v1/router/free', ...origin }, { request_id: body.request_id })
+      if (free.status === 200) kept.push(steps)
+      t.strictSame(await loadsOf(fleet, origin.origin), nothing)
+    }
+    t.comment(`answered after ${steps - 1} steps; booked when it left after ${kept.join()}`)
+    t.ok(steps > 5)
+    // In the step before it has read the answer, all bytes of it have reached it.
+    t.ok(hasAnswer && kept.every(at => at >= steps - 2))
+    t.strictSame(await fleet.stop(), [])
+  }
 })
 
 /** Callers that do anything in any order, and a gateway that may fail. */

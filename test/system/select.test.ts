@@ -4,6 +4,7 @@
  */
 
 import assert from 'node:assert/strict'
+import { connect } from 'node:net'
 import { DEFAULT_SEED, hashBlocks, hashToBigInt } from '@homing/blocks'
 import { type GivenSelectSettings, startSelect } from 'homing'
 import t, { type Test } from 'tap'
@@ -316,6 +317,27 @@ t.test('a request that is never freed expires', async t => {
   await s.post('/select_and_reserve', { model_name: MODEL, token_ids: tokensUpTo(9), selection_id: 'a' })
   await until('it has expired', async () => ((await loadsOf(s))[0]![4] === 0 ? true : undefined))
   t.equal((await s.call('DELETE', '/reservations/a')).status, 404)
+})
+
+t.test('who leaves before the answer has nothing reserved, and can try again', async t => {
+  const s = await select(t)
+  await s.post('/workers', { ...WORKER, block_size: 1 })
+  const port = Number(new URL(s.url).port)
+  const requests = (count: number) =>
+    until(`${count} are reserved`, async () => ((await loadsOf(s))[0]![4] === count ? true : undefined))
+  // Its answer names every block, and is longer than what the system takes for a client that reads none of it.
+  const tokens = new Array(700_000).fill(1)
+  const body = JSON.stringify({ model_name: MODEL, selection_id: 'gone', token_ids: tokens })
+  const head = `POST /select_and_reserve HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n`
+  const socket = connect(port, '127.0.0.1')
+  socket.on('error', () => {})
+  socket.write(head + body)
+  await requests(1)
+  socket.destroy()
+  await requests(0)
+  t.match(await s.call('DELETE', '/reservations/gone'), { status: 404 })
+  const again = { model_name: MODEL, selection_id: 'gone', token_ids: [1] }
+  t.equal((await s.post('/select_and_reserve', again)).status, 200)
 })
 
 t.test('KV events of real engines make it exact: the choice goes where the prompt is', async t => {

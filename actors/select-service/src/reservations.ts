@@ -80,13 +80,19 @@ export class Reservations {
     })
   }
 
-  /** It counts at this rank. Throws ServiceConflictError where it was freed meanwhile. */
-  booked(action: string, id: string, rank: Rank): void {
+  /**
+   * It counts at this rank. Throws ServiceConflictError where it was freed meanwhile. Returns what ends it, as
+   * long as it is this one.
+   */
+  booked(action: string, id: string, rank: Rank): () => void {
     // It is held since `begin`: nothing takes it away while it is being booked.
     const found = this.#held.get(id)!
     found.rank = rank
     found.bookedMs = this.#parts.clock.nowMs()
-    if (!found.isFreed && !rank.isGone) return
+    if (!found.isFreed && !rank.isGone)
+      return () => {
+        if (this.#held.get(id) === found) this.#end(id, found)
+      }
     this.#end(id, found)
     throw new ServiceConflictError(
       action,

@@ -18,6 +18,7 @@ import {
   ServiceFullError,
   ServiceNotFoundError,
   sendAnswer,
+  sendBooked,
   sendJson,
   type Turns,
   textAnswer,
@@ -133,13 +134,14 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
       const asked = selections.ask(SELECT, readQuestion(SELECT, await body()))
       note.model = asked.question.model
       const id = asked.question.selectionId ?? options.newId()
-      const selected = await reserve(options, id, asked)
+      const { reserved: selected, undo } = await reserve(options, id, asked)
       const view = {
         ...selections.view(asked, id, selected),
         ...selections.reservedView(asked),
         ...explained(asked, selected),
       }
-      return sendJson(exchange, 200, view, { ...headersOf(selected), 'x-homing-decision': id })
+      const headers = { ...headersOf(selected), 'x-homing-decision': id }
+      return sendBooked(exchange, undo, () => sendJson(exchange, 200, view, headers))
     },
     async 'POST /reservations'(exchange, body, note) {
       const { selectionId, explicit, ...partition } = readReservation(await body())
@@ -148,8 +150,12 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
         explicit === undefined
           ? cached(options, selectionId, partition)
           : selectedElsewhere(options, selectionId, partition, explicit)
-      await book(options, kept)
-      return sendJson(exchange, 201, OK)
+      const undo = await book(options, kept)
+      const undoAndKeep = (): void => {
+        undo()
+        if (explicit === undefined) options.pending.keep(kept)
+      }
+      return sendBooked(exchange, undoAndKeep, () => sendJson(exchange, 201, OK))
     },
     async 'POST /reservations/*/prefill_complete'(exchange, _body, _note, _place, id) {
       await reservations.prefillComplete('complete the prefill', id)
@@ -236,7 +242,7 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
   }
 }
 
-async function reserve(options: SelectRoutesOptions, id: string, asked: Asked): Promise<Selected> {
+function reserve(options: SelectRoutesOptions, id: string, asked: Asked): Promise<Reserved<Selected>> {
   const { selections } = options
   return decide(options, SELECT, id, { request: asked.request }, decision =>
     selections.decided(asked, decision),
@@ -323,12 +329,22 @@ function selectedElsewhere(
   return { ...partition, selectionId, rank, request, prefillTokens }
 }
 
-async function book(options: SelectRoutesOptions, kept: PendingSelection): Promise<void> {
+/** Returns what undoes it. */
+async function book(options: SelectRoutesOptions, kept: PendingSelection): Promise<() => void> {
   const { selectionId: id, rank, request, prefillTokens } = kept
   const { workerSlot } = rank
   const chosen = { worker: keyOf(rank), workerSlot, prefillTokens }
-  await decide(options, `reserve ${JSON.stringify(id)}`, id, { request, chosen }, () => ({ rank }))
+  const { undo } = await decide(options, `reserve ${JSON.stringify(id)}`, id, { request, chosen }, () => ({
+    rank,
+  }))
   options.pending.forget(id)
+  return undo
+}
+
+/** `undo`: ends the reservation, as its caller does not know of it. */
+interface Reserved<T> {
+  readonly reserved: T
+  readonly undo: () => void
 }
 
 /** Books what the router decides under this id; `of`: what is reserved. */
@@ -338,7 +354,7 @@ async function decide<T extends Pick<Selected, 'rank'>>(
   id: string,
   question: Pick<DecideMessage, 'request' | 'chosen'>,
   of: (decision: Decision) => Promise<T> | T,
-): Promise<T> {
+): Promise<Reserved<T>> {
   await reservations.begin(action, id)
   let reserved: T
   try {
@@ -356,8 +372,7 @@ async function decide<T extends Pick<Selected, 'rank'>>(
     else reservations.failed(id, toErrorRecord(thrown))
     throw thrown
   }
-  reservations.booked(action, id, reserved.rank)
-  return reserved
+  return { reserved, undo: reservations.booked(action, id, reserved.rank) }
 }
 
 function noRoom(action: string, { activeRequestsMax, activeBlocksMax }: SelectSettings): ServiceFullError {

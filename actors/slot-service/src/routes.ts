@@ -15,6 +15,7 @@ import {
   ServiceFullError,
   ServiceNotFoundError,
   sendAnswer,
+  sendBooked,
   sendJson,
   textAnswer,
   type ViewPlace,
@@ -91,8 +92,9 @@ function handlersOf(options: SlotRoutesOptions): Readonly<Record<SlotRouteName, 
     async 'POST /add'(exchange, body, note) {
       const addition = readAddition(await body())
       note.model = addition.model
-      await add(options, addition)
-      return sendJson(exchange, 201, OK)
+      const decisionId = await add(options, addition)
+      const undo = (): void => void tracker.tell({ type: 'free', decisionId })
+      return sendBooked(exchange, undo, () => sendJson(exchange, 201, OK))
     },
     async 'POST /prefill_complete'(exchange, body, note) {
       const action = 'complete the prefill'
@@ -162,7 +164,8 @@ function handlersOf(options: SlotRoutesOptions): Readonly<Record<SlotRouteName, 
   }
 }
 
-async function add({ args, catalog, tracker }: SlotRoutesOptions, addition: Addition): Promise<void> {
+/** Returns the id under which the tracker has it. */
+async function add({ args, catalog, tracker }: SlotRoutesOptions, addition: Addition): Promise<string> {
   const { requestId, sequenceHashes, newTokens } = addition
   const action = `add request ${JSON.stringify(requestId)}`
   const { key, workerSlot, partition } = catalog.rank(action, addition, addition.dpRank)
@@ -190,6 +193,7 @@ async function add({ args, catalog, tracker }: SlotRoutesOptions, addition: Addi
       `${activeRequestsMax} requests (--max-active-requests) or ${activeBlocksMax} blocks (--max-active-blocks) are held`,
     )
   }
+  return booking.decisionId
 }
 
 /** Throws ServiceFullError where the mailbox has no room: what was said must not be lost. */

@@ -11,6 +11,7 @@ export {
 export { Bodies, type BodyHold, type BodyShare } from './bodies.ts'
 export { BodyArena, type BodyLoan, LENT_BYTES_MIN } from './body-arena.ts'
 export { type BodyFault, BodyFields, type BodyRefusal } from './body-fields.ts'
+export { sendBooked } from './booked-answers.ts'
 export { assertNoStrangePage, type Caller, HostNames, isFromHere } from './callers.ts'
 export { encodingOf } from './content-encoding.ts'
 export { CostlyViews, Slices } from './costly-views.ts'
