@@ -325,7 +325,8 @@ t.test('who leaves before the answer has nothing reserved, and can try again', a
   const port = Number(new URL(s.url).port)
   const requests = (count: number) =>
     until(`${count} are reserved`, async () => ((await loadsOf(s))[0]![4] === count ? true : undefined))
-  // Its answer names every block, and is longer than what the system takes for a client that reads none of it.
+  // Its answer names every block, and is longer than what the system takes for a client that reads none of
+  // it.
   const tokens = new Array(700_000).fill(1)
   const body = JSON.stringify({ model_name: MODEL, selection_id: 'gone', token_ids: tokens })
   const head = `POST /select_and_reserve HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n`

@@ -19,8 +19,8 @@ export interface OperatorRequest {
 }
 
 /**
- * An answer. `dump`: its body is empty, and comes in pieces that are fetched with this number. `booked`: id of
- * a request that was booked for it, which ends if the answer does not get to the client (`undelivered`).
+ * An answer. `dump`: its body is empty, and comes in pieces that are fetched with this number. `booked`: id
+ * of a request that was booked for it, which ends if the answer does not get to the client (`undelivered`).
  */
 export type OperatorAnswer = HttpAnswer & { readonly dump?: number; readonly booked?: string }
 

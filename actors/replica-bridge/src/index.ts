@@ -3,3 +3,4 @@ export type { FollowOutcome, ReplicaBridgeMessage, ReplicasReport } from './mess
 export { replicaBridge } from './replica-bridge.ts'
 export { type ReplicaPlane, replicaBridgeArgsFromSettings } from './replica-bridge-args.ts'
 export { replicaMetrics } from './replica-metrics.ts'
+export { spawnServiceBridge } from './service-bridge.ts'

@@ -441,3 +441,28 @@ t.test('a replica is followed and forgotten at run time', async t => {
   await world.pass(20)
   t.strictSame(await world.loads(b), NOTHING)
 })
+
+t.test('a bridge that is told whom to follow follows these and no others', async t => {
+  const world = new World()
+  world.start(t, 3, i => ({ kind: 'zmq', endpoint: endpointOf(i), others: i === 0 ? [endpointOf(1)] : [] }))
+  const [a, b, c] = world.replicas as [Replica, Replica, Replica]
+  await world.pass(20)
+  await world.book(b, 0)
+  await world.book(c, 1)
+  await world.pass(20)
+  t.strictSame(
+    (await world.loads(a)).map(([requests]) => requests),
+    [1, 0],
+  )
+  a.bridge.tell({ type: 'followOnly', endpoints: [endpointOf(0), endpointOf(2)] })
+  await world.pass(100)
+  t.strictSame(
+    (await world.loads(a)).map(([requests]) => requests),
+    [0, 1],
+    'not itself, and no more the other',
+  )
+  t.strictSame(
+    (await world.report(a)).replicas.map(({ endpoint }) => endpoint),
+    [endpointOf(2)],
+  )
+})

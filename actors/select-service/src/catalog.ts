@@ -11,9 +11,9 @@
  *       sources of its worker stay. When one of these changes, all ranks of the worker begin anew.
  *   I3  Epochs of a slot only grow, whichever rank has it: what was sent to an earlier rank does not count
  *       for the next.
- *   I4  Ranks of all workers, also of incomplete ones, are at most `workerSlotsMax`. A slot is free again only
- *       when its last rank has ended, so a worker may have to wait for slots: the first to wait is the first to
- *       get them.
+ *   I4  Ranks of all workers, also of incomplete ones, are at most `workerSlotsMax`. A slot is free again
+ *       only when its last rank has ended, so a worker may have to wait for slots: the first to wait is the
+ *       first to get them.
  *
  * Owns   the registry, the workers, the epochs. What changes `put` and `remove` answer, so that their caller
  *        stops and starts listeners.

@@ -35,8 +35,8 @@ interface Kept {
 
 /** Beside its hashes and texts. */
 const SELECTION_BYTES = 512
-/** Of a number in a list. */
-const NUMBER_BYTES = 8
+/** Of a set of separators. */
+const SEPARATORS_BYTES = 8
 
 export class PendingSelections {
   readonly #bounds: PendingBounds
@@ -106,5 +106,5 @@ function bytesOf({ selectionId, model, group, request }: PendingSelection): numb
   const texts = [selectionId, model, group, requestId, request.model, sessionId]
   const hashes = localHashes.byteLength + sequenceHashes.byteLength + (separated?.hashes.byteLength ?? 0)
   const characters = texts.reduce((sum, text) => sum + text.length, 0)
-  return SELECTION_BYTES + 2 * characters + hashes + NUMBER_BYTES * (separated?.unnamed.length ?? 0)
+  return SELECTION_BYTES + 2 * characters + hashes + SEPARATORS_BYTES * (separated?.unnamed.length ?? 0)
 }

@@ -4,8 +4,8 @@
  *   begin ─▶ booking ─▶ booked ─▶ prefilled ─▶ ended
  *
  * Each is a decision of the router, which books it and is told its end. Whether one is booked, the tracker
- * knows: it may have expired there, or ended with its worker, with an earlier life of the tracker, or at another replica. What
- * is held here besides follows within a few seconds.
+ * knows: it may have expired there, or ended with its worker, with an earlier life of the tracker, or at
+ * another replica. What is held here besides follows within a few seconds.
  *
  * Invariants
  *   I1  An id is held once, from `begin` to its end; then it may be used again.
@@ -81,8 +81,8 @@ export class Reservations {
   }
 
   /**
-   * It counts at this rank. Throws ServiceConflictError where it was freed meanwhile. Returns what ends it, as
-   * long as it is this one.
+   * It counts at this rank. Throws ServiceConflictError where it was freed meanwhile. Returns what ends it,
+   * as long as it is this one.
    */
   booked(action: string, id: string, rank: Rank): () => void {
     // It is held since `begin`: nothing takes it away while it is being booked.
@@ -185,8 +185,8 @@ export class Reservations {
   }
 
   /**
-   * Calls `then` with what is held of it and booked here; undefined: it is booked at another replica. What ended
-   * while the tracker was asked is not found, whatever has its id by now. Throws ServiceNotFoundError.
+   * Calls `then` with what is held of it and booked here; undefined: it is booked at another replica. What
+   * ended while the tracker was asked is not found, whatever has its id by now. Throws ServiceNotFoundError.
    */
   async #find(action: string, id: string, then: (found: Reservation | undefined) => void): Promise<void> {
     const held = this.#held.get(id)

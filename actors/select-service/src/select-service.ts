@@ -20,7 +20,7 @@
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
 import { dumpTurns, IndexQuery, nameOf, type Rank, RankListeners, Shards } from '@homing/actors/index-service'
-import { FollowedPeers, type ReplicaBridgeMessage, replicaBridge } from '@homing/actors/replica-bridge'
+import { FollowedPeers, type ReplicaBridgeMessage, spawnServiceBridge } from '@homing/actors/replica-bridge'
 import { type RouterMessage, router, routerArgsFromSettings } from '@homing/actors/router'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
 import { type RouterSettings, routerSettingsOfSelect } from '@homing/config'
@@ -35,7 +35,6 @@ import {
   serviceArms,
   type Turns,
 } from '@homing/http'
-import { newLife } from '@homing/replication'
 import { transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { type CatalogChange, SelectCatalog } from './catalog.ts'
@@ -176,7 +175,17 @@ class SelectService implements Service<SelectServiceReady> {
     const capacity = args.openRequestsMax * MESSAGES_PER_REQUEST + MAILBOX_SLACK
     this.#tracker = this.#spawnTracker(capacity)
     this.#router = this.#spawnRouter(capacity, routerSettingsOfSelect(settings))
-    this.#bridge = this.#spawnBridge(capacity)
+    const { replicaEndpoint: endpoint, replicaExpiryMs: expiryMs } = settings
+    this.#bridge =
+      endpoint === undefined
+        ? undefined
+        : spawnServiceBridge(context, {
+            tracker: this.#tracker,
+            router: this.#router,
+            endpoint,
+            expiryMs,
+            capacity,
+          })
     this.#peers = new FollowedPeers({
       bridge: this.#bridge,
       peers: settings.replicas,
@@ -343,26 +352,6 @@ class SelectService implements Service<SelectServiceReady> {
     })
     this.#context.watch(ref)
     return ref
-  }
-
-  /** Undefined: it is alone. */
-  #spawnBridge(capacity: number): ActorRef<ReplicaBridgeMessage> | undefined {
-    const { replicaEndpoint: endpoint, replicas: others, replicaExpiryMs: expiryMs } = this.#args.settings
-    if (endpoint === undefined) return undefined
-    const bridge = this.#context.spawn(replicaBridge, {
-      name: 'replica-bridge',
-      supervision: CHILD_SUPERVISION,
-      mailbox: { capacity },
-      args: {
-        tracker: this.#tracker,
-        router: this.#router,
-        plane: { kind: 'zmq', endpoint, others },
-        expiryMs,
-        name: newLife(this.#context.random),
-      },
-    })
-    this.#context.watch(bridge)
-    return bridge
   }
 
   #spawnRouter(capacity: number, settings: RouterSettings): ActorRef<RouterMessage> {

@@ -122,8 +122,8 @@ export interface TellAgainMessage {
 export type BookedPlace = 'here' | 'elsewhere' | undefined
 
 /**
- * `full`: there is no room. `gone`: its worker key has left the slot, and what is booked there would count for
- * no worker, or for the next one of that slot.
+ * `full`: there is no room. `gone`: its worker key has left the slot, and what is booked there would count
+ * for no worker, or for the next one of that slot.
  */
 export type BookingOutcome = 'booked' | 'duplicate' | 'full' | 'gone'
 

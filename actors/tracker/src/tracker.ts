@@ -305,7 +305,9 @@ class Tracker {
     return outcome
   }
 
-  /** A slot that was in no fleet yet may be of one that is on its way, or of an earlier life of this tracker. */
+  /**
+   * A slot that was in no fleet yet may be of one that is on its way, or of an earlier life of this tracker.
+   */
   #isGone({ worker, workerSlot }: Booking): boolean {
     const present = this.#keysBySlot.get(workerSlot)
     return present === undefined ? this.#leftKeys.get(workerSlot) === worker : present !== worker

@@ -64,7 +64,10 @@ export function addHashes(a: Hash64, b: Hash64): Hash64 {
   return { lo: lo | 0, hi: (a.hi + b.hi + (lo > 0xffff_ffff ? 1 : 0)) | 0 }
 }
 
-/** Sorts the pairs of `hashes` in place, ascending as unsigned numbers. Cost: n log n, and less for short lists. */
+/**
+ * Sorts the pairs of `hashes` in place, ascending as unsigned numbers. Cost: n log n, and less for short
+ * lists.
+ */
 export function sortHashes(hashes: Int32Array): void {
   if (hashes.length > INSERTED_WORDS_MAX) {
     const values = BigUint64Array.from({ length: hashes.length / 2 }, (_, i) =>

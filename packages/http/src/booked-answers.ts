@@ -1,13 +1,13 @@
 /**
- * Booked answers: what was booked for a request is undone where its client does not get the answer, for it does
- * not know then where its request is to go, and ends nothing.
+ * Booked answers: what was booked for a request is undone where its client does not get the answer, for it
+ * does not know then where its request is to go, and ends nothing.
  */
 
 import type { HttpExchange } from '@homing/transport'
 
 /**
- * Sends an answer, and returns what `send` returns. `undo` is called once if the client has left before all of
- * the answer was handed to the system, or if it cannot be sent; undefined: nothing is to be undone.
+ * Sends an answer, and returns what `send` returns. `undo` is called once if the client has left before all
+ * of the answer was handed to the system, or if it cannot be sent; undefined: nothing is to be undone.
  */
 export async function sendBooked<T>(
   exchange: Pick<HttpExchange, 'onClientGone'>,

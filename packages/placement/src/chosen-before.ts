@@ -1,8 +1,8 @@
 /**
  * Chosen before: the worker key that an answer has named already, where a request is to be booked now.
  *
- * What the choice went by (constraints, health, busy thresholds, sessions) is not asked again: its caller sends
- * the request there in any case.
+ * What the choice went by (constraints, health, busy thresholds, sessions) is not asked again: its caller
+ * sends the request there in any case.
  */
 
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
