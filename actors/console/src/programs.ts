@@ -14,7 +14,7 @@ import { editBody, InvalidRequestError, type RequestScan, scanRequest, spliceMem
 import type { PotentialKeyLoad } from '@homing/placement'
 import type { ConsoleArgs } from './console-args.ts'
 import type { OperatorAnswer, OperatorRequest } from './messages.ts'
-import type { ProgramMessage } from './program-messages.ts'
+import type { ChosenWorker, ProgramMessage } from './program-messages.ts'
 
 export interface ProgramParts {
   /** At least one. */
@@ -36,13 +36,7 @@ export async function bestWorker(request: OperatorRequest, parts: ProgramParts):
   const gateway = await gatewayOf(parts)
   const best = await gateway.ask({ type: 'bestWorker', body, id }, { timeout: parts.askMsMax })
   if ('code' in best) throw new RefusedError(best, undefined)
-  const answer = jsonAnswer(200, {
-    worker_id: best.instanceId,
-    dp_rank: best.dpRank,
-    overlap_blocks: best.overlapBlocks,
-    worker: best.worker,
-    url: best.origin,
-  })
+  const answer = jsonAnswer(200, { ...rankView(best), url: best.origin })
   return id === undefined ? answer : { ...answer, booked: id }
 }
 
@@ -57,13 +51,10 @@ export async function potentialLoads(request: OperatorRequest, parts: ProgramPar
   return jsonAnswer(
     200,
     rows.map(row => ({
-      worker_id: row.instanceId,
-      dp_rank: row.dpRank,
+      ...rankView(row),
       potential_prefill_tokens: row.potentialPrefillTokens,
       potential_decode_blocks: row.potentialDecodeBlocks,
       active_requests: row.activeRequests,
-      overlap_blocks: row.overlapBlocks,
-      worker: row.worker,
     })),
   )
 }
@@ -76,13 +67,17 @@ export async function findMatches(request: OperatorRequest, parts: ProgramParts)
     rows
       .filter(({ overlapBlocks }) => overlapBlocks > 0)
       .sort((a, b) => b.overlapBlocks - a.overlapBlocks)
-      .map(({ instanceId, dpRank, overlapBlocks, worker }) => ({
-        worker_id: instanceId,
-        dp_rank: dpRank,
-        overlap_blocks: overlapBlocks,
-        worker,
-      })),
+      .map(rankView),
   )
+}
+
+function rankView({
+  instanceId,
+  dpRank,
+  overlapBlocks,
+  worker,
+}: Pick<ChosenWorker, 'instanceId' | 'dpRank' | 'overlapBlocks' | 'worker'>) {
+  return { worker_id: instanceId, dp_rank: dpRank, overlap_blocks: overlapBlocks, worker }
 }
 
 async function loadsOf(request: OperatorRequest, parts: ProgramParts): Promise<readonly PotentialKeyLoad[]> {

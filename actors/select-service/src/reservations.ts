@@ -20,7 +20,7 @@ import type { RouterMessage } from '@homing/actors/router'
 import type { BookedPlace, TrackerMessage } from '@homing/actors/tracker'
 import { type Clock, type ErrorRecord, type Log, toErrorRecord } from '@homing/base'
 import { ServiceConflictError, ServiceFullError, ServiceNotFoundError } from '@homing/http'
-import type { Delivery } from '@homing/placement'
+import { callerDelivery } from '@homing/placement'
 
 export interface ReservationsParts {
   readonly clock: Clock
@@ -225,19 +225,7 @@ export class Reservations {
   /** `firstTokenMs`: undefined if there was none: its caller may not have sent it. */
   #settle(id: string, firstTokenMs: number | undefined, bookedMs: number, error?: ErrorRecord): void {
     const { clock, router } = this.#parts
-    const wasTaken = firstTokenMs !== undefined
-    const delivery: Delivery = {
-      outcome: error !== undefined ? 'error' : wasTaken ? 'ok' : 'aborted',
-      status: undefined,
-      promptTokens: undefined,
-      completionTokens: undefined,
-      cachedTokens: undefined,
-      waitedMs: 0,
-      timeToFirstByteMs: firstTokenMs,
-      durationMs: clock.nowMs() - bookedMs,
-      streamEvents: undefined,
-      error,
-    }
+    const { delivery, wasTaken } = callerDelivery(firstTokenMs, clock.nowMs() - bookedMs, error)
     // It frees the booking, too.
     router.tell({ type: 'settled', id, delivery, wasTaken })
   }

@@ -2,7 +2,7 @@
 
 import type { ActorContext, ActorRef } from '@homing/actor'
 import { type Shards, sendDump } from '@homing/actors/index-service'
-import { type FollowedPeers, readPeer } from '@homing/actors/replica-bridge'
+import { type FollowedPeers, peerHandlers } from '@homing/actors/replica-bridge'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { fromErrorRecord, openText, toErrorRecord } from '@homing/base'
@@ -12,19 +12,16 @@ import {
   type JsonHandler,
   type JsonRoute,
   jsonRouteTable,
-  type NamedRoute,
   type RouteKind,
   type RouteTable,
   ServiceFullError,
   ServiceNotFoundError,
-  sendAnswer,
   sendBooked,
   sendJson,
+  serviceHandlers,
   type Turns,
-  textAnswer,
 } from '@homing/http'
 import { type Decision, type RoutingRequest, receiptView } from '@homing/placement'
-import type { HttpExchange } from '@homing/transport'
 import { type CatalogChange, fleetName, isSame, keyOf, partitionText, type SelectCatalog } from './catalog.ts'
 import { HeldElsewhereError } from './errors.ts'
 import type { SelectServiceMessage } from './messages.ts'
@@ -92,7 +89,7 @@ const KINDS: Readonly<Record<string, RouteKind>> = {
 }
 
 function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteName, JsonHandler>> {
-  const { context, catalog, shards, selections, reservations, router, metrics, accessLog } = options
+  const { context, catalog, shards, selections, reservations, router, metrics, accessLog, peers } = options
   return {
     async 'POST /workers'(exchange, body, note) {
       const spec = readWorker(await body())
@@ -216,29 +213,12 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
         },
         exchange,
       ),
-    async 'POST /replica_sync/register_peer'(exchange, body) {
-      await options.peers.follow(readPeer(await body()))
-      return sendJson(exchange, 201, OK)
-    },
-    async 'POST /replica_sync/deregister_peer'(exchange, body) {
-      await options.peers.unfollow(readPeer(await body()))
-      return sendJson(exchange, 200, OK)
-    },
-    'GET /replica_sync/peers': exchange => sendJson(exchange, 200, options.peers.endpoints),
-    'GET /health': exchange => sendJson(exchange, 200, OK),
+    ...peerHandlers(peers),
     'GET /ready': exchange =>
       isReady(catalog)
         ? sendJson(exchange, 200, { status: 'ready' })
         : sendJson(exchange, 503, { status: 'no worker is schedulable' }),
-    async 'GET /metrics'(exchange) {
-      const headers = { 'content-type': metrics.contentType }
-      return sendAnswer(exchange, textAnswer(200, await metrics.render(), headers))
-    },
-    async 'POST /reopen_logs'(exchange) {
-      await accessLog()?.reopen()
-      return sendJson(exchange, 200, OK)
-    },
-    'GET /': overview,
+    ...serviceHandlers({ product: 'homing select', routes: SELECT_ROUTES, metrics, accessLog }),
   }
 }
 
@@ -402,12 +382,4 @@ function workerIdOf(action: string, text: string): bigint {
 
 function logged({ workerId, model, group }: WorkerSpec) {
   return { worker: String(workerId), model, group }
-}
-
-function overview(exchange: HttpExchange): number {
-  const routes = SELECT_ROUTES.map((route: NamedRoute) => {
-    const { method, path, query = '', summary } = route
-    return [`${method} ${path}${query}`, summary] as const
-  })
-  return sendJson(exchange, 200, { product: 'homing select', routes: Object.fromEntries(routes) })
 }

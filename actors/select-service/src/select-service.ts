@@ -19,7 +19,15 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
-import { dumpTurns, IndexQuery, nameOf, type Rank, RankListeners, Shards } from '@homing/actors/index-service'
+import {
+  dumpTurns,
+  IndexQuery,
+  nameOf,
+  type Rank,
+  RankListeners,
+  rankArms,
+  Shards,
+} from '@homing/actors/index-service'
 import { FollowedPeers, type ReplicaBridgeMessage, spawnServiceBridge } from '@homing/actors/replica-bridge'
 import { type RouterMessage, router, routerArgsFromSettings } from '@homing/actors/router'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
@@ -62,12 +70,14 @@ export const selectService = defineActor(
   reentrant: true,
   setup(context, args) {
     const state = new SelectService(context, args)
-    const ofSlot = (workerSlot: number) => state.catalog.registry.ofSlot(workerSlot)
+    const { shards, listeners } = state
+    const { registry } = state.catalog
     return {
       ...serviceArms<SelectServiceReady>(context, state),
+      ...rankArms({ registry, shards, listeners, log: context.log }),
       renew: () => state.renew(),
       source(message) {
-        const rank = ofSlot(message.workerSlot)
+        const rank = registry.ofSlot(message.workerSlot)
         if (rank === undefined) return
         const { epoch } = rank.heard
         const before = state.catalog.trustOf(rank)
@@ -78,27 +88,7 @@ export const selectService = defineActor(
         state.tellFleetSoon()
       },
       fleetDue: () => state.tellFleet(),
-      shardReset(message) {
-        if (!state.shards.isReset(message)) return
-        const { shard, openSlots } = message
-        context.log.warn({ shard }, 'index shard was reset; its sources are rebuilt')
-        for (const rank of state.catalog.registry.all()) {
-          // A listener that has opened its slot since then is rebuilding already.
-          if (rank.shard !== shard || openSlots.includes(rank.workerSlot)) continue
-          rank.listener?.tell({ type: 'resync', cause: 'lost', reason: 'the index was reset' })
-        }
-      },
-      shardMemory: message => state.shards.moved(message),
       lookAfterShards: () => state.shards.look(),
-      watchAgain: ({ shard }) => state.shards.watchAgain(shard),
-      listenerDue({ workerSlot }) {
-        const rank = ofSlot(workerSlot)
-        if (rank !== undefined) state.listeners.due(rank)
-      },
-      released({ workerSlot, isReleased }) {
-        const rank = ofSlot(workerSlot)
-        if (rank !== undefined) state.listeners.released(rank, isReleased)
-      },
       subscribe: ({ subscriber }) => void subscriber.tell({ type: 'fleet', fleet: state.catalog.fleet() }),
       // Of answers of engines, which do not pass here.
       audit() {},

@@ -1,23 +1,21 @@
 /** The routes of the service: what each takes, does and answers. */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
-import { type FollowedPeers, readPeer } from '@homing/actors/replica-bridge'
+import { type FollowedPeers, peerHandlers } from '@homing/actors/replica-bridge'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import {
   type AccessLog,
   type JsonHandler,
   type JsonRoute,
   jsonRouteTable,
-  type NamedRoute,
   type RouteKind,
   type RouteTable,
   ServiceConflictError,
   ServiceFullError,
   ServiceNotFoundError,
-  sendAnswer,
   sendBooked,
   sendJson,
-  textAnswer,
+  serviceHandlers,
   type ViewPlace,
 } from '@homing/http'
 import { STEP_TOKENS_DEFAULT } from '@homing/load'
@@ -142,25 +140,8 @@ function handlersOf(options: SlotRoutesOptions): Readonly<Record<SlotRouteName, 
       }))
       return sendJson(exchange, 200, rows)
     },
-    async 'POST /replica_sync/register_peer'(exchange, body) {
-      await peers.follow(readPeer(await body()))
-      return sendJson(exchange, 201, OK)
-    },
-    async 'POST /replica_sync/deregister_peer'(exchange, body) {
-      await peers.unfollow(readPeer(await body()))
-      return sendJson(exchange, 200, OK)
-    },
-    'GET /replica_sync/peers': exchange => sendJson(exchange, 200, peers.endpoints),
-    'GET /health': exchange => sendJson(exchange, 200, OK),
-    async 'GET /metrics'(exchange) {
-      const headers = { 'content-type': metrics.contentType }
-      return sendAnswer(exchange, textAnswer(200, await metrics.render(), headers))
-    },
-    async 'POST /reopen_logs'(exchange) {
-      await accessLog()?.reopen()
-      return sendJson(exchange, 200, OK)
-    },
-    'GET /': overview,
+    ...peerHandlers(peers),
+    ...serviceHandlers({ product: 'homing slots', routes: SLOT_ROUTES, metrics, accessLog }),
   }
 }
 
@@ -256,12 +237,4 @@ function workerView({ workerId, model, group, blockSizeTokens, rankFirst, rankCo
 
 function logged({ workerId, model, group }: { workerId: bigint; model: string; group: string }) {
   return { worker: String(workerId), model, group }
-}
-
-function overview(exchange: HttpExchange): number {
-  const routes = SLOT_ROUTES.map((route: NamedRoute) => {
-    const { method, path, query = '', summary } = route
-    return [`${method} ${path}${query}`, summary] as const
-  })
-  return sendJson(exchange, 200, { product: 'homing slots', routes: Object.fromEntries(routes) })
 }

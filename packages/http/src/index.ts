@@ -75,6 +75,7 @@ export {
   ServiceStoppingError,
   statusOfServiceError,
 } from './service-errors.ts'
+export { serviceHandlers } from './service-handlers.ts'
 export { CHILD_SUPERVISION, type Service, type ServiceMessage, serviceArms } from './service-life.ts'
 export { followTls, readTlsFiles, TLS_FILE_BYTES_MAX, type TlsArgs, tlsExpirySeconds } from './tls-files.ts'
 export { Turns } from './turns.ts'

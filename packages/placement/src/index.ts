@@ -1,4 +1,5 @@
 export { otherRanks, thresholdsFor } from './busy-workers.ts'
+export { callerDelivery } from './caller-delivery.ts'
 export { type Candidate, slotsOf } from './candidate.ts'
 export type { CandidateLoads } from './candidate-loads.ts'
 export { type ChosenBefore, candidateChosen } from './chosen-before.ts'
