@@ -282,8 +282,8 @@ export class SimulatedFleet {
     return JSON.parse(Buffer.from(reply.body).toString())
   }
 
-  async workers(): Promise<readonly WorkerView[]> {
-    return ((await this.view('/workers')) as { workers: readonly WorkerView[] }).workers
+  async workers(origin?: string): Promise<readonly WorkerView[]> {
+    return ((await this.view('/workers', origin)) as { workers: readonly WorkerView[] }).workers
   }
 
   async dump(): Promise<Dump> {

@@ -4,6 +4,7 @@
  */
 
 import assert from 'node:assert/strict'
+import { connect } from 'node:net'
 import { DEFAULT_SEED, hashBlocks, hashToBigInt } from '@homing/blocks'
 import { type GivenSelectSettings, startSelect } from 'homing'
 import t, { type Test } from 'tap'
@@ -132,14 +133,15 @@ t.test('a prompt counts at the worker of its selection from reserving to freeing
   t.match(await s.post('/reservations', { ...NAMES, selection_id: 'a' }), { status: 201, json: OK })
   t.strictSame(await loadsOf(s), [[7, 0, 10, 2, 1]])
 
-  const potential = await s.post('/potential_loads', prompt)
+  const other = { model_name: MODEL, token_ids: tokensUpTo(10).map(token => token + 100) }
+  const potential = await s.post('/potential_loads', other)
   t.strictSame(potential.json, [
     {
       ...NAMES,
       worker_id: 7,
       dp_rank: 0,
       potential_prefill_tokens: 20,
-      potential_decode_blocks: 2,
+      potential_decode_blocks: 4,
       active_requests: 1,
     },
   ])
@@ -199,6 +201,53 @@ t.test('selecting and reserving in one, with an id of the caller or a new one', 
   const prefill = (await loadsOf(s))[0]![2]
   t.equal((await s.call('DELETE', '/reservations/d')).status, 200)
   t.equal((await loadsOf(s))[0]![2], prefill, 'its prompt did not count')
+})
+
+t.test('a selection that is reserved leaves what a request sent there leaves', async t => {
+  const engine = { blockSizeTokens: BLOCK, blocks: 512, eventForm: 'vllm-array-8' } as const
+  const { engines, stop } = await startEngines([engine, engine])
+  t.teardown(stop)
+  const s = await select(t, { affinityTtlMs: 60_000, affinityMode: 'hard' })
+  for (const [i, each] of engines.entries()) await s.post('/workers', workerOf(each, i, { model_name: 'e' }))
+  await until('all are exact', async () => {
+    const workers = (await s.get('/workers')).json as readonly { listeners: { 0: { trust: string } } }[]
+    return workers.every(({ listeners }) => listeners[0].trust === 'exact') ? true : undefined
+  })
+  // In the events of this engine the blocks of a salted prompt look like those of one without a salt.
+  for (const [i, steps] of ['one', 'two'].entries()) {
+    const tokens = tokensUpTo(40).map(token => token + 100 * i)
+    const prompt = { model_name: 'e', token_ids: tokens, allowed_worker_ids: [i] }
+    const salted = { ...prompt, selection_id: steps, cache_salt: 's', session_id: steps }
+    await s.post(steps === 'one' ? '/select_and_reserve' : '/select', salted)
+    if (steps === 'two')
+      t.equal((await s.post('/reservations', { model_name: 'e', selection_id: 'two' })).status, 201)
+    const body = { prompt: tokens, max_tokens: 1, cache_salt: 's' }
+    t.equal((await send(engines[i]!.url, '/v1/completions', { body })).status, 200)
+    await until('its events have come', async () => {
+      const workers = (await s.get('/workers')).json as readonly { listeners: { 0: { blocks: number } } }[]
+      return workers[i]!.listeners[0].blocks > 0 ? true : undefined
+    })
+    t.match(
+      (await s.post('/select', prompt)).json,
+      { overlap: { gpu: 0 }, effective_prefill_tokens: 40 },
+      steps,
+    )
+    const next = { model_name: 'e', token_ids: [1, 2, 3], session_id: steps }
+    t.match((await s.post('/select', next)).json, { worker_id: i }, 'its session is bound')
+  }
+
+  // Of a worker without events what it was sent counts.
+  await s.post('/workers', WORKER)
+  const prompt = { model_name: MODEL, token_ids: tokensUpTo(9) }
+  await s.post('/select', { ...prompt, selection_id: 'g' })
+  await s.post('/reservations', { ...NAMES, selection_id: 'g' })
+  await until('it is guessed to hold it', async () =>
+    (await s.post('/select', prompt)).json.effective_prefill_tokens === 3 ? true : undefined,
+  )
+  t.equal((await s.call('DELETE', '/reservations/g')).status, 200)
+  await until('it was not sent after all', async () =>
+    (await s.post('/select', prompt)).json.effective_prefill_tokens === 9 ? true : undefined,
+  )
 })
 
 t.test('what is reserved elsewhere is told with all that counts of it', async t => {
@@ -268,6 +317,28 @@ t.test('a request that is never freed expires', async t => {
   await s.post('/select_and_reserve', { model_name: MODEL, token_ids: tokensUpTo(9), selection_id: 'a' })
   await until('it has expired', async () => ((await loadsOf(s))[0]![4] === 0 ? true : undefined))
   t.equal((await s.call('DELETE', '/reservations/a')).status, 404)
+})
+
+t.test('who leaves before the answer has nothing reserved, and can try again', async t => {
+  const s = await select(t)
+  await s.post('/workers', { ...WORKER, block_size: 1 })
+  const port = Number(new URL(s.url).port)
+  const requests = (count: number) =>
+    until(`${count} are reserved`, async () => ((await loadsOf(s))[0]![4] === count ? true : undefined))
+  // Its answer names every block, and is longer than what the system takes for a client that reads none of
+  // it.
+  const tokens = new Array(700_000).fill(1)
+  const body = JSON.stringify({ model_name: MODEL, selection_id: 'gone', token_ids: tokens })
+  const head = `POST /select_and_reserve HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n`
+  const socket = connect(port, '127.0.0.1')
+  socket.on('error', () => {})
+  socket.write(head + body)
+  await requests(1)
+  socket.destroy()
+  await requests(0)
+  t.match(await s.call('DELETE', '/reservations/gone'), { status: 404 })
+  const again = { model_name: MODEL, selection_id: 'gone', token_ids: [1] }
+  t.equal((await s.post('/select_and_reserve', again)).status, 200)
 })
 
 t.test('KV events of real engines make it exact: the choice goes where the prompt is', async t => {
@@ -403,6 +474,32 @@ t.test('workers change: what they are wanted for, their limits, where they are',
   t.match(await loadsOf(s), [[8, 0, 0, 0, 0]])
   t.equal((await s.post('/workers', WORKER)).status, 201)
   t.strictSame((await loadsOf(s))[1], [7, 0, 0, 0, 0], 'it begins with nothing')
+})
+
+t.test('ranks of all workers are bounded, and at the bound a worker can still be replaced', async t => {
+  const s = await select(t, { workerSlotsMax: 2 })
+  const begins = (blockSize: number) =>
+    until('it can be chosen', async () => {
+      const chosen = await s.post('/select', { model_name: MODEL, token_ids: [1] })
+      return chosen.status === 200 && chosen.json.block_size === blockSize ? true : undefined
+    })
+  const full = {
+    status: 503,
+    json: { error: /it has 1 ranks, and there is room for 0 of 2 \(--worker-slots-max\)/ },
+  }
+  t.equal((await s.post('/workers', { worker_id: 8 })).status, 201, 'its endpoint comes later')
+  t.equal((await s.post('/workers', { worker_id: 9 })).status, 201)
+  t.match(await s.post('/workers', { worker_id: 10 }), full)
+  t.match((await s.get('/metrics')).text, /^homing_select_taken_keys 2$/m)
+  for (const id of [8, 9]) await s.call('DELETE', `/workers/${id}`)
+  const both = { ...WORKER, data_parallel_size: 2 }
+  t.equal((await s.post('/workers', both)).status, 201)
+  t.match(await s.post('/workers', { ...WORKER, worker_id: 8 }), full)
+  t.equal((await s.post('/workers', { ...both, block_size: 8 })).status, 201)
+  await begins(8)
+  t.equal((await s.call('DELETE', '/workers/7')).status, 200)
+  t.equal((await s.post('/workers', both)).status, 201, 'at once')
+  await begins(BLOCK)
 })
 
 t.test('workers that are busy take no more: 429 when all are', async t => {
@@ -583,6 +680,17 @@ t.test(
         { ...prompt, mm_routing_info: { mm_objects: [{ mm_hash: 1, offsets: [[0, 9]] }] } },
         400,
         /within the 3 tokens/,
+      ],
+      [
+        '/select',
+        {
+          ...prompt,
+          mm_routing_info: {
+            mm_objects: Array.from({ length: 17 }, (_, i) => ({ mm_hash: i, offsets: [[0, 3]] })),
+          },
+        },
+        400,
+        /cover the prompt more than 16 times/,
       ],
       [
         '/select',

@@ -28,6 +28,7 @@ import {
   followTls,
   RouteTable,
   sendAnswer,
+  sendBooked,
   sendView,
   ViewRoom,
 } from '@homing/http'
@@ -66,6 +67,7 @@ export const operatorConsole = defineActor(
       serve: async ({ request, reply }) => reply(await state.answer(request)),
       dumpPiece: async ({ dump, reply }) => reply(await state.openDump.next(dump).catch(toErrorRecord)),
       endDump: ({ dump }) => state.openDump.end(dump),
+      undelivered: ({ booked }) => state.undelivered(booked),
       pageUpdate: async ({ gateway, isFirst, reply }) => reply(await state.tabs.of(gateway).update(isFirst)),
       pageTabs: ({ gateway, counts }) => state.tabs.take(gateway, counts),
       gateways: ({ gateways }) => state.takeGateways(gateways),
@@ -145,6 +147,7 @@ class Console {
       { ...args, port: args.adminPort, identity: this.tls?.value },
       {
         answer: request => this.answer(request),
+        undelivered: booked => this.undelivered(booked),
         // A gateway counts for both ports; before it is known, nothing is counted.
         count: message => void this.#gateways[0]?.tell(message),
         routeName: path => this.#routes.at(path)?.name ?? 'none',
@@ -159,6 +162,15 @@ class Console {
   takeGateways(gateways: readonly ActorRef<FromConsole>[]): void {
     this.#gateways = gateways
     this.#known.resolve(gateways)
+  }
+
+  undelivered(booked: string): void {
+    this.#operations.undelivered(booked).catch((error: unknown) => {
+      this.#log.warn(
+        { id: booked, error: toErrorRecord(error) },
+        'what was booked for a client that left expires',
+      )
+    })
   }
 
   /** Never rejects. */
@@ -184,6 +196,8 @@ type CountedMessage = Exclude<FromConsole, { readonly reply: unknown }>
 interface DoorParts {
   /** Never rejects. */
   readonly answer: (request: OperatorRequest) => Promise<OperatorAnswer>
+  /** The client of an answer left before it had it. */
+  readonly undelivered: (booked: string) => void
   readonly count: (message: CountedMessage) => void
   /** Its label in metrics. */
   readonly routeName: (path: string) => string
@@ -204,7 +218,7 @@ function openDoor(
     clientStallMsMax: readerStallMsMax,
     keepAliveMsMax,
   }: ConsoleArgs & { readonly port: number; readonly identity: TlsIdentity | undefined },
-  { answer, count, routeName, streams, openDump, room }: DoorParts,
+  { answer, undelivered, count, routeName, streams, openDump, room }: DoorParts,
 ): Promise<FrontDoor> {
   const bodies = new Bodies(
     BODIES_COUNT_MAX * bodyBytesMax,
@@ -220,8 +234,11 @@ function openDoor(
       const place = room.enter(exchange, routeName(path) === 'metrics')
       const body = method === 'POST' ? await hold.readDecoded(exchange, bodyBytesMax) : undefined
       const answered = await answer({ method, path, query, headers, peerAddress, body })
-      const { dump } = answered
-      if (dump === undefined) return sendView(exchange, place, answered, { streams, pieces: undefined })
+      const { dump, booked } = answered
+      if (dump === undefined)
+        return sendBooked(exchange, booked === undefined ? undefined : () => undelivered(booked), () =>
+          sendView(exchange, place, answered, { streams, pieces: undefined }),
+        )
       const pieces = fetchPieces(
         () => openDump.next(dump),
         () => openDump.end(dump),

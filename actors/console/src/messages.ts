@@ -18,8 +18,11 @@ export interface OperatorRequest {
   readonly body: Uint8Array | undefined
 }
 
-/** An answer; `dump`: its body is empty, and comes in pieces that are fetched with this number. */
-export type OperatorAnswer = HttpAnswer & { readonly dump?: number }
+/**
+ * An answer. `dump`: its body is empty, and comes in pieces that are fetched with this number. `booked`: id
+ * of a request that was booked for it, which ends if the answer does not get to the client (`undelivered`).
+ */
+export type OperatorAnswer = HttpAnswer & { readonly dump?: number; readonly booked?: string }
 
 /** The decision for a body, or why there is none; `param`: the field that is at fault. */
 export type Explained =
@@ -49,6 +52,8 @@ export type ConsoleMessage =
   /** From the gateway: the next piece of a dump; fails if it was ended. */
   | { readonly type: 'dumpPiece'; readonly dump: number; readonly reply: Reply<Piece | ErrorRecord> }
   | { readonly type: 'endDump'; readonly dump: number }
+  /** From the gateway: the client of an answer left before it had it. */
+  | { readonly type: 'undelivered'; readonly booked: string }
   /**
    * From the gateway, whose clients have tabs of the page open: what has become of them, and what they are to
    * be told.

@@ -41,6 +41,7 @@ import {
   bestWorker,
   eventPieces,
   findMatches,
+  freeBooked,
   freeRequest,
   type ProgramParts,
   potentialLoads,
@@ -153,6 +154,11 @@ export class Operations {
     collectTransport(this.#metrics)
     if (room !== undefined) this.#metrics.collect(viewMetrics(this.#metrics, 'homing_operator', room))
     collectTurns(this.#metrics, { dump: openDump.turns, route: this.#explains })
+  }
+
+  /** Its client has left without the answer, so it does not know where the request goes. */
+  undelivered(booked: string): Promise<unknown> {
+    return freeBooked(booked, this.#programs)
   }
 
   /** Rejects with what becomes an error answer. `parameter`: what the '*' of the path stands for. */

@@ -7,13 +7,14 @@
  */
 
 import type { ActorRef } from '@homing/actor'
+import type { ErrorRecord } from '@homing/base'
 import { fleetEvents } from '@homing/fleet'
 import { type HttpAnswer, jsonAnswer, queryOf, RefusedError } from '@homing/http'
 import { editBody, InvalidRequestError, type RequestScan, scanRequest, spliceMember } from '@homing/openai'
 import type { PotentialKeyLoad } from '@homing/placement'
 import type { ConsoleArgs } from './console-args.ts'
-import type { OperatorRequest } from './messages.ts'
-import type { ProgramMessage } from './program-messages.ts'
+import type { OperatorAnswer, OperatorRequest } from './messages.ts'
+import type { ChosenWorker, ProgramMessage } from './program-messages.ts'
 
 export interface ProgramParts {
   /** At least one. */
@@ -29,19 +30,20 @@ const DONE = { success: true }
 const utf8 = new TextEncoder()
 
 /** With a `request_id` the request is booked; without one nothing changes. */
-export async function bestWorker(request: OperatorRequest, parts: ProgramParts): Promise<HttpAnswer> {
+export async function bestWorker(request: OperatorRequest, parts: ProgramParts): Promise<OperatorAnswer> {
   parts.assertMayChange(request)
   const { body, id } = readPrompt(request)
   const gateway = await gatewayOf(parts)
   const best = await gateway.ask({ type: 'bestWorker', body, id }, { timeout: parts.askMsMax })
   if ('code' in best) throw new RefusedError(best, undefined)
-  return jsonAnswer(200, {
-    worker_id: best.instanceId,
-    dp_rank: best.dpRank,
-    overlap_blocks: best.overlapBlocks,
-    worker: best.worker,
-    url: best.origin,
-  })
+  const answer = jsonAnswer(200, { ...rankView(best), url: best.origin })
+  return id === undefined ? answer : { ...answer, booked: id }
+}
+
+/** Undefined: it is free; or why not. */
+export async function freeBooked(id: string, parts: ProgramParts): Promise<ErrorRecord | undefined> {
+  const gateway = await gatewayOf(parts)
+  return gateway.ask({ type: 'freeReserved', id }, { timeout: parts.askMsMax })
 }
 
 export async function potentialLoads(request: OperatorRequest, parts: ProgramParts): Promise<HttpAnswer> {
@@ -49,13 +51,10 @@ export async function potentialLoads(request: OperatorRequest, parts: ProgramPar
   return jsonAnswer(
     200,
     rows.map(row => ({
-      worker_id: row.instanceId,
-      dp_rank: row.dpRank,
+      ...rankView(row),
       potential_prefill_tokens: row.potentialPrefillTokens,
       potential_decode_blocks: row.potentialDecodeBlocks,
       active_requests: row.activeRequests,
-      overlap_blocks: row.overlapBlocks,
-      worker: row.worker,
     })),
   )
 }
@@ -68,13 +67,17 @@ export async function findMatches(request: OperatorRequest, parts: ProgramParts)
     rows
       .filter(({ overlapBlocks }) => overlapBlocks > 0)
       .sort((a, b) => b.overlapBlocks - a.overlapBlocks)
-      .map(({ instanceId, dpRank, overlapBlocks, worker }) => ({
-        worker_id: instanceId,
-        dp_rank: dpRank,
-        overlap_blocks: overlapBlocks,
-        worker,
-      })),
+      .map(rankView),
   )
+}
+
+function rankView({
+  instanceId,
+  dpRank,
+  overlapBlocks,
+  worker,
+}: Pick<ChosenWorker, 'instanceId' | 'dpRank' | 'overlapBlocks' | 'worker'>) {
+  return { worker_id: instanceId, dp_rank: dpRank, overlap_blocks: overlapBlocks, worker }
 }
 
 async function loadsOf(request: OperatorRequest, parts: ProgramParts): Promise<readonly PotentialKeyLoad[]> {

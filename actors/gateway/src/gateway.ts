@@ -37,6 +37,7 @@ import {
   LentBodies,
   RouteTable,
   refuseRoute,
+  sendBooked,
   sendView,
   ViewRoom,
 } from '@homing/http'
@@ -581,13 +582,18 @@ function operatorRoutes(
       const body = isRead ? await hold.readDecoded(exchange, bodyBytesMax) : undefined
       const request = { method, path, query, headers, peerAddress, body }
       const answer = await console.ask({ type: 'serve', request }, options)
-      const { dump } = answer
+      const { dump, booked } = answer
+      const undelivered =
+        booked === undefined ? undefined : () => void console.tell({ type: 'undelivered', booked })
       if (exchange.isClosed) {
         if (dump !== undefined) console.tell({ type: 'endDump', dump })
+        undelivered?.()
         return
       }
       const pieces = dump === undefined ? undefined : piecesOf(dump)
-      const status = await sendView(exchange, place, answer, { streams: tabs, pieces })
+      const status = await sendBooked(exchange, undelivered, () =>
+        sendView(exchange, place, answer, { streams: tabs, pieces }),
+      )
       if (status >= 400) metrics.refused(name, status)
     } finally {
       hold.release()

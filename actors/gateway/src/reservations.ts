@@ -22,7 +22,7 @@ import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type Clock, type ErrorRecord, fromErrorRecord, type Log, toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
-import type { Delivery, PotentialKeyLoad, RoutingRequest } from '@homing/placement'
+import { callerDelivery, type PotentialKeyLoad, type RoutingRequest } from '@homing/placement'
 import {
   BadReservationIdError,
   ReservationCancelledError,
@@ -199,20 +199,8 @@ export class Reservations {
   /** The only place where a reservation ends. */
   #end(id: string, { placement, firstTokenMs, bookedMs }: Reservation, error?: ErrorRecord): void {
     this.#open.delete(id)
-    // The program may not have sent it yet, unless its first token has come.
-    const wasTaken = firstTokenMs !== undefined
-    const delivery: Delivery = {
-      outcome: error !== undefined ? 'error' : wasTaken ? 'ok' : 'aborted',
-      status: undefined,
-      promptTokens: undefined,
-      completionTokens: undefined,
-      cachedTokens: undefined,
-      waitedMs: 0,
-      timeToFirstByteMs: firstTokenMs,
-      durationMs: this.#parts.clock.nowMs() - bookedMs,
-      streamEvents: undefined,
-      error,
-    }
+    const durationMs = this.#parts.clock.nowMs() - bookedMs
+    const { delivery, wasTaken } = callerDelivery(firstTokenMs, durationMs, error)
     placement?.settle(delivery, wasTaken, false)
   }
 }

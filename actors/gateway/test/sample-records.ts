@@ -42,6 +42,7 @@ export const DECISION: Decision = {
   lookupMs: 0,
   decisionMs: 0,
   blockSizeTokens: 16,
+  prefillTokens: 16,
   predictedTokens: 48,
   guessedTokens: 0,
   trust: 'exact',

@@ -33,6 +33,7 @@ import type { IndexServiceMessage, ServiceReady } from './messages.ts'
 import { IndexQuery } from './overlap-answer.ts'
 import { Peers } from './peers.ts'
 import type { Rank } from './rank.ts'
+import { rankArms } from './rank-arms.ts'
 import { nameOf, RankListeners } from './rank-listeners.ts'
 import { Registry } from './registry.ts'
 import { type RoutesOptions, routeTable } from './routes.ts'
@@ -48,39 +49,21 @@ export const indexService = defineActor(
   reentrant: true,
   setup(context, args) {
     const state = new IndexService(context, args)
+    const { registry, shards, listeners } = state
     return {
       ...serviceArms<ServiceReady>(context, state),
+      ...rankArms({ registry, shards, listeners, log: context.log }),
       source(message) {
         const rank = state.registry.ofSlot(message.workerSlot)
         if (rank === undefined) return
         state.listeners.heard(rank, message)
         state.inheritance.confirm(rank)
       },
-      shardReset(message) {
-        if (!state.shards.isReset(message)) return
-        const { shard, openSlots } = message
-        context.log.warn({ shard }, 'index shard was reset; its sources are rebuilt')
-        for (const rank of state.registry.all()) {
-          // A listener that has opened its slot since then is rebuilding already.
-          if (rank.shard !== shard || openSlots.includes(rank.workerSlot)) continue
-          rank.listener?.tell({ type: 'resync', cause: 'lost', reason: 'the index was reset' })
-        }
-      },
-      shardMemory: message => state.shards.moved(message),
-      listenerDue({ workerSlot }) {
-        const rank = state.registry.ofSlot(workerSlot)
-        if (rank !== undefined) state.listeners.due(rank)
-      },
-      released({ workerSlot, isReleased }) {
-        const rank = state.registry.ofSlot(workerSlot)
-        if (rank !== undefined) state.listeners.released(rank, isReleased)
-      },
       lookAfterShards() {
         state.shards.look()
         state.reviewInheritance()
       },
       inheritedCounted: ({ counts }) => state.inheritance.review(state.registry.all(), counts),
-      watchAgain: ({ shard }) => state.shards.watchAgain(shard),
       [signal](received) {
         if (received.type !== 'terminated') return state.close()
         if (state.shards.terminated(received)) return

@@ -7,13 +7,11 @@ import {
   type JsonHandler,
   type JsonRoute,
   jsonRouteTable,
-  type NamedRoute,
   type RouteKind,
   type RouteTable,
-  sendAnswer,
   sendJson,
+  serviceHandlers,
   type Turns,
-  textAnswer,
   type ViewPlace,
 } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
@@ -107,16 +105,7 @@ function handlersOf(options: RoutesOptions): Readonly<Record<ServiceRouteName, J
       return sendJson(exchange, 200, OK)
     },
     'GET /peers': exchange => sendJson(exchange, 200, peers.urls),
-    'GET /health': exchange => sendJson(exchange, 200, OK),
-    async 'GET /metrics'(exchange) {
-      const headers = { 'content-type': metrics.contentType }
-      return sendAnswer(exchange, textAnswer(200, await metrics.render(), headers))
-    },
-    async 'POST /reopen_logs'(exchange) {
-      await accessLog()?.reopen()
-      return sendJson(exchange, 200, OK)
-    },
-    'GET /': overview,
+    ...serviceHandlers({ product: 'homing indexer', routes: SERVICE_ROUTES, metrics, accessLog }),
   }
 }
 
@@ -162,12 +151,4 @@ async function workers(
     {},
     place,
   )
-}
-
-function overview(exchange: HttpExchange): number {
-  const routes = SERVICE_ROUTES.map((route: NamedRoute) => {
-    const { method, path, query = '', summary } = route
-    return [`${method} ${path}${query}`, summary] as const
-  })
-  return sendJson(exchange, 200, { product: 'homing indexer', routes: Object.fromEntries(routes) })
 }

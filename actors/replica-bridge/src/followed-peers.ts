@@ -1,14 +1,14 @@
 /**
  * Followed peers: the replicas that a service hears, as its callers register and deregister them.
  *
- * Owns   the list of peers. The bridge is told each at once, and all again with `renew`: it may have begun
- *        anew.
+ * Owns   the list of peers. The bridge is told each change at once, and the whole list with `renew`: it may
+ *        have begun anew.
  */
 
 import type { ActorRef } from '@homing/actor'
-import { type Log, toErrorRecord } from '@homing/base'
+import type { Log } from '@homing/base'
 import { bodyFields, ServiceConflictError, ServiceFullError, ServiceNotFoundError } from '@homing/http'
-import type { ReplicaBridgeMessage } from './messages.ts'
+import type { FollowOutcome, ReplicaBridgeMessage } from './messages.ts'
 
 export interface FollowedPeersOptions {
   /** Undefined: the service is alone, and none can be registered. */
@@ -38,11 +38,18 @@ export class FollowedPeers {
     const { bridge, log, askMsMax } = this.#options
     const action = `register peer ${endpoint}`
     if (bridge === undefined) throw alone(action)
-    const outcome = await bridge.ask({ type: 'follow', endpoint }, { timeout: askMsMax })
+    const isNew = !this.#endpoints.has(endpoint)
+    // Now, so that a `renew` before the answer does not take it back.
+    this.#endpoints.add(endpoint)
+    let outcome: FollowOutcome | undefined
+    try {
+      outcome = await bridge.ask({ type: 'follow', endpoint }, { timeout: askMsMax })
+    } finally {
+      if (outcome !== 'followed' && isNew) this.#endpoints.delete(endpoint)
+    }
     if (outcome === 'itself') throw new ServiceConflictError(action, 'it is the endpoint of this service')
     if (outcome === 'full')
       throw new ServiceFullError(action, 'as many peers are followed as may be; deregister one that is gone')
-    this.#endpoints.add(endpoint)
     log.info({ peer: endpoint }, 'peer registered')
   }
 
@@ -56,16 +63,18 @@ export class FollowedPeers {
         action,
         'it is not registered; GET /replica_sync/peers lists those that are',
       )
-    await bridge.ask({ type: 'unfollow', endpoint }, { timeout: askMsMax })
+    try {
+      await bridge.ask({ type: 'unfollow', endpoint }, { timeout: askMsMax })
+    } catch (thrown) {
+      this.#endpoints.add(endpoint)
+      throw thrown
+    }
     log.info({ peer: endpoint }, 'peer deregistered')
   }
 
   renew(): void {
-    const { bridge, log, askMsMax } = this.#options
-    for (const endpoint of this.#endpoints)
-      bridge?.ask({ type: 'follow', endpoint }, { timeout: askMsMax }).catch((error: unknown) => {
-        log.warn({ peer: endpoint, error: toErrorRecord(error) }, 'a peer is not followed yet')
-      })
+    // One that finds no room is told again with the next.
+    this.#options.bridge?.tell({ type: 'followOnly', endpoints: this.endpoints })
   }
 }
 

@@ -60,6 +60,8 @@ export type ReplicaBridgeMessage =
   | { readonly type: 'follow'; readonly endpoint: string; readonly reply: Reply<FollowOutcome> }
   /** Forgets a replica, with what it has booked; answers whether it was followed. */
   | { readonly type: 'unfollow'; readonly endpoint: string; readonly reply: Reply<boolean> }
+  /** These named replicas and no others: what was told before may be lost, as a restart loses it. */
+  | { readonly type: 'followOnly'; readonly endpoints: readonly string[] }
   /** A second is over. */
   | { readonly type: 'tick' }
   /**

@@ -100,6 +100,7 @@ export const replicaBridge = defineActor(
       answered: ({ endpoint, attempt, frames }) => bridge.peer(endpoint)?.answered(attempt, frames),
       follow: ({ endpoint, reply }) => reply(bridge.follow(endpoint)),
       unfollow: ({ endpoint, reply }) => reply(bridge.unfollow(endpoint)),
+      followOnly: ({ endpoints }) => bridge.followOnly(endpoints),
       tellWaiting: () => bridge.tellWaiting(),
       waitingHere: ({ rows }) => bridge.waitingHere(rows),
       tick: () => bridge.tick(),
@@ -322,6 +323,12 @@ class ReplicaBridge {
     if (!this.#peers.has(endpoint)) return false
     this.#forget(endpoint)
     return true
+  }
+
+  followOnly(endpoints: readonly string[]): void {
+    const named = new Set(endpoints)
+    for (const endpoint of [...this.#peers.keys()]) if (!named.has(endpoint)) this.#forget(endpoint)
+    for (const endpoint of named) this.follow(endpoint)
   }
 
   tellWaiting(): void {

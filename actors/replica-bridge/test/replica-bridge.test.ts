@@ -238,7 +238,13 @@ for (const [name, plane] of [
     b.tracker.tell({ type: 'prefillComplete', decisionId: id })
     await world.pass(20)
     for (const replica of [a, b, c]) t.strictSame((await world.loads(replica))[0], [1, 5, 0])
-    const again = { decisionId: id, gateway: { name: 'g', life: 'one' }, workerSlot: 1, stepTokens: 8192 }
+    const again = {
+      decisionId: id,
+      gateway: { name: 'g', life: 'one' },
+      worker: 'h:1/0',
+      workerSlot: 1,
+      stepTokens: 8192,
+    }
     const rest = { sequenceHashes: new Int32Array(0), promptTokens: 1, prefillTokens: 1, isStream: true }
     const outcome = c.tracker.ask({ type: 'book', booking: { ...again, ...rest } }, { timeout: 1000 })
     await world.pass(1)
@@ -434,4 +440,29 @@ t.test('a replica is followed and forgotten at run time', async t => {
   t.equal(await ask(b, 'unfollow', 1), false)
   await world.pass(20)
   t.strictSame(await world.loads(b), NOTHING)
+})
+
+t.test('a bridge that is told whom to follow follows these and no others', async t => {
+  const world = new World()
+  world.start(t, 3, i => ({ kind: 'zmq', endpoint: endpointOf(i), others: i === 0 ? [endpointOf(1)] : [] }))
+  const [a, b, c] = world.replicas as [Replica, Replica, Replica]
+  await world.pass(20)
+  await world.book(b, 0)
+  await world.book(c, 1)
+  await world.pass(20)
+  t.strictSame(
+    (await world.loads(a)).map(([requests]) => requests),
+    [1, 0],
+  )
+  a.bridge.tell({ type: 'followOnly', endpoints: [endpointOf(0), endpointOf(2)] })
+  await world.pass(100)
+  t.strictSame(
+    (await world.loads(a)).map(([requests]) => requests),
+    [0, 1],
+    'not itself, and no more the other',
+  )
+  t.strictSame(
+    (await world.report(a)).replicas.map(({ endpoint }) => endpoint),
+    [endpointOf(2)],
+  )
 })

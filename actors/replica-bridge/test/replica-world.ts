@@ -130,6 +130,7 @@ export class World {
     const booking = {
       decisionId: id,
       gateway: { name: 'g', life: 'one' },
+      worker: `h:${slot}/0`,
       workerSlot: slot,
       sequenceHashes: hashes,
       promptTokens: 100,

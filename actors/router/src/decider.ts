@@ -18,7 +18,9 @@ import {
   bestCachedTokens,
   type Candidate,
   type CandidateLoads,
+  type ChosenBefore,
   ConversationAffinity,
+  candidateChosen,
   candidatesFor,
   cutPrompt,
   type DecideResult,
@@ -41,7 +43,6 @@ import {
   placementSettings,
   potentialLoads,
   prefillLeg,
-  prefillTokensOf,
   type QueueReceipt,
   type Receipt,
   type Receipts,
@@ -55,6 +56,7 @@ import {
   thresholdsFor,
   tokensToHandOver,
   transferMs,
+  WorkerGoneError,
   WorkerHealth,
   writeReceipt,
 } from '@homing/placement'
@@ -62,6 +64,7 @@ import { Overload, type RoomRule } from '@homing/queue'
 import { Audits, CustomSelectionError, PromptCounts, Selector } from '@homing/selection'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { BlindThresholds } from './blind-thresholds.ts'
+import { bookingOf } from './bookings.ts'
 import type { RouterMessage } from './messages.ts'
 import { NamespacedPrompts } from './namespaced-prompts.ts'
 import {
@@ -81,6 +84,7 @@ interface Question {
   readonly roomRules?: readonly RoomRule[] | undefined
   readonly queue?: QueueReceipt | undefined
   readonly slicedBeside?: readonly string[] | undefined
+  readonly chosen?: ChosenBefore | undefined
 }
 
 /** A place with its receipt. */
@@ -175,36 +179,24 @@ export class Decider {
     const request = slice === undefined ? question.request : cutPrompt(question.request, slice.endTokens)
     const isSlice = slice !== undefined || request.slice?.isLast === false
     const isPrefill = request.leg?.kind === 'prefill'
-    const isDecode = request.leg?.kind === 'decode'
-    const booking = {
-      decisionId: id,
+    const session = this.#sessionOf(request)
+    const waitedMs = queue?.waitedMs ?? 0
+    const booking = bookingOf({
+      id,
       gateway,
-      workerSlot: winner.key.workerSlot,
-      sequenceHashes: request.sequenceHashes,
-      promptTokens: request.promptTokens,
-      // A prompt that comes from elsewhere does not tell how fast the worker computes.
-      isUnknown: request.unknownPromptReason !== undefined || isDecode,
-      handedTokens:
-        request.leg?.kind === 'decode' && request.leg.handover === 'kv_transfer'
-          ? tokensToHandOver(placed)
-          : undefined,
-      prefillTokens: isDecode ? 0 : prefillTokensOf(placed, request),
-      blockSizeTokens: request.blockSizeTokens,
-      expectedOutputTokens: request.expectedOutputTokens,
-      outputTokensMax: outputTokensMaxOf(request, winner),
-      tracking: request.tracking,
-      session: this.#sessionOf(request),
-      // A slice is asked for as a stream, which tells when it is computed, as does the answer of one token.
-      isStream:
-        isSlice || (isPrefill && handoverOf(winner.worker) === 'kv_transfer') || request.isStream === true,
-      waitedMs: queue?.waitedMs ?? 0,
-      stepTokens: winner.worker.maxBatchedTokens.value,
-    }
+      placed,
+      request,
+      isSlice,
+      session,
+      waitedMs,
+      chosen: question.chosen,
+    })
     try {
       const booked = await this.#args.tracker.ask(
         { type: 'book', booking },
         { timeout: this.#args.trackerMsMax },
       )
+      if (booked === 'gone') return await this.#decideElsewhere(question, winner, receipts)
       if (booked !== 'booked') throw new TooManyRequestsError(booked)
     } catch (thrown) {
       // The tracker may have booked the request although no answer came. The gateway also settles refused
@@ -228,7 +220,6 @@ export class Decider {
             this.#context.clock.nowMs(),
             winner.key.workerSlot,
           )
-    const session = this.#sessionOf(request)
     if (session !== undefined) {
       const { worker, workerJoinedMs } = decision
       this.#affinity!.placed(session, worker, workerJoinedMs, this.#context.clock.nowMs())
@@ -249,6 +240,18 @@ export class Decider {
       logged: isSlice || isPrefill ? undefined : this.#logged(request),
     })
     return { kind: 'decided', decision }
+  }
+
+  /** The tracker knows already that the winner has left, which the next fleet will say. */
+  #decideElsewhere(
+    question: Question,
+    { worker, key }: Candidate,
+    receipts: Receipts,
+  ): Promise<DecideResult> {
+    if (question.chosen !== undefined) throw new WorkerGoneError(key.key)
+    const { excludedWorkers } = question.request
+    const request = { ...question.request, excludedWorkers: [...excludedWorkers, worker.id] }
+    return this.decide({ ...question, request }, receipts)
   }
 
   /** Slices belong to the session of their request, which is bound by its first and its last decision. */
@@ -380,13 +383,17 @@ export class Decider {
     const { clock, log } = this.#context
     const startedMs = clock.nowMs()
     const roomRules = question?.roomRules
-    const found = candidatesFor({
-      slicedBeside: question?.slicedBeside,
-      ...this.#candidatesQuestion(request),
-      settings: this.#settings,
-      mayWait: roomRules !== undefined,
-      mayTry,
-    })
+    const chosen = question?.chosen
+    const found =
+      chosen !== undefined
+        ? candidateChosen(this.fleet, chosen)
+        : candidatesFor({
+            slicedBeside: question?.slicedBeside,
+            ...this.#candidatesQuestion(request),
+            settings: this.#settings,
+            mayWait: roomRules !== undefined,
+            mayTry,
+          })
     if (!('candidates' in found)) return found
     if (question !== undefined) this.#questions++
     const workerSlots = slotsOf(found.candidates)
@@ -409,6 +416,7 @@ export class Decider {
       otherLoads,
       roomRules,
       isWaiting: question?.queue !== undefined,
+      isChosen: chosen !== undefined,
       isReal: question !== undefined && question.slicedBeside === undefined,
     }
     const placed = this.#place(situation)
@@ -564,17 +572,6 @@ function countedPrompt(
   if (counted === undefined) return undefined
   const base = models.find(({ name }) => name === model)?.base ?? model
   return { kind: { workerId: id, promptsEpoch, model: base, ...counted }, tokens: promptTokens }
-}
-
-/** The most tokens that the choices can have; undefined: not known, as of a request with several prompts. */
-function outputTokensMaxOf(
-  { model, promptTokens, counted, outputTokensMax = Infinity, choicesCount = 1 }: RoutingRequest,
-  { worker: { models } }: Candidate,
-): number | undefined {
-  if (counted === undefined) return undefined
-  const modelTokensMax = models.find(({ name }) => name === model)?.maxModelTokens
-  const room = modelTokensMax === undefined ? Infinity : Math.max(1, modelTokensMax - promptTokens)
-  return choicesCount * Math.min(outputTokensMax, room)
 }
 
 function slicesOf(id: string, { slice }: RoutingRequest, isFirst: boolean): SlicesReceipt | undefined {

@@ -5,6 +5,7 @@ import type { ErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
 import type {
   AffinityBinding,
+  ChosenBefore,
   DecideResult,
   Delivery,
   GuardStatus,
@@ -60,6 +61,8 @@ export type RouterMessage =
        * Undefined: it is sent whole.
        */
       readonly slicedBeside?: readonly string[] | undefined
+      /** It is booked there, and nothing is chosen. Undefined: the router chooses. */
+      readonly chosen?: ChosenBefore | undefined
       readonly reply: Reply<DecideResult>
     }
   /** How much of the prompt the best eligible worker holds. Changes nothing. */

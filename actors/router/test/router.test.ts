@@ -3,7 +3,7 @@
 import type { RoutingRequest } from '@homing/placement'
 import { selectionSettings } from '@homing/selection'
 import t from 'tap'
-import { ASK, BLOCK, DELIVERED, fleetOf, GATEWAY, request, start } from './router-world.ts'
+import { ASK, BLOCK, DELIVERED, fleetOf, GATEWAY, LEFT, prompt, request, start } from './router-world.ts'
 
 t.test('a request goes to the worker that holds most of its prefix', async t => {
   const { hold, decide } = await start(t, fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] }))
@@ -282,4 +282,44 @@ t.test('thresholds of another model, or none, hold nothing back', async t => {
     busyThresholds: { ...busyThresholds, byModel: new Map([['other', busyThresholds.byModel.get('m')!]]) },
   })
   for (const letters of ['ABCD', 'EFGH', 'IJKL']) t.equal((await decide(request(letters))).worker, 'a/0')
+})
+
+t.test('what was chosen before is placed there as any other, whatever the choice would be now', async t => {
+  const fleet = fleetOf(
+    { id: 'a', slots: [0], trust: 'approximate', state: 'draining' },
+    { id: 'b', slots: [1] },
+  )
+  const { ref, told, loads, system } = await start(t, fleet)
+  const separated = { firstTokens: BLOCK, hashes: Int32Array.of(1, 2), unnamed: [1] }
+  const message = { type: 'decide', id: 'one', gateway: GATEWAY } as const
+  const chosen = { worker: 'a/0', workerSlot: 0, prefillTokens: 9 }
+  const placed = await ref.ask({ ...message, request: request('ABCD', { separated }), chosen }, ASK)
+  t.match(placed, { kind: 'decided', decision: { worker: 'a/0', workerSlot: 0 } })
+  t.match((await loads())[0], { worker: 'a/0', activeBlocks: 4, activePrefillTokens: 9, activeRequests: 1 })
+  t.match(told('separated'), [{ workerSlot: 0, prompt: separated }])
+  t.match(told('routed'), [{ workerSlot: 0, localHashes: prompt('ABCD') }])
+  ref.tell({ type: 'settled', id: 'one', delivery: LEFT, wasTaken: false })
+  await system.settle()
+  t.match(await loads(), [{ activeRequests: 0 }, { activeRequests: 0 }])
+  t.match(told('unrouted'), [{ id: 'one', workerSlot: 0 }])
+
+  const elsewhere = { ...chosen, workerSlot: 1 }
+  for (const gone of [elsewhere, { ...chosen, worker: 'c/0' }])
+    t.match(await ref.ask({ ...message, id: 'two', request: request('A'), chosen: gone }, ASK), {
+      kind: 'refused',
+      error: { code: 'HOMING_ROUTER_WORKER_GONE' },
+    })
+  t.match(await loads(), [{ activeRequests: 0 }, { activeRequests: 0 }])
+})
+
+t.test('a worker that the tracker knows to have left is not chosen', async t => {
+  const fleet = fleetOf({ id: 'a', slots: [0] }, { id: 'b', slots: [1] })
+  const { ref, trackerRef, hold, decide, refusal } = await start(t, fleet)
+  hold(0, 'ABCD')
+  trackerRef.tell({ type: 'fleet', fleet: fleetOf({ id: 'b', slots: [1] }) })
+  t.match(await decide(request('ABCD')), { worker: 'b/0' })
+  t.equal(await refusal(request('ABCD', { pinnedInstanceId: 0 })), 'HOMING_ROUTER_NO_WORKER')
+  const chosen = { worker: 'a/0', workerSlot: 0, prefillTokens: 1 }
+  const asked = { type: 'decide', id: 'one', gateway: GATEWAY, request: request('ABCD'), chosen } as const
+  t.match(await ref.ask(asked, ASK), { kind: 'refused', error: { code: 'HOMING_ROUTER_WORKER_GONE' } })
 })

@@ -1,7 +1,8 @@
 /**
  * Catalog: which workers there are, what is known of each, and the fleet that tracker and router are told.
  *
- *   incomplete ──endpoint and block size are known──▶ schedulable, draining or unschedulable, as it is wanted
+ *   incomplete ──endpoint and block size are known, and it has slots──▶ schedulable, draining or
+ *                                                                        unschedulable, as it is wanted
  *
  * Invariants
  *   I1  A worker id is there once. Its ranks are in the registry (actors/index-service) exactly while it is
@@ -10,6 +11,9 @@
  *       sources of its worker stay. When one of these changes, all ranks of the worker begin anew.
  *   I3  Epochs of a slot only grow, whichever rank has it: what was sent to an earlier rank does not count
  *       for the next.
+ *   I4  Ranks of all workers, also of incomplete ones, are at most `workerSlotsMax`. A slot is free again
+ *       only when its last rank has ended, so a worker may have to wait for slots: the first to wait is the
+ *       first to get them.
  *
  * Owns   the registry, the workers, the epochs. What changes `put` and `remove` answer, so that their caller
  *        stops and starts listeners.
@@ -29,11 +33,11 @@ export interface SelectWorker extends WorkerSpec {
   readonly instanceId: number
   /** When its ranks began, in Unix milliseconds; no two workers have the same. */
   readonly joinedMs: number
-  /** Empty while it is incomplete. */
+  /** Empty while it is incomplete, or waits for slots. */
   readonly ranks: readonly Rank[]
 }
 
-/** Ranks that are new, and those that are gone but have not ended. */
+/** Ranks that are new, also of workers that waited, and those that are gone but have not ended. */
 export interface CatalogChange {
   readonly worker: SelectWorker
   readonly begun: readonly Rank[]
@@ -56,6 +60,11 @@ export class SelectCatalog {
   readonly #claims = new SocketClaims()
   /** By worker slot. */
   readonly #epochs = new Map<number, number>()
+  /** Ids of the workers that wait for slots. */
+  readonly #waiting = new Set<string>()
+  #rankCount = 0
+  /** Undefined: something has changed since it was made. */
+  #fleet: Fleet | undefined
   #instances = 0
   #version = 0
   #lastJoinedMs = 0
@@ -67,6 +76,11 @@ export class SelectCatalog {
 
   get workers(): Iterable<SelectWorker> {
     return this.#workers.values()
+  }
+
+  /** Ranks of all workers, also of incomplete ones. */
+  get rankCount(): number {
+    return this.#rankCount
   }
 
   get(workerId: bigint): SelectWorker | undefined {
@@ -90,22 +104,17 @@ export class SelectCatalog {
     if (before !== undefined && placeText(before) === placeText(spec)) {
       const worker = { ...before, ...spec }
       this.#workers.set(name, worker)
-      this.#version++
+      this.touch()
       return { worker, begun: [], gone: [] }
     }
     this.#check(spec, before)
     const gone = this.#takeOut(before)
-    this.#lastJoinedMs = Math.max(wallMs, this.#lastJoinedMs + 1)
-    const begun = lifecycleOf(spec) === 'incomplete' ? [] : this.#register(spec)
-    const worker: SelectWorker = {
-      ...spec,
-      instanceId: before?.instanceId ?? this.#instances++,
-      joinedMs: this.#lastJoinedMs,
-      ranks: begun,
-    }
-    this.#workers.set(name, worker)
-    this.#version++
-    return { worker, begun, gone }
+    this.#rankCount += spec.rankCount
+    const instanceId = before?.instanceId ?? this.#instances++
+    this.#workers.set(name, { ...spec, instanceId, joinedMs: wallMs, ranks: [] })
+    if (isWhole(spec)) this.#waiting.add(name)
+    const begun = this.#admit(wallMs)
+    return { worker: this.#workers.get(name)!, begun, gone }
   }
 
   /** Throws ServiceNotFoundError. */
@@ -113,29 +122,39 @@ export class SelectCatalog {
     const worker = this.worker(action, workerId)
     this.#workers.delete(String(workerId))
     this.#claims.claim(ownerOf(worker), [])
-    this.#version++
+    this.touch()
     return { worker, begun: [], gone: this.#takeOut(worker) }
+  }
+
+  /** Nothing is left of this rank, which is gone. Answers the ranks of workers that waited for its slot. */
+  end(rank: Rank, wallMs: number): readonly Rank[] {
+    this.registry.end(rank)
+    return this.#admit(wallMs)
   }
 
   /** All that was known of the cache of this slot is forgotten. Answers its new epoch. */
   begin(workerSlot: number): number {
     const epoch = (this.#epochs.get(workerSlot) ?? 0) + 1
     this.#epochs.set(workerSlot, epoch)
+    this.touch()
     return epoch
   }
 
   /** As tracker and router are told it. */
   fleet(): Fleet {
+    if (this.#fleet !== undefined) return this.#fleet
     const workers = [...this.#workers.values()]
       .filter(({ ranks }) => ranks.length > 0)
       .map(worker => this.#recordOf(worker))
     const { busyThresholds: others } = this.#options
-    return { version: this.#version, workers, busyThresholds: { others, byModel: new Map() } }
+    this.#fleet = { version: this.#version, workers, busyThresholds: { others, byModel: new Map() } }
+    return this.#fleet
   }
 
-  /** Something of the trust in a rank has changed. */
+  /** Something in the fleet has changed: call it for the trust in a rank, too. */
   touch(): void {
     this.#version++
+    this.#fleet = undefined
   }
 
   trustOf(rank: Rank): Pick<WorkerKeyRecord, 'trust' | 'trustReason'> {
@@ -150,32 +169,29 @@ export class SelectCatalog {
   #check(spec: WorkerSpec, before: SelectWorker | undefined): void {
     const { workerId, blockSizeTokens, rankCount } = spec
     const action = `add worker ${workerId}`
-    if (lifecycleOf(spec) === 'incomplete') {
+    const { workerSlotsMax } = this.#options
+    const ranksLeft = workerSlotsMax - this.#rankCount + (before?.rankCount ?? 0)
+    if (rankCount > ranksLeft)
+      throw new ServiceFullError(
+        action,
+        `it has ${rankCount} ranks, and there is room for ${ranksLeft} of ${workerSlotsMax} (--worker-slots-max)`,
+      )
+    if (!isWhole(spec)) {
       this.#claims.claim(ownerOf(spec), [])
       return
     }
     for (const other of this.#workers.values()) {
-      const isBeside = other.workerId !== workerId && isSame(other, spec) && other.ranks.length > 0
+      const isBeside = other.workerId !== workerId && isSame(other, spec) && isWhole(other)
       if (isBeside && other.blockSizeTokens !== blockSizeTokens)
         throw new ServiceConflictError(
           action,
           `${partitionText(spec)} has blocks of ${other.blockSizeTokens} tokens, not ${blockSizeTokens}`,
         )
     }
-    const { workerSlotsMax } = this.#options
-    const slotsLeft = workerSlotsMax - this.registry.slotsTaken
-    if (rankCount > slotsLeft)
-      throw new ServiceFullError(
-        action,
-        `it has ${rankCount} ranks, and there is room for ${slotsLeft} of ${workerSlotsMax} (--worker-slots-max)`,
-      )
     this.#claims.claim(ownerOf(spec), socketsOf(spec))
     const clash = this.#claims.clashOf(ownerOf(spec))
     if (clash === undefined) return
-    this.#claims.claim(
-      ownerOf(spec),
-      before === undefined || before.ranks.length === 0 ? [] : socketsOf(before),
-    )
+    this.#claims.claim(ownerOf(spec), before === undefined || !isWhole(before) ? [] : socketsOf(before))
     throw new ServiceConflictError(
       action,
       `it names ${clashText(clash)}; every rank needs a socket of its own`,
@@ -183,9 +199,28 @@ export class SelectCatalog {
   }
 
   #takeOut(worker: SelectWorker | undefined): readonly Rank[] {
-    if (worker === undefined || worker.ranks.length === 0) return []
+    if (worker === undefined) return []
+    this.#rankCount -= worker.rankCount
+    this.#waiting.delete(String(worker.workerId))
+    if (worker.ranks.length === 0) return []
     const { workerId: instanceId, model } = worker
     return this.registry.unregister({ instanceId, model, group: undefined, dpRank: undefined })
+  }
+
+  /** Registers the workers that wait, while there are slots for all ranks of the next. */
+  #admit(wallMs: number): readonly Rank[] {
+    const begun: Rank[] = []
+    for (const name of this.#waiting) {
+      const worker = this.#workers.get(name)!
+      if (worker.rankCount > this.#options.workerSlotsMax - this.registry.slotsTaken) break
+      this.#waiting.delete(name)
+      this.#lastJoinedMs = Math.max(wallMs, this.#lastJoinedMs + 1)
+      const ranks = this.#register(worker)
+      this.#workers.set(name, { ...worker, joinedMs: this.#lastJoinedMs, ranks })
+      begun.push(...ranks)
+    }
+    this.touch()
+    return begun
   }
 
   #register(spec: WorkerSpec): readonly Rank[] {
@@ -244,8 +279,13 @@ export class SelectCatalog {
 const STATES = { schedulable: 'up', draining: 'draining', unschedulable: 'down' } as const
 const WITHOUT_EVENTS = { trust: 'none', reason: 'no kv_events_endpoints were given' } as const
 
-export function lifecycleOf({ endpoint, blockSizeTokens, wanted }: WorkerSpec): Lifecycle {
-  return endpoint === undefined || blockSizeTokens === undefined ? 'incomplete' : wanted
+export function lifecycleOf({ ranks, wanted }: SelectWorker): Lifecycle {
+  return ranks.length === 0 ? 'incomplete' : wanted
+}
+
+/** Enough is known of it that it can be chosen. */
+export function isWhole({ endpoint, blockSizeTokens }: WorkerSpec): boolean {
+  return endpoint !== undefined && blockSizeTokens !== undefined
 }
 
 /** Worker key: '7/0'. */
@@ -270,8 +310,7 @@ export function isSame(a: Partition, b: Partition): boolean {
 /** What a rank keeps its slot for. */
 function placeText(spec: WorkerSpec): string {
   const { model, group, blockSizeTokens, rankFirst, rankCount } = spec
-  const isIncomplete = lifecycleOf(spec) === 'incomplete'
-  return JSON.stringify([isIncomplete, model, group, blockSizeTokens, rankFirst, rankCount, socketsOf(spec)])
+  return JSON.stringify([isWhole(spec), model, group, blockSizeTokens, rankFirst, rankCount, socketsOf(spec)])
 }
 
 function ownerOf({ workerId }: WorkerSpec): string {

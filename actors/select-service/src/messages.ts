@@ -27,3 +27,5 @@ export type SelectServiceMessage =
    * reservations that have expired.
    */
   | { readonly type: 'renew' }
+  /** From itself: what is known of caches has changed. */
+  | { readonly type: 'fleetDue' }

@@ -4,10 +4,11 @@
  *   /select with an id ─▶ kept ─▶ taken by the reservation that books it
  *                           └──▶ older than `ttlMs`, or pushed out by newer ones
  *
- * Bounds  `entriesMax` entries, `bytesMax` bytes of hashes and ids; past either the oldest go.
+ * Bounds  `entriesMax` entries, `bytesMax` bytes of hashes and texts; past either the oldest go.
  */
 
 import type { Rank } from '@homing/actors/index-service'
+import type { RoutingRequest } from '@homing/placement'
 import type { Partition } from './requests.ts'
 
 /** In the units of the names. */
@@ -21,11 +22,9 @@ export interface PendingSelection extends Partition {
   readonly selectionId: string
   /** A worker that was replaced meanwhile has others. */
   readonly rank: Rank
-  /** Pairs [lo, hi]. */
-  readonly sequenceHashes: Int32Array
-  readonly promptTokens: number
+  /** What is to be placed there: without what only the choice went by, which may be long. */
+  readonly request: RoutingRequest
   readonly prefillTokens: number
-  readonly countsPrefill: boolean
 }
 
 interface Kept {
@@ -35,7 +34,9 @@ interface Kept {
 }
 
 /** Beside its hashes and texts. */
-const SELECTION_BYTES = 256
+const SELECTION_BYTES = 512
+/** Of a set of separators. */
+const SEPARATORS_BYTES = 8
 
 export class PendingSelections {
   readonly #bounds: PendingBounds
@@ -63,15 +64,13 @@ export class PendingSelections {
   keep(selection: PendingSelection): void {
     this.expire()
     this.forget(selection.selectionId)
-    const { selectionId, model, group, sequenceHashes } = selection
-    const texts = 2 * (selectionId.length + model.length + group.length)
-    const bytes = SELECTION_BYTES + texts + sequenceHashes.byteLength
+    const bytes = bytesOf(selection)
     const { entriesMax, bytesMax } = this.#bounds
     if (bytes > bytesMax) {
       this.lost.evicted++
       return
     }
-    this.#kept.set(selectionId, { selection, keptMs: this.#nowMs(), bytes })
+    this.#kept.set(selection.selectionId, { selection, keptMs: this.#nowMs(), bytes })
     this.#bytes += bytes
     for (const id of this.#kept.keys()) {
       if (this.#kept.size <= entriesMax && this.#bytes <= bytesMax) break
@@ -99,4 +98,13 @@ export class PendingSelections {
       this.lost.expired++
     }
   }
+}
+
+function bytesOf({ selectionId, model, group, request }: PendingSelection): number {
+  const { requestId, sessionId = '', localHashes, sequenceHashes, separated } = request
+  // Ids and names are in the request again.
+  const texts = [selectionId, model, group, requestId, request.model, sessionId]
+  const hashes = localHashes.byteLength + sequenceHashes.byteLength + (separated?.hashes.byteLength ?? 0)
+  const characters = texts.reduce((sum, text) => sum + text.length, 0)
+  return SELECTION_BYTES + 2 * characters + hashes + SEPARATORS_BYTES * (separated?.unnamed.length ?? 0)
 }

@@ -8,6 +8,7 @@ import {
   hashBlocks,
   type MediaObject,
   mediaByBlock,
+  mergedRanges,
   namespaceSeed,
 } from '@homing/blocks'
 import { type BodyFields, bodyFields } from '@homing/http'
@@ -50,6 +51,8 @@ export interface Pin {
 const OVERRIDE_MAX = 1000
 const WORKERS_MAX = 16_384
 const MEDIA_MAX = 4096
+/** How often objects may cover a prompt; a token stands for one of them, or for two that go together. */
+const MEDIA_DEPTH_MAX = 16
 const PREFERENCES_MAX = 64
 const OVERRIDE_FIELDS = [
   'overlap_score_weight',
@@ -154,6 +157,7 @@ function mediaOf(fields: BodyFields, tokenCount: number): readonly MediaObject[]
   const given = fields.object('mm_routing_info')['mm_objects'] ?? []
   if (!Array.isArray(given)) return fields.mistyped(`${name} must be a list`)
   if (given.length > MEDIA_MAX) fields.refuse(`${name} has more than ${MEDIA_MAX} objects`)
+  let coveredTokens = 0
   return given.map((object: unknown, i) => {
     const { mm_hash: mmHash, offsets = [] } = (object ?? {}) as Readonly<Record<string, unknown>>
     const bits = tryBits64(mmHash) ?? fields.mistyped(`${name}[${i}].mm_hash must be a 64-bit whole number`)
@@ -164,7 +168,14 @@ function mediaOf(fields: BodyFields, tokenCount: number): readonly MediaObject[]
     for (const [start, end] of offsets)
       if (start < 0 || end > tokenCount || start > end)
         fields.refuse(`${name}[${i}].offsets must lie within the ${tokenCount} tokens of the prompt`)
-    return { hash: bigintToHash(bits), ranges: offsets }
+    const ranges = mergedRanges(offsets)
+    for (const [start, end] of ranges) coveredTokens += end - start
+    // Each block is hashed with all objects that it overlaps, so these may be many only where each is short.
+    if (coveredTokens > MEDIA_DEPTH_MAX * tokenCount)
+      fields.refuse(
+        `${name} lie on top of each other: together they cover the prompt more than ${MEDIA_DEPTH_MAX} times`,
+      )
+    return { hash: bigintToHash(bits), ranges }
   })
 }
 

@@ -3,10 +3,9 @@
  *
  *   begin ─▶ booking ─▶ booked ─▶ prefilled ─▶ ended
  *
- * Those of `/select_and_reserve` are decisions of the router, which books them and is told their ends;
- * explicit ones are booked with the tracker alone. Whether one is booked, the tracker knows: it may have
- * expired there, or ended with its worker, with an earlier life of the tracker, or at another replica. What
- * is held here besides follows within a few seconds.
+ * Each is a decision of the router, which books it and is told its end. Whether one is booked, the tracker
+ * knows: it may have expired there, or ended with its worker, with an earlier life of the tracker, or at
+ * another replica. What is held here besides follows within a few seconds.
  *
  * Invariants
  *   I1  An id is held once, from `begin` to its end; then it may be used again.
@@ -21,7 +20,7 @@ import type { RouterMessage } from '@homing/actors/router'
 import type { BookedPlace, TrackerMessage } from '@homing/actors/tracker'
 import { type Clock, type ErrorRecord, type Log, toErrorRecord } from '@homing/base'
 import { ServiceConflictError, ServiceFullError, ServiceNotFoundError } from '@homing/http'
-import type { Delivery } from '@homing/placement'
+import { callerDelivery } from '@homing/placement'
 
 export interface ReservationsParts {
   readonly clock: Clock
@@ -35,11 +34,7 @@ export interface ReservationsParts {
   readonly askMsMax: number
 }
 
-/** `decided`: the router has chosen and booked it. */
-export type ReservationKind = 'decided' | 'explicit'
-
 interface Reservation {
-  readonly kind: ReservationKind
   /** Undefined: it is being booked. */
   rank: Rank | undefined
   /** It was freed while it was being booked, and ends when it is. */
@@ -65,7 +60,7 @@ export class Reservations {
   }
 
   /** The id is taken from now on. Throws ServiceConflictError and ServiceFullError. */
-  async begin(action: string, id: string, kind: ReservationKind): Promise<void> {
+  async begin(action: string, id: string): Promise<void> {
     const { clock, openMax } = this.#parts
     const before = this.#held.get(id)
     if (before?.rank !== undefined) this.#dropIfOver(id, before, await this.#where(id))
@@ -77,7 +72,6 @@ export class Reservations {
     if (this.#held.size >= openMax)
       throw new ServiceFullError(action, `${openMax} requests are reserved (--max-active-requests)`)
     this.#held.set(id, {
-      kind,
       rank: undefined,
       isFreed: false,
       bookedMs: clock.nowMs(),
@@ -86,13 +80,19 @@ export class Reservations {
     })
   }
 
-  /** It counts at this rank. Throws ServiceConflictError where it was freed meanwhile. */
-  booked(action: string, id: string, rank: Rank): void {
+  /**
+   * It counts at this rank. Throws ServiceConflictError where it was freed meanwhile. Returns what ends it,
+   * as long as it is this one.
+   */
+  booked(action: string, id: string, rank: Rank): () => void {
     // It is held since `begin`: nothing takes it away while it is being booked.
     const found = this.#held.get(id)!
     found.rank = rank
     found.bookedMs = this.#parts.clock.nowMs()
-    if (!found.isFreed && !rank.isGone) return
+    if (!found.isFreed && !rank.isGone)
+      return () => {
+        if (this.#held.get(id) === found) this.#end(id, found)
+      }
     this.#end(id, found)
     throw new ServiceConflictError(
       action,
@@ -101,9 +101,9 @@ export class Reservations {
   }
 
   /** It could not be booked, or that is not known: either way it is not held. */
-  failed(id: string, kind: ReservationKind, error: ErrorRecord): void {
+  failed(id: string, error: ErrorRecord): void {
     this.#held.delete(id)
-    this.#settle(id, kind, undefined, this.#parts.clock.nowMs(), error)
+    this.#settle(id, undefined, this.#parts.clock.nowMs(), error)
   }
 
   /** Another replica has one of this id. */
@@ -112,34 +112,33 @@ export class Reservations {
   }
 
   /** Repeated, it says that the request is alive. Throws ServiceNotFoundError. */
-  async prefillComplete(action: string, id: string): Promise<void> {
+  prefillComplete(action: string, id: string): Promise<void> {
     const { clock, router } = this.#parts
-    const { found, place } = await this.#find(action, id)
-    if (found === undefined || place !== 'here') {
+    return this.#find(action, id, found => {
+      if (found?.firstTokenMs !== undefined) {
+        this.#tell({ type: 'touch', decisionId: id })
+        return
+      }
       this.#tell({ type: 'prefillComplete', decisionId: id })
-      return
-    }
-    if (found.firstTokenMs !== undefined) {
-      this.#tell({ type: 'touch', decisionId: id })
-      return
-    }
-    const firstTokenMs = clock.nowMs() - found.bookedMs
-    this.#tell({ type: 'prefillComplete', decisionId: id })
-    found.firstTokenMs = firstTokenMs
-    if (found.kind === 'decided') router.tell({ type: 'firstToken', id, firstTokenMs })
+      if (found === undefined) return
+      const firstTokenMs = clock.nowMs() - found.bookedMs
+      found.firstTokenMs = firstTokenMs
+      router.tell({ type: 'firstToken', id, firstTokenMs })
+    })
   }
 
   /** Throws ServiceNotFoundError, and ServiceConflictError where it is another replica's. */
-  async outputBlock(action: string, id: string, weight: number): Promise<void> {
-    const { found } = await this.#find(action, id)
-    if (found === undefined)
-      throw new ServiceConflictError(
-        action,
-        `${shown(id)} is reserved at another replica, which alone counts its blocks`,
-      )
-    const blocks = found.outputBlocks + 1
-    this.#tell({ type: 'outputBlocks', decisionId: id, blocks, weight })
-    found.outputBlocks = blocks
+  outputBlock(action: string, id: string, weight: number): Promise<void> {
+    return this.#find(action, id, found => {
+      if (found === undefined)
+        throw new ServiceConflictError(
+          action,
+          `${shown(id)} is reserved at another replica, which alone counts its blocks`,
+        )
+      const blocks = found.outputBlocks + 1
+      this.#tell({ type: 'outputBlocks', decisionId: id, blocks, weight })
+      found.outputBlocks = blocks
+    })
   }
 
   /** Throws ServiceNotFoundError. */
@@ -149,9 +148,10 @@ export class Reservations {
       booking.isFreed = true
       return
     }
-    const { found } = await this.#find(action, id)
-    if (found !== undefined) this.#end(id, found)
-    else this.#tell({ type: 'free', decisionId: id })
+    await this.#find(action, id, found => {
+      if (found !== undefined) this.#end(id, found)
+      else this.#tell({ type: 'free', decisionId: id })
+    })
   }
 
   /** These ranks are gone, and what is reserved there with them. */
@@ -185,14 +185,17 @@ export class Reservations {
   }
 
   /**
-   * Where it is booked, and what is held of it; `found` is undefined for one of another replica. Throws
-   * ServiceNotFoundError.
+   * Calls `then` with what is held of it and booked here; undefined: it is booked at another replica. What
+   * ended while the tracker was asked is not found, whatever has its id by now. Throws ServiceNotFoundError.
    */
-  async #find(action: string, id: string): Promise<{ found: Reservation | undefined; place: BookedPlace }> {
+  async #find(action: string, id: string, then: (found: Reservation | undefined) => void): Promise<void> {
     const held = this.#held.get(id)
     const place = held !== undefined && held.rank === undefined ? undefined : await this.#where(id)
-    if (held?.rank !== undefined) this.#dropIfOver(id, held, place)
-    if (place !== undefined) return { found: this.#held.get(id), place }
+    // Nothing may wait between this look and `then`: another call with this id would find it, too.
+    const isSame = this.#held.get(id) === held
+    if (isSame && held?.rank !== undefined) this.#dropIfOver(id, held, place)
+    if (isSame && place === 'elsewhere') return then(undefined)
+    if (isSame && place === 'here' && held !== undefined) return then(held)
     const { idleMsMax } = this.#parts
     throw new ServiceNotFoundError(
       action,
@@ -214,37 +217,15 @@ export class Reservations {
   }
 
   /** The only place where one that is held ends. */
-  #end(id: string, { kind, firstTokenMs, bookedMs }: Reservation): void {
+  #end(id: string, { firstTokenMs, bookedMs }: Reservation): void {
     this.#held.delete(id)
-    this.#settle(id, kind, firstTokenMs, bookedMs)
+    this.#settle(id, firstTokenMs, bookedMs)
   }
 
   /** `firstTokenMs`: undefined if there was none: its caller may not have sent it. */
-  #settle(
-    id: string,
-    kind: ReservationKind,
-    firstTokenMs: number | undefined,
-    bookedMs: number,
-    error?: ErrorRecord,
-  ): void {
-    const { clock, tracker, router } = this.#parts
-    if (kind === 'explicit') {
-      tracker.tell({ type: 'free', decisionId: id })
-      return
-    }
-    const wasTaken = firstTokenMs !== undefined
-    const delivery: Delivery = {
-      outcome: error !== undefined ? 'error' : wasTaken ? 'ok' : 'aborted',
-      status: undefined,
-      promptTokens: undefined,
-      completionTokens: undefined,
-      cachedTokens: undefined,
-      waitedMs: 0,
-      timeToFirstByteMs: firstTokenMs,
-      durationMs: clock.nowMs() - bookedMs,
-      streamEvents: undefined,
-      error,
-    }
+  #settle(id: string, firstTokenMs: number | undefined, bookedMs: number, error?: ErrorRecord): void {
+    const { clock, router } = this.#parts
+    const { delivery, wasTaken } = callerDelivery(firstTokenMs, clock.nowMs() - bookedMs, error)
     // It frees the booking, too.
     router.tell({ type: 'settled', id, delivery, wasTaken })
   }

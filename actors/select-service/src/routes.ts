@@ -2,35 +2,40 @@
 
 import type { ActorContext, ActorRef } from '@homing/actor'
 import { type Shards, sendDump } from '@homing/actors/index-service'
-import { type FollowedPeers, readPeer } from '@homing/actors/replica-bridge'
+import { type FollowedPeers, peerHandlers } from '@homing/actors/replica-bridge'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { fromErrorRecord, openText, toErrorRecord } from '@homing/base'
+import type { SelectSettings } from '@homing/config'
 import {
   type AccessLog,
   type JsonHandler,
   type JsonRoute,
   jsonRouteTable,
-  type NamedRoute,
   type RouteKind,
   type RouteTable,
   ServiceFullError,
   ServiceNotFoundError,
-  sendAnswer,
+  sendBooked,
   sendJson,
+  serviceHandlers,
   type Turns,
-  textAnswer,
 } from '@homing/http'
-import { STEP_TOKENS_DEFAULT } from '@homing/load'
-import { receiptView } from '@homing/placement'
-import type { HttpExchange } from '@homing/transport'
-import { type CatalogChange, isSame, keyOf, partitionText, type SelectCatalog } from './catalog.ts'
+import { type Decision, type RoutingRequest, receiptView } from '@homing/placement'
+import { type CatalogChange, fleetName, isSame, keyOf, partitionText, type SelectCatalog } from './catalog.ts'
 import { HeldElsewhereError } from './errors.ts'
 import type { SelectServiceMessage } from './messages.ts'
 import type { PendingSelection, PendingSelections } from './pending-selections.ts'
 import { readPrompt, readQuestion } from './questions.ts'
-import { readOutputBlock, readReservation, readWorker, type WorkerSpec } from './requests.ts'
-import type { ReservationKind, Reservations } from './reservations.ts'
+import {
+  type ExplicitReservation,
+  type Partition,
+  readOutputBlock,
+  readReservation,
+  readWorker,
+  type WorkerSpec,
+} from './requests.ts'
+import type { Reservations } from './reservations.ts'
 import type { SelectMetrics } from './select-metrics.ts'
 import { SELECT_ROUTES, type SelectRouteName } from './select-routes.ts'
 import type { Asked, Selected, Selections } from './selections.ts'
@@ -56,7 +61,10 @@ export interface SelectRoutesOptions {
   readonly changed: (change: CatalogChange) => void
 }
 
+type DecideMessage = Extract<RouterMessage, { readonly type: 'decide' }>
+
 const OK = { status: 'ok' }
+const NO_HASHES = new Int32Array(0)
 export const SELECT_ASK_MS_MAX = 10_000
 /** One life is enough: what callers reserve is freed by callers, or expires. */
 const CALLERS = { name: 'callers', life: '1' }
@@ -81,7 +89,7 @@ const KINDS: Readonly<Record<string, RouteKind>> = {
 }
 
 function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteName, JsonHandler>> {
-  const { context, catalog, shards, selections, reservations, router, metrics, accessLog } = options
+  const { context, catalog, shards, selections, reservations, router, metrics, accessLog, peers } = options
   return {
     async 'POST /workers'(exchange, body, note) {
       const spec = readWorker(await body())
@@ -123,13 +131,14 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
       const asked = selections.ask(SELECT, readQuestion(SELECT, await body()))
       note.model = asked.question.model
       const id = asked.question.selectionId ?? options.newId()
-      const selected = await reserve(options, id, asked)
+      const { reserved: selected, undo } = await reserve(options, id, asked)
       const view = {
         ...selections.view(asked, id, selected),
         ...selections.reservedView(asked),
         ...explained(asked, selected),
       }
-      return sendJson(exchange, 200, view, { ...headersOf(selected), 'x-homing-decision': id })
+      const headers = { ...headersOf(selected), 'x-homing-decision': id }
+      return sendBooked(exchange, undo, () => sendJson(exchange, 200, view, headers))
     },
     async 'POST /reservations'(exchange, body, note) {
       const { selectionId, explicit, ...partition } = readReservation(await body())
@@ -137,14 +146,13 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
       const kept =
         explicit === undefined
           ? cached(options, selectionId, partition)
-          : {
-              ...explicit,
-              ...partition,
-              selectionId,
-              rank: rankOf(options, selectionId, partition, explicit),
-            }
-      await book(options, kept)
-      return sendJson(exchange, 201, OK)
+          : selectedElsewhere(options, selectionId, partition, explicit)
+      const undo = await book(options, kept)
+      const undoAndKeep = (): void => {
+        undo()
+        if (explicit === undefined) options.pending.keep(kept)
+      }
+      return sendBooked(exchange, undoAndKeep, () => sendJson(exchange, 201, OK))
     },
     async 'POST /reservations/*/prefill_complete'(exchange, _body, _note, _place, id) {
       await reservations.prefillComplete('complete the prefill', id)
@@ -205,80 +213,34 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
         },
         exchange,
       ),
-    async 'POST /replica_sync/register_peer'(exchange, body) {
-      await options.peers.follow(readPeer(await body()))
-      return sendJson(exchange, 201, OK)
-    },
-    async 'POST /replica_sync/deregister_peer'(exchange, body) {
-      await options.peers.unfollow(readPeer(await body()))
-      return sendJson(exchange, 200, OK)
-    },
-    'GET /replica_sync/peers': exchange => sendJson(exchange, 200, options.peers.endpoints),
-    'GET /health': exchange => sendJson(exchange, 200, OK),
+    ...peerHandlers(peers),
     'GET /ready': exchange =>
       isReady(catalog)
         ? sendJson(exchange, 200, { status: 'ready' })
         : sendJson(exchange, 503, { status: 'no worker is schedulable' }),
-    async 'GET /metrics'(exchange) {
-      const headers = { 'content-type': metrics.contentType }
-      return sendAnswer(exchange, textAnswer(200, await metrics.render(), headers))
-    },
-    async 'POST /reopen_logs'(exchange) {
-      await accessLog()?.reopen()
-      return sendJson(exchange, 200, OK)
-    },
-    'GET /': overview,
+    ...serviceHandlers({ product: 'homing select', routes: SELECT_ROUTES, metrics, accessLog }),
   }
 }
 
-async function reserve(options: SelectRoutesOptions, id: string, asked: Asked): Promise<Selected> {
-  const { reservations, router, selections } = options
-  const deadline = { timeout: SELECT_ASK_MS_MAX }
-  await reservations.begin(SELECT, id, 'decided')
-  let selected: Selected
-  try {
-    const ask = { type: 'decide', id, gateway: CALLERS, request: asked.request } as const
-    const result = await router.ask(ask, deadline)
-    if (result.kind === 'refused' && result.error.details['outcome'] === 'duplicate')
-      throw new HeldElsewhereError(id)
-    // Without rules for waiting the router never says that a request is to wait.
-    if (result.kind !== 'decided')
-      throw result.kind === 'refused' ? fromErrorRecord(result.error) : new Error('it is to wait')
-    const receipt = await router.ask({ type: 'receipt', id }, deadline)
-    if (receipt === undefined) throw new Error(`the router has no receipt of ${id}, which it has just made`)
-    selected = selections.selected(asked.request, receipt)
-  } catch (thrown) {
-    notBooked(options, id, 'decided', thrown)
-  }
-  reservations.booked(SELECT, id, selected.rank)
-  return selected
+function reserve(options: SelectRoutesOptions, id: string, asked: Asked): Promise<Reserved<Selected>> {
+  const { selections } = options
+  return decide(options, SELECT, id, { request: asked.request }, decision =>
+    selections.decided(asked, decision),
+  )
 }
 
-function keep(
-  { pending, selections }: SelectRoutesOptions,
-  selectionId: string,
-  { question, sequenceHashes, promptTokens }: Asked,
-  { rank, prefillTokens }: Selected,
-): void {
-  const { model, group } = question
-  const countsPrefill = selections.countsPrefill(question)
-  pending.keep({
-    selectionId,
-    model,
-    group,
-    rank,
-    sequenceHashes,
-    promptTokens,
-    prefillTokens,
-    countsPrefill,
-  })
+function keep({ pending }: SelectRoutesOptions, id: string, asked: Asked, selected: Selected): void {
+  const { model, group } = asked.question
+  const { rank, prefillTokens } = selected
+  const request = { ...asked.request, constraints: undefined }
+  pending.keep({ selectionId: id, model, group, rank, request, prefillTokens })
 }
 
 /** What `/select` answered under this id. */
 function cached(
   { pending, args }: SelectRoutesOptions,
   selectionId: string,
-  partition: Parameters<typeof isSame>[0],
+  partition: Partition,
 ): PendingSelection {
   const action = `reserve ${JSON.stringify(selectionId)}`
   const found = pending.find(selectionId)
@@ -299,7 +261,7 @@ function cached(
 function rankOf(
   { catalog }: SelectRoutesOptions,
   selectionId: string,
-  partition: Parameters<typeof isSame>[0],
+  partition: Partition,
   { workerId, dpRank }: { readonly workerId: bigint; readonly dpRank: number },
 ) {
   const action = `reserve ${JSON.stringify(selectionId)}`
@@ -312,68 +274,104 @@ function rankOf(
   throw new ServiceNotFoundError(
     action,
     worker.ranks.length === 0
-      ? `worker ${workerId} is incomplete: it has no block_size or no endpoint`
+      ? `worker ${workerId} is incomplete: it has no block_size or no endpoint, or its ranks have not begun yet`
       : `worker ${workerId} has no rank ${dpRank}; it has ${worker.rankFirst} to ${last}`,
   )
 }
 
-async function book(options: SelectRoutesOptions, kept: PendingSelection): Promise<void> {
-  const { catalog, reservations, tracker, pending, args } = options
-  const { selectionId: id, rank, sequenceHashes, promptTokens, prefillTokens, countsPrefill } = kept
-  const action = `reserve ${JSON.stringify(id)}`
-  await reservations.begin(action, id, 'explicit')
-  try {
-    const booking = {
-      decisionId: id,
-      gateway: CALLERS,
-      workerSlot: rank.workerSlot,
-      sequenceHashes,
-      promptTokens: Math.max(promptTokens, (sequenceHashes.length / 2) * rank.blockSizeTokens),
-      prefillTokens,
-      blockSizeTokens: rank.blockSizeTokens,
-      tracking: { prefillTokens: countsPrefill, assumesReuse: undefined },
-      // Its caller tells the end of the prefill.
-      isStream: true,
-      stepTokens: catalog.get(rank.instanceId)?.maxBatchedTokens ?? STEP_TOKENS_DEFAULT,
-    }
-    const outcome = await tracker.ask({ type: 'book', booking }, { timeout: SELECT_ASK_MS_MAX })
-    if (outcome === 'duplicate') throw new HeldElsewhereError(id)
-    if (outcome === 'full') {
-      const { activeRequestsMax, activeBlocksMax } = args.settings
-      throw new ServiceFullError(
-        action,
-        `${activeRequestsMax} requests (--max-active-requests) or ${activeBlocksMax} blocks (--max-active-blocks) are held`,
-      )
-    }
-  } catch (thrown) {
-    notBooked(options, id, 'explicit', thrown)
+/** It is to be sent to a rank that its caller has chosen by a rule of its own. */
+function selectedElsewhere(
+  options: SelectRoutesOptions,
+  selectionId: string,
+  partition: Partition,
+  explicit: ExplicitReservation,
+): PendingSelection {
+  const rank = rankOf(options, selectionId, partition, explicit)
+  const { sequenceHashes, promptTokens, prefillTokens, countsPrefill } = explicit
+  const { blockSizeTokens } = rank
+  const request: RoutingRequest = {
+    requestId: selectionId,
+    model: fleetName(partition),
+    promptTokens: Math.max(promptTokens, (sequenceHashes.length / 2) * blockSizeTokens),
+    blockSizeTokens,
+    // Without local hashes and tokens nothing is guessed of what the rank holds then.
+    localHashes: NO_HASHES,
+    sequenceHashes,
+    isStream: true,
+    tracking: { prefillTokens: countsPrefill, assumesReuse: undefined },
+    unknownPromptReason: undefined,
+    textBlocksReason: undefined,
+    override: {},
+    pinnedInstanceId: undefined,
+    pinnedRank: undefined,
+    excludedWorkers: [],
   }
-  reservations.booked(action, id, rank)
-  pending.forget(id)
+  return { ...partition, selectionId, rank, request, prefillTokens }
 }
 
-/** Throws what was thrown. */
-function notBooked(
-  { reservations }: SelectRoutesOptions,
+/** Returns what undoes it. */
+async function book(options: SelectRoutesOptions, kept: PendingSelection): Promise<() => void> {
+  const { selectionId: id, rank, request, prefillTokens } = kept
+  const { workerSlot } = rank
+  const chosen = { worker: keyOf(rank), workerSlot, prefillTokens }
+  const { undo } = await decide(options, `reserve ${JSON.stringify(id)}`, id, { request, chosen }, () => ({
+    rank,
+  }))
+  options.pending.forget(id)
+  return undo
+}
+
+/** `undo`: ends the reservation, as its caller does not know of it. */
+interface Reserved<T> {
+  readonly reserved: T
+  readonly undo: () => void
+}
+
+/** Books what the router decides under this id; `of`: what is reserved. */
+async function decide<T extends Pick<Selected, 'rank'>>(
+  { reservations, router, args }: SelectRoutesOptions,
+  action: string,
   id: string,
-  kind: ReservationKind,
-  thrown: unknown,
-): never {
-  if (thrown instanceof HeldElsewhereError) reservations.isElsewhere(id)
-  else reservations.failed(id, kind, toErrorRecord(thrown))
-  throw thrown
+  question: Pick<DecideMessage, 'request' | 'chosen'>,
+  of: (decision: Decision) => Promise<T> | T,
+): Promise<Reserved<T>> {
+  await reservations.begin(action, id)
+  let reserved: T
+  try {
+    const message = { type: 'decide', id, gateway: CALLERS, ...question } as const
+    const result = await router.ask(message, { timeout: SELECT_ASK_MS_MAX })
+    const outcome = result.kind === 'refused' ? result.error.details['outcome'] : undefined
+    if (outcome === 'duplicate') throw new HeldElsewhereError(id)
+    if (outcome === 'full') throw noRoom(action, args.settings)
+    // Without rules for waiting the router never says that a request is to wait.
+    if (result.kind !== 'decided')
+      throw result.kind === 'refused' ? fromErrorRecord(result.error) : new Error('it is to wait')
+    reserved = await of(result.decision)
+  } catch (thrown) {
+    if (thrown instanceof HeldElsewhereError) reservations.isElsewhere(id)
+    else reservations.failed(id, toErrorRecord(thrown))
+    throw thrown
+  }
+  return { reserved, undo: reservations.booked(action, id, reserved.rank) }
 }
 
-function headersOf({ receipt }: Selected): Record<string, string> {
+function noRoom(action: string, { activeRequestsMax, activeBlocksMax }: SelectSettings): ServiceFullError {
+  return new ServiceFullError(
+    action,
+    `${activeRequestsMax} requests (--max-active-requests) or ${activeBlocksMax} blocks (--max-active-blocks) are held`,
+  )
+}
+
+function headersOf({ rank, overlapBlocks, trust }: Selected): Record<string, string> {
   return {
-    'x-homing-worker': receipt.worker,
-    'x-homing-overlap-blocks': String(receipt.overlapBlocks),
-    'x-homing-trust': receipt.trust,
+    'x-homing-worker': keyOf(rank),
+    'x-homing-overlap-blocks': String(overlapBlocks),
+    'x-homing-trust': trust,
   }
 }
 
 function explained({ question }: Asked, { receipt }: Selected): object {
-  return question.wantsReceipt ? { receipt: receiptView(receipt) } : {}
+  return question.wantsReceipt && receipt !== undefined ? { receipt: receiptView(receipt) } : {}
 }
 
 function workerIdOf(action: string, text: string): bigint {
@@ -384,12 +382,4 @@ function workerIdOf(action: string, text: string): bigint {
 
 function logged({ workerId, model, group }: WorkerSpec) {
   return { worker: String(workerId), model, group }
-}
-
-function overview(exchange: HttpExchange): number {
-  const routes = SELECT_ROUTES.map((route: NamedRoute) => {
-    const { method, path, query = '', summary } = route
-    return [`${method} ${path}${query}`, summary] as const
-  })
-  return sendJson(exchange, 200, { product: 'homing select', routes: Object.fromEntries(routes) })
 }

@@ -6,7 +6,7 @@
 import type { ActorContext, ActorRef } from '@homing/actor'
 import type { Shards } from '@homing/actors/index-service'
 import { type ReplicaBridgeMessage, replicaMetrics } from '@homing/actors/replica-bridge'
-import type { TrackerMessage } from '@homing/actors/tracker'
+import { bookingMetrics, type TrackerMessage } from '@homing/actors/tracker'
 import type { JsonService } from '@homing/http'
 import { SHARD_COLUMNS, TRUSTS } from '@homing/index'
 import { type Metrics, ServiceMetrics, serviceProcessMetrics } from '@homing/metrics'
@@ -39,7 +39,15 @@ export class SelectMetrics extends ServiceMetrics {
     })
     collectWorkers(this.metrics, figures)
     collectPending(this.metrics, figures)
-    collectLoad(this.metrics, figures)
+    const { activeRequestsMax, activeBlocksMax } = figures.args.settings
+    const bookings = {
+      prefix: 'homing_select',
+      verb: 'reserved',
+      nouns: 'Reservations',
+      activeRequestsMax,
+      activeBlocksMax,
+    }
+    bookingMetrics(this.metrics, { ...figures, ...bookings })
     replicaMetrics(this.metrics, 'homing_select', 'Selection services', figures)
     collectIndex(this.metrics, figures)
   }
@@ -53,7 +61,7 @@ function collectWorkers(metrics: Metrics, { catalog, args }: SelectFigures): voi
   })
   const slots = metrics.gauge({
     name: 'homing_select_taken_keys',
-    help: 'Ranks of workers, and those that are ending.',
+    help: 'Ranks of workers, also of those that are incomplete.',
   })
   const slotsMax = metrics.gauge({
     name: 'homing_select_limit_keys',
@@ -65,7 +73,7 @@ function collectWorkers(metrics: Metrics, { catalog, args }: SelectFigures): voi
     labels: ['trust'],
   })
   metrics.collect(() => {
-    slots.set(catalog.registry.slotsTaken)
+    slots.set(catalog.rankCount)
     slotsMax.set(args.settings.workerSlotsMax)
     const rows = [...catalog.workers].map(worker => ({
       model: worker.model,
@@ -110,44 +118,6 @@ function collectPending(metrics: Metrics, { pending, args }: SelectFigures): voi
     entriesMax.set(args.settings.selectionsMax)
     bytesMax.set(args.settings.selectionBytesMax)
     for (const reason of ['expired', 'evicted'] as const) lost.setTotal(pending.lost[reason], { reason })
-  })
-}
-
-function collectLoad(metrics: Metrics, { tracker, args, askMsMax }: SelectFigures): void {
-  const requests = metrics.gauge({
-    name: 'homing_select_active_requests',
-    help: 'Requests held: reserved and not freed, here and at the replicas that are followed.',
-  })
-  const requestsMax = metrics.gauge({
-    name: 'homing_select_active_limit_requests',
-    help: 'Requests that may be held (--max-active-requests).',
-  })
-  const blocks = metrics.gauge({
-    name: 'homing_select_active_blocks',
-    help: 'Blocks of requests that were reserved here, each once for every rank that has it.',
-  })
-  const blocksMax = metrics.gauge({
-    name: 'homing_select_active_limit_blocks',
-    help: 'Blocks that may be held (--max-active-blocks).',
-  })
-  const ends = metrics.counter({
-    name: 'homing_select_bookings_total',
-    help: 'Reservations by what came of them: booked, duplicate, refused for want of room, freed, expired.',
-    labels: ['outcome'],
-  })
-  metrics.collect(async () => {
-    requestsMax.set(args.settings.activeRequestsMax)
-    blocksMax.set(args.settings.activeBlocksMax)
-    const report = await tracker.ask({ type: 'loads' }, { timeout: askMsMax }).catch(() => undefined)
-    if (report === undefined) return
-    const { stats } = report
-    requests.set(stats.requests)
-    blocks.set(stats.activeBlocks)
-    ends.setTotal(stats.bookedTotal, { outcome: 'booked' })
-    ends.setTotal(stats.duplicatesTotal, { outcome: 'duplicate' })
-    ends.setTotal(stats.refusedTotal, { outcome: 'refused' })
-    ends.setTotal(stats.freedTotal, { outcome: 'freed' })
-    ends.setTotal(stats.expiredTotal, { outcome: 'expired' })
   })
 }
 

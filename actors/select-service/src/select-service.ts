@@ -19,8 +19,16 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
-import { dumpTurns, IndexQuery, nameOf, type Rank, RankListeners, Shards } from '@homing/actors/index-service'
-import { FollowedPeers, type ReplicaBridgeMessage, replicaBridge } from '@homing/actors/replica-bridge'
+import {
+  dumpTurns,
+  IndexQuery,
+  nameOf,
+  type Rank,
+  RankListeners,
+  rankArms,
+  Shards,
+} from '@homing/actors/index-service'
+import { FollowedPeers, type ReplicaBridgeMessage, spawnServiceBridge } from '@homing/actors/replica-bridge'
 import { type RouterMessage, router, routerArgsFromSettings } from '@homing/actors/router'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
 import { type RouterSettings, routerSettingsOfSelect } from '@homing/config'
@@ -35,7 +43,6 @@ import {
   serviceArms,
   type Turns,
 } from '@homing/http'
-import { newLife } from '@homing/replication'
 import { transportCapability } from '@homing/transport'
 import { customRandom, urlAlphabet } from 'nanoid'
 import { type CatalogChange, SelectCatalog } from './catalog.ts'
@@ -63,39 +70,25 @@ export const selectService = defineActor(
   reentrant: true,
   setup(context, args) {
     const state = new SelectService(context, args)
-    const ofSlot = (workerSlot: number) => state.catalog.registry.ofSlot(workerSlot)
+    const { shards, listeners } = state
+    const { registry } = state.catalog
     return {
       ...serviceArms<SelectServiceReady>(context, state),
+      ...rankArms({ registry, shards, listeners, log: context.log }),
       renew: () => state.renew(),
       source(message) {
-        const rank = ofSlot(message.workerSlot)
+        const rank = registry.ofSlot(message.workerSlot)
         if (rank === undefined) return
         const { epoch } = rank.heard
+        const before = state.catalog.trustOf(rank)
         state.listeners.heard(rank, message)
+        const { trust, trustReason } = state.catalog.trustOf(rank)
         if (rank.heard.epoch !== epoch) state.catalog.begin(rank.workerSlot)
-        state.tellFleet()
+        else if (trust === before.trust && trustReason === before.trustReason) return
+        state.tellFleetSoon()
       },
-      shardReset(message) {
-        if (!state.shards.isReset(message)) return
-        const { shard, openSlots } = message
-        context.log.warn({ shard }, 'index shard was reset; its sources are rebuilt')
-        for (const rank of state.catalog.registry.all()) {
-          // A listener that has opened its slot since then is rebuilding already.
-          if (rank.shard !== shard || openSlots.includes(rank.workerSlot)) continue
-          rank.listener?.tell({ type: 'resync', cause: 'lost', reason: 'the index was reset' })
-        }
-      },
-      shardMemory: message => state.shards.moved(message),
+      fleetDue: () => state.tellFleet(),
       lookAfterShards: () => state.shards.look(),
-      watchAgain: ({ shard }) => state.shards.watchAgain(shard),
-      listenerDue({ workerSlot }) {
-        const rank = ofSlot(workerSlot)
-        if (rank !== undefined) state.listeners.due(rank)
-      },
-      released({ workerSlot, isReleased }) {
-        const rank = ofSlot(workerSlot)
-        if (rank !== undefined) state.listeners.released(rank, isReleased)
-      },
       subscribe: ({ subscriber }) => void subscriber.tell({ type: 'fleet', fleet: state.catalog.fleet() }),
       // Of answers of engines, which do not pass here.
       audit() {},
@@ -107,7 +100,7 @@ export const selectService = defineActor(
         for (const rank of state.catalog.registry.all()) {
           if (rank.listener?.key !== received.ref.key) continue
           state.listeners.terminated(rank, received)
-          state.tellFleet()
+          state.tellFleetSoon()
           return
         }
         throw new ServiceActorLostError(received.ref.name, received.error?.message ?? received.reason)
@@ -132,6 +125,7 @@ class SelectService implements Service<SelectServiceReady> {
   readonly #metrics: SelectMetrics
   readonly #dumps: Turns
   readonly #lookup: IndexQuery
+  #isFleetDue = false
 
   constructor(context: ActorContext<SelectServiceMessage>, args: SelectServiceArgs) {
     const { settings, eventPool = 'events' } = args
@@ -166,12 +160,22 @@ class SelectService implements Service<SelectServiceReady> {
       replayTimeoutMs: settings.replayTimeoutMs,
       checkpoints: undefined,
       holdsGuesses: true,
-      ended: rank => this.catalog.registry.end(rank),
+      ended: rank => this.#ended(rank),
     })
     const capacity = args.openRequestsMax * MESSAGES_PER_REQUEST + MAILBOX_SLACK
     this.#tracker = this.#spawnTracker(capacity)
     this.#router = this.#spawnRouter(capacity, routerSettingsOfSelect(settings))
-    this.#bridge = this.#spawnBridge(capacity)
+    const { replicaEndpoint: endpoint, replicaExpiryMs: expiryMs } = settings
+    this.#bridge =
+      endpoint === undefined
+        ? undefined
+        : spawnServiceBridge(context, {
+            tracker: this.#tracker,
+            router: this.#router,
+            endpoint,
+            expiryMs,
+            capacity,
+          })
     this.#peers = new FollowedPeers({
       bridge: this.#bridge,
       peers: settings.replicas,
@@ -263,8 +267,17 @@ class SelectService implements Service<SelectServiceReady> {
     this.#context.schedule(RENEW_MS, { type: 'renew' })
   }
 
+  /** Behind what waits in the mailbox: that may be the same of other ranks. */
+  tellFleetSoon(): void {
+    this.catalog.touch()
+    if (this.#isFleetDue) return
+    // Without room it is told with the next `renew`.
+    this.#isFleetDue = this.#context.self.tell({ type: 'fleetDue' }) === 'ok'
+  }
+
   /** One that finds no room is told again with the next `renew`. */
   tellFleet(): void {
+    this.#isFleetDue = false
     const message = { type: 'fleet', fleet: this.catalog.fleet() } as const
     this.#tracker.tell(message)
     this.#router.tell(message)
@@ -278,11 +291,16 @@ class SelectService implements Service<SelectServiceReady> {
     return this.#service.close()
   }
 
-  #changed({ begun, gone }: CatalogChange): void {
+  #changed({ begun, gone }: Omit<CatalogChange, 'worker'>): void {
     this.#reservations.forget(gone)
     for (const rank of gone) this.#retire(rank)
     for (const rank of begun) this.#follow(rank)
     this.tellFleet()
+  }
+
+  #ended(rank: Rank): void {
+    const begun = this.catalog.end(rank, this.#context.clock.wallMs())
+    if (begun.length > 0) this.#changed({ begun, gone: [] })
   }
 
   #retire(rank: Rank): void {
@@ -324,26 +342,6 @@ class SelectService implements Service<SelectServiceReady> {
     })
     this.#context.watch(ref)
     return ref
-  }
-
-  /** Undefined: it is alone. */
-  #spawnBridge(capacity: number): ActorRef<ReplicaBridgeMessage> | undefined {
-    const { replicaEndpoint: endpoint, replicas: others, replicaExpiryMs: expiryMs } = this.#args.settings
-    if (endpoint === undefined) return undefined
-    const bridge = this.#context.spawn(replicaBridge, {
-      name: 'replica-bridge',
-      supervision: CHILD_SUPERVISION,
-      mailbox: { capacity },
-      args: {
-        tracker: this.#tracker,
-        router: this.#router,
-        plane: { kind: 'zmq', endpoint, others },
-        expiryMs,
-        name: newLife(this.#context.random),
-      },
-    })
-    this.#context.watch(bridge)
-    return bridge
   }
 
   #spawnRouter(capacity: number, settings: RouterSettings): ActorRef<RouterMessage> {

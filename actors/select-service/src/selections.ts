@@ -11,8 +11,8 @@ import type { IndexQuery, OverlapAnswer, PartitionEntry, Rank } from '@homing/ac
 import type { RouterMessage } from '@homing/actors/router'
 import { fromErrorRecord } from '@homing/base'
 import { hashToBigInt } from '@homing/blocks'
-import { ServiceNotFoundError } from '@homing/http'
-import { type Receipt, type RoutingRequest, tokensToCompute } from '@homing/placement'
+import { ServiceConflictError, ServiceNotFoundError } from '@homing/http'
+import { type Decision, type Receipt, type RoutingRequest, tokensToCompute } from '@homing/placement'
 import {
   fleetName,
   isSame,
@@ -50,7 +50,10 @@ export interface Selected {
   readonly rank: Rank
   /** Tokens of the prompt that the worker has to compute. */
   readonly prefillTokens: number
-  readonly receipt: Receipt
+  readonly overlapBlocks: number
+  readonly trust: Receipt['trust']
+  /** Undefined: it is not wanted, or not kept any more. */
+  readonly receipt: Receipt | undefined
 }
 
 /** Undefined: `/select` names none, so the router makes one. */
@@ -113,26 +116,38 @@ export class Selections {
     )
   }
 
-  /** Changes nothing. */
+  /** Changes nothing. Throws ServiceConflictError where its worker was removed meanwhile. */
   async explain({ request }: Asked): Promise<Selected> {
     const { router, askMsMax } = this.#parts
     const receipt = await router.ask({ type: 'explain', request }, { timeout: askMsMax })
     if ('code' in receipt) throw fromErrorRecord(receipt)
-    return this.selected(request, receipt)
+    const { overlapBlocks, creditFactor } = receipt.candidates.find(
+      ({ worker }) => worker === receipt.worker,
+    )!
+    const prefillTokens = tokensToCompute(request, overlapBlocks, creditFactor)
+    return { ...this.#rankOf(receipt.worker), overlapBlocks, trust: receipt.trust, prefillTokens, receipt }
   }
 
-  /** What a receipt says. */
-  selected(request: RoutingRequest, receipt: Receipt): Selected {
+  /** What was decided under an id; with the receipt, where the question wants it. */
+  async decided({ question }: Asked, decision: Decision): Promise<Selected> {
+    const { router, askMsMax } = this.#parts
+    const { id, worker, workerSlot, overlapBlocks, trust, prefillTokens } = decision
+    const receipt = question.wantsReceipt
+      ? await router.ask({ type: 'receipt', id }, { timeout: askMsMax })
+      : undefined
+    return { ...this.#rankOf(worker, workerSlot), overlapBlocks, trust, prefillTokens, receipt }
+  }
+
+  /** `workerSlot`: of the rank that was chosen; undefined: any. Throws ServiceConflictError. */
+  #rankOf(key: string, workerSlot?: number): Pick<Selected, 'worker' | 'rank'> {
     for (const worker of this.#parts.catalog.workers)
-      for (const rank of worker.ranks) {
-        if (keyOf(rank) !== receipt.worker) continue
-        const { overlapBlocks, creditFactor } = receipt.candidates.find(
-          candidate => candidate.worker === receipt.worker,
-        )!
-        const prefillTokens = tokensToCompute(request, overlapBlocks, creditFactor)
-        return { worker, rank, prefillTokens, receipt }
-      }
-    throw new Error(`worker ${receipt.worker} is not in the catalog that the router was told`)
+      for (const rank of worker.ranks)
+        if (keyOf(rank) === key && (workerSlot ?? rank.workerSlot) === rank.workerSlot)
+          return { worker, rank }
+    throw new ServiceConflictError(
+      'select a worker',
+      `${key}, which was chosen, was removed meanwhile; select again`,
+    )
   }
 
   /** As callers are told it. `id`: under which it can be reserved; undefined: under none. */

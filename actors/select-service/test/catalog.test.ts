@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
-import { fleetName, keyOf, lifecycleOf, SelectCatalog } from '../src/catalog.ts'
+import { fleetName, isWhole, keyOf, lifecycleOf, SelectCatalog } from '../src/catalog.ts'
 import type { WorkerSpec } from '../src/requests.ts'
 
 const SLOTS_MAX = 6
@@ -72,7 +72,7 @@ const steps = fc.array(
 /** What a rank keeps its slot for. */
 const placeOf = (spec: WorkerSpec): string =>
   JSON.stringify([
-    lifecycleOf(spec) === 'incomplete',
+    isWhole(spec),
     spec.model,
     spec.group,
     spec.blockSizeTokens,
@@ -86,11 +86,36 @@ t.test('workers, slots and conflicts are those of a list, whatever happened befo
     const catalog = catalogOf()
     let workers: WorkerSpec[] = []
     const ending: number[] = []
-    const isRanked = (spec: WorkerSpec): boolean => lifecycleOf(spec) !== 'incomplete'
+    /** Ids of those that have slots, and of those that wait for some. */
+    let ranked = new Set<bigint>()
+    let waiting: bigint[] = []
+    const ofId = (id: bigint): WorkerSpec => workers.find(({ workerId }) => workerId === id)!
+    const countOf = (some: Iterable<WorkerSpec>): number =>
+      [...some].reduce((sum, { rankCount }) => sum + rankCount, 0)
+    /** Those that get slots now, the first to wait first. */
+    const admit = (begun: readonly { readonly instanceId: bigint }[]): void => {
+      const ids: bigint[] = []
+      for (const id of waiting) {
+        const taken = ending.length + countOf([...ranked].map(ofId))
+        if (taken + ofId(id).rankCount > SLOTS_MAX) break
+        ranked.add(id)
+        ids.push(...Array(ofId(id).rankCount).fill(id))
+      }
+      waiting = waiting.filter(id => !ranked.has(id))
+      assert.deepEqual(
+        begun.map(({ instanceId }) => instanceId),
+        ids,
+      )
+    }
+    const leave = ({ workerId }: WorkerSpec): void => {
+      ranked = new Set([...ranked].filter(id => id !== workerId))
+      waiting = waiting.filter(id => id !== workerId)
+    }
     for (const step of list) {
       if (step.do === 'end') {
         const slot = ending.pop()
-        if (slot !== undefined) catalog.registry.end(catalog.registry.ofSlot(slot)!)
+        if (slot !== undefined) admit(catalog.end(catalog.registry.ofSlot(slot)!, 1))
+        check()
         continue
       }
       const ended = (gone: readonly { readonly workerSlot: number }[]): void => {
@@ -103,18 +128,25 @@ t.test('workers, slots and conflicts are those of a list, whatever happened befo
           continue
         }
         const { gone, begun } = catalog.remove('remove', step.workerId)
-        assert.equal(gone.length, isRanked(known) ? known.rankCount : 0)
+        assert.equal(gone.length, ranked.has(known.workerId) ? known.rankCount : 0)
         assert.equal(begun.length, 0)
         ended(gone)
+        leave(known)
         workers = workers.filter(worker => worker !== known)
+        check()
         continue
       }
       const { spec } = step
       const before = workers.find(({ workerId }) => workerId === spec.workerId)
-      const others = workers.filter(worker => worker !== before && isRanked(worker))
+      const others = workers.filter(worker => worker !== before && isWhole(worker))
       const put = () => catalog.put(spec, 1)
       const stays = before !== undefined && placeOf(before) === placeOf(spec)
-      if (!stays && isRanked(spec)) {
+      const all = countOf(workers.filter(worker => worker !== before)) + spec.rankCount
+      if (!stays && all > SLOTS_MAX) {
+        assert.throws(put, { code: 'HOMING_SERVICE_FULL' })
+        continue
+      }
+      if (!stays && isWhole(spec)) {
         const contradicts = others.some(
           ({ model, group, blockSizeTokens }) =>
             model === spec.model && group === spec.group && blockSizeTokens !== spec.blockSizeTokens,
@@ -123,26 +155,19 @@ t.test('workers, slots and conflicts are those of a list, whatever happened befo
         const clashes = others.some(({ eventsEndpoints }) =>
           Object.values(eventsEndpoints).some(socket => sockets.includes(socket)),
         )
-        const taken =
-          ending.length + workers.filter(isRanked).reduce((sum, { rankCount }) => sum + rankCount, 0)
-        if (contradicts) {
-          assert.throws(put, { code: 'HOMING_SERVICE_CONFLICT' })
-          continue
-        }
-        if (taken + spec.rankCount > SLOTS_MAX) {
-          assert.throws(put, { code: 'HOMING_SERVICE_FULL' })
-          continue
-        }
-        if (clashes) {
+        if (contradicts || clashes) {
           assert.throws(put, { code: 'HOMING_SERVICE_CONFLICT' })
           continue
         }
       }
       const { gone, begun } = put()
-      assert.equal(begun.length, stays || !isRanked(spec) ? 0 : spec.rankCount)
-      assert.equal(gone.length, stays || before === undefined || !isRanked(before) ? 0 : before.rankCount)
+      const leaves = !stays && before !== undefined
+      assert.equal(gone.length, leaves && ranked.has(before.workerId) ? before.rankCount : 0)
       ended(gone)
+      if (leaves) leave(before)
       workers = before === undefined ? [...workers, spec] : workers.map(w => (w === before ? spec : w))
+      if (!stays && isWhole(spec)) waiting.push(spec.workerId)
+      admit(begun)
       check()
     }
 
@@ -155,15 +180,19 @@ t.test('workers, slots and conflicts are those of a list, whatever happened befo
       const slots = [...ranks.map(({ workerSlot }) => workerSlot), ...ending]
       assert.equal(new Set(slots).size, slots.length, 'no two have one slot')
       assert.equal(catalog.registry.slotsTaken, slots.length)
-      const ranked = workers.filter(isRanked)
+      assert.equal(catalog.rankCount, countOf(workers))
       const { workers: records } = catalog.fleet()
       assert.deepEqual(
         records.map(({ id, models, keys }) => [id, models[0]!.name, keys.map(({ key }) => key)]),
-        ranked.map(({ workerId, rankFirst, rankCount, ...spec }) => [
-          String(workerId),
-          fleetName(spec),
-          Array.from({ length: rankCount }, (_, i) => keyOf({ instanceId: workerId, dpRank: rankFirst + i })),
-        ]),
+        workers
+          .filter(({ workerId }) => ranked.has(workerId))
+          .map(({ workerId, rankFirst, rankCount, ...spec }) => [
+            String(workerId),
+            fleetName(spec),
+            Array.from({ length: rankCount }, (_, i) =>
+              keyOf({ instanceId: workerId, dpRank: rankFirst + i }),
+            ),
+          ]),
       )
       assert.equal(new Set(records.map(({ joinedMs }) => joinedMs)).size, records.length)
       assert.equal(new Set(records.map(({ instanceId }) => instanceId)).size, records.length)
@@ -201,4 +230,32 @@ t.test('the trust in a rank, and its state, are what a router would see', async 
   const blind = catalogOf(true)
   blind.put(specOf(), 1)
   t.match(blind.fleet().workers[0]!.keys[0], { trust: 'none', trustReason: /caches are ignored/ })
+})
+
+t.test('at the bound a worker is replaced, and begins when the slots of its last life are free', async t => {
+  const catalog = catalogOf()
+  const { begun } = catalog.put(specOf({ rankCount: SLOTS_MAX }), 1)
+  const { worker, gone } = catalog.put(specOf({ rankCount: SLOTS_MAX, blockSizeTokens: 32 }), 1)
+  t.strictSame(gone, begun)
+  t.equal(lifecycleOf(worker), 'incomplete')
+  t.throws(() => catalog.put(specOf({ workerId: 8n }), 1), { code: 'HOMING_SERVICE_FULL' })
+  t.throws(() => catalog.put(specOf({ workerId: 8n, endpoint: undefined }), 1), {
+    message: /it has 1 ranks, and there is room for 0 of 6 \(--worker-slots-max\)/,
+  })
+  t.strictSame(
+    gone.slice(1).flatMap(rank => catalog.end(rank, 1)),
+    [],
+  )
+  t.equal(catalog.end(gone[0]!, 1).length, SLOTS_MAX)
+  t.equal(lifecycleOf(catalog.get(7n)!), 'schedulable')
+})
+
+t.test('the fleet is made once for each change', async t => {
+  const catalog = catalogOf()
+  catalog.put(specOf(), 1)
+  const fleet = catalog.fleet()
+  t.equal(catalog.fleet(), fleet)
+  catalog.touch()
+  t.not(catalog.fleet(), fleet)
+  t.ok(catalog.fleet().version > fleet.version)
 })

@@ -1,13 +1,26 @@
 /** What is kept of selections, against a list of them. */
 
 import assert from 'node:assert/strict'
+import type { RoutingRequest } from '@homing/placement'
 import fc from 'fast-check'
 import t from 'tap'
 import { type PendingSelection, PendingSelections } from '../src/pending-selections.ts'
 
 const TTL_MS = 100
 /** Beside the hashes, with the texts of `selectionOf`. */
-const ENTRY = 256 + 2 * 3
+const ENTRY = 512 + 2 * 7
+
+const REQUEST: Omit<RoutingRequest, 'requestId' | 'localHashes' | 'sequenceHashes'> = {
+  model: 'm:g',
+  promptTokens: 1,
+  blockSizeTokens: 1,
+  unknownPromptReason: undefined,
+  textBlocksReason: undefined,
+  override: {},
+  pinnedInstanceId: undefined,
+  pinnedRank: undefined,
+  excludedWorkers: [],
+}
 
 function selectionOf(selectionId: string, blocks: number): PendingSelection {
   return {
@@ -15,10 +28,13 @@ function selectionOf(selectionId: string, blocks: number): PendingSelection {
     model: 'm',
     group: 'g',
     rank: undefined as never,
-    sequenceHashes: new Int32Array(2 * blocks),
-    promptTokens: blocks,
+    request: {
+      ...REQUEST,
+      requestId: selectionId,
+      localHashes: new Int32Array(blocks),
+      sequenceHashes: new Int32Array(blocks),
+    },
     prefillTokens: blocks,
-    countsPrefill: true,
   }
 }
 
@@ -59,14 +75,14 @@ t.test('the newest that have room are kept for their time, whatever happens', as
       assert.equal(pending.count, kept.length)
       assert.equal(pending.bytes, bytes())
       for (const id of ['a', 'b', 'c', 'd', 'e'])
-        assert.equal(pending.find(id)?.promptTokens, kept.find(one => one.id === id)?.blocks)
+        assert.equal(pending.find(id)?.prefillTokens, kept.find(one => one.id === id)?.blocks)
     }
   })
   t.doesNotThrow(() => fc.assert(agree))
 })
 
 t.test('one that is larger than all the room is not kept', async t => {
-  const pending = new PendingSelections({ ttlMs: 1, entriesMax: 9, bytesMax: 300 }, () => 0)
+  const pending = new PendingSelections({ ttlMs: 1, entriesMax: 9, bytesMax: 600 }, () => 0)
   pending.keep(selectionOf('a', 1))
   pending.keep(selectionOf('b', 100))
   t.ok(pending.find('a'))

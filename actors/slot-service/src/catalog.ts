@@ -16,6 +16,8 @@ import { ServiceConflictError, ServiceFullError, ServiceNotFoundError } from '@h
 import type { Partition, Registration, WorkerName } from './requests.ts'
 
 export interface SlotRank {
+  /** Worker key. */
+  readonly key: string
   readonly dpRank: number
   readonly workerSlot: number
 }
@@ -79,7 +81,9 @@ export class SlotCatalog {
         action,
         `it has ${rankCount} ranks, and there is room for ${slotsLeft} of ${this.#workerSlotsMax} (--worker-slots-max)`,
       )
+    const id = `${workerId}@${digestOf(registration)}`
     const ranks = Array.from({ length: rankCount }, (_, i) => ({
+      key: `${id}/${rankFirst + i}`,
       dpRank: rankFirst + i,
       workerSlot: this.#freeSlots.pop() ?? this.#slotsUsed++,
     }))
@@ -172,8 +176,8 @@ function recordOf({ workerId, ranks, joinedMs }: SlotWorker, partition: SlotPart
     ranks: { value: ranks.length, source: 'given' },
     taints: [],
     canTokenize: false,
-    keys: ranks.map(({ dpRank, workerSlot }) => ({
-      key: `${id}/${dpRank}`,
+    keys: ranks.map(({ key, dpRank, workerSlot }) => ({
+      key,
       workerSlot,
       dpRank,
       eventsEndpoint: undefined,

@@ -1,22 +1,21 @@
 /** The routes of the service: what each takes, does and answers. */
 
 import type { ActorContext, ActorRef } from '@homing/actor'
-import { type FollowedPeers, readPeer } from '@homing/actors/replica-bridge'
+import { type FollowedPeers, peerHandlers } from '@homing/actors/replica-bridge'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import {
   type AccessLog,
   type JsonHandler,
   type JsonRoute,
   jsonRouteTable,
-  type NamedRoute,
   type RouteKind,
   type RouteTable,
   ServiceConflictError,
   ServiceFullError,
   ServiceNotFoundError,
-  sendAnswer,
+  sendBooked,
   sendJson,
-  textAnswer,
+  serviceHandlers,
   type ViewPlace,
 } from '@homing/http'
 import { STEP_TOKENS_DEFAULT } from '@homing/load'
@@ -91,8 +90,9 @@ function handlersOf(options: SlotRoutesOptions): Readonly<Record<SlotRouteName, 
     async 'POST /add'(exchange, body, note) {
       const addition = readAddition(await body())
       note.model = addition.model
-      await add(options, addition)
-      return sendJson(exchange, 201, OK)
+      const decisionId = await add(options, addition)
+      const undo = (): void => void tracker.tell({ type: 'free', decisionId })
+      return sendBooked(exchange, undo, () => sendJson(exchange, 201, OK))
     },
     async 'POST /prefill_complete'(exchange, body, note) {
       const action = 'complete the prefill'
@@ -140,36 +140,21 @@ function handlersOf(options: SlotRoutesOptions): Readonly<Record<SlotRouteName, 
       }))
       return sendJson(exchange, 200, rows)
     },
-    async 'POST /replica_sync/register_peer'(exchange, body) {
-      await peers.follow(readPeer(await body()))
-      return sendJson(exchange, 201, OK)
-    },
-    async 'POST /replica_sync/deregister_peer'(exchange, body) {
-      await peers.unfollow(readPeer(await body()))
-      return sendJson(exchange, 200, OK)
-    },
-    'GET /replica_sync/peers': exchange => sendJson(exchange, 200, peers.endpoints),
-    'GET /health': exchange => sendJson(exchange, 200, OK),
-    async 'GET /metrics'(exchange) {
-      const headers = { 'content-type': metrics.contentType }
-      return sendAnswer(exchange, textAnswer(200, await metrics.render(), headers))
-    },
-    async 'POST /reopen_logs'(exchange) {
-      await accessLog()?.reopen()
-      return sendJson(exchange, 200, OK)
-    },
-    'GET /': overview,
+    ...peerHandlers(peers),
+    ...serviceHandlers({ product: 'homing slots', routes: SLOT_ROUTES, metrics, accessLog }),
   }
 }
 
-async function add({ args, catalog, tracker }: SlotRoutesOptions, addition: Addition): Promise<void> {
+/** Returns the id under which the tracker has it. */
+async function add({ args, catalog, tracker }: SlotRoutesOptions, addition: Addition): Promise<string> {
   const { requestId, sequenceHashes, newTokens } = addition
   const action = `add request ${JSON.stringify(requestId)}`
-  const { workerSlot, partition } = catalog.rank(action, addition, addition.dpRank)
+  const { key, workerSlot, partition } = catalog.rank(action, addition, addition.dpRank)
   const blockTokens = (sequenceHashes.length / 2) * partition.blockSizeTokens
   const booking = {
     decisionId: bookingId(partition, requestId),
     gateway: CALLERS,
+    worker: key,
     workerSlot,
     sequenceHashes,
     promptTokens: Math.max(blockTokens, newTokens),
@@ -181,6 +166,7 @@ async function add({ args, catalog, tracker }: SlotRoutesOptions, addition: Addi
   const outcome = await tracker.ask({ type: 'book', booking }, { timeout: CHILD_ASK_MS_MAX })
   if (outcome === 'duplicate')
     throw new ServiceConflictError(action, 'this id is held already; free it first, or use another one')
+  if (outcome === 'gone') throw new ServiceConflictError(action, 'its worker was unregistered meanwhile')
   if (outcome === 'full') {
     const { activeRequestsMax, activeBlocksMax } = args
     throw new ServiceFullError(
@@ -188,6 +174,7 @@ async function add({ args, catalog, tracker }: SlotRoutesOptions, addition: Addi
       `${activeRequestsMax} requests (--max-active-requests) or ${activeBlocksMax} blocks (--max-active-blocks) are held`,
     )
   }
+  return booking.decisionId
 }
 
 /** Throws ServiceFullError where the mailbox has no room: what was said must not be lost. */
@@ -250,12 +237,4 @@ function workerView({ workerId, model, group, blockSizeTokens, rankFirst, rankCo
 
 function logged({ workerId, model, group }: { workerId: bigint; model: string; group: string }) {
   return { worker: String(workerId), model, group }
-}
-
-function overview(exchange: HttpExchange): number {
-  const routes = SLOT_ROUTES.map((route: NamedRoute) => {
-    const { method, path, query = '', summary } = route
-    return [`${method} ${path}${query}`, summary] as const
-  })
-  return sendJson(exchange, 200, { product: 'homing slots', routes: Object.fromEntries(routes) })
 }

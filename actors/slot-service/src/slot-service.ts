@@ -13,7 +13,7 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/actor'
-import { FollowedPeers, type ReplicaBridgeMessage, replicaBridge } from '@homing/actors/replica-bridge'
+import { FollowedPeers, type ReplicaBridgeMessage, spawnServiceBridge } from '@homing/actors/replica-bridge'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
 import {
   BodyTypeError,
@@ -25,7 +25,6 @@ import {
   serviceArms,
   statusOfServiceError,
 } from '@homing/http'
-import { newLife } from '@homing/replication'
 import { transportCapability } from '@homing/transport'
 import { SlotCatalog } from './catalog.ts'
 import type { SlotServiceMessage, SlotServiceReady } from './messages.ts'
@@ -85,7 +84,14 @@ class SlotService {
       },
     })
     context.watch(this.#tracker)
-    this.#bridge = this.#spawnBridge(capacity)
+    this.#bridge =
+      replicas &&
+      spawnServiceBridge(context, {
+        tracker: this.#tracker,
+        endpoint: replicas.endpoint,
+        expiryMs: replicas.expiryMs,
+        capacity,
+      })
     this.#peers = new FollowedPeers({
       bridge: this.#bridge,
       peers: replicas?.peers ?? [],
@@ -149,24 +155,5 @@ class SlotService {
   /** One that finds no room is told again with the next `renew`. */
   #tellFleet(): void {
     this.#tracker.tell({ type: 'fleet', fleet: this.#catalog.fleet() })
-  }
-
-  #spawnBridge(capacity: number): ActorRef<ReplicaBridgeMessage> | undefined {
-    const { replicas } = this.#args
-    if (replicas === undefined) return undefined
-    const { endpoint, peers, expiryMs } = replicas
-    const bridge = this.#context.spawn(replicaBridge, {
-      name: 'replica-bridge',
-      supervision: CHILD_SUPERVISION,
-      mailbox: { capacity },
-      args: {
-        tracker: this.#tracker,
-        plane: { kind: 'zmq', endpoint, others: peers },
-        expiryMs,
-        name: newLife(this.#context.random),
-      },
-    })
-    this.#context.watch(bridge)
-    return bridge
   }
 }

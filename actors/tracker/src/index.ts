@@ -1,9 +1,11 @@
+export { bookingMetrics } from './booking-metrics.ts'
 export { LearnedFileError, UnusableLearnedFileError } from './errors.ts'
 export { learnedStore, prepareLearnedFile } from './learned-file.ts'
 export { decodeLearned, encodeLearned, type LearnedImage } from './learned-image.ts'
 export type {
   BookedPlace,
   Booking,
+  BookingOutcome,
   GatewayLife,
   KvUsageReport,
   LearnedKeeperMessage,

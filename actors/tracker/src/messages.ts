@@ -23,6 +23,8 @@ export interface Booking {
   readonly decisionId: string
   /** The gateway that relays the request. */
   readonly gateway: GatewayLife
+  /** Worker key that has the slot, as its caller knows the fleet. */
+  readonly worker: string
   readonly workerSlot: number
   /** Sequence hashes [lo, hi] of the full prompt blocks; empty if the prompt is not known. */
   readonly sequenceHashes: Int32Array
@@ -119,6 +121,12 @@ export interface TellAgainMessage {
 /** 'elsewhere': at another replica. Undefined: it is not booked. */
 export type BookedPlace = 'here' | 'elsewhere' | undefined
 
+/**
+ * `full`: there is no room. `gone`: its worker key has left the slot, and what is booked there would count
+ * for no worker, or for the next one of that slot.
+ */
+export type BookingOutcome = 'booked' | 'duplicate' | 'full' | 'gone'
+
 export type TrackerMessage =
   /** Frees the bookings of worker keys that are gone. */
   | FleetMessage
@@ -136,7 +144,7 @@ export type TrackerMessage =
   | {
       readonly type: 'book'
       readonly booking: Booking
-      readonly reply: Reply<'booked' | 'duplicate' | 'full'>
+      readonly reply: Reply<BookingOutcome>
     }
   /** Whether a request with this id is booked, here or at another replica. */
   | { readonly type: 'isBooked'; readonly decisionId: string; readonly reply: Reply<boolean> }

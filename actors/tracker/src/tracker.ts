@@ -26,6 +26,7 @@ import { LearnedLives, type LearnedSource } from './learned-lives.ts'
 import type {
   BookedPlace,
   Booking,
+  BookingOutcome,
   GatewayLife,
   KvUsageReport,
   LoadFellMessage,
@@ -137,6 +138,8 @@ class Tracker {
   #hasToldOutputs = false
   #keysBySlot = new Map<number, string>()
   #slotsByKey = new Map<string, number>()
+  /** By worker slot: the worker key that had it last, where none has it now. */
+  readonly #leftKeys = new Map<number, string>()
   /** By worker id: `promptsEpoch`, which grows when it runs as another process. */
   #processes: ReadonlyMap<string, number> = new Map()
   /** The gateway of each booking, by decision id. */
@@ -208,8 +211,12 @@ class Tracker {
         )
       for (const { key, workerSlot } of worker.keys) present.set(workerSlot, key)
     }
-    for (const [workerSlot, key] of this.#keysBySlot)
-      if (present.get(workerSlot) !== key) this.#forget(workerSlot)
+    for (const [workerSlot, key] of this.#keysBySlot) {
+      if (present.get(workerSlot) === key) continue
+      this.#forget(workerSlot)
+      this.#leftKeys.set(workerSlot, key)
+    }
+    for (const workerSlot of present.keys()) this.#leftKeys.delete(workerSlot)
     const isNew = [...present.values()].some(key => !this.#slotsByKey.has(key))
     this.#processes = processes
     this.#keysBySlot = present
@@ -268,11 +275,12 @@ class Tracker {
     }
   }
 
-  book(booking: Booking): 'booked' | 'duplicate' | 'full' {
+  book(booking: Booking): BookingOutcome {
     const { decisionId, gateway, workerSlot, promptTokens, prefillTokens } = booking
     const { isStream, isUnknown = false, waitedMs = 0, stepTokens, outputTokensMax, handedTokens } = booking
     const { clock, random } = this.#context
     if (this.replicas?.holds(decisionId) === true) return 'duplicate'
+    if (this.#isGone(booking)) return 'gone'
     const counts = trackingOf(this.#tracking, booking.tracking)
     const sequenceHashes = trackedHashes(booking.sequenceHashes, counts, random)
     const outcome = this.#load.book(decisionId, workerSlot, {
@@ -295,6 +303,14 @@ class Tracker {
     const sent = { promptTokens, newTokens, outputTokensMax, isStream, isUnknown, handedTokens, waitedMs }
     this.#book.sent(decisionId, workerSlot, { ...sent, nowMs: clock.nowMs() }, stepTokens)
     return outcome
+  }
+
+  /**
+   * A slot that was in no fleet yet may be of one that is on its way, or of an earlier life of this tracker.
+   */
+  #isGone({ worker, workerSlot }: Booking): boolean {
+    const present = this.#keysBySlot.get(workerSlot)
+    return present === undefined ? this.#leftKeys.get(workerSlot) === worker : present !== worker
   }
 
   /** Here or at another replica. */

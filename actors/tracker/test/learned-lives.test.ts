@@ -133,8 +133,14 @@ t.test('a tracker that begins again knows what the one before had learned', asyn
   first.tell({ type: 'fleet', fleet: fleetOf({ a: {}, b: {} }) })
   for (let i = 0; i < 40; i++) {
     const decisionId = `${i}`
-    const booking = { decisionId, gateway: GATEWAY, workerSlot: i % 2, sequenceHashes: new Int32Array(0) }
-    const size = { promptTokens: 1000, prefillTokens: 1000, isStream: true, stepTokens: 8192 }
+    const booking = { decisionId, gateway: GATEWAY, worker: `${'ab'[i % 2]}/0`, workerSlot: i % 2 }
+    const size = {
+      sequenceHashes: new Int32Array(0),
+      promptTokens: 1000,
+      prefillTokens: 1000,
+      isStream: true,
+      stepTokens: 8192,
+    }
     await first.ask({ type: 'book', booking: { ...booking, ...size } }, ASK)
     await system.advance(i % 2 === 0 ? 400 : 40)
     first.tell({ type: 'prefillComplete', decisionId })

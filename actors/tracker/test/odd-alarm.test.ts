@@ -75,8 +75,14 @@ t.test('a worker that is slower than its twins is told of, marked, and no longer
   const serve = async (rounds: number, slowMs: number): Promise<void> => {
     for (let i = 0; i < rounds * 3; i++) {
       const decisionId = String(requests++)
-      const booking = { decisionId, gateway: GATEWAY, workerSlot: i % 3, sequenceHashes: new Int32Array(0) }
-      const size = { promptTokens: 2000, prefillTokens: 2000, isStream: true, stepTokens: 8192 }
+      const booking = { decisionId, gateway: GATEWAY, worker: `w${i % 3}/0`, workerSlot: i % 3 }
+      const size = {
+        sequenceHashes: new Int32Array(0),
+        promptTokens: 2000,
+        prefillTokens: 2000,
+        isStream: true,
+        stepTokens: 8192,
+      }
       await ref.ask({ type: 'book', booking: { ...booking, ...size } }, ASK)
       await system.advance(i % 3 === 1 ? slowMs : 80)
       ref.tell({ type: 'prefillComplete', decisionId })

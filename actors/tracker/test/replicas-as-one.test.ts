@@ -46,7 +46,8 @@ function router(name: string, isEarlier = false) {
       const count = prompt.length
       const tokens = { promptTokens: 16 * count, prefillTokens: 16 * count }
       assert.equal(load.book(id, workerSlot, { sequenceHashes, count, ...tokens }), 'booked')
-      const booking = { decisionId: id, gateway: GATEWAY, workerSlot, sequenceHashes, ...tokens }
+      const of = { worker: String(workerSlot), workerSlot }
+      const booking = { decisionId: id, gateway: GATEWAY, ...of, sequenceHashes, ...tokens }
       const more = { isStream: true, stepTokens: 2048 }
       bookings.booked(
         { ...booking, ...more },

@@ -57,6 +57,7 @@ async function start(
         booking: {
           decisionId,
           gateway,
+          worker: `${'ab'[workerSlot]}/0`,
           workerSlot,
           sequenceHashes: PROMPT,
           promptTokens: 70,
@@ -102,7 +103,7 @@ t.test('a worker that drains is told of with its last request, whatever its stat
     }
     ref.tell({ type: 'fleet', fleet: drainingFleet({ state: 'up' }) })
     await book('r1', 0)
-    await book('r2', 1)
+    await book('r2', 1, GATEWAY, { worker: 'a/1' })
     ref.tell({ type: 'fleet', fleet: drainingFleet({ state, isDraining: true }) })
     t.strictSame(await told(), [], `${state}: both ranks have one`)
     ref.tell({ type: 'free', decisionId: 'r1' })
@@ -633,4 +634,27 @@ t.test('what was learned of a worker ends with its process', async t => {
   t.strictSame(await observations(), [a, b], 'the same process')
   ref.tell({ type: 'fleet', fleet: fleet(2) })
   t.strictSame(await observations(), [0, b])
+})
+
+t.test('a slot that its worker has left takes no more bookings of it', async t => {
+  const { system, ref, book, load } = await start()
+  t.teardown(() => system.shutdown())
+  ref.tell({ type: 'fleet', fleet: fleetOf(['b/0', 1]) })
+  t.equal(await book('late', 0), 'gone')
+  ref.tell({ type: 'fleet', fleet: fleetOf(['b/0', 1], ['c/0', 0]) })
+  t.equal(await book('later', 0), 'gone', 'another worker has the slot')
+  t.strictSame(await load('c/0'), [0, 0, 0])
+  t.equal(await book('c', 0, GATEWAY, { worker: 'c/0' }), 'booked')
+  ref.tell({ type: 'fleet', fleet: fleetOf(['b/0', 1]) })
+  t.equal(await book('back', 0), 'booked', 'a is back there, as the next fleet says')
+  t.equal(await book('new', 5, GATEWAY, { worker: 'd/0' }), 'booked', 'a worker that the next fleet brings')
+  ref.tell({ type: 'fleet', fleet: fleetOf(['a/0', 0], ['b/0', 1], ['d/0', 5]) })
+  t.strictSame(
+    [await load('a/0'), await load('d/0')],
+    [
+      [4, 70, 1],
+      [4, 70, 1],
+    ],
+  )
+  t.equal((await ref.ask({ type: 'loads' }, ASK)).stats.requests, 2)
 })

@@ -16,6 +16,8 @@ const DECIMAL = /^-?\d{1,20}$/
 const HEXADECIMAL = /^[0-9a-fA-F]{16}$/
 const UNSIGNED_MAX = 0xffff_ffff_ffff_ffffn
 const SIGNED_MIN = -0x8000_0000_0000_0000n
+/** Longer lists are not sorted by insertion. */
+const INSERTED_WORDS_MAX = 64
 
 /** 16 lower-case hexadecimal digits. */
 export function formatHash(lo: number, hi: number): string {
@@ -62,8 +64,22 @@ export function addHashes(a: Hash64, b: Hash64): Hash64 {
   return { lo: lo | 0, hi: (a.hi + b.hi + (lo > 0xffff_ffff ? 1 : 0)) | 0 }
 }
 
-/** Sorts the pairs of `hashes` in place, ascending as unsigned numbers. Meant for short lists: quadratic. */
+/**
+ * Sorts the pairs of `hashes` in place, ascending as unsigned numbers. Cost: n log n, and less for short
+ * lists.
+ */
 export function sortHashes(hashes: Int32Array): void {
+  if (hashes.length > INSERTED_WORDS_MAX) {
+    const values = BigUint64Array.from({ length: hashes.length / 2 }, (_, i) =>
+      hashToBigInt(hashes[2 * i]!, hashes[2 * i + 1]!),
+    ).sort()
+    for (const [i, value] of values.entries()) {
+      const { lo, hi } = bigintToHash(value)
+      hashes[2 * i] = lo
+      hashes[2 * i + 1] = hi
+    }
+    return
+  }
   for (let end = 2; end < hashes.length; end += 2) {
     const lo = hashes[end]!
     const hi = hashes[end + 1]!

@@ -22,6 +22,7 @@ export {
   mediaHashOf,
   mediaOfBlocks,
   mediaPadToken,
+  mergedRanges,
   tryMediaDigest,
 } from './media.ts'
 export { DEFAULT_SEED, type HashNamespace, NOBODYS_SEED, namespaceSeed, type Seed } from './namespace.ts'

@@ -62,7 +62,22 @@ export function mediaOfBlocks(
   })
 }
 
-/** Spreads the objects of a prompt over its blocks. An object counts once in every block it overlaps. */
+/** The tokens of the ranges, each once: in order, apart, and none empty. */
+export function mergedRanges(ranges: MediaObject['ranges']): MediaObject['ranges'] {
+  const merged: [start: number, end: number][] = []
+  for (const [start, end] of ranges.toSorted(([a], [b]) => a - b)) {
+    const last = merged.at(-1)
+    if (start >= end) continue
+    if (last === undefined || start > last[1]) merged.push([start, end])
+    else last[1] = Math.max(last[1], end)
+  }
+  return merged
+}
+
+/**
+ * Spreads the objects of a prompt over its blocks. An object counts once in every block that it overlaps.
+ * Cost: the ranges, and for each object the blocks that it overlaps.
+ */
 export function mediaByBlock(
   objects: readonly MediaObject[],
   blockSizeTokens: number,
@@ -70,15 +85,16 @@ export function mediaByBlock(
 ): MediaByBlock {
   const words: (number[] | undefined)[] = new Array(count).fill(undefined)
   for (const { hash, ranges } of objects) {
-    const blocks = new Set<number>()
-    for (const [start, end] of ranges) {
-      if (start >= end) continue
+    // The first block that may not have the object yet.
+    let next = 0
+    for (const [start, end] of mergedRanges(ranges)) {
       const last = Math.min(count - 1, Math.floor((end - 1) / blockSizeTokens))
-      for (let block = Math.floor(start / blockSizeTokens); block <= last; block++) blocks.add(block)
-    }
-    for (const block of blocks) {
-      words[block] ??= []
-      words[block].push(hash.lo, hash.hi)
+      for (let block = Math.max(next, Math.floor(start / blockSizeTokens)); block <= last; block++) {
+        const pairs = words[block] ?? []
+        pairs.push(hash.lo, hash.hi)
+        words[block] = pairs
+      }
+      next = Math.max(next, last + 1)
     }
   }
   return words.map(pairs => {

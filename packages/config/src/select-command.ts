@@ -84,7 +84,7 @@ const selectSettings = [
     ...shared.workerSlotsMax,
     unit: 'ranks',
     env: 'HOMING_SELECT_WORKER_SLOTS_MAX',
-    help: 'Most ranks of workers that may be registered at one time, over all models and groups. A worker that finds no room is answered with 503.',
+    help: 'Most ranks of workers that may be there at one time, over all models and groups, incomplete workers included. A worker that finds no room is answered with 503.',
   },
   ...picked(routingSettings, ROUTING),
   ...picked(overloadSettings, OVERLOAD),

@@ -8,6 +8,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_ROUTER_MODEL_NOT_FOUND: 'model_not_found',
   HOMING_ROUTER_MODEL_NOT_LISTED_YET: 'no_worker',
   HOMING_ROUTER_NO_WORKER: 'no_worker',
+  HOMING_ROUTER_WORKER_GONE: 'no_worker',
   HOMING_ROUTER_PINNED_WORKER: 'invalid_value',
   HOMING_ROUTER_PIN_NOT_ALLOWED: 'pin_not_allowed',
   HOMING_ROUTER_WORKER_NOT_NAMED: 'invalid_value',

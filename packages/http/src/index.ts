@@ -11,6 +11,7 @@ export {
 export { Bodies, type BodyHold, type BodyShare } from './bodies.ts'
 export { BodyArena, type BodyLoan, LENT_BYTES_MIN } from './body-arena.ts'
 export { type BodyFault, BodyFields, type BodyRefusal } from './body-fields.ts'
+export { sendBooked } from './booked-answers.ts'
 export { assertNoStrangePage, type Caller, HostNames, isFromHere } from './callers.ts'
 export { encodingOf } from './content-encoding.ts'
 export { CostlyViews, Slices } from './costly-views.ts'
@@ -74,6 +75,7 @@ export {
   ServiceStoppingError,
   statusOfServiceError,
 } from './service-errors.ts'
+export { serviceHandlers } from './service-handlers.ts'
 export { CHILD_SUPERVISION, type Service, type ServiceMessage, serviceArms } from './service-life.ts'
 export { followTls, readTlsFiles, TLS_FILE_BYTES_MAX, type TlsArgs, tlsExpirySeconds } from './tls-files.ts'
 export { Turns } from './turns.ts'

@@ -27,6 +27,8 @@ export interface Decision {
   /** Time that the look into the index took, and the whole choice, in milliseconds. */
   readonly lookupMs: number
   readonly decisionMs: number
+  /** Prompt tokens that the worker is predicted to compute. */
+  readonly prefillTokens: number
   /** Tokens of the prompt that are predicted to be cached. */
   readonly predictedTokens: number
   /** The part of `predictedTokens` that is guessed: it counts as cached because it was sent there. */

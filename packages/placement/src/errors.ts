@@ -104,6 +104,17 @@ export class AllBusyError extends CodedError {
   }
 }
 
+/** The worker key that was chosen for the request has left since. */
+export class WorkerGoneError extends CodedError {
+  readonly code = 'HOMING_ROUTER_WORKER_GONE'
+
+  constructor(worker: string) {
+    super(`cannot place the request on ${worker}: it was removed since it was chosen; choose again`, {
+      worker,
+    })
+  }
+}
+
 /** The slot manager (the tracker) has reached its bounds. */
 export class TooManyRequestsError extends CodedError {
   readonly code = 'HOMING_ROUTER_TOO_MANY_REQUESTS'

@@ -1,10 +1,17 @@
 export { otherRanks, thresholdsFor } from './busy-workers.ts'
+export { callerDelivery } from './caller-delivery.ts'
 export { type Candidate, slotsOf } from './candidate.ts'
 export type { CandidateLoads } from './candidate-loads.ts'
+export { type ChosenBefore, candidateChosen } from './chosen-before.ts'
 export { type AffinityBinding, type AffinitySettings, ConversationAffinity } from './conversation-affinity.ts'
 export type { DecideResult, Decision, Measured } from './decision.ts'
 export type { UnlistedModels } from './eligible.ts'
-export { ModelNotFoundError, ModelNotListedYetError, TooManyRequestsError } from './errors.ts'
+export {
+  ModelNotFoundError,
+  ModelNotListedYetError,
+  TooManyRequestsError,
+  WorkerGoneError,
+} from './errors.ts'
 export { goesApart, type LegCosts } from './leg-costs.ts'
 export { OverlapLookup } from './overlap-lookup.ts'
 export type { LayerWeights, Overlaps } from './overlaps.ts'

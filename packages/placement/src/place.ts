@@ -75,6 +75,8 @@ export interface Situation {
   readonly roomRules: readonly RoomRule[] | undefined
   /** The request waits already; it keeps waiting while all workers are past a busy threshold. */
   readonly isWaiting: boolean
+  /** Its worker was chosen before: no filter and no busy threshold counts. Default false. */
+  readonly isChosen?: boolean
   /** The decision will be carried out; otherwise the guard makes no experiment of it. */
   readonly isReal: boolean
 }
@@ -106,6 +108,8 @@ export interface PlacedFigures {
   readonly guessedBlocks: number
   /** The largest overlap of a candidate. */
   readonly bestOverlapBlocks: number
+  /** Prompt tokens that the winner is predicted to compute. */
+  readonly prefillTokens: number
 }
 
 /** The result of `place`: where the request goes. */
@@ -120,8 +124,6 @@ export interface Placed extends PlacedFigures {
   readonly guard: GuardReceipt | undefined
   /** Full blocks of the prompt that count as held by the winner. */
   readonly overlapBlocks: number
-  /** Prompt tokens that the winner is predicted to compute. */
-  readonly prefillTokens: number
   /** The turn of round-robin after this placement. */
   readonly nextTurn: number
 }
@@ -226,7 +228,7 @@ export function place(
   settings: PlacementSettings,
   means: PlacementMeans,
 ): Placed | Busy | ErrorRecord {
-  const { request, roomRules, load, found, isWaiting } = situation
+  const { request, roomRules, load, found, isWaiting, isChosen } = situation
   const all = filtered(situation, settings, means)
   if ('code' in all) return all
   const known = notBusy(all, situation, settings)
@@ -241,18 +243,19 @@ export function place(
     const cachedTokens = bestCachedTokens(request, known.overlaps, known.candidates.length)
     if (isBusy(roomRules, known, request.promptTokens - cachedTokens)) return busy(known)
   }
-  return chosen(known, situation, settingsFor(settings, request), means)
+  const applied = settingsFor(settings, request)
+  return chosen(known, situation, isChosen === true ? { ...applied, custom: undefined } : applied, means)
 }
 
 /** Leaves out the candidates that the filter of a custom selection rejects. */
 function filtered(
-  { request, found, workerSlots, overlaps, load, heldBlocks }: Situation,
+  { request, found, workerSlots, overlaps, load, heldBlocks, isChosen }: Situation,
   { usual }: PlacementSettings,
   { selector }: PlacementMeans,
 ): Known | ErrorRecord {
   const known: Known = { ...found, workerSlots, overlaps, load }
   const { custom } = usual
-  if (custom === undefined) return known
+  if (custom === undefined || isChosen === true) return known
   const isKept = selector.eligible(inputOf(known, request, heldBlocks), selectionRequestOf(request), usual)
   if (isKept === undefined) return known
   const reason = `the filter of the selection ${custom.name} left it out`
@@ -265,12 +268,12 @@ function filtered(
 /** Leaves out the candidates that are past a busy threshold of the model; AllBusyError if all are. */
 function notBusy(
   known: Known,
-  { fleet, request, workerSlots, load, otherLoads }: Situation,
+  { fleet, request, workerSlots, load, otherLoads, isChosen }: Situation,
   { overloadStatus }: PlacementSettings,
 ): Known | ErrorRecord {
   const thresholds = thresholdsFor(fleet, request)
   // What a worker has begun to compute is not refused.
-  if (thresholds === undefined || request.slice !== undefined) return known
+  if (thresholds === undefined || request.slice !== undefined || isChosen === true) return known
   const { candidates } = known
   const check = new BusyCheck(thresholds)
   check.add(workerSlots, load)

@@ -113,6 +113,6 @@ export interface RoutingRequest {
   readonly legCosts?: LegCosts | undefined
   /** It is the rest of an answer whose worker failed in the middle; undefined: it is no such rest. */
   readonly continues?: ContinuedAnswer | undefined
-  /** Ids of workers that have failed this request already. */
+  /** Ids of workers that have failed this request already, or that the router knows to have left. */
   readonly excludedWorkers: readonly string[]
 }

@@ -89,7 +89,7 @@ function legReceipt(leg: RequestLeg): LegReceipt {
 /** The decision for the gateway: where to send the request. */
 export function decisionOf(
   receipt: Receipt,
-  { winner: { worker, key }, guessedBlocks, bestOverlapBlocks }: PlacedFigures,
+  { winner: { worker, key }, guessedBlocks, bestOverlapBlocks, prefillTokens }: PlacedFigures,
   lookupMs: number,
 ): Decision {
   return {
@@ -108,6 +108,7 @@ export function decisionOf(
     lookupMs,
     decisionMs: receipt.decisionMs,
     blockSizeTokens: receipt.blockSizeTokens,
+    prefillTokens,
     predictedTokens: receipt.overlapBlocks * receipt.blockSizeTokens,
     guessedTokens: guessedBlocks * receipt.blockSizeTokens,
     trust: receipt.trust,
