@@ -230,8 +230,9 @@ function bad(message: string, param: string | null = null): RefusedRequest {
 /** The adapter that a model name stands for; undefined is the base model. */
 function readModel(model: unknown, context: CompletionContext): string | undefined {
   if (model === context.model) return undefined
-  if (typeof model === 'string' && context.adapters.includes(model)) return model
-  throw new RefusedRequest(404, 'NotFoundError', `The model \`${String(model)}\` does not exist.`, 'model')
+  if (typeof model !== 'string') throw bad('model must be a string', 'model')
+  if (context.adapters.includes(model)) return model
+  throw new RefusedRequest(404, 'NotFoundError', `The model \`${model}\` does not exist.`, 'model')
 }
 
 function chatPrompt(body: Body, bytes: Uint8Array, tokenizer: EngineTokenizer): Int32Array {

@@ -133,6 +133,7 @@ t.test('refuses what vLLM refuses, in its form', async t => {
   const { post, get } = await started(t, { contextTokensMax: 100, ranks: 2 })
   const cases: [unknown, number, string | RegExp, Record<string, string>?][] = [
     [{ model: 'other', prompt: 'a' }, 404, 'The model `other` does not exist.'],
+    [{ model: { toString: 1 }, prompt: 'a' }, 400, 'model must be a string'],
     [{ prompt: '' }, 400, /cannot be empty/],
     [{ prompt: [] }, 400, /non-empty/],
     [{ prompt: ids(100) }, 400, /maximum context length is 100 tokens/],
