@@ -4,6 +4,7 @@
  * that a router dies.
  */
 
+import { seededRandom } from '@homing/base'
 import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import { counter, isExact, startDurableEngine, work } from './durable-fleet.ts'
@@ -11,6 +12,10 @@ import { RouterClient, startProcess, startTestRouter, type ThreadEngine, until }
 
 const STREAM = 'homing-kv-default'
 const needsServer = { skip: NO_NATS_SERVER } as const
+/** Of the bucket of locks. */
+const LOCK_KEY = 'snapshots'
+/** A pass takes about so long here. */
+const PASS_MS = 150
 const DURABLE = ['--router-durable-kv-events', '--router-snapshot-threshold', '30']
 
 async function world(t: Test) {
@@ -92,37 +97,47 @@ t.test(
 
 t.test(
   'routers are killed while they take snapshots: a later one is exact each time',
-  needsServer,
+  { ...needsServer, timeout: 900_000 },
   async t => {
-    const { nats, engines } = await world(t)
-    const options = [
-      '--nats',
-      nats.address,
-      '--worker',
-      engines[0]!.url,
-      '--port',
-      '0',
-      '--log-level',
-      'warn',
-    ]
+    const { nats, streams, engines, messages } = await world(t)
+    const { views, close } = await nats.manage()
+    t.teardown(close)
+    // It makes the buckets, and the stream.
+    const first = await routerAt(t, nats, engines)
+    await first.client.trusted()
+    await work(first.client, 6)
+    await first.stop()
+    const locks = await views.kv(`${STREAM}-locks`)
+    const seed = Number(process.env.HOMING_FAULTS_SEED ?? Date.now() % 1_000_000)
+    t.comment(`HOMING_FAULTS_SEED=${seed}`)
+    const random = seededRandom(seed)
     const runs = Number(process.env.HOMING_FAULTS_RUNS ?? 3)
+    const found = { inPass: 0, purged: 0 }
     for (let run = 0; run < runs; run++) {
+      const before = await messages()
+      const passes = await locks.watch({ key: LOCK_KEY })
       const killed = await startProcess('router', [
-        ...options,
-        '--router-durable-kv-events',
-        '--router-snapshot-threshold',
-        '1',
+        ...['--nats', nats.address, '--worker', engines[0]!.url, '--port', '0', '--log-level', 'warn'],
+        ...['--router-durable-kv-events', '--router-snapshot-threshold', '1'],
       ])
-      const client = new RouterClient(killed.url)
-      await client.trusted()
-      await work(client, 6)
-      // A pass begins every second.
-      await new Promise(resolve => setTimeout(resolve, (1500 * run) / runs))
+      for await (const { operation, revision } of passes) if (operation === 'PUT' && revision > 0) break
+      await new Promise(resolve => setTimeout(resolve, random.next() * PASS_MS))
       killed.kill('SIGKILL')
       await killed.ended
+      const held = await locks.get(LOCK_KEY)
+      if (held?.operation === 'PUT') found.inPass++
+      if ((await messages()) < before) found.purged++
+      // As if five minutes had passed: neither its lock nor its consumer is there.
+      await locks.purge(LOCK_KEY)
+      const { consumers } = streams
+      for (const { name } of await consumers.list(STREAM).next()) await consumers.delete(STREAM, name)
       const next = await routerAt(t, nats, engines)
+      await isExact(t, next.client, engines)
+      await work(next.client, 6)
       await isExact(t, next.client, engines)
       await next.stop()
     }
+    t.comment(`${runs} killed, ${found.inPass} of them with the lock, ${found.purged} after a purge`)
+    if (runs >= 20) t.ok(found.inPass > 0 && found.inPass < runs, 'in a pass, and behind one')
   },
 )

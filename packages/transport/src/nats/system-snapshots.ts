@@ -156,7 +156,10 @@ export class SystemSnapshots implements BrokerSnapshots {
       const manager = await this.#manager()
       let before = await purgeableBefore(streams, { stream, subject: filter, life, from })
       if (before === undefined) return 0
-      for await (const { config, ack_floor, delivered, num_pending } of manager.consumers.list(stream)) {
+      for await (const listed of manager.consumers.list(stream)) {
+        // The broker lists one that is being made or deleted as null: it may have yet to read all.
+        if ((listed as nats.ConsumerInfo | null) === null) return 0
+        const { config, ack_floor, delivered, num_pending } = listed
         // Not by `num_ack_pending`, which nats-server 2.9 forgets when a part of the stream is purged.
         const isDone = delivered.consumer_seq === ack_floor.consumer_seq && num_pending === 0
         if (config.filter_subject !== filter || isDone) continue
