@@ -22,7 +22,12 @@ import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { type Clock, type ErrorRecord, fromErrorRecord, type Log, toErrorRecord } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
-import { callerDelivery, type PotentialKeyLoad, type RoutingRequest } from '@homing/placement'
+import {
+  callerDelivery,
+  type PotentialKeyLoad,
+  type RoutingRequest,
+  WorkerGoneError,
+} from '@homing/placement'
 import {
   BadReservationIdError,
   ReservationCancelledError,
@@ -187,7 +192,8 @@ export class Reservations {
     for (const { instanceId, origin, keys } of this.#parts.fleet().workers)
       for (const { key, dpRank } of keys)
         if (key === worker) return { worker, instanceId, dpRank, origin, overlapBlocks }
-    throw new Error(`worker ${worker} is not in the fleet that the gateway knows`)
+    // The router has chosen by another fleet than this gateway was told last.
+    throw new WorkerGoneError(worker)
   }
 
   #alive(id: string, found: Reservation): void {

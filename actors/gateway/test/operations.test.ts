@@ -3,7 +3,7 @@
 import type { KeyAudit } from '@homing/selection'
 import t from 'tap'
 import { start } from './gateway-world.ts'
-import { fleetOf, RECEIPT, WORKER } from './sample-records.ts'
+import { DECISION, fleetOf, RECEIPT, WORKER } from './sample-records.ts'
 
 t.test('every route answers its methods and no other', async t => {
   const { ask } = await start(t, {}, { receipts: [RECEIPT] })
@@ -350,3 +350,20 @@ t.test('/workers shows how the predictions for a worker key have fared', async t
     t.match(await shown(await start(t, {}, { audits: [audit] })), { state: 'unaudited', ...nothing })
   })
 })
+
+t.test(
+  'a program whose worker was removed while it was chosen is told so, and has nothing booked',
+  async t => {
+    const { ask, script } = await start(t)
+    script.decide = (_, id) => ({ kind: 'decided', decision: { ...DECISION, id, worker: 'gone/0' } })
+    const body = JSON.stringify({ model: 'm', token_ids: [1, 2, 3], request_id: 'a' })
+    const chosen = await ask('POST', '/v1/router/best_worker', { body })
+    t.equal(chosen.status, 503)
+    t.match(
+      chosen.body,
+      /cannot place the request on gone\/0: it was removed since it was chosen; choose again/,
+    )
+    const free = await ask('POST', '/v1/router/free', { body: '{"request_id": "a"}' })
+    t.equal(free.status, 404)
+  },
+)
