@@ -1,6 +1,6 @@
 /**
- * A load generator of others, autocannon of npm, against the router: every request is answered, and nothing is
- * left. HOMING_LOAD_SECONDS sets for how long (default 3).
+ * A load generator of others, autocannon of npm, against the router: every request is answered, and nothing
+ * is left. HOMING_LOAD_SECONDS sets for how long (default 3).
  */
 
 import { execFile } from 'node:child_process'

@@ -26,7 +26,7 @@ import type {
   ReadRequest,
   ReadResult,
 } from '@homing/actors/tokenizer'
-import { type Clock, fromErrorRecord, toErrorRecord } from '@homing/base'
+import { type Clock, fromErrorRecord, parseJson, toErrorRecord } from '@homing/base'
 import { textTokens } from '@homing/blocks'
 import { type Fleet, type ModelNames, servedModel } from '@homing/fleet'
 import {
@@ -239,7 +239,7 @@ export class RequestReader {
     if (leaseOf(exchange)?.key.models === undefined) return
     const value = scanRequest(body).byName.get('lora_path')?.value
     if (value === undefined) return
-    const given: unknown = JSON.parse(textOf(body.subarray(value.start, value.end)))
+    const given: unknown = parseJson(textOf(body.subarray(value.start, value.end)))
     for (const name of [given].flat()) if (name !== null) this.#checkModel(exchange, String(name))
   }
 
