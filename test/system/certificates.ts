@@ -1,12 +1,13 @@
 /** Certificates for tests, made by openssl, and TLS in front of a server in this process. */
 
-import { execFileSync, spawnSync } from 'node:child_process'
+import { execFileSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { createServer, type Server } from 'node:tls'
+import { NO_OPENSSL, selfSigned } from '@homing/transport/testing'
 
-export const hasOpenssl = spawnSync('openssl', ['version']).status === 0
+export const hasOpenssl = NO_OPENSSL === false
 
 export interface Certificate {
   readonly key: string
@@ -15,11 +16,8 @@ export interface Certificate {
 
 /** Signed by itself, for these names. */
 export function certificate(folder: string, name: string, names: string): Certificate {
-  const [key, cert] = [join(folder, `${name}.key`), join(folder, `${name}.pem`)]
-  const made = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=homing-test']
-  const files = ['-keyout', key, '-out', cert, '-addext', `subjectAltName=${names}`]
-  execFileSync('openssl', [...made, ...files], { stdio: 'pipe' })
-  return { key: readFileSync(key, 'utf8'), cert: readFileSync(cert, 'utf8') }
+  const { key, certificate: cert } = selfSigned(folder, name, names)
+  return { key, cert }
 }
 
 /** One that was good for a day, some years ago. Signed by itself, too. */

@@ -1,13 +1,13 @@
 /** Files that an engine is given: its key, its certificate and the private key of that. */
 
-import { execFileSync, spawnSync } from 'node:child_process'
 import { join } from 'node:path'
+import { NO_OPENSSL, selfSigned } from '@homing/transport/testing'
 import t from 'tap'
 import { readEngineKey, readEngineTls } from '../src/engine-files.ts'
 import { DEFAULT_ENGINE_SETTINGS, engineSettings } from '../src/index.ts'
 
 const KEY = 'sk-0a1b2c3d'
-const skip = spawnSync('openssl', ['version']).status === 0 ? false : 'openssl is not installed'
+const skip = NO_OPENSSL
 const code = 'HOMING_ENGINE_INVALID_SETTINGS'
 
 t.test('a key is read from its file, and a file that holds none is refused without repeating it', async t => {
@@ -32,12 +32,7 @@ t.test('a key is read from its file, and a file that holds none is refused witho
 t.test('certificate and key go together', { skip }, async t => {
   const folder = t.testdir({ text: 'nothing' })
   const at = (name: string) => join(folder, name)
-  for (const name of ['one', 'other']) {
-    const made = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-subj', '/CN=homing-test']
-    execFileSync('openssl', [...made, '-keyout', at(`${name}.key`), '-out', at(`${name}.pem`)], {
-      stdio: 'pipe',
-    })
-  }
+  for (const name of ['one', 'other']) selfSigned(folder, name)
   const tlsOf = (certificate: string, key: string) =>
     readEngineTls({ ...DEFAULT_ENGINE_SETTINGS, tlsCertificateFile: at(certificate), tlsKeyFile: at(key) })
   t.equal(readEngineTls(DEFAULT_ENGINE_SETTINGS), undefined)

@@ -3,15 +3,13 @@
  * front of a simulated engine.
  */
 
-import { execFileSync, spawnSync } from 'node:child_process'
-import { readFileSync } from 'node:fs'
 import { type AddressInfo, connect } from 'node:net'
-import { join } from 'node:path'
 import { createServer } from 'node:tls'
+import { NO_OPENSSL, selfSigned } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import { DoctorWorld } from './doctor-world.ts'
 
-const skip = spawnSync('openssl', ['version']).status === 0 ? false : 'openssl is not installed'
+const skip = NO_OPENSSL
 
 interface Front {
   readonly port: number
@@ -22,12 +20,8 @@ interface Front {
 /** What comes to it goes to the engine, decrypted. */
 async function tlsFront(t: Test, enginePort: number, name: string): Promise<Front> {
   const folder = t.testdir({})
-  const [key, file] = [join(folder, 'front.key'), join(folder, 'front.pem')]
-  const made = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=homing-test']
-  execFileSync('openssl', [...made, '-keyout', key, '-out', file, '-addext', `subjectAltName=${name}`], {
-    stdio: 'pipe',
-  })
-  const server = createServer({ key: readFileSync(key), cert: readFileSync(file) }, socket => {
+  const { key, certificate: cert, certificateFile: file } = selfSigned(folder, 'front', name)
+  const server = createServer({ key, cert }, socket => {
     const behind = connect(enginePort, '127.0.0.1')
     socket.pipe(behind).pipe(socket)
     for (const one of [socket, behind]) {

@@ -10,6 +10,7 @@ import { freePort } from './free-ports.ts'
 import { TestServer } from './test-server.ts'
 
 export { freePort, freePorts } from './free-ports.ts'
+export { NO_OPENSSL, type SelfSigned, selfSigned } from './testing-certificates.ts'
 export { EtcdServer, NO_ETCD_SERVER } from './testing-etcd.ts'
 
 const HOST = '127.0.0.1'

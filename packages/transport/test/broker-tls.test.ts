@@ -1,30 +1,13 @@
 /** Connections to a broker that wants TLS, and to one that has none. Certificates are made by openssl. */
 
-import { execFileSync, spawnSync } from 'node:child_process'
-import { readFileSync } from 'node:fs'
 import { type AddressInfo, createServer } from 'node:net'
-import { join } from 'node:path'
 import { getCACertificates, setDefaultCACertificates } from 'node:tls'
 import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { type BrokerAccess, setBrokerAccess, systemTransport } from '../src/index.ts'
-import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
+import { NatsServer, NO_NATS_SERVER, NO_OPENSSL, type SelfSigned, selfSigned } from '../src/testing.ts'
 
-const NO_OPENSSL = spawnSync('openssl', ['version']).status === 0 ? false : 'openssl is not installed'
 const skip = NO_NATS_SERVER || NO_OPENSSL
-
-/** A certificate for `subject`, signed by itself, and its key. */
-function certificateIn(
-  folder: string,
-  name: string,
-  subject = 'IP:127.0.0.1',
-): { readonly file: string; readonly key: string } {
-  const [key, file] = [join(folder, `${name}.key`), join(folder, `${name}.pem`)]
-  const made = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', `/CN=${name}`]
-  const named = ['-addext', `subjectAltName=${subject}`]
-  execFileSync('openssl', [...made, '-keyout', key, '-out', file, ...named], { stdio: 'pipe' })
-  return { file, key }
-}
 
 /** Why there is no connection; undefined: there is one. */
 async function refusalOf(t: Test, address: string, access: BrokerAccess): Promise<string | undefined> {
@@ -48,14 +31,16 @@ async function refusalOf(t: Test, address: string, access: BrokerAccess): Promis
 
 t.test('certificates that are given are believed besides those of Node', { skip }, async t => {
   const folder = t.testdir({})
-  const [ofBroker, other] = [certificateIn(folder, 'broker'), certificateIn(folder, 'other')]
+  const [ofBroker, other] = [selfSigned(folder, 'broker'), selfSigned(folder, 'other')]
   const brokerAt = async (t: Test): Promise<string> => {
-    const configuration = [`tls { cert_file: "${ofBroker.file}", key_file: "${ofBroker.key}" }`]
+    const configuration = [
+      `tls { cert_file: "${ofBroker.certificateFile}", key_file: "${ofBroker.keyFile}" }`,
+    ]
     const server = await NatsServer.start({ configuration })
     t.teardown(() => server.stop())
     return server.address
   }
-  const pem = ({ file }: { readonly file: string }): string => readFileSync(file, 'utf8')
+  const pem = ({ certificate }: SelfSigned): string => certificate
 
   t.match(await refusalOf(t, await brokerAt(t), {}), /self-signed certificate/)
   t.match(
@@ -79,11 +64,13 @@ t.test(
   'an address in another spelling is no reason to believe a certificate of others',
   { skip },
   async t => {
-    const ofOthers = certificateIn(t.testdir({}), 'others', 'DNS:others.example')
-    const configuration = [`tls { cert_file: "${ofOthers.file}", key_file: "${ofOthers.key}" }`]
+    const ofOthers = selfSigned(t.testdir({}), 'others', 'DNS:others.example')
+    const configuration = [
+      `tls { cert_file: "${ofOthers.certificateFile}", key_file: "${ofOthers.keyFile}" }`,
+    ]
     const server = await NatsServer.start({ configuration })
     t.teardown(() => server.stop())
-    const certificates = readFileSync(ofOthers.file, 'utf8')
+    const certificates = ofOthers.certificate
     for (const host of ['127.0.0.1', '127.1']) {
       const address = server.address.replace('127.0.0.1', host)
       t.match(await refusalOf(t, address, { certificates }), /does not match certificate/, host)
@@ -92,7 +79,7 @@ t.test(
 )
 
 t.test('with certificates, a broker without TLS gets no login', { skip: NO_OPENSSL }, async t => {
-  const { file } = certificateIn(t.testdir({}), 'broker')
+  const { certificate: certificates } = selfSigned(t.testdir({}), 'broker')
   let heard = ''
   const server = createServer(socket => {
     socket.on('error', () => {})
@@ -104,7 +91,7 @@ t.test('with certificates, a broker without TLS gets no login', { skip: NO_OPENS
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
   t.teardown(() => server.close())
   const address = `127.0.0.1:${(server.address() as AddressInfo).port}`
-  const access = { token: 'secret', certificates: readFileSync(file, 'utf8') }
+  const access = { token: 'secret', certificates }
   t.match(await refusalOf(t, address, access), /tls/i)
   t.equal(heard, '')
 })

@@ -1,29 +1,15 @@
 /** Links: what lies under the HTTP of a test on real sockets, TCP alone or TLS over it. */
 
-import { execFileSync, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type ConnectionOptions, connect as connectTls } from 'node:tls'
 import t, { type Test } from 'tap'
 import type { TlsIdentity } from '../src/index.ts'
+import { NO_OPENSSL, selfSigned } from '../src/testing.ts'
 import { bounded } from './conformance.ts'
-
-export const NO_OPENSSL = spawnSync('openssl', ['version']).status === 0 ? false : 'openssl is not installed'
-
-/** A certificate of its own for 127.0.0.1; its files stay in the folder. */
-export function identityIn(folder: string, name: string, ...more: readonly string[]): TlsIdentity {
-  const [key, certificate] = [join(folder, `${name}.key`), join(folder, `${name}.pem`)]
-  const made = ['req', '-x509', '-newkey', 'rsa:2048', '-days', '2', '-subj', `/CN=${name}`]
-  const names = ['-addext', 'subjectAltName=IP:127.0.0.1']
-  const cipher = more.length > 0 ? more : ['-nodes']
-  execFileSync('openssl', [...made, ...cipher, '-keyout', key, '-out', certificate, ...names], {
-    stdio: 'pipe',
-  })
-  return { certificate: readFileSync(certificate, 'utf8'), key: readFileSync(key, 'utf8') }
-}
 
 export interface Link {
   readonly name: 'TCP' | 'TLS'
@@ -86,7 +72,7 @@ async function openRaw(port: number, { allowHalfOpen } = { allowHalfOpen: false 
 function temporaryIdentity(): TlsIdentity {
   const folder = mkdtempSync(join(tmpdir(), 'homing-link-'))
   try {
-    return identityIn(folder, 'link')
+    return selfSigned(folder, 'link')
   } finally {
     rmSync(folder, { recursive: true })
   }

@@ -7,8 +7,8 @@ import type { TLSSocket } from 'node:tls'
 import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { expiryMsOf, faultOfIdentity, systemTransport, type TlsIdentity } from '../src/index.ts'
+import { NO_OPENSSL, selfSigned } from '../src/testing.ts'
 import { bounded } from './conformance.ts'
-import { identityIn, NO_OPENSSL } from './links.ts'
 
 const skip = NO_OPENSSL
 
@@ -47,7 +47,7 @@ function ask(port: number, ca: string, path = '/', begun = () => {}) {
 
 t.test('a new certificate is for new connections, and open ones go on', { skip }, async t => {
   const folder = t.testdir()
-  const [one, two] = [identityIn(folder, 'one'), identityIn(folder, 'two')]
+  const [one, two] = [selfSigned(folder, 'one'), selfSigned(folder, 'two')]
   const { listener, ends } = await serve(t, one)
   t.strictSame(await ask(listener.port, one.certificate), { text: 'first last', name: 'one' })
   const { promise: begun, resolve } = Promise.withResolvers<void>()
@@ -61,7 +61,7 @@ t.test('a new certificate is for new connections, and open ones go on', { skip }
 })
 
 t.test('who does not speak TLS is let go, and who is silent holds up no end', { skip }, async t => {
-  const one = identityIn(t.testdir(), 'one')
+  const one = selfSigned(t.testdir(), 'one')
   const { listener } = await serve(t, one)
   const plain = connect(listener.port, '127.0.0.1')
   plain.on('error', () => {})
@@ -83,8 +83,8 @@ t.test('who does not speak TLS is let go, and who is silent holds up no end', { 
 
 t.test('what is wrong with a pair is told, and nothing of it', { skip }, async t => {
   const folder = t.testdir()
-  const [one, two] = [identityIn(folder, 'one'), identityIn(folder, 'two')]
-  const locked = identityIn(folder, 'locked', '-passout', 'pass:secret-word')
+  const [one, two] = [selfSigned(folder, 'one'), selfSigned(folder, 'two')]
+  const locked = selfSigned(folder, 'locked', undefined, 'secret-word')
   t.equal(faultOfIdentity(one), undefined)
   const inTwoDays = Date.now() + 2 * 86_400_000
   t.ok(Math.abs(expiryMsOf(one) - inTwoDays) < 3_600_000)
