@@ -233,6 +233,37 @@ overEach('a client of HTTP/1.0 sees a cut as a reset, since it takes an end for 
   }
 })
 
+overEach('an answer before the end of a long body does not make its client fail', async (t, link) => {
+  const unread = (exchange: HttpExchange): void => {
+    exchange.writeHead(401, { 'content-length': '0' })
+    exchange.end()
+  }
+  for (const [status, onExchange] of [
+    [401, unread],
+    [500, echo],
+  ] as const) {
+    const { open } = await serve(t, link, onExchange)
+    const { socket } = await open()
+    const errors: Error[] = []
+    socket.on('error', error => errors.push(error))
+    const body = 'x'.repeat(8 * 2 ** 20)
+    const sent = new Promise<void>(resolve =>
+      socket.write(`POST / HTTP/1.1\r\n${HOST}content-length: ${body.length}\r\n\r\n${body}`, () =>
+        resolve(),
+      ),
+    )
+    let answer = ''
+    socket.on('data', data => {
+      answer += String(data)
+    })
+    await bounded(sent, 'all of the body to be sent')
+    socket.end()
+    await bounded(once(socket, 'close'), 'the end of the connection')
+    t.match(answer, new RegExp(`^HTTP/1\\.1 ${status} .*\r\nconnection: close\r\n`, 'is'))
+    t.strictSame(errors, [])
+  }
+})
+
 overEach('two requests of a client that then closes its side are both answered', async (t, link) => {
   const { open } = await serve(t, link)
   const client = await open()

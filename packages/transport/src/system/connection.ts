@@ -15,8 +15,8 @@
  * client sends may not be read then, so that its leaving is not seen either.
  *
  * Bounds  an error answer waits LINGER_MS at most for the client to close its side: a connection that is
- *         closed while bytes come in is reset, and the answer may be lost. A body that has not come whole
- *         LINGER_MS after its answer ends the connection.
+ *         closed while bytes come in is reset, and the answer may be lost. So does one behind which a body may
+ *         be long, and one whose body has not come whole LINGER_MS later ends its connection.
  */
 
 import type { Socket } from 'node:net'
@@ -68,6 +68,7 @@ export class Connection {
   #probedBytes: number | undefined
   #isProbing = false
   #isHalfClosed = false
+  #isLast = false
   #timer: Timer | undefined
   #unread: Timer | undefined
 
@@ -88,8 +89,9 @@ export class Connection {
     })
   }
 
+  /** Nothing more that it brings is a request. */
   get isFaulty(): boolean {
-    return this.#fault !== undefined
+    return this.#fault !== undefined || this.#isLast
   }
 
   /** No further request is taken before one is answered. */
@@ -161,8 +163,24 @@ export class Connection {
     this.#probeLater(PROBE_DELAYS_MS)
   }
 
+  /**
+   * The next answer to be out is the last. Node closes a connection then at once, and what its client still
+   * sends makes a reset that may cost it the answer: so what comes is thrown away for a while.
+   */
+  ends(): void {
+    if (this.#isLast) return
+    this.#isLast = true
+    const socket = this.#socket
+    socket.destroySoon = () => {
+      socket.end()
+      this.#unread?.cancel()
+      this.#unread = this.#clock.after(LINGER_MS, () => socket.destroy())
+    }
+  }
+
   /** An answer is out, and some of its request is not in: it must come soon, or end with the connection. */
   unread(exchange: OpenExchange): void {
+    if (this.#isLast) return
     this.#unread ??= this.#clock.after(LINGER_MS, () => {
       this.#unread = undefined
       if (!exchange.isRequestWhole) this.#socket.destroy()

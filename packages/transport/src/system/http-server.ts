@@ -355,7 +355,7 @@ class NodeExchange implements HttpExchange, OpenExchange {
         pieces.length = 0
         loose = []
         // What is left of the body stays unread, so the connection cannot serve another request.
-        this.#response.shouldKeepAlive = false
+        this.#endsConnection()
         request.removeAllListeners('data')
         request.pause()
         reject(error)
@@ -425,7 +425,8 @@ class NodeExchange implements HttpExchange, OpenExchange {
 
   writeHead(status: number, headers: HttpHeaders): void {
     if (this.isClosed) return
-    if (this.#server.isEndingConnections || this.#leavesMuch()) this.#response.shouldKeepAlive = false
+    if (this.#server.isEndingConnections) this.#response.shouldKeepAlive = false
+    if (this.#leavesMuch()) this.#endsConnection()
     // Names and values in turn: Node takes them as they are.
     const given: (string | string[])[] = []
     for (const name in headers) {
@@ -463,6 +464,11 @@ class NodeExchange implements HttpExchange, OpenExchange {
     // cut.
     if (this.#request.httpVersionMinor === 0 && !this.#hasLength) this.#connection.reset()
     else this.#request.socket.destroy()
+  }
+
+  #endsConnection(): void {
+    this.#response.shouldKeepAlive = false
+    this.#connection.ends()
   }
 
   /** Of the body, nothing is read, and it may be long. */
