@@ -78,7 +78,9 @@ t.test(
     await once(silent, 'listening')
     t.teardown(() => silent.close())
     const { port: silentPort } = silent.address() as AddressInfo
-    const killed = await startProcess('engine', ['--host', '127.0.0.1', '--port', '0', '--speed', '1'])
+    const killed = await startProcess('engine', [
+      ...['--host', '127.0.0.1', '--port', '0', '--events-port', '0', '--replay-port', '0', '--speed', '1'],
+    ])
     t.teardown(() => killed.kill('SIGKILL'))
     const router = ['--probe-timeout', '10s', '--probe-interval', '10s', '--retries', '0']
     const fleet = await startFleet({ engines: [{}], router })
