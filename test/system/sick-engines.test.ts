@@ -140,11 +140,17 @@ t.test('a worker whose /health is 503 gets nothing, though it lists its models',
   )
   t.teardown(() => running.stop(0))
   const router = new RouterClient(running.url)
-  t.match(await router.worker(sick.url), { state: 'down', state_reason: 'GET /health answers 503' })
+  const reason = 'GET /health answers 503'
+  t.match(await router.worker(sick.url), {
+    state: 'down',
+    state_reason: reason,
+    health: { state: 'down', reason },
+  })
   t.strictSame([...(await load(router, 20))], [[200, 20]])
   t.equal(sick.count, 0)
   sick.isSick = false
   await until('it is up', async () => ((await router.worker(sick.url)).state === 'up' ? true : undefined))
+  t.match((await router.worker(sick.url)).health, { state: 'up', reason: null })
 })
 
 t.test('when all workers fail, they are tried all the same', async t => {

@@ -1,13 +1,13 @@
 /**
  * Worker health: which workers fail the requests that they get, and when they are tried again.
  *
- *   up ──3 failures in a row, or 6 of the last 20──▶ ejected ──back-off is over──▶ half open
- *   half open ──the trial request is served──▶ up
- *   half open ──it fails──▶ ejected, for twice as long (BACKOFF_MS_MIN … BACKOFF_MS_MAX)
+ *   up ──3 failures in a row, or 6 of the last 20──▶ ejected ──back-off is over──▶ trial
+ *   trial ──the next request is served──▶ up
+ *   trial ──it fails──▶ ejected, for twice as long (BACKOFF_MS_MIN … BACKOFF_MS_MAX)
  *
  * The directory knows whether a worker answers; this knows whether what it answers is of use. A worker that
  * fails quickly always looks idle, so no policy may see it: it is no candidate while it is ejected. While it
- * is half open, the next request that may go anywhere is its trial. If all candidates are ejected, those that
+ * is on trial, the next request that may go anywhere tries it. If all candidates are ejected, those that
  * failed least of late are tried all the same: a request is never refused because everything is bad.
  *
  * A worker with several models that fails one of them (an adapter that does not load, say) is ejected for
@@ -37,7 +37,7 @@ export interface WorkerFault {
 
 export interface HealthStatus {
   readonly worker: string
-  readonly state: 'up' | 'ejected' | 'half open'
+  readonly state: 'up' | 'ejected' | 'trial'
   /** Why it was ejected; undefined: it is up. */
   readonly reason: string | undefined
   /** Until its next trial, in milliseconds; 0 if it is due or the worker is up. */
@@ -222,7 +222,7 @@ export class WorkerHealth {
   report(nowMs: number): readonly HealthStatus[] {
     return Array.from(this.#entries, ([worker, { ejected, ejectedModels, ejections, outcomes }]) => ({
       worker,
-      state: ejected === undefined ? 'up' : nowMs >= ejected.untilMs ? 'half open' : 'ejected',
+      state: ejected === undefined ? 'up' : nowMs >= ejected.untilMs ? 'trial' : 'ejected',
       reason: ejected?.fault.reason,
       trialInMs: Math.max(0, (ejected?.untilMs ?? nowMs) - nowMs),
       ejections,

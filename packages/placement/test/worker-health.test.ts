@@ -57,6 +57,7 @@ t.test('a trial that is served brings it back; one that fails doubles the back-o
     t.notOk(w.health.isTrialDue('a', 'm', w.now()))
     w.pass(backoffMs)
     t.ok(w.health.isTrialDue('a', 'm', w.now()), `after ${backoffMs} ms`)
+    t.match(w.health.report(w.now()), [{ state: 'trial', trialInMs: 0 }])
     w.health.decided('a', 'm', 'trial', w.now())
     t.notOk(w.health.isTrialDue('a', 'm', w.now()), 'one trial at a time')
     t.ok(w.fail())

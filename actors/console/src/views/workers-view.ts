@@ -78,7 +78,7 @@ function workerView(worker: WorkerRecord, known: Known) {
     called_at: worker.calledAt ?? null,
     state: worker.state,
     state_reason: worker.stateReason,
-    health: healthView(known.healthById.get(worker.id)),
+    health: healthView(worker, known.healthById.get(worker.id)),
     engine: worker.engine,
     engine_version: worker.engineVersion,
     models: worker.models.map(card => ({
@@ -117,11 +117,12 @@ function prefillStateOf({ models }: WorkerRecord, states: ReadonlyMap<string, Pr
   return Object.fromEntries(own)
 }
 
-/** How it serves the requests that it gets. Undefined: it has not failed any. */
-function healthView(health: HealthStatus | undefined) {
+/** How it serves the requests that it gets: undefined, it has not failed any. One that is down gets none. */
+function healthView({ state, stateReason }: WorkerRecord, health: HealthStatus | undefined) {
+  const isDown = state === 'down' || state === 'probing'
   return {
-    state: health?.state ?? 'up',
-    reason: health?.reason ?? null,
+    state: isDown ? 'down' : (health?.state ?? 'up'),
+    reason: isDown ? stateReason : (health?.reason ?? null),
     trial_in_ms: milliseconds(health?.trialInMs ?? 0),
     ejections: health?.ejections ?? 0,
     failed: health?.failed ?? 0,
