@@ -15,8 +15,8 @@
  * client sends may not be read then, so that its leaving is not seen either.
  *
  * Bounds  an error answer waits LINGER_MS at most for the client to close its side: a connection that is
- *         closed while bytes come in is reset, and the answer may be lost. So does one behind which a body may
- *         be long, and one whose body has not come whole LINGER_MS later ends its connection.
+ *         closed while bytes come in is reset, and the answer may be lost. So does an answer behind which a
+ *         body may be long. One whose body has not come whole LINGER_MS later ends its connection.
  */
 
 import type { Socket } from 'node:net'
