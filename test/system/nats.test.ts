@@ -148,7 +148,11 @@ t.test(
     // No dialling socket is given it while it is closed.
     const port = await freePort()
     let engine = await start(port)
-    const router = await startTestRouter([engine.url], ['--nats', nats.address, '--probe-interval', '200ms'])
+    // The engine says under which subject it publishes, which is not that of a worker that does not say it.
+    const router = await startTestRouter(
+      [engine.url],
+      ['--event-plane', 'nats', '--nats', nats.address, '--probe-interval', '200ms'],
+    )
     t.teardown(() => router.stop(0))
     t.teardown(() => engine.kill('SIGKILL'))
     const client = new RouterClient(router.url)

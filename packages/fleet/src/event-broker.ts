@@ -7,7 +7,7 @@ import type { WorkerSpec } from './worker-spec.ts'
 export interface EventBroker {
   /** 'host:port' each. */
   readonly servers: readonly string[]
-  /** Workers that name neither ports nor a subject also publish there, under `subjectOf` their id. */
+  /** Workers that name neither ports nor a subject also publish there: `subjectOf` their id, by default. */
   readonly isPlane: boolean
 }
 
@@ -16,15 +16,33 @@ export function subjectOf(workerId: string): string {
   return `homing.kv.${workerId.replace(/[^A-Za-z0-9-]/g, '_')}`
 }
 
-/** The endpoint of a rank at the broker; undefined: its events are elsewhere. */
+/**
+ * The endpoint of a rank at the broker; undefined: its events are elsewhere. `named`: where the engine itself
+ * says that they are. Of that only a subject counts: the address may be that of another network, and a
+ * sidecar may publish what comes from a port.
+ */
 export function brokerEndpointOf(
   { id, natsSubject, eventsPort }: WorkerSpec,
   dpRank: number,
   broker: EventBroker | undefined,
+  named?: string,
 ): string | undefined {
   if (broker === undefined) return undefined
-  const subject = natsSubject ?? (broker.isPlane && eventsPort === undefined ? subjectOf(id) : undefined)
-  return subject === undefined ? undefined : `nats://${broker.servers.join(',')}/${subject}.${dpRank}`
+  const at = (subject: string): string => `nats://${broker.servers.join(',')}/${subject}`
+  if (natsSubject !== undefined) return at(`${natsSubject}.${dpRank}`)
+  if (!broker.isPlane || eventsPort !== undefined) return undefined
+  return at(subjectIn(named) ?? `${subjectOf(id)}.${dpRank}`)
+}
+
+/** Undefined: it is no endpoint at a broker, or no valid one. */
+function subjectIn(endpoint: string | undefined): string | undefined {
+  if (endpoint === undefined || !endpoint.startsWith('nats://')) return undefined
+  try {
+    return parseBrokerEndpoint(endpoint).subject
+  } catch (error) {
+    if (!(error instanceof EndpointError)) throw error
+    return undefined
+  }
 }
 
 /** Why a subject is not valid; undefined: it is valid. */

@@ -138,7 +138,7 @@ export function eventSourceOf(
   // The given host counts also where the engine names an address, which only its own network may have.
   const found = (endpoint: string | undefined): string | undefined =>
     spec.eventsHost === undefined ? endpoint : endpoint?.replace(HOST_OF_ENDPOINT, spec.eventsHost)
-  const atBroker = brokerEndpointOf(spec, dpRank, broker)
+  const atBroker = brokerEndpointOf(spec, dpRank, broker, discovered?.endpoint)
   // A publisher at a broker answers questions under the same subject.
   if (atBroker !== undefined)
     return { dpRank, endpoint: atBroker, replayEndpoint: atBroker, topic: spec.topic ?? '' }

@@ -62,6 +62,13 @@ t.test('the subject of its events at a broker, and where a worker publishes that
   t.equal(endpoint('http://10.0.0.1:8001', true), 'nats://a:4222,b:4222/homing.kv.10_0_0_1_8001.1')
   t.equal(endpoint('http://[::1]:8001', true), 'nats://a:4222,b:4222/homing.kv.___1__8001.1')
   t.equal(endpoint('http://h:1?events=5557', true), undefined, 'ports that are given win')
+  const named = (text: string, at: string, isPlane = true) =>
+    brokerEndpointOf(parseWorkerSpec(text, 0), 1, { ...broker, isPlane }, at)
+  t.equal(named('http://h:1', 'nats://elsewhere:4222/my.gpu.1'), 'nats://a:4222,b:4222/my.gpu.1')
+  t.equal(named('http://h:1', 'tcp://h:5558'), 'nats://a:4222,b:4222/homing.kv.h_1.1', 'of a sidecar')
+  t.equal(named('http://h:1', 'nats://b:4222/no subject'), 'nats://a:4222,b:4222/homing.kv.h_1.1')
+  t.equal(named('http://h:1?nats=x', 'nats://b:4222/my.gpu.1'), 'nats://a:4222,b:4222/x.1', 'given wins')
+  t.equal(named('http://h:1', 'nats://b:4222/my.gpu.1', false), undefined)
   t.equal(brokerEndpointOf(parseWorkerSpec('http://h:1?nats=x', 0), 0, undefined), undefined)
 })
 
