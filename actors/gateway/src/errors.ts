@@ -116,12 +116,16 @@ export class NoHandoverError extends CodedError {
   }
 }
 
-/** The router is draining and takes no new requests. */
+/** The router is draining and takes no new requests; those that are open have some time. */
 export class ShuttingDownError extends CodedError {
   readonly code = 'HOMING_GATEWAY_SHUTTING_DOWN'
 
-  constructor() {
-    super('cannot take another request: the router is shutting down')
+  constructor(isOpen = false) {
+    super(
+      isOpen
+        ? 'cannot finish the request: the router is shutting down, and its time is over (--shutdown-timeout)'
+        : 'cannot take another request: the router is shutting down',
+    )
   }
 }
 

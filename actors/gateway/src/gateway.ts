@@ -413,7 +413,7 @@ class Gateway {
     // Set before the listener's own timer, which fires at the same time and cuts all open connections.
     const timer = this.#clock.after(graceMs, () => {
       cutRequests = this.#exchanges.size
-      this.#exchanges.endAll(toErrorRecord(new ShuttingDownError()))
+      this.#exchanges.endAll(toErrorRecord(new ShuttingDownError(true)))
     })
     await door.close(graceMs)
     timer.cancel()

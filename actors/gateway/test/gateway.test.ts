@@ -611,6 +611,8 @@ t.test(
     t.equal(cut.end, 'open')
     await system.advance('1ms')
     t.strictSame(cut.error, [503, 'ServiceUnavailableError', 'shutting_down', null])
+    t.match(late.body, /cannot take another request: /)
+    t.match(cut.body, /cannot finish the request: .*--shutdown-timeout/)
     t.equal(await drained, 1)
   },
 )

@@ -571,7 +571,7 @@ export function engineSettings(given: Partial<EngineSettings> = {}): ResolvedEng
   if (settings.requestPlane === 'nats' && settings.register === '')
     faults.push('requestPlane nats needs register')
   if (settings.nats.length > 0 && settings.port === 0 && settings.natsSubject === '')
-    faults.push('natsSubject is empty: give it, as a free port names none')
+    faults.push('--nats-subject is not given, and a free port (--port 0) names none: give it')
   if (settings.model === '') faults.push('model is empty')
   if (settings.apiKey !== '' && settings.apiKeyFile !== undefined)
     faults.push('--api-key and --api-key-file are given: use one of them')
