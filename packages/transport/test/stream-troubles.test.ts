@@ -10,12 +10,14 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { systemClock } from '@homing/base'
 import { encodeEventFrames } from '@homing/protocol'
-import { AckPolicy, DiscardPolicy, type JetStreamManager } from 'nats'
+import { AckPolicy, connect, DiscardPolicy, type JetStreamManager } from 'nats'
 import t, { type Test } from 'tap'
 import type { EventPath, StreamOptions } from '../src/index.ts'
 import { brokerMessages } from '../src/nats/messages.ts'
 import { OwnLives } from '../src/nats/own-lives.ts'
+import { streamSubject } from '../src/nats/streams.ts'
 import { systemBrokers } from '../src/nats/system-broker.ts'
+import { SystemStreams } from '../src/nats/system-streams.ts'
 import { NatsServer, type NatsServerOptions, NO_NATS_SERVER } from '../src/testing.ts'
 import { text } from './conformance.ts'
 
@@ -109,6 +111,29 @@ async function world(
 }
 
 t.test('with a real server', { skip: NO_NATS_SERVER }, async t => {
+  t.test('what is read when the broker goes, or its stream, is an error of the stream', async t => {
+    for (const trouble of ['the broker', 'the stream'] as const) {
+      const server = await NatsServer.start({ streams: [] })
+      t.teardown(() => server.stop())
+      const connection = await connect({ servers: [server.address], reconnect: false })
+      t.teardown(() => connection.close())
+      const streams = new SystemStreams(connection)
+      await streams.ensure(STREAM)
+      const subject = streamSubject(STREAM.namespace, 'one')
+      for (let i = 0; i < 600; i++) await streams.store(subject, Uint8Array.of(i & 255), `${i}`)
+      let count = 0
+      const read = async (): Promise<void> => {
+        for await (const _ of streams.read(NAME, subject, 1)) {
+          if (++count !== 100) continue
+          if (trouble === 'the broker') await server.stop()
+          else await (await server.manage()).streams.streams.delete(NAME)
+        }
+      }
+      await t.rejects(read(), { code: 'HOMING_TRANSPORT_STREAM' }, trouble)
+      t.ok(count >= 100 && count < 600, `${count} messages`)
+    }
+  })
+
   t.test('the disk is full: the publisher is followed itself, and the stream when there is room', async t => {
     const streamsFolder = smallDisk(t)
     if (streamsFolder === undefined) {

@@ -11,9 +11,14 @@ export async function asStreamError<T>(what: string, run: () => Promise<T>): Pro
   try {
     return await run()
   } catch (error) {
-    if (error instanceof StreamError) throw error
-    throw new StreamError(what, reasonOf(error as PackageError), isTooLarge(error as PackageError))
+    throw streamErrorOf(what, error)
   }
+}
+
+/** The same for what is thrown elsewhere. */
+export function streamErrorOf(what: string, error: unknown): StreamError {
+  if (error instanceof StreamError) return error
+  return new StreamError(what, reasonOf(error as PackageError), isTooLarge(error as PackageError))
 }
 
 /** Several questions, whose answers take no longer together. What comes later means nothing. */

@@ -158,8 +158,8 @@ export class StreamReplay implements Dealer {
         else this.#askRest()
       },
       (error: unknown) => {
-        if (!(error instanceof StreamError)) throw error
         if (question !== this.#question || this.#isClosed) return
+        if (!(error instanceof StreamError)) throw error
         const { counts, log, subject } = this.#options
         counts.streamFailures++
         log.warn({ subject, reason: error.message }, 'the stream cannot be read: only the publisher is asked')

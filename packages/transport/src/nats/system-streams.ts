@@ -5,7 +5,7 @@ import type * as nats from 'nats'
 import { StreamError } from '../errors.ts'
 import type { BrokerSnapshots } from '../stream-store.ts'
 import type { StreamOptions } from '../types.ts'
-import { ANSWER_MS_MAX, asStreamError } from './stream-errors.ts'
+import { ANSWER_MS_MAX, asStreamError, streamErrorOf } from './stream-errors.ts'
 import {
   type BrokerStreams,
   type ConsumeOptions,
@@ -169,18 +169,25 @@ export class SystemStreams implements BrokerStreams {
   }
 
   async *read(stream: string, subject: string, position: number): AsyncGenerator<StreamMessage> {
+    try {
+      // What its reader throws does not come here.
+      yield* this.#read(stream, subject, position)
+    } catch (error) {
+      throw streamErrorOf(`cannot read stream ${stream}`, error)
+    }
+  }
+
+  async *#read(stream: string, subject: string, position: number): AsyncGenerator<StreamMessage> {
     const { consumers } = await this.#jsm()
-    const { name, num_pending } = await asStreamError(`cannot read stream ${stream}`, async () =>
-      consumers.add(stream, {
-        filter_subject: subject,
-        deliver_policy: 'by_start_sequence' as nats.DeliverPolicy,
-        opt_start_seq: Math.max(1, position),
-        ack_policy: 'none' as nats.AckPolicy,
-        inactive_threshold: READER_INACTIVE_MS * NANOS,
-        num_replicas: 1,
-        mem_storage: true,
-      }),
-    )
+    const { name, num_pending } = await consumers.add(stream, {
+      filter_subject: subject,
+      deliver_policy: 'by_start_sequence' as nats.DeliverPolicy,
+      opt_start_seq: Math.max(1, position),
+      ack_policy: 'none' as nats.AckPolicy,
+      inactive_threshold: READER_INACTIVE_MS * NANOS,
+      num_replicas: 1,
+      mem_storage: true,
+    })
     try {
       const consumer = await this.#client.consumers.get(stream, name)
       for (let rest = num_pending; rest > 0; ) {
@@ -238,7 +245,13 @@ export class SystemStreams implements BrokerStreams {
 
   /** One that failed is made again. */
   #jsm(): Promise<nats.JetStreamManager> {
-    this.#manager ??= this.#connection.jetstreamManager({ checkAPI: false, timeout: ANSWER_MS_MAX })
+    if (this.#manager === undefined) {
+      const made = this.#connection.jetstreamManager({ checkAPI: false, timeout: ANSWER_MS_MAX })
+      made.catch(() => {
+        if (this.#manager === made) this.#manager = undefined
+      })
+      this.#manager = made
+    }
     return this.#manager
   }
 }
