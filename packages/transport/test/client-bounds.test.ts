@@ -250,6 +250,13 @@ overEach('a body that is not read ends with its answer, unless it is short', asy
       socket.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nthree')
       await received.next('the answer to one whose body does not come')
       for (let turn = 0; clock.pendingCount === 0 && turn < TURNS_MAX; turn++) await setImmediate()
+      // Its rest, and another one behind it: each has its own two seconds.
+      socket.write('x'.repeat(995))
+      clock.advance(1000)
+      text = ''
+      socket.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nfour')
+      await received.next('the answer to the next one')
+      for (let turn = 0; turn < 200; turn++) await setImmediate()
       clock.advance(2000)
     }
     await bounded(closed, 'the end of the connection')

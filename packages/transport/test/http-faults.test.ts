@@ -238,19 +238,21 @@ overEach('an answer before the end of a long body does not make its client fail'
     exchange.writeHead(401, { 'content-length': '0' })
     exchange.end()
   }
-  for (const [status, onExchange] of [
-    [401, unread],
-    [500, echo],
+  for (const [status, onExchange, isChunked] of [
+    [401, unread, false],
+    [500, echo, false],
+    [500, echo, true],
   ] as const) {
     const { open } = await serve(t, link, onExchange)
     const { socket } = await open()
     const errors: Error[] = []
     socket.on('error', error => errors.push(error))
     const body = 'x'.repeat(8 * 2 ** 20)
+    const [coding, coded] = isChunked
+      ? ['transfer-encoding: chunked', `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`]
+      : [`content-length: ${body.length}`, body]
     const sent = new Promise<void>(resolve =>
-      socket.write(`POST / HTTP/1.1\r\n${HOST}content-length: ${body.length}\r\n\r\n${body}`, () =>
-        resolve(),
-      ),
+      socket.write(`POST / HTTP/1.1\r\n${HOST}${coding}\r\n\r\n${coded}`, () => resolve()),
     )
     let answer = ''
     socket.on('data', data => {

@@ -3,6 +3,7 @@
 import { once } from 'node:events'
 import { request } from 'node:https'
 import { connect } from 'node:net'
+import { setImmediate } from 'node:timers/promises'
 import type { TLSSocket } from 'node:tls'
 import { systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
@@ -75,6 +76,15 @@ t.test('who does not speak TLS is let go, and who is silent holds up no end', { 
   silent.on('error', () => {}).resume()
   await once(silent, 'connect')
   t.equal((await ask(listener.port, one.certificate)).text, 'first last')
+  // Such as a probe of a load balancer: it says nothing, and closes.
+  const probe = connect(listener.port, '127.0.0.1')
+  probe.on('error', () => {}).resume()
+  await once(probe, 'connect')
+  t.equal((await ask(listener.port, one.certificate)).text, 'first last')
+  const before = listener.connections
+  probe.end()
+  for (let turn = 0; listener.connections === before && turn < 20_000; turn++) await setImmediate()
+  t.equal(listener.connections, before - 1, 'its connection is not kept')
   const gone = once(silent, 'close')
   await bounded(listener.close(3_600_000), 'the end of the listener')
   await bounded(gone, 'the end of the silent one')

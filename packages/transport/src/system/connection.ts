@@ -181,7 +181,9 @@ export class Connection {
   /** An answer is out, and some of its request is not in: it must come soon, or end with the connection. */
   unread(exchange: OpenExchange): void {
     if (this.#isLast) return
-    this.#unread ??= this.#clock.after(LINGER_MS, () => {
+    // An earlier one of this connection is in, since this one is read.
+    this.#unread?.cancel()
+    this.#unread = this.#clock.after(LINGER_MS, () => {
       this.#unread = undefined
       if (!exchange.isRequestWhole) this.#socket.destroy()
     })

@@ -116,6 +116,8 @@ export async function listenHttp(
   server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
     const connection = connectionOf(socket)
     state.handshakes.delete(peerOf(socket))
+    // Not before: a client that leaves during the handshake has nothing to wait for.
+    socket.allowHalfOpen = true
     socket.on('end', () => connection.halfClosed())
   })
   // The client does not speak TLS or does not trust the certificate; its connection is closed already.
@@ -196,8 +198,6 @@ function createServer(tls: ListenOptions['tls'], options: ServerOptions): Server
     cert: tls.certificate,
     key: tls.key,
     handshakeTimeout: HEADERS_MS_MAX,
-    // As for connections without TLS, of which node:http takes care itself.
-    allowHalfOpen: true,
   })
 }
 
@@ -262,6 +262,7 @@ class NodeExchange implements HttpExchange, OpenExchange {
   readonly #onOver: (() => void)[] = []
   #isOver = false
   #isBodyRead = false
+  #isRefused = false
   #isGone = false
   #goneReason: ClientGoneReason = 'left'
 
@@ -303,7 +304,11 @@ class NodeExchange implements HttpExchange, OpenExchange {
     })
     response.on('finish', () => {
       this.#stall.stop()
-      if (!request.complete) connection.unread(this)
+      if (!request.complete) {
+        // What follows is thrown away while the connection lasts; nothing of it is read any more.
+        if (this.#isRefused) request.resume()
+        connection.unread(this)
+      }
       this.#end()
       // Its connection is idle only once Node has finished with it.
       if (server.isClosing) setImmediate(() => server.server.closeIdleConnections())
@@ -352,6 +357,7 @@ class NodeExchange implements HttpExchange, OpenExchange {
       let timer: Timer | undefined
       const refuse = (error: unknown): void => {
         timer?.cancel()
+        this.#isRefused = true
         pieces.length = 0
         loose = []
         // What is left of the body stays unread, so the connection cannot serve another request.
@@ -399,6 +405,7 @@ class NodeExchange implements HttpExchange, OpenExchange {
       })
       request.on('end', () => {
         timer?.cancel()
+        if (this.#isRefused) return
         pieces.push(...loose)
         const place = room?.place?.(size)
         const body = joined(pieces, place)
