@@ -261,7 +261,6 @@ class NodeExchange implements HttpExchange, OpenExchange {
   readonly #stall: StallWatch
   readonly #onOver: (() => void)[] = []
   #isOver = false
-  #isBodyRead = false
   #isRefused = false
   #isGone = false
   #goneReason: ClientGoneReason = 'left'
@@ -349,7 +348,6 @@ class NodeExchange implements HttpExchange, OpenExchange {
     return new Promise((resolve, reject) => {
       const request = this.#request
       const { clock, bodySilenceMsMax } = this.#server
-      this.#isBodyRead = true
       if (this.#isGone) return reject(new ClientGoneError('read the body'))
       const pieces: Buffer[] = []
       let loose: Buffer[] = []
@@ -478,10 +476,10 @@ class NodeExchange implements HttpExchange, OpenExchange {
     this.#connection.ends()
   }
 
-  /** Of the body, nothing is read, and it may be long. */
+  /** The body has not come whole, and what is left may be long. */
   #leavesMuch(): boolean {
     const request = this.#request
-    if (request.complete || this.#isBodyRead) return false
+    if (request.complete) return false
     const { 'content-length': announced, 'transfer-encoding': coding } = request.headers
     return coding !== undefined || Number(announced ?? 0) > SPARED_BODY_BYTES_MAX
   }
