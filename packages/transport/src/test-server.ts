@@ -5,13 +5,15 @@
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import process from 'node:process'
 import { systemClock } from '@homing/base'
 
 const TEST_START_MS_MAX = 20_000
 const TEST_LOOK_MS = 20
+const STOP_TURNS_MAX = 100_000
 const OUTPUT_CHARACTERS_MAX = 4000
 
 export abstract class TestServer {
@@ -61,9 +63,22 @@ export abstract class TestServer {
     await ended
   }
 
-  /** Stops reading and writing, as a host that hangs; until `resume`. */
-  freeze(): void {
+  /**
+   * Stops reading and writing, as a host that hangs; until `resume`. Resolves when all of its threads have
+   * stopped, which is later than the signal; where the system does not tell, at once.
+   */
+  async freeze(): Promise<void> {
     this.#process?.kill('SIGSTOP')
+    for (let turn = 0; turn < STOP_TURNS_MAX && !this.#isStopped(); turn++)
+      await new Promise(resolve => setImmediate(resolve))
+  }
+
+  #isStopped(): boolean {
+    if (this.processId === undefined || process.platform !== 'linux') return true
+    const tasks = `/proc/${this.processId}/task`
+    const stateOf = (task: string): string =>
+      readFileSync(`${tasks}/${task}/stat`, 'utf8').split(') ')[1]!.slice(0, 1)
+    return readdirSync(tasks).every(task => stateOf(task) === 'T')
   }
 
   resume(): void {

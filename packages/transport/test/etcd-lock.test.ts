@@ -98,7 +98,7 @@ t.test('with a real server', { skip: NO_ETCD_SERVER }, async t => {
     await server.up()
     t.equal(await answered(() => lock!.renew()), true, 'etcd prolongs leases over its own absence')
     t.equal(await locks.lock(), undefined)
-    server.freeze()
+    await server.freeze()
     await t.rejects(locks.lock(), /no whole answer within 2000 ms/)
     server.resume()
     await answered(() => lock!.release())

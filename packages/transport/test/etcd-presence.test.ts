@@ -80,7 +80,7 @@ t.test('with a real server', { skip: NO_ETCD_SERVER }, async t => {
     const worker = present('worker')
     await router.until('here worker')
     const { revision } = await client.list(PREFIX, 10)
-    server.freeze()
+    await server.freeze()
     const ended = router.until('gone worker: no broker')
     await ended
     server.resume()
