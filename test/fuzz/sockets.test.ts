@@ -115,9 +115,11 @@ const WHOLE = JSON.stringify({
 })
 
 const chunked = (text: string): string => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`
+const DONE = 'data: [DONE]\n\n'
+const STREAM_HEAD = 'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n'
 const ANSWERS: readonly string[] = [
-  `HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n${[...EVENTS, 'data: [DONE]\n\n'].map(chunked).join('')}0\r\n\r\n`,
-  `HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n${EVENTS.join('')}data: [DONE]\n\n`,
+  `${STREAM_HEAD}transfer-encoding: chunked\r\n\r\n${[...EVENTS, DONE, ''].map(chunked).join('')}`,
+  `${STREAM_HEAD}connection: close\r\n\r\n${EVENTS.join('')}${DONE}`,
   `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${WHOLE.length}\r\n\r\n${WHOLE}`,
   `HTTP/1.1 429 Too Many\r\nretry-after: 1\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}`,
   `HTTP/1.1 500 Oops\r\ncontent-length: 4\r\n\r\noops`,

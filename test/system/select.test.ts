@@ -329,7 +329,8 @@ t.test('who leaves before the answer has nothing reserved, and can try again', a
   // it.
   const tokens = new Array(700_000).fill(1)
   const body = JSON.stringify({ model_name: MODEL, selection_id: 'gone', token_ids: tokens })
-  const head = `POST /select_and_reserve HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n`
+  const fields = ['host: localhost', 'content-type: application/json', `content-length: ${body.length}`]
+  const head = `POST /select_and_reserve HTTP/1.1\r\n${fields.join('\r\n')}\r\n\r\n`
   const socket = connect(port, '127.0.0.1')
   socket.on('error', () => {})
   socket.write(head + body)

@@ -24,7 +24,7 @@ import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/a
 import type { ConsoleMessage } from '@homing/actors/console'
 import type { WorkerDoor } from '@homing/actors/directory'
 import type { CompletionRoute } from '@homing/actors/tokenizer'
-import { type Clock, fromErrorRecord, type Log, toErrorRecord } from '@homing/base'
+import { type Clock, type Log, toErrorRecord } from '@homing/base'
 import type { ModelAlias } from '@homing/config'
 import { type Fleet, loadingWorkers, type ModelNames, modelNames, NO_ALIASES, openDoor } from '@homing/fleet'
 import {
@@ -33,12 +33,9 @@ import {
   commonCount,
   EventStreams,
   FrontDoor,
-  fetchPieces,
   LentBodies,
   RouteTable,
   refuseRoute,
-  sendBooked,
-  sendView,
   ViewRoom,
 } from '@homing/http'
 import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
@@ -67,6 +64,7 @@ import { GatewayMetrics } from './gateway-metrics.ts'
 import { GatewayPeers } from './gateway-peers.ts'
 import type { GatewayMessage } from './messages.ts'
 import { NextTurns } from './next-turn.ts'
+import { type OperatorRoute, operatorRoutes } from './operator-routes.ts'
 import { OWN_ROUTES, type OwnPath, type OwnRoute } from './own-routes.ts'
 import { Placements } from './placement.ts'
 import { PrefillPools } from './prefill-pools.ts'
@@ -93,8 +91,6 @@ type ServedRoute = OwnRoute & Served
 const ID_LENGTH = 21
 const LOOK_INTERVAL_MS = 1000
 const OPEN_PATHS: ReadonlySet<string> = new Set<OwnPath>(['/health', '/ready'])
-/** Bodies of operator requests, all together. */
-const OPERATOR_BODIES_COUNT_MAX = 4
 /**
  * Of bodies in shared memory: 75 of 100,000 tokens. It stays with the router while it is used, so it is not
  * more; bodies that find no room are copied to the thread that reads them.
@@ -174,7 +170,7 @@ class Gateway {
   readonly #relayed: RelayRoutes | undefined
   /** Undefined: pages of other sites may not use the API. */
   readonly #cors: Cors | undefined
-  readonly #operatorRoutes: RouteTable<ServedRoute>
+  readonly #operatorRoutes: RouteTable<OperatorRoute>
   /** The page that is open on this port; undefined: the operator routes have a port of their own. */
   readonly #tabs: EventStreams | undefined
   readonly #routes: RouteTable<ServedRoute>
@@ -547,59 +543,5 @@ function pageTabs(
     silenceMsMax: clientStallMsMax,
     pull: isFirst => console.ask({ type: 'pageUpdate', gateway, isFirst }, { timeout: askMsMax + readMsMax }),
     told: counts => void console.tell({ type: 'pageTabs', gateway, counts }),
-  })
-}
-
-/** Routes that the console answers, within bounds of their own: they take nothing of the open requests. */
-function operatorRoutes(
-  { operators, bodyBytesMax, readMsMax, askMsMax }: GatewayArgs,
-  metrics: GatewayMetrics,
-  tabs: EventStreams | undefined,
-  room: ViewRoom,
-): readonly ServedRoute[] {
-  if (operators === undefined || tabs === undefined) return []
-  const { console } = operators
-  const bodies = new Bodies(
-    OPERATOR_BODIES_COUNT_MAX * bodyBytesMax,
-    (bytes, bytesMax) => new NoBodyRoomError(bytes, bytesMax),
-  )
-  // Longer than the console's own deadlines.
-  const options = { timeout: readMsMax + askMsMax }
-  const piecesOf = (dump: number): AsyncGenerator<Uint8Array, void, undefined> =>
-    fetchPieces(
-      async () => {
-        const piece = await console.ask({ type: 'dumpPiece', dump }, options)
-        if ('code' in piece) throw fromErrorRecord(piece)
-        return piece
-      },
-      () => void console.tell({ type: 'endDump', dump }),
-    )
-  const pass = async (exchange: HttpExchange, name: string, isRead: boolean): Promise<void> => {
-    const place = room.enter(exchange, name === 'metrics')
-    const { method, path, query, headers, peerAddress } = exchange
-    const hold = bodies.hold()
-    try {
-      const body = isRead ? await hold.readDecoded(exchange, bodyBytesMax) : undefined
-      const request = { method, path, query, headers, peerAddress, body }
-      const answer = await console.ask({ type: 'serve', request }, options)
-      const { dump, booked } = answer
-      const undelivered =
-        booked === undefined ? undefined : () => void console.tell({ type: 'undelivered', booked })
-      if (exchange.isClosed) {
-        if (dump !== undefined) console.tell({ type: 'endDump', dump })
-        undelivered?.()
-        return
-      }
-      const pieces = dump === undefined ? undefined : piecesOf(dump)
-      const status = await sendBooked(exchange, undelivered, () =>
-        sendView(exchange, place, answer, { streams: tabs, pieces }),
-      )
-      if (status >= 400) metrics.refused(name, status)
-    } finally {
-      hold.release()
-    }
-  }
-  return operators.routes.map(route => {
-    return { ...route, view: exchange => pass(exchange, route.name, route.method === 'POST') }
   })
 }

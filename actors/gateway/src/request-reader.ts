@@ -26,43 +26,21 @@ import type {
   ReadRequest,
   ReadResult,
 } from '@homing/actors/tokenizer'
-import { type Clock, fromErrorRecord, parseJson, toErrorRecord } from '@homing/base'
-import { textTokens } from '@homing/blocks'
+import { type Clock, fromErrorRecord, toErrorRecord } from '@homing/base'
 import { type Fleet, type ModelNames, servedModel } from '@homing/fleet'
-import {
-  type Bodies,
-  type BodyHold,
-  EncodingRatioError,
-  encodingOf,
-  MalformedEncodingError,
-  RefusedError,
-  UnsupportedEncodingError,
-} from '@homing/http'
-import {
-  cutMembers,
-  editBody,
-  estimatePrompt,
-  isForm,
-  type PromptEstimate,
-  type RelayedRequest,
-  ROUTER_MEMBERS,
-  readFormModel,
-  readRelayedRequest,
-  scanRequest,
-  spliceMember,
-} from '@homing/openai'
+import { type Bodies, type BodyHold, RefusedError } from '@homing/http'
+import { type RelayedRequest, scanRequest } from '@homing/openai'
 import type { RoutingRequest } from '@homing/placement'
 import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol'
-import { BodyTooLargeError, type HttpExchange, type HttpHeaders } from '@homing/transport'
+import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
-import { ModelUnreadError } from './errors.ts'
+import { ClientModels } from './client-models.ts'
 import type { ReadyRequest } from './exchange-parts.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayPeers } from './gateway-peers.ts'
 import { HintTrust } from './hint-trust.ts'
-import { hiddenModelError, leaseOf, modelsOf } from './keyed-exchange.ts'
-import { computesNothing } from './relay-routes.ts'
+import { isJson, plainBody, readRelayed } from './relayed-body.ts'
 import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
 import type { SliceTrust } from './slice-trust.ts'
@@ -109,9 +87,15 @@ interface GivenBody {
 export class RequestReader {
   readonly #parts: ReaderParts
   readonly #trust: HintTrust
+  readonly #models: ClientModels
 
   constructor(parts: ReaderParts) {
     this.#parts = parts
+    this.#models = new ClientModels({
+      fleet: parts.fleet,
+      servedModel: name => this.#servedModel(name),
+      refused: () => parts.metrics.keyRefused('model'),
+    })
     const { args, metrics } = parts
     this.#trust = new HintTrust(args.tenants?.trusted ?? 'all', hint => metrics.hintIgnored(hint))
   }
@@ -131,8 +115,8 @@ export class RequestReader {
     const wantsIds = slices.mayBeLong(body.length, bodyMs)
     const given = await this.#read({ route, body, hold }, exchange.headers, wantsIds)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
-    this.#checkModel(exchange, given.model)
-    this.#checkAdapters(exchange, body)
+    this.#models.check(exchange, given.model)
+    this.#models.checkAdapters(exchange, body)
     const { read, ignored } = this.#trust.apply(given, exchange.headers)
     const routing = await this.#atHolder(
       this.#routing(
@@ -174,7 +158,7 @@ export class RequestReader {
     const { args, newId } = this.#parts
     const hasBody = exchange.method !== 'GET' && exchange.method !== 'HEAD'
     const body = hasBody ? await exchange.readBody(args.bodyBytesMax, hold) : undefined
-    const plain = body && (await this.#plain(body, exchange, hold))
+    const plain = body && (await plainBody(body, exchange, hold, args.bodyBytesMax))
     const isEncoded = plain !== body
     const read = readRelayed(plain, exchange, name => this.#servedModel(name))
     const { hints, estimate } = read
@@ -196,10 +180,10 @@ export class RequestReader {
       pinnedRank: hints.dpRank,
       excludedWorkers: [],
     }
-    if (plain !== undefined && isJson(exchange.headers)) this.#checkAdapters(exchange, plain)
+    if (plain !== undefined && isJson(exchange.headers)) this.#models.checkAdapters(exchange, plain)
     const unread = body === undefined || body.length === 0 ? undefined : read.unread
     const routing = await this.#atHolder(
-      this.#withinModels(exchange, request, unread),
+      this.#models.within(exchange, request, unread),
       RESPONSE_PATH.exec(exchange.path)?.[1],
     )
     if (!isEncoded || (plain !== undefined && read.body !== plain)) {
@@ -208,67 +192,6 @@ export class RequestReader {
     }
     if (plain !== undefined) hold.give(plain.length)
     return ready(exchange, routing, { body, usageEdit: undefined })
-  }
-
-  /** The body as it is to be read; undefined: it cannot be, and the engine has to judge it. */
-  async #plain(body: Uint8Array, { headers }: HttpExchange, hold: BodyHold): Promise<Uint8Array | undefined> {
-    try {
-      const encoding = encodingOf(headers)
-      if (encoding === undefined) return body
-      return isJson(headers) ? await hold.decode(encoding, body, this.#parts.args.bodyBytesMax) : undefined
-    } catch (thrown) {
-      const isTheirs =
-        thrown instanceof UnsupportedEncodingError ||
-        thrown instanceof MalformedEncodingError ||
-        thrown instanceof EncodingRatioError ||
-        thrown instanceof BodyTooLargeError
-      if (!isTheirs) throw thrown
-      return undefined
-    }
-  }
-
-  /** Throws what the client gets for a model that it may not use. */
-  #checkModel(exchange: HttpExchange, model: string): void {
-    if (modelsOf(exchange, name => this.#servedModel(name))?.has(model) !== false) return
-    this.#parts.metrics.keyRefused('model')
-    throw hiddenModelError(exchange, model)
-  }
-
-  /** The same for adapters that SGLang takes beside the model: they are models, too. */
-  #checkAdapters(exchange: HttpExchange, body: Uint8Array): void {
-    if (leaseOf(exchange)?.key.models === undefined) return
-    const value = scanRequest(body).byName.get('lora_path')?.value
-    if (value === undefined) return
-    const given: unknown = parseJson(textOf(body.subarray(value.start, value.end)))
-    for (const name of [given].flat()) if (name !== null) this.#checkModel(exchange, String(name))
-  }
-
-  /**
-   * The same for relayed routes, some of which name no model: then only workers may be chosen whose own model
-   * the client may use. `unread`: why its model is not known, though it may name one.
-   */
-  #withinModels(exchange: HttpExchange, request: RoutingRequest, unread: string | undefined): RoutingRequest {
-    const allowed = modelsOf(exchange, name => this.#servedModel(name))
-    if (allowed === undefined) return request
-    if (unread !== undefined) {
-      this.#parts.metrics.keyRefused('model')
-      throw new ModelUnreadError(unread)
-    }
-    if (request.model !== '') {
-      this.#checkModel(exchange, request.model)
-      return request
-    }
-    const given = request.constraints?.allowedInstanceIds
-    const ids = this.#parts
-      .fleet()
-      .workers.filter(({ models }) => models[0] !== undefined && allowed.has(models[0].name))
-      .map(({ instanceId }) => instanceId)
-      .filter(id => given?.includes(id) !== false)
-    if (ids.length === 0) this.#checkModel(exchange, '')
-    return {
-      ...request,
-      constraints: { ...(request.constraints ?? NO_CONSTRAINTS), allowedInstanceIds: ids },
-    }
   }
 
   #servedModel(name: string): string {
@@ -535,18 +458,10 @@ function hasRoom(hold: BodyHold, { bytes }: SlicedPrompt): boolean {
   }
 }
 
-function textOf(bytes: Uint8Array): string {
-  return new TextDecoder().decode(bytes)
-}
-
 function withoutEncoding(headers: HttpHeaders): HttpHeaders {
   if (headers['content-encoding'] === undefined) return headers
   const { 'content-encoding': _, ...others } = headers
   return others
-}
-
-function isJson(headers: HttpHeaders): boolean {
-  return String(headers['content-type'] ?? '').includes('json')
 }
 
 /** The client's x-request-id, or one of ours. */
@@ -564,52 +479,5 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
   return single
 }
 
-const NO_CONSTRAINTS = { requiredTaints: [], preferredTaints: {} } as const
 const COMPLETIONS_PATH = '/v1/completions'
 const NO_HEADERS: HttpHeaders = {}
-const ENCODED = 'has a content encoding that cannot be undone'
-const FORMLESS = 'is neither JSON by its content type nor a whole form with a model'
-const NO_MEMBERS = new TextEncoder().encode('{}')
-
-interface ReadRelayed extends RelayedRequest {
-  readonly body: Uint8Array | undefined
-  /** What the engine computes of it; undefined: nothing, or it is no JSON. */
-  readonly estimate: PromptEstimate | undefined
-  /** Why its model is not known, though it may name one. */
-  readonly unread?: string | undefined
-}
-
-/**
- * Model, pins and the bytes for the engine. Of a form only the model is read, of a body that is neither form
- * nor JSON nothing. `servedModel`: the model behind a name.
- */
-function readRelayed(
-  body: Uint8Array | undefined,
-  { headers, path }: HttpExchange,
-  servedModel: (name: string) => string,
-): ReadRelayed {
-  const contentType = String(headers['content-type'] ?? '')
-  // Some clients send a content type without a body.
-  if (body === undefined || body.length === 0 || !isJson(headers)) {
-    const read = readRelayedRequest(NO_MEMBERS, scanRequest(NO_MEMBERS), headers)
-    const form = body !== undefined && isForm(contentType) ? readFormModel(body, contentType) : undefined
-    const unread = body === undefined ? ENCODED : form?.isWhole === true ? undefined : FORMLESS
-    if (form === undefined) return { ...read, body, estimate: undefined, unread }
-    const model = servedModel(form.model)
-    return {
-      ...read,
-      model,
-      body: model === form.model ? body : editBody(body!, { ...form.range, text: model }),
-      estimate: undefined,
-      unread,
-    }
-  }
-  const scan = scanRequest(body)
-  const read = readRelayedRequest(body, scan, headers)
-  const estimate = computesNothing(path) ? undefined : estimatePrompt(body, scan, textTokens)
-  const cut = read.hasNvext ? cutMembers(body, scan, ROUTER_MEMBERS) : body
-  const model = read.model === undefined ? undefined : servedModel(read.model)
-  if (model === undefined || model === read.model) return { ...read, body: cut, estimate }
-  const cutScan = cut === body ? scan : scanRequest(cut)
-  return { ...read, model, body: spliceMember(cut, cutScan, 'model', JSON.stringify(model)), estimate }
-}
