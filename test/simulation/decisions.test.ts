@@ -28,7 +28,7 @@ const COVERED = [
   'HOMING_ROUTER_PIN_NOT_ALLOWED',
   'HOMING_ROUTER_WORKER_NOT_NAMED',
   'excluded: down',
-  'excluded: failed this request, or has just left',
+  'excluded: failed this request',
   'excluded: its session is bound to',
   'excluded: joined a moment ago',
   'excluded: past a busy threshold',

@@ -85,6 +85,8 @@ interface Question {
   readonly queue?: QueueReceipt | undefined
   readonly slicedBeside?: readonly string[] | undefined
   readonly chosen?: ChosenBefore | undefined
+  /** Worker slots whose workers have left, as the tracker knows; the next fleet will say so. */
+  readonly leftSlots?: readonly number[] | undefined
 }
 
 /** A place with its receipt. */
@@ -191,17 +193,23 @@ export class Decider {
       waitedMs,
       chosen: question.chosen,
     })
+    let hasLeft = false
     try {
       const booked = await this.#args.tracker.ask(
         { type: 'book', booking },
         { timeout: this.#args.trackerMsMax },
       )
-      if (booked === 'gone') return await this.#decideElsewhere(question, winner, receipts)
-      if (booked !== 'booked') throw new TooManyRequestsError(booked)
+      hasLeft = booked === 'gone'
+      if (hasLeft && question.chosen !== undefined) throw new WorkerGoneError(winner.key.key)
+      if (!hasLeft && booked !== 'booked') throw new TooManyRequestsError(booked)
     } catch (thrown) {
       // The tracker may have booked the request although no answer came. The gateway also settles refused
       // requests, which frees the booking.
       return this.#refuse(id, gateway, request, toErrorRecord(thrown))
+    }
+    if (hasLeft) {
+      const leftSlots = [...(question.leftSlots ?? []), winner.key.workerSlot]
+      return this.decide({ ...question, leftSlots }, receipts)
     }
     this.#overloads.get(this.#countedAs(request.model))?.placed(this.#context.clock.nowMs())
     const slices = slicesOf(id, request, slice !== undefined)
@@ -240,18 +248,6 @@ export class Decider {
       logged: isSlice || isPrefill ? undefined : this.#logged(request),
     })
     return { kind: 'decided', decision }
-  }
-
-  /** The tracker knows already that the winner has left, which the next fleet will say. */
-  #decideElsewhere(
-    question: Question,
-    { worker, key }: Candidate,
-    receipts: Receipts,
-  ): Promise<DecideResult> {
-    if (question.chosen !== undefined) throw new WorkerGoneError(key.key)
-    const { excludedWorkers } = question.request
-    const request = { ...question.request, excludedWorkers: [...excludedWorkers, worker.id] }
-    return this.decide({ ...question, request }, receipts)
   }
 
   /** Slices belong to the session of their request, which is bound by its first and its last decision. */
@@ -390,6 +386,7 @@ export class Decider {
         : candidatesFor({
             slicedBeside: question?.slicedBeside,
             ...this.#candidatesQuestion(request),
+            fleet: fleetWithout(this.fleet, question?.leftSlots),
             settings: this.#settings,
             mayWait: roomRules !== undefined,
             mayTry,
@@ -582,4 +579,14 @@ function slicesOf(id: string, { slice }: RoutingRequest, isFirst: boolean): Slic
 /** The names of a worker's models, as one text. */
 function namesOf({ models }: WorkerRecord): string {
   return models.map(({ name }) => name).join('\n')
+}
+
+function fleetWithout(fleet: Fleet, leftSlots: readonly number[] | undefined): Fleet {
+  if (leftSlots === undefined) return fleet
+  const workers = fleet.workers.map(worker =>
+    worker.keys.some(({ workerSlot }) => leftSlots.includes(workerSlot))
+      ? { ...worker, state: 'down' as const, stateReason: 'it has just left' }
+      : worker,
+  )
+  return { ...fleet, workers }
 }

@@ -121,7 +121,7 @@ export function eligible(
       if (worker.state !== 'up')
         excluded.push({ worker: key.key, reason: `${worker.state}: ${worker.stateReason}` })
       else if (excludedWorkers.includes(worker.id))
-        excluded.push({ worker: key.key, reason: 'failed this request, or has just left' })
+        excluded.push({ worker: key.key, reason: 'failed this request' })
       else if (slice !== undefined && key.key !== slice.worker)
         excluded.push({ worker: key.key, reason: 'another worker has computed a part of the prompt' })
       else if (!isPinned || (pinnedRank !== undefined && key.dpRank !== pinnedRank)) {
