@@ -784,6 +784,17 @@ t.test('replicas count as one: what is reserved, completed and freed at either',
   await b.post('/select', { ...prompt, selection_id: 'a' })
   t.equal((await b.post('/reservations', { ...NAMES, selection_id: 'a' })).status, 409)
   t.strictSame((await loadsOf(a))[0], [7, 0, 9, 2, 1], 'a duplicate changes nothing')
+  const nowhere = { ...prompt, selection_id: 'a', allowed_worker_ids: [8] }
+  t.equal((await b.post('/select_and_reserve', nowhere)).status, 503)
+  // It comes by the way that an end of `a` would have taken.
+  await b.post('/select_and_reserve', { ...prompt, selection_id: 'mark' })
+  t.equal((await b.call('DELETE', '/reservations/mark')).status, 200)
+  await counts(a, [7, 0, 9, 2, 1])
+  t.match(
+    await a.post('/select_and_reserve', nowhere),
+    { status: 409 },
+    'what ended before it was booked left it alone',
+  )
   t.match(await b.post('/reservations/a/output_block'), { status: 409, json: { error: /another replica/ } })
   t.equal((await b.post('/reservations/a/prefill_complete')).status, 200)
   await counts(a, [7, 0, 0, 2, 1])

@@ -172,7 +172,7 @@ class Router {
     const { decider } = this
     // Arrives after its booking, even if an earlier life of this router booked it.
     const usage = delivery.outcome === 'ok' ? usageOf(delivery) : undefined
-    this.#args.tracker.tell({ type: 'free', decisionId: id, ...usage })
+    this.#args.tracker.tell({ type: 'free', decisionId: id, isOwn: true, ...usage })
     this.receipts.complete(id, delivery)
     const open = decider.open.take(id)
     if (open === undefined) return

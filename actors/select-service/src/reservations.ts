@@ -108,7 +108,9 @@ export class Reservations {
 
   /** Another replica has one of this id. */
   isElsewhere(id: string): void {
+    const isFreed = this.#held.get(id)?.isFreed === true
     this.#held.delete(id)
+    if (isFreed) this.#tell({ type: 'free', decisionId: id })
   }
 
   /** Repeated, it says that the request is alive. Throws ServiceNotFoundError. */

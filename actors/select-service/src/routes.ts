@@ -150,7 +150,8 @@ function handlersOf(options: SelectRoutesOptions): Readonly<Record<SelectRouteNa
       const undo = await book(options, kept)
       const undoAndKeep = (): void => {
         undo()
-        if (explicit === undefined) options.pending.keep(kept)
+        if (explicit === undefined && options.pending.find(selectionId) === undefined)
+          options.pending.keep(kept)
       }
       return sendBooked(exchange, undoAndKeep, () => sendJson(exchange, 201, OK))
     },

@@ -71,3 +71,14 @@ t.test('a call does not end what was reserved under its id after it', async t =>
   t.match(await router.next(), { type: 'settled', id: 'a' })
   t.equal(router.waiting.length, 0)
 })
+
+t.test('an id that is freed while it is booked, and found at another replica, is freed there', async t => {
+  const { tracker, router, reservations } = start(t)
+  await reservations.begin('reserve', 'a')
+  await reservations.free('free', 'a')
+  reservations.isElsewhere('a')
+  t.match(await tracker.next(), { type: 'free', decisionId: 'a' })
+  await reservations.begin('reserve', 'b')
+  reservations.isElsewhere('b')
+  t.strictSame([tracker.waiting.length, router.waiting.length], [0, 0], 'one that was not freed stays')
+})

@@ -91,7 +91,7 @@ function handlersOf(options: SlotRoutesOptions): Readonly<Record<SlotRouteName, 
       const addition = readAddition(await body())
       note.model = addition.model
       const decisionId = await add(options, addition)
-      const undo = (): void => void tracker.tell({ type: 'free', decisionId })
+      const undo = (): void => void tracker.tell({ type: 'free', decisionId, isOwn: true })
       return sendBooked(exchange, undo, () => sendJson(exchange, 201, OK))
     },
     async 'POST /prefill_complete'(exchange, body, note) {

@@ -172,8 +172,11 @@ export type TrackerMessage =
       readonly blocks: number
       readonly weight: number
     }
-  /** The request ended, with success or not. Idempotent. */
-  | ({ readonly type: 'free'; readonly decisionId: string } & TrackerUsage)
+  /**
+   * The request ended, with success or not. Idempotent. `isOwn`: only what was booked here is freed, never what
+   * another replica booked under the same id.
+   */
+  | ({ readonly type: 'free'; readonly decisionId: string; readonly isOwn?: boolean } & TrackerUsage)
   /**
    * Sends `loadFell` to the watcher once, when load falls: a request ended, a prompt was computed or a worker
    * is gone. Sends it at once if `falls` is not the current count: then load fell after the watcher read it.

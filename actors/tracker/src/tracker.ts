@@ -77,7 +77,9 @@ export const tracker = defineActor(
       prefillComplete: ({ decisionId, teaches = true }) => state.prefillComplete(decisionId, teaches),
       touch: ({ decisionId, outputTokens }) => state.touch(decisionId, outputTokens),
       outputBlocks: ({ decisionId, blocks, weight }) => state.outputBlocks(decisionId, blocks, weight),
-      free: ({ type: _, decisionId, ...said }) => state.free(decisionId, said),
+      free: ({ decisionId, isOwn, outputTokens, cachedShare }) => {
+        if (isOwn !== true || state.isOwn(decisionId)) state.free(decisionId, { outputTokens, cachedShare })
+      },
       gatewayStarted: ({ gateway }) => state.gatewayStarted(gateway),
       loads: ({ reply }) => reply(state.loads()),
       replicate: ({ bridge, reply }) => state.replicate(bridge, reply),
@@ -354,6 +356,10 @@ class Tracker {
 
   get #countsOutputs(): boolean {
     return this.#outputs !== undefined || this.replicas !== undefined || this.#hasToldOutputs
+  }
+
+  isOwn(decisionId: string): boolean {
+    return this.#gateways.has(decisionId)
   }
 
   free(decisionId: string, said: TrackerUsage = {}): void {
