@@ -23,6 +23,8 @@ export interface FollowedPeersOptions {
 export class FollowedPeers {
   readonly #options: FollowedPeersOptions
   readonly #endpoints: Set<string>
+  /** What is being said to the bridge, one after the other: the list then has what was said last. */
+  #saying: Promise<void> | undefined
 
   constructor(options: FollowedPeersOptions) {
     this.#options = options
@@ -34,7 +36,11 @@ export class FollowedPeers {
   }
 
   /** Throws ServiceConflictError and ServiceFullError. */
-  async follow(endpoint: string): Promise<void> {
+  follow(endpoint: string): Promise<void> {
+    return this.#inTurn(() => this.#follow(endpoint))
+  }
+
+  async #follow(endpoint: string): Promise<void> {
     const { bridge, log, askMsMax } = this.#options
     const action = `register peer ${endpoint}`
     if (bridge === undefined) throw alone(action)
@@ -54,7 +60,11 @@ export class FollowedPeers {
   }
 
   /** Throws ServiceConflictError and ServiceNotFoundError. */
-  async unfollow(endpoint: string): Promise<void> {
+  unfollow(endpoint: string): Promise<void> {
+    return this.#inTurn(() => this.#unfollow(endpoint))
+  }
+
+  async #unfollow(endpoint: string): Promise<void> {
     const { bridge, log, askMsMax } = this.#options
     const action = `deregister peer ${endpoint}`
     if (bridge === undefined) throw alone(action)
@@ -70,6 +80,16 @@ export class FollowedPeers {
       throw thrown
     }
     log.info({ peer: endpoint }, 'peer deregistered')
+  }
+
+  #inTurn(say: () => Promise<void>): Promise<void> {
+    const said = this.#saying === undefined ? say() : this.#saying.then(say)
+    const ended = (): void => {
+      if (this.#saying === settled) this.#saying = undefined
+    }
+    const settled = said.then(ended, ended)
+    this.#saying = settled
+    return said
   }
 
   renew(): void {

@@ -56,3 +56,19 @@ t.test('a peer that was deregistered does not come back, and one whose bridge is
   await gone
   await t.rejects(peers.unfollow(A), { code: 'HOMING_SERVICE_NOT_FOUND' })
 })
+
+t.test('what is said at the same time of one peer is said in turn, and the last word holds', async t => {
+  const { bridge, peers } = start(t)
+  const first = peers.follow(B)
+  const second = peers.follow(B)
+  const asked = await bridge.next()
+  if (asked.type !== 'follow') return t.fail(asked.type)
+  t.equal(bridge.waiting.length, 0, 'the second waits')
+  asked.reply('full')
+  await t.rejects(first, { code: 'HOMING_SERVICE_FULL' })
+  const again = await bridge.next()
+  if (again.type !== 'follow') return t.fail(again.type)
+  again.reply('followed')
+  await second
+  t.strictSame(peers.endpoints, [A, B], 'the bridge follows it')
+})

@@ -17,7 +17,7 @@ import {
   UNTAKEN_MAX,
 } from './streams.ts'
 import { bucketStreams, SystemSnapshots } from './system-snapshots.ts'
-import { UntakenShares } from './untaken-shares.ts'
+import { type SharingConsumer, UntakenShares } from './untaken-shares.ts'
 
 /** A message with the id of one that was stored so long ago is not stored again. */
 const SAME_ID_MS = 120_000
@@ -92,11 +92,10 @@ export class SystemStreams implements BrokerStreams {
       const { consumers } = await this.#jsm()
       await consumers.update(stream, name, { max_ack_pending: share })
     })
-    const leave = (): void => this.#shares.leave(sharing)
     try {
-      return await this.#consume({ stream, subject, name }, handler, sharing.share, leave)
+      return await this.#consume({ stream, subject, name }, handler, sharing)
     } catch (error) {
-      leave()
+      this.#shares.leave(sharing)
       throw error
     }
   }
@@ -104,8 +103,7 @@ export class SystemStreams implements BrokerStreams {
   async #consume(
     { stream, subject, name }: ConsumeOptions,
     handler: ConsumerHandler,
-    untakenMax: number,
-    leave: () => void,
+    sharing: SharingConsumer,
   ): Promise<{ close(): void }> {
     return await asStreamError(`cannot follow stream ${stream}`, async () => {
       const { consumers } = await this.#jsm()
@@ -116,11 +114,12 @@ export class SystemStreams implements BrokerStreams {
         deliver_policy: 'new' as nats.DeliverPolicy,
         ack_policy: 'all' as nats.AckPolicy,
         ack_wait: TAKEN_MS_MAX * NANOS,
-        max_ack_pending: untakenMax,
+        max_ack_pending: sharing.share,
         inactive_threshold: CONSUMER_INACTIVE_MS * NANOS,
         num_replicas: 1,
         mem_storage: true,
       })
+      this.#shares.made(sharing)
       const consumer = await this.#client.consumers.get(stream, name)
       let isEnded = false
       const messages = await consumer.consume({
@@ -134,7 +133,7 @@ export class SystemStreams implements BrokerStreams {
       })
       const end = (): void => {
         isEnded = true
-        leave()
+        this.#shares.leave(sharing)
         messages.stop()
       }
       const watch = async (): Promise<void> => {

@@ -13,8 +13,10 @@
 import { UNTAKEN_ALL_MAX, UNTAKEN_MAX, UNTAKEN_MIN } from './streams.ts'
 
 export interface SharingConsumer {
-  /** As the broker knows it. */
+  /** As the broker knows it, or will when the consumer is made. */
   share: number
+  /** The broker knows the consumer, and can be told of another share. */
+  isMade: boolean
   /** Tells the broker of another one; rejects if it could not. */
   update(share: number): Promise<void>
 }
@@ -23,13 +25,19 @@ export class UntakenShares {
   readonly #consumers = new Set<SharingConsumer>()
   #isTelling = false
 
-  /** Answers the share that the new one begins with. */
+  /** Answers the share that the new one is to be made with; `made` follows, or `leave`. */
   join(update: (share: number) => Promise<void>): SharingConsumer {
-    const consumer = { share: 0, update }
+    const consumer = { share: 0, isMade: false, update }
     this.#consumers.add(consumer)
     consumer.share = this.#share
     this.#changed()
     return consumer
+  }
+
+  /** Tells it at once if shares have changed since it joined. */
+  made(consumer: SharingConsumer): void {
+    consumer.isMade = true
+    this.#changed()
   }
 
   leave(consumer: SharingConsumer): void {
@@ -48,7 +56,9 @@ export class UntakenShares {
     const tell = async (): Promise<void> => {
       const told = new Set<SharingConsumer>()
       for (;;) {
-        const next = [...this.#consumers].find(one => one.share !== this.#share && !told.has(one))
+        const next = [...this.#consumers].find(
+          one => one.isMade && one.share !== this.#share && !told.has(one),
+        )
         if (next === undefined) break
         told.add(next)
         const share = this.#share
