@@ -3,7 +3,9 @@
  * bound, and what the broker refuses for good passed over.
  */
 
+import assert from 'node:assert/strict'
 import { SimulatedClock } from '@homing/base'
+import fc from 'fast-check'
 import t from 'tap'
 import { BrokerCounts } from '../src/broker-counts.ts'
 import { StreamError } from '../src/errors.ts'
@@ -11,6 +13,8 @@ import { decodeFrames, decodePayload, encodeMessage, Parts, unpacked } from '../
 import { StreamCopy, UNSTORED_MESSAGES_MAX } from '../src/nats/stream-copy.ts'
 import { type BrokerStreams, PACK_BYTES_MAX, STREAM_HEADER_BYTES } from '../src/nats/streams.ts'
 import { bytes, text } from './conformance.ts'
+
+const RUNS = Number(process.env['HOMING_STREAM_RUNS'] ?? 50)
 
 function world() {
   const clock = new SimulatedClock()
@@ -24,6 +28,8 @@ function world() {
     takesBytesMax: Number.POSITIVE_INFINITY,
     /** The message that is refused, counted from the next; those behind it are stored. */
     refusesAt: 0,
+    /** The message whose answer is lost, in the same way: it is stored. */
+    forgetsAt: 0,
   }
   const refused = (): Promise<never> => Promise.reject(new StreamError('cannot store', 'no room'))
   const ids = new Set<string>()
@@ -42,7 +48,7 @@ function world() {
       ids.add(id)
       payloads.push(payload)
       stored.push(...unpacked(payload).map(text))
-      return Promise.resolve()
+      return state.forgetsAt > 0 && --state.forgetsAt === 0 ? refused() : Promise.resolve()
     },
   } as unknown as BrokerStreams
   const copy: StreamCopy = new StreamCopy({
@@ -256,3 +262,52 @@ t.test('without a connection, or streams at its broker, it is not whole', async 
   t.ok(counts.streamFailures > 0)
   copy.close()
 })
+
+const troubles = fc.array(
+  fc.record({
+    sizes: fc.array(fc.constantFrom(10, 300, 3000, 30_000), { maxLength: 6 }),
+    trouble: fc.constantFrom('none', 'refused', 'forgotten', 'smaller', 'larger', 'lies'),
+    at: fc.integer({ min: 1, max: 8 }),
+  }),
+  { minLength: 1, maxLength: 12 },
+)
+
+t.test(
+  'whatever is refused, forgotten or to be smaller: a copy that lost nothing can be read whole',
+  async t => {
+    let losses = 0
+    const reads = fc.asyncProperty(troubles, async steps => {
+      const { copy, counts, payloads, state, streams, settle } = world()
+      copy.up(streams)
+      await settle()
+      const added: string[] = []
+      for (const { sizes, trouble, at } of steps) {
+        if (trouble === 'refused') state.refusesAt = at
+        if (trouble === 'forgotten') state.forgetsAt = at
+        if (trouble === 'smaller') state.saysBytesMax = state.takesBytesMax = 500 + 700 * at
+        if (trouble === 'larger') state.saysBytesMax = state.takesBytesMax = 100_000
+        // It takes less than it says.
+        if (trouble === 'lies') state.takesBytesMax = 300 * at
+        for (const size of sizes) {
+          added.push(`${added.length}`)
+          copy.add(message(added.at(-1)!, size))
+        }
+        await settle()
+      }
+      Object.assign(state, { refusesAt: 0, forgetsAt: 0, saysBytesMax: 100_000, takesBytesMax: 100_000 })
+      added.push('last')
+      copy.add(message('last', 3000))
+      await settle()
+      assert.equal(copy.isWhole, true)
+      const heard = read(payloads)
+      assert.ok(heard.every(name => added.includes(name)))
+      const once = new Set(heard)
+      assert.equal(once.has('last'), true, 'what was lost before spoils nothing')
+      assert.ok(added.length - once.size <= counts.streamLostMessages, `${[...once]} of ${added.length}`)
+      losses += counts.streamLostMessages
+      copy.close()
+    })
+    await fc.assert(reads, { numRuns: RUNS })
+    t.ok(losses > 0)
+  },
+)

@@ -5,8 +5,8 @@
  *   byte 1        kind
  *   bytes 2…9     life of the sender; of a question, the life that it is for, or 0
  *   bytes 10…13   number of the sender's connection, from 1, little-endian
- *   then          of a message: length (4 bytes, little-endian) and bytes of every frame; of a part: a piece
- *                 of that; of a beat: the namespace whose stream has all that was published, if one has
+ *   then          of a message: length (4 bytes, little-endian) and bytes of every frame; of a part: where it
+ *                 begins in that (4 bytes, little-endian) and a piece of it; of a beat: the namespace whose stream has all that was published, if one has
  *                 of a pack: length (4 bytes, little-endian) and bytes of every payload in it
  *
  * A stream gets several payloads of one sender as one message, a pack. A message that is larger than the
@@ -16,6 +16,7 @@
 export const VERSION = 1
 export const LIFE_BYTES = 8
 const HEAD_BYTES = 14
+const PART_HEAD_BYTES = HEAD_BYTES + 4
 /** A larger message is dropped, as a ZeroMQ frame of that size is. */
 export const MESSAGE_BYTES_MAX = 256 * 2 ** 20
 
@@ -65,15 +66,29 @@ export function encodeMessage(frames: readonly Uint8Array[], sender: Sender, byt
   }
   const whole = new Uint8Array(size)
   fill(whole, 0, frames)
-  const step = Math.max(1, bytesMax - HEAD_BYTES)
-  const payloads: Uint8Array[] = []
-  for (let from = 0; from < size; from += step) {
-    const piece = whole.subarray(from, from + step)
-    const payload = headed(from + step < size ? KIND.part : KIND.lastPart, sender, piece.length)
-    payload.set(piece, HEAD_BYTES)
-    payloads.push(payload)
+  return partsOf(whole, headed(KIND.message, sender, 0), 0, bytesMax, true)
+}
+
+/** `head`: of a payload of the sender. `at`: where the piece begins in its message; `isLast`: it ends there. */
+function partsOf(
+  piece: Uint8Array,
+  head: Uint8Array,
+  at: number,
+  bytesMax: number,
+  isLast: boolean,
+): Uint8Array[] {
+  const step = Math.max(1, bytesMax - PART_HEAD_BYTES)
+  const parts: Uint8Array[] = []
+  for (let from = 0; from < piece.length; from += step) {
+    const bytes = piece.subarray(from, from + step)
+    const part = new Uint8Array(PART_HEAD_BYTES + bytes.length)
+    part.set(head.subarray(0, HEAD_BYTES))
+    part[1] = isLast && from + step >= piece.length ? KIND.lastPart : KIND.part
+    new DataView(part.buffer).setUint32(HEAD_BYTES, at + from, true)
+    part.set(bytes, PART_HEAD_BYTES)
+    parts.push(part)
   }
-  return payloads
+  return parts
 }
 
 /**
@@ -82,18 +97,9 @@ export function encodeMessage(frames: readonly Uint8Array[], sender: Sender, byt
  */
 export function splitPayload(payload: Uint8Array, bytesMax: number): readonly Uint8Array[] {
   if (payload.length <= bytesMax) return [payload]
-  const isLast = payload[1] !== KIND.part
-  const step = Math.max(1, bytesMax - HEAD_BYTES)
-  const parts: Uint8Array[] = []
-  for (let from = HEAD_BYTES; from < payload.length; from += step) {
-    const piece = payload.subarray(from, from + step)
-    const part = new Uint8Array(HEAD_BYTES + piece.length)
-    part.set(payload.subarray(0, HEAD_BYTES))
-    part[1] = isLast && from + step >= payload.length ? KIND.lastPart : KIND.part
-    part.set(piece, HEAD_BYTES)
-    parts.push(part)
-  }
-  return parts
+  if (payload[1] === KIND.message) return partsOf(payload.subarray(HEAD_BYTES), payload, 0, bytesMax, true)
+  const at = new DataView(payload.buffer, payload.byteOffset).getUint32(HEAD_BYTES, true)
+  return partsOf(payload.subarray(PART_HEAD_BYTES), payload, at, bytesMax, payload[1] === KIND.lastPart)
 }
 
 /** A message without frames, of the sender of another one: parts before it that have no end are forgotten. */
@@ -163,9 +169,17 @@ export class Parts {
       this.forget()
       return body
     }
-    this.#bytes += body.length
+    const at = body.length < 4 ? -1 : new DataView(body.buffer, body.byteOffset).getUint32(0, true)
+    if (at === 0) this.forget()
+    // What was before it is lost: so is the message.
+    if (at !== this.#bytes) {
+      this.forget()
+      return undefined
+    }
+    const piece = body.subarray(4)
+    this.#bytes += piece.length
     // One that is too large goes on being counted, so that its end is no message of its own.
-    if (this.#bytes <= MESSAGE_BYTES_MAX) this.#pieces.push(body.slice())
+    if (this.#bytes <= MESSAGE_BYTES_MAX) this.#pieces.push(piece.slice())
     else this.#pieces = []
     if (kind === KIND.part) return undefined
     const whole = this.#bytes <= MESSAGE_BYTES_MAX ? Buffer.concat(this.#pieces) : undefined

@@ -106,8 +106,12 @@ export class StreamCopy {
   #isWhole = false
   /** Something was stored in this try. */
   #isTaken = false
-  /** The stream may end with the first parts of a message whose rest is lost. */
-  #isTorn = false
+  /**
+   * How often the stream may have got the first parts of a message whose rest is lost, or comes in other parts;
+   * and how many of these times something else is known to be stored behind.
+   */
+  #tears = 0
+  #tearsPast = 0
   /** What was added before is not known to be stored: it must be before the stream has all. */
   #owed = 0
   /** Answers to an earlier try do not end the present one. */
@@ -190,9 +194,14 @@ export class StreamCopy {
   /** It is not whole until all that is there now is stored. */
   #lost(pack: Pack | undefined, messages: number): void {
     this.#options.counts.streamLostMessages += pack?.messages ?? messages
-    if (pack?.wasSent === true && pack.payloads.length > 1) this.#isTorn = true
+    if (pack !== undefined) this.#tornBy(pack)
     this.#owed = this.#number
     this.#tell(false)
+  }
+
+  /** Some of its parts may be in the stream, and are not to be joined with others. */
+  #tornBy({ wasSent, payloads }: Pack): void {
+    if (wasSent && payloads.length > 1) this.#tears++
   }
 
   #unstored(messages: number, bytes: number): void {
@@ -235,7 +244,9 @@ export class StreamCopy {
     const at = this.#packs.findIndex(({ payloads }) => payloads.some(({ length }) => length > bytesMax))
     if (at < 0) return
     const loose: Message[] = []
-    for (const { payloads, bytes } of this.#packs.splice(at)) {
+    for (const pack of this.#packs.splice(at)) {
+      this.#tornBy(pack)
+      const { payloads, bytes } = pack
       const messages = payloads.length > 1 ? [payloads] : unpacked(payloads[0]!).map(one => [one])
       loose.push(...messages)
       this.#unstored(
@@ -259,9 +270,10 @@ export class StreamCopy {
   }
 
   #send(streams: BrokerStreams, pack: Pack): void {
-    const attempt = this.#try
+    const [attempt, tears] = [this.#try, this.#tears]
     this.#store(streams, pack).then(
       () => {
+        this.#tearsPast = Math.max(this.#tearsPast, tears)
         this.#options.counts.streamStoredMessages += pack.messages
         if (this.#packs.includes(pack)) this.#forget(pack)
         if (attempt !== this.#try) return
@@ -283,8 +295,7 @@ export class StreamCopy {
     const { id, payloads, wasSent } = pack
     pack.wasSent = true
     const [payload, ...more] = payloads
-    const isTorn = this.#isTorn
-    this.#isTorn = false
+    const isTorn = this.#tears > this.#tearsPast
     if (more.length === 0) return streams.store(this.#subject, payload!, id)
     const stored = isTorn || wasSent ? [tearBefore(payload!), ...payloads] : payloads
     const tryId = `${id}-${this.#try}`

@@ -54,6 +54,10 @@ export class StreamOrder {
     this.#isEnd = true
   }
 
+  get isAtEnd(): boolean {
+    return this.#isEnd
+  }
+
   /** The next in order; undefined: it is not there yet, or never. */
   take(): StreamBatch | undefined {
     const wanted = this.#next ?? this.#from

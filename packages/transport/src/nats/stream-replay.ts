@@ -149,7 +149,7 @@ export class StreamReplay implements Dealer {
   #readStream(begins: number | undefined, answer: Frames | undefined): void {
     this.#timer?.cancel()
     this.#state = 'reading'
-    const [question, from] = [this.#question, this.#from]
+    const [question, from] = [this.#question, this.#streamFrom]
     this.#tell(question, begins).then(
       told => {
         if (question !== this.#question || this.#isClosed) return
@@ -163,7 +163,7 @@ export class StreamReplay implements Dealer {
         const { counts, log, subject } = this.#options
         counts.streamFailures++
         log.warn({ subject, reason: error.message }, 'the stream cannot be read: only the publisher is asked')
-        if (this.#from === from) this.#askRest()
+        if (this.#from <= from) this.#askRest()
         // What was told may be wrong: without an end, nothing of it counts as all.
         else this.#state = 'idle'
       },
@@ -222,6 +222,8 @@ export class StreamReplay implements Dealer {
     const behind = order.behindHole
     if (behind === undefined) return undefined
     if (before !== undefined && before <= order.next!) return 'told'
+    // At the end of the stream it may yet come: the publisher is asked for what is behind it.
+    if (order.isAtEnd && !this.#options.isWhole()) return 'told'
     this.#options.noteHole(behind.sequence)
     this.#options.onMessage([EMPTY, ...behind.frames])
     return 'hole'
