@@ -19,7 +19,9 @@ export function readYaml(text: string): unknown {
   }
   const bytes = Buffer.byteLength(text)
   if (bytes > YAML_BYTES_MAX)
-    throw new Error(`it has ${bytes} bytes and is no JSON; the most as YAML is ${YAML_BYTES_MAX}`)
+    throw new Error(
+      `it has ${bytes} bytes and is no JSON; the most as YAML is ${YAML_BYTES_MAX}: write it as JSON`,
+    )
   // Loaded here: 72 modules, which a router without such a file does without.
   const { LineCounter, parseDocument } = createRequire(import.meta.url)('yaml') as typeof yaml
   const lineCounter = new LineCounter()

@@ -312,7 +312,7 @@ function remarkOfStream({
     return '--router-reset-states has no effect without --router-durable-kv-events: no events are kept at a broker'
   const isAtBroker = eventPlane === 'nats' || workers.some(url => url.includes('nats='))
   return durableKvEvents && !isAtBroker
-    ? '--router-durable-kv-events has an effect only on workers whose events come over NATS: give --event-plane nats, or nats= in the URLs of workers'
+    ? '--router-durable-kv-events has an effect only on workers whose events come over NATS: by --event-plane nats, nats= in their URLs, or engines that report a nats:// endpoint'
     : undefined
 }
 

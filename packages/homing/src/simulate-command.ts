@@ -9,7 +9,7 @@
 import { accessSync, closeSync, constants, existsSync, openSync, writeFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
-import { systemClock } from '@homing/base'
+import { CodedError, systemClock } from '@homing/base'
 import {
   asksForHelp,
   parseSettings,
@@ -31,10 +31,12 @@ import {
   UnwritableReportError,
 } from '@homing/simulate'
 import type { CommandEntry } from './command-entry.ts'
+import { errorLine } from './error-line.ts'
 import { type ProgressFacts, ProgressLine } from './progress-line.ts'
-import { aboutOf, columnsOf, logLines, planOf } from './simulate-plan.ts'
+import { aboutOf, columnsOf, logLines, planOf, type SimulatePlan } from './simulate-plan.ts'
 import { untilStopped } from './until-stopped.ts'
 
+const EXIT_BAD_OPTION = 2
 const EXIT_INTERRUPTED = 130
 
 export const simulateCommandEntry: CommandEntry = {
@@ -49,9 +51,17 @@ export const simulateCommandEntry: CommandEntry = {
       listChecks: { policies: items => items.flatMap(faultsOfPolicies) },
     })
     for (const warning of warnings) console.error(`homing: ${warning}`)
-    // Before hours of work, not after them.
-    for (const path of [settings.json, settings.html]) if (path !== undefined) checkWritable(path)
-    const plan = await planOf(settings, sources)
+    let plan: SimulatePlan
+    try {
+      // Before hours of work, not after them.
+      for (const path of [settings.json, settings.html]) if (path !== undefined) checkWritable(path)
+      plan = await planOf(settings, sources)
+    } catch (thrown) {
+      if (!(thrown instanceof CodedError)) throw thrown
+      // An option names a file that is not there, or is not what it should be: as bad as any bad option.
+      console.error(errorLine(thrown))
+      return EXIT_BAD_OPTION
+    }
     if (plan.log !== undefined) {
       console.log(logLines(plan.log).join('\n'))
       const { faults } = plan.log.fit

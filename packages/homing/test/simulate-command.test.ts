@@ -205,7 +205,7 @@ t.test('files that cannot be used are told before anything runs', async t => {
   await Promise.all(
     cases.map(async ([argv, message]) => {
       const { code, stdout, stderr } = await simulate(t, ['--trace', trace, ...argv], folder)
-      t.strictSame([code, stdout], [1, ''], argv.join(' '))
+      t.strictSame([code, stdout], [2, ''], argv.join(' '))
       t.match(stderr, message)
       t.notMatch(stderr, /\n\s+at /, 'no stack trace')
     }),

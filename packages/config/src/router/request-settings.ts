@@ -211,6 +211,7 @@ export const requestSettings = [
     key: 'streamKeepAliveMs',
     name: 'stream-keep-alive',
     group: 'Relaying',
+    envAliases: [{ name: 'DYN_HTTP_SSE_KEEP_ALIVE_INTERVAL_MS', suffix: 'ms' }],
     kind: 'duration',
     default: 0,
     min: 0,
