@@ -17,6 +17,7 @@ import {
   startProcess,
   startTestRouter,
   type ThreadEngine,
+  until,
 } from './fleet.ts'
 
 const MODEL = 'homing-sim'
@@ -128,6 +129,32 @@ t.test('an engine that falls silent in the middle is left', async t => {
   }
   t.equal(textOf(chunksOf(text)), textOf(whole))
 })
+
+t.test(
+  'what a worker still has at the limit of its drain is continued when its engine is stopped',
+  async t => {
+    const fleet = await startFleetOf(t, ['--worker-drain-timeout', '1ms'])
+    const { engines, router } = fleet
+    const whole = chunksOf((await send(engines[0]!.url, CHAT, { body: STREAM })).text)
+    const next = await nextOf(fleet)
+    await next.faults({ slowMs: 30 })
+    const answer = await router.open(CHAT, { body: STREAM })
+    const { host: id } = new URL(next.url)
+    let text = ''
+    for await (const bytes of answer.body) {
+      if (text === '') {
+        t.equal((await router.send(`/workers/${id}/drain`, { method: 'POST' })).status, 202)
+        await until(`${id} has left`, async () =>
+          (await router.workers()).every(worker => worker.id !== id) ? true : undefined,
+        )
+        await next.restart()
+      }
+      text += String(bytes)
+    }
+    t.equal(textOf(chunksOf(text)), textOf(whole))
+    t.equal(await countOf(fleet, 'place'), 1)
+  },
+)
 
 t.test('a chat without a limit ends where it would have ended', async t => {
   const { max_tokens: _, ...body } = STREAM
