@@ -31,6 +31,7 @@
  *        set at run time back from its keeper.
  */
 
+import { isDeepStrictEqual } from 'node:util'
 import { type ActorContext, type ActorRef, defineActor, type Signal, signal } from '@homing/actor'
 import type { ShardResetMessage } from '@homing/actors/indexer'
 import {
@@ -136,7 +137,7 @@ export const directory = defineActor(
         void stored.then(reply)
       },
       snapshotsDue: () => void state.snapshots?.due(),
-      publish: () => feed.publish(),
+      publish: () => state.publish(),
       resend: () => feed.resend(),
       announce: ({ workerId, joinedMs }) => {
         const worker = state.workers.get(workerId)
@@ -199,6 +200,7 @@ class Directory {
   readonly #trust: KeyTrust
   #file: WorkersFileWatch | undefined
   #registered: RegisteredWorkers | undefined
+  #mustReconcile = false
   readonly #claims = new SocketClaims()
   readonly #indexers: DirectoryArgs['indexers']
 
@@ -341,8 +343,8 @@ class Directory {
     key.heard = { trust, reason, epoch, isSuffix, ...(isCatchingUp === true ? { isCatchingUp } : {}) }
     const { worker } = key
     if (blockSizeTokens !== undefined && blockSizeTokens !== worker.learnedBlockSizeTokens) {
-      worker.learnedBlockSizeTokens = blockSizeTokens
-      this.#reconcileListeners()
+      this.workers.learned(worker, { learnedBlockSizeTokens: blockSizeTokens })
+      this.#reconcileSoon()
     }
     this.#trust.refresh(key)
     this.announcements.tryAnnounce(worker)
@@ -430,17 +432,19 @@ class Directory {
     this.prompts.left(worker)
     this.feed.left(worker)
     // One that it stood in the way of (a block size, a socket) may have its listener now.
-    this.#reconcileListeners()
+    this.#reconcileSoon()
   }
 
   #reached(worker: Worker, probed: ReachedOutcome, wasDown: boolean): void {
     const before = worker.outcome
-    const outcome = outcomeAfter(before, probed)
-    worker.outcome = outcome
+    const after = outcomeAfter(before, probed)
+    // Of thousands of workers, each is probed every few seconds: what says nothing new costs the others nothing.
+    const outcome = before !== undefined && isDeepStrictEqual(before, after) ? before : after
+    if (outcome !== before) this.workers.learned(worker, { outcome })
     const isOther = before !== undefined && isOtherProcess(before, outcome)
     if (isOther) {
       this.#context.log.info({ worker: worker.spec.id }, 'engine has restarted')
-      worker.learnedBlockSizeTokens = undefined
+      this.workers.learned(worker, { learnedBlockSizeTokens: undefined })
     }
     this.#reconcileKeys(worker)
     const { processStartSeconds: startSeconds } = outcome
@@ -453,7 +457,8 @@ class Directory {
     if (isOther || mayBeOther) this.prompts.restarted(worker)
     else this.prompts.reached()
     if (isOther || mayBeOther) for (const key of worker.keys) this.#forgetRouted(key)
-    this.#reconcileListeners()
+    for (const key of worker.keys) this.listeners.reconcile(key)
+    if (outcome !== before) this.#reconcileSoon()
     this.announcements.announceSoon(worker)
     this.trials.answered(worker)
   }
@@ -515,13 +520,23 @@ class Directory {
       this.#reconcileKeys(worker)
       this.feed.touch(worker)
     }
-    this.#reconcileListeners()
+    this.#reconcileSoon()
   }
 
-  /** Brings every listener and every trust in line with what is known; a change may concern other workers. */
-  #reconcileListeners(): void {
-    for (const worker of this.workers.all()) {
-      for (const key of worker.keys) this.listeners.reconcile(key)
+  /**
+   * A change may concern other workers: before the next fleet is published, every listener and every trust is
+   * brought in line with what is known. Once for all that changes in one turn of messages.
+   */
+  #reconcileSoon(): void {
+    this.#mustReconcile = true
+    this.feed.publishSoon()
+  }
+
+  publish(): void {
+    if (this.#mustReconcile) {
+      this.#mustReconcile = false
+      for (const worker of this.workers.all()) for (const key of worker.keys) this.listeners.reconcile(key)
     }
+    this.feed.publish()
   }
 }

@@ -123,10 +123,11 @@ export class FleetFeed {
     // A key of one that has left may still have to end.
     if (!this.#workers.has(worker)) return
     this.#changed.add(worker)
-    this.#publishSoon()
+    this.publishSoon()
   }
 
-  #publishSoon(): void {
+  /** Once what waits in the mailbox has been looked at, too. */
+  publishSoon(): void {
     if (this.#willPublish) return
     this.#willPublish = true
     if (this.#context.self.tell({ type: 'publish' }) !== 'ok') this.publish()
@@ -137,7 +138,7 @@ export class FleetFeed {
     this.#published.delete(worker)
     this.#changed.delete(worker)
     this.#hasLost = true
-    this.#publishSoon()
+    this.publishSoon()
   }
 
   /**
@@ -162,7 +163,7 @@ export class FleetFeed {
   setEngineTokenized(engineTokenized: readonly EngineTokenized[]): void {
     this.#engineTokenized = engineTokenized
     this.#hasNewTokenized = true
-    this.#publishSoon()
+    this.publishSoon()
   }
 
   publish(): void {

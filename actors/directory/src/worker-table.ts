@@ -20,13 +20,11 @@ interface First {
   readonly size: Sourced<number>
 }
 
-/** What the block size of a model follows from. */
-type FactsSeen = Pick<Worker, 'outcome' | 'learnedBlockSizeTokens'> & { readonly worker: Worker }
-
 export class WorkerTable {
   readonly #defaults: WorkerDefaults
   readonly #workers = new Map<string, Worker>()
-  #firsts: { readonly facts: readonly FactsSeen[]; readonly byModel: ReadonlyMap<string, First> } | undefined
+  /** Undefined: to be made anew. */
+  #firsts: ReadonlyMap<string, First> | undefined
   /** Event sources of the ranks that were asked for, as long as the worker's answers are these. */
   readonly #eventSources = new WeakMap<WorkerSpec, SourcesOfRanks>()
 
@@ -53,6 +51,7 @@ export class WorkerTable {
       isOnTrial,
     }
     this.#workers.set(spec.id, worker)
+    this.#firsts = undefined
     return worker
   }
 
@@ -64,12 +63,19 @@ export class WorkerTable {
   remove(workerId: string): Worker | undefined {
     const worker = this.#workers.get(workerId)
     this.#workers.delete(workerId)
+    this.#firsts = undefined
     return worker
   }
 
   /** Whether this worker is still in the fleet. A later worker with the same id is a different one. */
   has(worker: Worker): boolean {
     return this.#workers.get(worker.spec.id) === worker
+  }
+
+  /** What a probe told, or its events showed. What follows from it for other workers is made anew. */
+  learned(worker: Worker, facts: Partial<Pick<Worker, 'outcome' | 'learnedBlockSizeTokens'>>): void {
+    Object.assign(worker, facts)
+    this.#firsts = undefined
   }
 
   /** Where the events of a rank come from; undefined: from nowhere that is known. */
@@ -122,17 +128,13 @@ export class WorkerTable {
 
   /**
    * For each model the worker whose block size counts (`blockSizeOfBoth`); none: no size is known. Every key
-   * asks for it, and a worker may have a thousand models: so it is made anew only where it may be another.
+   * asks for it, and there may be thousands of workers with a thousand models each.
    */
   #firstOfModels(): ReadonlyMap<string, First> {
-    const made = this.#firsts
-    if (made !== undefined && this.#isAsIn(made.facts)) return made.byModel
+    if (this.#firsts !== undefined) return this.#firsts
     const byModel = new Map<string, First>()
-    const facts: FactsSeen[] = []
     for (const worker of this.#workers.values()) {
-      const { outcome, learnedBlockSizeTokens } = worker
-      facts.push({ worker, outcome, learnedBlockSizeTokens })
-      if (outcome === undefined) continue
+      if (worker.outcome === undefined) continue
       const { blockSizeTokens, models } = this.facts(worker)
       if (blockSizeTokens === undefined) continue
       for (const { name } of models) {
@@ -141,19 +143,7 @@ export class WorkerTable {
         if (better === blockSizeTokens) byModel.set(name, { worker, size: blockSizeTokens })
       }
     }
-    this.#firsts = { facts, byModel }
+    this.#firsts = byModel
     return byModel
-  }
-
-  #isAsIn(facts: readonly FactsSeen[]): boolean {
-    if (facts.length !== this.#workers.size) return false
-    let at = 0
-    for (const worker of this.#workers.values()) {
-      const seen = facts[at++]!
-      const { outcome, learnedBlockSizeTokens } = worker
-      if (seen.worker !== worker || seen.outcome !== outcome) return false
-      if (seen.learnedBlockSizeTokens !== learnedBlockSizeTokens) return false
-    }
-    return true
   }
 }
