@@ -127,7 +127,7 @@ export const directory = defineActor(
           context.clock,
         ).then(reply)
       },
-      whenProbed: ({ reply }) => feed.whenProbed(reply),
+      whenProbed: ({ withinMs, reply }) => feed.whenProbed(withinMs, reply),
       observeIndexers: () => shards.observe(),
       probeDue: ({ workerId, turn }) => probes.probeDue(workerId, turn),
       probed: ({ workerId, turn, outcome }) => probes.probed(workerId, turn, outcome),
@@ -138,6 +138,7 @@ export const directory = defineActor(
       },
       snapshotsDue: () => void state.snapshots?.due(),
       publish: () => state.publish(),
+      waitersDue: () => feed.waitersDue(),
       resend: () => feed.resend(),
       announce: ({ workerId, joinedMs }) => {
         const worker = state.workers.get(workerId)

@@ -107,8 +107,9 @@ export class FleetFeed {
     return this.#subscribers.delete(key)
   }
 
-  /** Answers when every worker was probed once, up or down. */
-  whenProbed(reply: (fleet: Fleet) => void): void {
+  /** Answers when every worker was probed once, up or down; after `withinMs` with what is known by then. */
+  whenProbed(withinMs: number, reply: (fleet: Fleet) => void): void {
+    this.#context.schedule(withinMs, { type: 'waitersDue' })
     if (this.#waiters.length >= WAITERS_MAX) this.#waiters.shift()
     this.#waiters.push(reply)
     // A fleet that is about to be published may be the first that has seen the last probe.
@@ -208,6 +209,20 @@ export class FleetFeed {
 
   #answerWaiters(): void {
     for (const worker of this.#workers.all()) if (!worker.wasProbed) return
+    this.#answerAll()
+  }
+
+  waitersDue(): void {
+    if (this.#waiters.length === 0) return
+    const unprobed = [...this.#workers.all()].filter(({ wasProbed }) => !wasProbed)
+    this.#context.log.warn(
+      { workers: unprobed.length, first: unprobed[0]?.spec.id },
+      'workers have not been reached yet: they join when they answer',
+    )
+    this.#answerAll()
+  }
+
+  #answerAll(): void {
     const waiters = this.#waiters
     this.#waiters = []
     for (const reply of waiters) reply(this.#fleet)

@@ -203,7 +203,7 @@ export type DirectoryMessage =
   /** The fleet, with each listener's report of its source (undefined: no answer in time). */
   | { readonly type: 'describe'; readonly reply: Reply<FleetReport> }
   /** Resolves when every worker given has been probed once, up or down. */
-  | { readonly type: 'whenProbed'; readonly reply: Reply<Fleet> }
+  | { readonly type: 'whenProbed'; readonly withinMs: number; readonly reply: Reply<Fleet> }
   /** Has every listener write its checkpoint, and answers when they have, or after `timeoutMs`. */
   | {
       readonly type: 'saveCheckpoints'
@@ -234,6 +234,7 @@ export type DirectoryMessage =
     }
   | { readonly type: 'snapshotsDue' }
   | { readonly type: 'publish' }
+  | { readonly type: 'waitersDue' }
   | { readonly type: 'resend' }
   | { readonly type: 'announce'; readonly workerId: string; readonly joinedMs: number }
   | {

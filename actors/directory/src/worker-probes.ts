@@ -17,6 +17,8 @@
  * Order  a worker has one *turn* at a time: a probe under way, or a wait for the next. Every decision about
  *        it begins another turn, and results of an earlier turn are dropped. So a suspicion
  *        during a probe wins over its answer, which may have left the worker before the trouble.
+ * Bounds PROBES_MAX probes under way; further ones wait for their end, in order. Thousands at one time would
+ *        all be late, and their workers taken for silent.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -56,6 +58,7 @@ export interface WorkerProbesOptions {
 /** Misses in a row after which a worker that was up is down. */
 const MISSES_MAX = 3
 const SLOW_PROBE_MS_MAX = 10_000
+export const PROBES_MAX = 64
 /** Of the probes of a worker that is up, one in this many is a full probe. */
 const FULL_PROBE_TURNS = 5
 const PROBE_RETRY_MS_MIN = 200
@@ -92,6 +95,9 @@ export class WorkerProbes {
    * One after the other for all workers: a turn of one that left is not taken for one of the next of its id.
    */
   #turns = 0
+  #underWay = 0
+  /** To be probed when there are fewer under way. */
+  readonly #waiting = new Set<Worker>()
   /** A probe failed because this machine lacked a resource, and no probe has succeeded since. */
   #couldNotAsk = false
 
@@ -120,6 +126,7 @@ export class WorkerProbes {
   /** The worker has left: results on their way are dropped. */
   end(worker: Worker): void {
     this.#probings.delete(worker)
+    this.#waiting.delete(worker)
     const { http } = this.#context.use(transportCapability)
     http.setAccess(worker.spec.origin, undefined)
     http.setRoute(worker.spec.origin, undefined)
@@ -133,6 +140,7 @@ export class WorkerProbes {
 
   /** The answer of a full probe. */
   probed(workerId: string, turn: number, outcome: ProbeOutcome): void {
+    this.#hasEnded()
     const worker = this.#workerOfTurn(workerId, turn)
     if (worker === undefined) return
     const isFirst = !worker.wasProbed
@@ -151,6 +159,7 @@ export class WorkerProbes {
 
   /** The answer of a cheap probe; no fault: it is healthy. */
   healthChecked({ workerId, turn, fault, isLocal, isSlow, models }: HealthChecked): void {
+    this.#hasEnded()
     const worker = this.#workerOfTurn(workerId, turn)
     if (worker === undefined) return
     if (fault !== undefined && isLocal) this.#notAsked(worker, fault)
@@ -223,7 +232,23 @@ export class WorkerProbes {
     return worker !== undefined && this.#probings.get(worker)?.turn === turn ? worker : undefined
   }
 
+  /** A probe is over, whatever became of its worker. */
+  #hasEnded(): void {
+    this.#underWay--
+    const [next] = this.#waiting
+    if (next === undefined) return
+    this.#waiting.delete(next)
+    this.#probe(next, this.#probings.get(next)!)
+  }
+
   #probe(worker: Worker, probing: Probing): void {
+    if (this.#underWay >= PROBES_MAX) {
+      this.#waiting.add(worker)
+      return
+    }
+    this.#underWay++
+    // One that was to wait is asked at once where it is looked at again.
+    this.#waiting.delete(worker)
     const { id: workerId, origin } = worker.spec
     const { turn } = probing
     const { http } = this.#context.use(transportCapability)
@@ -341,6 +366,7 @@ export class WorkerProbes {
   /** Begins another turn, with a wait. */
   #schedule(worker: Worker, delayMs: number): void {
     const turn = ++this.#turns
+    this.#waiting.delete(worker)
     this.#probings.get(worker)!.turn = turn
     this.#context.schedule(delayMs, { type: 'probeDue', workerId: worker.spec.id, turn })
   }

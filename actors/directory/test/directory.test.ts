@@ -1,6 +1,7 @@
 import { defineActor } from '@homing/actor'
 import { blockSizeOfBoth, type Fleet, type FleetMessage, missingOf, type WorkerRecord } from '@homing/fleet'
 import t from 'tap'
+import { PROBES_MAX } from '../src/worker-probes.ts'
 import { type DirectoryWorld, EVENTS, world } from './directory-world.ts'
 
 function modelSize(workers: readonly WorkerRecord[]): number | undefined {
@@ -13,7 +14,7 @@ t.test('a worker is probed, and each value says where it comes from', async t =>
   const w = await world(t)
   await w.engine('10.0.0.1', { events: EVENTS })
   w.start(['http://10.0.0.1:8000?kv_blocks=77&taints=slow'])
-  const probed = w.ref.ask({ type: 'whenProbed' }, { timeout: 5000 })
+  const probed = w.ref.ask({ type: 'whenProbed', withinMs: 60_000 }, { timeout: 5000 })
   await w.system.settle()
   t.equal((await probed).workers[0]!.state, 'up')
   t.match(w.worker(), {
@@ -113,7 +114,7 @@ t.test('ranks of a larger engine are followed where it says, and counted from 0'
 t.test('a worker that is not there is kept, probed on, and found when it comes', async t => {
   const w = await world(t)
   w.start(['http://10.0.0.1:8000'])
-  const probed = w.ref.ask({ type: 'whenProbed' }, { timeout: 5000 })
+  const probed = w.ref.ask({ type: 'whenProbed', withinMs: 60_000 }, { timeout: 5000 })
   await w.system.settle()
   t.equal(
     (await probed).workers[0]!.state,
@@ -135,7 +136,7 @@ t.test('what this machine lacks is no fault of a worker: its state stays, and it
   await w.engine('10.0.0.2')
   w.network.faults.http = ({ origin }) => (origin.startsWith('http://10.0.0.2') ? 'no-socket' : 'deliver')
   w.start(['http://10.0.0.1:8000', 'http://10.0.0.2:8000'])
-  const probed = w.ref.ask({ type: 'whenProbed' }, { timeout: 5000 })
+  const probed = w.ref.ask({ type: 'whenProbed', withinMs: 60_000 }, { timeout: 5000 })
   await w.system.settle()
   t.strictSame(
     (await probed).workers.map(({ state }) => state),
@@ -519,9 +520,39 @@ t.test('who waits for the first probes is told a fleet that has seen them', asyn
     turn: 1,
     outcome: { reached: false, reason: 'connection refused' },
   })
-  const probed = w.ref.ask({ type: 'whenProbed' }, { timeout: 5000 })
+  const probed = w.ref.ask({ type: 'whenProbed', withinMs: 60_000 }, { timeout: 5000 })
   await w.system.settle()
   t.match((await probed).workers[0], { state: 'down', stateReason: 'connection refused' })
+})
+
+t.test('who waits for the first probes does not wait for ever', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  w.network.faults.http = () => ({ delayMs: 1500 })
+  w.start(['http://10.0.0.1:8000'])
+  const probed = w.ref.ask({ type: 'whenProbed', withinMs: 1000 }, { timeout: 5000 })
+  await w.system.advance(1000)
+  t.match((await probed).workers[0], { state: 'probing' })
+})
+
+t.test('of many workers some are probed at one time, and all in the end', async t => {
+  const w = await world(t)
+  const count = 2 * PROBES_MAX + 10
+  const ids = Array.from({ length: count }, (_, i) => `10.0.${i >> 8}.${i & 255}`)
+  for (const id of ids) await w.engine(id)
+  const asked = new Set<string>()
+  w.network.faults.http = ({ origin }) => {
+    asked.add(origin)
+    return { delayMs: 100 }
+  }
+  w.start(
+    ids.map(id => `http://${id}:8000`),
+    { workerSlotsMax: 1024 },
+  )
+  await w.system.settle()
+  t.equal(asked.size, PROBES_MAX)
+  await w.system.advance('2s')
+  t.equal(w.fleet.workers.filter(({ state }) => state === 'up').length, count)
 })
 
 t.test('while a listener is replaced, what it said counts no more', async t => {

@@ -69,7 +69,7 @@ async function startFleet(
       replayTimeoutMs: 1000,
     },
   })
-  await directoryRef.ask({ type: 'whenProbed' }, { timeout: 60_000 })
+  await directoryRef.ask({ type: 'whenProbed', withinMs: 60_000 }, { timeout: 60_000 })
   const engines = refs.map((ref, i) => ({ ref, url: described[i]!.url }))
   return { system, engines, indexers, directory: directoryRef }
 }

@@ -79,7 +79,7 @@ async function whenServing(
   for (const address of addresses) if ('code' in address) throw fromErrorRecord(address)
   const address = addresses[0] as HttpAddress
   if (admin !== undefined && 'code' in admin) throw fromErrorRecord(admin)
-  const fleet = await directory.ask({ type: 'whenProbed' }, deadline)
+  const fleet = await directory.ask({ type: 'whenProbed', withinMs: FIRST_PROBES_MS_MAX / 2 }, deadline)
   const [settled] = await Promise.all([
     settledFleet(context, directory),
     replicaBridge && knownReplicas(context, replicaBridge),
