@@ -88,7 +88,7 @@ async function load(router: RouterClient, requests: number): Promise<ReadonlyMap
 }
 
 /** Illnesses that are tried at the same time. */
-const WARDS = 8
+const WARDS = 7
 const SECONDS = 2.5
 /** After the first second, of the requests that the sick engine's share of the fleet is. */
 const FAILED_SHARE_MAX = 0.02
