@@ -11,7 +11,8 @@
  * whole run had no error. Files that are read at run time lie outside of src/ (fixtures/), one level above
  * the code that reads them both in src/ and in dist/, and are packed as they are.
  *
- * Builds of one tree wait for each other.
+ * Builds of one tree wait for each other. One that packs a tree which was packed before, and has not changed in any
+ * byte that a build reads, copies those tarballs (packed-before.ts).
  *
  * With `--pack FOLDER` the packages are packed into FOLDER, one .tgz each, as they would be published. A
  * package that stands alone takes its pages along: they are put into its tarball (DOCS), and links that would
@@ -34,6 +35,7 @@ import process from 'node:process'
 import { parseArgs } from 'node:util'
 import { withLock } from './build-lock.ts'
 import { bundledDependencies, writeBundle } from './bundle.ts'
+import { PackedBefore } from './packed-before.ts'
 import { readWorkspaces, sourceFolders, type Workspace, withNeeded } from './workspaces.ts'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -60,6 +62,12 @@ function build(packFolder: string | undefined): number {
   const packages = publishedPackages()
   const faults = packages.flatMap(manifestFaults)
   if (faults.length > 0) return fail(faults)
+  const before = packFolder === undefined ? undefined : new PackedBefore(ROOT)
+  const count = before?.tryCopy(resolve(packFolder!))
+  if (count !== undefined) {
+    console.log(`packed ${count} packages as before: nothing of them has changed`)
+    return 0
+  }
 
   rmSync(SCRATCH, { recursive: true, force: true })
   mkdirSync(SCRATCH, { recursive: true })
@@ -78,7 +86,10 @@ function build(packFolder: string | undefined): number {
   rmSync(SCRATCH, { recursive: true, force: true })
   if (faults.length > 0) return fail(faults)
   console.log(`built ${packages.length} packages in ${((performance.now() - startedAt) / 1000).toFixed(1)} s`)
-  return packFolder === undefined || pack(packages, resolve(packFolder)) ? 0 : 1
+  if (packFolder === undefined) return 0
+  if (!pack(packages, resolve(packFolder))) return 1
+  before!.keep(resolve(packFolder), packages.map(tarballOf))
+  return 0
 }
 
 function fail(faults: readonly string[]): number {
@@ -163,11 +174,15 @@ function pack(packages: readonly Published[], target: string): boolean {
   return isPacked && packages.every(one => finish(one, target))
 }
 
+function tarballOf({ manifest }: Pick<Published, 'manifest'>): string {
+  return `${manifest.name.replace('@', '').replace('/', '-')}-${manifest.version}.tgz`
+}
+
 /** Changes in a tarball what `pnpm pack` cannot. */
 function finish({ folder, manifest, bundle }: Published, target: string): boolean {
   const pages = DOCS[folder]
   if (pages === undefined && bundle === undefined) return true
-  const tarball = join(target, `${manifest.name.replace('@', '').replace('/', '-')}-${manifest.version}.tgz`)
+  const tarball = join(target, tarballOf({ manifest }))
   mkdirSync(SCRATCH, { recursive: true })
   if (!run('tar', ['-xzf', tarball, '-C', SCRATCH])) return false
   const unpacked = join(SCRATCH, 'package')

@@ -4,6 +4,9 @@
  * A test file is a program that prints TAP (node-tap), so it is run as one: `node file`. Going through
  * the `tap` command instead would load its plugins into every process: 1.0 s against 0.2 s per file.
  *
+ * Groups   light files share a process, a dozen of one folder each: a process with node-tap and our modules in it
+ *          costs 0.3 to 1.5 s of CPU, which is more than they take. Not a file that its text shows to change the
+ *          process (OWN_PROCESS). If a group dies, what it had not begun is run file by file.
  * Order    the longest first, by file-seconds.json, so that no core is idle at the end. `--write-seconds`
  *          with a whole run measures that table anew.
  * Width    as many files as there are cores. One more saves little: system tests start several processes, and
@@ -27,6 +30,7 @@ import { availableParallelism } from 'node:os'
 import { join, relative, resolve } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
+import { cutGroup } from './group-output.ts'
 import { type FailedCase, readTap, type SkippedCase } from './tap-reader.ts'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -37,12 +41,20 @@ const PATTERNS = [
   'test/**/*.test.ts',
 ]
 const WIDTH = availableParallelism()
+/** A file that takes longer has a process of its own, and so has one that does what a neighbour could feel. */
+const LIGHT_SECONDS_MAX = 4
+const OWN_PROCESS =
+  /process\.(exit|on|once|chdir|argv|memoryUsage)\b|process\.env\S* = |delete process\.env|globalThis|node:(inspector|v8|vm)|worker_threads|createActorSystem|startRouter|startTestRouter|startFleet|withFleet/
+const GROUP_FILES_MAX = 12
+const GROUP = join(import.meta.dirname, 'group.ts')
 const FILE_LIMIT_S = 300
 /** A machine that does other work as well needs several times as long. */
 const LIMIT_FACTOR = 12
 const TOTAL_LIMIT_S = 44 * 60
 const DRAWN_CASES = join(import.meta.dirname, 'drawn-cases.ts')
 const COMPILE_CACHE = join(ROOT, 'node_modules', '.cache', 'homing-compiled')
+/** A whole run begins without: what has been compiled, and what has been packed (packed-before.ts). */
+const KEPT = [COMPILE_CACHE, join(ROOT, 'node_modules', '.cache', 'homing-packed')]
 const SECONDS_FILE = join(import.meta.dirname, 'file-seconds.json')
 /** Seconds of every file that takes at least SECONDS_RECORDED_MIN on a machine with two cores. */
 const recordedSeconds = JSON.parse(readFileSync(SECONDS_FILE, 'utf8')) as Readonly<Record<string, number>>
@@ -52,6 +64,12 @@ const TEST_VARIABLES =
   /^HOMING_(REAL_\w+|TRACES|TRACE_\w+|PICTURES|SEED|SIM_\w+|FAULTS_\w+|LIARS_\w+|LIVES_\w+|STRESS_\w+|TEST_\w+|FUZZ_SECONDS|PARTITION_SECONDS|WORKERS_ROUNDS|PYTHON|VOCABULARIES)$/
 /** Lines of standard error shown for a file that failed. */
 const ERROR_LINES_MAX = 60
+
+/** Of a file that is not in the table. */
+const SECONDS_UNRECORDED = 0.5
+
+/** Files that share a process. */
+type Unit = readonly string[]
 
 interface FileResult {
   readonly file: string
@@ -95,16 +113,17 @@ async function main(wanted: readonly string[]): Promise<number> {
     })
   }
 
-  if (wanted.length === 0) rmSync(COMPILE_CACHE, { recursive: true, force: true })
+  if (wanted.length === 0) for (const folder of KEPT) rmSync(folder, { recursive: true, force: true })
   const endsAt = performance.now() + TOTAL_LIMIT_S * 1000
   const results: FileResult[] = []
-  const waiting = [...files]
+  const waiting = [...unitsOf(files)]
   const runNext = async (): Promise<void> => {
-    for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) {
-      const limitS = Math.min(limitSecondsOf(file), (endsAt - performance.now()) / 1000)
-      const result = limitS <= 1 ? notRun(file) : await runFile(file, limitS)
-      results.push(result)
-      report(result)
+    for (let unit = waiting.shift(); unit !== undefined; unit = waiting.shift()) {
+      const limitS = Math.min(limitSecondsOf(unit), (endsAt - performance.now()) / 1000)
+      const { done, left } = limitS <= 1 ? { done: unit.map(notRun), left: [] } : await runUnit(unit, limitS)
+      waiting.unshift(...left.map(file => [file]))
+      results.push(...done)
+      for (const result of done) report(result)
     }
   }
   await Promise.all(Array.from({ length: WIDTH }, runNext))
@@ -112,8 +131,12 @@ async function main(wanted: readonly string[]): Promise<number> {
   return close(results)
 }
 
-function limitSecondsOf(file: string): number {
-  return Math.max(FILE_LIMIT_S, LIMIT_FACTOR * (recordedSeconds[file] ?? 0))
+function limitSecondsOf(unit: Unit): number {
+  return Math.max(FILE_LIMIT_S, LIMIT_FACTOR * secondsOf(unit))
+}
+
+function secondsOf(unit: Unit): number {
+  return unit.reduce((sum, file) => sum + (recordedSeconds[file] ?? SECONDS_UNRECORDED), 0)
 }
 
 function writeSeconds(results: readonly FileResult[]): void {
@@ -125,10 +148,25 @@ function writeSeconds(results: readonly FileResult[]): void {
 }
 
 /** The longest first. */
+function unitsOf(files: readonly string[]): readonly Unit[] {
+  const light = new Set(
+    files.filter(
+      file =>
+        (recordedSeconds[file] ?? 0) <= LIGHT_SECONDS_MAX &&
+        !OWN_PROCESS.test(readFileSync(join(ROOT, file), 'utf8')),
+    ),
+  )
+  const units: Unit[] = files.filter(file => !light.has(file)).map(file => [file])
+  // Neighbours import the same modules.
+  const byFolder = [...light].toSorted((a, b) => a.localeCompare(b))
+  while (byFolder.length > 0) units.push(byFolder.splice(0, GROUP_FILES_MAX))
+  return units.sort((a, b) => secondsOf(b) - secondsOf(a))
+}
+
 function testFiles(wanted: readonly string[]): readonly string[] {
   const all = globSync(PATTERNS, { cwd: ROOT, exclude: path => path.includes('node_modules') })
     .map(file => file.replaceAll('\\', '/'))
-    .sort((a, b) => (recordedSeconds[b] ?? 0) - (recordedSeconds[a] ?? 0) || a.localeCompare(b))
+    .sort((a, b) => a.localeCompare(b))
   if (wanted.length === 0) return all
   return all.filter(file => wanted.some(path => fits(file, path)))
 }
@@ -141,14 +179,59 @@ function fits(file: string, path: string): boolean {
   return inside === '' || file === inside || file.startsWith(`${inside}/`)
 }
 
-function runFile(file: string, limitS: number): Promise<FileResult> {
+/** Files that a group did not come to are `left`. */
+async function runUnit(
+  unit: Unit,
+  limitS: number,
+): Promise<{ readonly done: readonly FileResult[]; readonly left: Unit }> {
+  const [first, ...others] = unit as [string, ...string[]]
+  const ended = await runProcess(unit, limitS)
+  if (others.length === 0) return { done: [resultOf(first, ended, ended.output, ended.seconds)], left: [] }
+  const { files: outputs, strays } = cutGroup(ended.output, unit)
+  const begun = unit.filter(file => outputs.has(file))
+  // How the process ended is a matter of the last file that it came to.
+  const last = begun.pop() ?? first
+  const done = begun.map(file => {
+    const { tap, seconds = 0 } = outputs.get(file)!
+    return resultOf(file, { ...ended, isLate: false, how: 0 }, tap, seconds)
+  })
+  // With 1 it also says that a test failed, whichever.
+  const isExplained = ended.how === 1 && done.some(({ failed }) => failed.length > 0)
+  const { tap, seconds } = outputs.get(last) ?? { tap: '', seconds: undefined }
+  const how = { ...ended, how: isExplained ? 0 : ended.how, isCut: seconds === undefined }
+  const ofLast = resultOf(last, how, tap, seconds ?? ended.seconds)
+  const failed = strays.map(title => ({
+    path: [title],
+    report: [`a module that one of ${unit.join(', ')} imports has imported 'tap' itself: give it the test`],
+  }))
+  done.push({ ...ofLast, failed: [...ofLast.failed, ...failed] })
+  return { done, left: unit.filter(file => file !== last && !begun.includes(file)) }
+}
+
+interface Ended {
+  readonly output: string
+  readonly errorOutput: string
+  readonly seconds: number
+  /** It was killed at this limit. */
+  readonly isLate: boolean
+  readonly limitS: number
+  /** Before the file that it was in had ended. */
+  readonly isCut?: boolean
+  readonly how: number | NodeJS.Signals | null
+}
+
+function runProcess(unit: Unit, limitS: number): Promise<Ended> {
   const startedAt = performance.now()
   return new Promise(resolve => {
-    const drawsCases = readFileSync(join(ROOT, file), 'utf8').includes("from 'fast-check'")
+    const drawsCases = unit.some(file => readFileSync(join(ROOT, file), 'utf8').includes("from 'fast-check'"))
     const options = drawsCases ? ['--import', DRAWN_CASES] : []
-    const child = spawn(process.execPath, [...options, join(ROOT, file)], {
+    const main = unit.length === 1 ? join(ROOT, unit[0]!) : GROUP
+    const child = spawn(process.execPath, [...options, main], {
       cwd: ROOT,
-      env: cleanEnvironment(limitS),
+      env: {
+        ...cleanEnvironment(limitS),
+        ...(unit.length === 1 ? {} : { TEST_GROUP: JSON.stringify(unit) }),
+      },
       stdio: ['ignore', 'pipe', 'pipe'],
       // A group of its own, so that what the test started can be killed with it.
       detached: true,
@@ -167,27 +250,31 @@ function runFile(file: string, limitS: number): Promise<FileResult> {
       clearTimeout(timer)
       running.delete(child)
       killGroup(child)
-      const tap = readTap(Buffer.concat(output).toString('utf8'))
-      const failed = [...tap.failed]
-      if (isLate) {
-        failed.push({ path: [], report: [`killed after ${limitS.toFixed(0)} s, its time limit`] })
-      } else if (!tap.isComplete) {
-        failed.push({ path: [], report: [`ended before its plan (exit code ${exitCode ?? signal})`] })
-      } else if (exitCode !== 0 && failed.length === 0) {
-        failed.push({ path: [], report: [`ended with exit code ${exitCode ?? signal}`] })
-      } else if (tap.passed + failed.length + tap.skipped.length === 0) {
-        failed.push({ path: [], report: ['has no test'] })
-      }
       resolve({
-        file,
-        seconds: (performance.now() - startedAt) / 1000,
-        passed: tap.passed,
-        failed,
-        skipped: tap.skipped,
+        output: Buffer.concat(output).toString('utf8'),
         errorOutput: Buffer.concat(errors).toString('utf8'),
+        seconds: (performance.now() - startedAt) / 1000,
+        isLate,
+        limitS,
+        how: exitCode ?? signal,
       })
     })
   })
+}
+
+function resultOf(file: string, ended: Ended, output: string, seconds: number): FileResult {
+  const tap = readTap(output)
+  const failed = [...tap.failed]
+  if (ended.isLate) {
+    failed.push({ path: [], report: [`killed after ${ended.limitS.toFixed(0)} s, its time limit`] })
+  } else if (!tap.isComplete || ended.isCut === true) {
+    failed.push({ path: [], report: [`ended before its plan (exit code ${ended.how})`] })
+  } else if (ended.how !== 0 && failed.length === 0) {
+    failed.push({ path: [], report: [`ended with exit code ${ended.how}`] })
+  } else if (tap.passed + failed.length + tap.skipped.length === 0) {
+    failed.push({ path: [], report: ['has no test'] })
+  }
+  return { file, seconds, passed: tap.passed, failed, skipped: tap.skipped, errorOutput: ended.errorOutput }
 }
 
 /** What a shell has set for its own routers must not change a test. */

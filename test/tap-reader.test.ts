@@ -99,6 +99,11 @@ t.test('what is skipped has a name and a reason', async t => {
 })
 
 t.test('a file that is skipped whole is one skip', async t => {
+  t.strictSame(
+    readTap('TAP version 14\n1..0 # no network\n').skipped,
+    [{ path: [], reason: 'no network' }],
+    'as `t.plan(0, why)` prints it',
+  )
   t.strictSame(readTap('TAP version 14\n1..0 # SKIP no network\n').skipped, [
     { path: [], reason: 'no network' },
   ])

@@ -96,6 +96,8 @@ export function readTap(output: string): TapSummary {
   const directive = parseDirective(plan.comment)
   if (directive && directive[0] === 'skip')
     skipped.push({ path: [], reason: directive[1] === true ? '' : directive[1] })
+  // What `t.plan(0, 'why')` prints.
+  else if (plan.end === 0 && plan.comment !== '') skipped.push({ path: [], reason: plan.comment })
   if (whole.report.length > 0) failed.push({ path: [], report: whole.report })
   else if (whole.caseCount === 0 && whole.assertionCount > 0) passed++
   return { passed, failed, skipped, isComplete: plan.end !== null }

@@ -391,14 +391,14 @@ class ThreadFleet extends RouterClient implements Fleet {
 
 /**
  * Engines only; their router is the caller's. They share so many threads: each costs a quarter of a second of
- * CPU to start.
+ * CPU to start, and one to replace them as much; none of them dies here.
  */
 export async function startEngines(
   settings: readonly Partial<EngineSettings>[],
   threads = 1,
 ): Promise<{ readonly engines: readonly ThreadEngine[]; stop(): Promise<void> }> {
   const pools = { engines: { count: threads } }
-  const system = await createActorSystem({ name: 'test-engines', logLevel: 'warn', pools })
+  const system = await createActorSystem({ name: 'test-engines', logLevel: 'warn', pools, warmSpare: false })
   const placeOf = (number: number): ThreadPlacement => ({ pool: 'engines', key: number })
   try {
     const refs = settings.map((one, number) =>

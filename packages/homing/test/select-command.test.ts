@@ -1,10 +1,11 @@
 /** Arguments of `homing select`, its output, and `startSelect`; test/system tests what it serves. */
 
 import { selectCommand } from '@homing/config'
+import t from 'tap'
 import { startSelect } from '../src/index.ts'
 import { testServiceCommand } from './service-command.ts'
 
-testServiceCommand({
+testServiceCommand(t, {
   command: selectCommand,
   start: startSelect,
   firstRoute: '/workers',

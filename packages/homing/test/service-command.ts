@@ -1,7 +1,7 @@
 /** What a command of a service owes its operator: arguments, output, and its function for programs. */
 
 import { type Command, parseSettings } from '@homing/config'
-import t from 'tap'
+import type { Test } from 'tap'
 import { RunningCommand, run } from './command.ts'
 
 interface RunningService {
@@ -29,7 +29,10 @@ const WRONG = [
   [['--max-bodies-bytes', '1MiB'], /is less than one body of --max-body-bytes/],
 ] as const
 
-export function testServiceCommand({ command, start, wrong, firstRoute }: ServiceCommand): void {
+export function testServiceCommand(
+  t: Pick<Test, 'test'>,
+  { command, start, wrong, firstRoute }: ServiceCommand,
+): void {
   const { name } = command
   const quiet = [name, '--host', '127.0.0.1', '--port', '0', '--log-level', 'error']
 

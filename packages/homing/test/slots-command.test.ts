@@ -1,10 +1,11 @@
 /** Arguments of `homing slots`, its output, and `startSlots`; test/system tests what it serves. */
 
 import { slotsCommand } from '@homing/config'
+import t from 'tap'
 import { startSlots } from '../src/index.ts'
 import { testServiceCommand } from './service-command.ts'
 
-testServiceCommand({
+testServiceCommand(t, {
   command: slotsCommand,
   start: startSlots,
   firstRoute: '/register',

@@ -5,9 +5,9 @@
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { accessSync, constants, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { delimiter, join } from 'node:path'
 import process from 'node:process'
 import { systemClock } from '@homing/base'
 
@@ -15,6 +15,19 @@ const TEST_START_MS_MAX = 20_000
 const TEST_LOOK_MS = 20
 const STOP_TURNS_MAX = 100_000
 const OUTPUT_CHARACTERS_MAX = 4000
+
+/** Looked up, not run: each test that imports a server would pay for a process. */
+export function isInstalled(command: string): boolean {
+  return (process.env['PATH'] ?? '').split(delimiter).some(folder => {
+    try {
+      accessSync(join(folder, command), constants.X_OK)
+      return true
+    } catch {
+      // Not in this folder.
+      return false
+    }
+  })
+}
 
 export abstract class TestServer {
   protected readonly folder: string

@@ -1,11 +1,12 @@
 /** For tests: certificates that openssl makes. */
 
-import { execFileSync, spawnSync } from 'node:child_process'
+import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { isInstalled } from './test-server.ts'
 
 /** Why tests that need it are skipped; false: they are not. For the `skip` of a test. */
-export const NO_OPENSSL = spawnSync('openssl', ['version']).status === 0 ? false : 'openssl is not installed'
+export const NO_OPENSSL = isInstalled('openssl') ? false : 'openssl is not installed'
 
 export interface SelfSigned {
   readonly certificate: string

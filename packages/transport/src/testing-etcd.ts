@@ -1,12 +1,11 @@
 /** For tests: a real etcd server on loopback, which is started again with what it knew. */
 
-import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { freePorts } from './free-ports.ts'
-import { TestServer } from './test-server.ts'
+import { isInstalled, TestServer } from './test-server.ts'
 
 /** Why tests that need the server are skipped; false: they are not. For the `skip` of a test. */
-export const NO_ETCD_SERVER = spawnSync('etcd', ['--version']).status === 0 ? false : 'etcd is not installed'
+export const NO_ETCD_SERVER = isInstalled('etcd') ? false : 'etcd is not installed'
 
 export class EtcdServer extends TestServer {
   /** 'http://127.0.0.1:PORT'. */

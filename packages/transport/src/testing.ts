@@ -1,13 +1,12 @@
 /** For tests: a real NATS server on loopback, which can be stopped, killed and started again, empty. */
 
-import { spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import process from 'node:process'
 import { connect as connectClient, type JetStreamManager, type Views } from 'nats'
 import { freePort } from './free-ports.ts'
-import { TestServer } from './test-server.ts'
+import { isInstalled, TestServer } from './test-server.ts'
 
 export { freePort, freePorts } from './free-ports.ts'
 export { NO_OPENSSL, type SelfSigned, selfSigned } from './testing-certificates.ts'
@@ -16,8 +15,7 @@ export { EtcdServer, NO_ETCD_SERVER } from './testing-etcd.ts'
 const HOST = '127.0.0.1'
 
 /** Why tests that need the server are skipped; false: they are not. For the `skip` of a test. */
-export const NO_NATS_SERVER =
-  spawnSync('nats-server', ['--version']).status === 0 ? false : 'nats-server is not installed'
+export const NO_NATS_SERVER = isInstalled('nats-server') ? false : 'nats-server is not installed'
 
 export interface NatsServerOptions {
   /** Lines of its configuration file, e.g. 'max_payload: 4096'. */

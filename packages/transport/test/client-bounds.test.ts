@@ -44,7 +44,7 @@ function unboundedRoom(taken: Inbox<number>): BodyRoom {
   return { check() {}, take: taken.put }
 }
 
-overEach('a body may take long, but not be silent for long', async (t, link) => {
+overEach(t, 'a body may take long, but not be silent for long', async (t, link) => {
   const taken = new Inbox<number>()
   const outcomes = new Inbox<unknown>()
   const { clock, socket } = await serve(t, link, exchange => {
@@ -78,6 +78,7 @@ overEach('a body may take long, but not be silent for long', async (t, link) => 
 })
 
 overEach(
+  t,
   'a body that comes a byte for each pause ends at last, and a slow one that goes on does not',
   async (t, link) => {
     const taken = new Inbox<number>()
@@ -109,7 +110,7 @@ overEach(
   },
 )
 
-overEach('a body that has come is not waited for', async (t, link) => {
+overEach(t, 'a body that has come is not waited for', async (t, link) => {
   const bodies = new Inbox<Uint8Array>()
   const { clock, socket } = await serve(t, link, exchange => exchange.readBody(1e6).then(bodies.put))
   // In pieces of one byte, more than are kept apart.
@@ -121,6 +122,7 @@ overEach('a body that has come is not waited for', async (t, link) => {
 })
 
 overEach(
+  t,
   'a body for which there is no room is refused as it comes, or by its announced length',
   async (t, link) => {
     const errors = new Inbox<unknown>()
@@ -151,6 +153,7 @@ overEach(
 
 for (const hasEnded of [false, true]) {
   overEach(
+    t,
     `a client that takes nothing is cut, ${hasEnded ? 'also after' : 'before'} the end of its answer`,
     async (t, link) => {
       const gone = new Inbox<ClientGoneReason>()
@@ -179,7 +182,7 @@ for (const hasEnded of [false, true]) {
   )
 }
 
-overEach('a client that reads slowly is left alone', async (t, link) => {
+overEach(t, 'a client that reads slowly is left alone', async (t, link) => {
   const total = 48 * 2 ** 20
   const gone = new Inbox<string>()
   const { clock, socket } = await serve(t, link, exchange => {
@@ -204,7 +207,7 @@ overEach('a client that reads slowly is left alone', async (t, link) => {
   t.ok(received >= total, `${received} of ${total} bytes have come`)
 })
 
-overEach('an answer that waits for another one of its connection is not cut for it', async (t, link) => {
+overEach(t, 'an answer that waits for another one of its connection is not cut for it', async (t, link) => {
   const exchanges = new Inbox<HttpExchange>()
   const gone = new Inbox<string>()
   const { clock, socket } = await serve(t, link, exchange => {
@@ -225,7 +228,7 @@ overEach('an answer that waits for another one of its connection is not cut for 
   await closed
 })
 
-overEach('a body that is not read ends with its answer, unless it is short', async (t, link) => {
+overEach(t, 'a body that is not read ends with its answer, unless it is short', async (t, link) => {
   for (const head of ['transfer-encoding: chunked', 'content-length: 65537', 'content-length: 1000']) {
     const received = new Inbox<string>()
     const { clock, socket } = await serve(t, link, exchange => {

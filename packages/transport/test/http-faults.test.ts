@@ -86,7 +86,7 @@ class Client {
 
 const HOST = 'host: x\r\n'
 
-overEach('a request that is no HTTP is told so, and its connection closed', async (t, link) => {
+overEach(t, 'a request that is no HTTP is told so, and its connection closed', async (t, link) => {
   const { open } = await serve(t, link)
   const malformed = 'HOMING_TRANSPORT_MALFORMED_HTTP'
   const cases: readonly (readonly [request: string, status: number, code: string])[] = [
@@ -118,7 +118,7 @@ overEach('a request that is no HTTP is told so, and its connection closed', asyn
   }
 })
 
-overEach('without a form of its own, a listener tells it as text', async (t, link) => {
+overEach(t, 'without a form of its own, a listener tells it as text', async (t, link) => {
   const listener = await transport.http.listen({ host: '127.0.0.1', port: 0, tls: link.tls }, echo)
   t.teardown(() => listener.close(0))
   const socket = await link.open(listener.port)
@@ -127,7 +127,7 @@ overEach('without a form of its own, a listener tells it as text', async (t, lin
   t.match(await client.whole(), /\r\ncontent-type: text\/plain; charset=utf-8\r\n.*\r\n\r\ncannot read/s)
 })
 
-overEach('a request whose head ends early is told so', async (t, link) => {
+overEach(t, 'a request whose head ends early is told so', async (t, link) => {
   const { open } = await serve(t, link)
   const client = await open()
   client.socket.end(`GET / HTTP/1.1\r\n${HOST}`)
@@ -135,6 +135,7 @@ overEach('a request whose head ends early is told so', async (t, link) => {
 })
 
 overEach(
+  t,
   'a body that ends early, or is no chunks, is answered by its exchange, and the connection closed',
   async (t, link) => {
     const { open } = await serve(t, link)
@@ -153,7 +154,7 @@ overEach(
   },
 )
 
-overEach('what comes before the fault on a connection is answered before it', async (t, link) => {
+overEach(t, 'what comes before the fault on a connection is answered before it', async (t, link) => {
   const exchanges = new Inbox<HttpExchange>()
   const { open } = await serve(t, link, exchanges.put)
   for (const fault of ['nonsense\r\n\r\n', 'GET /never HTTP/1.1\r\n\r\n']) {
@@ -168,7 +169,7 @@ overEach('what comes before the fault on a connection is answered before it', as
   }
 })
 
-overEach('a target in absolute form is served as the path that it names', async (t, link) => {
+overEach(t, 'a target in absolute form is served as the path that it names', async (t, link) => {
   const { open } = await serve(t, link)
   for (const [target, seen] of [
     ['http://other/v1/models', '/v1/models  '],
@@ -185,7 +186,7 @@ overEach('a target in absolute form is served as the path that it names', async 
   }
 })
 
-overEach('a client that closes its side gets its answers, streams included', async (t, link) => {
+overEach(t, 'a client that closes its side gets its answers, streams included', async (t, link) => {
   const exchanges = new Inbox<HttpExchange>()
   const { open } = await serve(t, link, exchanges.put)
   for (const version of ['1.1', '1.0']) {
@@ -211,29 +212,33 @@ overEach('a client that closes its side gets its answers, streams included', asy
   }
 })
 
-overEach('a client of HTTP/1.0 sees a cut as a reset, since it takes an end for the end', async (t, link) => {
-  const exchanges = new Inbox<HttpExchange>()
-  const { open } = await serve(t, link, exchanges.put)
-  for (const [version, headers, how] of [
-    ['1.0', {}, 'reset'],
-    ['1.0', { 'content-length': '10' }, 'end'],
-    ['1.1', {}, 'end'],
-  ] as const) {
-    const client = await open()
-    const ended = new Inbox<string>()
-    client.socket.on('end', () => ended.put('end'))
-    client.socket.on('error', () => ended.put('reset'))
-    client.socket.write(`GET / HTTP/${version}\r\n${HOST}\r\n`)
-    const exchange = await exchanges.next('the request')
-    exchange.writeHead(200, headers)
-    exchange.write(bytes('half'))
-    await client.seen('half', 1)
-    exchange.destroy()
-    t.equal(await ended.next('the cut'), how, `${version} ${JSON.stringify(headers)}`)
-  }
-})
+overEach(
+  t,
+  'a client of HTTP/1.0 sees a cut as a reset, since it takes an end for the end',
+  async (t, link) => {
+    const exchanges = new Inbox<HttpExchange>()
+    const { open } = await serve(t, link, exchanges.put)
+    for (const [version, headers, how] of [
+      ['1.0', {}, 'reset'],
+      ['1.0', { 'content-length': '10' }, 'end'],
+      ['1.1', {}, 'end'],
+    ] as const) {
+      const client = await open()
+      const ended = new Inbox<string>()
+      client.socket.on('end', () => ended.put('end'))
+      client.socket.on('error', () => ended.put('reset'))
+      client.socket.write(`GET / HTTP/${version}\r\n${HOST}\r\n`)
+      const exchange = await exchanges.next('the request')
+      exchange.writeHead(200, headers)
+      exchange.write(bytes('half'))
+      await client.seen('half', 1)
+      exchange.destroy()
+      t.equal(await ended.next('the cut'), how, `${version} ${JSON.stringify(headers)}`)
+    }
+  },
+)
 
-overEach('an answer before the end of a long body does not make its client fail', async (t, link) => {
+overEach(t, 'an answer before the end of a long body does not make its client fail', async (t, link) => {
   const unread = (exchange: HttpExchange): void => {
     exchange.writeHead(401, { 'content-length': '0' })
     exchange.end()
@@ -266,7 +271,7 @@ overEach('an answer before the end of a long body does not make its client fail'
   }
 })
 
-overEach('two requests of a client that then closes its side are both answered', async (t, link) => {
+overEach(t, 'two requests of a client that then closes its side are both answered', async (t, link) => {
   const { open } = await serve(t, link)
   const client = await open()
   const get = (path: string) => `GET ${path} HTTP/1.1\r\n${HOST}\r\n`
@@ -275,6 +280,7 @@ overEach('two requests of a client that then closes its side are both answered',
 })
 
 overEach(
+  t,
   'a client that leaves is gone within its next moments, whether it is read or not',
   async (t, link) => {
     const exchanges = new Inbox<HttpExchange>()
@@ -293,7 +299,7 @@ overEach(
   },
 )
 
-overEach('a client that leaves inside a silent answer is gone, too', async (t, link) => {
+overEach(t, 'a client that leaves inside a silent answer is gone, too', async (t, link) => {
   const exchanges = new Inbox<HttpExchange>()
   const { open } = await serve(t, link, exchanges.put)
   for (const hasBytes of [true, false]) {
@@ -309,23 +315,27 @@ overEach('a client that leaves inside a silent answer is gone, too', async (t, l
   }
 })
 
-overEach('a client that closes its side inside a silent answer gets the rest, unchanged', async (t, link) => {
-  const exchanges = new Inbox<HttpExchange>()
-  const { open } = await serve(t, link, exchanges.put)
-  for (const isAtEnd of [false, true]) {
-    const client = await open()
-    client.socket.write(`GET / HTTP/1.1\r\n${HOST}\r\n`)
-    const exchange = await exchanges.next('the request')
-    exchange.write(bytes('first'))
-    await client.seen('5\r\nfirst\r\n', 1)
-    client.socket.end()
-    await client.seen('first\r\n00', 1)
-    if (!isAtEnd) exchange.write(bytes('second'))
-    exchange.end()
-    const [, chunks] = (await client.whole()).split('\r\n\r\n', 2)
-    t.equal(chunks, isAtEnd ? '5\r\nfirst\r\n000' : '5\r\nfirst\r\n006\r\nsecond\r\n0')
-  }
-})
+overEach(
+  t,
+  'a client that closes its side inside a silent answer gets the rest, unchanged',
+  async (t, link) => {
+    const exchanges = new Inbox<HttpExchange>()
+    const { open } = await serve(t, link, exchanges.put)
+    for (const isAtEnd of [false, true]) {
+      const client = await open()
+      client.socket.write(`GET / HTTP/1.1\r\n${HOST}\r\n`)
+      const exchange = await exchanges.next('the request')
+      exchange.write(bytes('first'))
+      await client.seen('5\r\nfirst\r\n', 1)
+      client.socket.end()
+      await client.seen('first\r\n00', 1)
+      if (!isAtEnd) exchange.write(bytes('second'))
+      exchange.end()
+      const [, chunks] = (await client.whole()).split('\r\n\r\n', 2)
+      t.equal(chunks, isAtEnd ? '5\r\nfirst\r\n000' : '5\r\nfirst\r\n006\r\nsecond\r\n0')
+    }
+  },
+)
 
 /** A request of a client that has closed its side, and a while of the transport's time. */
 async function halfClosed(t: Test, link: Link) {
@@ -347,6 +357,7 @@ async function halfClosed(t: Test, link: Link) {
 }
 
 overEach(
+  t,
   'nothing is written behind an answer that waits for a client that has closed its side',
   async (t, link) => {
     const { client, exchange, minutes } = await halfClosed(t, link)
@@ -361,6 +372,7 @@ overEach(
 )
 
 overEach(
+  t,
   'an answer with a length is written as it is to a client that has closed its side',
   async (t, link) => {
     const { client, exchange, minutes } = await halfClosed(t, link)
@@ -373,21 +385,25 @@ overEach(
   },
 )
 
-overEach('a client that leaves takes all the requests with it that it has sent at once', async (t, link) => {
-  const gone = new Inbox<string>()
-  const over = new Inbox<string>()
-  const arrived = new Inbox<string>()
-  const { open } = await serve(t, link, exchange => {
-    exchange.onClientGone(() => gone.put(exchange.path))
-    exchange.onOver(() => over.put(exchange.path))
-    arrived.put(exchange.path)
-  })
-  const client = await open()
-  client.socket.write(['/a', '/b', '/c'].map(path => `GET ${path} HTTP/1.1\r\nhost: x\r\n\r\n`).join(''))
-  for (let i = 0; i < 3; i++) await arrived.next('a request')
-  client.socket.destroy()
-  const left = [await gone.next('one'), await gone.next('two'), await gone.next('three')]
-  t.strictSame(left.sort(), ['/a', '/b', '/c'])
-  const ended = [await over.next('one'), await over.next('two'), await over.next('three')]
-  t.strictSame(ended.sort(), ['/a', '/b', '/c'])
-})
+overEach(
+  t,
+  'a client that leaves takes all the requests with it that it has sent at once',
+  async (t, link) => {
+    const gone = new Inbox<string>()
+    const over = new Inbox<string>()
+    const arrived = new Inbox<string>()
+    const { open } = await serve(t, link, exchange => {
+      exchange.onClientGone(() => gone.put(exchange.path))
+      exchange.onOver(() => over.put(exchange.path))
+      arrived.put(exchange.path)
+    })
+    const client = await open()
+    client.socket.write(['/a', '/b', '/c'].map(path => `GET ${path} HTTP/1.1\r\nhost: x\r\n\r\n`).join(''))
+    for (let i = 0; i < 3; i++) await arrived.next('a request')
+    client.socket.destroy()
+    const left = [await gone.next('one'), await gone.next('two'), await gone.next('three')]
+    t.strictSame(left.sort(), ['/a', '/b', '/c'])
+    const ended = [await over.next('one'), await over.next('two'), await over.next('three')]
+    t.strictSame(ended.sort(), ['/a', '/b', '/c'])
+  },
+)

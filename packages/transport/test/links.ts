@@ -6,7 +6,7 @@ import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type ConnectionOptions, connect as connectTls } from 'node:tls'
-import t, { type Test } from 'tap'
+import type { Test } from 'tap'
 import type { TlsIdentity } from '../src/index.ts'
 import { NO_OPENSSL, selfSigned } from '../src/testing.ts'
 import { bounded } from './conformance.ts'
@@ -58,8 +58,12 @@ export const LINKS: readonly Link[] = [
   },
 ]
 
-/** A test over each of them. */
-export function overEach(name: string, run: (t: Test, link: Link) => Promise<void>): void {
+/** A test of `t` over each of them. */
+export function overEach(
+  t: Pick<Test, 'test'>,
+  name: string,
+  run: (t: Test, link: Link) => Promise<void>,
+): void {
   for (const link of LINKS) t.test(`${name} (${link.name})`, { skip: link.skip }, t => run(t, link))
 }
 
