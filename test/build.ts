@@ -11,8 +11,8 @@
  * whole run had no error. Files that are read at run time lie outside of src/ (fixtures/), one level above
  * the code that reads them both in src/ and in dist/, and are packed as they are.
  *
- * Builds of one tree wait for each other. One that packs a tree which was packed before, and has not changed in any
- * byte that a build reads, copies those tarballs (packed-before.ts).
+ * Builds of one tree wait for each other. One that packs a tree which was packed before, and has not changed
+ * in any byte that a build reads, copies those tarballs (packed-before.ts).
  *
  * With `--pack FOLDER` the packages are packed into FOLDER, one .tgz each, as they would be published. A
  * package that stands alone takes its pages along: they are put into its tarball (DOCS), and links that would

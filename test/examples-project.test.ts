@@ -54,7 +54,9 @@ export const simulate = () => createSimulation({ seed: 1 })
 export const timeOf = async () => (await simulate()).clock
 `
 
-/** Each entry of the package, from plain JavaScript and from TypeScript, and an actor on a thread of its own. */
+/**
+ * Each entry of the package, from plain JavaScript and from TypeScript, and an actor on a thread of its own.
+ */
 const FOR_LAYOUT: ReadonlySet<string> = new Set(['hello.js', 'own-actor.ts', 'timers.ts', 'seeds.ts'])
 
 const tarballs = newFolder('tarballs')

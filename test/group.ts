@@ -1,10 +1,12 @@
 /**
- * `TEST_GROUP='["FILE", …]' node test/group.ts`: several test files in one process, one after the other, for files
- * that take less time than a process with node-tap and our modules in it takes to start (0.3 to 1.5 s of CPU).
+ * `TEST_GROUP='["FILE", …]' pnpm exec node test/group.ts`: several test files in one process, one after the
+ * other, for files that take less time than a process with node-tap and our modules in it takes to start (0.3
+ * to 1.5 s of CPU).
  *
- * Each file is a test of the root, named after it, and what it imports as 'tap' is that test: so its cases, its
- * plan, its teardowns and its failures stand in a block of their own in the output, which group-output.ts cuts out
- * as the output of the file. Only the file itself gets its test that way; a module beside it gets the root.
+ * Each file is a test of the root, named after it, and what it imports as 'tap' is that test: so its cases,
+ * its plan, its teardowns and its failures stand in a block of their own in the output, which group-output.ts
+ * cuts out as the output of the file. Only the file itself gets its test that way; a module beside it gets
+ * the root.
  *
  * The names come in a variable because node-tap makes the names of folders from arguments.
  */

@@ -1,10 +1,10 @@
 /**
- * Tarballs kept from one `build --pack` to the next: three tests of one run ask for those of the same tree, and
- * each build costs 25 s of CPU.
+ * Tarballs kept from one `build --pack` to the next: three tests of one run ask for those of the same tree,
+ * and each build costs 25 s of CPU.
  *
- * They are kept under a digest of everything that a build reads: paths and bytes of the workspaces without what
- * is installed and built there, the pages, the programs of the build, the lockfile. Another byte in any of these is
- * another digest. One digest is kept.
+ * They are kept under a digest of everything that a build reads: paths and bytes of the workspaces without
+ * what is installed and built there, the pages, the programs of the build, the lockfile. Another byte in any
+ * of these is another digest. One digest is kept.
  */
 
 import { createHash } from 'node:crypto'
@@ -25,7 +25,10 @@ export class PackedBefore {
     this.#kept = join(this.#store, this.#digest())
   }
 
-  /** Copies the tarballs of this tree into `folder`, if they are kept; undefined: they are not, else their count. */
+  /**
+   * Copies the tarballs of this tree into `folder`, if they are kept; undefined: they are not, else their
+   * count.
+   */
   tryCopy(folder: string): number | undefined {
     const names = tarballsIn(this.#kept)
     if (names.length === 0) return undefined

@@ -4,9 +4,9 @@
  * A test file is a program that prints TAP (node-tap), so it is run as one: `node file`. Going through
  * the `tap` command instead would load its plugins into every process: 1.0 s against 0.2 s per file.
  *
- * Groups   light files share a process, a dozen of one folder each: a process with node-tap and our modules in it
- *          costs 0.3 to 1.5 s of CPU, which is more than they take. Not a file that its text shows to change the
- *          process (OWN_PROCESS). If a group dies, what it had not begun is run file by file.
+ * Groups   light files share a process, a dozen of one folder each: a process with node-tap and our modules
+ *          in it costs 0.3 to 1.5 s of CPU, which is more than they take. Not a file that its text shows to
+ *          change the process (OWN_PROCESS). If a group dies, what it had not begun is run file by file.
  * Order    the longest first, by file-seconds.json, so that no core is idle at the end. `--write-seconds`
  *          with a whole run measures that table anew.
  * Width    as many files as there are cores. One more saves little: system tests start several processes, and
@@ -41,7 +41,9 @@ const PATTERNS = [
   'test/**/*.test.ts',
 ]
 const WIDTH = availableParallelism()
-/** A file that takes longer has a process of its own, and so has one that does what a neighbour could feel. */
+/**
+ * A file that takes longer has a process of its own, and so has one that does what a neighbour could feel.
+ */
 const LIGHT_SECONDS_MAX = 4
 const OWN_PROCESS =
   /process\.(exit|on|once|chdir|argv|memoryUsage)\b|process\.env\S* = |delete process\.env|globalThis|node:(inspector|v8|vm)|worker_threads|createActorSystem|startRouter|startTestRouter|startFleet|withFleet/

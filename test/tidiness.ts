@@ -75,7 +75,13 @@ const MAY_USE_TURNS = ['packages/actor/', 'packages/base/', 'packages/transport/
  * NO_COLOR and TERM say what the terminal of the log can show: they are no settings, and every thread needs
  * them.
  */
-const READ_THE_ENVIRONMENT = ['packages/config/', 'packages/homing/', 'packages/base/src/log.ts']
+const READ_THE_ENVIRONMENT = [
+  'packages/config/',
+  'packages/homing/',
+  'packages/base/src/log.ts',
+  // Where the servers of tests are installed.
+  'packages/transport/src/test-server.ts',
+]
 /** Those that put the house together may import the definitions of actors, not only their types. */
 const MAY_IMPORT_DEFINITIONS = [
   'actors/guardian/',

@@ -439,7 +439,8 @@ class Directory {
   #reached(worker: Worker, probed: ReachedOutcome, wasDown: boolean): void {
     const before = worker.outcome
     const after = outcomeAfter(before, probed)
-    // Of thousands of workers, each is probed every few seconds: what says nothing new costs the others nothing.
+    // Of thousands of workers, each is probed every few seconds: what says nothing new costs the others
+    // nothing.
     const outcome = before !== undefined && isDeepStrictEqual(before, after) ? before : after
     if (outcome !== before) this.workers.learned(worker, { outcome })
     const isOther = before !== undefined && isOtherProcess(before, outcome)

@@ -17,8 +17,8 @@
  * Order  a worker has one *turn* at a time: a probe under way, or a wait for the next. Every decision about
  *        it begins another turn, and results of an earlier turn are dropped. So a suspicion
  *        during a probe wins over its answer, which may have left the worker before the trouble.
- * Bounds PROBES_MAX probes under way; further ones wait for their end, in order. Thousands at one time would
- *        all be late, and their workers taken for silent.
+ * Bounds PROBES_AT_ONCE_MAX probes under way; further ones wait for their end, in order. Thousands at one
+ *        time would all be late, and their workers taken for silent.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -58,7 +58,7 @@ export interface WorkerProbesOptions {
 /** Misses in a row after which a worker that was up is down. */
 const MISSES_MAX = 3
 const SLOW_PROBE_MS_MAX = 10_000
-export const PROBES_MAX = 64
+export const PROBES_AT_ONCE_MAX = 64
 /** Of the probes of a worker that is up, one in this many is a full probe. */
 const FULL_PROBE_TURNS = 5
 const PROBE_RETRY_MS_MIN = 200
@@ -242,7 +242,7 @@ export class WorkerProbes {
   }
 
   #probe(worker: Worker, probing: Probing): void {
-    if (this.#underWay >= PROBES_MAX) {
+    if (this.#underWay >= PROBES_AT_ONCE_MAX) {
       this.#waiting.add(worker)
       return
     }

@@ -1,7 +1,7 @@
 import { defineActor } from '@homing/actor'
 import { blockSizeOfBoth, type Fleet, type FleetMessage, missingOf, type WorkerRecord } from '@homing/fleet'
 import t from 'tap'
-import { PROBES_MAX } from '../src/worker-probes.ts'
+import { PROBES_AT_ONCE_MAX } from '../src/worker-probes.ts'
 import { type DirectoryWorld, EVENTS, world } from './directory-world.ts'
 
 function modelSize(workers: readonly WorkerRecord[]): number | undefined {
@@ -537,7 +537,7 @@ t.test('who waits for the first probes does not wait for ever', async t => {
 
 t.test('of many workers some are probed at one time, and all in the end', async t => {
   const w = await world(t)
-  const count = 2 * PROBES_MAX + 10
+  const count = 2 * PROBES_AT_ONCE_MAX + 10
   const ids = Array.from({ length: count }, (_, i) => `10.0.${i >> 8}.${i & 255}`)
   for (const id of ids) await w.engine(id)
   const asked = new Set<string>()
@@ -550,7 +550,7 @@ t.test('of many workers some are probed at one time, and all in the end', async 
     { workerSlotsMax: 1024 },
   )
   await w.system.settle()
-  t.equal(asked.size, PROBES_MAX)
+  t.equal(asked.size, PROBES_AT_ONCE_MAX)
   await w.system.advance('2s')
   t.equal(w.fleet.workers.filter(({ state }) => state === 'up').length, count)
 })

@@ -173,8 +173,8 @@ export type TrackerMessage =
       readonly weight: number
     }
   /**
-   * The request ended, with success or not. Idempotent. `isOwn`: only what was booked here is freed, never what
-   * another replica booked under the same id.
+   * The request ended, with success or not. Idempotent. `isOwn`: only what was booked here is freed, never
+   * what another replica booked under the same id.
    */
   | ({ readonly type: 'free'; readonly decisionId: string; readonly isOwn?: boolean } & TrackerUsage)
   /**

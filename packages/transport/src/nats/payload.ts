@@ -6,8 +6,9 @@
  *   bytes 2…9     life of the sender; of a question, the life that it is for, or 0
  *   bytes 10…13   number of the sender's connection, from 1, little-endian
  *   then          of a message: length (4 bytes, little-endian) and bytes of every frame; of a part: where it
- *                 begins in that (4 bytes, little-endian) and a piece of it; of a beat: the namespace whose stream has all that was published, if one has
- *                 of a pack: length (4 bytes, little-endian) and bytes of every payload in it
+ *                 begins in that (4 bytes, little-endian) and a piece of it; of a beat: the namespace whose
+ *                 stream has all that was published, if one has; of a pack: length (4 bytes, little-endian)
+ *                 and bytes of every payload in it
  *
  * A stream gets several payloads of one sender as one message, a pack. A message that is larger than the
  * broker takes goes in parts; those of one sender are never mixed with its other messages.
@@ -69,7 +70,9 @@ export function encodeMessage(frames: readonly Uint8Array[], sender: Sender, byt
   return partsOf(whole, headed(KIND.message, sender, 0), 0, bytesMax, true)
 }
 
-/** `head`: of a payload of the sender. `at`: where the piece begins in its message; `isLast`: it ends there. */
+/**
+ * `head`: of a payload of the sender. `at`: where the piece begins in its message; `isLast`: it ends there.
+ */
 function partsOf(
   piece: Uint8Array,
   head: Uint8Array,

@@ -107,8 +107,8 @@ export class StreamCopy {
   /** Something was stored in this try. */
   #isTaken = false
   /**
-   * How often the stream may have got the first parts of a message whose rest is lost, or comes in other parts;
-   * and how many of these times something else is known to be stored behind.
+   * How often the stream may have got the first parts of a message whose rest is lost, or comes in other
+   * parts; and how many of these times something else is known to be stored behind.
    */
   #tears = 0
   #tearsPast = 0
