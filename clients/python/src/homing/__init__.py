@@ -2,14 +2,19 @@
 
 from .errors import HomingError
 from .generate import GeneratePlace, GenerateStream, GenerateUsage
+from .publisher import EngineHash, KvEventPublisher, PublisherStats, ZmqKvEventPublisher
 from .router import BestWorker, KvRouter, KvRouterConfig
 
 __all__ = [
     "BestWorker",
+    "EngineHash",
     "GeneratePlace",
     "GenerateStream",
     "GenerateUsage",
     "HomingError",
+    "KvEventPublisher",
     "KvRouter",
     "KvRouterConfig",
+    "PublisherStats",
+    "ZmqKvEventPublisher",
 ]
