@@ -82,6 +82,26 @@ t.test('has the results and refusals of the TypeScript class', { skip }, async t
   t.strictSame(listed, (await router.workers()).map(snake))
   t.strictSame(JSON.parse(dumped), JSON.parse(await router.dumpEvents()))
 
+  t.test('takes an override for the one request', async t => {
+    const [worker, rank] = held
+    const pin = { request_id: 'other', worker_id: worker, dp_rank: rank }
+    const rows = await calls(
+      t,
+      fleet.url,
+      ['best_worker', Array.from({ length: 9 }, (_, i) => 900 + i), pin],
+      ['mark_prefill_complete', 'other'],
+      ['best_worker', prompt],
+      ['best_worker', prompt, { router_config_override: { overlap_score_weight: 0 } }],
+      ['best_worker', prompt],
+      ['free', 'other'],
+    )
+    t.strictSame(rows[2], held)
+    t.not(rows[3].slice(0, 2).join(), `${worker},${rank}`, 'by load alone')
+    t.equal(rows[3][2], 0)
+    t.strictSame(rows[4], held, 'and the next as before')
+    await fleet.drained()
+  })
+
   t.test('books, marks and frees', async t => {
     const rows = await calls(
       t,

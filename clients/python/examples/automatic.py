@@ -1,5 +1,5 @@
-"""Automatic routing: the router does everything. It chooses the worker, books the load, sends the prompt and gives
-the tokens as they come.
+"""Automatic routing: the router does everything. It chooses the worker, books the load, sends the prompt
+and gives the tokens as they come.
 
     python automatic.py http://127.0.0.1:8000 MODEL
 """

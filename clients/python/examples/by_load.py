@@ -1,5 +1,5 @@
-"""A rule of one's own: the worker with the least prefill work, for the earliest first token. The router tells the
-loads; the program chooses, and forces its choice.
+"""A rule of one's own: the worker with the least prefill work, for the earliest first token. The router
+tells the loads; the program chooses, and forces its choice.
 
     python by_load.py http://127.0.0.1:8000 MODEL
 """

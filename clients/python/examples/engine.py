@@ -146,7 +146,9 @@ class Handler(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1]) if len(sys.argv) > 1 else 0), Handler)
-    with KvEventPublisher(BLOCK, zmq_endpoint="tcp://127.0.0.1:*", replay_endpoint="tcp://127.0.0.1:*") as publisher:
+    with KvEventPublisher(
+        BLOCK, zmq_endpoint="tcp://127.0.0.1:*", replay_endpoint="tcp://127.0.0.1:*"
+    ) as publisher:
         cache = Cache(publisher)
         events, replay = (each.rsplit(":", 1)[1] for each in (publisher.endpoint, publisher.replay_endpoint))
         url = f"http://127.0.0.1:{server.server_port}?events={events}&replay={replay}&block_size={BLOCK}"

@@ -1,5 +1,5 @@
-"""Manual booking: the router chooses a worker and counts the load; the program sends the request itself, and says
-when its first token has come and when it has ended.
+"""Manual booking: the router chooses a worker and counts the load; the program sends the request itself,
+and says when its first token has come and when it has ended.
 
     python manual_booking.py http://127.0.0.1:8000 MODEL
 """

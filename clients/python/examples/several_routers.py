@@ -1,5 +1,5 @@
-"""Several routers: the program asks each without changing anything, and generates with the one whose worker holds
-more of the prompt.
+"""Several routers: the program asks each without changing anything, and generates with the one whose worker
+holds more of the prompt.
 
     python several_routers.py MODEL http://127.0.0.1:8000 http://127.0.0.1:8001
 """

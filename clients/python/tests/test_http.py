@@ -115,7 +115,9 @@ class HttpTest(unittest.IsolatedAsyncioTestCase):
             await reader.read()
 
         async with Server(silent) as server, KvRouter(server.url, timeout_s=0.05) as router:
-            await self.refused(router.best_worker([1]), status=0, name="timeout", message="no answer for 0.05 s")
+            await self.refused(
+                router.best_worker([1]), status=0, name="timeout", message="no answer for 0.05 s"
+            )
 
     async def test_refusals_have_status_name_message_and_param(self):
         body = b'{"error":{"message":"cannot use x","type":"t","param":"x","code":"invalid_value"}}'
@@ -249,7 +251,6 @@ class HttpTest(unittest.IsolatedAsyncioTestCase):
             router.workers(),
         ):
             await self.refused(call, status=0, name="closed", message="this router was closed")
-
 
 
 class LoopsTest(unittest.TestCase):

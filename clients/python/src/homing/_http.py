@@ -48,7 +48,9 @@ class Answer:
         self._is_chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         length = headers.get("content-length")
         if length is not None and not length.isdigit():
-            raise HomingError(0, "bad_answer", f"cannot read the answer: its content-length is {shown(length)}")
+            raise HomingError(
+                0, "bad_answer", f"cannot read the answer: its content-length is {shown(length)}"
+            )
         # Bytes that are still to come of the body, or of the chunk; None: until the connection ends.
         self._left: Optional[int] = 0 if self._is_chunked else None if length is None else int(length)
         self._is_first_chunk = True
@@ -112,7 +114,9 @@ class Answer:
             try:
                 self._left = int(line, 16)
             except ValueError:
-                raise HomingError(0, "bad_answer", f"cannot read the answer: {shown(line)} is no size of a chunk") from None
+                raise HomingError(
+                    0, "bad_answer", f"cannot read the answer: {shown(line)} is no size of a chunk"
+                ) from None
             if self._left == 0:
                 while await reader.readuntil(b"\r\n") != b"\r\n":
                     pass
@@ -139,7 +143,9 @@ class Answer:
 class Origin:
     """One router at its URL, with the connections to it. Belongs to the event loop that first uses it."""
 
-    def __init__(self, url: str, tls: Optional[ssl.SSLContext], connections_max: int, timeout_s: float) -> None:
+    def __init__(
+        self, url: str, tls: Optional[ssl.SSLContext], connections_max: int, timeout_s: float
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise HomingError(
@@ -173,7 +179,11 @@ class Origin:
     ) -> Answer:
         """Sends a request and reads the head of its answer."""
         slots = self._bind()
-        head = [f"{method} {self._path}{path} HTTP/1.1", f"host: {self._authority}", "accept-encoding: identity"]
+        head = [
+            f"{method} {self._path}{path} HTTP/1.1",
+            f"host: {self._authority}",
+            "accept-encoding: identity",
+        ]
         if body is not None:
             head += ["content-type: application/json", f"content-length: {len(body)}"]
         head += [f"{name}: {value}" for name, value in headers.items()]
@@ -196,7 +206,9 @@ class Origin:
                 slots.release()
                 if was_kept and may_repeat:
                     continue
-                raise HomingError(0, "unreachable", f"cannot call {self.url}{path}: {gone}") from gone.__cause__
+                raise HomingError(
+                    0, "unreachable", f"cannot call {self.url}{path}: {gone}"
+                ) from gone.__cause__
             except asyncio.TimeoutError:
                 slots.release()
                 raise HomingError(

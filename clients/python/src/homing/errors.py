@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Optional, Tuple
 
 SHOWN_CHARACTERS_MAX = 200
 
@@ -29,7 +29,7 @@ class HomingError(Exception):
     def __repr__(self) -> str:
         return f"HomingError(status={self.status}, name={self.name!r}, message={self.message!r})"
 
-    def __reduce__(self):
+    def __reduce__(self) -> Tuple[Any, ...]:
         return HomingError, (self.status, self.name, self.message, self.param)
 
 

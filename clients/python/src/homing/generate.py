@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections import deque
-from typing import Any, Deque, Dict, NamedTuple, Optional
+from typing import Any, Deque, Dict, List, NamedTuple, Optional
 
 from ._http import Answer
 from .errors import HomingError, shown
@@ -129,7 +129,9 @@ class GenerateStream:
             return
         error = chunk.get("error")
         if error is not None:
-            message, code = (error.get("message"), error.get("code")) if isinstance(error, dict) else (error, None)
+            message, code = (
+                (error.get("message"), error.get("code")) if isinstance(error, dict) else (error, None)
+            )
             self._end(_failed(str(message), "" if code is None else str(code)))
             return
         for choice in _list(chunk.get("choices")):
@@ -174,7 +176,7 @@ def _failed(why: str, code: str) -> HomingError:
     return HomingError(0, code or "generate_failed", f"cannot generate: {why}")
 
 
-def _list(value: Any) -> list:
+def _list(value: Any) -> List[Any]:
     return value if isinstance(value, list) else []
 
 

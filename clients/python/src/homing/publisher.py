@@ -10,6 +10,7 @@ One for each worker key, so one for each dp rank of the engine. Needs pyzmq and 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import operator
 import os
@@ -349,7 +350,9 @@ class KvEventPublisher:
             return
         if isinstance(event_id, bool) or not isinstance(event_id, int) or event_id < 0:
             raise HomingError(
-                0, "bad_event_id", f"cannot publish {what}: event_id is {shown(event_id)}, use a whole number from 0"
+                0,
+                "bad_event_id",
+                f"cannot publish {what}: event_id is {shown(event_id)}, use a whole number from 0",
             )
         if event_id <= self._event_id:
             raise HomingError(
@@ -365,7 +368,9 @@ class KvEventPublisher:
         _check_tier(what, tier)
         if isinstance(lora_id, bool) or not isinstance(lora_id, int) or not 0 <= lora_id < 2**53:
             raise HomingError(
-                0, "bad_block", f"cannot publish {what}: lora_id is {shown(lora_id)}, use a whole number from 0"
+                0,
+                "bad_block",
+                f"cannot publish {what}: lora_id is {shown(lora_id)}, use a whole number from 0",
             )
         return Labels(tier, lora_id or None, lora_name or None, cache_salt or None)
 
@@ -496,7 +501,7 @@ class KvEventPublisher:
         entries = parents_first(frozen)
         blocks = max(1, PART_TOKENS_MAX // self._block_size)
         starts = range(0, len(entries), blocks) if entries else range(1)
-        return [lambda start=start: self._part_payload(entries[start : start + blocks]) for start in starts]
+        return [functools.partial(self._part_payload, entries[start : start + blocks]) for start in starts]
 
     def _part_payload(self, entries: Sequence[Entry]) -> bytes:
         events = []
@@ -546,7 +551,9 @@ def _key(given: EngineHash, what: str) -> int:
         ) from None
     if not -(2**63) <= value < 2**64:
         raise HomingError(
-            0, "bad_block", f"cannot publish {what}: hash {value} does not fit into 64 bits; use one below 2^64"
+            0,
+            "bad_block",
+            f"cannot publish {what}: hash {value} does not fit into 64 bits; use one below 2^64",
         )
     return value % 2**64
 

@@ -365,7 +365,9 @@ class KvRouter:
         others = sorted(sizes - {self._block_size})
         if others:
             raise bad_option(
-                act, "block_size", f"{self._block_size}: the router's workers have {', '.join(map(str, others))}"
+                act,
+                "block_size",
+                f"{self._block_size}: the router's workers have {', '.join(map(str, others))}",
             )
         self._block_size = None if sizes else self._block_size
 
