@@ -2,8 +2,8 @@
  * The Python that tests of clients/python run with: HOMING_PYTHON, or python3.
  *
  *   plainPython      its standard library alone: what clients of the router need
- *   packagedPython   with pyzmq and msgpack, in an environment of its own, which is made once for each Python and
- *                    each list of packages and kept below node_modules/.cache
+ *   packagedPython   with pyzmq and msgpack, in an environment of its own, which is made once for each Python
+ *                    and each list of packages, and kept below node_modules/.cache
  *
  * Where there is no Python or no registry, the tests are skipped by name.
  */

@@ -1,6 +1,6 @@
 /**
- * The publisher in Python beside that of @homing/publisher, on real sockets: one history gives the same batches, the
- * same replays and the same snapshots.
+ * The publisher in Python beside that of @homing/publisher, on real sockets: one history gives the same
+ * batches, the same replays and the same snapshots.
  */
 
 import { spawn } from 'node:child_process'

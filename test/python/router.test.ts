@@ -1,4 +1,7 @@
-/** The Python client beside `KvRouter` of TypeScript, over one fleet of simulated engines with real sockets. */
+/**
+ * The Python client beside `KvRouter` of TypeScript, over one fleet of simulated engines with real
+ * sockets.
+ */
 
 import { join } from 'node:path'
 import { KvRouter, startDemoFleet } from 'homing'

@@ -1,6 +1,7 @@
 /**
- * The example engines, in TypeScript and in Python, from their files as a user starts them: a router over each, by the
- * line that it prints, knows exactly what it holds, whatever it has evicted; and so does one that starts late.
+ * The example engines, in TypeScript and in Python, from their files as a user starts them: a router over
+ * each, by the line that it prints, knows exactly what it holds, whatever it has evicted; and so does one
+ * that starts late.
  */
 
 import { spawn } from 'node:child_process'
