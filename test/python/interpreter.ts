@@ -91,8 +91,9 @@ function withPackages(base: FoundPython): FoundPython {
   })
 }
 
-function lastLine({ stderr, error }: SpawnSyncReturns<string>): string {
-  return stderr?.trim().split('\n').at(-1) ?? String(error)
+function lastLine({ stdout, stderr, error }: SpawnSyncReturns<string>): string {
+  const said = [stderr, stdout].find(text => text?.trim())
+  return said?.trim().split('\n').at(-1) ?? String(error)
 }
 
 /** As a user types it, with the sources of the package. */

@@ -5,6 +5,7 @@ import gc
 import threading
 import unittest
 import warnings
+from array import array
 
 from homing import HomingError, KvRouter
 
@@ -238,6 +239,16 @@ class HttpTest(unittest.IsolatedAsyncioTestCase):
             await router.close()
             self.assertIn(b"authorization: Bearer operator\r\n", server.requests[0][0])
             self.assertIn(b"authorization: Bearer client\r\n", server.requests[1][0])
+
+    async def test_ids_of_any_kind_of_whole_number(self):
+        class Number:
+            def __index__(self):
+                return 7
+
+        async with Server(*[BEST] * 4) as server, KvRouter(server.url) as router:
+            for ids in (array("H", [7]), [Number()], range(7, 8), (7,)):
+                await router.best_worker(ids)
+            self.assertEqual({body for _, body in server.requests}, {b'{"token_ids":[7]}'})
 
     async def test_closed(self):
         router = KvRouter("http://127.0.0.1:9")

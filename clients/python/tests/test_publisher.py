@@ -1,9 +1,11 @@
 """What of the publisher needs no router; the wire is tested beside @homing/publisher in test/python."""
 
 import importlib.util
+import struct
 import subprocess
 import sys
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -107,6 +109,67 @@ class PublisherTest(unittest.TestCase):
         self.assertEqual(publisher.next_sequence, 3)
         self.assertEqual(publisher.stats.unknown_removes, 0)
         publisher.shutdown()
+
+    def test_peers_that_do_not_read_hold_little_and_others_are_served(self):
+        import zmq
+
+        with mock.patch("homing._replies.STALL_S", 3600.0), KvEventPublisher(256, **ANY) as publisher:
+            tokens = list(range(100_000, 100_256))
+            for first in range(8000):
+                publisher.publish_stored(None, tokens, None, [first + 1])
+            with zmq.Context() as context:
+                context.linger = 0
+                context.rcvhwm = 1
+                context.rcvbuf = 4096
+                silent = [context.socket(zmq.DEALER) for _ in range(40)]
+                for peer in silent:
+                    peer.connect(publisher.replay_endpoint)
+                    peer.send_multipart([b"", b"snapshot", b"\x01"])
+                while publisher.stats.snapshots < len(silent):
+                    time.sleep(0.001)
+                self.assertLessEqual(publisher.stats.taken_snapshots, 4)
+                reads = context.socket(zmq.DEALER)
+                reads.rcvhwm = 0
+                reads.connect(publisher.replay_endpoint)
+                reads.send_multipart([b"", b"snapshot", b"\x01"])
+                parts = 0
+                while True:
+                    *_, header, payload = reads.recv_multipart()
+                    part, count = struct.unpack(">II", header[18:])
+                    self.assertEqual(part, parts)
+                    parts += 1
+                    if parts == count:
+                        break
+                self.assertEqual(parts, 8000 * 256 // 8192)
+                self.assertEqual(publisher.stats.unread_replies, 0)
+                with mock.patch("homing._replies.STALL_S", 0.0):
+                    while publisher.stats.open_replies > 0:
+                        time.sleep(0.001)
+                self.assertEqual(publisher.stats.unread_replies, len(silent))
+                for peer in [*silent, reads]:
+                    peer.close()
+
+    def test_an_error_on_the_thread_of_the_replies_does_not_hold_up_the_end(self):
+        import zmq
+
+        told = []
+        with mock.patch("threading.excepthook", told.append), zmq.Context() as context:
+            publisher = KvEventPublisher(1, **ANY)
+            with mock.patch.object(publisher._replies, "_kept_from", side_effect=MemoryError):
+                peer = context.socket(zmq.DEALER)
+                peer.connect(publisher.replay_endpoint)
+                peer.send_multipart([b"", bytes(8)])
+                publisher._replies._thread.join()
+                peer.close(linger=0)
+            publisher.close()
+        self.assertIs(told[0].exc_type, MemoryError)
+
+    def test_close_inside_a_batch_publishes_what_was_called(self):
+        publisher = KvEventPublisher(1, **ANY)
+        with publisher.batch():
+            publisher.publish_stored(None, [1], None, [1])
+            publisher.close()
+        self.assertEqual(publisher.next_sequence, 1)
 
     def test_what_a_loop_of_an_engine_raises_inside_a_batch_loses_no_event(self):
         with KvEventPublisher(1, **ANY) as publisher:

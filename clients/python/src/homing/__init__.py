@@ -3,7 +3,7 @@
 from .errors import HomingError
 from .generate import GeneratePlace, GenerateStream, GenerateUsage
 from .publisher import EngineHash, KvEventPublisher, PublisherStats, ZmqKvEventPublisher
-from .router import BestWorker, KvRouter, KvRouterConfig
+from .router import BestWorker, KvPushRouter, KvRouter, KvRouterConfig
 
 __all__ = [
     "BestWorker",
@@ -13,6 +13,7 @@ __all__ = [
     "GenerateUsage",
     "HomingError",
     "KvEventPublisher",
+    "KvPushRouter",
     "KvRouter",
     "KvRouterConfig",
     "PublisherStats",

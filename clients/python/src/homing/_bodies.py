@@ -119,19 +119,15 @@ def _checked_ids(act: str, token_ids: Sequence[int]) -> Sequence[int]:
         raise bad_option(act, "token_ids", "there are none; give at least one id")
     try:
         # Refuses what is no whole number 0 … 2^32 − 1, in C; what takes itself for one comes out as one.
-        return array("I", ids).tolist() if not any(map(_is_bool, ids)) else _refused(act, ids)
+        return array("I", ids).tolist() if bool not in set(map(type, ids)) else _refused(act, ids)
     except (TypeError, OverflowError):
         return _refused(act, ids)
-
-
-def _is_bool(value: object) -> bool:
-    return value is True or value is False
 
 
 def _refused(act: str, ids: Sequence[Any]) -> Sequence[int]:
     for position, value in enumerate(ids):
         try:
-            is_id = not _is_bool(value) and 0 <= array("q", [value])[0] <= TOKEN_ID_MAX
+            is_id = not isinstance(value, bool) and 0 <= array("q", [value])[0] <= TOKEN_ID_MAX
         except (TypeError, OverflowError):
             is_id = False
         if not is_id:

@@ -105,6 +105,16 @@ class Answer:
         if connection is not None:
             self._origin.drop(connection)
 
+    def abandon(self) -> None:
+        """`close`, from whatever thread the collector runs on."""
+        connection = self._connection
+        if connection is not None:
+            try:
+                connection.loop.call_soon_threadsafe(self.close)
+            except RuntimeError:
+                # Its event loop has ended, and the connection with it.
+                pass
+
     async def _read(self, reader: asyncio.StreamReader) -> bytes:
         if self._is_chunked and self._left == 0:
             if not self._is_first_chunk:
@@ -334,6 +344,7 @@ class _Connection:
         self.writer = writer
         # Those of its event loop: one is held while it serves a call.
         self.slots = slots
+        self.loop = asyncio.get_running_loop()
         self.idle_since_s = 0.0
 
     def is_over(self) -> bool:

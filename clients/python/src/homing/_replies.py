@@ -132,11 +132,24 @@ class Replies:
 
     def close(self, grace_s: float) -> None:
         """Lets answers go on for `grace_s`, and ends the thread. Not from the thread itself."""
-        self._waker.send(struct.pack(">d", grace_s))
+        try:
+            self._waker.send(struct.pack(">d", grace_s), self._zmq.NOBLOCK)
+        except self._zmq.Again:
+            # An error has ended the thread.
+            pass
         self._thread.join()
         self._waker.close()
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            for identity in list(self._replies):
+                self._end(identity)
+            self._woken.close()
+            self._socket.close(linger=0)
+
+    def _serve(self) -> None:
         zmq = self._zmq
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
@@ -151,10 +164,6 @@ class Replies:
             if self._socket in ready:
                 self._receive()
             self._burst_all()
-        for identity in list(self._replies):
-            self._end(identity)
-        self._woken.close()
-        self._socket.close(linger=0)
 
     def _wait_ms(self, now_s: float) -> Optional[int]:
         dues = [reply.due_s for reply in self._replies.values()]

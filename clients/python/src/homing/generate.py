@@ -93,7 +93,7 @@ class GenerateStream:
     def __del__(self) -> None:
         # A loop was left with `break`.
         if not self._is_over:
-            self._answer.close()
+            self._answer.abandon()
 
     async def _read(self) -> None:
         try:

@@ -316,6 +316,7 @@ class KvEventPublisher:
             with self._lock:
                 if self._is_closed:
                     return
+                self._flush()
                 self._is_closed = True
             ends_at_s = time.monotonic() + grace_s
             if self._replies is not None:

@@ -115,6 +115,7 @@ class KvRouter:
         model: Optional[str] = None,
         stop_conditions: Optional[Mapping[str, Any]] = None,
         sampling_options: Optional[Mapping[str, Any]] = None,
+        *,
         router_config_override: Optional[Override] = None,
         worker_id: Optional[int] = None,
         dp_rank: Optional[int] = None,
@@ -370,6 +371,10 @@ class KvRouter:
                 f"{self._block_size}: the router's workers have {', '.join(map(str, others))}",
             )
         self._block_size = None if sizes else self._block_size
+
+
+#: The name of the class in Dynamo's documents.
+KvPushRouter = KvRouter
 
 
 def _members_of(act: str, of: str, given: Optional[Override]) -> Dict[str, Any]:
