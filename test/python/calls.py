@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import sys
 import warnings
 
@@ -31,8 +32,18 @@ async def leave(router, token_ids, options):
     return {"outputs": outputs}
 
 
+async def secured(url, ca, options):
+    tls = ssl.create_default_context(cafile=ca) if ca else None
+    async with KvRouter(url, tls=tls, **options) as router:
+        best = await router.best_worker([1, 2, 3])
+        stream = await router.generate([1, 2, 3], stop_conditions={"max_tokens": 4, "ignore_eos": True})
+        return [best, [output async for output in stream][-1]["finish_reason"]]
+
+
 async def made(url, name, *arguments):
     try:
+        if name == "secured":
+            return await secured(url, *arguments)
         if name == "with":
             async with KvRouter(url, **arguments[0]) as router:
                 return await router.best_worker([1])

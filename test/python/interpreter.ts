@@ -5,7 +5,8 @@
  *   packagedPython   with pyzmq and msgpack, in an environment of its own, which is made once for each Python
  *                    and each list of packages, and kept below node_modules/.cache
  *
- * Where there is no Python or no registry, the tests are skipped by name.
+ * A Python that has the packages is taken as it is. Where there is no Python or no registry, the tests are
+ * skipped by name.
  */
 
 import { type SpawnSyncReturns, spawn, spawnSync } from 'node:child_process'
@@ -68,7 +69,8 @@ function probed(): FoundPython {
 }
 
 function withPackages(base: FoundPython): FoundPython {
-  if (typeof base === 'string') return base
+  if (typeof base === 'string' || run(base.path, ['-c', 'import zmq, msgpack'], PROBE_MS_MAX).status === 0)
+    return base
   const key = createHash('sha256')
     .update(JSON.stringify([base, PACKAGES]))
     .digest('hex')

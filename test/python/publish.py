@@ -1,5 +1,5 @@
-"""For tests: a publisher that does what lines of JSON on standard input say, [method, [arguments], {options}], and
-answers each with a line: the number of the next batch, or the error. Its argument is JSON of options.
+"""For tests: a publisher that does what lines of JSON on standard input say, [method, [arguments],
+{options}], and answers each with a line: the number of the next batch, or the error. Its argument is JSON of options.
 """
 
 import json

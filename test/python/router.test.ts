@@ -3,10 +3,14 @@
  * sockets.
  */
 
+import { createHash } from 'node:crypto'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { KvRouter, startDemoFleet } from 'homing'
 import t, { type Test } from 'tap'
-import { startFleet, until } from '../system/fleet.ts'
+import { certificate, hasOpenssl } from '../system/certificates.ts'
+import { startEngines, startFleet, startTestRouter, until } from '../system/fleet.ts'
 import { found, plainPython, runPython, skipOf } from './interpreter.ts'
 
 const MODEL = 'homing-sim'
@@ -249,3 +253,47 @@ t.test('checks the size of blocks, and takes settings for all calls', { skip }, 
   t.match(set, { status: 400, message: /router_temperature -1/ })
   t.match(wrong, { name: 'bad_option', message: /kv_router_config\.temperature: there is no such member/ })
 })
+
+t.test(
+  'Python speaks https, and shows the keys of operators and clients',
+  { skip: skip === false && !hasOpenssl ? 'openssl is not installed' : skip },
+  async t => {
+    const folder = mkdtempSync(join(tmpdir(), 'homing-python-tls-'))
+    t.teardown(() => rmSync(folder, { recursive: true, force: true }))
+    const { key, cert } = certificate(folder, 'router', 'IP:127.0.0.1')
+    const clientKey = `hk-${'k'.repeat(43)}`
+    const files = {
+      'tls.pem': cert,
+      'tls.key': key,
+      'admin.key': 'operator-key-0123456789',
+      'keys.yaml': `- name: team\n  sha256: '${createHash('sha256').update(clientKey).digest('hex')}'\n`,
+    }
+    for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text)
+    const { engines, stop } = await startEngines([{ blockSizeTokens: BLOCK }])
+    t.teardown(stop)
+    const router = await startTestRouter(
+      [engines[0]!.url],
+      [
+        ...['--tls-cert', join(folder, 'tls.pem'), '--tls-key', join(folder, 'tls.key')],
+        ...['--admin-port', '0', '--admin-key-file', join(folder, 'admin.key')],
+        ...['--client-keys-file', join(folder, 'keys.yaml')],
+      ],
+    )
+    t.teardown(() => router.stop(0))
+    const ca = join(folder, 'tls.pem')
+    const keys = { admin_key: files['admin.key'], client_key: clientKey }
+    const admin = { admin_endpoint: router.adminUrl }
+    const [fits, elsewhere, stranger, untrusted] = await calls(
+      t,
+      router.url,
+      ['secured', ca, { ...keys, ...admin }],
+      ['secured', ca, keys],
+      ['secured', ca, { ...keys, ...admin, client_key: `hk-${'x'.repeat(43)}` }],
+      ['secured', null, { ...keys, ...admin }],
+    )
+    t.strictSame(fits, [[0, 0, 0], 'length'])
+    t.match(elsewhere, { status: 401 }, 'the key of operators is none of a client')
+    t.match(stranger, { status: 401, name: 'unauthorized' })
+    t.match(untrusted, { status: 0, name: 'unreachable', message: /certificate/i })
+  },
+)

@@ -2,8 +2,8 @@
 
     python engine.py [PORT]         prints the line that starts a router over it; needs homing[publisher]
 
-The model is a toy (a token is a byte, and it says the alphabet), the cache is not: full blocks are kept by the
-hash of all tokens up to their end, the least recently used go first, and every change is published.
+The model is a toy (a token is a byte, and it says the alphabet), the cache is not: full blocks are kept by
+the hash of all tokens up to their end, the least recently used go first, and every change is published.
 """
 
 import hashlib

@@ -94,7 +94,7 @@ class PublisherTest(unittest.TestCase):
                 call()
             self.assertEqual(caught.exception.name, "closed")
 
-    def test_without_a_local_indexer_nothing_is_held_and_nobody_is_answered(self):
+    def test_without_a_local_indexer_nothing_is_held_or_answered(self):
         with KvEventPublisher(1, 0, False, zmq_endpoint="tcp://127.0.0.1:*") as publisher:
             publisher.publish_stored(None, [1], None, [1])
             stats = publisher.stats

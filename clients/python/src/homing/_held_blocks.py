@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 TIERS = ("device", "host", "disk", "external")
-# Entry, key and its place in the table, without the tokens: tracemalloc tells 210, more while the table grows.
+# Entry, key and place in the table, without the tokens: tracemalloc tells 210, more while the table grows.
 BLOCK_BYTES = 240
 LEFT_MAX = 16_384
 

@@ -6,8 +6,8 @@ A connection serves one call at a time. It is kept for the next one when its ans
 closed otherwise: leaving an answer aborts the request at the router.
 
 Bounds   `connections_max` calls at one time, further ones wait; of the rest of the connections those unused
-         for IDLE_S are closed. A head has HEAD_BYTES_MAX bytes, a line of a chunk no more; a body that is read
-         whole has the bound of its call. A call has `timeout_s` until its head has come, and for each piece.
+         for IDLE_S are closed. A head has HEAD_BYTES_MAX bytes, a line of a chunk no more; a body that is
+         read whole has the bound of its call. A call has `timeout_s` until its head has come, and for each piece.
 Repeats  a kept connection may have been closed by the router at the moment of use. Calls that change nothing
          are then sent once more, others are not: they may have been done.
 """
@@ -21,7 +21,7 @@ import time
 from typing import Dict, List, Mapping, Optional, Tuple
 from urllib.parse import urlsplit
 
-from .errors import HomingError, shown
+from .errors import HomingError, refused, shown
 
 HEAD_BYTES_MAX = 65_536
 PIECE_BYTES_MAX = 65_536
@@ -48,9 +48,7 @@ class Answer:
         self._is_chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         length = headers.get("content-length")
         if length is not None and not length.isdigit():
-            raise HomingError(
-                0, "bad_answer", f"cannot read the answer: its content-length is {shown(length)}"
-            )
+            raise refused("bad_answer", f"cannot read the answer: its content-length is {shown(length)}")
         # Bytes that are still to come of the body, or of the chunk; None: until the connection ends.
         self._left: Optional[int] = 0 if self._is_chunked else None if length is None else int(length)
         self._is_first_chunk = True
@@ -64,16 +62,16 @@ class Answer:
             data = await asyncio.wait_for(self._read(connection.reader), self._timeout_s)
         except asyncio.TimeoutError:
             self.close()
-            raise HomingError(
-                0, "timeout", f"cannot read the answer: nothing came for {self._timeout_s:g} s"
+            raise refused(
+                "timeout", f"cannot read the answer: nothing came for {self._timeout_s:g} s"
             ) from None
         except HomingError:
             self.close()
             raise
         except (OSError, EOFError, ValueError) as error:
             self.close()
-            raise HomingError(
-                0, "unreachable", f"cannot read the answer: the connection ended: {shown(error)}"
+            raise refused(
+                "unreachable", f"cannot read the answer: the connection ended: {shown(error)}"
             ) from error
         except BaseException:
             self.close()
@@ -93,9 +91,7 @@ class Answer:
             size += len(piece)
             if size > bytes_max:
                 self.close()
-                raise HomingError(
-                    0, "bad_answer", f"cannot read the answer: it has more than {bytes_max} bytes"
-                )
+                raise refused("bad_answer", f"cannot read the answer: it has more than {bytes_max} bytes")
             pieces.append(piece)
 
     def close(self) -> None:
@@ -124,8 +120,8 @@ class Answer:
             try:
                 self._left = int(line, 16)
             except ValueError:
-                raise HomingError(
-                    0, "bad_answer", f"cannot read the answer: {shown(line)} is no size of a chunk"
+                raise refused(
+                    "bad_answer", f"cannot read the answer: {shown(line)} is no size of a chunk"
                 ) from None
             if self._left == 0:
                 while await reader.readuntil(b"\r\n") != b"\r\n":
@@ -158,12 +154,12 @@ class Origin:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise HomingError(
-                0, "bad_option", f"cannot use the URL {shown(url)}: give one such as http://127.0.0.1:8000"
+            raise refused(
+                "bad_option", f"cannot use the URL {shown(url)}: give one such as http://127.0.0.1:8000"
             )
         if parts.query or parts.fragment or parts.username is not None:
-            raise HomingError(
-                0, "bad_option", f"cannot use the URL {shown(url)}: give scheme, host, port and path alone"
+            raise refused(
+                "bad_option", f"cannot use the URL {shown(url)}: give scheme, host, port and path alone"
             )
         self.url = url
         self._host = parts.hostname
@@ -202,8 +198,7 @@ class Origin:
             try:
                 await asyncio.wait_for(slots.acquire(), self._timeout_s)
             except asyncio.TimeoutError:
-                raise HomingError(
-                    0,
+                raise refused(
                     "timeout",
                     f"cannot call {self.url}{path}: {self._connections_max} calls are under way (connections_max)",
                 ) from None
@@ -216,13 +211,11 @@ class Origin:
                 slots.release()
                 if was_kept and may_repeat:
                     continue
-                raise HomingError(
-                    0, "unreachable", f"cannot call {self.url}{path}: {gone}"
-                ) from gone.__cause__
+                raise refused("unreachable", f"cannot call {self.url}{path}: {gone}") from gone.__cause__
             except asyncio.TimeoutError:
                 slots.release()
-                raise HomingError(
-                    0, "timeout", f"cannot call {self.url}{path}: no answer for {self._timeout_s:g} s"
+                raise refused(
+                    "timeout", f"cannot call {self.url}{path}: no answer for {self._timeout_s:g} s"
                 ) from None
             except BaseException:
                 slots.release()
@@ -362,7 +355,7 @@ def _read_head(head: bytes) -> Tuple[int, Dict[str, str]]:
     lines = head.decode("latin-1").split("\r\n")
     first = lines[0].split(" ", 2)
     if len(first) < 2 or not first[0].startswith("HTTP/1.") or not first[1].isdigit():
-        raise HomingError(0, "bad_answer", f"cannot read the answer: {shown(lines[0])} is no HTTP")
+        raise refused("bad_answer", f"cannot read the answer: {shown(lines[0])} is no HTTP")
     headers: Dict[str, str] = {}
     for line in lines[1:]:
         name, colon, value = line.partition(":")

@@ -4,8 +4,8 @@
     [] ["snapshot"] [01]            -> the parts of a snapshot, or a refusal
     anything else                   -> nothing, as engines do
 
-A long answer is sent in bursts, PACE_S apart, and no faster than its peer reads: WINDOW_MESSAGES of it wait in
-the socket, then the answer waits. So none of it is lost, and a peer that does not read holds little.
+A long answer is sent in bursts, PACE_S apart, and no faster than its peer reads: WINDOW_MESSAGES of it wait
+in the socket, then the answer waits. So none of it is lost, and a peer that does not read holds little.
 
 Bounds   one answer for each peer, a further request ends the one before; `replies_max` answers of peers that
          read, TURNS_MAX times as many in all: past that, the one whose peer took nothing for longest ends
@@ -294,7 +294,7 @@ class Replies:
         return [b"", b"snapshot", header, payload]
 
     def _shared(self) -> Snapshot:
-        """The youngest one if nothing was published since, or if as many are open and its successors are kept."""
+        """The youngest if nothing was published since, or if enough are open and what follows it is kept."""
         if self._snapshots:
             youngest = self._snapshots[-1]
             next_sequence, _ = self._published()

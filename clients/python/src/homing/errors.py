@@ -12,9 +12,10 @@ class HomingError(Exception):
 
     status   what the router answered (404, 409, ...); 0: no answer, or the call was not sent
     name     stable, for programs: that of the router's answer, such as ``model_not_found`` or
-             ``duplicate_request`` (docs/python.md lists them), or one of this package: ``bad_option``,
+             ``duplicate_request``, or one of this package (docs/python.md lists them): ``bad_option``,
              ``closed``, ``unreachable``, ``timeout``, ``bad_answer``, ``generate_failed``, ``no_token_ids``,
-             ``dump_too_large``, ``packages_missing``, ``bad_block``, ``bad_event_id``
+             ``dump_too_large``; of publishers ``packages_missing``, ``listen_failed``, ``bad_block``,
+             ``block_size``, ``bad_event_id``
     message  for people: what could not be done, why, and what would be right
     param    the member of the request that the router refuses; None: it names none
     """
@@ -33,9 +34,14 @@ class HomingError(Exception):
         return HomingError, (self.status, self.name, self.message, self.param)
 
 
+def refused(name: str, message: str) -> HomingError:
+    """An error that the router did not answer."""
+    return HomingError(0, name, message)
+
+
 def bad_option(act: str, option: str, why: str) -> HomingError:
     """`option` as the program writes it; `why` says what would be right."""
-    return HomingError(0, "bad_option", f"cannot {act}: {shown(option)}: {why}")
+    return refused("bad_option", f"cannot {act}: {shown(option)}: {why}")
 
 
 def shown(text: object) -> str:

@@ -8,15 +8,15 @@ from collections import deque
 from typing import Any, Deque, Dict, List, NamedTuple, Optional
 
 from ._http import Answer
-from .errors import HomingError, shown
+from .errors import HomingError, refused, shown
 
 # Of an event that is not whole: no token has as many.
 EVENT_CHARACTERS_MAX = 1_048_576
 
 
 class GeneratePlace(NamedTuple):
-    """Where the request went: the worker key, the id of the decision (`GET /decisions/ID`), and leading blocks
-    of the prompt that the worker was believed to hold.
+    """Where the request went: the worker key, the id of the decision (`GET /decisions/ID`), and leading
+    blocks of the prompt that the worker was believed to hold.
     """
 
     worker: str
@@ -38,8 +38,8 @@ class GenerateStream:
 
     The token ids of all outputs are the answer. `finish_reason` is None while the answer goes on, then
     ``"length"``, ``"stop"`` or what else the engine says. The pace of the loop reaches the engine. It can be
-    iterated once. Raises HomingError ``generate_failed`` when the answer breaks off, ``no_token_ids`` when the
-    engine answers with text alone.
+    iterated once. Raises HomingError ``generate_failed`` when the answer breaks off, ``no_token_ids`` when
+    the engine answers with text alone.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -99,7 +99,7 @@ class GenerateStream:
         try:
             piece = await self._answer.piece()
         except HomingError as error:
-            self._end(HomingError(0, "generate_failed", f"cannot generate: {error.message}"))
+            self._end(refused("generate_failed", f"cannot generate: {error.message}"))
             return
         except BaseException:
             # The task was cancelled: `piece` has closed the connection.
@@ -142,8 +142,7 @@ class GenerateStream:
             if not isinstance(ids, list) and text != "":
                 worker = "" if self.place is None else f" {self.place.worker}"
                 self._end(
-                    HomingError(
-                        0,
+                    refused(
                         "no_token_ids",
                         f"cannot generate: worker{worker} answers without token ids; "
                         "its engine must know return_token_ids (vLLM from 0.10.2)",
@@ -173,7 +172,7 @@ class GenerateStream:
 
 def _failed(why: str, code: str) -> HomingError:
     """`code`: the short one of the router or the engine."""
-    return HomingError(0, code or "generate_failed", f"cannot generate: {why}")
+    return refused(code or "generate_failed", f"cannot generate: {why}")
 
 
 def _list(value: Any) -> List[Any]:

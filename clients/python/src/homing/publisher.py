@@ -22,10 +22,10 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optio
 
 from ._held_blocks import TIERS, Entry, HeldBlocks, Labels, parents_first, runs
 from ._replies import WINDOW_MESSAGES, Replies, Snapshot
-from .errors import HomingError, shown
+from .errors import refused, shown
 
-#: A whole number -2^63 ... 2^64 - 1 (a negative one is the same 64 bits), or a digest of 32 bytes, which stands
-#: for its last 8 bytes.
+#: A whole number -2^63 ... 2^64 - 1 (a negative one is the same 64 bits), or a digest of 32 bytes, which
+#: stands for its last 8 bytes.
 EngineHash = Union[int, bytes]
 
 TOKEN_ID_MAX = 2**32 - 1
@@ -111,14 +111,12 @@ class KvEventPublisher:
             ("queued_messages_max", queued_messages_max, buffer_batches_max + 1, 100_000),
         ):
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise HomingError(
-                    0,
+                raise refused(
                     "bad_option",
                     f"cannot create a publisher: {name} is {shown(value)}, use a whole number from {low} to {high}",
                 )
         if replay_endpoint is not None and not enable_local_indexer:
-            raise HomingError(
-                0,
+            raise refused(
                 "bad_option",
                 "cannot create a publisher: replay_endpoint is given, and enable_local_indexer is False",
             )
@@ -226,8 +224,8 @@ class KvEventPublisher:
 
         event_id          grows with each call of this publisher; None: it is not numbered
         token_ids         of all blocks, in order: `kv_block_size` for each, whole numbers 0 ... 2^32 - 1
-        num_block_tokens  tokens of each block: all `kv_block_size`, a block that is not full is not published.
-                          None: they are
+        num_block_tokens  tokens of each block: all `kv_block_size`, since a block is published when it
+                          is full. None: they are
         block_hashes      of each block and all before it
         lora_id           0: the base model. Routers need `lora_name`: of a block with a number alone they do
                           not know which adapter it is for, and do not count it
@@ -337,27 +335,25 @@ class KvEventPublisher:
         try:
             socket.bind(endpoint)
         except zmq.ZMQError as error:
-            raise HomingError(
-                0, "listen_failed", f"cannot create a publisher: it cannot bind {shown(endpoint)}: {error}"
+            raise refused(
+                "listen_failed", f"cannot create a publisher: it cannot bind {shown(endpoint)}: {error}"
             ) from error
         return socket, socket.last_endpoint.decode().rstrip("\x00")
 
     def _assert_open(self, what: str) -> None:
         if self._is_closed:
-            raise HomingError(0, "closed", f"cannot publish {what}: the publisher is closed")
+            raise refused("closed", f"cannot publish {what}: the publisher is closed")
 
     def _check_id(self, what: str, event_id: Optional[int]) -> None:
         if event_id is None:
             return
         if isinstance(event_id, bool) or not isinstance(event_id, int) or event_id < 0:
-            raise HomingError(
-                0,
+            raise refused(
                 "bad_event_id",
                 f"cannot publish {what}: event_id is {shown(event_id)}, use a whole number from 0",
             )
         if event_id <= self._event_id:
-            raise HomingError(
-                0,
+            raise refused(
                 "bad_event_id",
                 f"cannot publish {what}: event_id {event_id} is not above {self._event_id}, the last one; "
                 "count up with each call, or give None",
@@ -368,8 +364,7 @@ class KvEventPublisher:
     ) -> Labels:
         _check_tier(what, tier)
         if isinstance(lora_id, bool) or not isinstance(lora_id, int) or not 0 <= lora_id < 2**53:
-            raise HomingError(
-                0,
+            raise refused(
                 "bad_block",
                 f"cannot publish {what}: lora_id is {shown(lora_id)}, use a whole number from 0",
             )
@@ -382,8 +377,7 @@ class KvEventPublisher:
         for i, each in enumerate(block_hashes):
             key = _key(each, f"block {i} of {count}")
             if key in seen:
-                raise HomingError(
-                    0,
+                raise refused(
                     "bad_block",
                     f"cannot publish block {i} of {count}: its hash {key:016x} is that of the parent or of a "
                     "block before it; hashes must cover all tokens from the start",
@@ -398,8 +392,7 @@ class KvEventPublisher:
         size = self._block_size
         sizes = [size] * count if num_block_tokens is None else list(num_block_tokens)
         if len(sizes) != count:
-            raise HomingError(
-                0,
+            raise refused(
                 "bad_block",
                 f"cannot publish {count} blocks: num_block_tokens has {len(sizes)} numbers; give one for each hash",
             )
@@ -410,14 +403,12 @@ class KvEventPublisher:
                     if tokens < size
                     else "publish one hash per block, or create the publisher with the block size of the engine"
                 )
-                raise HomingError(
-                    0,
+                raise refused(
                     "block_size",
                     f"cannot publish block {i} of {count}: it has {tokens} tokens and kv_block_size is {size}; {advice}",
                 )
         if len(token_ids) != count * size:
-            raise HomingError(
-                0,
+            raise refused(
                 "block_size",
                 f"cannot publish {count} blocks: there are {len(token_ids)} tokens and kv_block_size is {size}; "
                 f"give {count * size}",
@@ -427,8 +418,7 @@ class KvEventPublisher:
         except (TypeError, OverflowError) as error:
             for i, token in enumerate(token_ids):
                 if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token <= TOKEN_ID_MAX:
-                    raise HomingError(
-                        0,
+                    raise refused(
                         "bad_block",
                         f"cannot publish block {i // size} of {count}: its token {i % size} is {shown(token)}; "
                         f"use whole numbers from 0 to {TOKEN_ID_MAX}",
@@ -438,7 +428,7 @@ class KvEventPublisher:
     def _stored_event(
         self, parent: Optional[int], keys: Sequence[int], tokens: Sequence[int], labels: Labels
     ) -> Dict[str, Any]:
-        """As vLLM 0.24 and later write it. What is not there is written as nil, which says more than silence."""
+        """As vLLM 0.24 and later write it. What is not there is nil, which says more than silence."""
         keep = [labels.lora_name] if labels.lora_name is not None else []
         extra: List[Optional[List[str]]] = [keep or None] * len(keys)
         if labels.cache_salt is not None and extra:
@@ -526,8 +516,7 @@ def _needed(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise HomingError(
-            0,
+        raise refused(
             "packages_missing",
             f"cannot publish KV events: the package {package} is missing; "
             'type: pip install "homing[publisher]", or pip install pyzmq msgpack',
@@ -538,21 +527,19 @@ def _key(given: EngineHash, what: str) -> int:
     """The unsigned 64 bits."""
     if isinstance(given, (bytes, bytearray, memoryview)):
         if len(given) != 32:
-            raise HomingError(
-                0, "bad_block", f"cannot publish {what}: its hash has {len(given)} bytes; a digest has 32"
+            raise refused(
+                "bad_block", f"cannot publish {what}: its hash has {len(given)} bytes; a digest has 32"
             )
         return int.from_bytes(given[-8:], "big")
     try:
         value = operator.index(given)
     except TypeError:
-        raise HomingError(
-            0,
+        raise refused(
             "bad_block",
             f"cannot publish {what}: its hash is a {type(given).__name__}; use an int, or the 32 bytes of a digest",
         ) from None
     if not -(2**63) <= value < 2**64:
-        raise HomingError(
-            0,
+        raise refused(
             "bad_block",
             f"cannot publish {what}: hash {value} does not fit into 64 bits; use one below 2^64",
         )
@@ -561,6 +548,6 @@ def _key(given: EngineHash, what: str) -> int:
 
 def _check_tier(what: str, tier: str) -> None:
     if tier not in TIERS:
-        raise HomingError(
-            0, "bad_block", f"cannot publish {what}: tier is {shown(tier)}, use one of {', '.join(TIERS)}"
+        raise refused(
+            "bad_block", f"cannot publish {what}: tier is {shown(tier)}, use one of {', '.join(TIERS)}"
         )

@@ -14,7 +14,7 @@ from typing import Any, AsyncIterator, Dict, List, Mapping, NamedTuple, Optional
 
 from ._bodies import OVERRIDE, generate_body, known_members, prompt_body
 from ._http import Origin, json_of, refusal
-from .errors import HomingError, bad_option, shown
+from .errors import HomingError, refused, bad_option, shown
 from .generate import GenerateStream
 
 VIEW_BYTES_MAX = 256 * 1024 * 1024
@@ -164,8 +164,8 @@ class KvRouter:
     ) -> BestWorker:
         """The worker that the router would choose: ``(worker_id, dp_rank, overlap_blocks)``.
 
-        Without a `request_id` nothing changes. With one (1 ... 256 characters) the request is booked there and
-        counts as load: call `mark_prefill_complete` at its first token and `free` at its end. One without a
+        Without a `request_id` nothing changes. With one (1 ... 256 characters) the request is booked there
+        and counts as load: call `mark_prefill_complete` at its first token and `free` at its end. One without a
         sign of life for the router's --active-request-expiry-secs (default 300 s) is freed by itself.
         """
         act = "choose a worker"
@@ -233,8 +233,8 @@ class KvRouter:
         *,
         model: Optional[str] = None,
     ) -> List[Dict[str, int]]:
-        """Which worker keys hold a beginning of the prompt: `worker_id`, `dp_rank`, `overlap_blocks` (at least
-        1), the longest first. Changes nothing.
+        """Which worker keys hold a beginning of the prompt: `worker_id`, `dp_rank`, `overlap_blocks` (at
+        least 1), the longest first. Changes nothing.
         """
         body = await self._prompt_body("look for matches", token_ids, model, router_config_override)
         rows = await self._ask("find_matches", body, may_repeat=True)
@@ -262,8 +262,7 @@ class KvRouter:
         async for piece in self.dump_event_pieces():
             size += len(piece)
             if size > DUMP_BYTES_MAX:
-                raise HomingError(
-                    0,
+                raise refused(
                     "dump_too_large",
                     f"cannot dump the events as one text: they have more than {DUMP_BYTES_MAX} characters; "
                     "take them from dump_event_pieces()",
@@ -357,7 +356,7 @@ class KvRouter:
 
     async def _assert_open(self, act: str) -> None:
         if self._is_closed:
-            raise HomingError(0, "closed", f"cannot {act}: this router was closed")
+            raise refused("closed", f"cannot {act}: this router was closed")
         if self._block_size is None:
             return
         view = await self._view("/workers")
