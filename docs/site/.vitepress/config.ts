@@ -63,6 +63,8 @@ const sidebar: DefaultTheme.SidebarItem[] = [
     text: 'Build on it',
     items: [
       page('Embedding', 'embedding'),
+      page('Library', 'library'),
+      page('Python', 'python'),
       page('Publisher', 'publisher'),
       page('Actors', 'actors'),
       page('Actor runtime', 'actor-runtime'),

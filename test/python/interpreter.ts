@@ -1,0 +1,139 @@
+/**
+ * The Python that tests of clients/python run with: HOMING_PYTHON, or python3.
+ *
+ *   plainPython      its standard library alone: what clients of the router need
+ *   packagedPython   with pyzmq and msgpack, in an environment of its own, which is made once for each Python
+ *                    and each list of packages, and kept below node_modules/.cache
+ *
+ * A Python that has the packages is taken as it is. Where there is no Python or no registry, the tests are
+ * skipped by name.
+ */
+
+import { type SpawnSyncReturns, spawn, spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { existsSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import process from 'node:process'
+import type { Test } from 'tap'
+import { withLock } from '../build-lock.ts'
+
+const ROOT = join(import.meta.dirname, '../..')
+/** The Python project. */
+export const CLIENT = join(ROOT, 'clients/python')
+const CACHE = join(ROOT, 'node_modules/.cache/homing-python')
+const PACKAGES = ['pyzmq>=24', 'msgpack>=1.0']
+const PROBE_MS_MAX = 60_000
+const INSTALL_MS_MAX = 150_000
+const PROGRAM_MS_MAX = 240_000
+
+export interface Python {
+  readonly path: string
+  readonly version: string
+}
+
+/** A Python, or why there is none: text for `skip`. */
+export type FoundPython = Python | string
+
+let plain: FoundPython | undefined
+let packaged: FoundPython | undefined
+
+export function plainPython(): FoundPython {
+  plain ??= probed()
+  return plain
+}
+
+export function packagedPython(): FoundPython {
+  packaged ??= withPackages(plainPython())
+  return packaged
+}
+
+/** For `skip` of a test. */
+export const skipOf = (python: FoundPython): string | false => (typeof python === 'string' ? python : false)
+
+/** Where no skip was said. */
+export function found(python: FoundPython): Python {
+  if (typeof python === 'string') throw new Error(python)
+  return python
+}
+
+function probed(): FoundPython {
+  const command = process.env['HOMING_PYTHON'] ?? 'python3'
+  const script = 'import sys; print(sys.executable, *sys.version_info[:3])'
+  const { status, stdout } = run(command, ['-c', script], PROBE_MS_MAX)
+  if (status !== 0) return `no Python: ${command} does not run (HOMING_PYTHON names another)`
+  const [path, ...version] = stdout.trim().split(' ') as [string, string, string, string]
+  const [major, minor] = version.map(Number) as [number, number]
+  if (major < 3 || (major === 3 && minor < 9)) return `Python ${version.join('.')} is older than 3.9`
+  return { path, version: version.join('.') }
+}
+
+function withPackages(base: FoundPython): FoundPython {
+  if (typeof base === 'string' || run(base.path, ['-c', 'import zmq, msgpack'], PROBE_MS_MAX).status === 0)
+    return base
+  const key = createHash('sha256')
+    .update(JSON.stringify([base, PACKAGES]))
+    .digest('hex')
+    .slice(0, 16)
+  const folder = join(CACHE, key)
+  const whole = join(folder, 'is-whole')
+  return withLock(join(CACHE, `${key}.lock`), () => {
+    const path = join(folder, 'bin/python')
+    if (!existsSync(whole)) {
+      rmSync(folder, { recursive: true, force: true })
+      const made = run(base.path, ['-m', 'venv', folder], INSTALL_MS_MAX)
+      if (made.status !== 0) return `this Python makes no environments: ${lastLine(made)}`
+      const flags = ['--quiet', '--disable-pip-version-check', '--retries', '0', '--timeout', '20']
+      const installed = run(path, ['-m', 'pip', 'install', ...flags, ...PACKAGES], INSTALL_MS_MAX)
+      if (installed.status !== 0)
+        return `no registry gives the Python packages pyzmq and msgpack: ${lastLine(installed)}`
+      writeFileSync(whole, '')
+    }
+    return { path, version: base.version }
+  })
+}
+
+function lastLine({ stdout, stderr, error }: SpawnSyncReturns<string>): string {
+  const said = [stderr, stdout].find(text => text?.trim())
+  return said?.trim().split('\n').at(-1) ?? String(error)
+}
+
+/** As a user types it, with the sources of the package. */
+export function pythonEnvironment(): NodeJS.ProcessEnv {
+  const { NODE_OPTIONS: _, ...env } = process.env
+  return {
+    ...env,
+    PYTHONPATH: join(CLIENT, 'src'),
+    PYTHONDONTWRITEBYTECODE: '1',
+    PYTHONUNBUFFERED: '1',
+    PYTHONWARNINGS: 'error,default::DeprecationWarning',
+  }
+}
+
+function run(command: string, args: readonly string[], timeout: number): SpawnSyncReturns<string> {
+  return spawnSync(command, args, { encoding: 'utf8', timeout, env: pythonEnvironment() })
+}
+
+export interface Ended {
+  readonly exitCode: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** Runs a program to its end; the loop of this process goes on meanwhile. Killed after PROGRAM_MS_MAX. */
+export async function runPython(t: Test, python: Python, args: readonly string[]): Promise<Ended> {
+  const child = spawn(python.path, args, {
+    cwd: CLIENT,
+    env: pythonEnvironment(),
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: PROGRAM_MS_MAX,
+    killSignal: 'SIGKILL',
+  })
+  t.teardown(() => child.kill('SIGKILL'))
+  let stdout = ''
+  let stderr = ''
+  child.stdout.setEncoding('utf8').on('data', text => (stdout += text))
+  child.stderr.setEncoding('utf8').on('data', text => (stderr += text))
+  const [exitCode] = (await once(child, 'close')) as [number | null]
+  return { exitCode, stdout, stderr }
+}
