@@ -7,7 +7,14 @@
 
 import { silentLog, systemClock, systemRandom } from '@homing/base'
 import { asksForHelp, loadCommand, parseSettings, renderHelp } from '@homing/config'
-import { compareSides, faultsOfResult, Load, renderLoadJson, renderLoadText } from '@homing/load-generator'
+import {
+  compareSides,
+  faultsOfResult,
+  Load,
+  renderLoadHtml,
+  renderLoadJson,
+  renderLoadText,
+} from '@homing/load-generator'
 import { systemTransport } from '@homing/transport'
 import type { CommandEntry } from './command-entry.ts'
 import { loadPlanOf } from './load-plan.ts'
@@ -47,6 +54,8 @@ export const loadCommandEntry: CommandEntry = {
       const compared = theirs === undefined ? [] : compareSides(ours!, theirs)
       const faults = faultsOfResult(result, settings)
       process.stdout.write(renderLoadText(about, result, compared, faults))
+      if (settings.report !== undefined)
+        writeReport(settings.report, renderLoadHtml(about, result, compared, faults))
       const json = renderLoadJson(about, result, compared, faults)
       if (settings.json === '-') process.stdout.write(`${json}\n`)
       else if (settings.json !== undefined) writeReport(settings.json, `${json}\n`)

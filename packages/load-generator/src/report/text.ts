@@ -39,7 +39,8 @@ function row(name: string, { mean, p50, p90, p99 }: LoadFigures['ttftMs']): stri
   return [name, ...[mean, p50, p90, p99].map(figureText)]
 }
 
-function factsOf(total: LoadFigures): [string, string][] {
+/** Counts and shares of a side, each with its name; '' goes on with the one before. */
+export function factsOf(total: LoadFigures): [string, string][] {
   const { requests, answered, errors, errorRate, requestsPerS, outputTokensPerS, waited } = total
   const failed = requests - answered
   const facts: [string, string][] = [
@@ -85,7 +86,7 @@ function homingFacts(homing: HomingFigures): [string, string][] {
     ],
     [
       '',
-      `trust ${trusts.join(', ')}; ${workers} workers, the busiest got ${figureText(100 * workerShareMax)} %`,
+      `trust ${trusts.join(', ')}; ${workers === 1 ? 'one worker' : `${workers} workers`}, the busiest got ${figureText(100 * workerShareMax)} %`,
     ],
   ]
 }
@@ -126,7 +127,8 @@ export function summaryOf(compared: readonly ComparedFigure[]): string {
   return parts.length === 0 ? 'No difference that is more than chance.' : `${parts.join('; ')}.`
 }
 
-function signed(value: number): string {
+/** With its sign. */
+export function signed(value: number): string {
   const text = figureText(value)
   return value > 0 ? `+${text}` : text.replace('-', '−')
 }
