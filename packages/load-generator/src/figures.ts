@@ -44,10 +44,12 @@ export const FIGURES: readonly Figure[] = [
   },
 ]
 
+const DIGITS = 3
+
 /** A value with three digits that count. */
 export function figureText(value: number): string {
   if (!Number.isFinite(value)) return '–'
-  const size = Math.abs(value)
+  const size = Math.abs(Number(value.toPrecision(DIGITS)))
   return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : value.toFixed(2)
 }
 

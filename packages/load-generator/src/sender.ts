@@ -1,7 +1,8 @@
 /**
  * Sends requests to one server of the OpenAI API and reads their answers.
  *
- * A request whose kept connection the server had closed meanwhile is sent once more, as clients do.
+ * A request whose kept connection the server had closed meanwhile is sent once more, as clients do: on other
+ * kept ones, which may be closed likewise, up to TRIES_MAX.
  */
 
 import { type Clock, shownText } from '@homing/base'
@@ -39,6 +40,7 @@ const PATHS: Readonly<Record<Endpoint, string>> = {
   chat: '/v1/chat/completions',
   completions: '/v1/completions',
 }
+const TRIES_MAX = 8
 const DETAIL_CHARACTERS_MAX = 200
 const ERROR_BYTES_MAX = 16 * 1024
 
@@ -75,7 +77,7 @@ class SentRequest {
     this.#listener = listener
   }
 
-  send(isLastTry = false): void {
+  send(triesLeft = TRIES_MAX): void {
     const reader = new AnswerReader(this.#target.isStream, ms => this.#listener.gap(ms))
     let status = 0
     let headers: HttpHeaders = {}
@@ -115,7 +117,8 @@ class SentRequest {
         },
         failed: (error, { reusedConnection }) => {
           if (this.#isEnded) return
-          if (status === 0 && reusedConnection && error.failure === 'reset' && !isLastTry) this.send(true)
+          const isStale = status === 0 && reusedConnection && error.failure === 'reset'
+          if (isStale && triesLeft > 1) this.send(triesLeft - 1)
           else this.#fail({ kind: kindOf(error), detail: String(error.details['reason']) })
         },
       },
