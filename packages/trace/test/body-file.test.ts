@@ -13,7 +13,9 @@ function fileOf(t: Test, lines: readonly unknown[]): string {
 }
 
 async function read(path: string): Promise<readonly LoggedBody[]> {
-  return Array.fromAsync(openBodies(path))
+  const bodies: LoggedBody[] = []
+  for await (const body of openBodies(path)) bodies.push(body)
+  return bodies
 }
 
 t.test('bodies are lines themselves or members, chats or completions', async t => {
