@@ -13,11 +13,9 @@
 import { spawn } from 'node:child_process'
 import { appendFileSync, existsSync, readFileSync } from 'node:fs'
 import process from 'node:process'
-import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { RouterClient, startProcess } from '../../test/system/fleet.ts'
+import { MAIN, RouterClient, startProcess } from '../../test/system/fleet.ts'
 
-const MAIN = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.meta.url))
 const ENGINES = 4
 /** Of equal comparisons, how many may show a difference. */
 const FALSE_SHARE_MAX = 0.05
