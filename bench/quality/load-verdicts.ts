@@ -3,7 +3,8 @@
  * that are equal. Four `homing engine` processes; three `homing router` processes on them, one in mode kv and
  * two in mode round-robin, and `homing load` itself as a process.
  *
- *   pnpm exec node bench/quality/load-verdicts.ts [--runs 20] [--blocks 8] [--requests 160] [--rate 8] [--keep FILE]
+ *   pnpm exec node bench/quality/load-verdicts.ts [--runs 20] [--blocks 8] [--requests 160] [--rate 8]
+ *       [--keep FILE]
  *
  * Last line: one JSON object. Exit code 1: the difference was not found, or more than one of twenty equal
  * comparisons showed one. With `--keep` verdicts are kept in a file, one line each, and those that it has are

@@ -13,7 +13,12 @@ export { renderHelp, renderReference } from './render-help.ts'
 export { AFFINITY_FIELDS, AFFINITY_HEADERS } from './router/affinity-names.ts'
 export { readTenantWeights, readTrustedHints, type TrustedHints } from './router/queue-settings.ts'
 export { linearBy, type RouterSettings, routerCommand } from './router-command.ts'
-export { ENGINE_KEY_VARIABLE, secretVariable } from './secret-variable.ts'
+export {
+  ENGINE_KEY_VARIABLE,
+  LOAD_AGAINST_KEY_VARIABLE,
+  LOAD_KEY_VARIABLE,
+  secretVariable,
+} from './secret-variable.ts'
 export { routerSettingsOfSelect, type SelectSettings, selectCommand } from './select-command.ts'
 export { SettingsError } from './settings-error.ts'
 export { type SidecarSettings, sidecarCommand } from './sidecar-command.ts'

@@ -23,7 +23,7 @@ import { checkWritable, writeReport } from './report-files.ts'
 import { untilStopped } from './until-stopped.ts'
 
 const EXIT_INTERRUPTED = 130
-const CONNECT_MS_MAX = 10_000
+const LOAD_CONNECT_MS_MAX = 10_000
 
 export const loadCommandEntry: CommandEntry = {
   summary: 'Sends requests to a fleet of yours and measures the answers; two fleets with --against.',
@@ -41,7 +41,7 @@ export const loadCommandEntry: CommandEntry = {
     const transport = systemTransport({
       clock: systemClock,
       log: silentLog,
-      connectTimeoutMs: CONNECT_MS_MAX,
+      connectTimeoutMs: LOAD_CONNECT_MS_MAX,
     })
     try {
       const world = { http: transport.http, clock: systemClock, random: systemRandom }

@@ -23,8 +23,6 @@ import type { ProgressFacts } from './progress-line.ts'
 import { quoted } from './shell-word.ts'
 import { version } from './version.ts'
 
-const KEY_VARIABLE = 'HOMING_LOAD_API_KEY'
-const AGAINST_KEY_VARIABLE = 'HOMING_LOAD_AGAINST_API_KEY'
 const CONCURRENCY_UNSET = 8
 /** Of the requests of a block, where their number is known. */
 const WARMUP_SHARE = 0.1
@@ -172,9 +170,9 @@ interface PlannedSide {
 }
 
 async function sidesOf(settings: LoadSettings, world: LoadWorld): Promise<readonly PlannedSide[]> {
-  const key = givenKey(settings.keyFile, KEY_VARIABLE, 'load', '--api-key-file')
+  const key = givenKey(settings.keyFile, LOAD_KEY_VARIABLE, 'load', '--api-key-file')
   const againstKey =
-    givenKey(settings.againstKeyFile, AGAINST_KEY_VARIABLE, 'load', '--against-api-key-file') ?? key
+    givenKey(settings.againstKeyFile, LOAD_AGAINST_KEY_VARIABLE, 'load', '--against-api-key-file') ?? key
   const url = settings.urls[0]!
   const sides = [await sideOf('A', url, key, settings, world)]
   if (settings.against !== undefined)

@@ -7,7 +7,7 @@ import { StringDecoder } from 'node:string_decoder'
 import { parseJson } from '@homing/base'
 
 /** Of a line of a stream, and of a body that is no stream. */
-const TEXT_CHARACTERS_MAX = 64 * 1024 * 1024
+const PIECE_CHARACTERS_MAX = 64 * 1024 * 1024
 const FAULT_CHARACTERS_MAX = 200
 
 interface Usage {
@@ -54,8 +54,8 @@ export class AnswerReader {
       }
       this.#text = this.#text.slice(at)
     }
-    if (this.#text.length > TEXT_CHARACTERS_MAX)
-      this.fault = `more than ${TEXT_CHARACTERS_MAX} characters in one piece`
+    if (this.#text.length > PIECE_CHARACTERS_MAX)
+      this.fault = `more than ${PIECE_CHARACTERS_MAX} characters in one piece`
   }
 
   /** The answer is whole. */

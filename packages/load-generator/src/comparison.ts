@@ -4,16 +4,16 @@
  * The difference of a figure is the mean of its differences in the pairs of blocks, with an interval by
  * Student's t: pairing cancels what both blocks of a pair have in common, the requests above all.
  *
- * Intervals hold 95 % for all figures together (Bonferroni: each at 1 − 0.05 ÷ figures). With 95 % for each, a
- * dozen figures of two equal fleets would show a difference in every other comparison; so they do in one of
- * twenty at most.
+ * Intervals hold 95 % for all figures together (Bonferroni: each at 1 − 0.05 ÷ figures). With 95 % for
+ * each, a dozen figures of two equal fleets would show a difference in every other comparison; so they do in
+ * one of twenty at most.
  */
 
 import { tQuantile } from '@homing/simulate/report'
 import { FIGURES, type Figure } from './figures.ts'
 import type { SideResult } from './load-plan.ts'
 
-export type Verdict = 'better' | 'worse' | 'no difference' | 'unknown'
+export type ComparedVerdict = 'better' | 'worse' | 'no difference' | 'unknown'
 
 export interface ComparedFigure {
   readonly figure: Figure
@@ -26,7 +26,7 @@ export interface ComparedFigure {
   readonly halfWidth: number | undefined
   readonly pairs: number
   /** Of ours. */
-  readonly verdict: Verdict
+  readonly verdict: ComparedVerdict
 }
 
 const CONFIDENCE = 0.95
@@ -83,7 +83,7 @@ function verdictOf(
   difference: number,
   interval: number | undefined,
   rounding: number,
-): Verdict {
+): ComparedVerdict {
   if (interval === undefined) return 'unknown'
   if (Math.abs(difference) <= interval + rounding) return 'no difference'
   return difference < 0 === (better === 'less') ? 'better' : 'worse'

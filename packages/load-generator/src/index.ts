@@ -1,4 +1,4 @@
-export { type ComparedFigure, compareFigure, compareSides, type Verdict } from './comparison.ts'
+export { type ComparedFigure, type ComparedVerdict, compareFigure, compareSides } from './comparison.ts'
 export { type ConversationOptions, conversationSource } from './conversations.ts'
 export { FIGURES, type Figure } from './figures.ts'
 export {

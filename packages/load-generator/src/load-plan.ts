@@ -3,7 +3,8 @@
  *
  * One side is one block. Two sides get blocks in turns, AB BA AB …, so that a change in time (a neighbour, a
  * warm-up of the machine) falls on both alike, and the same requests in each pair of blocks: what is compared
- * is the difference in a pair. A block is over when its last answer is there, so sides never disturb each other.
+ * is the difference in a pair. A block is over when its last answer is there, so sides never disturb each
+ * other.
  */
 
 import { type Clock, type Random, seededRandom } from '@homing/base'

@@ -4,9 +4,9 @@
  *   closed loop   `concurrency` requests at one time; the next one when one has ended
  *   open loop     each request at an instant that was fixed before, by a rate or by the times of its source
  *
- * Open requests, waiting requests and the time of each are bounded. A request that is due while as many as may
- * be open are open waits, and its latency counts from the instant when it was due. One that finds no place to
- * wait is not sent, and has failed.
+ * Open requests, waiting requests and the time of each are bounded. A request that is due while as many as
+ * may be open are open waits, and its latency counts from the instant when it was due. One that finds no
+ * place to wait is not sent, and has failed.
  */
 
 import type { Clock, Random, Timer } from '@homing/base'
@@ -53,7 +53,7 @@ interface Due {
   readonly isCounted: boolean
 }
 
-const TICK_MS = 20
+const READ_TICK_MS = 20
 /** Requests that are late are sent in bursts of so many, so that answers are read between them. */
 const BURST = 16
 
@@ -227,9 +227,9 @@ export class LoadRun {
     const { clock, tallies } = this.#options
     let timer: Timer
     const plan = (): void => {
-      const dueMs = clock.nowMs() + TICK_MS
+      const dueMs = clock.nowMs() + READ_TICK_MS
       timer = clock.after(
-        TICK_MS,
+        READ_TICK_MS,
         () => {
           for (const tally of tallies) tally.ticked(clock.nowMs() - dueMs)
           plan()

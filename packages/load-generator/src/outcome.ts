@@ -3,8 +3,8 @@
 import type { TokenCounts } from './answer-reader.ts'
 
 /**
- * `status`: another one than 200. `answer`: 200, and an error, a cut or nothing in it. `unsent`: as many waited
- * as may. The others are failures of the connection.
+ * `status`: another one than 200. `answer`: 200, and an error, a cut or nothing in it. `unsent`: as many
+ * waited as may. The others are failures of the connection.
  */
 export type FailureKind = 'status' | 'answer' | 'timeout' | 'connect' | 'connection' | 'unsent'
 

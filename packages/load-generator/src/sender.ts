@@ -5,7 +5,7 @@
  * kept ones, which may be closed likewise, up to TRIES_MAX.
  */
 
-import { type Clock, shownText } from '@homing/base'
+import { type Clock, parseJson, shownText } from '@homing/base'
 import type { HttpCall, HttpCallError, HttpHeaders, HttpTransport } from '@homing/transport'
 import { AnswerReader } from './answer-reader.ts'
 import type { Endpoint, LoadRequest } from './load-request.ts'
@@ -168,7 +168,7 @@ function bodyFor(target: Target, request: LoadRequest): Readonly<Record<string, 
 /** The message of an error in OpenAI's form, else the text. */
 function saidText(text: string): string {
   try {
-    const { error } = JSON.parse(text) as { readonly error?: { readonly message?: unknown } }
+    const { error } = parseJson(text) as { readonly error?: { readonly message?: unknown } }
     if (typeof error?.message === 'string') return error.message
   } catch {
     // Not every error has that form.

@@ -63,7 +63,7 @@ export interface LoadFigures {
 }
 
 /** Different errors, trusts and workers that are told apart; the rest is counted together. */
-const NAMES_MAX = 64
+const TOLD_APART_MAX = 64
 const REST = 'other'
 
 export class Tally {
@@ -207,6 +207,6 @@ export class Tally {
 }
 
 function count(counts: Map<string, number>, name: string): void {
-  const key = counts.has(name) || counts.size < NAMES_MAX ? name : REST
+  const key = counts.has(name) || counts.size < TOLD_APART_MAX ? name : REST
   counts.set(key, (counts.get(key) ?? 0) + 1)
 }

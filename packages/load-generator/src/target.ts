@@ -1,6 +1,6 @@
 /** What a server says of itself before a load: its first model, and the block size of a router's workers. */
 
-import { CodedError } from '@homing/base'
+import { CodedError, parseJson } from '@homing/base'
 import type { HttpTransport } from '@homing/transport'
 
 /** A server cannot be loaded: it does not answer, or names no model. */
@@ -12,7 +12,7 @@ export class TargetError extends CodedError {
   }
 }
 
-const ANSWER_MS_MAX = 10_000
+const ASKED_MS_MAX = 10_000
 
 /** The base of the API's routes: a URL as people give it, with or without /v1. */
 export function originOf(url: string): string {
@@ -24,7 +24,7 @@ export function originOf(url: string): string {
 export async function firstModel(http: Pick<HttpTransport, 'fetch'>, origin: string): Promise<string> {
   const why = 'or name the model with --model'
   const reply = await http
-    .fetch({ origin, method: 'GET', path: '/v1/models' }, { timeoutMs: ANSWER_MS_MAX })
+    .fetch({ origin, method: 'GET', path: '/v1/models' }, { timeoutMs: ASKED_MS_MAX })
     .catch((error: CodedError) => {
       throw new TargetError(origin, `GET /v1/models: ${error.details['reason'] ?? error.message}`, error)
     })
@@ -46,7 +46,7 @@ export async function blockTokensOf(
   origin: string,
 ): Promise<number | undefined> {
   const reply = await http
-    .fetch({ origin, method: 'GET', path: '/workers' }, { timeoutMs: ANSWER_MS_MAX })
+    .fetch({ origin, method: 'GET', path: '/workers' }, { timeoutMs: ASKED_MS_MAX })
     .catch(() => undefined)
   if (reply?.status !== 200) return undefined
   const sizes = new Set(
@@ -60,7 +60,7 @@ export async function blockTokensOf(
 
 function tryJson(body: Uint8Array): unknown {
   try {
-    return JSON.parse(Buffer.from(body).toString())
+    return parseJson(Buffer.from(body).toString())
   } catch {
     return undefined
   }

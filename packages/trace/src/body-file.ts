@@ -37,12 +37,17 @@ export async function* openBodies(path: string): AsyncGenerator<LoggedBody> {
   let before: LoggedBody | undefined
   for await (const line of readLines(path)) {
     if (line.text.trim() === '') continue
-    before = bodyOf(path, line, before)
+    before = parseBodyLine(path, line, before)
     yield before
   }
 }
 
-function bodyOf(path: string, { line, text }: NumberedLine, before: LoggedBody | undefined): LoggedBody {
+/** The body of a line; `before`: that of the line before. Throws MalformedTraceError. */
+export function parseBodyLine(
+  path: string,
+  { line, text }: NumberedLine,
+  before: LoggedBody | undefined,
+): LoggedBody {
   const value = objectOf(text)
   if (value === undefined) throw new MalformedTraceError(path, line, 'it is not a JSON object')
   const body = bodyIn(value)
