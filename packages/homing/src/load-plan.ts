@@ -2,7 +2,14 @@
 
 import { availableParallelism, cpus } from 'node:os'
 import type { Clock, Random } from '@homing/base'
-import { comparedRequests, type LoadSettings, type SettingSource, SettingsError } from '@homing/config'
+import {
+  comparedRequests,
+  LOAD_AGAINST_KEY_VARIABLE,
+  LOAD_KEY_VARIABLE,
+  type LoadSettings,
+  type SettingSource,
+  SettingsError,
+} from '@homing/config'
 import { type KeySource, openDoor, readKey } from '@homing/fleet'
 import {
   blockTokensOf,
