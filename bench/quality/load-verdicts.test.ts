@@ -1,4 +1,4 @@
-/** That the verdicts of bench/quality/load-verdicts.ts can be measured; what they are is a matter of chance. */
+/** That the verdicts of load-verdicts.ts can be measured; what they are is a matter of chance. */
 
 import t from 'tap'
 import { compareFleets, showsDifference, startVerdictFleet } from './load-verdicts.ts'
