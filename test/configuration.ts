@@ -9,6 +9,7 @@ import {
   type Command,
   doctorCommand,
   indexerCommand,
+  loadCommand,
   renderReference,
   routerCommand,
   selectCommand,
@@ -60,6 +61,7 @@ export function renderConfiguration(): string {
     renderReference(slotsCommand),
     renderReference(selectCommand),
     renderReference(simulateCommand),
+    renderReference(loadCommand),
     renderReference(doctorCommand),
   ]
   return `${parts.join('\n').trimEnd()}\n`

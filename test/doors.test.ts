@@ -9,6 +9,7 @@ import { OPERATOR_ROUTES } from '@homing/actors/console'
 import {
   doctorCommand,
   indexerCommand,
+  loadCommand,
   routerCommand,
   selectCommand,
   sidecarCommand,
@@ -56,6 +57,7 @@ function missingIn(text: string): readonly string[] {
   const settings = [
     doctorCommand,
     indexerCommand,
+    loadCommand,
     routerCommand,
     selectCommand,
     sidecarCommand,

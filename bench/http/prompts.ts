@@ -5,6 +5,7 @@
 
 import { fileURLToPath } from 'node:url'
 import { type Random, seededRandom } from '@homing/base'
+import { WORDS } from '@homing/load-generator'
 
 /** A tokenizer that engines and routers load alike. */
 export const TINY_TOKENIZER = fileURLToPath(
@@ -16,13 +17,6 @@ export const MODEL = 'homing-sim'
 export const BLOCK_TOKENS = 16
 /** The share of a prompt that was seen before. */
 export const SEEN_SHARE = 0.75
-
-/** One token each, with the space before them. */
-const WORDS = (
-  'the and that about answer return time with you city engine for long number two tokens count first function help ' +
-  'know name not old one price question response second there jump user again are blocks can capital come compute ' +
-  'door evening full him house live longest man million more numbers people prefix push queue quick router read'
-).split(' ')
 
 export interface PromptOptions {
   readonly seed: number

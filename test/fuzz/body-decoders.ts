@@ -52,6 +52,7 @@ import {
   UnsupportedEncodingError,
 } from '../../packages/http/src/errors.ts'
 import { limitOf, queryOf } from '../../packages/http/src/query.ts'
+import { AnswerReader } from '../../packages/load-generator/src/answer-reader.ts'
 import { answerEvent } from '../../packages/openai/src/api-error.ts'
 import { continuedRequest, endsInStop, unfitRequest } from '../../packages/openai/src/continued-request.ts'
 import { ContinuedStream, engineErrorOf } from '../../packages/openai/src/continued-stream.ts'
@@ -152,6 +153,14 @@ function tapped(tap: UsageTap, bytes: Uint8Array): unknown {
   return [tap.finish(), passed]
 }
 
+function answered(isStream: boolean, bytes: Uint8Array): unknown {
+  const reader = new AnswerReader(isStream, () => {})
+  for (let at = 0, size = 1; at < bytes.length; at += size, size = 1 + ((size * 7) % 4096))
+    reader.push(bytes.subarray(at, at + size), at)
+  reader.end(bytes.length)
+  return [reader.fault, reader.chunks, reader.counts]
+}
+
 /** Half a character may come in one event, and something else in the next. */
 function deliveredText(stream: DeliveredStream): unknown {
   try {
@@ -214,6 +223,12 @@ export const BODY_DECODERS: readonly Decoder[] = [
     'readFormModel',
     bytes => [readFormModel(bytes, 'multipart/form-data; boundary=b'), readFormModel(FORM, textOf(bytes))],
     { seeds: [FORM, 'multipart/form-data; boundary="b"'] },
+  ),
+  ofText(
+    'packages/load-generator/src/answer-reader.ts',
+    'AnswerReader',
+    text => [answered(true, Buffer.from(text)), answered(false, Buffer.from(text))],
+    { seeds: [...EVENTS, ANSWER] },
   ),
   ofText(
     'packages/openai/src/usage-tap.ts',

@@ -21,10 +21,15 @@ import { Refusal, readTokenizerPlan } from '../../packages/tokenization/src/enco
 import { RenderingRefusedError, TokenizerLoadError } from '../../packages/tokenization/src/errors.ts'
 import { parseTemplate } from '../../packages/tokenization/src/template-parser.ts'
 import { parseTokenizer } from '../../packages/tokenization/src/tokenizer-files.ts'
+import { parseBodyLine } from '../../packages/trace/src/body-file.ts'
 import { readLogLine } from '../../packages/trace/src/log-line.ts'
 import { parseTraceLine } from '../../packages/trace/src/trace-line.ts'
 import { type Decoder, ofBytes, ofJson, ofText, textOf } from './decoder.ts'
 
+const BODIES = [
+  '{"timestamp": 5, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}',
+  '{"timestamp": 7, "body": {"prompt": [1, 2, 3]}}',
+]
 const CLASSES = `default_policy_family: chat
 uncached_isl_buckets:
   - min_tokens: 0
@@ -145,6 +150,12 @@ export const FILE_DECODERS: readonly Decoder[] = [
     'parseTraceLine',
     bytes => parseTraceLine('trace.jsonl', 1, textOf(bytes), 512),
     { seeds: [TRACE], refusals: [MalformedTraceError] },
+  ),
+  ofJson(
+    'packages/trace/src/body-file.ts',
+    'parseBodyLine',
+    bytes => parseBodyLine('bodies.jsonl', { line: 1, text: textOf(bytes), isComplete: true }, undefined),
+    { seeds: BODIES, refusals: [MalformedTraceError] },
   ),
   ofBytes('packages/trace/src/trace-file.ts', 'readTrace', bytes => readTraceOf('trace.jsonl.gz', bytes), {
     seeds: [gzipSync(`${TRACE}\n${TRACE}\n`), gzipSync(Buffer.alloc(2 ** 20))],

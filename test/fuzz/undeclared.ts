@@ -41,6 +41,8 @@ const OWN: Readonly<Record<string, string>> = {
   'actors/gateway/src/client-models.ts': 'parseJson of a member of what scanRequest has passed',
   'actors/gateway/src/next-turn.ts': 'parseJson of what scanRequest and UsageTap have passed',
   'packages/fleet/src/probe.ts': 'parseJson; the readers of what it gives are in the list',
+  'packages/load-generator/src/sender.ts': 'parseJson of an error, of which one text is taken',
+  'packages/load-generator/src/target.ts': 'parseJson of GET /v1/models, of which one text is taken',
   'packages/doctor/src/recorded-http.ts': 'parseJson; the readers of what it gives are in the list',
   'packages/trace/src/decision-log-file.ts': 'line by line, by readLogLine',
 }

@@ -29,7 +29,8 @@ const START_MS_MAX = 240_000
 const STOP_MS_MAX = 5000
 const SEND_MS_MAX = 240_000
 const SETTLE_MS_MAX = 240_000
-const MAIN = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.meta.url))
+/** The command line. */
+export const MAIN = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.meta.url))
 
 const FAILING_ACTORS = new URL('failing-actors.ts', import.meta.url).href
 const HEAP_PROBE = new URL('heap-probe.ts', import.meta.url).href

@@ -1,7 +1,7 @@
 /**
  * A page of docs/, typed as printed: every command runs, in order, on ports of the test, and gives the answer
  * that is printed below it. `homing NAME …` and `nats-server …` start processes that run until the test ends;
- * everything else is a command of the shell.
+ * everything else is a command of the shell, and so is `homing load …`, which ends.
  *
  *   json    every field of the page is in the answer; the answer may have more
  *   text    every line of the page is in the answer, in this order; `…` stands for any characters
@@ -11,10 +11,11 @@ import assert from 'node:assert/strict'
 import { execFile, spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import process from 'node:process'
 import { promisify } from 'node:util'
 import { freePort } from '@homing/transport/testing'
 import type { Test } from 'tap'
-import { startProcess, until } from './fleet.ts'
+import { MAIN, startProcess, until } from './fleet.ts'
 
 const DOCS = join(import.meta.dirname, '..', '..', 'docs')
 
@@ -91,16 +92,16 @@ export async function runTypedPage(
   const steps = stepsOf(page.replace(pattern, port => String(ports.get(port))))
   assert.ok(steps.length >= stepsMin, `${steps.length} steps`)
   for (const { command, answer, form } of steps) {
-    const [, started, options] = /^homing (\S+) (.*)$/s.exec(command) ?? []
+    const [, started, options] = /^homing (?!load )(\S+) (.*)$/s.exec(command) ?? []
     if (started !== undefined) {
-      const process = await startProcess(
+      const running = await startProcess(
         started,
         options!
           .replaceAll('\\\n', ' ')
           .split(/\s+/)
           .map(word => word.replaceAll("'", '')),
       )
-      t.teardown(() => process.kill('SIGKILL'))
+      t.teardown(() => running.kill('SIGKILL'))
       t.pass(command)
       continue
     }
@@ -112,7 +113,8 @@ export async function runTypedPage(
     }
     let printed = ''
     const isAsPrinted = async (): Promise<true | undefined> => {
-      printed = (await promisify(execFile)('bash', ['-c', command], { cwd: folder })).stdout
+      const typed = command.replace(/^homing /, `'${process.execPath}' '${MAIN}' `)
+      printed = (await promisify(execFile)('bash', ['-c', typed], { cwd: folder })).stdout
       if (answer === undefined) return true
       return (form === 'json' ? holds(exactJson(printed), exactJson(answer)) : follows(printed, answer))
         ? true

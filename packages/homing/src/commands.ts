@@ -13,6 +13,7 @@ export const COMMANDS: Readonly<Record<string, () => Promise<CommandEntry>>> = {
   slots: async () => (await import('./slots-command.ts')).slotsCommandEntry,
   select: async () => (await import('./select-command.ts')).selectCommandEntry,
   simulate: async () => (await import('./simulate-command.ts')).simulateCommandEntry,
+  load: async () => (await import('./load-command.ts')).loadCommandEntry,
   doctor: async () => (await import('./doctor-command.ts')).doctorCommandEntry,
   key: async () => (await import('./key-command.ts')).keyCommandEntry,
 }

@@ -11,13 +11,21 @@ import { type KeySource, readKey } from '@homing/fleet'
  * in no message.
  */
 export function givenEngineKey(file: string | undefined, command = 'router'): KeySource | undefined {
-  if (file === undefined) {
-    return secretVariable(ENGINE_KEY_VARIABLE) === undefined ? undefined : { env: ENGINE_KEY_VARIABLE }
-  }
+  return givenKey(file, ENGINE_KEY_VARIABLE, command, '--engine-api-key-file')
+}
+
+/** A key of a file that an option names, else of a variable. Throws SettingsError likewise. */
+export function givenKey(
+  file: string | undefined,
+  variable: string,
+  command: string,
+  option: string,
+): KeySource | undefined {
+  if (file === undefined) return secretVariable(variable) === undefined ? undefined : { env: variable }
   const found = readKey({ file })
   // People give the key itself in place of its file: only what is written as a path is repeated.
   const shown = /^\.{0,2}\//.test(file) ? ` (${JSON.stringify(shownText(file))})` : ''
-  if ('fault' in found) throw new SettingsError(command, [`--engine-api-key-file: ${found.fault}${shown}`])
+  if ('fault' in found) throw new SettingsError(command, [`${option}: ${found.fault}${shown}`])
   return { file }
 }
 

@@ -6,9 +6,8 @@
  * Results are kept, so the next run goes on from there.
  */
 
-import { accessSync, closeSync, constants, existsSync, openSync, writeFileSync } from 'node:fs'
 import { homedir } from 'node:os'
-import { dirname, join, resolve } from 'node:path'
+import { join } from 'node:path'
 import { CodedError, systemClock } from '@homing/base'
 import {
   asksForHelp,
@@ -28,11 +27,11 @@ import {
   runSweep,
   summarize,
   UnknownPolicyError,
-  UnwritableReportError,
 } from '@homing/simulate'
 import type { CommandEntry } from './command-entry.ts'
 import { errorLine } from './error-line.ts'
 import { type ProgressFacts, ProgressLine } from './progress-line.ts'
+import { checkWritable, writeReport } from './report-files.ts'
 import { aboutOf, columnsOf, logLines, planOf, type SimulatePlan } from './simulate-plan.ts'
 import { untilStopped } from './until-stopped.ts'
 
@@ -120,21 +119,4 @@ function openStore(settings: SimulateSettings): ResultStore<CellRun> {
     clock: systemClock,
     onTrouble: sentence => console.error(`homing: ${sentence}`),
   })
-}
-
-function checkWritable(path: string): void {
-  try {
-    if (existsSync(path)) closeSync(openSync(path, 'a'))
-    else accessSync(dirname(resolve(path)), constants.W_OK)
-  } catch (thrown) {
-    throw new UnwritableReportError(path, thrown as Error)
-  }
-}
-
-function writeReport(path: string, text: string): void {
-  try {
-    writeFileSync(path, text)
-  } catch (thrown) {
-    throw new UnwritableReportError(path, thrown as Error)
-  }
 }

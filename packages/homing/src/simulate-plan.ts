@@ -36,6 +36,7 @@ import {
   workloadIdentity,
 } from '@homing/simulate'
 import { type DecisionLog, isDecisionLog, readDecisionLog } from '@homing/trace'
+import { quoted } from './shell-word.ts'
 
 /** Offsets of arrivals within a bin differ by so much from seed to seed. */
 const JITTER_SHARE = 0.2
@@ -310,8 +311,4 @@ function changeOf(text: string): { readonly atMs: number; readonly worker: numbe
 function durationOf(text: string): number {
   const [, amount, unit] = /^([\d.]+)([a-z]*)$/.exec(text)!
   return Number(amount) * UNIT_MS[unit === '' ? 's' : unit!]!
-}
-
-function quoted(word: string): string {
-  return /^[\w./:=,@%+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`
 }

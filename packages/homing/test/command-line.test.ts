@@ -84,11 +84,13 @@ t.test('what does not exist beside --help or --version is one line and exit code
     ['help', 'router', 'x'],
     ['--version', '--bogus'],
     ['version', 'x'],
-    ...['router', 'engine', 'sidecar', 'indexer', 'slots', 'select', 'simulate', 'doctor'].flatMap(name => [
-      [name, '--help', '--bogus'],
-      [name, '--bogus=1', '-h'],
-    ]),
-    // A doctor takes words: URLs.
+    ...['router', 'engine', 'sidecar', 'indexer', 'slots', 'select', 'simulate', 'load', 'doctor'].flatMap(
+      name => [
+        [name, '--help', '--bogus'],
+        [name, '--bogus=1', '-h'],
+      ],
+    ),
+    // A doctor and a load take words: URLs.
     ...['router', 'engine', 'sidecar', 'indexer', 'slots', 'select', 'simulate'].map(name => [
       name,
       '--help',
@@ -132,7 +134,7 @@ t.test('no command, or one that does not exist, is one line and exit code 2', as
     t.match(stderr, ONE_LINE)
     t.match(
       stderr,
-      /^homing: cannot run .*: name one of the commands router, engine, sidecar, indexer, slots, select, simulate, doctor, key \(homing --help\)/,
+      /^homing: cannot run .*: name one of the commands router, engine, sidecar, indexer, slots, select, simulate, load, doctor, key \(homing --help\)/,
     )
   }
 })

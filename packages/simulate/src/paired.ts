@@ -19,9 +19,44 @@ const T_QUANTILES = [
   2.12, 2.11, 2.101, 2.093, 2.086, 2.08, 2.074, 2.069, 2.064, 2.06, 2.056, 2.052, 2.048, 2.045, 2.042,
 ]
 
-/** The quantile for `degrees` ≥ 1; past 30 by the first terms of its expansion, good to three digits. */
-export function tQuantile(degrees: number): number {
+/**
+ * The two-sided quantile for `degrees` ≥ 1. At 95 % by a table, past 30 by the first terms of its expansion,
+ * good to three digits; at another confidence from the distribution itself, to eight digits.
+ */
+export function tQuantile(degrees: number, confidence = 0.95): number {
+  if (confidence !== 0.95) return quantileOf(degrees, confidence)
   return T_QUANTILES[degrees - 1] ?? 1.96 + 2.372 / degrees + 2.82 / degrees ** 2
+}
+
+const HALVINGS = 100
+
+function quantileOf(degrees: number, confidence: number): number {
+  let low = 0
+  let high = 1
+  while (shareWithin(high, degrees) < confidence) high *= 2
+  for (let i = 0; i < HALVINGS; i++) {
+    const middle = (low + high) / 2
+    if (shareWithin(middle, degrees) < confidence) low = middle
+    else high = middle
+  }
+  return (low + high) / 2
+}
+
+/**
+ * The probability of −t … t by finite sums of angles. Source: Abramowitz and Stegun, Handbook of Mathematical
+ * Functions, 26.7.3 and 26.7.4.
+ */
+function shareWithin(t: number, degrees: number): number {
+  const angle = Math.atan(t / Math.sqrt(degrees))
+  const cosine = Math.cos(angle)
+  const isOdd = degrees % 2 === 1
+  let sum = 0
+  let term = isOdd ? cosine : 1
+  for (let k = isOdd ? 1 : 0; k <= degrees - 2; k += 2) {
+    sum += term
+    term *= (cosine * cosine * (k + 1)) / (k + 2)
+  }
+  return isOdd ? (2 / Math.PI) * (angle + Math.sin(angle) * sum) : Math.sin(angle) * sum
 }
 
 /**

@@ -42,3 +42,18 @@ t.test('a difference is taken seed by seed, so what a seed does to both cancels 
   t.notOk(isSure(seedMean([-1, 1])))
   t.notOk(isSure(seedMean([5])), 'one seed says nothing about chance')
 })
+
+t.test('quantiles of other confidences are those of the published tables', async t => {
+  for (const [degrees, confidence, quantile] of [
+    [1, 0.99, 63.657],
+    [2, 0.99, 9.925],
+    [9, 0.99, 3.25],
+    [9, 0.999, 4.781],
+    [10, 0.9, 1.812],
+    [30, 0.998, 3.385],
+    [120, 0.99, 2.617],
+  ] as const) {
+    const found = tQuantile(degrees, confidence)
+    t.ok(Math.abs(found - quantile) < 0.001, `${degrees}, ${confidence}: ${found}`)
+  }
+})

@@ -1,4 +1,6 @@
+export { isBodyFile, type LoggedBody, openBodies } from './body-file.ts'
 export { type DecisionLog, isDecisionLog, readDecisionLog } from './decision-log-file.ts'
+export { poissonGapMs } from './generators/draws.ts'
 export {
   BadGeneratorError,
   GENERATOR_NAMES,

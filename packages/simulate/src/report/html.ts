@@ -73,7 +73,7 @@ export function renderHtml(about: ReportAbout, summary: Summary): string {
   return [
     '<!doctype html><html lang="en"><head><meta charset="utf-8">',
     '<meta name="viewport" content="width=device-width, initial-scale=1">',
-    `<meta name="color-scheme" content="light dark"><title>Simulated routing</title><style>${style(columns.length)}</style></head>`,
+    `<meta name="color-scheme" content="light dark"><title>Simulated routing</title><style>${reportStyle(columns.length)}</style></head>`,
     `<body>${body.join('\n')}</body></html>\n`,
   ].join('\n')
 }
@@ -303,7 +303,8 @@ const DARK = [
   '#aaaaaa',
 ]
 
-function style(columnCount: number): string {
+/** The style of a report with charts of so many series. */
+export function reportStyle(columnCount: number): string {
   const count = Math.min(columnCount, STYLES_MAX)
   const numbers = Array.from({ length: count }, (_, i) => i)
   const variables = (colors: readonly string[]): string => numbers.map(i => `--s${i}:${colors[i]}`).join(';')

@@ -50,6 +50,17 @@ export interface DotChart {
   readonly format: (value: number) => string
 }
 
+export interface DifferenceRow {
+  readonly name: string
+  readonly value: number
+  /** Undefined: there is no interval. */
+  readonly halfWidth: number | undefined
+  /** Number of its colour and mark. */
+  readonly style: number
+  /** Tooltip. */
+  readonly text: string
+}
+
 const WIDTH = 360
 const HEIGHT = 230
 const LEFT = 44
@@ -59,6 +70,9 @@ const BOTTOM = 36
 const DASHES = ['', '7 3', '2 3', '9 3 2 3', '', '4 2', '12 4', '2 2 6 2', '', '5 5']
 /** Values so many times apart are drawn on a logarithmic axis. */
 const LOG_RATIO_MIN = 20
+
+/** A difference chart reaches so many times as far as its largest difference. */
+const DIFFERENCE_REACH = 4
 
 export const STYLES_MAX = 10
 
@@ -147,6 +161,45 @@ export function dotChart({ title, xLabel, rows, format }: DotChart): string {
       drawn.push(text(x.at(row.value + (row.halfWidth ?? 0)) + 9, y + 4, row.text, 'start'))
     }
     parts.push(group(row.style, drawn))
+  })
+  return frame(title, height, parts.join(''))
+}
+
+/** A row for each difference with its interval, around a line at 0. Intervals that do not fit are cut. */
+export function differenceChart(
+  title: string,
+  xLabel: string,
+  rows: readonly DifferenceRow[],
+  format: (value: number) => string,
+): string {
+  const rowHeight = 22
+  const left = 132
+  const bottom = TOP + rows.length * rowHeight
+  const height = bottom + BOTTOM
+  const known = rows.filter(({ value }) => Number.isFinite(value))
+  const values = known.map(({ value }) => Math.abs(value))
+  const reaches = known.map(({ value, halfWidth }) => Math.abs(value) + (halfWidth ?? 0))
+  const reach = Math.min(Math.max(0, ...reaches), Math.max(1, ...values) * DIFFERENCE_REACH)
+  const right = linearAxis(0, reach, (left + WIDTH - RIGHT) / 2, WIDTH - RIGHT)
+  const at = (value: number): number => {
+    const x = right.at(Math.min(Math.abs(value), right.high))
+    return value < 0 ? 2 * right.at(0) - x : x
+  }
+  const parts: string[] = []
+  for (const tick of [-right.high, 0, right.high]) {
+    parts.push(line(at(tick), TOP, at(tick), bottom, tick === 0 ? 'axis' : 'grid'))
+    parts.push(text(at(tick), bottom + 14, format(tick), tick === 0 ? 'middle' : tick < 0 ? 'start' : 'end'))
+  }
+  parts.push(text(WIDTH - RIGHT, height - 4, xLabel, 'end'))
+  rows.forEach(({ name, value, halfWidth, style, text: tip }, i) => {
+    const y = TOP + (i + 0.5) * rowHeight
+    const drawn = [text(left - 8, y + 4, name, 'end')]
+    if (Number.isFinite(value)) {
+      if (halfWidth !== undefined)
+        drawn.push(line(at(value - halfWidth), y, at(value + halfWidth), y, 'interval'))
+      drawn.push(mark(style, at(value), y, `${name}: ${tip}`))
+    }
+    parts.push(group(style, drawn))
   })
   return frame(title, height, parts.join(''))
 }

@@ -152,7 +152,8 @@ export function shortNumber(value: number): string {
   return String(Number(value.toPrecision(3)))
 }
 
-function alignColumns(rows: readonly (readonly string[])[]): string[] {
+/** Rows of a table for a terminal: the first column to the left, all others to the right. */
+export function alignColumns(rows: readonly (readonly string[])[]): string[] {
   const widths = rows[0]!.map((_, i) => Math.max(...rows.map(row => row[i]!.length)))
   return rows.map(row =>
     `  ${row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join('  ')}`.trimEnd(),

@@ -1,0 +1,7 @@
+export { LatencyHistogram } from '../cell-metrics.ts'
+export type { LatencyFigures } from '../cell-types.ts'
+export { seedMean, tQuantile } from '../paired.ts'
+export { reportStyle } from './html.ts'
+export { differenceChart, dotChart, escapeHtml, legendMark } from './svg-chart.ts'
+export { alignColumns } from './text-table.ts'
+export { UnwritableReportError } from './unwritable.ts'
