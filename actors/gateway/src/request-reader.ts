@@ -464,10 +464,11 @@ function withoutEncoding(headers: HttpHeaders): HttpHeaders {
   return others
 }
 
-/** The client's x-request-id, or one of ours. */
+/** The client's x-request-id, or one of ours: receipts keep it, so a long one is not taken. */
 function requestId(headers: HttpHeaders, newId: () => string): string {
   const given = headers['x-request-id']
-  return typeof given === 'string' && given !== '' ? given : newId()
+  const isUsable = typeof given === 'string' && given !== '' && given.length <= ID_CHARACTERS_MAX
+  return isUsable ? given : newId()
 }
 
 function singleHeaders(headers: HttpHeaders): Record<string, string> {
@@ -479,5 +480,6 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
   return single
 }
 
+const ID_CHARACTERS_MAX = 256
 const COMPLETIONS_PATH = '/v1/completions'
 const NO_HEADERS: HttpHeaders = {}
