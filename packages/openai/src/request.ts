@@ -91,8 +91,12 @@ export function readRequest(
 /** Throws InvalidRequestError for a name that no worker can have: names are kept in receipts and logs. */
 function modelOf(top: Fields): string | undefined {
   const model = top.text('model')
-  if (model === undefined || model.length <= MODEL_CHARACTERS_MAX) return model
-  throw new InvalidRequestError('model', JSON.stringify(model), `at most ${MODEL_CHARACTERS_MAX} characters`)
+  if (model === undefined || model.length <= ASKED_MODEL_CHARACTERS_MAX) return model
+  throw new InvalidRequestError(
+    'model',
+    JSON.stringify(model),
+    `at most ${ASKED_MODEL_CHARACTERS_MAX} characters`,
+  )
 }
 
 /**
@@ -140,7 +144,7 @@ function cacheUseOf(top: Fields): CacheUse | undefined {
 }
 
 /** The longest name of a model that a request may have. */
-export const MODEL_CHARACTERS_MAX = 1024
+const ASKED_MODEL_CHARACTERS_MAX = 1024
 const I32_MAX = 2 ** 31 - 1
 const U32_MAX = 2 ** 32 - 1
 const U64_MAX = 2n ** 64n - 1n
