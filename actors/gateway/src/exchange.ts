@@ -649,7 +649,7 @@ export class Exchange {
     const id = this.#call?.usage?.responseId
     if (id === undefined) return
     this.#isResponseNoted = true
-    this.#parts.responses.note(id, this.#decision!)
+    this.#parts.responses.note(id, this.#decision!, leaseOf(this.#http)?.key.name)
   }
 
   #ended(): void {

@@ -35,11 +35,13 @@ import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import { ClientModels } from './client-models.ts'
+import { ResponseUnknownError } from './errors.ts'
 import type { ReadyRequest } from './exchange-parts.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayPeers } from './gateway-peers.ts'
 import { HintTrust } from './hint-trust.ts'
+import { leaseOf } from './keyed-exchange.ts'
 import { isJson, plainBody, readRelayed } from './relayed-body.ts'
 import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
@@ -111,12 +113,12 @@ export class RequestReader {
     const body = await hold.readDecoded(exchange, args.bodyBytesMax)
     const bodyMs = clock.nowMs()
     this.#stage('read', bodyMs - arrivedMs, note)
+    this.#models.checkBody(exchange, body)
     slices.came(tenantOf(exchange.headers), bodyMs)
     const wantsIds = slices.mayBeLong(body.length, bodyMs)
     const given = await this.#read({ route, body, hold }, exchange.headers, wantsIds)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     this.#models.check(exchange, given.model)
-    this.#models.checkAdapters(exchange, body)
     const { read, ignored } = this.#trust.apply(given, exchange.headers)
     const routing = await this.#atHolder(
       this.#routing(
@@ -127,6 +129,7 @@ export class RequestReader {
         ignored,
       ),
       read.previousResponseId,
+      exchange,
     )
     if (read.annotations.includes('query_instance_id')) {
       await this.#selectOnly(exchange, { route, body, hold }, routing)
@@ -180,11 +183,12 @@ export class RequestReader {
       pinnedRank: hints.dpRank,
       excludedWorkers: [],
     }
-    if (plain !== undefined && isJson(exchange.headers)) this.#models.checkAdapters(exchange, plain)
+    if (plain !== undefined && isJson(exchange.headers)) this.#models.checkBody(exchange, plain)
     const unread = body === undefined || body.length === 0 ? undefined : read.unread
     const routing = await this.#atHolder(
       this.#models.within(exchange, request, unread),
       RESPONSE_PATH.exec(exchange.path)?.[1],
+      exchange,
     )
     if (!isEncoded || (plain !== undefined && read.body !== plain)) {
       const headers = isEncoded ? withoutEncoding(exchange.headers) : exchange.headers
@@ -209,14 +213,29 @@ export class RequestReader {
     return read.session
   }
 
-  /** Pins to the worker that has response `id`. If the engine no longer has it, the engine says so. */
-  async #atHolder(request: RoutingRequest, id: string | undefined): Promise<RoutingRequest> {
-    if (id === undefined || request.pinnedInstanceId !== undefined) return request
+  /**
+   * Pins to the worker that has response `id`. If the engine no longer has it, the engine says so. A client
+   * with a key has only responses that it made itself: throws ResponseUnknownError for all others, and for
+   * those that are not remembered, because their engine would not ask whose they are.
+   */
+  async #atHolder(
+    request: RoutingRequest,
+    id: string | undefined,
+    exchange: HttpExchange,
+  ): Promise<RoutingRequest> {
+    const client = leaseOf(exchange)?.key.name
+    if (id === undefined) return request
+    if (client === undefined && request.pinnedInstanceId !== undefined) return request
     const { responses, peers, fleet, metrics } = this.#parts
     if (peers !== undefined && responses.heldOf(id) === undefined) {
       const held = await peers.heldOf(id)
       if (held !== undefined) responses.heard(id, held)
     }
+    if (client !== undefined && responses.heldOf(id)?.client !== client) {
+      metrics.responseLost()
+      throw new ResponseUnknownError(id)
+    }
+    if (request.pinnedInstanceId !== undefined) return request
     const holder = responses.find(id, fleet(), request.model)
     const allowed = request.constraints?.allowedInstanceIds
     if (holder === undefined || allowed?.includes(holder.instanceId) === false) {

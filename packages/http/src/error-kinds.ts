@@ -39,6 +39,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_GATEWAY_KEY_MISSING: 'unauthorized',
   HOMING_GATEWAY_KEY_UNKNOWN: 'unauthorized',
   HOMING_GATEWAY_MODEL_UNREAD: 'invalid_value',
+  HOMING_GATEWAY_RESPONSE_UNKNOWN: 'route_not_found',
   HOMING_GATEWAY_CLIENT_LIMIT: 'rate_limited',
   HOMING_GATEWAY_ORIGIN_NOT_ALLOWED: 'forbidden',
   HOMING_GATEWAY_SHUTTING_DOWN: 'shutting_down',

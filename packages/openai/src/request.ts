@@ -88,6 +88,11 @@ export function readRequest(
   }
 }
 
+/** The model that a body names; undefined: none. Throws InvalidRequestError. */
+export function readModel(bytes: Uint8Array, scan: RequestScan): string | undefined {
+  return modelOf(new Fields(bytes, scan, ''))
+}
+
 /** Throws InvalidRequestError for a name that no worker can have: names are kept in receipts and logs. */
 function modelOf(top: Fields): string | undefined {
   const model = top.text('model')

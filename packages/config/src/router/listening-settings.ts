@@ -134,7 +134,7 @@ export const listeningSettings = [
     max: 10_000_000,
     unit: 'responses',
     zeroMeans: 'remember none',
-    help: 'Most responses (/v1/responses) whose worker is remembered, so that previous_response_id and requests for a stored response go to the worker that has it. Of more, the oldest are forgotten; requests that refer to those are placed by load. Each takes about 250 bytes.',
+    help: 'Most responses (/v1/responses) whose worker is remembered, so that previous_response_id and requests for a stored response go to the worker that has it. Of more, the oldest are forgotten; requests that refer to those are placed by load, and with --client-keys-file refused. Each takes about 250 bytes.',
   },
   {
     key: 'shutdownDelayMs',
