@@ -6,6 +6,8 @@ import type { Clock } from '@homing/base'
 import { type AccessLog, type Bodies, type FollowedFiles, tlsExpirySeconds } from '@homing/http'
 import {
   type Counter,
+  type FilesFigures,
+  fileMetrics,
   type Gauge,
   Metrics,
   type ModelLabels,
@@ -23,8 +25,6 @@ import { RequestMetrics } from './request-metrics.ts'
 import type { GivenUp } from './sliced-prompt.ts'
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
-
-type FilesFigures = Pick<FollowedFiles<unknown>, 'fault' | 'counts'>
 
 /** Undefined: no certificate, or no keys. */
 export interface AccessFigures {
@@ -253,29 +253,13 @@ export class GatewayMetrics {
       name: 'homing_gateway_client_key_open_requests',
       help: 'Requests being answered whose client has shown a key (--client-keys-file).',
     })
-    this.#addFiles('homing_gateway_tls', '--tls-cert and --tls-key', tls, tells)
-    this.#addFiles('homing_gateway_client_keys', '--client-keys-file', clients?.file, tells)
+    const readTls = fileMetrics(this.#metrics, 'homing_gateway_tls', '--tls-cert and --tls-key')
+    const readKeys = fileMetrics(this.#metrics, 'homing_gateway_client_keys', '--client-keys-file')
     this.#readFiles.push(() => {
+      readTls(tls, tells)
+      readKeys(clients?.file, tells)
       expiry.replace(tls === undefined ? [] : [{ value: tlsExpirySeconds(tls), labels: {} }])
       open.set(clients?.open ?? 0)
-    })
-  }
-
-  #addFiles(prefix: string, options: string, files: FilesFigures | undefined, tells: boolean): void {
-    const broken = this.#metrics.gauge({
-      name: `${prefix}_files_broken_state`,
-      help: `1 while the files of ${options} cannot be used, and what they said before counts.`,
-    })
-    const reloads = this.#metrics.counter({
-      name: `${prefix}_reloads_total`,
-      help: `Changes of the files of ${options}: loaded, or refused because they cannot be used.`,
-      labels: ['outcome'],
-    })
-    this.#readFiles.push(() => {
-      broken.set(files?.fault === undefined ? 0 : 1)
-      if (files === undefined || !tells) return
-      reloads.setTotal(files.counts.loaded, { outcome: 'loaded' })
-      reloads.setTotal(files.counts.refused, { outcome: 'refused' })
     })
   }
 

@@ -70,7 +70,7 @@ const NOT_A_COMPLETION = 'not a completion: placed by load'
 const AT_HOLDER = 'it refers to a response: placed at the worker that has it'
 const HOLDER_UNKNOWN = 'it refers to a response whose worker is gone or not known: placed by load'
 /** The path of a stored response, and of an action on it. */
-const RESPONSE_PATH = /^\/v1\/responses\/([^/]+)(?:\/[^/]+)?$/
+const RESPONSE_PATH = /^\/v1\/responses\/([^/]+)(?:\/|$)/
 /** Block size for requests whose prompt is not known: it only scales their cost. */
 const ASSUMED_BLOCK_SIZE_TOKENS = 16
 /** For each byte of the ids of a prompt: the ids, and the bodies of its slices. */

@@ -13,6 +13,15 @@ export {
   UNEXPECTED_CODE,
 } from './coded-error.ts'
 export {
+  faultList,
+  KEY_NAME,
+  KEYS_FILE_BYTES_MAX,
+  type KeyEntriesForm,
+  type KeyEntry,
+  type KeyMembers,
+  readKeyEntries,
+} from './key-entries.ts'
+export {
   DiskLineFile,
   type DiskLineFileOptions,
   diskMoves,
