@@ -54,8 +54,8 @@ export class AccessNotes {
   }
 
   /**
-   * Undefined: the request gets no line and no spans. Otherwise serve it through `exchange`. `mayTrace`: it is
-   * one of clients.
+   * Undefined: the request gets no line and no spans. Otherwise serve it through `exchange`. `mayTrace`: a
+   * client sent it.
    */
   begin(
     http: HttpExchange,

@@ -189,7 +189,7 @@ class Gateway {
   #isLeaving = false
   #isDraining = false
 
-  /** `peers`: the other gateways; undefined: there are none. `tracing`; undefined: requests are not traced. */
+  /** `peers`: the other gateways, if there are any. `tracing` undefined: requests are not traced. */
   constructor(
     context: ActorContext<GatewayMessage>,
     args: GatewayArgs,

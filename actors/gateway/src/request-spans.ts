@@ -14,13 +14,35 @@
  * names, counts and ids: no text of a prompt, no header, no query.
  */
 
-import type { Clock } from '@homing/base'
-import type { Decision, RoutingRequest } from '@homing/placement'
+import type { Clock, ErrorRecord } from '@homing/base'
+import type { UsageReport } from '@homing/openai'
+import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
-import type { Attributes, Context, Span } from '@opentelemetry/api'
-import type { AccessEnd, AccessResult } from './access-note.ts'
+import type { Attributes, Context, Span, Tracer } from '@opentelemetry/api'
 import type { Stage } from './request-metrics.ts'
-import type { SpanMaker } from './tracing.ts'
+
+/** What of its answer a request reports. */
+interface SpanResult {
+  readonly outcome: Delivery['outcome']
+  readonly error: ErrorRecord | undefined
+  readonly usage: UsageReport | undefined
+}
+
+interface SpanEnd {
+  readonly status: number | undefined
+  readonly clientGone?: string | undefined
+}
+
+/** What spans are made with. */
+export interface SpanMaker {
+  readonly tracer: Tracer
+  /** `span` as the parent of others. */
+  readonly inside: (span: Span) => Context
+  /** The context that came with a request, if any. */
+  readonly outside: (headers: HttpHeaders) => Context
+  /** `traceparent` and `tracestate` of a context. */
+  readonly headersOf: (context: Context) => Readonly<Record<string, string>>
+}
 
 /** SpanKind and SpanStatusCode of the specification. */
 const [SERVER, CLIENT] = [1, 2]
@@ -78,7 +100,7 @@ export class RequestSpans {
     this.#decision = decision
   }
 
-  left({ outcome, error, usage }: AccessResult): void {
+  left({ outcome, error, usage }: SpanResult): void {
     this.#span.setAttributes({ 'homing.outcome': outcome, ...usageAttributes(usage) })
     if (error !== undefined) this.#span.setAttribute('error.type', error.code)
   }
@@ -87,7 +109,7 @@ export class RequestSpans {
     this.#span.setAttribute('error.type', code)
   }
 
-  end({ status, clientGone }: Pick<AccessEnd, 'status' | 'clientGone'>): void {
+  end({ status, clientGone }: SpanEnd): void {
     if (status !== undefined) this.#span.setAttribute('http.response.status_code', status)
     if (clientGone !== undefined) this.#span.setAttribute('homing.client_gone', clientGone)
     if ((status ?? 0) >= 500) this.#span.setStatus({ code: ERROR })
@@ -173,7 +195,7 @@ export class CallSpans {
   }
 
   /** Idempotent. `fault`: why it ended without a whole answer. */
-  end(usage: AccessResult['usage'], fault?: string): void {
+  end(usage: UsageReport | undefined, fault?: string): void {
     if (this.#isOver) return
     this.#isOver = true
     const now = this.#now()
@@ -190,7 +212,7 @@ export class CallSpans {
   }
 }
 
-function usageAttributes(usage: AccessResult['usage']): Attributes {
+function usageAttributes(usage: UsageReport | undefined): Attributes {
   return {
     'gen_ai.usage.input_tokens': usage?.promptTokens,
     'gen_ai.usage.output_tokens': usage?.completionTokens,

@@ -19,10 +19,10 @@
 
 import type { Clock, Log, Random } from '@homing/base'
 import type { HttpExchange } from '@homing/transport'
-import type { Context, Span, TextMapPropagator, Tracer } from '@opentelemetry/api'
+import type { TextMapPropagator } from '@opentelemetry/api'
 import type { ExportResult } from '@opentelemetry/core'
 import type { ReadableSpan, SpanExporter, SpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace'
-import { RequestSpans } from './request-spans.ts'
+import { RequestSpans, type SpanMaker } from './request-spans.ts'
 
 export interface TracingArgs {
   /** Base URL of the collector. */
@@ -39,17 +39,6 @@ export interface TraceFigures {
   readonly failed: number
   readonly dropped: number
   readonly waiting: number
-}
-
-/** What spans are made with. */
-export interface SpanMaker {
-  readonly tracer: Tracer
-  /** `span` as the parent of others. */
-  readonly inside: (span: Span) => Context
-  /** The context that came with a request, if any. */
-  readonly outside: (headers: HttpExchange['headers']) => Context
-  /** `traceparent` and `tracestate` of a context. */
-  readonly headersOf: (context: Context) => Readonly<Record<string, string>>
 }
 
 const PACKAGES = ['api', 'core', 'resources', 'sdk-trace', 'exporter-trace-otlp-http']
