@@ -216,7 +216,11 @@ function setDependencies(bundle: readonly Workspace[], unpacked: string): void {
     unknown
   >
   const { dependencies } = bundledDependencies(bundle)
-  writeFileSync(path, `${JSON.stringify({ ...manifest, dependencies }, undefined, 2)}\n`)
+  // Optional ones; among the manifest's own, pnpm would install them here.
+  const { peerDependencies, peerDependenciesMeta } =
+    bundle.find(({ manifest: { name } }) => name === manifest['name'])?.manifest.publishConfig ?? {}
+  const published = { ...manifest, dependencies, peerDependencies, peerDependenciesMeta }
+  writeFileSync(path, `${JSON.stringify(published, undefined, 2)}\n`)
 }
 
 /** Links to files that are not there become their text. */

@@ -44,6 +44,7 @@ export interface Manifest {
   readonly scripts?: Readonly<Record<string, string>>
   readonly dependencies?: Readonly<Record<string, string>>
   readonly devDependencies?: Readonly<Record<string, string>>
+  readonly publishConfig?: { readonly peerDependencies?: Readonly<Record<string, string>> }
 }
 
 const SKIPPED_FOLDERS = new Set(['node_modules', 'dist', '.tap', '.git', 'fixtures', 'coverage'])
@@ -437,7 +438,14 @@ export const rules: readonly Rule[] = [
         const folder = folderOf(file.path)
         const manifest = manifests.get(folder)
         const inSource = /^(packages|actors)\/[^/]+\/src\//.test(file.path)
-        const own = { ...manifest?.dependencies, ...(inSource ? {} : manifest?.devDependencies) }
+        // Loaded only where they are wanted: installed here to develop, and by users themselves.
+        const optional = [...manifests.values()].flatMap(({ publishConfig }) =>
+          Object.entries(publishConfig?.peerDependencies ?? {}),
+        )
+        const own = {
+          ...manifest?.dependencies,
+          ...(inSource ? Object.fromEntries(optional) : manifest?.devDependencies),
+        }
         const root = manifests.get('')?.devDependencies ?? {}
         return importsOf(file.code)
           .map(({ specifier }) => packageOf(specifier))

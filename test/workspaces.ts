@@ -16,6 +16,8 @@ export interface Manifest {
   readonly publishConfig?: {
     readonly bin?: Readonly<Record<string, string>>
     readonly exports?: Readonly<Record<string, unknown>>
+    readonly peerDependencies?: Readonly<Record<string, string>>
+    readonly peerDependenciesMeta?: Readonly<Record<string, { readonly optional: boolean }>>
   }
   readonly dependencies?: Readonly<Record<string, string>>
 }

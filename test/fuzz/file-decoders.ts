@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { WorkersFileError } from '@homing/fleet'
+import { BadAdminKeysError, parseAdminKeys } from '@homing/http'
 import { BadClientKeysError, BadPolicyClassesError, parseClientKeys, parsePolicyClasses } from '@homing/queue'
 import {
   BadGeneratorError,
@@ -129,6 +130,14 @@ export const FILE_DECODERS: readonly Decoder[] = [
       `keys:\n- name: b@c\n  sha256: ${'1b'.repeat(32)}\n  concurrent_requests: 4\n  tokens_per_minute: 9000\n`,
     ],
     refusals: [BadClientKeysError],
+    caseMsMax: YAML_MS_MAX,
+  }),
+  ofText('packages/http/src/admin-keys.ts', 'parseAdminKeys', text => parseAdminKeys(text, 'keys'), {
+    seeds: [
+      `[{"name":"a","sha256":"${'0a'.repeat(32)}","role":"reader"}]`,
+      `keys:\n- name: b@c\n  sha256: ${'1b'.repeat(32)}\n  role: operator\n`,
+    ],
+    refusals: [BadAdminKeysError],
     caseMsMax: YAML_MS_MAX,
   }),
   ofText(

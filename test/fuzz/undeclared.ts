@@ -71,6 +71,7 @@ const INNER: Readonly<Record<string, string>> = {
   readWorkersFile: 'the text of the file, bounded; parseWorkersFile reads it',
   readBoundedFile: 'the text of a file that the operator named; its readers are in the list',
   readRelayed: 'of a relayed body; scanRequest, readRelayedRequest and readFormModel read it',
+  readKeyEntries: 'of the text of a file; parseClientKeys and parseAdminKeys read through it',
   readYaml: 'of the text of a file; parseClientKeys and parseWorkersFile read through it',
   readFollowedFiles: 'files that the operator named; the reader of their content is given',
   readTlsFiles: 'certificate and key that the operator named, for OpenSSL to read',

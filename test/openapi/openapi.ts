@@ -215,7 +215,13 @@ export function renderOpenApi(samples: Samples): string {
     ],
     components: {
       schemas: { Error: ERROR },
-      securitySchemes: { adminKey: { type: 'http', scheme: 'bearer', description: 'With --admin-key-file' } },
+      securitySchemes: {
+        adminKey: {
+          type: 'http',
+          scheme: 'bearer',
+          description: 'With --admin-key-file or --admin-keys-file',
+        },
+      },
     },
     paths,
   }

@@ -148,7 +148,7 @@ t.test('a file that cannot be used stops the start with all of its faults', asyn
     }
   }
   t.match(bad([]), /name the client, as in: homing key team-a/)
-  t.match(bad(['a', 'b']), /it takes one name, and there are 2/)
+  t.match(bad(['a', 'b']), /it takes one name and --role, and there are 2 words/)
   t.match(bad(['-a']), /a name has 1 to 64 letters/)
   const help = execFileSync(process.execPath, [MAIN, 'key', '--help'], { encoding: 'utf8' })
   t.match(help, /--client-keys-file/)

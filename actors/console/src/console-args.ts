@@ -11,8 +11,14 @@ import type { TokenizerMessage } from '@homing/actors/tokenizer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { WhatIfMessage } from '@homing/actors/what-if'
 import type { RouterSettings } from '@homing/config'
-import type { TlsArgs } from '@homing/http'
+import type { AdminKey, TlsArgs } from '@homing/http'
 import type { ModelLabels } from '@homing/metrics'
+
+/** A file that was read and parsed before the console began. */
+export interface AdminKeysArgs {
+  readonly file: string
+  readonly keys: readonly AdminKey[]
+}
 
 export interface ConsoleArgs {
   readonly host: string
@@ -24,6 +30,8 @@ export interface ConsoleArgs {
   readonly tls?: TlsArgs | undefined
   /** A client with this key may change workers and thresholds; undefined: only this machine may. */
   readonly adminKey?: string | undefined
+  /** Clients with roles, which all operator routes then ask for; undefined: there are none. */
+  readonly adminKeys?: AdminKeysArgs | undefined
   /** Who may see the live page. local: this machine or clients with the key; open: all; off: none. */
   readonly page: 'local' | 'open' | 'off'
   /** Tabs of it that may be open at one time. */
@@ -91,6 +99,7 @@ export function consoleArgsFromSettings(
     ConsoleArgs,
     | 'tls'
     | 'adminKey'
+    | 'adminKeys'
     | 'relayed'
     | 'router'
     | 'queue'

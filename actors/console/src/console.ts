@@ -17,15 +17,18 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, signal, systemView } from '@homing/actor'
-import { type Clock, type Log, toErrorRecord } from '@homing/base'
+import { type Clock, KEYS_FILE_BYTES_MAX, type Log, toErrorRecord } from '@homing/base'
 import {
+  type AdminKey,
+  AdminKeys,
   Bodies,
   EventStreams,
   errorAnswer,
-  type FollowedFiles,
+  FollowedFiles,
   FrontDoor,
   fetchPieces,
   followTls,
+  parseAdminKeys,
   RouteTable,
   sendAnswer,
   sendBooked,
@@ -49,7 +52,7 @@ import { PageBuilder } from './page/page-builder.ts'
 import { PageTabs } from './page/page-tabs.ts'
 
 const OPEN_MAX = 100
-const TLS_LOOK_INTERVAL_MS = 1000
+const FILES_LOOK_INTERVAL_MS = 1000
 /** Bodies of `POST /route` on a port of its own, all together. */
 const BODIES_COUNT_MAX = 4
 const CONSOLE_LIFE_BYTES = 9
@@ -62,7 +65,7 @@ export const operatorConsole = defineActor(
   async setup(context, args) {
     const state = new Console(context, args)
     const door = await state.open(args)
-    if (state.tls !== undefined) context.scheduleEvery(TLS_LOOK_INTERVAL_MS, { type: 'lookAtTls' })
+    if (state.hasFiles) context.scheduleEvery(FILES_LOOK_INTERVAL_MS, { type: 'lookAtFiles' })
     return {
       serve: async ({ request, reply }) => reply(await state.answer(request)),
       dumpPiece: async ({ dump, reply }) => reply(await state.openDump.next(dump).catch(toErrorRecord)),
@@ -72,7 +75,7 @@ export const operatorConsole = defineActor(
       pageTabs: ({ gateway, counts }) => state.tabs.take(gateway, counts),
       gateways: ({ gateways }) => state.takeGateways(gateways),
       started: () => door?.assertOpen(),
-      lookAtTls: () => void state.tls?.look(),
+      lookAtFiles: () => state.lookAtFiles(),
       address: ({ reply }) => reply(door?.address),
       [signal](event) {
         if (event.type === 'terminated') return
@@ -90,6 +93,9 @@ class Console {
   readonly openDump: OpenDump
   /** Of its own port; undefined: plain HTTP, or no port of its own. */
   readonly tls: FollowedFiles<TlsIdentity> | undefined
+  readonly #adminKeys: FollowedFiles<readonly AdminKey[]> | undefined
+  /** Undefined: keys have no roles. */
+  #keys: AdminKeys | undefined
   readonly #log: Log
   readonly #clock: Clock
   readonly #http: HttpTransport
@@ -112,6 +118,20 @@ class Console {
       // The first gateway has the same files, and tells.
       this.tls = followTls(args.tls, identity => this.#door?.setIdentity(identity), undefined)
     }
+    if (args.adminKeys !== undefined) {
+      const { file, keys } = args.adminKeys
+      this.#keys = new AdminKeys(keys)
+      this.#adminKeys = new FollowedFiles({
+        files: [{ option: '--admin-keys-file', path: file }],
+        bytesMax: KEYS_FILE_BYTES_MAX,
+        parse: ([text]) => parseAdminKeys(text!, file),
+        value: keys,
+        changed: changed => {
+          this.#keys = new AdminKeys(changed)
+        },
+        log,
+      })
+    }
     this.#http = http
     this.openDump = new OpenDump(clock)
     this.#room = new ViewRoom({ openMax: args.openOperatorRequestsMax })
@@ -123,6 +143,9 @@ class Console {
       gateways: () => this.#known.promise,
       page: () => this.tabs.figures,
       brokers,
+      adminKeys: this.#adminKeys,
+      keys: () => this.#keys,
+      log,
       openDump: this.openDump,
       room: args.adminPort === undefined ? undefined : this.#room,
     })
@@ -140,6 +163,7 @@ class Console {
 
   /** The port of its own; undefined: there is none. */
   async open(args: ConsoleArgs): Promise<FrontDoor | undefined> {
+    await this.#adminKeys?.begin(this.#clock)
     if (args.adminPort === undefined) return undefined
     await this.tls?.begin(this.#clock)
     this.#door = await openDoor(
@@ -157,6 +181,15 @@ class Console {
       },
     )
     return this.#door
+  }
+
+  get hasFiles(): boolean {
+    return this.tls !== undefined || this.#adminKeys !== undefined
+  }
+
+  lookAtFiles(): void {
+    void this.tls?.look()
+    void this.#adminKeys?.look()
   }
 
   takeGateways(gateways: readonly ActorRef<FromConsole>[]): void {

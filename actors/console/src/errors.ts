@@ -13,6 +13,45 @@ export class AdminForbiddenError extends CodedError {
   }
 }
 
+/** With --admin-keys-file: no key is shown. */
+export class AdminKeyMissingError extends CodedError {
+  readonly code = 'HOMING_CONSOLE_KEY_MISSING'
+
+  constructor(method: string, path: string) {
+    const shown = { method: shownText(method), path: shownText(path) }
+    super(
+      `cannot ${shown.method} ${shown.path} without a key: send the key of an entry of --admin-keys-file as "authorization: Bearer KEY"`,
+      shown,
+    )
+  }
+}
+
+/** With --admin-keys-file: the key is in no entry. */
+export class AdminKeyUnknownError extends CodedError {
+  readonly code = 'HOMING_CONSOLE_KEY_UNKNOWN'
+
+  constructor(method: string, path: string) {
+    const shown = { method: shownText(method), path: shownText(path) }
+    super(
+      `cannot ${shown.method} ${shown.path} with this key: no entry of --admin-keys-file has it; send the key of one that is there`,
+      shown,
+    )
+  }
+}
+
+/** With --admin-keys-file: the role of the key does not allow it. */
+export class AdminRoleError extends CodedError {
+  readonly code = 'HOMING_CONSOLE_ROLE'
+
+  constructor(method: string, path: string, name: string, role: string) {
+    const shown = { method: shownText(method), path: shownText(path) }
+    super(
+      `cannot ${shown.method} ${shown.path} with the key of ${name}: its role is ${role}, and this is for an operator (--admin-keys-file)`,
+      { ...shown, name, role },
+    )
+  }
+}
+
 /** The live part of the page, for a caller that may not see it. */
 export class PageForbiddenError extends CodedError {
   readonly code = 'HOMING_CONSOLE_PAGE_FORBIDDEN'

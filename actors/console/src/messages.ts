@@ -69,7 +69,7 @@ export type ConsoleMessage =
   | { readonly type: 'gateways'; readonly gateways: readonly ActorRef<FromConsole>[] }
   /** From the guardian: the start is over. */
   /** From itself: look at the files of its certificate. */
-  | { readonly type: 'lookAtTls' }
+  | { readonly type: 'lookAtFiles' }
   | { readonly type: 'started' }
   /** Where it listens, or why it cannot; undefined: it has no port of its own. */
   | { readonly type: 'address'; readonly reply: Reply<HttpAddress | ErrorRecord | undefined> }

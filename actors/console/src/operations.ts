@@ -1,8 +1,9 @@
 /** The answer of each operator route. */
 
 import type { ActorRef, SystemView } from '@homing/actor'
-import type { Clock } from '@homing/base'
+import type { Clock, Log } from '@homing/base'
 import {
+  type AdminKeys,
   CostlyViews,
   HostNames,
   type HttpAnswer,
@@ -18,15 +19,22 @@ import {
   textAnswer,
   wantsText,
 } from '@homing/http'
-import { type Metrics, renamedFamilies, type ViewFigures, viewMetrics } from '@homing/metrics'
+import {
+  type FilesFigures,
+  type Metrics,
+  renamedFamilies,
+  type ViewFigures,
+  viewMetrics,
+} from '@homing/metrics'
 import { type Receipt, receiptView } from '@homing/placement'
 import type { Transport } from '@homing/transport'
-import { type Access, assertMayChange, assertMayRead } from './admin-access.ts'
+import { type Access, type AdminKeyRefusal, assertMayChange, assertMayRead } from './admin-access.ts'
 import { busyThresholds } from './changes/busy-thresholds.ts'
 import { addWorker, drainWorker, removeWorker } from './changes/worker-changes.ts'
 import type { ConsoleArgs } from './console-args.ts'
 import { RoutesBusyError } from './errors.ts'
 import type { Explained, FromConsole, OperatorAnswer, OperatorRequest } from './messages.ts'
+import { collectAdminKeys } from './metrics/admin-key-metrics.ts'
 import { collectBrokers } from './metrics/broker-metrics.ts'
 import { consoleMetrics } from './metrics/console-metrics.ts'
 import { DYNAMO_FAMILIES } from './metrics/dynamo-names.ts'
@@ -87,11 +95,17 @@ export interface OperationsParts {
   /** Cost of the page, and number of open tabs. */
   readonly page: () => PageFigures
   readonly brokers: Transport['brokers']
+  /** The file of --admin-keys-file, and what counts of it; undefined: there is none. */
+  readonly adminKeys: FilesFigures | undefined
+  readonly keys: () => AdminKeys | undefined
+  readonly log: Pick<Log, 'info'>
 }
 
 export class Operations {
   readonly #args: ConsoleArgs
   readonly #access: Access
+  readonly #log: Pick<Log, 'info'>
+  readonly #keyRefused: (reason: AdminKeyRefusal) => void
   readonly #system: SystemView
   readonly #gateways: OperationsParts['gateways']
   readonly #metrics: Metrics
@@ -105,11 +119,18 @@ export class Operations {
   readonly #workersAnswer: () => Promise<HttpAnswer>
   readonly #workersObject: () => Promise<WorkersView>
 
-  constructor({ args, system, clock, process, gateways, page, brokers, openDump, room }: OperationsParts) {
+  constructor(parts: OperationsParts) {
+    const { args, system, clock, process, gateways, page, brokers, openDump, room, adminKeys, keys } = parts
     this.#args = args
+    this.#log = parts.log
     this.#system = system
     this.#gateways = gateways
-    this.#access = { adminKey: args.adminKey, names: new HostNames(args.host, args.hostNames) }
+    this.#access = {
+      adminKey: args.adminKey,
+      keys,
+      names: new HostNames(args.host, args.hostNames),
+      refused: reason => this.#keyRefused(reason),
+    }
     this.#page = new PageAnswers(args, this.#access)
     this.#clock = clock
     this.#openDump = openDump
@@ -149,6 +170,7 @@ export class Operations {
     })
     const ofGateways = gatewayMetrics(gateways, args.askMsMax)
     this.#metrics = consoleMetrics(args, system, clock, [ofGateways, () => process.render()])
+    this.#keyRefused = collectAdminKeys(this.#metrics, adminKeys)
     collectPage(this.#metrics, page)
     collectBrokers(this.#metrics, brokers)
     collectTransport(this.#metrics)
@@ -164,8 +186,13 @@ export class Operations {
   /** Rejects with what becomes an error answer. `parameter`: what the '*' of the path stands for. */
   async answer(path: OperatorPath, request: OperatorRequest, parameter: string): Promise<OperatorAnswer> {
     // The files of the page say nothing of this router, and its stream has a rule of its own.
-    if (path !== '/' && path !== '/page/*') assertMayRead(request, this.#access)
+    const isOpen = path === '/page/*' || (path === '/' && (!this.#hasRoles || this.#page.wantsPage(request)))
+    if (!isOpen) assertMayRead(request, this.#access)
     return this.#answers[path](request, parameter)
+  }
+
+  get #hasRoles(): boolean {
+    return this.#access.keys() !== undefined
   }
 
   readonly #answers: Readonly<Record<OperatorPath, Answers>> = {
@@ -221,7 +248,9 @@ export class Operations {
   }
 
   #assertMayChange(request: OperatorRequest): void {
-    assertMayChange(request, this.#access)
+    const { method, path } = request
+    const name = assertMayChange(request, this.#access)
+    if (name !== undefined) this.#log.info({ key: name, method, path }, 'an operator changes something')
   }
 
   /** The receipt of a decision without effect: no request is sent, and no state changes. */

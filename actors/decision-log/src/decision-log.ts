@@ -15,7 +15,7 @@
  */
 
 import { type ActorContext, defineActor, signal } from '@homing/actor'
-import { type Clock, LineWriter } from '@homing/base'
+import { type Clock, LineWriter, shownJson } from '@homing/base'
 import {
   headerLine,
   type LoggedSelection,
@@ -122,7 +122,7 @@ class DecisionLog {
       sessionId: sessionId === undefined ? undefined : String(this.#sessions.of(sessionId)),
     })
     const loss = this.#unsaid > 0 ? lossLine(this.#unsaid) : ''
-    if (!this.writer.add(loss + this.#headerDue + line)) {
+    if (!this.writer.add(shownJson(loss + this.#headerDue + line))) {
       this.#unsaid++
       return
     }

@@ -1,6 +1,7 @@
 /**
  * Access note: what the access log will say about one request. Each part that serves the request writes its
- * share; the note becomes one log line when the answer is over.
+ * share; the note becomes one log line when the answer is over. A request that is traced has spans besides,
+ * which hear the same.
  *
  * A note has no place for a body, a header, a query or a key. Names that clients choose are cut to a fixed
  * length.
@@ -12,6 +13,7 @@ import type { AccessLine } from '@homing/http'
 import type { UsageReport } from '@homing/openai'
 import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
 import type { Stage } from './request-metrics.ts'
+import type { RequestSpans } from './request-spans.ts'
 
 /** What is known before the request is read. */
 export interface AccessStart {
@@ -49,6 +51,8 @@ export interface AccessResult {
 const CHARACTERS_MAX = 256
 
 export class AccessNote {
+  /** Undefined: the request is not traced. */
+  readonly spans: RequestSpans | undefined
   readonly #start: AccessStart
   readonly #stages: Partial<Record<Stage, number>> = {}
   #routing: RoutingRequest | undefined
@@ -59,28 +63,33 @@ export class AccessNote {
   #result: AccessResult | undefined
   #error: string | undefined
 
-  constructor(start: AccessStart) {
+  constructor(start: AccessStart, spans?: RequestSpans) {
     this.#start = start
+    this.spans = spans
   }
 
   /** Adds the time of a stage, in milliseconds; times of a repeated stage are summed. */
   stage(stage: Stage, elapsedMs: number): void {
     this.#stages[stage] = (this.#stages[stage] ?? 0) + elapsedMs
+    this.spans?.stage(stage, elapsedMs)
   }
 
   /** Its client has shown a key of this name, which is its tenant. */
   client(name: string): void {
     this.#tenant = name
+    this.spans?.client(name)
   }
 
   read(routing: RoutingRequest, waiting: WaitingHints | undefined): void {
     this.#routing = routing
+    this.spans?.read(routing)
     this.#tenant = waiting?.tenant ?? this.#tenant
   }
 
   decided(decision: Decision): void {
     this.#decision = decision
     this.#attempts++
+    this.spans?.decided(decision)
     this.stage('lookup', decision.lookupMs)
     this.stage('decide', decision.decisionMs)
   }
@@ -92,11 +101,13 @@ export class AccessNote {
 
   left(result: AccessResult): void {
     this.#result = result
+    this.spans?.left(result)
   }
 
   /** The request was answered with this error and was not placed. */
   refused(code: string): void {
     this.#error = code
+    this.spans?.refused(code)
   }
 
   line({ route, status, requestBytes, answerBytes, durationMs, clientGone }: AccessEnd): AccessLine {

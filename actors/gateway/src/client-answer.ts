@@ -14,6 +14,7 @@ import { answerEvent, type ErrorForm, errorBody, errorEvent, isStreamAnswer } fr
 import type { Decision } from '@homing/placement'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { GatewayMetrics } from './gateway-metrics.ts'
+import { connectionHeaders } from './upstream-headers.ts'
 
 /** Paths whose errors have a form of their own. */
 const FORMS: Readonly<Record<string, ErrorForm>> = {
@@ -188,8 +189,11 @@ export function decisionHeaders(decision: Decision): Record<string, string> {
 
 function relayedHeaders(headers: HttpHeaders, decision: Decision): HttpHeaders {
   const relayed: Record<string, string | readonly string[] | undefined> = {}
+  const ofConnection = connectionHeaders(headers)
   for (const name in headers) {
-    if (!NOT_RELAYED.has(name)) relayed[name] = headers[name]
+    // What begins with x-homing- is the router's to say.
+    const isRelayed = !NOT_RELAYED.has(name) && !ofConnection.includes(name) && !name.startsWith('x-homing-')
+    if (isRelayed) relayed[name] = headers[name]
   }
   return Object.assign(relayed, decisionHeaders(decision))
 }

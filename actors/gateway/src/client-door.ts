@@ -7,15 +7,9 @@
  */
 
 import { createHash } from 'node:crypto'
-import type { Clock, Log } from '@homing/base'
-import { FollowedFiles } from '@homing/http'
-import {
-  CLIENT_KEYS_BYTES_MAX,
-  type ClientKey,
-  type ClientLimit,
-  ClientLimits,
-  parseClientKeys,
-} from '@homing/queue'
+import { type Clock, KEYS_FILE_BYTES_MAX, type Log } from '@homing/base'
+import { bearerOf, FollowedFiles } from '@homing/http'
+import { type ClientKey, type ClientLimit, ClientLimits, parseClientKeys } from '@homing/queue'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import { ClientLimitError, KeyMissingError, KeyUnknownError } from './errors.ts'
@@ -54,7 +48,7 @@ export class ClientDoor {
     this.#refused = refused
     this.file = new FollowedFiles({
       files: [{ option: '--client-keys-file', path: args.file }],
-      bytesMax: CLIENT_KEYS_BYTES_MAX,
+      bytesMax: KEYS_FILE_BYTES_MAX,
       parse: ([text]) => parseClientKeys(text!, args.file),
       value: args.keys,
       changed: keys => this.#limits.setKeys(keys),
@@ -90,8 +84,7 @@ export class ClientDoor {
 }
 
 function keyIn(headers: HttpHeaders): string | undefined {
-  const bearer = /^bearer +(\S+) *$/i.exec(String(headers['authorization'] ?? ''))?.[1]
-  return bearer ?? text(headers['x-api-key']) ?? text(headers['api-key'])
+  return bearerOf(headers) ?? text(headers['x-api-key']) ?? text(headers['api-key'])
 }
 
 function text(value: HttpHeaders[string]): string | undefined {

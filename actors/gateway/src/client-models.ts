@@ -5,7 +5,7 @@
 
 import { parseJson } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
-import { scanRequest } from '@homing/openai'
+import { readModel, scanRequest } from '@homing/openai'
 import type { RoutingRequest } from '@homing/placement'
 import type { HttpExchange } from '@homing/transport'
 import { ModelUnreadError } from './errors.ts'
@@ -35,10 +35,16 @@ export class ClientModels {
     throw hiddenModelError(exchange, model)
   }
 
-  /** The same for adapters that SGLang takes beside the model: they are models, too. */
-  checkAdapters(exchange: HttpExchange, body: Uint8Array): void {
-    if (leaseOf(exchange)?.key.models === undefined) return
-    const value = scanRequest(body).byName.get('lora_path')?.value
+  /**
+   * The same for what a body names, before its prompt is read: its model, and adapters that SGLang takes
+   * beside the model, which are models, too. Throws MalformedJsonError and InvalidRequestError as well.
+   */
+  checkBody(exchange: HttpExchange, body: Uint8Array): void {
+    if (leaseOf(exchange)?.key.models === undefined || body.length === 0) return
+    const scan = scanRequest(body)
+    const model = readModel(body, scan)
+    if (model !== undefined) this.check(exchange, this.#parts.servedModel(model))
+    const value = scan.byName.get('lora_path')?.value
     if (value === undefined) return
     const given: unknown = parseJson(textOf(body.subarray(value.start, value.end)))
     for (const name of [given].flat()) if (name !== null) this.check(exchange, String(name))

@@ -81,6 +81,19 @@ export class ModelUnreadError extends CodedError {
   }
 }
 
+/** No response of this id was made by the client with this key, as far as is known here. */
+export class ResponseUnknownError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_RESPONSE_UNKNOWN'
+
+  constructor(id: string) {
+    const shown = shownText(id)
+    super(
+      `cannot find response ${JSON.stringify(shown)}: none of this id was made with this key here, or not among those that are remembered; create it again`,
+      { id: shown },
+    )
+  }
+}
+
 /** The request shows a key that no client has. */
 export class KeyUnknownError extends CodedError {
   readonly code = 'HOMING_GATEWAY_KEY_UNKNOWN'

@@ -161,12 +161,18 @@ export class Exchange {
     else if ('thrown' in outcome) this.#refuse(outcome.thrown)
     else if (outcome.ready === undefined) this.#settled()
     else {
-      this.#ready = outcome.ready
+      this.#ready = this.#traced(outcome.ready)
       this.#parts.retryBudget.requested()
       this.#note?.read(outcome.ready.routing, outcome.ready.waiting)
       this.#charge(outcome.ready.routing.promptTokens)
       await this.#place()
     }
+  }
+
+  /** With the spans of this request, which its calls go on. */
+  #traced(ready: ReadyRequest): ReadyRequest {
+    const spans = this.#note?.spans
+    return spans === undefined ? ready : { ...ready, upstream: { ...ready.upstream, spans } }
   }
 
   /** Refuses a request that was sent to no worker: it makes room for others. */
@@ -591,7 +597,10 @@ export class Exchange {
       this.#slices.forget()
       const refused = this.#legs.forget(this.#ready!.routing, true)
       const { ready, deliveredTokens } = step
-      this.#ready = { ...ready, routing: { ...ready.routing, continues: { decisionId, deliveredTokens } } }
+      this.#ready = {
+        ...this.#traced(ready),
+        routing: { ...ready.routing, continues: { decisionId, deliveredTokens } },
+      }
       if (refused === undefined) await this.#place()
       else this.#fail(refused)
     } else {
@@ -649,7 +658,7 @@ export class Exchange {
     const id = this.#call?.usage?.responseId
     if (id === undefined) return
     this.#isResponseNoted = true
-    this.#parts.responses.note(id, this.#decision!)
+    this.#parts.responses.note(id, this.#decision!, leaseOf(this.#http)?.key.name)
   }
 
   #ended(): void {

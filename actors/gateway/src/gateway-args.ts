@@ -26,6 +26,7 @@ import type { ExchangeLimits } from './exchange-parts.ts'
 import type { GatewaysMessage } from './messages.ts'
 import type { OwnRoute } from './own-routes.ts'
 import type { DisaggSettings } from './prefill-pools.ts'
+import type { TracingArgs } from './tracing.ts'
 
 export interface Operators {
   readonly console: ActorRef<ConsoleMessage>
@@ -89,6 +90,8 @@ export interface GatewayArgs {
    * undefined: there is none.
    */
   readonly accessLog?: { readonly path: string; readonly sample: number } | undefined
+  /** Where spans of requests go; undefined: requests are not traced. */
+  readonly tracing?: TracingArgs | undefined
   /**
    * A request that a program has booked and not freed ends after this time without a sign of life, in
    * milliseconds; default RESERVATION_MS_MAX.
@@ -160,6 +163,9 @@ export type GatewaySettings = Pick<
   | 'rememberedResponsesMax'
   | 'accessLog'
   | 'accessLogSample'
+  | 'otlpEndpoint'
+  | 'otlpSample'
+  | 'otlpQueueSpans'
   | 'queueTimeoutMs'
   | 'prefillSlices'
   | 'enforceDisagg'
@@ -237,6 +243,7 @@ export function gatewayArgsFromSettings(
     },
     overloadStatus: settings.overloadStatus,
     accessLog: path === undefined ? undefined : { path, sample },
+    tracing: tracingArgs(settings),
     reservationMsMax: settings.activeRequestExpiryMs,
     rememberedResponsesMax: settings.rememberedResponsesMax,
     exchangeLimits: {
@@ -271,4 +278,12 @@ export function gatewayArgsFromSettings(
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,
     operators: settings.adminPort === undefined ? operators : undefined,
   }
+}
+
+function tracingArgs({
+  otlpEndpoint: endpoint,
+  otlpSample: sample,
+  otlpQueueSpans: queueMax,
+}: GatewaySettings): TracingArgs | undefined {
+  return endpoint === undefined ? undefined : { endpoint, sample, queueMax }
 }

@@ -6,6 +6,8 @@ import type { Clock } from '@homing/base'
 import { type AccessLog, type Bodies, type FollowedFiles, tlsExpirySeconds } from '@homing/http'
 import {
   type Counter,
+  type FilesFigures,
+  fileMetrics,
   type Gauge,
   Metrics,
   type ModelLabels,
@@ -21,10 +23,11 @@ import type { NextTurnCounts } from './next-turn.ts'
 import type { AloneReason, LegOutcome } from './prefill-pools.ts'
 import { RequestMetrics } from './request-metrics.ts'
 import type { GivenUp } from './sliced-prompt.ts'
+import type { TraceFigures } from './tracing.ts'
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
 
-type FilesFigures = Pick<FollowedFiles<unknown>, 'fault' | 'counts'>
+const NO_SPANS: TraceFigures = { exported: 0, failed: 0, dropped: 0, waiting: 0 }
 
 /** Undefined: no certificate, or no keys. */
 export interface AccessFigures {
@@ -71,6 +74,8 @@ export class GatewayMetrics {
   readonly #prefillActive: Gauge<'model'>
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
+  readonly #traceSpans: Counter<'outcome'>
+  readonly #traceWaiting: Gauge
   #readViews: () => void = () => {}
   /** Figures of files that are followed. */
   readonly #readFiles: (() => void)[] = []
@@ -232,6 +237,15 @@ export class GatewayMetrics {
       help: 'Lines of the access log that were written, or dropped because there was no room (--access-log).',
       labels: ['outcome'],
     })
+    this.#traceSpans = metrics.counter({
+      name: 'homing_gateway_trace_spans_total',
+      help: 'Spans for the collector of --otlp-endpoint: exported, failed where it did not take them, or dropped because as many waited as may (--otlp-queue-spans).',
+      labels: ['outcome'],
+    })
+    this.#traceWaiting = metrics.gauge({
+      name: 'homing_gateway_trace_waiting_spans',
+      help: 'Spans that wait for the collector, or are on their way to it (--otlp-queue-spans).',
+    })
     this.#accessLogBroken = metrics.gauge({
       name: 'homing_access_log_broken_state',
       help: '1 while the access log cannot be written.',
@@ -253,30 +267,21 @@ export class GatewayMetrics {
       name: 'homing_gateway_client_key_open_requests',
       help: 'Requests being answered whose client has shown a key (--client-keys-file).',
     })
-    this.#addFiles('homing_gateway_tls', '--tls-cert and --tls-key', tls, tells)
-    this.#addFiles('homing_gateway_client_keys', '--client-keys-file', clients?.file, tells)
+    const readTls = fileMetrics(this.#metrics, 'homing_gateway_tls', '--tls-cert and --tls-key')
+    const readKeys = fileMetrics(this.#metrics, 'homing_gateway_client_keys', '--client-keys-file')
     this.#readFiles.push(() => {
+      readTls(tls, tells)
+      readKeys(clients?.file, tells)
       expiry.replace(tls === undefined ? [] : [{ value: tlsExpirySeconds(tls), labels: {} }])
       open.set(clients?.open ?? 0)
     })
   }
 
-  #addFiles(prefix: string, options: string, files: FilesFigures | undefined, tells: boolean): void {
-    const broken = this.#metrics.gauge({
-      name: `${prefix}_files_broken_state`,
-      help: `1 while the files of ${options} cannot be used, and what they said before counts.`,
-    })
-    const reloads = this.#metrics.counter({
-      name: `${prefix}_reloads_total`,
-      help: `Changes of the files of ${options}: loaded, or refused because they cannot be used.`,
-      labels: ['outcome'],
-    })
-    this.#readFiles.push(() => {
-      broken.set(files?.fault === undefined ? 0 : 1)
-      if (files === undefined || !tells) return
-      reloads.setTotal(files.counts.loaded, { outcome: 'loaded' })
-      reloads.setTotal(files.counts.refused, { outcome: 'refused' })
-    })
+  /** Undefined: requests are not traced. */
+  traced({ exported, failed, dropped, waiting }: TraceFigures = NO_SPANS): void {
+    for (const [outcome, spans] of Object.entries({ exported, failed, dropped }))
+      this.#traceSpans.setTotal(spans, { outcome })
+    this.#traceWaiting.set(waiting)
   }
 
   /** Counts a request that --client-keys-file does not allow. */

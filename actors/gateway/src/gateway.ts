@@ -75,6 +75,7 @@ import { ResponseHolders } from './response-holders.ts'
 import { RetryBudget } from './retry-budget.ts'
 import { SliceTrust } from './slice-trust.ts'
 import { StreamForms } from './stream-forms.ts'
+import { Tracing } from './tracing.ts'
 import { WorkerProgress } from './worker-progress.ts'
 
 /** Answers one request at once; an exception becomes an error answer. */
@@ -109,7 +110,9 @@ export const gateway = defineActor(
   reentrant: true,
   async setup(context, args) {
     const surroundings = args.own && (await surroundingsOf(context, args, args.own))
-    const state = new Gateway(context, args, surroundings?.peers)
+    const { clock, random, log } = context
+    const tracing = args.tracing && (await Tracing.open(args.tracing, { clock, random, log }))
+    const state = new Gateway(context, args, surroundings?.peers, tracing)
     const { reader, metrics } = state
     if (surroundings !== undefined) state.takeDoors(surroundings.doors, true)
     const door = await state.open(args)
@@ -164,7 +167,7 @@ class Gateway {
   #refusalLoggedMs = Number.NEGATIVE_INFINITY
   readonly #pools: PrefillPools
   readonly #continuationMemory: ContinuationMemory
-  /** Undefined: there is no access log. */
+  /** Undefined: there is no access log, and requests are not traced. */
   readonly #accessNotes: AccessNotes | undefined
   /** Undefined: nothing is relayed. */
   readonly #relayed: RelayRoutes | undefined
@@ -186,8 +189,13 @@ class Gateway {
   #isLeaving = false
   #isDraining = false
 
-  /** `peers`: the other gateways; undefined: there are none. */
-  constructor(context: ActorContext<GatewayMessage>, args: GatewayArgs, peers?: GatewayPeers) {
+  /** `peers`: the other gateways, if there are any. `tracing` undefined: requests are not traced. */
+  constructor(
+    context: ActorContext<GatewayMessage>,
+    args: GatewayArgs,
+    peers: GatewayPeers | undefined,
+    tracing: Tracing | undefined,
+  ) {
     const { clock, log, random } = context
     this.metrics = new GatewayMetrics(args.modelLabels ?? MODEL_LABELS_DEFAULT, clock)
     const { metrics } = this
@@ -265,7 +273,7 @@ class Gateway {
     })
     const changed = (identity: TlsIdentity): void => this.#door?.setIdentity(identity)
     this.#access = new GatewayAccess({ args, clock, log, metrics, changed })
-    this.#accessNotes = openAccessNotes(context, args.accessLog)
+    this.#accessNotes = openAccessNotes(context, args.accessLog, tracing)
     const { router, tracker, askMsMax, openRequestsMax: openMax } = args
     this.reservations = new Reservations({
       clock,
@@ -372,7 +380,7 @@ class Gateway {
 
   look(): void {
     // Later than `started`, which goes out together with the line that the router is ready.
-    if (this.#isStarted) this.#accessNotes?.log.release()
+    if (this.#isStarted) this.#accessNotes?.log?.release()
     this.reservations.look()
     this.#exchanges.look()
     this.#access.look()
@@ -387,6 +395,7 @@ class Gateway {
     this.metrics.nextTurns(this.#nextTurns.counts)
     this.metrics.reservations(this.reservations.counts)
     this.metrics.continuationMemory(this.#continuationMemory)
+    this.metrics.traced(this.#accessNotes?.tracing?.figures)
     return this.metrics.render(
       size,
       this.#door?.connections ?? 0,
@@ -413,7 +422,7 @@ class Gateway {
     })
     await door.close(graceMs)
     timer.cancel()
-    await this.#accessNotes?.log.close()
+    await this.#accessNotes?.close()
     return cutRequests
   }
 
@@ -424,13 +433,13 @@ class Gateway {
     this.#tabs?.close()
     // Also before a restart: the next instance listens on the same port.
     await door.close(0)
-    await this.#accessNotes?.log.close()
+    await this.#accessNotes?.close()
   }
 
   #begin(given: HttpExchange): void {
     const opened = this.#nextTurns.watch(given)
     const routeName = (exchange: HttpExchange): string => this.#routeName(exchange)
-    const noted = this.#accessNotes?.begin(opened, routeName)
+    const noted = this.#accessNotes?.begin(opened, routeName, this.#isForClients(opened))
     const note = noted?.note
     const cors = this.#corsOf(opened)
     const plain = noted?.exchange ?? opened
@@ -461,7 +470,8 @@ class Gateway {
       return
     }
     const { clients } = this.#access
-    const exchange = clients !== undefined && this.#needsKey(opened) ? clients.admit(opened, note) : opened
+    const exchange =
+      clients !== undefined && this.#isForClients(opened) ? clients.admit(opened, note) : opened
     if ('route' in found) {
       const { route, parameter } = found
       if ('view' in route) await route.view(exchange, parameter)
@@ -482,8 +492,8 @@ class Gateway {
     return this.#relayed?.find(method, path) ?? []
   }
 
-  /** Routes of operators have rules of their own, and probes have no key. */
-  #needsKey({ path }: HttpExchange): boolean {
+  /** Neither for operators, whose routes have rules of their own, nor a probe, which has no key. */
+  #isForClients({ path }: HttpExchange): boolean {
     return !OPEN_PATHS.has(path) && this.#operatorRoutes.at(path) === undefined
   }
 

@@ -4,3 +4,4 @@ export { type GatewayArgs, gatewayArgsFromSettings, type OwnThread } from './gat
 export type { GatewayMessage, GatewaysMessage } from './messages.ts'
 export { OWN_ROUTES } from './own-routes.ts'
 export { ENGINE_ROUTES, relayedNames } from './relay-routes.ts'
+export { faultOfTracing } from './tracing.ts'

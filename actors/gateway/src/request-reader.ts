@@ -35,11 +35,13 @@ import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import { ClientModels } from './client-models.ts'
+import { ResponseUnknownError } from './errors.ts'
 import type { ReadyRequest } from './exchange-parts.ts'
 import type { GatewayArgs } from './gateway-args.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { GatewayPeers } from './gateway-peers.ts'
 import { HintTrust } from './hint-trust.ts'
+import { leaseOf } from './keyed-exchange.ts'
 import { isJson, plainBody, readRelayed } from './relayed-body.ts'
 import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
@@ -68,7 +70,7 @@ const NOT_A_COMPLETION = 'not a completion: placed by load'
 const AT_HOLDER = 'it refers to a response: placed at the worker that has it'
 const HOLDER_UNKNOWN = 'it refers to a response whose worker is gone or not known: placed by load'
 /** The path of a stored response, and of an action on it. */
-const RESPONSE_PATH = /^\/v1\/responses\/([^/]+)(?:\/[^/]+)?$/
+const RESPONSE_PATH = /^\/v1\/responses\/([^/]+)(?:\/|$)/
 /** Block size for requests whose prompt is not known: it only scales their cost. */
 const ASSUMED_BLOCK_SIZE_TOKENS = 16
 /** For each byte of the ids of a prompt: the ids, and the bodies of its slices. */
@@ -111,12 +113,12 @@ export class RequestReader {
     const body = await hold.readDecoded(exchange, args.bodyBytesMax)
     const bodyMs = clock.nowMs()
     this.#stage('read', bodyMs - arrivedMs, note)
+    this.#models.checkBody(exchange, body)
     slices.came(tenantOf(exchange.headers), bodyMs)
     const wantsIds = slices.mayBeLong(body.length, bodyMs)
     const given = await this.#read({ route, body, hold }, exchange.headers, wantsIds)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     this.#models.check(exchange, given.model)
-    this.#models.checkAdapters(exchange, body)
     const { read, ignored } = this.#trust.apply(given, exchange.headers)
     const routing = await this.#atHolder(
       this.#routing(
@@ -127,6 +129,7 @@ export class RequestReader {
         ignored,
       ),
       read.previousResponseId,
+      exchange,
     )
     if (read.annotations.includes('query_instance_id')) {
       await this.#selectOnly(exchange, { route, body, hold }, routing)
@@ -180,11 +183,12 @@ export class RequestReader {
       pinnedRank: hints.dpRank,
       excludedWorkers: [],
     }
-    if (plain !== undefined && isJson(exchange.headers)) this.#models.checkAdapters(exchange, plain)
+    if (plain !== undefined && isJson(exchange.headers)) this.#models.checkBody(exchange, plain)
     const unread = body === undefined || body.length === 0 ? undefined : read.unread
     const routing = await this.#atHolder(
       this.#models.within(exchange, request, unread),
       RESPONSE_PATH.exec(exchange.path)?.[1],
+      exchange,
     )
     if (!isEncoded || (plain !== undefined && read.body !== plain)) {
       const headers = isEncoded ? withoutEncoding(exchange.headers) : exchange.headers
@@ -209,14 +213,29 @@ export class RequestReader {
     return read.session
   }
 
-  /** Pins to the worker that has response `id`. If the engine no longer has it, the engine says so. */
-  async #atHolder(request: RoutingRequest, id: string | undefined): Promise<RoutingRequest> {
-    if (id === undefined || request.pinnedInstanceId !== undefined) return request
+  /**
+   * Pins to the worker that has response `id`. If the engine no longer has it, the engine says so. A client
+   * with a key has only responses that it made itself: throws ResponseUnknownError for all others, and for
+   * those that are not remembered, because their engine would not ask whose they are.
+   */
+  async #atHolder(
+    request: RoutingRequest,
+    id: string | undefined,
+    exchange: HttpExchange,
+  ): Promise<RoutingRequest> {
+    const client = leaseOf(exchange)?.key.name
+    if (id === undefined) return request
+    if (client === undefined && request.pinnedInstanceId !== undefined) return request
     const { responses, peers, fleet, metrics } = this.#parts
     if (peers !== undefined && responses.heldOf(id) === undefined) {
       const held = await peers.heldOf(id)
       if (held !== undefined) responses.heard(id, held)
     }
+    if (client !== undefined && responses.heldOf(id)?.client !== client) {
+      metrics.responseLost()
+      throw new ResponseUnknownError(id)
+    }
+    if (request.pinnedInstanceId !== undefined) return request
     const holder = responses.find(id, fleet(), request.model)
     const allowed = request.constraints?.allowedInstanceIds
     if (holder === undefined || allowed?.includes(holder.instanceId) === false) {
@@ -464,10 +483,11 @@ function withoutEncoding(headers: HttpHeaders): HttpHeaders {
   return others
 }
 
-/** The client's x-request-id, or one of ours. */
+/** The client's x-request-id, or one of ours: receipts keep it, so a long one is not taken. */
 function requestId(headers: HttpHeaders, newId: () => string): string {
   const given = headers['x-request-id']
-  return typeof given === 'string' && given !== '' ? given : newId()
+  const isUsable = typeof given === 'string' && given !== '' && given.length <= ID_CHARACTERS_MAX
+  return isUsable ? given : newId()
 }
 
 function singleHeaders(headers: HttpHeaders): Record<string, string> {
@@ -479,5 +499,6 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
   return single
 }
 
+const ID_CHARACTERS_MAX = 256
 const COMPLETIONS_PATH = '/v1/completions'
 const NO_HEADERS: HttpHeaders = {}

@@ -25,6 +25,8 @@ export interface Held {
   readonly workerId: string
   readonly joinedMs: number
   readonly dpRank: number | undefined
+  /** Name of the client that made it; undefined: the router asks for no keys. */
+  readonly client?: string | undefined
 }
 
 export class ResponseHolders {
@@ -43,9 +45,11 @@ export class ResponseHolders {
     return this.#held.size
   }
 
-  note(id: string, { workerId, workerJoinedMs: joinedMs, dpRank, pinRank }: Decision): void {
+  /** `client`: the name of the one that made it. */
+  note(id: string, decision: Decision, client: string | undefined): void {
     if (this.#countMax === 0) return
-    const held = { workerId, joinedMs, dpRank: pinRank ? dpRank : undefined }
+    const { workerId, workerJoinedMs: joinedMs, dpRank, pinRank } = decision
+    const held = { workerId, joinedMs, dpRank: pinRank ? dpRank : undefined, client }
     this.heard(id, held)
     this.#tell(id, held)
   }

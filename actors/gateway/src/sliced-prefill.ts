@@ -216,6 +216,7 @@ export class SlicedPrefill {
         headers: sliceHeaders(ready),
         body: prompt.body(endTokens, decision.takesUsageOption),
         usageEdit: undefined,
+        spans: ready.upstream.spans,
       },
       { decision, requestId: `${ready.routing.requestId}-slice-${this.#sent + 1}`, attempt: 1 },
       {

@@ -34,8 +34,7 @@ export function upstreamHeaders(
   attempt: number,
 ): HttpHeaders {
   const forwarded: Record<string, string | readonly string[] | undefined> = {}
-  const connection = String(headers['connection'] ?? '').toLowerCase()
-  const ofConnection = connection === '' ? [] : connection.split(/[\s,]+/)
+  const ofConnection = connectionHeaders(headers)
   for (const name in headers) {
     const isForwarded =
       !NOT_FORWARDED.has(name) && !ofConnection.includes(name) && !name.startsWith('x-homing-')
@@ -44,4 +43,12 @@ export function upstreamHeaders(
   forwarded['x-request-id'] = attempt === 1 ? requestId : `${requestId}-${attempt}`
   if (decision.pinRank) forwarded['x-data-parallel-rank'] = String(decision.dpRank)
   return forwarded
+}
+
+/** Headers that are of one connection because its header `connection` names them. */
+export function connectionHeaders({ connection }: HttpHeaders): readonly string[] {
+  if (connection === undefined) return []
+  return String(connection)
+    .toLowerCase()
+    .split(/[\s,]+/)
 }

@@ -43,6 +43,7 @@ import {
   type HttpTransport,
 } from '@homing/transport'
 import { cutOf } from './answer-end.ts'
+import type { CallSpans, RequestSpans } from './request-spans.ts'
 import type { StreamForms } from './stream-forms.ts'
 import { upstreamHeaders } from './upstream-headers.ts'
 import { FAILING_STATUSES } from './worker-statuses.ts'
@@ -55,6 +56,8 @@ export interface UpstreamRequest {
   readonly body: Uint8Array | undefined
   /** How `body` asks for the usage of a stream; undefined: do not ask. */
   readonly usageEdit: BodyEdit | undefined
+  /** Its request is traced. */
+  readonly spans?: RequestSpans | undefined
 }
 
 /** Where the request is sent, and which attempt at the request this is. */
@@ -139,6 +142,8 @@ export class WorkerCall {
   readonly #target: CallTarget
   readonly #handler: WorkerCallHandler
   #call: HttpCall | undefined
+  /** Undefined: the request is not traced. */
+  #spans: CallSpans | undefined
   #isOver = false
   /** The body with the request for usage added. */
   #edited: Uint8Array | undefined
@@ -193,8 +198,10 @@ export class WorkerCall {
 
   start(): void {
     const { decision, requestId, attempt } = this.#target
-    const { method, path, headers } = this.#request
+    const { method, path, headers: given, spans } = this.#request
     const body = this.#body()
+    this.#spans = spans?.call(decision, attempt, path)
+    const headers = this.#spans?.headers(given) ?? given
     this.#call = this.#parts.http.call(
       {
         origin: decision.origin,
@@ -204,7 +211,7 @@ export class WorkerCall {
         ...(body === undefined ? {} : { body }),
       },
       {
-        sent: () => this.#isOver || this.#handler.connected(),
+        sent: () => this.#isOver || this.#sent(),
         head: (status, given) => this.#isOver || this.#head(status, given),
         data: bytes => this.#isOver || this.#data(bytes),
         end: how => this.#isOver || this.#end(how),
@@ -217,8 +224,7 @@ export class WorkerCall {
 
   /** Ends the call; nothing more is reported. */
   abort(): void {
-    this.#isOver = true
-    this.#refusal?.timer.cancel()
+    this.#over('left')
     this.#call?.abort()
   }
 
@@ -248,6 +254,11 @@ export class WorkerCall {
   /** Takes the whole events that are held back. The caller passes them on before it cuts the answer. */
   takeWhole(): Uint8Array | undefined {
     return this.#status === undefined ? undefined : this.#tap?.takeWhole()
+  }
+
+  #sent(): void {
+    this.#spans?.connected()
+    this.#handler.connected()
   }
 
   #head(status: number, headers: HttpHeaders): void {
@@ -339,7 +350,7 @@ export class WorkerCall {
   #end(how: HttpEnd): void {
     if (this.#refusal !== undefined) {
       const { status, headers, pieces } = this.#refusal
-      this.#over()
+      this.#over(`answered ${status}`)
       this.#handler.refused(status, { status, headers, decision: this.#target.decision, body: pieces })
       return
     }
@@ -387,20 +398,23 @@ export class WorkerCall {
 
   #break(broken: BrokenCall): void {
     this.#parts.streamForms.forget(this.#target.decision)
-    this.#over()
+    this.#over(broken.reason)
     this.#handler.broke(broken)
   }
 
   /** Reports a refusal without its body, because the body is too long or too late, or broke off. */
   #leaveRefusal(): void {
     if (this.#isOver) return
+    this.#over(`answered ${this.#refusal!.status}`)
     this.abort()
     this.#handler.refused(this.#refusal!.status, undefined)
   }
 
-  #over(): void {
+  /** `fault`: why it has no whole answer. */
+  #over(fault?: string): void {
     this.#isOver = true
     this.#refusal?.timer.cancel()
+    this.#spans?.end(this.usage, fault)
   }
 
   #pass(bytes: Uint8Array): void {
@@ -417,6 +431,7 @@ export class WorkerCall {
     const { status, headers } = this.#heldHead
     this.#heldHead = undefined
     this.#status = status
+    this.#spans?.firstByte(status)
     this.#handler.head(status, headers)
   }
 

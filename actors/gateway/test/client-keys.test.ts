@@ -207,6 +207,66 @@ t.test('a model is not hidden from its key by the form of the body', async t => 
   t.equal((await given.ask('POST', '/v1/completions', completion)).status, 404)
 })
 
+t.test('a model is refused before the prompt is read', async t => {
+  let reads = 0
+  const read = () => {
+    reads++
+    return { kind: 'read' as const, request: READ }
+  }
+  const given = await world(t, [client('a', KEY_A, { models: [READ.model] })], {}, { read })
+  const headers = { ...BEARER_A, 'content-type': 'application/json' }
+  const ask = (body: string) => given.ask('POST', '/v1/completions', { headers, body })
+  t.equal((await ask('{"model":"other","prompt":"long"}')).status, 404)
+  t.equal((await ask(`{"model":"${READ.model}","prompt":"long","mod\\u0065l":"other"}`)).status, 404)
+  t.equal((await ask(`{"model":"${READ.model}","prompt":"a","lora_path":"other"}`)).status, 404)
+  t.equal((await ask('{"model":7}')).status, 400)
+  t.equal((await ask('{"model":')).status, 400)
+  t.equal(reads, 0)
+  t.equal(await refused(given, 'model'), 3)
+  t.equal((await ask(`{"model":"other","model":"${READ.model}","prompt":"a"}`)).status, undefined)
+  t.equal(reads, 1)
+})
+
+t.test('a response is that of the key that made it', async t => {
+  const read = ({ body }: { readonly body: Uint8Array }) => {
+    const { previous_response_id: previousResponseId } = JSON.parse(new TextDecoder().decode(body))
+    return { kind: 'read' as const, request: { ...READ, previousResponseId } }
+  }
+  const given = await world(t, [client('a', KEY_A), client('b', KEY_B)], {}, { read })
+  const json = { 'content-type': 'application/json' }
+  const asked = async (key: string, method: string, path: string, body?: object) => {
+    const headers = { ...json, authorization: `Bearer ${key}` }
+    const { calls } = given
+    const before = calls.length
+    const sent = await given.ask(method, path, {
+      headers,
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    })
+    return { sent, reached: calls.length > before }
+  }
+  await asked(KEY_A, 'POST', '/v1/responses', { model: READ.model })
+  await given.answer(head(200, json), data('{"id":"resp_1","object":"response","usage":null}'), end)
+  const uses = [
+    ['GET', '/v1/responses/resp_1'],
+    ['DELETE', '/v1/responses/resp_1'],
+    ['POST', '/v1/responses/resp_1/cancel'],
+    ['POST', '/v1/responses', { model: READ.model, previous_response_id: 'resp_1' }],
+    ['POST', '/v1/responses', { previous_response_id: 'resp_1', nvext: { backend_instance_id: 7 } }],
+  ] as const
+  for (const [method, path, body] of uses) {
+    const strange = await asked(KEY_B, method, path, body)
+    t.strictSame([strange.sent.status, strange.reached], [404, false], `${method} ${path}`)
+    const none = await asked(
+      KEY_B,
+      method,
+      path.replace('resp_1', 'resp_2'),
+      body && { ...body, previous_response_id: 'resp_2' },
+    )
+    t.equal(none.sent.body, strange.sent.body.replaceAll('resp_1', 'resp_2'), 'as if it were not there')
+    t.equal((await asked(KEY_A, method, path, body)).reached, true, `${method} ${path} of its own`)
+  }
+})
+
 t.test('past a limit it is 429 with the time to come back', async t => {
   const given = await world(
     t,

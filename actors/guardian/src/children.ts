@@ -137,6 +137,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
     consoleArgsFromSettings(settings, {
       ...owners,
       adminKey: inputs.adminKey,
+      adminKeys: inputs.adminKeys,
       tls: inputs.tls,
       relayed: settings.frontend ? relayedNames(settings.relayRoutes.map(readRelayRoute)) : [],
       indexers,
@@ -154,6 +155,7 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
     hasKeys:
       engineKey !== undefined ||
       inputs.adminKey !== undefined ||
+      inputs.adminKeys !== undefined ||
       inputs.clientKeys !== undefined ||
       specs.some(({ key }) => key),
     operators: { console: consoleRef, routes: OPERATOR_ROUTES },

@@ -29,6 +29,8 @@ export interface RouterInputs {
   readonly clientKeys?: ClientKeysArgs | undefined
   /** Undefined: only callers on this machine may change workers and thresholds. */
   readonly adminKey?: ConsoleArgs['adminKey']
+  /** Undefined: operators have no roles. */
+  readonly adminKeys?: ConsoleArgs['adminKeys']
   /** By directory: tokenizers that are loaded already. */
   readonly loadedTokenizers: TokenizerArgs['loaded']
   /** Texts of the chat templates that replace those of the directories, by model; '': of all others. */

@@ -124,6 +124,7 @@ const READ_BEFORE = [
   'engineKeyFile',
   'engineCaFile',
   'adminKeyFile',
+  'adminKeysFile',
   'tlsCertificateFile',
   'tlsKeyFile',
   'clientKeysFile',

@@ -13,6 +13,15 @@ export {
   UNEXPECTED_CODE,
 } from './coded-error.ts'
 export {
+  faultList,
+  KEY_NAME,
+  KEYS_FILE_BYTES_MAX,
+  type KeyEntriesForm,
+  type KeyEntry,
+  type KeyMembers,
+  readKeyEntries,
+} from './key-entries.ts'
+export {
   DiskLineFile,
   type DiskLineFileOptions,
   diskMoves,
@@ -36,7 +45,8 @@ export { JSON_DEPTH_MAX, parseJson } from './parse-json.ts'
 export { readYaml, YAML_BYTES_MAX } from './read-yaml.ts'
 export { type LogLine, type RecordingLog, recordingLog } from './recording-log.ts'
 export { seededRandom } from './seeded-random.ts'
-export { SHOWN_CHARACTERS_MAX, shownText } from './shown-text.ts'
+export { shownJson } from './shown-json.ts'
+export { isShown, SHOWN_CHARACTERS_MAX, shownText } from './shown-text.ts'
 export { shownValue } from './shown-value.ts'
 export { SimulatedClock } from './simulated-clock.ts'
 export { choicesOf, systemClock, systemRandom } from './system-clock.ts'

@@ -11,6 +11,7 @@ import process from 'node:process'
 import { isatty } from 'node:tty'
 import type pino from 'pino'
 import { type LogFields, logText } from './log-text.ts'
+import { shownJson } from './shown-json.ts'
 
 const require = createRequire(import.meta.url)
 
@@ -49,9 +50,12 @@ export function createLog(level: LogLevel = 'info', fields: LogFields = {}, form
         timestamp: open.stdTimeFunctions.isoTime,
         formatters: { level: label => ({ level: label }) },
       },
-      toText === undefined
-        ? sink
-        : { write: line => void sink.write(`${toText(JSON.parse(line) as LogFields)}\n`) },
+      {
+        write: line =>
+          void sink.write(
+            toText === undefined ? shownJson(line) : `${toText(JSON.parse(line) as LogFields)}\n`,
+          ),
+      },
     )
   })
 }
@@ -116,7 +120,10 @@ function lateLog(
 }
 
 /** Without a time, for which pino has the clock. */
-function writeBare(line: LogFields, toText: (line: LogFields) => string = JSON.stringify): void {
+function writeBare(
+  line: LogFields,
+  toText: (line: LogFields) => string = line => shownJson(JSON.stringify(line)),
+): void {
   try {
     writeSync(STDERR, `${toText(line)}\n`)
   } catch {

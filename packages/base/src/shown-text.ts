@@ -11,11 +11,17 @@ export const SHOWN_CHARACTERS_MAX = 100
 
 /** Control and format characters, lone surrogates, and separators of lines. */
 const UNSHOWN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu
+const SHOWN = /^[^\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]*$/u
 
 /** The beginning of `text`; '…' stands for the rest, U+FFFD for each character that is not shown. */
 export function shownText(text: string, charactersMax = SHOWN_CHARACTERS_MAX): string {
   const shown = text.length > charactersMax ? `${text.slice(0, charactersMax)}…` : text
   return shown.replace(UNSHOWN, '\ufffd')
+}
+
+/** Whether all of it may be shown as it is: true of every name that people chose. */
+export function isShown(text: string): boolean {
+  return SHOWN.test(text)
 }
 
 /**

@@ -19,6 +19,7 @@ import { faultOfIdleWeights, faultOfTrustedHints, queueSettings } from './router
 import { replicaSettings } from './router/replica-settings.ts'
 import { requestSettings } from './router/request-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
+import { tracingSettings } from './router/tracing-settings.ts'
 import { workerSettings } from './router/worker-settings.ts'
 import { faultOfBodies, faultOfShards, indexBytesMin } from './shared-settings.ts'
 
@@ -35,6 +36,7 @@ const routerSettings = [
   ...brokerSettings,
   ...requestSettings,
   ...outputSettings,
+  ...tracingSettings,
 ] as const satisfies readonly SettingDescriptor[]
 
 /** The settings of `homing router` as its actors are given them: times in milliseconds, sizes in bytes. */

@@ -7,7 +7,7 @@
  * that are in use; TensorRT-LLM's documentation.
  */
 
-import { shownText } from '@homing/base'
+import { isShown, shownText } from '@homing/base'
 import { faultOfEndpoint } from '@homing/transport'
 import type { EngineFamily, WorkerModel } from './fleet.ts'
 import type { ProbedLegs, WorkerRole } from './leg-names.ts'
@@ -46,10 +46,10 @@ export function readModels(
   const models: WorkerModel[] = []
   let owner: string | undefined
   for (const entry of data.filter(isObject)) {
-    const name = text(entry['id'])
-    if (name === undefined || name.length > LISTED_CHARACTERS_MAX) continue
+    const name = shortText(entry['id'])
+    if (name === undefined) continue
     if (models.length >= MODELS_MAX) break
-    owner ??= text(entry['owned_by'])
+    owner ??= shortText(entry['owned_by'])
     models.push({
       name,
       base: shortText(entry['parent']),
@@ -69,7 +69,7 @@ export function withTokenizerPath(
   modelInfo: unknown,
 ): readonly WorkerModel[] {
   if (!isObject(modelInfo)) return models
-  const path = text(modelInfo['tokenizer_path']) ?? text(modelInfo['model_path'])
+  const path = shortText(modelInfo['tokenizer_path']) ?? shortText(modelInfo['model_path'])
   if (path === undefined) return models
   return models.map(card => (card.root === card.name ? { ...card, root: path } : card))
 }
@@ -96,7 +96,7 @@ export function readServerInfo(body: unknown, host: string): ServerInfo | undefi
   const isSglang = pageSize !== undefined || 'max_total_num_tokens' in body || 'disaggregation_mode' in body
   return {
     family: isSglang ? 'sglang' : undefined,
-    version: text(body['version']),
+    version: shortText(body['version']),
     blockSizeTokens: count(events?.['block_size']) ?? pageSize ?? count(body['tokens_per_block']),
     maxBatchedTokens:
       count(body['chunked_prefill_size']) ??
@@ -203,7 +203,7 @@ export function readMetrics(metrics: string): MetricsFacts {
 
 /** `{ "version": "0.32.0" }`. */
 export function readVersion(body: unknown): string | undefined {
-  return isObject(body) ? text(body['version']) : undefined
+  return isObject(body) ? shortText(body['version']) : undefined
 }
 
 /** The family that the owner of a model names. */
@@ -304,9 +304,10 @@ function text(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined
 }
 
+/** A name that the router shows and logs: one that steers a terminal, or has a megabyte, is none. */
 function shortText(value: unknown): string | undefined {
   const found = text(value)
-  return found === undefined || found.length <= LISTED_CHARACTERS_MAX ? found : undefined
+  return found !== undefined && found.length <= LISTED_CHARACTERS_MAX && isShown(found) ? found : undefined
 }
 
 /** A whole number of at least 1. */

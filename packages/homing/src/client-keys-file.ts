@@ -1,8 +1,9 @@
 /** The file of `--client-keys-file`, read and checked before anything is started. */
 
+import { KEYS_FILE_BYTES_MAX } from '@homing/base'
 import { SettingsError } from '@homing/config'
 import { readFollowedFiles } from '@homing/http'
-import { BadClientKeysError, CLIENT_KEYS_BYTES_MAX, type ClientKey, parseClientKeys } from '@homing/queue'
+import { BadClientKeysError, type ClientKey, parseClientKeys } from '@homing/queue'
 
 const OPTION = '--client-keys-file'
 
@@ -11,7 +12,7 @@ export async function loadClientKeys(
   path: string,
 ): Promise<{ readonly file: string; readonly keys: readonly ClientKey[] }> {
   try {
-    const [text] = await readFollowedFiles([{ option: OPTION, path }], CLIENT_KEYS_BYTES_MAX)
+    const [text] = await readFollowedFiles([{ option: OPTION, path }], KEYS_FILE_BYTES_MAX)
     return { file: path, keys: parseClientKeys(text!, path) }
   } catch (thrown) {
     const named = `${OPTION} ${JSON.stringify(path)}`

@@ -4,11 +4,12 @@
  */
 
 import { prepareDecisionLog } from '@homing/actors/decision-log'
+import { faultOfTracing } from '@homing/actors/gateway'
 import { guardian } from '@homing/actors/guardian'
 import { prepareCheckpointDirectory } from '@homing/actors/listener'
 import { prepareLearnedFile } from '@homing/actors/tracker'
 import { createLog, systemClock } from '@homing/base'
-import { natsServersOf, type RouterSettings, streamOf } from '@homing/config'
+import { natsServersOf, type RouterSettings, SettingsError, streamOf } from '@homing/config'
 import { prepareAccessLog } from '@homing/http'
 import { encoderPath } from '@homing/tokenization'
 import { resetStream } from '@homing/transport'
@@ -37,6 +38,10 @@ export async function prepareRouter(settings: RouterSettings, hasPorts = true) {
   const { checkpointDirectory, decisionLogFile, accessLog, learnedFile } = settings
   if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)
   if (accessLog !== undefined) await prepareAccessLog(accessLog)
+  if (settings.otlpEndpoint !== undefined) {
+    const fault = await faultOfTracing()
+    if (fault !== undefined) throw new SettingsError('router', [`--otlp-endpoint ${fault}`])
+  }
   if (learnedFile !== undefined) await prepareLearnedFile(learnedFile)
   if (checkpointDirectory !== undefined)
     await prepareCheckpointDirectory(

@@ -10,6 +10,7 @@ import { readGivenTokenizers } from '@homing/actors/tokenizer'
 import { type RouterSettings, SettingsError } from '@homing/config'
 import { type LoadedTokenizer, loadTokenizer, PromptTokenizer } from '@homing/tokenization'
 import { readAdminKey } from './admin-key-file.ts'
+import { loadAdminKeys } from './admin-keys-file.ts'
 import { loadClientKeys } from './client-keys-file.ts'
 import { givenEngineKey, readCertificates } from './engine-access.ts'
 import { loadPolicyClasses } from './policy-class-file.ts'
@@ -38,6 +39,7 @@ export async function readRouterInputs(settings: RouterSettings): Promise<Router
     tls: await readTls(settings),
     clientKeys: await ifNamed(settings.clientKeysFile, loadClientKeys),
     adminKey: await ifNamed(settings.adminKeyFile, readAdminKey),
+    adminKeys: await loadAdminKeys(settings),
   }
 }
 

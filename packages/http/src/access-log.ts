@@ -20,6 +20,7 @@ import {
   LineWriter,
   type Log,
   StreamLineFile,
+  shownJson,
   type Timer,
 } from '@homing/base'
 import { AccessLogError } from './errors.ts'
@@ -86,7 +87,7 @@ export class AccessLog {
   }
 
   write(line: AccessLine): void {
-    this.#writer.add(`${JSON.stringify(line)}\n`)
+    this.#writer.add(`${shownJson(JSON.stringify(line))}\n`)
   }
 
   /** Lets lines pass from now on. Idempotent. */

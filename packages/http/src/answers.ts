@@ -1,7 +1,7 @@
 /** Whole answers: made from a value or an exception, and sent with their length. */
 
 import { Buffer } from 'node:buffer'
-import { toErrorRecord } from '@homing/base'
+import { shownJson, toErrorRecord } from '@homing/base'
 import { type ErrorForm, errorBody } from '@homing/openai'
 import type { HttpErrorAnswer as HttpAnswer, HttpExchange } from '@homing/transport'
 import type { Slices } from './costly-views.ts'
@@ -26,7 +26,9 @@ export function textAnswer(status: number, text: string, headers: Headers): Http
 
 /** JSON, readable: two spaces, a newline at the end. */
 export function jsonAnswer(status: number, value: unknown): HttpAnswer {
-  return textAnswer(status, `${JSON.stringify(value, null, 2)}\n`, { 'content-type': 'application/json' })
+  return textAnswer(status, `${shownJson(JSON.stringify(value, null, 2))}\n`, {
+    'content-type': 'application/json',
+  })
 }
 
 /**
@@ -47,7 +49,7 @@ export async function rowsAnswer(
     text += isFirst ? '\n    ' : ',\n    '
     isFirst = false
     for (const piece of jsonPieces(row, '\n    ')) {
-      text += piece
+      text += shownJson(piece)
       if (text.length >= PIECE_CHARACTERS) {
         pieces.push(utf8.encode(text))
         text = ''

@@ -1,5 +1,14 @@
 export { type AccessLine, AccessLog, type AccessLogOptions, prepareAccessLog } from './access-log.ts'
 export {
+  ADMIN_ROLES,
+  type AdminKey,
+  AdminKeys,
+  type AdminRole,
+  BadAdminKeysError,
+  bearerOf,
+  parseAdminKeys,
+} from './admin-keys.ts'
+export {
   errorAnswer,
   errorHeaders,
   type HttpAnswer,

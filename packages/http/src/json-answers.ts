@@ -1,7 +1,7 @@
 /** Whole answers of a service whose JSON has 64-bit numbers. Each function returns the status. */
 
 import type { ErrorRecord } from '@homing/base'
-import { wideJson } from '@homing/base'
+import { shownJson, wideJson } from '@homing/base'
 import type { HttpExchange } from '@homing/transport'
 import { errorHeaders, sendAnswer, textAnswer } from './answers.ts'
 import type { ViewPlace } from './view-room.ts'
@@ -16,7 +16,10 @@ export function sendJson(
   headers: Readonly<Record<string, string>> = {},
   place?: ViewPlace,
 ): number {
-  const answer = textAnswer(status, `${wideJson(value)}\n`, { ...headers, 'content-type': JSON_TYPE })
+  const answer = textAnswer(status, `${shownJson(wideJson(value))}\n`, {
+    ...headers,
+    'content-type': JSON_TYPE,
+  })
   place?.take(answer.body.length)
   return sendAnswer(exchange, answer)
 }

@@ -25,6 +25,7 @@ const REQUEST_PATH = [
 const NEVER_ANSWERED = new Map([
   ['HOMING_TRANSPORT_STREAM', 'streams of events carry no request'],
   ['HOMING_HTTP_ACCESS_LOG', 'the indexer does not start, or answers in a form of its own'],
+  ['HOMING_HTTP_BAD_ADMIN_KEYS', 'the router does not start, or goes by the keys of before'],
   ['HOMING_SERVICE_BAD_REQUEST', 'a service answers it in a form of its own'],
   ['HOMING_SERVICE_MISTYPED', 'a service answers it in a form of its own'],
   ['HOMING_SERVICE_BODY_TYPE', 'a service answers it in a form of its own'],

@@ -6,6 +6,7 @@ export {
   OTHER_NAMES,
 } from './bounded-names.ts'
 export { buildInfo } from './build-info.ts'
+export { type FilesFigures, fileMetrics } from './file-metrics.ts'
 export {
   type Counter,
   faultOfMetricName,

@@ -122,6 +122,7 @@ const UNITS = [
   'responses',
   'routers',
   'seconds',
+  'spans',
   'state',
   'tabs',
   'threads',

@@ -29,6 +29,7 @@ export {
   type ReadOptions,
   type RelayedRequest,
   ROUTER_MEMBERS,
+  readModel,
   readRelayedRequest,
   readRequest,
 } from './request.ts'

@@ -69,7 +69,7 @@ export function readRequest(
   const tenant = readsHints ? headerText(headers, 'x-tenant-id') : undefined
 
   return {
-    model: top.text('model'),
+    model: modelOf(top),
     isStream: top.flag('stream') ?? false,
     choicesCount: top.whole('n', 1, I32_MAX) ?? 1,
     outputTokensMax: top.whole('max_completion_tokens', 0, U32_MAX) ?? top.whole('max_tokens', 0, U32_MAX),
@@ -86,6 +86,22 @@ export function readRequest(
     hints: readHints(top, nvext, readsHints ? headers : {}, readsHints),
     hasNvext: ROUTER_MEMBERS.some(name => scan.byName.has(name)),
   }
+}
+
+/** The model that a body names; undefined: none. Throws InvalidRequestError. */
+export function readModel(bytes: Uint8Array, scan: RequestScan): string | undefined {
+  return modelOf(new Fields(bytes, scan, ''))
+}
+
+/** Throws InvalidRequestError for a name that no worker can have: names are kept in receipts and logs. */
+function modelOf(top: Fields): string | undefined {
+  const model = top.text('model')
+  if (model === undefined || model.length <= ASKED_MODEL_CHARACTERS_MAX) return model
+  throw new InvalidRequestError(
+    'model',
+    JSON.stringify(model),
+    `at most ${ASKED_MODEL_CHARACTERS_MAX} characters`,
+  )
 }
 
 /**
@@ -110,7 +126,7 @@ export function readRelayedRequest(
   const top = new Fields(bytes, scan, '')
   const nvext = top.object('nvext')
   return {
-    model: top.text('model'),
+    model: modelOf(top),
     cacheSalt: headerText(headers, 'x-tenant-id') || nvext?.text('cache_salt') || undefined,
     hasCacheSalt: top.range('cache_salt') !== undefined,
     hasExtraKey: top.range('extra_key') !== undefined,
@@ -132,6 +148,8 @@ function cacheUseOf(top: Fields): CacheUse | undefined {
   return top.isOn('use_beam_search') ? 'unreported' : undefined
 }
 
+/** The longest name of a model that a request may have. */
+const ASKED_MODEL_CHARACTERS_MAX = 1024
 const I32_MAX = 2 ** 31 - 1
 const U32_MAX = 2 ** 32 - 1
 const U64_MAX = 2n ** 64n - 1n

@@ -7,6 +7,7 @@ import {
   parseTokenIds,
   type ReadOptions,
   type RequestHeaders,
+  readRelayedRequest,
   readRequest,
   scanRequest,
 } from '../src/index.ts'
@@ -167,6 +168,18 @@ t.test('a value of the wrong kind is named with what would be right', async t =>
   t.throws(() => read(`{"model":[${'9,'.repeat(500_000)}9]}`), {
     message: /^cannot use model \[9,9.{70,90}…: use a text$/,
   })
+})
+
+t.test('a model has a name that may be kept', async t => {
+  const bodyOf = (model: string) => Buffer.from(JSON.stringify({ model, prompt: 'x' }))
+  const [known, long] = ['m'.repeat(1024), 'm'.repeat(1025)].map(bodyOf) as [Buffer, Buffer]
+  t.equal(readRequest(known, scanRequest(known), {}).model?.length, 1024)
+  for (const read of [readRequest, readRelayedRequest])
+    t.throws(() => read(long, scanRequest(long), {}), {
+      code: 'HOMING_OPENAI_INVALID_REQUEST',
+      param: 'model',
+      message: /^cannot use model "m+…: use at most 1024 characters$/,
+    })
 })
 
 t.test('what a route requires must be there', async t => {

@@ -132,7 +132,7 @@ function KeyForm({ wasWrong, reason }: { readonly wasWrong: boolean; readonly re
       null,
       wasWrong ? 'The router does not take this key.' : 'This router shows its page to whoever has its key.',
     ),
-    el('label', { for: 'key' }, 'Key of --admin-key-file'),
+    el('label', { for: 'key' }, 'Key for operators (--admin-key-file, --admin-keys-file)'),
     el('input', { id: 'key', name: 'key', type: 'password', autocomplete: 'off', required: true }),
     el('button', { type: 'submit' }, 'Look'),
     el('p.small', null, `The key stays in this tab. The router says: ${reason}.`),

@@ -21,7 +21,7 @@ export interface LiveState {
   readonly status: LiveStatus
   /** Why it is lost or refused. */
   readonly reason: string
-  /** The router wants the key of --admin-key-file. */
+  /** The router wants a key of operators. */
   readonly needsKey: boolean
   /** Attempts since the stream was last live. */
   readonly attempts: number
@@ -252,7 +252,7 @@ function keyHeader(): Record<string, string> {
 
 async function refusalOf(answer: Response): Promise<Error> {
   const message = await messageOf(answer)
-  return answer.status === 403 || answer.status === 503 ? new Refused(message) : new Error(message)
+  return [401, 403, 503].includes(answer.status) ? new Refused(message) : new Error(message)
 }
 
 async function messageOf(answer: Response): Promise<string> {

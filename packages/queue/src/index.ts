@@ -1,7 +1,5 @@
 export {
   BadClientKeysError,
-  CLIENT_KEYS_BYTES_MAX,
-  CLIENT_NAME,
   type ClientKey,
   parseClientKeys,
 } from './client-keys.ts'

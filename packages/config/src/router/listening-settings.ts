@@ -43,7 +43,7 @@ export const listeningSettings = [
     max: 65_535,
     zeroMeans: 'a free port, named below the ready line',
     unsetMeans: 'the operator routes are on --port',
-    help: 'Separate port, at the same --host, for the operator routes: /metrics, /workers, /queue, /busy_threshold, /decisions, /route, /actors, /dump, and the page for operators. Then --port serves only the API, the relayed routes, /health and /ready; everything else there is 404. This port asks for no key of clients, and --admin-key-file guards only what changes something: keep clients away from it with a firewall.',
+    help: 'Separate port, at the same --host, for the operator routes: /metrics, /workers, /queue, /busy_threshold, /decisions, /route, /actors, /dump, and the page for operators. Then --port serves only the API, the relayed routes, /health and /ready; everything else there is 404. This port asks for no key of clients, and --admin-key-file guards only what changes something (--admin-keys-file guards all): keep clients away from it with a firewall.',
   },
   {
     key: 'adminKeyFile',
@@ -54,6 +54,16 @@ export const listeningSettings = [
     default: undefined,
     unsetMeans: 'only callers on the machine of the router may change anything',
     help: 'File with a key, on one line. Whoever sends it as "authorization: Bearer KEY" may use the routes that change something (POST and DELETE /workers, POST /busy_threshold) from anywhere, and the page for operators asks for it. Without it, callers on this machine may, unless a proxy speaks for others there.',
+  },
+  {
+    key: 'adminKeysFile',
+    name: 'admin-keys-file',
+    group: 'Listening',
+    kind: 'text',
+    placeholder: 'FILE',
+    default: undefined,
+    unsetMeans: 'views are open, and changes go by --admin-key-file',
+    help: 'YAML or JSON file with those who may use the operator routes: name, SHA-256 of the key, and role: reader (sees everything, changes nothing) or operator; homing key NAME --role ROLE makes keys and entries. Then every operator route but the files of the page wants such a key, from this machine, too: 401 without one, 403 where its role may not. The file is looked at once a second. Excludes --admin-key-file.',
   },
   {
     key: 'page',
@@ -134,7 +144,7 @@ export const listeningSettings = [
     max: 10_000_000,
     unit: 'responses',
     zeroMeans: 'remember none',
-    help: 'Most responses (/v1/responses) whose worker is remembered, so that previous_response_id and requests for a stored response go to the worker that has it. Of more, the oldest are forgotten; requests that refer to those are placed by load. Each takes about 250 bytes.',
+    help: 'Most responses (/v1/responses) whose worker is remembered, so that previous_response_id and requests for a stored response go to the worker that has it. Of more, the oldest are forgotten; requests that refer to those are placed by load, and with --client-keys-file refused. Each takes about 250 bytes.',
   },
   {
     key: 'shutdownDelayMs',

@@ -129,6 +129,11 @@ export async function listenHttp(
       refuse(request, new MalformedHttpError(`it has ${hosts} Host headers, and must have one`))
       return
     }
+    if (request.httpVersionMinor === 0 && request.headers['transfer-encoding'] !== undefined) {
+      // RFC 9112 §6.1: whoever passed it on may not have known chunks, and have read another length.
+      refuse(request, new MalformedHttpError('HTTP/1.0 has no transfer-encoding'))
+      return
+    }
     if (connectionOf(request.socket).isFull) {
       refuse(request, new PipelinedError())
       return
