@@ -62,11 +62,11 @@ import {
 } from '../../packages/transport/src/nats/payload.ts'
 import {
   decodeCallPayload,
-  headersOf,
   jsonFrame,
   readCountFrame,
   readJsonFrame,
 } from '../../packages/transport/src/nats/request-wire.ts'
+import { headersOf } from '../../packages/transport/src/requests/frames.ts'
 import { type Decoder, ofBytes, ofJson } from './decoder.ts'
 
 const CAPTURES = new URL('../../../shared/engines/captures/', import.meta.url)

@@ -10,6 +10,7 @@ import type { Clock } from '@homing/base'
 import { parseBrokerEndpoint } from '../endpoint.ts'
 import { endToEndHeaders, withAccess } from '../headers.ts'
 import { REQUEST_WINDOW_BYTES } from '../limits.ts'
+import { isWindow } from '../requests/frames.ts'
 import type {
   HttpAccess,
   HttpCall,
@@ -23,7 +24,6 @@ import type {
 import type { OpenBroker } from './broker.ts'
 import { RequestClient, type RequestTarget } from './request-client.ts'
 import { RequestServer } from './request-server.ts'
-import { isWindow } from './request-wire.ts'
 
 export interface RequestPlaneOptions {
   readonly clock: Clock
