@@ -11,6 +11,7 @@ import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
 
 import {
   Answer,
+  atBroker,
   clientOf,
   isReady,
   ORIGIN,
@@ -49,6 +50,7 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
       server: client,
       down: () => server.down(),
       up: () => server.up(),
+      ...atBroker(endpoint),
     }
   }
   testRequestPlane(t, asWorld)

@@ -70,6 +70,7 @@ export function serveRequests(
   }
   const listener = http.serve({ endpoint, ...options }, exchange => void answer(exchange))
   return {
+    listening: listener.listening,
     get openCount() {
       return listener.openCount
     },

@@ -45,6 +45,7 @@ export interface RequestServerEnvironment {
 }
 
 export class RequestServer implements ServingListener {
+  readonly listening: Promise<string>
   readonly #options: ServeOptions
   readonly #environment: RequestServerEnvironment
   readonly #onExchange: (exchange: ServedExchange) => void
@@ -65,6 +66,7 @@ export class RequestServer implements ServingListener {
     environment: RequestServerEnvironment,
     onExchange: (exchange: ServedExchange) => void,
   ) {
+    this.listening = Promise.resolve(options.endpoint)
     this.#options = options
     this.#environment = environment
     this.#onExchange = onExchange
