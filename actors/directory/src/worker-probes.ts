@@ -28,7 +28,7 @@ import {
   owesEventSources,
   probeWorker,
   type ReachedOutcome,
-  type RequestBroker,
+  type RequestPlane,
 } from '@homing/fleet'
 import { transportCapability } from '@homing/transport'
 import type { DoorHolders } from './door-holders.ts'
@@ -42,7 +42,7 @@ export interface WorkerProbesOptions {
   readonly probeIntervalMs: number
   readonly probeTimeoutMs: number
   /** Over which workers are called that take requests there; undefined: none is. */
-  readonly requestBroker: RequestBroker | undefined
+  readonly requestPlane: RequestPlane | undefined
   /** Told of every key. */
   readonly doors: Pick<DoorHolders, 'opened' | 'closed'>
   /** Key of engines without their own; undefined: they have none. */
@@ -113,7 +113,7 @@ export class WorkerProbes {
     }
     this.#probings.set(worker, probing)
     worker.unansweredSinceMs = this.#context.clock.wallMs()
-    chooseWay(this.#context.use(transportCapability).http, worker.spec, this.#options.requestBroker)
+    chooseWay(this.#context.use(transportCapability).http, worker.spec, this.#options.requestPlane)
     this.#probe(worker, probing)
   }
 

@@ -60,6 +60,7 @@ export type {
   HttpReply,
   HttpRequest,
   HttpResponseHandler,
+  HttpRoute,
   HttpTransport,
   ListenOptions,
   MessageTransport,
