@@ -29,6 +29,7 @@ import {
   probeWorker,
   type ReachedOutcome,
   type RequestPlane,
+  routeTo,
 } from '@homing/fleet'
 import { transportCapability } from '@homing/transport'
 import type { DoorHolders } from './door-holders.ts'
@@ -228,7 +229,10 @@ export class WorkerProbes {
     const { turn } = probing
     const { http } = this.#context.use(transportCapability)
     const source = worker.spec.key ?? this.#options.engineKey
-    const fault = openDoor(http, origin, source, access => this.#options.doors.opened(origin, source, access))
+    const route = routeTo(worker.spec, this.#options.requestPlane)
+    const fault = openDoor(http, origin, source, access =>
+      this.#options.doors.opened(origin, source, access, route),
+    )
     const hasKey = source !== undefined
     // The log is the operator's; views have a reason that tells nothing of the machine.
     if (fault !== undefined && fault.fault !== probing.keyFault)

@@ -142,7 +142,7 @@ export const routerCommand: Command<typeof routerSettings> = {
         ? '--request-window-bytes has no effect without --request-plane nats or tcp: give one of them, or leave it out'
         : undefined,
     ({ settings: { requestPlane }, isGiven }) => {
-      const given = requestPlane === 'tcp' ? undefined : tcpSettingGiven(key => isGiven(key as never))
+      const given = requestPlane === 'tcp' ? undefined : tcpSettingGiven(isGiven)
       return given && `${given} has no effect without --request-plane tcp: give it, or leave it out`
     },
     ({ settings: { requestPlane, gatewayThreads } }) =>

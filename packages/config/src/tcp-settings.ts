@@ -146,9 +146,10 @@ export function tcpLimitsOf(settings: TcpSettings) {
   }
 }
 
-/** The first of these settings that is given, as the operator writes it. */
-export function tcpSettingGiven(isGiven: (key: keyof TcpSettings) => boolean): string | undefined {
-  const all = [CONNECTIONS, STREAMS, FRAME_BYTES, BUFFER_BYTES, IDLE, CONNECT]
-  const found = all.find(({ key }) => isGiven(key))
+/** The first of a router's settings that is given, as the operator writes it. */
+export function tcpSettingGiven(
+  isGiven: (key: (typeof tcpClientSettings)[number]['key']) => boolean,
+): string | undefined {
+  const found = tcpClientSettings.find(({ key }) => isGiven(key))
   return found && `--${found.name}`
 }
