@@ -1,6 +1,6 @@
 /**
- * Request way: whether requests to a worker go over sockets of their own, over a broker, or over a connection of
- * many. The transport is told once, so a caller of a worker only names its origin.
+ * Request way: whether requests to a worker go over sockets of their own, over a broker, or over a connection
+ * of many. The transport is told once, so a caller of a worker only names its origin.
  */
 
 import type { HttpRoute, HttpTransport, TcpLimits } from '@homing/transport'

@@ -265,8 +265,8 @@ export interface ServedExchange extends HttpExchange {
 
 export interface ServingListener {
   /**
-   * The endpoint at which requests are taken, with the real port. At a broker it is there at once, whether the
-   * broker is or not. Rejects with ListenError.
+   * The endpoint at which requests are taken, with the real port. At a broker it is there at once, whether
+   * the broker is or not. Rejects with ListenError.
    */
   readonly listening: Promise<string>
   /** Exchanges that are open. */

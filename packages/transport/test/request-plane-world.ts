@@ -15,7 +15,7 @@ import type {
   ServeOptions,
   Transport,
 } from '../src/index.ts'
-import type { CallCounts } from '../src/requests/call.ts'
+import type { CallCounts } from '../src/requests/call-counts.ts'
 
 export const ORIGIN = 'http://10.0.0.1:8000'
 export const SUBJECT = 'homing.requests.test'

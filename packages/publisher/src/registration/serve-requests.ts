@@ -36,8 +36,8 @@ export interface ServedRequests extends ServingListener {
 }
 
 /**
- * Throws EndpointError and BadRegistrationError. `endpoint`: 'nats://host:port/subject', or 'tcp://host:port' to
- * listen there.
+ * Throws EndpointError and BadRegistrationError. `endpoint`: 'nats://host:port/subject', or 'tcp://host:port'
+ * to listen there.
  */
 export function serveRequests(
   http: Pick<HttpTransport, 'serve' | 'call'>,

@@ -5,15 +5,16 @@
  * server, in silence, at a payload that was lost, and when the connection to the broker ends. All else of a
  * call is in requests/call.ts.
  *
- * Bounds   each call looks every BEAT_MS whether its server was heard. After more than SILENCE_LOOKS looks in silence the server counts as
- *          gone. Looks are counted, not time: if our own thread stood still, a live server does not count as
- *          gone. A call waits for a broker until it has been away for CALL_CONNECT_MS_MAX; after that, calls
- *          fail at once.
+ * Bounds   each call looks every BEAT_MS whether its server was heard. After more than SILENCE_LOOKS looks in
+ *          silence the server counts as gone. Looks are counted, not time: if our own thread stood still, a
+ *          live server does not count as gone. A call waits for a broker until it has been away for
+ *          CALL_CONNECT_MS_MAX; after that, calls fail at once.
  */
 
 import type { Clock, Timer } from '@homing/base'
 import type { HttpCallFailure } from '../errors.ts'
-import { type CallCarrier, type CallCounts, RequestCall } from '../requests/call.ts'
+import { type CallCarrier, RequestCall } from '../requests/call.ts'
+import type { CallCounts } from '../requests/call-counts.ts'
 import { FRAME, type FrameKind, SILENCE_LOOKS } from '../requests/frames.ts'
 import type { HttpCall, HttpRequest, HttpResponseHandler } from '../types.ts'
 import type { Broker, BrokerLink, OpenBroker } from './broker.ts'

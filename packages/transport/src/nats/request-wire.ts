@@ -12,8 +12,8 @@
  * What the frames say is in requests/frames.ts: open, accept and head are JSON, credit is 4 bytes,
  * little-endian, end 1 byte, failed text; body and data are bytes as they are.
  *
- * Header values are latin1, as on the wire of HTTP. The first byte is the version in every version, so that the other side can
- * name a version that it cannot read.
+ * Header values are latin1, as on the wire of HTTP. The first byte is the version in every version, so that
+ * the other side can name a version that it cannot read.
  */
 
 import { parseJson } from '@homing/base'

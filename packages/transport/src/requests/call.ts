@@ -16,18 +16,9 @@ import { announcedBytes, faultOfAnswerHead } from '../answer-head.ts'
 import { callFor, callOwner } from '../callback.ts'
 import { HttpCallError, type HttpCallFailure } from '../errors.ts'
 import type { HttpCall, HttpEnd, HttpRequest, HttpResponseHandler } from '../types.ts'
+import type { CallCounts } from './call-counts.ts'
 import { FRAME, type FrameKind, type FrameSink, headersOf, isWindow, PIECE_BYTES } from './frames.ts'
 import { PieceSender } from './piece-sender.ts'
-
-/** Counts of calls, for metrics. */
-export interface CallCounts {
-  /** Calls that are under way. */
-  openCalls: number
-  /** Of answers, what waits because their readers are paused. */
-  heldBytes: number
-  /** Calls that have ended. */
-  readonly endedCalls: { answered: number; failed: number; aborted: number }
-}
 
 /** What carries calls. */
 export interface CallCarrier {

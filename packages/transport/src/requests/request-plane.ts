@@ -1,6 +1,6 @@
 /**
- * Request plane, beside the HTTP of a transport: which origins are called over a broker or over a connection of
- * many calls, and which servers of this process take requests so.
+ * Request plane, beside the HTTP of a transport: which origins are called over a broker or over a connection
+ * of many calls, and which servers of this process take requests so.
  *
  * A caller of an engine names only its origin. The owner of the fleet's data has set once, for that origin,
  * which way its requests go.

@@ -1,6 +1,6 @@
 /** Counts of the TCP request plane of one thread, for metrics. */
 
-import type { CallCounts } from '../requests/call.ts'
+import type { CallCounts } from '../requests/call-counts.ts'
 
 /** Why a connection ended. `fault`: the other side sent what cannot be read; `full`: it does not read. */
 export const TCP_ENDS = ['idle', 'closed', 'reset', 'silence', 'fault', 'version', 'full', 'connect'] as const
@@ -13,7 +13,9 @@ export class TcpCounts implements CallCounts {
   connected = 0
   /** …that were not taken, because `connectionsMax` were there. */
   refusedConnections = 0
-  /** Calls, or exchanges of a server, that were not taken: as many as may be were open on their connection. */
+  /**
+   * Calls, or exchanges of a server, that were not taken: as many as may be were open on their connection.
+   */
   refusedStreams = 0
   openCalls = 0
   heldBytes = 0

@@ -5,7 +5,9 @@ export interface TcpLimits {
   readonly frameBytesMax: number
   /** Calls of one connection at one time. */
   readonly streamsMax: number
-  /** Bytes that may wait in this process for a connection whose other side does not read; past it, it is cut. */
+  /**
+   * Bytes that may wait in this process for a connection whose other side does not read; past it, it is cut.
+   */
   readonly bufferBytesMax: number
   /** A connection without calls is closed after so long, in milliseconds. */
   readonly idleMsMax: number

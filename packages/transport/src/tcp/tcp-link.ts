@@ -8,9 +8,9 @@
  * each call may send, so a call that is read slowly holds no other.
  *
  * Bounds   frames as both sides said. While BLOCKED_BYTES wait for the network, pieces wait for `drained`;
- *          past `bufferBytesMax` the other side reads nothing at all, and the connection is cut. A side that is
- *          not heard for SILENCE_LOOKS looks, one each BEAT_MS, is gone: so half-open connections end. Looks
- *          are counted, not time: if our own thread stood still, the other side does not count as gone.
+ *          past `bufferBytesMax` the other side reads nothing at all, and the connection is cut. A side that
+ *          is not heard for SILENCE_LOOKS looks, one each BEAT_MS, is gone: so half-open connections end.
+ *          Looks are counted, not time: if our own thread stood still, the other side does not count as gone.
  */
 
 import type { Socket } from 'node:net'
