@@ -11,8 +11,8 @@
 import type { BrokerCounts } from './broker-counts.ts'
 import type { HttpCallError, HttpRequestError } from './errors.ts'
 import type { StreamStore } from './stream-store.ts'
-import type { TcpCounts } from './tcp/tcp-counts.ts'
-import type { TcpLimits } from './tcp/tcp-limits.ts'
+import type { TcpCounts } from './tcp-counts.ts'
+import type { TcpLimits } from './tcp-limits.ts'
 
 export type HttpHeaders = Readonly<Record<string, string | readonly string[] | undefined>>
 

@@ -6,6 +6,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { seededRandom } from '@homing/base'
 import type { Test } from 'tap'
+import type { CallCounts } from '../src/call-counts.ts'
 import type {
   HttpCall,
   HttpCallError,
@@ -15,7 +16,6 @@ import type {
   ServeOptions,
   Transport,
 } from '../src/index.ts'
-import type { CallCounts } from '../src/requests/call-counts.ts'
 
 export const ORIGIN = 'http://10.0.0.1:8000'
 export const SUBJECT = 'homing.requests.test'

@@ -13,7 +13,7 @@ import {
 } from '../errors.ts'
 import { endToEndHeaders, withAccess } from '../headers.ts'
 import { collectReply } from '../reply.ts'
-import type { RequestPlane } from '../requests/request-plane.ts'
+import type { RequestPlane } from '../request-plane.ts'
 import { StallWatch } from '../stall-watch.ts'
 import type {
   BodyRoom,

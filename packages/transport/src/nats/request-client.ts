@@ -12,9 +12,9 @@
  */
 
 import type { Clock, Timer } from '@homing/base'
+import type { CallCounts } from '../call-counts.ts'
 import type { HttpCallFailure } from '../errors.ts'
 import { type CallCarrier, RequestCall } from '../requests/call.ts'
-import type { CallCounts } from '../requests/call-counts.ts'
 import { FRAME, type FrameKind, SILENCE_LOOKS } from '../requests/frames.ts'
 import type { HttpCall, HttpRequest, HttpResponseHandler } from '../types.ts'
 import type { Broker, BrokerLink, OpenBroker } from './broker.ts'

@@ -17,8 +17,8 @@ import type { Socket } from 'node:net'
 import type { Clock, Timer } from '@homing/base'
 import { callOwner } from '../callback.ts'
 import { type FrameKind, type FrameSink, SILENCE_LOOKS } from '../requests/frames.ts'
-import type { TcpCounts, TcpEnd } from './tcp-counts.ts'
-import type { TcpLimits } from './tcp-limits.ts'
+import type { TcpCounts, TcpEnd } from '../tcp-counts.ts'
+import type { TcpLimits } from '../tcp-limits.ts'
 import {
   encodeHello,
   encodeTcpFrame,

@@ -7,17 +7,18 @@
  */
 
 import type { Clock } from '@homing/base'
-import { isBrokerEndpoint, parseBrokerEndpoint, parseSocketEndpoint } from '../endpoint.ts'
-import { EndpointError } from '../errors.ts'
-import { endToEndHeaders, withAccess } from '../headers.ts'
-import { REQUEST_WINDOW_BYTES } from '../limits.ts'
-import type { OpenBroker } from '../nats/broker.ts'
-import { RequestClient, type RequestTarget } from '../nats/request-client.ts'
-import { RequestServer } from '../nats/request-server.ts'
-import { TcpClient, type TcpTarget } from '../tcp/tcp-client.ts'
-import { TcpCounts } from '../tcp/tcp-counts.ts'
-import { TCP_LIMITS } from '../tcp/tcp-limits.ts'
-import { TcpServer } from '../tcp/tcp-server.ts'
+import { isBrokerEndpoint, parseBrokerEndpoint, parseSocketEndpoint } from './endpoint.ts'
+import { EndpointError } from './errors.ts'
+import { endToEndHeaders, withAccess } from './headers.ts'
+import { REQUEST_WINDOW_BYTES } from './limits.ts'
+import type { OpenBroker } from './nats/broker.ts'
+import { RequestClient, type RequestTarget } from './nats/request-client.ts'
+import { RequestServer } from './nats/request-server.ts'
+import { isWindow } from './requests/frames.ts'
+import { TcpClient, type TcpTarget } from './tcp/tcp-client.ts'
+import { TcpServer } from './tcp/tcp-server.ts'
+import { TcpCounts } from './tcp-counts.ts'
+import { TCP_LIMITS } from './tcp-limits.ts'
 import type {
   HttpAccess,
   HttpCall,
@@ -27,8 +28,7 @@ import type {
   ServedExchange,
   ServeOptions,
   ServingListener,
-} from '../types.ts'
-import { isWindow } from './frames.ts'
+} from './types.ts'
 
 export interface RequestPlaneOptions {
   readonly clock: Clock

@@ -1,6 +1,6 @@
 /** Counts of the TCP request plane of one thread, for metrics. */
 
-import type { CallCounts } from '../requests/call-counts.ts'
+import type { CallCounts } from './call-counts.ts'
 
 /** Why a connection ended. `fault`: the other side sent what cannot be read; `full`: it does not read. */
 export const TCP_ENDS = ['idle', 'closed', 'reset', 'silence', 'fault', 'version', 'full', 'connect'] as const
