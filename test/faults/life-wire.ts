@@ -59,6 +59,7 @@ export class Wire {
       http: this.#http(transport.http),
       messages: this.#messages(transport.messages),
       brokers: () => transport.brokers(),
+      tcp: transport.tcp,
       close: () => transport.close(),
     }
   }

@@ -62,11 +62,18 @@ import {
 } from '../../packages/transport/src/nats/payload.ts'
 import {
   decodeCallPayload,
-  headersOf,
   jsonFrame,
   readCountFrame,
   readJsonFrame,
 } from '../../packages/transport/src/nats/request-wire.ts'
+import { FRAME, headersOf, openOf } from '../../packages/transport/src/requests/frames.ts'
+import {
+  decodeTcpFrame,
+  encodeHello,
+  encodeTcpFrame,
+  LENGTH_BYTES,
+  readHello,
+} from '../../packages/transport/src/tcp/tcp-wire.ts'
 import { type Decoder, ofBytes, ofJson } from './decoder.ts'
 
 const CAPTURES = new URL('../../../shared/engines/captures/', import.meta.url)
@@ -313,6 +320,31 @@ export const WIRE_DECODERS: readonly Decoder[] = [
       return typeof call === 'object' ? call.frames.map(frame => readCountFrame(frame.bytes)) : call
     },
     { seeds: [Buffer.from('01010203040506070800000000020400000000010000040000000009020000006869', 'hex')] },
+  ),
+  ofBytes(
+    'packages/transport/src/tcp/tcp-wire.ts',
+    'decodeTcpFrame readHello',
+    bytes => {
+      const frame = decodeTcpFrame(bytes)
+      if (frame === undefined) return undefined
+      const { status, headers } = (frame.content ?? {}) as Record<string, unknown>
+      if (frame.kind === FRAME.open) return openOf(frame.content)
+      if (frame.kind === FRAME.head) return [faultOfAnswerHead(status, headers), headersOf(headers)]
+      return frame.stream === 0 && typeof frame.content === 'object' ? readHello(frame.content) : frame
+    },
+    {
+      seeds: [
+        encodeHello({ frameBytesMax: 2 ** 20, streamsMax: 4096, windowBytes: 65_536, idleMs: 60_000 }),
+        encodeTcpFrame(FRAME.open, 1, {
+          ...{ method: 'POST', path: '/v1/completions', bodyBytes: 3, windowBytes: 65_536 },
+          headers: { 'content-type': 'application/json', accept: ['a', 'b'] },
+        }),
+        encodeTcpFrame(FRAME.head, 1, { status: 200, headers: { 'content-length': '3' } }),
+        encodeTcpFrame(FRAME.data, 7, Buffer.from('data: {}')),
+        encodeTcpFrame(FRAME.credit, 7, 70_000),
+        encodeTcpFrame(FRAME.failed, 7, { reason: 'why', wasSeen: false }),
+      ].map(frame => frame.subarray(LENGTH_BYTES)),
+    },
   ),
   ofJson(
     'packages/transport/src/nats/request-wire.ts',

@@ -28,6 +28,7 @@ export function threadTransport(network: MemoryNetwork, thread: SimulatedThread)
   return {
     http: transport.http,
     brokers: () => transport.brokers(),
+    tcp: transport.tcp,
     messages: {
       ...messages,
       subscribe(options, handler) {

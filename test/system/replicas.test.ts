@@ -5,7 +5,7 @@
  */
 
 import process from 'node:process'
-import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
+import { NatsServer, NO_NATS_SERVER, TcpProxy } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
 import {
   assertIndexEqualsCaches,
@@ -18,7 +18,6 @@ import {
   type ThreadEngine,
   until,
 } from './fleet.ts'
-import { TcpProxy } from './tcp-proxy.ts'
 
 const RUNS = Number(process.env['HOMING_FAULTS_RUNS'] ?? 2)
 const MODEL = 'homing-sim'

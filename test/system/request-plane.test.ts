@@ -56,6 +56,22 @@ function hasUp(client: RouterClient, count: number): Promise<unknown> {
   )
 }
 
+/** Has a door for the connections of routers, and no broker. */
+async function engineWithDoor(t: Test) {
+  const engine = await startProcess('engine', [
+    ...['--port', '0', '--events-port', '0', '--replay-port', '0', '--blocks', '300'],
+    ...['--request-plane', 'tcp', '--speed', '0'],
+  ])
+  t.teardown(() => engine.kill('SIGKILL'))
+  const door = await until('it names its door', async () =>
+    engine.outputLines
+      .join(' ')
+      .match(/requests (tcp:\S+)/)
+      ?.at(1),
+  )
+  return { engine, url: `${engine.url}?requests=${door}` }
+}
+
 /** Without what differs between two answers of one engine. */
 const plain = (text: string): string =>
   text.replace(/"(id|created)":("[^"]*"|\d+)/g, '"$1":0').replace(/"cached_tokens":\d+/g, '"cached_tokens":0')
@@ -88,6 +104,53 @@ t.test('answers over NATS are those over HTTP, of any kind', needsServer, async 
   t.strictSame(ofNats, ofHttp, 'metrics and receipts are the same')
   t.ok(ofNats.counters.length > 5 && ofNats.receipts.length === 5)
 })
+
+t.test(
+  'answers over TCP are those over HTTP; who leaves, and a worker that dies, end their streams',
+  async t => {
+    const { engine, url } = await engineWithDoor(t)
+    const routerOf = async (plane: string) => {
+      const router = await startTestRouter([url], ['--request-plane', plane])
+      t.teardown(() => router.stop(0))
+      return new RouterClient(router.url)
+    }
+    const [overHttp, overTcp] = [await routerOf('http'), await routerOf('tcp')]
+    for (const client of [overHttp, overTcp]) await hasUp(client, 1)
+    t.equal(await calledAt(overHttp), null)
+    t.match(await calledAt(overTcp), /^tcp:\/\/127\.0\.0\.1:\d+$/)
+    const messages = [{ role: 'user', content: 'Which way is home?' }]
+    for (const [path, body] of [
+      ['/v1/chat/completions', { model: MODEL, messages, max_tokens: 20 }],
+      ['/v1/chat/completions', { model: MODEL, messages, max_tokens: 20, stream: true }],
+      ['/v1/completions', { model: MODEL, prompt: [1, 2, 3], max_tokens: 3, return_token_ids: true }],
+      ['/v1/completions', { model: MODEL, prompt: 'long '.repeat(100_000), max_tokens: 3 }],
+      ['/v1/completions', { model: MODEL, prompt: 'x', max_tokens: -1 }],
+    ] as const) {
+      const [http, tcp] = [await overHttp.send(path, { body }), await overTcp.send(path, { body })]
+      t.equal(tcp.status, http.status)
+      t.equal(plain(tcp.text), plain(http.text), `${path} ${JSON.stringify(body).slice(0, 80)}`)
+      t.equal(tcp.headers['content-type'], http.headers['content-type'])
+    }
+    const [ofHttp, ofTcp] = [await told(overHttp), await told(overTcp)]
+    t.strictSame(ofTcp, ofHttp, 'metrics and receipts are the same')
+
+    await send(engine.url, '/admin/faults', { body: { slowMs: 50 } })
+    const long = { ...ask, max_tokens: 2000, ignore_eos: true }
+    const left = await overTcp.open('/v1/completions', { body: long })
+    const open = async () =>
+      Number(/^homing_tcp_open_requests (\d+)$/m.exec((await overTcp.send('/metrics')).text)?.[1])
+    await until('it is under way', async () => ((await open()) > 0 ? true : undefined))
+    left.body.on('error', () => {})
+    left.body.destroy()
+    await until('nothing is under way', async () => ((await open()) === 0 ? true : undefined))
+    const cut = await overTcp.open('/v1/completions', { body: long })
+    t.equal(cut.statusCode, 200)
+    engine.kill('SIGKILL')
+    const text = await cut.body.text()
+    t.match(text, /"error"/, 'the stream ends with an error')
+    t.notMatch(text, /\[DONE\]/)
+  },
+)
 
 async function calledAt(client: RouterClient): Promise<string | null> {
   const { workers } = (await client.send('/workers')).json as { workers: { called_at: string | null }[] }

@@ -2,8 +2,8 @@
 
 import type { ActorRef } from '@homing/actor'
 import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
-import { etcdServersOf, natsServersOf, type RouterSettings, streamOf } from '@homing/config'
-import type { EventBroker, KeyLimits, KeySource, RequestBroker, WorkerSpec } from '@homing/fleet'
+import { etcdServersOf, natsServersOf, type RouterSettings, streamOf, tcpLimitsOf } from '@homing/config'
+import type { EventBroker, KeyLimits, KeySource, RequestPlane, WorkerSpec } from '@homing/fleet'
 import type { BusyThresholds } from '@homing/load'
 import type { StreamOptions } from '@homing/transport'
 import type { KeeperMessage } from './messages.ts'
@@ -35,8 +35,8 @@ export interface DirectoryArgs {
   readonly snapshotThreshold?: number | undefined
   /** Etcd, where the lock for them is: 'http://host:port' each; undefined: it is at the broker. */
   readonly lockServers?: readonly string[] | undefined
-  /** Over which workers are called that take requests there; undefined: none is. */
-  readonly requestBroker?: RequestBroker | undefined
+  /** How workers are called that take requests so; undefined: all over sockets of their own. */
+  readonly requestPlane?: RequestPlane | undefined
   readonly workerSlotsMax: number
   /** Thresholds of models for which none are set at run time; default: none. */
   readonly busyThresholds?: BusyThresholds
@@ -78,6 +78,10 @@ export type DirectorySettings = BusySettings &
     | 'etcdServers'
     | 'requestPlane'
     | 'requestWindowBytes'
+    | 'tcpFrameBytesMax'
+    | 'tcpBufferBytesMax'
+    | 'tcpIdleTimeoutMs'
+    | 'tcpConnectTimeoutMs'
     | 'workerSlotsMax'
     | 'probeIntervalMs'
     | 'probeTimeoutMs'
@@ -99,7 +103,7 @@ export function directoryArgsFromSettings(
   settings: DirectorySettings,
   parts: Pick<DirectoryArgs, 'specs' | 'fileWorkers' | 'engineKey' | 'indexers' | 'keeper'>,
 ): DirectoryArgs {
-  const { workerNamespace: namespace, requestPlane, requestWindowBytes: windowBytes } = settings
+  const { workerNamespace: namespace } = settings
   const servers = natsServersOf(settings.natsServers)
   const etcdServers = etcdServersOf(settings.etcdServers)
   const places = settings.discovery === 'etcd' ? etcdServers : servers
@@ -113,7 +117,7 @@ export function directoryArgsFromSettings(
     stream: streamOf(settings),
     snapshotThreshold: settings.snapshotThreshold,
     lockServers: settings.lockStore === 'etcd' ? etcdServers : undefined,
-    requestBroker: requestPlane === 'http' ? undefined : { servers, windowBytes },
+    requestPlane: requestPlaneOf(settings, servers),
     workerSlotsMax: settings.workerSlotsMax,
     busyThresholds: busyThresholdsOf(settings),
     probeIntervalMs: settings.probeIntervalMs,
@@ -124,6 +128,14 @@ export function directoryArgsFromSettings(
     checkpointDirectory: settings.checkpointDirectory,
     checkpointIntervalMs: settings.checkpointIntervalMs,
   }
+}
+
+function requestPlaneOf(settings: DirectorySettings, servers: readonly string[]): RequestPlane | undefined {
+  const { requestPlane: kind, requestWindowBytes: windowBytes } = settings
+  if (kind === 'http') return undefined
+  return kind === 'nats'
+    ? { kind, servers, windowBytes }
+    : { kind, windowBytes, limits: tcpLimitsOf(settings) }
 }
 
 function busyThresholdsOf(settings: BusySettings): BusyThresholds {

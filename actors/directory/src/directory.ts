@@ -212,7 +212,7 @@ class Directory {
     const workers = new WorkerTable({ blockSizeTokens, broker })
     const feed = new FleetFeed(context, workers, {
       hasEngineKey: args.engineKey !== undefined,
-      requestBroker: args.requestBroker,
+      requestPlane: args.requestPlane,
       others: args.busyThresholds ?? NO_BUSY_THRESHOLDS,
       byModel: kept.busyThresholds,
       keeper: args.keeper,
@@ -274,7 +274,7 @@ class Directory {
       probeIntervalMs,
       probeTimeoutMs,
       engineKey: args.engineKey,
-      requestBroker: args.requestBroker,
+      requestPlane: args.requestPlane,
       doors: this.doors,
       reached: (worker, outcome, wasDown) => this.#reached(worker, outcome, wasDown),
       changed,

@@ -7,14 +7,16 @@
  * is told of a door before anyone is told that the worker is up, on the same way, so it never calls a worker
  * whose key it has not.
  *
- * Bounds   one entry for each worker that has a key; DOOR_HOLDERS_MAX holders.
+ * The way of a worker that takes requests over TCP is told with it.
+ *
+ * Bounds   one entry for each worker that has a key or such a way; DOOR_HOLDERS_MAX holders.
  */
 
 import { createHash } from 'node:crypto'
 import type { ActorRef } from '@homing/actor'
 import type { Log } from '@homing/base'
 import type { KeySource } from '@homing/fleet'
-import type { HttpAccess } from '@homing/transport'
+import type { HttpAccess, HttpRoute } from '@homing/transport'
 import type { DoorsMessage, WorkerDoor } from './messages.ts'
 
 /** More than there are gateways. */
@@ -35,7 +37,7 @@ export class DoorHolders {
   }
 
   get all(): readonly WorkerDoor[] {
-    return [...this.#opened.values()].map(({ origin, key }) => ({ origin, key }))
+    return [...this.#opened.values()].map(({ digest: _, ...door }) => door)
   }
 
   /** From now on this one is told. False: it was already. */
@@ -53,21 +55,30 @@ export class DoorHolders {
     this.#holders.delete(key)
   }
 
-  /** Requests to `origin` carry the key of `source` from now on; undefined: none. */
-  opened(origin: string, source: KeySource | undefined, access: HttpAccess | undefined): void {
-    if (source === undefined) {
+  /**
+   * Requests to `origin` carry the key of `source` from now on, and go this way; undefined: they have none,
+   * and go over sockets of their own.
+   */
+  opened(
+    origin: string,
+    source: KeySource | undefined,
+    access: HttpAccess | undefined,
+    route?: HttpRoute | undefined,
+  ): void {
+    if (source === undefined && route === undefined) {
       this.closed(origin)
       return
     }
     const digest = createHash('sha256')
-      .update(JSON.stringify([source, access?.key ?? null]))
+      .update(JSON.stringify([source, access?.key ?? null, route]))
       .digest('base64')
     if (this.#opened.get(origin)?.digest === digest) return
-    this.#opened.set(origin, { origin, key: source, digest })
-    this.#tell({ origin, key: source })
+    const door = { origin, key: source, ...(route === undefined ? {} : { route }) }
+    this.#opened.set(origin, { ...door, digest })
+    this.#tell(door)
   }
 
-  /** The worker has left, or has no key any more. */
+  /** The worker has left, or has neither key nor way any more. */
   closed(origin: string): void {
     if (this.#opened.delete(origin)) this.#tell({ origin, key: undefined })
   }

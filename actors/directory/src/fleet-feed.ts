@@ -19,7 +19,7 @@ import type {
   WorkerKeyRecord,
   WorkerRecord,
 } from '@homing/fleet'
-import { brokerWayOf, type RequestBroker } from '@homing/fleet'
+import { type RequestPlane, routeTo } from '@homing/fleet'
 import { type BusyThresholds, hasThreshold, mergedThresholds } from '@homing/load'
 import type { DirectoryMessage, KeeperMessage } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
@@ -43,7 +43,7 @@ export interface FeedThresholds extends FleetThresholds {
   readonly keeper: ActorRef<KeeperMessage> | undefined
   /** Engines that name no API key have one all the same. */
   readonly hasEngineKey: boolean
-  readonly requestBroker: RequestBroker | undefined
+  readonly requestPlane: RequestPlane | undefined
 }
 
 export class FleetFeed {
@@ -62,7 +62,7 @@ export class FleetFeed {
   #thresholds: FleetThresholds
   readonly #keeper: FeedThresholds['keeper']
   readonly #hasEngineKey: boolean
-  readonly #requestBroker: RequestBroker | undefined
+  readonly #requestPlane: RequestPlane | undefined
   #hasNewThresholds = false
   #engineTokenized: readonly EngineTokenized[] = []
   #hasNewTokenized = false
@@ -71,14 +71,14 @@ export class FleetFeed {
   constructor(
     context: ActorContext<DirectoryMessage>,
     workers: WorkerTable,
-    { others, byModel, keeper, hasEngineKey, requestBroker }: FeedThresholds,
+    { others, byModel, keeper, hasEngineKey, requestPlane }: FeedThresholds,
   ) {
     this.#context = context
     this.#workers = workers
     this.#thresholds = { others, byModel }
     this.#keeper = keeper
     this.#hasEngineKey = hasEngineKey
-    this.#requestBroker = requestBroker
+    this.#requestPlane = requestPlane
   }
 
   get fleet(): Fleet {
@@ -236,7 +236,7 @@ export class FleetFeed {
       instanceId,
       joinedMs,
       origin,
-      calledAt: brokerWayOf(spec, this.#requestBroker),
+      calledAt: routeTo(spec, this.#requestPlane)?.endpoint,
       ...stateOf(worker),
       unansweredSinceMs: worker.unansweredSinceMs,
       ...this.#workers.facts(worker),

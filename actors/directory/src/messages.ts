@@ -17,7 +17,7 @@ import type {
   WorkersFileLook,
 } from '@homing/fleet'
 import type { BusyThresholds } from '@homing/load'
-import type { AbsenceReason } from '@homing/transport'
+import type { AbsenceReason, HttpRoute } from '@homing/transport'
 import type { SnapshotCounts } from './snapshot-pass.ts'
 
 /** To the directory, from the router, which compares predictions with answers. */
@@ -112,6 +112,8 @@ export interface KeptRegistrations {
 export interface WorkerDoor {
   readonly origin: string
   readonly key: KeySource | undefined
+  /** The way of its requests; undefined: over sockets of their own. */
+  readonly route?: HttpRoute | undefined
 }
 
 /** From the directory to a gateway on a thread of its own: doors that are new or have changed. */

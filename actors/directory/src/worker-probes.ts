@@ -30,7 +30,8 @@ import {
   owesEventSources,
   probeWorker,
   type ReachedOutcome,
-  type RequestBroker,
+  type RequestPlane,
+  routeTo,
 } from '@homing/fleet'
 import { transportCapability } from '@homing/transport'
 import type { DoorHolders } from './door-holders.ts'
@@ -44,7 +45,7 @@ export interface WorkerProbesOptions {
   readonly probeIntervalMs: number
   readonly probeTimeoutMs: number
   /** Over which workers are called that take requests there; undefined: none is. */
-  readonly requestBroker: RequestBroker | undefined
+  readonly requestPlane: RequestPlane | undefined
   /** Told of every key. */
   readonly doors: Pick<DoorHolders, 'opened' | 'closed'>
   /** Key of engines without their own; undefined: they have none. */
@@ -119,7 +120,7 @@ export class WorkerProbes {
     }
     this.#probings.set(worker, probing)
     worker.unansweredSinceMs = this.#context.clock.wallMs()
-    chooseWay(this.#context.use(transportCapability).http, worker.spec, this.#options.requestBroker)
+    chooseWay(this.#context.use(transportCapability).http, worker.spec, this.#options.requestPlane)
     this.#probe(worker, probing)
   }
 
@@ -253,7 +254,10 @@ export class WorkerProbes {
     const { turn } = probing
     const { http } = this.#context.use(transportCapability)
     const source = worker.spec.key ?? this.#options.engineKey
-    const fault = openDoor(http, origin, source, access => this.#options.doors.opened(origin, source, access))
+    const route = routeTo(worker.spec, this.#options.requestPlane)
+    const fault = openDoor(http, origin, source, access =>
+      this.#options.doors.opened(origin, source, access, route),
+    )
     const hasKey = source !== undefined
     // The log is the operator's; views have a reason that tells nothing of the machine.
     if (fault !== undefined && fault.fault !== probing.keyFault)

@@ -15,7 +15,7 @@ import {
   viewMetrics,
 } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
-import type { ConnectionRefusal, TlsIdentity } from '@homing/transport'
+import type { ConnectionRefusal, TcpCounts, TlsIdentity } from '@homing/transport'
 import type { KeyRefusal } from './client-door.ts'
 import type { ContinuationMemory, ContinuationOutcome } from './continuation-memory.ts'
 import type { GuardedHint } from './hint-trust.ts'
@@ -23,6 +23,7 @@ import type { NextTurnCounts } from './next-turn.ts'
 import type { AloneReason, LegOutcome } from './prefill-pools.ts'
 import { RequestMetrics } from './request-metrics.ts'
 import type { GivenUp } from './sliced-prompt.ts'
+import { tcpMetrics } from './tcp-metrics.ts'
 import type { TraceFigures } from './tracing.ts'
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
@@ -39,6 +40,7 @@ export class GatewayMetrics {
   readonly #metrics = new Metrics()
   /** Metrics of placed requests, by model and stage. */
   readonly requests: RequestMetrics
+  readonly #readTcp: () => void
   readonly #requests: Counter<'route' | 'status'>
   readonly #failures: Counter<'route' | 'phase'>
   readonly #clientsGone: Counter<'route'>
@@ -80,8 +82,9 @@ export class GatewayMetrics {
   /** Figures of files that are followed. */
   readonly #readFiles: (() => void)[] = []
 
-  constructor(labels: ModelLabels, clock: Pick<Clock, 'nowMs'>) {
+  constructor(labels: ModelLabels, clock: Pick<Clock, 'nowMs'>, tcp: Readonly<TcpCounts>) {
     const metrics = this.#metrics
+    this.#readTcp = tcpMetrics(metrics, tcp)
     this.requests = new RequestMetrics(metrics, labels, clock)
     this.#requests = metrics.counter({
       name: 'homing_gateway_requests_total',
@@ -408,6 +411,7 @@ export class GatewayMetrics {
   ): Promise<string> {
     this.requests.sweep()
     this.#readViews()
+    this.#readTcp()
     for (const readFiles of this.#readFiles) readFiles()
     this.#open.set(openRequests)
     this.#connections.set(connections)

@@ -183,8 +183,8 @@ class Gateway {
   #fleet: Fleet = { version: 0, workers: [] }
   readonly #nextTurns: NextTurns
   #names = NO_ALIASES
-  /** Origins that have keys, where this thread has an HTTP client of its own. */
-  #keyed = new Set<string>()
+  /** Origins that have keys, or a way of their own, where this thread has an HTTP client of its own. */
+  #opened = new Set<string>()
   #isStarted = false
   #isLeaving = false
   #isDraining = false
@@ -197,9 +197,9 @@ class Gateway {
     tracing: Tracing | undefined,
   ) {
     const { clock, log, random } = context
-    this.metrics = new GatewayMetrics(args.modelLabels ?? MODEL_LABELS_DEFAULT, clock)
+    const { http, tcp } = context.use(transportCapability)
+    this.metrics = new GatewayMetrics(args.modelLabels ?? MODEL_LABELS_DEFAULT, clock, tcp)
     const { metrics } = this
-    const { http } = context.use(transportCapability)
     const newId = customRandom(urlAlphabet, ID_LENGTH, count => random.bytes(count))
     this.life = newId()
     const life = { name: context.name, life: this.life }
@@ -356,18 +356,22 @@ class Gateway {
     this.#names = modelNames(fleet, this.#aliases)
   }
 
-  /** From the directory: where the keys of origins stand. */
+  /** From the directory: where the keys of origins stand, and which way requests go there. */
   takeDoors(doors: readonly WorkerDoor[], isAll: boolean): void {
-    const gone = isAll ? this.#keyed : new Set<string>()
-    if (isAll) this.#keyed = new Set()
+    const gone = isAll ? this.#opened : new Set<string>()
+    if (isAll) this.#opened = new Set()
     // That a key cannot be had, the directory has logged.
-    for (const { origin, key } of doors) {
+    for (const { origin, key, route } of doors) {
       openDoor(this.#http, origin, key)
+      this.#http.setRoute(origin, route)
       gone.delete(origin)
-      if (key === undefined) this.#keyed.delete(origin)
-      else this.#keyed.add(origin)
+      if (key === undefined && route === undefined) this.#opened.delete(origin)
+      else this.#opened.add(origin)
     }
-    for (const origin of gone) openDoor(this.#http, origin, undefined)
+    for (const origin of gone) {
+      openDoor(this.#http, origin, undefined)
+      this.#http.setRoute(origin, undefined)
+    }
   }
 
   heardPrompt(word: PromptWord): void {

@@ -22,6 +22,7 @@ import { routingSettings } from './router/routing-settings.ts'
 import { tracingSettings } from './router/tracing-settings.ts'
 import { workerSettings } from './router/worker-settings.ts'
 import { faultOfBodies, faultOfShards, indexBytesMin } from './shared-settings.ts'
+import { tcpSettingGiven } from './tcp-settings.ts'
 
 const routerSettings = [
   ...listeningSettings,
@@ -140,8 +141,12 @@ export const routerCommand: Command<typeof routerSettings> = {
         : undefined,
     ({ settings, isGiven }) =>
       settings.requestPlane === 'http' && isGiven('requestWindowBytes')
-        ? '--request-window-bytes has no effect without --request-plane nats: give it, or leave them out'
+        ? '--request-window-bytes has no effect without --request-plane nats or tcp: give one of them, or leave it out'
         : undefined,
+    ({ settings: { requestPlane }, isGiven }) => {
+      const given = requestPlane === 'tcp' ? undefined : tcpSettingGiven(isGiven)
+      return given && `${given} has no effect without --request-plane tcp: give it, or leave it out`
+    },
     ({ settings: { requestPlane, gatewayThreads } }) =>
       requestPlane === 'nats' && gatewayThreads > 1
         ? `--gateway-threads ${gatewayThreads} is not for --request-plane nats, whose connection is on the main thread: use 1, or leave it out`

@@ -153,11 +153,8 @@ export const shared = {
     key: 'requestPlane',
     name: 'request-plane',
     kind: 'choice',
-    choices: ['http', 'nats'],
+    choices: ['http', 'nats', 'tcp'],
     default: 'http',
-    foreignChoices: {
-      tcp: { means: 'http', why: 'workers are called over HTTP, at their URLs' },
-    },
   },
   eventPlane: {
     key: 'eventPlane',

@@ -5,6 +5,7 @@ import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descri
 import { ETCD_HELP, etcdSettings } from './etcd-settings.ts'
 import { faultOfBodies, shared } from './shared-settings.ts'
 import { streamSettings } from './stream-settings.ts'
+import { tcpServerSettings } from './tcp-settings.ts'
 import { GIB, MIB, SECOND_MS } from './units.ts'
 
 const sidecarSettings = [
@@ -158,8 +159,18 @@ const sidecarSettings = [
     ...shared.requestPlane,
     group: 'Listening',
     env: 'HOMING_SIDECAR_REQUEST_PLANE',
-    help: 'With --register: how routers send requests to the engine. http: to the host and port of --worker. nats: over the broker to this sidecar, which passes them on to the engine, so no port of it is open; routers need --request-plane nats, too.',
+    help: 'With --register: how routers send requests to the engine. http: to the host and port of --worker. nats: over the broker to this sidecar, which passes them on to the engine, so no port of it is open. tcp: over connections of routers to --request-port of this sidecar, likewise. Routers need the same --request-plane.',
   },
+  {
+    ...shared.port,
+    key: 'requestPort',
+    name: 'request-port',
+    default: 0,
+    zeroMeans: 'a free port, which routers are told',
+    env: 'HOMING_SIDECAR_REQUEST_PORT',
+    help: 'With --request-plane tcp: port on which connections of routers are taken, at the address of --host; routers are told the host of --worker with it.',
+  },
+  ...tcpServerSettings('Listening', 'HOMING_SIDECAR'),
   {
     key: 'engineUrl',
     name: 'engine-url',
@@ -173,7 +184,7 @@ const sidecarSettings = [
       /^https?:\/\/[^/?#@]+(?:\/[^?#]*)?$/.test(text) && URL.canParse(text)
         ? undefined
         : 'is not a URL such as http://127.0.0.1:8000 or http://127.0.0.1:8000/engines/a',
-    help: 'With --request-plane nats: where the engine takes requests from this machine, with the path under which its routes are, if it has one.',
+    help: 'With --request-plane nats or tcp: where the engine takes requests from this machine, with the path under which its routes are, if it has one.',
   },
   {
     ...shared.host,
@@ -289,26 +300,26 @@ const sidecarSettings = [
     ...shared.openRequestsMax,
     group: 'Memory',
     env: 'HOMING_SIDECAR_MAX_OPEN_REQUESTS',
-    help: 'With --request-plane nats: most requests in the sidecar at one time. Further ones are answered with 503, and routers try another worker.',
+    help: 'With --request-plane nats or tcp: most requests in the sidecar at one time. Further ones are answered with 503, and routers try another worker.',
   },
   {
     ...shared.bodyBytesMax,
     group: 'Memory',
     env: 'HOMING_SIDECAR_MAX_BODY_BYTES',
-    help: 'With --request-plane nats: largest request body. A longer one is answered with 413. Routers have the same setting.',
+    help: 'With --request-plane nats or tcp: largest request body. A longer one is answered with 413. Routers have the same setting.',
   },
   {
     ...shared.bodiesBytesMax,
     group: 'Memory',
     env: 'HOMING_SIDECAR_MAX_BODIES_BYTES',
-    help: 'With --request-plane nats: most bytes of request bodies in memory at one time, each until its request has ended. A request that finds no room is answered with 503, and routers try another worker.',
+    help: 'With --request-plane nats or tcp: most bytes of request bodies in memory at one time, each until its request has ended. A request that finds no room is answered with 503, and routers try another worker.',
   },
   {
     ...shared.bodyTimeoutMs,
     group: 'Memory',
     min: SECOND_MS,
     env: 'HOMING_SIDECAR_BODY_TIMEOUT',
-    help: 'With --request-plane nats: longest pause between two pieces of a request body; after it, up to a second later, the request is answered with 408.',
+    help: 'With --request-plane nats or tcp: longest pause between two pieces of a request body; after it, up to a second later, the request is answered with 408.',
   },
   ...brokerSettings,
   {
@@ -373,10 +384,10 @@ function faultOfSubject({
 }: Facts): string | undefined {
   if (durableKvEvents && eventPlane === 'zmq')
     return '--router-durable-kv-events has no effect without --event-plane nats: give it, or leave it out'
-  if (requestPlane === 'nats' && register === undefined)
-    return '--request-plane nats needs --register: give the name under which routers look for workers, or leave it out'
+  if (requestPlane !== 'http' && register === undefined)
+    return `--request-plane ${requestPlane} needs --register: give the name under which routers look for workers, or leave it out`
   if (requestPlane === 'http' && engineUrl !== undefined)
-    return '--engine-url has no effect without --request-plane nats: give it, or leave it out'
+    return '--engine-url has no effect without --request-plane nats or tcp: give one of them, or leave it out'
   if (role !== 'both' && register === undefined)
     return '--role needs --register: routers that are told of the engine in another way read role= in its URL'
   if (register !== undefined && (eventPlane === 'zmq' || worker === undefined))
@@ -400,7 +411,7 @@ function faultOfRequests(facts: Facts): string | undefined {
   const { requestPlane } = facts.settings
   const [, given] = REQUEST_LIMITS.find(([key]) => facts.isGiven(key)) ?? []
   if (requestPlane === 'http' && given !== undefined)
-    return `${given} has no effect without --request-plane nats: give it, or leave it out`
+    return `${given} has no effect without --request-plane nats or tcp: give one of them, or leave it out`
   return faultOfBodies(facts)
 }
 

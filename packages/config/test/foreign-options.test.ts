@@ -58,7 +58,8 @@ t.test('what there is instead is told, and the values of such options are no fau
   const line = '--discovery-backend mem --lock-backend jetstream --request-plane tcp --port 1'
   const { settings, warnings } = parseSettings(routerCommand, line.split(' '), {})
   t.equal(settings.port, 1)
-  t.strictSame(warnings, ['--request-plane tcp: workers are called over HTTP, at their URLs'])
+  t.strictSame(warnings, [])
+  t.equal(settings.requestPlane, 'tcp')
 })
 
 t.test('variables of deployments start it too', async t => {
@@ -81,7 +82,7 @@ t.test('variables of deployments start it too', async t => {
     temperature: 0.5,
     overlapWeight: 1.5,
     blockSizeTokens: 16,
-    requestPlane: 'http',
+    requestPlane: 'tcp',
     eventThreads: 4,
     kvEvents: false,
     queueThreshold: 'none',

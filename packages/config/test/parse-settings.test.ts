@@ -229,8 +229,8 @@ t.test('a DYN_* variable never stops the command, whatever it says', async t => 
     'DYN_ROUTER_MODE: "device-aware-weighted" is not one of kv, random, round-robin, least-loaded, power-of-two, direct; ignored',
   ])
   const plane = read({ DYN_REQUEST_PLANE: 'tcp' })
-  t.equal(plane.settings.requestPlane, 'http')
-  t.strictSame(plane.warnings, ['DYN_REQUEST_PLANE is read as HOMING_REQUEST_PLANE=http; rename it'])
+  t.equal(plane.settings.requestPlane, 'tcp')
+  t.strictSame(plane.warnings, ['DYN_REQUEST_PLANE is read as HOMING_REQUEST_PLANE; rename it'])
 
   // What contradicts other settings gives way, and only that.
   const ttl = { DYN_ROUTER_PREDICTED_TTL_SECS: '5', DYN_ROUTER_EVENT_THREADS: '2' }

@@ -12,11 +12,16 @@ import type { KvHashForm, ReplayForm } from '@homing/protocol'
 import { ANSWER_FORMS, type AnswerForm } from './completion-answer.ts'
 import { EVENT_FORMS, type EventForm } from './event-publisher.ts'
 import { DEFAULT_HANDOVER_SETTINGS, HANDOVER_OPTIONS, type HandoverSettings } from './handover-settings.ts'
+import {
+  DEFAULT_REQUEST_PORT_SETTINGS,
+  REQUEST_PORT_OPTIONS,
+  type RequestPortSettings,
+} from './request-port-settings.ts'
 import { PROFILE_NAMES, type ProfileName, timingProfile } from './timing-profile.ts'
 import { TLS_OPTIONS } from './tls-options.ts'
 
 /** Plain data: may be sent to another thread. */
-export interface EngineSettings extends HandoverSettings {
+export interface EngineSettings extends HandoverSettings, RequestPortSettings {
   /** Address to listen on, for HTTP and for ZeroMQ. */
   readonly host: string
   /** 0: the system picks one. */
@@ -38,8 +43,8 @@ export interface EngineSettings extends HandoverSettings {
   readonly streamBytesMax: number
   /** Namespace under which the program registers it with routers, at that broker; '': it does not. */
   readonly register: string
-  /** Whether the program serves requests at that broker, too. */
-  readonly requestPlane: 'http' | 'nats'
+  /** Whether requests are served at that broker, too, or over TCP at `requestPort`. */
+  readonly requestPlane: 'http' | 'nats' | 'tcp'
   /**
    * False: no replay socket, so published batches are not repeated, as in an engine that is not configured
    * for replay.
@@ -107,6 +112,7 @@ export const DEFAULT_ENGINE_SETTINGS: EngineSettings = {
   streamBytesMax: streamSettings.bytesMax.default,
   register: '',
   requestPlane: 'http',
+  ...DEFAULT_REQUEST_PORT_SETTINGS,
   model: 'homing-sim',
   tokenizer: undefined,
   adapters: [],
@@ -421,11 +427,12 @@ export const ENGINE_OPTIONS = [
     name: 'request-plane',
     group: 'KV events',
     kind: 'choice',
-    choices: ['http', 'nats'],
+    choices: ['http', 'nats', 'tcp'],
     default: 'http',
     env: 'HOMING_ENGINE_REQUEST_PLANE',
-    help: 'With --register: how routers send requests. nats: over the broker; routers need --request-plane nats, too.',
+    help: 'How routers send requests; they need the same --request-plane. nats: over the broker, with --register. tcp: over one connection of each router to --request-port; without --register they are told of it by requests=tcp://HOST:PORT in the URL of the worker.',
   },
+  ...REQUEST_PORT_OPTIONS,
   {
     key: 'eventForm',
     name: 'event-form',
@@ -570,6 +577,8 @@ export function engineSettings(given: Partial<EngineSettings> = {}): ResolvedEng
     faults.push('--router-durable-kv-events needs --nats')
   if (settings.requestPlane === 'nats' && settings.register === '')
     faults.push('requestPlane nats needs register')
+  if (settings.requestPlane === 'tcp' && settings.tlsCertificateFile !== undefined)
+    faults.push('--request-plane tcp is not encrypted, and --tls-cert asks for https: use one of them')
   if (settings.nats.length > 0 && settings.port === 0 && settings.natsSubject === '')
     faults.push('--nats-subject is not given, and a free port (--port 0) names none: give it')
   if (settings.model === '') faults.push('model is empty')

@@ -15,6 +15,8 @@ export interface EngineDescription {
   readonly blockSizeTokens: number
   readonly blocks: number
   readonly contextTokensMax: number
+  /** Where it takes requests over connections of many, 'tcp://127.0.0.1:9001'; undefined: nowhere. */
+  readonly requests: string | undefined
   /** Empty when the engine publishes no events. */
   readonly ranks: readonly RankEndpoints[]
 }

@@ -13,7 +13,15 @@
  */
 
 import { type Clock, type Log, type Random, toErrorRecord } from '@homing/base'
-import type { HttpExchange, HttpListener, TlsIdentity, Transport } from '@homing/transport'
+import { tcpLimitsOf } from '@homing/config'
+import type {
+  HttpExchange,
+  HttpListener,
+  HttpTransport,
+  ServingListener,
+  TlsIdentity,
+  Transport,
+} from '@homing/transport'
 import { RefusedRequest } from './completion-request.ts'
 import { administer } from './engine-admin.ts'
 import { EngineFaultSwitch } from './engine-fault-switch.ts'
@@ -63,6 +71,9 @@ export class Engine {
   readonly #handovers: Handovers
   readonly #routes: EngineRoutes
   #listener: HttpListener | undefined
+  /** Takes requests over TCP, too. */
+  #served: ServingListener | undefined
+  #requestsEndpoint: string | undefined
   #epoch = 0
   #startSeconds = 0
   /** Between the end of a life and the begin of the next. */
@@ -133,6 +144,7 @@ export class Engine {
       engine.#listener = await options.transport.http.listen({ host, port, tls: engine.#tls }, exchange => {
         void engine.#serve(exchange)
       })
+      if (engine.#settings.requestPlane === 'tcp') await engine.#takeRequests(options.transport.http)
     } catch (error) {
       await engine.close()
       throw error
@@ -152,6 +164,7 @@ export class Engine {
       blockSizeTokens,
       blocks,
       contextTokensMax,
+      requests: this.#requestsEndpoint,
       ranks: this.#ranks.endpoints,
     }
   }
@@ -220,7 +233,17 @@ export class Engine {
     this.#cutAll()
     this.#ranks.close()
     this.#endDown?.()
-    await this.#listener?.close(0)
+    await Promise.all([this.#listener?.close(0), this.#served?.close(0)])
+  }
+
+  async #takeRequests(http: Pick<HttpTransport, 'serve'>): Promise<void> {
+    const { host, requestPort } = this.#settings
+    const name = host.includes(':') ? `[${host}]` : host
+    this.#served = http.serve(
+      { endpoint: `tcp://${name}:${requestPort}`, tcp: tcpLimitsOf(this.#settings) },
+      exchange => void this.#serve(exchange),
+    )
+    this.#requestsEndpoint = await this.#served.listening
   }
 
   async #restartNow(downMs: number): Promise<number> {

@@ -35,7 +35,7 @@ export {
 } from './probe-answers.ts'
 export type { EventSource, ProbedFact, ProbeOutcome, ReachedOutcome } from './probe-outcome.ts'
 export { isOtherProcessStart } from './process-start.ts'
-export { brokerWayOf, chooseWay, type RequestBroker } from './request-way.ts'
+export { chooseWay, type RequestPlane, routeTo } from './request-way.ts'
 export { dumpEvents } from './router-events.ts'
 export {
   blockSizeOfBoth,

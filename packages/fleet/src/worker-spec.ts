@@ -23,6 +23,8 @@ export interface WorkerSpec {
   readonly natsSubject?: string | undefined
   /** Subject under which it takes requests at the broker; undefined: nowhere. */
   readonly requestSubject?: string | undefined
+  /** 'tcp://host:port', where it takes requests over connections of many; undefined: nowhere. */
+  readonly requestEndpoint?: string | undefined
   readonly maxBatchedTokens: number | undefined
   readonly kvBlocks: number | undefined
   readonly taints: readonly string[]

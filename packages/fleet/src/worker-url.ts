@@ -12,7 +12,8 @@
  *   taints=a,b            words that a request may require, prefer or avoid
  *   topic                 topic of the KV events
  *   nats                  subject of the KV events at the NATS broker; rank r publishes under SUBJECT.r
- *   requests              subject at the NATS broker under which the worker takes requests, if it does
+ *   requests              subject at the NATS broker under which the worker takes requests, if it does; or
+ *                         tcp://HOST:PORT, where it takes the connection of a router for all its requests
  *   key_env, key_file     environment variable or file with the API key of the engine; the key itself is
  *                         never in a URL
  *   id                    number for `nvext.backend_instance_id`; default: the position
@@ -21,7 +22,7 @@
  */
 
 import { looksLikeKey, NOT_SHOWN, openName, openUrl } from '@homing/base'
-import { isEndpointHost } from '@homing/transport'
+import { faultOfEndpoint, isEndpointHost } from '@homing/transport'
 import { InvalidWorkerError } from './errors.ts'
 import { faultOfSubject } from './event-broker.ts'
 import { HANDOVERS, WORKER_ROLES } from './leg-names.ts'
@@ -162,9 +163,14 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
     fail('give nats, or events and replay, not both')
   const subjectFault = natsSubject === undefined ? undefined : faultOfSubject(natsSubject)
   if (subjectFault !== undefined) fail(`nats ${subjectFault}`)
-  const requestSubject = values.get('requests')
-  const requestFault = requestSubject === undefined ? undefined : faultOfSubject(requestSubject)
-  if (requestFault !== undefined) fail(`requests ${requestFault}`)
+  const requests = values.get('requests')
+  const isDoor = requests?.startsWith('tcp:') === true
+  const requestFault = requests === undefined || isDoor ? undefined : faultOfSubject(requests)
+  if (requestFault !== undefined) fail(`requests ${requestFault}; or tcp://HOST:PORT`)
+  const doorFault = isDoor ? faultOfEndpoint(requests) : undefined
+  if (doorFault !== undefined) fail(`requests names no tcp://HOST:PORT: ${doorFault}`)
+  if (isDoor && isSecure)
+    fail('requests=tcp:// is not encrypted, and its URL is https: leave requests out, or use http')
   const port = url.port === '' ? (isSecure ? '443' : '80') : url.port
   return {
     id: `${url.hostname}:${port}${prefix}`,
@@ -179,7 +185,8 @@ export function parseWorkerSpec(text: string, position: number): WorkerSpec {
     replayPort,
     topic: values.get('topic'),
     natsSubject,
-    requestSubject,
+    requestSubject: isDoor ? undefined : requests,
+    requestEndpoint: isDoor ? requests : undefined,
     maxBatchedTokens: integer('max_batched_tokens', 1, COUNT_MAX),
     kvBlocks: integer('kv_blocks', 1, COUNT_MAX),
     role: oneOf('role', WORKER_ROLES),

@@ -17,6 +17,7 @@ t.test('a URL with every parameter', async t => {
     topic: 'kv',
     natsSubject: undefined,
     requestSubject: undefined,
+    requestEndpoint: undefined,
     maxBatchedTokens: 8192,
     kvBlocks: 1000,
     role: 'prefill',
@@ -44,6 +45,21 @@ t.test('the subject under which it takes requests at a broker', async t => {
     t.throws(() => parseWorkerSpec(`http://gpu-1:8000?requests=${subject}`, 0), {
       message: /requests is no subject: use words of letters, digits/,
     })
+})
+
+t.test('where it takes the connections of routers for all its requests', async t => {
+  const spec = parseWorkerSpec('http://gpu-1:8000?requests=tcp://10.0.0.1:9000', 0)
+  t.match(spec, { requestEndpoint: 'tcp://10.0.0.1:9000', requestSubject: undefined })
+  for (const [url, message] of [
+    ['http://gpu-1:8000?requests=tcp://gpu-1', /requests names no tcp:\/\/HOST:PORT/],
+    ['http://gpu-1:8000?requests=tcp://*:9000', /requests names no tcp:\/\/HOST:PORT/],
+    ['http://gpu-1:8000?requests=tcp://gpu-1:0', /requests names no tcp:\/\/HOST:PORT/],
+    [
+      'https://gpu-1:8000?requests=tcp://gpu-1:9000',
+      /requests=tcp:\/\/ is not encrypted, and its URL is https/,
+    ],
+  ] as const)
+    t.throws(() => parseWorkerSpec(url, 0), { message })
 })
 
 t.test('its events may be at another host than its requests', async t => {

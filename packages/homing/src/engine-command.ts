@@ -43,18 +43,19 @@ export const engineCommandEntry: CommandEntry = {
     try {
       const ref = system.spawn(engine, { name: 'engine', args: settings })
       const ended = system.whenTerminated(ref)
-      const { url, model, ranks } = await describeEngine(ref, ended)
+      const { url, model, requests, ranks } = await describeEngine(ref, ended)
       console.log(`engine ready on ${url} (pid ${process.pid})`)
       for (const { rank, events, replay } of ranks) {
         console.log(
           `model ${model}, rank ${rank}: events ${events}, ${replay === undefined ? 'no replay' : `replay ${replay}`}`,
         )
       }
+      if (requests !== undefined) console.log(`requests ${requests}`)
       const registered =
         settings.register === ''
           ? undefined
           : registerWorker({
-              url,
+              url: requests === undefined ? url : withDoor(url, requests),
               nats: settings.nats,
               namespace: settings.register,
               // The engine itself says nothing of its role, as vLLM.
@@ -75,4 +76,11 @@ export const engineCommandEntry: CommandEntry = {
       await system.shutdown({ deadline: ENGINE_STOP_MS_MAX })
     }
   },
+}
+
+/** The URL that routers are told: with the place where the engine takes their connections. */
+function withDoor(url: string, requests: string): string {
+  const told = new URL(url)
+  told.searchParams.set('requests', requests)
+  return told.href
 }

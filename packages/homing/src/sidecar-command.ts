@@ -16,6 +16,7 @@ import {
   type SidecarSettings,
   sidecarCommand,
   streamOf,
+  tcpLimitsOf,
 } from '@homing/config'
 import { subjectOf } from '@homing/fleet'
 import {
@@ -60,6 +61,7 @@ export const sidecarCommandEntry: CommandEntry = {
       console.log(`point the router at it: ${routerLine(settings, first!)}`)
 
       const registered = registerSidecar(settings, transport, log)
+      await registered?.ready
       const reason = await stopped
       log.info({ reason, graceMs: settings.shutdownTimeoutMs }, 'stopping')
       const graceMs = settings.shutdownTimeoutMs
@@ -119,7 +121,7 @@ function republished(settings: SidecarSettings, rank: number, { messages }: Tran
     settings.eventPlane === 'nats'
       ? `nats://${natsServersOf(settings.natsServers).join(',')}/${subjectOfSidecar(settings)}.${rank}`
       : undefined
-  const bound = (port: number): string => `tcp://${host.includes(':') ? `[${host}]` : host}:${port}`
+  const bound = (port: number): string => `tcp://${hostOfEndpoint(host)}:${port}`
   return {
     ...settings,
     clock: systemClock,
@@ -166,8 +168,16 @@ function registerSidecar(settings: SidecarSettings, transport: Transport, log: L
     modelType: role === 'both' ? undefined : role,
     log,
     transport,
-    serve: requestPlane === 'nats' ? serve : undefined,
+    serve: requestPlane === 'http' ? undefined : serve,
+    listen:
+      requestPlane === 'tcp' ? `tcp://${hostOfEndpoint(settings.host)}:${settings.requestPort}` : undefined,
+    tcp: tcpLimitsOf(settings),
   })
+}
+
+/** As it stands in an endpoint. */
+function hostOfEndpoint(host: string): string {
+  return host.includes(':') ? `[${host}]` : host
 }
 
 function routerLine(settings: SidecarSettings, first: Running['ranks'][number]): string {

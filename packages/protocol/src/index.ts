@@ -41,7 +41,8 @@ export {
   unreadEvents,
 } from './kv-event.ts'
 export { decodeMessagePack, type MessagePackBounds } from './message-pack.ts'
-export { BrokenMessageError } from './message-pack-reader.ts'
+export { BrokenMessageError, MessagePackReader, WrongTypeError } from './message-pack-reader.ts'
+export { MessagePackWriter } from './message-pack-writer.ts'
 export {
   openSealedBody,
   type SealedFault,

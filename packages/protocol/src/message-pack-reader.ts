@@ -100,6 +100,16 @@ export class MessagePackReader {
     )
   }
 
+  /** A binary, as a view of the message. */
+  binary(): Uint8Array {
+    const head = this.#byte()
+    if (head < 0xc4 || head > 0xc6) throw this.#wrong('binary')
+    const size = head === 0xc4 ? this.#byte() : head === 0xc5 ? this.#uint16() : this.#uint32()
+    const start = this.at
+    this.#advance(size)
+    return this.#bytes.subarray(start, this.at)
+  }
+
   /** An integer or float of any width, as the nearest number. */
   number(): number {
     const head = this.#byte()

@@ -36,6 +36,8 @@ export {
 } from './socket-claims.ts'
 export type { Replaced, SnapshotLock, StoredSnapshot, StreamStore } from './stream-store.ts'
 export { systemTransport } from './system/system-transport.ts'
+export { TCP_ENDS, type TcpCounts } from './tcp-counts.ts'
+export { TCP_LIMIT_RANGES, TCP_LIMITS, type TcpLimits } from './tcp-limits.ts'
 export { expiryMsOf, faultOfIdentity, type IdentityFault } from './tls-identity.ts'
 export type {
   AbsenceReason,
@@ -58,6 +60,7 @@ export type {
   HttpReply,
   HttpRequest,
   HttpResponseHandler,
+  HttpRoute,
   HttpTransport,
   ListenOptions,
   MessageTransport,

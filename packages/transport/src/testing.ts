@@ -11,6 +11,7 @@ import { isInstalled, TestServer } from './test-server.ts'
 export { freePort, freePorts } from './free-ports.ts'
 export { NO_OPENSSL, type SelfSigned, selfSigned } from './testing-certificates.ts'
 export { EtcdServer, NO_ETCD_SERVER } from './testing-etcd.ts'
+export { TcpProxy } from './testing-proxy.ts'
 
 const HOST = '127.0.0.1'
 

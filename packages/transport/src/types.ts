@@ -11,6 +11,8 @@
 import type { BrokerCounts } from './broker-counts.ts'
 import type { HttpCallError, HttpRequestError } from './errors.ts'
 import type { StreamStore } from './stream-store.ts'
+import type { TcpCounts } from './tcp-counts.ts'
+import type { TcpLimits } from './tcp-limits.ts'
 
 export type HttpHeaders = Readonly<Record<string, string | readonly string[] | undefined>>
 
@@ -225,22 +227,26 @@ export interface HttpAccess {
   readonly key: string | undefined
 }
 
-/** A way over a broker. */
+/** A way over a broker, or over a connection of many calls. */
 export interface HttpRoute {
-  /** 'nats://host:port/subject'. */
+  /** 'nats://host:port/subject' or 'tcp://host:port'. */
   readonly endpoint: string
+  /** Of a 'tcp://' endpoint; default: those of `TCP_LIMITS`. */
+  readonly tcp?: Partial<TcpLimits> | undefined
   /** Most bytes of an answer that may be on the way, or wait while its call is paused; 4096 … 2^30. */
   readonly windowBytes: number
 }
 
 export interface ServeOptions {
-  /** 'nats://host:port/subject'. */
+  /** 'nats://host:port/subject', or 'tcp://host:port' to listen there, port 0 at any free port. */
   readonly endpoint: string
+  /** Of a 'tcp://' endpoint; default: those of `TCP_LIMITS`. */
+  readonly tcp?: Partial<TcpLimits> | undefined
   /** Most open requests; further ones are answered with 503. Default 4096. */
   readonly callsMax?: number
   /**
-   * Most bytes of a body that are on the way, or wait to be read; 4096 … 2^30, default 1 MiB. A client sends
-   * up to 256 KiB along with its request.
+   * Most bytes of a body that are on the way, or wait to be read; 4096 … 2^30, default 1 MiB. Over a broker a
+   * client sends up to 256 KiB along with its request.
    */
   readonly windowBytes?: number
   /**
@@ -249,7 +255,7 @@ export interface ServeOptions {
   readonly bodySilenceMsMax?: number
 }
 
-/** An exchange whose client is at a broker. */
+/** An exchange of the request plane. */
 export interface ServedExchange extends HttpExchange {
   /** Completes the answer. `closed`: so far as the connection that it came over tells. */
   end(bytes?: Uint8Array, how?: HttpEnd): void
@@ -258,6 +264,11 @@ export interface ServedExchange extends HttpExchange {
 }
 
 export interface ServingListener {
+  /**
+   * The endpoint at which requests are taken, with the real port. At a broker it is there at once, whether
+   * the broker is or not. Rejects with ListenError.
+   */
+  readonly listening: Promise<string>
   /** Exchanges that are open. */
   readonly openCount: number
   /**
@@ -275,13 +286,14 @@ export interface HttpTransport {
    */
   trust(certificates: string): void
   /**
-   * Which way requests to this origin go from now on: over a broker; undefined: over sockets of their own.
-   * Calls are the same either way. Throws EndpointError. On the main thread only.
+   * Which way requests to this origin go from now on: over a broker, or over a connection of many calls;
+   * undefined: over sockets of their own. Calls are the same any way. Throws EndpointError. A broker only on
+   * the main thread.
    */
   setRoute(origin: string, route: HttpRoute | undefined): void
   /**
-   * Takes requests that come over a broker. One that is away is waited for, and so is one that comes back.
-   * Throws EndpointError. On the main thread only.
+   * Takes requests that come over a broker, or over connections of many calls. A broker that is away is
+   * waited for, and so is one that comes back. Throws EndpointError. A broker only on the main thread.
    */
   serve(options: ServeOptions, onExchange: (exchange: ServedExchange) => void): ServingListener
   /** Rejects with ListenError (port taken, no permission, …). */
@@ -467,6 +479,8 @@ export interface Transport {
   ): StreamStore
   /** Counts of each broker for this thread, by its addresses ('host:port,…'). */
   brokers(): readonly (readonly [string, Readonly<BrokerCounts>])[]
+  /** Counts of the TCP request plane for this instance. */
+  readonly tcp: Readonly<TcpCounts>
   /** Closes all that was opened through this instance, at once; idempotent. */
   close(): void
 }

@@ -5,11 +5,13 @@ import { systemClock } from '@homing/base'
 import { connect } from 'nats'
 import t, { type Test } from 'tap'
 import { systemTransport, type Transport } from '../src/index.ts'
-import { decodeCallPayload, FRAME, FrameWriter, jsonFrame } from '../src/nats/request-wire.ts'
+import { decodeCallPayload, FrameWriter, jsonFrame } from '../src/nats/request-wire.ts'
+import { FRAME } from '../src/requests/frames.ts'
 import { NatsServer, NO_NATS_SERVER } from '../src/testing.ts'
 
 import {
   Answer,
+  atBroker,
   clientOf,
   isReady,
   ORIGIN,
@@ -48,6 +50,7 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
       server: client,
       down: () => server.down(),
       up: () => server.up(),
+      ...atBroker(endpoint),
     }
   }
   testRequestPlane(t, asWorld)
@@ -70,9 +73,9 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
     t.match(up, { error: { failure: 'request' }, failure: { wroteRequest: false } })
     t.match(
       up.error!.message,
-      /its headers have 5\d{3} bytes, and the NATS broker takes payloads of 4096 bytes/,
+      /its headers are too large: they have 5\d{3} bytes, and the NATS broker takes payloads of 4096 bytes/,
     )
-    t.match(down.error!.message, /the headers of the answer are larger than what the NATS broker takes/)
+    t.match(down.error!.message, /the headers of the answer are too large: they have 5\d{3} bytes/)
   })
 
   t.test('a reason that is longer than the payloads of the broker is told as far as it fits', async t => {

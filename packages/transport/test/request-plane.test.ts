@@ -6,7 +6,15 @@ import t from 'tap'
 import { MemoryNetwork, type Transport } from '../src/index.ts'
 import { decodeCallPayload } from '../src/nats/request-wire.ts'
 
-import { Answer, ORIGIN, POST, SUBJECT, testRequestPlane, WINDOW_BYTES } from './request-plane-world.ts'
+import {
+  Answer,
+  atBroker,
+  ORIGIN,
+  POST,
+  SUBJECT,
+  testRequestPlane,
+  WINDOW_BYTES,
+} from './request-plane-world.ts'
 
 t.test('in memory', async t => {
   testRequestPlane(t, async t => {
@@ -26,6 +34,7 @@ t.test('in memory', async t => {
       server: transport,
       down: async () => network.disconnect(endpoint),
       up: async () => network.reconnect(endpoint),
+      ...atBroker(endpoint),
     }
   })
 

@@ -2,7 +2,8 @@
 
 import t from 'tap'
 import { faultOfAnswerHead } from '../src/answer-head.ts'
-import { headersOf, jsonFrame, readJsonFrame } from '../src/nats/request-wire.ts'
+import { jsonFrame, readJsonFrame } from '../src/nats/request-wire.ts'
+import { headersOf } from '../src/requests/frames.ts'
 
 t.test('names that differ in case alone are one header, without copying its values for each', async t => {
   const spellings = 1 << 15

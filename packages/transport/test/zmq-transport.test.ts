@@ -15,10 +15,11 @@ const environment = { clock: systemClock, log: { warn() {} } }
 
 function withMessages(create: () => ReturnType<typeof hostedMessages>): (t: Test) => Transport {
   return t => {
-    const { http, close } = systemTransport(environment)
+    const { http, tcp, close } = systemTransport(environment)
     const messages = create()
     const transport: Transport = {
       brokers: () => [],
+      tcp,
       http,
       messages,
       close() {

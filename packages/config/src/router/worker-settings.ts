@@ -4,6 +4,7 @@ import { openName } from '@homing/base'
 import type { SettingDescriptor } from '../descriptor.ts'
 import { etcdSettings } from '../etcd-settings.ts'
 import { shared } from '../shared-settings.ts'
+import { tcpClientSettings } from '../tcp-settings.ts'
 import { HOUR_MS, KIB, MIB, SECOND_MS } from '../units.ts'
 
 export const workerSettings = [
@@ -54,7 +55,7 @@ export const workerSettings = [
     ...shared.requestPlane,
     group: 'Workers',
     envAliases: [{ name: 'DYN_REQUEST_PLANE' }],
-    help: 'How requests reach the workers. http: at their URLs. nats: over the NATS broker (--nats) to those whose URL names a subject with requests=SUBJECT, as it is where they register themselves so; to all others at their URLs.',
+    help: 'How requests reach the workers. http: at their URLs. nats: over the NATS broker (--nats) to those whose URL names a subject with requests=SUBJECT, as it is where they register themselves so; to all others at their URLs. tcp: over one connection for all requests of a worker, to those whose URL names where they take it with requests=tcp://HOST:PORT; to all others at their URLs.',
   },
   {
     key: 'requestWindowBytes',
@@ -64,8 +65,9 @@ export const workerSettings = [
     default: 256 * KIB,
     min: 4 * KIB,
     max: 64 * MIB,
-    help: 'With --request-plane nats: most bytes of an answer that are on the way, or wait in the router for a client that reads slowly. Then the worker stops until the client has read.',
+    help: 'With --request-plane nats or tcp: most bytes of an answer that are on the way, or wait in the router for a client that reads slowly. Then the worker stops until the client has read.',
   },
+  ...tcpClientSettings,
   {
     ...shared.engineKeyFile,
     help: 'File with the API key of the engines. Every request to them carries it, instead of what the client sent. Worker URLs name others with key_file=PATH or key_env=NAME. The file is read again before each probe, so a new key needs no restart.',

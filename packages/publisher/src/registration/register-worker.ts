@@ -7,7 +7,9 @@ import {
   type MessageTransport,
   type OwnPresence,
   systemTransport,
+  type TcpLimits,
 } from '@homing/transport'
+import { BadRegistrationError } from './errors.ts'
 import { encodeRegistration, registrationEndpoint, requestSubjectOf } from './registration.ts'
 import { requestSettingsOf, type ServeRequests } from './request-settings.ts'
 import { type ServedRequests, serveRequests } from './serve-requests.ts'
@@ -33,6 +35,14 @@ export interface RegisterOptions {
    * need --request-plane nats. Default: requests go to the URL.
    */
   readonly serve?: ServeRequests | undefined
+  /**
+   * With `serve`: takes requests over connections of routers here, 'tcp://0.0.0.0:9000', and not over the
+   * broker; port 0 is any free port. Routers are told the host of the URL with this port, and need
+   * --request-plane tcp.
+   */
+  readonly listen?: string | undefined
+  /** With `listen`. */
+  readonly tcp?: Partial<TcpLimits> | undefined
   /** Transports to use; default: its own sockets. On the main thread only. */
   readonly transport?: {
     readonly messages: Pick<MessageTransport, 'present'>
@@ -41,6 +51,8 @@ export interface RegisterOptions {
 }
 
 export interface Registered {
+  /** Resolves once requests are taken and routers are told. Rejects with ListenError. */
+  readonly ready: Promise<void>
   /** Of the requests that it serves, those that are open. */
   readonly openRequests: number
   /**
@@ -62,22 +74,41 @@ export interface Registered {
  * comes back.
  */
 export function registerWorker(options: RegisterOptions): Registered {
-  const { nats, namespace = 'default', log = { warn() {} }, serve } = options
+  const { nats, namespace = 'default', log = { warn() {} }, serve, listen } = options
   const servers = nats.map(server => brokerServer(server))
-  const url = serve === undefined ? options.url : withRequestSubject(options.url)
+  const url = serve === undefined || listen !== undefined ? options.url : withRequestSubject(options.url)
   const card = encodeRegistration(url, options.modelType)
   const endpoint = registrationEndpoint(options.etcd ?? servers, namespace)
   if (serve !== undefined) requestSettingsOf(serve)
+  else if (listen !== undefined)
+    throw new BadRegistrationError('listen', listen, 'it with serve, which answers what comes there')
   const own = options.transport === undefined ? systemTransport({ clock: systemClock, log }) : undefined
   const { messages, http } = options.transport ?? own!
   const subject = new URL(url).searchParams.get('requests')
   let served: ServedRequests | undefined
-  let presence: OwnPresence
+  let presence: OwnPresence | undefined
+  let isClosed = false
+  const present = (told: Uint8Array): void => {
+    if (!isClosed) presence = messages.present({ endpoint, card: told }, { present() {}, gone() {} })
+  }
+  let ready = Promise.resolve()
   try {
     // Served before it is said.
     if (serve !== undefined)
-      served = serveRequests(http, `nats://${servers.join(',')}/${subject}`, serve, log)
-    presence = messages.present({ endpoint, card }, { present() {}, gone() {} })
+      served = serveRequests(
+        http,
+        listen ?? `nats://${servers.join(',')}/${subject}`,
+        serve,
+        log,
+        options.tcp,
+      )
+    if (listen === undefined) present(card)
+    else
+      ready = served!.listening.then(bound =>
+        present(encodeRegistration(withRequestPort(url, bound), options.modelType)),
+      )
+    // Who registers may ask later, or never.
+    ready.catch(() => {})
   } catch (thrown) {
     void served?.close(0)
     own?.close()
@@ -85,6 +116,7 @@ export function registerWorker(options: RegisterOptions): Registered {
   }
   let closed: Promise<void> | undefined
   return {
+    ready,
     get openRequests() {
       return served?.openCount ?? 0
     },
@@ -95,11 +127,19 @@ export function registerWorker(options: RegisterOptions): Registered {
       return served?.refusedBodies ?? 0
     },
     close(graceMs = 0) {
-      presence.close()
-      closed ??= Promise.all([served?.close(graceMs), presence.closed]).then(() => own?.close())
+      isClosed = true
+      presence?.close()
+      closed ??= Promise.all([served?.close(graceMs), presence?.closed]).then(() => own?.close())
       return closed
     },
   }
+}
+
+/** The host of the URL, with the port that is listened at. */
+function withRequestPort(text: string, bound: string): string {
+  const url = new URL(text)
+  url.searchParams.set('requests', `tcp://${url.hostname}:${bound.slice(bound.lastIndexOf(':') + 1)}`)
+  return url.href
 }
 
 function withRequestSubject(text: string): string {

@@ -19,6 +19,7 @@ import {
   type HttpTransport,
   type ServedExchange,
   type ServingListener,
+  type TcpLimits,
 } from '@homing/transport'
 import { NoBodyRoomError } from './errors.ts'
 import { handleRequest } from './handle-request.ts'
@@ -34,12 +35,16 @@ export interface ServedRequests extends ServingListener {
   readonly refusedBodies: number
 }
 
-/** Throws EndpointError and BadRegistrationError. `endpoint`: 'nats://host:port/subject'. */
+/**
+ * Throws EndpointError and BadRegistrationError. `endpoint`: 'nats://host:port/subject', or 'tcp://host:port'
+ * to listen there.
+ */
 export function serveRequests(
   http: Pick<HttpTransport, 'serve' | 'call'>,
   endpoint: string,
   served: ServeRequests,
   log: Pick<Log, 'warn'>,
+  tcp?: Partial<TcpLimits>,
 ): ServedRequests {
   const { answerer, bodyBytesMax, bodiesBytesMax, ...options } = requestSettingsOf(served)
   const bodies = new Bodies(bodiesBytesMax, (bytes, bytesMax) => new NoBodyRoomError(bytes, bytesMax))
@@ -68,8 +73,9 @@ export function serveRequests(
       else lent.settle(call, () => hold.release())
     }
   }
-  const listener = http.serve({ endpoint, ...options }, exchange => void answer(exchange))
+  const listener = http.serve({ endpoint, tcp, ...options }, exchange => void answer(exchange))
   return {
+    listening: listener.listening,
     get openCount() {
       return listener.openCount
     },

@@ -364,7 +364,7 @@ t.test('what hinders the reading of a body is told as itself', async t => {
         call: network.http.call,
         serve(_, taken) {
           onExchange = taken
-          return { openCount: 0, close: async () => {} }
+          return { listening: Promise.resolve(''), openCount: 0, close: async () => {} }
         },
       },
     },

@@ -12,8 +12,8 @@ import {
   ListenError,
 } from '../errors.ts'
 import { endToEndHeaders, withAccess } from '../headers.ts'
-import type { RequestPlane } from '../nats/request-plane.ts'
 import { collectReply } from '../reply.ts'
+import type { RequestPlane } from '../request-plane.ts'
 import { StallWatch } from '../stall-watch.ts'
 import type {
   BodyRoom,

@@ -12,7 +12,7 @@ import type { Broker } from '../nats/broker.ts'
 import { brokerStreamStore } from '../nats/broker-stream-store.ts'
 import { brokerMessages } from '../nats/messages.ts'
 import { OwnLives } from '../nats/own-lives.ts'
-import { RequestPlane } from '../nats/request-plane.ts'
+import { RequestPlane } from '../request-plane.ts'
 import type { MessageTransport, Transport } from '../types.ts'
 import { MemoryBrokers } from './broker.ts'
 import type { MemoryConditions, MemoryFaults } from './conditions.ts'
@@ -55,7 +55,8 @@ export class MemoryNetwork implements MemoryConditions {
     const openBroker = this.#brokers.opener(brokers)
     const log = { warn() {} }
     const newCallId = (): string => (++this.#calls).toString(16).padStart(16, '0')
-    const http = this.#http.transport(new RequestPlane({ clock: this.clock, log, openBroker, newCallId }))
+    const plane = new RequestPlane({ clock: this.clock, log, openBroker, newCallId })
+    const http = this.#http.transport(plane)
     const sockets = this.#messages.transport()
     const broker = brokerMessages({
       clock: this.clock,
@@ -75,6 +76,7 @@ export class MemoryNetwork implements MemoryConditions {
     const transport: Transport = {
       http,
       messages,
+      tcp: plane.tcp,
       brokers: () => [...brokers].map(([servers, { counts }]) => [servers, counts]),
       streamStore: (servers, stream) => brokerStreamStore(servers, stream, this.clock, openBroker),
       close() {

@@ -6,55 +6,24 @@
  *   bytes 9…12    number of the payload among those of its sender in this call, from 0, little-endian
  *   then          frames: kind (1 byte), length (4 bytes, little-endian) and that many bytes
  *
- *   client, to the subject of the server; the answer goes to an inbox of this call
- *     open      JSON {method, path, headers, bodyBytes, windowBytes}
- *     body      as much of the body as fits
- *   client, to the server's inbox, which the reply subject of `accept` names
- *     body      more of it, within the server's credit
- *     credit    4 bytes, little-endian: so much more of the answer may come
- *     cancel    the client no longer wants the answer
- *     alive     the client is there, although it has nothing to say
- *   server
- *     accept    JSON {windowBytes}: so much of the body may come
- *     credit    4 bytes: so much more of the body may come
- *     head      JSON {status, headers}
- *     data      a piece of the answer, within the client's credit
- *     end       1 byte: 0, the answer is whole; 1, its source was closed in good order, and its content tells
- *               whether it is whole
- *     failed    text: there will be no whole answer, and why
- *     alive     the server is there, although it has nothing to say
+ *   client   says open, and the body if it fits, to the subject of the server; the answer goes to an inbox of
+ *            this call. All else it says to the server's inbox, which the reply subject of `accept` names.
  *
- * A piece of n bytes takes n + PIECE_BYTES of credit, which is what holding it may cost. Header values are
- * latin1, as on the wire of HTTP. The first byte is the version in every version, so that the other side can
- * name a version that it cannot read.
+ * What the frames say is in requests/frames.ts: open, accept and head are JSON, credit is 4 bytes,
+ * little-endian, end 1 byte, failed text; body and data are bytes as they are.
+ *
+ * Header values are latin1, as on the wire of HTTP. The first byte is the version in every version, so that
+ * the other side can name a version that it cannot read.
  */
 
 import { parseJson } from '@homing/base'
-import { REQUEST_WINDOW_BYTES } from '../limits.ts'
-import type { HttpHeaders } from '../types.ts'
+import { FRAME, type FrameKind, type FrameSink } from '../requests/frames.ts'
 import type { BrokerLink } from './broker.ts'
 
 export const VERSION = 1
 export const CALL_BYTES = 8
 const HEAD_BYTES = 1 + CALL_BYTES + 4
 const FRAME_HEAD_BYTES = 5
-/** What a piece takes of the credit beside its bytes. */
-export const PIECE_BYTES = 64
-
-export const FRAME = {
-  open: 0,
-  body: 1,
-  credit: 2,
-  cancel: 3,
-  alive: 4,
-  accept: 5,
-  head: 6,
-  data: 7,
-  end: 8,
-  failed: 9,
-} as const
-export type FrameKind = (typeof FRAME)[keyof typeof FRAME]
-
 export interface Frame {
   readonly kind: FrameKind
   /** A view of what was received. */
@@ -105,29 +74,6 @@ export function readJsonFrame(bytes: Uint8Array): Readonly<Record<string, unknow
   }
 }
 
-/** Names in lower case, with all values of each. Undefined: it holds something that is no header. */
-export function headersOf(word: unknown): HttpHeaders | undefined {
-  if (typeof word !== 'object' || word === null) return undefined
-  const headers: Record<string, string | string[]> = Object.create(null)
-  for (const [given, value] of Object.entries(word)) {
-    const values: readonly unknown[] = Array.isArray(value) ? value : [value]
-    if (!values.every(one => typeof one === 'string')) return undefined
-    const name = given.toLowerCase()
-    const known = headers[name]
-    if (known === undefined) headers[name] = Array.isArray(value) ? [...value] : value
-    // Names may differ in case alone, and be many: what is known is not copied for each.
-    else if (Array.isArray(known)) for (const one of values) known.push(one)
-    else headers[name] = [known, ...values]
-  }
-  return headers
-}
-
-/** Whether a window may have this size. In a window below the minimum not even one piece would fit. */
-export function isWindow(bytes: unknown): bytes is number {
-  const { min, max } = REQUEST_WINDOW_BYTES
-  return Number.isSafeInteger(bytes) && (bytes as number) >= min && (bytes as number) <= max
-}
-
 export function countFrame(count: number): Uint8Array {
   const bytes = new Uint8Array(4)
   new DataView(bytes.buffer).setUint32(0, count, true)
@@ -140,9 +86,58 @@ export function readCountFrame(bytes: Uint8Array): number | undefined {
   return new DataView(bytes.buffer, bytes.byteOffset, 4).getUint32(0, true)
 }
 
-/** Largest piece that fits into a payload of `payloadBytesMax`. */
-export function pieceBytesMax(payloadBytesMax: number): number {
-  return Math.max(1, payloadBytesMax - HEAD_BYTES - FRAME_HEAD_BYTES)
+/** What a frame says; `undefined` of one that cannot be read. */
+export function contentOf({ kind, bytes }: Frame): unknown {
+  if (kind === FRAME.body || kind === FRAME.data) return bytes
+  if (kind === FRAME.credit) return readCountFrame(bytes) ?? 0
+  if (kind === FRAME.end) return bytes[0]
+  if (kind === FRAME.failed)
+    return { reason: Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString(), wasSeen: true }
+  return readJsonFrame(bytes)
+}
+
+function bytesOf(kind: FrameKind, content: unknown): Uint8Array {
+  if (content === undefined) return NOTHING
+  if (kind === FRAME.body || kind === FRAME.data) return content as Uint8Array
+  if (kind === FRAME.credit) return countFrame(content as number)
+  if (kind === FRAME.end) return Uint8Array.of(content as number)
+  return kind === FRAME.failed ? Buffer.from((content as { reason: string }).reason) : jsonFrame(content)
+}
+
+/** Frames of one side of a call, in payloads. */
+export class PayloadSink implements FrameSink {
+  readonly #link: BrokerLink
+  readonly #writer: FrameWriter
+  readonly isBlocked = false
+  refusal = ''
+  /** Something was said since this was set to false. */
+  hasSpoken = false
+
+  constructor(link: BrokerLink, writer: FrameWriter) {
+    this.#link = link
+    this.#writer = writer
+  }
+
+  get pieceBytesMax(): number {
+    return Math.max(1, this.#link.payloadBytesMax - HEAD_BYTES - FRAME_HEAD_BYTES)
+  }
+
+  get alongBytesMax(): number {
+    const payloadBytesMax = Math.min(this.#link.payloadBytesMax, ALONG_BYTES_MAX)
+    return payloadBytesMax - this.#writer.waitingBytes - FRAME_HEAD_BYTES
+  }
+
+  put(kind: FrameKind, content?: unknown): boolean {
+    const bytes = bytesOf(kind, content)
+    this.hasSpoken = true
+    if (this.#writer.put(kind, bytes)) return true
+    this.refusal = `they have ${bytes.length} bytes, and the NATS broker takes payloads of ${this.#link.payloadBytesMax} bytes`
+    return false
+  }
+
+  flush(): void {
+    this.#writer.flush()
+  }
 }
 
 /** Numbers the payloads of one side of a call. Frames of one turn go in one payload, as far as they fit. */
@@ -166,6 +161,11 @@ export class FrameWriter {
     this.#lost = lost
     this.#subject = subject
     this.#reply = reply
+  }
+
+  /** Of the payload that is being filled. */
+  get waitingBytes(): number {
+    return this.#bytes
   }
 
   /** Where all goes from now on, without a reply subject. */
@@ -213,3 +213,5 @@ export class FrameWriter {
 }
 
 const NOTHING = new Uint8Array(0)
+/** A larger body waits until the server has accepted the request. */
+const ALONG_BYTES_MAX = 256 * 1024

@@ -13,9 +13,9 @@ import { EtcdClient } from '../etcd/etcd-client.ts'
 import { EtcdLocks } from '../etcd/etcd-lock.ts'
 import { EtcdPresence } from '../etcd/etcd-presence.ts'
 import { brokerStreamStore } from '../nats/broker-stream-store.ts'
-import { RequestPlane } from '../nats/request-plane.ts'
 import { brokerCounts, systemBrokers } from '../nats/system-broker.ts'
 import { collectReply } from '../reply.ts'
+import { RequestPlane } from '../request-plane.ts'
 import type { HttpListener, HttpTransport, Transport } from '../types.ts'
 import type { ZmqEnvironment } from '../zmq/library.ts'
 import { threadMessages } from '../zmq/roles.ts'
@@ -102,6 +102,7 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
       },
     },
     brokers: brokerCounts,
+    tcp: plane.tcp,
     streamStore(servers, stream, etcdServers) {
       const locks = etcdServers && etcdLocks(etcdServers, stream.namespace, { fetch, call })
       return brokerStreamStore(servers, stream, clock, systemBrokers(clock), locks)

@@ -21,12 +21,14 @@ export class TcpProxy {
   readonly #waiting: Socket[] = []
   #next = 0
   #isCut = false
+  #isDown = false
 
   private constructor(targets: readonly (() => string)[]) {
     this.#targets = [...targets]
     this.#server = createServer({ pauseOnConnect: true }, near => {
       near.on('error', () => near.destroy())
-      if (this.#isCut) this.#waiting.push(near)
+      if (this.#isDown) near.destroy()
+      else if (this.#isCut) this.#waiting.push(near)
       else this.#connect(near, 0)
     })
   }
@@ -65,8 +67,15 @@ export class TcpProxy {
     }
   }
 
+  /** Ends all connections, and each new one at once, until `heal`. */
+  down(): void {
+    this.#isDown = true
+    this.#endAll()
+  }
+
   heal(): void {
     this.#isCut = false
+    this.#isDown = false
     for (const { near, far } of this.#cables) {
       near.pipe(far)
       far.pipe(near)
@@ -75,12 +84,16 @@ export class TcpProxy {
   }
 
   async stop(): Promise<void> {
+    this.#endAll()
+    await new Promise<void>(resolve => this.#server.close(() => resolve()))
+  }
+
+  #endAll(): void {
     for (const { near, far } of this.#cables) {
       near.destroy()
       far.destroy()
     }
     for (const near of this.#waiting.splice(0)) near.destroy()
-    await new Promise<void>(resolve => this.#server.close(() => resolve()))
   }
 
   #connect(near: Socket, tried: number): void {

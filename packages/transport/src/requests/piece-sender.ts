@@ -1,29 +1,27 @@
-/** Request sender: sends bytes in pieces, as far as the other side has given credit for them. */
+/** Piece sender: sends bytes in pieces, as far as the other side has given credit for them. */
 
-import { type FRAME, type FrameWriter, PIECE_BYTES, pieceBytesMax } from './request-wire.ts'
+import { type FRAME, type FrameSink, PIECE_BYTES } from './frames.ts'
 
 export class PieceSender {
-  readonly #writer: FrameWriter
+  readonly #sink: FrameSink
   readonly #kind: typeof FRAME.body | typeof FRAME.data
-  readonly #pieceBytesMax: number
   #creditBytes = 0
   #waiting: Uint8Array[] = []
   #waitingBytes = 0
 
-  constructor(writer: FrameWriter, kind: typeof FRAME.body | typeof FRAME.data, payloadBytesMax: number) {
-    this.#writer = writer
+  constructor(sink: FrameSink, kind: typeof FRAME.body | typeof FRAME.data) {
+    this.#sink = sink
     this.#kind = kind
-    this.#pieceBytesMax = pieceBytesMax(payloadBytesMax)
   }
 
-  /** Bytes that wait for credit. */
+  /** Bytes that wait for credit, or for the network. */
   get waitingBytes(): number {
     return this.#waitingBytes
   }
 
   credit(bytes: number): void {
     this.#creditBytes += bytes
-    this.#send()
+    this.goOn()
   }
 
   /** `bytes` must stay as they are until nothing waits. */
@@ -31,7 +29,7 @@ export class PieceSender {
     if (bytes.length === 0) return
     this.#waiting.push(bytes)
     this.#waitingBytes += bytes.length
-    this.#send()
+    this.goOn()
   }
 
   /** What waits is not wanted any more. */
@@ -40,15 +38,16 @@ export class PieceSender {
     this.#waitingBytes = 0
   }
 
-  #send(): void {
+  /** Sends what may be sent. */
+  goOn(): void {
     let sent = 0
-    for (; sent < this.#waiting.length && this.#creditBytes > PIECE_BYTES; ) {
+    while (sent < this.#waiting.length && this.#creditBytes > PIECE_BYTES && !this.#sink.isBlocked) {
       const bytes = this.#waiting[sent]!
-      const size = Math.min(bytes.length, this.#pieceBytesMax, this.#creditBytes - PIECE_BYTES)
+      const size = Math.min(bytes.length, this.#sink.pieceBytesMax, this.#creditBytes - PIECE_BYTES)
       this.#creditBytes -= size + PIECE_BYTES
       this.#waitingBytes -= size
-      // A piece of at least one byte fits in any payload.
-      this.#writer.put(this.#kind, bytes.subarray(0, size))
+      // A piece of at least one byte fits in any frame.
+      this.#sink.put(this.#kind, bytes.subarray(0, size))
       if (size < bytes.length) this.#waiting[sent] = bytes.subarray(size)
       else sent++
     }
