@@ -35,7 +35,7 @@ export {
   type MoeLabel,
   ORPHAN_SLOT,
 } from './labels/label-words.ts'
-export { isLegal, POOL_STATE, POOL_TRANSITIONS, type PoolStateCode } from './labels/pool-states.ts'
+export { POOL_STATE, type PoolStateCode, type TransitionRule } from './labels/pool-states.ts'
 export { LayerOverlaps, Layers } from './layers.ts'
 export { OverlapCounts } from './overlap-counts.ts'
 export { SHARD_COLUMNS, type ShardFigures } from './shard-columns.ts'

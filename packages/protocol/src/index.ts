@@ -1,4 +1,5 @@
 export { AttentionGroups } from './attention-groups.ts'
+export type { KvExpert, KvLabels, KvPoolPlace } from './block-labels.ts'
 export {
   addsCopies,
   CacheReading,
@@ -36,12 +37,14 @@ export {
   type KvStored,
   type KvStoredFields,
   type KvTier,
+  type KvTransition,
   kvRemoved,
   kvStored,
   unreadEvents,
 } from './kv-event.ts'
 export { decodeMessagePack, type MessagePackBounds } from './message-pack.ts'
 export { BrokenMessageError } from './message-pack-reader.ts'
+export { isLegalTransition, POOL_STATES, POOL_TRANSITIONS, type PoolState } from './pool-states.ts'
 export {
   openSealedBody,
   type SealedFault,

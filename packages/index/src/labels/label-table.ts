@@ -5,7 +5,7 @@
  * Invariants
  *   I1  A record is of one worker slot and engine hash; a block is here while it has a record.
  *   I2  A record is reachable only while its state is pooled: `L_POOLED` counts these.
- *   I3  States change as POOL_TRANSITIONS allows; only a store may say any state.
+ *   I3  States change as the rule of the table allows; only a store may say any state.
  *   I4  Records of ORPHAN_SLOT are pooled or evicted. They are of workers that have left.
  *
  * Protocol  label-words.ts. One write section is of one block or record.
@@ -56,7 +56,7 @@ import {
   R_STATE,
   RECORD_WORDS,
 } from './label-words.ts'
-import { isLegal, POOL_STATE, type PoolStateCode } from './pool-states.ts'
+import { POOL_STATE, type PoolStateCode, type TransitionRule } from './pool-states.ts'
 import { WorkerIdSets } from './worker-id-sets.ts'
 
 /** A state in pooled memory, with all that is told of it. */
@@ -102,6 +102,7 @@ const NO_IDS = new Int32Array(0)
 
 export class LabelTable {
   readonly memory: LabelMemory
+  readonly #isLegal: TransitionRule
   readonly #words: Int32Array
   readonly #sets: WorkerIdSets
   readonly #buckets: number
@@ -124,8 +125,9 @@ export class LabelTable {
   #refused = 0
 
   /** `memory`: made by `createLabelMemory`, never written before. */
-  constructor(memory: LabelMemory) {
+  constructor(memory: LabelMemory, isLegal: TransitionRule) {
     this.memory = memory
+    this.#isLegal = isLegal
     const words = new Int32Array(memory)
     this.#words = words
     this.#buckets = words[L_BUCKETS]!
@@ -274,7 +276,7 @@ export class LabelTable {
     const evicted = place.state === POOL_STATE.evicted ? this.#evictOrphans(low, high, place.poolId) : 0
     let record = this.#find(workerSlot, low, high)
     const from = record === 0 ? POOL_STATE.untold : (this.#record(record, R_STATE) as PoolStateCode)
-    if (!isLegal(from, place.state, hasPool)) {
+    if (!this.#isLegal(from, place.state, hasPool)) {
       if (evicted > 0) return 'changed'
       return record === 0 && sequenceHash() === undefined ? 'unknown' : 'illegal'
     }

@@ -4,7 +4,7 @@ import { workerData } from 'node:worker_threads'
 import { LabelTable, POOL_STATE } from '../../src/index.ts'
 
 const { memory, rounds } = workerData as { readonly memory: SharedArrayBuffer; readonly rounds: number }
-const table = new LabelTable(memory)
+const table = new LabelTable(memory, () => true)
 const ids = (id: number) => Int32Array.from({ length: 18 }, (_, i) => (i % 2 === 0 ? id : i))
 for (let round = 0; round < rounds; round++) {
   const workerSlot = round % 3

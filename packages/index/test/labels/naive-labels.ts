@@ -12,6 +12,7 @@ export interface NaiveRecord {
   isHeld: boolean
 }
 
+/** As in packages/protocol. */
 const LEGAL: readonly (readonly [from: number, to: number])[] = [
   [0, 1],
   [0, 2],
@@ -29,6 +30,10 @@ const LEGAL: readonly (readonly [from: number, to: number])[] = [
   [4, 2],
   [4, 4],
 ]
+
+export function isLegal(from: number, to: number, hasPool: boolean): boolean {
+  return LEGAL.some(([a, b]) => a === from && b === to) && (to !== 2 || hasPool)
+}
 
 const UNTOLD: NaivePlace = { state: 0, pool: undefined, ids: [] }
 
@@ -66,8 +71,7 @@ export class NaiveLabels {
     this.#tidy()
     const record = records.get(engine)
     const from = record?.place.state ?? 0
-    const isAllowed = LEGAL.some(([a, b]) => a === from && b === to.state)
-    if (!isAllowed || (to.state === 2 && to.pool === undefined)) {
+    if (!isLegal(from, to.state, to.pool !== undefined)) {
       if (wasOrphan) return 'changed'
       return record === undefined && block === undefined ? 'unknown' : 'illegal'
     }
