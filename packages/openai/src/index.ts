@@ -40,6 +40,7 @@ export type {
   ApiError,
   ApiErrorKind,
   CacheUse,
+  MoeQueryHint,
   PriorityHints,
   RequestFields,
   RequestHeaders,

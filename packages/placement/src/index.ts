@@ -12,6 +12,7 @@ export {
   TooManyRequestsError,
   WorkerGoneError,
 } from './errors.ts'
+export { type LabelWeights, type MoeQuery, matchesExpert } from './label-lookup.ts'
 export { goesApart, type LegCosts } from './leg-costs.ts'
 export { OverlapLookup } from './overlap-lookup.ts'
 export type { LayerWeights, Overlaps } from './overlaps.ts'
