@@ -1,6 +1,6 @@
 /**
- * Labels of blocks in the whole system: experts and pooled memory, from the events of workers to the choice of
- * a router, through restarts of it, and after a worker has left (scenarios S21 and S22 of seed 004).
+ * Labels of blocks in the whole system: experts and pooled memory, from the events of workers to the choice
+ * of a router, through restarts of it, and after a worker has left (scenarios S21 and S22 of seed 004).
  */
 
 import { spawn } from 'node:child_process'

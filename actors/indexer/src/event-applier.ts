@@ -216,7 +216,10 @@ export class EventApplier {
     this.#separated.delete(workerSlot)
   }
 
-  /** Forgets what events said about a worker slot, but for what it has pooled; its events are refused until it is opened again. */
+  /**
+   * Forgets what events said about a worker slot, but for what it has pooled; its events are refused until it
+   * is opened again.
+   */
   release(workerSlot: number): void {
     this.#clearTiers(workerSlot)
     this.labels.release(workerSlot)

@@ -3,12 +3,13 @@
  *
  *   store          its labels; without any, only that the block is held (again)
  *   transition     the new state, if it may follow the present one (packages/protocol)
- *   removal        a block that no tier holds any more loses its record, unless it is pooled or on its way there
+ *   removal        a block that no tier holds any more loses its record, unless it is pooled or on its way
+ *                  there
  *   clear          takes all records of the worker slot; a release leaves what is pooled, as orphans
  *
- * A block is found by its sequence hash. Where the chain above it has a record, it goes on from there; else the
- * index says what is above, once for each event. Blocks of unknown place (their parent is not known) get no
- * label, and are counted.
+ * A block is found by its sequence hash. Where the chain above it has a record, it goes on from there; else
+ * the index says what is above, once for each event. Blocks of unknown place (their parent is not known)
+ * get no label, and are counted.
  *
  * Cost     nothing for worker slots without labels. With them a hash and two searches per block.
  */

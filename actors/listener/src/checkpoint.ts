@@ -48,8 +48,8 @@ export interface Checkpoint {
 }
 
 /**
- * Blocks and labels are five texts of bytes, whatever their number, so the values are few: salts and fingerprints. A
- * million salts fit; the bytes are those that the header says.
+ * Blocks and labels are five texts of bytes, whatever their number, so the values are few: salts and
+ * fingerprints. A million salts fit; the bytes are those that the header says.
  */
 const BODY_BOUNDS = { bytesMax: 2 ** 32, valuesMax: 4 * 2 ** 20, depthMax: 8 }
 const TIERS: readonly KvTier[] = [...HELD_TIERS, 'unknown']

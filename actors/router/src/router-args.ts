@@ -85,7 +85,7 @@ type SettingsOfRouter = AffinityOfSettings &
     | 'workerSlotsMax'
     | 'hostCacheHitWeight'
     | 'diskCacheHitWeight'
-    | 'moeScoreWeight'
+    | 'moeHitWeight'
     | 'pooledHitWeight'
     | 'pooledMigrationWeight'
     | 'guessTtlWithoutEventsMs'
@@ -134,7 +134,7 @@ export function routerArgsFromSettings(
     workerSlotsMax: settings.workerSlotsMax,
     layerWeights: { host: settings.hostCacheHitWeight, disk: settings.diskCacheHitWeight },
     labelWeights: {
-      moe: settings.moeScoreWeight,
+      moe: settings.moeHitWeight,
       pooled: settings.pooledHitWeight,
       migration: settings.pooledMigrationWeight,
     },

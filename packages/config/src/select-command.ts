@@ -62,7 +62,7 @@ const INDEX = [
   'replayTimeoutMs',
 ] as const
 
-const LABELS = ['labelBytes', 'moeScoreWeight', 'pooledHitWeight', 'pooledMigrationWeight'] as const
+const LABELS = ['labelBytes', 'moeHitWeight', 'pooledHitWeight', 'pooledMigrationWeight'] as const
 
 const OVERLOAD = [
   'activeDecodeBlocksThreshold',

@@ -4,27 +4,18 @@
  *   moe      blocks that a candidate holds, by its events, whose expert matches the query of the request
  *   pooled   blocks in pooled memory that a candidate reaches, from the first block that it does not hold on
  *
- * A candidate reaches a pooled block that itself has pooled, or whose list of workers names it. A block counts
- * once: one that the candidate holds is not counted as pooled. Blocks behind the first one that a candidate
- * neither holds nor reaches do not count, since an engine cannot use them.
+ * A candidate reaches a pooled block that itself has pooled, or whose list of workers names it. A block
+ * counts once: one that the candidate holds is not counted as pooled. Blocks behind the first one that a
+ * candidate neither holds nor reaches do not count, since an engine cannot use them.
  *
  * Reads  the label tables of all shards, directly; nothing where no shard has such labels. Cost: a search in
  *        each table for each block that some candidate holds or reaches.
  */
 
-import { BlockLabels, LabelReader, type MoeLabel } from '@homing/index'
+import { BlockLabels, LabelReader } from '@homing/index'
 import type { Candidate } from './candidate.ts'
+import { matchesExpert } from './moe-query.ts'
 import type { RoutingRequest } from './routing-request.ts'
-
-/** Which experts a request wants. */
-export interface MoeQuery {
-  readonly layerId: number
-  /** Empty: any of the layer. */
-  readonly expertIds: readonly number[]
-  readonly expertGroup: number | undefined
-  /** False: if some candidate has matching blocks, only such candidates may take the request. */
-  readonly fallbackToUnlabeled: boolean
-}
 
 /** What labels count for; see the settings. */
 export interface LabelWeights {
@@ -39,17 +30,9 @@ export interface LabelWeights {
 export const NO_LABEL_WEIGHTS: LabelWeights = { moe: 0, pooled: 0, migration: 0 }
 
 /** Element i of each belongs to candidate i. */
-export interface LabelScores {
+export interface LabelOverlaps {
   readonly moe: Int32Array
   readonly pooled: Int32Array
-}
-
-export function matchesExpert(
-  { layerId, expertId, expertGroup }: MoeLabel,
-  { layerId: layer, expertIds, expertGroup: group }: MoeQuery,
-): boolean {
-  if (layerId !== layer || (group !== undefined && group !== expertGroup)) return false
-  return expertIds.length === 0 || expertIds.includes(expertId)
 }
 
 export class LabelLookup {
@@ -65,7 +48,7 @@ export class LabelLookup {
     candidates: readonly Candidate[],
     held: Int32Array,
     blocksMax: number,
-  ): LabelScores | undefined {
+  ): LabelOverlaps | undefined {
     const query = this.reader.hasExperts ? request.moeQuery : undefined
     const usesPool = this.reader.hasPooled
     if (query === undefined && !usesPool) return undefined

@@ -8,7 +8,7 @@ import type { WorkerKeyRecord } from '@homing/fleet'
 import { DEVICE_LAYER, GUESSED_LAYER, KEY_LAYERS, type KeyLayer } from '@homing/index'
 import { type Audits, creditFactor } from '@homing/selection'
 import type { Candidate } from './candidate.ts'
-import type { LabelScores, LabelWeights } from './label-lookup.ts'
+import type { LabelOverlaps, LabelWeights } from './label-lookup.ts'
 import type { LayerTerm } from './receipt.ts'
 
 /** What a block of a lower tier counts for; a block on the device counts 1. */
@@ -31,10 +31,10 @@ export interface Overlaps {
   /** Layers with blocks, in their order; empty if all blocks are on the device. */
   readonly layers: readonly (readonly LayerTerm[])[]
   /** What labels say of the candidates; undefined: nothing. */
-  readonly labels?: LabelScores | undefined
+  readonly labels?: LabelOverlaps | undefined
   /**
-   * Blocks that count for the cost beside `blocks`, and are held by nobody: the bonus of matching experts, and
-   * what pooled blocks weigh above 1. Undefined: none.
+   * Blocks that count for the cost beside `blocks`, and are held by nobody: the bonus of matching experts,
+   * and what pooled blocks weigh above 1. Undefined: none.
    */
   readonly bonusBlocks?: Float64Array | undefined
 }
@@ -92,7 +92,7 @@ export function creditLayers(
 /** The overlaps with what labels add to them. `isMigration`: a stream goes on elsewhere. */
 export function withLabels(
   overlaps: OpenOverlaps,
-  labels: LabelScores | undefined,
+  labels: LabelOverlaps | undefined,
   weights: LabelWeights,
   isMigration: boolean,
 ): Overlaps {

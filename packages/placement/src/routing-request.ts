@@ -3,8 +3,8 @@
 import type { Handover } from '@homing/fleet'
 import type { SeparatedPrompt } from '@homing/protocol'
 import type { SelectionOverride, WorkerConstraints } from '@homing/selection'
-import type { MoeQuery } from './label-lookup.ts'
 import type { LegCosts } from './leg-costs.ts'
+import type { MoeQuery } from './moe-query.ts'
 import type { RequestTracking } from './tracking.ts'
 
 /** Where the first slice of a prompt ends, and how much longer each further one is. */

@@ -1,11 +1,12 @@
 /**
  * Block labels: what events say of blocks beside who holds them, and how it is read and written.
  *
- *   moe_metadata   of a store: {layer_id, expert_id, expert_group?}; one for all of its blocks, or a list with
- *                  one or nil for each
+ *   moe_metadata   of a store: {layer_id, expert_id, expert_group?}; one for all of its blocks, or a list
+ *                  with one or nil for each
  *   cxl_metadata   of a store: {state, pool_id?, accessible_workers?}, likewise
  *   CxlStateTransition
- *                  block_hashes, new_state, pool_id?, accessible_workers?: the state of these blocks has changed
+ *                  block_hashes, new_state, pool_id?, accessible_workers?: the state of these blocks has
+ *                  changed
  *
  * Ids of workers are of 64 bits, kept as their words. Members that are not known are passed over. Source: the
  * forms of NVIDIA Dynamo's router for MoE models over CXL memory.

@@ -9,8 +9,8 @@
  *   sglang-map   as SGLang since
  *
  * A field that a form has no place for is not written: SGLang has no groups, media or removals by group, and
- * only vllm-map can say that a block is held elsewhere, or that a clear is a withdrawal. Labels of stores are in
- * the forms that have maps.
+ * only vllm-map can say that a block is held elsewhere, or that a clear is a withdrawal. Labels of stores
+ * are in the forms that have maps.
  */
 
 import { labelFields, workerList } from './block-labels.ts'

@@ -1,6 +1,6 @@
 /**
- * Pool states: where a block is between a worker's own memory and a pool that several workers reach, and which
- * changes of it are legal. All that read events use this table, so that they cannot differ.
+ * Pool states: where a block is between a worker's own memory and a pool that several workers reach, and
+ * which changes of it are legal. All that read events use this table, so that they cannot differ.
  *
  *   untold ──▶ in_transit ──▶ cxl_pooled ──▶ evicted
  *

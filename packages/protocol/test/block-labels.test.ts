@@ -1,4 +1,4 @@
-/** Labels of blocks in events: every form that has a place for them says the same, and what is wrong is seen. */
+/** Labels of blocks in events: each form with a place for them says the same, and what is wrong is seen. */
 
 import assert from 'node:assert/strict'
 import { encode } from '@msgpack/msgpack'

@@ -3,7 +3,7 @@
 import type { SettingDescriptor } from '../descriptor.ts'
 import { shared } from '../shared-settings.ts'
 
-const WEIGHT_MAX = 100
+const LABEL_WEIGHT_MAX = 100
 
 export const labelSettings = [
   {
@@ -12,13 +12,13 @@ export const labelSettings = [
     help: 'Memory for labels of blocks (experts of MoE models, states in pooled memory), divided evenly among the shards of the index. It is taken from the system as it fills. Labels that find no room are left out and counted. 0 keeps none.',
   },
   {
-    key: 'moeScoreWeight',
-    name: 'router-moe-score-weight',
+    key: 'moeHitWeight',
+    name: 'router-moe-hit-weight',
     group: 'KV events and index',
     kind: 'number',
     default: 1,
     min: 0,
-    max: WEIGHT_MAX,
+    max: LABEL_WEIGHT_MAX,
     help: 'For a request with a moe_query: what a held block with a matching expert counts for, beside the block itself.',
   },
   {
@@ -28,7 +28,7 @@ export const labelSettings = [
     kind: 'number',
     default: 1,
     min: 0,
-    max: WEIGHT_MAX,
+    max: LABEL_WEIGHT_MAX,
     help: 'Weight of a block in pooled memory that a worker reaches and does not hold, when one on the device counts 1.',
   },
   {
@@ -38,7 +38,7 @@ export const labelSettings = [
     kind: 'number',
     default: 2,
     min: 0,
-    max: WEIGHT_MAX,
+    max: LABEL_WEIGHT_MAX,
     help: 'The same for a stream that goes on at another worker, because its own has failed. Above 1 it outweighs load.',
   },
 ] as const satisfies readonly SettingDescriptor[]

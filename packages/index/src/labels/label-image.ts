@@ -1,7 +1,8 @@
 /**
  * Label image: the records of a worker slot as words, for checkpoints and snapshots.
  *
- *   record   engine hash (2), sequence hash (2), flags, layer, expert, group, state, pool, ids, 2 words for each
+ *   record   engine hash (2), sequence hash (2), flags, layer, expert, group, state, pool, number of ids,
+ *            2 words for each id
  */
 
 import type { LabelRecord, LabelTable } from './label-table.ts'

@@ -1,8 +1,8 @@
 /**
  * Label reader: reads the labels of a block from the tables of all shards, on any thread, without waiting.
  *
- * What was read of one block and shard was true at one instant of the call. A shard that never stood still for
- * READ_ATTEMPTS_MAX attempts counts as one without labels: a bonus less, never a block too many.
+ * What was read of one block and shard was true at one instant of the call. A shard that never stood still
+ * for LABEL_READS_MAX attempts counts as one without labels: a bonus less, never a block too many.
  */
 
 import {
@@ -43,7 +43,7 @@ import {
 } from './label-words.ts'
 import { POOL_STATE } from './pool-states.ts'
 
-const READ_ATTEMPTS_MAX = 64
+const LABEL_READS_MAX = 64
 /** Longer chains are torn reads, or so unlikely that they may count as such. */
 const CHAIN_MAX = 65_536
 
@@ -90,7 +90,7 @@ export class LabelReader {
       const owners = into.owners.length
       const ids = into.workerIds.length
       const { moe } = into
-      for (let attempt = 0; attempt < READ_ATTEMPTS_MAX; attempt++) {
+      for (let attempt = 0; attempt < LABEL_READS_MAX; attempt++) {
         const version = Atomics.load(words, L_VERSION)
         const isWhole = (version & 1) === 0 && readBlock(words, shard, low, high, into)
         if (isWhole && Atomics.load(words, L_VERSION) === version) break

@@ -11,8 +11,8 @@
  * Indexes start at 1; 0 is none. Memory that was never written is not taken from the system.
  *
  * Protocol  one writer. It makes VERSION odd while it changes anything, so a reader that saw the same even
- *           version before and after has read one state of a block. Every access of a reader is atomic, and so
- *           is every write.
+ *           version before and after has read one state of a block. Every access of a reader is atomic, and
+ *           so is every write.
  */
 
 /** Memory of the labels of one shard. */

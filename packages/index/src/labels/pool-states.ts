@@ -1,6 +1,6 @@
 /**
- * Pool states: the codes of the states that a block may be in, beside a worker's own memory. Which of them may
- * follow which is for the caller of the table to say (packages/protocol).
+ * Pool states: the codes of the states that a block may be in, beside a worker's own memory. Which of them
+ * may follow which is for the caller of the table to say (packages/protocol).
  */
 
 /** 0: nothing was told of the block. */
