@@ -242,3 +242,54 @@ t.test('the program of docs/labels.md does what the page says', async t => {
   const program = await readFile(EXAMPLE, 'utf8')
   t.ok(page.includes(program.slice(program.indexOf('import {')).trim()), 'the page has the program as it is')
 })
+
+t.test('a simulated engine with a pool: a lost transition is a gap like any other', async t => {
+  const pool = { poolId: 4, poolWorkers: ['2'], poolBlocks: 5 }
+  const { engines, stop } = await startEngines([pool, { publishesEvents: false }])
+  t.teardown(() => stop())
+  const [first] = engines as [(typeof engines)[number]]
+  const [a, b] = engines.map(({ url }) => `${new URL(url).host}/0`) as [string, string]
+  const urls = engines.map(({ url }, i) => `${url}?id=${i + 1}&block_size=${BLOCK}`)
+  const running = await startTestRouter(urls, ['--router-policy', 'linear'])
+  t.teardown(() => running.stop(0))
+  const client = new RouterClient(running.url)
+  const trustOf = async () => {
+    const keys = (await client.workers()).flatMap(({ worker_keys }) => worker_keys)
+    return keys.find(({ worker }) => worker === a)?.trust
+  }
+  const exact = () => until('it is exact', async () => ((await trustOf()) === 'exact' ? true : undefined))
+  const serve = async (prompt: readonly number[]) => {
+    const nvext = { backend_instance_id: 1 }
+    const body = { model: 'homing-sim', prompt, max_tokens: 1, nvext }
+    t.equal((await client.send('/v1/completions', { body })).status, 200)
+  }
+  const reached = async (prompt: readonly number[], scores: Scores, pooled: Scores) => {
+    const body = { model: 'homing-sim', prompt }
+    let seen: unknown
+    await until(
+      'what is held and pooled is known',
+      async () => {
+        const { json } = await client.send('/route', { body })
+        seen = [json.scores, json.cxl_accessible_scores]
+        return JSON.stringify(seen) === JSON.stringify([scores, pooled]) ? true : undefined
+      },
+      { seen: () => seen },
+    )
+  }
+  const [one, two] = [0, 1].map(more => PROMPT.slice(0, 4 * BLOCK + 1).map(token => token + more))
+  await exact()
+  await serve(one!)
+  await reached(one!, { [a]: 4, [b]: 4 }, { [b]: 4 })
+
+  // The batches that say so are lost: the second prompt goes to the pool, which evicts most of the first.
+  await first.faults({ events: { drop: 2 } })
+  await serve(two!)
+  // A further block shows the gap, and evicts the rest of the first prompt.
+  await serve(PROMPT.slice(0, BLOCK + 1).map(token => token + 2))
+  await reached(one!, { [a]: 4 }, {})
+  await reached(two!, { [a]: 4, [b]: 4 }, { [b]: 4 })
+  await exact()
+
+  await first.restart()
+  await reached(two!, {}, {})
+})
