@@ -46,7 +46,6 @@ import {
   ALL_SEPARATORS,
   addsCopies,
   CacheReading,
-  EXTRA_KEY,
   HELD_TIERS,
   type HeldTier,
   isContentKnown,
@@ -55,10 +54,12 @@ import {
   type KvEvent,
   type KvRemoved,
   type KvStored,
+  type KvTransition,
   SALT,
   type SeparatedPrompt,
 } from '@homing/protocol'
 import { EventLabels } from './event-labels.ts'
+import { OTHER_LIFE, TWINS, unknownText } from './lacking-texts.ts'
 import type { LayerSlots } from './layer-slots.ts'
 import type { Churn, KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
 import { MarkRoom, NamespacedBeginnings } from './namespaced-beginnings.ts'
@@ -90,7 +91,6 @@ const LOWER_LAYERS = [LAYER_OF_TIER.host, LAYER_OF_TIER.disk, LAYER_OF_TIER.exte
 
 const SALTED_BLOCKS_MAX = 1 << 17
 const SEEDS_MAX = 4096
-
 /** What is known of a worker slot since it was opened. */
 interface Slot {
   readonly reading: CacheReading
@@ -274,15 +274,12 @@ export class EventApplier {
         lacks = undefined
         continue
       }
-      if (event.kind === 'transition') {
-        this.labels.transition(workerSlot, event)
-        this.#applied.transition++
-        continue
-      }
       const outcome =
         event.kind === 'stored'
           ? this.#store(workerSlot, slot, event, blockSizeTokens)
-          : this.#remove(workerSlot, slot, event)
+          : event.kind === 'removed'
+            ? this.#remove(workerSlot, slot, event)
+            : this.#move(workerSlot, event)
       if (outcome === 'overflow') overflows = true
       else if (outcome !== 'applied') {
         this.#skipped[outcome]++
@@ -476,6 +473,12 @@ export class EventApplier {
     return 'applied'
   }
 
+  #move(workerSlot: number, event: KvTransition): 'applied' {
+    this.labels.transition(workerSlot, event)
+    this.#applied.transition++
+    return 'applied'
+  }
+
   #clear(workerSlot: number, slot: Slot, event: KvCleared): void {
     this.#applied.cleared++
     slot.removedBlocks += this.#index.blocksHeld(this.#layers.slotOf(workerSlot, DEVICE_LAYER))
@@ -576,24 +579,6 @@ function keepSalts(slot: Slot, hashes: Int32Array, salt: string | null): void {
 function saltAt({ salts }: Slot, hashes: Int32Array): string | null {
   const salt = salts.size === 0 ? undefined : salts.get(keyOf(hashes[0]!, hashes[1]!))
   return salt === undefined ? '' : salt
-}
-
-const SEPARATOR_NAMES: readonly (readonly [bit: number, name: string])[] = [
-  [SALT, 'a cache salt'],
-  [ADAPTER, 'an adapter'],
-  [EXTRA_KEY, 'an extra key'],
-]
-
-/** For events that name everything that distinguishes equal tokens within one life. */
-const OTHER_LIFE =
-  'blocks of equal tokens have several hashes there, and its events name nothing that would keep them apart: they belong to two lives or two engines'
-
-const TWINS =
-  'blocks of equal tokens have several hashes there: something that its events do not name, such as a cache salt, keeps them apart'
-
-function unknownText(separators: number): string {
-  const names = SEPARATOR_NAMES.filter(([bit]) => (separators & bit) !== 0).map(([, name]) => name)
-  return `prompts that the router does not know were sent there with ${names.join(', ')}, and the engine's events do not say whose blocks are whose`
 }
 
 function keyOf(low: number, high: number): bigint {

@@ -1,6 +1,6 @@
 /**
- * Pooled tier of one rank: copies of its blocks in memory that other workers reach. What is computed goes there
- * at once, and is there after the time of a transfer.
+ * Pooled tier of one rank: copies of its blocks in memory that other workers reach. What is computed goes
+ * there at once, and is there after the time of a transfer.
  *
  *   stored ──▶ in transit (with the batch of the store) ──transferMs──▶ pooled ──▶ evicted, the oldest first
  *
