@@ -787,6 +787,7 @@ export class ServiceObserver {
       openRequestsMax: 64,
       threads: 1,
       indexBytes: 1 << 19,
+      labelBytes: 1 << 16,
       workerSlotsMax: 4,
       replayTimeoutMs: REPLAY_TIMEOUT_MS,
       ...(this.#checkpoints

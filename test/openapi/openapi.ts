@@ -68,6 +68,7 @@ const MAPS = [
   /^GET \/ elsewhere$/,
   /^GET \/queue models\[\]\.\w+\[\]\.refused$/,
   /terms$/,
+  /\b(moe_|cxl_accessible_)?scores$/,
   /observations$/,
 ]
 /** Fields that nothing is known of at times. */

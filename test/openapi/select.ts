@@ -89,6 +89,7 @@ export const SELECT: ServiceDocument = {
     /^GET \/workers \[\]\.(kv_events_endpoints|replay_endpoint|listeners)$/,
     / (\w+\.)?overlap\.dp$/,
     / receipt\.candidates\[\]\.terms$/,
+    / receipt\.(moe_|cxl_accessible_)?scores$/,
     /^POST \/overlap_scores (scores|instances)(\.\*)?(\.dp)?$/,
   ],
   answersIn: route =>

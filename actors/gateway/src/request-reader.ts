@@ -443,6 +443,7 @@ export class RequestReader {
       cacheUse: read.cacheUse,
       sessionId: session,
       override: read.override,
+      moeQuery: read.moeQuery,
       constraints: read.constraints,
       isStream: read.isStream,
       expectedOutputTokens: read.expectedOutputTokens,

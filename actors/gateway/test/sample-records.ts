@@ -237,7 +237,7 @@ export const SHARD: ShardStatus = {
   blocksDistinct: 5,
   memberships: 5,
   orphanBlocks: 1,
-  eventsApplied: { stored: 1, removed: 0, cleared: 0 },
+  eventsApplied: { stored: 1, removed: 0, cleared: 0, transition: 0 },
   eventsSkipped: {
     otherTier: 0,
     remote: 0,
@@ -253,6 +253,7 @@ export const SHARD: ShardStatus = {
     unopened: 0,
   },
   layersHeld: {},
+  labels: undefined,
   guesses: { keys: 0, blocks: 0, bytes: 0, routed: 0, expired: 0, pruned: 0 },
   unclearStores: 0,
   blocksRefused: 0,

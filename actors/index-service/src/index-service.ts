@@ -93,7 +93,7 @@ class IndexService {
   #isRecovering = false
 
   constructor(context: ActorContext<IndexServiceMessage>, args: IndexServiceArgs) {
-    const { threads, indexBytes, workerSlotsMax, peersMax, replayTimeoutMs } = args
+    const { threads, indexBytes, labelBytes, workerSlotsMax, peersMax, replayTimeoutMs } = args
     const eventPool = args.eventPool ?? 'events'
     this.#context = context
     this.#args = args
@@ -114,7 +114,14 @@ class IndexService {
     })
     this.registry = new Registry({ shardCount: threads, workerSlotsMax })
     const inherits = args.peers.length > 0 && args.registrations.length > 0
-    this.shards = new Shards(context, { count: threads, indexBytes, workerSlotsMax, eventPool, inherits })
+    this.shards = new Shards(context, {
+      count: threads,
+      indexBytes,
+      labelBytes,
+      workerSlotsMax,
+      eventPool,
+      inherits,
+    })
     const { indexers, inheritors, reader, inheritedReader } = this.shards
     this.listeners = new RankListeners({
       context,

@@ -294,7 +294,7 @@ function applyInherited(index: BlockIndex, workerSlot: number, slot: Slot, event
     slot.reading.cleared(event)
   } else if (event.kind === 'removed') {
     slot.reading.remove(event, deviceBlocks(index, workerSlot))
-  } else {
+  } else if (event.kind === 'stored') {
     store(index, workerSlot, slot, event)
   }
 }

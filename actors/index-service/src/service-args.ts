@@ -10,6 +10,7 @@ export interface IndexServiceArgs extends JsonServiceArgs {
    */
   readonly eventPool?: string
   readonly indexBytes: number
+  readonly labelBytes: number
   readonly workerSlotsMax: number
   readonly replayTimeoutMs: number
   /** Where listeners keep checkpoints; undefined: nowhere. */

@@ -28,6 +28,7 @@ export interface ShardsOptions {
   readonly count: number
   /** All shards together, what is inherited included. */
   readonly indexBytes: number
+  readonly labelBytes: number
   readonly workerSlotsMax: number
   readonly eventPool: string
   /** Blocks of peers' dumps are to be kept beside those of the engines. */
@@ -59,7 +60,7 @@ export class Shards {
   readonly #memoryNumbers: (number | undefined)[]
 
   constructor(context: ShardsContext, options: ShardsOptions) {
-    const { count, indexBytes, workerSlotsMax, eventPool, inherits, guesses } = options
+    const { count, indexBytes, labelBytes, workerSlotsMax, eventPool, inherits, guesses } = options
     this.#context = context
     const shardBytes = Math.floor(indexBytes / count)
     const inheritedBytes = inherits ? Math.floor(shardBytes * INHERITED_SHARE) : 0
@@ -85,7 +86,14 @@ export class Shards {
       const ref = context.spawn(indexer, {
         ...place,
         name: `indexer-${shard}`,
-        args: { shard, memory, capacityBytes, workerSlotsMax, ...guessed },
+        args: {
+          shard,
+          memory,
+          capacityBytes,
+          workerSlotsMax,
+          labelBytes: Math.floor(labelBytes / count),
+          ...guessed,
+        },
       })
       context.watch(ref)
       indexers.push(ref)

@@ -25,6 +25,7 @@ const ARGS: Omit<IndexServiceArgs, 'registrations'> = {
   openRequestsMax: 8,
   threads: 2,
   indexBytes: 8 * 1024 * 1024,
+  labelBytes: 1 << 16,
   workerSlotsMax: 8,
   replayTimeoutMs: 500,
   peers: [],

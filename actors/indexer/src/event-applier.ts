@@ -33,7 +33,6 @@ import {
 } from '@homing/blocks'
 import {
   type BlockIndex,
-  type Copies,
   DEVICE_LAYER,
   HELD_WORDS,
   imageOf,
@@ -47,7 +46,6 @@ import {
   ALL_SEPARATORS,
   addsCopies,
   CacheReading,
-  EXTRA_KEY,
   HELD_TIERS,
   type HeldTier,
   isContentKnown,
@@ -56,14 +54,16 @@ import {
   type KvEvent,
   type KvRemoved,
   type KvStored,
-  type LeftCopies,
-  type RemovableBlocks,
+  type KvTransition,
   SALT,
   type SeparatedPrompt,
 } from '@homing/protocol'
+import { EventLabels } from './event-labels.ts'
+import { OTHER_LIFE, TWINS, unknownText } from './lacking-texts.ts'
 import type { LayerSlots } from './layer-slots.ts'
 import type { Churn, KeyImage, ResyncCause, ShardStatus, SkipReason } from './messages.ts'
 import { MarkRoom, NamespacedBeginnings } from './namespaced-beginnings.ts'
+import { LAYER_OF_TIER, SlotBlocks, withoutLayers } from './slot-blocks.ts'
 
 /** The result of a batch of events. */
 export interface ApplyReport {
@@ -87,17 +87,10 @@ export interface Resync {
   readonly reason: string
 }
 
-const LAYER_OF_TIER: Readonly<Record<HeldTier, number>> = {
-  device: DEVICE_LAYER,
-  host: KEY_LAYERS.indexOf('host'),
-  disk: KEY_LAYERS.indexOf('disk'),
-  external: KEY_LAYERS.indexOf('external'),
-}
 const LOWER_LAYERS = [LAYER_OF_TIER.host, LAYER_OF_TIER.disk, LAYER_OF_TIER.external]
 
 const SALTED_BLOCKS_MAX = 1 << 17
 const SEEDS_MAX = 4096
-
 /** What is known of a worker slot since it was opened. */
 interface Slot {
   readonly reading: CacheReading
@@ -137,6 +130,7 @@ const LACKS: Readonly<Partial<Record<SkipReason, string>>> = {
 }
 
 export class EventApplier {
+  readonly labels: EventLabels
   readonly #index: BlockIndex
   readonly #layers: LayerSlots
   readonly #removable: SlotBlocks
@@ -156,7 +150,7 @@ export class EventApplier {
   readonly #seeds = new Map<string, Seed>()
   #locals = new Int32Array(1024)
   #unclear = 0
-  readonly #applied = { stored: 0, removed: 0, cleared: 0 }
+  readonly #applied = { stored: 0, removed: 0, cleared: 0, transition: 0 }
   readonly #skipped: Record<SkipReason, number> = {
     otherTier: 0,
     remote: 0,
@@ -172,15 +166,18 @@ export class EventApplier {
     unopened: 0,
   }
 
-  constructor(index: BlockIndex, layers: LayerSlots) {
+  /** `labelBytes`: of the label table; 0 keeps no labels. */
+  constructor(index: BlockIndex, layers: LayerSlots, labelBytes = 0) {
     this.#index = index
     this.#layers = layers
+    this.labels = new EventLabels(index, layers, labelBytes)
     this.#removable = new SlotBlocks(index, layers)
   }
 
   /** Forgets everything about a worker slot; from now on its events are accepted. */
   open(workerSlot: number): void {
     this.#clearTiers(workerSlot)
+    this.labels.clear(workerSlot)
     const slot = newSlot()
     // Read only now: since the revision the slot may have learned more groups, or been released.
     const before = this.#revised.delete(workerSlot) ? this.#slots.get(workerSlot) : undefined
@@ -219,9 +216,13 @@ export class EventApplier {
     this.#separated.delete(workerSlot)
   }
 
-  /** Forgets what events said about a worker slot; its events are refused until it is opened again. */
+  /**
+   * Forgets what events said about a worker slot, but for what it has pooled; its events are refused until it
+   * is opened again.
+   */
   release(workerSlot: number): void {
     this.#clearTiers(workerSlot)
+    this.labels.release(workerSlot)
     this.#slots.delete(workerSlot)
     this.#revised.delete(workerSlot)
   }
@@ -276,7 +277,9 @@ export class EventApplier {
       const outcome =
         event.kind === 'stored'
           ? this.#store(workerSlot, slot, event, blockSizeTokens)
-          : this.#remove(workerSlot, slot, event)
+          : event.kind === 'removed'
+            ? this.#remove(workerSlot, slot, event)
+            : this.#move(workerSlot, event)
       if (outcome === 'overflow') overflows = true
       else if (outcome !== 'applied') {
         this.#skipped[outcome]++
@@ -323,6 +326,7 @@ export class EventApplier {
       unknownRemoves: stats.unknownRemoves,
       blocksHeld,
       layersHeld: this.#layersHeld(),
+      labels: this.labels.status(),
     }
   }
 
@@ -346,6 +350,7 @@ export class EventApplier {
       ]),
       reading: slot.reading.record(),
       ...blocks,
+      labels: this.labels.image(workerSlot),
     }
   }
 
@@ -365,6 +370,7 @@ export class EventApplier {
       return false
     }
     const slotOf = (layer: number) => this.#layers.slotOf(workerSlot, layer)
+    this.labels.load(workerSlot, image.labels)
     return storeImage(this.#index, image, slotOf, layer => this.#layers.othersOf(workerSlot, layer))
   }
 
@@ -389,10 +395,11 @@ export class EventApplier {
     assumedSizeTokens: number | undefined,
   ): 'applied' | 'overflow' | SkipReason {
     const fault = slot.reading.faultOf(event)
+    if (fault === 'remote' && this.#labelElsewhere(workerSlot, slot, event)) return 'applied'
     if (fault !== undefined) return fault
     slot.told |= separatorsOf(event)
     const layer = LAYER_OF_TIER[event.tier as HeldTier]
-    const { hashes, parent, tokens, blockSizeTokens } = event
+    const { hashes, parent, blockSizeTokens } = event
     const count = hashes.length / 2
     if (!isPlaceholder(event)) {
       if (layer === DEVICE_LAYER) slot.blockSizeTokens ??= blockSizeTokens
@@ -412,9 +419,7 @@ export class EventApplier {
     const untold = ALL_SEPARATORS & ~(event.tells | slot.told)
     slot.untold |= untold
     const salt = this.#saltOf(workerSlot, slot, event, untold)
-    if (this.#locals.length < hashes.length) this.#locals = new Int32Array(hashes.length * 2)
-    const seed = salt === null ? NOBODYS_SEED : this.#seed(event.loraName ?? '', salt)
-    hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOfBlocks(event.mediaHashes) })
+    this.#hash(event, salt)
     if (parent === undefined && salt !== null && layer === DEVICE_LAYER && slot.twins === undefined) {
       if (this.#index.isHeldOtherwise(layerSlot, this.#locals, hashes))
         slot.twins = untold === 0 ? OTHER_LIFE : TWINS
@@ -423,10 +428,29 @@ export class EventApplier {
     const repeated = this.#index.duplicateStores
     const outcome = this.#index.store(layerSlot, parent, hashes, this.#locals, count, copies, others)
     if (layer === DEVICE_LAYER) slot.repeatedBlocks += this.#index.duplicateStores - repeated
+    if (this.labels.concerns(workerSlot, event)) this.labels.stored(workerSlot, event, this.#locals, true)
     keepSalts(slot, hashes, salt)
     this.#applied.stored++
     if (salt === null) this.#unclear++
     return outcome === 'overflow' ? 'overflow' : 'applied'
+  }
+
+  /** Local hashes of its blocks, into `#locals`. */
+  #hash({ hashes, tokens, blockSizeTokens, loraName, mediaHashes }: KvStored, salt: string | null): void {
+    if (this.#locals.length < hashes.length) this.#locals = new Int32Array(hashes.length * 2)
+    const seed = salt === null ? NOBODYS_SEED : this.#seed(loraName ?? '', salt)
+    hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOfBlocks(mediaHashes) })
+  }
+
+  /** Blocks that are in a pool alone. False: it says nothing of pools, or not what the blocks hold. */
+  #labelElsewhere(workerSlot: number, slot: Slot, event: KvStored): boolean {
+    const { labels, hashes, tokens, blockSizeTokens } = event
+    if (labels === undefined || !isContentKnown(event) || blockSizeTokens === 0) return false
+    if (tokens.length !== (hashes.length / 2) * blockSizeTokens) return false
+    if ((slot.blockSizeTokens ?? blockSizeTokens) !== blockSizeTokens) return false
+    this.#hash(event, this.#saltOf(workerSlot, slot, event, ALL_SEPARATORS & ~(event.tells | slot.told)))
+    this.labels.stored(workerSlot, event, this.#locals, false)
+    return true
   }
 
   #remove(workerSlot: number, slot: Slot, event: KvRemoved): 'applied' | SkipReason {
@@ -436,6 +460,7 @@ export class EventApplier {
     slot.removedBlocks += this.#removable.fromDevice
     if (fault !== undefined) return fault
     this.#applied.removed++
+    this.labels.removed(workerSlot, event.hashes)
     if (slot.salts.size === 0) return 'applied'
     const { hashes } = event
     const tiers = HELD_TIERS.map(tier => this.#layers.slotOf(workerSlot, LAYER_OF_TIER[tier]))
@@ -448,10 +473,17 @@ export class EventApplier {
     return 'applied'
   }
 
+  #move(workerSlot: number, event: KvTransition): 'applied' {
+    this.labels.transition(workerSlot, event)
+    this.#applied.transition++
+    return 'applied'
+  }
+
   #clear(workerSlot: number, slot: Slot, event: KvCleared): void {
     this.#applied.cleared++
     slot.removedBlocks += this.#index.blocksHeld(this.#layers.slotOf(workerSlot, DEVICE_LAYER))
     this.#clearTiers(workerSlot)
+    this.labels.clear(workerSlot)
     slot.salts.clear()
     slot.reading.cleared(event)
     slot.told = 0
@@ -502,41 +534,6 @@ export class EventApplier {
   }
 }
 
-/** Removes blocks of the worker slot that is set. */
-class SlotBlocks implements RemovableBlocks {
-  workerSlot = 0
-  /** Blocks removed from the device. */
-  fromDevice = 0
-  readonly #index: BlockIndex
-  readonly #layers: LayerSlots
-
-  constructor(index: BlockIndex, layers: LayerSlots) {
-    this.#index = index
-    this.#layers = layers
-  }
-
-  remove(tier: HeldTier, hashes: Int32Array, copies: Copies, left: LeftCopies): number {
-    const layer = LAYER_OF_TIER[tier]
-    const slot = this.#layers.slotOf(this.workerSlot, layer)
-    const { removed } = this.#index.remove(slot, hashes, hashes.length / 2, copies, left)
-    if (layer === DEVICE_LAYER) this.fromDevice += removed
-    return removed
-  }
-}
-
-/** The image without these layers. */
-function withoutLayers(image: KeyImage, missing: readonly number[]): KeyImage {
-  const kept = (words: Int32Array, size: number, layerAt: number): Int32Array => {
-    const records = Array.from({ length: words.length / size }, (_, i) =>
-      words.subarray(i * size, (i + 1) * size),
-    )
-    const left = records.filter(record => !missing.includes(record[layerAt]!))
-    return Int32Array.from(left.flatMap(record => [...record]))
-  }
-  const held = kept(image.held, HELD_WORDS, 1)
-  return { ...image, held, orphans: kept(image.orphans, ORPHAN_WORDS, 0) }
-}
-
 function isIn(mask: number, layer: number): boolean {
   return (mask & (1 << layer)) !== 0
 }
@@ -582,24 +579,6 @@ function keepSalts(slot: Slot, hashes: Int32Array, salt: string | null): void {
 function saltAt({ salts }: Slot, hashes: Int32Array): string | null {
   const salt = salts.size === 0 ? undefined : salts.get(keyOf(hashes[0]!, hashes[1]!))
   return salt === undefined ? '' : salt
-}
-
-const SEPARATOR_NAMES: readonly (readonly [bit: number, name: string])[] = [
-  [SALT, 'a cache salt'],
-  [ADAPTER, 'an adapter'],
-  [EXTRA_KEY, 'an extra key'],
-]
-
-/** For events that name everything that distinguishes equal tokens within one life. */
-const OTHER_LIFE =
-  'blocks of equal tokens have several hashes there, and its events name nothing that would keep them apart: they belong to two lives or two engines'
-
-const TWINS =
-  'blocks of equal tokens have several hashes there: something that its events do not name, such as a cache salt, keeps them apart'
-
-function unknownText(separators: number): string {
-  const names = SEPARATOR_NAMES.filter(([bit]) => (separators & bit) !== 0).map(([, name]) => name)
-  return `prompts that the router does not know were sent there with ${names.join(', ')}, and the engine's events do not say whose blocks are whose`
 }
 
 function keyOf(low: number, high: number): bigint {

@@ -20,6 +20,8 @@ export interface IndexerArgs {
   readonly workerSlotsMax: number
   /** Part of the guesses that remains when there are too many, 0 … 1; default 0.8. */
   readonly pruneTargetRatio?: number
+  /** Bytes of the labels of its blocks; 0 or absent: none are kept. */
+  readonly labelBytes?: number | undefined
   /** Bound of the guesses of all shards together; undefined: there is none. */
   readonly guesses?: GuessBound | undefined
 }
@@ -32,7 +34,7 @@ export interface GuessBound {
 
 export type ShardSettings = Pick<
   RouterSettings,
-  'indexBytes' | 'eventThreads' | 'workerSlotsMax' | 'pruneTargetRatio' | 'guessBlocksMax'
+  'indexBytes' | 'labelBytes' | 'eventThreads' | 'workerSlotsMax' | 'pruneTargetRatio' | 'guessBlocksMax'
 >
 
 /** One word for each shard. */
@@ -45,8 +47,23 @@ export function indexerArgsFromSettings(
   settings: ShardSettings,
   parts: Pick<IndexerArgs, 'shard' | 'memory'> & { readonly guessCounts: SharedArrayBuffer },
 ): IndexerArgs {
-  const { indexBytes, eventThreads, workerSlotsMax, pruneTargetRatio, guessBlocksMax: blocksMax } = settings
+  const {
+    indexBytes,
+    labelBytes,
+    eventThreads,
+    workerSlotsMax,
+    pruneTargetRatio,
+    guessBlocksMax: blocksMax,
+  } = settings
   const { guessCounts: counts, ...others } = parts
   const capacityBytes = Math.floor(indexBytes / eventThreads)
-  return { ...others, capacityBytes, workerSlotsMax, pruneTargetRatio, guesses: { blocksMax, counts } }
+  const shardLabels = Math.floor(labelBytes / eventThreads)
+  return {
+    ...others,
+    capacityBytes,
+    labelBytes: shardLabels,
+    workerSlotsMax,
+    pruneTargetRatio,
+    guesses: { blocksMax, counts },
+  }
 }

@@ -8,7 +8,7 @@
  *        when some of its blocks may have been dropped. To observers: `shardReset` when this indexer has
  *        restarted. To attached readers: `shardMemory` when the shard has moved to other memory, or other
  *        worker keys hold blocks in lower tiers.
- * Owns   the shard, and per worker slot the state of `EventApplier` and `Guesses`.
+ * Owns   the shard, the labels of its blocks, and per worker slot the state of `EventApplier` and `Guesses`.
  * Order  events of one worker key arrive as published; between worker keys there is no order,
  *        and none is needed. Cleared blocks stop counting at once; their memory is swept in slices of about
  *        a fifth of a millisecond, after batches and in pauses.
@@ -25,6 +25,7 @@ import {
   BlockIndex,
   IMAGE_BLOCKS_MAX,
   type IndexMemory,
+  type LabelMemory,
   layeredOptions,
   type TreeSample,
 } from '@homing/index'
@@ -114,13 +115,19 @@ class Indexer {
     this.#shard = shard
     this.#slots = new LayerSlots(workerSlotsMax)
     this.#incarnation = random.below(2 ** 32)
-    this.readers = new Readers(shard, this.#incarnation, this.#slots, random.below(2 ** 31))
+    this.readers = new Readers(
+      shard,
+      this.#incarnation,
+      this.#slots,
+      random.below(2 ** 31),
+      () => this.applier.labels.memory,
+    )
     this.#index = BlockIndex.create({
       ...layeredOptions(capacityBytes, workerSlotsMax),
       memory,
       onMemory: moved => this.readers.announce(moved),
     })
-    this.applier = new EventApplier(this.#index, this.#slots)
+    this.applier = new EventApplier(this.#index, this.#slots, args.labelBytes)
     this.guesses = new Guesses(this.#index, this.#slots, {
       blocksMax: Math.floor(capacityBytes / GUESS_BYTES),
       pruneTargetRatio: pruneTargetRatio ?? PRUNE_TARGET_RATIO,
@@ -299,13 +306,21 @@ class Readers {
   readonly #incarnation: number
   readonly #refs = new Map<string, ActorRef<ShardMemoryMessage>>()
   readonly #slots: LayerSlots
+  readonly #labels: () => LabelMemory | undefined
   #memoryNumber: number
   /** Version of the layers that were announced last. */
   #lowerRevision = 0
 
   /** @param memoryNumber Differs from those of other lives of this indexer. */
-  constructor(shard: number, incarnation: number, slots: LayerSlots, memoryNumber: number) {
+  constructor(
+    shard: number,
+    incarnation: number,
+    slots: LayerSlots,
+    memoryNumber: number,
+    labels: () => LabelMemory | undefined,
+  ) {
     this.#shard = shard
+    this.#labels = labels
     this.#incarnation = incarnation
     this.#slots = slots
     this.#memoryNumber = memoryNumber
@@ -341,6 +356,7 @@ class Readers {
       memoryNumber: this.#memoryNumber,
       memory,
       lowerLayers: this.#slots.lowerLayers(),
+      labels: this.#labels(),
     })
   }
 }

@@ -2,8 +2,16 @@
 
 import type { ActorRef, Message, Reply } from '@homing/actor'
 import type { DumpSlice } from '@homing/fleet'
-import type { BlockImage, IndexMemory, KeyLayer, TreeSample, TreeSampleOptions } from '@homing/index'
+import type {
+  BlockImage,
+  IndexMemory,
+  KeyLayer,
+  LabelMemory,
+  TreeSample,
+  TreeSampleOptions,
+} from '@homing/index'
 import type { CacheReadingRecord, EventFault, KvEvent, SeparatedPrompt } from '@homing/protocol'
+import type { LabelStatus } from './event-labels.ts'
 import type { GuessStatus, RoutedBlocks, UnroutedBlocks } from './guesses.ts'
 
 /**
@@ -60,6 +68,8 @@ export interface ShardMemoryMessage extends Message {
    * are left out. When this changes, `memoryNumber` changes too.
    */
   readonly lowerLayers: Readonly<Record<number, number>>
+  /** Labels of its blocks; undefined: none are kept. The same for all of a life of the indexer. */
+  readonly labels: LabelMemory | undefined
 }
 
 /** What the events of a worker key say of its device, since an earlier time. */
@@ -80,6 +90,8 @@ export interface KeyImage extends BlockImage {
    */
   readonly salts: readonly (readonly [low: number, high: number, salt: string | null])[]
   readonly reading: CacheReadingRecord
+  /** Records of the label table, as `labelImageOf` has them. */
+  readonly labels: Int32Array
 }
 
 export type DumpMessage =
@@ -117,7 +129,7 @@ export interface ShardStatus {
   readonly blocksDistinct: number
   readonly memberships: number
   readonly orphanBlocks: number
-  readonly eventsApplied: { readonly stored: number; readonly removed: number; readonly cleared: number }
+  readonly eventsApplied: Readonly<Record<KvEvent['kind'], number>>
   readonly eventsSkipped: Readonly<Record<SkipReason, number>>
   /** Blocks of stores that found no room, and blocks dropped to make room. The index lacks these blocks. */
   readonly blocksRefused: number
@@ -133,6 +145,8 @@ export interface ShardStatus {
   readonly blocksHeld: Readonly<Record<number, number>>
   /** By worker slot: blocks on other layers, for worker keys that have any. */
   readonly layersHeld: Readonly<Record<number, Readonly<Partial<Record<KeyLayer, number>>>>>
+  /** Undefined: none are kept. */
+  readonly labels: LabelStatus | undefined
   readonly guesses: GuessStatus
 }
 

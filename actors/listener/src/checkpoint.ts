@@ -10,7 +10,7 @@
  */
 
 import type { KeyImage } from '@homing/actors/indexer'
-import { GUESSED_LAYER, HELD_WORDS, KEY_LAYERS, ORPHAN_WORDS } from '@homing/index'
+import { GUESSED_LAYER, HELD_WORDS, KEY_LAYERS, ORPHAN_WORDS, readLabelImage } from '@homing/index'
 import {
   type CacheReadingRecord,
   HELD_TIERS,
@@ -48,8 +48,8 @@ export interface Checkpoint {
 }
 
 /**
- * Blocks are four texts of bytes, whatever their number, so the values are few: salts and fingerprints. A
- * million salts fit; the bytes are those that the header says.
+ * Blocks and labels are five texts of bytes, whatever their number, so the values are few: salts and
+ * fingerprints. A million salts fit; the bytes are those that the header says.
  */
 const BODY_BOUNDS = { bytesMax: 2 ** 32, valuesMax: 4 * 2 ** 20, depthMax: 8 }
 const TIERS: readonly KvTier[] = [...HELD_TIERS, 'unknown']
@@ -64,8 +64,8 @@ const FORM: SealedForm = {
 
 export function encodeCheckpoint(checkpoint: Checkpoint): Uint8Array[] {
   const { image } = checkpoint
-  const { localHashes, parents, held, orphans, reading } = image
-  const words = { localHashes, parents, held, orphans }
+  const { localHashes, parents, held, orphans, reading, labels } = image
+  const words = { localHashes, parents, held, orphans, labels }
   const columns = Object.entries(words).map(([name, column]) => [name, bytesOf(column)])
   const written = {
     ...image,
@@ -112,6 +112,9 @@ function readImage(image: SealedFields): KeyImage {
   for (let at = 0; at < orphans.length; at += ORPHAN_WORDS) {
     image.require(isLayer(orphans[at]!) && orphans[at + 1]! >= 1, 'an orphan is of a layer')
   }
+  // Routers without labels have written none.
+  const labels = image.has('labels') ? image.words('labels', 1) : new Int32Array(0)
+  image.require(readLabelImage(labels) !== undefined, 'labels are those of blocks')
   return {
     blockSizeTokens: image.has('blockSizeTokens') ? image.integer('blockSizeTokens', 1) : undefined,
     salts: image.list('salts').map(entry => {
@@ -124,6 +127,7 @@ function readImage(image: SealedFields): KeyImage {
     parents,
     held,
     orphans,
+    labels,
   }
 }
 

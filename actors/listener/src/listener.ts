@@ -511,9 +511,9 @@ function tryParse(frames: Frames): ReturnType<typeof parseEventFrames> | undefin
   }
 }
 
-/** Blocks stored and removed, and clears, of one batch: a line of constant size. */
+/** Blocks stored, removed and moved, and clears, of one batch: a line of constant size. */
 function countsOf(events: readonly KvEvent[]) {
-  const counts = { stored: 0, removed: 0, cleared: 0 }
+  const counts = { stored: 0, removed: 0, cleared: 0, transition: 0 }
   for (const event of events) counts[event.kind] += event.kind === 'cleared' ? 1 : event.hashes.length / 2
   return counts
 }

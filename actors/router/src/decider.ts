@@ -146,6 +146,7 @@ export class Decider {
       indexMemories: args.indexMemories,
       workerSlotsMax: args.workerSlotsMax,
       weights: args.layerWeights,
+      labelWeights: args.labelWeights,
       guessesPending: args.guesses.ttlUntilEventsMs !== undefined,
     })
     this.shards = new ShardMemories({

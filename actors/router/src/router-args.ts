@@ -12,7 +12,13 @@ import type { IndexerMessage, RoutedMessage } from '@homing/actors/indexer'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { RouterSettings } from '@homing/config'
 import type { ShardMemory } from '@homing/index'
-import type { AffinitySettings, LayerWeights, TrackingSettings, UnlistedModels } from '@homing/placement'
+import type {
+  AffinitySettings,
+  LabelWeights,
+  LayerWeights,
+  TrackingSettings,
+  UnlistedModels,
+} from '@homing/placement'
 import {
   CustomPolicy,
   type CustomSelection,
@@ -39,6 +45,8 @@ export interface RouterArgs {
   readonly indexers: readonly ActorRef<IndexerMessage | RoutedMessage>[]
   readonly workerSlotsMax: number
   readonly layerWeights: LayerWeights
+  /** Default: labels count for nothing. */
+  readonly labelWeights?: LabelWeights | undefined
   readonly guesses: GuessSettings
   readonly selection: SelectionSettings
   readonly guard: GuardSettings
@@ -77,6 +85,9 @@ type SettingsOfRouter = AffinityOfSettings &
     | 'workerSlotsMax'
     | 'hostCacheHitWeight'
     | 'diskCacheHitWeight'
+    | 'moeHitWeight'
+    | 'pooledHitWeight'
+    | 'pooledMigrationWeight'
     | 'guessTtlWithoutEventsMs'
     | 'guessTtlUntilEventsMs'
     | 'guessBlocksMax'
@@ -122,6 +133,11 @@ export function routerArgsFromSettings(
     ...refs,
     workerSlotsMax: settings.workerSlotsMax,
     layerWeights: { host: settings.hostCacheHitWeight, disk: settings.diskCacheHitWeight },
+    labelWeights: {
+      moe: settings.moeHitWeight,
+      pooled: settings.pooledHitWeight,
+      migration: settings.pooledMigrationWeight,
+    },
     guesses: {
       ttlWithoutEventsMs: settings.guessTtlWithoutEventsMs,
       ttlUntilEventsMs: settings.guessTtlUntilEventsMs === 0 ? undefined : settings.guessTtlUntilEventsMs,

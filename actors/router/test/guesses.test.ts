@@ -39,6 +39,7 @@ t.test('an indexer that began anew is told that there are prompts that it does n
       memoryNumber,
       memory: index.memory,
       lowerLayers: {},
+      labels: undefined,
     })
   life(1, 1)
   life(1, 2)
@@ -157,7 +158,14 @@ t.test('lower tiers count less, and only after what is on the device', async t =
   t.equal((await decide(request('ABCDEFG'))).worker, 'b/0', 'before the indexer has spoken of lower tiers')
   const [host, disk] = [1 << KEY_LAYERS.indexOf('host'), 1 << KEY_LAYERS.indexOf('disk')]
   const lowerLayers = { 0: host | disk }
-  const memory = { shard: 0, incarnation: 1, memoryNumber: 1, memory: index.memory, lowerLayers }
+  const memory = {
+    shard: 0,
+    incarnation: 1,
+    memoryNumber: 1,
+    memory: index.memory,
+    lowerLayers,
+    labels: undefined,
+  }
   ref.tell({ type: 'shardMemory', ...memory })
   const decision = await decide(request('ABCDEFG', { requestId: 'again', pinnedInstanceId: 0 }))
   t.match(decision, { overlapBlocks: 6, guessedTokens: 0, trust: 'exact' })

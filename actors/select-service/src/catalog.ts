@@ -243,6 +243,7 @@ export class SelectCatalog {
     return {
       id: String(worker.workerId),
       instanceId: worker.instanceId,
+      eventsId: worker.workerId,
       joinedMs: worker.joinedMs,
       origin: worker.endpoint!,
       state: STATES[wanted],

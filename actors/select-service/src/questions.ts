@@ -12,7 +12,7 @@ import {
   namespaceSeed,
 } from '@homing/blocks'
 import { type BodyFields, bodyFields } from '@homing/http'
-import { type RequestTracking, type RoutingRequest, separatedPrompt } from '@homing/placement'
+import { type MoeQuery, type RequestTracking, type RoutingRequest, separatedPrompt } from '@homing/placement'
 import { ADAPTER, SALT } from '@homing/protocol'
 import type { SelectionOverride } from '@homing/selection'
 import { checkTaint, type Partition, partitionOf, selectionIdOf, TOKENS_MAX, textsOf } from './requests.ts'
@@ -29,6 +29,7 @@ export interface Question extends Partition {
   /** For the block size of its partition. Throws BadBodyError. */
   readonly prompt: (blockSizeTokens: number) => HashedPrompt
   readonly override: SelectionOverride
+  readonly moeQuery: MoeQuery | undefined
   readonly tracking: RequestTracking | undefined
   readonly expectedOutputTokens: number | undefined
   readonly sessionId: string | undefined
@@ -61,9 +62,9 @@ const OVERRIDE_FIELDS = [
   'router_temperature',
   'assume_kv_reuse',
   'track_prefill_tokens',
+  'moe_query',
   // Known to other routers; no effect here.
   'shared_cache_multiplier',
-  'moe_query',
 ]
 
 /** `action`: 'select a worker'. Throws BadBodyError and MistypedBodyError. */
@@ -179,7 +180,7 @@ function mediaOf(fields: BodyFields, tokenCount: number): readonly MediaObject[]
   })
 }
 
-function overridesOf(fields: BodyFields): Pick<Question, 'override' | 'tracking'> {
+function overridesOf(fields: BodyFields): Pick<Question, 'override' | 'moeQuery' | 'tracking'> {
   const given = fields.object('router_config_override')
   for (const name of Object.keys(given))
     if (!OVERRIDE_FIELDS.includes(name))
@@ -205,8 +206,45 @@ function overridesOf(fields: BodyFields): Pick<Question, 'override' | 'tracking'
       overlapCredit: number('overlap_score_credit', OVERRIDE_MAX),
       temperature: number('router_temperature', OVERRIDE_MAX),
     },
+    moeQuery: moeQueryOf(fields, given['moe_query']),
     tracking:
       assumesReuse === undefined && prefillTokens === undefined ? undefined : { assumesReuse, prefillTokens },
+  }
+}
+
+const MOE_QUERY_FIELDS = ['layer_id', 'expert_ids', 'expert_group', 'fallback_to_unlabeled']
+const EXPERT_IDS_MAX = 4096
+const U32_MAX = 0xffff_ffff
+
+/** As a router takes it. */
+function moeQueryOf(fields: BodyFields, value: unknown): MoeQuery | undefined {
+  const name = 'router_config_override.moe_query'
+  if (value === undefined || value === null) return undefined
+  if (typeof value !== 'object' || Array.isArray(value))
+    return fields.mistyped(`${name} is ${JSON.stringify(value)}; it must be an object`)
+  const query = value as Readonly<Record<string, unknown>>
+  for (const key of Object.keys(query))
+    if (!MOE_QUERY_FIELDS.includes(key))
+      fields.refuse(`${name} has no member ${openText(key)}; known: ${MOE_QUERY_FIELDS.join(', ')}`)
+  const u32 = (member: string, given: unknown): number => {
+    if (typeof given === 'number' && Number.isInteger(given) && given >= 0 && given <= U32_MAX) return given
+    return fields.mistyped(
+      `${name}.${member} is ${JSON.stringify(given ?? null)}; it must be a whole number from 0 to ${U32_MAX}`,
+    )
+  }
+  const { layer_id: layer, expert_ids: ids = [], expert_group: group = undefined } = query
+  const { fallback_to_unlabeled: fallback = true } = query
+  if (!Array.isArray(ids) || ids.length > EXPERT_IDS_MAX)
+    return fields.mistyped(`${name}.expert_ids must be a list of at most ${EXPERT_IDS_MAX} whole numbers`)
+  if (typeof fallback !== 'boolean')
+    return fields.mistyped(
+      `${name}.fallback_to_unlabeled is ${JSON.stringify(fallback)}; it must be true or false`,
+    )
+  return {
+    layerId: u32('layer_id', layer),
+    expertIds: ids.map((id: unknown, i) => u32(`expert_ids[${i}]`, id)),
+    expertGroup: group === undefined || group === null ? undefined : u32('expert_group', group),
+    fallbackToUnlabeled: fallback,
   }
 }
 

@@ -146,6 +146,7 @@ class SelectService implements Service<SelectServiceReady> {
     this.shards = new Shards(context, {
       count: settings.eventThreads,
       indexBytes: settings.indexBytes,
+      labelBytes: settings.labelBytes,
       workerSlotsMax,
       eventPool,
       inherits: false,

@@ -87,6 +87,7 @@ export class Selections {
       textBlocksReason: undefined,
       sessionId: question.sessionId,
       override: question.override,
+      moeQuery: question.moeQuery,
       constraints: {
         allowedInstanceIds: allowed?.flatMap(id => catalog.get(id)?.instanceId ?? []),
         requiredTaints,

@@ -59,6 +59,7 @@ t.test('what is not given is left to the settings', async t => {
     requiredTaints: [],
     preferredTaints: {},
     override: { overlapWeight: undefined, overlapCredit: undefined, temperature: undefined },
+    moeQuery: undefined,
     wantsReceipt: false,
   })
   t.match(
@@ -70,7 +71,7 @@ t.test('what is not given is left to the settings', async t => {
         router_temperature: 0.5,
         track_prefill_tokens: false,
         assume_kv_reuse: null,
-        moe_query: {},
+        moe_query: { layer_id: 3, expert_ids: [1, 2] },
       },
       pinned_worker: '18446744073709551615',
       allowed_worker_ids: ['18446744073709551615', 1],
@@ -78,6 +79,7 @@ t.test('what is not given is left to the settings', async t => {
     }),
     {
       override: { overlapWeight: 2, temperature: 0.5 },
+      moeQuery: { layerId: 3, expertIds: [1, 2], expertGroup: undefined, fallbackToUnlabeled: true },
       tracking: { prefillTokens: false, assumesReuse: undefined },
       pinned: { workerId: 2n ** 64n - 1n, dpRank: undefined },
       allowed: [2n ** 64n - 1n, 1n],

@@ -185,6 +185,7 @@ export class BodyReader {
         request.cacheUse ?? (request.isStream && isOneOfMany(body, request) ? 'unreported' : undefined),
       tokenizedBy: 'nobody',
       override: request.hints.override,
+      moeQuery: request.hints.moeQuery,
       constraints: request.hints.constraints,
       priority: request.hints.priority,
       expectedOutputTokens: request.hints.expectedOutputTokens,

@@ -4,6 +4,7 @@ import type { ErrorRecord } from '@homing/base'
 import type {
   BodyEdit,
   CacheUse,
+  MoeQueryHint,
   PriorityHints,
   RoutingConstraints,
   RoutingOverride,
@@ -40,6 +41,7 @@ export interface ReadRequest {
   /** The party that tokenized. */
   readonly tokenizedBy: 'router' | 'engine' | 'client' | 'nobody'
   readonly override: RoutingOverride
+  readonly moeQuery?: MoeQueryHint | undefined
   readonly constraints: RoutingConstraints | undefined
   /** Priority hints for waiting in the queue; undefined: the client gave none. */
   readonly priority?: PriorityHints | undefined

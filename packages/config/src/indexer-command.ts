@@ -5,7 +5,7 @@
  */
 
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
-import { faultOfBodies, faultOfShards, shared } from './shared-settings.ts'
+import { faultOfBodies, faultOfLabels, faultOfShards, shared } from './shared-settings.ts'
 import { GIB, KIB, MIB, MINUTE_MS, SECOND_MS } from './units.ts'
 
 const indexerSettings = [
@@ -159,6 +159,12 @@ const indexerSettings = [
     env: 'HOMING_INDEXER_INDEX_BYTES',
     help: 'Memory that the whole index may take, divided evenly among its threads. It never grows past this; blocks that find no room are left out and counted. With --peers and --workers a quarter of it is for blocks known from peers.',
   },
+  {
+    ...shared.labelBytes,
+    group: 'Index',
+    env: 'HOMING_INDEXER_LABEL_BYTES',
+    help: 'Memory for labels of blocks (experts of MoE models, states in pooled memory), divided evenly among the threads. Labels that find no room are left out and counted. 0 keeps none.',
+  },
 
   {
     key: 'peers',
@@ -273,10 +279,11 @@ function faultOfMissingBlockSize({ settings: { workers, blockSizeTokens } }: Fac
 const INHERITED_PARTS = 4
 
 function faultOfIndexBytes({ settings }: Facts): string | undefined {
-  const { indexBytes, threads, workerSlotsMax, peers, workers } = settings
+  const { indexBytes, labelBytes, threads, workerSlotsMax, peers, workers } = settings
   const isInheriting = peers.length > 0 && workers.length > 0
-  return faultOfShards({
+  const fault = faultOfShards({
     ...{ indexBytes, workerSlotsMax, threads, threadsOption: '--threads' },
     ...(isInheriting ? { parts: INHERITED_PARTS, partsWords: ' and peers' } : {}),
   })
+  return fault ?? faultOfLabels(labelBytes, threads, '--threads')
 }

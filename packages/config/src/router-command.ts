@@ -12,6 +12,7 @@ import { foreignRouterOptions } from './foreign-options.ts'
 import { accessSettings } from './router/access-settings.ts'
 import { disaggSettings } from './router/disagg-settings.ts'
 import { eventSettings } from './router/event-settings.ts'
+import { labelSettings } from './router/label-settings.ts'
 import { listeningSettings } from './router/listening-settings.ts'
 import { outputSettings } from './router/output-settings.ts'
 import { overloadSettings } from './router/overload-settings.ts'
@@ -21,7 +22,7 @@ import { requestSettings } from './router/request-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
 import { tracingSettings } from './router/tracing-settings.ts'
 import { workerSettings } from './router/worker-settings.ts'
-import { faultOfBodies, faultOfShards, indexBytesMin } from './shared-settings.ts'
+import { faultOfBodies, faultOfLabels, faultOfShards, indexBytesMin } from './shared-settings.ts'
 import { tcpSettingGiven } from './tcp-settings.ts'
 
 const routerSettings = [
@@ -33,6 +34,7 @@ const routerSettings = [
   ...overloadSettings,
   ...disaggSettings,
   ...eventSettings,
+  ...labelSettings,
   ...replicaSettings,
   ...brokerSettings,
   ...requestSettings,
@@ -263,8 +265,12 @@ function faultOfNoFrontend({ settings, isGiven }: RuleFacts<RouterSettings>): st
 }
 
 function faultOfShardSize({ settings }: RuleFacts<RouterSettings>): string | undefined {
-  const { indexBytes, workerSlotsMax, eventThreads: threads } = settings
-  return faultOfShards({ indexBytes, workerSlotsMax, threads, threadsOption: '--router-event-threads' })
+  const { indexBytes, labelBytes, workerSlotsMax, eventThreads: threads } = settings
+  const threadsOption = '--router-event-threads'
+  return (
+    faultOfShards({ indexBytes, workerSlotsMax, threads, threadsOption }) ??
+    faultOfLabels(labelBytes, threads, threadsOption)
+  )
 }
 
 function faultOfGuardShare({ settings, isGiven }: RuleFacts<RouterSettings>): string | undefined {

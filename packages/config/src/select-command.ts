@@ -8,6 +8,7 @@
 import { completeSettings } from './complete-settings.ts'
 import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descriptor.ts'
 import { eventSettings } from './router/event-settings.ts'
+import { labelSettings } from './router/label-settings.ts'
 import { overloadSettings } from './router/overload-settings.ts'
 import { routingSettings } from './router/routing-settings.ts'
 import { linearBy, type RouterSettings, routerCommand } from './router-command.ts'
@@ -61,6 +62,8 @@ const INDEX = [
   'replayTimeoutMs',
 ] as const
 
+const LABELS = ['labelBytes', 'moeHitWeight', 'pooledHitWeight', 'pooledMigrationWeight'] as const
+
 const OVERLOAD = [
   'activeDecodeBlocksThreshold',
   'activePrefillTokensThreshold',
@@ -89,6 +92,7 @@ const selectSettings = [
   ...picked(routingSettings, ROUTING),
   ...picked(overloadSettings, OVERLOAD),
   ...picked(eventSettings, INDEX),
+  ...picked(labelSettings, LABELS),
   ...bookingSettings(NAMES),
   {
     key: 'selectionTtlMs',

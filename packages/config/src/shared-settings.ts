@@ -213,6 +213,14 @@ export const shared = {
     min: MIB,
     max: 64 * GIB,
   },
+  labelBytes: {
+    key: 'labelBytes',
+    name: 'label-bytes',
+    kind: 'size',
+    default: 32 * MIB,
+    min: 0,
+    max: 4 * GIB,
+  },
   accessLog: {
     key: 'accessLog',
     name: 'access-log',
@@ -287,6 +295,20 @@ export interface ShardSizes {
 /** Least bytes of an index of one shard. */
 export function indexBytesMin(workerSlotsMax: number): number {
   return Math.max(shared.indexBytes.min, SHARD_BYTES_MIN + workerSlotsMax * SHARD_BYTES_PER_WORKER_SLOT)
+}
+
+/** Least bytes of the labels of a shard: packages/index keeps none in less. */
+const SHARD_LABEL_BYTES_MIN = 4 * KIB
+
+/** Without labels, or with room for some on each thread. */
+export function faultOfLabels(
+  labelBytes: number,
+  threads: number,
+  threadsOption: string,
+): string | undefined {
+  const shardBytes = Math.floor(labelBytes / threads)
+  if (labelBytes === 0 || shardBytes >= SHARD_LABEL_BYTES_MIN) return undefined
+  return `--label-bytes leaves ${shardBytes} bytes for each of ${threadsOption} ${threads}: each needs ${SHARD_LABEL_BYTES_MIN}; 0 keeps no labels`
 }
 
 /** The memory of the index must suit its threads. */

@@ -14,9 +14,10 @@
  */
 
 import type { Clock, Timer } from '@homing/base'
-import type { BlockManager, CachedBlock } from './block-manager.ts'
+import type { BlockManager, CachedBlock, CacheEvent } from './block-manager.ts'
 import type { EmittedToken, EngineModel, ModelCounts, ModelRequest } from './engine-model.ts'
 import type { EventPublisher } from './event-publisher.ts'
+import type { PooledTier } from './pooled-tier.ts'
 
 /** Steps in one turn of the event loop when there is no waiting; then sockets get their turn. */
 const STEPS_PER_TURN_MAX = 16
@@ -31,6 +32,8 @@ export interface EngineRankOptions {
   readonly blocks: BlockManager
   /** Undefined: this engine publishes no events. */
   readonly publisher: EventPublisher | undefined
+  /** Undefined: its blocks go to no pool. */
+  readonly pool: PooledTier | undefined
   readonly clock: Clock
   /** Simulated over real time: 1 is real time, 10 is ten times faster, 0 does not wait at all. */
   readonly speed: number
@@ -48,6 +51,7 @@ export class EngineRank {
   readonly #model: EngineModel
   readonly #blocks: BlockManager
   readonly #publisher: EventPublisher | undefined
+  readonly #pool: PooledTier | undefined
   readonly #clock: Clock
   readonly #speed: number
   readonly #isClearLate: boolean
@@ -65,6 +69,7 @@ export class EngineRank {
     this.#model = options.model
     this.#blocks = options.blocks
     this.#publisher = options.publisher
+    this.#pool = options.pool
     this.#clock = options.clock
     this.#speed = options.speed
     this.#isClearLate = options.isClearLate
@@ -106,7 +111,7 @@ export class EngineRank {
   /** Empties the prefix cache. False while requests run. */
   resetPrefixCache(): boolean {
     if (!this.#blocks.clear()) return false
-    if (!this.#isClearLate) this.#publisher?.publish(this.#blocks.takeEvents())
+    if (!this.#isClearLate) this.#publish(this.#blocks.takeEvents())
     return true
   }
 
@@ -129,6 +134,7 @@ export class EngineRank {
   end(): void {
     this.#isClosed = true
     this.#timer?.cancel()
+    this.#pool?.close()
     this.#listeners.clear()
   }
 
@@ -173,10 +179,14 @@ export class EngineRank {
     return true
   }
 
+  #publish(events: readonly CacheEvent[]): void {
+    this.#publisher?.publish(this.#pool?.follow(events) ?? events)
+  }
+
   #finish(): void {
     this.#isStepping = false
     const { tokens, events } = this.#model.finishStep()
-    this.#publisher?.publish(events)
+    this.#publish(events)
     for (const token of tokens) {
       const listener = this.#listeners.get(token.id)
       if (token.isLast) this.#listeners.delete(token.id)

@@ -17,6 +17,7 @@ import { EngineRank } from './engine-rank.ts'
 import type { ResolvedEngineSettings } from './engine-settings.ts'
 import type { EngineRankState, RankEndpoints } from './engine-state.ts'
 import { type EventFaults, EventPublisher, NO_EVENT_FAULTS } from './event-publisher.ts'
+import { type BlocksMoved, PooledTier } from './pooled-tier.ts'
 import { timingProfile } from './timing-profile.ts'
 
 export interface EngineRanksOptions {
@@ -158,7 +159,17 @@ export class EngineRanks {
     const blocks = new BlockManager({ blockSizeTokens, blockCount: settings.blocks, hashSeed, removals })
     const profile = timingProfile(settings.profile)
     const model = new EngineModel({ blocks, profile, stepTokensMax, sequencesMax, vocabulary })
-    return new EngineRank({ rank, model, blocks, publisher, clock, speed, isClearLate })
+    const pool = publisher && this.#newPool(publisher)
+    return new EngineRank({ rank, model, blocks, publisher, pool, clock, speed, isClearLate })
+  }
+
+  #newPool(publisher: EventPublisher): PooledTier | undefined {
+    const { settings, clock } = this.#options
+    const { poolId, poolWorkers, poolBlocks, poolTransferMs, speed } = settings
+    if (poolId < 0) return undefined
+    const transferMs = speed === 0 ? 0 : poolTransferMs / speed
+    const publish = (events: readonly BlocksMoved[]) => void publisher.publish(events)
+    return new PooledTier({ poolId, poolWorkers, poolBlocks, transferMs, clock, publish })
   }
 
   #atBroker(rank: number): string | undefined {

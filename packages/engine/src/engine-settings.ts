@@ -12,6 +12,7 @@ import type { KvHashForm, ReplayForm } from '@homing/protocol'
 import { ANSWER_FORMS, type AnswerForm } from './completion-answer.ts'
 import { EVENT_FORMS, type EventForm } from './event-publisher.ts'
 import { DEFAULT_HANDOVER_SETTINGS, HANDOVER_OPTIONS, type HandoverSettings } from './handover-settings.ts'
+import { DEFAULT_POOL_SETTINGS, faultOfPool, POOL_OPTIONS, type PoolSettings } from './pool-settings.ts'
 import {
   DEFAULT_REQUEST_PORT_SETTINGS,
   REQUEST_PORT_OPTIONS,
@@ -21,7 +22,7 @@ import { PROFILE_NAMES, type ProfileName, timingProfile } from './timing-profile
 import { TLS_OPTIONS } from './tls-options.ts'
 
 /** Plain data: may be sent to another thread. */
-export interface EngineSettings extends HandoverSettings, RequestPortSettings {
+export interface EngineSettings extends HandoverSettings, PoolSettings, RequestPortSettings {
   /** Address to listen on, for HTTP and for ZeroMQ. */
   readonly host: string
   /** 0: the system picks one. */
@@ -140,6 +141,7 @@ export const DEFAULT_ENGINE_SETTINGS: EngineSettings = {
   answerForm: 'vllm',
   version: '0.32.0',
   ...DEFAULT_HANDOVER_SETTINGS,
+  ...DEFAULT_POOL_SETTINGS,
 }
 
 /** Options of the command line; `key` names the property of `EngineSettings`. */
@@ -215,6 +217,7 @@ export const ENGINE_OPTIONS = [
   },
   ...TLS_OPTIONS,
   ...HANDOVER_OPTIONS,
+  ...POOL_OPTIONS,
   {
     key: 'model',
     name: 'model',
@@ -582,6 +585,8 @@ export function engineSettings(given: Partial<EngineSettings> = {}): ResolvedEng
   if (settings.nats.length > 0 && settings.port === 0 && settings.natsSubject === '')
     faults.push('--nats-subject is not given, and a free port (--port 0) names none: give it')
   if (settings.model === '') faults.push('model is empty')
+  const poolFault = faultOfPool(settings)
+  if (poolFault !== undefined) faults.push(poolFault)
   if (settings.apiKey !== '' && settings.apiKeyFile !== undefined)
     faults.push('--api-key and --api-key-file are given: use one of them')
   if ((settings.tlsCertificateFile === undefined) !== (settings.tlsKeyFile === undefined))

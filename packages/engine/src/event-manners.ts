@@ -16,6 +16,7 @@
 
 import { KV_CLEARED, type KvEvent, kvRemoved, kvStored } from '@homing/protocol'
 import type { BlocksStored, CacheEvent } from './block-manager.ts'
+import type { BlocksMoved } from './pooled-tier.ts'
 
 export interface EventManners {
   readonly repeatsStores: boolean
@@ -52,7 +53,13 @@ export class EventWriter {
   }
 
   /** What one event of the cache is on the wire; nothing where this manner has no word for it. */
-  write(event: CacheEvent): readonly KvEvent[] {
+  write(event: CacheEvent | BlocksMoved): readonly KvEvent[] {
+    if (event.type === 'moved') {
+      const { hashes, state, poolId, workers } = event
+      // Who reaches it is told on the way there.
+      const accessibleWorkers = state === 'in_transit' ? workers : new Int32Array(0)
+      return [{ kind: 'transition', hashes, state, poolId, accessibleWorkers }]
+    }
     if (event.type === 'cleared') {
       this.#told.clear()
       return [KV_CLEARED]

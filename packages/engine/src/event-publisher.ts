@@ -31,6 +31,7 @@ import { BatchRing, type BufferedBatch, EventService } from '@homing/publisher'
 import type { MessageTransport, StreamOptions } from '@homing/transport'
 import type { CacheEvent } from './block-manager.ts'
 import { type EventManners, EventWriter, PLAIN_MANNERS } from './event-manners.ts'
+import type { BlocksMoved } from './pooled-tier.ts'
 
 /** Bytes of payload that a replay buffer holds at most: 64 MiB. */
 const REPLAY_BYTES_MAX = 67_108_864
@@ -185,7 +186,7 @@ export class EventPublisher {
   }
 
   /** Publishes the events as one batch; none, no batch. Answers it, lost on the way or not. */
-  publish(cacheEvents: readonly CacheEvent[]): BufferedBatch | undefined {
+  publish(cacheEvents: readonly (CacheEvent | BlocksMoved)[]): BufferedBatch | undefined {
     const service = this.#service
     if (service === undefined || this.#isClosed) return undefined
     this.#writer.manners = this.faults

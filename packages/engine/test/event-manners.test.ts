@@ -82,7 +82,7 @@ function words(events: readonly KvEvent[]): string[] {
     return prompt ?? hash
   }
   return events.map(event => {
-    if (event.kind === 'cleared') return 'cleared'
+    if (event.kind === 'cleared' || event.kind === 'transition') return event.kind
     const hashes = Array.from({ length: event.hashes.length / 2 }, (_, i) => name(event.hashes, i)).join(' ')
     return `${event.kind} ${hashes} in group ${event.group ?? 'none'}`
   })

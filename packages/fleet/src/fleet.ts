@@ -70,6 +70,8 @@ export interface WorkerRecord {
    * from 0.
    */
   readonly instanceId: number
+  /** Id by which KV events of other workers name it; undefined: `instanceId`. */
+  readonly eventsId?: bigint | undefined
   /**
    * Unix milliseconds at which it joined the fleet; no two are the same, so one that has left and came back
    * has another.

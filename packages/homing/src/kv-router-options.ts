@@ -29,6 +29,16 @@ export interface SamplingOptions {
   readonly repetitionPenalty?: number | undefined
 }
 
+/** Which experts of an MoE model a request wants, where engines say which blocks belong to which. */
+export interface MoeQueryOptions {
+  readonly layerId: number
+  /** Default: any of the layer. */
+  readonly expertIds?: readonly number[] | undefined
+  readonly expertGroup?: number | undefined
+  /** False: only workers with matching blocks may take it, if there are any. Default true. */
+  readonly fallbackToUnlabeled?: boolean | undefined
+}
+
 /** Settings of the router for one call. What is left out is as set for the router. */
 export interface RouterConfigOverride {
   /** Weight of cached blocks against load, 0 … 1000; the linear rule decides. */
@@ -43,6 +53,7 @@ export interface RouterConfigOverride {
   readonly assumeKvReuse?: boolean | undefined
   /** False: its prompt is not counted as prefill. */
   readonly trackPrefillTokens?: boolean | undefined
+  readonly moeQuery?: MoeQueryOptions | undefined
 }
 
 /** What every question about a prompt may say. */
@@ -101,6 +112,13 @@ const OVERRIDE: Names<RouterConfigOverride> = {
   routerTemperature: 'router_temperature',
   assumeKvReuse: 'assume_kv_reuse',
   trackPrefillTokens: 'track_prefill_tokens',
+  moeQuery: 'moe_query',
+}
+const MOE_QUERY: Names<MoeQueryOptions> = {
+  layerId: 'layer_id',
+  expertIds: 'expert_ids',
+  expertGroup: 'expert_group',
+  fallbackToUnlabeled: 'fallback_to_unlabeled',
 }
 const BEST_WORKER: Names<BestWorkerOptions> = {
   model: 'model',
@@ -158,10 +176,14 @@ function nvextOf(
   override: RouterConfigOverride | undefined,
 ): object | undefined {
   if (workerId === undefined && dpRank === undefined && override === undefined) return undefined
+  const query = renamed(act, `${name}.moeQuery`, override?.moeQuery, MOE_QUERY)
   return {
     backend_instance_id: workerId,
     dp_rank: dpRank,
-    router_config_override: renamed(act, name, override, OVERRIDE),
+    router_config_override: {
+      ...renamed(act, name, override, OVERRIDE),
+      ...(query === undefined ? {} : { moe_query: query }),
+    },
   }
 }
 

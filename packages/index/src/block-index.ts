@@ -171,6 +171,13 @@ export class BlockIndex {
     return holder !== NOBODY && this.#state.find(holder, engineHash[0]!, engineHash[1]!) !== NONE
   }
 
+  /** The block that this worker slot holds under this engine hash, for `placeOf`; undefined: none. */
+  blockOf(workerSlot: number, engineHash: Int32Array | HashPair): number | undefined {
+    const holder = this.#state.holderOf(workerSlot)
+    const block = holder === NOBODY ? NONE : this.#state.find(holder, engineHash[0]!, engineHash[1]!)
+    return block === NONE ? undefined : block
+  }
+
   /**
    * Whether this worker slot holds the block that begins prompts with this local hash, under another engine
    * hash than this.

@@ -18,6 +18,24 @@ export {
   layeredOptions,
   layerSlot,
 } from './key-layers.ts'
+export { labelImageOf, loadLabels, readLabelImage } from './labels/label-image.ts'
+export { BlockLabels, LabelReader } from './labels/label-reader.ts'
+export {
+  type LabelInput,
+  type LabelRecord,
+  type LabelStats,
+  LabelTable,
+  type PoolPlace,
+  type TransitionOutcome,
+} from './labels/label-table.ts'
+export {
+  createLabelMemory,
+  LABEL_BYTES_MIN,
+  type LabelMemory,
+  type MoeLabel,
+  ORPHAN_SLOT,
+} from './labels/label-words.ts'
+export { POOL_STATE, type PoolStateCode, type TransitionRule } from './labels/pool-states.ts'
 export { LayerOverlaps, Layers } from './layers.ts'
 export { OverlapCounts } from './overlap-counts.ts'
 export { SHARD_COLUMNS, type ShardFigures } from './shard-columns.ts'

@@ -1,5 +1,7 @@
 /** The metrics of a shard, in whichever service it is: name, help and value. */
 
+import { LABEL_COLUMNS, type LabelFigures } from './labels/label-columns.ts'
+
 /** Figures of one shard, as its indexer reports them. */
 export interface ShardFigures {
   readonly bytesUsed: number
@@ -7,6 +9,8 @@ export interface ShardFigures {
   readonly blocksDistinct: number
   readonly orphanBlocks: number
   readonly blocksEvicted: number
+  /** Undefined: no labels are kept. */
+  readonly labels: LabelFigures | undefined
 }
 
 export const SHARD_COLUMNS: readonly (readonly [
@@ -31,4 +35,8 @@ export const SHARD_COLUMNS: readonly (readonly [
     'Blocks evicted to make room; above 0, the index lists less than the engines hold.',
     shard => shard.blocksEvicted,
   ],
+  ...LABEL_COLUMNS.map(
+    ([name, help, value]) =>
+      [name, help, ({ labels }: ShardFigures) => (labels === undefined ? 0 : value(labels))] as const,
+  ),
 ]

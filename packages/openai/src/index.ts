@@ -41,6 +41,7 @@ export type {
   ApiError,
   ApiErrorKind,
   CacheUse,
+  MoeQueryHint,
   PriorityHints,
   RequestFields,
   RequestHeaders,

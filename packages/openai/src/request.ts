@@ -15,6 +15,7 @@ import type {
   ByteRange,
   CacheUse,
   Member,
+  MoeQueryHint,
   PriorityHints,
   PromptShape,
   RequestFields,
@@ -162,7 +163,7 @@ const TAINTS_MAX = 64
 /** Longer names of unknown members are cut. */
 const NAME_CHARACTERS_MAX = 64
 
-/** Members of `router_config_override`; other routers know the last two, which have no effect here. */
+/** Members of `router_config_override`; other routers know the last one, which has no effect here. */
 const OVERRIDES = [
   'overlap_score_weight',
   'prefill_load_scale',
@@ -170,9 +171,12 @@ const OVERRIDES = [
   'router_temperature',
   'assume_kv_reuse',
   'track_prefill_tokens',
-  'shared_cache_multiplier',
   'moe_query',
+  'shared_cache_multiplier',
 ] as const
+const MOE_QUERY = ['layer_id', 'expert_ids', 'expert_group', 'fallback_to_unlabeled'] as const
+/** Experts that one query may name. */
+const EXPERT_IDS_MAX = 4096
 const CONSTRAINTS = ['required_taints', 'preferred_taints'] as const
 
 function promptShape(
@@ -266,6 +270,8 @@ function readHints(
     throw new EmptyPromptError('nvext.token_data')
   }
   agent?.flag('speculative_prefill')
+  // Checked, too, where another one counts.
+  const hinted = readMoeQuery(agent)
   const decodeWorkerId = workerHeader === undefined ? nvext?.u64('decode_worker_id') : undefined
   const backendId = workerHeader === undefined ? nvext?.u64('backend_instance_id') : undefined
   const prefillWorkerId = headerU64(headers, HEADERS.prefillWorkerId) ?? nvext?.u64('prefill_worker_id')
@@ -286,6 +292,7 @@ function readHints(
     constraints: readConstraints(nvext),
     priority: readPriority(agent, headers),
     expectedOutputTokens: agent?.whole('osl', 0, U32_MAX),
+    moeQuery: readMoeQuery(override) ?? hinted,
     tracking: readTracking(override),
   }
 }
@@ -314,6 +321,19 @@ function readOverride(override: Fields | undefined, agent: Fields | undefined): 
     overlapWeight: weight ?? loadScale ?? hint,
     overlapCredit: override?.number('overlap_score_credit', 0, REQUEST_WEIGHT_MAX),
     temperature: override?.number('router_temperature', 0, TEMPERATURE_MAX),
+  }
+}
+
+function readMoeQuery(holder: Fields | undefined): MoeQueryHint | undefined {
+  const query = holder?.object('moe_query')
+  if (query === undefined) return undefined
+  query.only(MOE_QUERY)
+  return {
+    layerId:
+      query.whole('layer_id', 0, U32_MAX) ?? query.missing('layer_id', `a whole number from 0 to ${U32_MAX}`),
+    expertIds: query.wholes('expert_ids', EXPERT_IDS_MAX, U32_MAX) ?? [],
+    expertGroup: query.whole('expert_group', 0, U32_MAX),
+    fallbackToUnlabeled: query.flag('fallback_to_unlabeled') ?? true,
   }
 }
 
@@ -411,6 +431,22 @@ class Fields {
     const isFit = ids?.every(id => typeof id === 'number' && Number.isInteger(id) && id >= 0)
     if (isFit === true && ids!.length > 0 && ids!.length <= countMax) return ids as number[]
     return this.#refuse(name, range, `a list of 1 to ${countMax} whole numbers ≥ 0`)
+  }
+
+  wholes(name: string, countMax: number, max: number): readonly number[] | undefined {
+    const range = this.range(name)
+    if (range === undefined) return undefined
+    const values = this.#list(range)
+    const isFit = values?.every(
+      value => Number.isInteger(value) && (value as number) >= 0 && (value as number) <= max,
+    )
+    if (isFit === true && values!.length <= countMax) return values as number[]
+    return this.#refuse(name, range, `a list of at most ${countMax} whole numbers from 0 to ${max}`)
+  }
+
+  /** Refuses the object for want of a member. */
+  missing(name: string, expected: string): never {
+    throw new InvalidRequestError(`${this.#path}${name}`, 'nothing', expected)
   }
 
   /** Numbers of either sign by name. */

@@ -87,8 +87,20 @@ export interface RoutingHints {
   readonly priority: PriorityHints | undefined
   /** agent_hints.osl: tokens that its answer is expected to have. */
   readonly expectedOutputTokens: number | undefined
+  /** router_config_override.moe_query, else agent_hints.moe_query; undefined: any expert will do. */
+  readonly moeQuery: MoeQueryHint | undefined
   /** Undefined: it counts as load as the router's settings have it. */
   readonly tracking: TrackingHints | undefined
+}
+
+/** Which experts of an MoE model a request wants; all numbers are u32. */
+export interface MoeQueryHint {
+  readonly layerId: number
+  /** expert_ids; empty: any. */
+  readonly expertIds: readonly number[]
+  readonly expertGroup: number | undefined
+  /** fallback_to_unlabeled: false: only workers with such blocks, if there are any. Default true. */
+  readonly fallbackToUnlabeled: boolean
 }
 
 /** What of a request counts as load; undefined members leave the router's settings as they are. */

@@ -210,9 +210,49 @@ t.test('reads nvext', async t => {
     constraints: undefined,
     priority: { jumpSeconds: -3, strict: 2 },
     expectedOutputTokens: 100,
+    moeQuery: undefined,
     tracking: undefined,
   })
   t.strictSame(parseTokenIds(Buffer.from(body), tokenData!, 'nvext.token_data'), Int32Array.of(1, -1))
+})
+
+t.test('reads which experts a request wants, and refuses what says nothing of experts', async t => {
+  const query = (holder: string, value: string) =>
+    read(`{"prompt":"a","nvext":{"${holder}":{"moe_query":${value}}}}`).hints.moeQuery
+  const any = { layerId: 3, expertIds: [], expertGroup: undefined, fallbackToUnlabeled: true }
+  for (const holder of ['agent_hints', 'router_config_override']) {
+    t.equal(query(holder, 'null'), undefined)
+    t.strictSame(query(holder, '{"layer_id":3}'), any)
+    t.strictSame(
+      query(
+        holder,
+        '{"layer_id":0,"expert_ids":[1,4294967295],"expert_group":2,"fallback_to_unlabeled":false}',
+      ),
+      { layerId: 0, expertIds: [1, 4294967295], expertGroup: 2, fallbackToUnlabeled: false },
+    )
+    const path = `nvext.${holder}.moe_query`
+    const wrong: readonly (readonly [value: string, message: string])[] = [
+      ['"nonsense"', `cannot use ${path} "nonsense": use an object`],
+      ['{}', `cannot use ${path}.layer_id nothing: use a whole number from 0 to 4294967295`],
+      ['{"layer_id":-1}', `cannot use ${path}.layer_id -1: use a whole number from 0 to 4294967295`],
+      [
+        '{"layer_id":1,"expert_ids":[1.5]}',
+        `cannot use ${path}.expert_ids [1.5]: use a list of at most 4096 whole numbers from 0 to 4294967295`,
+      ],
+      [
+        '{"layer_id":1,"fallback_to_unlabeled":"no"}',
+        `cannot use ${path}.fallback_to_unlabeled "no": use true or false`,
+      ],
+      [
+        '{"layer_id":1,"experts":[]}',
+        `cannot use ${path}.experts []: use one of its members: layer_id, expert_ids, expert_group, fallback_to_unlabeled`,
+      ],
+    ]
+    for (const [value, message] of wrong) t.throws(() => query(holder, value), { message })
+  }
+  const both =
+    '{"agent_hints":{"moe_query":{"layer_id":1}},"router_config_override":{"moe_query":{"layer_id":2}}}'
+  t.equal(read(`{"prompt":"a","nvext":${both}}`).hints.moeQuery?.layerId, 2)
 })
 
 t.test('reads what of a request counts as load', async t => {

@@ -65,6 +65,7 @@ export function inputOf(
     overlapBlocks: overlaps.blocks,
     creditFactors: overlaps.creditFactors,
     lowerTierBlocks: overlaps.lowerTierBlocks,
+    bonusBlocks: overlaps.bonusBlocks,
     heldBlocksOf: heldBlocks && (i => heldBlocks(candidates[i]!)),
     preferences,
     nameOf: i => nameOf(candidates[i]!),

@@ -7,7 +7,8 @@
  *                             in addition, if `guessesPending` is set
  *
  * A first lookup covers all keys and is enough for keys with one layer. A second one, the walk, covers only
- * keys with several layers. overlaps.ts defines what a layer counts for.
+ * keys with several layers. overlaps.ts defines what a layer counts for. Blocks in pooled memory that follow
+ * all of these are one more layer, and a query for experts may add a bonus: label-lookup.ts.
  *
  * Reads  every shard of the index, directly. Each overlap was true at some instant of the call. If a shard
  *        has moved and its new memory has not come yet, it is read as it was at the instant of the move.
@@ -19,6 +20,7 @@ import {
   type IndexMemory,
   IndexReader,
   KEY_LAYERS,
+  type LabelMemory,
   LayerOverlaps,
   Layers,
   layerSlot,
@@ -27,7 +29,15 @@ import {
 } from '@homing/index'
 import type { Audits } from '@homing/selection'
 import type { Candidate } from './candidate.ts'
-import { creditLayers, type LayerWeights, newOverlaps, type OpenOverlaps, type Overlaps } from './overlaps.ts'
+import { LabelLookup, type LabelWeights, NO_LABEL_WEIGHTS } from './label-lookup.ts'
+import {
+  creditLayers,
+  type LayerWeights,
+  newOverlaps,
+  type OpenOverlaps,
+  type Overlaps,
+  withLabels,
+} from './overlaps.ts'
 import type { RoutingRequest } from './routing-request.ts'
 
 /** Where a shard of the index is now, and which of its lower tiers hold blocks. */
@@ -36,6 +46,8 @@ export interface ShardView {
   readonly memory: IndexMemory
   /** By worker slot: bit i for layer i of KEY_LAYERS; worker keys without any are left out. */
   readonly lowerLayers: Readonly<Record<number, number>>
+  /** Labels of its blocks; undefined: none are kept. */
+  readonly labels?: LabelMemory | undefined
 }
 
 export interface OverlapLookupOptions {
@@ -44,6 +56,8 @@ export interface OverlapLookupOptions {
   readonly weights: LayerWeights
   /** Guesses count for keys with events, too. */
   readonly guessesPending: boolean
+  /** Default: labels count for nothing. */
+  readonly labelWeights?: LabelWeights | undefined
 }
 
 /** What the index holds of a prompt. */
@@ -59,6 +73,7 @@ export class OverlapLookup {
   readonly #options: OverlapLookupOptions
   readonly #reader: IndexReader
   readonly #scores: OverlapCounts
+  readonly #labels = new LabelLookup()
   readonly #layerScores = new LayerOverlaps()
   /** By worker slot: overlap of a layer for the current request; zero between requests. */
   readonly #bySlot: Int32Array
@@ -77,7 +92,8 @@ export class OverlapLookup {
     this.#bySlot = new Int32Array(slots)
   }
 
-  takeShard({ shard, memory, lowerLayers }: ShardView): void {
+  takeShard({ shard, memory, lowerLayers, labels }: ShardView): void {
+    this.#labels.reader.setShard(shard, labels)
     this.#lowerLayers[shard] = lowerLayers
     if (this.#memories[shard] === memory) return
     this.#memories[shard] = memory
@@ -126,7 +142,24 @@ export class OverlapLookup {
     for (let i = 0; i < scores.length; i++) bySlot[scores.workerSlots[i]!] = 0
     if (walked.length > 0)
       isComplete = this.#walk(request.localHashes, count, candidates, walked, overlaps, audits) && isComplete
-    return { ...overlaps, isComplete }
+    return { ...this.#labelled(request, candidates, overlaps, count), isComplete }
+  }
+
+  #labelled(
+    request: RoutingRequest,
+    candidates: readonly Candidate[],
+    overlaps: OpenOverlaps,
+    count: number,
+  ): Overlaps {
+    if (request.textBlocksReason !== undefined) return overlaps
+    // A guess says nothing of experts.
+    const { blocks, guessedBlocks } = overlaps
+    const held = guessedBlocks.some(guessed => guessed > 0)
+      ? blocks.map((sum, i) => sum - guessedBlocks[i]!)
+      : blocks
+    const labels = this.#labels.lookUp(request, candidates, held, count)
+    const weights = this.#options.labelWeights ?? NO_LABEL_WEIGHTS
+    return withLabels(overlaps, labels, weights, request.continues !== undefined)
   }
 
   /** The layers that count for this request, one bit each. */

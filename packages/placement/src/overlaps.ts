@@ -5,9 +5,10 @@
  */
 
 import type { WorkerKeyRecord } from '@homing/fleet'
-import { DEVICE_LAYER, GUESSED_LAYER, KEY_LAYERS } from '@homing/index'
+import { DEVICE_LAYER, GUESSED_LAYER, KEY_LAYERS, type KeyLayer } from '@homing/index'
 import { type Audits, creditFactor } from '@homing/selection'
 import type { Candidate } from './candidate.ts'
+import type { LabelOverlaps, LabelWeights } from './label-lookup.ts'
 import type { LayerTerm } from './receipt.ts'
 
 /** What a block of a lower tier counts for; a block on the device counts 1. */
@@ -29,6 +30,13 @@ export interface Overlaps {
   readonly guessedBlocks: Int32Array
   /** Layers with blocks, in their order; empty if all blocks are on the device. */
   readonly layers: readonly (readonly LayerTerm[])[]
+  /** What labels say of the candidates; undefined: nothing. */
+  readonly labels?: LabelOverlaps | undefined
+  /**
+   * Blocks that count for the cost beside `blocks`, and are held by nobody: the bonus of matching experts,
+   * and what pooled blocks weigh above 1. Undefined: none.
+   */
+  readonly bonusBlocks?: Float64Array | undefined
 }
 
 /** Overlaps while they are filled in. */
@@ -81,6 +89,35 @@ export function creditLayers(
   overlaps.layers[i] = terms
 }
 
+/** The overlaps with what labels add to them. `isMigration`: a stream goes on elsewhere. */
+export function withLabels(
+  overlaps: OpenOverlaps,
+  labels: LabelOverlaps | undefined,
+  weights: LabelWeights,
+  isMigration: boolean,
+): Overlaps {
+  if (labels === undefined) return overlaps
+  const weight = isMigration ? weights.migration : weights.pooled
+  const factor = Math.min(1, weight)
+  const bonusBlocks = new Float64Array(labels.moe.length)
+  let hasBonus = false
+  for (let i = 0; i < bonusBlocks.length; i++) {
+    const pooled = labels.pooled[i]!
+    bonusBlocks[i] = labels.moe[i]! * weights.moe + pooled * (weight - factor)
+    if (bonusBlocks[i]! > 0) hasBonus = true
+    if (pooled === 0) continue
+    const blocks = overlaps.blocks[i]!
+    const credited = blocks * overlaps.creditFactors[i]! + pooled * factor
+    const device: LayerTerm = { layer: 'device', blocks, factor: overlaps.creditFactors[i]! }
+    const held = overlaps.layers[i]!.length > 0 || blocks === 0 ? overlaps.layers[i]! : [device]
+    overlaps.layers[i] = [...held, { layer: 'pooled', blocks: pooled, factor }]
+    overlaps.blocks[i] = blocks + pooled
+    overlaps.creditFactors[i] = blocks === 0 ? factor : credited / (blocks + pooled)
+    overlaps.lowerTierBlocks[i]! += pooled * factor
+  }
+  return { ...overlaps, labels, bonusBlocks: hasBonus ? bonusBlocks : undefined }
+}
+
 /** The overlaps of the candidates that are kept. */
 export function keptOverlaps(overlaps: Overlaps, isKept: readonly boolean[]): Overlaps {
   const only = (_: unknown, i: number): boolean => isKept[i] === true
@@ -90,11 +127,16 @@ export function keptOverlaps(overlaps: Overlaps, isKept: readonly boolean[]): Ov
     lowerTierBlocks: overlaps.lowerTierBlocks.filter(only),
     guessedBlocks: overlaps.guessedBlocks.filter(only),
     layers: overlaps.layers.filter(only),
+    labels: overlaps.labels && {
+      moe: overlaps.labels.moe.filter(only),
+      pooled: overlaps.labels.pooled.filter(only),
+    },
+    bonusBlocks: overlaps.bonusBlocks?.filter(only),
   }
 }
 
 function factorOf(
-  layer: LayerTerm['layer'],
+  layer: KeyLayer,
   key: WorkerKeyRecord,
   audits: Audits,
   { host, disk }: LayerWeights,

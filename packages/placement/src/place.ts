@@ -3,7 +3,7 @@
  *
  *   candidatesFor   fleet ─▶ eligible workers ─▶ session binding
  *   (the caller gathers overlaps and loads of the candidates)
- *   place           custom filter ─▶ busy thresholds ─▶ room ─▶ selector ─▶ guard
+ *   place           experts ─▶ custom filter ─▶ busy thresholds ─▶ room ─▶ selector ─▶ guard
  *   (the caller writes the receipt, and books)
  *
  * Both are functions of their arguments and never wait. `place` writes only the scratch memory of the
@@ -253,7 +253,7 @@ function filtered(
   { usual }: PlacementSettings,
   { selector }: PlacementMeans,
 ): Known | ErrorRecord {
-  const known: Known = { ...found, workerSlots, overlaps, load }
+  const known = byExperts({ ...found, workerSlots, overlaps, load }, request, isChosen === true)
   const { custom } = usual
   if (custom === undefined || isChosen === true) return known
   const isKept = selector.eligible(inputOf(known, request, heldBlocks), selectionRequestOf(request), usual)
@@ -263,6 +263,18 @@ function filtered(
   if (left !== undefined) return left
   const names = known.candidates.map(({ key }) => key.key)
   return toErrorRecord(new AllFilteredError(custom.name, names))
+}
+
+/**
+ * Leaves out the candidates without blocks of the experts that the request insists on. Where no candidate has
+ * any, all stay. What a worker has begun to compute stays there.
+ */
+function byExperts(known: Known, { moeQuery, slice, leg }: RoutingRequest, isChosen: boolean): Known {
+  const moe = known.overlaps.labels?.moe
+  if (moe === undefined || moeQuery?.fallbackToUnlabeled !== false || isChosen) return known
+  if (slice !== undefined || leg?.kind === 'prefill') return known
+  const reason = 'has no block of the experts that the request asks for (moe_query)'
+  return without(known, i => (moe[i]! > 0 ? undefined : reason)) ?? known
 }
 
 /** Leaves out the candidates that are past a busy threshold of the model; AllBusyError if all are. */

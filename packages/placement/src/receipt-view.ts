@@ -50,6 +50,9 @@ export function receiptView(receipt: Receipt): object {
       cost: candidate.cost,
       probability: candidate.probability,
     })),
+    scores: byWorker(receipt, ({ score }) => score),
+    moe_scores: byWorker(receipt, ({ moeScore }) => moeScore),
+    cxl_accessible_scores: byWorker(receipt, ({ cxlAccessibleScore }) => cxlAccessibleScore),
     candidates_left_out: receipt.candidatesLeftOut,
     excluded: receipt.excluded,
     excluded_left_out: receipt.excludedLeftOut,
@@ -104,6 +107,12 @@ export function receiptView(receipt: Receipt): object {
           },
     cost_terms: receipt.cost.terms.map(({ name, unit, means }) => ({ name, unit, means })),
   }
+}
+
+/** Scores above 0 by worker key. */
+function byWorker({ candidates }: Receipt, scoreOf: (candidate: CandidateTerms) => number): object {
+  const scored = candidates.filter(candidate => scoreOf(candidate) > 0)
+  return Object.fromEntries(scored.map(candidate => [candidate.worker, scoreOf(candidate)]))
 }
 
 /** The part of each layer in the overlap. Without layers, all of it is on the device. */

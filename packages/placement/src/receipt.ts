@@ -14,7 +14,8 @@ import type { RoutingRequest } from './routing-request.ts'
 
 /** Blocks of a prompt that a worker key is credited with in one layer. */
 export interface LayerTerm {
-  readonly layer: KeyLayer
+  /** `pooled`: in pooled memory that the worker reaches. */
+  readonly layer: KeyLayer | 'pooled'
   readonly blocks: number
   /** What each of these blocks counts for, 0 … 1. */
   readonly factor: number
@@ -30,6 +31,12 @@ export interface CandidateTerms {
   readonly creditFactor: number
   /** Layers with blocks; empty if all blocks are on the device. */
   readonly layers: readonly LayerTerm[]
+  /** Blocks that it is credited with, labels included; never more than the full blocks of the prompt. */
+  readonly score: number
+  /** Blocks that it holds with an expert that the request asks for. */
+  readonly moeScore: number
+  /** Blocks in pooled memory that continue those it holds. */
+  readonly cxlAccessibleScore: number
   readonly activePrefillTokens: number
   readonly prefillTokens: number
   readonly prefillBlocks: number

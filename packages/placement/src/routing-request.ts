@@ -4,6 +4,7 @@ import type { Handover } from '@homing/fleet'
 import type { SeparatedPrompt } from '@homing/protocol'
 import type { SelectionOverride, WorkerConstraints } from '@homing/selection'
 import type { LegCosts } from './leg-costs.ts'
+import type { MoeQuery } from './moe-query.ts'
 import type { RequestTracking } from './tracking.ts'
 
 /** Where the first slice of a prompt ends, and how much longer each further one is. */
@@ -101,6 +102,8 @@ export interface RoutingRequest {
   readonly sessionId?: string | undefined
   /** Replaces the router's own settings; unset members leave them unchanged. */
   readonly override: SelectionOverride
+  /** The experts that its worker should have blocks of; undefined: any. */
+  readonly moeQuery?: MoeQuery | undefined
   /** Undefined: any worker may take it. */
   readonly constraints?: WorkerConstraints | undefined
   readonly pinnedInstanceId: number | undefined

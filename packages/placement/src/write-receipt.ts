@@ -20,9 +20,10 @@ export function writeReceipt(
   const {
     candidates,
     excluded,
-    overlaps: { guessedBlocks, layers },
+    overlaps: { guessedBlocks, layers, labels, bonusBlocks },
   } = known
   const selectionRequest = selectionRequestOf(request)
+  const promptBlocks = Math.floor(request.promptTokens / request.blockSizeTokens)
   return {
     id,
     requestId: request.requestId,
@@ -57,6 +58,9 @@ export function writeReceipt(
         overlapBlocks: terms.overlapBlocks,
         creditFactor: terms.creditFactor,
         layers: layers[i]!,
+        score: Math.min(promptBlocks, terms.overlapBlocks + (bonusBlocks?.[i] ?? 0)),
+        moeScore: labels?.moe[i] ?? 0,
+        cxlAccessibleScore: labels?.pooled[i] ?? 0,
         activePrefillTokens: input.activePrefillTokens[i]!,
         prefillTokens: terms.prefillTokens,
         prefillBlocks: terms.prefillBlocks,

@@ -1,4 +1,5 @@
 export { AttentionGroups } from './attention-groups.ts'
+export type { KvExpert, KvLabels, KvPoolPlace } from './block-labels.ts'
 export {
   addsCopies,
   CacheReading,
@@ -36,6 +37,7 @@ export {
   type KvStored,
   type KvStoredFields,
   type KvTier,
+  type KvTransition,
   kvRemoved,
   kvStored,
   unreadEvents,
@@ -43,6 +45,7 @@ export {
 export { decodeMessagePack, type MessagePackBounds } from './message-pack.ts'
 export { BrokenMessageError, MessagePackReader, WrongTypeError } from './message-pack-reader.ts'
 export { MessagePackWriter } from './message-pack-writer.ts'
+export { isLegalTransition, POOL_STATES, POOL_TRANSITIONS, type PoolState } from './pool-states.ts'
 export {
   openSealedBody,
   type SealedFault,

@@ -11,6 +11,8 @@
  *                                                                metadata (SGLang)
  *   removed hashes  medium  group
  *   cleared         (`withdrawn` in maps only)
+ *   transition
+ *           hashes  state   pool    workers      block-labels.ts, which also has the labels of stores
  *
  * Relays in Dynamo's form may put a list of media in front of the group, and leave the group out: after slot
  * 8, a list contains media, and a string is the kind.
@@ -21,6 +23,18 @@
  * cost more than all the rest.
  */
 
+import {
+  byBlock,
+  type KvExpert,
+  type KvLabels,
+  type KvPoolPlace,
+  type LabelsOf,
+  readExperts,
+  readPlaces,
+  readState,
+  readU32,
+  readWorkers,
+} from './block-labels.ts'
 import { MalformedKvBatchError } from './errors.ts'
 import {
   adapterId,
@@ -32,8 +46,10 @@ import {
   type KvRemoved,
   type KvStored,
   type KvTier,
+  type KvTransition,
 } from './kv-event.ts'
 import { BrokenMessageError, MessagePackReader, WrongTypeError } from './message-pack-reader.ts'
+import type { PoolState } from './pool-states.ts'
 import { ADAPTER, ALL_SEPARATORS, SALT } from './separators.ts'
 
 /** Throws MalformedKvBatchError when `payload` is not a batch. The result does not refer to `payload`. */
@@ -107,6 +123,11 @@ interface Fields {
   tells: number
   hasMediaInfos: boolean
   isWithdrawn: boolean
+  experts: LabelsOf<KvExpert> | undefined
+  places: LabelsOf<KvPoolPlace> | undefined
+  state: PoolState | undefined
+  poolId: number | undefined
+  workers: Int32Array | undefined
 }
 
 function noFields(): Fields {
@@ -127,6 +148,11 @@ function noFields(): Fields {
     tells: 0,
     hasMediaInfos: false,
     isWithdrawn: false,
+    experts: undefined,
+    places: undefined,
+    state: undefined,
+    poolId: undefined,
+    workers: undefined,
   }
 }
 
@@ -187,19 +213,33 @@ const GROUP_SLOT = STORED_SLOTS.indexOf('group_idx') + 1
 
 const REMOVED_SLOTS = ['block_hashes', 'medium', 'group_idx'] as const
 
+const TRANSITION_SLOTS = ['block_hashes', 'new_state', 'pool_id', 'accessible_workers'] as const
+
+/** By tag, in events that are arrays. */
+const SLOTS_OF: ReadonlyMap<string, readonly string[]> = new Map<string, readonly string[]>([
+  ['BlockStored', STORED_SLOTS],
+  ['BlockRemoved', REMOVED_SLOTS],
+  ['CxlStateTransition', TRANSITION_SLOTS],
+])
+
+const LABEL_FIELDS = ['moe_metadata', 'cxl_metadata'] as const
+
 /** The fields that count, by tag. */
 const FIELDS_OF: ReadonlyMap<string, ReadonlySet<string>> = new Map([
-  ['BlockStored', new Set([...STORED_SLOTS, 'block_mm_infos', 'locality', 'cache_salt', 'session_id'])],
+  [
+    'BlockStored',
+    new Set([...STORED_SLOTS, ...LABEL_FIELDS, 'block_mm_infos', 'locality', 'cache_salt', 'session_id']),
+  ],
   ['BlockRemoved', new Set([...REMOVED_SLOTS, 'locality'])],
   ['AllBlocksCleared', new Set(['withdrawn'])],
+  ['CxlStateTransition', new Set(TRANSITION_SLOTS)],
 ])
 
 function readArrayEvent(reader: MessagePackReader): KvEvent | undefined {
   const slotCount = reader.arrayCount()
   if (slotCount === 0) throw new WrongTypeError('no tag')
   const tag = reader.string()
-  const names: readonly string[] =
-    tag === 'BlockStored' ? STORED_SLOTS : tag === 'BlockRemoved' ? REMOVED_SLOTS : []
+  const names = SLOTS_OF.get(tag) ?? NOTHING
   const fields = noFields()
   let shift = 1
   for (let slot = 1; slot < slotCount; slot++) {
@@ -230,7 +270,7 @@ function readMetadata(reader: MessagePackReader, fields: Fields): void {
   }
 }
 
-const METADATA_KEYS: ReadonlySet<string> = new Set(['cache_salt', 'session_id', 'lora_name'])
+const METADATA_KEYS: ReadonlySet<string> = new Set(['cache_salt', 'session_id', 'lora_name', ...LABEL_FIELDS])
 
 function readField(reader: MessagePackReader, name: string, fields: Fields): void {
   switch (name) {
@@ -277,6 +317,21 @@ function readField(reader: MessagePackReader, name: string, fields: Fields): voi
       break
     case 'extra_keys':
       fields.extraKeys = reader.takeNil() ? undefined : readExtraKeys(reader)
+      break
+    case 'moe_metadata':
+      fields.experts = readExperts(reader)
+      break
+    case 'cxl_metadata':
+      fields.places = readPlaces(reader)
+      break
+    case 'new_state':
+      fields.state = readState(reader)
+      break
+    case 'pool_id':
+      fields.poolId = readU32(reader)
+      break
+    case 'accessible_workers':
+      fields.workers = readWorkers(reader)
       break
     case 'withdrawn':
       fields.isWithdrawn = reader.takeTrue()
@@ -422,6 +477,8 @@ function toEvent(tag: string, fields: Fields): KvEvent | undefined {
       return toRemoved(fields)
     case 'AllBlocksCleared':
       return fields.isWithdrawn ? KV_WITHDRAWN : KV_CLEARED
+    case 'CxlStateTransition':
+      return toTransition(fields)
     default:
       return undefined
   }
@@ -472,7 +529,20 @@ function toStored(fields: Fields): KvStored {
     // Extra keys are all that went into the hashes beside tokens.
     tells:
       extraKeys !== undefined ? ALL_SEPARATORS : fields.tells | (fields.loraId === undefined ? 0 : ADAPTER),
+    labels: toLabels(fields, fields.hashes.length / 2),
   }
+}
+
+function toLabels({ experts, places }: Fields, blocks: number): KvLabels | undefined {
+  if (experts === undefined && places === undefined) return undefined
+  const labels = { experts: byBlock(experts, blocks), places: byBlock(places, blocks) }
+  return labels.experts.length === 0 && labels.places.length === 0 ? undefined : labels
+}
+
+function toTransition({ hashes, state, poolId, workers }: Fields): KvTransition {
+  if (hashes === undefined) throw new WrongTypeError('no block hashes')
+  if (state === undefined) throw new WrongTypeError('no new state')
+  return { kind: 'transition', hashes, state, poolId, accessibleWorkers: workers ?? NO_WORDS }
 }
 
 function toRemoved(fields: Fields): KvRemoved {

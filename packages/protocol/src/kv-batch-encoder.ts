@@ -9,10 +9,12 @@
  *   sglang-map   as SGLang since
  *
  * A field that a form has no place for is not written: SGLang has no groups, media or removals by group, and
- * only vllm-map can say that a block is held elsewhere, or that a clear is a withdrawal.
+ * only vllm-map can say that a block is held elsewhere, or that a clear is a withdrawal. Labels of stores
+ * are in the forms that have maps.
  */
 
-import type { KvBatch, KvEvent, KvRemoved, KvStored, KvTier } from './kv-event.ts'
+import { labelFields, workerList } from './block-labels.ts'
+import type { KvBatch, KvEvent, KvRemoved, KvStored, KvTier, KvTransition } from './kv-event.ts'
 import { MessagePackWriter, type Packed } from './message-pack-writer.ts'
 import { ADAPTER, ALL_SEPARATORS, SALT } from './separators.ts'
 
@@ -84,6 +86,7 @@ function vllmFields(event: KvEvent, hash: HashWriter, isMap: boolean): WireEvent
           kv_cache_spec_sliding_window: undefined,
           locality: locality(event),
           session_id: event.sessionId,
+          ...labelFields(event.labels),
         },
       }
     case 'removed':
@@ -94,6 +97,8 @@ function vllmFields(event: KvEvent, hash: HashWriter, isMap: boolean): WireEvent
       }
     case 'cleared':
       return event.isWithdrawal ? WITHDRAWN : CLEARED
+    case 'transition':
+      return transitionFields(event, hash)
   }
 }
 
@@ -108,6 +113,7 @@ function sglangFields(event: KvEvent, hash: HashWriter): WireEvent {
           cache_salt: event.cacheSalt,
           session_id: event.sessionId,
           lora_name: event.loraName,
+          ...labelFields(event.labels),
         },
       }
     case 'removed':
@@ -118,6 +124,21 @@ function sglangFields(event: KvEvent, hash: HashWriter): WireEvent {
       }
     case 'cleared':
       return CLEARED
+    case 'transition':
+      return transitionFields(event, hash)
+  }
+}
+
+function transitionFields(event: KvTransition, hash: HashWriter): WireEvent {
+  return {
+    tag: 'CxlStateTransition',
+    required: {
+      block_hashes: list(event.hashes, hash),
+      new_state: event.state,
+      pool_id: event.poolId,
+      accessible_workers: workerList(event.accessibleWorkers),
+    },
+    optional: {},
   }
 }
 
@@ -142,7 +163,13 @@ function toMap(tag: string, required: WireFields, optional: WireFields): WireFie
 }
 
 /** vLLM's array versions end before locality and session; no engine withdraws anything. */
-const ARRAY_FIELDS_END: ReadonlySet<string> = new Set(['locality', 'session_id', 'withdrawn'])
+const ARRAY_FIELDS_END: ReadonlySet<string> = new Set([
+  'locality',
+  'session_id',
+  'withdrawn',
+  'moe_metadata',
+  'cxl_metadata',
+])
 
 function toArray(tag: string, required: WireFields, optional: WireFields): readonly unknown[] {
   const array: unknown[] = [tag]

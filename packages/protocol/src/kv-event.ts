@@ -15,6 +15,7 @@
  *       `hashes.length / 2 * blockSizeTokens` does hash i name tokens [i, i + 1) * blockSizeTokens.
  */
 
+import type { KvLabels, KvPoolPlace } from './block-labels.ts'
 import { ALL_SEPARATORS } from './separators.ts'
 
 /** Where a block is held. `unknown`: a medium this version has no name for; never count it as device. */
@@ -71,6 +72,15 @@ export interface KvStored {
    * Separators (separators.ts) that the event would name, if the blocks had them; of others it says nothing.
    */
   readonly tells: number
+  /** Undefined: none of the blocks has a label. */
+  readonly labels: KvLabels | undefined
+}
+
+/** The state of blocks in pooled memory has changed. */
+export interface KvTransition extends KvPoolPlace {
+  readonly kind: 'transition'
+  /** Engine hashes, `[lo, hi]` pairs. */
+  readonly hashes: Int32Array
 }
 
 /** One copy of each block is gone. */
@@ -93,7 +103,7 @@ export interface KvCleared {
   readonly isWithdrawal: boolean
 }
 
-export type KvEvent = KvStored | KvRemoved | KvCleared
+export type KvEvent = KvStored | KvRemoved | KvCleared | KvTransition
 
 /** One message of an engine: the events of one scheduler step. */
 export interface KvBatch {
@@ -145,6 +155,7 @@ export function kvStored(fields: KvStoredFields): KvStored {
     attention: fields.attention,
     sessionId: fields.sessionId,
     tells: fields.tells ?? ALL_SEPARATORS,
+    labels: fields.labels,
   }
 }
 

@@ -31,7 +31,7 @@ class Reader implements RemovableBlocks {
         this.reading.cleared(event)
       } else if (event.kind === 'removed') {
         this.reading.remove(event, this)
-      } else if (this.reading.faultOf(event) === undefined) {
+      } else if (event.kind === 'stored' && this.reading.faultOf(event) === undefined) {
         for (const name of names(event.tier, event.hashes)) {
           const copies = this.#copies.get(name) ?? 0
           this.#copies.set(name, copies === 0 || addsCopies(event) ? copies + 1 : copies)

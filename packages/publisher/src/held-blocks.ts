@@ -2,7 +2,7 @@
  * Held blocks: the blocks of one worker key's cache, according to its events, to be published again as
  * stores.
  *
- *   tier  ->  engine hash  ->  { parent, tokens, labels, copies }
+ *   tier  ->  engine hash  ->  { parent, tokens, traits, copies }
  *
  * Invariants
  *   I1  CacheReading (packages/protocol) interprets events: the engine holds every block that is held here. A
@@ -10,6 +10,10 @@
  *   I2  The stores of `freeze().runs`, applied in order to an empty cache, give exactly the blocks and copies
  *       of that moment, even if events are applied meanwhile. Parents come before children if they are held.
  *   I3  `bytes` ≤ `bytesMax`. A block that finds no room is not held, and the record is no longer complete.
+ *
+ * Labels (held-labels.ts) are published with the stores of their blocks. A block that is in a pool, or on its
+ * way there, and that no tier holds any more, is kept in a tier of its own: its store says that the block is
+ * not local, and which pool has it.
  *
  * Events that say nothing about prefixes that this worker can use are skipped. The record is no longer
  * complete after a store whose tokens do not match its hashes, or an event of an unknown kind.
@@ -28,18 +32,20 @@ import {
   type KvEvent,
   type KvMedia,
   type KvStored,
+  type KvTransition,
   kvStored,
   type LeftCopies,
   type RemovableBlocks,
 } from '@homing/protocol'
 import { keyAt, wordsOf } from './engine-hash.ts'
+import { type HeldLabel, HeldLabels, labelsOf } from './held-labels.ts'
 import { TokenRows } from './token-rows.ts'
 
 /** Measured: a million blocks of 16 tokens take 198 to 222 bytes each, tokens included. */
 export const BLOCK_BYTES = 160
 
 /** What all blocks of a store have in common. Compared by identity. */
-type Labels = Pick<
+type Traits = Pick<
   KvStored,
   | 'blockSizeTokens'
   | 'tier'
@@ -50,12 +56,13 @@ type Labels = Pick<
   | 'group'
   | 'attention'
   | 'tells'
+  | 'isLocal'
 >
 
 interface HeldBlock {
   readonly key: bigint
   readonly parent: bigint | undefined
-  readonly labels: Labels
+  readonly traits: Traits
   /** −1: a placeholder, without tokens. */
   readonly row: number
   readonly media: readonly KvMedia[] | undefined
@@ -110,10 +117,12 @@ export interface FrozenBlocks {
 
 export class HeldBlocks implements RemovableBlocks {
   readonly #bytesMax: number
-  readonly #tiers = new Map<HeldTier, Blocks>()
+  readonly #tiers = new Map<HeldTier | 'pool', Blocks>()
+  readonly #labels = new HeldLabels()
   /** By block size. */
   #rows = new Map<number, TokenRows>()
-  #labels: Labels | undefined
+  #traits: Traits | undefined
+  readonly #pooled = new WeakMap<Traits, Traits>()
   #reading = new CacheReading()
   #isWhole = true
   #mayBeStale = false
@@ -141,7 +150,7 @@ export class HeldBlocks implements RemovableBlocks {
     return {
       blocks: this.#blocks,
       copies: this.#copies,
-      bytes: this.#bytes,
+      bytes: this.#bytes + this.#labels.bytes,
       refusedBlocks: this.#refusedBlocks,
       unknownRemoves: this.#unknownRemoves,
     }
@@ -167,6 +176,10 @@ export class HeldBlocks implements RemovableBlocks {
       this.#reading.remove(event, this)
       return
     }
+    if (event.kind === 'transition') {
+      this.#move(event)
+      return
+    }
     const { revisions } = this.#reading
     const fault = this.#reading.faultOf(event)
     if (this.#reading.revisions !== revisions) {
@@ -175,7 +188,8 @@ export class HeldBlocks implements RemovableBlocks {
       this.#forget()
       this.#isWhole = false
     }
-    if (fault === undefined) this.#store(event)
+    if (fault === undefined) this.#store(event, event.tier as HeldTier)
+    else if (fault === 'remote' && isPoolStore(event)) this.#store(event, 'pool')
     else if (fault === 'unevenTokens') this.#isWhole = false
   }
 
@@ -200,7 +214,9 @@ export class HeldBlocks implements RemovableBlocks {
         repeated = repeated.filter(({ copies }) => copies > copy)
       }
     }
+    for (const block of putParentsFirst(this.#tiers.get('pool') ?? NO_BLOCKS, entries)) entries.push(block)
     const rows = this.#rows
+    const labels = this.#labels.copy()
     let isOpen = true
     this.#openFreezes.add(number)
     return {
@@ -208,7 +224,7 @@ export class HeldBlocks implements RemovableBlocks {
       isWhole: this.#isWhole,
       mayBeStale: this.#mayBeStale,
       tokensAt: index => tokensOf(entries[index]!),
-      runs: (from, to, eventBlocksMax) => runs(entries, from, to, eventBlocksMax, rows),
+      runs: (from, to, eventBlocksMax) => runs(entries, from, to, eventBlocksMax, rows, labels),
       release: () => {
         if (!isOpen) return
         isOpen = false
@@ -235,24 +251,75 @@ export class HeldBlocks implements RemovableBlocks {
         this.#count(0, -1, -bytesOf(held))
       } else {
         if (held.copies > 1) left(hashes[2 * i]!, hashes[2 * i + 1]!, held.copies - 1)
+        const tokens = this.#labels.isPooled(held.key) ? this.#tokensIn(held) : undefined
         this.#drop(blocks!, held)
+        if (!this.#isHeld(held.key)) this.#leave(held, tokens)
       }
     }
     if (blocks?.size === 0) this.#tiers.delete(tier)
     return found
   }
 
-  #store(event: KvStored): void {
+  /** No tier holds the block any more. `tokens`: if it is in a pool and has any. */
+  #leave(held: HeldBlock, tokens: Int32Array | undefined): void {
+    const { key, traits } = held
+    if (tokens === undefined) {
+      this.#labels.removed(key)
+      return
+    }
+    const bytes = bytesOf(held)
+    if (this.#bytes + bytes > this.#bytesMax) {
+      this.#refusedBlocks++
+      this.#labels.removed(key)
+      return
+    }
+    const row = this.#rowsOf(traits.blockSizeTokens).add(tokens, 0)
+    const pool = this.#tiers.get('pool') ?? new Map<bigint, HeldBlock>()
+    const bornAfter = this.#freezes
+    pool.set(key, { ...held, traits: this.#pooledTraits(traits), row, copies: 1, bornAfter })
+    this.#tiers.set('pool', pool)
+    this.#count(1, 1, bytes)
+  }
+
+  #tokensIn({ row, traits: { blockSizeTokens } }: HeldBlock): Int32Array | undefined {
+    if (row < 0) return undefined
+    const tokens = new Int32Array(blockSizeTokens)
+    this.#rowsOf(blockSizeTokens).copyTo(row, tokens, 0)
+    return tokens
+  }
+
+  #move(event: KvTransition): void {
+    const pool = this.#tiers.get('pool')
+    for (let i = 0; i < event.hashes.length / 2; i++) {
+      const key = keyAt(event.hashes, i)
+      const isHeld = this.#isHeld(key)
+      if (!isHeld && this.#labels.get(key) === undefined) continue
+      this.#labels.moved(key, event, this.#bytesMax)
+      if (isHeld || this.#labels.isPooled(key)) continue
+      const held = pool?.get(key)
+      if (held !== undefined) this.#drop(pool!, held)
+      this.#labels.removed(key)
+    }
+    if (pool?.size === 0) this.#tiers.delete('pool')
+  }
+
+  #isHeld(key: bigint): boolean {
+    return HELD_TIERS.some(tier => this.#tiers.get(tier)?.has(key) === true)
+  }
+
+  #store(event: KvStored, tier: HeldTier | 'pool'): void {
     const { hashes, tokens, blockSizeTokens } = event
-    const tier = event.tier as HeldTier
     const isPlaceholder = tokens.length === 0
-    const isCopy = addsCopies(event)
+    const isCopy = tier !== 'pool' && addsCopies(event)
+    const pool = tier === 'pool' ? undefined : this.#tiers.get('pool')
     const blocks = this.#tiers.get(tier) ?? new Map<bigint, HeldBlock>()
-    const labels = this.#labelsOf(event)
+    const traits = this.#traitsOf(event)
     const bytes = BLOCK_BYTES + 4 * (isPlaceholder ? 0 : blockSizeTokens)
     let parent = event.parent === undefined ? undefined : keyAt(event.parent, 0)
     for (let i = 0; i < hashes.length / 2; i++) {
       const key = keyAt(hashes, i)
+      const inPool = pool?.get(key)
+      if (inPool !== undefined) this.#drop(pool!, inPool)
       let held = blocks.get(key)
       if (held !== undefined && !this.#isSame(held, parent, tokens, i * blockSizeTokens)) {
         this.#drop(blocks, held)
@@ -271,7 +338,7 @@ export class HeldBlocks implements RemovableBlocks {
           blocks.set(key, {
             key,
             parent,
-            labels,
+            traits,
             row,
             media: media === undefined || media.length === 0 ? undefined : media,
             copies: 1,
@@ -280,9 +347,23 @@ export class HeldBlocks implements RemovableBlocks {
           this.#count(1, 1, bytes)
         }
       }
+      const label = { expert: event.labels?.experts[i], place: event.labels?.places[i] }
+      const isLabelled = label.expert !== undefined || label.place !== undefined
+      if (isLabelled && blocks.has(key)) this.#labels.stored(key, label, this.#bytesMax)
       parent = key
     }
     if (blocks.size > 0) this.#tiers.set(tier, blocks)
+    if (pool?.size === 0) this.#tiers.delete('pool')
+  }
+
+  /** The traits of a block that is in a pool alone; blocks with the same ones share them. */
+  #pooledTraits(traits: Traits): Traits {
+    let pooled = this.#pooled.get(traits)
+    if (pooled === undefined) {
+      pooled = { ...traits, tier: 'external', isLocal: false }
+      this.#pooled.set(traits, pooled)
+    }
+    return pooled
   }
 
   /** All copies. */
@@ -291,7 +372,7 @@ export class HeldBlocks implements RemovableBlocks {
     this.#count(-1, -held.copies, -held.copies * bytesOf(held))
     if (held.row < 0) return
     const { row, bornAfter } = held
-    const size = held.labels.blockSizeTokens
+    const size = held.traits.blockSizeTokens
     const gone: GoneRow = { rows: this.#rowsOf(size), row, size, bornAfter, goneAfter: this.#freezes }
     if (this.#isFrozen(gone)) this.#goneRows.push(gone)
     else this.#free(gone)
@@ -319,10 +400,11 @@ export class HeldBlocks implements RemovableBlocks {
   #forget(): void {
     this.#mayBeStale = false
     this.#tiers.clear()
+    this.#labels.forget()
     // Not emptied: freezes still read it.
     this.#rows = new Map()
     this.#goneRows = []
-    this.#labels = undefined
+    this.#traits = undefined
     this.#blocks = 0
     this.#copies = 0
     this.#bytes = 0
@@ -338,7 +420,7 @@ export class HeldBlocks implements RemovableBlocks {
     // A placeholder says nothing of parent and tokens.
     if (tokens.length === 0) return true
     if (held.row < 0) return false
-    return held.parent === parent && this.#rowsOf(held.labels.blockSizeTokens).equals(held.row, tokens, from)
+    return held.parent === parent && this.#rowsOf(held.traits.blockSizeTokens).equals(held.row, tokens, from)
   }
 
   #rowsOf(blockSizeTokens: number): TokenRows {
@@ -350,9 +432,9 @@ export class HeldBlocks implements RemovableBlocks {
     return rows
   }
 
-  /** Events in a row mostly have the same labels, and share them. */
-  #labelsOf(event: KvStored): Labels {
-    const last = this.#labels
+  /** Events in a row mostly have the same traits, and share them. */
+  #traitsOf(event: KvStored): Traits {
+    const last = this.#traits
     if (
       last !== undefined &&
       last.blockSizeTokens === event.blockSizeTokens &&
@@ -363,13 +445,14 @@ export class HeldBlocks implements RemovableBlocks {
       last.hasUnknownExtraKeys === event.hasUnknownExtraKeys &&
       last.group === event.group &&
       last.attention === event.attention &&
-      last.tells === event.tells
+      last.tells === event.tells &&
+      last.isLocal === event.isLocal
     ) {
       return last
     }
     const { blockSizeTokens, tier, loraName, loraId, cacheSalt, hasUnknownExtraKeys } = event
-    const { group, attention, tells } = event
-    this.#labels = {
+    const { group, attention, tells, isLocal } = event
+    this.#traits = {
       blockSizeTokens,
       tier,
       loraName,
@@ -379,17 +462,24 @@ export class HeldBlocks implements RemovableBlocks {
       group,
       attention,
       tells,
+      isLocal,
     }
-    return this.#labels
+    return this.#traits
   }
+}
+
+/** A store of blocks that only a pool has. */
+function isPoolStore({ labels, hashes, tokens, blockSizeTokens }: KvStored): boolean {
+  if (tokens.length === 0 || tokens.length !== (hashes.length / 2) * blockSizeTokens) return false
+  return labels?.places.some(place => place !== undefined) === true
 }
 
 function bytesOf(block: HeldBlock): number {
   return BLOCK_BYTES + 4 * tokensOf(block)
 }
 
-function tokensOf({ row, labels }: HeldBlock): number {
-  return row < 0 ? 0 : labels.blockSizeTokens
+function tokensOf({ row, traits }: HeldBlock): number {
+  return row < 0 ? 0 : traits.blockSizeTokens
 }
 
 /**
@@ -423,6 +513,7 @@ function* runs(
   end: number,
   eventBlocksMax: number,
   rows: ReadonlyMap<number, TokenRows>,
+  labels: ReadonlyMap<bigint, HeldLabel>,
 ): Generator<KvStored> {
   let from = start
   for (let i = start + 1; i <= end; i++) {
@@ -432,16 +523,21 @@ function* runs(
       block !== undefined &&
       i - from < eventBlocksMax &&
       block.parent === before.key &&
-      block.labels === before.labels &&
+      block.traits === before.traits &&
       block.row < 0 === before.row < 0
     if (goesOn) continue
-    yield run(entries.slice(from, i), rows)
+    yield run(entries.slice(from, i), rows, labels)
     from = i
   }
 }
 
-function run(blocks: readonly HeldBlock[], rows: ReadonlyMap<number, TokenRows>): KvStored {
+function run(
+  blocks: readonly HeldBlock[],
+  rows: ReadonlyMap<number, TokenRows>,
+  labels: ReadonlyMap<bigint, HeldLabel>,
+): KvStored {
   const first = blocks[0]!
+  const keys = blocks.map(({ key }) => key)
   const size = tokensOf(first)
   const tokens = new Int32Array(blocks.length * size)
   if (size > 0) {
@@ -449,8 +545,9 @@ function run(blocks: readonly HeldBlock[], rows: ReadonlyMap<number, TokenRows>)
     for (let i = 0; i < blocks.length; i++) rowsOfSize.copyTo(blocks[i]!.row, tokens, i * size)
   }
   return kvStored({
-    ...first.labels,
-    hashes: wordsOf(blocks.map(({ key }) => key)),
+    ...first.traits,
+    hashes: wordsOf(keys),
+    labels: labelsOf(keys, labels),
     parent: first.parent === undefined ? undefined : wordsOf([first.parent]),
     tokens,
     mediaHashes: blocks.some(({ media }) => media !== undefined)

@@ -1,5 +1,6 @@
 export type { StreamOptions } from '@homing/transport'
 export { BatchRing, type BatchRingOptions, type BufferedBatch } from './batch-ring.ts'
+export type { CxlMetadata, MoeMetadata } from './block-metadata.ts'
 export type { EngineHash } from './engine-hash.ts'
 export { BadBlockError, BlockSizeError, PublisherClosedError, PublisherOptionsError } from './errors.ts'
 export {
@@ -19,6 +20,7 @@ export {
 export { PacedReplies, type PacedRepliesOptions } from './paced-replies.ts'
 export { PolledSidecar, type PolledSidecarOptions, type PolledSidecarStatus } from './polled-sidecar.ts'
 export {
+  type CxlTransition,
   createPublisher,
   type KvPublisher,
   PUBLISHER_DEFAULTS,

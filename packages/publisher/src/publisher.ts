@@ -25,12 +25,15 @@ import {
   KV_CLEARED,
   type KvBatchForm,
   type KvEvent,
+  type KvLabels,
   type KvTier,
   kvRemoved,
   kvStored,
+  type PoolState,
   type ReplayForm,
 } from '@homing/protocol'
 import { type MessageTransport, type StreamOptions, systemTransport } from '@homing/transport'
+import { type CxlMetadata, labelsOfBlocks, type MoeMetadata, partOf, placeOf } from './block-metadata.ts'
 import { type EngineHash, hashKey, wordsOf } from './engine-hash.ts'
 import { BadBlockError, BlockSizeError, PublisherClosedError, PublisherOptionsError } from './errors.ts'
 import { EventService, type EventServiceStats, PEER_BYTES_MAX } from './event-service.ts'
@@ -114,6 +117,10 @@ export interface StoredBlock {
   readonly hash: EngineHash
   /** Its own tokens, exactly `blockSizeTokens` of them. */
   readonly tokens: ArrayLike<number>
+  /** The expert of an MoE model that it belongs to. */
+  readonly moeMetadata?: MoeMetadata | undefined
+  /** Where it is: in the worker's own memory, or a pool. */
+  readonly cxlMetadata?: CxlMetadata | undefined
 }
 
 /** What a call's blocks have in common; each has a default. */
@@ -126,11 +133,15 @@ export interface StoredOptions {
   readonly tier?: Exclude<KvTier, 'unknown'>
 }
 
+/** Where the blocks of a transition are now: see `publishCxlStateTransition`. */
+export type CxlTransition = Omit<CxlMetadata, 'state'>
+
 export interface PublisherStats extends EventServiceStats, LocalIndexerStats {
   /** Events and blocks that were called so far. */
   readonly events: number
   readonly storedBlocks: number
   readonly removedBlocks: number
+  readonly movedBlocks: number
 }
 
 export interface KvPublisher {
@@ -149,6 +160,13 @@ export interface KvPublisher {
   stored(parent: EngineHash | undefined, blocks: readonly StoredBlock[], options?: StoredOptions): void
   /** One copy of each block is gone. Throws BadBlockError, PublisherClosedError. */
   removed(hashes: readonly EngineHash[], options?: Pick<StoredOptions, 'tier'>): void
+  /**
+   * These blocks have gone from one state to another: 'local_gpu' (in the worker's own memory alone),
+   * 'in_transit' (on the way to `poolId`, which must be given, where `accessibleWorkers` will reach them),
+   * 'cxl_pooled' (they are there; only after 'in_transit'), 'evicted' (not there any more). A router refuses
+   * others, and counts them. Throws BadBlockError, PublisherClosedError.
+   */
+  publishCxlStateTransition(hashes: readonly EngineHash[], newState: PoolState, place?: CxlTransition): void
   /** Everything is gone, on every tier. Throws PublisherClosedError. */
   cleared(): void
   /** Publishes what this turn has queued, now. */
@@ -196,6 +214,7 @@ class Publisher implements KvPublisher {
   #events = 0
   #storedBlocks = 0
   #removedBlocks = 0
+  #movedBlocks = 0
   #closing: Promise<void> | undefined
 
   constructor(options: ResolvedOptions, clock: Clock, closed: () => void) {
@@ -248,6 +267,7 @@ class Publisher implements KvPublisher {
       events: this.#events,
       storedBlocks: this.#storedBlocks,
       removedBlocks: this.#removedBlocks,
+      movedBlocks: this.#movedBlocks,
     }
   }
 
@@ -262,6 +282,7 @@ class Publisher implements KvPublisher {
     const parentKey = parent === undefined ? undefined : hashKey(parent, 'the parent')
     const keys = this.#checkedKeys(parentKey, blocks)
     const tokens = checkedTokens(blocks, blockSizeTokens)
+    const labels = this.#checkedLabels(blocks)
     for (let from = 0; from < blocks.length; from += batchBlocksMax) {
       const to = Math.min(blocks.length, from + batchBlocksMax)
       const before = from === 0 ? parentKey : keys[from - 1]
@@ -273,6 +294,7 @@ class Publisher implements KvPublisher {
         tier,
         loraName,
         cacheSalt: from === 0 ? cacheSalt : undefined,
+        labels: partOf(labels, from, to),
       })
       this.#enqueue(event, to - from)
     }
@@ -288,6 +310,25 @@ class Publisher implements KvPublisher {
       this.#enqueue(kvRemoved({ hashes: wordsOf(part), tier }), part.length)
     }
     this.#removedBlocks += keys.length
+  }
+
+  publishCxlStateTransition(
+    hashes: readonly EngineHash[],
+    newState: PoolState,
+    place: CxlTransition = {},
+  ): void {
+    this.#open('publish a transition')
+    const { length } = hashes
+    const keys = hashes.map((hash, i) => hashKey(hash, `the transition of block ${i} of ${length}`))
+    const told = placeOf({ state: newState, ...place }, 'the transition')
+    if (newState === 'in_transit' && told.poolId === undefined)
+      throw new BadBlockError('the transition', 'it goes to in_transit without a poolId; name the pool')
+    const { batchBlocksMax } = this.#options
+    for (let from = 0; from < length; from += batchBlocksMax) {
+      const part = keys.slice(from, from + batchBlocksMax)
+      this.#enqueue({ kind: 'transition', hashes: wordsOf(part), ...told }, part.length)
+    }
+    this.#movedBlocks += length
   }
 
   cleared(): void {
@@ -348,6 +389,16 @@ class Publisher implements KvPublisher {
     this.flush()
     const timestampSeconds = this.#clock.wallMs() / 1000
     return snapshotOf(this.#local, { timestampSeconds, rank: this.#options.dpRank })
+  }
+
+  #checkedLabels(blocks: readonly StoredBlock[]): KvLabels | undefined {
+    const labels = labelsOfBlocks(blocks)
+    const { form } = this.#options
+    if (labels !== undefined && form.startsWith('vllm-array')) {
+      const reason = `the form ${form} has no place for metadata; create the publisher with form 'vllm-map'`
+      throw new BadBlockError(`${blocks.length} blocks`, reason)
+    }
+    return labels
   }
 
   #checkedKeys(parent: bigint | undefined, blocks: readonly StoredBlock[]): readonly bigint[] {

@@ -1,6 +1,6 @@
 /** Histories of a cache whose hashes cover their prefix, as engines' do, for property tests. */
 
-import { KV_CLEARED, type KvEvent, type KvTier, kvRemoved, kvStored } from '@homing/protocol'
+import { KV_CLEARED, type KvEvent, type KvStored, type KvTier, kvRemoved, kvStored } from '@homing/protocol'
 import fc from 'fast-check'
 import { wordsOf } from '../src/engine-hash.ts'
 
@@ -24,7 +24,7 @@ export function storedChain(
   chain: readonly number[],
   from: number,
   fields: { readonly tier?: KvTier; readonly loraName?: string | undefined; readonly group?: number } = {},
-): KvEvent {
+): KvStored {
   const keys = chain.map((_, i) => keyOf(chain.slice(0, i + 1)))
   return kvStored({
     hashes: wordsOf(keys.slice(from)),

@@ -43,7 +43,7 @@ export class NaiveCache {
       })
       return
     }
-    if (this.#reading.faultOf(event) !== undefined) return
+    if (event.kind === 'transition' || this.#reading.faultOf(event) !== undefined) return
     for (let i = 0; i < event.hashes.length / 2; i++) {
       const key = keyAt(event.hashes, i)
       const held = this.blocks.get(name(event.tier, key))

@@ -3,11 +3,12 @@
  * left to compute.
  *
  *   overlap         = min(overlap, full blocks of the prompt)
- *   credited tokens = block size · (overlapCredit · decay · (overlap · creditFactor − lower) + lower)
+ *   credited tokens = block size · (overlapCredit · decay · (overlap · creditFactor − lower) + lower + bonus)
  *   new tokens      = max(1, prompt tokens − credited tokens)
  *   prefill tokens  = queued prefill tokens + new tokens
  *
  *   lower   the part of overlap · creditFactor that is not on the device
+ *   bonus   what labels of blocks add; none for most requests
  *   decay   1 / (1 + creditDecay · excess); excess = prefill queued beyond the least of all candidates, in
  *           prompts of this size
  *
@@ -26,7 +27,7 @@ export function fillPrefill(
   creditDecay: number,
   terms: ChoiceTerms,
 ): void {
-  const { count, overlapBlocks, creditFactors, activePrefillTokens } = candidates
+  const { count, overlapBlocks, creditFactors, activePrefillTokens, bonusBlocks } = candidates
   const { promptTokens, blockSizeTokens } = request
   const promptBlocks = Math.floor(promptTokens / blockSizeTokens)
   const least = Math.min(1, promptTokens)
@@ -35,7 +36,8 @@ export function fillPrefill(
   let newTokensMin = promptTokens
   for (let i = 0; i < count; i++) {
     const overlap = Math.min(overlapBlocks[i]!, promptBlocks)
-    const credited = isComputed ? promptTokens : overlap * creditFactors[i]! * blockSizeTokens
+    const held = isComputed ? promptTokens : overlap * creditFactors[i]! * blockSizeTokens
+    const credited = bonusBlocks === undefined ? held : held + bonusBlocks[i]! * blockSizeTokens
     const newTokens = Math.max(least, promptTokens - credited)
     terms.overlapBlocks[i] = overlap
     newTokensMin = Math.min(newTokensMin, newTokens)
@@ -47,7 +49,7 @@ export function fillPrefill(
 }
 
 function creditByDevice(
-  { count, creditFactors, lowerTierBlocks, activePrefillTokens }: Candidates,
+  { count, creditFactors, lowerTierBlocks, bonusBlocks, activePrefillTokens }: Candidates,
   { promptTokens, blockSizeTokens }: SelectionRequest,
   overlapCredit: number,
   creditDecay: number,
@@ -63,7 +65,8 @@ function creditByDevice(
     const blocks = terms.overlapBlocks[i]! * creditFactors[i]!
     const lower = lowerTierBlocks === undefined ? 0 : Math.min(blocks, lowerTierBlocks[i]!)
     const decay = 1 / (1 + creditDecay * ((queued - queuedMin) / requestTokens))
-    const credited = blockSizeTokens * (overlapCredit * decay * (blocks - lower) + lower)
+    const held = blockSizeTokens * (overlapCredit * decay * (blocks - lower) + lower)
+    const credited = bonusBlocks === undefined ? held : held + bonusBlocks[i]! * blockSizeTokens
     const newTokens = Math.max(least, promptTokens - credited)
     // The credit beyond the prompt is subtracted from the queue.
     const beyond = Math.min(queued, Math.max(0, credited - promptTokens))

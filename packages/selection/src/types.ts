@@ -44,6 +44,11 @@ export interface Candidates {
    * `creditDecay` do not change it. Undefined: all of the overlap is on the device.
    */
   readonly lowerTierBlocks?: ArrayLike<number> | undefined
+  /**
+   * Blocks beside the overlap that count as cached for the cost, though they are not: what labels of blocks
+   * add. Undefined: none.
+   */
+  readonly bonusBlocks?: ArrayLike<number> | undefined
   /** Blocks in use by its running requests. */
   readonly activeBlocks: ArrayLike<number>
   /** The part of `activeBlocks` that is of answers. Undefined: 0, blocks of answers do not count. */

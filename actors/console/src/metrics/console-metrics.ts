@@ -355,6 +355,9 @@ function collectTokenizer(metrics: Metrics, args: ConsoleArgs): void {
   })
 }
 
+/** Kinds of events that have another name in metrics. */
+const EVENT_NAMES: Readonly<Record<string, string>> = { transition: 'cxl_transition' }
+
 function collectShards(metrics: Metrics, args: ConsoleArgs): void {
   const table = metrics.table<ShardStatus, 'shard'>(['shard'], [...SHARD_COLUMNS, ...GUESS_COLUMNS])
   const events = metrics.counter({
@@ -369,7 +372,7 @@ function collectShards(metrics: Metrics, args: ConsoleArgs): void {
     table.update(shards.map((row, shard) => ({ row, labels: { shard } })))
     for (const [shard, { eventsApplied, eventsSkipped }] of shards.entries()) {
       for (const [event, count] of Object.entries(eventsApplied))
-        events.setTotal(count, { shard, event, status: 'ok' })
+        events.setTotal(count, { shard, event: EVENT_NAMES[event] ?? event, status: 'ok' })
       for (const [status, count] of Object.entries(eventsSkipped))
         if (count > 0) events.setTotal(count, { shard, event: 'skipped', status: snakeCase(status) })
     }

@@ -1,0 +1,207 @@
+/**
+ * Event labels: takes the labels that events give to blocks into the label table of the shard.
+ *
+ *   store          its labels; without any, only that the block is held (again)
+ *   transition     the new state, if it may follow the present one (packages/protocol)
+ *   removal        a block that no tier holds any more loses its record, unless it is pooled or on its way
+ *                  there
+ *   clear          takes all records of the worker slot; a release leaves what is pooled, as orphans
+ *
+ * A block is found by its sequence hash. Where the chain above it has a record, it goes on from there; else
+ * the index says what is above, once for each event. Blocks of unknown place (their parent is not known)
+ * get no label, and are counted.
+ *
+ * Cost     nothing for worker slots without labels. With them a hash and two searches per block.
+ */
+
+import { chainSequence } from '@homing/blocks'
+import {
+  type BlockIndex,
+  createLabelMemory,
+  DEVICE_LAYER,
+  type LabelMemory,
+  type LabelStats,
+  LabelTable,
+  labelImageOf,
+  loadLabels,
+  POOL_STATE,
+  type PoolPlace,
+  type PoolStateCode,
+  readLabelImage,
+} from '@homing/index'
+import {
+  isLegalTransition,
+  type KvPoolPlace,
+  type KvStored,
+  type KvTransition,
+  POOL_STATES,
+  type PoolState,
+} from '@homing/protocol'
+import type { LayerSlots } from './layer-slots.ts'
+
+export interface LabelStatus extends LabelStats {
+  /** Counter: blocks whose labels were not taken, because nothing says what is above them. */
+  readonly unplaced: number
+}
+
+type Words = readonly [low: number, high: number]
+
+const CODES: Readonly<Record<PoolState, PoolStateCode>> = {
+  local_gpu: POOL_STATE.localGpu,
+  in_transit: POOL_STATE.inTransit,
+  cxl_pooled: POOL_STATE.cxlPooled,
+  evicted: POOL_STATE.evicted,
+}
+const NO_WORDS = new Int32Array(0)
+
+export class EventLabels {
+  readonly #index: BlockIndex
+  readonly #layers: LayerSlots
+  readonly #table: LabelTable | undefined
+  readonly #sequence = new Int32Array(2)
+  #unplaced = 0
+
+  /** `bytes`: of the table; 0 keeps no labels. */
+  constructor(index: BlockIndex, layers: LayerSlots, bytes: number) {
+    this.#index = index
+    this.#layers = layers
+    this.#table =
+      bytes === 0
+        ? undefined
+        : new LabelTable(createLabelMemory(bytes), (from, to, hasPool) =>
+            isLegalTransition(nameOf(from), nameOf(to) as PoolState, hasPool),
+          )
+  }
+
+  /** Undefined: none are kept. */
+  get memory(): LabelMemory | undefined {
+    return this.#table?.memory
+  }
+
+  status(): LabelStatus | undefined {
+    const stats = this.#table?.stats()
+    return stats && { ...stats, unplaced: this.#unplaced }
+  }
+
+  /** Whether a store concerns labels. */
+  concerns(workerSlot: number, event: KvStored): boolean {
+    const table = this.#table
+    return table !== undefined && (event.labels !== undefined || table.has(workerSlot))
+  }
+
+  /** `locals`: pairs of the local hashes of its blocks. `isHeld`: the worker slot holds them itself. */
+  stored(
+    workerSlot: number,
+    { hashes, parent, labels }: KvStored,
+    locals: Int32Array,
+    isHeld: boolean,
+  ): void {
+    const table = this.#table
+    if (table === undefined) return
+    const count = hashes.length / 2
+    const above = parent === undefined ? undefined : this.#sequenceOf(workerSlot, parent[0]!, parent[1]!)
+    if (parent !== undefined && above === undefined) {
+      if (labels !== undefined) this.#unplaced += count
+      return
+    }
+    const sequence = chainSequence(locals, count, above && { lo: above[0], hi: above[1] })
+    for (let i = 0; i < count; i++) {
+      const place = labels?.places[i]
+      table.stored({
+        workerSlot,
+        engineHash: [hashes[2 * i]!, hashes[2 * i + 1]!],
+        sequenceHash: [sequence[2 * i]!, sequence[2 * i + 1]!],
+        moe: labels?.experts[i],
+        place: place && placeOf(place),
+        isHeld,
+      })
+    }
+  }
+
+  transition(workerSlot: number, event: KvTransition): void {
+    const { hashes } = event
+    const place = placeOf(event)
+    const known = new Map<number, Words>()
+    for (let i = 0; i < hashes.length; i += 2) {
+      const [low, high] = [hashes[i]!, hashes[i + 1]!]
+      this.#table?.transition(workerSlot, [low, high], place, () =>
+        this.#sequenceOf(workerSlot, low, high, known),
+      )
+    }
+  }
+
+  /** A removal was applied. */
+  removed(workerSlot: number, hashes: Int32Array): void {
+    const table = this.#table
+    if (table?.has(workerSlot) !== true) return
+    const slots = this.#slotsOf(workerSlot)
+    for (let i = 0; i < hashes.length; i += 2) {
+      const hash = hashes.subarray(i, i + 2)
+      if (!slots.some(slot => this.#index.has(slot, hash))) table.removed(workerSlot, hash[0]!, hash[1]!)
+    }
+  }
+
+  clear(workerSlot: number): void {
+    this.#table?.clear(workerSlot)
+  }
+
+  release(workerSlot: number): void {
+    this.#table?.release(workerSlot)
+  }
+
+  /** The records of a worker slot, as words. */
+  image(workerSlot: number): Int32Array {
+    return this.#table === undefined ? NO_WORDS : labelImageOf(this.#table, workerSlot)
+  }
+
+  load(workerSlot: number, words: Int32Array): void {
+    const records = readLabelImage(words)
+    if (records !== undefined && this.#table !== undefined) loadLabels(this.#table, workerSlot, records)
+  }
+
+  /** Undefined: the block is not known. `known`: sequence hashes by block of the index, to be added to. */
+  #sequenceOf(
+    workerSlot: number,
+    low: number,
+    high: number,
+    known: Map<number, Words> = new Map(),
+  ): Words | undefined {
+    const target = this.#sequence
+    if (this.#table?.sequenceOf(workerSlot, low, high, target) === true) return [target[0]!, target[1]!]
+    for (const slot of this.#slotsOf(workerSlot)) {
+      const block = this.#index.blockOf(slot, [low, high])
+      if (block !== undefined) return this.#sequenceAt(block, known)
+    }
+    return undefined
+  }
+
+  #sequenceAt(block: number, known: Map<number, Words>): Words {
+    const path: number[] = []
+    let at = block
+    while (at !== 0 && !known.has(at)) {
+      path.push(at)
+      at = this.#index.placeOf(at).parentBlock
+    }
+    const above = known.get(at)
+    const locals = new Int32Array(2 * path.length)
+    path.reverse()
+    for (const [i, each] of path.entries()) locals.set(this.#index.placeOf(each).localHash, 2 * i)
+    const sequence = chainSequence(locals, path.length, above && { lo: above[0], hi: above[1] })
+    for (const [i, each] of path.entries()) known.set(each, [sequence[2 * i]!, sequence[2 * i + 1]!])
+    return known.get(block)!
+  }
+
+  /** The slots of the index that events of this worker slot fill. */
+  #slotsOf(workerSlot: number): readonly number[] {
+    const device = this.#layers.slotOf(workerSlot, DEVICE_LAYER)
+    return [device, ...this.#layers.othersOf(workerSlot, DEVICE_LAYER)]
+  }
+}
+
+function placeOf({ state, poolId, accessibleWorkers }: KvPoolPlace): PoolPlace {
+  return { state: CODES[state], poolId, workerIds: accessibleWorkers }
+}
+
+function nameOf(code: PoolStateCode): PoolState | 'untold' {
+  return POOL_STATES[code - 1] ?? 'untold'
+}

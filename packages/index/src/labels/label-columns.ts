@@ -1,0 +1,56 @@
+/** The metrics of the labels of a shard: name, help and value; 0 where none are kept. */
+
+import type { LabelStats } from './label-table.ts'
+import { POOL_STATE } from './pool-states.ts'
+
+export interface LabelFigures extends LabelStats {
+  readonly unplaced: number
+}
+
+type Column = readonly [name: string, help: string, value: (labels: LabelFigures) => number]
+
+export const LABEL_COLUMNS: readonly Column[] = [
+  ['homing_index_label_used_bytes', 'Memory of the labels of blocks in use.', labels => labels.bytesUsed],
+  [
+    'homing_index_label_limit_bytes',
+    'Most memory that labels of blocks may use (--label-bytes).',
+    labels => labels.bytesLimit,
+  ],
+  ['homing_index_labelled_blocks', 'Blocks with an expert.', labels => labels.labelledBlocks],
+  [
+    'homing_index_pooled_blocks',
+    'Blocks in pooled memory, counted for each worker key that says so.',
+    labels => labels.byState[POOL_STATE.cxlPooled]!,
+  ],
+  ['homing_index_orphaned_pooled_blocks', 'Those of worker keys that have left.', labels => labels.orphans],
+  [
+    'homing_index_changed_pool_states_total',
+    'Transitions of blocks in pooled memory that were applied.',
+    labels => labels.transitions.changed,
+  ],
+  [
+    'homing_index_illegal_pool_states_total',
+    'Transitions that were refused: the state may not follow the present one, or no pool was named.',
+    labels => labels.transitions.illegal,
+  ],
+  [
+    'homing_index_unknown_pool_states_total',
+    'Transitions of blocks that are not known.',
+    labels => labels.transitions.unknown,
+  ],
+  [
+    'homing_index_unplaced_labels_total',
+    'Blocks whose labels were not taken, because the block above them is not known.',
+    labels => labels.unplaced,
+  ],
+  [
+    'homing_index_refused_labels_total',
+    'Blocks whose labels found no room (--label-bytes).',
+    labels => labels.refused + labels.transitions.full,
+  ],
+  [
+    'homing_index_dropped_labels_total',
+    'Records of evicted blocks that made room for others.',
+    labels => labels.dropped,
+  ],
+]

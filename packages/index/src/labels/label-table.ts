@@ -1,0 +1,601 @@
+/**
+ * Label table: what engines say of blocks beside who holds them, for one shard. Experts are of a block; the
+ * state in pooled memory is of a block and a worker slot.
+ *
+ * Invariants
+ *   I1  A record is of one worker slot and engine hash; a block is here while it has a record.
+ *   I2  A record is reachable only while its state is pooled: `L_POOLED` counts these.
+ *   I3  States change as the rule of the table allows; only a store may say any state.
+ *   I4  Records of ORPHAN_SLOT are pooled or evicted. They are of workers that have left.
+ *
+ * Protocol  label-words.ts. One write section is of one block or record.
+ * Full      evicted records make room, the longest untouched first; if none is found in ROOM_STEPS steps, the
+ *           new record is refused.
+ * Cost      a store or transition: a search of two chains of about one entry. A clear or release: one pass
+ *           over all records, only if the worker slot has any.
+ */
+
+import {
+  B_EXPERT,
+  B_FLAGS,
+  B_GROUP,
+  B_LAYER,
+  B_NEXT,
+  B_RECORD,
+  B_SEQUENCE,
+  BLOCK_WORDS,
+  bucketOf,
+  HAS_GROUP,
+  HAS_POOL,
+  IS_HELD,
+  IS_LABELLED,
+  L_BLOCK_BASE,
+  L_BLOCKS_MAX,
+  L_BUCKETS,
+  L_ENGINE_BASE,
+  L_LABELLED,
+  L_NODE_BASE,
+  L_NODES_MAX,
+  L_POOLED,
+  L_RECORD_BASE,
+  L_RECORDS_MAX,
+  L_VERSION,
+  LABEL_HEADER_WORDS,
+  type LabelMemory,
+  type MoeLabel,
+  NODE_WORDS,
+  ORPHAN_SLOT,
+  R_BLOCK,
+  R_ENGINE,
+  R_ENGINE_NEXT,
+  R_FLAGS,
+  R_NEXT,
+  R_POOL,
+  R_SET,
+  R_SLOT,
+  R_STATE,
+  RECORD_WORDS,
+} from './label-words.ts'
+import { POOL_STATE, type PoolStateCode, type TransitionRule } from './pool-states.ts'
+import { WorkerIdSets } from './worker-id-sets.ts'
+
+/** A state in pooled memory, with all that is told of it. */
+export interface PoolPlace {
+  readonly state: PoolStateCode
+  /** u32; undefined: none is named. */
+  readonly poolId: number | undefined
+  /** Ids of the workers that reach it beside the one that says so, pairs [lo, hi]. */
+  readonly workerIds: Int32Array
+}
+
+/** One record. Hashes are pairs [lo, hi]. */
+export interface LabelRecord {
+  readonly engineHash: readonly [low: number, high: number]
+  readonly sequenceHash: readonly [low: number, high: number]
+  readonly moe: MoeLabel | undefined
+  readonly place: PoolPlace
+  /** The worker holds the block itself, as far as its events show. */
+  readonly isHeld: boolean
+}
+
+/** `unknown`: there is no such block, and nothing says where it would be. `full`: it found no room. */
+export type TransitionOutcome = 'changed' | 'illegal' | 'unknown' | 'full'
+
+export interface LabelStats {
+  readonly bytesUsed: number
+  readonly bytesLimit: number
+  readonly blocks: number
+  readonly labelledBlocks: number
+  readonly records: number
+  /** By state code. */
+  readonly byState: readonly number[]
+  /** Pooled records of workers that have left. */
+  readonly orphans: number
+  /** Counters: transitions by their outcome, records dropped to make room, records that found none. */
+  readonly transitions: Readonly<Record<TransitionOutcome, number>>
+  readonly dropped: number
+  readonly refused: number
+}
+
+const ROOM_STEPS = 256
+const NO_IDS = new Int32Array(0)
+
+export class LabelTable {
+  readonly memory: LabelMemory
+  readonly #isLegal: TransitionRule
+  readonly #words: Int32Array
+  readonly #sets: WorkerIdSets
+  readonly #buckets: number
+  readonly #blocksMax: number
+  readonly #recordsMax: number
+  readonly #engineBase: number
+  readonly #blockBase: number
+  readonly #recordBase: number
+  #freeBlock = 0
+  #touchedBlocks = 0
+  #usedBlocks = 0
+  #freeRecord = 0
+  #touchedRecords = 0
+  /** The record that is looked at next where room is needed. */
+  #hand = 0
+  readonly #bySlot = new Map<number, number>()
+  readonly #byState = [0, 0, 0, 0, 0]
+  readonly #transitions: Record<TransitionOutcome, number> = { changed: 0, illegal: 0, unknown: 0, full: 0 }
+  #dropped = 0
+  #refused = 0
+
+  /** `memory`: made by `createLabelMemory`, never written before. */
+  constructor(memory: LabelMemory, isLegal: TransitionRule) {
+    this.memory = memory
+    this.#isLegal = isLegal
+    const words = new Int32Array(memory)
+    this.#words = words
+    this.#buckets = words[L_BUCKETS]!
+    this.#blocksMax = words[L_BLOCKS_MAX]!
+    this.#recordsMax = words[L_RECORDS_MAX]!
+    this.#engineBase = words[L_ENGINE_BASE]!
+    this.#blockBase = words[L_BLOCK_BASE]!
+    this.#recordBase = words[L_RECORD_BASE]!
+    this.#sets = new WorkerIdSets(words, words[L_NODE_BASE]!, words[L_NODES_MAX]!)
+  }
+
+  /** Whether anything is known of blocks of this worker slot. */
+  has(workerSlot: number): boolean {
+    return this.#bySlot.has(workerSlot)
+  }
+
+  /** The sequence hash of a block with a record, into `target`. False: it has none. */
+  sequenceOf(workerSlot: number, low: number, high: number, target: Int32Array): boolean {
+    const record = this.#find(workerSlot, low, high)
+    if (record === 0) return false
+    const at = this.#blockAt(this.#record(record, R_BLOCK)) + B_SEQUENCE
+    target[0] = this.#words[at]!
+    target[1] = this.#words[at + 1]!
+    return true
+  }
+
+  /**
+   * A worker slot has stored a block. What it says of it holds, whatever was told before; without a word the
+   * earlier ones hold. False: it found no room.
+   */
+  stored(record: LabelInput): boolean {
+    const { workerSlot, engineHash, sequenceHash, moe, place } = record
+    const isNew = moe !== undefined || place !== undefined
+    if (!isNew && !this.has(workerSlot)) return true
+    let found = this.#find(workerSlot, engineHash[0], engineHash[1])
+    if (found !== 0 && !this.#isOf(found, sequenceHash)) {
+      this.#write(() => this.#drop(found))
+      found = 0
+    }
+    if (found === 0) {
+      if (!isNew) return true
+      found = this.#add(workerSlot, engineHash, sequenceHash)
+      if (found === 0) return this.#refuse()
+    }
+    let hasRoom = true
+    this.#write(() => {
+      const flags = this.#record(found, R_FLAGS)
+      this.#setRecord(found, R_FLAGS, record.isHeld ? flags | IS_HELD : flags & ~IS_HELD)
+      if (moe !== undefined) this.#label(this.#record(found, R_BLOCK), moe)
+      if (place !== undefined) hasRoom = this.#place(found, place)
+    })
+    return hasRoom || this.#refuse()
+  }
+
+  /**
+   * A worker slot says that the state of a block has changed. `sequenceHash`: where the block is, asked for
+   * only if it has no record yet; undefined: nowhere. An eviction also ends orphans of that block.
+   */
+  transition(
+    workerSlot: number,
+    engineHash: readonly [number, number],
+    place: PoolPlace,
+    sequenceHash: () => readonly [number, number] | undefined,
+  ): TransitionOutcome {
+    const outcome = this.#transition(workerSlot, engineHash, place, sequenceHash)
+    this.#transitions[outcome]++
+    return outcome
+  }
+
+  /** A worker slot does not hold these blocks any more. What is pooled, or on its way, stays. */
+  removed(workerSlot: number, low: number, high: number): void {
+    const record = this.#find(workerSlot, low, high)
+    if (record === 0) return
+    const state = this.#record(record, R_STATE)
+    this.#write(() => {
+      if (state <= POOL_STATE.localGpu) this.#drop(record)
+      else this.#setRecord(record, R_FLAGS, this.#record(record, R_FLAGS) & ~IS_HELD)
+    })
+  }
+
+  /** Forgets everything that a worker slot has said. */
+  clear(workerSlot: number): void {
+    this.#eachOf(workerSlot, record => this.#drop(record))
+  }
+
+  /** The worker of a slot has left: what it has pooled stays, without it. */
+  release(workerSlot: number): void {
+    this.#eachOf(workerSlot, record => {
+      if (this.#record(record, R_STATE) !== POOL_STATE.cxlPooled) {
+        this.#drop(record)
+        return
+      }
+      this.#unhash(record)
+      this.#setSlot(record, ORPHAN_SLOT)
+      this.#setRecord(record, R_FLAGS, this.#record(record, R_FLAGS) & ~IS_HELD)
+      this.#hash(record)
+    })
+  }
+
+  /** What a worker slot has said, in no order. Of ORPHAN_SLOT: what is left of workers that have left. */
+  *records(workerSlot: number): Generator<LabelRecord, void, undefined> {
+    if (!this.has(workerSlot)) return
+    for (let record = 1; record <= this.#touchedRecords; record++) {
+      if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
+      const block = this.#record(record, R_BLOCK)
+      const flags = this.#record(record, R_FLAGS)
+      yield {
+        engineHash: [this.#record(record, R_ENGINE), this.#record(record, R_ENGINE + 1)],
+        sequenceHash: [this.#block(block, B_SEQUENCE), this.#block(block, B_SEQUENCE + 1)],
+        moe: this.#moeOf(block),
+        place: {
+          state: this.#record(record, R_STATE) as PoolStateCode,
+          poolId: (flags & HAS_POOL) === 0 ? undefined : this.#record(record, R_POOL) >>> 0,
+          workerIds: this.#sets.idsOf(this.#record(record, R_SET)),
+        },
+        isHeld: (flags & IS_HELD) !== 0,
+      }
+    }
+  }
+
+  stats(): LabelStats {
+    const records = this.#recordsUsed
+    const { blocks, nodes } = { blocks: this.#usedBlocks, nodes: this.#sets.nodesUsed }
+    const fixed = LABEL_HEADER_WORDS + 2 * this.#buckets
+    return {
+      bytesUsed: 4 * (fixed + blocks * BLOCK_WORDS + records * RECORD_WORDS + nodes * NODE_WORDS),
+      bytesLimit: this.memory.byteLength,
+      blocks,
+      labelledBlocks: this.#words[L_LABELLED]!,
+      records,
+      byState: [...this.#byState],
+      orphans: this.#bySlot.get(ORPHAN_SLOT) ?? 0,
+      transitions: { ...this.#transitions },
+      dropped: this.#dropped,
+      refused: this.#refused,
+    }
+  }
+
+  #transition(
+    workerSlot: number,
+    [low, high]: readonly [number, number],
+    place: PoolPlace,
+    sequenceHash: () => readonly [number, number] | undefined,
+  ): TransitionOutcome {
+    const hasPool = place.poolId !== undefined
+    const evicted = place.state === POOL_STATE.evicted ? this.#evictOrphans(low, high, place.poolId) : 0
+    let record = this.#find(workerSlot, low, high)
+    const from = record === 0 ? POOL_STATE.untold : (this.#record(record, R_STATE) as PoolStateCode)
+    if (!this.#isLegal(from, place.state, hasPool)) {
+      if (evicted > 0) return 'changed'
+      return record === 0 && sequenceHash() === undefined ? 'unknown' : 'illegal'
+    }
+    if (record === 0) {
+      const sequence = sequenceHash()
+      if (sequence === undefined) return 'unknown'
+      record = this.#add(workerSlot, [low, high], sequence)
+      if (record === 0) return 'full'
+      this.#setRecordNow(record, R_FLAGS, IS_HELD)
+    }
+    let hasRoom = true
+    this.#write(() => {
+      switch (place.state) {
+        case POOL_STATE.inTransit:
+          hasRoom = this.#place(record, place)
+          break
+        case POOL_STATE.localGpu:
+          this.#place(record, { ...place, poolId: undefined, workerIds: NO_IDS })
+          break
+        default:
+          // Pool and workers are those of the way there; an eviction keeps them for audits.
+          this.#setState(record, place.state)
+      }
+    })
+    return hasRoom ? 'changed' : 'full'
+  }
+
+  /** How many there were. */
+  #evictOrphans(low: number, high: number, poolId: number | undefined): number {
+    if (!this.has(ORPHAN_SLOT)) return 0
+    const found: number[] = []
+    const bucket = this.#engineBucket(ORPHAN_SLOT, low, high)
+    for (let at = this.#words[bucket]!; at !== 0; at = this.#record(at, R_ENGINE_NEXT)) {
+      if (this.#record(at, R_SLOT) !== ORPHAN_SLOT || this.#record(at, R_ENGINE) !== low) continue
+      if (this.#record(at, R_ENGINE + 1) !== high) continue
+      const hasPool = (this.#record(at, R_FLAGS) & HAS_POOL) !== 0
+      if (poolId === undefined || !hasPool || this.#record(at, R_POOL) === (poolId | 0)) found.push(at)
+    }
+    // No worker is left that could speak of them again.
+    for (const record of found) this.#write(() => this.#drop(record))
+    return found.length
+  }
+
+  get #recordsUsed(): number {
+    let used = 0
+    for (const count of this.#bySlot.values()) used += count
+    return used
+  }
+
+  #refuse(): false {
+    this.#refused++
+    return false
+  }
+
+  #moeOf(block: number): MoeLabel | undefined {
+    const flags = this.#block(block, B_FLAGS)
+    if ((flags & IS_LABELLED) === 0) return undefined
+    return {
+      layerId: this.#block(block, B_LAYER) >>> 0,
+      expertId: this.#block(block, B_EXPERT) >>> 0,
+      expertGroup: (flags & HAS_GROUP) === 0 ? undefined : this.#block(block, B_GROUP) >>> 0,
+    }
+  }
+
+  #label(block: number, { layerId, expertId, expertGroup }: MoeLabel): void {
+    if ((this.#block(block, B_FLAGS) & IS_LABELLED) === 0) this.#count(L_LABELLED, 1)
+    this.#setBlock(block, B_LAYER, layerId)
+    this.#setBlock(block, B_EXPERT, expertId)
+    this.#setBlock(block, B_GROUP, expertGroup ?? 0)
+    this.#setBlock(block, B_FLAGS, IS_LABELLED | (expertGroup === undefined ? 0 : HAS_GROUP))
+  }
+
+  /** False: there is no room for its workers, so nobody reaches it. */
+  #place(record: number, { state, poolId, workerIds }: PoolPlace): boolean {
+    const set = this.#sets.take(workerIds)
+    this.#sets.give(this.#record(record, R_SET))
+    this.#setRecord(record, R_SET, set ?? 0)
+    this.#setRecord(record, R_POOL, poolId ?? 0)
+    const flags = this.#record(record, R_FLAGS) & ~HAS_POOL
+    this.#setRecord(record, R_FLAGS, poolId === undefined ? flags : flags | HAS_POOL)
+    this.#setState(record, state)
+    return set !== undefined
+  }
+
+  #setState(record: number, state: PoolStateCode): void {
+    const before = this.#record(record, R_STATE)
+    this.#byState[before]!--
+    this.#byState[state]!++
+    if (before === POOL_STATE.cxlPooled) this.#count(L_POOLED, -1)
+    if (state === POOL_STATE.cxlPooled) this.#count(L_POOLED, 1)
+    this.#setRecord(record, R_STATE, state)
+  }
+
+  /** A new record that says nothing yet; 0: there is no room. */
+  #add(
+    workerSlot: number,
+    engineHash: readonly [number, number],
+    sequenceHash: readonly [number, number],
+  ): number {
+    let block = this.#findBlock(sequenceHash[0], sequenceHash[1])
+    while (!this.#hasRoom(block === 0)) {
+      if (!this.#makeRoom()) return 0
+      block = this.#findBlock(sequenceHash[0], sequenceHash[1])
+    }
+    let record = 0
+    this.#write(() => {
+      if (block === 0) block = this.#newBlock(sequenceHash[0], sequenceHash[1])
+      record = this.#freeRecord
+      if (record === 0) record = ++this.#touchedRecords
+      else this.#freeRecord = this.#record(record, R_NEXT)
+      this.#setRecord(record, R_ENGINE, engineHash[0])
+      this.#setRecord(record, R_ENGINE + 1, engineHash[1])
+      this.#setRecord(record, R_BLOCK, block)
+      this.#setRecord(record, R_STATE, POOL_STATE.untold)
+      this.#setRecord(record, R_POOL, 0)
+      this.#setRecord(record, R_SET, 0)
+      this.#setRecord(record, R_FLAGS, 0)
+      this.#setRecord(record, R_NEXT, this.#block(block, B_RECORD))
+      this.#setBlock(block, B_RECORD, record)
+      this.#byState[POOL_STATE.untold]!++
+      this.#bySlot.set(workerSlot, (this.#bySlot.get(workerSlot) ?? 0) + 1)
+      this.#setRecord(record, R_SLOT, workerSlot)
+      this.#hash(record)
+    })
+    return record
+  }
+
+  #hasRoom(needsBlock: boolean): boolean {
+    const hasRecord = this.#freeRecord !== 0 || this.#touchedRecords < this.#recordsMax
+    const hasBlock = !needsBlock || this.#freeBlock !== 0 || this.#touchedBlocks < this.#blocksMax
+    return hasRecord && hasBlock
+  }
+
+  /** Drops an evicted record. False: none was found near. */
+  #makeRoom(): boolean {
+    if (this.#byState[POOL_STATE.evicted] === 0) return false
+    const steps = Math.min(ROOM_STEPS, this.#touchedRecords)
+    for (let step = 0; step < steps; step++) {
+      this.#hand = (this.#hand % this.#touchedRecords) + 1
+      const record = this.#hand
+      if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_STATE) !== POOL_STATE.evicted)
+        continue
+      this.#write(() => this.#drop(record))
+      this.#dropped++
+      return true
+    }
+    return false
+  }
+
+  #newBlock(low: number, high: number): number {
+    let block = this.#freeBlock
+    if (block === 0) block = ++this.#touchedBlocks
+    else this.#freeBlock = this.#block(block, B_NEXT)
+    this.#usedBlocks++
+    this.#setBlock(block, B_SEQUENCE, low)
+    this.#setBlock(block, B_SEQUENCE + 1, high)
+    this.#setBlock(block, B_FLAGS, 0)
+    this.#setBlock(block, B_RECORD, 0)
+    const bucket = this.#blockBucket(low, high)
+    this.#setBlock(block, B_NEXT, this.#words[bucket]!)
+    this.#set(bucket, block)
+    return block
+  }
+
+  /** With its block, if it was the last record of it. */
+  #drop(record: number): void {
+    this.#unhash(record)
+    this.#setState(record, POOL_STATE.untold)
+    this.#byState[POOL_STATE.untold]!--
+    this.#sets.give(this.#record(record, R_SET))
+    this.#leaveSlot(record)
+    const block = this.#record(record, R_BLOCK)
+    const next = this.#record(record, R_NEXT)
+    if (this.#block(block, B_RECORD) === record) this.#setBlock(block, B_RECORD, next)
+    else {
+      let at = this.#block(block, B_RECORD)
+      while (this.#record(at, R_NEXT) !== record) at = this.#record(at, R_NEXT)
+      this.#setRecord(at, R_NEXT, next)
+    }
+    this.#setRecord(record, R_BLOCK, 0)
+    this.#setRecord(record, R_NEXT, this.#freeRecord)
+    this.#freeRecord = record
+    if (this.#block(block, B_RECORD) === 0) this.#dropBlock(block)
+  }
+
+  #dropBlock(block: number): void {
+    if ((this.#block(block, B_FLAGS) & IS_LABELLED) !== 0) this.#count(L_LABELLED, -1)
+    const bucket = this.#blockBucket(this.#block(block, B_SEQUENCE), this.#block(block, B_SEQUENCE + 1))
+    const next = this.#block(block, B_NEXT)
+    if (this.#words[bucket] === block) this.#set(bucket, next)
+    else {
+      let at = this.#words[bucket]!
+      while (this.#block(at, B_NEXT) !== block) at = this.#block(at, B_NEXT)
+      this.#setBlock(at, B_NEXT, next)
+    }
+    this.#setBlock(block, B_NEXT, this.#freeBlock)
+    this.#freeBlock = block
+    this.#usedBlocks--
+  }
+
+  #eachOf(workerSlot: number, then: (record: number) => void): void {
+    if (!this.has(workerSlot)) return
+    for (let record = 1; record <= this.#touchedRecords; record++) {
+      if (this.#record(record, R_BLOCK) !== 0 && this.#record(record, R_SLOT) === workerSlot)
+        this.#write(() => then(record))
+    }
+  }
+
+  #isOf(record: number, [low, high]: readonly [number, number]): boolean {
+    const block = this.#record(record, R_BLOCK)
+    return this.#block(block, B_SEQUENCE) === low && this.#block(block, B_SEQUENCE + 1) === high
+  }
+
+  /** 0: there is none. */
+  #find(workerSlot: number, low: number, high: number): number {
+    if (!this.has(workerSlot)) return 0
+    let at = this.#words[this.#engineBucket(workerSlot, low, high)]!
+    while (at !== 0) {
+      const isIt = this.#record(at, R_ENGINE) === low && this.#record(at, R_ENGINE + 1) === high
+      if (isIt && this.#record(at, R_SLOT) === workerSlot) return at
+      at = this.#record(at, R_ENGINE_NEXT)
+    }
+    return 0
+  }
+
+  #findBlock(low: number, high: number): number {
+    let at = this.#words[this.#blockBucket(low, high)]!
+    while (at !== 0 && (this.#block(at, B_SEQUENCE) !== low || this.#block(at, B_SEQUENCE + 1) !== high)) {
+      at = this.#block(at, B_NEXT)
+    }
+    return at
+  }
+
+  #hash(record: number): void {
+    const bucket = this.#bucketOfRecord(record)
+    this.#setRecord(record, R_ENGINE_NEXT, this.#words[bucket]!)
+    this.#set(bucket, record)
+  }
+
+  #unhash(record: number): void {
+    const bucket = this.#bucketOfRecord(record)
+    const next = this.#record(record, R_ENGINE_NEXT)
+    if (this.#words[bucket] === record) {
+      this.#set(bucket, next)
+      return
+    }
+    let at = this.#words[bucket]!
+    while (this.#record(at, R_ENGINE_NEXT) !== record) at = this.#record(at, R_ENGINE_NEXT)
+    this.#setRecord(at, R_ENGINE_NEXT, next)
+  }
+
+  #setSlot(record: number, workerSlot: number): void {
+    this.#leaveSlot(record)
+    this.#bySlot.set(workerSlot, (this.#bySlot.get(workerSlot) ?? 0) + 1)
+    this.#setRecord(record, R_SLOT, workerSlot)
+  }
+
+  #leaveSlot(record: number): void {
+    const slot = this.#record(record, R_SLOT)
+    const left = this.#bySlot.get(slot)! - 1
+    if (left === 0) this.#bySlot.delete(slot)
+    else this.#bySlot.set(slot, left)
+  }
+
+  #bucketOfRecord(record: number): number {
+    const low = this.#record(record, R_ENGINE)
+    return this.#engineBucket(this.#record(record, R_SLOT), low, this.#record(record, R_ENGINE + 1))
+  }
+
+  #blockBucket(low: number, high: number): number {
+    return LABEL_HEADER_WORDS + bucketOf(low, high, this.#buckets)
+  }
+
+  #engineBucket(workerSlot: number, low: number, high: number): number {
+    return this.#engineBase + bucketOf(low ^ Math.imul(workerSlot, 0x85ebca6b), high, this.#buckets)
+  }
+
+  #blockAt(block: number): number {
+    return this.#blockBase + (block - 1) * BLOCK_WORDS
+  }
+
+  #block(block: number, word: number): number {
+    return this.#words[this.#blockAt(block) + word]!
+  }
+
+  #setBlock(block: number, word: number, value: number): void {
+    this.#set(this.#blockAt(block) + word, value)
+  }
+
+  #record(record: number, word: number): number {
+    return this.#words[this.#recordBase + (record - 1) * RECORD_WORDS + word]!
+  }
+
+  #setRecord(record: number, word: number, value: number): void {
+    this.#set(this.#recordBase + (record - 1) * RECORD_WORDS + word, value)
+  }
+
+  #setRecordNow(record: number, word: number, value: number): void {
+    this.#write(() => this.#setRecord(record, word, value))
+  }
+
+  #count(word: number, by: number): void {
+    this.#set(word, this.#words[word]! + by)
+  }
+
+  #set(at: number, value: number): void {
+    Atomics.store(this.#words, at, value)
+  }
+
+  /** A write section: readers that look meanwhile look again. */
+  #write(change: () => void): void {
+    Atomics.add(this.#words, L_VERSION, 1)
+    change()
+    Atomics.add(this.#words, L_VERSION, 1)
+  }
+}
+
+/** What a store says of one block. */
+export interface LabelInput extends Pick<LabelRecord, 'engineHash' | 'sequenceHash' | 'moe' | 'isHeld'> {
+  readonly workerSlot: number
+  readonly place: PoolPlace | undefined
+}

@@ -1,0 +1,313 @@
+/** The label table: answers as the naive one, for any history; states, bounds, and what two threads see. */
+
+import assert from 'node:assert/strict'
+import { Worker } from 'node:worker_threads'
+import fc from 'fast-check'
+import t from 'tap'
+import {
+  BlockLabels,
+  createLabelMemory,
+  LABEL_BYTES_MIN,
+  LabelReader,
+  LabelTable,
+  labelImageOf,
+  loadLabels,
+  POOL_STATE,
+  type PoolStateCode,
+  readLabelImage,
+} from '../../src/index.ts'
+import { isLegal, NaiveLabels, type NaivePlace } from './naive-labels.ts'
+
+const SLOTS = 3
+const BLOCKS = 5
+const ENGINES = 7
+
+type Step =
+  | {
+      readonly type: 'store'
+      readonly slot: number
+      readonly engine: number
+      readonly block: number
+      readonly expert: number | undefined
+      readonly place: NaivePlace | undefined
+    }
+  | {
+      readonly type: 'move'
+      readonly slot: number
+      readonly engine: number
+      readonly block: number | undefined
+      readonly place: NaivePlace
+    }
+  | { readonly type: 'remove'; readonly slot: number; readonly engine: number }
+  | { readonly type: 'clear' | 'release' | 'reload'; readonly slot: number }
+
+const slot = fc.nat(SLOTS - 1)
+const engine = fc.nat(ENGINES - 1)
+const block = fc.nat(BLOCKS - 1)
+const pool = fc.option(fc.constantFrom(0, 1, 2 ** 32 - 1), { nil: undefined })
+const place: fc.Arbitrary<NaivePlace> = fc.record({
+  state: fc.constantFrom(1, 2, 3, 4),
+  pool,
+  ids: fc.uniqueArray(fc.nat(20), { maxLength: 15 }),
+})
+const steps: fc.Arbitrary<Step[]> = fc.array(
+  fc.oneof(
+    {
+      weight: 6,
+      arbitrary: fc.record({
+        type: fc.constant('store' as const),
+        slot,
+        engine,
+        block,
+        expert: fc.option(fc.constantFrom(0, 3, 2 ** 32 - 1), { nil: undefined }),
+        place: fc.option(place, { nil: undefined }),
+      }),
+    },
+    {
+      weight: 10,
+      arbitrary: fc.record({
+        type: fc.constant('move' as const),
+        slot,
+        engine,
+        block: fc.option(block, { nil: undefined }),
+        place,
+      }),
+    },
+    { weight: 3, arbitrary: fc.record({ type: fc.constant('remove' as const), slot, engine }) },
+    {
+      weight: 1,
+      arbitrary: fc.record({ type: fc.constantFrom('clear', 'release', 'reload'), slot }),
+    },
+  ),
+  { maxLength: 60, size: 'max' },
+)
+
+/** Blocks and engine hashes that differ in one word only, and meet in buckets. */
+const pair = (n: number): [number, number] => (n % 2 === 0 ? [n << 20, 1] : [1, n << 20])
+const wide = (ids: readonly number[]) => Int32Array.from(ids.flatMap(id => [id, id === 0 ? -1 : 0]))
+
+class Both {
+  table: LabelTable
+  readonly naive = new NaiveLabels()
+  readonly reader = new LabelReader()
+
+  constructor(bytes: number) {
+    this.table = new LabelTable(createLabelMemory(bytes), isLegal)
+    this.reader.setShard(0, this.table.memory)
+  }
+
+  apply(step: Step, hasRoom = true): void {
+    const { table, naive } = this
+    switch (step.type) {
+      case 'store': {
+        const { slot, engine, block, expert, place } = step
+        table.stored({
+          workerSlot: slot,
+          engineHash: pair(engine),
+          sequenceHash: pair(block),
+          moe: expert === undefined ? undefined : { layerId: 1, expertId: expert, expertGroup: undefined },
+          place: place && placeOf(place),
+          isHeld: true,
+        })
+        naive.stored(slot, engine, block, expert, place)
+        break
+      }
+      case 'move': {
+        const { slot, engine, block, place } = step
+        const outcome = table.transition(slot, pair(engine), placeOf(place), () =>
+          block === undefined ? undefined : pair(block),
+        )
+        const expected = naive.transition(slot, engine, place, block)
+        if (hasRoom) assert.equal(outcome, expected)
+        break
+      }
+      case 'remove':
+        table.removed(step.slot, ...pair(step.engine))
+        naive.removed(step.slot, step.engine)
+        break
+      case 'clear':
+        table.clear(step.slot)
+        naive.clear(step.slot)
+        break
+      case 'release':
+        table.release(step.slot)
+        naive.release(step.slot)
+        break
+      case 'reload':
+        this.#reload(step.slot)
+    }
+  }
+
+  /** Takes the records of a slot out, and puts them back from their image. */
+  #reload(slot: number): void {
+    const records = readLabelImage(labelImageOf(this.table, slot))
+    assert.ok(records)
+    this.table.clear(slot)
+    loadLabels(this.table, slot, records)
+    for (const [engine, record] of this.naive.slots.get(slot) ?? []) {
+      const isTold = record.place.state !== 0 || this.naive.experts.has(record.block)
+      if (!isTold) this.naive.slots.get(slot)!.delete(engine)
+    }
+  }
+
+  reached(block: number) {
+    const labels = new BlockLabels()
+    this.reader.read(...pair(block), labels)
+    const ids = new Set<number>()
+    for (let i = 0; i < labels.workerIds.length; i += 2) {
+      assert.equal(labels.workerIds[i + 1], labels.workerIds[i] === 0 ? -1 : 0)
+      ids.add(labels.workerIds[i]!)
+    }
+    return {
+      expert: labels.moe?.expertId,
+      owners: labels.owners.filter((_, i) => i % 2 === 1).sort((a, b) => a - b),
+      ids: [...ids].sort((a, b) => a - b),
+    }
+  }
+}
+
+function placeOf({ state, pool, ids }: NaivePlace) {
+  return { state: state as PoolStateCode, poolId: pool, workerIds: wide(ids) }
+}
+
+t.test('answers as the naive table does, whatever happened before', async t => {
+  const agree = fc.property(steps, history => {
+    const both = new Both(1 << 20)
+    for (const step of history) {
+      both.apply(step)
+      for (let block = 0; block < BLOCKS; block++) {
+        const { expert, ...reached } = both.reached(block)
+        assert.deepEqual(reached, both.naive.reachable(block))
+        assert.equal(expert, both.naive.experts.get(block))
+      }
+      const pooled = both.table.stats().byState[POOL_STATE.cxlPooled]!
+      assert.equal(both.reader.hasPooled, pooled > 0)
+      assert.equal(both.reader.hasExperts, both.naive.experts.size > 0)
+    }
+    for (let slot = 0; slot < SLOTS; slot++) both.table.clear(slot)
+    const left = both.table.stats()
+    assert.equal(left.records, left.orphans)
+  })
+  t.doesNotThrow(() => fc.assert(agree, { numRuns: 2000 }))
+})
+
+t.test('without room no block is credited as reachable that is not', async t => {
+  const subset = fc.property(steps, history => {
+    // Room for 5 blocks with 10 records, and for one node of a set.
+    const both = new Both(LABEL_BYTES_MIN)
+    for (let i = 0; i < 200; i++)
+      both.table.stored({
+        workerSlot: 9,
+        engineHash: [i, 77],
+        sequenceHash: [i, 78],
+        moe: { layerId: 0, expertId: 0, expertGroup: 0 },
+        place: undefined,
+        isHeld: true,
+      })
+    for (let i = 0; i < 3; i++) both.table.removed(9, i, 77)
+    for (const step of history) {
+      if (step.type === 'reload') continue
+      // A block that found no room has no record that says where it is; its events do.
+      const known = step.type === 'move' ? both.naive.slots.get(step.slot)?.get(step.engine) : undefined
+      both.apply(known === undefined ? step : ({ ...step, block: known.block } as Step), false)
+      for (let block = 0; block < BLOCKS; block++) {
+        const { owners, ids } = both.reached(block)
+        const truth = both.naive.reachable(block)
+        assert.ok(owners.every(owner => truth.owners.includes(owner)))
+        assert.ok(ids.every(id => truth.ids.includes(id)))
+      }
+      const { bytesUsed, bytesLimit } = both.table.stats()
+      assert.ok(bytesUsed <= bytesLimit)
+    }
+  })
+  t.doesNotThrow(() => fc.assert(subset, { numRuns: 500 }))
+})
+
+const NAMES = Object.entries(POOL_STATE)
+for (const [fromName, from] of NAMES) {
+  for (const [toName, to] of NAMES) {
+    if (to === 0) continue
+    const isAllowed = isLegal(from, to, true)
+    t.test(`${fromName} to ${toName} is ${isAllowed ? 'legal' : 'illegal'}`, async t => {
+      const table = new LabelTable(createLabelMemory(1 << 16), isLegal)
+      const reader = new LabelReader()
+      reader.setShard(0, table.memory)
+      const at = { workerSlot: 1, engineHash: pair(1), sequenceHash: pair(2), moe: undefined, isHeld: true }
+      if (from !== 0)
+        table.stored({ ...at, place: { state: from, poolId: 7, workerIds: Int32Array.of(5, 0) } })
+      const place = { state: to, poolId: 8, workerIds: Int32Array.of(6, 0) }
+      t.equal(
+        table.transition(1, pair(1), place, () => pair(2)),
+        isAllowed ? 'changed' : 'illegal',
+      )
+      const after = [...table.records(1)][0]?.place.state ?? 0
+      t.equal(after, isAllowed ? to : from)
+      t.equal(table.stats().transitions.illegal, isAllowed ? 0 : 1)
+    })
+  }
+}
+
+t.test('nothing is on its way to no pool', async t => {
+  const table = new LabelTable(createLabelMemory(1 << 16), isLegal)
+  const place = { state: POOL_STATE.inTransit, poolId: undefined, workerIds: new Int32Array(0) }
+  t.equal(
+    table.transition(1, pair(1), place, () => pair(2)),
+    'illegal',
+  )
+})
+
+t.test('evicted blocks keep pool and workers, reach nobody, and are the first to make room', async t => {
+  const table = new LabelTable(createLabelMemory(1 << 16), isLegal)
+  const at = { workerSlot: 1, moe: undefined, isHeld: true }
+  const place = { state: POOL_STATE.cxlPooled, poolId: 3, workerIds: Int32Array.of(5, 0) }
+  table.stored({ ...at, engineHash: [0, 1], sequenceHash: [0, 2], place })
+  table.transition(1, [0, 1], { ...place, state: POOL_STATE.evicted }, () => undefined)
+  const [record] = table.records(1)
+  t.match(record?.place, { state: POOL_STATE.evicted, poolId: 3 })
+  t.strictSame([...record!.place.workerIds], [5, 0])
+  let stored = 1
+  while (table.stored({ ...at, engineHash: [stored, 1], sequenceHash: [stored, 2], place })) stored++
+  const { dropped, refused, byState } = table.stats()
+  t.strictSame(
+    { dropped, refused, evicted: byState[POOL_STATE.evicted] },
+    { dropped: 1, refused: 1, evicted: 0 },
+  )
+})
+
+t.test('less memory than a table needs is refused with what would do', async t => {
+  t.throws(() => createLabelMemory(100), { message: 'cannot keep labels in 100 bytes: use at least 4096' })
+})
+
+t.test('a reader on another thread sees no state that never was', async t => {
+  // The writer gives a block an expert and a pool together: e, and workers e, e, e, or nothing.
+  const table = new LabelTable(createLabelMemory(1 << 16), isLegal)
+  const writer = new Worker(new URL('./label-stress-writer.ts', import.meta.url), {
+    workerData: { memory: table.memory, rounds: 60_000 },
+  })
+  const reader = new LabelReader()
+  reader.setShard(0, table.memory)
+  const labels = new BlockLabels()
+  const counts = { read: 0, pooled: 0, torn: 0 }
+  let isDone = false
+  const ended = new Promise<void>((resolve, reject) => {
+    writer.once('error', reject)
+    writer.once('exit', () => {
+      isDone = true
+      resolve()
+    })
+  })
+  while (!isDone) {
+    for (let i = 0; i < 2000; i++) {
+      reader.read(1, 2, labels)
+      counts.read++
+      const ids = labels.workerIds.filter((_, at) => at % 2 === 0)
+      if (ids.length === 0) continue
+      counts.pooled++
+      if (labels.owners.length !== 2 || ids.some(id => id !== ids[0]!) || ids.length !== 9) counts.torn++
+    }
+    await new Promise(resolve => setImmediate(resolve))
+  }
+  await ended
+  t.comment(counts)
+  t.equal(counts.torn, 0)
+})

@@ -1,0 +1,140 @@
+/** NaiveLabels: the definition of the label table, with maps. Blocks and engine hashes are small numbers. */
+
+export interface NaivePlace {
+  readonly state: number
+  readonly pool: number | undefined
+  readonly ids: readonly number[]
+}
+
+export interface NaiveRecord {
+  block: number
+  place: NaivePlace
+  isHeld: boolean
+}
+
+/** As in packages/protocol. */
+const LEGAL: readonly (readonly [from: number, to: number])[] = [
+  [0, 1],
+  [0, 2],
+  [1, 1],
+  [1, 2],
+  [1, 4],
+  [2, 1],
+  [2, 2],
+  [2, 3],
+  [2, 4],
+  [3, 1],
+  [3, 2],
+  [3, 4],
+  [4, 1],
+  [4, 2],
+  [4, 4],
+]
+
+export function isLegal(from: number, to: number, hasPool: boolean): boolean {
+  return LEGAL.some(([a, b]) => a === from && b === to) && (to !== 2 || hasPool)
+}
+
+const UNTOLD: NaivePlace = { state: 0, pool: undefined, ids: [] }
+
+export class NaiveLabels {
+  readonly slots = new Map<number, Map<number, NaiveRecord>>()
+  orphans: { readonly engine: number; readonly record: NaiveRecord }[] = []
+  readonly experts = new Map<number, number>()
+
+  stored(slot: number, engine: number, block: number, expert?: number, place?: NaivePlace): void {
+    const records = this.#of(slot)
+    let record = records.get(engine)
+    if (record !== undefined && record.block !== block) {
+      records.delete(engine)
+      record = undefined
+      this.#tidy()
+    }
+    if (record === undefined) {
+      if (expert === undefined && place === undefined) return
+      record = { block, place: UNTOLD, isHeld: true }
+      records.set(engine, record)
+    }
+    record.isHeld = true
+    if (expert !== undefined) this.experts.set(block, expert)
+    if (place !== undefined) record.place = place
+  }
+
+  transition(slot: number, engine: number, to: NaivePlace, block: number | undefined): string {
+    const records = this.#of(slot)
+    const before = this.orphans.length
+    if (to.state === 4)
+      this.orphans = this.orphans.filter(
+        one => one.engine !== engine || !isSamePool(to.pool, one.record.place.pool),
+      )
+    const wasOrphan = this.orphans.length < before
+    this.#tidy()
+    const record = records.get(engine)
+    const from = record?.place.state ?? 0
+    if (!isLegal(from, to.state, to.pool !== undefined)) {
+      if (wasOrphan) return 'changed'
+      return record === undefined && block === undefined ? 'unknown' : 'illegal'
+    }
+    if (record === undefined && block === undefined) return 'unknown'
+    const changed = record ?? { block: block!, place: UNTOLD, isHeld: true }
+    records.set(engine, changed)
+    if (to.state === 2) changed.place = to
+    else if (to.state === 1) changed.place = { ...UNTOLD, state: 1 }
+    else changed.place = { ...changed.place, state: to.state }
+    return 'changed'
+  }
+
+  removed(slot: number, engine: number): void {
+    const record = this.#of(slot).get(engine)
+    if (record === undefined) return
+    if (record.place.state <= 1) this.#of(slot).delete(engine)
+    else record.isHeld = false
+    this.#tidy()
+  }
+
+  clear(slot: number): void {
+    this.slots.delete(slot)
+    this.#tidy()
+  }
+
+  release(slot: number): void {
+    for (const [engine, record] of this.#of(slot))
+      if (record.place.state === 3) this.orphans.push({ engine, record: { ...record, isHeld: false } })
+    this.clear(slot)
+  }
+
+  /** Who reaches a block: its owners, and the ids of others. */
+  reachable(block: number): { readonly owners: readonly number[]; readonly ids: readonly number[] } {
+    const owners: number[] = []
+    const ids = new Set<number>()
+    const look = (owner: number, record: NaiveRecord) => {
+      if (record.block !== block || record.place.state !== 3) return
+      owners.push(owner)
+      for (const id of record.place.ids) ids.add(id)
+    }
+    for (const [slot, records] of this.slots) for (const record of records.values()) look(slot, record)
+    for (const { record } of this.orphans) look(-1, record)
+    return { owners: owners.sort((a, b) => a - b), ids: [...ids].sort((a, b) => a - b) }
+  }
+
+  #of(slot: number): Map<number, NaiveRecord> {
+    let records = this.slots.get(slot)
+    if (records === undefined) {
+      records = new Map()
+      this.slots.set(slot, records)
+    }
+    return records
+  }
+
+  /** The expert of a block goes with its last record. */
+  #tidy(): void {
+    const blocks = new Set(this.orphans.map(({ record }) => record.block))
+    for (const records of this.slots.values()) for (const { block } of records.values()) blocks.add(block)
+    for (const block of this.experts.keys()) if (!blocks.has(block)) this.experts.delete(block)
+  }
+}
+
+/** An eviction without a pool is for all of them. */
+function isSamePool(told: number | undefined, pool: number | undefined): boolean {
+  return told === undefined || pool === undefined || told === pool
+}
