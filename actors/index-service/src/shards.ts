@@ -92,6 +92,7 @@ export class Shards {
           capacityBytes,
           workerSlotsMax,
           labelBytes: Math.floor(labelBytes / count),
+          keepsOrphans: count === 1,
           ...guessed,
         },
       })

@@ -166,11 +166,11 @@ export class EventApplier {
     unopened: 0,
   }
 
-  /** `labelBytes`: of the label table; 0 keeps no labels. */
-  constructor(index: BlockIndex, layers: LayerSlots, labelBytes = 0) {
+  /** `labelBytes`: of the label table; 0 keeps no labels. `keepsOrphans`: see IndexerArgs. */
+  constructor(index: BlockIndex, layers: LayerSlots, labelBytes = 0, keepsOrphans = false) {
     this.#index = index
     this.#layers = layers
-    this.labels = new EventLabels(index, layers, labelBytes)
+    this.labels = new EventLabels(index, layers, labelBytes, keepsOrphans)
     this.#removable = new SlotBlocks(index, layers)
   }
 

@@ -5,7 +5,9 @@
  *   transition     the new state, if it may follow the present one (packages/protocol)
  *   removal        a block that no tier holds any more loses its record, unless it is pooled or on its way
  *                  there
- *   clear          takes all records of the worker slot; a release leaves what is pooled, as orphans
+ *   clear          takes all records of the worker slot; a release leaves what is pooled, as orphans, where
+ *   this
+ *                  shard hears of every eviction
  *
  * A block is found by its sequence hash. Where the chain above it has a record, it goes on from there; else
  * the index says what is above, once for each event. Blocks of unknown place (their parent is not known)
@@ -58,11 +60,13 @@ export class EventLabels {
   readonly #index: BlockIndex
   readonly #layers: LayerSlots
   readonly #table: LabelTable | undefined
+  readonly #keepsOrphans: boolean
   readonly #sequence = new Int32Array(2)
   #unplaced = 0
 
-  /** `bytes`: of the table; 0 keeps no labels. */
-  constructor(index: BlockIndex, layers: LayerSlots, bytes: number) {
+  /** `bytes`: of the table; 0 keeps no labels. `keepsOrphans`: see IndexerArgs. */
+  constructor(index: BlockIndex, layers: LayerSlots, bytes: number, keepsOrphans: boolean) {
+    this.#keepsOrphans = keepsOrphans
     this.#index = index
     this.#layers = layers
     this.#table =
@@ -146,7 +150,8 @@ export class EventLabels {
   }
 
   release(workerSlot: number): void {
-    this.#table?.release(workerSlot)
+    if (this.#keepsOrphans) this.#table?.release(workerSlot)
+    else this.#table?.clear(workerSlot)
   }
 
   /** The records of a worker slot, as words. */

@@ -22,6 +22,11 @@ export interface IndexerArgs {
   readonly pruneTargetRatio?: number
   /** Bytes of the labels of its blocks; 0 or absent: none are kept. */
   readonly labelBytes?: number | undefined
+  /**
+   * What a worker that leaves has in pooled memory stays reachable. Only for a shard that is alone: who says
+   * that such a block is evicted must be heard here. Default false.
+   */
+  readonly keepsOrphans?: boolean | undefined
   /** Bound of the guesses of all shards together; undefined: there is none. */
   readonly guesses?: GuessBound | undefined
 }
@@ -62,6 +67,7 @@ export function indexerArgsFromSettings(
     ...others,
     capacityBytes,
     labelBytes: shardLabels,
+    keepsOrphans: eventThreads === 1,
     workerSlotsMax,
     pruneTargetRatio,
     guesses: { blocksMax, counts },

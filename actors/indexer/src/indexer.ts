@@ -127,7 +127,7 @@ class Indexer {
       memory,
       onMemory: moved => this.readers.announce(moved),
     })
-    this.applier = new EventApplier(this.#index, this.#slots, args.labelBytes)
+    this.applier = new EventApplier(this.#index, this.#slots, args.labelBytes, args.keepsOrphans)
     this.guesses = new Guesses(this.#index, this.#slots, {
       blocksMax: Math.floor(capacityBytes / GUESS_BYTES),
       pruneTargetRatio: pruneTargetRatio ?? PRUNE_TARGET_RATIO,

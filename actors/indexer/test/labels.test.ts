@@ -71,9 +71,9 @@ const moved = (chain: Chain, place: KvPoolPlace): KvEvent => ({
   ...place,
 })
 
-function fixture(labelBytes = LABEL_BYTES) {
+function fixture(labelBytes = LABEL_BYTES, keepsOrphans = true) {
   const index = BlockIndex.create(layeredOptions(1 << 20, 4))
-  const applier = new EventApplier(index, new LayerSlots(4), labelBytes)
+  const applier = new EventApplier(index, new LayerSlots(4), labelBytes, keepsOrphans)
   const reader = new LabelReader()
   reader.setShard(0, applier.labels.memory)
   applier.open(SLOT)
@@ -343,3 +343,15 @@ t.test('no block counts as reachable that is not, whichever way its events came'
   })
   t.doesNotThrow(() => fc.assert(agree, { numRuns: 2000 }))
 })
+
+t.test(
+  'beside other shards, which may hear of its eviction, nothing is left of a worker that leaves',
+  async t => {
+    const f = fixture(LABEL_BYTES, false)
+    f.apply(stored([1, 2], 0, { place: place('local_gpu') }))
+    f.apply(moved([1, 2], place('in_transit', 4, 8)), moved([1, 2], place('cxl_pooled')))
+    t.strictSame(f.read([1, 2]).workers, [8])
+    f.applier.release(SLOT)
+    t.strictSame(f.read([1, 2]), NOWHERE)
+  },
+)
