@@ -12,6 +12,8 @@ export interface BrokerLink {
    * lost.
    */
   publish(subject: string, payload: Uint8Array, reply?: string): boolean
+  /** It has ended, which its users may not have been told yet. */
+  hasEnded?(): boolean
   /**
    * Until the session ends, or the answer is called. Of all subscribers of a subject with one `queue`, each
    * message goes to one.

@@ -190,6 +190,10 @@ class BrokerCall implements CallCarrier {
     // A call that was not sent goes on waiting for a connection.
     if (!this.call.wasSent) return
     this.#unsubscribe = undefined
+    this.#failEnded()
+  }
+
+  #failEnded(): void {
     this.call.fail('reset', `the connection to the NATS broker ${this.#calls.name} ended`)
   }
 
@@ -213,7 +217,10 @@ class BrokerCall implements CallCarrier {
       message: (payload, reply) => this.#heard(payload, reply),
       unheard: () => this.call.fail('connect', `nobody serves ${subject} at the NATS broker ${name}`, false),
     })
-    const lost = (): void => this.call.fail('reset', 'too much is on its way to the NATS broker')
+    const lost = (): void => {
+      if (link.hasEnded?.() === true) this.#failEnded()
+      else this.call.fail('reset', 'too much is on its way to the NATS broker')
+    }
     this.#writer = new FrameWriter(link, this.#id, lost, subject, inbox)
     this.#sink = new PayloadSink(link, this.#writer)
     this.call.begin(this.#sink)

@@ -235,13 +235,18 @@ class SystemSession {
     return {
       payloadBytesMax: this.#connection.info?.max_payload ?? 2 ** 20,
       publish: (subject, payload, reply) => this.#publish(subject, payload, reply),
+      hasEnded: () => this.#hasEnded,
       subscribe: (subject, handler, queue) => this.#subscribe(user, subject, handler, queue),
       streams: this.#streams,
     }
   }
 
+  get #hasEnded(): boolean {
+    return this.isEnded || this.#connection.isClosed()
+  }
+
   #publish(subject: string, payload: Uint8Array, reply: string | undefined): boolean {
-    if (this.isEnded || this.#connection.isClosed() || this.#underWayBytes > BROKER_UNDER_WAY_BYTES_MAX) {
+    if (this.#hasEnded || this.#underWayBytes > BROKER_UNDER_WAY_BYTES_MAX) {
       this.#counts.lostMessages++
       return false
     }
