@@ -137,7 +137,7 @@ export const directory = defineActor(
         void stored.then(reply)
       },
       snapshotsDue: () => void state.snapshots?.due(),
-      publish: () => state.publish(),
+      publish: () => feed.publish(),
       waitersDue: () => feed.waitersDue(),
       resend: () => feed.resend(),
       announce: ({ workerId, joinedMs }) => {
@@ -217,6 +217,7 @@ class Directory {
       byModel: kept.busyThresholds,
       keeper: args.keeper,
     })
+    feed.beforePublish = () => this.#reconcileIfDue()
     const changed = (worker: Worker) => feed.touch(worker)
     const ignoresCaches = args.ignoresCaches ?? false
     const promptFault = (worker: Worker) => this.prompts.faultOf(worker)
@@ -534,11 +535,9 @@ class Directory {
     this.feed.publishSoon()
   }
 
-  publish(): void {
-    if (this.#mustReconcile) {
-      this.#mustReconcile = false
-      for (const worker of this.workers.all()) for (const key of worker.keys) this.listeners.reconcile(key)
-    }
-    this.feed.publish()
+  #reconcileIfDue(): void {
+    if (!this.#mustReconcile) return
+    this.#mustReconcile = false
+    for (const worker of this.workers.all()) for (const key of worker.keys) this.listeners.reconcile(key)
   }
 }

@@ -81,6 +81,9 @@ export class FleetFeed {
     this.#requestPlane = requestPlane
   }
 
+  /** Called before each fleet: may touch workers. */
+  beforePublish: () => void = () => {}
+
   get fleet(): Fleet {
     return this.#fleet
   }
@@ -168,6 +171,9 @@ export class FleetFeed {
   }
 
   publish(): void {
+    // What changes by that goes along.
+    this.#willPublish = true
+    this.beforePublish()
     this.#willPublish = false
     let hasChanged =
       this.#fleet.version === 0 || this.#hasNewThresholds || this.#hasNewTokenized || this.#hasLost
@@ -215,6 +221,8 @@ export class FleetFeed {
   waitersDue(): void {
     if (this.#waiters.length === 0) return
     const unprobed = [...this.#workers.all()].filter(({ wasProbed }) => !wasProbed)
+    // The fleet that has seen the last probe is about to be published.
+    if (unprobed.length === 0) return
     this.#context.log.warn(
       { workers: unprobed.length, first: unprobed[0]?.spec.id },
       'workers have not been reached yet: they join when they answer',

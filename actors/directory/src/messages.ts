@@ -204,7 +204,7 @@ export type DirectoryMessage =
   | DrainedMessage
   /** The fleet, with each listener's report of its source (undefined: no answer in time). */
   | { readonly type: 'describe'; readonly reply: Reply<FleetReport> }
-  /** Resolves when every worker given has been probed once, up or down. */
+  /** Resolves when every worker given has been probed once, or after `withinMs`, up or down. */
   | { readonly type: 'whenProbed'; readonly withinMs: number; readonly reply: Reply<Fleet> }
   /** Has every listener write its checkpoint, and answers when they have, or after `timeoutMs`. */
   | {

@@ -17,8 +17,8 @@
  * Order  a worker has one *turn* at a time: a probe under way, or a wait for the next. Every decision about
  *        it begins another turn, and results of an earlier turn are dropped. So a suspicion
  *        during a probe wins over its answer, which may have left the worker before the trouble.
- * Bounds PROBES_AT_ONCE_MAX probes under way; further ones wait for their end, in order. Thousands at one
- *        time would all be late, and their workers taken for silent.
+ * Bounds PROBES_AT_ONCE_MAX probes under way, half of them of workers that are down; further ones wait for
+ *        their end, in order. Thousands at one time would all be late, and their workers taken for silent.
  */
 
 import type { ActorContext } from '@homing/actor'
@@ -96,8 +96,11 @@ export class WorkerProbes {
    * One after the other for all workers: a turn of one that left is not taken for one of the next of its id.
    */
   #turns = 0
-  #underWay = 0
-  /** To be probed when there are fewer under way. */
+  /** Turns of the probes under way, and whether their workers were down. */
+  readonly #underWay = new Map<number, boolean>()
+  #downUnderWay = 0
+  /** To be probed when there are fewer under way; those that are down, and others. */
+  readonly #waitingDown = new Set<Worker>()
   readonly #waiting = new Set<Worker>()
   /** A probe failed because this machine lacked a resource, and no probe has succeeded since. */
   #couldNotAsk = false
@@ -127,7 +130,7 @@ export class WorkerProbes {
   /** The worker has left: results on their way are dropped. */
   end(worker: Worker): void {
     this.#probings.delete(worker)
-    this.#waiting.delete(worker)
+    this.#waitsNot(worker)
     const { http } = this.#context.use(transportCapability)
     http.setAccess(worker.spec.origin, undefined)
     http.setRoute(worker.spec.origin, undefined)
@@ -141,7 +144,7 @@ export class WorkerProbes {
 
   /** The answer of a full probe. */
   probed(workerId: string, turn: number, outcome: ProbeOutcome): void {
-    this.#hasEnded()
+    this.#hasEnded(turn)
     const worker = this.#workerOfTurn(workerId, turn)
     if (worker === undefined) return
     const isFirst = !worker.wasProbed
@@ -160,7 +163,7 @@ export class WorkerProbes {
 
   /** The answer of a cheap probe; no fault: it is healthy. */
   healthChecked({ workerId, turn, fault, isLocal, isSlow, models }: HealthChecked): void {
-    this.#hasEnded()
+    this.#hasEnded(turn)
     const worker = this.#workerOfTurn(workerId, turn)
     if (worker === undefined) return
     if (fault !== undefined && isLocal) this.#notAsked(worker, fault)
@@ -234,24 +237,41 @@ export class WorkerProbes {
   }
 
   /** A probe is over, whatever became of its worker. */
-  #hasEnded(): void {
-    this.#underWay--
-    const [next] = this.#waiting
-    if (next === undefined) return
-    this.#waiting.delete(next)
-    this.#probe(next, this.#probings.get(next)!)
+  #hasEnded(turn: number): void {
+    const wasDown = this.#underWay.get(turn)
+    // It may be of an earlier life of the directory.
+    if (wasDown === undefined) return
+    this.#underWay.delete(turn)
+    if (wasDown) this.#downUnderWay--
+    for (const next of [this.#waiting, this.#waitingDown].flatMap(([first]) => first ?? []))
+      if (this.#hasRoomFor(next)) {
+        this.#probe(next, this.#probings.get(next)!)
+        return
+      }
+  }
+
+  #hasRoomFor({ state }: Worker): boolean {
+    if (this.#underWay.size >= PROBES_AT_ONCE_MAX) return false
+    return state !== 'down' || this.#downUnderWay < PROBES_AT_ONCE_MAX / 2
+  }
+
+  #waitsNot(worker: Worker): void {
+    this.#waiting.delete(worker)
+    this.#waitingDown.delete(worker)
   }
 
   #probe(worker: Worker, probing: Probing): void {
-    if (this.#underWay >= PROBES_AT_ONCE_MAX) {
-      this.#waiting.add(worker)
+    this.#waitsNot(worker)
+    const isDown = worker.state === 'down'
+    if (!this.#hasRoomFor(worker)) {
+      const waiting = isDown ? this.#waitingDown : this.#waiting
+      waiting.add(worker)
       return
     }
-    this.#underWay++
-    // One that was to wait is asked at once where it is looked at again.
-    this.#waiting.delete(worker)
     const { id: workerId, origin } = worker.spec
     const { turn } = probing
+    if (!this.#underWay.has(turn) && isDown) this.#downUnderWay++
+    this.#underWay.set(turn, this.#underWay.get(turn) ?? isDown)
     const { http } = this.#context.use(transportCapability)
     const source = worker.spec.key ?? this.#options.engineKey
     const route = routeTo(worker.spec, this.#options.requestPlane)
@@ -370,7 +390,7 @@ export class WorkerProbes {
   /** Begins another turn, with a wait. */
   #schedule(worker: Worker, delayMs: number): void {
     const turn = ++this.#turns
-    this.#waiting.delete(worker)
+    this.#waitsNot(worker)
     this.#probings.get(worker)!.turn = turn
     this.#context.schedule(delayMs, { type: 'probeDue', workerId: worker.spec.id, turn })
   }

@@ -555,6 +555,27 @@ t.test('of many workers some are probed at one time, and all in the end', async 
   t.equal(w.fleet.workers.filter(({ state }) => state === 'up').length, count)
 })
 
+t.test('workers that hang do not hold up the probes of one that is up', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  w.network.faults.http = ({ origin }) =>
+    origin === 'http://10.0.0.1:8000' ? 'deliver' : { delayMs: 3_600_000 }
+  const hanging = Array.from(
+    { length: 3 * PROBES_AT_ONCE_MAX },
+    (_, i) => `http://10.9.${i >> 8}.${i & 255}:8000`,
+  )
+  for (let i = 0; i < hanging.length; i++) await w.engine(`10.9.${i >> 8}.${i & 255}`)
+  w.start(['http://10.0.0.1:8000', ...hanging], { workerSlotsMax: 1024 })
+  await w.system.advance('1m')
+  const before = w.asked.get('10.0.0.1')!.length
+  await w.system.advance('1m')
+  const asked = w.asked
+    .get('10.0.0.1')!
+    .slice(before)
+    .filter(path => path === '/health')
+  t.ok(asked.length >= 25, `asked ${asked.length} times in a minute`)
+})
+
 t.test('while a listener is replaced, what it said counts no more', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1', { events: EVENTS })

@@ -231,12 +231,16 @@ export class RequestReader {
       const held = await peers.heldOf(id)
       if (held !== undefined) responses.heard(id, held)
     }
-    if (client !== undefined && responses.heldOf(id)?.client !== client) {
+    const holder = responses.find(id, fleet(), request.model)
+    const isOwn = client === undefined || responses.heldOf(id)?.client === client
+    // At another worker the same id may be another client's.
+    const isThere =
+      client === undefined || (request.pinnedInstanceId ?? holder?.instanceId) === holder?.instanceId
+    if (!isOwn || !isThere) {
       metrics.responseLost()
       throw new ResponseUnknownError(id)
     }
     if (request.pinnedInstanceId !== undefined) return request
-    const holder = responses.find(id, fleet(), request.model)
     const allowed = request.constraints?.allowedInstanceIds
     if (holder === undefined || allowed?.includes(holder.instanceId) === false) {
       metrics.responseLost()

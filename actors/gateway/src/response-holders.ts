@@ -61,6 +61,9 @@ export class ResponseHolders {
 
   /** It passed through another gateway. */
   heard(id: string, held: Held): void {
+    const before = this.#held.get(id)
+    // Engines let clients name their responses: the name of another client's takes nothing away from it.
+    if (before !== undefined && before.client !== held.client) return
     this.#held.delete(id)
     if (this.#countMax === 0) return
     this.#held.set(id, held)

@@ -86,7 +86,8 @@ export class Tracing {
     const exporter = new otlp.OTLPTraceExporter({
       url: `${args.endpoint.replace(/\/+$/, '')}/v1/traces`,
       timeoutMillis: EXPORT_MS_MAX,
-      concurrencyLimit: 2,
+      // At the end all that waits goes at one time.
+      concurrencyLimit: Math.ceil(args.queueMax / BATCH_SPANS_MAX) + 1,
     })
     const batches = new sdk.BatchSpanProcessor({
       exporter: countedExporter(exporter, counts, parts.log),

@@ -5,6 +5,7 @@
 
 import { RESPONSE_ID_CHARACTERS_MAX } from '@homing/openai'
 import t, { type Test } from 'tap'
+import { ResponseHolders } from '../src/response-holders.ts'
 import { start, type World } from './gateway-world.ts'
 import { DECISION, fleetOf, READ, WORKER } from './sample-records.ts'
 import { utf8 } from './utf8.ts'
@@ -154,4 +155,15 @@ t.test('the ids of other answers are not remembered', async t => {
     http.end(utf8('{"error":{"message":"no such route","id":"resp_1"}}'))
   })
   t.equal(await sample(w, 'homing_gateway_remembered_responses'), '0')
+})
+
+t.test('a response that is named as one of another client takes nothing away from it', t => {
+  const holders = new ResponseHolders(10)
+  const of = (client: string) => ({ workerId: 'a', joinedMs: 1, dpRank: undefined, client })
+  holders.heard('resp', of('one'))
+  holders.heard('resp', { ...of('other'), workerId: 'b' })
+  t.strictSame(holders.heldOf('resp'), of('one'))
+  holders.heard('resp', { ...of('one'), workerId: 'b' })
+  t.equal(holders.heldOf('resp')!.workerId, 'b')
+  t.end()
 })

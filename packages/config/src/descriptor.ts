@@ -27,6 +27,8 @@ export interface EnvironmentAlias {
    * returns undefined if there is none, which is a warning and not a fault.
    */
   readonly read?: (text: string) => string | undefined
+  /** Its name is a standard of its field: nothing is to be renamed, so there is no warning. */
+  readonly isStandard?: boolean
 }
 
 interface SettingNames {

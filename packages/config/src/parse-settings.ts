@@ -319,7 +319,7 @@ function readEnvironment(
       }
       taken = alias.name
       const value = meaning === text ? '' : `=${meaning}`
-      warnings.push(`${alias.name} is read as ${own}${value}; rename it`)
+      if (alias.isStandard !== true) warnings.push(`${alias.name} is read as ${own}${value}; rename it`)
       given.push(one)
     }
   }

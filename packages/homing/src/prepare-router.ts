@@ -3,12 +3,13 @@
  * threads start meanwhile.
  */
 
+import process from 'node:process'
 import { prepareDecisionLog } from '@homing/actors/decision-log'
 import { faultOfTracing } from '@homing/actors/gateway'
 import { guardian } from '@homing/actors/guardian'
 import { prepareCheckpointDirectory } from '@homing/actors/listener'
 import { prepareLearnedFile } from '@homing/actors/tracker'
-import { createLog, systemClock } from '@homing/base'
+import { createLog, type Log, systemClock } from '@homing/base'
 import { natsServersOf, type RouterSettings, SettingsError, streamOf } from '@homing/config'
 import { prepareAccessLog } from '@homing/http'
 import { encoderPath } from '@homing/tokenization'
@@ -38,10 +39,7 @@ export async function prepareRouter(settings: RouterSettings, hasPorts = true) {
   const { checkpointDirectory, decisionLogFile, accessLog, learnedFile } = settings
   if (decisionLogFile !== undefined) await prepareDecisionLog(decisionLogFile)
   if (accessLog !== undefined) await prepareAccessLog(accessLog)
-  if (settings.otlpEndpoint !== undefined) {
-    const fault = await faultOfTracing()
-    if (fault !== undefined) throw new SettingsError('router', [`--otlp-endpoint ${fault}`])
-  }
+  const otlpEndpoint = await tracedTo(settings, log)
   if (learnedFile !== undefined) await prepareLearnedFile(learnedFile)
   if (checkpointDirectory !== undefined)
     await prepareCheckpointDirectory(
@@ -58,6 +56,7 @@ export async function prepareRouter(settings: RouterSettings, hasPorts = true) {
     args: {
       settings: {
         ...settings,
+        otlpEndpoint,
         // Threads that share a port have to know it.
         port: settings.gatewayThreads > 1 ? port : settings.port,
         openRequestsMax,
@@ -70,4 +69,17 @@ export async function prepareRouter(settings: RouterSettings, hasPorts = true) {
       [...inputs.loadedTokenizers].map(([directory, loaded]) => [directory, encoderPath(loaded)]),
     ),
   }
+}
+
+/**
+ * Where spans go. Clusters put the variable of all programs into every process: where only that names a collector
+ * and the packages are not there, the router starts without traces.
+ */
+async function tracedTo({ otlpEndpoint }: RouterSettings, log: Log): Promise<string | undefined> {
+  const fault = otlpEndpoint === undefined ? undefined : await faultOfTracing()
+  if (fault === undefined) return otlpEndpoint
+  if (process.env['OTEL_EXPORTER_OTLP_ENDPOINT']?.trim() !== otlpEndpoint)
+    throw new SettingsError('router', [`--otlp-endpoint ${fault}`])
+  log.warn({}, `no traces are made: OTEL_EXPORTER_OTLP_ENDPOINT ${fault}`)
+  return undefined
 }

@@ -11,9 +11,9 @@ export const tracingSettings = [
     placeholder: 'URL',
     default: undefined,
     unsetMeans: 'no traces are made',
-    envAliases: [{ name: 'OTEL_EXPORTER_OTLP_ENDPOINT' }],
+    envAliases: [{ name: 'OTEL_EXPORTER_OTLP_ENDPOINT', isStandard: true }],
     check: (text: string): string | undefined => faultOfCollector(text),
-    help: 'Base URL of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318: spans of the stages of each request go to its /v1/traces. It needs packages that are not installed with the router; the error at the start names them (docs/operations.md). A collector that does not answer delays no request.',
+    help: 'Base URL of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318: spans of the stages of each request go to its /v1/traces. It needs packages that are not installed with the router; the error at the start names them (docs/operations.md); where only OTEL_EXPORTER_OTLP_ENDPOINT names it, the router starts without traces and says so. A collector that does not answer delays no request.',
   },
   {
     key: 'otlpSample',
