@@ -274,7 +274,6 @@ t.test('it starts as another router was started, and says what is not there', as
   await router.ready()
   for (const told of [
     '--model-name is ignored: ',
-    '--request-plane tcp: ',
     'DYN_ROUTER_MODE: \\"what\\" is not one of ',
     'DYN_ROUTER_POLICY_CONFIG is ignored: ',
   ]) {
