@@ -77,8 +77,8 @@ export const tracker = defineActor(
       prefillComplete: ({ decisionId, teaches = true }) => state.prefillComplete(decisionId, teaches),
       touch: ({ decisionId, outputTokens }) => state.touch(decisionId, outputTokens),
       outputBlocks: ({ decisionId, blocks, weight }) => state.outputBlocks(decisionId, blocks, weight),
-      free: ({ decisionId, isOwn, outputTokens, cachedShare }) => {
-        if (isOwn !== true || state.isOwn(decisionId)) state.free(decisionId, { outputTokens, cachedShare })
+      free: ({ type: _, decisionId, isOwn, ...said }) => {
+        if (isOwn !== true || !state.isElsewhere(decisionId)) state.free(decisionId, said)
       },
       gatewayStarted: ({ gateway }) => state.gatewayStarted(gateway),
       loads: ({ reply }) => reply(state.loads()),
@@ -358,8 +358,9 @@ class Tracker {
     return this.#outputs !== undefined || this.replicas !== undefined || this.#hasToldOutputs
   }
 
-  isOwn(decisionId: string): boolean {
-    return this.#gateways.has(decisionId)
+  /** Only another replica has a booking of this id. */
+  isElsewhere(decisionId: string): boolean {
+    return !this.#gateways.has(decisionId) && this.replicas?.holds(decisionId) === true
   }
 
   free(decisionId: string, said: TrackerUsage = {}): void {

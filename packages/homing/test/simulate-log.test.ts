@@ -207,7 +207,7 @@ t.test('a broken line is told with its number', async t => {
   const path = join(folder, 'broken.jsonl')
   writeFileSync(path, `${header()}{"timestamp":1}\n${header()}`)
   const { code, stderr } = await simulate(t, ['--trace', path])
-  t.equal(code, 1)
+  t.equal(code, 2)
   t.match(
     stderr,
     /cannot read trace .*broken\.jsonl: line 2: input_length is missing; it must be an integer ≥ 0/,
