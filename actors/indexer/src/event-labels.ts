@@ -44,6 +44,8 @@ import type { LayerSlots } from './layer-slots.ts'
 export interface LabelStatus extends LabelStats {
   /** Counter: blocks whose labels were not taken, because nothing says what is above them. */
   readonly unplaced: number
+  /** Counter: images that left out the labels, because they were too many (LABEL_IMAGE_WORDS_MAX). */
+  readonly unsaved: number
 }
 
 type Words = readonly [low: number, high: number]
@@ -63,6 +65,7 @@ export class EventLabels {
   readonly #keepsOrphans: boolean
   readonly #sequence = new Int32Array(2)
   #unplaced = 0
+  #unsaved = 0
 
   /** `bytes`: of the table; 0 keeps no labels. `keepsOrphans`: see IndexerArgs. */
   constructor(index: BlockIndex, layers: LayerSlots, bytes: number, keepsOrphans: boolean) {
@@ -84,7 +87,7 @@ export class EventLabels {
 
   status(): LabelStatus | undefined {
     const stats = this.#table?.stats()
-    return stats && { ...stats, unplaced: this.#unplaced }
+    return stats && { ...stats, unplaced: this.#unplaced, unsaved: this.#unsaved }
   }
 
   /** Whether a store concerns labels. */
@@ -154,9 +157,12 @@ export class EventLabels {
     else this.#table?.clear(workerSlot)
   }
 
-  /** The records of a worker slot, as words. */
+  /** The records of a worker slot, as words; none where they are too many, which is counted. */
   image(workerSlot: number): Int32Array {
-    return this.#table === undefined ? NO_WORDS : labelImageOf(this.#table, workerSlot)
+    if (this.#table === undefined) return NO_WORDS
+    const words = labelImageOf(this.#table, workerSlot)
+    if (words === undefined) this.#unsaved++
+    return words ?? NO_WORDS
   }
 
   load(workerSlot: number, words: Int32Array): void {

@@ -71,6 +71,14 @@ const moved = (chain: Chain, place: KvPoolPlace): KvEvent => ({
   ...place,
 })
 
+/** The low words of the ids in all sets of a block. */
+function idsIn(reader: LabelReader, { workerSets }: BlockLabels): number[] {
+  const ids: number[] = []
+  for (let at = 0; at < workerSets.length; at += 3)
+    ids.push(...reader.workerIdsOf(workerSets[at]!, workerSets[at + 1]!, workerSets[at + 2]!)!)
+  return ids.filter((_, i) => i % 2 === 0)
+}
+
 function fixture(labelBytes = LABEL_BYTES, keepsOrphans = true) {
   const index = BlockIndex.create(layeredOptions(1 << 20, 4))
   const applier = new EventApplier(index, new LayerSlots(4), labelBytes, keepsOrphans)
@@ -89,7 +97,7 @@ function fixture(labelBytes = LABEL_BYTES, keepsOrphans = true) {
       return {
         expert: labels.moe,
         owners: labels.owners.filter((_, i) => i % 2 === 1),
-        workers: [...new Set(labels.workerIds.filter((_, i) => i % 2 === 0))].sort((a, b) => a - b),
+        workers: [...new Set(idsIn(reader, labels))].sort((a, b) => a - b),
       }
     },
   }

@@ -5,6 +5,7 @@ import { POOL_STATE } from './pool-states.ts'
 
 export interface LabelFigures extends LabelStats {
   readonly unplaced: number
+  readonly unsaved: number
 }
 
 type Column = readonly [name: string, help: string, value: (labels: LabelFigures) => number]
@@ -52,5 +53,10 @@ export const LABEL_COLUMNS: readonly Column[] = [
     'homing_index_dropped_labels_total',
     'Records of evicted blocks that made room for others.',
     labels => labels.dropped,
+  ],
+  [
+    'homing_index_unsaved_labels_total',
+    'Images of a worker key for checkpoints and heirs that left out its labels, because they were too many.',
+    labels => labels.unsaved,
   ],
 ]

@@ -227,11 +227,23 @@ export class LabelTable {
     })
   }
 
-  /** What a worker slot has said, in no order. Of ORPHAN_SLOT: what is left of workers that have left. */
+  /** How many records a worker slot has. */
+  recordsOf(workerSlot: number): number {
+    return this.#bySlot.get(workerSlot) ?? 0
+  }
+
+  /**
+   * What a worker slot has said, in no order. Of ORPHAN_SLOT: what is left of workers that have left. Records
+   * with the same workers have the same array of them.
+   */
   *records(workerSlot: number): Generator<LabelRecord, void, undefined> {
     if (!this.has(workerSlot)) return
+    const idsBySet = new Map<number, Int32Array>()
     for (let record = 1; record <= this.#touchedRecords; record++) {
       if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
+      const set = this.#record(record, R_SET)
+      const workerIds = idsBySet.get(set) ?? this.#sets.idsOf(set)
+      idsBySet.set(set, workerIds)
       const block = this.#record(record, R_BLOCK)
       const flags = this.#record(record, R_FLAGS)
       yield {
@@ -241,7 +253,7 @@ export class LabelTable {
         place: {
           state: this.#record(record, R_STATE) as PoolStateCode,
           poolId: (flags & HAS_POOL) === 0 ? undefined : this.#record(record, R_POOL) >>> 0,
-          workerIds: this.#sets.idsOf(this.#record(record, R_SET)),
+          workerIds,
         },
         isHeld: (flags & IS_HELD) !== 0,
       }

@@ -140,7 +140,9 @@ class Both {
 
   /** Takes the records of a slot out, and puts them back from their image. */
   #reload(slot: number): void {
-    const records = readLabelImage(labelImageOf(this.table, slot))
+    const words = labelImageOf(this.table, slot)
+    assert.ok(words)
+    const records = readLabelImage(words)
     assert.ok(records)
     this.table.clear(slot)
     loadLabels(this.table, slot, records)
@@ -154,9 +156,10 @@ class Both {
     const labels = new BlockLabels()
     this.reader.read(...pair(block), labels)
     const ids = new Set<number>()
-    for (let i = 0; i < labels.workerIds.length; i += 2) {
-      assert.equal(labels.workerIds[i + 1], labels.workerIds[i] === 0 ? -1 : 0)
-      ids.add(labels.workerIds[i]!)
+    const words = idsIn(this.reader, labels)
+    for (let i = 0; i < words.length; i += 2) {
+      assert.equal(words[i + 1], words[i] === 0 ? -1 : 0)
+      ids.add(words[i]!)
     }
     return {
       expert: labels.moe?.expertId,
@@ -164,6 +167,14 @@ class Both {
       ids: [...ids].sort((a, b) => a - b),
     }
   }
+}
+
+/** The ids in all sets of a block; a set that is gone has none. */
+function idsIn(reader: LabelReader, { workerSets }: BlockLabels): number[] {
+  const ids: number[] = []
+  for (let at = 0; at < workerSets.length; at += 3)
+    ids.push(...(reader.workerIdsOf(workerSets[at]!, workerSets[at + 1]!, workerSets[at + 2]!) ?? []))
+  return ids
 }
 
 function placeOf({ state, pool, ids }: NaivePlace) {
@@ -274,6 +285,32 @@ t.test('evicted blocks keep pool and workers, reach nobody, and are the first to
   )
 })
 
+t.test('an image has each set of workers once, and is refused past its bound', async t => {
+  const table = new LabelTable(createLabelMemory(1 << 20), isLegal)
+  const workerIds = Int32Array.from({ length: 2 * 1000 }, (_, i) => i)
+  for (let i = 0; i < 500; i++) {
+    table.stored({
+      workerSlot: 1,
+      engineHash: [i, 1],
+      sequenceHash: [i, 2],
+      moe: undefined,
+      // Each block with an array of its own.
+      place: { state: POOL_STATE.cxlPooled, poolId: 1, workerIds: workerIds.slice() },
+      isHeld: true,
+    })
+  }
+  const image = labelImageOf(table, 1)!
+  t.equal(image.length, 2 + 1 + 2000 + 500 * 11)
+  t.equal(readLabelImage(image)?.length, 500)
+  t.strictSame(labelImageOf(table, 1, image.length), image)
+  t.equal(labelImageOf(table, 1, image.length - 1), undefined)
+  t.strictSame(labelImageOf(table, 2, 0), new Int32Array(0))
+  for (const end of [1, 2, 3, 1000, image.length - 1])
+    t.equal(readLabelImage(image.subarray(0, end)), undefined)
+  t.equal(readLabelImage(image.with(0, 1)), undefined, 'another form')
+  t.equal(readLabelImage(image.with(image.length - 1, 2)), undefined, 'a set that is not there')
+})
+
 t.test('less memory than a table needs is refused with what would do', async t => {
   t.throws(() => createLabelMemory(100), { message: 'cannot keep labels in 100 bytes: use at least 4096' })
 })
@@ -300,10 +337,11 @@ t.test('a reader on another thread sees no state that never was', async t => {
     for (let i = 0; i < 2000; i++) {
       reader.read(1, 2, labels)
       counts.read++
-      const ids = labels.workerIds.filter((_, at) => at % 2 === 0)
+      const ids = idsIn(reader, labels).filter((_, at) => at % 2 === 0)
       if (ids.length === 0) continue
       counts.pooled++
-      if (labels.owners.length !== 2 || ids.some(id => id !== ids[0]!) || ids.length !== 9) counts.torn++
+      const { moe, owners } = labels
+      if (owners.length !== 2 || ids.some(id => id !== moe?.expertId) || ids.length !== 9) counts.torn++
     }
     await new Promise(resolve => setImmediate(resolve))
   }
