@@ -5,7 +5,7 @@
  *   pooled   blocks in pooled memory that a candidate reaches, from the first block that it does not hold on
  *
  * A candidate reaches a pooled block that itself has pooled, or whose list of workers names it. A block
- * counts once: one that the candidate holds is not counted as pooled. Blocks behind the first one that a
+ * counts once: one that the candidate holds, or is guessed to hold, is not counted as pooled. Blocks behind the first one that a
  * candidate neither holds nor reaches do not count, since an engine cannot use them.
  *
  * Reads  the label tables of all shards, directly; nothing where no shard has such labels.
@@ -45,13 +45,15 @@ export class LabelLookup {
   readonly #labels = new BlockLabels()
 
   /**
-   * `held`: leading blocks that each candidate holds, by its events. `blocksMax`: of the prompt, that can be
-   * of use. Undefined: labels say nothing of this prompt.
+   * `held`: leading blocks that each candidate holds, by its events. `credited`: these and those that it is
+   * guessed to hold. `blocksMax`: of the prompt, that can be of use. Undefined: labels say nothing of this
+   * prompt.
    */
   lookUp(
     request: RoutingRequest,
     candidates: readonly Candidate[],
     held: Int32Array,
+    credited: Int32Array,
     blocksMax: number,
   ): LabelOverlaps | undefined {
     const query = this.reader.hasExperts ? request.moeQuery : undefined
@@ -79,7 +81,7 @@ export class LabelLookup {
         if (block + 1 > end) end = block + 1
       })
     }
-    return { moe, pooled: reached.map((blocks, i) => blocks - held[i]!) }
+    return { moe, pooled: reached.map((blocks, i) => Math.max(0, blocks - credited[i]!)) }
   }
 }
 

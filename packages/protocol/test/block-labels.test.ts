@@ -111,7 +111,10 @@ t.test('what cannot be read is malformed, and the rest of the batch is read', as
     ['no blocks', { type: 'CxlStateTransition', new_state: 'evicted' }],
     ['a pool below 0', { ...move, pool_id: -1 }],
     ['a pool past 32 bits', { ...move, pool_id: 2 ** 32 }],
-    ['more workers than one label may name', { ...move, accessible_workers: numbers(ACCESSIBLE_WORKERS_MAX + 1) }],
+    [
+      'more workers than one label may name',
+      { ...move, accessible_workers: numbers(ACCESSIBLE_WORKERS_MAX + 1) },
+    ],
     ['workers that are no list', { ...move, accessible_workers: 5 }],
     ['an expert without its layer', { ...store, moe_metadata: { expert_id: 1 } }],
     ['an expert that is a text', { ...store, moe_metadata: { layer_id: 0, expert_id: 'one' } }],
