@@ -1,6 +1,6 @@
 /** The metrics of the labels of a shard: name, help and value; 0 where none are kept. */
 
-import type { LabelStats } from './label-table.ts'
+import type { LabelStats } from './label-record.ts'
 import { POOL_STATE } from './pool-states.ts'
 
 export interface LabelFigures extends LabelStats {
@@ -51,7 +51,7 @@ export const LABEL_COLUMNS: readonly Column[] = [
   ],
   [
     'homing_index_dropped_labels_total',
-    'Records of evicted blocks that made room for others.',
+    'Records of evicted blocks, and of worker keys that have left, that made room for others.',
     labels => labels.dropped,
   ],
   [

@@ -7,7 +7,8 @@
  *            its place in the list of sets, from 1
  */
 
-import type { LabelRecord, LabelTable } from './label-table.ts'
+import type { LabelRecord } from './label-record.ts'
+import type { LabelTable } from './label-table.ts'
 import type { PoolStateCode } from './pool-states.ts'
 
 /** An image of another form does not begin like this. */
