@@ -5,15 +5,15 @@
  *   transition     the new state, if it may follow the present one (packages/protocol)
  *   removal        a block that no tier holds any more loses its record, unless it is pooled or on its way
  *                  there
- *   clear          takes all records of the worker slot; a release leaves what is pooled, as orphans, where
- *   this
- *                  shard hears of every eviction
+ *   clear          takes all records of the worker slot; a release leaves what is pooled, as orphans,
+ *                  where this shard hears of every eviction
  *
  * A block is found by its sequence hash. Where the chain above it has a record, it goes on from there; else
  * the index says what is above, once for each event. Blocks of unknown place (their parent is not known)
  * get no label, and are counted.
  *
- * Cost     nothing for worker slots without labels. With them a hash and two searches per block.
+ * Cost     nothing for worker slots without labels. With them a hash and two searches per block; a search for
+ *          each block of a store without labels.
  */
 
 import { chainSequence } from '@homing/blocks'
@@ -105,6 +105,8 @@ export class EventLabels {
   ): void {
     const table = this.#table
     if (table === undefined) return
+    // Without labels it is news only to blocks that have a record.
+    if (labels === undefined && !this.#hasRecord(workerSlot, hashes)) return
     const count = hashes.length / 2
     const above = parent === undefined ? undefined : this.#sequenceOf(workerSlot, parent[0]!, parent[1]!)
     if (parent !== undefined && above === undefined) {
@@ -168,6 +170,15 @@ export class EventLabels {
   load(workerSlot: number, words: Int32Array): void {
     const records = readLabelImage(words)
     if (records !== undefined && this.#table !== undefined) loadLabels(this.#table, workerSlot, records)
+  }
+
+  /** Whether one of these blocks has a record. */
+  #hasRecord(workerSlot: number, hashes: Int32Array): boolean {
+    for (let i = 0; i < hashes.length; i += 2) {
+      if (this.#table?.sequenceOf(workerSlot, hashes[i]!, hashes[i + 1]!, this.#sequence) === true)
+        return true
+    }
+    return false
   }
 
   /** Undefined: the block is not known. `known`: sequence hashes by block of the index, to be added to. */
