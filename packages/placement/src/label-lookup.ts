@@ -5,8 +5,8 @@
  *   pooled   blocks in pooled memory that a candidate reaches, from the first block that it does not hold on
  *
  * A candidate reaches a pooled block that itself has pooled, or whose list of workers names it. A block
- * counts once: one that the candidate holds, or is guessed to hold, is not counted as pooled. Blocks behind the first one that a
- * candidate neither holds nor reaches do not count, since an engine cannot use them.
+ * counts once: one that the candidate holds, or is guessed to hold, is not counted as pooled. Blocks behind
+ * the first one that a candidate neither holds nor reaches do not count, since an engine cannot use them.
  *
  * Reads  the label tables of all shards, directly; nothing where no shard has such labels.
  * Cost   a search in each table for each block that some candidate holds or reaches; each set of workers is
@@ -93,7 +93,7 @@ class Reach {
   readonly #byId = new Map<bigint, number[]>()
   readonly #reader: LabelReader
   /** By shard, and by set: the candidates in it. */
-  readonly #bySet: Map<number, { readonly generation: number; readonly candidates: readonly number[] }>[] = []
+  readonly #bySet: Map<number, { readonly life: number; readonly candidates: readonly number[] }>[] = []
   #idsRead = 0
 
   constructor(reader: LabelReader, candidates: readonly Candidate[], blockSizeTokens: number) {
@@ -121,20 +121,20 @@ class Reach {
     }
   }
 
-  #inSet(shard: number, set: number, generation: number): readonly number[] {
+  #inSet(shard: number, set: number, life: number): readonly number[] {
     this.#bySet[shard] ??= new Map()
     const sets = this.#bySet[shard]
     const known = sets.get(set)
-    if (known?.generation === generation) return known.candidates
+    if (known?.life === life) return known.candidates
     if (this.#idsRead >= IDS_MAX) return NO_CANDIDATES
-    const ids = this.#reader.workerIdsOf(shard, set, generation) ?? []
+    const ids = this.#reader.workerIdsOf(shard, set, life) ?? []
     this.#idsRead += ids.length / 2
     const candidates: number[] = []
     for (let at = 0; at < ids.length; at += 2) {
       const id = (BigInt(ids[at + 1]! >>> 0) << 32n) | BigInt(ids[at]! >>> 0)
       candidates.push(...(this.#byId.get(id) ?? NO_CANDIDATES))
     }
-    sets.set(set, { generation, candidates })
+    sets.set(set, { life, candidates })
     return candidates
   }
 }

@@ -48,7 +48,7 @@ export interface Prediction {
   readonly predictedTokens: number
   /** The part without events: it counted as cached because the router sent it there. */
   readonly guessedTokens: number
-  /** The part that it reaches in pooled memory, behind all others: events of other workers may have said so. */
+  /** The part that it reaches in pooled memory, behind all others; other workers may have said so. */
   readonly pooledTokens: number
   /** Trust in the prediction: 'approximate' if it was guessed, or the prompt was known only as text. */
   readonly trust: Trust

@@ -3,8 +3,8 @@
  *
  *   image    IMAGE_FORMAT, number of sets, the sets, the records
  *   set      number of ids, 2 words for each id
- *   record   engine hash (2), sequence hash (2), flags, layer, expert, group, state, pool, set: 0 for none, or
- *            its place in the list of sets, from 1
+ *   record   engine hash (2), sequence hash (2), flags, layer, expert, group, state, pool, set: 0 for none,
+ *            or its place in the list of sets, from 1
  */
 
 import type { LabelRecord } from './label-record.ts'
@@ -13,8 +13,8 @@ import type { PoolStateCode } from './pool-states.ts'
 
 /** An image of another form does not begin like this. */
 const IMAGE_FORMAT = 0x4c42_0002
-const HEAD_WORDS = 2
-const RECORD_WORDS = 11
+const IMAGE_HEAD_WORDS = 2
+const IMAGE_RECORD_WORDS = 11
 const HELD = 1
 const LABELLED = 2
 const GROUPED = 4
@@ -35,9 +35,9 @@ export function labelImageOf(
   const sets = new Map<Int32Array, number>()
   const records = table.recordsOf(workerSlot)
   if (records === 0) return NO_IDS
-  let size = HEAD_WORDS + RECORD_WORDS * records
+  let size = IMAGE_HEAD_WORDS + IMAGE_RECORD_WORDS * records
   if (size > wordsMax) return undefined
-  const recordWords = new Int32Array(RECORD_WORDS * records)
+  const recordWords = new Int32Array(IMAGE_RECORD_WORDS * records)
   let at = 0
   for (const { engineHash, sequenceHash, moe, place, isHeld } of table.records(workerSlot)) {
     const { state, poolId, workerIds } = place
@@ -67,7 +67,7 @@ export function labelImageOf(
   const words = new Int32Array(size)
   words[0] = IMAGE_FORMAT
   words[1] = sets.size
-  let end = HEAD_WORDS
+  let end = IMAGE_HEAD_WORDS
   for (const ids of sets.keys()) {
     words[end] = ids.length / 2
     words.set(ids, end + 1)
@@ -80,10 +80,10 @@ export function labelImageOf(
 /** Undefined: they are not the words of an image. */
 export function readLabelImage(words: Int32Array): readonly LabelRecord[] | undefined {
   if (words.length === 0) return []
-  if (words.length < HEAD_WORDS || words[0] !== IMAGE_FORMAT) return undefined
+  if (words.length < IMAGE_HEAD_WORDS || words[0] !== IMAGE_FORMAT) return undefined
   const setsEnd = words[1]!
   const sets: Int32Array[] = [NO_IDS]
-  let at = HEAD_WORDS
+  let at = IMAGE_HEAD_WORDS
   while (sets.length <= setsEnd) {
     const count = words[at] ?? -1
     const end = at + 1 + 2 * count
@@ -91,9 +91,9 @@ export function readLabelImage(words: Int32Array): readonly LabelRecord[] | unde
     sets.push(words.slice(at + 1, end))
     at = end
   }
-  if ((words.length - at) % RECORD_WORDS !== 0) return undefined
+  if ((words.length - at) % IMAGE_RECORD_WORDS !== 0) return undefined
   const records: LabelRecord[] = []
-  for (; at < words.length; at += RECORD_WORDS) {
+  for (; at < words.length; at += IMAGE_RECORD_WORDS) {
     const flags = words[at + 4]!
     const state = words[at + 8]!
     const workerIds = sets[words[at + 10]!]

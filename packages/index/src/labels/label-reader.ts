@@ -31,8 +31,8 @@ import {
   type LabelMemory,
   type MoeLabel,
   N_COUNT,
-  N_GENERATION,
   N_IDS,
+  N_LIFE,
   N_NEXT,
   NODE_IDS,
   NODE_WORDS,
@@ -53,7 +53,7 @@ export class BlockLabels {
   moe: MoeLabel | undefined
   /** The worker slots that have pooled it, each after its shard. −1: the worker has left. */
   readonly owners: number[] = []
-  /** The sets of workers that reach it, each as its shard, set and generation: see `workerIdsOf`. */
+  /** The sets of workers that reach it, each as its shard, set and life: see `workerIdsOf`. */
   readonly workerSets: number[] = []
 
   clear(): void {
@@ -106,14 +106,14 @@ export class LabelReader {
    * The ids in a set of workers, pairs [lo, hi], each once. Undefined: there is no such set any more, or its
    * shard did not stand still.
    */
-  workerIdsOf(shard: number, set: number, generation: number): readonly number[] | undefined {
+  workerIdsOf(shard: number, set: number, life: number): readonly number[] | undefined {
     const words = this.#tables[shard]
     if (words === undefined) return undefined
     for (let attempt = 0; attempt < LABEL_READS_MAX; attempt++) {
       const version = Atomics.load(words, L_VERSION)
       if ((version & 1) !== 0) continue
       const ids: number[] = []
-      const isSame = generationOf(words, set) === generation
+      const isSame = lifeOf(words, set) === life
       const isWhole = isSame && readIds(words, set, ids)
       if (Atomics.load(words, L_VERSION) === version) return isWhole ? ids : undefined
     }
@@ -159,9 +159,9 @@ function readRecords(words: Int32Array, shard: number, at: number, into: BlockLa
       into.owners.push(shard, Atomics.load(words, base + R_SLOT))
       const set = Atomics.load(words, base + R_SET)
       if (set !== 0) {
-        const generation = generationOf(words, set)
-        if (generation === undefined) return false
-        into.workerSets.push(shard, set, generation)
+        const life = lifeOf(words, set)
+        if (life === undefined) return false
+        into.workerSets.push(shard, set, life)
       }
     }
     record = Atomics.load(words, base + R_NEXT)
@@ -170,9 +170,9 @@ function readRecords(words: Int32Array, shard: number, at: number, into: BlockLa
 }
 
 /** Undefined: there cannot be such a set. */
-function generationOf(words: Int32Array, set: number): number | undefined {
+function lifeOf(words: Int32Array, set: number): number | undefined {
   if (!(set > 0 && set <= words[L_NODES_MAX]!)) return undefined
-  return Atomics.load(words, words[L_NODE_BASE]! + (set - 1) * NODE_WORDS + N_GENERATION)
+  return Atomics.load(words, words[L_NODE_BASE]! + (set - 1) * NODE_WORDS + N_LIFE)
 }
 
 function readIds(words: Int32Array, set: number, ids: number[]): boolean {

@@ -2,10 +2,11 @@
  * Worker id sets: lists of workers that reach a block, each list once, in the nodes of the label memory.
  *
  * A list is named by its first node; 0 is the empty list. It is freed with its last reference. Only the
- * writer of the labels uses this, inside its writes. An array of ids is sorted once, however often it is taken.
+ * writer of the labels uses this, inside its writes. An array of ids is sorted once, however often it is
+ * taken.
  */
 
-import { N_COUNT, N_GENERATION, N_IDS, N_NEXT, N_REFERENCES, NODE_IDS, NODE_WORDS } from './label-words.ts'
+import { N_COUNT, N_IDS, N_LIFE, N_NEXT, N_REFERENCES, NODE_IDS, NODE_WORDS } from './label-words.ts'
 
 const NO_IDS = new Int32Array(0)
 
@@ -31,8 +32,8 @@ export class WorkerIdSets {
   }
 
   /**
-   * A reference to the list of these ids, pairs [lo, hi], in any order; undefined: there is no room. The array
-   * must not change afterwards.
+   * A reference to the list of these ids, pairs [lo, hi], in any order; undefined: there is no room. The
+   * array must not change afterwards.
    */
   take(ids: Int32Array): number | undefined {
     if (ids.length === 0) return 0
@@ -54,7 +55,6 @@ export class WorkerIdSets {
       next = node
     }
     this.#set(next, N_REFERENCES, 1)
-    this.#set(next, N_GENERATION, this.#get(next, N_GENERATION) + 1)
     this.#byContent.set(content, next)
     return next
   }
@@ -65,6 +65,7 @@ export class WorkerIdSets {
     this.#set(set, N_REFERENCES, references)
     if (references > 0) return
     this.#byContent.delete(this.idsOf(set).join())
+    this.#set(set, N_LIFE, this.#get(set, N_LIFE) + 1)
     for (let node = set; node !== 0; ) {
       const next = this.#get(node, N_NEXT)
       this.#set(node, N_NEXT, this.#free)
