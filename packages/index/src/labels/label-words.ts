@@ -6,8 +6,7 @@
  *   block    next in bucket, sequence hash (2), layer, expert, group, flags, first record
  *   record   next of its block, next in engine bucket, worker slot, engine hash (2), block, state, pool,
  *            worker set, flags
- *   node     next node of the set, ids in it, references and life (of the first
- *            node), 6 ids of 2 words
+ *   node     next node of the set, ids in it, references and life (of the first node), 6 ids of 2 words
  *
  * Indexes start at 1; 0 is none. Memory that was never written is not taken from the system.
  *
