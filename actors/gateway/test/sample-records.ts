@@ -45,6 +45,7 @@ export const DECISION: Decision = {
   prefillTokens: 16,
   predictedTokens: 48,
   guessedTokens: 0,
+  pooledTokens: 0,
   trust: 'exact',
   epoch: 1,
 }

@@ -448,8 +448,10 @@ export class EventApplier {
     if (labels === undefined || !isContentKnown(event) || blockSizeTokens === 0) return false
     if (tokens.length !== (hashes.length / 2) * blockSizeTokens) return false
     if ((slot.blockSizeTokens ?? blockSizeTokens) !== blockSizeTokens) return false
-    this.#hash(event, this.#saltOf(workerSlot, slot, event, ALL_SEPARATORS & ~(event.tells | slot.told)))
+    const salt = this.#saltOf(workerSlot, slot, event, ALL_SEPARATORS & ~(event.tells | slot.told))
+    this.#hash(event, salt)
     this.labels.stored(workerSlot, event, this.#locals, false)
+    keepSalts(slot, hashes, salt)
     return true
   }
 

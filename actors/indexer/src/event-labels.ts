@@ -5,15 +5,15 @@
  *   transition     the new state, if it may follow the present one (packages/protocol)
  *   removal        a block that no tier holds any more loses its record, unless it is pooled or on its way
  *                  there
- *   clear          takes all records of the worker slot; a release leaves what is pooled, as orphans, where
- *   this
- *                  shard hears of every eviction
+ *   clear          takes all records of the worker slot; a release leaves what is pooled, as orphans,
+ *                  where this shard hears of every eviction
  *
  * A block is found by its sequence hash. Where the chain above it has a record, it goes on from there; else
  * the index says what is above, once for each event. Blocks of unknown place (their parent is not known)
  * get no label, and are counted.
  *
- * Cost     nothing for worker slots without labels. With them a hash and two searches per block.
+ * Cost     nothing for worker slots without labels. With them a hash and two searches per block; a search for
+ *          each block of a store without labels.
  */
 
 import { chainSequence } from '@homing/blocks'
@@ -44,6 +44,8 @@ import type { LayerSlots } from './layer-slots.ts'
 export interface LabelStatus extends LabelStats {
   /** Counter: blocks whose labels were not taken, because nothing says what is above them. */
   readonly unplaced: number
+  /** Counter: images that left out the labels, because they were too many (LABEL_IMAGE_WORDS_MAX). */
+  readonly unsaved: number
 }
 
 type Words = readonly [low: number, high: number]
@@ -63,6 +65,7 @@ export class EventLabels {
   readonly #keepsOrphans: boolean
   readonly #sequence = new Int32Array(2)
   #unplaced = 0
+  #unsaved = 0
 
   /** `bytes`: of the table; 0 keeps no labels. `keepsOrphans`: see IndexerArgs. */
   constructor(index: BlockIndex, layers: LayerSlots, bytes: number, keepsOrphans: boolean) {
@@ -84,7 +87,7 @@ export class EventLabels {
 
   status(): LabelStatus | undefined {
     const stats = this.#table?.stats()
-    return stats && { ...stats, unplaced: this.#unplaced }
+    return stats && { ...stats, unplaced: this.#unplaced, unsaved: this.#unsaved }
   }
 
   /** Whether a store concerns labels. */
@@ -102,6 +105,8 @@ export class EventLabels {
   ): void {
     const table = this.#table
     if (table === undefined) return
+    // Without labels it is news only to blocks that have a record.
+    if (labels === undefined && !this.#hasRecord(workerSlot, hashes)) return
     const count = hashes.length / 2
     const above = parent === undefined ? undefined : this.#sequenceOf(workerSlot, parent[0]!, parent[1]!)
     if (parent !== undefined && above === undefined) {
@@ -154,14 +159,26 @@ export class EventLabels {
     else this.#table?.clear(workerSlot)
   }
 
-  /** The records of a worker slot, as words. */
+  /** The records of a worker slot, as words; none where they are too many, which is counted. */
   image(workerSlot: number): Int32Array {
-    return this.#table === undefined ? NO_WORDS : labelImageOf(this.#table, workerSlot)
+    if (this.#table === undefined) return NO_WORDS
+    const words = labelImageOf(this.#table, workerSlot)
+    if (words === undefined) this.#unsaved++
+    return words ?? NO_WORDS
   }
 
   load(workerSlot: number, words: Int32Array): void {
     const records = readLabelImage(words)
     if (records !== undefined && this.#table !== undefined) loadLabels(this.#table, workerSlot, records)
+  }
+
+  /** Whether one of these blocks has a record. */
+  #hasRecord(workerSlot: number, hashes: Int32Array): boolean {
+    for (let i = 0; i < hashes.length; i += 2) {
+      if (this.#table?.sequenceOf(workerSlot, hashes[i]!, hashes[i + 1]!, this.#sequence) === true)
+        return true
+    }
+    return false
   }
 
   /** Undefined: the block is not known. `known`: sequence hashes by block of the index, to be added to. */

@@ -47,6 +47,7 @@ function stored(
   from = chain.length - 1,
   labels?: { readonly expert?: KvExpert | undefined; readonly place?: KvPoolPlace | undefined },
   isLocal = true,
+  cacheSalt?: string,
 ): KvEvent {
   const count = chain.length - from
   return kvStored({
@@ -57,6 +58,7 @@ function stored(
     tokens: tokensOf(chain.slice(from)),
     blockSizeTokens: BLOCK_TOKENS,
     isLocal,
+    cacheSalt,
     labels: labels && {
       experts: new Array(count).fill(labels.expert),
       places: new Array(count).fill(labels.place),
@@ -71,6 +73,14 @@ const moved = (chain: Chain, place: KvPoolPlace): KvEvent => ({
   ...place,
 })
 
+/** The low words of the ids in all sets of a block. */
+function idsIn(reader: LabelReader, { workerSets }: BlockLabels): number[] {
+  const ids: number[] = []
+  for (let at = 0; at < workerSets.length; at += 3)
+    ids.push(...reader.workerIdsOf(workerSets[at]!, workerSets[at + 1]!, workerSets[at + 2]!)!)
+  return ids.filter((_, i) => i % 2 === 0)
+}
+
 function fixture(labelBytes = LABEL_BYTES, keepsOrphans = true) {
   const index = BlockIndex.create(layeredOptions(1 << 20, 4))
   const applier = new EventApplier(index, new LayerSlots(4), labelBytes, keepsOrphans)
@@ -78,18 +88,19 @@ function fixture(labelBytes = LABEL_BYTES, keepsOrphans = true) {
   reader.setShard(0, applier.labels.memory)
   applier.open(SLOT)
   return {
+    index,
     applier,
     reader,
     apply: (...events: readonly KvEvent[]) => applier.apply(SLOT, BLOCK_TOKENS, events),
     /** What is said of the last block of a chain. */
-    read(chain: Chain) {
-      const { sequence } = hashBlocks(tokensOf(chain), BLOCK_TOKENS, namespaceSeed({}))
+    read(chain: Chain, cacheSalt?: string) {
+      const { sequence } = hashBlocks(tokensOf(chain), BLOCK_TOKENS, namespaceSeed({ cacheSalt }))
       const labels = new BlockLabels()
       reader.read(sequence.at(-2)!, sequence.at(-1)!, labels)
       return {
         expert: labels.moe,
         owners: labels.owners.filter((_, i) => i % 2 === 1),
-        workers: [...new Set(labels.workerIds.filter((_, i) => i % 2 === 0))].sort((a, b) => a - b),
+        workers: [...new Set(idsIn(reader, labels))].sort((a, b) => a - b),
       }
     },
   }
@@ -163,6 +174,32 @@ t.test('a clear, and a beginning anew, take what was pooled', async t => {
     t.strictSame(f.read([1]), NOWHERE)
     t.match(f.applier.status().labels, { records: 0, blocks: 0 })
   }
+})
+
+t.test('a store without labels, of blocks without a record, looks at nothing above them', async t => {
+  const f = fixture()
+  let places = 0
+  const placeOf = f.index.placeOf.bind(f.index)
+  f.index.placeOf = block => {
+    places++
+    return placeOf(block)
+  }
+  f.apply(stored([9], 0, { expert: EXPERT }), stored([1, 2, 3], 0))
+  const before = places
+  f.apply(stored([1, 2, 3, 4]))
+  t.equal(places, before)
+  f.apply(stored([1, 2, 3, 5], 3, { place: place('cxl_pooled', 4, 8) }))
+  t.ok(places > before, 'with labels the chain above is read')
+  f.apply(moved([1, 2, 3, 5], place('evicted')), stored([1, 2, 3, 5]))
+  t.equal(f.applier.status().labels?.records, 2)
+})
+
+t.test('the salt of a block that is in a pool alone is that of the blocks below it', async t => {
+  const f = fixture()
+  f.apply(stored([1], 0, { place: place('cxl_pooled', 4, 8) }, false, 'tenant'))
+  f.apply(stored([1, 2], 1, { place: place('cxl_pooled', 4, 8) }, false))
+  t.strictSame([f.read([1], 'tenant').workers, f.read([1, 2], 'tenant').workers], [[8], [8]])
+  t.strictSame([f.read([1]), f.read([1, 2])], [NOWHERE, NOWHERE])
 })
 
 t.test('labels below an unknown block are counted, and not guessed', async t => {

@@ -466,8 +466,10 @@ function faultOfSpeed({ settings: { trace, ratePerS, concurrency }, isGiven }: F
 }
 
 function faultOfClosedBlocks(facts: Facts): string | undefined {
-  const { against, ratePerS, trace } = facts.settings
-  if (against === undefined || ratePerS !== undefined || trace !== undefined) return undefined
+  const { against, ratePerS, trace, concurrency } = facts.settings
+  if (against === undefined || ratePerS !== undefined) return undefined
+  // A trace keeps its times.
+  if (trace !== undefined && concurrency === undefined) return undefined
   return facts.isGiven('durationMs')
     ? '--duration cannot divide a closed loop into blocks of the same requests: give --requests, or --rate'
     : undefined

@@ -178,13 +178,32 @@ interface PlannedSide {
 
 async function sidesOf(settings: LoadSettings, world: LoadWorld): Promise<readonly PlannedSide[]> {
   const key = givenKey(settings.keyFile, LOAD_KEY_VARIABLE, 'load', '--api-key-file')
-  const againstKey =
-    givenKey(settings.againstKeyFile, LOAD_AGAINST_KEY_VARIABLE, 'load', '--against-api-key-file') ?? key
+  const ownKey = givenKey(
+    settings.againstKeyFile,
+    LOAD_AGAINST_KEY_VARIABLE,
+    'load',
+    '--against-api-key-file',
+  )
+  const againstKey = ownKey ?? key
   const url = settings.urls[0]!
+  if (ownKey !== undefined && settings.against !== undefined) {
+    const origin = originOf(url)
+    const isSame = key !== undefined && textOf(key) === textOf(ownKey)
+    if (origin === originOf(settings.against) && !isSame)
+      throw new SettingsError('load', [
+        `${settings.againstKeyFile === undefined ? LOAD_AGAINST_KEY_VARIABLE : '--against-api-key-file'}: both sides are at ${origin}, which gets one key: give it with --api-key-file`,
+      ])
+  }
   const sides = [await sideOf('A', url, key, settings, world)]
   if (settings.against !== undefined)
     sides.push(await sideOf('B', settings.against, againstKey, settings, world))
   return sides
+}
+
+/** Undefined: it cannot be read. */
+function textOf(source: KeySource): string | undefined {
+  const found = readKey(source)
+  return 'key' in found ? found.key : undefined
 }
 
 async function sideOf(

@@ -265,6 +265,7 @@ t.test('bodies of a log are sent as they are, at their times or as fast as is sa
 })
 
 t.test('what cannot be is one clear line for each fault', async t => {
+  const keyFile = join(t.testdir({ key: 'sk-other-key-of-another-side' }), 'key')
   const url = 'http://127.0.0.1:1'
   for (const [argv, code, why] of [
     [[], 2, 'cannot start load: name what gets the requests: homing load http://HOST:PORT'],
@@ -275,6 +276,16 @@ t.test('what cannot be is one clear line for each fault', async t => {
     [[url, '--speed', '2'], 2, /--speed is for the times of --trace; use --rate/],
     [[url, '--trace', 'x', '--rate', '1', '--speed', '2'], 2, /in whose place --rate is given/],
     [[url, '--against', url, '--duration', '5s'], 2, /give --requests, or --rate/],
+    [
+      [url, '--against', url, '--trace', 'x', '--concurrency', '2', '--duration', '5s'],
+      2,
+      /--duration cannot divide a closed loop/,
+    ],
+    [
+      [`${url}/v1`, '--against', `${url}/`, '--against-api-key-file', keyFile],
+      2,
+      /--against-api-key-file: both sides are at http:\/\/127\.0\.0\.1:1, which gets one key/,
+    ],
     [[url, '--requests', '5', '--warmup', '5'], 2, /leaves none of the 5 requests to count/],
     [[url, '--against', url, '--requests', '15'], 2, /--requests 15 leaves 1 for each of --blocks 10/],
     [[url, '--rate', '0'], 2, /--rate/],

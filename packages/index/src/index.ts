@@ -20,14 +20,14 @@ export {
 } from './key-layers.ts'
 export { labelImageOf, loadLabels, readLabelImage } from './labels/label-image.ts'
 export { BlockLabels, LabelReader } from './labels/label-reader.ts'
-export {
-  type LabelInput,
-  type LabelRecord,
-  type LabelStats,
-  LabelTable,
-  type PoolPlace,
-  type TransitionOutcome,
-} from './labels/label-table.ts'
+export type {
+  LabelInput,
+  LabelRecord,
+  LabelStats,
+  PoolPlace,
+  TransitionOutcome,
+} from './labels/label-record.ts'
+export { LabelTable } from './labels/label-table.ts'
 export {
   createLabelMemory,
   LABEL_BYTES_MIN,

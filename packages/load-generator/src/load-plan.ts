@@ -11,7 +11,7 @@ import { type Clock, type Random, seededRandom } from '@homing/base'
 import type { RequestSource } from './load-request.ts'
 import { LoadRun, type Pace } from './load-run.ts'
 import type { Send } from './sender.ts'
-import { type LoadFigures, Tally } from './tally.ts'
+import { type LoadFigures, Tally, toldOfCached } from './tally.ts'
 import { wordsText } from './words.ts'
 
 export type SaltKind = 'block' | 'side' | 'none'
@@ -100,12 +100,11 @@ export class Load {
       }
     }
     return {
-      sides: sides.map(({ name, url, blockTokens }, i) => ({
-        name,
-        url,
-        total: totals[i]!.figures(blockTokens),
-        blocks: figures[i]!,
-      })),
+      sides: sides.map(({ name, url, blockTokens }, i) => {
+        const total = totals[i]!.figures(blockTokens)
+        const ofBlocks = total.cachedTokens === undefined ? figures[i]! : figures[i]!.map(toldOfCached)
+        return { name, url, total, blocks: ofBlocks }
+      }),
       isComplete: !this.#isStopped,
     }
   }

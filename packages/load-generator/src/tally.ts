@@ -51,7 +51,7 @@ export interface LoadFigures {
   readonly waited: number
   readonly promptTokens: number
   readonly outputTokens: number
-  /** Undefined: no usage tells of it. */
+  /** Undefined: no usage tells of it. Where some does, 0 for those that do not. */
   readonly cachedTokens: number | undefined
   readonly cachedShare: number | undefined
   /** Answers without usage, whose tokens are parts of their streams. */
@@ -83,7 +83,6 @@ export class Tally {
   #outputTokens = 0
   #cachedTokens = 0
   #withCached = 0
-  #cachedOf = 0
   #withoutUsage = 0
   #withHoming = 0
   #withOverlap = 0
@@ -147,7 +146,8 @@ export class Tally {
       promptTokens: this.#promptTokens,
       outputTokens: this.#outputTokens,
       cachedTokens: this.#withCached === 0 ? undefined : this.#cachedTokens,
-      cachedShare: this.#cachedOf === 0 ? undefined : this.#cachedTokens / this.#cachedOf,
+      // Engines leave the details out where nothing was cached.
+      cachedShare: this.#withCached === 0 ? undefined : shareOf(this.#cachedTokens, this.#promptTokens),
       withoutUsage: this.#withoutUsage,
       windowMs: seconds * 1000,
       requestsPerS: perS(this.#answered),
@@ -173,7 +173,6 @@ export class Tally {
     if (cachedTokens !== undefined && promptTokens !== undefined) {
       this.#withCached++
       this.#cachedTokens += cachedTokens
-      this.#cachedOf += promptTokens
     }
     this.#e2e.add(lastMs - dueMs)
     if (firstMs !== undefined) {
@@ -204,6 +203,16 @@ export class Tally {
       workerShareMax: Math.max(...this.#workers.values()) / answers,
     }
   }
+}
+
+/** Figures of a block of a side that has told of cached tokens in some block. */
+export function toldOfCached(figures: LoadFigures): LoadFigures {
+  const { promptTokens, cachedTokens = 0 } = figures
+  return { ...figures, cachedTokens, cachedShare: shareOf(cachedTokens, promptTokens) }
+}
+
+function shareOf(part: number, whole: number): number | undefined {
+  return whole === 0 ? undefined : part / whole
 }
 
 function count(counts: Map<string, number>, name: string): void {

@@ -49,6 +49,7 @@ function planOf(
   bMs: number,
   sent: Sent[],
   options: Partial<LoadPlan> = {},
+  cachedOf: (side: string, number: number) => number | undefined = () => 32,
 ): LoadPlan & { readonly clock: SimulatedClock } {
   const clock = new SimulatedClock()
   const noise = seededRandom(2)
@@ -59,10 +60,11 @@ function planOf(
     sendWith:
       (salt: string): Send =>
       (request, listener) => {
+        const number = sent.filter(({ side }) => side === name).length
         sent.push({ side: name, salt, body: JSON.stringify(request.body('')) })
         clock.after(ms + noise.next(), () => {
           const homing = { worker: `w${sent.length % 2}`, overlapBlocks: 2, trust: 'exact' }
-          const counts = { promptTokens: 64, completionTokens: 3, cachedTokens: 32 }
+          const counts = { promptTokens: 64, completionTokens: 3, cachedTokens: cachedOf(name, number) }
           listener.ended({
             ...counts,
             firstMs: clock.nowMs() - ms / 2,
@@ -137,6 +139,24 @@ t.test('blocks come in turns, with the same requests and a salt of their own', a
     workers: 2,
     trustShares: { exact: 1 },
   })
+})
+
+t.test('answers without details have no cached tokens once their side has told of some', async t => {
+  // A tells of cached tokens from its third block on, in every other answer; B never does.
+  const cachedOf = (side: string, number: number) =>
+    side === 'A' && number >= 20 && number % 2 === 1 ? 32 : undefined
+  const plan = planOf(5, 5, [], { warmup: 0 }, cachedOf)
+  const { sides } = await finish(new Load(plan), plan.clock)
+  const figuresOf = ({ total, blocks }: (typeof sides)[number]) =>
+    [total, ...blocks].map(({ cachedTokens, cachedShare }) => [cachedTokens, cachedShare])
+  t.strictSame(figuresOf(sides[0]!), [
+    [320, 0.125],
+    [0, 0],
+    [0, 0],
+    [160, 0.25],
+    [160, 0.25],
+  ])
+  t.strictSame(figuresOf(sides[1]!), Array(5).fill([undefined, undefined]))
 })
 
 t.test('salts per side and none', async t => {

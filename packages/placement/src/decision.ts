@@ -33,6 +33,8 @@ export interface Decision {
   readonly predictedTokens: number
   /** The part of `predictedTokens` that is guessed: it counts as cached because it was sent there. */
   readonly guessedTokens: number
+  /** The part in pooled memory, behind all others: events of other workers may have said so. */
+  readonly pooledTokens: number
   readonly trust: Trust
   /** Its answer will say nothing about the cache; default false. */
   readonly isUnaudited?: boolean

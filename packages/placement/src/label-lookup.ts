@@ -5,11 +5,12 @@
  *   pooled   blocks in pooled memory that a candidate reaches, from the first block that it does not hold on
  *
  * A candidate reaches a pooled block that itself has pooled, or whose list of workers names it. A block
- * counts once: one that the candidate holds is not counted as pooled. Blocks behind the first one that a
- * candidate neither holds nor reaches do not count, since an engine cannot use them.
+ * counts once: one that the candidate holds, or is guessed to hold, is not counted as pooled. Blocks behind
+ * the first one that a candidate neither holds nor reaches do not count, since an engine cannot use them.
  *
- * Reads  the label tables of all shards, directly; nothing where no shard has such labels. Cost: a search in
- *        each table for each block that some candidate holds or reaches.
+ * Reads  the label tables of all shards, directly; nothing where no shard has such labels.
+ * Cost   a search in each table for each block that some candidate holds or reaches; each set of workers is
+ *        read once, and at most IDS_MAX ids: further sets count as empty.
  */
 
 import { BlockLabels, LabelReader } from '@homing/index'
@@ -27,6 +28,10 @@ export interface LabelWeights {
   readonly migration: number
 }
 
+/** Ids of workers that one lookup reads. */
+const IDS_MAX = 65_536
+const NO_CANDIDATES: readonly number[] = []
+
 export const NO_LABEL_WEIGHTS: LabelWeights = { moe: 0, pooled: 0, migration: 0 }
 
 /** Element i of each belongs to candidate i. */
@@ -40,13 +45,15 @@ export class LabelLookup {
   readonly #labels = new BlockLabels()
 
   /**
-   * `held`: leading blocks that each candidate holds, by its events. `blocksMax`: of the prompt, that can be
-   * of use. Undefined: labels say nothing of this prompt.
+   * `held`: leading blocks that each candidate holds, by its events. `credited`: these and those that it is
+   * guessed to hold. `blocksMax`: of the prompt, that can be of use. Undefined: labels say nothing of this
+   * prompt.
    */
   lookUp(
     request: RoutingRequest,
     candidates: readonly Candidate[],
     held: Int32Array,
+    credited: Int32Array,
     blocksMax: number,
   ): LabelOverlaps | undefined {
     const query = this.reader.hasExperts ? request.moeQuery : undefined
@@ -57,7 +64,7 @@ export class LabelLookup {
     const moe = new Int32Array(candidates.length)
     /** The first block of each that is neither held nor reached, as far as is known. */
     const reached = held.slice()
-    const reach = usesPool ? new Reach(candidates, request.blockSizeTokens) : undefined
+    const reach = usesPool ? new Reach(this.reader, candidates, request.blockSizeTokens) : undefined
     const labels = this.#labels
     let end = largest(held)
     // A query looks at what is held; a pool at what follows it.
@@ -74,7 +81,7 @@ export class LabelLookup {
         if (block + 1 > end) end = block + 1
       })
     }
-    return { moe, pooled: reached.map((blocks, i) => blocks - held[i]!) }
+    return { moe, pooled: reached.map((blocks, i) => Math.max(0, blocks - credited[i]!)) }
   }
 }
 
@@ -84,8 +91,13 @@ class Reach {
   readonly #byOwner = new Map<string, number>()
   /** By id, as 16 hexadecimal digits: the candidates of that worker. */
   readonly #byId = new Map<bigint, number[]>()
+  readonly #reader: LabelReader
+  /** By shard, and by set: the candidates in it. */
+  readonly #bySet: Map<number, { readonly life: number; readonly candidates: readonly number[] }>[] = []
+  #idsRead = 0
 
-  constructor(candidates: readonly Candidate[], blockSizeTokens: number) {
+  constructor(reader: LabelReader, candidates: readonly Candidate[], blockSizeTokens: number) {
+    this.#reader = reader
     for (const [i, { worker, key }] of candidates.entries()) {
       const size = worker.blockSizeTokens?.value
       // Blocks of another size are of no use to it.
@@ -99,15 +111,31 @@ class Reach {
   }
 
   /** Calls `then` for each of them, maybe more than once. */
-  each({ owners, workerIds }: BlockLabels, then: (candidate: number) => void): void {
+  each({ owners, workerSets }: BlockLabels, then: (candidate: number) => void): void {
     for (let at = 0; at < owners.length; at += 2) {
       const i = this.#byOwner.get(`${owners[at]} ${owners[at + 1]}`)
       if (i !== undefined) then(i)
     }
-    for (let at = 0; at < workerIds.length; at += 2) {
-      const id = (BigInt(workerIds[at + 1]! >>> 0) << 32n) | BigInt(workerIds[at]! >>> 0)
-      for (const i of this.#byId.get(id) ?? []) then(i)
+    for (let at = 0; at < workerSets.length; at += 3) {
+      for (const i of this.#inSet(workerSets[at]!, workerSets[at + 1]!, workerSets[at + 2]!)) then(i)
     }
+  }
+
+  #inSet(shard: number, set: number, life: number): readonly number[] {
+    this.#bySet[shard] ??= new Map()
+    const sets = this.#bySet[shard]
+    const known = sets.get(set)
+    if (known?.life === life) return known.candidates
+    if (this.#idsRead >= IDS_MAX) return NO_CANDIDATES
+    const ids = this.#reader.workerIdsOf(shard, set, life) ?? []
+    this.#idsRead += ids.length / 2
+    const candidates: number[] = []
+    for (let at = 0; at < ids.length; at += 2) {
+      const id = (BigInt(ids[at + 1]! >>> 0) << 32n) | BigInt(ids[at]! >>> 0)
+      candidates.push(...(this.#byId.get(id) ?? NO_CANDIDATES))
+    }
+    sets.set(set, { life, candidates })
+    return candidates
   }
 }
 

@@ -157,7 +157,7 @@ export class OverlapLookup {
     const held = guessedBlocks.some(guessed => guessed > 0)
       ? blocks.map((sum, i) => sum - guessedBlocks[i]!)
       : blocks
-    const labels = this.#labels.lookUp(request, candidates, held, count)
+    const labels = this.#labels.lookUp(request, candidates, held, blocks, count)
     const weights = this.#options.labelWeights ?? NO_LABEL_WEIGHTS
     return withLabels(overlaps, labels, weights, request.continues !== undefined)
   }

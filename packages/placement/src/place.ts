@@ -106,6 +106,8 @@ export interface PlacedFigures {
   readonly winner: Candidate
   /** The guessed part of the winner's overlap. */
   readonly guessedBlocks: number
+  /** The part in pooled memory. */
+  readonly pooledBlocks: number
   /** The largest overlap of a candidate. */
   readonly bestOverlapBlocks: number
   /** Prompt tokens that the winner is predicted to compute. */
@@ -323,6 +325,7 @@ function chosen(
     overlapBlocks,
     prefillTokens: tokensToCompute(request, overlapBlocks, overlaps.creditFactors[at]!),
     guessedBlocks: overlaps.guessedBlocks[at]!,
+    pooledBlocks: overlaps.labels?.pooled[at] ?? 0,
     bestOverlapBlocks: largest(overlaps.blocks, candidates.length),
     nextTurn: choice.nextTurn,
   }

@@ -93,7 +93,7 @@ function legReceipt(leg: RequestLeg): LegReceipt {
 /** The decision for the gateway: where to send the request. */
 export function decisionOf(
   receipt: Receipt,
-  { winner: { worker, key }, guessedBlocks, bestOverlapBlocks, prefillTokens }: PlacedFigures,
+  { winner: { worker, key }, guessedBlocks, pooledBlocks, bestOverlapBlocks, prefillTokens }: PlacedFigures,
   lookupMs: number,
 ): Decision {
   return {
@@ -115,6 +115,7 @@ export function decisionOf(
     prefillTokens,
     predictedTokens: receipt.overlapBlocks * receipt.blockSizeTokens,
     guessedTokens: guessedBlocks * receipt.blockSizeTokens,
+    pooledTokens: pooledBlocks * receipt.blockSizeTokens,
     trust: receipt.trust,
     epoch: key.epoch,
     isUnaudited: receipt.cacheUse !== undefined,

@@ -7,8 +7,10 @@ import type { WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
 import {
   BlockIndex,
   createLabelMemory,
+  GUESSED_LAYER,
   LabelTable,
   layeredOptions,
+  layerSlot,
   type MoeLabel,
   POOL_STATE,
 } from '@homing/index'
@@ -17,6 +19,7 @@ import fc from 'fast-check'
 import t from 'tap'
 import type { Candidate } from '../src/candidate.ts'
 import {
+  decisionOf,
   type MoeQuery,
   matchesExpert,
   OverlapLookup,
@@ -74,14 +77,14 @@ function requestOf(tokens: readonly number[], more: Partial<RoutingRequest> = {}
 
 const tokens = (blocks: number, rest = 1) => Array.from({ length: blocks * BLOCK + rest }, (_, i) => i)
 
-function world(weights: typeof WEIGHTS | undefined = WEIGHTS) {
+function world(weights: typeof WEIGHTS | undefined = WEIGHTS, guessesPending = false) {
   const index = BlockIndex.create(layeredOptions(1 << 20, SLOTS))
   const table = new LabelTable(createLabelMemory(1 << 16), () => true)
   const lookup = new OverlapLookup({
     indexMemories: [index.memory],
     workerSlotsMax: SLOTS,
     weights: { host: 0.75, disk: 0.25 },
-    guessesPending: false,
+    guessesPending,
     labelWeights: weights,
   })
   lookup.takeShard({ shard: 0, memory: index.memory, lowerLayers: {}, labels: table.memory })
@@ -95,6 +98,14 @@ function world(weights: typeof WEIGHTS | undefined = WEIGHTS) {
       for (let i = 0; i < blocks; i++) {
         const parent = i === 0 ? undefined : Int32Array.of(i, 9)
         index.store(slot, parent, Int32Array.of(i + 1, 9), all.localHashes.slice(2 * i, 2 * i + 2), 1)
+      }
+    },
+    /** So many leading blocks were sent there, as far as its events show. */
+    guess(slot: number, blocks: number) {
+      const guessed = layerSlot(slot, GUESSED_LAYER, SLOTS)
+      for (let i = 0; i < blocks; i++) {
+        const parent = i === 0 ? undefined : Int32Array.of(i, 9)
+        index.store(guessed, parent, Int32Array.of(i + 1, 9), all.localHashes.slice(2 * i, 2 * i + 2), 1)
       }
     },
     label(
@@ -239,6 +250,38 @@ t.test('a pooled block counts once for each worker that reaches it, behind what 
   ])
   t.ok(placed)
 })
+
+t.test(
+  'a block that is guessed and pooled counts once, as guessed, and pooled ones are told apart',
+  async t => {
+    for (const [held, guessed, pooled, expected] of [
+      [2, 4, 6, 2],
+      [2, 6, 6, 0],
+      [2, 6, 4, 0],
+      [2, 2, 6, 4],
+      [0, 3, 5, 2],
+    ] as const) {
+      const w = world(WEIGHTS, true)
+      w.hold(1, held)
+      w.guess(1, guessed)
+      for (let block = 0; block < pooled; block++) w.label(0, block, undefined, [1])
+      const { placed } = w.choose(requestOf(tokens(8)), [candidate(1)])
+      const { guessedBlocks, pooledBlocks, overlapBlocks } = placed
+      const own = Math.max(held, guessed)
+      t.strictSame(
+        [guessedBlocks, pooledBlocks, overlapBlocks],
+        [own - held, expected, Math.max(own, pooled)],
+        `${held} held, ${guessed} guessed, ${pooled} pooled`,
+      )
+      const decision = decisionOf(
+        writeReceipt(placed, 'id', 0, () => 0),
+        placed,
+        0,
+      )
+      t.match(decision, { guessedTokens: (own - held) * BLOCK, pooledTokens: expected * BLOCK })
+    }
+  },
+)
 
 t.test('only pooled blocks without a gap count; those in transit or evicted do not', async t => {
   for (const [state, expected] of [

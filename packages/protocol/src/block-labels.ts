@@ -38,6 +38,8 @@ export interface KvLabels {
 }
 
 const U32_MAX = 0xffff_ffff
+/** Most workers that one label may name; a label with more is malformed. */
+export const ACCESSIBLE_WORKERS_MAX = 1024
 const NO_WORKERS = new Int32Array(0)
 
 /** One label for all blocks, or one for each. `readOne` reads a map. */
@@ -117,8 +119,14 @@ export function readState(reader: MessagePackReader): PoolState {
   return state
 }
 
+/** Throws WrongTypeError for more than ACCESSIBLE_WORKERS_MAX. */
 export function readWorkers(reader: MessagePackReader): Int32Array | undefined {
-  return reader.takeNil() ? undefined : reader.hashes()
+  if (reader.takeNil()) return undefined
+  const ids = reader.hashes()
+  const count = ids.length / 2
+  if (count > ACCESSIBLE_WORKERS_MAX)
+    throw new WrongTypeError(`${count} accessible_workers, of at most ${ACCESSIBLE_WORKERS_MAX}`)
+  return ids
 }
 
 export function readU32(reader: MessagePackReader): number | undefined {

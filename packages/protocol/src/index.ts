@@ -1,5 +1,5 @@
 export { AttentionGroups } from './attention-groups.ts'
-export type { KvExpert, KvLabels, KvPoolPlace } from './block-labels.ts'
+export { ACCESSIBLE_WORKERS_MAX, type KvExpert, type KvLabels, type KvPoolPlace } from './block-labels.ts'
 export {
   addsCopies,
   CacheReading,

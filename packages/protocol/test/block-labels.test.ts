@@ -5,6 +5,7 @@ import { encode } from '@msgpack/msgpack'
 import fc from 'fast-check'
 import t from 'tap'
 import {
+  ACCESSIBLE_WORKERS_MAX,
   decodeKvBatch,
   encodeKvBatch,
   isLegalTransition,
@@ -101,12 +102,19 @@ t.test(
 t.test('what cannot be read is malformed, and the rest of the batch is read', async t => {
   const store = { type: 'BlockStored', block_hashes: [1], token_ids: [1], block_size: 1 }
   const move = { type: 'CxlStateTransition', block_hashes: [1], new_state: 'evicted' }
+  const numbers = (count: number) => Array.from({ length: count }, (_, i) => i)
+  const most = { ...move, accessible_workers: numbers(ACCESSIBLE_WORKERS_MAX) }
+  t.strictSame(decoded(most).skipped, NO_SKIPS)
   const wrong: readonly (readonly [what: string, event: object])[] = [
     ['a state without a name here', { ...move, new_state: 'melted' }],
     ['no state', { type: 'CxlStateTransition', block_hashes: [1] }],
     ['no blocks', { type: 'CxlStateTransition', new_state: 'evicted' }],
     ['a pool below 0', { ...move, pool_id: -1 }],
     ['a pool past 32 bits', { ...move, pool_id: 2 ** 32 }],
+    [
+      'more workers than one label may name',
+      { ...move, accessible_workers: numbers(ACCESSIBLE_WORKERS_MAX + 1) },
+    ],
     ['workers that are no list', { ...move, accessible_workers: 5 }],
     ['an expert without its layer', { ...store, moe_metadata: { expert_id: 1 } }],
     ['an expert that is a text', { ...store, moe_metadata: { layer_id: 0, expert_id: 'one' } }],

@@ -1,6 +1,13 @@
 /** Block metadata: what a call may say of blocks beside their tokens, checked and in the words of events. */
 
-import { type KvExpert, type KvLabels, type KvPoolPlace, POOL_STATES, type PoolState } from '@homing/protocol'
+import {
+  ACCESSIBLE_WORKERS_MAX,
+  type KvExpert,
+  type KvLabels,
+  type KvPoolPlace,
+  POOL_STATES,
+  type PoolState,
+} from '@homing/protocol'
 import { wordsOf } from './engine-hash.ts'
 import { BadBlockError } from './errors.ts'
 
@@ -58,6 +65,9 @@ export function placeOf({ state, poolId, accessibleWorkers = [] }: CxlMetadata, 
     const states = POOL_STATES.join(', ')
     throw new BadBlockError(block, `its state is ${JSON.stringify(state)}; use one of ${states}`)
   }
+  const count = accessibleWorkers.length
+  if (count > ACCESSIBLE_WORKERS_MAX)
+    throw new BadBlockError(block, `${count} workers have access; name at most ${ACCESSIBLE_WORKERS_MAX}`)
   return {
     state,
     poolId: poolId === undefined ? undefined : u32(poolId, 'poolId', block),

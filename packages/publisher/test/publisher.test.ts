@@ -215,6 +215,14 @@ t.test('hashes and tokens that no block can have are errors that say which', asy
     [store(5n, [1, 2, 3.5, 4]), /its token 2 is 3.5/],
     [() => publisher.removed([1n, 2n ** 64n]), /the removal of block 1 of 2: hash/],
     [() => publisher.stored(2n ** 64n, blocks([1])), /the parent: hash/],
+    [
+      () =>
+        publisher.publishCxlStateTransition([1n], 'in_transit', {
+          poolId: 0,
+          accessibleWorkers: Array.from({ length: 1025 }, (_, i) => i),
+        }),
+      /1025 workers have access; name at most 1024/,
+    ],
   ] as const) {
     t.throws(call, BadBlockError)
     t.throws(call, { code: 'HOMING_PUBLISHER_BAD_BLOCK', message })

@@ -48,6 +48,8 @@ export interface Prediction {
   readonly predictedTokens: number
   /** The part without events: it counted as cached because the router sent it there. */
   readonly guessedTokens: number
+  /** The part that it reaches in pooled memory, behind all others; other workers may have said so. */
+  readonly pooledTokens: number
   /** Trust in the prediction: 'approximate' if it was guessed, or the prompt was known only as text. */
   readonly trust: Trust
   readonly blockSizeTokens: number
@@ -218,7 +220,7 @@ class Row {
   }
 
   add(prediction: Prediction, cachedTokens: number | undefined): AuditOutcome {
-    const { predictedTokens, guessedTokens, blockSizeTokens, epoch } = prediction
+    const { predictedTokens, guessedTokens, pooledTokens, blockSizeTokens, epoch } = prediction
     if (cachedTokens !== undefined) {
       this.#hasReported = true
       this.#state = 'audited'
@@ -231,17 +233,19 @@ class Row {
     }
     const deliveredTokens = cachedTokens ?? 0
     this.#count(predictedTokens, deliveredTokens, (predictedTokens - deliveredTokens) / blockSizeTokens)
-    // Cached tokens beyond those from events count for the guess, up to its size.
-    const eventTokens = predictedTokens - guessedTokens
-    const deliveredGuess = Math.min(guessedTokens, Math.max(0, deliveredTokens - eventTokens))
+    // Cached tokens beyond those from events count for the guess, up to its size, and then for the pool.
+    const eventTokens = predictedTokens - guessedTokens - pooledTokens
+    const beyondEvents = Math.max(0, deliveredTokens - eventTokens)
+    const deliveredGuess = Math.min(guessedTokens, beyondEvents)
+    const deliveredOthers = Math.min(guessedTokens + pooledTokens, beyondEvents)
     this.events.add(eventTokens, deliveredTokens)
     this.guesses.add(guessedTokens, deliveredGuess)
     if (epoch < this.#epoch) return NOTHING
     if (epoch > this.#epoch) this.#begin(epoch)
-    // Verdicts are about events only: a wrong guess does not contradict them, and neither does a prediction
-    // that did not use them.
+    // Verdicts are about events of the worker only: a wrong guess does not contradict them, nor does a pool,
+    // nor a prediction that did not use them.
     if (eventTokens === 0 && prediction.trust === 'approximate') return NOTHING
-    const errorBlocks = (eventTokens - (deliveredTokens - deliveredGuess)) / blockSizeTokens
+    const errorBlocks = (eventTokens - (deliveredTokens - deliveredOthers)) / blockSizeTokens
     return { isNewlyUnaudited: false, verdict: this.#judge(eventTokens > 0, errorBlocks) }
   }
 

@@ -17,6 +17,7 @@ function prediction(predictedBlocks: number, extra: Partial<Prediction> = {}): P
     blockSizeTokens: BLOCK,
     predictedTokens: predictedBlocks * BLOCK,
     guessedTokens: 0,
+    pooledTokens: 0,
     trust: 'exact',
     epoch: 1,
     ...extra,
@@ -36,6 +37,18 @@ t.test('a wrong guess contradicts no events, and has a precision of its own', as
   t.equal(audits.guessPrecision(3).precision, 1)
   // Less than events said is a contradiction, whatever was guessed.
   t.ok(add(audits, 50, 10, 1, { guessedTokens: 6 * BLOCK }).some(([, verdict]) => verdict === 'contradicted'))
+})
+
+t.test('what others have pooled contradicts no events of the worker, and lowers no precision', async t => {
+  const audits = new Audits()
+  // 4 blocks by events, 2 by guess, 4 in a pool; of those in the pool nothing is there.
+  const mixed = { guessedTokens: 2 * BLOCK, pooledTokens: 4 * BLOCK }
+  t.notOk(add(audits, 50, 10, 5, mixed).some(([, verdict]) => verdict === 'contradicted'))
+  t.equal(audits.precision(3).precision, 1)
+  t.equal(audits.guessPrecision(3).precision, 1 / 2)
+  // Nor does a prediction of pooled blocks alone.
+  t.strictSame(add(new Audits(), 50, 6, 0, { pooledTokens: 6 * BLOCK }), [])
+  t.ok(add(audits, 50, 10, 1, mixed).some(([, verdict]) => verdict === 'contradicted'))
 })
 
 /** Adds `count` answers; the verdicts that came, with the position of each. */

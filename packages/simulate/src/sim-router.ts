@@ -608,6 +608,7 @@ export class SimRouter implements Replica {
       epoch: 0,
       predictedTokens,
       guessedTokens: isGuess ? predictedTokens : 0,
+      pooledTokens: 0,
       trust,
       blockSizeTokens: this.#spec.blockTokens,
     }

@@ -1,10 +1,11 @@
 /** The metrics of the labels of a shard: name, help and value; 0 where none are kept. */
 
-import type { LabelStats } from './label-table.ts'
+import type { LabelStats } from './label-record.ts'
 import { POOL_STATE } from './pool-states.ts'
 
 export interface LabelFigures extends LabelStats {
   readonly unplaced: number
+  readonly unsaved: number
 }
 
 type Column = readonly [name: string, help: string, value: (labels: LabelFigures) => number]
@@ -50,7 +51,12 @@ export const LABEL_COLUMNS: readonly Column[] = [
   ],
   [
     'homing_index_dropped_labels_total',
-    'Records of evicted blocks that made room for others.',
+    'Records of evicted blocks, and of worker keys that have left, that made room for others.',
     labels => labels.dropped,
+  ],
+  [
+    'homing_index_unsaved_labels_total',
+    'Images of a worker key for checkpoints and heirs that left out its labels, because they were too many.',
+    labels => labels.unsaved,
   ],
 ]

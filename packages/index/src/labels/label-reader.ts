@@ -32,6 +32,7 @@ import {
   type MoeLabel,
   N_COUNT,
   N_IDS,
+  N_LIFE,
   N_NEXT,
   NODE_IDS,
   NODE_WORDS,
@@ -52,13 +53,13 @@ export class BlockLabels {
   moe: MoeLabel | undefined
   /** The worker slots that have pooled it, each after its shard. −1: the worker has left. */
   readonly owners: number[] = []
-  /** Ids of workers that reach it, pairs [lo, hi]; an id may be there more than once. */
-  readonly workerIds: number[] = []
+  /** The sets of workers that reach it, each as its shard, set and life: see `workerIdsOf`. */
+  readonly workerSets: number[] = []
 
   clear(): void {
     this.moe = undefined
     this.owners.length = 0
-    this.workerIds.length = 0
+    this.workerSets.length = 0
   }
 }
 
@@ -88,17 +89,35 @@ export class LabelReader {
     for (const [shard, words] of this.#tables.entries()) {
       if (words === undefined) continue
       const owners = into.owners.length
-      const ids = into.workerIds.length
+      const sets = into.workerSets.length
       const { moe } = into
       for (let attempt = 0; attempt < LABEL_READS_MAX; attempt++) {
         const version = Atomics.load(words, L_VERSION)
         const isWhole = (version & 1) === 0 && readBlock(words, shard, low, high, into)
         if (isWhole && Atomics.load(words, L_VERSION) === version) break
         into.owners.length = owners
-        into.workerIds.length = ids
+        into.workerSets.length = sets
         into.moe = moe
       }
     }
+  }
+
+  /**
+   * The ids in a set of workers, pairs [lo, hi], each once. Undefined: there is no such set any more, or its
+   * shard did not stand still.
+   */
+  workerIdsOf(shard: number, set: number, life: number): readonly number[] | undefined {
+    const words = this.#tables[shard]
+    if (words === undefined) return undefined
+    for (let attempt = 0; attempt < LABEL_READS_MAX; attempt++) {
+      const version = Atomics.load(words, L_VERSION)
+      if ((version & 1) !== 0) continue
+      const ids: number[] = []
+      const isSame = lifeOf(words, set) === life
+      const isWhole = isSame && readIds(words, set, ids)
+      if (Atomics.load(words, L_VERSION) === version) return isWhole ? ids : undefined
+    }
+    return undefined
   }
 
   #any(word: number): boolean {
@@ -138,11 +157,22 @@ function readRecords(words: Int32Array, shard: number, at: number, into: BlockLa
     const base = words[L_RECORD_BASE]! + (record - 1) * RECORD_WORDS
     if (Atomics.load(words, base + R_STATE) === POOL_STATE.cxlPooled) {
       into.owners.push(shard, Atomics.load(words, base + R_SLOT))
-      if (!readIds(words, Atomics.load(words, base + R_SET), into.workerIds)) return false
+      const set = Atomics.load(words, base + R_SET)
+      if (set !== 0) {
+        const life = lifeOf(words, set)
+        if (life === undefined) return false
+        into.workerSets.push(shard, set, life)
+      }
     }
     record = Atomics.load(words, base + R_NEXT)
   }
   return true
+}
+
+/** Undefined: there cannot be such a set. */
+function lifeOf(words: Int32Array, set: number): number | undefined {
+  if (!(set > 0 && set <= words[L_NODES_MAX]!)) return undefined
+  return Atomics.load(words, words[L_NODE_BASE]! + (set - 1) * NODE_WORDS + N_LIFE)
 }
 
 function readIds(words: Int32Array, set: number, ids: number[]): boolean {

@@ -6,15 +6,16 @@
  *   I1  A record is of one worker slot and engine hash; a block is here while it has a record.
  *   I2  A record is reachable only while its state is pooled: `L_POOLED` counts these.
  *   I3  States change as the rule of the table allows; only a store may say any state.
- *   I4  Records of ORPHAN_SLOT are pooled or evicted. They are of workers that have left.
+ *   I4  Records of ORPHAN_SLOT are pooled, for some worker. They are of workers that have left.
  *
  * Protocol  label-words.ts. One write section is of one block or record.
- * Full      evicted records make room, the longest untouched first; if none is found in ROOM_STEPS steps, the
- *           new record is refused.
+ * Full      evicted records make room, then those of workers that have left; if none is found in ROOM_STEPS
+ *           steps each, the new record is refused.
  * Cost      a store or transition: a search of two chains of about one entry. A clear or release: one pass
  *           over all records, only if the worker slot has any.
  */
 
+import type { LabelInput, LabelRecord, LabelStats, PoolPlace, TransitionOutcome } from './label-record.ts'
 import {
   B_EXPERT,
   B_FLAGS,
@@ -58,44 +59,6 @@ import {
 } from './label-words.ts'
 import { POOL_STATE, type PoolStateCode, type TransitionRule } from './pool-states.ts'
 import { WorkerIdSets } from './worker-id-sets.ts'
-
-/** A state in pooled memory, with all that is told of it. */
-export interface PoolPlace {
-  readonly state: PoolStateCode
-  /** u32; undefined: none is named. */
-  readonly poolId: number | undefined
-  /** Ids of the workers that reach it beside the one that says so, pairs [lo, hi]. */
-  readonly workerIds: Int32Array
-}
-
-/** One record. Hashes are pairs [lo, hi]. */
-export interface LabelRecord {
-  readonly engineHash: readonly [low: number, high: number]
-  readonly sequenceHash: readonly [low: number, high: number]
-  readonly moe: MoeLabel | undefined
-  readonly place: PoolPlace
-  /** The worker holds the block itself, as far as its events show. */
-  readonly isHeld: boolean
-}
-
-/** `unknown`: there is no such block, and nothing says where it would be. `full`: it found no room. */
-export type TransitionOutcome = 'changed' | 'illegal' | 'unknown' | 'full'
-
-export interface LabelStats {
-  readonly bytesUsed: number
-  readonly bytesLimit: number
-  readonly blocks: number
-  readonly labelledBlocks: number
-  readonly records: number
-  /** By state code. */
-  readonly byState: readonly number[]
-  /** Pooled records of workers that have left. */
-  readonly orphans: number
-  /** Counters: transitions by their outcome, records dropped to make room, records that found none. */
-  readonly transitions: Readonly<Record<TransitionOutcome, number>>
-  readonly dropped: number
-  readonly refused: number
-}
 
 const ROOM_STEPS = 256
 const NO_IDS = new Int32Array(0)
@@ -213,13 +176,12 @@ export class LabelTable {
     this.#eachOf(workerSlot, record => this.#drop(record))
   }
 
-  /** The worker of a slot has left: what it has pooled stays, without it. */
+  /** The worker of a slot has left: what it has pooled stays for the workers that reach it, once. */
   release(workerSlot: number): void {
     this.#eachOf(workerSlot, record => {
-      if (this.#record(record, R_STATE) !== POOL_STATE.cxlPooled) {
-        this.#drop(record)
-        return
-      }
+      if (!this.#canBeOrphan(record)) this.#drop(record)
+    })
+    this.#eachOf(workerSlot, record => {
       this.#unhash(record)
       this.#setSlot(record, ORPHAN_SLOT)
       this.#setRecord(record, R_FLAGS, this.#record(record, R_FLAGS) & ~IS_HELD)
@@ -227,11 +189,23 @@ export class LabelTable {
     })
   }
 
-  /** What a worker slot has said, in no order. Of ORPHAN_SLOT: what is left of workers that have left. */
+  /** How many records a worker slot has. */
+  recordsOf(workerSlot: number): number {
+    return this.#bySlot.get(workerSlot) ?? 0
+  }
+
+  /**
+   * What a worker slot has said, in no order. Of ORPHAN_SLOT: what is left of workers that have left. Records
+   * with the same workers have the same array of them.
+   */
   *records(workerSlot: number): Generator<LabelRecord, void, undefined> {
     if (!this.has(workerSlot)) return
+    const idsBySet = new Map<number, Int32Array>()
     for (let record = 1; record <= this.#touchedRecords; record++) {
       if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
+      const set = this.#record(record, R_SET)
+      const workerIds = idsBySet.get(set) ?? this.#sets.idsOf(set)
+      idsBySet.set(set, workerIds)
       const block = this.#record(record, R_BLOCK)
       const flags = this.#record(record, R_FLAGS)
       yield {
@@ -241,7 +215,7 @@ export class LabelTable {
         place: {
           state: this.#record(record, R_STATE) as PoolStateCode,
           poolId: (flags & HAS_POOL) === 0 ? undefined : this.#record(record, R_POOL) >>> 0,
-          workerIds: this.#sets.idsOf(this.#record(record, R_SET)),
+          workerIds,
         },
         isHeld: (flags & IS_HELD) !== 0,
       }
@@ -302,6 +276,19 @@ export class LabelTable {
       }
     })
     return hasRoom ? 'changed' : 'full'
+  }
+
+  /** Whether it is of use to others, and no other worker has left the same. */
+  #canBeOrphan(record: number): boolean {
+    if (this.#record(record, R_STATE) !== POOL_STATE.cxlPooled || this.#record(record, R_SET) === 0)
+      return false
+    const [pool, hasPool] = [this.#record(record, R_POOL), this.#record(record, R_FLAGS) & HAS_POOL]
+    let at = this.#block(this.#record(record, R_BLOCK), B_RECORD)
+    for (; at !== 0; at = this.#record(at, R_NEXT)) {
+      if (this.#record(at, R_SLOT) !== ORPHAN_SLOT || this.#record(at, R_POOL) !== pool) continue
+      if ((this.#record(at, R_FLAGS) & HAS_POOL) === hasPool) return false
+    }
+    return true
   }
 
   /** How many there were. */
@@ -410,15 +397,20 @@ export class LabelTable {
     return hasRecord && hasBlock
   }
 
-  /** Drops an evicted record. False: none was found near. */
+  /** Drops an evicted record, else one of a worker that has left. False: none was found near. */
   #makeRoom(): boolean {
-    if (this.#byState[POOL_STATE.evicted] === 0) return false
+    const { evicted } = POOL_STATE
+    if (this.#byState[evicted]! > 0 && this.#dropNext(R_STATE, evicted)) return true
+    return this.has(ORPHAN_SLOT) && this.#dropNext(R_SLOT, ORPHAN_SLOT)
+  }
+
+  /** Drops the next record with this value of a word. False: none was found near. */
+  #dropNext(word: number, value: number): boolean {
     const steps = Math.min(ROOM_STEPS, this.#touchedRecords)
     for (let step = 0; step < steps; step++) {
       this.#hand = (this.#hand % this.#touchedRecords) + 1
       const record = this.#hand
-      if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_STATE) !== POOL_STATE.evicted)
-        continue
+      if (this.#record(record, R_BLOCK) === 0 || this.#record(record, word) !== value) continue
       this.#write(() => this.#drop(record))
       this.#dropped++
       return true
@@ -592,10 +584,4 @@ export class LabelTable {
     change()
     Atomics.add(this.#words, L_VERSION, 1)
   }
-}
-
-/** What a store says of one block. */
-export interface LabelInput extends Pick<LabelRecord, 'engineHash' | 'sequenceHash' | 'moe' | 'isHeld'> {
-  readonly workerSlot: number
-  readonly place: PoolPlace | undefined
 }

@@ -6,7 +6,7 @@
  *   block    next in bucket, sequence hash (2), layer, expert, group, flags, first record
  *   record   next of its block, next in engine bucket, worker slot, engine hash (2), block, state, pool,
  *            worker set, flags
- *   node     next node of the set, ids in it, references (of the first node), –, 6 ids of 2 words
+ *   node     next node of the set, ids in it, references and life (of the first node), 6 ids of 2 words
  *
  * Indexes start at 1; 0 is none. Memory that was never written is not taken from the system.
  *
@@ -69,6 +69,8 @@ export const NODE_WORDS = 16
 export const N_NEXT = 0
 export const N_COUNT = 1
 export const N_REFERENCES = 2
+/** Changes when a set that begins with this node ends. */
+export const N_LIFE = 3
 export const N_IDS = 4
 export const NODE_IDS = (NODE_WORDS - N_IDS) / 2
 

@@ -2,10 +2,11 @@
  * Worker id sets: lists of workers that reach a block, each list once, in the nodes of the label memory.
  *
  * A list is named by its first node; 0 is the empty list. It is freed with its last reference. Only the
- * writer of the labels uses this, inside its writes.
+ * writer of the labels uses this, inside its writes. An array of ids is sorted once, however often it is
+ * taken.
  */
 
-import { N_COUNT, N_IDS, N_NEXT, N_REFERENCES, NODE_IDS, NODE_WORDS } from './label-words.ts'
+import { N_COUNT, N_IDS, N_LIFE, N_NEXT, N_REFERENCES, NODE_IDS, NODE_WORDS } from './label-words.ts'
 
 const NO_IDS = new Int32Array(0)
 
@@ -14,6 +15,8 @@ export class WorkerIdSets {
   readonly #base: number
   readonly #nodesMax: number
   readonly #byContent = new Map<string, number>()
+  /** Of the arrays that were taken. */
+  readonly #sorted = new WeakMap<Int32Array, { readonly ids: Int32Array; readonly content: string }>()
   #free = 0
   #touched = 0
   #used = 0
@@ -28,11 +31,13 @@ export class WorkerIdSets {
     return this.#used
   }
 
-  /** A reference to the list of these ids, pairs [lo, hi], in any order; undefined: there is no room. */
+  /**
+   * A reference to the list of these ids, pairs [lo, hi], in any order; undefined: there is no room. The
+   * array must not change afterwards.
+   */
   take(ids: Int32Array): number | undefined {
     if (ids.length === 0) return 0
-    const sorted = sortedIds(ids)
-    const content = sorted.join()
+    const { ids: sorted, content } = this.#sortedOnce(ids)
     const known = this.#byContent.get(content)
     if (known !== undefined) {
       this.#set(known, N_REFERENCES, this.#get(known, N_REFERENCES) + 1)
@@ -60,6 +65,7 @@ export class WorkerIdSets {
     this.#set(set, N_REFERENCES, references)
     if (references > 0) return
     this.#byContent.delete(this.idsOf(set).join())
+    this.#set(set, N_LIFE, this.#get(set, N_LIFE) + 1)
     for (let node = set; node !== 0; ) {
       const next = this.#get(node, N_NEXT)
       this.#set(node, N_NEXT, this.#free)
@@ -78,6 +84,15 @@ export class WorkerIdSets {
       for (let i = 0; i < 2 * count; i++) ids.push(this.#get(node, N_IDS + i))
     }
     return Int32Array.from(ids)
+  }
+
+  #sortedOnce(ids: Int32Array): { readonly ids: Int32Array; readonly content: string } {
+    const known = this.#sorted.get(ids)
+    if (known !== undefined) return known
+    const sorted = sortedIds(ids)
+    const entry = { ids: sorted, content: sorted.join() }
+    this.#sorted.set(ids, entry)
+    return entry
   }
 
   #newNode(): number {

@@ -39,6 +39,8 @@ const UNTOLD: NaivePlace = { state: 0, pool: undefined, ids: [] }
 
 export class NaiveLabels {
   readonly slots = new Map<number, Map<number, NaiveRecord>>()
+  /** False: an orphan stays although another one is of the same block and pool. */
+  leavesOnce = true
   orphans: { readonly engine: number; readonly record: NaiveRecord }[] = []
   readonly experts = new Map<number, number>()
 
@@ -98,8 +100,15 @@ export class NaiveLabels {
   }
 
   release(slot: number): void {
-    for (const [engine, record] of this.#of(slot))
-      if (record.place.state === 3) this.orphans.push({ engine, record: { ...record, isHeld: false } })
+    const before = [...this.orphans]
+    for (const [engine, record] of this.#of(slot)) {
+      const { block, place } = record
+      const isKnown =
+        this.leavesOnce &&
+        before.some(one => one.record.block === block && one.record.place.pool === place.pool)
+      if (place.state === 3 && place.ids.length > 0 && !isKnown)
+        this.orphans.push({ engine, record: { ...record, isHeld: false } })
+    }
     this.clear(slot)
   }
 
