@@ -233,7 +233,7 @@ export class RequestCall implements HttpCall {
       this.#waitingBytes += heldBytes
       this.#carrier.counts.heldBytes += heldBytes
       // A copy: even a small view would keep all that was received with it in memory.
-      this.#waiting.push(bytes.slice())
+      this.#waiting.push(new Uint8Array(bytes))
     } else this.fail('protocol', `it sends more than the ${this.#windowBytes} bytes that it may`)
   }
 

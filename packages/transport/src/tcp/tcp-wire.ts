@@ -193,8 +193,11 @@ function packed(kind: number, content: unknown): unknown {
 function contentOf(kind: number, reader: MessagePackReader, bytes: Uint8Array): unknown {
   switch (kind) {
     case FRAME.data:
-    case FRAME.body:
-      return atEnd(reader, reader.binary())
+    case FRAME.body: {
+      const piece = reader.binary()
+      // No sender has an empty one, and a flood of them would carry nothing.
+      return piece.length === 0 ? WRONG : atEnd(reader, piece)
+    }
     case FRAME.credit:
     case FRAME.end:
     case LINK.bye: {
