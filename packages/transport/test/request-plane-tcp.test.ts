@@ -344,6 +344,23 @@ t.test(
   },
 )
 
+t.test('a head with two lengths is none, and who has sent one has seen the request', async t => {
+  let step = 0
+  const endpoint = await stranger(t, (socket, stream) => {
+    const headers = step++ === 0 ? { 'content-length': '1', 'Content-Length': '2' } : {}
+    socket.write(encodeTcpFrame(FRAME.head, stream, { status: 200, headers }))
+    socket.write(encodeTcpFrame(FRAME.failed, stream, { reason: 'it broke', wasSeen: false }))
+  })
+  const client = clientAt(t, endpoint)
+  const two = new Answer(client, POST)
+  await two.whenOver
+  t.match(two, { status: 0, error: { failure: 'protocol' } })
+  t.match(two.error!.message, /its content-length is not a whole number/)
+  const seen = new Answer(client, POST)
+  await seen.whenOver
+  t.match(seen, { status: 200, error: { failure: 'reset' }, failure: { wroteRequest: true } })
+})
+
 t.test('a worker that sends more than its credit fails that call alone', async t => {
   const endpoint = await stranger(t, (socket, stream) => {
     socket.write(encodeTcpFrame(FRAME.head, stream, { status: 200, headers: {} }))
@@ -378,6 +395,9 @@ t.test('a port that is taken, and an endpoint that is none', async t => {
   const second = http.serve({ endpoint: `tcp://127.0.0.1:${port}` }, () => {})
   await t.rejects(second.listening, { code: 'HOMING_TRANSPORT_LISTEN' })
   t.throws(() => http.serve({ endpoint: 'ipc:///tmp/x' }, () => {}), { code: 'HOMING_TRANSPORT_ENDPOINT' })
+  const closed = http.serve({ endpoint: `tcp://127.0.0.1:${await freePort()}` }, () => {})
+  void closed.close(0)
+  await t.rejects(closed.listening, { code: 'HOMING_TRANSPORT_LISTEN' })
   const nobody = new Answer(clientAt(t, `tcp://127.0.0.1:${await freePort()}`), POST)
   await nobody.whenOver
   t.match(nobody, { error: { failure: 'connect' }, failure: { wroteRequest: false } })

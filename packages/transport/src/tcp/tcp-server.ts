@@ -64,6 +64,9 @@ export class TcpServer implements ServingListener {
     const { host, port } = environment
     this.listening = new Promise((resolve, reject) => {
       this.#server.once('error', error => reject(new ListenError(options.endpoint, error)))
+      this.#server.once('close', () =>
+        reject(new ListenError(options.endpoint, new Error('it was closed before it was bound'))),
+      )
       this.#server.listen(port, host, () => {
         const address = this.#server.address()
         const bound = typeof address === 'object' && address !== null ? address.port : port
