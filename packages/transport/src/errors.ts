@@ -61,8 +61,9 @@ export class StreamError extends CodedError {
 /**
  * Why a call ended without an answer. `connect`: no connection; `local`: none, for want of something of this
  * machine (file descriptors, ports, memory), which says nothing of the server; `full`: its connection has as
- * many calls as it takes, so the server is there and has not seen this one; `reset`: it broke; `protocol`: the
- * answer is no HTTP; `request`: ours cannot be written as HTTP; `timeout`, `tooLarge`, `aborted`: we ended it.
+ * many calls as it takes, so the server is there and has not seen this one; `reset`: it broke; `protocol`:
+ * the answer is no HTTP; `request`: ours cannot be written as HTTP; `timeout`, `tooLarge`, `aborted`: we
+ * ended it.
  */
 export type HttpCallFailure =
   | 'connect'

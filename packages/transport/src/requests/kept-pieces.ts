@@ -1,8 +1,8 @@
 /**
  * Kept pieces: what came of a body, until all of it is there.
  *
- * Every byte is copied, because a view would keep all that was received with it in memory. Small pieces are put
- * together, because each costs far more than its bytes: what is kept takes at most about twice the bytes.
+ * Every byte is copied, because a view would keep all that was received with it in memory. Small pieces are
+ * put together, because each costs far more than its bytes: what is kept takes at most about twice the bytes.
  */
 
 /** Smaller ones are put together. */
