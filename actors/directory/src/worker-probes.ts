@@ -10,7 +10,8 @@
  * that sends bytes of answers meanwhile has not missed it. Broken calls are not death either: the worker is
  * probed at once, and only a miss of that probe takes it down (which worker fails its requests is the
  * router's to judge). A list of models that differs from the last one is read anew with a full probe. If this
- * machine lacks a resource (file descriptors, ports), this does not count as a miss of the worker.
+ * machine lacks a resource (file descriptors, ports), or the worker's connection has as many calls as it
+ * takes, this does not count as a miss of the worker.
  *
  * Owns   `state`, `stateReason`, `unansweredSinceMs` and `wasProbed` of every worker, and when it is probed
  *        next.
@@ -336,7 +337,7 @@ export class WorkerProbes {
       this.#couldNotAsk = true
       this.#context.log.warn(
         { worker: worker.spec.id, reason },
-        'workers cannot be probed: this machine lacks a resource; their states stay',
+        'workers cannot be probed now, which says nothing of them; their states stay',
       )
     }
     this.#probings.get(worker)!.turnsSinceFull = FULL_PROBE_TURNS

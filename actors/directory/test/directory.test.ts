@@ -130,6 +130,17 @@ t.test('a worker that is not there is kept, probed on, and found when it comes',
   t.match(w.worker(), { state: 'up', unansweredSinceMs: undefined })
 })
 
+t.test('a worker whose connection is full of calls stays as it is until it can be asked again', async t => {
+  const w = await world(t)
+  await w.engine('10.0.0.1')
+  w.start(['http://10.0.0.1:8000'])
+  await w.system.advance('10s')
+  t.equal(w.worker().state, 'up')
+  w.network.faults.http = () => 'full'
+  await w.system.advance('1m')
+  t.equal(w.worker().state, 'up')
+})
+
 t.test('what this machine lacks is no fault of a worker: its state stays, and it is told once', async t => {
   const w = await world(t)
   await w.engine('10.0.0.1')

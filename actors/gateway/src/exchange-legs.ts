@@ -394,7 +394,8 @@ export class ExchangeLegs {
     const { decision } = leg
     this.#failedWorkers = [...this.#failedWorkers, decision.workerId]
     this.#ended(end.why)
-    if (end.why === 'refused') return
+    // One whose connection had as many calls as it takes is not to blame, either.
+    if (end.why === 'refused' || (!end.wasReached && !end.isSure)) return
     const fault: WorkerFault = { kind: 'failed', reason: `prefill: ${end.reason}` }
     if (end.isSure) this.#report(decision, fault, leg.calledMs)
     else this.#suspects.push({ decision, fault, calledMs: leg.calledMs })

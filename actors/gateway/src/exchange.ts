@@ -32,7 +32,8 @@
  *
  * A worker that answers with a failing status before any output, or breaks, has failed the request. The
  * exchange tries others, as tried-workers.ts allows, and keeps that answer for the client, in case none
- * serves the request. If this machine has no socket for the call, no worker is blamed and no other is tried.
+ * serves the request. A worker whose connection has as many calls as it takes is left for another, and not
+ * blamed. If this machine has no socket for the call, no worker is blamed and no other is tried.
  * When a client reads slowly, the exchange pauses the call.
  */
 
@@ -522,21 +523,22 @@ export class Exchange {
       this.#startCall()
       return
     }
-    const wasTaken = failure !== 'connect' && failure !== 'local' && failure !== 'request'
+    const wasAsked = failure !== 'connect' && failure !== 'full'
+    const wasTaken = wasAsked && failure !== 'local' && failure !== 'request'
     if (failure === 'local') {
       this.#fail(toErrorRecord(new NoSocketError(reason)), wasTaken)
       return
     }
-    // A request that we cannot write is not the worker's fault.
-    if (failure !== 'request')
+    // A request that we cannot write is not the worker's fault, and one with many calls is well.
+    if (failure !== 'request' && failure !== 'full')
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
-    const mayPlaceAgain = failure === 'connect' ? this.#tried.isFew : this.#tried.mayTryOther(wasTaken)
+    const mayPlaceAgain = wasAsked ? this.#tried.mayTryOther(wasTaken) : this.#tried.isFew
     if (wasTaken) this.#tried.taken()
     if (wasTaken) this.#failed(reason, false)
     if (!mayPlaceAgain) this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)), wasTaken)
     else {
       // Calls without a connection load no worker.
-      if (failure !== 'connect') this.#parts.retryBudget.placedAgain()
+      if (wasAsked) this.#parts.retryBudget.placedAgain()
       this.#placeAgain('broke', reason, wasTaken)
     }
   }

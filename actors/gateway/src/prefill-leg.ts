@@ -112,11 +112,16 @@ export class PrefillLeg {
             isSure: SHEDDING_STATUSES.has(status),
           }),
         broke: ({ reason, failure, reusedConnection }) => {
-          const wasReached = failure !== 'connect'
+          const wasReached = failure !== 'connect' && failure !== 'full'
           const { workerId } = decision
           if (failure === 'connect' || (failure === 'reset' && !reusedConnection))
-            this.#parts.directory.tell({ type: 'suspect', workerId, reason, isUnreachable: !wasReached })
-          this.#failed(reason, 'failed', { isSure: !wasReached, wasReached })
+            this.#parts.directory.tell({
+              type: 'suspect',
+              workerId,
+              reason,
+              isUnreachable: failure === 'connect',
+            })
+          this.#failed(reason, 'failed', { isSure: failure === 'connect', wasReached })
         },
       },
     )

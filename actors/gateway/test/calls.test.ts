@@ -67,6 +67,18 @@ t.test('a worker that refuses the connection costs a new place, not the request'
   )
 })
 
+t.test('a worker whose connection is full of calls is left for another, and not suspected', async t => {
+  const world = await start(t, [2])
+  const { directory, log, network, serve, dispatch, settled } = world
+  network.faults.http = ({ origin }) => (origin.endsWith(':1') ? 'full' : 'deliver')
+  await serve(2, head(), finish('from 2'))
+  dispatch(1)
+  t.match(await answerOf(world), { status: 200, body: 'from 2', end: 'complete' })
+  t.strictSame(log.asked[1]?.excludedWorkers, [`${WORKER_HOST}:1`])
+  t.strictSame(directory.waiting, [], 'nothing is said of the worker')
+  t.strictSame(settled(), ['decision-1', 'decision-2'])
+})
+
 t.test('500 costs one more place; the last answer reaches the client, and no worker is blamed', async t => {
   const world = await start(t, [2, 3], { retriesMax: 2 })
   const { log, serve, dispatch } = world

@@ -5,7 +5,7 @@ import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descri
 import { ETCD_HELP, etcdSettings } from './etcd-settings.ts'
 import { faultOfBodies, shared } from './shared-settings.ts'
 import { streamSettings } from './stream-settings.ts'
-import { tcpServerSettings } from './tcp-settings.ts'
+import { faultOfTcpServer, tcpServerSettings } from './tcp-settings.ts'
 import { GIB, MIB, SECOND_MS } from './units.ts'
 
 const sidecarSettings = [
@@ -412,7 +412,7 @@ function faultOfRequests(facts: Facts): string | undefined {
   const [, given] = REQUEST_LIMITS.find(([key]) => facts.isGiven(key)) ?? []
   if (requestPlane === 'http' && given !== undefined)
     return `${given} has no effect without --request-plane nats or tcp: give one of them, or leave it out`
-  return faultOfBodies(facts)
+  return faultOfTcpServer(requestPlane, facts.isGiven) ?? faultOfBodies(facts)
 }
 
 function faultOfWorker(text: string): string | undefined {

@@ -153,3 +153,17 @@ export function tcpSettingGiven(
   const found = tcpClientSettings.find(({ key }) => isGiven(key))
   return found && `--${found.name}`
 }
+
+const SERVER_SETTINGS = [CONNECTIONS, STREAMS, FRAME_BYTES, BUFFER_BYTES, IDLE, CONNECT] as const
+
+/** The fault of a worker's settings that have no effect: without --request-plane tcp nothing listens. */
+export function faultOfTcpServer(
+  requestPlane: string,
+  isGiven: (key: 'requestPort' | (typeof SERVER_SETTINGS)[number]['key']) => boolean,
+): string | undefined {
+  if (requestPlane === 'tcp') return undefined
+  const found = [{ key: 'requestPort', name: 'request-port' } as const, ...SERVER_SETTINGS].find(({ key }) =>
+    isGiven(key),
+  )
+  return found && `--${found.name} has no effect without --request-plane tcp: give it, or leave it out`
+}

@@ -506,6 +506,8 @@ t.test('limits of requests are those of a sidecar that takes requests', async t 
   }
   for (const limit of ['--max-open-requests', '--max-body-bytes', '--max-bodies-bytes', '--body-timeout'])
     refused([limit, '2000'], new RegExp(`${limit} has no effect without --request-plane nats`))
+  for (const given of ['--request-port', '--max-tcp-streams', '--max-tcp-connections'])
+    refused([given, '2000'], new RegExp(`${given} has no effect without --request-plane tcp`))
   refused(['--role', 'prefill'], /--role needs --register/)
   const takes = ['--register', 'test', '--request-plane', 'nats']
   refused(

@@ -239,9 +239,9 @@ function isSlow(error: Error): boolean {
   return error instanceof HttpCallError && error.failure === 'timeout'
 }
 
-/** The question never left this machine. */
+/** The question never left this machine: it lacks something, or the worker's connection is full of calls. */
 function isLocal(error: Error): boolean {
-  return error instanceof HttpCallError && error.failure === 'local'
+  return error instanceof HttpCallError && (error.failure === 'local' || error.failure === 'full')
 }
 
 function isAnswer(reply: HttpReply | Error): reply is HttpReply {

@@ -2,7 +2,14 @@
 
 import { createActorSystem } from '@homing/actor'
 import { systemClock } from '@homing/base'
-import { asksForHelp, type Command, foreignEngineOptions, parseSettings, renderHelp } from '@homing/config'
+import {
+  asksForHelp,
+  type Command,
+  faultOfTcpServer,
+  foreignEngineOptions,
+  parseSettings,
+  renderHelp,
+} from '@homing/config'
 import { ENGINE_OPTIONS, engine } from '@homing/engine'
 import { registerWorker } from '@homing/publisher'
 import type { CommandEntry } from './command-entry.ts'
@@ -24,6 +31,7 @@ export const engineCommand: Command<typeof ENGINE_OPTIONS> = {
       line: 'homing engine --port 8002 --events-port 5567 --replay-port 6567 --data-parallel-size 2 --blocks 500 --speed 10',
     },
   ],
+  rules: [({ settings: { requestPlane }, isGiven }) => faultOfTcpServer(requestPlane, isGiven)],
   foreign: foreignEngineOptions,
 }
 

@@ -30,6 +30,14 @@ async function runHere(t: Test, argv: readonly string[], env: Readonly<Record<st
   return result
 }
 
+t.test('settings of the request port of an engine are refused without the plane that has it', async t => {
+  for (const given of ['--request-port', '--max-tcp-streams']) {
+    const { code, stderr } = await runHere(t, ['engine', given, '2000'])
+    t.equal(code, 2)
+    t.match(stderr, `${given} has no effect without --request-plane tcp`)
+  }
+})
+
 t.test('--help of each command shows every option, and is no failure', async t => {
   const router = await runHere(t, ['router', '--help'])
   const engine = await runHere(t, ['engine', '--port', 'x', '-h'])

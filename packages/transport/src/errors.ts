@@ -60,13 +60,15 @@ export class StreamError extends CodedError {
 
 /**
  * Why a call ended without an answer. `connect`: no connection; `local`: none, for want of something of this
- * machine (file descriptors, ports, memory), which says nothing of the server; `reset`: it broke; `protocol`:
+ * machine (file descriptors, ports, memory), which says nothing of the server; `full`: its connection has as
+ * many calls as it takes, so the server is there and has not seen this one; `reset`: it broke; `protocol`:
  * the answer is no HTTP; `request`: ours cannot be written as HTTP; `timeout`, `tooLarge`, `aborted`: we
  * ended it.
  */
 export type HttpCallFailure =
   | 'connect'
   | 'local'
+  | 'full'
   | 'reset'
   | 'protocol'
   | 'request'

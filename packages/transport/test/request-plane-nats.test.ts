@@ -18,6 +18,7 @@ import {
   POST,
   SUBJECT,
   serveWith,
+  testHeadBound,
   testRequestPlane,
   text,
   WINDOW_BYTES,
@@ -54,6 +55,7 @@ t.test('on a NATS server', { skip: NO_NATS_SERVER }, async t => {
     }
   }
   testRequestPlane(t, asWorld)
+  testHeadBound(t, asWorld)
 
   t.test('with payloads of 4096 bytes', async t =>
     testRequestPlane(t, t => asWorld(t, ['max_payload: 4096', 'max_pending: 1048576'])),

@@ -3,6 +3,8 @@
 import { once } from 'node:events'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { SimulatedClock, seededRandom, systemClock } from '@homing/base'
 import t, { type Test } from 'tap'
 import { systemTransport, type Transport } from '../src/index.ts'
@@ -16,12 +18,14 @@ import {
   ORIGIN,
   POST,
   serveWith,
+  testHeadBound,
   testRequestPlane,
   text,
   WINDOW_BYTES,
   type World,
 } from './request-plane-world.ts'
 
+setFlagsFromString('--expose-gc')
 const HELLO = { frameBytesMax: 2 ** 20, streamsMax: 100, windowBytes: 65_536, idleMs: 60_000 }
 
 function transportOf(t: Test, clock = systemClock): Transport {
@@ -82,7 +86,10 @@ function clientAt(t: Test, endpoint: string, clock = systemClock): Transport {
   return client
 }
 
-t.test('over TCP', async t => testRequestPlane(t, openWorld))
+t.test('over TCP', async t => {
+  testRequestPlane(t, openWorld)
+  testHeadBound(t, openWorld)
+})
 
 t.test('all calls of a worker share a connection; one that is read slowly holds no other', async t => {
   const world = await openWorld(t)
@@ -254,7 +261,7 @@ t.test('a connection without calls is closed, and a worker that is full refuses 
   while (client.tcp.connections === 0 || !held.every(({ wasSent }) => wasSent)) await delay(2)
   const more = new Answer(client, POST)
   await more.whenOver
-  t.match(more, { error: { failure: 'connect' }, failure: { wroteRequest: false } })
+  t.match(more, { error: { failure: 'full' }, failure: { wroteRequest: false } })
   t.match(more.error!.message, /takes 2 calls on a connection/)
   t.equal(client.tcp.refusedStreams, 1)
   for (const { call } of held) call.abort()
@@ -263,6 +270,95 @@ t.test('a connection without calls is closed, and a worker that is full refuses 
   for (let i = 0; i < 2; i++) clock.advance(1000)
   t.equal(client.tcp.connections, 0)
   t.equal(client.tcp.ends.idle, 1)
+})
+
+t.test(
+  'more calls than a connection may have are answered with 503, and nothing of them is kept',
+  async t => {
+    const world = await openWorld(t)
+    const server = transportOf(t)
+    serveWith(t, { ...world, server: () => server }, () => {}, { tcp: { streamsMax: 2 } })
+    const socket = connect(world.port, '127.0.0.1')
+    t.teardown(() => socket.destroy())
+    const reader = new TcpFrameReader()
+    const frames: unknown[] = []
+    const over = new Promise<void>(resolve => {
+      socket.on('data', bytes => {
+        reader.put(bytes)
+        for (let frame = reader.next(); typeof frame === 'object'; frame = reader.next()) {
+          if (frame.kind === LINK.hello) continue
+          frames.push([frame.stream, frame.kind])
+          if (frame.kind === FRAME.head) t.match(frame.content, { status: 503 })
+          if (frame.kind === FRAME.end) resolve()
+        }
+      })
+    })
+    const open = { method: 'GET', path: '/x', headers: {}, bodyBytes: 0, windowBytes: 65_536 }
+    socket.write(encodeHello(HELLO))
+    for (const stream of [1, 2, 3]) socket.write(encodeTcpFrame(FRAME.open, stream, open))
+    await over
+    t.strictSame(frames, [
+      [3, FRAME.head],
+      [3, FRAME.data],
+      [3, FRAME.end],
+    ])
+    t.match(server.tcp, { openExchanges: 2, refusedStreams: 1 })
+  },
+)
+
+t.test(
+  'a frame that comes byte by byte takes about its bytes, and a small rest pins no large frame',
+  async t => {
+    const gc = runInNewContext('gc') as () => void
+    const heldBytes = (): number => {
+      for (let i = 0; i < 3; i++) gc()
+      const { heapUsed, arrayBuffers } = process.memoryUsage()
+      return heapUsed + arrayBuffers
+    }
+    const bytes = Buffer.alloc(500_000, 'x')
+    const frame = Buffer.from(encodeTcpFrame(FRAME.body, 1, bytes))
+    const reader = new TcpFrameReader()
+    reader.frameBytesMax = 2 ** 20
+    const before = heldBytes()
+    for (let at = 0; at < frame.length - 1; at++) {
+      reader.put(frame.subarray(at, at + 1))
+      if (reader.next() !== undefined) t.fail('there is no frame yet')
+    }
+    const held = heldBytes() - before
+    t.ok(held < 4 * 2 ** 20, `${held} bytes are held`)
+    t.equal(reader.waitingBytes, frame.length - 1)
+    reader.put(Buffer.concat([frame.subarray(-1), frame.subarray(0, 3)]))
+    const whole = reader.next() as { readonly content: Uint8Array }
+    t.ok(bytes.equals(whole.content))
+    t.equal(reader.next(), undefined)
+    t.equal(reader.waitingBytes, 3)
+    const readers = Array.from({ length: 100 }, () => new TcpFrameReader())
+    const beforeRests = heldBytes()
+    for (const one of readers) {
+      one.frameBytesMax = 2 ** 20
+      one.put(Buffer.concat([frame, frame.subarray(0, 3)]))
+      if (typeof one.next() !== 'object' || one.next() !== undefined) t.fail('there is one frame')
+    }
+    const heldRests = heldBytes() - beforeRests
+    t.ok(heldRests < 8 * 2 ** 20, `${heldRests} bytes are held for rests`)
+  },
+)
+
+t.test('a head with two lengths is none, and who has sent one has seen the request', async t => {
+  let step = 0
+  const endpoint = await stranger(t, (socket, stream) => {
+    const headers = step++ === 0 ? { 'content-length': '1', 'Content-Length': '2' } : {}
+    socket.write(encodeTcpFrame(FRAME.head, stream, { status: 200, headers }))
+    socket.write(encodeTcpFrame(FRAME.failed, stream, { reason: 'it broke', wasSeen: false }))
+  })
+  const client = clientAt(t, endpoint)
+  const two = new Answer(client, POST)
+  await two.whenOver
+  t.match(two, { status: 0, error: { failure: 'protocol' } })
+  t.match(two.error!.message, /its content-length is not a whole number/)
+  const seen = new Answer(client, POST)
+  await seen.whenOver
+  t.match(seen, { status: 200, error: { failure: 'reset' }, failure: { wroteRequest: true } })
 })
 
 t.test('a worker that sends more than its credit fails that call alone', async t => {
@@ -299,6 +395,9 @@ t.test('a port that is taken, and an endpoint that is none', async t => {
   const second = http.serve({ endpoint: `tcp://127.0.0.1:${port}` }, () => {})
   await t.rejects(second.listening, { code: 'HOMING_TRANSPORT_LISTEN' })
   t.throws(() => http.serve({ endpoint: 'ipc:///tmp/x' }, () => {}), { code: 'HOMING_TRANSPORT_ENDPOINT' })
+  const closed = http.serve({ endpoint: `tcp://127.0.0.1:${await freePort()}` }, () => {})
+  void closed.close(0)
+  await t.rejects(closed.listening, { code: 'HOMING_TRANSPORT_LISTEN' })
   const nobody = new Answer(clientAt(t, `tcp://127.0.0.1:${await freePort()}`), POST)
   await nobody.whenOver
   t.match(nobody, { error: { failure: 'connect' }, failure: { wroteRequest: false } })

@@ -402,3 +402,30 @@ export function testRequestPlane(t: Test, open: (t: Test) => Promise<World>): vo
     t.equal(text(answer.body), 'whole')
   })
 }
+
+/** Where frames have room for such heads. */
+export function testHeadBound(t: Test, open: (t: Test) => Promise<World>): void {
+  t.test('a head that is larger than one of HTTP is answered with 431', async t => {
+    const world = await open(t)
+    let taken = 0
+    serveWith(t, world, exchange => {
+      if (isReady(exchange)) return
+      taken++
+      exchange.writeHead(200, {})
+      exchange.end()
+    })
+    const client = await clientOf(world)
+    for (const [request, status] of [
+      [{ ...POST, headers: { 'x-long': 'y'.repeat(60_000) } }, 200],
+      [{ ...POST, headers: { 'x-long': 'y'.repeat(66_000) } }, 431],
+      [{ ...POST, headers: { 'x-many': Array<string>(10_000).fill('') } }, 431],
+      [{ ...POST, path: `/${'x'.repeat(66_000)}`, body: Buffer.alloc(300_000) }, 431],
+    ] as const) {
+      const answer = new Answer(client, request)
+      await answer.whenOver
+      t.match(answer, { status, error: undefined, end: 'framed' })
+      if (status === 431) t.match(text(answer.body), /its headers have more than 65536 bytes/)
+    }
+    t.equal(taken, 1)
+  })
+}

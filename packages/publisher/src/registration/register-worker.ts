@@ -1,6 +1,6 @@
 /** Registering a worker: from then on every router that watches the namespace has it in its fleet. */
 
-import { type Log, systemClock } from '@homing/base'
+import { type Log, systemClock, toErrorRecord } from '@homing/base'
 import {
   brokerServer,
   type HttpTransport,
@@ -82,6 +82,8 @@ export function registerWorker(options: RegisterOptions): Registered {
   if (serve !== undefined) requestSettingsOf(serve)
   else if (listen !== undefined)
     throw new BadRegistrationError('listen', listen, 'it with serve, which answers what comes there')
+  if (listen !== undefined && URL.parse(options.url)?.protocol === 'https:')
+    throw new BadRegistrationError('listen', listen, 'it with an http URL: what comes there has no TLS')
   const own = options.transport === undefined ? systemTransport({ clock: systemClock, log }) : undefined
   const { messages, http } = options.transport ?? own!
   const subject = new URL(url).searchParams.get('requests')
@@ -107,8 +109,10 @@ export function registerWorker(options: RegisterOptions): Registered {
       ready = served!.listening.then(bound =>
         present(encodeRegistration(withRequestPort(url, bound), options.modelType)),
       )
-    // Who registers may ask later, or never.
-    ready.catch(() => {})
+    // Who registers may ask later, or never: then only the log tells that routers do not know of it.
+    ready.catch((error: unknown) => {
+      if (!isClosed) log.warn({ listen, error: toErrorRecord(error) }, 'worker is not registered')
+    })
   } catch (thrown) {
     void served?.close(0)
     own?.close()

@@ -1,8 +1,9 @@
 /** Registrations of workers, how routers receive them, and which are refused. */
 
+import { createServer } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import { SimulatedClock } from '@homing/base'
-import { EndpointError, MemoryNetwork } from '@homing/transport'
+import { EndpointError, MemoryNetwork, systemTransport } from '@homing/transport'
 import t from 'tap'
 import {
   BadRegistrationError,
@@ -73,6 +74,28 @@ t.test('what cannot be used is refused on both sides', async t => {
     t.match((readRegistration(card) as { readonly fault: string }).fault, fault)
   }
   t.throws(() => registerWorker({ url: 'http://a:1', nats: ['nats://u:p@b'] }), EndpointError)
+})
+
+t.test('a worker that is to listen: https is refused, and one that cannot is told of in the log', async t => {
+  const secure = { url: 'https://a:1', nats: ['nats://b:1'], serve: { engine: 'http://a:1' } }
+  t.throws(() => registerWorker({ ...secure, listen: 'tcp://127.0.0.1:0' }), /use it with an http URL/)
+  const taken = createServer()
+  await new Promise<void>(resolve => taken.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => taken.close())
+  const { port } = taken.address() as { readonly port: number }
+  const told = Promise.withResolvers<string>()
+  const transport = systemTransport({ clock: new SimulatedClock(), log: { warn() {} } })
+  t.teardown(() => transport.close())
+  const registered = registerWorker({
+    ...secure,
+    url: 'http://127.0.0.1:1',
+    listen: `tcp://127.0.0.1:${port}`,
+    log: { warn: (_: unknown, text: string) => told.resolve(text) } as never,
+    transport,
+  })
+  t.equal(await told.promise, 'worker is not registered')
+  await t.rejects(registered.ready, { code: 'HOMING_TRANSPORT_LISTEN' })
+  await registered.close()
 })
 
 t.test('a worker is present until it says good-bye, and is heard anew when the broker was away', async t => {

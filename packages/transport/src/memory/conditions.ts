@@ -4,13 +4,14 @@ import type { Clock } from '@homing/base'
 import type { Frames, HttpRequest } from '../types.ts'
 
 /**
- * `no-socket`: the caller's machine has none left. `stale`: the connection was closed for idleness while the
- * request was written; nothing is answered. `stall-body`: the head of the request arrives, its body never
- * does.
+ * `no-socket`: the caller's machine has none left. `full`: the connection has as many calls as it takes.
+ * `stale`: the connection was closed for idleness while the request was written; nothing is answered.
+ * `stall-body`: the head of the request arrives, its body never does.
  */
 export type HttpFate =
   | 'deliver'
   | 'no-socket'
+  | 'full'
   | 'refuse'
   | 'stale'
   | 'stall-body'

@@ -172,6 +172,8 @@ export class MemoryHttp {
       const isSevered = this.#severed.has(place) || this.#severed.has(listening?.place ?? '')
       if (fate === 'no-socket') {
         call.fail('local', 'EMFILE')
+      } else if (fate === 'full') {
+        call.fail('full', 'its connection has as many calls as it takes')
       } else if (fate === 'refuse' || listening === undefined || isSevered) {
         call.fail('connect', 'ECONNREFUSED')
       } else if (fate === 'stale') {

@@ -15,7 +15,7 @@ import type { Clock, Timer } from '@homing/base'
 import { callFor } from '../callback.ts'
 import { RequestExchange } from '../requests/exchange.ts'
 import { FRAME, type OpenWord, openOf, SILENCE_LOOKS } from '../requests/frames.ts'
-import { refuseFull } from '../requests/refuse-full.ts'
+import { fullRefusal, headRefusal, refuse } from '../requests/refuse.ts'
 import type { ServedExchange, ServeOptions, ServingListener } from '../types.ts'
 import type { Broker, BrokerLink } from './broker.ts'
 import { BEAT_MS } from './lives.ts'
@@ -167,7 +167,7 @@ export class RequestServer implements ServingListener {
       windowBytes = BODY_WINDOW_BYTES,
       bodySilenceMsMax = Number.POSITIVE_INFINITY,
     } = this.#options
-    const isFull = this.#open.size >= callsMax
+    const refused = this.#open.size >= callsMax ? fullRefusal(`${callsMax} are open`) : headRefusal(open)
     const ended = (): void => this.#ended(call)
     const one = new BrokerExchange({
       link,
@@ -183,7 +183,7 @@ export class RequestServer implements ServingListener {
     this.#open.set(call, one)
     one.accept(frames.slice(1).map(({ bytes }) => bytes))
     this.#lookLater()
-    if (isFull) refuseFull(exchange, callsMax)
+    if (refused !== undefined) refuse(exchange, refused)
     else if (!callFor(`${this.#environment.subject}, call ${call}`, () => this.#onExchange(exchange)))
       exchange.destroy()
   }

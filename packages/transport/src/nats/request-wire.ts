@@ -50,6 +50,8 @@ export function decodeCallPayload(payload: Uint8Array): CallPayload | number | u
     const length = view.getUint32(at + 1, true)
     at += FRAME_HEAD_BYTES
     if (kind > FRAME.failed || at + length > payload.length) return undefined
+    // No sender has an empty piece.
+    if (length === 0 && (kind === FRAME.body || kind === FRAME.data)) return undefined
     frames.push({ kind, bytes: payload.subarray(at, at + length) })
     at += length
   }

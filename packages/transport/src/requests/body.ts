@@ -3,6 +3,7 @@
 import { BodyTimeoutError, BodyTooLargeError, MalformedHttpError } from '../errors.ts'
 import type { BodyRoom } from '../types.ts'
 import { PIECE_BYTES } from './frames.ts'
+import { KeptPieces } from './kept-pieces.ts'
 
 /** A body that sends nothing is looked at this often. */
 export const BODY_LOOK_MS = 1000
@@ -13,7 +14,7 @@ export class RequestBody {
   readonly #windowBytes: number
   readonly #silenceMsMax: number
   readonly #credit: (bytes: number) => void
-  #pieces: Uint8Array[] = []
+  readonly #pieces = new KeptPieces()
   #bytes = 0
   /** Credit of pieces that came, not given back to the client yet. */
   #taken = 0
@@ -50,7 +51,7 @@ export class RequestBody {
       this.fail(new MalformedHttpError('its body is longer than its client said, or may send'))
       return
     }
-    this.#pieces.push(bytes.slice())
+    this.#pieces.put(bytes)
     this.#roomFor(bytes.length)
     this.#goOn()
   }
@@ -75,7 +76,7 @@ export class RequestBody {
   fail(error: Error): void {
     if (this.#error !== undefined) return
     this.#error = error
-    this.#pieces = []
+    this.#pieces.clear()
     this.#reader?.reject(error)
     this.#reader = undefined
   }
@@ -100,10 +101,8 @@ export class RequestBody {
     const reader = this.#reader
     if (reader === undefined) return
     if (this.#bytes === this.#wholeBytes) {
-      const pieces = this.#pieces
-      this.#pieces = []
       this.#reader = undefined
-      reader.resolve(pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces))
+      reader.resolve(this.#pieces.take())
     } else if (this.#taken >= this.#windowBytes / 2) {
       this.#credit(this.#taken)
       this.#taken = 0

@@ -187,15 +187,20 @@ export class RequestCall implements HttpCall {
   // ── Hearing ─────────────────────────────────────────────────────────────────────────────────
 
   #failed(content: unknown): void {
-    const { reason, wasSeen } = content as { readonly reason: string; readonly wasSeen: boolean }
+    const { reason, ...said } = content as { readonly reason: string; readonly wasSeen: boolean }
+    // Whose head has come has seen it.
+    const wasSeen = said.wasSeen || this.#hasHead
     this.#wasSent &&= wasSeen
     this.#complete({ failure: wasSeen ? 'reset' : 'connect', reason })
   }
 
   #head(content: unknown): void {
     const { status, headers: given } = (content ?? {}) as Readonly<Record<string, unknown>>
-    const fault = this.#hasHead ? 'it has two heads' : faultOfAnswerHead(status, given)
     const headers = headersOf(given)
+    // Names that differ in case alone are one header, and may have one value too many together.
+    const fault = this.#hasHead
+      ? 'it has two heads'
+      : (faultOfAnswerHead(status, given) ?? faultOfAnswerHead(status, headers))
     if (fault !== undefined || headers === undefined) {
       this.fail('protocol', fault ?? 'its headers cannot be read')
       return
@@ -233,7 +238,7 @@ export class RequestCall implements HttpCall {
       this.#waitingBytes += heldBytes
       this.#carrier.counts.heldBytes += heldBytes
       // A copy: even a small view would keep all that was received with it in memory.
-      this.#waiting.push(bytes.slice())
+      this.#waiting.push(new Uint8Array(bytes))
     } else this.fail('protocol', `it sends more than the ${this.#windowBytes} bytes that it may`)
   }
 

@@ -27,6 +27,8 @@ import type { HttpHeaders } from '../types.ts'
 
 /** What a piece takes of the credit beside its bytes. */
 export const PIECE_BYTES = 64
+/** ': ' and the end of the line. */
+const HEADER_LINE_BYTES = 4
 /** After more looks than this in silence, the other side counts as gone. */
 export const SILENCE_LOOKS = 5
 
@@ -78,6 +80,18 @@ export function openOf(content: unknown): OpenWord | undefined {
   if (read === undefined) return undefined
   if (!isCount(bodyBytes) || !isWindow(windowBytes)) return undefined
   return { method, path, headers: read, bodyBytes, windowBytes }
+}
+
+/** Bytes that it would have as the head of a request over HTTP, about. */
+export function headBytesOf({ method, path, headers }: OpenWord): number {
+  let bytes = method.length + path.length
+  for (const [name, value = ''] of Object.entries(headers)) {
+    const values = typeof value === 'string' ? [value] : value
+    for (const one of values) bytes += name.length + one.length + HEADER_LINE_BYTES
+    // A name without values is kept, too.
+    if (values.length === 0) bytes += name.length + HEADER_LINE_BYTES
+  }
+  return bytes
 }
 
 /** Names in lower case, with all values of each. Undefined: it holds something that is no header. */

@@ -2,12 +2,12 @@
  * TCP client: calls to workers that take requests over connections of many calls (tcp-wire.ts).
  *
  *   call ──▶ is there a connection? ──▶ a stream of it
- *              │ none, or it takes no more streams: one is made; calls wait for it
+ *              │ none, or it has ended: one is made; calls wait for it
  *
  * There is one connection to each worker, made at the first call, and again at the first one after it has
- * ended. A connection that cannot be made, a worker of another version, or one that has as many calls as it
- * takes, fails its calls as `connect`: they cannot have been seen. What ends a connection fails its calls as
- * `reset`.
+ * ended. A connection that cannot be made fails its calls as `connect`, a worker of another version as
+ * `protocol`, and one that has as many calls as it takes as `full`: they cannot have been seen. What ends a
+ * connection fails its calls as `reset`.
  *
  * Bounds   calls of a connection by what the worker says; a connection without calls is closed after
  *          `idleMsMax`, or half of what the worker says, so that a call hardly meets its end.
@@ -218,11 +218,7 @@ class CallLink {
     const { streamsMax, windowBytes } = this.#hello!
     if (this.#calls.size >= streamsMax) {
       this.#counts.refusedStreams++
-      call.call.fail(
-        'connect',
-        `${this.#peer} takes ${streamsMax} calls on a connection, and has them`,
-        false,
-      )
+      call.call.fail('full', `${this.#peer} takes ${streamsMax} calls on a connection, and has them`, false)
       return
     }
     if (!call.call.toldSent()) return
@@ -287,6 +283,8 @@ class CallLink {
   #drained(): void {
     for (const [stream, call] of [...this.#calls]) {
       if (this.#link.isBlocked) return
+      // An earlier one may have ended it.
+      if (!this.#calls.has(stream)) continue
       // Those that did not get their turn come first next time.
       this.#calls.delete(stream)
       this.#calls.set(stream, call)

@@ -140,6 +140,7 @@ export class TcpLink {
     if (this.#isEnded) return
     this.#isEnded = true
     this.#timer?.cancel()
+    this.#reader.clear()
     this.#frames = []
     this.#framesBytes = 0
     const { counts } = this.#options
@@ -172,6 +173,8 @@ export class TcpLink {
   }
 
   #heard(bytes: Uint8Array): void {
+    // What still comes is of no use: the socket closes when what was said has gone out.
+    if (this.#isEnded) return
     this.#silentLooks = 0
     this.#reader.put(bytes)
     while (!this.#isEnded) {

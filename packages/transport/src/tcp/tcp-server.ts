@@ -3,9 +3,10 @@
  *
  * A client has left a call when it cancels, or when its connection ends.
  *
- * Bounds   `connectionsMax` connections, further ones are closed at once; `streamsMax` calls of each, further
- *          ones are refused unseen; `callsMax` exchanges in all, further requests are answered with 503. At
- *          most `windowBytes` of a body are under way. A connection without calls for `idleMsMax` is closed.
+ * Bounds   `connectionsMax` connections, further ones are closed at once; `streamsMax` calls of each and
+ *          `callsMax` in all, further ones are answered with 503, and those whose method, path and headers
+ *          have more than HEADER_BYTES_MAX with 431: nothing of them is kept. At most `windowBytes` of a body
+ *          are under way. A connection without calls for `idleMsMax` is closed.
  */
 
 import { createServer, type Server, type Socket } from 'node:net'
@@ -16,7 +17,7 @@ import { ListenError } from '../errors.ts'
 import { BODY_LOOK_MS } from '../requests/body.ts'
 import { RequestExchange } from '../requests/exchange.ts'
 import { FRAME, type FrameKind, openOf } from '../requests/frames.ts'
-import { refuseFull } from '../requests/refuse-full.ts'
+import { fullRefusal, headRefusal, type Refusal, refuseUnkept } from '../requests/refuse.ts'
 import type { TcpCounts, TcpEnd } from '../tcp-counts.ts'
 import { TCP_LIMITS, type TcpLimits } from '../tcp-limits.ts'
 import type { ServedExchange, ServeOptions, ServingListener } from '../types.ts'
@@ -63,6 +64,9 @@ export class TcpServer implements ServingListener {
     const { host, port } = environment
     this.listening = new Promise((resolve, reject) => {
       this.#server.once('error', error => reject(new ListenError(options.endpoint, error)))
+      this.#server.once('close', () =>
+        reject(new ListenError(options.endpoint, new Error('it was closed before it was bound'))),
+      )
       this.#server.listen(port, host, () => {
         const address = this.#server.address()
         const bound = typeof address === 'object' && address !== null ? address.port : port
@@ -105,14 +109,18 @@ export class TcpServer implements ServingListener {
     return this.#isClosing
   }
 
+  /** Undefined: there is a place for one more exchange. */
+  get full(): Refusal | undefined {
+    const { callsMax = CALLS_MAX } = this.#options
+    return this.#openCount < callsMax ? undefined : fullRefusal(`${callsMax} are open`)
+  }
+
   /** A request has come. */
   taken(exchange: RequestExchange): void {
-    const { callsMax = CALLS_MAX } = this.#options
     this.#openCount++
     this.#environment.counts.openExchanges++
     exchange.accept()
-    if (this.#openCount > callsMax) refuseFull(exchange, callsMax)
-    else if (!callFor(exchange.peerAddress, () => this.#onExchange(exchange))) exchange.destroy()
+    if (!callFor(exchange.peerAddress, () => this.#onExchange(exchange))) exchange.destroy()
   }
 
   exchangeEnded(): void {
@@ -216,13 +224,22 @@ class ServedLink {
     const { limits, counts, windowBytes, bodySilenceMsMax } = this.#args
     const open = openOf(content)
     if (open === undefined) return 'a request came that cannot be read'
-    if (this.#server.isClosing) return this.#refuse(stream, 'the worker is stopping')
-    if (this.#open.size >= limits.streamsMax) {
-      counts.refusedStreams++
-      return this.#refuse(stream, `the worker takes ${limits.streamsMax} calls on a connection`)
+    if (this.#server.isClosing) {
+      this.#link.put(FRAME.failed, stream, { reason: 'the worker is stopping', wasSeen: false })
+      return undefined
+    }
+    const sink = this.#link.sink(stream)
+    const isLinkFull = this.#open.size >= limits.streamsMax
+    if (isLinkFull) counts.refusedStreams++
+    const refused = isLinkFull
+      ? fullRefusal(`${limits.streamsMax} are open on this connection`)
+      : (this.#server.full ?? headRefusal(open))
+    if (refused !== undefined) {
+      refuseUnkept(sink, refused)
+      return undefined
     }
     const exchange = new RequestExchange({
-      sink: this.#link.sink(stream),
+      sink,
       open,
       peerAddress: this.#peerAddress,
       windowBytes,
@@ -237,10 +254,6 @@ class ServedLink {
     return undefined
   }
 
-  #refuse(stream: number, reason: string): undefined {
-    this.#link.put(FRAME.failed, stream, { reason, wasSeen: false })
-  }
-
   #look(): void {
     for (const exchange of [...this.#open.values()]) exchange.look()
     this.#idleLooks = this.#open.size === 0 ? this.#idleLooks + 1 : 0
@@ -251,6 +264,8 @@ class ServedLink {
   #drained(): void {
     for (const [stream, exchange] of [...this.#open]) {
       if (this.#link.isBlocked) return
+      // An earlier one may have ended it.
+      if (!this.#open.has(stream)) continue
       // Those that did not get their turn come first next time.
       this.#open.delete(stream)
       this.#open.set(stream, exchange)

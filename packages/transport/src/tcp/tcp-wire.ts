@@ -126,42 +126,67 @@ export function decodeTcpFrame(bytes: Uint8Array): TcpFrame | undefined {
 export class TcpFrameReader {
   /** Larger ones are not read. */
   frameBytesMax = HELLO_BYTES_MAX
-  #rest: Uint8Array = NOTHING
-  #more: Uint8Array[] = []
-  #bytes = 0
+  /** What came last, as far as it is not read. */
+  #view = NOTHING
+  /** The beginning of a frame, a copy; at most twice as long as what has come of it. */
+  #kept = NOTHING
+  #keptBytes = 0
 
   /** Bytes that wait for the end of their frame. */
   get waitingBytes(): number {
-    return this.#bytes
+    return this.#keptBytes + this.#view.length
   }
 
+  /** `bytes` are read until `next` says that there is no whole frame. */
   put(bytes: Uint8Array): void {
-    this.#bytes += bytes.length
-    if (this.#rest.length === 0) this.#rest = bytes
-    else this.#more.push(bytes)
+    this.#view = this.#view.length === 0 ? bytes : Buffer.concat([this.#view, bytes])
+  }
+
+  clear(): void {
+    this.#view = NOTHING
+    this.#forgetKept()
   }
 
   /** Undefined: there is no whole frame yet. A text: nothing more can be read, and why. */
   next(): TcpFrame | string | undefined {
-    if (this.#bytes < LENGTH_BYTES) return undefined
     const head = this.#first(LENGTH_BYTES)
+    if (head === undefined) return undefined
     const length = ((head[0]! << 24) | (head[1]! << 16) | (head[2]! << 8) | head[3]!) >>> 0
     if (length > this.frameBytesMax)
       return `a frame of ${length} bytes came, and ${this.frameBytesMax} are read`
     const size = LENGTH_BYTES + length
-    if (this.#bytes < size) return undefined
-    const frame = this.#first(size).subarray(LENGTH_BYTES, size)
-    this.#rest = this.#rest.subarray(size)
-    this.#bytes -= size
+    const frame = this.#first(size)?.subarray(LENGTH_BYTES, size)
+    if (frame === undefined) return undefined
+    if (this.#keptBytes > 0) this.#forgetKept()
+    else this.#view = this.#view.length === size ? NOTHING : this.#view.subarray(size)
     return decodeTcpFrame(frame) ?? 'a frame came that cannot be read'
   }
 
-  /** So many bytes, in one piece. */
-  #first(size: number): Uint8Array {
-    if (this.#rest.length >= size) return this.#rest
-    this.#rest = Buffer.concat([this.#rest, ...this.#more])
-    this.#more = []
-    return this.#rest
+  /** So many bytes of a frame, in one piece. Undefined: they have not come, and what has come is kept. */
+  #first(size: number): Uint8Array | undefined {
+    if (this.#keptBytes === 0 && this.#view.length >= size) return this.#view
+    if (this.#keptBytes < size) this.#keep(size)
+    return this.#keptBytes < size ? undefined : this.#kept
+  }
+
+  /** Copies what there is of so many bytes. */
+  #keep(size: number): void {
+    const bytes = this.#view.subarray(0, size - this.#keptBytes)
+    if (bytes.length === 0) return
+    const needed = this.#keptBytes + bytes.length
+    if (needed > this.#kept.length) {
+      const kept = new Uint8Array(Math.min(size, Math.max(needed, 2 * this.#kept.length)))
+      kept.set(this.#kept.subarray(0, this.#keptBytes))
+      this.#kept = kept
+    }
+    this.#kept.set(bytes, this.#keptBytes)
+    this.#keptBytes = needed
+    this.#view = bytes.length === this.#view.length ? NOTHING : this.#view.subarray(bytes.length)
+  }
+
+  #forgetKept(): void {
+    this.#kept = NOTHING
+    this.#keptBytes = 0
   }
 }
 
@@ -193,8 +218,11 @@ function packed(kind: number, content: unknown): unknown {
 function contentOf(kind: number, reader: MessagePackReader, bytes: Uint8Array): unknown {
   switch (kind) {
     case FRAME.data:
-    case FRAME.body:
-      return atEnd(reader, reader.binary())
+    case FRAME.body: {
+      const piece = reader.binary()
+      // No sender has an empty one, and a flood of them would carry nothing.
+      return piece.length === 0 ? WRONG : atEnd(reader, piece)
+    }
     case FRAME.credit:
     case FRAME.end:
     case LINK.bye: {
@@ -235,5 +263,5 @@ function isWithin(value: unknown, min: number, max: number): value is number {
 }
 
 const WRONG = Symbol('wrong')
-const NOTHING = new Uint8Array(0)
+const NOTHING: Uint8Array = new Uint8Array(0)
 const packer = new MessagePackWriter()
