@@ -19,6 +19,7 @@ const ARGUMENTS_MAX = 5
 const MADE_MAX = 30
 /** What an operator wrote, with all that is wrong in it. */
 const LISTS = new Set([
+  'BadAdminKeysError',
   'BadClientKeysError',
   'BadPolicyClassesError',
   'InvalidEngineSettingsError',

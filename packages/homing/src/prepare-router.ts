@@ -72,8 +72,8 @@ export async function prepareRouter(settings: RouterSettings, hasPorts = true) {
 }
 
 /**
- * Where spans go. Clusters put the variable of all programs into every process: where only that names a collector
- * and the packages are not there, the router starts without traces.
+ * Where spans go. Clusters put the variable of all programs into every process: where only that names a
+ * collector and the packages are not there, the router starts without traces.
  */
 async function tracedTo({ otlpEndpoint }: RouterSettings, log: Log): Promise<string | undefined> {
   const fault = otlpEndpoint === undefined ? undefined : await faultOfTracing()
