@@ -147,20 +147,22 @@ const READ_BEFORE = [
 ]
 
 t.test('every setting that the start does not read is read for an actor', async t => {
-  const { system } = await start(t)
-  const { settings, inputs } = argsOf({
-    ...{ affinityTtlMs: 1000, engineMetricsIntervalMs: 1000, whatIfMinutes: 1, requestPlane: 'nats' },
-    ...{ decisionLogFile: '/decisions.jsonl', replicaSync: true, queueThreshold: 'auto' },
-  })
-  const unread = new Set(Object.keys(settings))
-  const read = new Proxy(settings, {
-    get(target, key) {
-      unread.delete(String(key))
-      return Reflect.get(target, key)
-    },
-  })
-  system.spawn(guardian, { name: 'guardian', args: { settings: read, inputs } })
-  await system.settle()
+  const unread = new Set<string>(Object.keys(argsOf({}).settings))
+  for (const requestPlane of ['nats', 'tcp'] as const) {
+    const { system } = await start(t)
+    const { settings, inputs } = argsOf({
+      ...{ affinityTtlMs: 1000, engineMetricsIntervalMs: 1000, whatIfMinutes: 1, requestPlane },
+      ...{ decisionLogFile: '/decisions.jsonl', replicaSync: true, queueThreshold: 'auto' },
+    })
+    const read = new Proxy(settings, {
+      get(target, key) {
+        unread.delete(String(key))
+        return Reflect.get(target, key)
+      },
+    })
+    system.spawn(guardian, { name: 'guardian', args: { settings: read, inputs } })
+    await system.settle()
+  }
   t.strictSame([...unread].sort(), [...READ_BEFORE].sort())
 })
 
