@@ -1,6 +1,6 @@
 /**
  * Requests and answers that two programs could read in two ways, over real sockets: each is refused, or goes
- * on with one reading. What comes behind a refused request on its connection is nobody's request.
+ * on with one reading. What comes behind a refused request on its connection is no request.
  */
 
 import { once } from 'node:events'

@@ -98,7 +98,7 @@ const loadSettings = [
     unit: 'requests/s',
     aliases: ['request-rate'],
     env: 'HOMING_LOAD_RATE',
-    help: 'Open loop: so many requests per second, whatever becomes of those before. Latencies count from the instant when a request was due.',
+    help: 'Open loop: requests per second, whatever becomes of those before. Latencies count from the instant when a request was due.',
   },
   {
     key: 'arrival',
@@ -123,7 +123,7 @@ const loadSettings = [
     unit: 'requests',
     aliases: ['max-concurrency'],
     env: 'HOMING_LOAD_CONCURRENCY',
-    help: 'Alone: closed loop, so many requests at one time, each followed by the next. It slows down with the fleet, so it says what the fleet can do and not what users would feel. With --rate: the most that are open at one time; further ones wait, which counts in their latency.',
+    help: 'Alone: closed loop, this number of requests at one time, each followed by the next. It slows down with the fleet, so it says what the fleet can do and not what users would feel. With --rate: the most that are open at one time; further ones wait, which counts in their latency.',
   },
   {
     key: 'openMax',
@@ -188,7 +188,7 @@ const loadSettings = [
     unit: 'requests',
     aliases: ['warmup', 'num-warmups'],
     env: 'HOMING_LOAD_WARMUP_REQUEST_COUNT',
-    help: 'The first so many requests of each block are sent and not counted: caches are cold, connections are made. They belong to --requests.',
+    help: 'This number of requests at the beginning of each block is sent and not counted: caches are cold, connections are made. They belong to --requests.',
   },
   {
     key: 'timeoutMs',
@@ -247,7 +247,7 @@ const loadSettings = [
     unit: 'tokens',
     aliases: ['isl', 'random-input-len', 'prompt-tokens'],
     env: 'HOMING_LOAD_INPUT_TOKENS',
-    help: 'What each turn of a conversation adds: about so many tokens of new words.',
+    help: 'Tokens of new words, about, that each turn of a conversation adds.',
   },
   {
     key: 'outputTokens',
@@ -287,7 +287,7 @@ const loadSettings = [
     unit: 'prompts',
     aliases: ['num-prefix-prompts', 'prefix-repetition-num-prefixes'],
     env: 'HOMING_LOAD_PREFIXES',
-    help: 'So many different system prompts; each conversation begins with one of them, all alike.',
+    help: 'Number of different system prompts; each conversation begins with one of them, all alike.',
   },
   {
     key: 'sessions',
@@ -353,7 +353,7 @@ const loadSettings = [
     max: 1000,
     unit: 'blocks',
     env: 'HOMING_LOAD_BLOCKS',
-    help: 'With --against: so many blocks for each side, in turns (AB BA AB …). More make the intervals narrower. --requests and --duration are divided by it.',
+    help: 'With --against: blocks for each side, in turns (AB BA AB …). More make the intervals narrower. --requests and --duration are divided by it.',
   },
   {
     key: 'errorShareMax',

@@ -6,14 +6,14 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { type Exit, RunningCommand, type RunOptions, run } from './command.ts'
 
-const KEY = 'sk-key-that-nobody-may-see'
+const KEY = 'sk-key-of-one-side'
 /** This test says nothing of the speed of the machine that it runs on. */
 const PATIENT = ['--max-issue-lag', '1h']
 
 interface ServerOptions {
   /** Of each prompt, as usage reports it. */
   readonly cachedShare?: number
-  /** Every so many requests answered with 503; 0: none. */
+  /** One request of this number is answered with 503; 0: none. */
   readonly failEvery?: number
   /** Streams that have begun and do not end. */
   readonly hangs?: boolean
@@ -23,7 +23,7 @@ interface ServerOptions {
 interface Server {
   readonly url: string
   readonly bodies: Readonly<Record<string, unknown>>[]
-  /** Resolves when so many completions were asked for. */
+  /** Resolves when this number of completions was asked for. */
   asked(count: number): Promise<void>
 }
 
@@ -156,7 +156,7 @@ t.test('two sides in blocks: a known difference is found, and what is equal has 
 
 t.test('keys come from a file or a variable, and are in no output', async t => {
   const server = await serverOf(t, { key: KEY })
-  const folder = t.testdir({ key: `${KEY}\n`, other: 'sk-other-key-that-nobody-may-see' })
+  const folder = t.testdir({ key: `${KEY}\n`, other: 'sk-other-key-of-one-side' })
   const report = join(folder, 'r.html')
   const quick = [server.url, '--requests', '4', '--concurrency', '1', '--json', '-', '--report', report]
   const byFile = await load(t, [...quick, '--api-key-file', join(folder, 'key')])
@@ -170,8 +170,8 @@ t.test('keys come from a file or a variable, and are in no output', async t => {
   t.equal(wrong.code, 1)
   t.match(wrong.stdout, /4? × status 401: no such key: Bearer …/)
   for (const { stdout, stderr } of [byFile, byVariable, none, wrong])
-    t.notMatch(stdout + stderr, /that-nobody-may-see/)
-  t.notMatch(readFileSync(report, 'utf8'), /that-nobody-may-see/)
+    t.notMatch(stdout + stderr, /of-one-side/)
+  t.notMatch(readFileSync(report, 'utf8'), /of-one-side/)
 })
 
 t.test('too many errors make the result invalid, and exit code 1', async t => {

@@ -49,7 +49,7 @@ export function compareSides(ours: SideResult, theirs: SideResult): readonly Com
   return rows.map(({ figure, values }) => compareFigure(figure, values, rows.length))
 }
 
-/** `together`: so many figures share the 5 % of error. */
+/** `together`: number of figures that share the 5 % of error. */
 export function compareFigure(
   figure: Figure,
   pairs: readonly (readonly [ours: number, theirs: number])[],

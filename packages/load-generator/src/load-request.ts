@@ -17,7 +17,7 @@ export interface RequestSource {
   readonly hasTimes: boolean
   /** Undefined: as many as are asked for. */
   readonly count: number | undefined
-  /** The requests of a block, out of so many blocks of equal size. */
+  /** The requests of a block, out of `blocks` of equal size. */
   block(block: number, blocks: number): AsyncIterable<LoadRequest>
 }
 

@@ -38,7 +38,7 @@ export interface LoadRunOptions {
   readonly requestsMax: number
   /** Requests are sent so long. */
   readonly durationMs: number
-  /** The first so many are not counted. */
+  /** Number of requests at the beginning that are not counted. */
   readonly warmup: number
   /** From when a request was due. */
   readonly timeoutMs: number
@@ -54,7 +54,7 @@ interface Due {
 }
 
 const READ_TICK_MS = 20
-/** Requests that are late are sent in bursts of so many, so that answers are read between them. */
+/** Requests that are late are sent in bursts of this size, so that answers are read between them. */
 const BURST = 16
 
 export class LoadRun {

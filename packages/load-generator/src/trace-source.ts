@@ -30,7 +30,7 @@ export interface TraceSourceOptions {
   /** Where the trace does not say it. */
   readonly outputTokens: number
   readonly ignoresEos: boolean
-  /** Only the first so many. */
+  /** Number of requests to take, from the first. */
   readonly requestsMax: number
   /** Only those so long after the first, by the times of the trace. */
   readonly spanMsMax: number

@@ -1,4 +1,4 @@
-/** Texts of so many tokens, out of words that nearly every tokenizer knows as one token each. */
+/** Texts of a given number of tokens, out of words that nearly every tokenizer knows as one token each. */
 
 import { type Random, seededRandom } from '@homing/base'
 

@@ -3,7 +3,7 @@ import { finish, requestAt, virtualLoad } from './virtual-load.ts'
 
 const near = (value: number, expected: number): boolean => Math.abs(value - expected) <= 0.001 * expected
 
-t.test('a closed loop keeps so many open, and sends as many as it is told', async t => {
+t.test('a closed loop keeps its number open, and sends as many as it is told', async t => {
   const load = virtualLoad(() => ({ afterMs: 100 }), {
     pace: { kind: 'closed', concurrency: 4 },
     requestsMax: 42,

@@ -33,7 +33,7 @@ export interface Overlaps {
   /** What labels say of the candidates; undefined: nothing. */
   readonly labels?: LabelOverlaps | undefined
   /**
-   * Blocks that count for the cost beside `blocks`, and are held by nobody: the bonus of matching experts,
+   * Blocks that count for the cost beside `blocks`, and that no worker holds: the bonus of matching experts,
    * and what pooled blocks weigh above 1. Undefined: none.
    */
   readonly bonusBlocks?: Float64Array | undefined

@@ -93,14 +93,14 @@ function world(weights: typeof WEIGHTS | undefined = WEIGHTS, guessesPending = f
   return {
     lookup,
     audits,
-    /** The slot holds so many leading blocks of the prompt. */
+    /** Number of leading blocks that the slot holds of the prompt. */
     hold(slot: number, blocks: number) {
       for (let i = 0; i < blocks; i++) {
         const parent = i === 0 ? undefined : Int32Array.of(i, 9)
         index.store(slot, parent, Int32Array.of(i + 1, 9), all.localHashes.slice(2 * i, 2 * i + 2), 1)
       }
     },
-    /** So many leading blocks were sent there, as far as its events show. */
+    /** Number of leading blocks that were sent there, as far as its events show. */
     guess(slot: number, blocks: number) {
       const guessed = layerSlot(slot, GUESSED_LAYER, SLOTS)
       for (let i = 0; i < blocks; i++) {

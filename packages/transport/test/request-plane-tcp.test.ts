@@ -48,7 +48,7 @@ async function openWorld(t: Test): Promise<World & { readonly proxy: TcpProxy; r
     down: async () => proxy.down(),
     up: async () => proxy.heal(),
     counts: client => client.tcp,
-    nobody: /the connection to 127\.0\.0\.1:\d+ was closed|the worker is stopping/,
+    unserved: /the connection to 127\.0\.0\.1:\d+ was closed|the worker is stopping/,
   }
 }
 
@@ -398,8 +398,8 @@ t.test('a port that is taken, and an endpoint that is none', async t => {
   const closed = http.serve({ endpoint: `tcp://127.0.0.1:${await freePort()}` }, () => {})
   void closed.close(0)
   await t.rejects(closed.listening, { code: 'HOMING_TRANSPORT_LISTEN' })
-  const nobody = new Answer(clientAt(t, `tcp://127.0.0.1:${await freePort()}`), POST)
-  await nobody.whenOver
-  t.match(nobody, { error: { failure: 'connect' }, failure: { wroteRequest: false } })
-  t.equal(text(nobody.body), '')
+  const unserved = new Answer(clientAt(t, `tcp://127.0.0.1:${await freePort()}`), POST)
+  await unserved.whenOver
+  t.match(unserved, { error: { failure: 'connect' }, failure: { wroteRequest: false } })
+  t.equal(text(unserved.body), '')
 })

@@ -24,9 +24,9 @@ export const POST = { origin: ORIGIN, method: 'POST', path: '/v1/x?a=1' }
 export const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString()
 
 /** Of a world whose calls go over a broker. */
-export function atBroker(endpoint: string): Pick<World, 'counts' | 'nobody'> {
+export function atBroker(endpoint: string): Pick<World, 'counts' | 'unserved'> {
   return {
-    nobody: /nobody serves homing\.requests\.test/,
+    unserved: /no worker serves homing\.requests\.test/,
     counts: client => new Map(client.brokers()).get(new URL(endpoint).host)!,
   }
 }
@@ -42,8 +42,8 @@ export interface World {
   up(): Promise<void>
   /** Of what carries the calls of this client. */
   counts(client: Transport): Readonly<CallCounts>
-  /** What a call is told where nobody serves. */
-  readonly nobody: RegExp
+  /** What a call is told where no worker serves. */
+  readonly unserved: RegExp
 }
 
 /** One call, as its handler saw it. */
@@ -293,7 +293,7 @@ export function testRequestPlane(t: Test, open: (t: Test) => Promise<World>): vo
       error: { failure: 'connect' },
       failure: { wroteRequest: false, reusedConnection: false },
     })
-    t.match(answer.error!.message, world.nobody)
+    t.match(answer.error!.message, world.unserved)
   })
 
   t.test('a server that cuts its answer, and one whose source was closed', async t => {

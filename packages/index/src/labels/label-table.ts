@@ -336,7 +336,7 @@ export class LabelTable {
     this.#setBlock(block, B_FLAGS, IS_LABELLED | (expertGroup === undefined ? 0 : HAS_GROUP))
   }
 
-  /** False: there is no room for its workers, so nobody reaches it. */
+  /** False: there is no room for its workers, so no worker reaches it. */
   #place(record: number, { state, poolId, workerIds }: PoolPlace): boolean {
     const set = this.#sets.take(workerIds)
     this.#sets.give(this.#record(record, R_SET))

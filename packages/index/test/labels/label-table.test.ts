@@ -269,23 +269,26 @@ t.test('nothing is on its way to no pool', async t => {
   )
 })
 
-t.test('evicted blocks keep pool and workers, reach nobody, and are the first to make room', async t => {
-  const table = new LabelTable(createLabelMemory(1 << 16), isLegal)
-  const at = { workerSlot: 1, moe: undefined, isHeld: true }
-  const place = { state: POOL_STATE.cxlPooled, poolId: 3, workerIds: Int32Array.of(5, 0) }
-  table.stored({ ...at, engineHash: [0, 1], sequenceHash: [0, 2], place })
-  table.transition(1, [0, 1], { ...place, state: POOL_STATE.evicted }, () => undefined)
-  const [record] = table.records(1)
-  t.match(record?.place, { state: POOL_STATE.evicted, poolId: 3 })
-  t.strictSame([...record!.place.workerIds], [5, 0])
-  let stored = 1
-  while (table.stored({ ...at, engineHash: [stored, 1], sequenceHash: [stored, 2], place })) stored++
-  const { dropped, refused, byState } = table.stats()
-  t.strictSame(
-    { dropped, refused, evicted: byState[POOL_STATE.evicted] },
-    { dropped: 1, refused: 1, evicted: 0 },
-  )
-})
+t.test(
+  'evicted blocks keep pool and workers, are reached by none, and are the first to make room',
+  async t => {
+    const table = new LabelTable(createLabelMemory(1 << 16), isLegal)
+    const at = { workerSlot: 1, moe: undefined, isHeld: true }
+    const place = { state: POOL_STATE.cxlPooled, poolId: 3, workerIds: Int32Array.of(5, 0) }
+    table.stored({ ...at, engineHash: [0, 1], sequenceHash: [0, 2], place })
+    table.transition(1, [0, 1], { ...place, state: POOL_STATE.evicted }, () => undefined)
+    const [record] = table.records(1)
+    t.match(record?.place, { state: POOL_STATE.evicted, poolId: 3 })
+    t.strictSame([...record!.place.workerIds], [5, 0])
+    let stored = 1
+    while (table.stored({ ...at, engineHash: [stored, 1], sequenceHash: [stored, 2], place })) stored++
+    const { dropped, refused, byState } = table.stats()
+    t.strictSame(
+      { dropped, refused, evicted: byState[POOL_STATE.evicted] },
+      { dropped: 1, refused: 1, evicted: 0 },
+    )
+  },
+)
 
 t.test('a worker that comes and leaves again and again leaves each pooled block once', async t => {
   const table = new LabelTable(createLabelMemory(1 << 16), isLegal)

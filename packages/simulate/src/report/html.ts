@@ -303,7 +303,7 @@ const DARK = [
   '#aaaaaa',
 ]
 
-/** The style of a report with charts of so many series. */
+/** The style of a report whose charts have `columnCount` series. */
 export function reportStyle(columnCount: number): string {
   const count = Math.min(columnCount, STYLES_MAX)
   const numbers = Array.from({ length: count }, (_, i) => i)

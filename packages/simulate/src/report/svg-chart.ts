@@ -71,7 +71,7 @@ const DASHES = ['', '7 3', '2 3', '9 3 2 3', '', '4 2', '12 4', '2 2 6 2', '', '
 /** Values so many times apart are drawn on a logarithmic axis. */
 const LOG_RATIO_MIN = 20
 
-/** A difference chart reaches so many times as far as its largest difference. */
+/** How far a difference chart reaches, in multiples of its largest difference. */
 const DIFFERENCE_REACH = 4
 
 export const STYLES_MAX = 10

@@ -215,7 +215,8 @@ class BrokerCall implements CallCarrier {
     const inbox = broker.newInbox()
     this.#unsubscribe = link.subscribe(inbox, {
       message: (payload, reply) => this.#heard(payload, reply),
-      unheard: () => this.call.fail('connect', `nobody serves ${subject} at the NATS broker ${name}`, false),
+      unheard: () =>
+        this.call.fail('connect', `no worker serves ${subject} at the NATS broker ${name}`, false),
     })
     const lost = (): void => {
       if (link.hasEnded?.() === true) this.#failEnded()

@@ -8,7 +8,7 @@ import { KeptPieces } from './kept-pieces.ts'
 /** A body that sends nothing is looked at this often. */
 export const BODY_LOOK_MS = 1000
 
-/** The body of a request: what came is kept until somebody reads it, within the window; then all of it. */
+/** The body of a request: what came is kept until its handler reads it, within the window; then all of it. */
 export class RequestBody {
   readonly #wholeBytes: number
   readonly #windowBytes: number

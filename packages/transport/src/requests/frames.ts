@@ -4,12 +4,12 @@
  *   client, to the server
  *     open      {method, path, headers, bodyBytes, windowBytes}
  *     body      a piece of the body, within the server's credit
- *     credit    so many bytes more of the answer may come
+ *     credit    number of bytes more of the answer may come
  *     cancel    the client no longer wants the answer
  *     alive     the client is there, although it has nothing to say
  *   server, to the client
  *     accept    {windowBytes}: so much of the body may come
- *     credit    so many bytes more of the body may come
+ *     credit    number of bytes more of the body may come
  *     head      {status, headers}
  *     data      a piece of the answer, within the client's credit
  *     end       0, the answer is whole; 1, its source was closed in good order, and its content tells
@@ -52,7 +52,7 @@ export interface FrameSink {
   readonly pieceBytesMax: number
   /** Too much waits in this process for the network: pieces wait for `PieceSender.goOn`. */
   readonly isBlocked: boolean
-  /** A body of at most so many bytes may go along with `open`, without credit; asked behind it. */
+  /** A body of at most this number of bytes may go along with `open`, without credit; asked behind it. */
   readonly alongBytesMax: number
   /** Why the last frame that `put` did not take was too large. */
   readonly refusal: string

@@ -11,7 +11,7 @@ export interface Refusal {
   readonly body: Uint8Array
 }
 
-/** `open`: 'so many are open', as the client is told. */
+/** `open`: 'N are open', as the client is told. */
 export function fullRefusal(open: string): Refusal {
   return refusal(503, `cannot take another request: ${open}`, 'server_error')
 }

@@ -130,7 +130,7 @@ export async function listenHttp(
       return
     }
     if (request.httpVersionMinor === 0 && request.headers['transfer-encoding'] !== undefined) {
-      // RFC 9112 §6.1: whoever passed it on may not have known chunks, and have read another length.
+      // RFC 9112 §6.1: a proxy that passed it on may not have known chunks, and have read another length.
       refuse(request, new MalformedHttpError('HTTP/1.0 has no transfer-encoding'))
       return
     }

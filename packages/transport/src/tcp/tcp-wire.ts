@@ -1,7 +1,7 @@
 /**
  * TCP wire: the frames of many calls on one connection.
  *
- *   length (4 bytes, big-endian), then so many bytes: one MessagePack array [kind, stream, content]
+ *   length (4 bytes, big-endian), then that number of bytes: one MessagePack array [kind, stream, content]
  *
  *   stream 0, about the connection
  *     hello     {protocol, version, frameBytesMax, streamsMax, windowBytes, idleMs}: the first frame of each
@@ -63,7 +63,7 @@ export interface TcpHello {
   readonly idleMs: number
 }
 
-/** Largest piece that fits into a frame of so many bytes. */
+/** Largest piece that fits into a frame of `frameBytesMax` bytes. */
 export function tcpPieceBytesMax(frameBytesMax: number): number {
   return Math.min(PIECE_BYTES_MAX, frameBytesMax - FRAME_HEAD_BYTES)
 }
@@ -162,14 +162,14 @@ export class TcpFrameReader {
     return decodeTcpFrame(frame) ?? 'a frame came that cannot be read'
   }
 
-  /** So many bytes of a frame, in one piece. Undefined: they have not come, and what has come is kept. */
+  /** A given number of bytes of a frame, in one piece. Undefined: they have not come, and what has come is kept. */
   #first(size: number): Uint8Array | undefined {
     if (this.#keptBytes === 0 && this.#view.length >= size) return this.#view
     if (this.#keptBytes < size) this.#keep(size)
     return this.#keptBytes < size ? undefined : this.#kept
   }
 
-  /** Copies what there is of so many bytes. */
+  /** Copies what there is of this number of bytes. */
   #keep(size: number): void {
     const bytes = this.#view.subarray(0, size - this.#keptBytes)
     if (bytes.length === 0) return
