@@ -162,7 +162,10 @@ export class TcpFrameReader {
     return decodeTcpFrame(frame) ?? 'a frame came that cannot be read'
   }
 
-  /** A given number of bytes of a frame, in one piece. Undefined: they have not come, and what has come is kept. */
+  /**
+   * A given number of bytes of a frame, in one piece. Undefined: they have not come, and what has come is
+   * kept.
+   */
   #first(size: number): Uint8Array | undefined {
     if (this.#keptBytes === 0 && this.#view.length >= size) return this.#view
     if (this.#keptBytes < size) this.#keep(size)
