@@ -7,8 +7,8 @@
  */
 
 import { CodedError, LIST_CHARACTERS_MAX } from '@homing/base'
-import { streamSettings } from '@homing/config'
 import type { KvHashForm, ReplayForm } from '@homing/protocol'
+import { BROKER_OPTIONS, type BrokerSettings, DEFAULT_BROKER_SETTINGS } from './broker-settings.ts'
 import { ANSWER_FORMS, type AnswerForm } from './completion-answer.ts'
 import { EVENT_FORMS, type EventForm } from './event-publisher.ts'
 import { DEFAULT_HANDOVER_SETTINGS, HANDOVER_OPTIONS, type HandoverSettings } from './handover-settings.ts'
@@ -22,7 +22,7 @@ import { PROFILE_NAMES, type ProfileName, timingProfile } from './timing-profile
 import { TLS_OPTIONS } from './tls-options.ts'
 
 /** Plain data: may be sent to another thread. */
-export interface EngineSettings extends HandoverSettings, PoolSettings, RequestPortSettings {
+export interface EngineSettings extends BrokerSettings, HandoverSettings, PoolSettings, RequestPortSettings {
   /** Address to listen on, for HTTP and for ZeroMQ. */
   readonly host: string
   /** 0: the system picks one. */
@@ -33,19 +33,6 @@ export interface EngineSettings extends HandoverSettings, PoolSettings, RequestP
   readonly replayPort: number
   /** False: no sockets for events, and /kv_event_sources names none. */
   readonly publishesEvents: boolean
-  /** 'host:port' of the servers of the NATS broker that it publishes to; none: it publishes on the ports. */
-  readonly nats: readonly string[]
-  /** Subject there; rank r publishes under SUBJECT.r. '': after host and port. */
-  readonly natsSubject: string
-  /** It publishes into a stream there, too: of this namespace, and made with these limits. */
-  readonly durableKvEvents: boolean
-  readonly streamNamespace: string
-  readonly streamRetentionMs: number
-  readonly streamBytesMax: number
-  /** Namespace under which the program registers it with routers, at that broker; '': it does not. */
-  readonly register: string
-  /** Whether requests are served at that broker, too, or over TCP at `requestPort`. */
-  readonly requestPlane: 'http' | 'nats' | 'tcp'
   /**
    * False: no replay socket, so published batches are not repeated, as in an engine that is not configured
    * for replay.
@@ -105,14 +92,7 @@ export const DEFAULT_ENGINE_SETTINGS: EngineSettings = {
   replayPort: 6557,
   publishesEvents: true,
   offersReplay: true,
-  nats: [],
-  natsSubject: '',
-  durableKvEvents: false,
-  streamNamespace: streamSettings.namespace.default,
-  streamRetentionMs: streamSettings.retentionMs.default,
-  streamBytesMax: streamSettings.bytesMax.default,
-  register: '',
-  requestPlane: 'http',
+  ...DEFAULT_BROKER_SETTINGS,
   ...DEFAULT_REQUEST_PORT_SETTINGS,
   model: 'homing-sim',
   tokenizer: undefined,
@@ -379,62 +359,7 @@ export const ENGINE_OPTIONS = [
     env: 'HOMING_ENGINE_REPLAY',
     help: 'Repeat missed KV events on the replay port. If this is off, as in many engines, a router that joins late does not know the whole cache, unless a sidecar runs beside the engine (homing sidecar --help).',
   },
-  {
-    key: 'nats',
-    name: 'nats',
-    group: 'KV events',
-    kind: 'list',
-    separator: 'comma or space',
-    placeholder: 'HOST:PORT',
-    unsetMeans: 'events are published on the ports',
-    env: 'HOMING_ENGINE_NATS',
-    help: 'Server of a NATS broker, where the events are published instead. The engine says so where routers ask for its event sources.',
-  },
-  {
-    key: 'natsSubject',
-    name: 'nats-subject',
-    group: 'KV events',
-    kind: 'text',
-    default: '',
-    placeholder: 'SUBJECT',
-    env: 'HOMING_ENGINE_NATS_SUBJECT',
-    help: 'With --nats: subject of the events; rank r uses SUBJECT.r. Empty: homing.kv.HOST_PORT.',
-  },
-  {
-    ...streamSettings.durableKvEvents,
-    group: 'KV events',
-    env: 'HOMING_ENGINE_DURABLE_KV_EVENTS',
-    envAliases: [{ name: 'DYN_DURABLE_KV_EVENTS' }],
-    help: 'With --nats: publish the events once more into a stream at the broker, which keeps them for routers that have the option, too.',
-  },
-  {
-    ...streamSettings.namespace,
-    group: 'KV events',
-    env: 'HOMING_ENGINE_NAMESPACE',
-    envAliases: [{ name: 'DYN_NAMESPACE' }],
-  },
-  { ...streamSettings.retentionMs, group: 'KV events', env: 'HOMING_ENGINE_KV_EVENTS_RETENTION' },
-  { ...streamSettings.bytesMax, group: 'KV events', env: 'HOMING_ENGINE_KV_EVENTS_BYTES' },
-  {
-    key: 'register',
-    name: 'register',
-    group: 'KV events',
-    kind: 'text',
-    default: '',
-    placeholder: 'NAME',
-    env: 'HOMING_ENGINE_REGISTER',
-    help: 'With --nats: register with all routers that have this name as their --worker-namespace. Empty: routers are told of it in another way.',
-  },
-  {
-    key: 'requestPlane',
-    name: 'request-plane',
-    group: 'KV events',
-    kind: 'choice',
-    choices: ['http', 'nats', 'tcp'],
-    default: 'http',
-    env: 'HOMING_ENGINE_REQUEST_PLANE',
-    help: 'How routers send requests; they need the same --request-plane. nats: over the broker, with --register. tcp: over one connection of each router to --request-port; without --register they are told of it by requests=tcp://HOST:PORT in the URL of the worker.',
-  },
+  ...BROKER_OPTIONS,
   ...REQUEST_PORT_OPTIONS,
   {
     key: 'eventForm',
