@@ -9,11 +9,21 @@ import process from 'node:process'
 const LOOK_MS = 100
 const WAIT_MS_MAX = 180_000
 
-/**
- * Runs `work` while no other process has `folder`. A lock whose process has ended is taken over. Throws after
- * WAIT_MS_MAX.
- */
+/** Runs `work` while no other process has `folder`, as `takeLock` does. */
 export function withLock<T>(folder: string, work: () => T): T {
+  const release = takeLock(folder)
+  try {
+    return work()
+  } finally {
+    release()
+  }
+}
+
+/**
+ * Waits until no other process has `folder`, and takes it; what it returns gives it up. A lock whose process
+ * has ended is taken over. Throws after WAIT_MS_MAX.
+ */
+export function takeLock(folder: string): () => void {
   const owner = join(folder, 'pid')
   mkdirSync(dirname(folder), { recursive: true })
   const endsAt = performance.now() + WAIT_MS_MAX
@@ -22,11 +32,7 @@ export function withLock<T>(folder: string, work: () => T): T {
       throw new Error(`waited in vain for ${folder}: remove it if no build runs`)
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_MS)
   }
-  try {
-    return work()
-  } finally {
-    rmSync(folder, { recursive: true, force: true })
-  }
+  return () => rmSync(folder, { recursive: true, force: true })
 }
 
 function tryLock(folder: string, owner: string): boolean {

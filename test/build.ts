@@ -5,7 +5,8 @@
  *   package.json          →  `publishConfig` points exports and bin at dist/ in what `pnpm pack` makes
  *
  * A package that needs private workspaces has all workspace code that it needs in its dist/ (see bundle.ts),
- * and no package of this repository among its dependencies once it is packed. `homing` is such a package.
+ * merged into few files (merge-modules.ts), and no package of this repository among its dependencies once it
+ * is packed. `homing` is such a package.
  *
  * One compiler run emits all packages into a scratch folder; a package's dist/ is replaced only when the
  * whole run had no error. Files that are read at run time lie outside of src/ (fixtures/), one level above
@@ -33,8 +34,9 @@ import {
 import { dirname, join, relative, resolve } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
-import { withLock } from './build-lock.ts'
+import { takeLock } from './build-lock.ts'
 import { bundledDependencies, writeBundle } from './bundle.ts'
+import { mergeModules } from './merge-modules.ts'
 import { PackedBefore } from './packed-before.ts'
 import { readWorkspaces, sourceFolders, type Workspace, withNeeded } from './workspaces.ts'
 
@@ -54,11 +56,14 @@ interface Published extends Workspace {
 }
 
 const { values } = parseArgs({ options: { pack: { type: 'string' } } })
-process.exitCode = withLock(join(ROOT, 'node_modules', '.cache', 'homing-build-lock'), () =>
-  build(values.pack),
-)
+const releaseLock = takeLock(join(ROOT, 'node_modules', '.cache', 'homing-build-lock'))
+try {
+  process.exitCode = await build(values.pack)
+} finally {
+  releaseLock()
+}
 
-function build(packFolder: string | undefined): number {
+async function build(packFolder: string | undefined): Promise<number> {
   const packages = publishedPackages()
   const faults = packages.flatMap(manifestFaults)
   if (faults.length > 0) return fail(faults)
@@ -83,6 +88,10 @@ function build(packFolder: string | undefined): number {
     if (bundle === undefined) cpSync(join(emitted, folder, 'src'), dist, { recursive: true })
     else faults.push(...writeBundle(ROOT, emitted, dist, bundle))
   }
+  for (const one of packages) {
+    if (one.bundle !== undefined && faults.length === 0)
+      faults.push(...(await mergeModules(join(ROOT, one.folder, 'dist'), publishedModules(one))))
+  }
   rmSync(SCRATCH, { recursive: true, force: true })
   if (faults.length > 0) return fail(faults)
   console.log(`built ${packages.length} packages in ${((performance.now() - startedAt) / 1000).toFixed(1)} s`)
@@ -106,6 +115,13 @@ function publishedPackages(): readonly Published[] {
       const isBundled = needed.some(({ manifest }) => manifest.private === true)
       return { ...workspace, bundle: isBundled ? needed : undefined }
     })
+}
+
+/** The files in dist/ that the published manifest names. */
+function publishedModules({ manifest: { publishConfig } }: Published): readonly string[] {
+  const { bin = {}, exports = {} } = publishConfig ?? {}
+  const named = [...Object.values(bin), ...Object.values(exports).map(({ default: module }) => module)]
+  return [...new Set(named.map(path => path.replace('./dist/', '')))]
 }
 
 /** The published package must offer the workspace's exports, built. */

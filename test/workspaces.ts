@@ -15,7 +15,7 @@ export interface Manifest {
   readonly exports?: Readonly<Record<string, string>>
   readonly publishConfig?: {
     readonly bin?: Readonly<Record<string, string>>
-    readonly exports?: Readonly<Record<string, unknown>>
+    readonly exports?: Readonly<Record<string, { readonly types: string; readonly default: string }>>
     readonly peerDependencies?: Readonly<Record<string, string>>
     readonly peerDependenciesMeta?: Readonly<Record<string, { readonly optional: boolean }>>
   }
