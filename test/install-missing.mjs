@@ -9,12 +9,17 @@
  * imports of ours: it runs on the Node that runs pnpm, before anything is installed. pnpm could look by
  * itself (`verifyDepsBeforeRun`), but would install everything for every script.
  *
+ * The scripts want Node NODE_MIN or later, which runs TypeScript as it stands. It is one of the packages,
+ * where npm has it for this machine; where it has none, or that does not run here, the Node that runs this
+ * must do. `pnpm start` runs it by the link NODE, without the shell script that pnpm makes for a program of a
+ * package: of Ctrl-C the shell dies at once, and pnpm would call the orderly end of the router a failure.
+ *
  * Standard output belongs to the script that follows, so pnpm's goes to standard error.
  */
 
 import { spawnSync } from 'node:child_process'
-import { readFileSync, statSync } from 'node:fs'
-import { join } from 'node:path'
+import { mkdirSync, readFileSync, readlinkSync, rmSync, statSync, symlinkSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import process from 'node:process'
 import { fileURLToPath } from 'node:url'
 
@@ -23,11 +28,18 @@ const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const STATE = join(ROOT, 'node_modules', '.pnpm-workspace-state-v1.json')
 const MODULES = join(ROOT, 'node_modules', '.modules.yaml')
 
+/** A link to the Node that runs the scripts. */
+const NODE = join(ROOT, 'node_modules', '.node', 'node')
+const NODE_MIN = [24, 12]
+/** A package of the root, if npm has it for this machine. */
+const NODE_PACKAGE = `node-${process.platform}-${process.arch}`
+
 const isForAll = process.argv[2] === 'to-develop'
 const installed = whatIsInstalled()
 if (!installed.isComplete || (isForAll && !installed.isAll)) {
   process.exitCode = install(isForAll || installed.isAll)
 }
+if (!process.exitCode) process.exitCode = linkNode()
 
 /** Which kinds of packages are there, and whether all of these are. */
 function whatIsInstalled() {
@@ -50,21 +62,61 @@ function install(isAll) {
   // Where only the programs' packages are, pnpm makes the folder anew for all of them, and would ask first:
   // it refuses without a terminal.
   const words = ['install', '--config.confirmModulesPurge=false', ...(isAll ? [] : ['--prod'])]
-  const settings = {
-    // The `node` package asks npm for its program. That need not look for faults and news as well.
-    npm_config_audit: 'false',
-    npm_config_fund: 'false',
-    npm_config_update_notifier: 'false',
-  }
   const { command, first, needsShell } = pnpm()
   const { status, error } = spawnSync(command, [...first, ...words], {
     cwd: ROOT,
-    env: { ...process.env, ...settings },
     stdio: ['inherit', 2, 2],
     shell: needsShell,
   })
   if (error) console.error(`cannot install what is missing: ${error.message}`)
   return status ?? 1
+}
+
+/** Links the Node that runs the scripts; 1: there is none. */
+function linkNode() {
+  const packaged = join(ROOT, 'node_modules', NODE_PACKAGE, 'bin', 'node')
+  if (linked() === packaged) return 0
+  const program = isNewEnough(versionOf(packaged))
+    ? packaged
+    : isNewEnough(process.versions.node)
+      ? process.execPath
+      : undefined
+  if (program === undefined) {
+    console.error(
+      `cannot run on Node ${process.versions.node}: Node ${NODE_MIN.join('.')} or later is needed, and npm has none that runs on ${process.platform}-${process.arch}: install it from https://nodejs.org`,
+    )
+    return 1
+  }
+  if (linked() === program) return 0
+  mkdirSync(dirname(NODE), { recursive: true })
+  rmSync(NODE, { force: true })
+  try {
+    symlinkSync(program, NODE)
+  } catch (error) {
+    // Another script was faster.
+    if (error.code !== 'EEXIST') throw error
+  }
+  return 0
+}
+
+function linked() {
+  try {
+    return readlinkSync(NODE)
+  } catch {
+    return undefined
+  }
+}
+
+/** Undefined: it is not there, or does not run on this machine. */
+function versionOf(program) {
+  const { status, stdout } = spawnSync(program, ['-p', 'process.versions.node'], { encoding: 'utf8' })
+  return status === 0 ? stdout.trim() : undefined
+}
+
+function isNewEnough(version) {
+  if (version === undefined) return false
+  const [major = 0, minor = 0] = version.split('.').map(Number)
+  return major > NODE_MIN[0] || (major === NODE_MIN[0] && minor >= NODE_MIN[1])
 }
 
 /** The pnpm that runs this, a program of its own or one for Node; without one, what npx brings. */

@@ -1,8 +1,8 @@
 /** The first step of every script, with a pnpm that only writes down what it is asked for. */
 
 import { spawnSync } from 'node:child_process'
-import { cpSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { cpSync, mkdirSync, readFileSync, readlinkSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import process from 'node:process'
 import t from 'tap'
 
@@ -92,6 +92,35 @@ t.test(
 
 t.test('a failed install ends the script', async t => {
   t.equal(runScript(project(t, undefined, false), 'to-run', { PNPM_EXIT: '3' }).status, 3)
+})
+
+t.test('the Node of the packages runs the scripts, where it runs at all', async t => {
+  const folder = project(t, 'all', false)
+  const link = join(folder, 'node_modules/.node/node')
+  t.equal(runScript(folder, 'to-run').status, 0)
+  t.equal(readlinkSync(link), process.execPath, 'without a package, the one that runs this')
+  const packaged = join(folder, `node_modules/node-${process.platform}-${process.arch}/bin/node`)
+  mkdirSync(dirname(packaged), { recursive: true })
+  for (const [script, wanted] of [
+    ['exit 1', process.execPath],
+    ['echo 24.11.9', process.execPath],
+    ['echo 24.12.0', packaged],
+  ] as const) {
+    writeFileSync(packaged, `#!/bin/sh\n${script}\n`, { mode: 0o755 })
+    t.equal(runScript(folder, 'to-run').status, 0)
+    t.equal(readlinkSync(link), wanted, script)
+  }
+})
+
+t.test('an old Node without a newer one in the packages is a fault that says what would do', async t => {
+  const folder = project(t, 'all', false)
+  writeFileSync(
+    join(folder, 'old.cjs'),
+    `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '22.22.0' } })`,
+  )
+  const { status, stderr } = runScript(folder, 'to-run', { NODE_OPTIONS: `--require ${folder}/old.cjs` })
+  t.equal(status, 1)
+  t.match(stderr, /cannot run on Node 22\.22\.0: Node 24\.12 or later is needed, .* install it from https:/)
 })
 
 t.test('every script begins with it, and only the start does with less', async t => {

