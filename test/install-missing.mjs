@@ -2,7 +2,7 @@
  * `node test/install-missing.mjs to-run | to-develop`, the first step of each script of the root, installs
  * what is missing.
  *
- *   to-run       what the programs need: 34 packages
+ *   to-run       what the programs need: 33 packages
  *   to-develop   all, with what tests, builds and the site need: 500 more
  *
  * What is there is kept: where all is installed, all of it is brought up to date. Plain JavaScript without

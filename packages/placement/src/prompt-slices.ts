@@ -9,8 +9,8 @@
  * block boundaries: the tokens of a partial block would be computed twice.
  *
  * A new token also attends to all tokens before it, so the last slice, of one step, takes the longest. No
- * slice has fewer tokens, and those before it have as many as take LONGEST_SHARE of its time: each slice costs
- * the way between router and engine, and what came meanwhile shares fewer steps.
+ * slice has fewer tokens, and those before it have as many as take LONGEST_SHARE of its time: each slice
+ * costs the way between router and engine, and what came meanwhile shares fewer steps.
  *
  *   time of n tokens behind c, in times of a token   n + r·n·(c + n/2)       r: attention of a pair of tokens
  */
@@ -22,7 +22,7 @@ import type { FirstSlice, RoutingRequest, SlicePace } from './routing-request.ts
 
 const LONGEST_SHARE = 1
 /** What is learned of attention may be wrong. */
-const STEPS_MAX = 3
+const SLICE_STEPS_MAX = 3
 /** Attention to 1,000 tokens before it costs at most as much as the rest of a token. */
 const PAIR_RATIO_MAX = 1 / 1000
 
@@ -51,7 +51,7 @@ export function sliceEnd(
   return endTokens > computedTokens && endTokens < promptTokens ? endTokens : undefined
 }
 
-/** New tokens of a slice behind `computedTokens`: `stepTokens` … STEPS_MAX · `stepTokens`. */
+/** New tokens of a slice behind `computedTokens`: `stepTokens` … SLICE_STEPS_MAX · `stepTokens`. */
 function tokensAt(
   computedTokens: number,
   promptTokens: number,
@@ -62,7 +62,7 @@ function tokensAt(
   const first = 1 + pairRatio * computedTokens
   // The positive root of pairRatio/2 · n² + first · n − time.
   const tokens = (2 * time) / (first + Math.sqrt(first * first + 2 * pairRatio * time))
-  return Math.max(stepTokens, Math.min(STEPS_MAX * stepTokens, tokens))
+  return Math.max(stepTokens, Math.min(SLICE_STEPS_MAX * stepTokens, tokens))
 }
 
 /** Of the winner's prefill, what a pair of tokens adds ÷ what a token adds; 0: not known. */
