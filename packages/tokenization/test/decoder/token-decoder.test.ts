@@ -10,9 +10,10 @@ import { buildDecoderTables, loadDecoder, TokenDecoder, TokenTexts } from '../..
 import { readTokenizerFiles } from '../../src/tokenizer-files.ts'
 
 const TINY = fileURLToPath(new URL('../../fixtures/tiny', import.meta.url))
-const RECORDED = JSON.parse(
-  readFileSync(new URL('../fixtures/parity.json', import.meta.url), 'utf8'),
-) as { readonly encodings: readonly (readonly [string, number[]])[]; readonly decodings: readonly string[] }
+const RECORDED = JSON.parse(readFileSync(new URL('../fixtures/parity.json', import.meta.url), 'utf8')) as {
+  readonly encodings: readonly (readonly [string, number[]])[]
+  readonly decodings: readonly string[]
+}
 
 function decoded(texts: TokenTexts, ids: readonly number[], skipsSpecial: boolean): string {
   const decoder = new TokenDecoder(texts, { skipsSpecial })
@@ -22,7 +23,11 @@ function decoded(texts: TokenTexts, ids: readonly number[], skipsSpecial: boolea
 /** A tokenizer.json whose vocabulary is these tokens, in order. */
 function tokenizer(decoder: unknown, tokens: readonly string[], more: object = {}) {
   return {
-    tokenizer: { decoder, model: { vocab: Object.fromEntries(tokens.map((token, i) => [token, i])) }, ...more },
+    tokenizer: {
+      decoder,
+      model: { vocab: Object.fromEntries(tokens.map((token, i) => [token, i])) },
+      ...more,
+    },
     modelBytes: undefined,
     tokenizerFile: new Uint8Array(0),
     config: {},
@@ -86,7 +91,10 @@ t.test('a decoder that looks at several tokens is refused with its name', async 
   for (const [decoder, why] of [
     [null, 'its tokenizer.json has no decoder'],
     [{ type: 'WordPiece' }, 'its decoder has a step "WordPiece", which is not known for single tokens'],
-    [{ type: 'Replace', pattern: { Regex: 'a' }, content: '' }, 'its decoder replaces by a regular expression'],
+    [
+      { type: 'Replace', pattern: { Regex: 'a' }, content: '' },
+      'its decoder replaces by a regular expression',
+    ],
   ] as const)
     t.strictSame(buildDecoderTables(tokenizer(decoder, ['a']), undefined), { refusal: why })
 })
