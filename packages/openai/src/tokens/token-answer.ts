@@ -53,14 +53,16 @@ export class TokenAnswer {
     return this.#event({ delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null })
   }
 
-  piece({ text, tokenIds }: TokenPiece): Uint8Array {
+  /** `isFirst`: there is a chunk even if nothing is in it, as a sign that the answer has begun. */
+  piece({ text, tokenIds }: TokenPiece, isFirst = false): Uint8Array {
     const { wishes } = this.#parts
     if (!wishes.isStream) {
       if (wishes.wantsIds) for (const id of tokenIds) this.#ids.push(id)
       // Between the quotes.
       return Buffer.from(JSON.stringify(text).slice(1, -1))
     }
-    if (text === '' && !(wishes.wantsIds && tokenIds.length > 0)) return new Uint8Array(0)
+    const isSign = isFirst && wishes.form === 'completions'
+    if (text === '' && !isSign && !(wishes.wantsIds && tokenIds.length > 0)) return new Uint8Array(0)
     const said = wishes.form === 'chat' ? { delta: { content: text } } : { text }
     const ids = wishes.wantsIds ? { token_ids: tokenIds } : {}
     return this.#event({ ...said, logprobs: null, finish_reason: null, ...ids })
@@ -89,10 +91,8 @@ export class TokenAnswer {
   }
 
   #event(choice: object): Uint8Array {
-    const { wantsUsage } = this.#parts.wishes
     const body = JSON.stringify([{ index: 0, ...choice }])
-    const usage = wantsUsage ? ',"usage":null' : ''
-    return Buffer.from(`data: ${this.#head(true).slice(0, -1)},"choices":${body}${usage}}\n\n`)
+    return Buffer.from(`data: ${this.#head(true).slice(0, -1)},"choices":${body}}\n\n`)
   }
 
   #head(isChunk: boolean): string {
