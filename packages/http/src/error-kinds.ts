@@ -32,6 +32,8 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_GATEWAY_MADE_ROOM: 'queue_full',
   HOMING_GATEWAY_NO_BODY_ROOM: 'overloaded',
   HOMING_WORKER_NO_BODY_ROOM: 'overloaded',
+  HOMING_WORKER_CALLS_FULL: 'overloaded',
+  HOMING_PROTOCOL_BAD_TOKEN_REQUEST: 'invalid_value',
   HOMING_GATEWAY_RESERVATION_EXISTS: 'duplicate_request',
   HOMING_GATEWAY_RESERVATION_UNKNOWN: 'route_not_found',
   HOMING_GATEWAY_RESERVATION_CANCELLED: 'duplicate_request',
