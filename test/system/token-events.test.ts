@@ -19,11 +19,12 @@ for (const events of ['zmq', 'nats'] as const)
     t.test(`requests over ${plane} and events over ${events}`, options, async t => {
       const nats = needsBroker ? await broker(t) : undefined
       const subject = `homing.kv.${plane}`
+      const atBroker = `nats://${nats?.address}/${subject}.0`
       const publisher = await createPublisher({
         blockSizeTokens: BLOCK,
         ...(events === 'zmq'
           ? { eventsEndpoint: ANY_PORT, replayEndpoint: ANY_PORT }
-          : { eventsEndpoint: `nats://${nats!.address}/${subject}` }),
+          : { eventsEndpoint: atBroker, replayEndpoint: atBroker }),
       })
       t.teardown(() => publisher.close(0))
       const at = (endpoint: string) => Number(endpoint.slice(endpoint.lastIndexOf(':') + 1))

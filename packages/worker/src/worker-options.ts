@@ -45,7 +45,7 @@ export interface WorkerOptions {
   /** Ports of its KV events (@homing/publisher), on the advertised host. */
   readonly eventsPort?: number | undefined
   readonly replayPort?: number | undefined
-  /** Instead of ports: the subject of its KV events at the broker of the router. */
+  /** Instead of ports: SUBJECT at the broker of the router; its KV events are published under SUBJECT.0. */
   readonly eventsSubject?: string | undefined
   /**
    * Which way requests come: `http` (default) and `tcp` listen at `host` and `port`; `nats` takes them at the
