@@ -1,6 +1,6 @@
 /**
- * The example workers of docs/worker.md, in both languages, as a reader starts them: the printed line starts a
- * router, and clients of the OpenAI API get answers.
+ * The example workers of docs/worker.md, in both languages, as a reader starts them: the printed line starts
+ * a router, and clients of the OpenAI API get answers.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process'

@@ -281,8 +281,8 @@ export class StreamContinuation {
   }
 
   /**
-   * Of workers that give token ids, their ids are known: another one goes on behind the last of them, and what
-   * comes is in the form that the client has already.
+   * Of workers that give token ids, their ids are known: another one goes on behind the last of them, and
+   * what comes is in the form that the client has already.
    */
   async #nextOfTokens(
     given: LegsRequest,

@@ -1,5 +1,6 @@
 /**
- * Decoders: what makes text of token ids, for each tokenizer directory, loaded once by a reader for all threads.
+ * Decoders: what makes text of token ids, for each tokenizer directory, loaded once by a reader for all
+ * threads.
  *
  * Owns    the tables, in shared memory, and why some could not be loaded.
  * Fails   a directory that could not be loaded is tried again with a question at least RETRY_MS later.

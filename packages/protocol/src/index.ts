@@ -68,7 +68,6 @@ export {
   encodeTokenRequest,
   readTokenLine,
   readTokenRequest,
-  type StopConditions,
   TOKEN_LINE_BYTES_MAX,
   TOKENS_PATH,
   TOKENS_TYPE,
@@ -76,4 +75,5 @@ export {
   TokenLines,
   type TokenOutput,
   type TokenRequest,
+  type TokenStops,
 } from './token-requests.ts'

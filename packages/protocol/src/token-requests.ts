@@ -25,7 +25,7 @@ export const TOKENS_TYPE = 'application/x-ndjson'
 /** Of one line: 100,000 ids in it are no output of an engine. */
 export const TOKEN_LINE_BYTES_MAX = 1_048_576
 
-export interface StopConditions {
+export interface TokenStops {
   /** Undefined: as many as the model takes. */
   readonly maxTokens: number | undefined
   /** Fewer do not end the answer, but by `maxTokens`. */
@@ -44,7 +44,7 @@ export interface TokenRequest {
   /** Of `tokenIds`, the last ones: what another worker had generated of this answer. */
   readonly resumedTokens: number
   readonly eosTokenIds: readonly number[]
-  readonly stopConditions: StopConditions
+  readonly stopConditions: TokenStops
   /** Of the client, as it wrote them: `temperature`, `top_p`, `seed`, `response_format`, … */
   readonly samplingOptions: Readonly<Record<string, unknown>>
   /** Prompts with different ones share no blocks. */

@@ -3,7 +3,8 @@
  *
  *   node worker.ts DIRECTORY [NATS]     DIRECTORY has the tokenizer of the model
  *
- * It prints the line that starts a router over it; with the address of a NATS broker it registers itself there.
+ * It prints the line that starts a router over it; with the address of a NATS broker it registers itself
+ * there.
  */
 
 import process from 'node:process'

@@ -1,4 +1,4 @@
-export type { StopConditions, TokenOutput, TokenRequest } from '@homing/protocol'
+export type { TokenOutput, TokenRequest, TokenStops } from '@homing/protocol'
 export { BadRegistrationError } from '@homing/publisher'
 export { BadWorkerOptionError, RefuseRequestError } from './errors.ts'
 export { type RunningWorker, serveTokens } from './serve-tokens.ts'

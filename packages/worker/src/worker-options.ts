@@ -36,7 +36,7 @@ export interface WorkerOptions {
    * `--tokenizer MODEL=DIRECTORY`.
    */
   readonly modelPath?: string | undefined
-  /** Tokens of prompt and answer together; default: not known, and then each request must say `max_tokens`. */
+  /** Tokens of prompt and answer together; default: not known, and the worker alone ends long answers. */
   readonly contextLength?: number | undefined
   /** Tokens in a block of its KV cache; default 16. */
   readonly blockSize?: number | undefined
@@ -54,7 +54,7 @@ export interface WorkerOptions {
   readonly requestPlane?: 'http' | 'tcp' | 'nats' | undefined
   /** Default 127.0.0.1. */
   readonly host?: string | undefined
-  /** 0, the default: any free one. With `nats` nothing listens there, and the number only names the worker. */
+  /** 0, the default: any free one. With `nats` it only names the worker: nothing listens there. */
   readonly port?: number | undefined
   /** The host by which routers reach it; default: `host`, or the name of this machine. */
   readonly advertisedHost?: string | undefined
@@ -85,15 +85,19 @@ export interface WorkerSettings {
 const WILDCARDS = new Set(['0.0.0.0', '::', '[::]'])
 const PORT_MAX = 65_535
 const COUNT_MAX = 2 ** 31 - 1
-const NAME_CHARACTERS_MAX = 1024
+const MODEL_NAME_LENGTH_MAX = 1024
 
 /** Throws BadWorkerOptionError. */
 export function workerSettings(options: WorkerOptions): WorkerSettings {
   const { requestPlane: plane = 'http', host = '127.0.0.1', model, generate, nats = [] } = options
   if (typeof generate !== 'function')
     throw new BadWorkerOptionError('generate', String(generate), 'an async generator function')
-  if (typeof model !== 'string' || model === '' || model.length > NAME_CHARACTERS_MAX)
-    throw new BadWorkerOptionError('model', String(model), `a name of 1 to ${NAME_CHARACTERS_MAX} characters`)
+  if (typeof model !== 'string' || model === '' || model.length > MODEL_NAME_LENGTH_MAX)
+    throw new BadWorkerOptionError(
+      'model',
+      String(model),
+      `a name of 1 to ${MODEL_NAME_LENGTH_MAX} characters`,
+    )
   if (!['http', 'tcp', 'nats'].includes(plane))
     throw new BadWorkerOptionError('requestPlane', String(plane), 'http, tcp or nats')
   if (plane === 'nats' && nats.length === 0)

@@ -1,14 +1,14 @@
 /**
  * Token prompt: what a request needs for workers that take token ids: the ids of its prompt, what its client
- * wishes of the answer, and the text of the model's tokens. Of its answer it keeps the state, with which another
- * worker can go on.
+ * wishes of the answer, and the text of the model's tokens. Of its answer it keeps the state, with which
+ * another worker can go on.
  */
 
 import type { TokenWishes } from '@homing/openai'
 import type { TokenTexts } from '@homing/tokenization'
-import type { TokenState } from './token-state.ts'
+import type { TokenState, TokenStateParts } from './token-state.ts'
 
-export class TokenPrompt {
+export class TokenPrompt implements TokenStateParts {
   /** Its model, as workers list it. */
   readonly model: string
   readonly ids: Int32Array

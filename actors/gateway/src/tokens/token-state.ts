@@ -8,15 +8,24 @@
  *      `maxTokens` of them ─▶ over
  *
  * Invariants
- *   I1  Text and end depend on the ids alone, not on how they were cut into pieces, nor on the worker that gave
+ *   I1  Text and end depend on the ids alone, not on how they were cut into pieces, nor on the worker that
+ *   gave
  *       them: an answer that another worker goes on with is the one that the first would have given.
  *   I2  No id and no end of the model before `minTokens` ends the answer, nor does a string that is complete
  *       before that.
  */
 
-import { StopStrings, type TokenEnd } from '@homing/openai'
-import { TokenDecoder } from '@homing/tokenization'
-import type { TokenPrompt } from './token-prompt.ts'
+import { StopStrings, type TokenEnd, type TokenWishes } from '@homing/openai'
+import { TokenDecoder, type TokenTexts } from '@homing/tokenization'
+
+export interface TokenStateParts {
+  readonly wishes: TokenWishes
+  readonly texts: TokenTexts
+  /** Tokens that the answer may have; undefined: what the model takes is not known. */
+  readonly maxTokens: number | undefined
+  /** Takes memory for ids of the answer; false: there is no room. */
+  readonly take: (bytes: number) => boolean
+}
 
 export interface TokenStep {
   readonly text: string
@@ -30,13 +39,13 @@ export interface TokenStep {
 export type TokenEnding = 'model' | 'stop_id' | 'stop_string' | 'limit' | 'worker'
 
 const IDS_FIRST = 64
-const ID_BYTES = 4
+const KEPT_ID_BYTES = 4
 
 export class TokenState {
   /** Of the answer, in OpenAI's form. */
   readonly id: string
   readonly createdSeconds: number
-  readonly #prompt: Pick<TokenPrompt, 'wishes' | 'texts' | 'maxTokens' | 'take'>
+  readonly #prompt: TokenStateParts
   readonly #decoder: TokenDecoder
   readonly #stops: StopStrings
   /** Undefined: there was no room for them. */
@@ -46,11 +55,7 @@ export class TokenState {
   #cachedTokens: number | undefined
   #ending: TokenEnding | undefined
 
-  constructor(
-    prompt: Pick<TokenPrompt, 'wishes' | 'texts' | 'maxTokens' | 'take'>,
-    id: string,
-    createdSeconds: number,
-  ) {
+  constructor(prompt: TokenStateParts, id: string, createdSeconds: number) {
     const { wishes, texts } = prompt
     this.id = id
     this.createdSeconds = createdSeconds
@@ -132,7 +137,7 @@ export class TokenState {
     const ids = this.#ids
     if (ids !== undefined && this.#count === ids.length) {
       const length = Math.max(IDS_FIRST, 2 * ids.length)
-      if (this.#prompt.take((length - ids.length) * ID_BYTES)) {
+      if (this.#prompt.take((length - ids.length) * KEPT_ID_BYTES)) {
         this.#ids = new Uint32Array(length)
         this.#ids.set(ids)
       } else this.#ids = undefined

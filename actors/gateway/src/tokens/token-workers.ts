@@ -1,10 +1,11 @@
 /**
- * Token workers: which workers take token ids, what makes text of their models' tokens, and what a request needs
- * to go there.
+ * Token workers: which workers take token ids, what makes text of their models' tokens, and what a request
+ * needs to go there.
  *
  * Owns    by model, the tables of its tokens, as the tokenizer gave them: asked for once, and again after a
  *         failure. The last fleet decides who takes what.
- * Fails   a request whose token ids are not known exactly, or whose model has no decoder here, is refused before
+ * Fails   a request whose token ids are not known exactly, or whose model has no decoder here, is refused
+ * before
  *         it is placed.
  */
 

@@ -78,7 +78,7 @@ class TokenWorker:
     model_name       as requests name it
     model_path       directory of its tokenizer, as the router's machine sees it. None: the router is told
                      with ``--tokenizer MODEL=DIRECTORY``
-    context_length   tokens of prompt and answer together. None: each request must say ``max_tokens``
+    context_length   tokens of prompt and answer together. None: the worker alone ends long answers
     kv_cache_block_size, kv_blocks, events_port, replay_port    of its KV cache (KvEventPublisher)
     host, port       where it listens; port 0 is a free one
     advertised_host  the host by which routers reach it; default: ``host``, or the name of this machine

@@ -1,4 +1,4 @@
-/** Answers of token ids have the form of any engine's, and the client's wishes are read as engines read them. */
+/** Answers of token ids have the form of any engine's; the client's wishes are read as engines read them. */
 
 import t from 'tap'
 import { readTokenWishes, TokenAnswer, type TokenWishes } from '../../src/index.ts'

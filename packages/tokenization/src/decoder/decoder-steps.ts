@@ -17,7 +17,7 @@ export type TokenToBytes = (token: string) => Uint8Array
 
 const BYTE_TOKEN = /^<0x([0-9A-Fa-f]{2})>$/
 /** Of nested sequences. */
-const DEPTH_MAX = 8
+const STEPS_DEPTH_MAX = 8
 
 /** Or why this decoder cannot be followed token by token. `ofByteLevel`: bytes by GPT-2's table. */
 export function decoderSteps(
@@ -60,7 +60,7 @@ export function decoderSteps(
         return undefined
       }
       case 'Sequence': {
-        if (!Array.isArray(decoders) || depth >= DEPTH_MAX) return 'its decoder is no sequence of steps'
+        if (!Array.isArray(decoders) || depth >= STEPS_DEPTH_MAX) return 'its decoder is no sequence of steps'
         for (const step of decoders) {
           const fault = read(step, depth + 1)
           if (fault !== undefined) return fault

@@ -26,8 +26,8 @@ export interface DecoderTables {
 }
 
 /** The largest vocabularies known have 262,144 tokens. */
-const TOKENS_MAX = 4_194_304
-const WORD_BYTES = 4
+const VOCABULARY_IDS_MAX = 4_194_304
+const START_BYTES = 4
 
 /** Reads a tokenizer directory. Throws TokenizerLoadError; so it does for a decoder that is not known. */
 export async function loadDecoder(directory: string): Promise<DecoderTables> {
@@ -55,7 +55,8 @@ export function buildDecoderTables(
     if (added.isSpecial) special.add(added.id)
   }
   const tokenCount = maxOf(tokens.keys()) + 1
-  if (tokenCount > TOKENS_MAX) return { refusal: `it has ids up to ${tokenCount - 1}, beyond ${TOKENS_MAX}` }
+  if (tokenCount > VOCABULARY_IDS_MAX)
+    return { refusal: `it has ids up to ${tokenCount - 1}, beyond ${VOCABULARY_IDS_MAX}` }
   const bytesOf = new Map<number, Uint8Array>()
   let bytes = 0
   for (const [id, token] of tokens) {
@@ -63,7 +64,7 @@ export function buildDecoderTables(
     bytesOf.set(id, own)
     bytes += own.length
   }
-  const memory = new SharedArrayBuffer((tokenCount + 1) * WORD_BYTES + tokenCount + bytes)
+  const memory = new SharedArrayBuffer((tokenCount + 1) * START_BYTES + tokenCount + bytes)
   const { starts, isSpecial, bytes: all } = viewsOf({ memory, tokenCount })
   let at = 0
   for (let id = 0; id < tokenCount; id++) {
@@ -85,7 +86,7 @@ export function viewsOf({ memory, tokenCount }: Pick<DecoderTables, 'memory' | '
   readonly isSpecial: Uint8Array
   readonly bytes: Uint8Array
 } {
-  const flagsAt = (tokenCount + 1) * WORD_BYTES
+  const flagsAt = (tokenCount + 1) * START_BYTES
   return {
     starts: new Int32Array(memory, 0, tokenCount + 1),
     isSpecial: new Uint8Array(memory, flagsAt, tokenCount),
