@@ -45,7 +45,7 @@ export interface TokenCallOptions {
   readonly wantsUsage: boolean
 }
 
-/** After its last line a worker has so long to end its answer, so that its connection can be used again. */
+/** Wait for the end of an answer behind its last line, so that its connection can be used again. */
 const END_MS_MAX = 1000
 const FAILED: HttpFailure = { wroteRequest: true, reusedConnection: false }
 const STREAM_HEAD: HttpHeaders = { 'content-type': 'text/event-stream; charset=utf-8' }

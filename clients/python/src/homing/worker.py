@@ -32,7 +32,7 @@ TOKENS_PATH = "/v1/tokens"
 TOKENS_TYPE = "application/x-ndjson"
 #: How often a silent generator's client is looked at, in seconds.
 LOOK_S = 0.2
-#: A connection on which nothing comes, or that takes nothing, for so long is closed.
+#: A connection is closed when nothing comes on it, or it takes nothing, for this time.
 SILENCE_S_MAX = 300
 REGISTER_S_MAX = 30
 

@@ -11,7 +11,7 @@ import type {
 import { CallsFullError } from './errors.ts'
 
 const ENDPOINT = /^http:\/\/(\[[0-9a-f:.]+\]|[^/:\s]+):(\d{1,5})\/?$/i
-/** A reader that takes no byte for so long is cut. */
+/** A client that takes no byte of its answer for this time is cut. */
 const READER_STALL_MS_MAX = 300_000
 const CALLS_MAX_DEFAULT = 4096
 
