@@ -40,6 +40,7 @@ const OTHERS = `
 import { BlockIndex } from '@homing/index'
 import { createPublisher, registerWorker } from '@homing/publisher'
 import { encoderPath, loadTokenizer } from '@homing/tokenization'
+import { serveTokens } from '@homing/worker'
 
 const index = BlockIndex.create({ capacityBytes: 2 ** 20, workerSlotsMax: 4 })
 const hashes = Int32Array.of(1, 0, 2, 0)
@@ -56,8 +57,17 @@ try {
 
 const fixture = new URL('../fixtures/tiny', import.meta.resolve('@homing/tokenization'))
 console.log(encoderPath(await loadTokenizer(fixture.pathname)).path)
+
+const worker = await serveTokens({
+  model: 'm',
+  async *generate() {
+    yield 1
+  },
+})
+console.log(await fetch(new URL('/health', worker.url)).then(reply => reply.text()))
+await worker.close()
 `
-const OTHERS_OUTPUT = 'stored 2\nHOMING_WORKER_BAD_REGISTRATION\nown\n'
+const OTHERS_OUTPUT = 'stored 2\nHOMING_WORKER_BAD_REGISTRATION\nown\n{"status":"ok"}\n'
 
 /** The program of docs/embedding.md, which is installed like any user's. */
 const EMBEDDING = /```ts\n\/\/ program\.ts\n(.*?)```\n\n```\n(.*?)```/s.exec(
@@ -192,7 +202,7 @@ t.test('a program of its own embeds the router', { skip }, async t => {
 
 t.test('the other packages are installed beside it, and each does its work', { skip }, async t => {
   const names = readdirSync(tarballs).filter(name => name !== `homing-${VERSION}.tgz`)
-  for (const name of ['actor', 'index', 'publisher', 'tokenization'])
+  for (const name of ['actor', 'index', 'publisher', 'tokenization', 'worker'])
     t.ok(names.includes(`homing-${name}-${VERSION}.tgz`), name)
   const installed = await install(names.map(name => join(tarballs, name)))
   t.equal(installed.exitCode, 0, installed.output)

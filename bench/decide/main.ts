@@ -15,6 +15,7 @@
  *            The part `queue` (parts=queue) has what the order of the queue costs a request with 1,000 to
  *            100,000 waiting.
  *            The part `whole` (parts=whole) has a request's whole stay at the router, with real actors.
+ *            The part `api` (parts=api) has what a decision costs a program that asks for it.
  * Checked    before the clock starts, every answer against the definition computed with plain arrays: costs,
  *            probabilities, winner, overlaps; `winnerSum` pins the behavior.
  * Read it    nanoseconds per decision, mean of the loop, or median of the turns; a run is one process for
@@ -31,6 +32,7 @@ import { ActiveLoad } from '@homing/load'
 import { placementSettings } from '@homing/placement'
 import { FIXED_POLICY_NAMES, type SelectionSettings, Selector, selectionSettings } from '@homing/selection'
 import { type Measure, type Measures, parameter, runBench, type Target } from '../harness.ts'
+import { apiTargets, measureApi } from './api.ts'
 import { BLOCK_TOKENS, type Fixture, fixtureOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
 import { NaiveIndex, naiveChoose } from './naive.ts'
 import { Placer, requestOf } from './placer.ts'
@@ -47,8 +49,8 @@ const blocks = parameter('blocks', { smoke: 20_000, full: 10_000_000 })
 const rounds = parameter('rounds', { smoke: 2, full: 50 })
 const depthMax = parameter('depth', { smoke: 1000, full: 100_000 })
 const parts = parameter('parts', {
-  smoke: 'costs,policies,queue,whole',
-  full: 'costs,policies,queue,whole',
+  smoke: 'costs,policies,queue,whole,api',
+  full: 'costs,policies,queue,whole,api',
 }).split(',')
 
 const FLEETS = [2, 32, 64, 1024, 10_000]
@@ -251,6 +253,7 @@ function targets(): Readonly<Record<string, Target>> {
     ['auto with its guard ÷ linear, W=1024', of(4)],
     ...Object.entries(wholeTargets(WHOLE_FLEETS)),
     ...Object.entries(queueTargets(QUEUE_DEPTHS)),
+    ...Object.entries(apiTargets(WHOLE_FLEETS)),
   ])
 }
 
@@ -266,6 +269,7 @@ await runBench(
     if (part === 'queue') {
       return measureQueue({ depths: QUEUE_DEPTHS.filter(depth => depth <= depthMax), rounds })
     }
+    if (part === 'api') return measureApi({ fleets: WHOLE_FLEETS, rounds })
     if (part === 'whole') return measureWhole({ fleets: WHOLE_FLEETS, rounds })
     if (part !== 'policies') return ours()
     return measurePolicies({

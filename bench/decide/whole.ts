@@ -34,12 +34,12 @@ import type { Measure, Measures, Target } from '../harness.ts'
 import { median } from '../statistics.ts'
 import { BLOCK_TOKENS, fixtureOf, fleetOf, promptOf, SEL_PROMPT_TOKENS } from './fixture.ts'
 
-const PROMPTS = 64
-const OPEN = 32
+export const PROMPTS = 64
+export const OPEN = 32
 /** Requests in one turn of the event loop. */
-const BURST = 16
+export const BURST = 16
 /** Long enough for the clock of CPU time, which may tick every few milliseconds. */
-const BATCH = 1000
+export const BATCH = 1000
 const GATEWAY = { name: 'gateway', life: 'one' }
 const TIMEOUT = { timeout: 10_000 } as const
 
@@ -48,7 +48,7 @@ export interface WholeParameters {
   readonly rounds: number
 }
 
-interface Arm {
+export interface Arm {
   readonly name: string
   readonly settings: SelectionSettings
   readonly share: number
@@ -77,6 +77,13 @@ const HINTS: WaitingHints = {
   doNotQueue: false,
   deadlineMs: undefined,
   bytes: 10_000,
+}
+
+/** Of an arm with a queue. */
+export interface HouseParts {
+  readonly router: ActorRef<RouterMessage>
+  readonly queue: ActorRef<QueueMessage>
+  readonly tracker: ActorRef<TrackerMessage>
 }
 
 type DirectoryMailbox =
@@ -136,7 +143,7 @@ export function wholeTargets(fleets: readonly number[]): Readonly<Record<string,
 }
 
 /** A router and a tracker with a policy of their own, and a queue before them if the arm has one. */
-class House {
+export class House {
   readonly #router: ActorRef<RouterMessage>
   /** Undefined: the arm has none. */
   readonly #queue: ActorRef<QueueMessage> | undefined
@@ -198,6 +205,11 @@ class House {
       },
     })
     this.#queue.tell({ type: 'fleet', fleet })
+  }
+
+  /** For those who ask it in another way. */
+  get parts(): HouseParts {
+    return { router: this.#router, queue: this.#queue!, tracker: this.#tracker }
   }
 
   /** CPU time of this thread for one request of a batch. */

@@ -17,6 +17,7 @@ export const API_PACKAGES: readonly ApiPackage[] = [
   of('homing', 'homing'),
   of('@homing/actor', 'actor', 'testing', 'simulation/index'),
   of('@homing/publisher', 'publisher'),
+  of('@homing/worker', 'worker'),
   of('@homing/index', 'index'),
   of('@homing/tokenization', 'tokenization'),
 ]

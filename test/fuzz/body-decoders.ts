@@ -67,6 +67,7 @@ import { readRelayedRequest, readRequest } from '../../packages/openai/src/reque
 import { scanRequest } from '../../packages/openai/src/scan.ts'
 import { StreamFormLearner } from '../../packages/openai/src/stream-form.ts'
 import { parseTokenIds } from '../../packages/openai/src/token-ids.ts'
+import { readTokenWishes } from '../../packages/openai/src/tokens/token-wishes.ts'
 import { usageEdit } from '../../packages/openai/src/usage-edit.ts'
 import { UsageTap } from '../../packages/openai/src/usage-tap.ts'
 import { RenderingRefusedError } from '../../packages/tokenization/src/errors.ts'
@@ -465,6 +466,18 @@ export const BODY_DECODERS: readonly Decoder[] = [
         '{"model_name":"llama","token_ids":[1,2,3,4],"lora_name":"a","cache_salt":"b","mm_routing_info":{"mm_objects":[{"mm_hash":1,"offsets":[[0,2]]}]},"router_config_override":{"router_temperature":0.5,"assume_kv_reuse":true}}',
         '{"selection_id":"a","block_hashes":[-5],"sequence_hashes":["17357386176853808775"],"isl_tokens":40,"pinned_worker":{"worker_id":7,"dp_rank":1},"allowed_worker_ids":["7"],"routing_constraints":{"required_taints":["a"],"preferred_taints":{"b":-1}},"explain":true}',
       ],
+    },
+  ),
+  ofJson(
+    'packages/openai/src/tokens/token-wishes.ts',
+    'readTokenWishes',
+    bytes => [readTokenWishes(bytes, 'chat'), readTokenWishes(bytes, 'completions')],
+    {
+      seeds: [
+        '{"model":"m","messages":[],"max_tokens":5,"stop":["a"],"stop_token_ids":[4],"stream":true,"stream_options":{"include_usage":true},"temperature":0.5}',
+        '{"prompt":[1,2],"n":1,"ignore_eos":true,"min_tokens":2,"logprobs":false,"cache_salt":"s"}',
+      ],
+      refusals: [InvalidRequestError, MalformedJsonError],
     },
   ),
   ofJson(

@@ -15,6 +15,8 @@ import {
   UnreadableTraceError,
 } from '@homing/trace'
 import { parseWorkersFile } from '../../packages/fleet/src/workers-file.ts'
+import { buildDecoderTables } from '../../packages/tokenization/src/decoder/decoder-tables.ts'
+import { TokenDecoder, TokenTexts } from '../../packages/tokenization/src/decoder/token-decoder.ts'
 import { splitModel } from '../../packages/tokenization/src/encoder/model-bytes.ts'
 import { checkModel, readModel, readModelBytes } from '../../packages/tokenization/src/encoder/read-model.ts'
 import { byteOfUnit } from '../../packages/tokenization/src/encoder/token-bytes.ts'
@@ -196,4 +198,38 @@ export const FILE_DECODERS: readonly Decoder[] = [
     seeds: TEMPLATES,
     refusals: [RenderingRefusedError],
   }),
+  ofJson(
+    'packages/tokenization/src/decoder/decoder-tables.ts',
+    'buildDecoderTables',
+    bytes => {
+      const tokenizer = parseTokenizer('fuzz', bytes)
+      const files = {
+        tokenizer,
+        modelBytes: undefined,
+        config: {},
+        specialTokens: new Map([['eos_token', 'a']]),
+      }
+      const built = buildDecoderTables(files as never, tokenizer['generation'])
+      if ('refusal' in built) return built
+      const decoder = new TokenDecoder(new TokenTexts(built))
+      return [0, 1, 2, 3].map(id => decoder.push(id))
+    },
+    {
+      seeds: [
+        JSON.stringify({
+          model: { vocab: { a: 0, '▁b': 1, '<0xE4>': 2 } },
+          added_tokens: [{ id: 3, content: '<s>', special: true }],
+          decoder: {
+            type: 'Sequence',
+            decoders: [{ type: 'Replace', pattern: { String: '▁' }, content: ' ' }, { type: 'ByteFallback' }],
+          },
+          generation: { eos_token_id: [0, 3] },
+        }),
+        JSON.stringify({ model: { vocab: [['a', 0]] }, decoder: { type: 'ByteLevel' } }),
+      ],
+      refusals: [TokenizerLoadError],
+      // As many ids as the largest one of the file says, up to 4 million.
+      isUnweighed: true,
+    },
+  ),
 ]

@@ -13,16 +13,22 @@ import {
   encodeReplayEnd,
   encodeReplayReply,
   encodeSnapshotReply,
+  encodeTokenLine,
+  encodeTokenRequest,
   isSnapshotRequest,
   MalformedEventFramesError,
   MalformedKvBatchError,
+  MalformedTokenRequestError,
   parseEventFrames,
   parseReplayReply,
   parseReplayRequest,
   parseSnapshotReply,
+  readTokenLine,
+  readTokenRequest,
   replayRequestFrames,
   snapshotRequestFrames,
   TensorRtEvents,
+  TokenLines,
 } from '@homing/protocol'
 import { decodeCheckpoint, encodeCheckpoint } from '../../actors/listener/src/checkpoint.ts'
 import { UnusableCheckpointError } from '../../actors/listener/src/errors.ts'
@@ -367,6 +373,40 @@ export const WIRE_DECODERS: readonly Decoder[] = [
           bodyBytes: 3,
           windowBytes: 65536,
         }),
+      ],
+    },
+  ),
+  ofJson('packages/protocol/src/token-requests.ts', 'readTokenRequest', bytes => readTokenRequest(bytes), {
+    seeds: [
+      encodeTokenRequest(
+        {
+          ...{
+            requestId: 'r',
+            model: 'm',
+            tokenIds: [7],
+            resumedTokens: 1,
+            eosTokenIds: [9],
+            cacheSalt: 's',
+          },
+          stopConditions: {
+            ...{ maxTokens: 5, minTokens: 1, stop: ['x'], stopTokenIds: [3], ignoreEos: true },
+          },
+          samplingOptions: { temperature: 0.5, logit_bias: { 5: 1 } },
+          dpRank: 1,
+        },
+        Int32Array.of(1, 2, 3),
+      ),
+    ],
+    refusals: [MalformedTokenRequestError],
+  }),
+  ofJson(
+    'packages/protocol/src/token-requests.ts',
+    'readTokenLine',
+    bytes => [readTokenLine(Buffer.from(bytes).toString()), new TokenLines().push(bytes)],
+    {
+      seeds: [
+        encodeTokenLine({ tokenIds: [5, 6], finishReason: 'stop', cachedTokens: 3 }),
+        encodeTokenLine({ error: 'out of memory' }),
       ],
     },
   ),

@@ -129,6 +129,18 @@ export class NoHandoverError extends CodedError {
   }
 }
 
+/** Workers of a model take token ids, and those of this prompt are not known. */
+export class NoTokenIdsError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_NO_TOKEN_IDS'
+
+  constructor(model: string, reason: string) {
+    super(
+      `cannot send the request: workers of ${JSON.stringify(shownText(model))} take token ids, and those of its prompt are not known: ${shownText(reason, 300)}`,
+      { model: shownText(model), reason: shownText(reason, 300) },
+    )
+  }
+}
+
 /** The router is draining and takes no new requests; those that are open have some time. */
 export class ShuttingDownError extends CodedError {
   readonly code = 'HOMING_GATEWAY_SHUTTING_DOWN'

@@ -20,6 +20,7 @@ import type { SliceTrust } from './slice-trust.ts'
 import type { SlicedPrompt } from './sliced-prompt.ts'
 import type { ContinuationLimits, ContinuationParts } from './stream-continuation.ts'
 import type { StreamForms } from './stream-forms.ts'
+import type { TokenWorkers } from './tokens/token-workers.ts'
 import type { UpstreamRequest } from './worker-call.ts'
 import type { WorkerProgress } from './worker-progress.ts'
 
@@ -44,6 +45,7 @@ export interface CommonParts {
   readonly audit: boolean
   readonly slices: SliceTrust
   readonly pools: PrefillPools
+  readonly tokens: TokenWorkers
   readonly continuations: ContinuationParts
 }
 

@@ -24,6 +24,7 @@ import type { AloneReason, LegOutcome } from './prefill-pools.ts'
 import { RequestMetrics } from './request-metrics.ts'
 import type { GivenUp } from './sliced-prompt.ts'
 import { tcpMetrics } from './tcp-metrics.ts'
+import type { TokenEnding } from './tokens/token-state.ts'
 import type { TraceFigures } from './tracing.ts'
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
@@ -73,6 +74,8 @@ export class GatewayMetrics {
   readonly #alone: Counter<'reason'>
   readonly #continuations: Counter<'outcome'>
   readonly #continuationBytes: Gauge
+  readonly #tokenAnswers: Counter<'end'>
+  readonly #unknownTokens: Counter
   readonly #prefillActive: Gauge<'model'>
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
@@ -225,6 +228,15 @@ export class GatewayMetrics {
       name: 'homing_gateway_continuations_total',
       help: 'Streams whose worker failed in the middle: place, another one went on; end, only the end was missing; else why none could go on (docs/reliability.md).',
       labels: ['outcome'],
+    })
+    this.#tokenAnswers = metrics.counter({
+      name: 'homing_gateway_token_answers_total',
+      help: 'Answers of workers that give token ids, by what ended them.',
+      labels: ['end'],
+    })
+    this.#unknownTokens = metrics.counter({
+      name: 'homing_gateway_unknown_tokens_total',
+      help: 'Token ids in such answers that the tokenizer of the model does not have: they give no text.',
     })
     this.#continuationBytes = metrics.gauge({
       name: 'homing_gateway_continuation_bytes',
@@ -386,6 +398,12 @@ export class GatewayMetrics {
 
   decodedAlone(reason: AloneReason): void {
     this.#alone.add(1, { reason })
+  }
+
+  /** An answer of token ids is over. */
+  tokenAnswer(end: TokenEnding | 'failed', unknownIds: number): void {
+    this.#tokenAnswers.add(1, { end })
+    if (unknownIds > 0) this.#unknownTokens.add(unknownIds)
   }
 
   continuation(outcome: ContinuationOutcome): void {

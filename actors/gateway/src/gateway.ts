@@ -75,6 +75,7 @@ import { ResponseHolders } from './response-holders.ts'
 import { RetryBudget } from './retry-budget.ts'
 import { SliceTrust } from './slice-trust.ts'
 import { StreamForms } from './stream-forms.ts'
+import { TokenWorkers } from './tokens/token-workers.ts'
 import { Tracing } from './tracing.ts'
 import { WorkerProgress } from './worker-progress.ts'
 
@@ -162,6 +163,7 @@ class Gateway {
   readonly #deadlyPrompts: DeadlyPrompts
   readonly #exchanges: Exchanges
   readonly #slices: SliceTrust
+  readonly #tokens: TokenWorkers
   #door: FrontDoor | undefined
   readonly #access: GatewayAccess
   #refusalLoggedMs = Number.NEGATIVE_INFINITY
@@ -238,7 +240,13 @@ class Gateway {
     const placements = new Placements({ ...args, gateway: life, newId })
     const fleet = (): Fleet => this.#fleet
     const names = (): ModelNames => this.#names
-    const known = { fleet, names, responses, peers, slices }
+    this.#tokens = new TokenWorkers({
+      tokenizer: args.tokenizer,
+      askMsMax: args.readMsMax,
+      modelTokens: model => this.reader.modelTokens(model),
+    })
+    const tokens = this.#tokens
+    const known = { fleet, names, responses, peers, slices, tokens }
     this.reader = new RequestReader({ args, clock, bodies, metrics, newId, ...known })
     this.#continuationMemory = new ContinuationMemory(args.exchangeLimits.migrationBytesMax ?? 0)
     this.#exchanges = new Exchanges({
@@ -263,6 +271,7 @@ class Gateway {
       audit: args.audit,
       slices,
       pools: this.#pools,
+      tokens,
       continuations: {
         limits: args.exchangeLimits,
         memory: this.#continuationMemory,
@@ -349,6 +358,7 @@ class Gateway {
   takeFleet(fleet: Fleet): void {
     this.#fleet = fleet
     this.#slices.takeFleet(fleet)
+    this.#tokens.takeFleet(fleet)
     for (const [model, state] of this.#pools.takeFleet(fleet)) {
       const level = state === 'unavailable' ? 'warn' : 'info'
       this.#log[level]({ model, state: state ?? 'none' }, 'prefill on workers of its own has another state')

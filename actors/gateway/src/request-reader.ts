@@ -47,6 +47,7 @@ import type { Stage } from './request-metrics.ts'
 import type { ResponseHolders } from './response-holders.ts'
 import type { SliceTrust } from './slice-trust.ts'
 import { type SlicedPrompt, slicedPrompt } from './sliced-prompt.ts'
+import type { TokenWorkers } from './tokens/token-workers.ts'
 import { tenantOf, waitingHints } from './waiting-hints.ts'
 import type { UpstreamRequest } from './worker-call.ts'
 
@@ -64,6 +65,7 @@ export interface ReaderParts {
   /** Other gateways; undefined: there are none. */
   readonly peers?: GatewayPeers | undefined
   readonly slices: SliceTrust
+  readonly tokens: TokenWorkers
 }
 
 const NOT_A_COMPLETION = 'not a completion: placed by load'
@@ -108,7 +110,7 @@ export class RequestReader {
     hold: BodyHold,
     note?: AccessNote,
   ): Promise<ReadyRequest | undefined> {
-    const { args, clock, slices } = this.#parts
+    const { args, clock, slices, tokens: workers } = this.#parts
     const arrivedMs = clock.nowMs()
     const body = await hold.readDecoded(exchange, args.bodyBytesMax)
     const bodyMs = clock.nowMs()
@@ -116,7 +118,7 @@ export class RequestReader {
     this.#models.checkBody(exchange, body)
     slices.came(tenantOf(exchange.headers), bodyMs)
     const wantsIds = slices.mayBeLong(body.length, bodyMs)
-    const given = await this.#read({ route, body, hold }, exchange.headers, wantsIds)
+    const given = await this.#read({ route, body, hold }, exchange.headers, wantsIds || workers.areSome)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     this.#models.check(exchange, given.model)
     const { read, ignored } = this.#trust.apply(given, exchange.headers)
@@ -135,15 +137,17 @@ export class RequestReader {
       await this.#selectOnly(exchange, { route, body, hold }, routing)
       return undefined
     }
+    const upstreamBody = read.upstreamBody ?? body
+    const tokens = await workers.promptOf({ route, read, body: upstreamBody, hold })
     const waiting = waitingHints(exchange.headers, read.priority, body.length)
-    const isLong = wantsIds && slices.isLong(read.promptTokens)
-    const prompt = isLong ? slicedPrompt(read, read.upstreamBody ?? body) : undefined
+    const isLong = wantsIds && tokens === undefined && slices.isLong(read.promptTokens)
+    const prompt = isLong ? slicedPrompt(read, upstreamBody) : undefined
     return {
       prompt: prompt !== undefined && hasRoom(hold, prompt) ? prompt : undefined,
       ...ready(
         exchange,
         routing,
-        { body: read.upstreamBody ?? body, usageEdit: read.usageEdit },
+        { body: upstreamBody, usageEdit: read.usageEdit, tokens },
         withoutEncoding(exchange.headers),
       ),
       waiting,
@@ -465,7 +469,7 @@ export class RequestReader {
 function ready(
   { method, path, query, headers }: HttpExchange,
   routing: RoutingRequest,
-  upstream: Pick<UpstreamRequest, 'body' | 'usageEdit'>,
+  upstream: Pick<UpstreamRequest, 'body' | 'usageEdit' | 'tokens'>,
   upstreamHeaders = headers,
 ): ReadyRequest {
   const target = query === '' ? path : `${path}?${query}`

@@ -35,6 +35,7 @@ import type { HttpExchange } from '@homing/transport'
 import type { ContinuationMemory, UnfitReason } from './continuation-memory.ts'
 import type { LegsRequest } from './exchange-legs.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
+import type { TokenPrompt } from './tokens/token-prompt.ts'
 
 export type ContinuationStep =
   /** `deliveredTokens`: of the answer, behind its prompt. */
@@ -235,6 +236,8 @@ export class StreamContinuation {
     const form = given.legs!.route === 'chat' ? 'chat' : 'completions'
     const { text, sample, isFinished, hasUsage } = delivered
     const why = unfitRequest(body)
+    if (given.upstream.tokens?.isForAll === true && given.upstream.tokens.state !== undefined && !isFinished)
+      return this.#nextOfTokens(given, given.upstream.tokens, form)
     if (text === '' && !isFinished && why !== 'choices') {
       const { promptTokens } = given.routing
       this.#stream = new ContinuedStream({ form, sample, promptTokens, deliveredTokens: 0, isAnew: true })
@@ -275,6 +278,38 @@ export class StreamContinuation {
     const ready = await reader.continued(this.#http, rest, given.routing)
     this.#stream = stream
     return { kind: 'place', ready, deliveredTokens }
+  }
+
+  /**
+   * Of workers that give token ids, their ids are known: another one goes on behind the last of them, and
+   * what comes is in the form that the client has already.
+   */
+  async #nextOfTokens(
+    given: LegsRequest,
+    tokens: TokenPrompt,
+    form: 'chat' | 'completions',
+  ): Promise<ContinuationStep> {
+    const { reader, limits } = this.#parts
+    const body = given.upstream.body!
+    const { ids: promptIds, state } = tokens
+    const generated = state!.ids
+    if (generated === undefined) return { kind: 'unfit', why: 'memory' }
+    const why = unfitRequest(body)
+    // What counts generated tokens, the worker is told which ones are.
+    if (why === 'guided' || why === 'tied') return { kind: 'unfit', why }
+    const tokensCount = promptIds.length + generated.length
+    if (tokensCount > (limits.migrationTokensMax ?? Number.POSITIVE_INFINITY))
+      return { kind: 'unfit', why: 'too_long' }
+    const ids = new Int32Array(tokensCount)
+    ids.set(promptIds)
+    ids.set(generated, promptIds.length)
+    const tokensMax = state!.left ?? answerLimits(body, form === 'chat').tokensMax
+    const rest = continuedRequest(body, ids, { tokensMax, tokensMin: undefined })
+    if (!this.#hasRoom(rest.length)) return { kind: 'unfit', why: 'memory' }
+    // It says where the request goes, and is not sent.
+    const { routing } = await reader.continued(this.#http, rest, given.routing)
+    const upstream = { ...given.upstream, tokens: tokens.rest() }
+    return { kind: 'place', ready: { ...given, routing, upstream }, deliveredTokens: generated.length }
   }
 
   #hasRoom(bytes: number): boolean {

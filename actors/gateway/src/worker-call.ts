@@ -40,11 +40,17 @@ import {
   type HttpCallFailure,
   type HttpEnd,
   type HttpHeaders,
+  type HttpRequest,
+  type HttpResponseHandler,
   type HttpTransport,
 } from '@homing/transport'
 import { cutOf } from './answer-end.ts'
+import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { CallSpans, RequestSpans } from './request-spans.ts'
 import type { StreamForms } from './stream-forms.ts'
+import { TokenCall, type TokenCallParts } from './tokens/token-call.ts'
+import type { TokenPrompt } from './tokens/token-prompt.ts'
+import type { TokenWorkers } from './tokens/token-workers.ts'
 import { upstreamHeaders } from './upstream-headers.ts'
 import { FAILING_STATUSES } from './worker-statuses.ts'
 
@@ -56,6 +62,8 @@ export interface UpstreamRequest {
   readonly body: Uint8Array | undefined
   /** How `body` asks for the usage of a stream; undefined: do not ask. */
   readonly usageEdit: BodyEdit | undefined
+  /** For workers that take token ids; undefined: its model has none. */
+  readonly tokens?: TokenPrompt | undefined
   /** Its request is traced. */
   readonly spans?: RequestSpans | undefined
 }
@@ -114,6 +122,10 @@ export interface WorkerCallParts {
    * answer.
    */
   readonly mayRefuse: (status: number) => boolean
+  /** Which workers take token ids; default: none. */
+  readonly tokens?: Pick<TokenWorkers, 'takes'>
+  /** Counts answers of such workers. */
+  readonly metrics?: Pick<GatewayMetrics, 'tokenAnswer'>
 }
 
 const NOT_FOUND = 404
@@ -202,7 +214,7 @@ export class WorkerCall {
     const body = this.#body()
     this.#spans = spans?.call(decision, attempt, path)
     const headers = this.#spans?.headers(given) ?? given
-    this.#call = this.#parts.http.call(
+    this.#call = this.#callTo(
       {
         origin: decision.origin,
         method,
@@ -219,7 +231,27 @@ export class WorkerCall {
           this.#isOver || this.#failed({ reason, failure, reusedConnection }),
       },
     )
-    if (this.#isOver) this.#call.abort()
+    if (this.#isOver) this.#call?.abort()
+  }
+
+  /** Workers that take token ids are called with those of the prompt. Undefined: the call has failed. */
+  #callTo(request: HttpRequest, handler: HttpResponseHandler): HttpCall | undefined {
+    const { http, clock, tokens, metrics } = this.#parts
+    const { decision, requestId } = this.#target
+    const { tokens: prompt } = this.#request
+    if (prompt === undefined) return http.call(request, handler)
+    if (tokens?.takes(decision.workerId, prompt.model) === true) {
+      const ended: TokenCallParts['ended'] = (ending, unknownIds) => metrics?.tokenAnswer(ending, unknownIds)
+      const wantsUsage = this.#edited !== undefined || prompt.wishes.wantsUsage
+      return new TokenCall({ http, clock, ended }, request, prompt, { requestId, wantsUsage }, handler)
+    }
+    if (prompt.resumed === undefined) return http.call(request, handler)
+    this.#break({
+      reason: 'it takes no token ids, with which it could go on',
+      failure: 'request',
+      reusedConnection: false,
+    })
+    return undefined
   }
 
   /** Ends the call; nothing more is reported. */

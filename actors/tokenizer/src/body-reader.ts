@@ -43,7 +43,13 @@ import {
 } from '@homing/openai'
 import { separatedPrompt, unknownPromptWith } from '@homing/placement'
 import { ADAPTER, EXTRA_KEY, SALT } from '@homing/protocol'
-import { CACHE_MARK, conversationText, loadTokenizer, RenderingRefusedError } from '@homing/tokenization'
+import {
+  CACHE_MARK,
+  conversationText,
+  loadDecoder,
+  loadTokenizer,
+  RenderingRefusedError,
+} from '@homing/tokenization'
 import { BodyMemory, type ReadBody } from './body-memory.ts'
 import { idsOfReply } from './ids-of-reply.ts'
 import type { EngineQuestions, ModelEntry, ModelTable } from './model-table.ts'
@@ -143,7 +149,15 @@ export class BodyReader {
         case 'hash':
           return hashReply(task)
         case 'load':
-          return await load(task.directory)
+          return await loadOf(task.directory, async directory => ({
+            kind: 'loaded',
+            loaded: await loadTokenizer(directory),
+          }))
+        case 'decoder':
+          return await loadOf(task.directory, async directory => ({
+            kind: 'decoder',
+            tables: await loadDecoder(directory),
+          }))
       }
     } catch (thrown) {
       const param = (thrown as { readonly param?: unknown } | undefined)?.param
@@ -372,9 +386,12 @@ function conversationOf({ values }: ReadBody): Uint8Array | undefined {
   }
 }
 
-async function load(directory: string): Promise<ReaderOutcome> {
+async function loadOf(
+  directory: string,
+  load: (directory: string) => Promise<ReaderOutcome>,
+): Promise<ReaderOutcome> {
   try {
-    return { kind: 'loaded', loaded: await loadTokenizer(directory) }
+    return await load(directory)
   } catch (thrown) {
     const mayComeBack = isLocalFault((thrown as { readonly cause?: unknown }).cause)
     return { kind: 'notLoaded', error: toErrorRecord(thrown), mayComeBack }

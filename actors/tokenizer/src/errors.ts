@@ -9,6 +9,15 @@ export class TokenizerOverloadedError extends CodedError {
   }
 }
 
+/** Token ids of a model cannot be made text: its tokenizer is not known here, or has no decoder of ours. */
+export class NoDecoderError extends CodedError {
+  readonly code = 'HOMING_TOKENIZER_NO_DECODER'
+
+  constructor(model: string, why: string) {
+    super(`cannot make text of token ids of ${model}: ${why}`, { model, why })
+  }
+}
+
 /**
  * The thread of a reader is gone, and none can be started in its place: files or memory of this machine are
  * used up.

@@ -1,6 +1,7 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { ErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
+import type { DecoderTables } from '@homing/tokenization'
 import type { GivenBody, ReadResult } from './read-request.ts'
 import type { ReaderConfiguration } from './reader-tasks.ts'
 
@@ -84,6 +85,12 @@ export type TokenizerMessage =
   | {
       readonly type: 'tokenizers'
       readonly reply: Reply<TokenizerStatus>
+    }
+  /** What makes text of the token ids of this model, for those who write answers. */
+  | {
+      readonly type: 'decoder'
+      readonly model: string
+      readonly reply: Reply<DecoderTables | ErrorRecord>
     }
   | {
       readonly type: 'whenStarted'

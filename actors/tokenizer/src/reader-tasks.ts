@@ -6,7 +6,7 @@
 import type { ErrorRecord } from '@homing/base'
 import type { HashNamespace } from '@homing/blocks'
 import type { ModelNames } from '@homing/fleet'
-import type { LoadedTokenizer } from '@homing/tokenization'
+import type { DecoderTables, LoadedTokenizer } from '@homing/tokenization'
 import type { ModelTable } from './model-table.ts'
 import type { CompletionRoute, ReadRequest, ReadResult } from './read-request.ts'
 
@@ -63,7 +63,13 @@ export type ReaderTask =
   | CheckTask
   | HashTask
   /** Loads a tokenizer for all readers. */
-  | { readonly type: 'load'; readonly directory: string }
+  | LoadTask
+
+export interface LoadTask {
+  /** `decoder`: the tables that make text of token ids. */
+  readonly type: 'load' | 'decoder'
+  readonly directory: string
+}
 
 export type ReaderOutcome =
   | ReadResult
@@ -93,6 +99,7 @@ export type ReaderOutcome =
   /** The reader has an older configuration than the task needs, or none. */
   | { readonly kind: 'unconfigured' }
   | { readonly kind: 'loaded'; readonly loaded: LoadedTokenizer }
+  | { readonly kind: 'decoder'; readonly tables: DecoderTables }
   /** `mayComeBack`: this machine lacked something. */
   | { readonly kind: 'notLoaded'; readonly error: ErrorRecord; readonly mayComeBack: boolean }
 

@@ -125,7 +125,7 @@ export class SpawnedReaders implements ReaderThreads {
     const isBusy = readers[own]!.pending > readers[free]!.pending + AFFINITY_QUEUE
     const waiting = this.#all.reduce((sum, { reads }) => sum + Math.max(0, reads - 1), 0)
     const { queueMax } = this.#options
-    if (task.type !== 'load' && waiting >= queueMax)
+    if (!isLoad(task) && waiting >= queueMax)
       throw new TokenizerOverloadedError(`${queueMax} wait for a tokenizer thread`)
     if (bodyBytesOf(task) > LONG_BODY_BYTES) return this.#longReader.run(task, waitMsMax)
     return readers[isBusy ? free : own]!.run(task, waitMsMax)
@@ -150,6 +150,10 @@ export class SpawnedReaders implements ReaderThreads {
     const args = { promptCacheBytes: Math.floor(promptCacheBytes), wordTableBytes }
     return new ReaderThread(this.#spawner, name, args, () => this.#configuration, onError)
   }
+}
+
+function isLoad({ type }: ReaderTask): boolean {
+  return type === 'load' || type === 'decoder'
 }
 
 function bodyBytesOf(task: ReaderTask): number {
@@ -214,7 +218,7 @@ class ReaderThread {
   }
 
   async run(task: ReaderTask, waitMsMax: number | undefined): Promise<ReaderOutcome> {
-    const reads = task.type === 'load' ? 0 : 1
+    const reads = isLoad(task) ? 0 : 1
     this.pending++
     this.reads += reads
     try {

@@ -1,7 +1,7 @@
 /**
  * Tokenizer: extracts what routing needs from request bytes.
  *
- * In     `read` from the gateway; the fleet; `whenStarted` from the guardian.
+ * In     `read` and `decoder` from the gateway; the fleet; `whenStarted` from the guardian.
  * Out    to the directory: engines that make other tokens of a chat (chat-comparer.ts).
  *        `read` is answered here for short requests, and by a reader on a thread of its own (reader.ts) for
  *        others. If the prompt's tokens cannot be known, an engine is asked (`/tokenize`). If no engine can
@@ -32,6 +32,7 @@ import type { ModelAlias } from '@homing/config'
 import { type Fleet, modelNames } from '@homing/fleet'
 import { ChatComparer } from './chat-comparer.ts'
 import type { GivenChatOptions } from './chat-options.ts'
+import { Decoders } from './decoders.ts'
 import { TokenizingEngines } from './engine-tokenize.ts'
 import type { TokenizerMessage, TokenizerStatus } from './messages.ts'
 import { type GivenTokenizers, modelTable, readGivenTokenizers } from './model-table.ts'
@@ -65,6 +66,7 @@ export const tokenizer = defineActor(
       tokenizers: ({ reply }) => reply(state.status()),
       whenStarted: async ({ reply }) => reply(await state.start()),
       read: async message => message.reply(await state.read(message)),
+      decoder: async ({ model, reply }) => reply(await state.decoders.of(model)),
       follow: message => state.followers.take(message),
       check: ({ route, body, headers, wantTokenIds }) => state.check({ route, body, headers, wantTokenIds }),
       [signal](event) {
@@ -89,6 +91,7 @@ class Tokenizer {
   readonly #readers: Readers
   readonly #checker: TokenChecker
   readonly followers: ReaderFollowers
+  readonly decoders: Decoders
   /** Undefined: chats are not compared. */
   readonly comparer: ChatComparer | undefined
   /** By origin. */
@@ -135,6 +138,11 @@ class Tokenizer {
       },
       onLoadFailed: (directory, error) =>
         context.log.warn({ directory, error }, 'tokenizer cannot be loaded; engines are asked'),
+    })
+    this.decoders = new Decoders({
+      clock: context.clock,
+      directoryOf: model => this.#readers.configuration.table.get(model)?.tokenizerDirectory,
+      run: task => this.#threads.run(task),
     })
     this.#checker = new TokenChecker(context, args, { readers: this.#readers, engines: this.#engines })
     const { directory } = args

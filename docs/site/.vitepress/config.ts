@@ -65,6 +65,7 @@ const sidebar: DefaultTheme.SidebarItem[] = [
       page('Embedding', 'embedding'),
       page('Library', 'library'),
       page('Python', 'python'),
+      page('Workers in a program', 'worker'),
       page('Publisher', 'publisher'),
       page('Actors', 'actors'),
       page('Actor runtime', 'actor-runtime'),

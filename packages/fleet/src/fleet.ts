@@ -34,6 +34,8 @@ export interface WorkerModel {
   readonly root: string | undefined
   /** Prompt plus output, in tokens. */
   readonly maxModelTokens: number | undefined
+  /** The worker gets the token ids of prompts, and answers with token ids; default: it reads text. */
+  readonly takesTokens?: boolean
 }
 
 /** Where the decode leg finds a prefill worker of SGLang. */

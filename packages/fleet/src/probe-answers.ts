@@ -31,6 +31,9 @@ export const PROBED_RANKS_MAX = 256
 export const MODELS_MAX = 1024
 export const LISTED_CHARACTERS_MAX = 1024
 
+/** What a worker of token ids says of the input of its model (docs/worker.md). */
+const TOKENS_INPUT = 'Tokens'
+
 /** Numbers of `engine=` labels that are counted. */
 const ENGINE_LABELS_MAX = 65_536
 const PORT_MAX = 65_535
@@ -55,6 +58,7 @@ export function readModels(
       base: shortText(entry['parent']),
       root: shortText(entry['root']),
       maxModelTokens: count(entry['max_model_len']),
+      ...(entry['model_input'] === TOKENS_INPUT ? { takesTokens: true } : {}),
     })
   }
   return { models, owner }

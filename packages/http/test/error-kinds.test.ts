@@ -73,7 +73,9 @@ t.test('each code of the request path has a kind of its own', async t => {
 
 t.test('no code of the table is unknown to the sources', async t => {
   const declared = new Set(
-    [...REQUEST_PATH, 'actors/directory', 'packages/fleet', 'packages/actor'].flatMap(declaredIn),
+    [...REQUEST_PATH, 'actors/directory', 'packages/fleet', 'packages/actor', 'packages/protocol'].flatMap(
+      declaredIn,
+    ),
   )
   for (const code of Object.keys(KIND_OF_CODE)) t.ok(declared.has(code), code)
 })

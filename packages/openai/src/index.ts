@@ -37,6 +37,9 @@ export { MEMBERS_MAX, scanPoint, scanRequest } from './scan.ts'
 export { type BodyEdit, cutMembers, editBody, spliceMember } from './splice.ts'
 export { canAsk, type StreamForm, StreamFormLearner } from './stream-form.ts'
 export { parseTokenIds } from './token-ids.ts'
+export { type StopResult, StopStrings } from './tokens/stop-strings.ts'
+export { TokenAnswer, type TokenEnd, type TokenPiece } from './tokens/token-answer.ts'
+export { readTokenWishes, type TokenWishes } from './tokens/token-wishes.ts'
 export type {
   ApiError,
   ApiErrorKind,

@@ -19,3 +19,13 @@ export class MalformedEventFramesError extends CodedError {
     super(`cannot read a KV event message of ${frameCount} frames: ${reason}`, { reason, frameCount })
   }
 }
+
+/** A request for token ids does not have the form of one: 400. */
+export class MalformedTokenRequestError extends CodedError {
+  readonly code = 'HOMING_PROTOCOL_BAD_TOKEN_REQUEST'
+
+  /** `name` of the member, and what would be right. */
+  constructor(name: string, wanted: string) {
+    super(`cannot read the request for token ids: ${name} must be ${wanted}`, { name, wanted })
+  }
+}

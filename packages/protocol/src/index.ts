@@ -11,7 +11,7 @@ export {
   type LeftCopies,
   type RemovableBlocks,
 } from './cache-reading.ts'
-export { MalformedEventFramesError, MalformedKvBatchError } from './errors.ts'
+export { MalformedEventFramesError, MalformedKvBatchError, MalformedTokenRequestError } from './errors.ts'
 export {
   encodeEventFrames,
   encodeReplayEnd,
@@ -63,3 +63,17 @@ export {
   snapshotRequestFrames,
 } from './snapshot-frames.ts'
 export { type TensorRtAnswer, TensorRtEvents } from './tensorrt-events.ts'
+export {
+  encodeTokenLine,
+  encodeTokenRequest,
+  readTokenLine,
+  readTokenRequest,
+  TOKEN_LINE_BYTES_MAX,
+  TOKENS_PATH,
+  TOKENS_TYPE,
+  type TokenLine,
+  TokenLines,
+  type TokenOutput,
+  type TokenRequest,
+  type TokenStops,
+} from './token-requests.ts'

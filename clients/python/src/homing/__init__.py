@@ -4,9 +4,11 @@ from .errors import HomingError
 from .generate import GeneratePlace, GenerateStream, GenerateUsage
 from .publisher import EngineHash, KvEventPublisher, PublisherStats, ZmqKvEventPublisher
 from .router import BestWorker, KvPushRouter, KvRouter, KvRouterConfig
+from .worker import Context, RefuseRequest, TokenWorker
 
 __all__ = [
     "BestWorker",
+    "Context",
     "EngineHash",
     "GeneratePlace",
     "GenerateStream",
@@ -17,5 +19,7 @@ __all__ = [
     "KvRouter",
     "KvRouterConfig",
     "PublisherStats",
+    "RefuseRequest",
+    "TokenWorker",
     "ZmqKvEventPublisher",
 ]

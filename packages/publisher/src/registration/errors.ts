@@ -24,3 +24,17 @@ export class NoBodyRoomError extends CodedError {
     )
   }
 }
+
+/** As many requests are open as a worker serves at one time, or it takes no more. */
+export class CallsFullError extends CodedError {
+  readonly code = 'HOMING_WORKER_CALLS_FULL'
+
+  constructor(openCount: number, callsMax: number, isClosing: boolean) {
+    super(
+      isClosing
+        ? 'cannot take the request: this worker is stopping'
+        : `cannot take the request: ${openCount} requests are open, and ${callsMax} may be`,
+      { openCount, callsMax },
+    )
+  }
+}

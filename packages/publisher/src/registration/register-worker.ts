@@ -46,7 +46,7 @@ export interface RegisterOptions {
   /** Transports to use; default: its own sockets. On the main thread only. */
   readonly transport?: {
     readonly messages: Pick<MessageTransport, 'present'>
-    readonly http: Pick<HttpTransport, 'serve' | 'call'>
+    readonly http: Pick<HttpTransport, 'serve' | 'call' | 'listen'>
   }
 }
 

@@ -18,12 +18,14 @@ import {
   type HttpCall,
   type HttpTransport,
   type ServedExchange,
+  type ServeOptions,
   type ServingListener,
   type TcpLimits,
 } from '@homing/transport'
 import { NoBodyRoomError } from './errors.ts'
 import { handleRequest } from './handle-request.ts'
 import { requestSettingsOf, type ServeRequests } from './request-settings.ts'
+import { isHttpEndpoint, serveHttp } from './serve-http.ts'
 
 export interface ServedRequests extends ServingListener {
   /**
@@ -36,11 +38,11 @@ export interface ServedRequests extends ServingListener {
 }
 
 /**
- * Throws EndpointError and BadRegistrationError. `endpoint`: 'nats://host:port/subject', or 'tcp://host:port'
- * to listen there.
+ * Throws EndpointError and BadRegistrationError. `endpoint`: 'nats://host:port/subject'; or 'tcp://host:port'
+ * or 'http://host:port' to listen there.
  */
 export function serveRequests(
-  http: Pick<HttpTransport, 'serve' | 'call'>,
+  http: Pick<HttpTransport, 'serve' | 'call' | 'listen'>,
   endpoint: string,
   served: ServeRequests,
   log: Pick<Log, 'warn'>,
@@ -73,7 +75,8 @@ export function serveRequests(
       else lent.settle(call, () => hold.release())
     }
   }
-  const listener = http.serve({ endpoint, tcp, ...options }, exchange => void answer(exchange))
+  const serve = isHttpEndpoint(endpoint) ? serveHttp : serveByPlane
+  const listener = serve(http, { endpoint, tcp, ...options }, exchange => void answer(exchange))
   return {
     listening: listener.listening,
     get openCount() {
@@ -88,6 +91,14 @@ export function serveRequests(
     },
     close: graceMs => listener.close(graceMs),
   }
+}
+
+function serveByPlane(
+  http: Pick<HttpTransport, 'serve'>,
+  options: ServeOptions,
+  onExchange: (exchange: ServedExchange) => void,
+): ServingListener {
+  return http.serve(options, onExchange)
 }
 
 /**

@@ -362,6 +362,7 @@ t.test('what hinders the reading of a body is told as itself', async t => {
       messages: network.messages,
       http: {
         call: network.http.call,
+        listen: network.http.listen,
         serve(_, taken) {
           onExchange = taken
           return { listening: Promise.resolve(''), openCount: 0, close: async () => {} }

@@ -1,0 +1,5 @@
+export type { TokenOutput, TokenRequest, TokenStops } from '@homing/protocol'
+export { BadRegistrationError } from '@homing/publisher'
+export { BadWorkerOptionError, RefuseRequestError } from './errors.ts'
+export { type RunningWorker, serveTokens } from './serve-tokens.ts'
+export type { GenerateTokens, GivenOutput, WorkerOptions } from './worker-options.ts'
