@@ -31,6 +31,8 @@ export interface FoundFault {
 /** All that a source says now. */
 export interface Finding {
   readonly workers: readonly FoundWorker[]
+  /** False: there may be more, so nothing is gone that is not in it. */
+  readonly isWhole: boolean
   readonly faults: readonly FoundFault[]
 }
 

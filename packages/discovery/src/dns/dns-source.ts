@@ -74,9 +74,8 @@ export class DnsSource implements WorkerSource {
     void this.#look()
   }
 
-  /** Names that have not been answered yet have no workers, and take none away. */
   finding(): Finding | undefined {
-    if (this.#known.some(({ isAnswered }) => !isAnswered)) return undefined
+    if (!this.#known.some(({ isAnswered }) => isAnswered)) return undefined
     const workers = new Map<string, FoundWorker>()
     const faults: FoundFault[] = []
     for (const known of this.#known) {
@@ -96,7 +95,8 @@ export class DnsSource implements WorkerSource {
       if (leftOut > 0)
         faults.push({ what: name.name, reason: `it has ${leftOut} addresses more than ${ADDRESSES_MAX}` })
     }
-    return { workers: [...workers.values()], faults }
+    const isWhole = this.#known.every(({ isAnswered }) => isAnswered)
+    return { workers: [...workers.values()], isWhole, faults }
   }
 
   close(): void {

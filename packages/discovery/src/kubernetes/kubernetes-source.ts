@@ -93,6 +93,7 @@ export class KubernetesSource implements WorkerSource {
     ] as const
     return {
       workers,
+      isWhole: true,
       faults: [
         ...faults,
         ...tooMany.flatMap(([what, count]) =>

@@ -53,7 +53,7 @@ export function podWorkers(
     if ('url' in made) workers.push(made)
     else faults.push(made)
   }
-  return { workers, faults }
+  return { workers, isWhole: true, faults }
 }
 
 function stateOf({ isReady, isTerminating }: SliceEndpoint): FoundState {

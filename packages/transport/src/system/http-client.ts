@@ -268,11 +268,7 @@ function watchConnections(): void {
   })
 }
 
-function connectorOf(
-  timeoutMs: number,
-  trusted: () => string,
-  peers: TlsPeers,
-): buildConnector.connector {
+function connectorOf(timeoutMs: number, trusted: () => string, peers: TlsPeers): buildConnector.connector {
   const { buildConnector } = loadUndici()
   const plain = buildConnector({ timeout: timeoutMs, allowH2: false })
   // Made at the first use: the system's certificates take a while to read.

@@ -24,7 +24,11 @@ export function systemNameResolver(servers: readonly string[]): NameResolver {
     } catch (thrown) {
       const { code = 'unknown error' } = thrown as NodeJS.ErrnoException
       const isAbsent = ABSENT.has(code)
-      throw new NameError(name, isAbsent ? 'there is no such record' : `no server answers (${code})`, isAbsent)
+      throw new NameError(
+        name,
+        isAbsent ? 'there is no such record' : `no server answers (${code})`,
+        isAbsent,
+      )
     }
   }
   return {
