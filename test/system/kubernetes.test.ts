@@ -80,6 +80,8 @@ class Cluster {
   readonly port: number
   readonly #slices = new Map<number, TestPod[]>()
   readonly engines = new Map<string, PodEngine>()
+  /** Addresses of pods that were killed, which lose answers: no other pod gets them. */
+  readonly killedAt = new Set<string>()
   #count = 0
 
   constructor(api: ApiServer, port: number) {
@@ -109,7 +111,7 @@ class Cluster {
     const number = this.#count++
     const used = new Set(this.pods.map(({ address }) => address))
     let host = 1
-    while (used.has(`127.0.7.${host}`)) host++
+    while (used.has(`127.0.7.${host}`) || this.killedAt.has(`127.0.7.${host}`)) host++
     const pod: TestPod = { name: `vllm-${number}`, address: `127.0.7.${host}` }
     const engine = new PodEngine(pod)
     await engine.start(this.port)
@@ -291,6 +293,7 @@ t.test(
       } else {
         const { name, address } = pick(isReady)!
         killed.add(`${address}:${cluster.port}`)
+      cluster.killedAt.add(address)
         cluster.remove(name)
         await equal('a killed pod has gone')
       }
