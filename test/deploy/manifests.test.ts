@@ -10,11 +10,11 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { parseSettings, type RouterSettings, routerCommand } from '@homing/config'
-import { podWorkers, readEndpointSlice, readPodNotes } from '@homing/discovery'
-import { sliceObject } from '@homing/discovery/testing'
+import { readEndpointSlice, readWorkerNotes, sliceWorkers } from '@homing/discovery'
 import { parseWorkerSpec } from '@homing/fleet'
 import t, { type Test } from 'tap'
 import { parse } from 'yaml'
+import { sliceObject } from '../../packages/discovery/test/objects.ts'
 import {
   found,
   helmLibrary,
@@ -125,11 +125,11 @@ for (const name of OVERLAYS) {
       t.equal((service.metadata as unknown as { labels: Record<string, string> }).labels[label], value)
       // As its pod will be found.
       const pod = { name: 'a', address: '10.0.0.1' }
-      const notes = readPodNotes({ metadata: { name: 'a', uid: 'uid-of-a', annotations } } as never)!
+      const notes = readWorkerNotes({ metadata: { name: 'a', uid: 'uid-of-a', annotations } } as never)!
       const slice = readEndpointSlice(
         sliceObject(service.metadata.name, [pod], { ports: service.spec.ports }) as never,
       )!
-      const { workers, faults } = podWorkers([slice], new Map([['a', notes]]), {
+      const { workers, faults } = sliceWorkers([slice], new Map([['a', notes]]), {
         port: settings.kubernetesPort,
       })
       t.strictSame(faults, [])

@@ -1,4 +1,4 @@
-/** The manifests of deploy/kubernetes, as kustomize puts them together: here by nothing but lists of files. */
+/** The manifests of deploy/kubernetes, put together as kustomize does where there are only lists of files. */
 
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'

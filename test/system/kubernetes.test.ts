@@ -8,9 +8,10 @@ import { writeFileSync } from 'node:fs'
 import { createServer, type Server } from 'node:http'
 import { join } from 'node:path'
 import { seededRandom } from '@homing/base'
-import { ApiServer, podObject, sliceObject, type TestPod } from '@homing/discovery/testing'
 import { freePort } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
+import { ApiServer } from '../../packages/discovery/test/api-server.ts'
+import { podObject, sliceObject, type TestPod } from '../../packages/discovery/test/objects.ts'
 import { RouterClient, startTestRouter, until } from './fleet.ts'
 
 const MODEL = 'homing-sim'
@@ -293,7 +294,7 @@ t.test(
       } else {
         const { name, address } = pick(isReady)!
         killed.add(`${address}:${cluster.port}`)
-      cluster.killedAt.add(address)
+        cluster.killedAt.add(address)
         cluster.remove(name)
         await equal('a killed pod has gone')
       }

@@ -17,7 +17,7 @@
  */
 
 import type { ActorContext } from '@homing/actor'
-import type { Finding, FoundWorker, SourceHandler, WorkerSource } from '@homing/discovery'
+import type { FoundList, FoundWorker, SourceHandler, WorkerSource } from '@homing/discovery'
 import { NO_KEYS } from '@homing/fleet'
 import type { FleetChanges } from './fleet-changes.ts'
 import type { DirectoryMessage, KeptFound } from './messages.ts'
@@ -123,7 +123,7 @@ export class FoundWorkers {
   }
 
   /** The first of an id counts. */
-  #byId({ workers }: Finding, tell: (what: string, reason: string) => void): Map<string, FoundWorker> {
+  #byId({ workers }: FoundList, tell: (what: string, reason: string) => void): Map<string, FoundWorker> {
     const found = new Map<string, FoundWorker>()
     for (const worker of workers) {
       try {

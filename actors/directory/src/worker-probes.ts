@@ -11,7 +11,8 @@
  * probed at once, and only a miss of that probe takes it down (which worker fails its requests is the
  * router's to judge). A list of models that differs from the last one is read anew with a full probe. If this
  * machine lacks a resource (file descriptors, ports), or the worker's connection has as many calls as it
- * takes, this does not count as a miss of the worker. One that has fallen asleep or has woken is probed fully.
+ * takes, this does not count as a miss of the worker. One that has fallen asleep or has woken is probed
+ * fully.
  *
  * Owns   `state`, `stateReason`, `unansweredSinceMs` and `wasProbed` of every worker, and when it is probed
  *        next.

@@ -29,7 +29,7 @@ export interface FoundFault {
 }
 
 /** All that a source says now. */
-export interface Finding {
+export interface FoundList {
   readonly workers: readonly FoundWorker[]
   /** False: there may be more, so nothing is gone that is not in it. */
   readonly isWhole: boolean
@@ -42,7 +42,7 @@ export type Absence = 'leaves at once' | 'drains'
 /** A source of workers. It calls `changed` after each change, and never before it has been asked once. */
 export interface WorkerSource {
   /** Undefined: not known yet, so nothing is to change. */
-  finding(): Finding | undefined
+  finding(): FoundList | undefined
   readonly absence: Absence
   close(): void
 }

@@ -2,8 +2,8 @@ export { type DnsName, openDnsName, readDnsName } from './dns/dns-name.ts'
 export { DnsSource, type DnsSourceOptions } from './dns/dns-source.ts'
 export type {
   Absence,
-  Finding,
   FoundFault,
+  FoundList,
   FoundState,
   FoundWorker,
   SourceHandler,
@@ -18,5 +18,5 @@ export {
 } from './kubernetes/cluster-access.ts'
 export { readEndpointSlice } from './kubernetes/endpoint-slice.ts'
 export { type KubernetesPlace, KubernetesSource } from './kubernetes/kubernetes-source.ts'
-export { readPodNotes } from './kubernetes/pod-notes.ts'
-export { type PodWorkersOptions, podWorkers } from './kubernetes/pod-workers.ts'
+export { type SliceWorkersOptions, sliceWorkers } from './kubernetes/slice-workers.ts'
+export { readWorkerNotes } from './kubernetes/worker-notes.ts'

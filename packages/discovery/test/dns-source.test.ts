@@ -2,8 +2,8 @@
 
 import { SimulatedClock } from '@homing/base'
 import { type DnsName, DnsSource, readDnsName } from '@homing/discovery'
-import { type DnsRecord, DnsServer } from '@homing/discovery/testing'
 import t, { type Test } from 'tap'
+import { type DnsRecord, DnsServer } from './dns-server.ts'
 import { Listener, transportFor } from './world.ts'
 
 const REFRESH_MS = 5000

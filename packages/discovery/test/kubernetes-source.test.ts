@@ -2,9 +2,10 @@
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { ApiServer, podObject, sliceObject, type TestPod } from '@homing/discovery/testing'
 import { NO_OPENSSL, selfSigned } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
+import { ApiServer } from './api-server.ts'
+import { podObject, sliceObject, type TestPod } from './objects.ts'
 import { accessTo, kubernetes } from './world.ts'
 
 const A: TestPod = { name: 'a', address: '10.0.0.1' }

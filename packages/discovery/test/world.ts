@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { silentLog, systemClock, systemRandom } from '@homing/base'
 import {
   type ClusterAccess,
-  type Finding,
+  type FoundList,
   KubernetesSource,
   type SourceHandler,
   type WorkerSource,
@@ -72,7 +72,7 @@ export class Listener implements SourceHandler {
   }
 }
 
-export function saidBy(finding: Finding | undefined): readonly string[] | undefined {
+export function saidBy(finding: FoundList | undefined): readonly string[] | undefined {
   return finding?.workers.map(({ url, state }) => `${url} ${state}`).sort()
 }
 

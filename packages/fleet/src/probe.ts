@@ -148,8 +148,9 @@ export type HealthOutcome =
     }
 
 /**
- * Never rejects. `tellsSleep`: the worker says whether it sleeps. `/v1/models` is answered without touching the model on every engine; `/health` answers 5xx
- * where the engine behind the server is dead, and may be slow where it is busy.
+ * Never rejects. `tellsSleep`: the worker says whether it sleeps. `/v1/models` is answered without touching
+ * the model on every engine; `/health` answers 5xx where the engine behind the server is dead, and may be
+ * slow where it is busy.
  */
 export async function checkHealth(
   http: HttpTransport,

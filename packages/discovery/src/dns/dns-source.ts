@@ -14,7 +14,7 @@
 
 import type { Clock, Timer } from '@homing/base'
 import { type NameAddress, NameError, type NameResolver } from '@homing/transport'
-import type { Finding, FoundFault, FoundWorker, SourceHandler, WorkerSource } from '../found-worker.ts'
+import type { FoundFault, FoundList, FoundWorker, SourceHandler, WorkerSource } from '../found-worker.ts'
 import type { DnsName } from './dns-name.ts'
 
 const LOOK_MS_MIN = 1000
@@ -74,7 +74,7 @@ export class DnsSource implements WorkerSource {
     void this.#look()
   }
 
-  finding(): Finding | undefined {
+  finding(): FoundList | undefined {
     if (!this.#known.some(({ isAnswered }) => isAnswered)) return undefined
     const workers = new Map<string, FoundWorker>()
     const faults: FoundFault[] = []

@@ -11,9 +11,9 @@ import type { HttpHeaders, HttpTransport } from '@homing/transport'
 import { type ApiWatchEvent, readApiStatus, readApiWatchLine } from './api-answers.ts'
 
 export const WATCH_LINE_BYTES_MAX = 8 * 2 ** 20
-const ERROR_BYTES_MAX = 64 * 1024
+const API_ERROR_BYTES_MAX = 64 * 1024
 /** How long a server may be late with the end of a watch. */
-const LATE_MS = 15_000
+const WATCH_LATE_MS = 15_000
 
 /** `status` 0: there was no answer, or it broke. */
 export interface WatchEnd {
@@ -58,7 +58,7 @@ export class ApiWatch {
     }
     const wait = (): void => {
       timer?.cancel()
-      timer = clock.after(timeoutSeconds * 1000 + LATE_MS, () => end('it is silent', 0))
+      timer = clock.after(timeoutSeconds * 1000 + WATCH_LATE_MS, () => end('it is silent', 0))
     }
     const take = (bytes: Uint8Array): void => {
       waitingBytes += bytes.length
@@ -89,7 +89,7 @@ export class ApiWatch {
           if (status === 200) take(bytes)
           else {
             waitingBytes += bytes.length
-            if (waitingBytes > ERROR_BYTES_MAX) end(`it answers ${status}`)
+            if (waitingBytes > API_ERROR_BYTES_MAX) end(`it answers ${status}`)
             else parts.push(text.decode(bytes, { stream: true }))
           }
         },

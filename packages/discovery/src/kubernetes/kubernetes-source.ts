@@ -1,19 +1,19 @@
 /**
  * Kubernetes source: the pods behind Services, as workers. Two feeds of the API server, endpoint slices and
- * the metadata of pods, and what they make together (pod-workers.ts).
+ * the metadata of pods, and what they make together (slice-workers.ts).
  *
  * While the API server does not answer, the last finding stays: the workers are judged by their probes.
  */
 
 import type { Clock, Random } from '@homing/base'
 import type { HttpTransport } from '@homing/transport'
-import type { Finding, SourceHandler, WorkerSource } from '../found-worker.ts'
+import type { FoundList, SourceHandler, WorkerSource } from '../found-worker.ts'
 import { ApiCredentials } from './api-credentials.ts'
 import type { ClusterAccess } from './cluster-access.ts'
 import { type EndpointSlice, readEndpointSlice } from './endpoint-slice.ts'
 import { ObjectFeed, type ObjectFeedOptions } from './object-feed.ts'
-import { type PodNotes, readPodNotes } from './pod-notes.ts'
-import { podWorkers } from './pod-workers.ts'
+import { sliceWorkers } from './slice-workers.ts'
+import { readWorkerNotes, type WorkerNotes } from './worker-notes.ts'
 
 /** Slices and pods of a namespace that are followed. */
 const OBJECTS_MAX = 16_384
@@ -41,7 +41,7 @@ export class KubernetesSource implements WorkerSource {
   readonly #place: KubernetesPlace
   readonly #credentials: ApiCredentials
   readonly #slices: ObjectFeed<EndpointSlice>
-  readonly #pods: ObjectFeed<PodNotes>
+  readonly #pods: ObjectFeed<WorkerNotes>
   /** Feeds that do not get an answer now. */
   readonly #failing = new Set<string>()
 
@@ -75,18 +75,18 @@ export class KubernetesSource implements WorkerSource {
       isMetadataOnly: false,
       read: readEndpointSlice,
     } satisfies ObjectFeedOptions<EndpointSlice>)
-    this.#pods = new ObjectFeed<PodNotes>({
+    this.#pods = new ObjectFeed<WorkerNotes>({
       ...shared('pods'),
       path: `/api/v1/namespaces/${of}/pods`,
       labelSelector: undefined,
       isMetadataOnly: true,
-      read: readPodNotes,
-    } satisfies ObjectFeedOptions<PodNotes>)
+      read: readWorkerNotes,
+    } satisfies ObjectFeedOptions<WorkerNotes>)
   }
 
-  finding(): Finding | undefined {
+  finding(): FoundList | undefined {
     if (!this.#slices.isListed || !this.#pods.isListed) return undefined
-    const { workers, faults } = podWorkers(this.#slices.objects.values(), this.#pods.objects, this.#place)
+    const { workers, faults } = sliceWorkers(this.#slices.objects.values(), this.#pods.objects, this.#place)
     const tooMany = [
       ['endpointslices', this.#slices.leftOut],
       ['pods', this.#pods.leftOut],

@@ -18,13 +18,13 @@ import { type ApiMap, mapIn, readApiList, readApiStatus, textIn } from './api-an
 import type { ApiCredentials } from './api-credentials.ts'
 import { ApiWatch, retryAfterOf } from './api-watch.ts'
 
-const ANSWER_MS_MAX = 10_000
+const API_ANSWER_MS_MAX = 10_000
 const LIST_BYTES_MAX = 64 * 2 ** 20
 const PAGE_OBJECTS = 500
 const WATCH_S_MIN = 60
 const WATCH_S_MAX = 90
 /** A watch that lived shorter than this is followed by a pause. */
-const WATCH_MS_MIN = 1000
+const SHORT_WATCH_MS = 1000
 const PAUSE_MS_MIN = 100
 export const PAUSE_MS_MAX = 5000
 
@@ -155,7 +155,7 @@ export class ObjectFeed<T> {
             path: `${path}?${query}`,
             headers: { ...credentials.headers, accept: this.#accept('PartialObjectMetadataList') },
           },
-          { timeoutMs: ANSWER_MS_MAX, maxBytes: LIST_BYTES_MAX, signal: this.#listing.signal },
+          { timeoutMs: API_ANSWER_MS_MAX, maxBytes: LIST_BYTES_MAX, signal: this.#listing.signal },
         )
         const text = Buffer.from(reply.body).toString()
         // The rest of a listing is forgotten: from its beginning.
@@ -228,11 +228,11 @@ export class ObjectFeed<T> {
     if (failure?.status === 410) {
       this.#version = ''
       // Where even fresh versions are forgotten, listings do not follow each other at once.
-      return clock.nowMs() - beganMs < WATCH_MS_MIN ? this.#rest() : undefined
+      return clock.nowMs() - beganMs < SHORT_WATCH_MS ? this.#rest() : undefined
     }
     // An error that is none of the versions: they are listed anew, too.
     if (error !== undefined) this.#version = ''
-    if (failure === undefined) return clock.nowMs() - beganMs < WATCH_MS_MIN ? this.#rest() : undefined
+    if (failure === undefined) return clock.nowMs() - beganMs < SHORT_WATCH_MS ? this.#rest() : undefined
     return failure
   }
 

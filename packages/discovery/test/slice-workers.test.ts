@@ -1,17 +1,23 @@
 /** Slices and pods to workers, and what strangers may write into both. */
 
 import assert from 'node:assert/strict'
-import { podWorkers, readApiList, readApiWatchLine, readEndpointSlice, readPodNotes } from '@homing/discovery'
-import { podObject, sliceObject, type TestPod } from '@homing/discovery/testing'
+import {
+  readApiList,
+  readApiWatchLine,
+  readEndpointSlice,
+  readWorkerNotes,
+  sliceWorkers,
+} from '@homing/discovery'
 import fc from 'fast-check'
 import t from 'tap'
+import { podObject, sliceObject, type TestPod } from './objects.ts'
 import { saidBy } from './world.ts'
 
 const A: TestPod = { name: 'a', address: '10.0.0.1' }
 
 function made(slices: readonly object[], pods: readonly TestPod[], port?: string) {
-  const notes = new Map(pods.map(pod => [pod.name, readPodNotes(podObject(pod) as never)!]))
-  return podWorkers(
+  const notes = new Map(pods.map(pod => [pod.name, readWorkerNotes(podObject(pod) as never)!]))
+  return sliceWorkers(
     slices.map(slice => readEndpointSlice(slice as never)!),
     notes,
     { port },
@@ -74,7 +80,7 @@ t.test('readers take anything, and give what is of their form', async t => {
       for (const { address } of endpoints) assert.equal(typeof address, 'string')
       for (const { port } of ports) assert.ok(Number.isInteger(port))
     }
-    readPodNotes(object)
+    readWorkerNotes(object)
   })
   t.doesNotThrow(() => fc.assert(property))
 })

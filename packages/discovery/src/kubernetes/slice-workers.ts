@@ -12,11 +12,11 @@
  * where there is one). A pod whose annotations are not known yet is no worker yet.
  */
 
-import type { Finding, FoundFault, FoundState, FoundWorker } from '../found-worker.ts'
+import type { FoundFault, FoundList, FoundState, FoundWorker } from '../found-worker.ts'
 import type { EndpointSlice, SliceEndpoint, SlicePort } from './endpoint-slice.ts'
-import type { PodNotes } from './pod-notes.ts'
+import type { WorkerNotes } from './worker-notes.ts'
 
-export interface PodWorkersOptions {
+export interface SliceWorkersOptions {
   /** Name or number of the port that takes requests; undefined: the port named http, or the only one. */
   readonly port: string | undefined
 }
@@ -30,11 +30,11 @@ interface Place {
 const ORDER: readonly FoundState[] = ['ready', 'unready', 'leaving']
 
 /** `pods`: by name. */
-export function podWorkers(
+export function sliceWorkers(
   slices: Iterable<EndpointSlice>,
-  pods: ReadonlyMap<string, PodNotes>,
-  { port }: PodWorkersOptions,
-): Finding {
+  pods: ReadonlyMap<string, WorkerNotes>,
+  { port }: SliceWorkersOptions,
+): FoundList {
   const places = new Map<string, Place>()
   for (const slice of slices) {
     if (slice.addressType === 'FQDN') continue
@@ -71,7 +71,7 @@ function isBetter(one: Place, other: Place): boolean {
 /** Undefined: it is none, or not yet. */
 function workerAt(
   { slice, endpoint, state }: Place,
-  pods: ReadonlyMap<string, PodNotes>,
+  pods: ReadonlyMap<string, WorkerNotes>,
   wantedPort: string | undefined,
 ): FoundWorker | FoundFault | undefined {
   const { address, pod } = endpoint

@@ -1,6 +1,6 @@
 /** For tests: pods and endpoint slices with all members that Kubernetes 1.33 writes into them. */
 
-import type { ApiObject } from './testing-api-server.ts'
+import type { ApiObject } from './api-server.ts'
 
 export interface TestPod {
   readonly name: string

@@ -38,9 +38,9 @@ const PARAMETERS: ReadonlySet<string> = new Set([
   'requests',
 ])
 /** Longer values are of no parameter. */
-const VALUE_CHARACTERS_MAX = 1024
+const NOTE_CHARACTERS_MAX = 1024
 
-export interface PodNotes {
+export interface WorkerNotes {
   readonly name: string
   readonly uid: string
   /** By the name of the parameter in a URL. */
@@ -54,7 +54,7 @@ export interface PodNotes {
 }
 
 /** Undefined: it is no pod. */
-export function readPodNotes(object: ApiMap): PodNotes | undefined {
+export function readWorkerNotes(object: ApiMap): WorkerNotes | undefined {
   const metadata = mapIn(object, 'metadata')
   const [name, uid] = [textIn(metadata, 'name'), textIn(metadata, 'uid')]
   if (name === undefined || uid === undefined) return undefined
@@ -64,8 +64,7 @@ export function readPodNotes(object: ApiMap): PodNotes | undefined {
   for (const [annotation, value] of Object.entries(mapIn(metadata, 'annotations') ?? {})) {
     if (!annotation.startsWith(PREFIX) || typeof value !== 'string') continue
     const note = annotation.slice(PREFIX.length)
-    if (value.length > VALUE_CHARACTERS_MAX)
-      fault ??= `its annotation ${PREFIX}${shownText(note)} is too long`
+    if (value.length > NOTE_CHARACTERS_MAX) fault ??= `its annotation ${PREFIX}${shownText(note)} is too long`
     else if (PARAMETERS.has(note)) parameters.set(note.replaceAll('-', '_'), value)
     else if (OWN.has(note)) own.set(note, value)
     else
