@@ -24,7 +24,7 @@ import type { DirectoryMessage, KeptFound } from './messages.ts'
 
 const FAULTS_TOLD_MAX = 100
 /** After a finding for which the mailbox had no room. */
-const AGAIN_MS = 100
+const LOOK_AGAIN_MS = 100
 
 interface Here {
   readonly url: string
@@ -119,7 +119,7 @@ export class FoundWorkers {
     this.#isDue = true
     const { self } = this.#context
     if (self.tell({ type: 'foundChanged' }) !== 'ok')
-      this.#context.schedule(AGAIN_MS, { type: 'foundChanged' })
+      this.#context.schedule(LOOK_AGAIN_MS, { type: 'foundChanged' })
   }
 
   /** The first of an id counts. */
