@@ -1,4 +1,4 @@
-/** docs/kubernetes.md and docs/deploy.md: each line that a user types is checked as far as this machine can. */
+/** docs/kubernetes.md and docs/deploy.md: each line that is typed is checked as far as this machine can. */
 
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -24,7 +24,7 @@ import type { DirectoryMessage, KeptFound } from './messages.ts'
 
 const FAULTS_TOLD_MAX = 100
 /** After a finding for which the mailbox had no room. */
-const LOOK_AGAIN_MS = 100
+const FULL_MAILBOX_MS = 100
 
 interface Here {
   readonly url: string
@@ -106,7 +106,9 @@ export class FoundWorkers {
     if (hasChanged) this.#changes.keep()
   }
 
-  /** A worker has left the fleet. If this module did not remove it, its drain has ended or the operator did. */
+  /**
+   * A worker has left the fleet. If this module did not remove it, its drain has ended or the operator did.
+   */
   left(id: string): void {
     const here = this.#here.get(id)
     if (id === this.#removing || here === undefined) return
@@ -119,7 +121,7 @@ export class FoundWorkers {
     this.#isDue = true
     const { self } = this.#context
     if (self.tell({ type: 'foundChanged' }) !== 'ok')
-      this.#context.schedule(LOOK_AGAIN_MS, { type: 'foundChanged' })
+      this.#context.schedule(FULL_MAILBOX_MS, { type: 'foundChanged' })
   }
 
   /** The first of an id counts. */

@@ -212,7 +212,10 @@ function reasonOf(cause: unknown): string {
   return typeof code === 'string' && !message.includes(code) ? `${code}, ${message}` : message
 }
 
-/** DNS does not tell what is behind a name. `isAbsent`: it says that there is nothing; else it does not answer. */
+/**
+ * DNS does not tell what is behind a name. `isAbsent`: it says that there is nothing; otherwise it does not
+ * answer.
+ */
 export class NameError extends CodedError {
   readonly code = 'HOMING_TRANSPORT_NAME'
   readonly isAbsent: boolean
