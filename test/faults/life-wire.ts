@@ -194,6 +194,7 @@ export class Wire {
     return {
       listen: (options, onExchange) => http.listen(options, onExchange),
       setAccess: (origin, access) => http.setAccess(origin, access),
+      setPeer: (origin, tls) => http.setPeer(origin, tls),
       setRoute: (origin, route) => http.setRoute(origin, route),
       serve: (options, onExchange) => http.serve(options, onExchange),
       trust: certificates => http.trust(certificates),

@@ -35,6 +35,7 @@ import {
 } from '../../actors/slot-service/src/requests.ts'
 import { parseWideJson, wideJson } from '../../packages/base/src/wide-json.ts'
 import { readTokens } from '../../packages/doctor/src/own-request.ts'
+import { readEngineSleep, sleepStateIn } from '../../packages/fleet/src/engine-sleep.ts'
 import {
   readEventSources,
   readMetrics,
@@ -334,6 +335,17 @@ export const BODY_DECODERS: readonly Decoder[] = [
     'queryOf limitOf',
     text => limitOf(queryOf({ path: '/x', query: text }, ['limit', 'format']).limit, { default: 5, max: 10 }),
     { seeds: ['limit=5&format=text', ''], refusals: [BadParameterError] },
+  ),
+  ofJson(
+    'packages/fleet/src/engine-sleep.ts',
+    'readEngineSleep sleepStateIn',
+    bytes => [readEngineSleep(parsed(bytes), 'kept'), sleepStateIn(textOf(bytes))],
+    {
+      seeds: [
+        '{"is_sleeping":true}',
+        'vllm:engine_sleep_state{engine="0",sleep_state="discard_all"} 1.0',
+      ].map(text => Buffer.from(text)),
+    },
   ),
   ofJson(
     'packages/fleet/src/probe-answers.ts',

@@ -45,6 +45,10 @@ const OWN: Readonly<Record<string, string>> = {
   'packages/load-generator/src/sender.ts': 'parseJson of an error, of which one text is taken',
   'packages/load-generator/src/target.ts': 'parseJson of GET /v1/models, of which one text is taken',
   'packages/doctor/src/recorded-http.ts': 'parseJson; the readers of what it gives are in the list',
+  'packages/discovery/src/dns/dns-name.ts': 'command line of the operator, before anything runs',
+  'packages/discovery/src/kubernetes/cluster-access.ts': 'a kubeconfig that the operator named',
+  'packages/homing/src/worker-discovery.ts':
+    'settings of the operator; readers of files in it are in the list',
   'packages/trace/src/decision-log-file.ts': 'line by line, by readLogLine',
 }
 

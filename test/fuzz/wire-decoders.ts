@@ -34,6 +34,14 @@ import { decodeCheckpoint, encodeCheckpoint } from '../../actors/listener/src/ch
 import { UnusableCheckpointError } from '../../actors/listener/src/errors.ts'
 import { UnusableLearnedFileError } from '../../actors/tracker/src/errors.ts'
 import { decodeLearned, encodeLearned, type LearnedImage } from '../../actors/tracker/src/learned-image.ts'
+import {
+  readApiList,
+  readApiStatus,
+  readApiWatchLine,
+} from '../../packages/discovery/src/kubernetes/api-answers.ts'
+import { readEndpointSlice } from '../../packages/discovery/src/kubernetes/endpoint-slice.ts'
+import { readWorkerNotes } from '../../packages/discovery/src/kubernetes/worker-notes.ts'
+import { podObject, sliceObject } from '../../packages/discovery/test/objects.ts'
 import { ENGINE_VECTORS, type VectorName, vector } from '../../packages/protocol/test/engine-vectors.ts'
 import {
   encodeRegistration,
@@ -225,6 +233,28 @@ const REPLICA = [
 ]
 const BOUNDS = { bytesMax: 2 ** 20, valuesMax: 4096, depthMax: 16 }
 
+const API_POD = {
+  name: 'a',
+  address: '10.0.0.1',
+  annotations: { 'homing/role': 'prefill', 'homing/path': '/a', 'homing/scheme': 'http' },
+}
+const API_SEEDS = [
+  {
+    metadata: { resourceVersion: '7', continue: 'x' },
+    items: [sliceObject('vllm', [API_POD]), podObject(API_POD)],
+  },
+  { type: 'ADDED', object: sliceObject('vllm', [API_POD]) },
+  { type: 'MODIFIED', object: podObject(API_POD) },
+  { type: 'ERROR', object: { kind: 'Status', code: 410, message: 'too old resource version' } },
+].map(value => Buffer.from(JSON.stringify(value)))
+
+/** What a listing or a watch would hand to the readers of objects. */
+function apiObjectsIn(bytes: Uint8Array) {
+  const text = Buffer.from(bytes).toString()
+  const event = readApiWatchLine(text)
+  return [...(readApiList(text)?.items ?? []), ...('object' in event ? [event.object] : [])]
+}
+
 export const WIRE_DECODERS: readonly Decoder[] = [
   ofBytes('packages/protocol/src/kv-batch-decoder.ts', 'decodeKvBatch', bytes => decodeKvBatch(bytes), {
     seeds: PAYLOADS,
@@ -288,6 +318,27 @@ export const WIRE_DECODERS: readonly Decoder[] = [
     seeds: [LEARNED],
     refusals: [UnusableLearnedFileError],
   }),
+  ofJson(
+    'packages/discovery/src/kubernetes/api-answers.ts',
+    'readApiList readApiStatus readApiWatchLine',
+    bytes => {
+      const text = Buffer.from(bytes).toString()
+      return [readApiList(text), readApiStatus(text), readApiWatchLine(text)]
+    },
+    { seeds: API_SEEDS },
+  ),
+  ofJson(
+    'packages/discovery/src/kubernetes/endpoint-slice.ts',
+    'readEndpointSlice',
+    bytes => apiObjectsIn(bytes).map(readEndpointSlice),
+    { seeds: API_SEEDS },
+  ),
+  ofJson(
+    'packages/discovery/src/kubernetes/worker-notes.ts',
+    'readWorkerNotes',
+    bytes => apiObjectsIn(bytes).map(readWorkerNotes),
+    { seeds: API_SEEDS },
+  ),
   ofJson(
     'packages/transport/src/etcd/etcd-answers.ts',
     'readEtcdAnswer readEtcdWatchLine',

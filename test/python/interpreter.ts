@@ -5,6 +5,9 @@
  *   packagedPython   with pyzmq and msgpack, in an environment of its own, which is made once for each Python
  *                    and each list of packages, and kept below node_modules/.cache
  *
+ *   validatingPython with kubernetes-validate, which has the schemas of Kubernetes
+ *   helmLibrary      Helm as a library, from the package helm-sdkpy
+ *
  * A Python that has the packages is taken as it is. Where there is no Python or no registry, the tests are
  * skipped by name.
  */
@@ -12,7 +15,7 @@
 import { type SpawnSyncReturns, spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { existsSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
 import type { Test } from 'tap'
@@ -23,6 +26,9 @@ const ROOT = join(import.meta.dirname, '../..')
 export const CLIENT = join(ROOT, 'clients/python')
 const CACHE = join(ROOT, 'node_modules/.cache/homing-python')
 const PACKAGES = ['pyzmq>=24', 'msgpack>=1.0']
+const VALIDATE = ['kubernetes-validate==1.37.0']
+const HELM = 'helm-sdkpy==0.1.32'
+const HELM_LIBRARY = 'helm_sdkpy/_lib/linux-amd64/libhelm_sdkpy.so'
 const PROBE_MS_MAX = 60_000
 const INSTALL_MS_MAX = 150_000
 const PROGRAM_MS_MAX = 240_000
@@ -44,8 +50,41 @@ export function plainPython(): FoundPython {
 }
 
 export function packagedPython(): FoundPython {
-  packaged ??= withPackages(plainPython())
+  packaged ??= withPackages(plainPython(), PACKAGES, 'import zmq, msgpack')
   return packaged
+}
+
+export function validatingPython(): FoundPython {
+  return withPackages(plainPython(), VALIDATE, 'import kubernetes_validate')
+}
+
+/** Its path in `path`, or why there is none: text for `skip`. */
+export function helmLibrary(): { readonly path: string } | string {
+  const base = plainPython()
+  if (typeof base === 'string') return base
+  if (process.platform !== 'linux' || process.arch !== 'x64') return 'no registry gives Helm for this machine'
+  const folder = join(CACHE, HELM.replaceAll('=', '-'))
+  const path = join(folder, HELM_LIBRARY)
+  const whole = join(folder, 'is-whole')
+  return withLock(join(CACHE, 'helm.lock'), () => {
+    if (existsSync(whole)) return { path }
+    rmSync(folder, { recursive: true, force: true })
+    // Its wrapper wants a younger Python; the library in it does not.
+    const form = ['--no-deps', '--only-binary', ':all:', '--python-version', '3.12', '--platform', 'any']
+    const flags = ['--quiet', '--disable-pip-version-check', '--retries', '0', '--timeout', '20']
+    const got = run(
+      base.path,
+      ['-m', 'pip', 'download', ...flags, ...form, '-d', folder, HELM],
+      INSTALL_MS_MAX,
+    )
+    if (got.status !== 0) return `no registry gives the Python package helm-sdkpy: ${lastLine(got)}`
+    const wheel = join(folder, readdirSync(folder).find(name => name.endsWith('.whl'))!)
+    const unpacked = run(base.path, ['-m', 'zipfile', '-e', wheel, folder], INSTALL_MS_MAX)
+    if (unpacked.status !== 0) throw new Error(`${wheel} cannot be unpacked: ${lastLine(unpacked)}`)
+    rmSync(wheel)
+    writeFileSync(whole, '')
+    return { path }
+  })
 }
 
 /** For `skip` of a test. */
@@ -68,11 +107,11 @@ function probed(): FoundPython {
   return { path, version: version.join('.') }
 }
 
-function withPackages(base: FoundPython): FoundPython {
-  if (typeof base === 'string' || run(base.path, ['-c', 'import zmq, msgpack'], PROBE_MS_MAX).status === 0)
-    return base
+/** `probe`: runs where they are there. */
+function withPackages(base: FoundPython, packages: readonly string[], probe: string): FoundPython {
+  if (typeof base === 'string' || run(base.path, ['-c', probe], PROBE_MS_MAX).status === 0) return base
   const key = createHash('sha256')
-    .update(JSON.stringify([base, PACKAGES]))
+    .update(JSON.stringify([base, packages]))
     .digest('hex')
     .slice(0, 16)
   const folder = join(CACHE, key)
@@ -84,9 +123,9 @@ function withPackages(base: FoundPython): FoundPython {
       const made = run(base.path, ['-m', 'venv', folder], INSTALL_MS_MAX)
       if (made.status !== 0) return `this Python makes no environments: ${lastLine(made)}`
       const flags = ['--quiet', '--disable-pip-version-check', '--retries', '0', '--timeout', '20']
-      const installed = run(path, ['-m', 'pip', 'install', ...flags, ...PACKAGES], INSTALL_MS_MAX)
+      const installed = run(path, ['-m', 'pip', 'install', ...flags, ...packages], INSTALL_MS_MAX)
       if (installed.status !== 0)
-        return `no registry gives the Python packages pyzmq and msgpack: ${lastLine(installed)}`
+        return `no registry gives the Python packages ${packages.join(' and ')}: ${lastLine(installed)}`
       writeFileSync(whole, '')
     }
     return { path, version: base.version }

@@ -8,6 +8,7 @@ import type { BusyThresholds } from '@homing/load'
 import type { StreamOptions } from '@homing/transport'
 import type { KeeperMessage } from './messages.ts'
 import type { RegistrationArgs } from './registered-workers.ts'
+import type { DiscoveryArgs } from './worker-source.ts'
 import type { GivenWorkersFile } from './workers-file-watch.ts'
 
 export interface DirectoryArgs {
@@ -27,6 +28,8 @@ export interface DirectoryArgs {
   readonly blockSizeTokens: number | undefined
   /** Where workers register themselves; undefined: nowhere. */
   readonly registration?: RegistrationArgs | undefined
+  /** Where workers are found besides; undefined: nowhere. */
+  readonly discovery?: DiscoveryArgs | undefined
   /** Where KV events are published that have no port; undefined: nowhere. */
   readonly broker?: EventBroker | undefined
   /** The stream at that broker in which listeners follow the events of workers; undefined: none. */
@@ -98,10 +101,10 @@ type BusySettings = Pick<
   'activeDecodeBlocksThreshold' | 'activePrefillTokensThreshold' | 'activePrefillTokensThresholdFraction'
 >
 
-/** `specs`, `fileWorkers` and `engineKey`: parsed from the settings of workers and keys. */
+/** `specs`, `fileWorkers`, `discovery` and `engineKey`: parsed from the settings of workers and keys. */
 export function directoryArgsFromSettings(
   settings: DirectorySettings,
-  parts: Pick<DirectoryArgs, 'specs' | 'fileWorkers' | 'engineKey' | 'indexers' | 'keeper'>,
+  parts: Pick<DirectoryArgs, 'specs' | 'fileWorkers' | 'discovery' | 'engineKey' | 'indexers' | 'keeper'>,
 ): DirectoryArgs {
   const { workerNamespace: namespace } = settings
   const servers = natsServersOf(settings.natsServers)

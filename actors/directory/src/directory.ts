@@ -22,6 +22,7 @@
  *          fleet-changes     workers that join, drain and leave at run time
  *          worker-trials     how long a new worker gets a small share
  *          workers-file-watch  the same, by a file
+ *          found-workers     the same, by DNS names or Kubernetes
  *          worker-diagnoses    a fresh look at one worker, for operators
  *        This file passes messages to the modules, and passes results from one module to another.
  * Order  a subscriber sees the versions in order, and on this thread finally the last one. A worker slot
@@ -48,6 +49,7 @@ import type { DirectoryArgs } from './directory-args.ts'
 import { DoorHolders } from './door-holders.ts'
 import { FleetChanges } from './fleet-changes.ts'
 import { FleetFeed } from './fleet-feed.ts'
+import { FoundWorkers } from './found-workers.ts'
 import { KeyAudits } from './key-audits.ts'
 import { KeyListeners } from './key-listeners.ts'
 import { KeySilence } from './key-silence.ts'
@@ -62,6 +64,7 @@ import { WorkerAnnouncements } from './worker-announcements.ts'
 import { WorkerDiagnoses } from './worker-diagnoses.ts'
 import { WorkerKeys } from './worker-keys.ts'
 import { WorkerProbes } from './worker-probes.ts'
+import { openSource } from './worker-source.ts'
 import { WorkerTable } from './worker-table.ts'
 import { WorkerTrials } from './worker-trials.ts'
 import { WorkersFileWatch } from './workers-file-watch.ts'
@@ -115,6 +118,7 @@ export const directory = defineActor(
       workerAbsent: ({ life, reason }) => state.registered?.absent(life, reason),
       brokerConnected: () => state.registered?.connected(),
       registrationsDue: ({ connection }) => state.registered?.due(connection),
+      foundChanged: () => state.found?.look(),
       workersFileLook: () => state.file?.look(),
       workersFileRead: ({ found }) => state.file?.read(found),
       drainDue: ({ workerId, turn }) => changes.drainDue(workerId, turn),
@@ -201,6 +205,7 @@ class Directory {
   readonly #trust: KeyTrust
   #file: WorkersFileWatch | undefined
   #registered: RegisteredWorkers | undefined
+  #found: FoundWorkers | undefined
   #mustReconcile = false
   readonly #claims = new SocketClaims()
   readonly #indexers: DirectoryArgs['indexers']
@@ -253,7 +258,7 @@ class Directory {
       shardCount: indexers.length,
       workerSlotsMax,
       log,
-      isRegistered: ({ spec }) => this.#registered?.has(spec.id) ?? false,
+      isRegistered: ({ spec: { id } }) => (this.#registered?.has(id) || this.#found?.has(id)) ?? false,
       wallMs: () => clock.wallMs(),
     })
     this.listeners = new KeyListeners({
@@ -303,7 +308,7 @@ class Directory {
   }
 
   start(
-    { specs, fileWorkers, registration, workerSlotsMax }: DirectoryArgs,
+    { specs, fileWorkers, registration, discovery, workerSlotsMax }: DirectoryArgs,
     kept: KeptFleet | undefined,
   ): void {
     if (kept === undefined) this.changes.begin(specs.map(spec => ({ spec, isDraining: false })))
@@ -318,6 +323,14 @@ class Directory {
         { ...registration, workersMax: workerSlotsMax },
         kept?.registered,
       )
+    if (discovery !== undefined)
+      this.#found = new FoundWorkers(
+        this.#context,
+        this.changes,
+        workerSlotsMax,
+        handler => openSource(this.#context, discovery, handler),
+        kept?.found,
+      )
     // Kept even without a run-time change, so that the next life of the directory recognizes workers that
     // stayed.
     this.changes.keep()
@@ -327,6 +340,10 @@ class Directory {
 
   get registered(): RegisteredWorkers | undefined {
     return this.#registered
+  }
+
+  get found(): FoundWorkers | undefined {
+    return this.#found
   }
 
   get file(): WorkersFileWatch | undefined {
@@ -385,6 +402,7 @@ class Directory {
   signalled(received: Signal): void {
     if (received.type === 'stopped' || received.type === 'beforeRestart') {
       this.#registered?.close()
+      this.#found?.close()
       this.snapshots?.close()
     }
     if (received.type !== 'terminated') return
@@ -410,7 +428,12 @@ class Directory {
     if (
       keeper?.tell({
         type: 'keepFleet',
-        fleet: { workers, file: this.#file?.kept, registered: this.#registered?.kept },
+        fleet: {
+          workers,
+          file: this.#file?.kept,
+          registered: this.#registered?.kept,
+          found: this.#found?.kept,
+        },
       }) === 'full'
     )
       this.#context.log.warn({}, 'workers as they are now are not kept over a restart of the directory')
@@ -428,6 +451,7 @@ class Directory {
    */
   #left(worker: Worker): void {
     this.#registered?.left(worker.spec.id)
+    this.#found?.left(worker.spec.id)
     this.probes.end(worker)
     this.#shrinkTo(worker, 0)
     this.keys.left(worker)
@@ -459,7 +483,8 @@ class Directory {
     const mayBeOther = wasDown && outcome.processStartSeconds === undefined
     if (isOther || mayBeOther) this.prompts.restarted(worker)
     else this.prompts.reached()
-    if (isOther || mayBeOther) for (const key of worker.keys) this.#forgetRouted(key)
+    const hasLostCache = outcome.sleep?.hasCache === false && before?.sleep?.hasCache !== false
+    if (isOther || mayBeOther || hasLostCache) for (const key of worker.keys) this.#forgetRouted(key)
     for (const key of worker.keys) this.listeners.reconcile(key)
     if (outcome !== before) this.#reconcileSoon()
     this.announcements.announceSoon(worker)

@@ -3,6 +3,7 @@
  *
  *   add ──▶ probed like every other, on trial until its cache is known (worker-trials.ts)
  *   drain ──▶ draining ──last request has ended, or `drainMsMax`──▶ left
+ *   pause ──▶ gets no new requests until it is resumed; what it has and what is cached there stays
  *   remove ──▶ left: keys, slots, probes and listeners end; requests under way go on by themselves
  *
  * Owns   which workers drain, and the roll of present workers. It decides when a worker joins or leaves;
@@ -152,6 +153,24 @@ export class FleetChanges {
         isDraining: drain !== undefined,
       })),
     )
+  }
+
+  /** It gets no new requests for now. `reason`, for people; undefined: it gets requests again. */
+  pause(workerId: string, reason: string | undefined): void {
+    const { context, workers, changed } = this.#options
+    const worker = workers.get(workerId)
+    if (worker === undefined || worker.pause === reason) return
+    if (worker.pause === undefined)
+      context.log.info({ worker: workerId, reason }, 'worker is paused: it gets no new requests')
+    else if (reason === undefined) context.log.info({ worker: workerId }, 'worker gets requests again')
+    worker.pause = reason
+    changed(worker)
+  }
+
+  /** Whether it answers its probes; undefined: there is none of this id. */
+  answers(workerId: string): boolean | undefined {
+    const worker = this.#options.workers.get(workerId)
+    return worker && worker.state === 'up'
   }
 
   /** A worker that drains takes requests again. */

@@ -19,7 +19,7 @@ import type {
   WorkerKeyRecord,
   WorkerRecord,
 } from '@homing/fleet'
-import { type RequestPlane, routeTo } from '@homing/fleet'
+import { type RequestPlane, routeTo, sleepReason } from '@homing/fleet'
 import { type BusyThresholds, hasThreshold, mergedThresholds } from '@homing/load'
 import type { DirectoryMessage, KeeperMessage } from './messages.ts'
 import type { Key, Worker } from './worker.ts'
@@ -259,9 +259,11 @@ export class FleetFeed {
 
 function stateOf(worker: Worker): Pick<WorkerRecord, 'state' | 'stateReason' | 'isDraining' | 'isOnTrial'> {
   const { state, stateReason, drain, isOnTrial } = worker
+  const pause = worker.pause ?? sleepReason(worker.outcome?.sleep)
   if (drain !== undefined && state === 'up')
     return { state: 'draining', stateReason: DRAINING, isDraining: true }
   if (drain !== undefined) return { state, stateReason: `${stateReason}; it drains`, isDraining: true }
+  if (pause !== undefined && state === 'up') return { state: 'paused', stateReason: pause }
   if (isOnTrial) return { state, stateReason, isOnTrial }
   return { state, stateReason }
 }

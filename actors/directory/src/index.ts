@@ -15,4 +15,5 @@ export type {
   WorkerDoor,
 } from './messages.ts'
 export type { SnapshotCounts } from './snapshot-pass.ts'
+export type { DiscoveryArgs } from './worker-source.ts'
 export type { GivenWorkersFile } from './workers-file-watch.ts'

@@ -43,6 +43,7 @@ export class KeyTrust {
     if (this.#options.ignoresCaches) return 'caches are ignored (--kv-overlap-score-weight 0)'
     if (!this.#options.kvEvents) return 'KV events are switched off (--no-kv-events)'
     if (worker.outcome === undefined) return 'not probed yet'
+    if (worker.outcome.sleep?.hasCache === false) return 'its engine sleeps, and its cache is gone'
     if (this.#options.workers.eventSource(worker, dpRank) === undefined) {
       const ports = `${worker.spec.origin}?events=PORT&replay=PORT`
       if (owesEventSources(worker.spec, worker.outcome)) {

@@ -98,6 +98,19 @@ export interface KeptFleet {
     | undefined
   /** Workers that registered themselves. */
   readonly registered?: KeptRegistrations | undefined
+  /** Workers that a source of workers brought. */
+  readonly found?: KeptFound | undefined
+}
+
+/** The part of found workers that is kept over the directory's lives. */
+export interface KeptFound {
+  /** By worker id: with which URL and life they came, and whether they drain because they are gone. */
+  readonly here: ReadonlyMap<
+    string,
+    { readonly url: string; readonly life: string; readonly isDraining: boolean }
+  >
+  /** Lives that the operator has sent away, by worker id. */
+  readonly refused: ReadonlyMap<string, string>
 }
 
 /** The part of registrations that is kept over the directory's lives. */
@@ -233,7 +246,11 @@ export type DirectoryMessage =
       readonly isSlow: boolean
       /** Names of the models that it lists; undefined: its answer has no list. */
       readonly models: readonly string[] | undefined
+      /** Undefined: it does not say. */
+      readonly isAsleep?: boolean | undefined
     }
+  /** What a source of workers says has changed. */
+  | { readonly type: 'foundChanged' }
   | { readonly type: 'snapshotsDue' }
   | { readonly type: 'publish' }
   | { readonly type: 'waitersDue' }

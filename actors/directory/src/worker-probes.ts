@@ -11,7 +11,8 @@
  * probed at once, and only a miss of that probe takes it down (which worker fails its requests is the
  * router's to judge). A list of models that differs from the last one is read anew with a full probe. If this
  * machine lacks a resource (file descriptors, ports), or the worker's connection has as many calls as it
- * takes, this does not count as a miss of the worker.
+ * takes, this does not count as a miss of the worker. One that has fallen asleep or has woken is probed
+ * fully.
  *
  * Owns   `state`, `stateReason`, `unansweredSinceMs` and `wasProbed` of every worker, and when it is probed
  *        next.
@@ -163,7 +164,7 @@ export class WorkerProbes {
   }
 
   /** The answer of a cheap probe; no fault: it is healthy. */
-  healthChecked({ workerId, turn, fault, isLocal, isSlow, models }: HealthChecked): void {
+  healthChecked({ workerId, turn, fault, isLocal, isSlow, models, isAsleep }: HealthChecked): void {
     this.#hasEnded(turn)
     const worker = this.#workerOfTurn(workerId, turn)
     if (worker === undefined) return
@@ -173,7 +174,8 @@ export class WorkerProbes {
       this.#couldNotAsk = false
       const probing = this.#probings.get(worker)!
       probing.misses = 0
-      if (models !== undefined && !isSame(models, worker)) {
+      const isOther = isAsleep !== undefined && isAsleep !== worker.outcome?.sleep?.isAsleep
+      if (isOther || (models !== undefined && !isSame(models, worker))) {
         this.#probeFully(worker, probing)
         return
       }
@@ -300,7 +302,7 @@ export class WorkerProbes {
     if (worker.state === 'up' && probing.turnsSinceFull < FULL_PROBE_TURNS) {
       probing.turnsSinceFull++
       this.#context.pipe(
-        checkHealth(http, origin, timeoutMs, hasKey),
+        checkHealth(http, origin, timeoutMs, hasKey, worker.outcome?.sleep !== undefined),
         health => ({
           type: 'healthChecked',
           workerId,
@@ -309,6 +311,7 @@ export class WorkerProbes {
           isLocal: !health.isHealthy && health.isLocal,
           isSlow: !health.isHealthy && health.isSlow,
           models: health.isHealthy ? health.models : undefined,
+          isAsleep: health.isHealthy ? health.isAsleep : undefined,
         }),
         error => ({
           type: 'healthChecked',

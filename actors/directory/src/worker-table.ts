@@ -43,6 +43,7 @@ export class WorkerTable {
       wasProbed: false,
       joinedMs,
       drain: undefined,
+      pause: undefined,
       outcome: undefined,
       learnedBlockSizeTokens: undefined,
       promptsEpoch: 0,

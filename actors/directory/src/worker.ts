@@ -26,6 +26,8 @@ export interface Worker {
   readonly joinedMs: number
   /** Undefined: it takes requests. */
   drain: { readonly turn: number; readonly sinceMs: number; readonly due: { cancel(): void } } | undefined
+  /** Why it gets no new requests for now, for people; undefined: it gets some. */
+  pause: string | undefined
 
   // directory.ts
   /** Result of the full probes that reached it; kept while it is down. */

@@ -53,11 +53,18 @@ export function spawnChildren(context: ActorContext<GuardianMessage>, { settings
   const indexers = shards.map(({ ref }) => ref)
   const indexMemories = shards.map(({ memory }) => memory)
 
-  const { specs, fileWorkers, engineKey, customSelection, policyClasses } = inputs
+  const { specs, fileWorkers, discovery, engineKey, customSelection, policyClasses } = inputs
   const directoryRef = spawn(
     directory,
     'directory',
-    directoryArgsFromSettings(settings, { specs, fileWorkers, engineKey, indexers, keeper: context.self }),
+    directoryArgsFromSettings(settings, {
+      specs,
+      fileWorkers,
+      discovery,
+      engineKey,
+      indexers,
+      keeper: context.self,
+    }),
   )
   const trackerRef = spawn(
     tracker,

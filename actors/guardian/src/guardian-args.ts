@@ -19,6 +19,8 @@ export interface GuardianArgs {
 export interface RouterInputs {
   readonly specs: DirectoryArgs['specs']
   readonly fileWorkers?: DirectoryArgs['fileWorkers']
+  /** Where workers are found besides. */
+  readonly discovery?: DirectoryArgs['discovery']
   /** Where the API key of the engines stands, not the key. */
   readonly engineKey?: DirectoryArgs['engineKey']
   /** Certificates in PEM that are trusted besides those of Node and of the system. */

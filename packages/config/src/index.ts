@@ -1,4 +1,5 @@
 export { natsServersOf } from './broker-settings.ts'
+export { clusterServer } from './cluster-variables.ts'
 export { completeSettings, type GivenSettings } from './complete-settings.ts'
 export type { Command, Machine, SettingDescriptor, SettingSource } from './descriptor.ts'
 export { type DoctorSettings, doctorCommand } from './doctor-command.ts'
@@ -11,6 +12,7 @@ export { asksForHelp, parseSettings } from './parse-settings.ts'
 export { type RelayRoute, readRelayRoute, relayRouteFault } from './relay-route.ts'
 export { renderHelp, renderReference } from './render-help.ts'
 export { AFFINITY_FIELDS, AFFINITY_HEADERS } from './router/affinity-names.ts'
+export { namesWorkers } from './router/discovery-settings.ts'
 export { readTenantWeights, readTrustedHints, type TrustedHints } from './router/queue-settings.ts'
 export { linearBy, type RouterSettings, routerCommand } from './router-command.ts'
 export {

@@ -11,6 +11,7 @@ import type { Command, RuleFacts, SettingDescriptor, SettingsOf } from './descri
 import { foreignRouterOptions } from './foreign-options.ts'
 import { accessSettings } from './router/access-settings.ts'
 import { disaggSettings } from './router/disagg-settings.ts'
+import { discoverySettings, faultOfDiscovery, namesWorkers } from './router/discovery-settings.ts'
 import { eventSettings } from './router/event-settings.ts'
 import { labelSettings } from './router/label-settings.ts'
 import { listeningSettings } from './router/listening-settings.ts'
@@ -29,6 +30,7 @@ const routerSettings = [
   ...listeningSettings,
   ...accessSettings,
   ...workerSettings,
+  ...discoverySettings,
   ...routingSettings,
   ...queueSettings,
   ...overloadSettings,
@@ -118,16 +120,10 @@ export const routerCommand: Command<typeof routerSettings> = {
         ? '--kv-overlap-score-weight has no effect on --router-policy auto: leave it out, or use linear'
         : undefined,
     ({ settings, isGiven }) =>
-      (settings.workers.length > 0 ||
-        settings.workersFile !== undefined ||
-        settings.workerNamespace !== undefined) &&
-      DEMO_ONLY.some(isGiven)
+      namesWorkers(settings) && DEMO_ONLY.some(isGiven)
         ? '--demo-engines, --demo-speed, --demo-disagg and --demo-load have no effect when workers are named: leave them out, or leave out --worker'
         : undefined,
-    ({ settings: { discovery, workerNamespace } }) =>
-      (discovery === 'file' || discovery === 'mem') && workerNamespace !== undefined
-        ? `--discovery-backend ${discovery} takes no workers that register themselves: leave out --worker-namespace, or use nats or etcd`
-        : undefined,
+    faultOfDiscovery,
     ({ settings: { demoDisagg, demoEngines } }) =>
       demoDisagg && demoEngines < 2
         ? `--demo-disagg needs an engine of either kind, and --demo-engines is ${demoEngines}: use 2 or more, or leave out --demo-disagg`
@@ -255,11 +251,10 @@ function remarkOfOrder({ settings }: RuleFacts<RouterSettings>): string | undefi
 
 /** Nothing passes through a router without it. */
 function faultOfNoFrontend({ settings, isGiven }: RuleFacts<RouterSettings>): string | undefined {
-  const { frontend, workers, workersFile, workerNamespace } = settings
-  if (frontend) return undefined
+  if (settings.frontend) return undefined
   if (isGiven('relayRoutes'))
     return '--relay-route has no effect with --no-frontend, which relays nothing: leave one of them out'
-  return workers.length === 0 && workersFile === undefined && workerNamespace === undefined
+  return !namesWorkers(settings)
     ? '--no-frontend needs the workers that programs send their requests to: name them with --worker'
     : undefined
 }

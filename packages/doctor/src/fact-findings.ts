@@ -56,6 +56,7 @@ const LOST: Readonly<Record<ProbedFact, string>> = {
   ranks: 'its ranks',
   canTokenize: 'whether it tokenizes',
   legs: 'its role',
+  sleep: 'whether it sleeps',
   eventSources: 'where it publishes events',
   processStartSeconds: 'when it started',
 }

@@ -33,6 +33,7 @@ export class RecordedHttp implements HttpTransport {
   listen: HttpTransport['listen'] = (options, onExchange) => this.#http.listen(options, onExchange)
 
   setAccess: HttpTransport['setAccess'] = (origin, access) => this.#http.setAccess(origin, access)
+  setPeer: HttpTransport['setPeer'] = (origin, tls) => this.#http.setPeer(origin, tls)
 
   setRoute: HttpTransport['setRoute'] = (origin, route) => this.#http.setRoute(origin, route)
 

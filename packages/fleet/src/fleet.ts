@@ -21,9 +21,10 @@ export type EngineFamily = 'vllm' | 'sglang' | 'trtllm' | 'homing' | 'unknown'
 
 /**
  * A worker with no settled answer yet is `probing`; `down` is not routed to and is probed again; `draining`
- * answers, gets no new requests, and leaves the fleet with its last open one.
+ * answers, gets no new requests, and leaves the fleet with its last open one; `paused` answers, keeps the
+ * requests that it has and gets no new ones until its pod is ready again, or its engine wakes.
  */
-export type WorkerState = 'probing' | 'up' | 'down' | 'draining'
+export type WorkerState = 'probing' | 'up' | 'down' | 'draining' | 'paused'
 
 export interface WorkerModel {
   /** The name that requests use. */

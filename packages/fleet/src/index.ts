@@ -1,5 +1,6 @@
 export { COMPARED_CHAT, firstDifference } from './compared-chat.ts'
 export { type NoKey, openDoor, readKey } from './engine-keys.ts'
+export { type EngineSleep, readEngineSleep, sleepReason } from './engine-sleep.ts'
 export { InvalidWorkerError, WorkerConflictError, WorkersFileError } from './errors.ts'
 export { brokerEndpointOf, type EventBroker, subjectOf } from './event-broker.ts'
 export type {

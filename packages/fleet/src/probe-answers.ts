@@ -9,6 +9,7 @@
 
 import { isShown, shownText } from '@homing/base'
 import { faultOfEndpoint } from '@homing/transport'
+import { type SleepState, sleepStateIn } from './engine-sleep.ts'
 import type { EngineFamily, WorkerModel } from './fleet.ts'
 import type { ProbedLegs, WorkerRole } from './leg-names.ts'
 import type { EventSource } from './probe-outcome.ts'
@@ -168,6 +169,8 @@ export interface MetricsFacts {
   readonly kvBlocks: number | undefined
   readonly ranks: number | undefined
   readonly processStartSeconds: number | undefined
+  /** Of the deepest sleep of its ranks. */
+  readonly sleepState: SleepState
 }
 
 /** `/metrics` in Prometheus text. */
@@ -176,8 +179,13 @@ export function readMetrics(metrics: string): MetricsFacts {
   let isSglang = false
   let config: Readonly<Record<string, string>> | undefined
   let processStartSeconds: number | undefined
+  let sleepState: SleepState
   for (const line of metrics.split('\n')) {
     if (line.startsWith('vllm:')) {
+      const state = sleepStateIn(line)
+      if (state === 'discarded') sleepState = 'discarded'
+      else if (state !== undefined && sleepState !== 'discarded')
+        sleepState = state === 'awake' || sleepState === 'awake' ? 'awake' : 'kept'
       const engine = /[{,]engine="(\d+)"/.exec(line)?.[1]
       if (engine !== undefined && engines.size < ENGINE_LABELS_MAX) engines.add(engine)
       if (config === undefined && line.startsWith('vllm:cache_config_info{')) config = labelsOf(line)
@@ -202,6 +210,7 @@ export function readMetrics(metrics: string): MetricsFacts {
     kvBlocks,
     ranks: engines.size === 0 ? undefined : engines.size,
     processStartSeconds,
+    sleepState,
   }
 }
 

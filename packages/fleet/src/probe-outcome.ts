@@ -1,5 +1,6 @@
 /** Probe outcome: what one look at a worker has found. */
 
+import type { EngineSleep } from './engine-sleep.ts'
 import type { EngineFamily, WorkerModel } from './fleet.ts'
 import type { ProbedLegs } from './leg-names.ts'
 
@@ -26,6 +27,8 @@ export type ProbeOutcome =
       readonly canTokenize: boolean
       /** Which part of a request it takes; undefined: it does not say. */
       readonly legs?: ProbedLegs | undefined
+      /** Whether its engine sleeps; undefined: it does not say. */
+      readonly sleep?: EngineSleep | undefined
       /** By rank; endpoints with a host that can be dialled. */
       readonly eventSources: readonly EventSource[]
       /** Start time of the engine process in Unix seconds, if it reports it. */
@@ -46,6 +49,7 @@ export type ProbedFact =
   | 'ranks'
   | 'canTokenize'
   | 'legs'
+  | 'sleep'
   | 'eventSources'
   | 'processStartSeconds'
 

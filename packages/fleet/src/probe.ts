@@ -7,6 +7,7 @@
  *   GET  /kv_event_sources                         event sources of vLLM
  *   GET  /metrics                                  block size, capacity, ranks, start of the process
  *   POST /tokenize                                 whether it tokenizes
+ *   GET  /is_sleeping                              whether vLLM sleeps
  *
  * The requests after the first are sent at the same time, each with its own deadline. If one is not answered
  * in time, or with 429 or 5xx, its facts stay unknown and it is named in `unanswered`. 403 and 404 both mean
@@ -15,6 +16,7 @@
 
 import { parseJson } from '@homing/base'
 import { HttpCallError, type HttpReply, type HttpTransport } from '@homing/transport'
+import { readEngineSleep } from './engine-sleep.ts'
 import type { EngineFamily } from './fleet.ts'
 import {
   familyOfOwner,
@@ -68,16 +70,18 @@ export async function probeWorker(
   if (list === undefined) return { reached: false, reason: 'GET /v1/models does not answer a list of models' }
 
   const model = list.models[0]?.name
-  const [health, version, info, olderInfo, modelInfo, sources, metricsReply, tokenize] = await Promise.all([
-    ask('/health'),
-    ask('/version'),
-    ask('/server_info'),
-    ask('/get_server_info'),
-    ask('/model_info'),
-    ask('/kv_event_sources'),
-    ask('/metrics'),
-    ask('/tokenize', { model, prompt: 'homing' }),
-  ])
+  const [health, version, info, olderInfo, modelInfo, sources, metricsReply, tokenize, sleeping] =
+    await Promise.all([
+      ask('/health'),
+      ask('/version'),
+      ask('/server_info'),
+      ask('/get_server_info'),
+      ask('/model_info'),
+      ask('/kv_event_sources'),
+      ask('/metrics'),
+      ask('/tokenize', { model, prompt: 'homing' }),
+      ask('/is_sleeping'),
+    ])
   const sickness = sicknessOf(health)
   if (sickness !== undefined) return { reached: false, reason: sickness }
   const serverInfo = readServerInfo(tryJson(info), host) ?? readServerInfo(tryJson(olderInfo), host)
@@ -112,6 +116,7 @@ export async function probeWorker(
     ranks: metrics?.ranks ?? serverInfo?.ranks ?? (eventSources.length > 0 ? eventSources.length : undefined),
     canTokenize: hasTokens(tryJson(tokenize)),
     legs: serverInfo?.legs,
+    sleep: readEngineSleep(tryJson(sleeping), metrics?.sleepState),
     eventSources,
     processStartSeconds: metrics?.processStartSeconds,
     unanswered: [
@@ -121,6 +126,7 @@ export async function probeWorker(
       ...(isUnanswered(metricsReply) ? METRICS_FACTS : []),
       ...(isUnanswered(modelInfo) ? (['engine'] as const) : []),
       ...(isUnanswered(tokenize) ? (['canTokenize'] as const) : []),
+      ...(isUnanswered(sleeping) ? (['sleep'] as const) : []),
     ],
   }
 }
@@ -128,7 +134,12 @@ export async function probeWorker(
 /** Result of one cheap question: whether the worker answers at all. */
 export type HealthOutcome =
   /** `models`: names of those that it lists; undefined: its answer has no list. */
-  | { readonly isHealthy: true; readonly models: readonly string[] | undefined }
+  | {
+      readonly isHealthy: true
+      readonly models: readonly string[] | undefined
+      /** Undefined: it was not asked, or does not say. */
+      readonly isAsleep: boolean | undefined
+    }
   | {
       readonly isHealthy: false
       readonly reason: string
@@ -137,18 +148,21 @@ export type HealthOutcome =
     }
 
 /**
- * Never rejects. `/v1/models` is answered without touching the model on every engine; `/health` answers 5xx
- * where the engine behind the server is dead, and may be slow where it is busy.
+ * Never rejects. `tellsSleep`: the worker says whether it sleeps. `/v1/models` is answered without touching
+ * the model on every engine; `/health` answers 5xx where the engine behind the server is dead, and may be
+ * slow where it is busy.
  */
 export async function checkHealth(
   http: HttpTransport,
   origin: string,
   timeoutMs: number,
   hasKey = false,
+  tellsSleep = false,
 ): Promise<HealthOutcome> {
-  const [answer, health] = await Promise.all([
+  const [answer, health, sleeping] = await Promise.all([
     tryFetch(http, origin, '/v1/models', timeoutMs),
     tryFetch(http, origin, '/health', timeoutMs),
+    tellsSleep ? tryFetch(http, origin, '/is_sleeping', timeoutMs) : undefined,
   ])
   if (answer instanceof Error)
     return { isHealthy: false, reason: withAdvice(answer), isLocal: isLocal(answer), isSlow: isSlow(answer) }
@@ -156,7 +170,11 @@ export async function checkHealth(
     return { isHealthy: false, reason: statusReason(answer, hasKey), isLocal: false, isSlow: false }
   const sickness = sicknessOf(health)
   if (sickness !== undefined) return { isHealthy: false, reason: sickness, isLocal: false, isSlow: false }
-  return { isHealthy: true, models: readModels(tryJson(answer))?.models.map(({ name }) => name) }
+  return {
+    isHealthy: true,
+    models: readModels(tryJson(answer))?.models.map(({ name }) => name),
+    isAsleep: sleeping && readEngineSleep(tryJson(sleeping), undefined)?.isAsleep,
+  }
 }
 
 /** Why a worker cannot serve, by its own word; undefined: it does not say so. */

@@ -7,6 +7,7 @@
 import { createLog, type Log, systemClock } from '@homing/base'
 import {
   asksForHelp,
+  namesWorkers,
   parseSettings,
   type RouterSettings,
   renderHelp,
@@ -42,10 +43,7 @@ export const routerCommandEntry: CommandEntry = {
     // Listens for signals from the first moment: one that arrives while starting must end the start.
     const stopped = untilStopped(systemClock, settings)
     // A demo fleet takes seconds to start, and more to stop.
-    const isDemo =
-      settings.workers.length === 0 &&
-      settings.workersFile === undefined &&
-      settings.workerNamespace === undefined
+    const isDemo = !namesWorkers(settings)
     if (isDemo) await checkPorts(settings)
     const fleet = isDemo ? await (await import('./demo-fleet.ts')).serveDemoFleet(settings) : undefined
     try {

@@ -16,6 +16,7 @@ import { givenEngineKey, readCertificates } from './engine-access.ts'
 import { loadPolicyClasses } from './policy-class-file.ts'
 import { loadSelection } from './selection-module.ts'
 import { readTls } from './tls-access.ts'
+import { readDiscovery } from './worker-discovery.ts'
 import { parseWorkers } from './worker-specs.ts'
 import { loadWorkersFile } from './workers-file.ts'
 
@@ -36,6 +37,7 @@ export async function readRouterInputs(settings: RouterSettings): Promise<Router
     engineKey: givenEngineKey(settings.engineKeyFile),
     engineCertificates: await ifNamed(settings.engineCaFile, readCertificates),
     fileWorkers: await ifNamed(settings.workersFile, loadWorkersFile),
+    discovery: await readDiscovery(settings),
     tls: await readTls(settings),
     clientKeys: await ifNamed(settings.clientKeysFile, loadClientKeys),
     adminKey: await ifNamed(settings.adminKeyFile, readAdminKey),

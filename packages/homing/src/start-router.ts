@@ -6,6 +6,7 @@ import { choicesOf, fromErrorRecord, systemClock, systemRandom } from '@homing/b
 import {
   completeSettings,
   type GivenSettings,
+  namesWorkers,
   type RouterSettings,
   routerCommand,
   SettingsError,
@@ -69,11 +70,7 @@ export function routerSettingsOf(
     listChecks: { workers: faultsOfWorkers },
     without,
   })
-  if (
-    settings.workers.length === 0 &&
-    settings.workersFile === undefined &&
-    settings.workerNamespace === undefined
-  ) {
+  if (!namesWorkers(settings)) {
     throw new SettingsError('router', [
       'workers: the list is empty; give the URLs of engines, or those of startDemoFleet()',
     ])

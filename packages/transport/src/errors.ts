@@ -211,3 +211,20 @@ function reasonOf(cause: unknown): string {
   const message = cause.message.replace(NODE_ADVICE, '')
   return typeof code === 'string' && !message.includes(code) ? `${code}, ${message}` : message
 }
+
+/**
+ * DNS does not tell what is behind a name. `isAbsent`: it says that there is nothing; otherwise it does not
+ * answer.
+ */
+export class NameError extends CodedError {
+  readonly code = 'HOMING_TRANSPORT_NAME'
+  readonly isAbsent: boolean
+  readonly reason: string
+
+  constructor(name: string, reason: string, isAbsent: boolean) {
+    const [shown, why] = [shownText(name), shownText(reason, REASON_CHARACTERS_MAX)]
+    super(`cannot resolve ${JSON.stringify(shown)}: ${why}`, { name: shown, reason: why })
+    this.reason = why
+    this.isAbsent = isAbsent
+  }
+}

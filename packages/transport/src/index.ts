@@ -17,6 +17,7 @@ export {
   type HttpCallFailure,
   ListenError,
   MalformedHttpError,
+  NameError,
   StreamError,
 } from './errors.ts'
 export { giveUpBytes } from './give-up-bytes.ts'
@@ -64,8 +65,12 @@ export type {
   HttpTransport,
   ListenOptions,
   MessageTransport,
+  NameAddress,
+  NameResolver,
+  NameTarget,
   Offered,
   OwnPresence,
+  PeerTls,
   Publisher,
   RouterSocket,
   ServedExchange,

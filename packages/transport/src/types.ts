@@ -227,6 +227,16 @@ export interface HttpAccess {
   readonly key: string | undefined
 }
 
+/** What a host is recognized by, and what it is shown; all in PEM. */
+export interface PeerTls {
+  /** Believed for this host in place of all other authorities; undefined: those of all hosts. */
+  readonly authorities?: string | undefined
+  /** The name that its certificate must have; undefined: the host of the URL. */
+  readonly serverName?: string | undefined
+  /** Shown to it, with its private key; undefined: none is. */
+  readonly identity?: TlsIdentity | undefined
+}
+
 /** A way over a broker, or over a connection of many calls. */
 export interface HttpRoute {
   /** 'nats://host:port/subject' or 'tcp://host:port'. */
@@ -280,6 +290,11 @@ export interface ServingListener {
 export interface HttpTransport {
   /** How requests to this origin are made from now on; undefined: as they are given. */
   setAccess(origin: string, access: HttpAccess | undefined): void
+  /**
+   * How connections of https to the host and port of this origin are made from now on; undefined: as to every
+   * other. In memory it changes nothing.
+   */
+  setPeer(origin: string, tls: PeerTls | undefined): void
   /**
    * Certificates in PEM that are believed for https, besides those of Node and of the system. Only before the
    * first https call.
@@ -464,9 +479,36 @@ export interface PresenceHandler {
   connected?(): void
 }
 
+/** An address of a name. */
+export interface NameAddress {
+  /** IPv4, or IPv6 without brackets. */
+  readonly address: string
+  /** How long the answer may be kept, in seconds. */
+  readonly ttlSeconds: number
+}
+
+/** A target of a service (SRV). */
+export interface NameTarget {
+  readonly name: string
+  readonly port: number
+}
+
+/** Asks DNS servers. Both reject with NameError. */
+export interface NameResolver extends Closable {
+  /** The IPv4 addresses of a name; if it has none, its IPv6 addresses. */
+  addresses(name: string): Promise<readonly NameAddress[]>
+  /** The targets of SRV records, those of the lowest priority number alone. */
+  targets(name: string): Promise<readonly NameTarget[]>
+}
+
 export interface Transport {
   readonly http: HttpTransport
   readonly messages: MessageTransport
+  /**
+   * Of these DNS servers, 'address' or 'address:port' each; none: those of the system. Undefined: this
+   * transport knows no names.
+   */
+  nameResolver?(servers: readonly string[]): NameResolver
   /**
    * What is kept beside the stream of a namespace at a broker, 'host:port' each. On the main thread only; not
    * closed with the transport. `etcdServers`: the lock is there, 'http://host:port' each; default: at the

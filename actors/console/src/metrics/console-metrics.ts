@@ -25,7 +25,7 @@ import { collectQueue } from './queue-metrics.ts'
 import { collectReplicas } from './replica-metrics.ts'
 import { streamMetrics } from './stream-metrics.ts'
 
-const STATES: readonly WorkerState[] = ['probing', 'up', 'down', 'draining']
+const STATES: readonly WorkerState[] = ['probing', 'up', 'down', 'draining', 'paused']
 
 /** Counters of a listener, by the name of the metric. */
 const SOURCE_COUNTERS = {

@@ -47,9 +47,10 @@ export const workerSettings = [
   {
     ...etcdSettings.discovery,
     group: 'Workers',
-    choices: ['nats', 'etcd', 'file', 'mem'],
-    envAliases: [{ name: 'DYN_DISCOVERY_BACKEND' }],
-    help: 'Where workers are found that are not named here. nats, etcd: at the NATS broker (--nats) or at etcd (--etcd), where they register themselves under --worker-namespace. file: in --workers-file. mem: nowhere; workers are those of --worker, and those added by POST /workers.',
+    choices: ['nats', 'etcd', 'file', 'mem', 'dns', 'kubernetes'],
+    // Theirs goes by resources of their own operator, which say nothing to us.
+    envAliases: [{ name: 'DYN_DISCOVERY_BACKEND', read: text => (text === 'kubernetes' ? undefined : text) }],
+    help: 'Where workers are found that are not named here. nats, etcd: at the NATS broker (--nats) or at etcd (--etcd), where they register themselves under --worker-namespace. file: in --workers-file. dns: behind the names of --dns-name. kubernetes: pods of the Services of --kubernetes-service. mem: nowhere; workers are those of --worker, and those added by POST /workers.',
   },
   {
     ...shared.requestPlane,

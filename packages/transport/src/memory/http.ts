@@ -90,6 +90,7 @@ export class MemoryHttp {
         open.add({ end: () => void listener.close(0) })
         return listener
       },
+      setPeer() {},
       setAccess(origin, access) {
         if (access === undefined) accesses.delete(origin)
         else accesses.set(origin, access)

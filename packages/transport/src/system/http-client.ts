@@ -22,9 +22,11 @@ import type {
   HttpHeaders,
   HttpRequest,
   HttpResponseHandler,
+  PeerTls,
 } from '../types.ts'
 import { InterimAnswers } from './interim-answers.ts'
 import { loadUndici } from './libraries.ts'
+import { TlsPeers } from './tls-peers.ts'
 
 const CLIENT_KEEP_ALIVE_MS = 4000
 const KEEP_ALIVE_MS_MAX = 4500
@@ -41,6 +43,7 @@ export class HttpClient {
   #isClosed = false
   /** By origin. */
   readonly #access = new Map<string, HttpAccess>()
+  readonly #peers = new TlsPeers()
   #trusted = ''
 
   constructor({ connectTimeoutMs }: HttpClientOptions) {
@@ -50,6 +53,10 @@ export class HttpClient {
   setAccess(origin: string, access: HttpAccess | undefined): void {
     if (access === undefined) this.#access.delete(origin)
     else this.#access.set(origin, access)
+  }
+
+  setPeer(origin: string, tls: PeerTls | undefined): void {
+    this.#peers.set(origin, tls)
   }
 
   trust(certificates: string): void {
@@ -93,7 +100,7 @@ export class HttpClient {
       headersTimeout: 0,
       bodyTimeout: 0,
       maxHeaderSize: HEADER_BYTES_MAX,
-      connect: connectorOf(this.#connectTimeoutMs, () => this.#trusted),
+      connect: connectorOf(this.#connectTimeoutMs, () => this.#trusted, this.#peers),
     })
     if (this.#isClosed) this.#made.destroy().catch(() => {})
     return this.#made
@@ -261,7 +268,7 @@ function watchConnections(): void {
   })
 }
 
-function connectorOf(timeoutMs: number, trusted: () => string): buildConnector.connector {
+function connectorOf(timeoutMs: number, trusted: () => string, peers: TlsPeers): buildConnector.connector {
   const { buildConnector } = loadUndici()
   const plain = buildConnector({ timeout: timeoutMs, allowH2: false })
   // Made at the first use: the system's certificates take a while to read.
@@ -270,8 +277,10 @@ function connectorOf(timeoutMs: number, trusted: () => string): buildConnector.c
     secure ??= buildConnector({ timeout: timeoutMs, allowH2: false, ca: believedCertificates(trusted()) })
     return secure
   }
+  const connectorTo = (options: buildConnector.Options) =>
+    options.protocol === 'https:' ? (peers.connectorTo(options.host, timeoutMs, trusted) ?? secured()) : plain
   return (options, callback) =>
-    (options.protocol === 'https:' ? secured() : plain)(options, (...[error, socket]) => {
+    connectorTo(options)(options, (...[error, socket]) => {
       if (error !== null) return callback(error, null)
       interimAnswers.set(socket, new InterimAnswers(socket, HEADER_BYTES_MAX))
       socket.once('close', () => closedSockets.add(socket))

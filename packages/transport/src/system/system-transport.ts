@@ -21,6 +21,7 @@ import type { ZmqEnvironment } from '../zmq/library.ts'
 import { threadMessages } from '../zmq/roles.ts'
 import { HttpClient } from './http-client.ts'
 import { listenHttp } from './http-server.ts'
+import { systemNameResolver } from './name-resolver.ts'
 
 export interface SystemTransportOptions {
   readonly clock: Clock
@@ -73,6 +74,7 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
         client.setAccess(origin, access)
         plane.setAccess(origin, access)
       },
+      setPeer: (origin, tls) => client.setPeer(origin, tls),
       setRoute: (origin, route) => plane.setRoute(origin, route),
       serve: (options, onExchange) => plane.serve(options, onExchange),
       trust: certificates => client.trust(certificates),
@@ -101,6 +103,7 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
         return presence
       },
     },
+    nameResolver: servers => systemNameResolver(servers),
     brokers: brokerCounts,
     tcp: plane.tcp,
     streamStore(servers, stream, etcdServers) {

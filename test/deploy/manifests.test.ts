@@ -1,0 +1,328 @@
+/**
+ * deploy/kubernetes and deploy/helm: they pass the schemas of Kubernetes, and what they say fits the router:
+ * its options, routes, rights and times. Helm itself renders the chart; kustomize is in no registry that we
+ * know, so these manifests use nothing of it but lists of files, which manifests.ts puts together.
+ */
+
+import { spawnSync } from 'node:child_process'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { parseSettings, type RouterSettings, routerCommand } from '@homing/config'
+import { readEndpointSlice, readWorkerNotes, sliceWorkers } from '@homing/discovery'
+import { parseWorkerSpec } from '@homing/fleet'
+import t, { type Test } from 'tap'
+import { parse } from 'yaml'
+import { sliceObject } from '../../packages/discovery/test/objects.ts'
+import {
+  found,
+  helmLibrary,
+  plainPython,
+  runPython,
+  skipOf,
+  validatingPython,
+} from '../python/interpreter.ts'
+import { HelmCluster, type Manifest } from './helm-cluster.ts'
+import { DEPLOY, kustomized, manifestsIn, oneOf } from './manifests.ts'
+
+const OVERLAYS = ['aggregated', 'disaggregated'] as const
+const CHART = join(DEPLOY, 'helm/homing')
+/** Oldest and youngest Kubernetes whose schemas are asked. */
+const VERSIONS = ['1.25', '1.30', '1.33']
+const RELAY_MS_TO_SPARE = 10_000
+
+const overlay = (name: string): readonly Manifest[] => kustomized(join(DEPLOY, 'kubernetes/overlays', name))
+
+/** Fails with every fault that a schema finds. */
+async function passSchemas(t: Test, manifests: readonly Manifest[]): Promise<void> {
+  const file = join(t.testdir({}), 'manifests.json')
+  writeFileSync(file, JSON.stringify(manifests.filter(({ kind }) => kind !== 'ServiceMonitor')))
+  const script = `
+import json, sys, kubernetes_validate
+faults = []
+for manifest in json.load(open(sys.argv[1])):
+    for version in sys.argv[2:]:
+        try:
+            kubernetes_validate.validate(manifest, version, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            faults.append(f"{manifest['kind']} {manifest['metadata']['name']} in {version}: {error.message}")
+print(json.dumps(faults))
+`
+  const { stdout, stderr, exitCode } = await runPython(t, found(validatingPython()), [
+    '-c',
+    script,
+    file,
+    ...VERSIONS,
+  ])
+  t.equal(exitCode, 0, stderr)
+  t.strictSame(JSON.parse(stdout), [])
+}
+
+function routerOf(manifests: readonly Manifest[]): Manifest {
+  return oneOf(manifests, 'Deployment', one => containerOf(one).name === 'homing')
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: manifests have many forms
+const containerOf = (deployment: Manifest): any => deployment.spec.template.spec.containers[0]
+
+const settingsOf = (deployment: Manifest): RouterSettings =>
+  parseSettings(routerCommand, containerOf(deployment).args as readonly string[], {}).settings
+
+const enginesOf = (manifests: readonly Manifest[]): readonly Manifest[] =>
+  manifests.filter(one => one.kind === 'Deployment' && containerOf(one).name !== 'homing')
+
+for (const name of OVERLAYS) {
+  t.test(
+    `${name}: the manifests pass the schemas of Kubernetes`,
+    { skip: skipOf(validatingPython()) },
+    async t => {
+      await passSchemas(t, overlay(name))
+    },
+  )
+
+  t.test(`${name}: the router's options are options, and its times fit together`, async t => {
+    const manifests = overlay(name)
+    const router = routerOf(manifests)
+    const settings = settingsOf(router)
+    const graceMs = 1000 * router.spec.template.spec.terminationGracePeriodSeconds
+    t.ok(graceMs >= settings.shutdownDelayMs + settings.shutdownTimeoutMs + RELAY_MS_TO_SPARE)
+    for (const engine of enginesOf(manifests)) {
+      const engineMs = 1000 * engine.spec.template.spec.terminationGracePeriodSeconds
+      t.ok(
+        engineMs >= settings.shutdownTimeoutMs + RELAY_MS_TO_SPARE,
+        `${engine.metadata.name} ends what routers relay`,
+      )
+    }
+    const { readinessProbe, livenessProbe, startupProbe, ports } = containerOf(router)
+    const open = ports.map(({ name, containerPort }: { name: string; containerPort: number }) => [
+      name,
+      containerPort,
+    ])
+    t.strictSame(open, [
+      ['http', settings.port],
+      ['admin', settings.adminPort],
+    ])
+    for (const [probe, path] of [
+      [readinessProbe, '/ready'],
+      [livenessProbe, '/health'],
+      [startupProbe, '/health'],
+    ])
+      t.match(probe.httpGet, { path, port: 'http' })
+  })
+
+  t.test(`${name}: the router finds the engines, and may read what it needs`, async t => {
+    const manifests = overlay(name)
+    const settings = settingsOf(routerOf(manifests))
+    const [label, value] = settings.kubernetesSelector!.split('=') as [string, string]
+    const engines = enginesOf(manifests)
+    t.ok(engines.length > 0)
+    for (const engine of engines) {
+      const { labels, annotations } = engine.spec.template.metadata
+      const service = oneOf(manifests, 'Service', one =>
+        Object.entries(one.spec.selector).every(([key, text]) => labels[key] === text),
+      )
+      t.equal((service.metadata as unknown as { labels: Record<string, string> }).labels[label], value)
+      // As its pod will be found.
+      const pod = { name: 'a', address: '10.0.0.1' }
+      const notes = readWorkerNotes({ metadata: { name: 'a', uid: 'uid-of-a', annotations } } as never)!
+      const slice = readEndpointSlice(
+        sliceObject(service.metadata.name, [pod], { ports: service.spec.ports }) as never,
+      )!
+      const { workers, faults } = sliceWorkers([slice], new Map([['a', notes]]), {
+        port: settings.kubernetesPort,
+      })
+      t.strictSame(faults, [])
+      const spec = parseWorkerSpec(workers[0]!.url, 0)
+      t.strictSame([spec.eventsPort, spec.replayPort], [5557, 6557])
+      t.equal(spec.role, name === 'aggregated' ? undefined : engine.metadata.name.replace('vllm-', ''))
+      const { matchLabels } = oneOf(manifests, 'NetworkPolicy', one => one.metadata.name.endsWith('-workers'))
+        .spec.podSelector
+      t.match(labels, matchLabels)
+    }
+    const { rules } = oneOf(manifests, 'Role') as unknown as {
+      rules: readonly { apiGroups: string[]; resources: string[]; verbs: string[] }[]
+    }
+    const may = new Set(
+      rules.flatMap(({ apiGroups, resources, verbs }) =>
+        verbs.map(verb => `${verb} ${resources} of "${apiGroups}"`),
+      ),
+    )
+    for (const verb of ['get', 'list', 'watch'])
+      for (const what of ['endpointslices of "discovery.k8s.io"', 'pods of ""'])
+        t.ok(may.has(`${verb} ${what}`), `${verb} ${what}`)
+  })
+}
+
+const noHelm = helmLibrary()
+
+async function helmInstall(
+  t: Test,
+  values: object,
+): Promise<{ readonly taken: readonly Manifest[]; readonly stderr: string; readonly stdout: string }> {
+  const cluster = await HelmCluster.start()
+  t.teardown(() => cluster.stop())
+  const folder = t.testdir({})
+  const kubeconfig = join(folder, 'kubeconfig')
+  writeFileSync(
+    kubeconfig,
+    JSON.stringify({
+      apiVersion: 'v1',
+      kind: 'Config',
+      'current-context': 'test',
+      contexts: [{ name: 'test', context: { cluster: 'test', user: 'test' } }],
+      clusters: [{ name: 'test', cluster: { server: cluster.url } }],
+      users: [{ name: 'test', user: {} }],
+    }),
+  )
+  const library = (helmLibrary() as { readonly path: string }).path
+  const script = join(import.meta.dirname, 'helm.py')
+  const { stdout, stderr } = await runPython(t, found(plainPython()), [
+    script,
+    library,
+    CHART,
+    kubeconfig,
+    JSON.stringify(values),
+  ])
+  return { taken: cluster.taken, stdout, stderr }
+}
+
+t.test('the chart makes what the base makes', { skip: typeof noHelm === 'string' && noHelm }, async t => {
+  const { taken, stdout, stderr } = await helmInstall(t, {})
+  t.equal(stderr, '')
+  const { Messages: messages } = JSON.parse(stdout) as { Messages: readonly { Severity: number }[] }
+  t.strictSame(
+    messages.filter(({ Severity }) => Severity > 1),
+    [],
+    'Helm finds no fault in it',
+  )
+  const base = kustomized(join(DEPLOY, 'kubernetes/base'))
+  const count = (manifests: readonly Manifest[]) => manifests.map(({ kind }) => kind).sort()
+  t.strictSame(count(taken), count(base))
+  const [ofChart, ofBase] = [routerOf(taken), routerOf(base)]
+  t.strictSame(settingsOf(ofChart), settingsOf(ofBase))
+  const ignored = ({ image: _, imagePullPolicy: __, args: ___, ...rest }: Record<string, unknown>) => rest
+  t.strictSame(ignored(containerOf(ofChart)), ignored(containerOf(ofBase)))
+  t.equal(
+    ofChart.spec.template.spec.terminationGracePeriodSeconds,
+    ofBase.spec.template.spec.terminationGracePeriodSeconds,
+  )
+  t.strictSame(
+    (oneOf(taken, 'Role') as unknown as { rules: unknown }).rules,
+    (oneOf(base, 'Role') as unknown as { rules: unknown }).rules,
+  )
+})
+
+t.test('the chart with all values', { skip: typeof noHelm === 'string' && noHelm }, async t => {
+  const { taken, stderr } = await helmInstall(t, {
+    workers: { services: ['prefill', 'decode'], namespace: 'models', port: 8000 },
+    extraArgs: ['--router-replica-sync', '--nats=nats:4222'],
+    extraEnv: [
+      { name: 'HOMING_ENGINE_API_KEY', valueFrom: { secretKeyRef: { name: 'engines', key: 'key' } } },
+    ],
+    extraVolumes: [{ name: 'tokenizer', configMap: { name: 'tokenizer' } }],
+    extraVolumeMounts: [{ name: 'tokenizer', mountPath: '/tokenizer' }],
+    shutdown: { delaySeconds: 5, timeoutSeconds: 60 },
+    serviceMonitor: { enabled: true, labels: { release: 'prometheus' } },
+    nodeSelector: { pool: 'cpu' },
+    tolerations: [{ key: 'a', operator: 'Exists' }],
+    podAnnotations: { a: 'b' },
+    service: { type: 'LoadBalancer', port: 8080, annotations: { a: 'b' } },
+  })
+  t.equal(stderr, '')
+  const router = routerOf(taken)
+  t.match(settingsOf(router), {
+    kubernetesServices: ['prefill', 'decode'],
+    kubernetesSelector: undefined,
+    kubernetesNamespace: 'models',
+    kubernetesPort: '8000',
+    replicaSync: true,
+  })
+  t.equal(router.spec.template.spec.terminationGracePeriodSeconds, 80)
+  t.equal(oneOf(taken, 'Role').metadata.namespace, 'models')
+  const monitor = oneOf(taken, 'ServiceMonitor')
+  const admin = oneOf(taken, 'Service', one => one.metadata.name.endsWith('-admin'))
+  t.match((admin.metadata as unknown as { labels: object }).labels, monitor.spec.selector.matchLabels)
+  t.equal(monitor.spec.endpoints[0].port, admin.spec.ports[0].name)
+  if (skipOf(validatingPython()) === false) await passSchemas(t, taken)
+})
+
+t.test(
+  'values that are none are refused by name',
+  { skip: typeof noHelm === 'string' && noHelm },
+  async t => {
+    t.match((await helmInstall(t, { replica: 3 })).stderr, /additional properties 'replica' not allowed/)
+    t.match(
+      (await helmInstall(t, { workers: { selector: '' } })).stderr,
+      /name the Services of the engines, or their labels/,
+    )
+  },
+)
+
+t.test('the monitor of deploy/kubernetes names the port for operators', async t => {
+  const [monitor] = manifestsIn(join(DEPLOY, 'kubernetes/monitoring/service-monitor.yaml'))
+  const admin = oneOf(
+    kustomized(join(DEPLOY, 'kubernetes/base')),
+    'Service',
+    one => one.metadata.name === 'homing-admin',
+  )
+  t.match((admin.metadata as unknown as { labels: object }).labels, monitor!.spec.selector.matchLabels)
+  t.equal(monitor!.spec.endpoints[0].port, admin.spec.ports[0].name)
+})
+
+t.test('the preStop of an engine waits for its open requests', { skip: skipOf(plainPython()) }, async t => {
+  const [engine] = enginesOf(overlay('aggregated'))
+  const [command, flag, script] = containerOf(engine!).lifecycle.preStop.exec.command as readonly string[]
+  t.strictSame([command, flag], ['python3', '-c'])
+  let running = 2
+  let asked = 0
+  const server = createServer((_, response) => {
+    asked++
+    const text = `# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0",model_name="m"} ${running}.0\nvllm:num_requests_waiting{engine="0",model_name="m"} 0.0\n`
+    response.end(text)
+    // The next look finds one less.
+    running = Math.max(0, running - 1)
+  })
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => server.close())
+  const { port } = server.address() as AddressInfo
+  const quick = script!
+    .replace('127.0.0.1:8000', `127.0.0.1:${port}`)
+    .replaceAll(/time\.sleep\(\d\)/g, 'time.sleep(0.01)')
+  const { exitCode, stderr } = await runPython(t, found(plainPython()), ['-c', quick])
+  t.equal(exitCode, 0, stderr)
+  t.equal(asked, 3)
+})
+
+t.test('the unit of systemd is one, and its times fit', async t => {
+  const path = join(DEPLOY, 'systemd/homing.service')
+  const lines = readFileSync(path, 'utf8')
+    .split('\n')
+    .filter(line => line !== '' && !line.startsWith('#'))
+  for (const line of lines) t.match(line, /^(?:\[\w+\]|[A-Z]\w+=.*)$/)
+  const of = (name: string) => lines.find(line => line.startsWith(`${name}=`))?.slice(name.length + 1)
+  const { settings } = parseSettings(routerCommand, [], {})
+  t.ok(
+    Number(of('TimeoutStopSec')) * 1000 >=
+      settings.shutdownDelayMs + settings.shutdownTimeoutMs + RELAY_MS_TO_SPARE,
+  )
+  const { status, stderr, error } = spawnSync('systemd-analyze', ['verify', path], { encoding: 'utf8' })
+  // Where it is not installed, the form is all that is looked at.
+  if (error === undefined) {
+    const faults = stderr
+      .split('\n')
+      .filter(line => line.includes('homing.service:') && !line.includes('not executable'))
+    t.strictSame(faults, [], `systemd-analyze ends with ${status}`)
+  }
+})
+
+t.test('versions of the chart and of the package are the same', async t => {
+  const { version } = JSON.parse(readFileSync(join(DEPLOY, '../packages/homing/package.json'), 'utf8')) as {
+    version: string
+  }
+  const chart = parse(readFileSync(join(CHART, 'Chart.yaml'), 'utf8')) as {
+    version: string
+    appVersion: string
+  }
+  t.strictSame([chart.version, chart.appVersion], [version, version])
+})

@@ -1,0 +1,47 @@
+/** The manifests of deploy/kubernetes, put together as kustomize does where there are only lists of files. */
+
+import assert from 'node:assert/strict'
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { parse, parseAllDocuments } from 'yaml'
+import type { Manifest } from './helm-cluster.ts'
+
+export const DEPLOY = join(import.meta.dirname, '../../deploy')
+
+/** Of a folder with a kustomization: those of all its resources. Asserts that each of its files is used. */
+export function kustomized(folder: string): readonly Manifest[] {
+  const path = join(folder, 'kustomization.yaml')
+  const { resources = [], ...rest } = parse(readFileSync(path, 'utf8')) as {
+    readonly resources?: readonly string[]
+  }
+  // Whatever else changes manifests would have to be done here, too.
+  const others = Object.keys(rest).filter(key => !['apiVersion', 'kind', 'namespace', 'images'].includes(key))
+  assert.deepEqual(others, [], `${path} has what this test does not do`)
+  const unused = readdirSync(folder).filter(
+    name => name.endsWith('.yaml') && name !== 'kustomization.yaml' && !resources.includes(name),
+  )
+  assert.deepEqual(unused, [], `${path} leaves files out`)
+  return resources.flatMap(name => {
+    const resource = join(folder, name)
+    assert.ok(existsSync(resource), `${path} names ${name}`)
+    return statSync(resource).isDirectory() ? kustomized(resource) : manifestsIn(resource)
+  })
+}
+
+export function manifestsIn(path: string): readonly Manifest[] {
+  return parseAllDocuments(readFileSync(path, 'utf8')).map(document => {
+    const [error] = document.errors
+    assert.equal(error, undefined, `${path}: ${error?.message}`)
+    return document.toJS() as Manifest
+  })
+}
+
+export function oneOf(
+  manifests: readonly Manifest[],
+  kind: string,
+  fits: (one: Manifest) => boolean = () => true,
+) {
+  const found = manifests.filter(one => one.kind === kind && fits(one))
+  assert.equal(found.length, 1, `one ${kind}, not ${found.length}`)
+  return found[0]!
+}
