@@ -10,6 +10,7 @@
 
 import type { BrokerCounts } from './broker-counts.ts'
 import type { HttpCallError, HttpRequestError } from './errors.ts'
+import type { ExtProcListener, ExtProcOptions, PickedExchange } from './ext-proc/types.ts'
 import type { StreamStore } from './stream-store.ts'
 import type { TcpCounts } from './tcp-counts.ts'
 import type { TcpLimits } from './tcp-limits.ts'
@@ -466,6 +467,11 @@ export interface PresenceHandler {
 
 export interface Transport {
   readonly http: HttpTransport
+  /**
+   * Takes the requests about which an Envoy asks (ext_proc over gRPC). Rejects with ListenError, and with
+   * NotInstalledError. Undefined: this transport takes none.
+   */
+  extProc?(options: ExtProcOptions, onExchange: (exchange: PickedExchange) => void): Promise<ExtProcListener>
   readonly messages: MessageTransport
   /**
    * What is kept beside the stream of a namespace at a broker, 'host:port' each. On the main thread only; not
