@@ -25,6 +25,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_DISPATCH_NO_ANSWER: 'timeout',
   HOMING_GATEWAY_DEADLY_PROMPT: 'upstream_failed',
   HOMING_GATEWAY_NO_HANDOVER: 'no_worker',
+  HOMING_GATEWAY_NO_ENDPOINT: 'no_worker',
   HOMING_DISPATCH_NO_SOCKET: 'overloaded',
   HOMING_GATEWAY_TOO_MANY_EXCHANGES: 'overloaded',
   HOMING_GATEWAY_MADE_ROOM: 'queue_full',

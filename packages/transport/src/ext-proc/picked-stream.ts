@@ -91,6 +91,7 @@ export class PickedStream implements PickedExchange {
   #others: readonly string[] = []
   #origin = ''
   #answerHeaders: HttpHeaders = {}
+  #servedHeader: string | undefined
   /** Origin of another endpoint that has answered, until the owner has called it. */
   #servedBy: string | undefined
   #waiting: Happening[] = []
@@ -217,12 +218,12 @@ export class PickedStream implements PickedExchange {
     this.#phase = 'answer'
     this.#parts.send({
       response_headers: {
-        response: { header_mutation: setting(texts(this.#answerHeaders)) },
+        response: { header_mutation: setting(this.#answered(servedOf(request))) },
       },
     })
     const served = servedOf(request)
     const at = served === undefined ? 0 : this.#endpoints.indexOf(served)
-    this.#happens({ type: 'head', status, headers }, at > 0 ? at : 0)
+    this.#happens({ type: 'head', status, headers }, Math.max(at, 0))
     if (frame.end_of_stream === true) this.#happens({ type: 'end' })
   }
 
@@ -238,6 +239,12 @@ export class PickedStream implements PickedExchange {
     else this.#parts.send({ response_body: { response: {} } })
     if (body.length > 0) this.#happens({ type: 'data', bytes: body })
     if (isEnd) this.#happens({ type: 'end' })
+  }
+
+  #answered(served: string | undefined): readonly (readonly [string, string])[] {
+    const set = texts(this.#answerHeaders)
+    const name = this.#servedHeader
+    return name === undefined ? set : [...set, [name, served ?? 'not told']]
   }
 
   #malformed(why: string): void {
@@ -340,6 +347,7 @@ export class PickedStream implements PickedExchange {
       this.#others = known
       this.#endpoints = [first!, ...others.filter(other => other !== undefined)]
       this.#answerHeaders = request.answerHeaders
+      this.#servedHeader = request.servedHeader
       callOwner(() => handler.sent?.())
       this.#direct(request.headers ?? {}, body, isChanged)
     }
@@ -401,6 +409,22 @@ export class PickedStream implements PickedExchange {
   }
 
   // ── The exchange ─────────────────────────────────────────────────────────────────────────────
+
+  isAmong(origin: string, endpoints: readonly string[]): boolean | Promise<boolean> {
+    let found: string | Promise<string>
+    try {
+      found = this.#parts.endpoints.of(origin)
+    } catch {
+      // An origin that is no URL is nowhere.
+      return false
+    }
+    return typeof found === 'string'
+      ? isIn(found, endpoints)
+      : found.then(
+          endpoint => isIn(endpoint, endpoints),
+          () => false,
+        )
+  }
 
   get isClosed(): boolean {
     return this.#isClosed
@@ -486,6 +510,16 @@ function failLater(
   const error = new HttpCallError(request, failure, new Error(why))
   const info = { wroteRequest: false, reusedConnection: false }
   queueMicrotask(() => callOwner(() => handler.failed(error, info)))
+}
+
+/** `endpoints`: 'ip:port', or 'ip' for every port. */
+function isIn(endpoint: string, endpoints: readonly string[]): boolean {
+  const host = endpoint.slice(0, endpoint.lastIndexOf(':'))
+  const bare = host.startsWith('[') ? host.slice(1, -1) : host
+  return endpoints.some(given => {
+    const one = given.trim()
+    return one === endpoint || one === host || one === bare
+  })
 }
 
 function texts(headers: HttpHeaders): readonly (readonly [string, string])[] {

@@ -67,6 +67,8 @@ export interface ExtProcListener {
 export interface PickedExchange extends HttpExchange {
   /** Endpoints of which one is to be chosen: 'ip:port', or 'ip' for all its ports; undefined: any. */
   readonly subset: readonly string[] | undefined
+  /** Whether the endpoint of this origin is one of these; an origin whose address is not known is none. */
+  isAmong(origin: string, endpoints: readonly string[]): boolean | Promise<boolean>
   /**
    * `others`: origins that may take it instead if the first cannot be reached. If another one has answered,
    * `failed` says so (`connect`, with `servedBy`); a second call to that origin gets its answer. Any other
@@ -79,4 +81,6 @@ export interface PickedRequest extends HttpRequest {
   readonly others: readonly string[]
   /** Set on the answer that the client gets. */
   readonly answerHeaders: HttpHeaders
+  /** Header of the answer that is to say which endpoint has answered; undefined: none. */
+  readonly servedHeader?: string
 }
