@@ -214,11 +214,11 @@ export class GatewayMetrics {
       help: 'Requests that programs booked and did not free (--active-request-expiry-secs).',
     })
     this.#pickerStreams = metrics.gauge({
-      name: 'homing_picker_streams',
+      name: 'homing_picker_open_requests',
       help: 'Requests about which an Envoy asks, or whose answers it shows (--picker-port).',
     })
     this.#pickerEnds = metrics.counter({
-      name: 'homing_picker_streams_total',
+      name: 'homing_picker_requests_total',
       help: 'What became of the streams of Envoys: ended, with the answer of a worker; left, before its end, by the client or an Envoy that shows no answers; refused, answered by the router; malformed; full, there were too many streams or connections. moved counts, besides, those that another worker of the list has answered.',
       labels: ['outcome'],
     })

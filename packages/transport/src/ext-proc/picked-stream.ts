@@ -29,7 +29,13 @@ import { ClientGoneError, HttpCallError, MalformedHttpError } from '../errors.ts
 import type { BodyRoom, ClientGoneReason, HttpCall, HttpHeaders, HttpResponseHandler } from '../types.ts'
 import type { Endpoints } from './endpoints.ts'
 import { RequestBody } from './request-body.ts'
-import { BODY_MODE, type CommonResponse, type ProcessingRequest, type ProcessingResponse } from './schema.ts'
+import {
+  BODY_MODE,
+  type BodyFrame,
+  type CommonResponse,
+  type ProcessingRequest,
+  type ProcessingResponse,
+} from './schema.ts'
 import type { ExtProcCounts, PickedExchange, PickedRequest } from './types.ts'
 import {
   destination,
@@ -180,20 +186,15 @@ export class PickedStream implements PickedExchange {
     )
   }
 
-  #requestBody({
-    body,
-    end_of_stream: isEnd,
-  }: {
-    readonly body?: Uint8Array
-    readonly end_of_stream?: boolean
-  }): void {
+  #requestBody(frame: BodyFrame): void {
+    const { end_of_stream: isEnd } = frame
     if (this.#phase !== 'request') {
       // A body that nothing waited for: Envoy waits for the answer to each piece.
       if (this.#requestMode !== BODY_MODE.fullDuplex) this.#parts.send({ request_body: { response: {} } })
       return
     }
     this.#bodyFramesDue++
-    if (body !== undefined) this.#body.put(body)
+    this.#body.put(bytesOf(frame))
     if (isEnd === true) this.#body.whole()
     else if (this.#requestMode === BODY_MODE.bufferedPartial)
       this.#body.fail(
@@ -227,13 +228,9 @@ export class PickedStream implements PickedExchange {
     if (frame.end_of_stream === true) this.#happens({ type: 'end' })
   }
 
-  #responseBody({
-    body = NOTHING,
-    end_of_stream: isEnd = false,
-  }: {
-    readonly body?: Uint8Array
-    readonly end_of_stream?: boolean
-  }): void {
+  #responseBody(frame: BodyFrame): void {
+    const { end_of_stream: isEnd = false } = frame
+    const body = bytesOf(frame)
     if (this.#responseMode === BODY_MODE.fullDuplex)
       for (const response of streamedBody(body, isEnd)) this.#parts.send({ response_body: { response } })
     else this.#parts.send({ response_body: { response: {} } })
@@ -500,6 +497,11 @@ export class PickedStream implements PickedExchange {
 }
 
 const NOTHING = new Uint8Array(0)
+
+/** The library has a list without members where there are no bytes. */
+function bytesOf({ body }: BodyFrame): Uint8Array {
+  return body instanceof Uint8Array ? body : NOTHING
+}
 
 function failLater(
   request: PickedRequest,
