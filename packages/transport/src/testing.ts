@@ -129,3 +129,17 @@ export class NatsServer extends TestServer {
     })
   }
 }
+export {
+  type AskedRequest,
+  AskingEnvoy,
+  type AskingStream,
+  answerIn,
+  BODY_MODE,
+  commonOf,
+  destinationIn,
+  type ProcessingRequest,
+  type ProcessingResponse,
+  pieceIn,
+  type StreamEnd,
+  setHeaders,
+} from './testing-ext-proc.ts'

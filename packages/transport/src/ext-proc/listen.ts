@@ -67,7 +67,11 @@ class Listener implements ExtProcListener {
   readonly #server: grpc.Server
   readonly #probes: grpc.Server
   #injector: grpc.ConnectionInjector
+  /** All that were made: connections stay with that of their certificate. */
+  readonly #injectors: grpc.ConnectionInjector[] = []
   readonly #sockets = new Set<Socket>()
+  /** Called when the last connection has closed. */
+  #onEmpty: () => void = () => {}
   readonly #listening: Server[] = []
   #closing: Promise<void> | undefined
 
@@ -108,6 +112,7 @@ class Listener implements ExtProcListener {
     this.port = await this.#listen(host, port, isShared, () => this.#injector)
     if (healthPort === undefined) return
     const plain = this.#probes.createConnectionInjector(this.#grpc.ServerCredentials.createInsecure())
+    this.#injectors.push(plain)
     try {
       this.healthPort = await this.#listen(host, healthPort, isShared, () => plain)
     } catch (thrown) {
@@ -133,11 +138,12 @@ class Listener implements ExtProcListener {
     this.#health.setServing(false)
     this.#health.close()
     for (const server of this.#listening) server.close()
-    const ended = new Promise<void>(resolve => this.#server.tryShutdown(() => resolve()))
-    const { promise: late, resolve: cut } = Promise.withResolvers<void>()
-    const timer = this.#clock.after(graceMs, cut)
-    // Shut down, the library ends its connections when their last stream has; ours may hold others.
-    await Promise.race([ended, late])
+    const { promise: over, resolve } = Promise.withResolvers<void>()
+    const timer = this.#clock.after(graceMs, resolve)
+    this.#onEmpty = resolve
+    // Each connection is told to go away, and ends with its last stream.
+    for (const injector of this.#injectors) injector.drain(graceMs)
+    if (this.#sockets.size > 0) await over
     timer.cancel()
     this.#server.forceShutdown()
     this.#probes.forceShutdown()
@@ -157,7 +163,10 @@ class Listener implements ExtProcListener {
         return
       }
       this.#sockets.add(socket)
-      socket.once('close', () => this.#sockets.delete(socket))
+      socket.once('close', () => {
+        this.#sockets.delete(socket)
+        if (this.#sockets.size === 0) this.#onEmpty()
+      })
       // A connection that breaks ends its streams; there is nothing else to tell.
       socket.on('error', () => socket.destroy())
       injector().injectConnection(socket)
@@ -177,11 +186,17 @@ class Listener implements ExtProcListener {
   }
 
   #injectorFor(tls: ExtProcOptions['tls']): grpc.ConnectionInjector {
+    const injector = this.#server.createConnectionInjector(this.#credentials(tls))
+    this.#injectors.push(injector)
+    return injector
+  }
+
+  #credentials(tls: ExtProcOptions['tls']): grpc.ServerCredentials {
     const { ServerCredentials } = this.#grpc
-    if (tls === 'off') return this.#server.createConnectionInjector(ServerCredentials.createInsecure())
+    if (tls === 'off') return ServerCredentials.createInsecure()
     const { certificate, key } = tls === 'self-signed' ? selfSignedIdentity(NAME, this.#clock.wallMs()) : tls
     const pair = { cert_chain: Buffer.from(certificate), private_key: Buffer.from(key) }
-    return this.#server.createConnectionInjector(ServerCredentials.createSsl(null, [pair]))
+    return ServerCredentials.createSsl(null, [pair])
   }
 
   #process(stream: Stream): void {
