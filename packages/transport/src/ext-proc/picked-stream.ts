@@ -398,8 +398,10 @@ export class PickedStream implements PickedExchange {
         for (const response of streamedBody(body, !this.#hasTrailers)) send({ request_body: { response } })
       else for (; this.#bodyFramesDue > 0; this.#bodyFramesDue--) send({ request_body: { response: {} } })
     } else {
-      const response = isChanged ? { ...common, body_mutation: { body } } : common
-      send({ request_body: { response }, dynamic_metadata: metadata })
+      send({
+        request_body: { response: isChanged ? withBody(common, body) : common },
+        dynamic_metadata: metadata,
+      })
     }
     this.#bodyFramesDue = 0
     if (this.#hasTrailers) send({ request_trailers: {} })
@@ -512,6 +514,17 @@ function failLater(
   const error = new HttpCallError(request, failure, new Error(why))
   const info = { wroteRequest: false, reusedConnection: false }
   queueMicrotask(() => callOwner(() => handler.failed(error, info)))
+}
+
+/** Envoy compares the length of a buffered body with what the headers say. */
+function withBody(common: CommonResponse, body: Uint8Array): CommonResponse {
+  const { set_headers: set = [], ...others } = common.header_mutation ?? {}
+  const length = setting([['content-length', String(body.length)]]).set_headers ?? []
+  return {
+    ...common,
+    header_mutation: { ...others, set_headers: [...set, ...length] },
+    body_mutation: { body },
+  }
 }
 
 /** `endpoints`: 'ip:port', or 'ip' for every port. */
