@@ -10,6 +10,7 @@ import {
   doctorCommand,
   indexerCommand,
   loadCommand,
+  pickerCommand,
   renderReference,
   routerCommand,
   selectCommand,
@@ -50,11 +51,29 @@ and one line per fault, all of them at once.
   counterpart, cannot be read or contradicts other settings is ignored, and a warning says so.
 `
 
+const PICKER = `## homing picker
+
+${pickerCommand.summary} Its settings are those of \`homing router\`, with these defaults:
+
+| setting | default |
+|---|---|
+${differentDefaults()}
+`
+
+function differentDefaults(): string {
+  const ofRouter = new Map(routerCommand.settings.map(setting => [setting.key as string, setting]))
+  return pickerCommand.settings
+    .filter(({ key, ...rest }) => ofRouter.get(key)?.default !== rest.default)
+    .map(({ name, ...rest }) => `| \`--${name}\` | ${String(rest.default)} |`)
+    .join('\n')
+}
+
 /** The whole page. */
 export function renderConfiguration(): string {
   const parts = [
     HEADER,
     renderReference(routerCommand),
+    PICKER,
     renderReference(engineCommand),
     renderReference(sidecarCommand),
     renderReference(indexerCommand),

@@ -1,13 +1,15 @@
 /**
  * Question   What does a decision cost that an Envoy asks for, against one of the router's own requests?
  * Workload   One process of `homing router --picker-port`, before `engines` simulated engines in another. In
- *            turn, `requests` of each: by HTTP, which the router sends to an engine and whose answer it relays;
- *            and by ext_proc, with the frames that an Envoy sends: headers, body, then the head and the body of
- *            the same answer. Prompts of `tokens` tokens, `prompts` different ones, which all were sent before.
- *            Then ext_proc again, with answers of `frames` frames, which is how streams come.
+ *            turn, `requests` of each: by HTTP, which the router sends to an engine and whose answer it
+ *            relays; and by ext_proc, with the frames that an Envoy sends: headers, body, then the head and
+ *            the body of the same answer. Prompts of `tokens` tokens, `prompts` different ones, which all
+ *            were sent before. Then ext_proc again, with answers of `frames` frames, which is how streams
+ *            come.
  * Loop       closed, `concurrency` at a time; the arms take turns in `rounds` rounds.
  * Checked    each answer is whole, and each decision names an engine; at the end nothing is booked.
- * Read it    cpu is that of the router's process, all its threads, a request. ratio is picker to router within
+ * Read it    cpu is that of the router's process, all its threads, a request. ratio is picker to router
+ * within
  *            a run: the target is 1.2. added is the time from the last frame of a request until Envoy is told
  *            where it goes, one request at a time: its p99 is to be 3 ms at most on an idle machine.
  */

@@ -6,8 +6,9 @@
  *         ── answer, as it passes ──▶ head, data, end ──▶ first token, usage, health, settled
  *
  * The exchange is the gateway's own. It differs in what it may do: Envoy calls the worker, so nothing is
- * placed again, sliced, continued or computed elsewhere first, and no usage is asked for that the client would
- * see. If Envoy could not reach the first endpoint, the exchange is placed anew at the one that answered.
+ * placed again, sliced, continued or computed elsewhere first, and no usage is asked for that the client
+ * would see. If Envoy could not reach the first endpoint, the exchange is placed anew at the one that
+ * answered.
  *
  * Every path goes to a worker: that is for the routes of the gateway in front to choose. Prompts are read on
  * the paths of the API, and on those that end with them; all else is placed by load.

@@ -5,7 +5,8 @@
  * with other threads, and a new certificate counts for the next connection.
  *
  * Bounds   `connectionsMax` and `streamsMax`; MESSAGE_BYTES_MAX for a frame. A stream whose Envoy takes no
- *          bytes is read no further. An Envoy that has vanished is noticed after KEEPALIVE_MS + KEEPALIVE_ANSWER_MS.
+ *          bytes is read no further. An Envoy that has vanished is noticed after KEEPALIVE_MS +
+ *          KEEPALIVE_ANSWER_MS.
  */
 
 import { createServer, type Server, type Socket } from 'node:net'

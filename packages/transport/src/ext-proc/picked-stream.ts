@@ -1,6 +1,7 @@
 /**
- * Picked stream: one HTTP request of an Envoy, from the first frame of its ext_proc stream to the last. To its
- * owner it is an exchange that brings its own way to the workers (types.ts); to Envoy it answers each frame.
+ * Picked stream: one HTTP request of an Envoy, from the first frame of its ext_proc stream to the last. To
+ * its owner it is an exchange that brings its own way to the workers (types.ts); to Envoy it answers each
+ * frame.
  *
  *   Envoy                    here                                    owner
  *   request headers    ──▶   held, or answered at once (buffered)    begins to serve, reads the body
@@ -9,9 +10,11 @@
  *                      ◀──   or: an answer at once                ◀─ writeHead, write, end
  *   response headers   ──▶ ◀── headers that explain the decision   ─▶ head
  *   response body …    ──▶ ◀── the same bytes, or none             ─▶ data, end
- *   end of the stream  ──▶                                         ─▶ the client has gone, if that was too early
+ *   end of the stream  ──▶                                         ─▶ the client has gone, if that was too
+ *   early
  *
- * Modes    A body comes whole before the choice in FULL_DUPLEX_STREAMED and BUFFERED, and in STREAMED if Envoy
+ * Modes    A body comes whole before the choice in FULL_DUPLEX_STREAMED and BUFFERED, and in STREAMED if
+ * Envoy
  *          does not wait for the answer to the headers; in others the reader of a body is told so. A body of
  *          an answer is only looked at: in FULL_DUPLEX_STREAMED it is sent back as it came. An Envoy that
  *          tells no modes is taken for FULL_DUPLEX_STREAMED both ways, as the protocol wants it.

@@ -5,7 +5,8 @@
  *   metadata_context   envoy.lb.subset_hint / x-gateway-destination-endpoint-subset   in: only one of these
  *   dynamic_metadata   envoy.lb / x-gateway-destination-endpoint                      out: 'ip:port,ip:port'
  *   header             x-gateway-destination-endpoint                                 out: the same
- *   metadata_context   envoy.lb / x-gateway-destination-endpoint-served               in: which of these it was
+ *   metadata_context   envoy.lb / x-gateway-destination-endpoint-served               in: which of these it
+ *   was
  *
  * Source   docs/proposals/004-endpoint-picker-protocol of kubernetes-sigs/gateway-api-inference-extension,
  *          version 1.0.0.
