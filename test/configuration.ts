@@ -10,6 +10,7 @@ import {
   doctorCommand,
   indexerCommand,
   loadCommand,
+  pickerCommand,
   renderReference,
   routerCommand,
   selectCommand,
@@ -50,11 +51,34 @@ and one line per fault, all of them at once.
   counterpart, cannot be read or contradicts other settings is ignored, and a warning says so.
 `
 
+const PICKER = `## homing picker
+
+${pickerCommand.summary} Its settings are those of \`homing router\`, with these defaults:
+
+| setting | default |
+|---|---|
+${differentDefaults()}
+`
+
+function differentDefaults(): string {
+  const ofRouter = new Map(routerCommand.settings.map(setting => [setting.key as string, defaultOf(setting)]))
+  return pickerCommand.settings
+    .filter(setting => ofRouter.get(setting.key) !== defaultOf(setting))
+    .map(setting => `| \`--${setting.name}\` | ${String(defaultOf(setting))} |`)
+    .join('\n')
+}
+
+/** Undefined: it has none. */
+function defaultOf(setting: object): unknown {
+  return 'default' in setting ? setting.default : undefined
+}
+
 /** The whole page. */
 export function renderConfiguration(): string {
   const parts = [
     HEADER,
     renderReference(routerCommand),
+    PICKER,
     renderReference(engineCommand),
     renderReference(sidecarCommand),
     renderReference(indexerCommand),

@@ -66,6 +66,8 @@ import {
 } from '../../packages/replication/src/index.ts'
 import { faultOfAnswerHead } from '../../packages/transport/src/answer-head.ts'
 import { readEtcdAnswer, readEtcdWatchLine } from '../../packages/transport/src/etcd/etcd-answers.ts'
+import { loadSchema } from '../../packages/transport/src/ext-proc/schema.ts'
+import { readHead, servedOf, subsetOf } from '../../packages/transport/src/ext-proc/words.ts'
 import {
   decodeFrames,
   decodePayload,
@@ -254,6 +256,38 @@ function apiObjectsIn(bytes: Uint8Array) {
   const event = readApiWatchLine(text)
   return [...(readApiList(text)?.items ?? []), ...('object' in event ? [event.object] : [])]
 }
+const EXT_PROC = await loadSchema()
+const SUBSET = {
+  list_value: { values: [{ string_value: '10.0.0.1:8000' }, { string_value: '10.0.0.2:8000' }] },
+}
+const EXT_PROC_FRAMES = [
+  EXT_PROC.request.encode({
+    request_headers: {
+      headers: {
+        headers: [
+          { key: ':path', raw_value: Buffer.from('/v1/completions?a=b') },
+          { key: 'a', value: 'b' },
+        ],
+      },
+    },
+    metadata_context: {
+      filter_metadata: {
+        'envoy.lb.subset_hint': { fields: { 'x-gateway-destination-endpoint-subset': SUBSET } },
+      },
+    },
+    protocol_config: { request_body_mode: 4, response_body_mode: 4 },
+  }),
+  EXT_PROC.request.encode({
+    response_headers: { headers: { headers: [{ key: ':status', raw_value: Buffer.from('200') }] } },
+    metadata_context: {
+      filter_metadata: {
+        'envoy.lb': {
+          fields: { 'x-gateway-destination-endpoint-served': { string_value: '10.0.0.1:8000' } },
+        },
+      },
+    },
+  }),
+]
 
 export const WIRE_DECODERS: readonly Decoder[] = [
   ofBytes('packages/protocol/src/kv-batch-decoder.ts', 'decodeKvBatch', bytes => decodeKvBatch(bytes), {
@@ -318,6 +352,17 @@ export const WIRE_DECODERS: readonly Decoder[] = [
     seeds: [LEARNED],
     refusals: [UnusableLearnedFileError],
   }),
+  ofBytes(
+    'packages/transport/src/ext-proc/words.ts',
+    'readHead subsetOf servedOf',
+    bytes => {
+      const frame = EXT_PROC.request.decode(bytes)
+      const head = frame.request_headers ?? frame.response_headers
+      return [readHead(head?.headers), subsetOf(frame), servedOf(frame)]
+    },
+    // The library throws errors of no class of its own, and the stream ends with what they say.
+    { seeds: EXT_PROC_FRAMES, refusals: [Error] },
+  ),
   ofJson(
     'packages/discovery/src/kubernetes/api-answers.ts',
     'readApiList readApiStatus readApiWatchLine',

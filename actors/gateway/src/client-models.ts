@@ -19,7 +19,7 @@ export interface ClientModelsParts {
   readonly refused: () => void
 }
 
-const NO_CONSTRAINTS = { requiredTaints: [], preferredTaints: {} } as const
+export const NO_CONSTRAINTS = { requiredTaints: [], preferredTaints: {} } as const
 
 export class ClientModels {
   readonly #parts: ClientModelsParts

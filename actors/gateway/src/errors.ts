@@ -19,6 +19,19 @@ export class TooManyExchangesError extends CodedError {
   }
 }
 
+/** None of the endpoints to which the gateway in front confines the request is a worker. */
+export class NoEndpointError extends CodedError {
+  readonly code = 'HOMING_GATEWAY_NO_ENDPOINT'
+
+  constructor(endpoints: readonly string[]) {
+    const shown = shownText(endpoints.join(', '))
+    super(
+      `cannot choose an endpoint: of those that the gateway allows (${shown === '' ? 'none' : shown}), none is a worker of this fleet`,
+      { endpoints: shown },
+    )
+  }
+}
+
 /** The request waited, and makes room for one of a tenant that holds less for its weight. */
 export class MadeRoomError extends CodedError {
   readonly code = 'HOMING_GATEWAY_MADE_ROOM'

@@ -5,7 +5,7 @@ import type { DirectoryMessage } from '@homing/actors/directory'
 import type { WaitingHints } from '@homing/actors/queue'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { BodyHold, LentBodies } from '@homing/http'
-import type { RoutingRequest } from '@homing/placement'
+import type { Decision, RoutingRequest } from '@homing/placement'
 import type { HttpExchange, HttpTransport } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import type { DeadlyPrompts } from './deadly-prompts.ts'
@@ -47,6 +47,16 @@ export interface CommonParts {
   readonly pools: PrefillPools
   readonly tokens: TokenWorkers
   readonly continuations: ContinuationParts
+  /** An Envoy calls the worker of this request; undefined: the gateway does, through `http`. */
+  readonly picked?: PickedWay
+}
+
+/** The way of a request whose worker an Envoy calls. */
+export interface PickedWay {
+  /** Tells Envoy of this decision, once it is called. */
+  way(decision: Decision): Pick<HttpTransport, 'call'>
+  /** Which worker has this origin; undefined: none has it any more. */
+  instanceAt(origin: string): number | undefined
 }
 
 export interface ExchangeLimits extends ContinuationLimits {

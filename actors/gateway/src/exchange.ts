@@ -373,6 +373,7 @@ export class Exchange {
     const call: WorkerCall = new WorkerCall(
       {
         ...this.#parts,
+        http: this.#parts.picked?.way(this.#decision!) ?? this.#parts.http,
         clock: context.clock,
         mayRefuse: status => this.#legs.isLostBy(status) || this.#tried.mayTryOther(isTaking(status)),
       },
@@ -504,9 +505,13 @@ export class Exchange {
     this.#placeAgain('refused', `worker ${worker} answered ${status}`, wasTaken)
   }
 
-  #broke({ reason, failure, reusedConnection }: BrokenCall): void {
+  #broke({ reason, failure, reusedConnection, servedBy }: BrokenCall): void {
     const { worker, workerId } = this.#decision!
     const { directory } = this.#parts
+    if (servedBy !== undefined) {
+      this.#moved(servedBy, reason)
+      return
+    }
     const body = this.#givenBody
     // The worker may have closed an idle connection; only a second break shows whether the worker failed.
     const isIdleClose = reusedConnection && !this.#hasRetried && this.#state !== 'relaying'
@@ -541,6 +546,22 @@ export class Exchange {
       if (wasAsked) this.#parts.retryBudget.placedAgain()
       this.#placeAgain('broke', reason, wasTaken)
     }
+  }
+
+  /** Envoy could not reach the worker, and another one answers: the request is placed there. */
+  #moved(servedBy: string, reason: string): void {
+    const { directory, picked } = this.#parts
+    directory.tell({ type: 'suspect', workerId: this.#decision!.workerId, reason, isUnreachable: true })
+    const instanceId = picked?.instanceAt(servedBy)
+    if (instanceId === undefined) {
+      this.#fail(toErrorRecord(new UpstreamFailedError(this.#decision!.worker, reason)), false)
+      return
+    }
+    const ready = this.#ready!
+    const routing = { ...ready.routing, pinnedInstanceId: instanceId, pinnedRank: undefined }
+    // It is there already: it cannot wait for room.
+    this.#ready = { ...ready, routing, waiting: undefined }
+    this.#placeAgain('broke', reason, false)
   }
 
   #placeAgain(kind: 'refused' | 'broke', reason: string, wasTaken: boolean): void {

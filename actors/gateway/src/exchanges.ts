@@ -26,6 +26,7 @@ import type { HttpExchange } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import { MadeRoomError, TooManyExchangesError } from './errors.ts'
 import { Exchange, type ExchangeParts } from './exchange.ts'
+import type { CommonParts } from './exchange-parts.ts'
 import { tenantOf } from './waiting-hints.ts'
 
 /** Of eight gateways, each may be quicker once. */
@@ -88,9 +89,15 @@ export class Exchanges {
 
   /**
    * Throws TooManyExchangesError. `isOperators`: it is never refused to make room, because what it changes is
-   * under way while it is being read.
+   * under way while it is being read. `own`: what it has other than all exchanges; default: nothing.
    */
-  open(http: HttpExchange, route: string, note?: AccessNote, isOperators = false): Exchange {
+  open(
+    http: HttpExchange,
+    route: string,
+    note?: AccessNote,
+    isOperators = false,
+    own?: Partial<CommonParts>,
+  ): Exchange {
     const place = new Place(tenantOf(http.headers), this.#slots, this.#bodyBytes)
     const { slot, body } = place
     if (!this.#hasRoom() && !this.#makeRoom(slot)) {
@@ -100,7 +107,8 @@ export class Exchanges {
     }
     this.#slots.add(slot, 1)
     const hold = this.#bodies.hold(this.#bodyShare(body))
-    const exchange = new Exchange(this.#parts, http, route, hold, note)
+    const parts = own === undefined ? this.#parts : { ...this.#parts, ...own }
+    const exchange = new Exchange(parts, http, route, hold, note)
     place.exchange = exchange
     this.#open.set(exchange, place)
     this.#common.set(this.size)

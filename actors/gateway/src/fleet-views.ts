@@ -77,13 +77,17 @@ export class FleetViews {
 
   /** 200 once the start is over and until the end is near, while at least one worker can be routed to. */
   ready(exchange: HttpExchange): void {
-    const { up, waiting } = this.#standing()
+    const { waiting } = this.#standing()
     const stage = this.#stage()
-    const isReady = stage === 'started' && up > 0
+    const { isReady } = this
     sendJson(exchange, isReady ? 200 : 503, {
       status: isReady ? 'ready' : stage === 'started' ? 'no worker is up' : stage,
       waiting_for: waiting.map(({ id, state, stateReason }) => ({ worker: id, state, reason: stateReason })),
     })
+  }
+
+  get isReady(): boolean {
+    return this.#stage() === 'started' && this.#standing().up > 0
   }
 
   #standing(): { workers: readonly WorkerRecord[]; waiting: readonly WorkerRecord[]; up: number } {

@@ -25,6 +25,7 @@ import type { ClientKeysArgs } from './client-door.ts'
 import type { ExchangeLimits } from './exchange-parts.ts'
 import type { GatewaysMessage } from './messages.ts'
 import type { OwnRoute } from './own-routes.ts'
+import type { PickerArgs } from './picker.ts'
 import type { DisaggSettings } from './prefill-pools.ts'
 import type { TracingArgs } from './tracing.ts'
 
@@ -63,6 +64,8 @@ export interface GatewayArgs {
   readonly port: number
   /** Its certificate and key; default: plain HTTP. */
   readonly tls?: TlsArgs | undefined
+  /** Where Envoys ask for workers; default: nowhere. */
+  readonly picker?: PickerArgs | undefined
   /** Clients that may send requests; default: requests need no key. */
   readonly clientKeys?: ClientKeysArgs | undefined
   readonly bodyBytesMax: number
@@ -148,6 +151,11 @@ export type GatewaySettings = Pick<
   RouterSettings,
   | 'host'
   | 'port'
+  | 'pickerPort'
+  | 'pickerHealthPort'
+  | 'pickerTls'
+  | 'pickerFallbacks'
+  | 'pickerConformance'
   | 'adminPort'
   | 'bodyBytesMax'
   | 'bodiesBytesMax'
@@ -227,6 +235,7 @@ export function gatewayArgsFromSettings(
     ...refs,
     host: settings.host,
     port: settings.port,
+    picker: pickerArgs(settings),
     bodyBytesMax: settings.bodyBytesMax,
     bodiesBytesMax: settings.bodiesBytesMax,
     bodySilenceMsMax: settings.bodyTimeoutMs,
@@ -278,6 +287,12 @@ export function gatewayArgsFromSettings(
     queueMsMax: isQueueOn ? settings.queueTimeoutMs : 0,
     operators: settings.adminPort === undefined ? operators : undefined,
   }
+}
+
+function pickerArgs(settings: GatewaySettings): PickerArgs | undefined {
+  const { pickerPort: port, pickerHealthPort: healthPort, pickerTls: tls } = settings
+  const { pickerFallbacks: fallbacks, pickerConformance: isConformance } = settings
+  return port === undefined ? undefined : { port, healthPort, tls, fallbacks, isConformance }
 }
 
 function tracingArgs({

@@ -15,7 +15,7 @@ import {
   viewMetrics,
 } from '@homing/metrics'
 import type { Decision, RoutingRequest } from '@homing/placement'
-import type { ConnectionRefusal, TcpCounts, TlsIdentity } from '@homing/transport'
+import type { ConnectionRefusal, ExtProcCounts, TcpCounts, TlsIdentity } from '@homing/transport'
 import type { KeyRefusal } from './client-door.ts'
 import type { ContinuationMemory, ContinuationOutcome } from './continuation-memory.ts'
 import type { GuardedHint } from './hint-trust.ts'
@@ -30,6 +30,15 @@ import type { TraceFigures } from './tracing.ts'
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
 
 const NO_SPANS: TraceFigures = { exported: 0, failed: 0, dropped: 0, waiting: 0 }
+const NO_STREAMS: ExtProcCounts = {
+  streams: 0,
+  ended: 0,
+  left: 0,
+  refused: 0,
+  moved: 0,
+  malformed: 0,
+  full: 0,
+}
 
 /** Undefined: no certificate, or no keys. */
 export interface AccessFigures {
@@ -68,6 +77,8 @@ export class GatewayMetrics {
   readonly #nextTurns: Counter<'outcome'>
   readonly #reservations: Gauge
   readonly #reservationsExpired: Counter
+  readonly #pickerStreams: Gauge
+  readonly #pickerEnds: Counter<'outcome'>
   readonly #slices: Counter
   readonly #slicedPrompts: Counter<'outcome'>
   readonly #legs: Counter<'outcome'>
@@ -204,6 +215,15 @@ export class GatewayMetrics {
     this.#reservationsExpired = metrics.counter({
       name: 'homing_gateway_expired_requests_total',
       help: 'Requests that programs booked and did not free (--active-request-expiry-secs).',
+    })
+    this.#pickerStreams = metrics.gauge({
+      name: 'homing_picker_open_requests',
+      help: 'Requests about which an Envoy asks, or whose answers it shows (--picker-port).',
+    })
+    this.#pickerEnds = metrics.counter({
+      name: 'homing_picker_requests_total',
+      help: 'What became of the streams of Envoys: ended, with the answer of a worker; left, before its end, by the client or an Envoy that shows no answers; refused, answered by the router; malformed; full, there were too many streams or connections. moved counts, besides, those that another worker of the list has answered.',
+      labels: ['outcome'],
     })
     this.#slices = metrics.counter({
       name: 'homing_gateway_prefill_slices_total',
@@ -375,6 +395,13 @@ export class GatewayMetrics {
   reservations({ open, expired }: { readonly open: number; readonly expired: number }): void {
     this.#reservations.set(open)
     this.#reservationsExpired.setTotal(expired)
+  }
+
+  /** Undefined: no Envoy asks. */
+  picked(counts: Readonly<ExtProcCounts> = NO_STREAMS): void {
+    const { streams, ...ends } = counts
+    this.#pickerStreams.set(streams)
+    for (const [outcome, count] of Object.entries(ends)) this.#pickerEnds.setTotal(count, { outcome })
   }
 
   sliceSent(): void {

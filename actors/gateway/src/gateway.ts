@@ -24,7 +24,7 @@ import { type ActorContext, type ActorRef, defineActor, signal } from '@homing/a
 import type { ConsoleMessage } from '@homing/actors/console'
 import type { WorkerDoor } from '@homing/actors/directory'
 import type { CompletionRoute } from '@homing/actors/tokenizer'
-import { type Clock, type Log, toErrorRecord } from '@homing/base'
+import { type Clock, type ErrorRecord, type Log, toErrorRecord } from '@homing/base'
 import type { ModelAlias } from '@homing/config'
 import { type Fleet, loadingWorkers, type ModelNames, modelNames, NO_ALIASES, openDoor } from '@homing/fleet'
 import {
@@ -62,10 +62,11 @@ import { GatewayAccess } from './gateway-access.ts'
 import { type GatewayArgs, type OwnThread, RESERVATION_MS_MAX, type TenantArgs } from './gateway-args.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
 import { GatewayPeers } from './gateway-peers.ts'
-import type { GatewayMessage } from './messages.ts'
+import type { GatewayAddress, GatewayMessage } from './messages.ts'
 import { NextTurns } from './next-turn.ts'
 import { type OperatorRoute, operatorRoutes } from './operator-routes.ts'
 import { OWN_ROUTES, type OwnPath, type OwnRoute } from './own-routes.ts'
+import { Picker, type PickerArgs, type PickerParts } from './picker.ts'
 import { Placements } from './placement.ts'
 import { PrefillPools } from './prefill-pools.ts'
 import { RelayRoutes } from './relay-routes.ts'
@@ -131,7 +132,7 @@ export const gateway = defineActor(
       },
       look: () => state.look(),
       leave: () => state.leave(door),
-      address: ({ reply }) => reply(door.address),
+      address: ({ reply }) => reply(state.address(door)),
       metrics: async ({ reply }) => reply({ life: state.life, text: await state.rendered() }),
       explain: async ({ body, headers, reply }) => reply(await reader.explain(body, headers)),
       bestWorker: async ({ body, id, reply }) => reply(await state.reservations.bestWorker(body, id)),
@@ -173,6 +174,9 @@ class Gateway {
   readonly #accessNotes: AccessNotes | undefined
   /** Undefined: nothing is relayed. */
   readonly #relayed: RelayRoutes | undefined
+  /** Undefined: no Envoy asks it. */
+  readonly #picker: Picker | undefined
+  readonly #views: FleetViews
   /** Undefined: pages of other sites may not use the API. */
   readonly #cors: Cors | undefined
   readonly #operatorRoutes: RouteTable<OperatorRoute>
@@ -280,7 +284,10 @@ class Gateway {
         clock,
       },
     })
-    const changed = (identity: TlsIdentity): void => this.#door?.setIdentity(identity)
+    const changed = (identity: TlsIdentity): void => {
+      this.#door?.setIdentity(identity)
+      this.#picker?.setIdentity(identity)
+    }
     this.#access = new GatewayAccess({ args, clock, log, metrics, changed })
     this.#accessNotes = openAccessNotes(context, args.accessLog, tracing)
     const { router, tracker, askMsMax, openRequestsMax: openMax } = args
@@ -305,6 +312,8 @@ class Gateway {
       loading: () => loadingWorkers(this.#fleet, clock.wallMs(), workerLoadingMsMax),
       stage: () => (this.#isLeaving ? 'stopping' : this.#isStarted ? 'started' : 'starting'),
     })
+    this.#views = views
+    this.#picker = args.picker && this.#newPicker({ ...args, picker: args.picker }, context)
     this.#tabs =
       args.operators === undefined ? undefined : pageTabs(clock, args, args.operators.console, context.name)
     const { corsOrigins = [] } = args
@@ -322,10 +331,52 @@ class Gateway {
       : `${where}, and --no-frontend leaves the API out`
   }
 
+  #newPicker(
+    args: GatewayArgs & { readonly picker: PickerArgs },
+    context: ActorContext<GatewayMessage>,
+  ): Picker {
+    const { exchangeLimits: limits } = args
+    const { reader, metrics } = this
+    const { clock, log } = context
+    const serve: PickerParts['serve'] = (given, route, read, parts) => {
+      const noted = this.#accessNotes?.begin(given, () => route, true)
+      const exchange = noted?.exchange ?? given
+      try {
+        if (this.#isDraining) throw new ShuttingDownError()
+        const { clients } = this.#access
+        const admitted = clients === undefined ? exchange : clients.admit(exchange, noted?.note)
+        void this.#exchanges.open(admitted, route, noted?.note, false, parts).serve(read)
+      } catch (thrown) {
+        noted?.note.refused(toErrorRecord(thrown).code)
+        new ClientAnswer(exchange, route, clock, metrics).refuse(thrown, log)
+      }
+    }
+    return new Picker({
+      args,
+      extProc: context.use(transportCapability).extProc,
+      tls: () => this.#access.tls?.value,
+      fleet: () => this.#fleet,
+      reader,
+      common: {
+        limits,
+        continuations: { limits, memory: this.#continuationMemory, metrics, reader, clock },
+      },
+      serve,
+    })
+  }
+
+  /** Where it listens, or what it cannot listen for. */
+  address(door: FrontDoor): GatewayAddress | ErrorRecord {
+    const [own, picker] = [door.address, this.#picker?.address]
+    if ('code' in own || picker === undefined) return own
+    return 'code' in picker ? picker : { ...own, picker }
+  }
+
   /** From now on requests are served. */
   async open(args: GatewayArgs): Promise<FrontDoor> {
     const { host, port, bodySilenceMsMax, clientStallMsMax, keepAliveMsMax, connectionsMax, own } = args
     await this.#access.begin()
+    await this.#picker?.open()
     this.#door = await FrontDoor.open(
       this.#http,
       {
@@ -364,6 +415,7 @@ class Gateway {
       this.#log[level]({ model, state: state ?? 'none' }, 'prefill on workers of its own has another state')
     }
     this.#names = modelNames(fleet, this.#aliases)
+    this.#tellReady()
   }
 
   /** From the directory: where the keys of origins stand, and which way requests go there. */
@@ -390,6 +442,11 @@ class Gateway {
 
   started(): void {
     this.#isStarted = true
+    this.#tellReady()
+  }
+
+  #tellReady(): void {
+    this.#picker?.setServing(this.#views.isReady)
   }
 
   look(): void {
@@ -408,6 +465,7 @@ class Gateway {
     this.metrics.prefillStates(this.#pools.active)
     this.metrics.nextTurns(this.#nextTurns.counts)
     this.metrics.reservations(this.reservations.counts)
+    this.metrics.picked(this.#picker?.counts)
     this.metrics.continuationMemory(this.#continuationMemory)
     this.metrics.traced(this.#accessNotes?.tracing?.figures)
     return this.metrics.render(
@@ -421,6 +479,7 @@ class Gateway {
 
   leave(door: FrontDoor): void {
     this.#isLeaving = true
+    this.#tellReady()
     door.endConnections()
   }
 
@@ -434,7 +493,7 @@ class Gateway {
       cutRequests = this.#exchanges.size
       this.#exchanges.endAll(toErrorRecord(new ShuttingDownError(true)))
     })
-    await door.close(graceMs)
+    await Promise.all([door.close(graceMs), this.#picker?.close(graceMs)])
     timer.cancel()
     await this.#accessNotes?.close()
     return cutRequests
@@ -446,7 +505,7 @@ class Gateway {
     this.#exchanges.endAll(toErrorRecord(new GatewayRestartedError()))
     this.#tabs?.close()
     // Also before a restart: the next instance listens on the same port.
-    await door.close(0)
+    await Promise.all([door.close(0), this.#picker?.close(0)])
     await this.#accessNotes?.close()
   }
 

@@ -1,7 +1,7 @@
 export type { ClientKeysArgs } from './client-door.ts'
 export { gateway } from './gateway.ts'
 export { type GatewayArgs, gatewayArgsFromSettings, type OwnThread } from './gateway-args.ts'
-export type { GatewayMessage, GatewaysMessage } from './messages.ts'
+export type { GatewayAddress, GatewayMessage, GatewaysMessage } from './messages.ts'
 export { OWN_ROUTES } from './own-routes.ts'
 export { ENGINE_ROUTES, relayedNames } from './relay-routes.ts'
 export { faultOfTracing } from './tracing.ts'

@@ -5,7 +5,14 @@ import type { ErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
 import type { HttpAddress } from '@homing/http'
 import type { PromptWord } from './deadly-prompts.ts'
+import type { PickerAddress } from './picker.ts'
 import type { Held } from './response-holders.ts'
+
+/** Where a gateway listens. */
+export interface GatewayAddress extends HttpAddress {
+  /** For Envoys; undefined: it takes none. */
+  readonly picker?: PickerAddress | undefined
+}
 
 /** From another gateway of the same router. */
 export type PeerMessage =
@@ -29,7 +36,7 @@ export type GatewayMessage =
   /** From the console. */
   | FromConsole
   /** Where it listens, or why it cannot. */
-  | { readonly type: 'address'; readonly reply: Reply<HttpAddress | ErrorRecord> }
+  | { readonly type: 'address'; readonly reply: Reply<GatewayAddress | ErrorRecord> }
   /** From the guardian: every worker was probed once and the first replays are over, or took too long. */
   | { readonly type: 'started' }
   /** From the guardian: the end is near, so `/ready` says no; everything is served as before. */

@@ -82,6 +82,8 @@ export interface BrokenCall {
   readonly failure: HttpCallFailure
   /** The connection had served an earlier call. */
   readonly reusedConnection: boolean
+  /** Origin of another worker, which has got the request and answers it; default: none. */
+  readonly servedBy?: string | undefined
 }
 
 /** A worker's whole answer with a failing status, for the client in case no worker serves the request. */
@@ -112,7 +114,7 @@ export interface WorkerCallHandler {
 }
 
 export interface WorkerCallParts {
-  readonly http: HttpTransport
+  readonly http: Pick<HttpTransport, 'call'>
   readonly clock: Clock
   readonly streamForms: StreamForms
   /** Asks workers for the usage of streams, so that predictions can be audited. */
@@ -227,8 +229,8 @@ export class WorkerCall {
         head: (status, given) => this.#isOver || this.#head(status, given),
         data: bytes => this.#isOver || this.#data(bytes),
         end: how => this.#isOver || this.#end(how),
-        failed: ({ message: reason, failure }, { reusedConnection }) =>
-          this.#isOver || this.#failed({ reason, failure, reusedConnection }),
+        failed: ({ message: reason, failure, servedBy }, { reusedConnection }) =>
+          this.#isOver || this.#failed({ reason, failure, reusedConnection, servedBy }),
       },
     )
     if (this.#isOver) this.#call?.abort()

@@ -1,7 +1,7 @@
 import type { ActorRef, Reply } from '@homing/actor'
 import type { ProgramMessage } from '@homing/actors/console'
 import type { DirectoryMessage, KeeperMessage } from '@homing/actors/directory'
-import type { GatewaysMessage } from '@homing/actors/gateway'
+import type { GatewayAddress, GatewaysMessage } from '@homing/actors/gateway'
 import type { IndexerMessage } from '@homing/actors/indexer'
 import type { RouterKeeperMessage } from '@homing/actors/router'
 import type { LearnedKeeperMessage } from '@homing/actors/tracker'
@@ -10,7 +10,7 @@ import type { Fleet } from '@homing/fleet'
 import type { HttpAddress } from '@homing/http'
 
 /** The router serves: where, and what it found. */
-export interface ReadyReport extends HttpAddress {
+export interface ReadyReport extends GatewayAddress {
   /** Port of the operator routes; undefined: they are on the same port. */
   readonly admin: HttpAddress | undefined
   /** After the first probes, with the trust as it is once the first replays have ended, or after 3 s. */

@@ -5,13 +5,13 @@
 
 import type { ActorContext, ActorRef } from '@homing/actor'
 import type { DirectoryMessage, FleetReport } from '@homing/actors/directory'
+import type { GatewayAddress } from '@homing/actors/gateway'
 import { savingMs } from '@homing/actors/listener'
 import type { ReplicaBridgeMessage } from '@homing/actors/replica-bridge'
 import type { RouterMessage } from '@homing/actors/router'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import { fromErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet, FleetMessage, WorkerRecord } from '@homing/fleet'
-import type { HttpAddress } from '@homing/http'
 import type { Children } from './children.ts'
 import type { GuardianMessage, ReadyReport } from './messages.ts'
 
@@ -77,7 +77,7 @@ async function whenServing(
     console.ask({ type: 'address' }, deadline),
   ])
   for (const address of addresses) if ('code' in address) throw fromErrorRecord(address)
-  const address = addresses[0] as HttpAddress
+  const address = addresses[0] as GatewayAddress
   if (admin !== undefined && 'code' in admin) throw fromErrorRecord(admin)
   const fleet = await directory.ask({ type: 'whenProbed', withinMs: FIRST_PROBES_MS_MAX / 2 }, deadline)
   const [settled] = await Promise.all([

@@ -47,6 +47,7 @@ const sidebar: DefaultTheme.SidebarItem[] = [
       page('Indexer service', 'indexer-service'),
       page('Slot tracker service', 'slots'),
       page('Selection service', 'select'),
+      page('Endpoint picker', 'endpoint-picker'),
     ],
   },
   {

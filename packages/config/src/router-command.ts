@@ -17,6 +17,7 @@ import { labelSettings } from './router/label-settings.ts'
 import { listeningSettings } from './router/listening-settings.ts'
 import { outputSettings } from './router/output-settings.ts'
 import { overloadSettings } from './router/overload-settings.ts'
+import { pickerSettings } from './router/picker-settings.ts'
 import { faultOfIdleWeights, faultOfTrustedHints, queueSettings } from './router/queue-settings.ts'
 import { replicaSettings } from './router/replica-settings.ts'
 import { requestSettings } from './router/request-settings.ts'
@@ -35,6 +36,7 @@ const routerSettings = [
   ...queueSettings,
   ...overloadSettings,
   ...disaggSettings,
+  ...pickerSettings,
   ...eventSettings,
   ...labelSettings,
   ...replicaSettings,
@@ -172,6 +174,7 @@ export const routerCommand: Command<typeof routerSettings> = {
       adminPort === port && port > 0
         ? `--admin-port ${adminPort} is the same as --port: choose another, or leave it out`
         : undefined,
+    faultOfPicker,
     ({ settings: { tlsCertificateFile, tlsKeyFile } }) =>
       (tlsCertificateFile === undefined) !== (tlsKeyFile === undefined)
         ? `--tls-cert and --tls-key go together: give ${tlsKeyFile === undefined ? '--tls-key' : '--tls-cert'}, too, or leave both out`
@@ -249,8 +252,32 @@ function remarkOfOrder({ settings }: RuleFacts<RouterSettings>): string | undefi
   return why && `--router-queue-policy ${queueOrder} has no effect: ${why}`
 }
 
+function faultOfPicker({ settings, isGiven }: RuleFacts<RouterSettings>): string | undefined {
+  const { pickerPort, pickerHealthPort, pickerTls, tlsCertificateFile, port, adminPort, gatewayThreads } =
+    settings
+  if (pickerPort === undefined) {
+    const idle = pickerSettings.find(({ key }) => key !== 'pickerPort' && isGiven(key))
+    return idle && `--${idle.name} has no effect without --picker-port: give it, or leave --${idle.name} out`
+  }
+  if (pickerTls === 'files' && tlsCertificateFile === undefined)
+    return '--picker-tls files needs --tls-cert and --tls-key: give them, or use self-signed'
+  if (gatewayThreads > 1 && (pickerPort === 0 || pickerHealthPort === 0))
+    return `--gateway-threads ${gatewayThreads} share one port, which --picker-port and --picker-health-port must name: 0 is none`
+  const names = [
+    ['--port', port],
+    ['--admin-port', adminPort],
+    ['--picker-port', pickerPort],
+    ['--picker-health-port', pickerHealthPort],
+  ] as const
+  for (const [name, number] of names.slice(2))
+    for (const [other, taken] of names)
+      if (name !== other && number === taken && number !== undefined && number > 0)
+        return `${name} ${number} is the same as ${other}: choose another`
+  return undefined
+}
+
 /** Nothing passes through a router without it. */
-function faultOfNoFrontend({ settings, isGiven }: RuleFacts<RouterSettings>): string | undefined {
+export function faultOfNoFrontend({ settings, isGiven }: RuleFacts<RouterSettings>): string | undefined {
   if (settings.frontend) return undefined
   if (isGiven('relayRoutes'))
     return '--relay-route has no effect with --no-frontend, which relays nothing: leave one of them out'

@@ -7,6 +7,7 @@ import type { CommandEntry } from './command-entry.ts'
 
 export const COMMANDS: Readonly<Record<string, () => Promise<CommandEntry>>> = {
   router: async () => (await import('./router-command.ts')).routerCommandEntry,
+  picker: async () => (await import('./router-command.ts')).pickerCommandEntry,
   engine: async () => (await import('./engine-command.ts')).engineCommandEntry,
   sidecar: async () => (await import('./sidecar-command.ts')).sidecarCommandEntry,
   indexer: async () => (await import('./indexer-command.ts')).indexerCommandEntry,

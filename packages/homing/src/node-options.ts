@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import process from 'node:process'
 
-const LONG_COMMANDS: ReadonlySet<string> = new Set(['router', 'indexer', 'slots', 'select'])
+const LONG_COMMANDS: ReadonlySet<string> = new Set(['router', 'picker', 'indexer', 'slots', 'select'])
 const NAME = '--max-semi-space-size'
 const OPTION = `${NAME}=8`
 const ARENAS = 'MALLOC_ARENA_MAX'

@@ -13,7 +13,7 @@ import { createLog, type Log, systemClock } from '@homing/base'
 import { natsServersOf, type RouterSettings, SettingsError, streamOf } from '@homing/config'
 import { prepareAccessLog } from '@homing/http'
 import { encoderPath } from '@homing/tokenization'
-import { resetStream } from '@homing/transport'
+import { faultOfExtProc, resetStream } from '@homing/transport'
 import { openBrokerAccess } from './broker-access.ts'
 import { connectionsWithinFiles, requestsWithinFiles } from './open-files.ts'
 import { checkPorts } from './port-check.ts'
@@ -26,6 +26,8 @@ import { readRouterInputs } from './router-inputs.ts'
 export async function prepareRouter(settings: RouterSettings, hasPorts = true) {
   const log = createLog(settings.logLevel, {}, settings.logFormat)
   const inputs = await readRouterInputs(settings)
+  const fault = settings.pickerPort === undefined ? undefined : await faultOfExtProc()
+  if (fault !== undefined) throw new SettingsError('router', [`--picker-port ${fault}`])
   await openBrokerAccess(settings, 'router', log)
   const stream = streamOf(settings)
   if (stream !== undefined && settings.resetStates) {

@@ -1,6 +1,7 @@
 /** A running router as a value: for the command line, for tests, and for programs that embed it. */
 
 import { type ActorRef, type ActorSystem, createActorSystem, type Provided } from '@homing/actor'
+import type { GatewayAddress } from '@homing/actors/gateway'
 import type { GuardianMessage } from '@homing/actors/guardian'
 import { choicesOf, fromErrorRecord, systemClock, systemRandom } from '@homing/base'
 import {
@@ -24,6 +25,8 @@ export interface RunningRouter {
   readonly port: number
   /** Where the routes for operators are: `url`, unless they have a port of their own. */
   readonly adminUrl: string
+  /** Where Envoys ask; undefined: nowhere. */
+  readonly picker: GatewayAddress['picker']
   readonly system: ActorSystem
   /** The findings at the start, before the ready line; `GET /workers` has the current ones. */
   readonly fleet: Fleet
@@ -125,6 +128,7 @@ export async function serveRouter(
       url: urlOf(ready),
       port: ready.port,
       adminUrl: urlOf(ready.admin ?? ready),
+      picker: ready.picker,
       system,
       fleet: ready.fleet,
       tokenizers,

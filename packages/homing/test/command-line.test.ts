@@ -92,14 +92,23 @@ t.test('what does not exist beside --help or --version is one line and exit code
     ['help', 'router', 'x'],
     ['--version', '--bogus'],
     ['version', 'x'],
-    ...['router', 'engine', 'sidecar', 'indexer', 'slots', 'select', 'simulate', 'load', 'doctor'].flatMap(
-      name => [
-        [name, '--help', '--bogus'],
-        [name, '--bogus=1', '-h'],
-      ],
-    ),
+    ...[
+      'router',
+      'picker',
+      'engine',
+      'sidecar',
+      'indexer',
+      'slots',
+      'select',
+      'simulate',
+      'load',
+      'doctor',
+    ].flatMap(name => [
+      [name, '--help', '--bogus'],
+      [name, '--bogus=1', '-h'],
+    ]),
     // A doctor and a load take words: URLs.
-    ...['router', 'engine', 'sidecar', 'indexer', 'slots', 'select', 'simulate'].map(name => [
+    ...['router', 'picker', 'engine', 'sidecar', 'indexer', 'slots', 'select', 'simulate'].map(name => [
       name,
       '--help',
       'x',

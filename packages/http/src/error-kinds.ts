@@ -27,6 +27,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_GATEWAY_NO_HANDOVER: 'no_worker',
   HOMING_GATEWAY_NO_TOKEN_IDS: 'no_worker',
   HOMING_TOKENIZER_NO_DECODER: 'no_worker',
+  HOMING_GATEWAY_NO_ENDPOINT: 'no_worker',
   HOMING_DISPATCH_NO_SOCKET: 'overloaded',
   HOMING_GATEWAY_TOO_MANY_EXCHANGES: 'overloaded',
   HOMING_GATEWAY_MADE_ROOM: 'queue_full',

@@ -16,6 +16,16 @@ export class ListenError extends CodedError {
 /** It may repeat a part of an endpoint. */
 const REASON_CHARACTERS_MAX = 300
 
+/** Packages that are installed beside this one where they are used are missing. */
+export class NotInstalledError extends CodedError {
+  readonly code = 'HOMING_TRANSPORT_NOT_INSTALLED'
+
+  /** `what`: 'listen for …'. `packages`: as npm is told them. */
+  constructor(what: string, packages: string, cause: unknown) {
+    super(`cannot ${what}: packages are missing; npm install ${packages}`, { packages }, { cause })
+  }
+}
+
 /** An endpoint's text names no place that can be reached. */
 export class EndpointError extends CodedError {
   readonly code = 'HOMING_TRANSPORT_ENDPOINT'
@@ -80,11 +90,14 @@ export type HttpCallFailure =
 export class HttpCallError extends CodedError {
   readonly code = 'HOMING_TRANSPORT_CALL'
   readonly failure: HttpCallFailure
+  /** Origin that has answered in its place: a second call goes there and nowhere else. Undefined: none. */
+  readonly servedBy: string | undefined
 
   constructor(
     request: { readonly method: string; readonly origin: string; readonly path: string },
     failure: HttpCallFailure,
     cause?: unknown,
+    servedBy?: string,
   ) {
     const url = `${request.origin}${request.path.split('?', 1)[0]}`
     const reason = cause === undefined ? failure : reasonOf(cause)
@@ -94,6 +107,7 @@ export class HttpCallError extends CodedError {
       { cause },
     )
     this.failure = failure
+    this.servedBy = servedBy
   }
 }
 

@@ -18,8 +18,17 @@ export {
   ListenError,
   MalformedHttpError,
   NameError,
+  NotInstalledError,
   StreamError,
 } from './errors.ts'
+export { faultOfExtProc } from './ext-proc/libraries.ts'
+export type {
+  ExtProcCounts,
+  ExtProcListener,
+  ExtProcOptions,
+  PickedExchange,
+  PickedRequest,
+} from './ext-proc/types.ts'
 export { giveUpBytes } from './give-up-bytes.ts'
 export { REQUEST_WINDOW_BYTES } from './limits.ts'
 export { MemoryNetwork } from './memory/network.ts'

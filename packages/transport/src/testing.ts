@@ -129,3 +129,18 @@ export class NatsServer extends TestServer {
     })
   }
 }
+export { EnvoyServer, NO_ENVOY } from './testing-envoy.ts'
+export {
+  type AskedRequest,
+  AskingEnvoy,
+  type AskingStream,
+  answerIn,
+  BODY_MODE,
+  commonOf,
+  destinationIn,
+  type ProcessingRequest,
+  type ProcessingResponse,
+  pieceIn,
+  type StreamEnd,
+  setHeaders,
+} from './testing-ext-proc.ts'

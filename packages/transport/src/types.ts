@@ -10,6 +10,7 @@
 
 import type { BrokerCounts } from './broker-counts.ts'
 import type { HttpCallError, HttpRequestError } from './errors.ts'
+import type { ExtProcListener, ExtProcOptions, PickedExchange } from './ext-proc/types.ts'
 import type { StreamStore } from './stream-store.ts'
 import type { TcpCounts } from './tcp-counts.ts'
 import type { TcpLimits } from './tcp-limits.ts'
@@ -503,6 +504,11 @@ export interface NameResolver extends Closable {
 
 export interface Transport {
   readonly http: HttpTransport
+  /**
+   * Takes the requests about which an Envoy asks (ext_proc over gRPC). Rejects with ListenError, and with
+   * NotInstalledError. Undefined: this transport takes none.
+   */
+  extProc?(options: ExtProcOptions, onExchange: (exchange: PickedExchange) => void): Promise<ExtProcListener>
   readonly messages: MessageTransport
   /**
    * Of these DNS servers, 'address' or 'address:port' each; none: those of the system. Undefined: this

@@ -12,6 +12,7 @@ import { isEtcdEndpoint, parseEtcdEndpoint } from '../endpoint.ts'
 import { EtcdClient } from '../etcd/etcd-client.ts'
 import { EtcdLocks } from '../etcd/etcd-lock.ts'
 import { EtcdPresence } from '../etcd/etcd-presence.ts'
+import type { ExtProcListener } from '../ext-proc/types.ts'
 import { brokerStreamStore } from '../nats/broker-stream-store.ts'
 import { brokerCounts, systemBrokers } from '../nats/system-broker.ts'
 import { collectReply } from '../reply.ts'
@@ -45,6 +46,7 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
   const call: HttpTransport['call'] = (request, handler) =>
     plane.call(request, handler) ?? client.call(request, handler)
   const listeners = new Set<HttpListener>()
+  const pickers = new Set<ExtProcListener>()
   const presences = new Set<EtcdPresence>()
   let isClosed = false
   const fetch: HttpTransport['fetch'] = (request, options) =>
@@ -104,6 +106,14 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
       },
     },
     nameResolver: servers => systemNameResolver(servers),
+    async extProc(options, onExchange) {
+      // Loaded here: few processes take requests in this way.
+      const { listenExtProc } = await import('../ext-proc/listen.ts')
+      const listener = await listenExtProc(options, clock, onExchange)
+      pickers.add(listener)
+      if (isClosed) await listener.close(0)
+      return listener
+    },
     brokers: brokerCounts,
     tcp: plane.tcp,
     streamStore(servers, stream, etcdServers) {
@@ -117,7 +127,7 @@ export function systemTransport({ clock, log, connectTimeoutMs = 2000 }: SystemT
       client.close()
       plane.close()
       messages.close()
-      for (const listener of [...listeners]) void listener.close(0)
+      for (const listener of [...listeners, ...pickers]) void listener.close(0)
     },
   }
 }
