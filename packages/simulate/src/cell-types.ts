@@ -11,6 +11,7 @@ import type { ProfileName } from '@homing/engine'
 import type { QueueOrder, UnnamedTenants } from '@homing/queue'
 import type { SelectionSettings } from '@homing/selection'
 import type { TraceRequest, TraceSource } from '@homing/trace'
+import type { RecoveryFigures, RecoverySpec } from './recovery.ts'
 import type { ReplicaGather } from './replica-sync.ts'
 
 /** What a step of an engine costs, as data: see `TimingProfile` of @homing/engine for the formula. */
@@ -205,6 +206,8 @@ export interface CellSpec {
   }
   readonly joins?: readonly FleetChange[]
   readonly deaths?: readonly FleetChange[]
+  /** What becomes of requests whose worker died after their first token; undefined: they are lost. */
+  readonly recovery?: RecoverySpec
   readonly trouble?: Trouble
   /** 1 … 64; each request goes to one of them at random. */
   readonly routers: number
@@ -314,6 +317,8 @@ export interface CellResult extends RequestFigures {
   readonly guard?: GuardFigures
   /** Where the spec asks for it. */
   readonly company?: CompanyFigures
+  /** Where the spec has a recovery: of the requests that were taken up. */
+  readonly recovery?: RecoveryFigures
   /** Where there is a queue: of the first router; the others have the same traffic. */
   readonly queue?: QueueFigures
   /** By name, if the trace names tenants: those with most requests, and the others as one. */

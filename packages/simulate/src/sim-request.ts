@@ -6,6 +6,7 @@
 import type { RoutingRequest } from '@homing/placement'
 import type { GuardedDecision } from '@homing/selection'
 import type { TraceRequest } from '@homing/trace'
+import type { Recovers } from './recovery.ts'
 
 export interface SimRequest {
   readonly trace: TraceRequest
@@ -28,6 +29,8 @@ export interface SimRequest {
   readonly leg?: 'prefill' | 'decode'
   /** Of a decode leg: prompt tokens that were cached where its prompt was computed. */
   readonly reusedBefore?: number
+  /** What it takes up that another worker began, which died; undefined: nothing. */
+  readonly recovers?: Recovers
   worker: number
   /** When it was sent to that worker. */
   placedMs: number
@@ -51,6 +54,8 @@ export interface SimRequest {
   // Of the engine.
   /** Prompt tokens that were cached when it was admitted. */
   reusedTokens: number
+  /** The same, and those that were read out of a pool or handed over. */
+  skippedTokens: number
   computedTokens: number
   /** Tokens of the running step. */
   chunkTokens: number
@@ -91,6 +96,7 @@ export function newSimRequest(
     isToldAtOnce: false,
     firstTokenMs: -1,
     reusedTokens: 0,
+    skippedTokens: 0,
     computedTokens: 0,
     chunkTokens: 0,
     places: NO_PLACES,
