@@ -1,5 +1,6 @@
 """Client of the Homing router (docs/python.md)."""
 
+from ._labels import CxlMemoryMetadata, MoeMetadata
 from .errors import HomingError
 from .generate import GeneratePlace, GenerateStream, GenerateUsage
 from .publisher import EngineHash, KvEventPublisher, PublisherStats, ZmqKvEventPublisher
@@ -7,6 +8,7 @@ from .router import BestWorker, KvPushRouter, KvRouter, KvRouterConfig
 
 __all__ = [
     "BestWorker",
+    "CxlMemoryMetadata",
     "EngineHash",
     "GeneratePlace",
     "GenerateStream",
@@ -16,6 +18,7 @@ __all__ = [
     "KvPushRouter",
     "KvRouter",
     "KvRouterConfig",
+    "MoeMetadata",
     "PublisherStats",
     "ZmqKvEventPublisher",
 ]
