@@ -184,6 +184,9 @@ t.test(`S23: ${RUNS} times the process of a worker is killed (HOMING_SEED=${SEED
   t.teardown(() => router.stop(0))
   const client = new RouterClient(router.url)
   for (let run = 0; run < RUNS; run++) {
+    await until('all workers are up', async () =>
+      (await client.workers()).every(({ state }) => state === 'up') ? true : undefined,
+    )
     await client.trusted()
     const prompt = await pooledPrompt(client, names, SEED * 1000 + run)
     const before = await countsOf(engines[1]!)
