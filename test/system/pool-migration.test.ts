@@ -219,3 +219,58 @@ t.test(`S23: ${RUNS} times the process of a worker is killed (HOMING_SEED=${SEED
       t.bailout(`run ${run} has another text`)
   }
 })
+
+t.test('the test goals of seed 004', async t => {
+  const directory = await poolDirectory(t)
+  const pool: Partial<EngineSettings> = { hashSeed: 1, poolId: 0, poolDirectory: directory }
+  const { engines, stop } = await startEngines([
+    { ...pool, poolWorkers: ['2'] },
+    { ...pool, poolWorkers: ['1'] },
+    { hashSeed: 1 },
+  ])
+  t.teardown(() => stop())
+  const names = engines.map(({ url }) => `${new URL(url).host}/0`) as unknown as Names
+  const [first, peer] = engines as [(typeof engines)[number], (typeof engines)[number]]
+  const urls = engines.map(({ url }, i) => `${url}?id=${i + 1}`)
+  const router = await startTestRouter(urls, [])
+  t.teardown(() => router.stop(0))
+  const client = new RouterClient(router.url)
+  await client.trusted()
+  const prompt = await pooledPrompt(client, names, SEED)
+
+  await t.test('CXL accessibility scoring in routing decisions', async t => {
+    const { json } = await client.send('/route', { body: { model: MODEL, prompt } })
+    t.strictSame(json.cxl_accessible_scores, { [names[1]]: PROMPT_BLOCKS })
+    t.strictSame(json.scores, { [names[0]]: PROMPT_BLOCKS, [names[1]]: PROMPT_BLOCKS })
+  })
+
+  const before = await countsOf(peer)
+  await first.faults({ die: { tokens: FAILS_AT, requests: 1 } })
+  const body = completion(prompt, { max_tokens: TOKENS })
+  const { text } = await client.send(PATH, { body })
+  await client.drained()
+  const { decisions } = (await client.send('/decisions?limit=2')).json
+  const [rest, failed] = decisions
+
+  await t.test('CXL-aware worker selection during migration', async t => {
+    t.equal(failed.worker, names[0])
+    t.equal(rest.worker, names[1])
+    t.match(rest.excluded, [{ worker: names[0], reason: 'failed this request' }])
+    t.ok(rest.cxl_accessible_scores[names[1]] >= PROMPT_BLOCKS)
+  })
+  await t.test('Successful completion without re-prefill', async t => {
+    const after = await countsOf(peer)
+    const asked = after.promptTokens - before.promptTokens
+    const computed = asked - (after.poolHitTokens - before.poolHitTokens)
+    t.equal(asked, prompt.length + FAILS_AT)
+    t.ok(computed <= BLOCK, `${computed} of ${asked} tokens are computed: what fills no block`)
+    t.match(rest.delivered, { outcome: 'ok' })
+  })
+  await t.test('Correct token count preservation across failure', async t => {
+    const chunks = chunksOf(text)
+    t.equal(chunks.at(-1).usage.completion_tokens, TOKENS)
+    t.equal(rest.continues.delivered_tokens, FAILS_AT)
+    const whole = chunksOf((await send(first.url, PATH, { body })).text)
+    t.equal(textOf(chunks), textOf(whole))
+  })
+})
