@@ -23,8 +23,8 @@ export interface IndexerArgs {
   /** Bytes of the labels of its blocks; 0 or absent: none are kept. */
   readonly labelBytes?: number | undefined
   /**
-   * What a worker that leaves, or cannot be heard, has in pooled memory stays reachable. Only for a shard that
-   * is alone, or to whose indexer listeners of others pass on evictions. Default false.
+   * What a worker that leaves, or cannot be heard, has in pooled memory stays reachable. Only for a shard
+   * that is alone, or to whose indexer listeners of others pass on evictions. Default false.
    */
   readonly keepsOrphans?: boolean | undefined
   /** Bound of the guesses of all shards together; undefined: there is none. */

@@ -7,7 +7,8 @@
  * folder outlives its process, as pooled memory does, until the next life of that rank empties it.
  *
  * Engines find blocks of each other only if they agree on block size and hash seed.
- * Cost  one look for each block and owner; all of it is synchronous, since a file of a tmpfs takes microseconds.
+ * Cost  one look for each block and owner; all of it is synchronous, since a file of a tmpfs takes
+ * microseconds.
  */
 
 import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'

@@ -5,8 +5,8 @@
  *   stored ──▶ in transit (with the batch of the store) ──transferMs──▶ pooled ──▶ evicted, the oldest first
  *
  * A block that the cache drops stays in the pool; a clear of the cache empties the rank's part of the pool.
- * The tier holds hashes alone. With a directory (pool-directory.ts) other engines can read them, and this rank
- * reads theirs. Without one it only tells. A block that the directory does not take is local again.
+ * The tier holds hashes alone. With a directory (pool-directory.ts) other engines can read them, and this
+ * rank reads theirs. Without one it only tells. A block that the directory does not take is local again.
  */
 
 import type { Clock, Timer } from '@homing/base'
