@@ -90,7 +90,7 @@ interface Continued {
   readonly computed: number
 }
 
-/** What became of a stream, whose first worker failed; with the checks that every way to fail has in common. */
+/** What became of a stream whose first worker failed, with the checks of every way to fail. */
 async function checked(
   t: Test,
   client: RouterClient,

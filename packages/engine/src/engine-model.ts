@@ -59,7 +59,7 @@ export interface ModelRequest {
   readonly pooled?: PooledPart | undefined
 }
 
-/** Tokens of a prompt, from `from` to before `to`. What is before them must be cached for them to be of use. */
+/** Tokens of a prompt, from `from` to before `to`. They are of use only if what is before them is cached. */
 export interface PooledPart {
   readonly from: number
   readonly to: number

@@ -46,7 +46,7 @@ export class PoolDirectory {
     mkdirSync(this.#own, { recursive: true })
   }
 
-  /** How many of these leading blocks are in the pool, whichever engine brought them. `hashes`: pairs of words. */
+  /** How many of these leading blocks are in the pool, of any owner. `hashes`: pairs of words. */
   leading(hashes: Int32Array): number {
     if (hashes.length === 0) return 0
     const owners = readdirSync(this.#pool).map(owner => join(this.#pool, owner))

@@ -11,7 +11,6 @@ import type { ProfileName } from '@homing/engine'
 import type { QueueOrder, UnnamedTenants } from '@homing/queue'
 import type { SelectionSettings } from '@homing/selection'
 import type { TraceRequest, TraceSource } from '@homing/trace'
-import type { RecoveryFigures, RecoverySpec } from './recovery.ts'
 import type { ReplicaGather } from './replica-sync.ts'
 
 /** What a step of an engine costs, as data: see `TimingProfile` of @homing/engine for the formula. */
@@ -171,6 +170,28 @@ export interface PoolsSpec {
    * there; `auto`: if it costs less there, as @homing/placement expects. Undefined: none does.
    */
   readonly stay?: { readonly tokens: number; readonly share: number } | 'auto'
+}
+
+/** What becomes of a request whose worker died after its first token: see recovery.ts. */
+export type RecoveryKind = 'restart' | 'migration' | 'pool'
+
+export interface RecoverySpec {
+  readonly kind: RecoveryKind
+  /** For `pool`: a read takes this, and as much more for each token; and what a pooled block weighs. */
+  readonly readMs?: number
+  readonly readMsPerToken?: number
+  readonly weight?: number
+}
+
+export interface RecoveryFigures {
+  /** Times that a request was taken up. */
+  readonly requests: number
+  /** From the death to the next token. */
+  readonly waitMs: LatencyFigures
+  /** From arrival to the last token, of these requests. */
+  readonly e2eMs: LatencyFigures
+  /** Tokens computed for them before their next token, each. */
+  readonly computedTokens: number
 }
 
 /** A worker joins or dies. A worker that joins is absent before. */

@@ -12,6 +12,9 @@ export {
   type InlineProfile,
   type PoolsSpec,
   type QueueSpec,
+  type RecoveryFigures,
+  type RecoveryKind,
+  type RecoverySpec,
   type ServedRequest,
   TROUBLES,
   type Trouble,
@@ -29,7 +32,6 @@ export { type KnowingRun, type KnowingSpec, placeKnowingAll } from './knowing-pl
 export { FIT_LIMITS, fitLog, fitText, type LogFit, type LogTrace, logTrace, PoorFitError } from './log-fit.ts'
 export { isSure, pairedDifference, type SeedMean, seedMean, tQuantile } from './paired.ts'
 export { BadProfileError, readProfile } from './profile-file.ts'
-export type { RecoveryFigures, RecoveryKind, RecoverySpec } from './recovery.ts'
 export type { ReportAbout } from './report/about.ts'
 export { renderHtml } from './report/html.ts'
 export { renderJson } from './report/json.ts'

@@ -12,40 +12,8 @@
  */
 
 import { LatencyHistogram } from './cell-metrics.ts'
-import type { LatencyFigures } from './cell-types.ts'
-import { newSimRequest, type SimRequest } from './sim-request.ts'
-
-export type RecoveryKind = 'restart' | 'migration' | 'pool'
-
-export interface RecoverySpec {
-  readonly kind: RecoveryKind
-  /** For `pool`: a read takes this, and as much more for each token; and what a pooled block weighs. */
-  readonly readMs?: number
-  readonly readMsPerToken?: number
-  readonly weight?: number
-}
-
-/** What a request takes up that another worker began. */
-export interface Recovers {
-  readonly diedMs: number
-  /** The first request, as it arrived and as its first worker served it. */
-  readonly original: SimRequest
-  /** Tokens of the answer that the client has, over all workers. */
-  readonly delivered: number
-  /** Leading tokens of its prompt that are in the pool. */
-  readonly pooledTokens: number
-}
-
-export interface RecoveryFigures {
-  /** Times that a request was taken up. */
-  readonly requests: number
-  /** From the death to the next token. */
-  readonly waitMs: LatencyFigures
-  /** From arrival to the last token, of these requests. */
-  readonly e2eMs: LatencyFigures
-  /** Tokens computed for them before their next token, each. */
-  readonly computedTokens: number
-}
+import type { RecoveryFigures, RecoveryKind, RecoverySpec } from './cell-types.ts'
+import { newSimRequest, type Recovers, type SimRequest } from './sim-request.ts'
 
 /** The request that takes up `dead`, which had its first token. `generated`: tokens of its answer. */
 export function successorOf(

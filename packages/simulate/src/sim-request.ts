@@ -6,7 +6,6 @@
 import type { RoutingRequest } from '@homing/placement'
 import type { GuardedDecision } from '@homing/selection'
 import type { TraceRequest } from '@homing/trace'
-import type { Recovers } from './recovery.ts'
 
 export interface SimRequest {
   readonly trace: TraceRequest
@@ -66,6 +65,17 @@ export interface SimRequest {
   privateBlocks: number
   /** Number of the step that brings its last token. */
   lastStep: number
+}
+
+/** What a request takes up that another worker began. */
+export interface Recovers {
+  readonly diedMs: number
+  /** The first request, as it arrived and as its first worker served it. */
+  readonly original: SimRequest
+  /** Tokens of the answer that the client has, over all workers. */
+  readonly delivered: number
+  /** Leading tokens of its prompt that are in the pool. */
+  readonly pooledTokens: number
 }
 
 export function newSimRequest(

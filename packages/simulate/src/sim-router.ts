@@ -52,10 +52,9 @@ import { engineProfile } from './engine-profile.ts'
 import type { FleetView } from './fleet-view.ts'
 import { ForeignBlocks } from './foreign-blocks.ts'
 import { GuardTally } from './guard-tally.ts'
-import type { Recovers } from './recovery.ts'
 import type { Replica, ReplicaOperation } from './replica-sync.ts'
 import { trustOf } from './sim-fleet.ts'
-import type { SimRequest } from './sim-request.ts'
+import type { Recovers, SimRequest } from './sim-request.ts'
 import { SimSelector } from './sim-selector.ts'
 
 /** Bytes that the product takes a token of text for. */
