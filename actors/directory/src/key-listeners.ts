@@ -143,6 +143,7 @@ export class KeyListeners {
       blockSizeTokens: this.#options.workers.assumedBlockSizeTokens(worker),
       processStartSeconds: worker.outcome?.processStartSeconds,
       indexer: this.#options.indexers[key.shard]!,
+      otherIndexers: this.#options.indexers.filter((_, shard) => shard !== key.shard),
     }
   }
 }

@@ -174,10 +174,14 @@ export class EventApplier {
     this.#removable = new SlotBlocks(index, layers)
   }
 
-  /** Forgets everything about a worker slot; from now on its events are accepted. */
-  open(workerSlot: number): void {
+  /**
+   * Forgets everything about a worker slot; from now on its events are accepted. `isParted`: its worker
+   * cannot be heard, and what it has pooled for others stays.
+   */
+  open(workerSlot: number, isParted = false): void {
     this.#clearTiers(workerSlot)
-    this.labels.clear(workerSlot)
+    if (isParted) this.labels.part(workerSlot)
+    else this.labels.clear(workerSlot)
     const slot = newSlot()
     // Read only now: since the revision the slot may have learned more groups, or been released.
     const before = this.#revised.delete(workerSlot) ? this.#slots.get(workerSlot) : undefined

@@ -5,8 +5,9 @@
  *   transition     the new state, if it may follow the present one (packages/protocol)
  *   removal        a block that no tier holds any more loses its record, unless it is pooled or on its way
  *                  there
- *   clear          takes all records of the worker slot; a release leaves what is pooled, as orphans,
- *                  where this shard hears of every eviction
+ *   clear          takes all records of the worker slot. A release leaves what is pooled, as orphans, and so
+ *                  does a clear because the worker cannot be heard; only where this shard hears of every
+ *                  eviction, whichever shard it is told to
  *
  * A block is found by its sequence hash. Where the chain above it has a record, it goes on from there; else
  * the index says what is above, once for each event. Blocks of unknown place (their parent is not known)
@@ -152,6 +153,18 @@ export class EventLabels {
 
   clear(workerSlot: number): void {
     this.#table?.clear(workerSlot)
+  }
+
+  /** The worker cannot be heard: what others reach of it stays, until it can, or has left. */
+  part(workerSlot: number): void {
+    if (this.#keepsOrphans) this.#table?.part(workerSlot)
+    else this.#table?.clear(workerSlot)
+  }
+
+  /** A worker of another shard has said so. */
+  evictedElsewhere({ hashes, poolId }: KvTransition): void {
+    for (let i = 0; i < hashes.length; i += 2)
+      this.#table?.evictedElsewhere([hashes[i]!, hashes[i + 1]!], poolId)
   }
 
   release(workerSlot: number): void {

@@ -23,8 +23,8 @@ export interface IndexerArgs {
   /** Bytes of the labels of its blocks; 0 or absent: none are kept. */
   readonly labelBytes?: number | undefined
   /**
-   * What a worker that leaves has in pooled memory stays reachable. Only for a shard that is alone: who says
-   * that such a block is evicted must be heard here. Default false.
+   * What a worker that leaves, or cannot be heard, has in pooled memory stays reachable. Only for a shard
+   * that is alone, or to whose indexer listeners of others pass on evictions. Default false.
    */
   readonly keepsOrphans?: boolean | undefined
   /** Bound of the guesses of all shards together; undefined: there is none. */
@@ -67,7 +67,7 @@ export function indexerArgsFromSettings(
     ...others,
     capacityBytes,
     labelBytes: shardLabels,
-    keepsOrphans: eventThreads === 1,
+    keepsOrphans: true,
     workerSlotsMax,
     pruneTargetRatio,
     guesses: { blocksMax, counts },

@@ -60,7 +60,8 @@ export const indexer = defineActor(
       retell: ({ source, message }) => state.tellSource(source, message),
       image: ({ workerSlot, reply }) => reply(state.image(workerSlot)),
       load: message => state.load(message),
-      clear: ({ workerSlot }) => state.clear(workerSlot),
+      clear: ({ workerSlot, isParted }) => state.clear(workerSlot, isParted),
+      evictedElsewhere: ({ events }) => state.evictedElsewhere(events),
       fence: ({ reply }) => reply('passed'),
       release: ({ workerSlot, reply }) => state.release(workerSlot, reply),
       routed: blocks => state.routed(blocks),
@@ -201,9 +202,13 @@ class Indexer {
     this.#incomplete(workerSlot, 'there was no room for its whole checkpoint')
   }
 
-  clear(workerSlot: number): void {
+  evictedElsewhere(events: MessageOf<'evictedElsewhere'>['events']): void {
+    for (const event of events) this.applier.labels.evictedElsewhere(event)
+  }
+
+  clear(workerSlot: number, isParted?: boolean): void {
     this.#forget(workerSlot)
-    this.applier.open(workerSlot)
+    this.applier.open(workerSlot, isParted)
     this.readers.announceLayers(this.#index.memory)
     this.#maintain()
   }

@@ -10,7 +10,7 @@ import type {
   TreeSample,
   TreeSampleOptions,
 } from '@homing/index'
-import type { CacheReadingRecord, EventFault, KvEvent, SeparatedPrompt } from '@homing/protocol'
+import type { CacheReadingRecord, EventFault, KvEvent, KvTransition, SeparatedPrompt } from '@homing/protocol'
 import type { LabelStatus } from './event-labels.ts'
 import type { GuessStatus, RoutedBlocks, UnroutedBlocks } from './guesses.ts'
 
@@ -221,8 +221,13 @@ export type IndexerMessage =
     }
   /** Replies when everything that was sent before is applied. */
   | { readonly type: 'fence'; readonly reply: Reply<'passed'> }
-  /** Forget all blocks of a worker key. Must precede its first `apply`. */
-  | { readonly type: 'clear'; readonly workerSlot: number }
+  /**
+   * Forget all blocks of a worker key. Must precede its first `apply`. `isParted`: because its worker cannot
+   * be heard; what it has pooled for others stays.
+   */
+  | { readonly type: 'clear'; readonly workerSlot: number; readonly isParted?: boolean }
+  /** Blocks are evicted from pools, says a worker whose events another indexer applies. */
+  | { readonly type: 'evictedElsewhere'; readonly events: readonly KvTransition[] }
   /**
    * Forget everything about a worker key and refuse its events until the next clear: another key may get its
    * slot.

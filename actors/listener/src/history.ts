@@ -33,8 +33,11 @@ export interface HistoryEffects {
   nowMs(): number
   /** Hands events on, in order. False: refused, nothing was taken. */
   apply(events: readonly KvEvent[]): boolean
-  /** Forgets everything applied. False: refused, to be tried again. */
-  clear(): boolean
+  /**
+   * Forgets everything applied. False: refused, to be tried again. `isParted`: because the source cannot be
+   * heard.
+   */
+  clear(isParted: boolean): boolean
   /**
    * Hands on the content of the offered checkpoint, after a clear. False: refused, nothing was taken.
    */
@@ -84,6 +87,8 @@ export interface HistoryParts {
 export class History implements Extent, HistoryView {
   readonly #effects: HistoryEffects
   readonly #parts: HistoryParts
+  /** Why the last clear was, or is to be. */
+  #isParted = false
   #owesClear = false
   #epoch = 0
   #expected: number | undefined
@@ -173,8 +178,8 @@ export class History implements Extent, HistoryView {
     return this.#owesClear
   }
 
-  /** Forgets everything, and begins another epoch. */
-  forget(reason: string): void {
+  /** Forgets everything, and begins another epoch. `isParted`: because the source cannot be heard. */
+  forget(reason: string, isParted = false): void {
     this.#epoch++
     this.#expected = undefined
     this.#lastSequence = undefined
@@ -184,6 +189,7 @@ export class History implements Extent, HistoryView {
     this.#unproven.clear()
     this.#reason = reason
     this.#parts.life.forgetApplied()
+    this.#isParted = isParted
     this.tryClear()
   }
 
@@ -249,7 +255,7 @@ export class History implements Extent, HistoryView {
 
   /** True: nothing is held that was applied before. */
   tryClear(): boolean {
-    this.#owesClear = !this.#effects.clear()
+    this.#owesClear = !this.#effects.clear(this.#isParted)
     return !this.#owesClear
   }
 

@@ -51,7 +51,13 @@ export interface Listened {
 export interface ListenedSource
   extends Pick<
     ListenerArgs,
-    'eventsEndpoint' | 'replayEndpoint' | 'topic' | 'blockSizeTokens' | 'processStartSeconds' | 'indexer'
+    | 'eventsEndpoint'
+    | 'replayEndpoint'
+    | 'topic'
+    | 'blockSizeTokens'
+    | 'processStartSeconds'
+    | 'indexer'
+    | 'otherIndexers'
   > {
   /** The rank that its batches name; undefined: that of the key. */
   readonly namedRank?: number | undefined

@@ -21,6 +21,7 @@ import type { IndexerMessage } from '@homing/actors/indexer'
 import { isOtherProcessStart } from '@homing/fleet/process-start'
 import {
   type KvEvent,
+  type KvTransition,
   MalformedEventFramesError,
   parseEventFrames,
   parseReplayReply,
@@ -71,6 +72,8 @@ export interface ListenerArgs {
   /** When the engine's process began, in Unix seconds; undefined: it does not say, or is not asked. */
   readonly processStartSeconds?: number | undefined
   readonly indexer: ActorRef<IndexerMessage>
+  /** Those of the other shards, which may know blocks of workers that have left; default: none. */
+  readonly otherIndexers?: readonly ActorRef<IndexerMessage>[] | undefined
   readonly directory: ActorRef<SourceMessage>
   /** Has the snapshots beside the stream; undefined: there are none. */
   readonly snapshots?: ActorRef<StoredSnapshotMessage> | undefined
@@ -439,13 +442,25 @@ class Listener implements FollowerEffects {
     const { indexer, workerSlot, key } = this.#args
     const { log, self } = this.#context
     const blockSizeTokens = this.#blockSizeTokens
+    // First, so that a refusal repeats the whole batch: to hear of an eviction twice changes nothing.
+    if (!this.#tellEvictions(events)) return false
     if (log.isLevelEnabled('trace')) log.trace({ key, ...countsOf(events) }, 'KV events applied')
     return indexer.tell({ type: 'apply', workerSlot, blockSizeTokens, events, source: self }) === 'ok'
   }
 
-  clear(): boolean {
+  /** False: an indexer has no room. */
+  #tellEvictions(events: readonly KvEvent[]): boolean {
+    const { otherIndexers = [] } = this.#args
+    if (otherIndexers.length === 0) return true
+    const evicted = events.filter(event => event.kind === 'transition' && event.state === 'evicted')
+    if (evicted.length === 0) return true
+    const message = { type: 'evictedElsewhere', events: evicted as KvTransition[] } as const
+    return otherIndexers.every(other => other.tell(message) === 'ok')
+  }
+
+  clear(isParted: boolean): boolean {
     const { indexer, workerSlot } = this.#args
-    return indexer.tell({ type: 'clear', workerSlot }) === 'ok'
+    return indexer.tell({ type: 'clear', workerSlot, isParted }) === 'ok'
   }
 
   restore(): boolean {

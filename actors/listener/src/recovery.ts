@@ -118,7 +118,7 @@ export class Recovery {
   /** The socket is down. */
   disconnected(): void {
     const { history, limits } = this.#parts
-    this.#forgetHistory('the event socket is down')
+    this.#forgetHistory('the event socket is down', true)
     this.#phase = 'disconnected'
     this.#effects.stopReplay()
     this.#waits.cancel()
@@ -304,9 +304,9 @@ export class Recovery {
     return this.#lastRebuildMs + this.#parts.limits.resyncMsMin - this.#effects.nowMs()
   }
 
-  #forgetHistory(reason: string): void {
+  #forgetHistory(reason: string, isParted = false): void {
     this.#parts.snapshots.cut()
-    this.#parts.history.forget(reason)
+    this.#parts.history.forget(reason, isParted)
   }
 
   #replayOrGoOn(): void {

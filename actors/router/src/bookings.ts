@@ -45,11 +45,8 @@ export function bookingOf({
     sequenceHashes: request.sequenceHashes,
     promptTokens: request.promptTokens,
     // A prompt that comes from elsewhere does not tell how fast the worker computes.
-    isUnknown: request.unknownPromptReason !== undefined || isDecode,
-    handedTokens:
-      request.leg?.kind === 'decode' && request.leg.handover === 'kv_transfer'
-        ? tokensToHandOver(placed)
-        : undefined,
+    isUnknown: request.unknownPromptReason !== undefined || isDecode || placed.pooledBlocks > 0,
+    handedTokens: handedTokensOf(placed, request),
     prefillTokens: chosen?.prefillTokens ?? (isDecode ? 0 : prefillTokensOf(placed, request)),
     blockSizeTokens: request.blockSizeTokens,
     expectedOutputTokens: request.expectedOutputTokens,
@@ -62,6 +59,12 @@ export function bookingOf({
     waitedMs,
     stepTokens: winner.worker.maxBatchedTokens.value,
   }
+}
+
+/** Prompt tokens that come from elsewhere: from another worker, or out of pooled memory. Undefined: none. */
+function handedTokensOf(placed: Placed, { leg, blockSizeTokens }: RoutingRequest): number | undefined {
+  if (leg?.kind === 'decode' && leg.handover === 'kv_transfer') return tokensToHandOver(placed)
+  return placed.pooledBlocks > 0 && leg === undefined ? placed.pooledBlocks * blockSizeTokens : undefined
 }
 
 /** The most tokens that the choices can have; undefined: not known, as of a request with several prompts. */

@@ -232,6 +232,19 @@ export class BlockManager {
   }
 
   /**
+   * The blocks of a prompt that could be of use to it and are not cached: how many leading ones are, and the
+   * hashes of those behind them, as pairs of words.
+   */
+  missingOf(
+    promptIds: ArrayLike<number>,
+    namespace: CacheNamespace,
+  ): { readonly hitBlocks: number; readonly hashes: Int32Array } {
+    const sequence = this.openSequence(promptIds, namespace)
+    const hitBlocks = this.match(sequence)
+    return { hitBlocks, hashes: sequence.hashWords.subarray(2 * hitBlocks, 2 * sequence.hashedBlocks) }
+  }
+
+  /**
    * True when `tokens` tokens fit after reusing `hitBlocks` leading blocks, which are not evicted for it, and
    * with `promisedBlocks` left over for others.
    */

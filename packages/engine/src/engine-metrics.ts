@@ -36,6 +36,18 @@ export function metricsText(input: EngineMetricsInput): string {
   family('vllm:kv_cache_usage_perc', 'gauge', 'Share of KV blocks in use, 0 to 1.', counts => counts.kvUsage)
   family('vllm:prefix_cache_queries', 'counter', 'Tokens looked up.', counts => counts.queriedTokens)
   family('vllm:prefix_cache_hits', 'counter', 'Tokens found.', counts => counts.hitTokens)
+  family(
+    'vllm:external_prefix_cache_queries',
+    'counter',
+    'Tokens looked up in the pool.',
+    counts => counts.poolQueriedTokens,
+  )
+  family(
+    'vllm:external_prefix_cache_hits',
+    'counter',
+    'Tokens read out of the pool.',
+    counts => counts.poolHitTokens,
+  )
   family('vllm:num_preemptions', 'counter', 'Pre-emptions.', counts => counts.preemptions)
   family('vllm:prompt_tokens', 'counter', 'Prompt tokens processed.', counts => counts.promptTokens)
   family('vllm:generation_tokens', 'counter', 'Tokens generated.', counts => counts.generatedTokens)

@@ -53,8 +53,16 @@ export interface ModelRequest {
   readonly outputIds?: readonly number[]
   /** Re-reports the reused prefix as a stored event (vLLM's `kv_cache_report_mode: full`). */
   readonly reportFull?: boolean
-  /** The blocks of its prompt come from another engine: only its last token is computed. */
-  readonly isTransferred?: boolean
+  /** Leading tokens of its prompt that came from another engine; the last one is computed in any case. */
+  readonly handedTokens?: number
+  /** The part of its prompt that was read out of the pool; undefined: there is none. */
+  readonly pooled?: PooledPart | undefined
+}
+
+/** Tokens of a prompt, from `from` to before `to`. They are of use only if what is before them is cached. */
+export interface PooledPart {
+  readonly from: number
+  readonly to: number
 }
 
 /** One token that a step brought. */
@@ -65,7 +73,7 @@ export interface EmittedToken {
   readonly index: number
   /** True for the last one: the request has ended. */
   readonly isLast: boolean
-  /** Prompt tokens that came from the cache when the request was first admitted. */
+  /** Prompt tokens that were not computed here when the request was first admitted. */
   readonly cachedTokens: number
 }
 
@@ -82,6 +90,9 @@ export interface ModelCounts {
   /** Tokens asked of the prefix cache, and found there; since the start. */
   readonly queriedTokens: number
   readonly hitTokens: number
+  /** Tokens asked of the pool, beyond those in the prefix cache, and found there. */
+  readonly poolQueriedTokens: number
+  readonly poolHitTokens: number
   readonly preemptions: number
   readonly promptTokens: number
   readonly generatedTokens: number
@@ -101,6 +112,8 @@ interface ActiveRequest {
   isRunning: boolean
 }
 
+const NOTHING_CAME: Pick<ModelRequest, 'handedTokens' | 'pooled'> = {}
+
 /** One dp rank without its clock: `EngineRank` drives it. */
 export class EngineModel {
   readonly #blocks: BlockManager
@@ -116,6 +129,8 @@ export class EngineModel {
   #isStepping = false
   #queriedTokens = 0
   #hitTokens = 0
+  #poolQueriedTokens = 0
+  #poolHitTokens = 0
   #preemptions = 0
   #promptTokens = 0
   #generatedTokens = 0
@@ -146,6 +161,8 @@ export class EngineModel {
       kvUsage: this.#blocks.usage,
       queriedTokens: this.#queriedTokens,
       hitTokens: this.#hitTokens,
+      poolQueriedTokens: this.#poolQueriedTokens,
+      poolHitTokens: this.#poolHitTokens,
       preemptions: this.#preemptions,
       promptTokens: this.#promptTokens,
       generatedTokens: this.#generatedTokens,
@@ -296,11 +313,18 @@ export class EngineModel {
       this.#waiting.shift()
       this.#blocks.reuse(sequence, hitBlocks)
       const cachedTokens = hitBlocks * this.#blocks.blockSizeTokens
-      const isTransferred = active.request.isTransferred === true && active.cachedTokens < 0
-      const hitTokens = isTransferred ? Math.max(cachedTokens, sequence.length - 1) : cachedTokens
+      // What came is used once: after a pre-emption it is not there any more.
+      const { handedTokens = 0, pooled } = active.cachedTokens < 0 ? active.request : NOTHING_CAME
+      const ownTokens = Math.min(Math.max(cachedTokens, handedTokens), sequence.length - 1)
+      const isOfUse = pooled !== undefined && pooled.from <= ownTokens && pooled.to > ownTokens
+      const hitTokens = isOfUse ? Math.min(pooled.to, sequence.length - 1) : ownTokens
       active.computedTokens = hitTokens
       this.#queriedTokens += sequence.length
-      this.#hitTokens += hitTokens
+      this.#hitTokens += ownTokens
+      if (pooled !== undefined) {
+        this.#poolQueriedTokens += sequence.length - ownTokens
+        this.#poolHitTokens += hitTokens - ownTokens
+      }
       if (active.cachedTokens < 0) {
         active.cachedTokens = hitTokens
         this.#promptTokens += active.request.promptIds.length

@@ -14,8 +14,8 @@
  */
 
 import type { Clock, Timer } from '@homing/base'
-import type { BlockManager, CachedBlock, CacheEvent } from './block-manager.ts'
-import type { EmittedToken, EngineModel, ModelCounts, ModelRequest } from './engine-model.ts'
+import type { BlockManager, CachedBlock, CacheEvent, CacheNamespace } from './block-manager.ts'
+import type { EmittedToken, EngineModel, ModelCounts, ModelRequest, PooledPart } from './engine-model.ts'
 import type { EventPublisher } from './event-publisher.ts'
 import type { PooledTier } from './pooled-tier.ts'
 
@@ -94,6 +94,15 @@ export class EngineRank {
 
   cacheSnapshot(): CachedBlock[] {
     return this.#blocks.cacheSnapshot()
+  }
+
+  /** What the pool has of a prompt behind what is cached here. Undefined: it has no pool to read from. */
+  pooledPart(promptIds: ArrayLike<number>, namespace: CacheNamespace): PooledPart | undefined {
+    if (this.#pool?.isReadable !== true) return undefined
+    const { hitBlocks, hashes } = this.#blocks.missingOf(promptIds, namespace)
+    const { blockSizeTokens } = this.#blocks
+    const from = hitBlocks * blockSizeTokens
+    return { from, to: from + this.#pool.readable(hashes) * blockSizeTokens }
   }
 
   /** Queues a request; `listener` gets its tokens in order. Throws what `EngineModel.submit` throws. */

@@ -14,9 +14,10 @@ import { RefusedRequest } from './completion-request.ts'
 import type { EngineFaults } from './engine-faults.ts'
 import { EngineModel } from './engine-model.ts'
 import { EngineRank } from './engine-rank.ts'
-import type { ResolvedEngineSettings } from './engine-settings.ts'
+import { InvalidEngineSettingsError, type ResolvedEngineSettings } from './engine-settings.ts'
 import type { EngineRankState, RankEndpoints } from './engine-state.ts'
 import { type EventFaults, EventPublisher, NO_EVENT_FAULTS } from './event-publisher.ts'
+import { PoolDirectory } from './pool-directory.ts'
 import { type BlocksMoved, PooledTier } from './pooled-tier.ts'
 import { timingProfile } from './timing-profile.ts'
 
@@ -165,11 +166,13 @@ export class EngineRanks {
 
   #newPool(publisher: EventPublisher): PooledTier | undefined {
     const { settings, clock } = this.#options
-    const { poolId, poolWorkers, poolBlocks, poolTransferMs, speed } = settings
+    const { poolId, poolWorkers, poolBlocks, poolTransferMs, poolDirectory, speed } = settings
     if (poolId < 0) return undefined
+    const directory =
+      poolDirectory === undefined ? undefined : openDirectory(poolDirectory, poolId, publisher.endpoint)
     const transferMs = speed === 0 ? 0 : poolTransferMs / speed
     const publish = (events: readonly BlocksMoved[]) => void publisher.publish(events)
-    return new PooledTier({ poolId, poolWorkers, poolBlocks, transferMs, clock, publish })
+    return new PooledTier({ poolId, poolWorkers, poolBlocks, transferMs, clock, directory, publish })
   }
 
   #atBroker(rank: number): string | undefined {
@@ -213,6 +216,17 @@ function endpointsOf(rank: number, publisher: EventPublisher): RankEndpoints {
     eventsPort: portOf(endpoint),
     replay: replayEndpoint,
     replayPort: replayEndpoint === undefined ? undefined : portOf(replayEndpoint),
+  }
+}
+
+/** Throws InvalidEngineSettingsError where the file system does not let it. */
+function openDirectory(directory: string, poolId: number, endpoint: string): PoolDirectory {
+  try {
+    return new PoolDirectory(directory, poolId, endpoint.slice(endpoint.indexOf('://') + 3))
+  } catch (thrown) {
+    const reason = (thrown as Error).message
+    const fault = `--pool-dir ${directory} cannot be used (${reason}): name a directory that this user can write`
+    throw new InvalidEngineSettingsError([fault])
   }
 }
 

@@ -15,6 +15,7 @@ import type { HttpExchange, HttpTransport } from '@homing/transport'
 import {
   type CompletionContext,
   type CompletionKind,
+  type CompletionRequest,
   parseObject,
   RefusedRequest,
   readCompletionRequest,
@@ -23,12 +24,15 @@ import {
 import { eventSourcesAnswer, modelsAnswer, serverInfoAnswer } from './engine-discovery.ts'
 import type { EngineFaultSwitch } from './engine-fault-switch.ts'
 import { metricsText } from './engine-metrics.ts'
+import type { PooledPart } from './engine-model.ts'
+import type { EngineRank } from './engine-rank.ts'
 import type { EngineRanks } from './engine-ranks.ts'
 import type { ResolvedEngineSettings } from './engine-settings.ts'
 import type { EngineTokenizer } from './engine-tokenizer.ts'
 import { type HandoverWish, transferMsOf } from './handover-settings.ts'
 import { HANDOVER_PATH, type Handovers, readHandoverWish, takeOver } from './handovers.ts'
 import { BODY_BYTES_MAX, headerOf, sendBytes, sendJson } from './http-answer.ts'
+import { poolReadMsOf } from './pool-settings.ts'
 import { failureOnDemand, type RequestLives } from './request-lives.ts'
 
 /** Where a life of the engine stands. */
@@ -133,11 +137,12 @@ export class EngineRoutes {
     const { epoch } = life()
     const promptTokens = request.prompts.reduce((sum, { length }) => sum + length, 0)
     const isTakenOver = await this.#takeOver(handover, promptTokens)
+    const pooled = isTakenOver ? undefined : await this.#readPool(request, rank)
     let isLiving = false
     try {
       // Cut, or of an earlier life.
       if (!this.#open.has(exchange) || exchange.isClosed || life().epoch !== epoch) return exchange.destroy()
-      const place = { exchange, request, rank, epoch, isTakenOver }
+      const place = { exchange, request, rank, epoch, isTakenOver, pooled }
       const die = faults.takeRequestFault('die')
       if (die === 0) return lives.refuseToLive(place)
       const fail = faults.takeRequestFault('error')
@@ -170,6 +175,19 @@ export class EngineRoutes {
     const transferMs = transferMsOf(settings, promptTokens)
     if (transferMs > 0) await new Promise<void>(resolve => clock.after(transferMs, resolve, { unref: true }))
     return true
+  }
+
+  /** Reads what the pool has of each prompt; see `RequestPlace`. */
+  async #readPool(
+    { prompts, loraName, cacheSalt }: CompletionRequest,
+    rank: EngineRank,
+  ): Promise<readonly (PooledPart | undefined)[]> {
+    const { settings, clock } = this.#options
+    const parts = prompts.map(ids => rank.pooledPart(ids, { loraName, cacheSalt }))
+    const tokens = parts.reduce((sum, part) => sum + (part === undefined ? 0 : part.to - part.from), 0)
+    const readMs = tokens > 0 ? poolReadMsOf(settings, tokens) : 0
+    if (readMs > 0) await new Promise<void>(resolve => clock.after(readMs, resolve, { unref: true }))
+    return parts
   }
 
   /** Another engine takes a prompt over. */

@@ -5,13 +5,15 @@
  *   stored ──▶ in transit (with the batch of the store) ──transferMs──▶ pooled ──▶ evicted, the oldest first
  *
  * A block that the cache drops stays in the pool; a clear of the cache empties the rank's part of the pool.
- * The tier holds hashes alone: a simulated engine does not read blocks out of it.
+ * The tier holds hashes alone. With a directory (pool-directory.ts) other engines can read them, and this
+ * rank reads theirs. Without one it only tells. A block that the directory does not take is local again.
  */
 
 import type { Clock, Timer } from '@homing/base'
 import type { PoolState } from '@homing/protocol'
 import type { CacheEvent } from './block-manager.ts'
 import { hexOfHash } from './engine-hash.ts'
+import type { PoolDirectory } from './pool-directory.ts'
 import type { PoolSettings } from './pool-settings.ts'
 
 /** Blocks are in another state now. */
@@ -29,6 +31,8 @@ export interface PooledTierOptions extends Pick<PoolSettings, 'poolId' | 'poolWo
   /** Real milliseconds. */
   readonly transferMs: number
   readonly clock: Clock
+  /** Undefined: no engine can read its blocks, nor it those of others. */
+  readonly directory?: PoolDirectory | undefined
   readonly publish: (events: readonly BlocksMoved[]) => void
 }
 
@@ -51,6 +55,7 @@ export class PooledTier {
     for (const event of events) {
       if (event.type === 'cleared') {
         this.close()
+        this.#options.directory?.clear()
         fresh.clear()
       } else if (event.type === 'stored') {
         for (let i = 0; i < event.hashes.length; i += 2) {
@@ -70,7 +75,17 @@ export class PooledTier {
     return [...events, this.#moved(fresh.values(), 'in_transit')]
   }
 
-  /** Forgets everything: the rank's part of the pool is empty. */
+  /** Whether it can read blocks of other engines at all. */
+  get isReadable(): boolean {
+    return this.#options.directory !== undefined
+  }
+
+  /** How many of these leading blocks can be read out of the pool. `hashes`: pairs of words. */
+  readable(hashes: Int32Array): number {
+    return this.#options.directory?.leading(hashes) ?? 0
+  }
+
+  /** Forgets everything, and ends transfers. What is in the directory stays there. */
   close(): void {
     for (const timer of this.#timers) timer.cancel()
     this.#timers.clear()
@@ -79,9 +94,16 @@ export class PooledTier {
   }
 
   #arrived(blocks: ReadonlyMap<string, readonly [number, number]>): void {
+    const { directory } = this.#options
+    const there: (readonly [number, number])[] = []
+    const refused: (readonly [number, number])[] = []
     for (const [key, hash] of blocks) {
       this.#moving.delete(key)
-      this.#pooled.set(key, hash)
+      if (directory?.put(hash) === false) refused.push(hash)
+      else {
+        there.push(hash)
+        this.#pooled.set(key, hash)
+      }
     }
     const evicted: (readonly [number, number])[] = []
     for (const [key, hash] of this.#pooled) {
@@ -89,9 +111,12 @@ export class PooledTier {
       this.#pooled.delete(key)
       evicted.push(hash)
     }
-    const events = [this.#moved(blocks.values(), 'cxl_pooled')]
+    const events: BlocksMoved[] = []
+    if (there.length > 0) events.push(this.#moved(there, 'cxl_pooled'))
+    if (refused.length > 0) events.push(this.#moved(refused, 'local_gpu'))
     if (evicted.length > 0) events.push(this.#moved(evicted, 'evicted'))
     this.#options.publish(events)
+    for (const hash of evicted) directory?.remove(hash)
   }
 
   #moved(hashes: Iterable<readonly [number, number]>, state: PoolState): BlocksMoved {

@@ -14,6 +14,7 @@ import type { Clock, Random } from '@homing/base'
 import type { HttpExchange } from '@homing/transport'
 import { type AnswerForm, CompletionAnswer } from './completion-answer.ts'
 import { type CompletionKind, type CompletionRequest, RefusedRequest } from './completion-request.ts'
+import type { PooledPart } from './engine-model.ts'
 import type { EngineRank } from './engine-rank.ts'
 import type { EngineRequestRecord } from './engine-state.ts'
 import type { TokenTexts } from './engine-tokenizer.ts'
@@ -44,6 +45,8 @@ export interface RequestPlace {
   readonly epoch: number
   /** Another engine has computed its prompt. */
   readonly isTakenOver?: boolean
+  /** By prompt: the part that was read out of the pool; undefined: there is no pool. */
+  readonly pooled?: readonly (PooledPart | undefined)[] | undefined
 }
 
 /** Tokens after which a request dies or fails on demand; undefined: it does not. */
@@ -110,7 +113,7 @@ export class RequestLives {
     const { exchange, request, rank, epoch } = place
     const { clock, texts, seed, form, fingerprint } = this.#options
     const id = this.#newId(place)
-    const isTakenOver = place.isTakenOver === true
+    const { isTakenOver = false, pooled } = place
     const createdSeconds = Math.floor(clock.wallMs() / 1000)
     const live: LiveRequest = {
       place,
@@ -143,7 +146,8 @@ export class RequestLives {
             seed: seed + choice,
             sessionId: request.sessionId,
             reportFull: request.reportsFull,
-            isTransferred: isTakenOver,
+            ...(isTakenOver ? { handedTokens: promptIds.length - 1 } : {}),
+            pooled: pooled?.[promptIndex],
           },
           token => this.#takeToken(live, index, token),
         )

@@ -481,12 +481,15 @@ export class EngineBook {
     this.#learned.decode.observe(slot, 1, decoding, context, (duration - stalled) / gaps)
   }
 
-  #observeTransfer({ slot, handedTokens, sentMs, decodeAddedMs }: BookedRequest, now: number): void {
+  #observeTransfer(request: BookedRequest, now: number): void {
+    const { slot, handedTokens, newTokens, prefillMs, sentMs, decodeAddedMs } = request
     if (handedTokens < 0) return
-    // Its last token takes a step of its own. At least half of the time is believed: errors are relative.
+    // Its last token takes a step of its own, or what is new of it its prefill. At least half of the time is
+    // believed: errors are relative.
     const [stepMs] = this.#learned.decode.of(slot)
+    const ownMs = newTokens > 0 ? prefillMs : stepMs
     const tookMs = now - sentMs
-    const observedMs = Math.max(tookMs / 2, tookMs - decodeAddedMs - stepMs)
+    const observedMs = Math.max(tookMs / 2, tookMs - decodeAddedMs - ownMs)
     this.#learned.transfer.observe(slot, 1, handedTokens, 0, observedMs)
   }
 

@@ -573,3 +573,24 @@ t.test('hand-overs teach what a transfer takes, and those that wait behind other
   }
   t.ok(ofTokens(10_000) < 1.1 * learned, `${ofTokens(10_000)} ms after some that waited for a minute`)
 })
+
+t.test('reads out of a pool teach the same, less the prefill of what is new, and no prefill', async t => {
+  const book = new EngineBook({ workerSlotsMax: 4 })
+  const random = seededRandom(SEED)
+  let nowMs = 0
+  const prefill = book.learned(0).prefill
+  for (let i = 0; i < 100; i++) {
+    const handedTokens = 100 + random.below(20_000)
+    const promptTokens = handedTokens + 16
+    book.sent(`${i}`, 0, { promptTokens, newTokens: 16, isUnknown: true, handedTokens, nowMs })
+    // A prefill of few tokens takes a step of 10 ms by its prior.
+    nowMs += 10 + 3 + 0.05 * handedTokens
+    book.firstToken(`${i}`, nowMs)
+    book.ended(`${i}`, nowMs, 1, handedTokens / promptTokens)
+    nowMs += 1000
+  }
+  const { transferMs, transferTokenMs } = book.project([0], nowMs)
+  const learned = transferMs + transferTokenMs * 10_000
+  t.ok(Math.abs(learned / 503 - 1) < 0.05, `${learned} ms`)
+  t.strictSame(book.learned(0).prefill, prefill)
+})

@@ -16,7 +16,7 @@ export type { LabelWeights } from './label-lookup.ts'
 export { goesApart, type LegCosts } from './leg-costs.ts'
 export { type MoeQuery, matchesExpert } from './moe-query.ts'
 export { OverlapLookup } from './overlap-lookup.ts'
-export type { LayerWeights, Overlaps } from './overlaps.ts'
+export { type LayerWeights, type Overlaps, withLabels } from './overlaps.ts'
 export {
   type Busy,
   candidatesFor,

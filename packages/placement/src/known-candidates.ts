@@ -66,6 +66,7 @@ export function inputOf(
     creditFactors: overlaps.creditFactors,
     lowerTierBlocks: overlaps.lowerTierBlocks,
     bonusBlocks: overlaps.bonusBlocks,
+    readBlocks: overlaps.readBlocks,
     heldBlocksOf: heldBlocks && (i => heldBlocks(candidates[i]!)),
     preferences,
     nameOf: i => nameOf(candidates[i]!),

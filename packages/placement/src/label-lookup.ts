@@ -4,7 +4,8 @@
  *   moe      blocks that a candidate holds, by its events, whose expert matches the query of the request
  *   pooled   blocks in pooled memory that a candidate reaches, from the first block that it does not hold on
  *
- * A candidate reaches a pooled block that itself has pooled, or whose list of workers names it. A block
+ * A candidate reaches a pooled block that itself has pooled, if its events are heard, or whose list of
+ * workers names it. A block
  * counts once: one that the candidate holds, or is guessed to hold, is not counted as pooled. Blocks behind
  * the first one that a candidate neither holds nor reaches do not count, since an engine cannot use them.
  *
@@ -102,7 +103,8 @@ class Reach {
       const size = worker.blockSizeTokens?.value
       // Blocks of another size are of no use to it.
       if (size !== undefined && size !== blockSizeTokens) continue
-      this.#byOwner.set(`${key.shard} ${key.workerSlot}`, i)
+      // One that cannot be heard may be another life, whose part of the pool is empty.
+      if (key.trust !== 'none') this.#byOwner.set(`${key.shard} ${key.workerSlot}`, i)
       const id = worker.eventsId ?? BigInt(worker.instanceId)
       const ranks = this.#byId.get(id)
       if (ranks === undefined) this.#byId.set(id, [i])

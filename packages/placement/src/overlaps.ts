@@ -37,6 +37,8 @@ export interface Overlaps {
    * and what pooled blocks weigh above 1. Undefined: none.
    */
   readonly bonusBlocks?: Float64Array | undefined
+  /** The part of `blocks` · `creditFactors` that must be read out of pooled memory. Undefined: none. */
+  readonly readBlocks?: Float64Array | undefined
 }
 
 /** Overlaps while they are filled in. */
@@ -100,12 +102,16 @@ export function withLabels(
   const weight = isMigration ? weights.migration : weights.pooled
   const factor = Math.min(1, weight)
   const bonusBlocks = new Float64Array(labels.moe.length)
+  const readBlocks = new Float64Array(labels.moe.length)
   let hasBonus = false
+  let isRead = false
   for (let i = 0; i < bonusBlocks.length; i++) {
     const pooled = labels.pooled[i]!
     bonusBlocks[i] = labels.moe[i]! * weights.moe + pooled * (weight - factor)
     if (bonusBlocks[i]! > 0) hasBonus = true
     if (pooled === 0) continue
+    readBlocks[i] = pooled * factor
+    isRead = true
     const blocks = overlaps.blocks[i]!
     const credited = blocks * overlaps.creditFactors[i]! + pooled * factor
     const device: LayerTerm = { layer: 'device', blocks, factor: overlaps.creditFactors[i]! }
@@ -115,7 +121,12 @@ export function withLabels(
     overlaps.creditFactors[i] = blocks === 0 ? factor : credited / (blocks + pooled)
     overlaps.lowerTierBlocks[i]! += pooled * factor
   }
-  return { ...overlaps, labels, bonusBlocks: hasBonus ? bonusBlocks : undefined }
+  return {
+    ...overlaps,
+    labels,
+    bonusBlocks: hasBonus ? bonusBlocks : undefined,
+    readBlocks: isRead ? readBlocks : undefined,
+  }
 }
 
 /** The overlaps of the candidates that are kept. */
@@ -132,6 +143,7 @@ export function keptOverlaps(overlaps: Overlaps, isKept: readonly boolean[]): Ov
       pooled: overlaps.labels.pooled.filter(only),
     },
     bonusBlocks: overlaps.bonusBlocks?.filter(only),
+    readBlocks: overlaps.readBlocks?.filter(only),
   }
 }
 

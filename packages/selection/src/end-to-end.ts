@@ -101,6 +101,8 @@ function autoWorkerOf(
     activeBlocks: candidates.activeBlocks[i]!,
     outputBlocks: candidates.outputBlocks?.[i] ?? 0,
     activeRequests: candidates.activeRequests[i]!,
+    readBlocks: candidates.readBlocks?.[i] ?? 0,
+    bonusBlocks: candidates.bonusBlocks?.[i] ?? 0,
     creditFactor: candidates.creditFactors[i]!,
     capacityTokens: candidates.kvCapacityTokens?.[i] ?? 0,
     heldBlocks: candidates.heldBlocksOf?.(i) ?? -1,

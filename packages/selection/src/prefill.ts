@@ -5,15 +5,15 @@
  *   overlap         = min(overlap, full blocks of the prompt)
  *   credited tokens = block size · (overlapCredit · decay · (overlap · creditFactor − lower) + lower + bonus)
  *   new tokens      = max(1, prompt tokens − credited tokens)
- *   prefill tokens  = queued prefill tokens + new tokens
+ *   prefill tokens  = queued prefill tokens + new tokens − excess
  *
  *   lower   the part of overlap · creditFactor that is not on the device
- *   bonus   what labels of blocks add; none for most requests
- *   decay   1 / (1 + creditDecay · excess); excess = prefill queued beyond the least of all candidates, in
+ *   bonus   what labels of blocks add; none for most requests. auto weighs it by itself, in milliseconds
+ *   excess  credited tokens beyond the prompt, at most the queue: with a credit above 1, or with a bonus
+ *   decay   1 / (1 + creditDecay · queue); queue = prefill queued beyond the least of all candidates, in
  *           prompts of this size
  *
- * The 1 is there because an engine always computes the last token; it is 0 for a prompt of 0 tokens. With a
- * credit above 1, the excess also reduces the queued prefill, down to that minimum.
+ * The 1 is there because an engine always computes the last token; it is 0 for a prompt of 0 tokens.
  *
  * Source   the credit form of NVIDIA Dynamo's key-value router.
  */
@@ -42,7 +42,9 @@ export function fillPrefill(
     terms.overlapBlocks[i] = overlap
     newTokensMin = Math.min(newTokensMin, newTokens)
     terms.newTokens[i] = newTokens
-    terms.prefillTokens[i] = activePrefillTokens[i]! + newTokens
+    const queued = activePrefillTokens[i]!
+    const beyond = bonusBlocks === undefined ? 0 : Math.min(queued, Math.max(0, credited - promptTokens))
+    terms.prefillTokens[i] = queued - beyond + newTokens
   }
   terms.newTokensMin = newTokensMin
   if (!isPlain) creditByDevice(candidates, request, overlapCredit, creditDecay, least, terms)

@@ -113,9 +113,11 @@ export class Selector {
     weights.activeRequestWeight = settings.activeRequestWeight
     weights.prefillMsPerToken = settings.prefillMsPerToken
     weights.attentionMsPerMillionPairs = settings.attentionMsPerMillionPairs
-    const isComputed = request.isComputed === true && policy.name === 'auto'
+    const isAuto = policy.name === 'auto'
+    const isComputed = request.isComputed === true && isAuto
     fillPrefill(
-      candidates,
+      // auto has a term of its own for it: what it predicts is to come true.
+      isAuto && candidates.bonusBlocks !== undefined ? { ...candidates, bonusBlocks: undefined } : candidates,
       { ...request, isComputed },
       overlapWeight === 0 ? 0 : overlapCredit,
       settings.creditDecay,

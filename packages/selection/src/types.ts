@@ -49,6 +49,11 @@ export interface Candidates {
    * add. Undefined: none.
    */
   readonly bonusBlocks?: ArrayLike<number> | undefined
+  /**
+   * The part of overlap · credit factor that must be read out of pooled memory first, in blocks. Only `auto`
+   * looks at it. Undefined: none.
+   */
+  readonly readBlocks?: ArrayLike<number> | undefined
   /** Blocks in use by its running requests. */
   readonly activeBlocks: ArrayLike<number>
   /** The part of `activeBlocks` that is of answers. Undefined: 0, blocks of answers do not count. */

@@ -24,6 +24,7 @@ import {
   costTerms,
   describeCost,
   POLICIES,
+  predictedFirstTokenMs,
   Selector,
   selectionSettings,
 } from '../src/index.ts'
@@ -136,6 +137,8 @@ const views: fc.Arbitrary<View> = count.chain(slots => {
       kvCapacityTokens: fc.option(each(fc.oneof(fc.constantFrom(0, 1, 20_000), fc.nat(2_000_000)))),
       stepTokens: fc.option(each(fc.constantFrom(1, 512, 2048, STEP_TOKENS_DEFAULT))),
       soughtBlocks: fc.option(fc.oneof(fc.constantFrom(0, 62), fc.nat(7000))),
+      readBlocks: fc.option(each(few)),
+      bonusBlocks: fc.option(each(fc.oneof(few, fc.double({ min: 0, max: 7000, noNaN: true })))),
       heldBlocks: fc.option(each(fc.oneof(fc.constantFrom(-1, 0, 624, 625, 626), fc.nat(100_000)))),
       promptTokens: fc.oneof(fc.constantFrom(0, 1, 1000), fc.nat(100_000)),
       blockSizeTokens: fc.constantFrom(1, 16, 64),
@@ -144,30 +147,44 @@ const views: fc.Arbitrary<View> = count.chain(slots => {
       creditDecay: fc.constantFrom(0, 0, 0.1),
       ranks: fc.constantFrom(1, 2, 8),
     })
-    .map(({ engines, kvCapacityTokens, stepTokens, soughtBlocks, heldBlocks, ranks, ...more }) => {
-      const ofEngine = <T>(values: readonly T[]): T[] => values.map((_, i) => values[i - (i % ranks)]!)
-      const { overlapBlocks, creditFactors, activeBlocks, newBlocks, activePrefillTokens, ...rest } = more
-      const { activeRequests, outputShares, ...request } = rest
-      return {
-        ...request,
-        candidates: {
-          count: slots,
-          workerSlots: Int32Array.from({ length: slots }, (_, i) => i),
-          overlapBlocks,
-          creditFactors: ofEngine(creditFactors),
-          activeBlocks,
-          outputBlocks: outputShares?.map((part, i) => Math.floor(part * activeBlocks[i]!)),
-          newBlocks,
-          activePrefillTokens,
-          activeRequests,
-          engines,
-          kvCapacityTokens: kvCapacityTokens === null ? undefined : ofEngine(kvCapacityTokens),
-          stepTokens: stepTokens === null ? undefined : ofEngine(stepTokens),
-          soughtBlocks: soughtBlocks ?? undefined,
-          heldBlocksOf: heldBlocks === null ? undefined : (i: number) => heldBlocks[i]!,
-        },
-      }
-    })
+    .map(
+      ({
+        engines,
+        kvCapacityTokens,
+        stepTokens,
+        soughtBlocks,
+        heldBlocks,
+        ranks,
+        readBlocks,
+        bonusBlocks,
+        ...more
+      }) => {
+        const ofEngine = <T>(values: readonly T[]): T[] => values.map((_, i) => values[i - (i % ranks)]!)
+        const { overlapBlocks, creditFactors, activeBlocks, newBlocks, activePrefillTokens, ...rest } = more
+        const { activeRequests, outputShares, ...request } = rest
+        return {
+          ...request,
+          candidates: {
+            count: slots,
+            workerSlots: Int32Array.from({ length: slots }, (_, i) => i),
+            overlapBlocks,
+            creditFactors: ofEngine(creditFactors),
+            activeBlocks,
+            outputBlocks: outputShares?.map((part, i) => Math.floor(part * activeBlocks[i]!)),
+            newBlocks,
+            activePrefillTokens,
+            activeRequests,
+            engines,
+            kvCapacityTokens: kvCapacityTokens === null ? undefined : ofEngine(kvCapacityTokens),
+            stepTokens: stepTokens === null ? undefined : ofEngine(stepTokens),
+            readBlocks: readBlocks ?? undefined,
+            bonusBlocks: bonusBlocks ?? undefined,
+            soughtBlocks: soughtBlocks ?? undefined,
+            heldBlocksOf: heldBlocks === null ? undefined : (i: number) => heldBlocks[i]!,
+          },
+        }
+      },
+    )
 })
 
 // ── The named functions, asked about a view ──────────────────────────────────────────────────────
@@ -200,6 +217,8 @@ function workerOf({ candidates }: View, uncachedTokens: readonly number[], i: nu
     activeBlocks: candidates.activeBlocks[i]!,
     outputBlocks: candidates.outputBlocks?.[i] ?? 0,
     activeRequests: candidates.activeRequests[i]!,
+    readBlocks: candidates.readBlocks?.[i] ?? 0,
+    bonusBlocks: candidates.bonusBlocks?.[i] ?? 0,
     creditFactor: candidates.creditFactors[i]!,
     capacityTokens: candidates.kvCapacityTokens?.[i] ?? 0,
     heldBlocks: candidates.heldBlocksOf?.(i) ?? -1,
@@ -228,7 +247,16 @@ function receiptsOf({ candidates, promptTokens, blockSizeTokens }: View, choice:
 t.test('the loop and the receipts have the terms of the named functions, bit for bit', async t => {
   t.comment(`seed ${SEED}`)
   // What the views had: else a term might never have been but 0.
-  const seen = { 'one worker': 0, 'many workers': 0, 'a wait': 0, 'an eviction': 0, unshared: 0, shared: 0 }
+  const seen = {
+    'one worker': 0,
+    'many workers': 0,
+    'a wait': 0,
+    'an eviction': 0,
+    unshared: 0,
+    shared: 0,
+    'a bonus': 0,
+    'a read': 0,
+  }
   fc.assert(
     fc.property(views, fc.constantFrom('kv', 'direct'), (view, mode) => {
       const choice = choose(view, mode)
@@ -243,6 +271,8 @@ t.test('the loop and the receipts have the terms of the named functions, bit for
         )
         if (terms[0]! > figuresOf(view.candidates.engines, i).backlogMs) seen['a wait']++
         if (terms[3]! > 0) seen['an eviction']++
+        if (terms[7]! < 0) seen['a bonus']++
+        if ((view.candidates.readBlocks?.[i] ?? 0) > 0) seen['a read']++
       }
       if (expected.length === 1) seen['one worker']++
       if (expected.length > 50) seen['many workers']++
@@ -318,6 +348,8 @@ t.test(
       kneeTokens: 0,
       outputTokensExpected: 200,
       prefillMeanMs: 0,
+      transferMs: 0,
+      transferTokenMs: 0,
     }
     const { UNSHARED_SHARE, UNLIKE_PRICE_MAX, BUSY_SHARE_MAX } = {
       ...AUTO_CONSTANTS.cost,
@@ -329,3 +361,32 @@ t.test(
     t.equal(decodePrice({ ...idle, busyShare: BUSY_SHARE_MAX, speedSpread: 3 }, true), UNLIKE_PRICE_MAX)
   },
 )
+
+t.test('labels change the cost, and the predicted first token only by the time of a read', async t => {
+  const [view] = fc.sample(
+    views.filter(({ promptTokens, candidates }) => promptTokens > 1000 && candidates.count === 1),
+    { seed: SEED, numRuns: 1 },
+  )
+  const engines = { ...view!.candidates.engines, transferMs: 3, transferTokenMs: 0.5 }
+  const figures = engines.figures.slice()
+  figures[FIGURE_OFFSET.backlogMs] = 0
+  figures[FIGURE_OFFSET.prefillTokenMs] = 0.01
+  const choiceOf = (labels: { bonusBlocks?: number[]; readBlocks?: number[] }): Choice =>
+    choose({ ...view!, candidates: { ...view!.candidates, engines: { ...engines, figures }, ...labels } })
+  const figuresOfChoice = (choice: Choice) => ({
+    cost: choice.terms.cost[0]!,
+    firstTokenMs: predictedFirstTokenMs(choice, 0),
+    newTokens: choice.terms.newTokens[0]!,
+  })
+  const plain = figuresOfChoice(choiceOf({}))
+  t.strictSame(figuresOfChoice(choiceOf({ bonusBlocks: [0], readBlocks: [0] })), plain, 'to the last bit')
+  const bonus = figuresOfChoice(choiceOf({ bonusBlocks: [10] }))
+  t.ok(bonus.cost < plain.cost)
+  t.strictSame({ ...bonus, cost: 0 }, { ...plain, cost: 0 }, 'what is predicted is to come true')
+  const huge = figuresOfChoice(choiceOf({ bonusBlocks: [1e9] }))
+  t.ok(Math.abs(plain.cost - huge.cost - plain.firstTokenMs) < 1e-6, 'at most what is before the first token')
+  const blockSize = view!.blockSizeTokens
+  const read = choiceOf({ readBlocks: [1000] })
+  t.ok(read.terms.ofPolicy[0]! >= 3 + 0.5 * 1000 * blockSize, 'it waits for what it reads')
+  t.ok(figuresOfChoice(read).firstTokenMs > plain.firstTokenMs)
+})

@@ -24,6 +24,10 @@ export function checkSpec(spec: CellSpec): void {
     require(ms >= 0 && ms < Number.POSITIVE_INFINITY, `a delay of ${ms} ms`, 'use a number ≥ 0')
   }
   checkPools(spec, require)
+  const { readMs = 0, readMsPerToken = 0, weight = 1 } = spec.recovery ?? {}
+  for (const figure of [readMs, readMsPerToken, weight])
+    require(figure >= 0 &&
+      figure < Number.POSITIVE_INFINITY, `a recovery with a figure of ${figure}`, 'use a number ≥ 0')
   const lossShare = view.lossShare ?? 0
   require(lossShare >= 0 && lossShare <= 1, `a loss share of ${lossShare}`, 'use a number from 0 to 1')
   if (slow !== undefined) {
@@ -38,7 +42,7 @@ export function checkSpec(spec: CellSpec): void {
 }
 
 /** What nothing was built for: workers that come and go, queues, and what knows no legs. */
-const NOT_WITH_POOLS = ['joins', 'deaths', 'trouble', 'replicaSyncMs'] as const
+const NOT_WITH_POOLS = ['joins', 'deaths', 'recovery', 'trouble', 'replicaSyncMs'] as const
 
 function checkPools(
   { pools, workers, selection, ...more }: CellSpec,

@@ -172,6 +172,28 @@ export interface PoolsSpec {
   readonly stay?: { readonly tokens: number; readonly share: number } | 'auto'
 }
 
+/** What becomes of a request whose worker died after its first token: see recovery.ts. */
+export type RecoveryKind = 'restart' | 'migration' | 'pool'
+
+export interface RecoverySpec {
+  readonly kind: RecoveryKind
+  /** For `pool`: a read takes this, and as much more for each token; and what a pooled block weighs. */
+  readonly readMs?: number
+  readonly readMsPerToken?: number
+  readonly weight?: number
+}
+
+export interface RecoveryFigures {
+  /** Times that a request was taken up. */
+  readonly requests: number
+  /** From the death to the next token. */
+  readonly waitMs: LatencyFigures
+  /** From arrival to the last token, of these requests. */
+  readonly e2eMs: LatencyFigures
+  /** Tokens computed for them before their next token, each. */
+  readonly computedTokens: number
+}
+
 /** A worker joins or dies. A worker that joins is absent before. */
 export interface FleetChange {
   readonly atMs: number
@@ -205,6 +227,8 @@ export interface CellSpec {
   }
   readonly joins?: readonly FleetChange[]
   readonly deaths?: readonly FleetChange[]
+  /** What becomes of requests whose worker died after their first token; undefined: they are lost. */
+  readonly recovery?: RecoverySpec
   readonly trouble?: Trouble
   /** 1 … 64; each request goes to one of them at random. */
   readonly routers: number
@@ -314,6 +338,8 @@ export interface CellResult extends RequestFigures {
   readonly guard?: GuardFigures
   /** Where the spec asks for it. */
   readonly company?: CompanyFigures
+  /** Where the spec has a recovery: of the requests that were taken up. */
+  readonly recovery?: RecoveryFigures
   /** Where there is a queue: of the first router; the others have the same traffic. */
   readonly queue?: QueueFigures
   /** By name, if the trace names tenants: those with most requests, and the others as one. */

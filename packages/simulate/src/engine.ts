@@ -223,6 +223,11 @@ export class SimEngine {
     return requests
   }
 
+  /** Tokens of its answer that a request of `clear` had. */
+  generatedOf({ outputTokens, lastStep }: SimRequest): number {
+    return Math.max(1, outputTokens - Math.max(0, lastStep - this.steps))
+  }
+
   /** Leading blocks of the request that are cached. */
   cachedRun(request: SimRequest): number {
     const { blockIds, blocks } = request
@@ -258,7 +263,10 @@ export class SimEngine {
       const reusedTokens = Math.min(reused * blockTokens, request.inputTokens - 1)
       request.reusedTokens = reusedTokens
       // Of a prompt that was handed over only the last token is computed.
-      request.computedTokens = request.leg === 'decode' ? request.inputTokens - 1 : reusedTokens
+      const pooledTokens = Math.min(request.recovers?.pooledTokens ?? 0, request.inputTokens - 1)
+      request.skippedTokens =
+        request.leg === 'decode' ? request.inputTokens - 1 : Math.max(reusedTokens, pooledTokens)
+      request.computedTokens = request.skippedTokens
       this.prefillTokens += request.inputTokens - request.computedTokens
       this.#sink.admitted(request)
       this.#prefilling.push(request)

@@ -3,6 +3,8 @@
  * both (`PoolsSpec`).
  *
  *   computed ──signal──▶ its decode leg is decided ──transfer──▶ its engine gets it
+ *
+ * The last step is also that of requests that read pooled blocks first (recovery.ts).
  */
 
 import { newSimRequest, type SimRequest } from './sim-request.ts'
@@ -31,6 +33,14 @@ export class Handovers {
     let at = open.length
     while (at > this.#taken && open[at - 1]!.atMs > handover.atMs) at--
     open.splice(at, 0, handover)
+  }
+
+  /** Takes out what is under way to a worker that died. */
+  dropOf(worker: number): readonly SimRequest[] {
+    const open = this.#open.slice(this.#taken)
+    this.#open = open.filter(({ request }) => request.worker !== worker)
+    this.#taken = 0
+    return open.filter(({ request }) => request.worker === worker).map(({ request }) => request)
   }
 
   /** There must be one. */

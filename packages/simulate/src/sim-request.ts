@@ -28,6 +28,8 @@ export interface SimRequest {
   readonly leg?: 'prefill' | 'decode'
   /** Of a decode leg: prompt tokens that were cached where its prompt was computed. */
   readonly reusedBefore?: number
+  /** What it takes up that another worker began, which died; undefined: nothing. */
+  readonly recovers?: Recovers
   worker: number
   /** When it was sent to that worker. */
   placedMs: number
@@ -51,6 +53,8 @@ export interface SimRequest {
   // Of the engine.
   /** Prompt tokens that were cached when it was admitted. */
   reusedTokens: number
+  /** The same, and those that were read out of a pool or handed over. */
+  skippedTokens: number
   computedTokens: number
   /** Tokens of the running step. */
   chunkTokens: number
@@ -61,6 +65,17 @@ export interface SimRequest {
   privateBlocks: number
   /** Number of the step that brings its last token. */
   lastStep: number
+}
+
+/** What a request takes up that another worker began. */
+export interface Recovers {
+  readonly diedMs: number
+  /** The first request, as it arrived and as its first worker served it. */
+  readonly original: SimRequest
+  /** Tokens of the answer that the client has, over all workers. */
+  readonly delivered: number
+  /** Leading tokens of its prompt that are in the pool. */
+  readonly pooledTokens: number
 }
 
 export function newSimRequest(
@@ -91,6 +106,7 @@ export function newSimRequest(
     isToldAtOnce: false,
     firstTokenMs: -1,
     reusedTokens: 0,
+    skippedTokens: 0,
     computedTokens: 0,
     chunkTokens: 0,
     places: NO_PLACES,

@@ -42,6 +42,7 @@ import {
   thresholdsFor,
   transferMs,
   type WorkerHealth,
+  withLabels,
   writeReceipt,
 } from '@homing/placement'
 import type { RoomRule } from '@homing/queue'
@@ -53,7 +54,7 @@ import { ForeignBlocks } from './foreign-blocks.ts'
 import { GuardTally } from './guard-tally.ts'
 import type { Replica, ReplicaOperation } from './replica-sync.ts'
 import { trustOf } from './sim-fleet.ts'
-import type { SimRequest } from './sim-request.ts'
+import type { Recovers, SimRequest } from './sim-request.ts'
 import { SimSelector } from './sim-selector.ts'
 
 /** Bytes that the product takes a token of text for. */
@@ -66,6 +67,9 @@ const NO_SLOTS = new Int32Array(0)
 const NO_WORKERS: readonly string[] = []
 const HANDED_OVER = { handover: 'kv_transfer', prefillId: '', topology: [] } as const
 const NO_LAYERS: readonly (readonly LayerTerm[])[] = []
+const NO_TERMS: readonly LayerTerm[] = []
+/** Default of --router-pooled-migration-weight. */
+const MIGRATION_WEIGHT = 2
 
 /** The true state of the engines. */
 export interface Oracle {
@@ -267,7 +271,7 @@ export class SimRouter implements Replica {
   /** Books a request where it was placed, and sends the booking to all other routers. */
   #sent(
     request: SimRequest,
-    { request: routing, winner, overlapBlocks, prefillTokens: placedTokens, guard }: Placed,
+    { request: routing, winner, overlapBlocks, pooledBlocks, prefillTokens: placedTokens, guard }: Placed,
     hashed: number,
     nowMs: number,
     hasQueue: boolean,
@@ -288,10 +292,12 @@ export class SimRouter implements Replica {
     // Without a queue, one that is placed again after the death of its worker has not waited here.
     request.waitedMs = hasQueue ? nowMs - request.arrivalMs : 0
     const { waitedMs } = request
-    const isUnknown = routing.unknownPromptReason !== undefined || request.leg === 'decode'
+    const isUnknown =
+      routing.unknownPromptReason !== undefined || request.leg === 'decode' || pooledBlocks > 0
     const { outputTokensMax } = routing
     const tokens = { promptTokens, newTokens: prefillTokens, outputTokensMax }
-    const handedTokens = request.leg === 'decode' ? request.inputTokens : undefined
+    const pooledTokens = pooledBlocks > 0 ? pooledBlocks * this.#spec.blockTokens : undefined
+    const handedTokens = request.leg === 'decode' ? request.inputTokens : pooledTokens
     const sent = { ...tokens, isUnknown, handedTokens, waitedMs, nowMs }
     const booked = this.#spec.trouble === 'crossed-book' ? (worker + 1) % this.#spec.workers : worker
     this.#book.sent(String(request.index), booked, sent, winner.worker.maxBatchedTokens.value)
@@ -345,7 +351,8 @@ export class SimRouter implements Replica {
 
   /** The signal of the last token arrived. What its engine says of it is that of `request`. */
   completed(request: SimRequest, nowMs: number, streamEvents = request.outputTokens): void {
-    const { guarded, inputTokens, outputTokens, reusedTokens } = request
+    const { guarded, inputTokens, outputTokens } = request
+    const reusedTokens = saidTokens(request)
     if (request.leg !== 'prefill') {
       this.#completedOutputTokens += outputTokens
       this.#completed++
@@ -509,6 +516,8 @@ export class SimRouter implements Replica {
       creditFactors[i] = isMeasured ? this.#credits[slot]! : this.#creditAtFirst
     }
     const isGuess = this.#trust === 'approximate'
+    const { recovers } = request
+    if (recovers !== undefined && recovers.pooledTokens > 0) return this.#pooled(recovers, candidates.length)
     return {
       blocks,
       creditFactors,
@@ -516,6 +525,23 @@ export class SimRouter implements Replica {
       guessedBlocks: isGuess ? blocks : this.#noBlocks,
       layers: this.#receipt === undefined ? NO_LAYERS : this.#layersOf(candidates.length, isGuess),
     }
+  }
+
+  /** As for a stream that goes on: pooled blocks behind those that each worker holds. */
+  #pooled({ pooledTokens }: Recovers, count: number): Overlaps {
+    const { recovery, blockTokens } = this.#spec
+    const weight = recovery?.weight ?? MIGRATION_WEIGHT
+    const blocks = this.#overlapBlocks.slice(0, count)
+    const open = {
+      blocks,
+      creditFactors: this.#creditFactors.slice(0, count),
+      lowerTierBlocks: new Float64Array(count),
+      guessedBlocks: new Int32Array(count),
+      layers: Array.from({ length: count }, () => NO_TERMS),
+    }
+    const pooled = blocks.map(held => Math.max(0, pooledTokens / blockTokens - held))
+    const labels = { moe: new Int32Array(count), pooled }
+    return withLabels(open, labels, { moe: 0, pooled: 1, migration: weight }, true)
   }
 
   #layersOf(count: number, isGuess: boolean): readonly (readonly LayerTerm[])[] {
@@ -612,9 +638,9 @@ export class SimRouter implements Replica {
       trust,
       blockSizeTokens: this.#spec.blockTokens,
     }
-    const { verdict } = this.#audits.add(prediction, request.reusedTokens)
+    const { verdict } = this.#audits.add(prediction, saidTokens(request))
     if (verdict !== undefined) this.#verdict?.(worker, verdict)
-    this.#guard?.audited(guarded, predictedTokens, request.reusedTokens)
+    this.#guard?.audited(guarded, predictedTokens, saidTokens(request))
     const sample = isGuess ? this.#audits.guessPrecision(worker) : this.#audits.precision(worker)
     this.#credits[worker] = creditFactor(trust, sample.precision, sample.requests)
   }
@@ -659,4 +685,9 @@ function delivered(completionTokens: number, durationMs: number): GuardedDeliver
     streamEvents: completionTokens,
     error: undefined,
   }
+}
+
+/** Cached tokens in the usage of an answer: blocks that were read out of a pool are among them. */
+function saidTokens({ recovers, reusedTokens, skippedTokens }: SimRequest): number {
+  return recovers === undefined ? reusedTokens : skippedTokens
 }

@@ -34,6 +34,7 @@ import { EventHeap } from './event-heap.ts'
 import { EmptyView, EventView, type FleetView, GuessView } from './fleet-view.ts'
 import { decodeLegOf, type Handover, Handovers, prefillLegOf } from './handovers.ts'
 import { HolderTable } from './holder-table.ts'
+import { RecoveryMetrics, readMsOf, successorOf } from './recovery.ts'
 import { type ReplicaOperation, ReplicaSync } from './replica-sync.ts'
 import { SimFleet } from './sim-fleet.ts'
 import { SimQueue } from './sim-queue.ts'
@@ -134,6 +135,7 @@ class Cell implements EngineSink {
   readonly #warm = new RequestMetrics()
   readonly #gaps = new LatencyHistogram()
   readonly #tenants = new TenantMetrics()
+  readonly #recovered = new RecoveryMetrics()
   readonly #infinite = new InfiniteCache()
   readonly #imbalance: ImbalanceOverTime
   readonly #outstandingTokens: Float64Array
@@ -355,7 +357,15 @@ class Cell implements EngineSink {
     request.placedMs = nowMs
     this.#company?.placed(worker, nowMs)
     this.#outstand(request, 1)
-    const { pools } = this.#spec
+    const { pools, recovery } = this.#spec
+    if (recovery !== undefined && request.recovers !== undefined) {
+      const cached = this.#engines[worker]!.cachedRun(request) * this.#spec.blockTokens
+      const readMs = readMsOf(recovery, request.recovers, cached)
+      if (readMs > 0) {
+        this.#handovers.add({ atMs: nowMs + readMs, computedMs: nowMs, step: 'arrive', request })
+        return
+      }
+    }
     if (request.leg !== 'decode' || pools === undefined) {
       this.#enqueue(request)
       return
@@ -514,8 +524,6 @@ class Cell implements EngineSink {
 
   completed(request: SimRequest): void {
     const { nowMs } = this
-    const { arrivalMs, placedMs, firstTokenMs, outputTokens, inputTokens, index } = request
-    const reusedTokens = request.reusedBefore ?? request.reusedTokens
     this.#signal(nowMs, request, true)
     this.#outstand(request, -1)
     // One token that ends the answer is the answer.
@@ -524,6 +532,20 @@ class Cell implements EngineSink {
       this.#handovers.add({ atMs, computedMs: nowMs, step: 'decide', request })
       return
     }
+    const { recovery } = this.#spec
+    if (recovery !== undefined && request.recovers !== undefined) {
+      this.#recovered.completed(request, request.recovers, recovery.kind, nowMs)
+      this.#completedWhole(request.recovers.original)
+      return
+    }
+    this.#completedWhole(request)
+  }
+
+  /** All of an answer is there. `request`: with the times of its first token. */
+  #completedWhole(request: SimRequest): void {
+    const { nowMs } = this
+    const { arrivalMs, placedMs, firstTokenMs, outputTokens, inputTokens, index } = request
+    const reusedTokens = request.reusedBefore ?? request.reusedTokens
     this.requestsDone++
     this.#outputTokens += outputTokens
     this.#lastCompletionMs = nowMs
@@ -558,7 +580,10 @@ class Cell implements EngineSink {
     }
     // Messages sent before the death are heard before it.
     this.#deliverSignals(Number.POSITIVE_INFINITY)
-    const requests = this.#engines[worker]!.clear()
+    const engine = this.#engines[worker]!
+    const requests = engine.clear()
+    // Those whose pooled blocks are on their way to it.
+    requests.push(...this.#handovers.dropOf(worker))
     this.#heap.remove(worker)
     this.#truth.clear(worker)
     this.#sync?.forget(worker)
@@ -568,6 +593,12 @@ class Cell implements EngineSink {
       this.#outstand(request, -1)
       if (request.firstTokenMs < 0) {
         this.#place(request)
+        continue
+      }
+      const { recovery, blockTokens } = this.#spec
+      if (recovery !== undefined) {
+        const generated = engine.generatedOf(request)
+        this.#place(successorOf(request, generated, recovery, blockTokens, this.nowMs))
         continue
       }
       this.#fail(request)
@@ -655,6 +686,7 @@ class Cell implements EngineSink {
       decisions: this.#decisions,
       ...this.#guardFigures(),
       ...(this.#company !== undefined && { company: this.#company.figures }),
+      ...(this.#spec.recovery !== undefined && { recovery: this.#recovered.figures() }),
       ...(this.#queues[0] !== undefined && { queue: this.#queues[0].figures }),
       ...(this.#tenants.size > 0 && { tenants: this.#tenants.figures() }),
       refused: this.#refused,

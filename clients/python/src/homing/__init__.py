@@ -1,5 +1,6 @@
 """Client of the Homing router (docs/python.md)."""
 
+from ._labels import CxlMemoryMetadata, MoeMetadata
 from .errors import HomingError
 from .generate import GeneratePlace, GenerateStream, GenerateUsage
 from .publisher import EngineHash, KvEventPublisher, PublisherStats, ZmqKvEventPublisher
@@ -9,6 +10,7 @@ from .worker import Context, RefuseRequest, TokenWorker
 __all__ = [
     "BestWorker",
     "Context",
+    "CxlMemoryMetadata",
     "EngineHash",
     "GeneratePlace",
     "GenerateStream",
@@ -18,6 +20,7 @@ __all__ = [
     "KvPushRouter",
     "KvRouter",
     "KvRouterConfig",
+    "MoeMetadata",
     "PublisherStats",
     "RefuseRequest",
     "TokenWorker",

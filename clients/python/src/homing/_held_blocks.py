@@ -11,6 +11,8 @@ is held.
         a further removal of a block that had copies left, without a store between. Then it takes one copy.
     R4  A removal from a tier that never stored takes the block from all tiers.
     R5  A clear ends what was learned.
+    R6  A block in pooled memory, or on its way there, stays when the last tier gives it up: as one of the
+        pool alone, until it is evicted (labels, docs/labels.md).
 
 Bounds   `bytes_max`: BLOCK_BYTES and four per token for each block, a copy counts as a block. A block that
          finds no room is not held, and the record is no longer whole. LEFT_MAX hashes that had copies left.
@@ -20,7 +22,11 @@ from __future__ import annotations
 
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from ._labels import CxlMemoryMetadata, HeldLabels, Label
+
 TIERS = ("device", "host", "disk", "external")
+#: Not a tier of the worker: blocks that it has in a pool alone.
+POOL = "pool"
 # Entry, key and place in the table, without the tokens: tracemalloc tells 210, more while the table grows.
 BLOCK_BYTES = 240
 LEFT_MAX = 16_384
@@ -55,6 +61,7 @@ class HeldBlocks:
         self._removes_copies = False
         # In the order in which they were left: the oldest make room.
         self._left: Dict[int, None] = {}
+        self._labels = HeldLabels()
         self.is_whole = True
         self.blocks = 0
         self.copies = 0
@@ -63,12 +70,20 @@ class HeldBlocks:
         self.unknown_removes = 0
 
     def store(
-        self, parent: Optional[int], keys: Sequence[int], tokens: Sequence[bytes], labels: Labels
+        self,
+        parent: Optional[int],
+        keys: Sequence[int],
+        tokens: Sequence[bytes],
+        labels: Labels,
+        said: Optional[Sequence[Label]] = None,
     ) -> None:
         self._stored_tiers.add(labels.tier)
         blocks = self._tiers.setdefault(labels.tier, {})
         is_copy = labels.tier == "device" and parent is not None
-        for key, words in zip(keys, tokens):
+        pool = self._tiers.get(POOL, {})
+        for i, (key, words) in enumerate(zip(keys, tokens)):
+            if key in pool:
+                self._drop(pool, pool[key])
             held = blocks.get(key)
             if held is not None and (held.parent != parent or held.tokens != words):
                 self._drop(blocks, held)
@@ -84,7 +99,26 @@ class HeldBlocks:
                 else:
                     blocks[key] = held._replace(copies=held.copies + 1)
                     self._count(0, 1, size)
+            if said is not None and said[i] != (None, None) and key in blocks:
+                self._labels.stored(key, said[i], self._bytes_max)
             parent = key
+
+    def move(self, keys: Sequence[int], place: CxlMemoryMetadata) -> None:
+        pool = self._tiers.get(POOL, {})
+        for key in keys:
+            is_held = self._is_held(key)
+            if not is_held and key not in self._labels:
+                continue
+            self._labels.moved(key, place, self._bytes_max)
+            if is_held or self._labels.is_pooled(key):
+                continue
+            if key in pool:
+                self._drop(pool, pool[key])
+            self._labels.removed(key)
+
+    @property
+    def all_bytes(self) -> int:
+        return self.bytes + self._labels.bytes
 
     def remove(self, keys: Sequence[int], tier: str) -> None:
         if tier not in self._stored_tiers:
@@ -100,12 +134,31 @@ class HeldBlocks:
         self._stored_tiers = set()
         self._removes_copies = False
         self._left = {}
+        self._labels = HeldLabels()
         self.is_whole = True
         self.blocks = self.copies = self.bytes = 0
 
-    def freeze(self) -> List[Entry]:
-        """Everything held now, tier by tier, in the order of the stores. Linear, and fast."""
-        return [entry for tier in TIERS if tier in self._tiers for entry in self._tiers[tier].values()]
+    def freeze(self) -> Tuple[List[Entry], Dict[int, Label]]:
+        """Everything held now, tier by tier, in the order of the stores, and its labels. Linear, and fast."""
+        tiers = (*TIERS, POOL)
+        entries = [entry for tier in tiers if tier in self._tiers for entry in self._tiers[tier].values()]
+        return entries, self._labels.copy()
+
+    def _is_held(self, key: int) -> bool:
+        return any(key in self._tiers.get(tier, ()) for tier in TIERS)
+
+    def _leave_tiers(self, held: Entry) -> None:
+        """No tier holds the block any more."""
+        size = BLOCK_BYTES + len(held.tokens)
+        if not self._labels.is_pooled(held.key):
+            self._labels.removed(held.key)
+        elif self.bytes + size > self._bytes_max:
+            self.refused_blocks += 1
+            self._labels.removed(held.key)
+        else:
+            pool = self._tiers.setdefault(POOL, {})
+            pool[held.key] = held._replace(labels=held.labels._replace(tier=POOL), copies=1)
+            self._count(1, 1, size)
 
     def _take_all(self, tier: str, keys: Sequence[int]) -> None:
         blocks = self._tiers.get(tier, {})
@@ -138,6 +191,8 @@ class HeldBlocks:
             self.unknown_removes += 1
             return 0
         self._drop(blocks, held)
+        if not self._is_held(key):
+            self._leave_tiers(held)
         return held.copies
 
     def _leave(self, key: int) -> None:
@@ -159,7 +214,7 @@ class HeldBlocks:
 def parents_first(frozen: Sequence[Entry]) -> List[Entry]:
     """The entries with each parent before its children, and a block of n copies n times, tier by tier."""
     ordered: List[Entry] = []
-    for tier in TIERS:
+    for tier in (*TIERS, POOL):
         blocks = {entry.key: entry for entry in frozen if entry.labels.tier == tier}
         repeated: List[Entry] = []
         done: Set[int] = set()

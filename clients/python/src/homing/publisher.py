@@ -1,6 +1,6 @@
 """KvEventPublisher: tells routers what an engine's KV cache holds (the wire form is docs/publisher.md).
 
-    publish_stored, publish_removed, publish_all_cleared -> check -> kept and held -> PUB socket
+    publish_stored, publish_removed, publish_all_cleared, publish_cxl_state_transition -> check -> kept and held -> PUB socket
                                                  routers that missed something <- ROUTER socket
 
 One for each worker key, so one for each dp rank of the engine. Needs pyzmq and msgpack, which
@@ -20,7 +20,8 @@ from array import array
 from collections import deque
 from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from ._held_blocks import TIERS, Entry, HeldBlocks, Labels, parents_first, runs
+from ._held_blocks import POOL, TIERS, Entry, HeldBlocks, Labels, parents_first, runs
+from ._labels import CxlMemoryMetadata, Label, MoeMetadata, PerBlock, checked_place, fields, labels_of
 from ._replies import WINDOW_MESSAGES, Replies, Snapshot
 from .errors import refused, shown
 
@@ -31,7 +32,7 @@ EngineHash = Union[int, bytes]
 TOKEN_ID_MAX = 2**32 - 1
 DUMP_EVENT_BLOCKS_MAX = 512
 PART_TOKENS_MAX = 8192
-MEDIA = {"device": "GPU", "host": "CPU", "disk": "STORAGE", "external": "EXTERNAL"}
+MEDIA = {"device": "GPU", "host": "CPU", "disk": "STORAGE", "external": "EXTERNAL", POOL: "EXTERNAL"}
 
 
 class PublisherStats(NamedTuple):
@@ -43,6 +44,7 @@ class PublisherStats(NamedTuple):
     events: int
     stored_blocks: int
     removed_blocks: int
+    moved_blocks: int
     blocks: int
     copies: int
     held_bytes: int
@@ -141,7 +143,7 @@ class KvEventPublisher:
         self._queue: List[Dict[str, Any]] = []
         self._queued_blocks = 0
         self._open_batches = 0
-        self._events = self._stored_blocks = self._removed_blocks = 0
+        self._events = self._stored_blocks = self._removed_blocks = self._moved_blocks = 0
         self._keeps = enable_local_indexer
         self._replies: Optional[Replies] = None
         self._context = zmq.Context()
@@ -191,9 +193,10 @@ class KvEventPublisher:
                 events=self._events,
                 stored_blocks=self._stored_blocks,
                 removed_blocks=self._removed_blocks,
+                moved_blocks=self._moved_blocks,
                 blocks=held.blocks,
                 copies=held.copies,
-                held_bytes=held.bytes,
+                held_bytes=held.all_bytes,
                 refused_blocks=held.refused_blocks,
                 unknown_removes=held.unknown_removes,
                 kept_batches=len(self._kept),
@@ -219,6 +222,8 @@ class KvEventPublisher:
         lora_name: Optional[str] = None,
         cache_salt: Optional[str] = None,
         tier: str = "device",
+        moe_metadata: PerBlock[MoeMetadata] = None,
+        cxl_metadata: PerBlock[CxlMemoryMetadata] = None,
     ) -> None:
         """Blocks are cached now, in order after the block `parent_hash`. Call it after they are allocated.
 
@@ -232,6 +237,8 @@ class KvEventPublisher:
         parent_hash       None only if the first block begins a sequence
         cache_salt        keeps the caches of tenants apart; give it with the first block of a sequence
         tier              device, host, disk or external
+        moe_metadata      the expert of each block, and cxl_metadata where it is: one for each, None where
+                          there is nothing to say, or one for all (docs/labels.md)
         """
         with self._lock:
             what = "stored blocks"
@@ -241,6 +248,7 @@ class KvEventPublisher:
             parent = None if parent_hash is None else _key(parent_hash, "the parent")
             keys = self._checked_keys(parent, block_hashes)
             words = self._checked_tokens(token_ids, num_block_tokens, len(keys))
+            said = labels_of(len(keys), moe_metadata, cxl_metadata)
             if event_id is not None:
                 self._event_id = event_id
             size = self._block_size
@@ -251,8 +259,12 @@ class KvEventPublisher:
                 of_part = labels if start == 0 else labels._replace(cache_salt=None)
                 if self._keeps:
                     rows = [tokens[i * size : (i + 1) * size].tobytes() for i in range(len(part))]
-                    self._held.store(before, part, rows, of_part)
-                self._enqueue(self._stored_event(before, part, tokens.tolist(), of_part), len(part))
+                    said_part = None if said is None else said[start : start + len(part)]
+                    self._held.store(before, part, rows, of_part, said_part)
+                event = self._stored_event(before, part, tokens.tolist(), of_part)
+                if said is not None:
+                    event.update(fields(said[start : start + len(part)]))
+                self._enqueue(event, len(part))
             self._stored_blocks += len(keys)
             self._flush_outside()
 
@@ -277,6 +289,53 @@ class KvEventPublisher:
                     {"type": "BlockRemoved", "block_hashes": part, "medium": MEDIA[tier]}, len(part)
                 )
             self._removed_blocks += count
+            self._flush_outside()
+
+    def publish_cxl_state_transition(
+        self,
+        event_id: Optional[int],
+        block_hashes: Sequence[EngineHash],
+        new_state: str,
+        pool_id: Optional[int] = None,
+        accessible_workers: Optional[Sequence[int]] = None,
+    ) -> None:
+        """Blocks have gone from one state to another.
+
+        new_state  local_gpu   in the worker's own memory alone
+                   in_transit  on the way to `pool_id`, which must be given, where `accessible_workers` (ids:
+                               `id` of their URLs at the router) will reach them beside this worker
+                   cxl_pooled  they are there; only after in_transit
+                   evicted     not there any more
+        A router refuses other changes, and counts them.
+        """
+        with self._lock:
+            what = "a transition"
+            self._assert_open(what)
+            self._check_id(what, event_id)
+            given = CxlMemoryMetadata(new_state, pool_id, () if accessible_workers is None else accessible_workers)
+            place = checked_place(given, what)
+            if new_state == "in_transit" and pool_id is None:
+                raise refused(
+                    "bad_block",
+                    f"cannot publish {what}: it goes to in_transit without a pool_id; name the pool",
+                )
+            count = len(block_hashes)
+            keys = [_key(each, f"the transition of block {i} of {count}") for i, each in enumerate(block_hashes)]
+            if event_id is not None:
+                self._event_id = event_id
+            for start in range(0, count, self._blocks_max):
+                part = keys[start : start + self._blocks_max]
+                if self._keeps:
+                    self._held.move(part, place)
+                event = {
+                    "type": "CxlStateTransition",
+                    "block_hashes": part,
+                    "new_state": place.state,
+                    "pool_id": place.pool_id,
+                    "accessible_workers": list(place.accessible_workers),
+                }
+                self._enqueue(event, len(part))
+            self._moved_blocks += count
             self._flush_outside()
 
     def publish_all_cleared(self, event_id: Optional[int] = None) -> None:
@@ -484,24 +543,28 @@ class KvEventPublisher:
     def _take_snapshot(self) -> Snapshot:
         with self._lock:
             self._flush()
-            frozen = self._held.freeze()
+            frozen, said = self._held.freeze()
             next_sequence, is_whole = self._sequence, self._held.is_whole
-        return Snapshot(next_sequence, is_whole, lambda: self._parts_of(frozen))
+        return Snapshot(next_sequence, is_whole, lambda: self._parts_of(frozen, said))
 
-    def _parts_of(self, frozen: Sequence[Entry]) -> Sequence[Callable[[], bytes]]:
+    def _parts_of(self, frozen: Sequence[Entry], said: Dict[int, Label]) -> Sequence[Callable[[], bytes]]:
         entries = parents_first(frozen)
         blocks = max(1, PART_TOKENS_MAX // self._block_size)
         starts = range(0, len(entries), blocks) if entries else range(1)
-        return [functools.partial(self._part_payload, entries[start : start + blocks]) for start in starts]
+        return [functools.partial(self._part_payload, entries[start : start + blocks], said) for start in starts]
 
-    def _part_payload(self, entries: Sequence[Entry]) -> bytes:
+    def _part_payload(self, entries: Sequence[Entry], said: Dict[int, Label]) -> bytes:
         events = []
         for parent, run in runs(entries, DUMP_EVENT_BLOCKS_MAX):
             tokens = array("I")
             for entry in run:
                 tokens.frombytes(entry.tokens)
             keys = [entry.key for entry in run]
-            events.append(self._stored_event(parent, keys, tokens.tolist(), run[0].labels))
+            event = self._stored_event(parent, keys, tokens.tolist(), run[0].labels)
+            event.update(fields([said.get(key) for key in keys]))
+            if run[0].labels.tier == POOL:
+                event["locality"] = "REMOTE"
+            events.append(event)
         return self._pack([time.time(), events, self._rank])
 
 

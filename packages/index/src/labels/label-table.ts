@@ -82,6 +82,8 @@ export class LabelTable {
   /** The record that is looked at next where room is needed. */
   #hand = 0
   readonly #bySlot = new Map<number, number>()
+  /** Slots of workers that cannot be heard; what others say of an eviction holds for these, too. */
+  readonly #parted = new Set<number>()
   readonly #byState = [0, 0, 0, 0, 0]
   readonly #transitions: Record<TransitionOutcome, number> = { changed: 0, illegal: 0, unknown: 0, full: 0 }
   #dropped = 0
@@ -173,11 +175,33 @@ export class LabelTable {
 
   /** Forgets everything that a worker slot has said. */
   clear(workerSlot: number): void {
+    this.#parted.delete(workerSlot)
     this.#eachOf(workerSlot, record => this.#drop(record))
+  }
+
+  /**
+   * The worker of a slot cannot be heard, and may be dead: what it has pooled for other workers stays, under
+   * its slot, until it is cleared or released. What the worker itself held is not known any more.
+   */
+  part(workerSlot: number): void {
+    this.#eachOf(workerSlot, record => {
+      if (!this.#isForOthers(record)) this.#drop(record)
+      else this.#setRecord(record, R_FLAGS, this.#record(record, R_FLAGS) & ~IS_HELD)
+    })
+    if (this.has(workerSlot)) this.#parted.add(workerSlot)
+  }
+
+  /**
+   * A worker of another table has said that a block is evicted: ends what workers that have left, or cannot
+   * be heard, had of it in that pool. Returns how many there were.
+   */
+  evictedElsewhere([low, high]: readonly [number, number], poolId: number | undefined): number {
+    return this.#evictOrphans(low, high, poolId)
   }
 
   /** The worker of a slot has left: what it has pooled stays for the workers that reach it, once. */
   release(workerSlot: number): void {
+    this.#parted.delete(workerSlot)
     this.#eachOf(workerSlot, record => {
       if (!this.#canBeOrphan(record)) this.#drop(record)
     })
@@ -278,10 +302,13 @@ export class LabelTable {
     return hasRoom ? 'changed' : 'full'
   }
 
+  #isForOthers(record: number): boolean {
+    return this.#record(record, R_STATE) === POOL_STATE.cxlPooled && this.#record(record, R_SET) !== 0
+  }
+
   /** Whether it is of use to others, and no other worker has left the same. */
   #canBeOrphan(record: number): boolean {
-    if (this.#record(record, R_STATE) !== POOL_STATE.cxlPooled || this.#record(record, R_SET) === 0)
-      return false
+    if (!this.#isForOthers(record)) return false
     const [pool, hasPool] = [this.#record(record, R_POOL), this.#record(record, R_FLAGS) & HAS_POOL]
     let at = this.#block(this.#record(record, R_BLOCK), B_RECORD)
     for (; at !== 0; at = this.#record(at, R_NEXT)) {
@@ -293,14 +320,16 @@ export class LabelTable {
 
   /** How many there were. */
   #evictOrphans(low: number, high: number, poolId: number | undefined): number {
-    if (!this.has(ORPHAN_SLOT)) return 0
     const found: number[] = []
-    const bucket = this.#engineBucket(ORPHAN_SLOT, low, high)
-    for (let at = this.#words[bucket]!; at !== 0; at = this.#record(at, R_ENGINE_NEXT)) {
-      if (this.#record(at, R_SLOT) !== ORPHAN_SLOT || this.#record(at, R_ENGINE) !== low) continue
-      if (this.#record(at, R_ENGINE + 1) !== high) continue
-      const hasPool = (this.#record(at, R_FLAGS) & HAS_POOL) !== 0
-      if (poolId === undefined || !hasPool || this.#record(at, R_POOL) === (poolId | 0)) found.push(at)
+    for (const slot of [ORPHAN_SLOT, ...this.#parted]) {
+      if (!this.has(slot)) continue
+      const bucket = this.#engineBucket(slot, low, high)
+      for (let at = this.#words[bucket]!; at !== 0; at = this.#record(at, R_ENGINE_NEXT)) {
+        if (this.#record(at, R_SLOT) !== slot || this.#record(at, R_ENGINE) !== low) continue
+        if (this.#record(at, R_ENGINE + 1) !== high) continue
+        const hasPool = (this.#record(at, R_FLAGS) & HAS_POOL) !== 0
+        if (poolId === undefined || !hasPool || this.#record(at, R_POOL) === (poolId | 0)) found.push(at)
+      }
     }
     // No worker is left that could speak of them again.
     for (const record of found) this.#write(() => this.#drop(record))

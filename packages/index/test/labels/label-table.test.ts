@@ -405,3 +405,43 @@ t.test('a reader on another thread sees no state that never was', async t => {
   t.comment(counts)
   t.equal(counts.torn, 0)
 })
+
+t.test('of a worker that cannot be heard, others reach what it has pooled for them', async t => {
+  const table = new LabelTable(createLabelMemory(1 << 16), isLegal)
+  const store = (block: number, state: PoolStateCode, ...ids: number[]) =>
+    table.stored({
+      workerSlot: 1,
+      engineHash: [block, 1],
+      sequenceHash: [block, 2],
+      moe: undefined,
+      place: { state, poolId: 3, workerIds: Int32Array.from(ids) },
+      isHeld: true,
+    })
+  for (let block = 0; block < 3; block++) store(block, POOL_STATE.cxlPooled, 5, 0)
+  store(3, POOL_STATE.cxlPooled)
+  store(4, POOL_STATE.inTransit, 5, 0)
+  store(5, POOL_STATE.evicted, 5, 0)
+  table.part(1)
+  t.strictSame(
+    [...table.records(1)].map(({ engineHash, isHeld }) => [engineHash[0], isHeld]),
+    [0, 1, 2].map(block => [block, false]),
+  )
+  t.equal(table.evictedElsewhere([0, 1], 4), 0, 'of another pool')
+  t.equal(table.evictedElsewhere([0, 1], 3), 1)
+  const evicted = { state: POOL_STATE.evicted, poolId: undefined, workerIds: new Int32Array(0) }
+  t.equal(
+    table.transition(2, [1, 1], evicted, () => undefined),
+    'changed',
+    'another worker of the shard says so',
+  )
+  t.strictSame(
+    [...table.records(1)].map(({ engineHash }) => engineHash[0]),
+    [2],
+  )
+  table.clear(1)
+  store(6, POOL_STATE.cxlPooled, 5, 0)
+  t.equal(table.evictedElsewhere([6, 1], 3), 0, 'it is heard again, and speaks for itself')
+  table.part(1)
+  table.release(1)
+  t.equal(table.stats().orphans, 1)
+})

@@ -2,7 +2,7 @@
  * The terms of `auto`: what a placement costs in milliseconds, to the request itself, to those that are
  * there, and to those that come.
  *
- *   cost = wait + prefill + later + evict + decode + others + unsure
+ *   cost = wait + prefill + later + evict + decode + others + unsure + bonus
  *
  * One pure function for each term, for one worker, in the order of the sum; before them the prices that are
  * the same for all workers, after them the quantities that several terms share. auto.ts has the same sum as a
@@ -24,7 +24,14 @@ const { HOLD_UP_PRICE, HOLD_UP_EXPONENT, FREE_STEPS_SHARED, FREE_STEPS_UNSHARED 
 /** What is known of all workers together: the part of an engine projection that prices depend on. */
 export type AutoFleet = Pick<
   EngineProjection,
-  'busyShare' | 'kneeTokens' | 'outputTokensExpected' | 'prefillMeanMs' | 'speedSpread' | 'waitingShare'
+  | 'busyShare'
+  | 'kneeTokens'
+  | 'outputTokensExpected'
+  | 'prefillMeanMs'
+  | 'speedSpread'
+  | 'transferMs'
+  | 'transferTokenMs'
+  | 'waitingShare'
 >
 
 /** The prompt that is placed. */
@@ -51,6 +58,10 @@ export interface AutoWorker extends EngineFigures {
   readonly outputBlocks: number
   /** Requests that are booked there, as the load counts them. */
   readonly activeRequests: number
+  /** Blocks that it must read out of pooled memory first; they are not among `uncachedTokens`. */
+  readonly readBlocks: number
+  /** Blocks that count as cached beside those that are: what labels of blocks add. */
+  readonly bonusBlocks: number
   /** How far its caches are believed, 0 … 1. */
   readonly creditFactor: number
   /** Tokens that its KV cache holds; 0 where that is not known. */
@@ -62,7 +73,7 @@ export interface AutoWorker extends EngineFigures {
 }
 
 export interface AutoTerm extends TermDescription {
-  /** The term in ms, ≥ 0. */
+  /** The term in ms; ≥ 0, but for `bonus_ms`. */
   readonly of: (worker: AutoWorker, prompt: AutoPrompt, fleet: AutoFleet) => number
 }
 
@@ -140,7 +151,7 @@ export function unsureMsPerToken(promptTokens: number): number {
  * wait_ms.
  */
 export function waitMs(worker: AutoWorker, prompt: AutoPrompt, fleet: AutoFleet): number {
-  const freeInMs = Math.max(worker.backlogMs, roomMs(worker, prompt, fleet))
+  const freeInMs = Math.max(worker.backlogMs, roomMs(worker, prompt, fleet), readMs(worker, prompt, fleet))
   return freeInMs + decodeDelayMs(worker, newTokens(worker, prompt, fleet))
 }
 
@@ -194,12 +205,25 @@ export function unsureMs(worker: AutoWorker, prompt: AutoPrompt, fleet: AutoFlee
   return unsureMsPerToken(prompt.promptTokens) * newTokens(worker, prompt, fleet) * doubts
 }
 
+/**
+ * What labels of blocks count for beyond time: less, by at most what it costs until the first token.
+ * docs/decisions/0037, section bonus_ms.
+ */
+export function bonusMs(worker: AutoWorker, prompt: AutoPrompt, fleet: AutoFleet): number {
+  const { bonusBlocks, prefillTokenMs, prefillPairMs } = worker
+  if (!(bonusBlocks > 0)) return 0
+  const tokenMs = prefillTokenMs + (prefillPairMs * prompt.promptTokens) / 2
+  const savedMs = bonusBlocks * prompt.blockSizeTokens * tokenMs
+  return 0 - Math.min(savedMs, waitMs(worker, prompt, fleet) + prefillMs(worker, prompt, fleet))
+}
+
 /** The terms as receipts show them, in the order of the sum. */
 export const AUTO_TERMS: readonly AutoTerm[] = [
   {
     name: 'wait_ms',
     unit: 'ms',
-    means: 'Until its prefill begins or there is room for it, and what decoding there adds to it.',
+    means:
+      'Until its prefill begins, there is room for it, and its pooled blocks are read; and what decoding there adds to it.',
     of: waitMs,
   },
   {
@@ -239,6 +263,13 @@ export const AUTO_TERMS: readonly AutoTerm[] = [
       'For the share of the prompt that is new there, more where more was new of late: within this the other terms cannot tell workers apart.',
     of: unsureMs,
   },
+  {
+    name: 'bonus_ms',
+    unit: 'ms',
+    means:
+      'What matching experts, and pooled blocks that weigh more than others, take off; at most what it costs until the first token.',
+    of: bonusMs,
+  },
 ]
 
 // ── What terms share ─────────────────────────────────────────────────────────────────────────────
@@ -256,6 +287,18 @@ export function newTokens(worker: AutoWorker, prompt: AutoPrompt, fleet: AutoFle
   if (remainingTokens >= uncachedTokens) return uncachedTokens
   const creditMs = prefillTokenMs * (uncachedTokens - remainingTokens)
   return creditMs <= pricedPrefillMsMax(fleet) ? remainingTokens : uncachedTokens
+}
+
+/**
+ * Until the blocks that it reads out of pooled memory are there, in ms: as long as transfers between workers
+ * take. The worker computes other prompts meanwhile. docs/decisions/0037, section wait_ms.
+ */
+export function readMs(
+  { readBlocks }: AutoWorker,
+  { blockSizeTokens }: AutoPrompt,
+  { transferMs, transferTokenMs }: AutoFleet,
+): number {
+  return readBlocks > 0 ? transferMs + transferTokenMs * readBlocks * blockSizeTokens : 0
 }
 
 /** Engine steps of so many tokens, at least one. */

@@ -1,7 +1,7 @@
 /**
  * auto: the cost of a placement in milliseconds, for all workers at once.
  *
- *   cost = wait + prefill + later + evict + decode + others + unsure
+ *   cost = wait + prefill + later + evict + decode + others + unsure + bonus
  *
  * auto-terms.ts defines the terms, one function each, and says what they mean;
  * docs/decisions/0037-what-auto-weighs.md says why. The loop below computes the same for every worker, to the
@@ -46,11 +46,13 @@ export const auto: Policy = {
       engines,
       activeBlocks,
       activeRequests,
+      bonusBlocks,
       creditFactors,
       heldBlocksOf,
       kvCapacityTokens,
       newBlocks,
       outputBlocks,
+      readBlocks,
       soughtBlocks,
       stepTokens,
     },
@@ -59,7 +61,7 @@ export const auto: Policy = {
     { newTokens: uncachedTokens, newTokensMin: uncachedTokensMin, ofPolicy, cost },
   ) {
     if (engines === undefined) throw new RangeError('cannot score by policy auto without candidates.engines')
-    const { figures, kneeTokens, outputTokensExpected: output } = engines
+    const { figures, kneeTokens, outputTokensExpected: output, transferMs, transferTokenMs } = engines
     const sought = soughtBlocks ?? Math.floor(promptTokens / blockSizeTokens)
     // A smaller minimum can only make it shared: the first one that does ends the search.
     let isAlone = isUnshared(promptTokens, blockSizeTokens, sought, sought, uncachedTokensMin)
@@ -114,7 +116,7 @@ export const auto: Policy = {
       const prefill =
         figures[(at + PREFILL_STEP_MS) | 0]! * steps + prefillTokenMs * charged + attention * tokens
 
-      // waitMs: decodeLoadMs, decodeStepMsNow, roomMs, decodeDelayMs
+      // waitMs: decodeLoadMs, decodeStepMsNow, roomMs, readMs, decodeDelayMs
       const loadMs = decodeRequestMs * decoding + decodeTokenMs * context
       const stepMs = decodeStepMs + loadMs
       let wait = figures[(at + BACKLOG_MS) | 0]!
@@ -128,6 +130,9 @@ export const auto: Policy = {
           wait = Math.max(wait, roomMsOf(missing, each, requests, output * stepMs, capacity))
         }
       }
+      // readMs
+      const read = readBlocks === undefined ? 0 : readBlocks[i]!
+      if (read > 0) wait = Math.max(wait, transferMs + transferTokenMs * read * blockSizeTokens)
       if (decoding > 0) {
         const before = tokens + queued
         wait += stepMs / 2 + loadMs * (before <= step ? 1 : Math.ceil(before / step))
@@ -163,6 +168,14 @@ export const auto: Policy = {
       const doubts = activeRequests[i]! > 0 || churn > CHURN_MAX ? 2 : 1 + churn / CHURN_MAX
       const unsure = unsurePerToken * tokens * doubts
 
+      // bonusMs
+      const extra = bonusBlocks === undefined ? 0 : bonusBlocks[i]!
+      let bonus = 0
+      if (extra > 0) {
+        const tokenMs = prefillTokenMs + (figures[(at + PREFILL_PAIR_MS) | 0]! * promptTokens) / 2
+        bonus = 0 - Math.min(extra * blockSizeTokens * tokenMs, wait + prefill)
+      }
+
       ofPolicy[term] = wait
       ofPolicy[(term + 1) | 0] = prefill
       ofPolicy[(term + 2) | 0] = later
@@ -170,7 +183,8 @@ export const auto: Policy = {
       ofPolicy[(term + 4) | 0] = decode
       ofPolicy[(term + 5) | 0] = others
       ofPolicy[(term + 6) | 0] = unsure
-      cost[i] = wait + prefill + later + evict + decode + others + unsure
+      ofPolicy[(term + 7) | 0] = bonus
+      cost[i] = wait + prefill + later + evict + decode + others + unsure + bonus
     }
     return 0
   },

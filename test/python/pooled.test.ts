@@ -1,0 +1,54 @@
+/** The program of docs/labels.md in Python: a router says of its blocks what the page says. */
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+import t from 'tap'
+import { RouterClient, startEngines, startTestRouter, until } from '../system/fleet.ts'
+import { CLIENT, found, packagedPython, pythonEnvironment, skipOf } from './interpreter.ts'
+
+const python = packagedPython()
+const BLOCK = 16
+
+t.test(
+  "seed 004's calls in Python: blocks of a pool are seen at the workers that reach it",
+  { skip: skipOf(python) },
+  async t => {
+    const child = spawn(found(python).path, ['examples/pooled.py'], {
+      cwd: CLIENT,
+      env: pythonEnvironment(),
+      stdio: ['pipe', 'pipe', 'inherit'],
+    })
+    const ended = once(child, 'close')
+    const [ports] = (await once(createInterface({ input: child.stdout }), 'line')) as [string]
+    const { engines, stop } = await startEngines(
+      [1, 2].map(() => ({ publishesEvents: false, blockSizeTokens: BLOCK })),
+    )
+    t.teardown(() => stop())
+    const [first, second] = engines.map(({ url }) => url) as [string, string]
+    const urls = [`${first}?${ports}&id=1&block_size=${BLOCK}`, `${second}?id=2&block_size=${BLOCK}`]
+    const running = await startTestRouter(urls, [])
+    t.teardown(() => running.stop(0))
+    const client = new RouterClient(running.url)
+    const body = {
+      model: 'homing-sim',
+      prompt: Array.from({ length: 4 * BLOCK + 1 }, (_, i) => 40 + i),
+      nvext: { agent_hints: { moe_query: { layer_id: 3, expert_ids: [0, 1] } } },
+    }
+    const [a, b] = [first, second].map(url => `${new URL(url).host}/0`) as [string, string]
+    let seen: unknown
+    const answer = await until(
+      'the labels have come',
+      async () => {
+        const { json } = await client.send('/route', { body })
+        seen = json
+        return json.cxl_accessible_scores?.[b] === 4 && json.cxl_accessible_scores[a] === 2 ? json : undefined
+      },
+      { seen: () => seen },
+    )
+    t.strictSame(answer.moe_scores, { [a]: 2 })
+    t.strictSame(answer.scores, { [a]: 4, [b]: 4 })
+    child.stdin.end()
+    t.strictSame(await ended, [0, null])
+  },
+)
