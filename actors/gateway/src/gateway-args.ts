@@ -165,6 +165,7 @@ export type GatewaySettings = Pick<
   | 'accessLogSample'
   | 'otlpEndpoint'
   | 'otlpSample'
+  | 'otlpContext'
   | 'otlpQueueSpans'
   | 'queueTimeoutMs'
   | 'prefillSlices'
@@ -283,7 +284,8 @@ export function gatewayArgsFromSettings(
 function tracingArgs({
   otlpEndpoint: endpoint,
   otlpSample: sample,
+  otlpContext: context,
   otlpQueueSpans: queueMax,
 }: GatewaySettings): TracingArgs | undefined {
-  return endpoint === undefined ? undefined : { endpoint, sample, queueMax }
+  return endpoint === undefined ? undefined : { endpoint, sample, context, queueMax }
 }

@@ -34,6 +34,7 @@ import {
   EventStreams,
   FrontDoor,
   LentBodies,
+  mayStillRead,
   RouteTable,
   refuseRoute,
   ViewRoom,
@@ -437,7 +438,7 @@ class Gateway {
     this.#tabs?.close()
     // Also before a restart: the next instance listens on the same port.
     await door.close(0)
-    await this.#accessNotes?.close()
+    await this.#accessNotes?.closeSoon()
   }
 
   #begin(given: HttpExchange): void {
@@ -556,6 +557,8 @@ function pageTabs(
     common: commonCount(own?.row, 'tabs'),
     silenceMsMax: clientStallMsMax,
     pull: isFirst => console.ask({ type: 'pageUpdate', gateway, isFirst }, { timeout: askMsMax + readMsMax }),
+    mayStay: exchange =>
+      mayStillRead(exchange, request => console.ask({ type: 'serve', request }, { timeout: askMsMax })),
     told: counts => void console.tell({ type: 'pageTabs', gateway, counts }),
   })
 }

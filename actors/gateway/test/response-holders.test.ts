@@ -13,22 +13,14 @@ import { utf8 } from './utf8.ts'
 const JSON_TYPE = { 'content-type': 'application/json' }
 const EVENTS_TYPE = { 'content-type': 'text/event-stream' }
 
-async function world(
-  t: Test,
-  decision = DECISION,
-  args: Parameters<typeof start>[1] = {},
-): Promise<World> {
-  return start(
-    t,
-    args,
-    {
-      read: ({ body }) => {
-        const { previous_response_id: previousResponseId } = JSON.parse(new TextDecoder().decode(body))
-        return { kind: 'read', request: { ...READ, previousResponseId } }
-      },
-      decide: (_, id) => ({ kind: 'decided', decision: { ...decision, id } }),
+async function world(t: Test, decision = DECISION, args: Parameters<typeof start>[1] = {}): Promise<World> {
+  return start(t, args, {
+    read: ({ body }) => {
+      const { previous_response_id: previousResponseId } = JSON.parse(new TextDecoder().decode(body))
+      return { kind: 'read', request: { ...READ, previousResponseId } }
     },
-  )
+    decide: (_, id) => ({ kind: 'decided', decision: { ...decision, id } }),
+  })
 }
 
 const create = (world: World, body: object = {}, path = '/v1/responses') =>
