@@ -10,7 +10,9 @@ import type { HttpExchange, HttpTransport } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import type { DeadlyPrompts } from './deadly-prompts.ts'
 import type { LegWishes } from './exchange-legs.ts'
+import type { FirstTokenTimes } from './first-token-times.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
+import type { HedgeLimits } from './hedge.ts'
 import type { GatewayMessage } from './messages.ts'
 import type { Placements } from './placement.ts'
 import type { PrefillPools } from './prefill-pools.ts'
@@ -32,6 +34,7 @@ export interface CommonParts {
   readonly retryBudget: RetryBudget
   readonly deadlyPrompts: DeadlyPrompts
   readonly progress: WorkerProgress
+  readonly firstTokens: FirstTokenTimes
   /** Bodies in shared memory that connections still have. */
   readonly lentBodies: LentBodies
   readonly streamForms: StreamForms
@@ -47,7 +50,7 @@ export interface CommonParts {
   readonly continuations: ContinuationParts
 }
 
-export interface ExchangeLimits extends ContinuationLimits {
+export interface ExchangeLimits extends ContinuationLimits, HedgeLimits {
   /** How many other workers a request may be tried on before its first byte; ≥ 0. */
   readonly retriesMax: number
   /** Requests that may be placed again, as a share of all requests; 0 … 1. */

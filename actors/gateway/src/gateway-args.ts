@@ -179,6 +179,8 @@ export type GatewaySettings = Pick<
   | 'migrationsMax'
   | 'migrationTokensMax'
   | 'migrationBytesMax'
+  | 'hedgeAfterMs'
+  | 'hedgeRule'
   | 'stallTimeoutMs'
   | 'silenceTimeoutMs'
   | 'requestTimeoutMs'
@@ -253,6 +255,8 @@ export function gatewayArgsFromSettings(
       migrationsMax: settings.migrationsMax,
       migrationTokensMax: settings.migrationTokensMax,
       migrationBytesMax: Math.ceil(settings.migrationBytesMax / settings.gatewayThreads),
+      hedgeMsMin: settings.hedgeAfterMs,
+      hedgeRule: settings.hedgeRule,
       stallMsMin: settings.stallTimeoutMs,
       silenceMsMax: settings.silenceTimeoutMs,
       requestMsMax: settings.requestTimeoutMs,

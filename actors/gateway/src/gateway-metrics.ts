@@ -18,6 +18,7 @@ import type { Decision, RoutingRequest } from '@homing/placement'
 import type { ConnectionRefusal, TcpCounts, TlsIdentity } from '@homing/transport'
 import type { KeyRefusal } from './client-door.ts'
 import type { ContinuationMemory, ContinuationOutcome } from './continuation-memory.ts'
+import type { HedgeOutcome } from './hedge.ts'
 import type { GuardedHint } from './hint-trust.ts'
 import type { NextTurnCounts } from './next-turn.ts'
 import type { AloneReason, LegOutcome } from './prefill-pools.ts'
@@ -73,6 +74,8 @@ export class GatewayMetrics {
   readonly #alone: Counter<'reason'>
   readonly #continuations: Counter<'outcome'>
   readonly #continuationBytes: Gauge
+  readonly #hedges: Counter<'outcome'>
+  readonly #hedgeTokens: Counter
   readonly #prefillActive: Gauge<'model'>
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
@@ -225,6 +228,15 @@ export class GatewayMetrics {
       name: 'homing_gateway_continuations_total',
       help: 'Streams whose worker failed in the middle: place, another one went on; end, only the end was missing; else why none could go on (docs/reliability.md).',
       labels: ['outcome'],
+    })
+    this.#hedges = metrics.counter({
+      name: 'homing_gateway_hedges_total',
+      help: 'Streams whose first token was late (--hedge-after): won or lost, what the second worker did; failed, it did; not_placed, none was free for it; budget, --retry-budget was used up.',
+      labels: ['outcome'],
+    })
+    this.#hedgeTokens = metrics.counter({
+      name: 'homing_gateway_hedge_tokens_total',
+      help: 'Prompt tokens that a worker was to compute for a stream that another one served (--hedge-after).',
     })
     this.#continuationBytes = metrics.gauge({
       name: 'homing_gateway_continuation_bytes',
@@ -390,6 +402,12 @@ export class GatewayMetrics {
 
   continuation(outcome: ContinuationOutcome): void {
     this.#continuations.add(1, { outcome })
+  }
+
+  /** `twiceTokens`: that were paid for in vain. */
+  hedged(outcome: HedgeOutcome, twiceTokens: number): void {
+    this.#hedges.add(1, { outcome })
+    if (twiceTokens > 0) this.#hedgeTokens.add(twiceTokens)
   }
 
   continuationMemory({ bytes }: ContinuationMemory): void {

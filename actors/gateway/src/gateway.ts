@@ -58,6 +58,7 @@ import { DeadlyPrompts, type PromptWord } from './deadly-prompts.ts'
 import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './errors.ts'
 import type { ReadStep } from './exchange-parts.ts'
 import { Exchanges } from './exchanges.ts'
+import { FirstTokenTimes } from './first-token-times.ts'
 import { FleetViews } from './fleet-views.ts'
 import { GatewayAccess } from './gateway-access.ts'
 import { type GatewayArgs, type OwnThread, RESERVATION_MS_MAX, type TenantArgs } from './gateway-args.ts'
@@ -255,6 +256,7 @@ class Gateway {
       retryBudget: new RetryBudget(args.exchangeLimits.retryShare),
       deadlyPrompts: this.#deadlyPrompts,
       progress: new WorkerProgress(args.exchangeLimits.stallMsMin),
+      firstTokens: new FirstTokenTimes(),
       lentBodies: new LentBodies(),
       streamForms: new StreamForms(),
       responses,
