@@ -39,7 +39,9 @@ import {
   refuseRoute,
   ViewRoom,
 } from '@homing/http'
+import { FirstTokenTimes } from '@homing/load'
 import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
+import { RetryBudget } from '@homing/placement'
 import { TenantNames } from '@homing/queue'
 import {
   type ConnectionRefusal,
@@ -58,7 +60,6 @@ import { DeadlyPrompts, type PromptWord } from './deadly-prompts.ts'
 import { GatewayRestartedError, NoBodyRoomError, ShuttingDownError } from './errors.ts'
 import type { ReadStep } from './exchange-parts.ts'
 import { Exchanges } from './exchanges.ts'
-import { FirstTokenTimes } from './first-token-times.ts'
 import { FleetViews } from './fleet-views.ts'
 import { GatewayAccess } from './gateway-access.ts'
 import { type GatewayArgs, type OwnThread, RESERVATION_MS_MAX, type TenantArgs } from './gateway-args.ts'
@@ -74,7 +75,6 @@ import { RelayRoutes } from './relay-routes.ts'
 import { RequestReader } from './request-reader.ts'
 import { Reservations } from './reservations.ts'
 import { ResponseHolders } from './response-holders.ts'
-import { RetryBudget } from './retry-budget.ts'
 import { SliceTrust } from './slice-trust.ts'
 import { StreamForms } from './stream-forms.ts'
 import { Tracing } from './tracing.ts'

@@ -16,12 +16,11 @@
  */
 
 import type { Clock, Timer } from '@homing/base'
-import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
+import type { FirstTokenTimes } from '@homing/load'
+import type { Decision, Delivery, RetryBudget, RoutingRequest } from '@homing/placement'
 import type { ReadyRequest } from './exchange-parts.ts'
-import type { FirstTokenTimes } from './first-token-times.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { Placement, Placements } from './placement.ts'
-import type { RetryBudget } from './retry-budget.ts'
 import type { WorkerCall } from './worker-call.ts'
 
 /** What became of a stream whose first token was late. */
@@ -65,9 +64,6 @@ export interface HedgeLeg {
   readonly call: WorkerCall
   readonly calledMs: number
 }
-
-/** Beside other requests; more would cost those more than this one gains. */
-const BUSY_TOKENS_MAX = 1024
 
 export class FirstTokenHedge {
   readonly #parts: HedgeParts
@@ -149,7 +145,7 @@ export class FirstTokenHedge {
       ...ready.routing,
       sessionId: undefined,
       excludedWorkers,
-      hedges: { decisionId: first.id, busyTokensMax: BUSY_TOKENS_MAX },
+      hedges: { decisionId: first.id },
     }
     const hints = ready.waiting && { ...ready.waiting, doNotQueue: true }
     const placement = placements.ask(routing, hints, clock.nowMs() - hedged.arrivedMs)

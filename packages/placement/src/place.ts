@@ -27,7 +27,7 @@ import type { Overlaps } from './overlaps.ts'
 import type { GuardReceipt } from './receipt.ts'
 import { bestCachedTokens, isBusy } from './room.ts'
 import type { RoutingGuard } from './routing-guard.ts'
-import type { Hedge, RoutingRequest } from './routing-request.ts'
+import type { RoutingRequest } from './routing-request.ts'
 import type { WorkerHealth } from './worker-health.ts'
 
 /** One in TRIAL_EVERY decisions considers workers on trial, too. */
@@ -246,7 +246,7 @@ export function place(
     if (isBusy(roomRules, known, request.promptTokens - cachedTokens)) return busy(known)
   }
   const applied = settingsFor(settings, request)
-  const fit = request.hedges === undefined ? known : fitForHedge(known, situation, request.hedges)
+  const fit = request.hedges === undefined ? known : fitForHedge(known, situation)
   if ('code' in fit) return fit
   return chosen(fit, situation, isChosen === true ? { ...applied, custom: undefined } : applied, means)
 }
@@ -301,22 +301,21 @@ function notBusy(
   return toErrorRecord(new AllBusyError(busy, isPinned, overloadStatus))
 }
 
+/** Prompt tokens that a worker computes for a hedge beside other requests: more would cost those too much. */
+const HEDGE_BUSY_TOKENS_MAX = 1024
+
 /** Leaves out the candidates that would hold up their own requests with the prompt of a hedge. */
-function fitForHedge(
-  known: Known,
-  { request, heldBlocks }: Situation,
-  { busyTokensMax }: Hedge,
-): Known | ErrorRecord {
+function fitForHedge(known: Known, { request, heldBlocks }: Situation): Known | ErrorRecord {
   const { activeRequests } = inputOf(known, request, heldBlocks)
   const { blocks, creditFactors } = known.overlaps
-  const reason = `is busy, and would compute more than ${busyTokensMax} tokens of the prompt for a hedge`
+  const reason = `is busy, and would compute more than ${HEDGE_BUSY_TOKENS_MAX} tokens of the prompt for a hedge`
   const left = without(known, i => {
     const newTokens = tokensToCompute(request, blocks[i]!, creditFactors[i]!)
-    return activeRequests[i]! > 0 && newTokens > busyTokensMax ? reason : undefined
+    return activeRequests[i]! > 0 && newTokens > HEDGE_BUSY_TOKENS_MAX ? reason : undefined
   })
   if (left !== undefined) return left
   const names = known.candidates.map(({ key }) => key.key)
-  return toErrorRecord(new NoHedgeError(busyTokensMax, names))
+  return toErrorRecord(new NoHedgeError(HEDGE_BUSY_TOKENS_MAX, names))
 }
 
 function chosen(

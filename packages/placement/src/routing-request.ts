@@ -39,8 +39,6 @@ export interface ContinuedAnswer {
 export interface Hedge {
   /** Id of the decision for the worker that is late. */
   readonly decisionId: string
-  /** Prompt tokens that a worker may have to compute for it while it has other requests. */
-  readonly busyTokensMax: number
 }
 
 /** The part of a request that is placed, where prefill and decode are apart: see request-leg.ts. */

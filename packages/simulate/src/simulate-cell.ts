@@ -27,7 +27,7 @@ import {
   RequestMetrics,
 } from './cell-metrics.ts'
 import { checkSpec } from './cell-spec.ts'
-import type { CellRun, CellSpec, ClosedLoop, QueueSpec, SimulateOptions } from './cell-types.ts'
+import type { CellRun, CellSpec, ClosedLoop, HedgeSpec, QueueSpec, SimulateOptions } from './cell-types.ts'
 import { type EngineSink, SimEngine } from './engine.ts'
 import { engineProfile } from './engine-profile.ts'
 import { EventHeap } from './event-heap.ts'
@@ -36,6 +36,7 @@ import { decodeLegOf, type Handover, Handovers, prefillLegOf } from './handovers
 import { HolderTable } from './holder-table.ts'
 import { type ReplicaOperation, ReplicaSync } from './replica-sync.ts'
 import { SimFleet } from './sim-fleet.ts'
+import { SimHedges } from './sim-hedges.ts'
 import { SimQueue } from './sim-queue.ts'
 import { newSimRequest, type SimRequest } from './sim-request.ts'
 import { type Oracle, SimRouter } from './sim-router.ts'
@@ -44,6 +45,14 @@ import { TenantMetrics } from './tenant-metrics.ts'
 import { AT_ONCE_MS, FlippedView, TroubledSignals } from './troubles.ts'
 
 const GUESS_TTL_MS = 120_000
+const CANCELLED = {
+  outcome: 'aborted',
+  status: undefined,
+  completionTokens: undefined,
+  durationMs: 0,
+  streamEvents: undefined,
+  error: undefined,
+} as const
 const PROGRESS_MS = 100
 /** Events between two looks at the real clock. */
 const EVENTS_PER_LOOK = 8192
@@ -107,6 +116,8 @@ class Cell implements EngineSink {
   /** One for each router; empty: nothing ever waits. */
   readonly #queues: readonly SimQueue[]
   readonly #handovers = new Handovers()
+  /** Undefined: each request has one worker. */
+  readonly #hedges: SimHedges | undefined
   readonly #troubled: TroubledSignals | undefined
   readonly #capacityBlocks: number
   readonly #stepTokensMax: number
@@ -216,6 +227,7 @@ class Cell implements EngineSink {
         ? undefined
         : new ReplicaSync(replicaSyncMs, this.#routers, replicaGather)
     this.#company = spec.companyMs === undefined ? undefined : new Company(spec.companyMs)
+    this.#hedges = spec.hedge && this.#newHedges(spec.hedge)
     const { queue } = spec.selection
     this.#queues = queue === undefined ? [] : this.#routers.map((_, router) => this.#newQueue(queue, router))
   }
@@ -231,13 +243,14 @@ class Cell implements EngineSink {
       const stepMs = heap.nextMs
       const queueMs = this.#queueMs()
       const handoverMs = this.#handovers.nextMs
+      const hedgeMs = this.#hedges?.nextMs ?? Number.POSITIVE_INFINITY
       const change = this.#changes[this.#changesDone]
       if (change !== undefined && change.atMs <= Math.min(stepMs, queueMs, arrivalMs)) {
         if (Math.min(stepMs, queueMs, arrivalMs) === Number.POSITIVE_INFINITY) return false
         this.#changesDone++
         this.nowMs = change.atMs
         this.#change(change)
-      } else if (stepMs <= Math.min(queueMs, arrivalMs, handoverMs)) {
+      } else if (stepMs <= Math.min(queueMs, arrivalMs, handoverMs, hedgeMs)) {
         if (stepMs === Number.POSITIVE_INFINITY) return false
         this.nowMs = stepMs
         const engine = this.#engines[heap.next]!
@@ -245,7 +258,10 @@ class Cell implements EngineSink {
         engine.finishStep()
         const ms = engine.startStep()
         if (ms < 0) heap.pop()
-        else heap.moveNext(stepMs + ms)
+        else heap.moveNext(this.#stepEndMs(heap.next, stepMs, ms))
+      } else if (hedgeMs <= Math.min(queueMs, arrivalMs, handoverMs)) {
+        this.nowMs = hedgeMs
+        this.#hedges!.look()
       } else if (queueMs <= Math.min(arrivalMs, handoverMs)) {
         this.nowMs = queueMs
         this.#lookAtQueues()
@@ -358,6 +374,7 @@ class Cell implements EngineSink {
     const { pools } = this.#spec
     if (request.leg !== 'decode' || pools === undefined) {
       this.#enqueue(request)
+      this.#hedges?.sent(request, nowMs)
       return
     }
     const transferMs = pools.transferMs + pools.transferMsPerToken * request.inputTokens
@@ -373,7 +390,39 @@ class Cell implements EngineSink {
     if (request.isToldAtOnce) this.#signal(nowMs + AT_ONCE_MS, request, false)
     if (engine.isStepping) return
     this.#events?.beginBatch(nowMs)
-    this.#heap.push(worker, nowMs + engine.startStep())
+    this.#heap.push(worker, this.#stepEndMs(worker, nowMs, engine.startStep()))
+  }
+
+  /** When a step ends that begins now. A worker that stalls does nothing meanwhile. */
+  #stepEndMs(worker: number, beganMs: number, stepMs: number): number {
+    let endMs = beganMs + stepMs
+    for (const stall of this.#spec.stalls ?? [])
+      if (stall.worker === worker && stall.atMs < endMs && beganMs < stall.atMs + stall.forMs)
+        endMs += stall.atMs + stall.forMs - Math.max(beganMs, stall.atMs)
+    return endMs
+  }
+
+  // ── Hedges ───────────────────────────────────────────────────────────────────────────────────
+
+  #newHedges(hedge: HedgeSpec): SimHedges {
+    return new SimHedges(hedge, {
+      place: second => {
+        this.#deliverSignals(this.nowMs - this.#spec.view.signalDelayMs)
+        const router = this.#routers[second.router]!
+        const decision = router.decide(second, this.#fleet, this.nowMs)
+        if (decision.kind !== 'placed') return false
+        this.#decisions++
+        second.placedMs = this.nowMs
+        this.#outstand(second, 1)
+        this.#enqueue(second)
+        return true
+      },
+      cancel: request => {
+        this.#engines[request.worker]!.cancel(request)
+        this.#outstand(request, -1)
+        this.#routers[request.router]!.failed(request, CANCELLED, this.nowMs)
+      },
+    })
   }
 
   // ── Queues ───────────────────────────────────────────────────────────────────────────────────
@@ -500,6 +549,7 @@ class Cell implements EngineSink {
 
   firstToken(request: SimRequest): void {
     request.firstTokenMs = this.nowMs
+    this.#hedges?.firstToken(request, this.nowMs)
     if (request.isToldAtOnce) return
     this.#signal(this.#troubled?.laterMs(request, this.nowMs) ?? this.nowMs, request, false)
   }
@@ -657,6 +707,7 @@ class Cell implements EngineSink {
       ...(this.#company !== undefined && { company: this.#company.figures }),
       ...(this.#queues[0] !== undefined && { queue: this.#queues[0].figures }),
       ...(this.#tenants.size > 0 && { tenants: this.#tenants.figures() }),
+      ...(this.#hedges && { hedges: this.#hedges.figures }),
       refused: this.#refused,
       lost: this.#lost,
       spanMs,
