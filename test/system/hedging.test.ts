@@ -1,6 +1,6 @@
 /**
- * A second engine for a late first token, over real sockets: an engine stands still with requests, another one
- * answers them, and nothing stays booked or open.
+ * A second engine for a late first token, over real sockets: an engine stands still with requests, another
+ * one answers them, and nothing stays booked or open.
  */
 
 import process from 'node:process'

@@ -22,7 +22,8 @@
  *                                            ends, or the exchange has a bug
  *
  * Invariants
- *   I1  Each placement is settled exactly once, by `#leave`, before the exchange asks for the next one; that of
+ *   I1  Each placement is settled exactly once, by `#leave`, before the exchange asks for the next one; that
+ *   of
  *       a second worker by its hedge, until the exchange takes it.
  *   I2  A client that is still connected gets exactly one answer: the worker's, or an error in OpenAI's form.
  *       A stream that several workers had a part in has one head, one end, and no token twice.
@@ -462,6 +463,12 @@ export class Exchange {
     const { prefillTokens } = this.#decision!
     const leg = this.#hedge.take(prefillTokens)!
     this.#parts.firstTokens.came(prefillTokens, this.#nowMs - this.#attemptMs)
+    // Its booking is freed: without this a worker that stands still would look idle.
+    const fault = {
+      kind: 'failed' as const,
+      reason: `worker ${leg.decision.worker}, asked later, was quicker`,
+    }
+    this.#report({ decision: this.#decision!, fault, calledMs: this.#attemptMs })
     this.#leave({
       outcome: 'aborted',
       wasTaken: true,

@@ -2,7 +2,8 @@
  * Hedge: asks a second worker for a stream whose first token is late (--hedge-after). One for each exchange,
  * which owns the first worker's call; this owns the second one's until it has won.
  *
- *   idle ──begin──▶ waiting ──late──▶ placing ──decided──▶ calling ──its first token──▶ `take`: the exchange's
+ *   idle ──begin──▶ waiting ──late──▶ placing ──decided──▶ calling ──its first token──▶ `take`: the
+ *   exchange's
  *                      │                 └─ none fits         └─ it fails
  *                      ▼                       ▼                    ▼
  *                    over ◀────────────────────┴────────────────────┴── the first worker answers, or the

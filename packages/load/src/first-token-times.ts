@@ -1,5 +1,6 @@
 /**
- * First-token times: how long streams of late took to begin, so that one that takes longer is seen to be late.
+ * First-token times: how long streams of late took to begin, so that one that takes longer is seen to be
+ * late.
  *
  *   expected = slope · tokens that the worker had to compute + the rest, of which the 95th percentile counts
  *

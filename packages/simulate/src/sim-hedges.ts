@@ -1,7 +1,8 @@
 /**
  * Sim hedges: requests of a simulated fleet whose first token is late are asked of a second worker, by the
- * rules of the gateway (actors/gateway/src/hedge.ts), on virtual time. The second one is a request of its own,
- * with the index of the first and a half; which of the two has the first token is the request from then on.
+ * rules of the gateway (actors/gateway/src/hedge.ts), on virtual time. The second one is a request of its
+ * own, with the index of the first and a half; which of the two has the first token is the request from then
+ * on.
  *
  *   sent ──late──▶ asked twice ──first token of either──▶ the other is cancelled
  *             └─ over budget, or no worker fits
@@ -15,8 +16,8 @@ import { newSimRequest, type SimRequest } from './sim-request.ts'
 export interface SimHedgesParts {
   /** Places and sends it, if a worker fits. */
   readonly place: (second: SimRequest) => boolean
-  /** Ends what waits at an engine or is computed there. */
-  readonly cancel: (request: SimRequest) => void
+  /** Ends what waits at an engine or is computed there. `isLate`: a worker that was asked later was quicker. */
+  readonly cancel: (request: SimRequest, isLate: boolean) => void
 }
 
 interface Due {
@@ -97,12 +98,13 @@ export class SimHedges {
     if (other === undefined) return
     this.#other.delete(request)
     this.#other.delete(other)
-    if (Number.isInteger(request.index)) this.#figures.lost++
+    const isFirst = Number.isInteger(request.index)
+    if (isFirst) this.#figures.lost++
     else {
       this.#figures.won++
       this.#times.came(other.bookedTokens, nowMs - other.placedMs)
     }
     this.#figures.twiceTokens += other.bookedTokens
-    this.#parts.cancel(other)
+    this.#parts.cancel(other, !isFirst)
   }
 }

@@ -14,6 +14,7 @@
 
 import { type Clock, type Random, seededRandom, systemClock } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
+import { WorkerHealth } from '@homing/placement'
 import type { RoomRule } from '@homing/queue'
 import { TRACE_BLOCK_TOKENS, type TraceRequest, type TraceSource } from '@homing/trace'
 import { type Arrivals, arrivalsOf } from './arrivals.ts'
@@ -45,6 +46,7 @@ import { TenantMetrics } from './tenant-metrics.ts'
 import { AT_ONCE_MS, FlippedView, TroubledSignals } from './troubles.ts'
 
 const GUESS_TTL_MS = 120_000
+const LATE = { kind: 'failed', reason: 'a worker that was asked later was quicker' } as const
 const CANCELLED = {
   outcome: 'aborted',
   status: undefined,
@@ -118,6 +120,8 @@ class Cell implements EngineSink {
   readonly #handovers = new Handovers()
   /** Undefined: each request has one worker. */
   readonly #hedges: SimHedges | undefined
+  /** One for each router; empty: no worker fails a request. */
+  readonly #health: readonly WorkerHealth[]
   readonly #troubled: TroubledSignals | undefined
   readonly #capacityBlocks: number
   readonly #stepTokensMax: number
@@ -214,12 +218,15 @@ class Cell implements EngineSink {
     this.#alive = this.#aliveWorkers()
     this.#fleet = this.#simFleet.of(this.#alive)
     this.#fleetForLong = this.#simFleet.of(this.#workersForLong())
+    this.#health = spec.hedge ? Array.from({ length: spec.routers }, () => new WorkerHealth()) : []
     this.#routers = Array.from({ length: spec.routers }, (_, router) => {
       const random = seededRandom(seed * 1_000_003 + router + 1)
       const guardRandom = seededRandom(seed * 1_000_003 - router - 1)
       const tell = (operation: ReplicaOperation, nowMs: number): void =>
         this.#sync?.tell(router, operation, nowMs)
-      return new SimRouter({ spec, view: this.#newView(), oracle: this.#oracle(), random, guardRandom, tell })
+      const health = this.#health[router]
+      const given = { spec, view: this.#newView(), oracle: this.#oracle(), random, guardRandom, tell }
+      return new SimRouter({ ...given, ...(health !== undefined && { health }) })
     })
     const { replicaSyncMs, replicaGather } = spec
     this.#sync =
@@ -331,6 +338,7 @@ class Cell implements EngineSink {
     if (decision.kind === 'refused')
       throw new RangeError(`cannot place request ${request.index}: ${decision.error.message}`)
     this.#decisions++
+    this.#tried(request)
     this.#start(request)
     return undefined
   }
@@ -412,17 +420,27 @@ class Cell implements EngineSink {
         const decision = router.decide(second, this.#fleet, this.nowMs)
         if (decision.kind !== 'placed') return false
         this.#decisions++
+        this.#tried(second)
         second.placedMs = this.nowMs
         this.#outstand(second, 1)
         this.#enqueue(second)
         return true
       },
-      cancel: request => {
+      cancel: (request, isLate) => {
+        const { worker, router, placedMs } = request
+        if (isLate)
+          this.#health[router]!.failed(String(worker), worker, '', LATE, placedMs, this.nowMs, false)
+        this.#health[router]!.ended(String(worker), String(request.index))
         this.#engines[request.worker]!.cancel(request)
         this.#outstand(request, -1)
         this.#routers[request.router]!.failed(request, CANCELLED, this.nowMs)
       },
     })
+  }
+
+  /** A worker that was late too often may be on trial with it. */
+  #tried({ router, worker, index }: SimRequest): void {
+    this.#health[router]?.decided(String(worker), '', String(index), this.nowMs)
   }
 
   // ── Queues ───────────────────────────────────────────────────────────────────────────────────
@@ -550,6 +568,7 @@ class Cell implements EngineSink {
   firstToken(request: SimRequest): void {
     request.firstTokenMs = this.nowMs
     this.#hedges?.firstToken(request, this.nowMs)
+    this.#health[request.router]?.progressed(String(request.worker), '', request.placedMs, this.nowMs)
     if (request.isToldAtOnce) return
     this.#signal(this.#troubled?.laterMs(request, this.nowMs) ?? this.nowMs, request, false)
   }
@@ -566,6 +585,9 @@ class Cell implements EngineSink {
     const { nowMs } = this
     const { arrivalMs, placedMs, firstTokenMs, outputTokens, inputTokens, index } = request
     const reusedTokens = request.reusedBefore ?? request.reusedTokens
+    const health = this.#health[request.router]
+    health?.ended(String(request.worker), String(index))
+    health?.served(String(request.worker), '', placedMs, nowMs)
     this.#signal(nowMs, request, true)
     this.#outstand(request, -1)
     // One token that ends the answer is the answer.
