@@ -4,8 +4,8 @@
  *
  * Runs with HOMING_REAL_ENGINES=1, two engines of one model at HOMING_REAL_ENGINE_URLS (default
  * 127.0.0.1:8100 and 8101), and HOMING_REAL_ENGINE_KILL, a command that kills the first of them (`kill -9
- * -GROUP`). docs/engines.md shows how to start them. The model must be a trained one (trained-model.py makes a small
- * one): random weights write tokens that no tokenizer makes of their text.
+ * -GROUP`). docs/engines.md shows how to start them. The model must be a trained one (trained-model.py makes
+ * a small one): random weights write tokens that no tokenizer makes of their text.
  */
 
 import { execFileSync } from 'node:child_process'

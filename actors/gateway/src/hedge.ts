@@ -2,8 +2,7 @@
  * Hedge: asks a second worker for a stream whose first token is late (--hedge-after). One for each exchange,
  * which owns the first worker's call; this owns the second one's until it has won.
  *
- *   idle ──begin──▶ waiting ──late──▶ placing ──decided──▶ calling ──its first token──▶ `take`: the
- *   exchange's
+ *   idle ──begin──▶ waiting ──late──▶ placing ──decided──▶ calling ──its token──▶ `take`: the exchange's
  *                      │                 └─ none fits         └─ it fails
  *                      ▼                       ▼                    ▼
  *                    over ◀────────────────────┴────────────────────┴── the first worker answers, or the
@@ -21,18 +20,9 @@ import type { FirstTokenTimes } from '@homing/load'
 import type { Decision, Delivery, RetryBudget, RoutingRequest } from '@homing/placement'
 import type { ReadyRequest } from './exchange-parts.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
+import type { HedgeLimits, HedgeOutcome } from './hedge-limits.ts'
 import type { Placement, Placements } from './placement.ts'
 import type { WorkerCall } from './worker-call.ts'
-
-/** What became of a stream whose first token was late. */
-export type HedgeOutcome = 'won' | 'lost' | 'failed' | 'not_placed' | 'budget'
-
-export interface HedgeLimits {
-  /** Least time before a second worker is asked, in milliseconds; 0 or undefined: none is. */
-  readonly hedgeMsMin?: number
-  /** auto (default): also not before streams like it usually have begun. */
-  readonly hedgeRule?: 'auto' | 'fixed'
-}
 
 export interface HedgeParts {
   readonly limits: HedgeLimits
@@ -111,7 +101,7 @@ export class FirstTokenHedge {
     return leg
   }
 
-  /** The exchange owns the second worker's part from now on. `twiceTokens`: the first worker computed in vain. */
+  /** The exchange owns that part from now on. `twiceTokens`: the first worker computed them in vain. */
   take(twiceTokens: number): HedgeLeg | undefined {
     const leg = this.#leg
     if (leg === undefined) return undefined

@@ -4,12 +4,12 @@
  *
  *   expected = slope · tokens that the worker had to compute + the rest, of which the 95th percentile counts
  *
- * Of the last SEEN_KEPT streams, all workers and models of this gateway together; fitted anew after every
+ * Of the last STREAMS_KEPT streams, all workers and models of this gateway together; fitted anew after every
  * FIT_EVERY of them. A worker that is left before its first token counts with the time that it had.
  */
 
-const SEEN_KEPT = 256
-const SEEN_MIN = 32
+const STREAMS_KEPT = 256
+const STREAMS_MIN = 32
 const FIT_EVERY = 16
 const LATE_SHARE = 0.95
 
@@ -22,13 +22,13 @@ export class FirstTokenTimes {
   /** The first token of a stream came `ms` after its call, for which `tokens` were to be computed. */
   came(tokens: number, ms: number): void {
     this.#seen.push({ tokens, ms })
-    if (this.#seen.length > SEEN_KEPT) this.#seen.shift()
+    if (this.#seen.length > STREAMS_KEPT) this.#seen.shift()
     this.#unfitted++
   }
 
   /** Time after which a stream is late; undefined: too few were seen. */
   lateMs(tokens: number): number | undefined {
-    if (this.#seen.length < SEEN_MIN) return undefined
+    if (this.#seen.length < STREAMS_MIN) return undefined
     if (this.#unfitted >= FIT_EVERY) this.#fit()
     return Math.max(0, this.#restMs + this.#slopeMs * tokens)
   }

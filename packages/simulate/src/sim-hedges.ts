@@ -16,7 +16,7 @@ import { newSimRequest, type SimRequest } from './sim-request.ts'
 export interface SimHedgesParts {
   /** Places and sends it, if a worker fits. */
   readonly place: (second: SimRequest) => boolean
-  /** Ends what waits at an engine or is computed there. `isLate`: a worker that was asked later was quicker. */
+  /** Ends what is at an engine without a token. `isLate`: a worker that was asked later was quicker. */
   readonly cancel: (request: SimRequest, isLate: boolean) => void
 }
 
