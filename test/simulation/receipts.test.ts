@@ -25,6 +25,8 @@ const MAY_BE_NULL = new Set([
   'leg',
   'prefill_decision',
   'continues',
+  'hedges',
+  'delivered.other_leg',
   'leg_costs',
   'prefill',
   'queue.expected_ms',

@@ -97,13 +97,23 @@ for (const ports of ['one port', 'a port of their own'] as const) {
     for (const path of ['/v1/models', '/health', '/ready'])
       t.equal((await send(router.url, path)).status, 200)
 
-    // The file as it is now counts.
+    // The file as it is now counts, also for a page that is open.
+    const tabs = await Promise.all(
+      [reader, operator].map(({ key }) => open(url, '/page/live', { headers: bearer(key) })),
+    )
+    const ended = [false, false]
+    const reads = tabs.map(async ({ body }, at) => {
+      for await (const _ of body);
+      ended[at] = true
+    })
     const file = join(folder, 'keys.yaml')
     writeFileSync(`${file}.new`, operator.entry)
     renameSync(`${file}.new`, file)
     await until('the key of the reader is gone', async () =>
       (await ask('GET', '/queue', reader.key)).status === 401 ? true : undefined,
     )
+    await reads[0]
+    t.strictSame(ended, [true, false], 'the page of that key has ended')
     writeFileSync(file, `- {name: x, sha256: ${reader.key}, role: king}\n`)
     await until('the fault is counted', async () =>
       /^homing_operator_keys_files_broken_state 1$/m.test((await ask('GET', '/metrics', operator.key)).text)
@@ -115,6 +125,7 @@ for (const ports of ['one port', 'a port of their own'] as const) {
       t.match(metrics, new RegExp(`^homing_operator_keys_refused_total\\{reason="${reason}"\\} [1-9]`, 'm'))
     router.kill('SIGTERM')
     await router.ended
+    await reads[1]!.catch(() => {})
     texts.push(...router.outputLines, ...router.errorLines)
     const said = texts.join('\n')
     t.match(

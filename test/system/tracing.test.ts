@@ -29,6 +29,7 @@ interface Span {
   readonly startTimeUnixNano: string
   readonly endTimeUnixNano: string
   readonly status: { readonly code?: number }
+  readonly links?: readonly { readonly traceId: string; readonly spanId: string }[]
   readonly attributes: readonly { readonly key: string; readonly value: Readonly<Record<string, unknown>> }[]
 }
 
@@ -107,7 +108,8 @@ function tree(spans: readonly Span[]): readonly string[] {
 
 t.test('a trace has each stage, goes on the context of the client, and the engine goes on it', async t => {
   const collector = await startCollector(t)
-  const { client, engines, router } = await startRouter(t, `${collector.url}/`, [stream])
+  const argv = ['--otlp-context', 'parent']
+  const { client, engines, router } = await startRouter(t, `${collector.url}/`, [stream], argv)
   const headers = { traceparent: `00-${TRACE}-${PARENT}-01`, tracestate: 'vendor=1', 'x-request-id': 'mine' }
   const body = { model: MODEL, prompt: 'x', stream: true }
   const answer = await client.send('/v1/completions?secret=1', { body, headers })
@@ -182,7 +184,8 @@ t.test('each worker that was asked is a call, also one that goes on with a strea
 
 t.test('a request that is not sampled sends its context on, and no span', async t => {
   const collector = await startCollector(t)
-  const { client, engines, router } = await startRouter(t, collector.url, [whole], ['--otlp-sample', '0'])
+  const argv = ['--otlp-sample', '0', '--otlp-context', 'parent']
+  const { client, engines, router } = await startRouter(t, collector.url, [whole], argv)
   const body = { model: MODEL, prompt: 'x' }
   await client.send('/v1/completions', { body })
   await client.send('/v1/completions', { body, headers: { traceparent: `00-${TRACE}-${PARENT}-00` } })
@@ -193,6 +196,33 @@ t.test('a request that is not sampled sends its context on, and no span', async 
   t.match(wrong, /^00-[0-9a-f]{32}-[0-9a-f]{16}-00$/, 'what is no context is replaced')
   await router.stop(5000)
   t.equal(collector.spans.length, 0)
+})
+
+t.test('the context of a stranger is a link, and decides nothing', async t => {
+  for (const [sample, flag, count] of [
+    ['0', '01', 0],
+    ['1', '00', 1],
+  ] as const) {
+    const collector = await startCollector(t)
+    const argv = ['--otlp-sample', sample]
+    const { client, engines, router } = await startRouter(t, collector.url, [whole], argv)
+    const headers = { traceparent: `00-${TRACE}-${PARENT}-${flag}`, tracestate: 'vendor=1' }
+    await client.send('/v1/completions', { body: { model: MODEL, prompt: 'x' }, headers })
+    const { head } = engines[0]!.requests[0]!
+    t.match(
+      head,
+      new RegExp(`\\r\\ntraceparent: 00-(?!${TRACE})[0-9a-f]{32}-[0-9a-f]{16}-0${sample}\\r\\n`, 'i'),
+    )
+    t.notMatch(head, /tracestate/i)
+    await router.stop(5000)
+    const roots = collector.spans.filter(({ kind }) => kind === 2)
+    t.equal(roots.length, count, `flag ${flag} at a share of ${sample}`)
+    for (const { traceId, parentSpanId, links } of roots) {
+      t.not(traceId, TRACE)
+      t.notOk(parentSpanId)
+      t.match(links, [{ traceId: TRACE, spanId: PARENT }])
+    }
+  }
 })
 
 t.test('what ends without an answer ends its spans, too', async t => {

@@ -28,6 +28,8 @@ import {
   FrontDoor,
   fetchPieces,
   followTls,
+  mayStillRead,
+  type Pulled,
   parseAdminKeys,
   RouteTable,
   sendAnswer,
@@ -71,7 +73,7 @@ export const operatorConsole = defineActor(
       dumpPiece: async ({ dump, reply }) => reply(await state.openDump.next(dump).catch(toErrorRecord)),
       endDump: ({ dump }) => state.openDump.end(dump),
       undelivered: ({ booked }) => state.undelivered(booked),
-      pageUpdate: async ({ gateway, isFirst, reply }) => reply(await state.tabs.of(gateway).update(isFirst)),
+      pageUpdate: async ({ gateway, isFirst, reply }) => reply(await state.pageUpdate(gateway, isFirst)),
       pageTabs: ({ gateway, counts }) => state.tabs.take(gateway, counts),
       gateways: ({ gateways }) => state.takeGateways(gateways),
       started: () => door?.assertOpen(),
@@ -96,6 +98,8 @@ class Console {
   readonly #adminKeys: FollowedFiles<readonly AdminKey[]> | undefined
   /** Undefined: keys have no roles. */
   #keys: AdminKeys | undefined
+  /** Grows with each file of keys that counts. */
+  #keysVersion = 0
   readonly #log: Log
   readonly #clock: Clock
   readonly #http: HttpTransport
@@ -128,6 +132,7 @@ class Console {
         value: keys,
         changed: changed => {
           this.#keys = new AdminKeys(changed)
+          this.#keysVersion++
         },
         log,
       })
@@ -156,7 +161,8 @@ class Console {
       clock,
       readersMax: args.pageTabsMax,
       silenceMsMax: args.clientStallMsMax,
-      pull: isFirst => this.tabs.of(context.name).update(isFirst),
+      pull: isFirst => this.pageUpdate(context.name, isFirst),
+      mayStay: exchange => mayStillRead(exchange, request => this.answer(request)),
       told: counts => this.tabs.take(context.name, counts),
     })
   }
@@ -181,6 +187,12 @@ class Console {
       },
     )
     return this.#door
+  }
+
+  /** For the tabs of this gateway, or of the console's own port. */
+  async pageUpdate(place: string, isFirst: boolean): Promise<Pulled> {
+    const pulled = await this.tabs.of(place).update(isFirst)
+    return this.#adminKeys === undefined ? pulled : { ...pulled, rules: this.#keysVersion }
   }
 
   get hasFiles(): boolean {

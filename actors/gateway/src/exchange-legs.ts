@@ -30,6 +30,7 @@ import {
   type LegCosts,
   type PrefillPin,
   prefillLeg,
+  type RetryBudget,
   type RoutingRequest,
   type WorkerFault,
 } from '@homing/placement'
@@ -47,7 +48,6 @@ import {
 import type { Placement, Placements } from './placement.ts'
 import { type PrefillEnd, PrefillLeg, type PrefillLegParts } from './prefill-leg.ts'
 import type { AloneReason, LegOutcome, PrefillPools } from './prefill-pools.ts'
-import type { RetryBudget } from './retry-budget.ts'
 import type { UpstreamRequest } from './worker-call.ts'
 
 /** What a client says of two legs, and on which route; a request of no such route has none. */

@@ -5,17 +5,18 @@ import type { DirectoryMessage } from '@homing/actors/directory'
 import type { WaitingHints } from '@homing/actors/queue'
 import type { TrackerMessage } from '@homing/actors/tracker'
 import type { BodyHold, LentBodies } from '@homing/http'
-import type { Decision, RoutingRequest } from '@homing/placement'
+import type { FirstTokenTimes } from '@homing/load'
+import type { Decision, RetryBudget, RoutingRequest } from '@homing/placement'
 import type { HttpExchange, HttpTransport } from '@homing/transport'
 import type { AccessNote } from './access-note.ts'
 import type { DeadlyPrompts } from './deadly-prompts.ts'
 import type { LegWishes } from './exchange-legs.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
+import type { HedgeLimits } from './hedge-limits.ts'
 import type { GatewayMessage } from './messages.ts'
 import type { Placements } from './placement.ts'
 import type { PrefillPools } from './prefill-pools.ts'
 import type { ResponseHolders } from './response-holders.ts'
-import type { RetryBudget } from './retry-budget.ts'
 import type { SliceTrust } from './slice-trust.ts'
 import type { SlicedPrompt } from './sliced-prompt.ts'
 import type { ContinuationLimits, ContinuationParts } from './stream-continuation.ts'
@@ -33,6 +34,7 @@ export interface CommonParts {
   readonly retryBudget: RetryBudget
   readonly deadlyPrompts: DeadlyPrompts
   readonly progress: WorkerProgress
+  readonly firstTokens: FirstTokenTimes
   /** Bodies in shared memory that connections still have. */
   readonly lentBodies: LentBodies
   readonly streamForms: StreamForms
@@ -59,7 +61,7 @@ export interface PickedWay {
   instanceAt(origin: string): number | undefined
 }
 
-export interface ExchangeLimits extends ContinuationLimits {
+export interface ExchangeLimits extends ContinuationLimits, HedgeLimits {
   /** How many other workers a request may be tried on before its first byte; ≥ 0. */
   readonly retriesMax: number
   /** Requests that may be placed again, as a share of all requests; 0 … 1. */

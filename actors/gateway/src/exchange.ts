@@ -11,8 +11,9 @@
  *              and decode are apart
  *   slicing    all of a long prompt but the  placing; settled (refused)
  *              rest to be computed
- *   calling    the first byte to relay       relaying; calling again (a reused connection broke); settled;
- *                                            placing (the worker failed or refused, and tries are left)
+ *   calling    the first byte to relay       relaying; calling again (a reused connection broke, or a second
+ *                                            worker's first token came first, hedge.ts); settled; placing
+ *                                            (the worker failed or refused, and tries are left)
  *   relaying   bytes from the worker, and    settled; continuing (its worker is gone, and what the client
  *              room at the client            has of a stream tells how to go on)
  *   continuing the ids of what there is      placing; settled (no worker can go on with it)
@@ -21,7 +22,9 @@
  *                                            ends, or the exchange has a bug
  *
  * Invariants
- *   I1  Each placement is settled exactly once, by `#leave`, before the exchange asks for the next one.
+ *   I1  Each placement is settled exactly once, by `#leave`, before the exchange asks for the next one; that
+ *   of
+ *       a second worker by its hedge, until the exchange takes it.
  *   I2  A client that is still connected gets exactly one answer: the worker's, or an error in OpenAI's form.
  *       A stream that several workers had a part in has one head, one end, and no token twice.
  *   I3  A settled exchange ignores everything: late results belong to a call or placement that it has left.
@@ -47,6 +50,7 @@ import { DeadlyPromptError, NoAnswerError, NoSocketError, UpstreamFailedError } 
 import { ExchangeLegs } from './exchange-legs.ts'
 import type { CommonParts, ReadStep, ReadyRequest } from './exchange-parts.ts'
 import { ExchangeSlices } from './exchange-slices.ts'
+import { FirstTokenHedge, type HedgeLeg } from './hedge.ts'
 import { hiddenModelError, leaseOf } from './keyed-exchange.ts'
 import type { Placement } from './placement.ts'
 import type { Stage } from './request-metrics.ts'
@@ -90,6 +94,8 @@ interface Outcome {
   readonly wasTaken: boolean
   /** Default: false. */
   readonly isPlacedAgain?: boolean
+  /** Id of the decision for a second worker that was quicker; default: there is none. */
+  readonly otherLeg?: string | undefined
 }
 
 export class Exchange {
@@ -112,6 +118,9 @@ export class Exchange {
   readonly #slices: ExchangeSlices
   readonly #legs: ExchangeLegs
   readonly #continuation: StreamContinuation
+  readonly #hedge: FirstTokenHedge
+  /** The answer is a second worker's, which was called later than the first. */
+  #isHedged = false
   #attempts = 0
   readonly #tried: TriedWorkers
   /** Start of the current call. */
@@ -138,6 +147,11 @@ export class Exchange {
     this.#slices = new ExchangeSlices(parts)
     this.#legs = new ExchangeLegs(parts, hold)
     this.#continuation = new StreamContinuation(parts.continuations, http, hold)
+    this.#hedge = new FirstTokenHedge({
+      ...parts,
+      clock: context.clock,
+      touch: decisionId => void parts.tracker.tell({ type: 'touch', decisionId }),
+    })
     this.#tried = new TriedWorkers(parts, failure => this.#report(failure))
     this.#http = http
     this.#hold = hold
@@ -205,6 +219,7 @@ export class Exchange {
   #look(nowMs: number): void {
     this.#slices.look(nowMs)
     this.#legs.look(nowMs)
+    this.#hedge.look()
     const isContinuing = this.#state === 'continuing'
     if (!isContinuing && this.#state !== 'calling' && this.#state !== 'relaying') return
     const { silenceMsMax, requestMsMax } = this.#parts.limits
@@ -361,49 +376,128 @@ export class Exchange {
   // ── Calling ──────────────────────────────────────────────────────────────────────────────────
 
   #startCall(): void {
-    const { context } = this.#parts
     this.#state = 'calling'
     if (this.#attempts++ === 0) this.#parts.sent(this)
     this.#lastByteMs = this.#nowMs
     this.#attemptMs = this.#nowMs
-    const { routing } = this.#ready!
-    const upstream = this.#legs.upstream(this.#ready!.upstream)
-    const target = { decision: this.#decision!, requestId: routing.requestId, attempt: this.#attempts }
+    const call = this.#newCall(this.#decision!, this.#legs.upstream(this.#ready!.upstream))
+    this.#call = call
+    call.start()
+    this.#legs.called(reason => this.#guard(() => this.#prefillBroke(reason)))
+    if (this.#isPaused) call.pause()
+    if (this.#call === call) this.#mayBeLate()
+  }
+
+  /** A second worker is asked if the first token of this call is late. */
+  #mayBeLate(): void {
+    const ready = this.#ready!
+    const isWhole = !this.#legs.isHanded && this.#slices.computed === undefined
+    if (!isWhole || this.#continuation.isRest) return
+    this.#hedge.begin({
+      ready,
+      decision: this.#decision!,
+      arrivedMs: this.#arrivedMs,
+      excludedWorkers: [...this.#tried.failed, this.#decision!.workerId],
+      call: decision => {
+        this.#attempts++
+        return this.#newCall(decision, ready.upstream)
+      },
+      drop: call => this.#dropCall(call),
+    })
+  }
+
+  #newCall(decision: Decision, upstream: ReadyRequest['upstream']): WorkerCall {
+    const { context } = this.#parts
+    const { requestId } = this.#ready!.routing
+    const target = { decision, requestId, attempt: this.#attempts }
     const startedMs = this.#nowMs
     const call: WorkerCall = new WorkerCall(
       {
         ...this.#parts,
         http: this.#parts.picked?.way(this.#decision!) ?? this.#parts.http,
         clock: context.clock,
-        mayRefuse: status => this.#legs.isLostBy(status) || this.#tried.mayTryOther(isTaking(status)),
+        mayRefuse: status =>
+          this.#hedge.isCalling || this.#legs.isLostBy(status) || this.#tried.mayTryOther(isTaking(status)),
       },
       upstream,
       target,
       {
         connected: () => this.#stage('connect', this.#nowMs - startedMs),
-        prefilled: isSuccess => this.#prefilled(call, isSuccess),
+        prefilled: isSuccess => this.#guard(() => this.#outputCame(call, isSuccess)),
         held: () => this.#heard(call),
         // Of a call that was left, more may come in the same piece: it is dropped.
-        head: (status, headers) => this.#ofCall(call, () => this.#head(call, status, headers)),
+        head: (status, headers) =>
+          this.#ofCall(call, () => this.#head(call, status, headers), `answered ${status}`),
         data: bytes =>
           this.#ofCall(call, () => {
             this.#heard(call)
             this.#relay(bytes)
           }),
-        ended: () => this.#ofCall(call, () => this.#ended()),
-        refused: (status, refusal) => this.#ofCall(call, () => this.#refused(status, refusal)),
-        broke: broken => this.#ofCall(call, () => this.#broke(broken)),
+        ended: () => this.#ofCall(call, () => this.#ended(), 'ended without an answer'),
+        refused: (status, refusal) =>
+          this.#ofCall(call, () => this.#refused(status, refusal), `answered ${status}`),
+        broke: broken => this.#ofCall(call, () => this.#broke(broken), broken.reason),
       },
     )
-    this.#call = call
-    call.start()
-    this.#legs.called(reason => this.#guard(() => this.#prefillBroke(reason)))
-    if (this.#isPaused) call.pause()
+    return call
   }
 
-  /** Runs what belongs to this call, unless the exchange has left it. */
-  #ofCall(call: WorkerCall, run: () => void): void {
+  /**
+   * Runs what belongs to this call, unless the exchange has left it. `fault`: what it means for a second
+   * worker that has not won.
+   */
+  #ofCall(call: WorkerCall, run: () => void, fault?: string): void {
     if (this.#call === call) this.#guard(run)
+    else if (fault !== undefined && this.#hedge.owns(call)) this.#guard(() => this.#hedgeFailed(fault))
+  }
+
+  // ── A second worker ──────────────────────────────────────────────────────────────────────────
+
+  /** The prefill of this call is over. */
+  #outputCame(call: WorkerCall, isSuccess: boolean): void {
+    if (this.#hedge.owns(call) && isSuccess && call.isStream) this.#hedgeWins()
+    if (this.#call === call) this.#prefilled(call, isSuccess)
+  }
+
+  /** The second worker has sent its first token first: the first one is left. */
+  #hedgeWins(): void {
+    const { prefillTokens } = this.#decision!
+    const leg = this.#hedge.take(prefillTokens)!
+    this.#parts.firstTokens.came(prefillTokens, this.#nowMs - this.#attemptMs)
+    // Its booking is freed: without this a worker that stands still would look idle.
+    const fault = {
+      kind: 'failed' as const,
+      reason: `worker ${leg.decision.worker}, asked later, was quicker`,
+    }
+    this.#report({ decision: this.#decision!, fault, calledMs: this.#attemptMs })
+    this.#leave({
+      outcome: 'aborted',
+      wasTaken: true,
+      isPlacedAgain: true,
+      otherLeg: leg.placement.id,
+    })
+    this.#adopt(leg)
+  }
+
+  /** From now on the second worker's call is that of the exchange. */
+  #adopt({ placement, decision, call, calledMs }: HedgeLeg): void {
+    this.#state = 'calling'
+    this.#placement = placement
+    this.#decision = decision
+    this.#call = call
+    this.#isHedged = true
+    this.#hasRetried = false
+    this.#attemptMs = calledMs
+    this.#lastByteMs = this.#nowMs
+    this.#note?.decided(decision)
+  }
+
+  /** The first worker goes on alone. */
+  #hedgeFailed(reason: string): void {
+    const leg = this.#hedge.failed()!
+    const fault = { kind: 'failed' as const, reason }
+    this.#tried.failedBy({ decision: leg.decision, fault, calledMs: leg.calledMs }, false)
+    this.#tried.left(leg.decision.workerId)
   }
 
   /** The worker sends bytes of its answer. */
@@ -419,6 +513,7 @@ export class Exchange {
       this.#fail(toErrorRecord(new UpstreamFailedError(this.#decision!.worker, `answered ${status}`)))
       return
     }
+    this.#hedge.end()
     this.#state = 'relaying'
     this.#lastByteMs = this.#nowMs
     this.#firstByteMs = this.#lastByteMs - this.#callMs
@@ -435,6 +530,7 @@ export class Exchange {
    */
   #prefilled({ isStream }: WorkerCall, isSuccess: boolean): void {
     const { tracker } = this.#parts
+    if (isSuccess) this.#hedge.end()
     const isAsAsked = isStream === (this.#ready!.routing.isStream === true)
     const teaches = isSuccess && isAsAsked && !this.#legs.waitsForPrefill
     tracker.tell({ type: 'prefillComplete', decisionId: this.#placement!.id, teaches })
@@ -442,6 +538,7 @@ export class Exchange {
     this.#slices.prefilled()
     if (!isStream || !isSuccess) return
     this.#firstTokenMs = this.#nowMs
+    if (teaches) this.#parts.firstTokens.came(this.#decision!.prefillTokens, this.#nowMs - this.#attemptMs)
     this.#placement!.firstToken(this.#nowMs - this.#callMs)
     if (this.#continuation.isRest) return
     const elapsedMs = this.#nowMs - this.#arrivedMs
@@ -540,7 +637,8 @@ export class Exchange {
     const mayPlaceAgain = wasAsked ? this.#tried.mayTryOther(wasTaken) : this.#tried.isFew
     if (wasTaken) this.#tried.taken()
     if (wasTaken) this.#failed(reason, false)
-    if (!mayPlaceAgain) this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)), wasTaken)
+    if (!mayPlaceAgain && !this.#hedge.isCalling)
+      this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)), wasTaken)
     else {
       // Calls without a connection load no worker.
       if (wasAsked) this.#parts.retryBudget.placedAgain()
@@ -572,7 +670,12 @@ export class Exchange {
     this.#tried.left(workerId)
     this.#hasRetried = false
     const error = toErrorRecord(new UpstreamFailedError(worker, reason))
-    this.#leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true })
+    const second = this.#hedge.take(0)
+    this.#leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true, otherLeg: second?.placement.id })
+    if (second !== undefined) {
+      this.#adopt(second)
+      return
+    }
     this.#parts.context.log.warn({ worker, requestId, reason }, 'request is placed again')
     this.#slices.forget()
     const refusedNow = this.#legs.forget(this.#ready!.routing, wasTaken)
@@ -658,7 +761,7 @@ export class Exchange {
 
   /** When the part of the answer was asked for that comes now. */
   get #callMs(): number {
-    return this.#continuation.isRest ? this.#attemptMs : this.#calledMs!
+    return this.#continuation.isRest || this.#isHedged ? this.#attemptMs : this.#calledMs!
   }
 
   // ── Relaying ─────────────────────────────────────────────────────────────────────────────────
@@ -789,8 +892,9 @@ export class Exchange {
   }
 
   /** The only place where a placement ends: ends its call, frees its booking, completes its receipt. */
-  #leave({ outcome, error, wasTaken, isPlacedAgain = false }: Outcome): void {
+  #leave({ outcome, error, wasTaken, isPlacedAgain = false, otherLeg }: Outcome): void {
     const [placement, call] = [this.#placement, this.#call]
+    this.#hedge.end()
     const usage = call?.usage
     this.#placement = undefined
     this.#slices.abort()
@@ -809,10 +913,13 @@ export class Exchange {
         completionTokens: usage?.completionTokens,
         cachedTokens: usage?.cachedTokens,
         sliceTokens: this.#slices.tokensAt(this.#decision?.workerId),
-        waitedMs: this.#continuation.isRest ? 0 : calledMs - this.#arrivedMs - this.#legs.tookMs,
+        waitedMs: this.#continuation.isRest
+          ? 0
+          : (this.#calledMs ?? nowMs) - this.#arrivedMs - this.#legs.tookMs,
         timeToFirstByteMs: this.#firstByteMs,
         durationMs: nowMs - calledMs,
         streamEvents: call?.isStream === true ? usage?.eventsCount : undefined,
+        otherLeg,
         error,
       },
       wasTaken,
@@ -833,7 +940,10 @@ export class Exchange {
   #endCall(): void {
     const call = this.#call
     this.#call = undefined
-    if (call === undefined) return
+    if (call !== undefined) this.#dropCall(call)
+  }
+
+  #dropCall(call: WorkerCall): void {
     call.abort()
     if (call.giveUpBody()) return
     this.#isBodyLent = true

@@ -173,6 +173,7 @@ export type GatewaySettings = Pick<
   | 'accessLogSample'
   | 'otlpEndpoint'
   | 'otlpSample'
+  | 'otlpContext'
   | 'otlpQueueSpans'
   | 'queueTimeoutMs'
   | 'prefillSlices'
@@ -186,6 +187,8 @@ export type GatewaySettings = Pick<
   | 'migrationsMax'
   | 'migrationTokensMax'
   | 'migrationBytesMax'
+  | 'hedgeAfterMs'
+  | 'hedgeRule'
   | 'stallTimeoutMs'
   | 'silenceTimeoutMs'
   | 'requestTimeoutMs'
@@ -261,6 +264,8 @@ export function gatewayArgsFromSettings(
       migrationsMax: settings.migrationsMax,
       migrationTokensMax: settings.migrationTokensMax,
       migrationBytesMax: Math.ceil(settings.migrationBytesMax / settings.gatewayThreads),
+      hedgeMsMin: settings.hedgeAfterMs,
+      hedgeRule: settings.hedgeRule,
       stallMsMin: settings.stallTimeoutMs,
       silenceMsMax: settings.silenceTimeoutMs,
       requestMsMax: settings.requestTimeoutMs,
@@ -298,7 +303,8 @@ function pickerArgs(settings: GatewaySettings): PickerArgs | undefined {
 function tracingArgs({
   otlpEndpoint: endpoint,
   otlpSample: sample,
+  otlpContext: context,
   otlpQueueSpans: queueMax,
 }: GatewaySettings): TracingArgs | undefined {
-  return endpoint === undefined ? undefined : { endpoint, sample, queueMax }
+  return endpoint === undefined ? undefined : { endpoint, sample, context, queueMax }
 }

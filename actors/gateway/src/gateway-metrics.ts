@@ -18,6 +18,7 @@ import type { Decision, RoutingRequest } from '@homing/placement'
 import type { ConnectionRefusal, ExtProcCounts, TcpCounts, TlsIdentity } from '@homing/transport'
 import type { KeyRefusal } from './client-door.ts'
 import type { ContinuationMemory, ContinuationOutcome } from './continuation-memory.ts'
+import type { HedgeOutcome } from './hedge-limits.ts'
 import type { GuardedHint } from './hint-trust.ts'
 import type { NextTurnCounts } from './next-turn.ts'
 import type { AloneReason, LegOutcome } from './prefill-pools.ts'
@@ -87,6 +88,8 @@ export class GatewayMetrics {
   readonly #continuationBytes: Gauge
   readonly #tokenAnswers: Counter<'end'>
   readonly #unknownTokens: Counter
+  readonly #hedges: Counter<'outcome'>
+  readonly #hedgeTokens: Counter
   readonly #prefillActive: Gauge<'model'>
   readonly #accessLines: Counter<'outcome'>
   readonly #accessLogBroken: Gauge
@@ -257,6 +260,15 @@ export class GatewayMetrics {
     this.#unknownTokens = metrics.counter({
       name: 'homing_gateway_unknown_tokens_total',
       help: 'Token ids in such answers that the tokenizer of the model does not have: they give no text.',
+    })
+    this.#hedges = metrics.counter({
+      name: 'homing_gateway_hedges_total',
+      help: 'Streams whose first token was late (--hedge-after): won or lost, what the second worker did; failed, it did; not_placed, none was free for it; budget, --retry-budget was used up.',
+      labels: ['outcome'],
+    })
+    this.#hedgeTokens = metrics.counter({
+      name: 'homing_gateway_hedge_tokens_total',
+      help: 'Prompt tokens that a worker was to compute for a stream that another one served (--hedge-after).',
     })
     this.#continuationBytes = metrics.gauge({
       name: 'homing_gateway_continuation_bytes',
@@ -435,6 +447,12 @@ export class GatewayMetrics {
 
   continuation(outcome: ContinuationOutcome): void {
     this.#continuations.add(1, { outcome })
+  }
+
+  /** `twiceTokens`: that were paid for in vain. */
+  hedged(outcome: HedgeOutcome, twiceTokens: number): void {
+    this.#hedges.add(1, { outcome })
+    if (twiceTokens > 0) this.#hedgeTokens.add(twiceTokens)
   }
 
   continuationMemory({ bytes }: ContinuationMemory): void {

@@ -34,11 +34,14 @@ import {
   EventStreams,
   FrontDoor,
   LentBodies,
+  mayStillRead,
   RouteTable,
   refuseRoute,
   ViewRoom,
 } from '@homing/http'
+import { FirstTokenTimes } from '@homing/load'
 import { MODEL_LABELS_DEFAULT } from '@homing/metrics'
+import { RetryBudget } from '@homing/placement'
 import { TenantNames } from '@homing/queue'
 import {
   type ConnectionRefusal,
@@ -73,7 +76,6 @@ import { RelayRoutes } from './relay-routes.ts'
 import { RequestReader } from './request-reader.ts'
 import { Reservations } from './reservations.ts'
 import { ResponseHolders } from './response-holders.ts'
-import { RetryBudget } from './retry-budget.ts'
 import { SliceTrust } from './slice-trust.ts'
 import { StreamForms } from './stream-forms.ts'
 import { TokenWorkers } from './tokens/token-workers.ts'
@@ -266,6 +268,7 @@ class Gateway {
       retryBudget: new RetryBudget(args.exchangeLimits.retryShare),
       deadlyPrompts: this.#deadlyPrompts,
       progress: new WorkerProgress(args.exchangeLimits.stallMsMin),
+      firstTokens: new FirstTokenTimes(),
       lentBodies: new LentBodies(),
       streamForms: new StreamForms(),
       responses,
@@ -506,7 +509,7 @@ class Gateway {
     this.#tabs?.close()
     // Also before a restart: the next instance listens on the same port.
     await Promise.all([door.close(0), this.#picker?.close(0)])
-    await this.#accessNotes?.close()
+    await this.#accessNotes?.closeSoon()
   }
 
   #begin(given: HttpExchange): void {
@@ -625,6 +628,8 @@ function pageTabs(
     common: commonCount(own?.row, 'tabs'),
     silenceMsMax: clientStallMsMax,
     pull: isFirst => console.ask({ type: 'pageUpdate', gateway, isFirst }, { timeout: askMsMax + readMsMax }),
+    mayStay: exchange =>
+      mayStillRead(exchange, request => console.ask({ type: 'serve', request }, { timeout: askMsMax })),
     told: counts => void console.tell({ type: 'pageTabs', gateway, counts }),
   })
 }

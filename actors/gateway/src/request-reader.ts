@@ -71,8 +71,8 @@ export interface ReaderParts {
 const NOT_A_COMPLETION = 'not a completion: placed by load'
 const AT_HOLDER = 'it refers to a response: placed at the worker that has it'
 const HOLDER_UNKNOWN = 'it refers to a response whose worker is gone or not known: placed by load'
-/** The path of a stored response, and of an action on it. */
-const RESPONSE_PATH = /^\/v1\/responses\/([^/]+)(?:\/|$)/
+/** The path of a stored response, an action on it, or an action that names none (`POST …/compact`). */
+const RESPONSE_PATH = /^\/v1\/responses\/([^/]+)(\/|$)/
 /** Block size for requests whose prompt is not known: it only scales their cost. */
 const ASSUMED_BLOCK_SIZE_TOKENS = 16
 /** For each byte of the ids of a prompt: the ids, and the bodies of its slices. */
@@ -191,7 +191,7 @@ export class RequestReader {
     const unread = body === undefined || body.length === 0 ? undefined : read.unread
     const routing = await this.#atHolder(
       this.#models.within(exchange, request, unread),
-      RESPONSE_PATH.exec(exchange.path)?.[1],
+      responseOf(exchange, read.previousResponseId, unread),
       exchange,
     )
     if (!isEncoded || (plain !== undefined && read.body !== plain)) {
@@ -511,3 +511,21 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
 const ID_CHARACTERS_MAX = 256
 const COMPLETIONS_PATH = '/v1/completions'
 const NO_HEADERS: HttpHeaders = {}
+
+/**
+ * The response that a relayed request refers to; undefined: none. A word behind `POST /v1/responses/` is an
+ * action, not an id; the body of such a request may refer to a response. A client with a key must show to
+ * which: throws ResponseUnknownError for a body that cannot be read.
+ */
+function responseOf(
+  exchange: HttpExchange,
+  previous: string | undefined,
+  unread: string | undefined,
+): string | undefined {
+  const [, id, behind] = RESPONSE_PATH.exec(exchange.path) ?? []
+  if (id === undefined) return undefined
+  if (exchange.method !== 'POST' || behind === '/') return id
+  if (unread !== undefined && leaseOf(exchange) !== undefined)
+    throw new ResponseUnknownError(`(not known: the body ${unread})`)
+  return previous
+}

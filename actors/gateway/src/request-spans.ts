@@ -10,15 +10,15 @@
  *       first byte         until something of the answer could be passed on
  *       stream             the rest of it
  *
- * The context that came with the request is the parent; engines get that of their `call`. Attributes are
- * names, counts and ids: no text of a prompt, no header, no query.
+ * The context that came with the request is its link, or its parent where clients are trusted; engines get
+ * that of their `call`. Attributes are names, counts and ids: no text of a prompt, no header, no query.
  */
 
 import type { Clock, ErrorRecord } from '@homing/base'
 import type { UsageReport } from '@homing/openai'
 import type { Decision, Delivery, RoutingRequest } from '@homing/placement'
 import type { HttpExchange, HttpHeaders } from '@homing/transport'
-import type { Attributes, Context, Span, Tracer } from '@opentelemetry/api'
+import type { Attributes, Context, Link, Span, Tracer } from '@opentelemetry/api'
 import type { Stage } from './request-metrics.ts'
 
 /** What of its answer a request reports. */
@@ -38,8 +38,8 @@ export interface SpanMaker {
   readonly tracer: Tracer
   /** `span` as the parent of others. */
   readonly inside: (span: Span) => Context
-  /** The context that came with a request, if any. */
-  readonly outside: (headers: HttpHeaders) => Context
+  /** Where the trace of a request begins: what came with it is a parent or a link, or there is neither. */
+  readonly outside: (headers: HttpHeaders) => { readonly parent: Context; readonly links: Link[] }
   /** `traceparent` and `tracestate` of a context. */
   readonly headersOf: (context: Context) => Readonly<Record<string, string>>
 }
@@ -64,14 +64,16 @@ export class RequestSpans {
     this.#maker = maker
     this.#clock = clock
     this.#originMs = clock.wallMs() - clock.nowMs()
+    const { parent, links } = maker.outside(http.headers)
     this.#span = maker.tracer.startSpan(
       `${http.method} ${route}`,
       {
         kind: SERVER!,
         startTime: this.#now,
         attributes: { 'http.request.method': http.method, 'http.route': route, 'url.path': http.path },
+        links,
       },
-      maker.outside(http.headers),
+      parent,
     )
     this.#context = maker.inside(this.#span)
   }

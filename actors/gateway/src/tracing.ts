@@ -27,8 +27,10 @@ import { RequestSpans, type SpanMaker } from './request-spans.ts'
 export interface TracingArgs {
   /** Base URL of the collector. */
   readonly endpoint: string
-  /** Share of the requests without a trace context of their own, 0 to 1. */
+  /** Share of the requests that are traced, 0 to 1; of those without a context, where that is a parent. */
   readonly sample: number
+  /** What the context of a client is to the trace of its request; only a parent decides what is traced. */
+  readonly context: 'link' | 'parent'
   /** Most spans that wait. */
   readonly queueMax: number
 }
@@ -112,7 +114,12 @@ export class Tracing {
     const maker: SpanMaker = {
       tracer: provider.getTracer('homing'),
       inside: span => api.trace.setSpan(api.ROOT_CONTEXT, span),
-      outside: headers => propagator.extract(api.ROOT_CONTEXT, headers, api.defaultTextMapGetter),
+      outside(headers) {
+        const theirs = propagator.extract(api.ROOT_CONTEXT, headers, api.defaultTextMapGetter)
+        if (args.context === 'parent') return { parent: theirs, links: [] }
+        const linked = api.trace.getSpanContext(theirs)
+        return { parent: api.ROOT_CONTEXT, links: linked === undefined ? [] : [{ context: linked }] }
+      },
       headersOf(context) {
         const headers: Record<string, string> = {}
         propagator.inject(context, headers, api.defaultTextMapSetter)

@@ -10,8 +10,7 @@
  * request, so neither is reported.
  */
 
-import type { Decision, WorkerFault } from '@homing/placement'
-import type { RetryBudget } from './retry-budget.ts'
+import type { Decision, RetryBudget, WorkerFault } from '@homing/placement'
 
 /** Tries after a worker has taken the request, the first included. */
 const TAKEN_MAX = 2

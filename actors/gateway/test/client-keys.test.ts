@@ -232,7 +232,12 @@ t.test('a response is that of the key that made it', async t => {
     const { previous_response_id: previousResponseId } = JSON.parse(new TextDecoder().decode(body))
     return { kind: 'read' as const, request: { ...READ, previousResponseId } }
   }
-  const given = await world(t, [client('a', KEY_A), client('b', KEY_B)], {}, { read })
+  const given = await world(
+    t,
+    [client('a', KEY_A), client('b', KEY_B)],
+    { relayRoutes: [{ method: 'POST', path: '/v1/responses/compact' }] },
+    { read },
+  )
   const json = { 'content-type': 'application/json' }
   const asked = async (key: string, method: string, path: string, body?: object) => {
     const headers = { ...json, authorization: `Bearer ${key}` }
@@ -252,6 +257,7 @@ t.test('a response is that of the key that made it', async t => {
     ['POST', '/v1/responses/resp_1/cancel'],
     ['POST', '/v1/responses', { model: READ.model, previous_response_id: 'resp_1' }],
     ['POST', '/v1/responses', { previous_response_id: 'resp_1', nvext: { backend_instance_id: 7 } }],
+    ['POST', '/v1/responses/compact', { model: READ.model, previous_response_id: 'resp_1' }],
   ] as const
   for (const [method, path, body] of uses) {
     const strange = await asked(KEY_B, method, path, body)
@@ -265,6 +271,12 @@ t.test('a response is that of the key that made it', async t => {
     t.equal(none.sent.body, strange.sent.body.replaceAll('resp_1', 'resp_2'), 'as if it were not there')
     t.equal((await asked(KEY_A, method, path, body)).reached, true, `${method} ${path} of its own`)
   }
+  const before = given.calls.length
+  const hidden = await given.ask('POST', '/v1/responses/compact', {
+    headers: { 'content-type': 'text/plain', authorization: `Bearer ${KEY_B}` },
+    body: JSON.stringify({ previous_response_id: 'resp_1' }),
+  })
+  t.strictSame([hidden.status, given.calls.length], [404, before], 'a body that is not read names none')
 })
 
 t.test('past a limit it is 429 with the time to come back', async t => {

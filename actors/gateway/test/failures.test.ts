@@ -1,8 +1,8 @@
 /** What the gateway remembers of failures: stalled workers, deadly prompts, the budget of retries. */
 
+import { RetryBudget } from '@homing/placement'
 import t from 'tap'
 import { DeadlyPrompts } from '../src/deadly-prompts.ts'
-import { RetryBudget } from '../src/retry-budget.ts'
 import { WorkerProgress } from '../src/worker-progress.ts'
 
 t.test('a call is stalled only if its worker sends nothing while others do, for long enough', async t => {

@@ -45,6 +45,14 @@ export const HOST = '10.0.0.9'
 export const PORT = 8000
 const ORIGIN = `http://${HOST}:${PORT}`
 
+/** As the guardian's. */
+const SUPERVISION = {
+  directive: 'restart',
+  max: 10,
+  within: '1m',
+  backoff: { min: '20ms', max: '5s' },
+} as const
+
 export type World = Awaited<ReturnType<typeof start>>
 
 export interface StartOptions {
@@ -195,7 +203,7 @@ export async function start(
     operators: adminPort === undefined ? { console: consoleRef, routes: OPERATOR_ROUTES } : undefined,
     ...settings,
   }
-  const ref = system.spawn(gateway, { name: 'gateway', args })
+  const ref = system.spawn(gateway, { name: 'gateway', args, supervision: SUPERVISION })
   consoleRef.tell({ type: 'gateways', gateways: [ref] })
   if (isStarted) ref.tell({ type: 'started' })
   ref.tell({ type: 'fleet', fleet: fleetOf(WORKER) })

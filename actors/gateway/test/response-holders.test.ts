@@ -13,18 +13,14 @@ import { utf8 } from './utf8.ts'
 const JSON_TYPE = { 'content-type': 'application/json' }
 const EVENTS_TYPE = { 'content-type': 'text/event-stream' }
 
-async function world(t: Test, decision = DECISION): Promise<World> {
-  return start(
-    t,
-    {},
-    {
-      read: ({ body }) => {
-        const { previous_response_id: previousResponseId } = JSON.parse(new TextDecoder().decode(body))
-        return { kind: 'read', request: { ...READ, previousResponseId } }
-      },
-      decide: (_, id) => ({ kind: 'decided', decision: { ...decision, id } }),
+async function world(t: Test, decision = DECISION, args: Parameters<typeof start>[1] = {}): Promise<World> {
+  return start(t, args, {
+    read: ({ body }) => {
+      const { previous_response_id: previousResponseId } = JSON.parse(new TextDecoder().decode(body))
+      return { kind: 'read', request: { ...READ, previousResponseId } }
     },
-  )
+    decide: (_, id) => ({ kind: 'decided', decision: { ...decision, id } }),
+  })
 }
 
 const create = (world: World, body: object = {}, path = '/v1/responses') =>
@@ -76,6 +72,22 @@ t.test('what goes on from a response, asks for it, cancels or deletes it goes to
   })
   t.equal(await sample(w, 'homing_gateway_remembered_responses'), '1')
   t.equal(await sample(w, 'homing_gateway_lost_responses_total'), '1')
+})
+
+t.test('an action that an operator has added is no id; its body may refer to a response', async t => {
+  const w = await world(t, DECISION, {
+    relayRoutes: [{ method: 'POST', path: '/v1/responses/compact' }],
+  })
+  await respond(w, 'resp_1')
+  const compact = async (body: object) => {
+    await create(w, body, '/v1/responses/compact')
+    const { pinnedInstanceId, unknownPromptReason } = w.called().routing
+    return { pinnedInstanceId, unknownPromptReason }
+  }
+  t.match(await compact({ input: 'x' }), { pinnedInstanceId: undefined, unknownPromptReason: /by load/ })
+  t.equal(await sample(w, 'homing_gateway_lost_responses_total'), '0')
+  t.match(await compact({ previous_response_id: 'resp_1' }), HERE)
+  t.match(await compact({ previous_response_id: 'resp_2' }), LOST)
 })
 
 t.test('a response can be cancelled while it streams, at its rank', async t => {

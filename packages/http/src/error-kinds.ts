@@ -13,6 +13,7 @@ export const KIND_OF_CODE: Readonly<Record<string, ApiErrorKind>> = {
   HOMING_ROUTER_PIN_NOT_ALLOWED: 'pin_not_allowed',
   HOMING_ROUTER_WORKER_NOT_NAMED: 'invalid_value',
   HOMING_ROUTER_ALL_FILTERED: 'no_worker',
+  HOMING_ROUTER_NO_HEDGE: 'no_worker',
   HOMING_ROUTER_ALL_BUSY: 'overloaded',
   HOMING_ROUTER_TOO_MANY_REQUESTS: 'overloaded',
   HOMING_QUEUE_FULL: 'queue_full',

@@ -9,6 +9,8 @@
  *   I2  At most one frame waits for a reader. A reader that has not taken its last frame is skipped, and gets
  *       all events again once it has.
  *   I3  A reader that takes nothing for `silenceMsMax` is cut. A reader past `readersMax` is refused.
+ *   I4  A reader is asked for again (`mayStay`) after it has come and whenever `rules` has changed, one
+ *       question at a time, and ended if it may not stay. A question that fails is repeated.
  *
  * When the source fails, readers are not told: no event comes, and the source is asked again.
  */
@@ -29,6 +31,8 @@ export interface Pulled {
   readonly events: readonly StreamEvent[]
   /** Until the source is asked again, in milliseconds. */
   readonly pauseMs: number
+  /** Another number once readers may have lost their right to read; undefined: they never do. */
+  readonly rules?: number | undefined
 }
 
 export interface EventStreamsOptions {
@@ -39,6 +43,8 @@ export interface EventStreamsOptions {
   readonly silenceMsMax: number
   /** Asks the source; `isFirst`: for the first reader after a time without any. May reject. */
   readonly pull: (isFirst: boolean) => Promise<Pulled>
+  /** Whether a reader may go on reading; default: it may. May reject. */
+  readonly mayStay?: (exchange: HttpExchange) => Promise<boolean>
   /** Called when a count has changed. */
   readonly told: (counts: StreamCounts) => void
 }
@@ -57,6 +63,9 @@ interface Reader {
   waitsSinceMs: number | undefined
   /** It needs all events, not only what has changed. */
   isBehind: boolean
+  /** Under which it may read; undefined: none that it was asked for. */
+  rules: number | undefined
+  isBeingAsked: boolean
 }
 
 /** An event stream follows. */
@@ -72,6 +81,25 @@ export function sendOrStream(exchange: HttpExchange, answer: HttpAnswer, streams
   if (!isStreamHead(answer) || exchange.method === 'HEAD') return sendAnswer(exchange, answer)
   if (streams.open(exchange, answer.headers)) return answer.status
   return sendAnswer(exchange, errorAnswer(new StreamsBusyError(streams.readersMax)))
+}
+
+/**
+ * Whether the request that has opened a stream would open one now: false if it is refused for its key or its
+ * client. Throws if its answer does not tell.
+ */
+export async function mayStillRead(
+  { method, path, query, headers, peerAddress }: HttpExchange,
+  serve: (request: StreamRequest) => Promise<HttpAnswer>,
+): Promise<boolean> {
+  const answer = await serve({ method, path, query, headers, peerAddress, body: undefined })
+  if (isStreamHead(answer)) return true
+  if (answer.status === 401 || answer.status === 403) return false
+  throw new Error(`cannot tell whether a stream may go on: answered ${answer.status}`)
+}
+
+/** A request for a stream, as it was sent. */
+export type StreamRequest = Pick<HttpExchange, 'method' | 'path' | 'query' | 'headers' | 'peerAddress'> & {
+  readonly body: undefined
 }
 
 const STREAM_RETRY_MS = 1000
@@ -114,7 +142,13 @@ export class EventStreams {
       this.#tell()
       return false
     }
-    const reader: Reader = { exchange, waitsSinceMs: undefined, isBehind: true }
+    const reader: Reader = {
+      exchange,
+      waitsSinceMs: undefined,
+      isBehind: true,
+      rules: undefined,
+      isBeingAsked: false,
+    }
     this.#readers.add(reader)
     exchange.onClientGone(() => this.#gone(reader))
     exchange.writeHead(200, headers)
@@ -151,6 +185,7 @@ export class EventStreams {
     try {
       const pulled = await this.#options.pull(isFirst)
       pauseMs = pulled.pauseMs
+      for (const reader of [...this.#readers]) void this.#review(reader, pulled.rules)
       this.#share(pulled.events)
     } catch {
       // Readers see by themselves that nothing comes.
@@ -160,6 +195,24 @@ export class EventStreams {
     }
     if (this.#readers.size === 0) return
     this.#timer = this.#options.clock.after(pauseMs, () => void this.#pull(false), { unref: true })
+  }
+
+  /** Ends a reader that has lost its right to read. Never rejects. */
+  async #review(reader: Reader, rules: number | undefined): Promise<void> {
+    const { mayStay } = this.#options
+    if (mayStay === undefined || reader.rules === rules || reader.isBeingAsked) return
+    reader.isBeingAsked = true
+    try {
+      if (await mayStay(reader.exchange)) reader.rules = rules
+      else if (this.#readers.has(reader)) {
+        this.#gone(reader)
+        reader.exchange.end()
+      }
+    } catch {
+      // It is asked for again after the next answer of the source.
+    } finally {
+      reader.isBeingAsked = false
+    }
   }
 
   #share(events: readonly StreamEvent[]): void {

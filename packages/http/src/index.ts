@@ -40,6 +40,7 @@ export {
 } from './errors.ts'
 export {
   EventStreams,
+  mayStillRead,
   type Pulled,
   type StreamCounts,
   type StreamEvent,

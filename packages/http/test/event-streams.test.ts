@@ -13,6 +13,7 @@ const PAUSE_MS = 250
 class Client {
   text = ''
   isCut = false
+  isEnded = false
   hasRoom = true
   #gone: () => void = () => {}
   #drained: () => void = () => {}
@@ -30,7 +31,9 @@ class Client {
     onDrain: (callback: () => void) => {
       this.#drained = callback
     },
-    end: () => {},
+    end: () => {
+      this.isEnded = true
+    },
     destroy: () => {
       this.isCut = true
     },
@@ -55,7 +58,16 @@ class Client {
 
 function world(readersMax = 3) {
   const clock = new SimulatedClock()
-  const source = { events: [] as StreamEvent[], pulls: [] as boolean[], fails: false }
+  const source = {
+    events: [] as StreamEvent[],
+    pulls: [] as boolean[],
+    fails: false,
+    rules: undefined as number | undefined,
+  }
+  const stays: { asked: HttpExchange[]; answer: () => Promise<boolean> } = {
+    asked: [],
+    answer: async () => true,
+  }
   let counts: StreamCounts | undefined
   const streams = new EventStreams({
     clock,
@@ -64,7 +76,11 @@ function world(readersMax = 3) {
     pull: async isFirst => {
       source.pulls.push(isFirst)
       if (source.fails) throw new Error('no answer')
-      return { events: source.events, pauseMs: PAUSE_MS }
+      return { events: source.events, pauseMs: PAUSE_MS, rules: source.rules }
+    },
+    mayStay: exchange => {
+      stays.asked.push(exchange)
+      return stays.answer()
     },
     told: told => {
       counts = told
@@ -74,7 +90,7 @@ function world(readersMax = 3) {
     const client = new Client()
     return { client, isOpen: streams.open(client.exchange, HEADERS) }
   }
-  return { clock, source, streams, open, counts: () => counts! }
+  return { clock, source, stays, streams, open, counts: () => counts! }
 }
 
 const event = (name: string, data: string): StreamEvent => ({ event: name, data })
@@ -180,4 +196,29 @@ t.test('a source that fails is asked again', async t => {
   source.fails = false
   await pass(clock, 1000)
   t.strictSame(client.dataOf('a'), ['1'])
+})
+
+t.test('a reader is asked for when the rules have changed, and ends if it may not stay', async t => {
+  const { clock, source, stays, open, counts } = world()
+  const { client } = open()
+  await pass(clock, 1000)
+  t.equal(stays.asked.length, 0, 'there are no rules')
+  source.rules = 1
+  await pass(clock, 1000)
+  t.strictSame(stays.asked, [client.exchange], 'once')
+  const { client: other } = open()
+  await pass(clock, 1000)
+  t.strictSame(stays.asked, [client.exchange, other.exchange], 'one that has come since')
+  source.rules = 2
+  stays.answer = async () => {
+    throw new Error('no answer')
+  }
+  await pass(clock, 1000)
+  t.notOk(client.isEnded, 'it is not known')
+  stays.answer = async () => stays.asked.at(-1) !== client.exchange
+  await pass(clock, 1000)
+  t.strictSame([client.isEnded, other.isEnded, counts().readers], [true, false, 1])
+  source.events = [event('a', '1')]
+  await pass(clock, 1000)
+  t.strictSame([client.dataOf('a'), other.dataOf('a')], [[], ['1']])
 })

@@ -21,6 +21,7 @@ export {
   figuresOf,
   filterProjection,
 } from './engine-projection.ts'
+export { FirstTokenTimes } from './first-token-times.ts'
 export {
   type FleetImage,
   fleetImageFault,

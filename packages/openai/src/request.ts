@@ -110,7 +110,10 @@ function modelOf(top: Fields): string | undefined {
  * separators of its cache.
  */
 export interface RelayedRequest
-  extends Pick<RequestFields, 'model' | 'cacheSalt' | 'hasExtraKey' | 'hasLoraPath' | 'hints' | 'hasNvext'> {
+  extends Pick<
+    RequestFields,
+    'model' | 'previousResponseId' | 'cacheSalt' | 'hasExtraKey' | 'hasLoraPath' | 'hints' | 'hasNvext'
+  > {
   /** The body has a `cache_salt`. */
   readonly hasCacheSalt: boolean
 }
@@ -128,6 +131,7 @@ export function readRelayedRequest(
   const nvext = top.object('nvext')
   return {
     model: modelOf(top),
+    previousResponseId: top.textIfAny('previous_response_id'),
     cacheSalt: headerText(headers, 'x-tenant-id') || nvext?.text('cache_salt') || undefined,
     hasCacheSalt: top.range('cache_salt') !== undefined,
     hasExtraKey: top.range('extra_key') !== undefined,

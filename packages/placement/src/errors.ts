@@ -90,6 +90,18 @@ export class AllFilteredError extends CodedError {
   }
 }
 
+/** A second worker was to be asked for a stream, and each would have to hold up others for it. */
+export class NoHedgeError extends CodedError {
+  readonly code = 'HOMING_ROUTER_NO_HEDGE'
+
+  constructor(busyTokensMax: number, workers: readonly string[]) {
+    super(
+      `cannot ask a second worker: each would compute more than ${busyTokensMax} tokens of the prompt beside other requests: ${workers.slice(0, IDS_SHOWN).join('; ')}`,
+      { busyTokensMax },
+    )
+  }
+}
+
 /** Every eligible worker is past a busy threshold. */
 export class AllBusyError extends CodedError {
   readonly code = 'HOMING_ROUTER_ALL_BUSY'

@@ -53,6 +53,7 @@ export {
   type PrefillPin,
   prefillLeg,
 } from './request-leg.ts'
+export { RetryBudget } from './retry-budget.ts'
 export { bestCachedTokens } from './room.ts'
 export { type GuardedDelivery, RoutingGuard, type RoutingGuardState } from './routing-guard.ts'
 export {

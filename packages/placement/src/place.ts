@@ -21,7 +21,7 @@ import type { CandidateLoads } from './candidate-loads.ts'
 import type { ConversationAffinity } from './conversation-affinity.ts'
 import type { DecideResult } from './decision.ts'
 import { type Eligible, eligible, type UnlistedModels } from './eligible.ts'
-import { AllBusyError, AllFilteredError, WorkerNotNamedError } from './errors.ts'
+import { AllBusyError, AllFilteredError, NoHedgeError, WorkerNotNamedError } from './errors.ts'
 import { inputOf, type Known, selectionRequestOf, without } from './known-candidates.ts'
 import type { Overlaps } from './overlaps.ts'
 import type { GuardReceipt } from './receipt.ts'
@@ -246,7 +246,9 @@ export function place(
     if (isBusy(roomRules, known, request.promptTokens - cachedTokens)) return busy(known)
   }
   const applied = settingsFor(settings, request)
-  return chosen(known, situation, isChosen === true ? { ...applied, custom: undefined } : applied, means)
+  const fit = request.hedges === undefined ? known : fitForHedge(known, situation)
+  if ('code' in fit) return fit
+  return chosen(fit, situation, isChosen === true ? { ...applied, custom: undefined } : applied, means)
 }
 
 /** Leaves out the candidates that the filter of a custom selection rejects. */
@@ -299,6 +301,23 @@ function notBusy(
   return toErrorRecord(new AllBusyError(busy, isPinned, overloadStatus))
 }
 
+/** Prompt tokens that a worker computes for a hedge beside other requests: more would cost those too much. */
+const HEDGE_BUSY_TOKENS_MAX = 1024
+
+/** Leaves out the candidates that would hold up their own requests with the prompt of a hedge. */
+function fitForHedge(known: Known, { request, heldBlocks }: Situation): Known | ErrorRecord {
+  const { activeRequests } = inputOf(known, request, heldBlocks)
+  const { blocks, creditFactors } = known.overlaps
+  const reason = `is busy, and would compute more than ${HEDGE_BUSY_TOKENS_MAX} tokens of the prompt for a hedge`
+  const left = without(known, i => {
+    const newTokens = tokensToCompute(request, blocks[i]!, creditFactors[i]!)
+    return activeRequests[i]! > 0 && newTokens > HEDGE_BUSY_TOKENS_MAX ? reason : undefined
+  })
+  if (left !== undefined) return left
+  const names = known.candidates.map(({ key }) => key.key)
+  return toErrorRecord(new NoHedgeError(HEDGE_BUSY_TOKENS_MAX, names))
+}
+
 function chosen(
   known: Known,
   { request, heldBlocks, isReal }: Situation,
@@ -309,7 +328,7 @@ function chosen(
   const input = inputOf(known, request, heldBlocks)
   const choice = selector.choose(input, selectionRequestOf(request), settings, random, turn)
   const guardReceipt =
-    request.slice === undefined && request.leg === undefined
+    request.slice === undefined && request.leg === undefined && request.hedges === undefined
       ? guard?.consider(request, settings, input, choice, selector, isReal)
       : undefined
   const at = choice.winner

@@ -69,6 +69,7 @@ export function receiptView(receipt: Receipt): object {
             decision: receipt.continues.decisionId,
             delivered_tokens: receipt.continues.deliveredTokens,
           },
+    hedges: receipt.hedges === undefined ? null : { decision: receipt.hedges },
     leg_costs:
       receipt.legCosts === undefined
         ? null
@@ -100,6 +101,7 @@ export function receiptView(receipt: Receipt): object {
             cached_tokens: delivery.cachedTokens ?? null,
             time_to_first_byte_ms: milliseconds(delivery.timeToFirstByteMs),
             duration_ms: milliseconds(delivery.durationMs),
+            other_leg: delivery.otherLeg ?? null,
             error:
               delivery.error === undefined
                 ? null

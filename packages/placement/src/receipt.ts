@@ -71,6 +71,8 @@ export interface Delivery {
   readonly durationMs: number
   /** Events of the answer that passed; undefined: not a stream. */
   readonly streamEvents: number | undefined
+  /** Id of the decision for the other worker of a hedge; default: only one worker was asked. */
+  readonly otherLeg?: string | undefined
   readonly error: ErrorRecord | undefined
 }
 
@@ -186,6 +188,8 @@ export interface Receipt {
   readonly legCosts?: RoutingRequest['legCosts']
   /** As in its `RoutingRequest`. */
   readonly continues?: RoutingRequest['continues']
+  /** Id of the decision beside which it asked a second worker; undefined: it was the first. */
+  readonly hedges?: string | undefined
   /** Undefined: one worker has all of it. */
   readonly leg?: LegReceipt | undefined
   /** Of the decode leg, when it is read: the receipt of its prefill leg, if that is still kept. */

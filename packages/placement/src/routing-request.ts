@@ -42,6 +42,12 @@ export interface ContinuedAnswer {
   readonly deliveredTokens: number
 }
 
+/** A second worker is asked for a stream whose first token is late: the first token of the two counts. */
+export interface Hedge {
+  /** Id of the decision for the worker that is late. */
+  readonly decisionId: string
+}
+
 /** The part of a request that is placed, where prefill and decode are apart: see request-leg.ts. */
 export type RequestLeg =
   | { readonly kind: 'prefill' }
@@ -123,6 +129,8 @@ export interface RoutingRequest {
   readonly legCosts?: LegCosts | undefined
   /** It is the rest of an answer whose worker failed in the middle; undefined: it is no such rest. */
   readonly continues?: ContinuedAnswer | undefined
+  /** It is asked of a second worker, while the first one is still asked; undefined: it is not. */
+  readonly hedges?: Hedge | undefined
   /** Ids of workers that have failed this request already, or that the router knows to have left. */
   readonly excludedWorkers: readonly string[]
 }

@@ -80,6 +80,7 @@ export function writeReceipt(
     guard,
     ...(request.legCosts === undefined ? {} : { legCosts: request.legCosts }),
     ...(request.continues === undefined ? {} : { continues: request.continues }),
+    ...(request.hedges === undefined ? {} : { hedges: request.hedges.decisionId }),
     ...(request.leg === undefined ? {} : { leg: legReceipt(request.leg) }),
     decisionMs: elapsedMs(),
     delivery: undefined,

@@ -36,9 +36,33 @@ export function checkSpec(spec: CellSpec): void {
     require(isWhole(worker, 0, workers - 1), `a slow worker ${worker}`, `use 0 to ${workers - 1}`)
     require(slow.factor > 0 && slow.factor < 1e6, `a slow factor of ${slow.factor}`, 'use a number above 0')
   }
+  for (const { worker, atMs, forMs } of spec.stalls ?? []) {
+    require(isWhole(worker, 0, workers - 1), `a stall of worker ${worker}`, `use 0 to ${workers - 1}`)
+    for (const ms of [atMs, forMs])
+      require(ms >= 0 && ms < Number.POSITIVE_INFINITY, `a stall of ${ms} ms`, 'use a number ≥ 0')
+  }
+  checkHedge(spec, require)
   for (const { worker } of [...(spec.joins ?? []), ...(spec.deaths ?? [])]) {
     require(isWhole(worker, 0, workers - 1), `a change of worker ${worker}`, `use 0 to ${workers - 1}`)
   }
+}
+
+/** Hedges are simulated where nothing else places a request twice. */
+const NOT_WITH_HEDGES = ['pools', 'deaths', 'trouble', 'replicaSyncMs'] as const
+
+function checkHedge(
+  spec: CellSpec,
+  require: (condition: boolean, what: string, right: string) => void,
+): void {
+  const { hedge, selection } = spec
+  if (hedge === undefined) return
+  const { afterMs, budgetShare } = hedge
+  require(afterMs > 0 &&
+    afterMs < Number.POSITIVE_INFINITY, `a hedge after ${afterMs} ms`, 'use a number above 0')
+  require(budgetShare >= 0 && budgetShare <= 1, `a budget of ${budgetShare}`, 'use a number from 0 to 1')
+  for (const name of NOT_WITH_HEDGES)
+    require(spec[name] === undefined, `hedges with ${name}`, `leave ${name} out`)
+  require(selection.queue === undefined, 'hedges with a queue', 'leave the queue out')
 }
 
 /** What nothing was built for: workers that come and go, queues, and what knows no legs. */

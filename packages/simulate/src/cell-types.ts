@@ -201,6 +201,23 @@ export interface FleetChange {
   readonly worker: number
 }
 
+/** As --hedge-after, --hedge-rule and --retry-budget. */
+export interface HedgeSpec {
+  readonly afterMs: number
+  readonly rule: 'auto' | 'fixed'
+  readonly budgetShare: number
+}
+
+/** What became of requests without a first token in time. */
+export interface HedgeFigures {
+  readonly won: number
+  readonly lost: number
+  readonly notPlaced: number
+  readonly overBudget: number
+  /** Prompt tokens that a worker was to compute in vain. */
+  readonly twiceTokens: number
+}
+
 export interface CellSpec {
   readonly workers: number
   /** Undefined: every worker takes whole requests. */
@@ -225,6 +242,10 @@ export interface CellSpec {
     /** Which one, instead of a share that the seed draws. */
     readonly worker?: number
   }
+  /** A worker does nothing from `atMs` on, for `forMs`: a step that begins before takes so much longer. */
+  readonly stalls?: readonly { readonly worker: number; readonly atMs: number; readonly forMs: number }[]
+  /** A second worker is asked for what has no first token in time; default: never. */
+  readonly hedge?: HedgeSpec
   readonly joins?: readonly FleetChange[]
   readonly deaths?: readonly FleetChange[]
   /** What becomes of requests whose worker died after their first token; undefined: they are lost. */
@@ -334,6 +355,8 @@ export interface CellResult extends RequestFigures {
   readonly missedReuseBlocks: number
   /** Each leg of a request is one. */
   readonly decisions: number
+  /** Where the spec asks for it. */
+  readonly hedges?: HedgeFigures
   /** Where there is a guard. */
   readonly guard?: GuardFigures
   /** Where the spec asks for it. */

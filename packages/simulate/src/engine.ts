@@ -228,6 +228,23 @@ export class SimEngine {
     return Math.max(1, outputTokens - Math.max(0, lastStep - this.steps))
   }
 
+  /**
+   * Ends a request that has no token yet: what it holds is given back, and a step that computes it takes as
+   * long as it does.
+   */
+  cancel(request: SimRequest): void {
+    const waiting = this.#waiting.indexOf(request, this.#head)
+    if (waiting >= 0) {
+      this.#waiting.splice(waiting, 1)
+      this.#refusedHead = undefined
+      return
+    }
+    const at = this.#prefilling.indexOf(request)
+    if (at < 0) throw new RangeError(`cannot cancel request ${request.index}: it is not here, or has a token`)
+    this.#prefilling.splice(at, 1)
+    this.#release(request)
+  }
+
   /** Leading blocks of the request that are cached. */
   cachedRun(request: SimRequest): number {
     const { blockIds, blocks } = request

@@ -14,6 +14,7 @@
 
 import { type Clock, type Random, seededRandom, systemClock } from '@homing/base'
 import type { Fleet } from '@homing/fleet'
+import { WorkerHealth } from '@homing/placement'
 import type { RoomRule } from '@homing/queue'
 import { TRACE_BLOCK_TOKENS, type TraceRequest, type TraceSource } from '@homing/trace'
 import { type Arrivals, arrivalsOf } from './arrivals.ts'
@@ -27,7 +28,7 @@ import {
   RequestMetrics,
 } from './cell-metrics.ts'
 import { checkSpec } from './cell-spec.ts'
-import type { CellRun, CellSpec, ClosedLoop, QueueSpec, SimulateOptions } from './cell-types.ts'
+import type { CellRun, CellSpec, ClosedLoop, HedgeSpec, QueueSpec, SimulateOptions } from './cell-types.ts'
 import { type EngineSink, SimEngine } from './engine.ts'
 import { engineProfile } from './engine-profile.ts'
 import { EventHeap } from './event-heap.ts'
@@ -37,6 +38,7 @@ import { HolderTable } from './holder-table.ts'
 import { RecoveryMetrics, readMsOf, successorOf } from './recovery.ts'
 import { type ReplicaOperation, ReplicaSync } from './replica-sync.ts'
 import { SimFleet } from './sim-fleet.ts'
+import { SimHedges } from './sim-hedges.ts'
 import { SimQueue } from './sim-queue.ts'
 import { newSimRequest, type SimRequest } from './sim-request.ts'
 import { type Oracle, SimRouter } from './sim-router.ts'
@@ -45,6 +47,15 @@ import { TenantMetrics } from './tenant-metrics.ts'
 import { AT_ONCE_MS, FlippedView, TroubledSignals } from './troubles.ts'
 
 const GUESS_TTL_MS = 120_000
+const LATE = { kind: 'failed', reason: 'a worker that was asked later was quicker' } as const
+const CANCELLED = {
+  outcome: 'aborted',
+  status: undefined,
+  completionTokens: undefined,
+  durationMs: 0,
+  streamEvents: undefined,
+  error: undefined,
+} as const
 const PROGRESS_MS = 100
 /** Events between two looks at the real clock. */
 const EVENTS_PER_LOOK = 8192
@@ -108,6 +119,10 @@ class Cell implements EngineSink {
   /** One for each router; empty: nothing ever waits. */
   readonly #queues: readonly SimQueue[]
   readonly #handovers = new Handovers()
+  /** Undefined: each request has one worker. */
+  readonly #hedges: SimHedges | undefined
+  /** One for each router; empty: no worker fails a request. */
+  readonly #health: readonly WorkerHealth[]
   readonly #troubled: TroubledSignals | undefined
   readonly #capacityBlocks: number
   readonly #stepTokensMax: number
@@ -205,12 +220,15 @@ class Cell implements EngineSink {
     this.#alive = this.#aliveWorkers()
     this.#fleet = this.#simFleet.of(this.#alive)
     this.#fleetForLong = this.#simFleet.of(this.#workersForLong())
+    this.#health = spec.hedge ? Array.from({ length: spec.routers }, () => new WorkerHealth()) : []
     this.#routers = Array.from({ length: spec.routers }, (_, router) => {
       const random = seededRandom(seed * 1_000_003 + router + 1)
       const guardRandom = seededRandom(seed * 1_000_003 - router - 1)
       const tell = (operation: ReplicaOperation, nowMs: number): void =>
         this.#sync?.tell(router, operation, nowMs)
-      return new SimRouter({ spec, view: this.#newView(), oracle: this.#oracle(), random, guardRandom, tell })
+      const health = this.#health[router]
+      const given = { spec, view: this.#newView(), oracle: this.#oracle(), random, guardRandom, tell }
+      return new SimRouter({ ...given, ...(health !== undefined && { health }) })
     })
     const { replicaSyncMs, replicaGather } = spec
     this.#sync =
@@ -218,6 +236,7 @@ class Cell implements EngineSink {
         ? undefined
         : new ReplicaSync(replicaSyncMs, this.#routers, replicaGather)
     this.#company = spec.companyMs === undefined ? undefined : new Company(spec.companyMs)
+    this.#hedges = spec.hedge && this.#newHedges(spec.hedge)
     const { queue } = spec.selection
     this.#queues = queue === undefined ? [] : this.#routers.map((_, router) => this.#newQueue(queue, router))
   }
@@ -233,13 +252,14 @@ class Cell implements EngineSink {
       const stepMs = heap.nextMs
       const queueMs = this.#queueMs()
       const handoverMs = this.#handovers.nextMs
+      const hedgeMs = this.#hedges?.nextMs ?? Number.POSITIVE_INFINITY
       const change = this.#changes[this.#changesDone]
       if (change !== undefined && change.atMs <= Math.min(stepMs, queueMs, arrivalMs)) {
         if (Math.min(stepMs, queueMs, arrivalMs) === Number.POSITIVE_INFINITY) return false
         this.#changesDone++
         this.nowMs = change.atMs
         this.#change(change)
-      } else if (stepMs <= Math.min(queueMs, arrivalMs, handoverMs)) {
+      } else if (stepMs <= Math.min(queueMs, arrivalMs, handoverMs, hedgeMs)) {
         if (stepMs === Number.POSITIVE_INFINITY) return false
         this.nowMs = stepMs
         const engine = this.#engines[heap.next]!
@@ -247,7 +267,10 @@ class Cell implements EngineSink {
         engine.finishStep()
         const ms = engine.startStep()
         if (ms < 0) heap.pop()
-        else heap.moveNext(stepMs + ms)
+        else heap.moveNext(this.#stepEndMs(heap.next, stepMs, ms))
+      } else if (hedgeMs <= Math.min(queueMs, arrivalMs, handoverMs)) {
+        this.nowMs = hedgeMs
+        this.#hedges!.look()
       } else if (queueMs <= Math.min(arrivalMs, handoverMs)) {
         this.nowMs = queueMs
         this.#lookAtQueues()
@@ -317,6 +340,7 @@ class Cell implements EngineSink {
     if (decision.kind === 'refused')
       throw new RangeError(`cannot place request ${request.index}: ${decision.error.message}`)
     this.#decisions++
+    this.#tried(request)
     this.#start(request)
     return undefined
   }
@@ -368,6 +392,7 @@ class Cell implements EngineSink {
     }
     if (request.leg !== 'decode' || pools === undefined) {
       this.#enqueue(request)
+      this.#hedges?.sent(request, nowMs)
       return
     }
     const transferMs = pools.transferMs + pools.transferMsPerToken * request.inputTokens
@@ -383,7 +408,49 @@ class Cell implements EngineSink {
     if (request.isToldAtOnce) this.#signal(nowMs + AT_ONCE_MS, request, false)
     if (engine.isStepping) return
     this.#events?.beginBatch(nowMs)
-    this.#heap.push(worker, nowMs + engine.startStep())
+    this.#heap.push(worker, this.#stepEndMs(worker, nowMs, engine.startStep()))
+  }
+
+  /** When a step ends that begins now. A worker that stalls does nothing meanwhile. */
+  #stepEndMs(worker: number, beganMs: number, stepMs: number): number {
+    let endMs = beganMs + stepMs
+    for (const stall of this.#spec.stalls ?? [])
+      if (stall.worker === worker && stall.atMs < endMs && beganMs < stall.atMs + stall.forMs)
+        endMs += stall.atMs + stall.forMs - Math.max(beganMs, stall.atMs)
+    return endMs
+  }
+
+  // ── Hedges ───────────────────────────────────────────────────────────────────────────────────
+
+  #newHedges(hedge: HedgeSpec): SimHedges {
+    return new SimHedges(hedge, {
+      place: second => {
+        this.#deliverSignals(this.nowMs - this.#spec.view.signalDelayMs)
+        const router = this.#routers[second.router]!
+        const decision = router.decide(second, this.#fleet, this.nowMs)
+        if (decision.kind !== 'placed') return false
+        this.#decisions++
+        this.#tried(second)
+        second.placedMs = this.nowMs
+        this.#outstand(second, 1)
+        this.#enqueue(second)
+        return true
+      },
+      cancel: (request, isLate) => {
+        const { worker, router, placedMs } = request
+        if (isLate)
+          this.#health[router]!.failed(String(worker), worker, '', LATE, placedMs, this.nowMs, false)
+        this.#health[router]!.ended(String(worker), String(request.index))
+        this.#engines[request.worker]!.cancel(request)
+        this.#outstand(request, -1)
+        this.#routers[request.router]!.failed(request, CANCELLED, this.nowMs)
+      },
+    })
+  }
+
+  /** A worker that was late too often may be on trial with it. */
+  #tried({ router, worker, index }: SimRequest): void {
+    this.#health[router]?.decided(String(worker), '', String(index), this.nowMs)
   }
 
   // ── Queues ───────────────────────────────────────────────────────────────────────────────────
@@ -510,6 +577,8 @@ class Cell implements EngineSink {
 
   firstToken(request: SimRequest): void {
     request.firstTokenMs = this.nowMs
+    this.#hedges?.firstToken(request, this.nowMs)
+    this.#health[request.router]?.progressed(String(request.worker), '', request.placedMs, this.nowMs)
     if (request.isToldAtOnce) return
     this.#signal(this.#troubled?.laterMs(request, this.nowMs) ?? this.nowMs, request, false)
   }
@@ -524,6 +593,9 @@ class Cell implements EngineSink {
 
   completed(request: SimRequest): void {
     const { nowMs } = this
+    const health = this.#health[request.router]
+    health?.ended(String(request.worker), String(request.index))
+    health?.served(String(request.worker), '', request.placedMs, nowMs)
     this.#signal(nowMs, request, true)
     this.#outstand(request, -1)
     // One token that ends the answer is the answer.
@@ -689,6 +761,7 @@ class Cell implements EngineSink {
       ...(this.#spec.recovery !== undefined && { recovery: this.#recovered.figures() }),
       ...(this.#queues[0] !== undefined && { queue: this.#queues[0].figures }),
       ...(this.#tenants.size > 0 && { tenants: this.#tenants.figures() }),
+      ...(this.#hedges && { hedges: this.#hedges.figures }),
       refused: this.#refused,
       lost: this.#lost,
       spanMs,

@@ -23,7 +23,16 @@ export const tracingSettings = [
     default: 1,
     min: 0,
     max: 1,
-    help: 'Share of the requests that are traced, of those that come without a trace context. Those that come with one are traced if it says so.',
+    help: 'Share of the requests that are traced. With --otlp-context parent it is that of requests without a trace context.',
+  },
+  {
+    key: 'otlpContext',
+    name: 'otlp-context',
+    group: 'Traces',
+    kind: 'choice',
+    choices: ['link', 'parent'],
+    default: 'link',
+    help: 'What the trace context of a client (traceparent) counts for. link: each request begins a trace of its own, which names that context as a link; no client decides what is traced. parent: that context is the parent of the trace, and its flag decides whether the request is traced: for clients that you trust.',
   },
   {
     key: 'otlpQueueSpans',

@@ -1,0 +1,201 @@
+/**
+ * Hedge: asks a second worker for a stream whose first token is late (--hedge-after). One for each exchange,
+ * which owns the first worker's call; this owns the second one's until it has won.
+ *
+ *   idle ──begin──▶ waiting ──late──▶ placing ──decided──▶ calling ──its token──▶ `take`: the exchange's
+ *                      │                 └─ none fits         └─ it fails
+ *                      ▼                       ▼                    ▼
+ *                    over ◀────────────────────┴────────────────────┴── the first worker answers, or the
+ *                                                                       request ends: `end`
+ *
+ * Invariants
+ *   I1  At most one second worker for each request, and none once the first one has sent output.
+ *   I2  Its placement is settled exactly once: here, or by the exchange that has taken it.
+ *   I3  It is placed within the retry budget, never waits in the queue, and binds no session.
+ *   I4  After `end` or `take` nothing of it calls the exchange.
+ */
+
+import type { Clock, Timer } from '@homing/base'
+import type { FirstTokenTimes } from '@homing/load'
+import type { Decision, Delivery, RetryBudget, RoutingRequest } from '@homing/placement'
+import type { ReadyRequest } from './exchange-parts.ts'
+import type { GatewayMetrics } from './gateway-metrics.ts'
+import type { HedgeLimits, HedgeOutcome } from './hedge-limits.ts'
+import type { Placement, Placements } from './placement.ts'
+import type { WorkerCall } from './worker-call.ts'
+
+export interface HedgeParts {
+  readonly limits: HedgeLimits
+  readonly placements: Placements
+  readonly retryBudget: RetryBudget
+  readonly firstTokens: FirstTokenTimes
+  readonly metrics: Pick<GatewayMetrics, 'hedged' | 'decided' | 'requests'>
+  readonly clock: Clock
+  /** Tells the tracker that a booking lives. */
+  readonly touch: (decisionId: string) => void
+}
+
+/** The call that may be late, and how a second one is made. */
+export interface HedgedCall {
+  readonly ready: ReadyRequest
+  /** Of the first worker. */
+  readonly decision: Decision
+  readonly arrivedMs: number
+  /** Workers that are not asked, the first one among them. */
+  readonly excludedWorkers: readonly string[]
+  readonly call: (decision: Decision) => WorkerCall
+  /** Ends the call of the second worker. */
+  readonly drop: (call: WorkerCall) => void
+}
+
+/** The second worker's part of a request. */
+export interface HedgeLeg {
+  readonly placement: Placement
+  readonly decision: Decision
+  readonly call: WorkerCall
+  readonly calledMs: number
+}
+
+export class FirstTokenHedge {
+  readonly #parts: HedgeParts
+  #timer: Timer | undefined
+  #hedged: HedgedCall | undefined
+  #placement: Placement | undefined
+  #leg: HedgeLeg | undefined
+  #isTried = false
+
+  constructor(parts: HedgeParts) {
+    this.#parts = parts
+  }
+
+  /** A second worker is being asked. */
+  get isCalling(): boolean {
+    return this.#leg !== undefined
+  }
+
+  /** This is the call to the second worker. */
+  owns(call: WorkerCall): boolean {
+    return this.#leg?.call === call
+  }
+
+  /** The first worker is called. */
+  begin(hedged: HedgedCall): void {
+    const { limits, firstTokens, clock } = this.#parts
+    const { hedgeMsMin = 0, hedgeRule = 'auto' } = limits
+    if (hedgeMsMin === 0 || this.#isTried || this.#hedged !== undefined || !mayHedge(hedged.ready)) return
+    const usualMs = hedgeRule === 'fixed' ? 0 : firstTokens.lateMs(hedged.decision.prefillTokens)
+    if (usualMs === undefined) return
+    this.#hedged = hedged
+    this.#timer = clock.after(Math.max(hedgeMsMin, usualMs), () => void this.#late(), { unref: true })
+  }
+
+  /** A sign of life of its booking. */
+  look(): void {
+    if (this.#leg !== undefined) this.#parts.touch(this.#leg.placement.id)
+  }
+
+  /** The second worker failed before its first token; returns what is known of it. */
+  failed(): HedgeLeg | undefined {
+    const leg = this.#leg
+    if (leg !== undefined) this.#over('error', 'failed')
+    return leg
+  }
+
+  /** The exchange owns that part from now on. `twiceTokens`: the first worker computed them in vain. */
+  take(twiceTokens: number): HedgeLeg | undefined {
+    const leg = this.#leg
+    if (leg === undefined) return undefined
+    this.#leg = undefined
+    this.#placement = undefined
+    this.#hedged = undefined
+    this.#parts.metrics.hedged('won', twiceTokens)
+    return leg
+  }
+
+  /** The first worker answers, or the request ends. */
+  end(): void {
+    this.#timer?.cancel()
+    this.#timer = undefined
+    if (this.#hedged === undefined) return
+    if (this.#leg !== undefined) this.#over('aborted', 'lost')
+    else this.#drop()
+  }
+
+  async #late(): Promise<void> {
+    const { placements, retryBudget, metrics, clock } = this.#parts
+    const hedged = this.#hedged!
+    this.#timer = undefined
+    this.#isTried = true
+    if (retryBudget.isEmpty) {
+      metrics.hedged('budget', 0)
+      this.#hedged = undefined
+      return
+    }
+    const { ready, decision: first, excludedWorkers } = hedged
+    const routing: RoutingRequest = {
+      ...ready.routing,
+      sessionId: undefined,
+      excludedWorkers,
+      hedges: { decisionId: first.id },
+    }
+    const hints = ready.waiting && { ...ready.waiting, doNotQueue: true }
+    const placement = placements.ask(routing, hints, clock.nowMs() - hedged.arrivedMs)
+    this.#placement = placement
+    const answer = await placement.answer
+    if (this.#placement !== placement) return
+    if ('code' in answer) {
+      metrics.hedged('not_placed', 0)
+      this.#drop()
+      return
+    }
+    retryBudget.placedAgain()
+    metrics.requests.decided(routing, answer, false)
+    metrics.decided(routing, answer)
+    const calledMs = clock.nowMs()
+    const call = hedged.call(answer)
+    this.#leg = { placement, decision: answer, call, calledMs }
+    call.start()
+  }
+
+  /** The second worker's part ends here. */
+  #over(outcome: Delivery['outcome'], why: HedgeOutcome): void {
+    const { placement, decision, call, calledMs } = this.#leg!
+    const { decision: first, drop } = this.#hedged!
+    const { status } = call
+    this.#leg = undefined
+    this.#placement = undefined
+    this.#hedged = undefined
+    drop(call)
+    const durationMs = this.#parts.clock.nowMs() - calledMs
+    placement.settle({ ...UNSERVED, outcome, status, durationMs, otherLeg: first.id }, true, true)
+    this.#parts.metrics.hedged(why, decision.prefillTokens)
+  }
+
+  /** No second worker has been called. */
+  #drop(): void {
+    const placement = this.#placement
+    this.#placement = undefined
+    this.#hedged = undefined
+    placement?.settle({ ...UNSERVED, outcome: 'aborted' }, false, true)
+  }
+}
+
+const UNSERVED: Omit<Delivery, 'outcome'> = {
+  status: undefined,
+  promptTokens: undefined,
+  completionTokens: undefined,
+  cachedTokens: undefined,
+  waitedMs: 0,
+  timeToFirstByteMs: undefined,
+  durationMs: 0,
+  streamEvents: undefined,
+  error: undefined,
+}
+
+/** A stream of which any worker makes the same, and that has left nothing at the first one. */
+function mayHedge({ routing, legs }: ReadyRequest): boolean {
+  if (routing.isStream !== true || routing.continues !== undefined) return false
+  if (legs === undefined || (legs.route !== 'chat' && legs.route !== 'completions')) return false
+  const isPinned = routing.pinnedInstanceId !== undefined || routing.pinnedRank !== undefined
+  return !isPinned && legs.prefillPin === undefined && !legs.isWholePin
+}

@@ -1,0 +1,238 @@
+/** A stream whose first token is late is asked of a second worker: who is left, and what is settled. */
+
+import assert from 'node:assert/strict'
+import process from 'node:process'
+import { seededRandom } from '@homing/base'
+import { FirstTokenTimes } from '@homing/load'
+import t, { type Test } from 'tap'
+import { decisionFor } from './call-world.ts'
+import { start as startWorld } from './gateway-world.ts'
+import { READ } from './sample-records.ts'
+import { data, die, end, finish, head, WorkerExchange } from './worker-exchange.ts'
+
+const LIMITS = {
+  ...{ retriesMax: 2, retryShare: 1, stallMsMin: 0, silenceMsMax: 60_000, requestMsMax: 0 },
+  ...{ hedgeMsMin: 100, hedgeRule: 'fixed' as const },
+}
+const CHAT = '/v1/chat/completions'
+const SSE = { 'content-type': 'text/event-stream' }
+const SEED = Number(process.env['HOMING_SEED'] ?? 1)
+const RUNS = Number(process.env['HOMING_FAULTS_RUNS'] ?? 100)
+
+const text = (content: string, reason: string | null = null): string =>
+  `data: ${JSON.stringify({ id: 'a', choices: [{ index: 0, delta: { content }, finish_reason: reason }] })}\n\n`
+const begin = (content: string) => [head(200, SSE), data(text(content))]
+const rest = (content: string) => finish(`${text(content, 'stop')}data: [DONE]\n\n`)
+
+/** Workers at ports 1, 2, 3, in the order in which the router chooses them; the test says what they do. */
+async function world(t: Test, read: Partial<typeof READ> = {}, limits: Partial<typeof LIMITS> = {}) {
+  let port = 0
+  const calls: WorkerExchange[] = []
+  const started = await startWorld(
+    t,
+    { exchangeLimits: { ...LIMITS, ...limits }, audit: false },
+    {
+      read: () => ({ kind: 'read', request: { ...READ, isStream: true, ...read } }),
+      decide: (_, id) => {
+        port++
+        if (port <= 3) return { kind: 'decided', decision: { ...decisionFor(port), id } }
+        return { kind: 'refused', error: { code: 'HOMING_ROUTER_NO_WORKER', message: 'none', details: {} } }
+      },
+    },
+    { hasWorker: false },
+  )
+  for (const at of [1, 2, 3])
+    await started.serve(at, http => {
+      const call = new WorkerExchange(http, started.log.asked.at(-1)!)
+      calls[at - 1] = call
+      http.readBody(100_000).catch(() => {})
+      http.onClientGone(() => {
+        call.isGone = true
+      })
+    })
+  const post = (path = CHAT) =>
+    started.ask('POST', path, { body: '{"model":"m","messages":[],"stream":true}' })
+  const does = async (worker: number, ...acts: ((http: WorkerExchange['http']) => void)[]): Promise<void> => {
+    for (const act of acts) act(calls[worker - 1]!.http)
+    await started.system.settle()
+  }
+  const settled = () =>
+    started.log.settled.map(({ delivery: { outcome, otherLeg }, isPlacedAgain }) => ({
+      outcome,
+      isPlacedAgain,
+      otherLeg: otherLeg === undefined ? undefined : (started.log.names.get(otherLeg) ?? otherLeg),
+    }))
+  const outcomes = async (): Promise<Readonly<Record<string, number>>> => {
+    const { body } = await started.ask('GET', '/metrics')
+    const found = [
+      ...body.matchAll(/^homing_gateway_hedge(?:s_total\{outcome="(\w+)"\}|_(tokens)_total) (\d+)$/gm),
+    ]
+    return Object.fromEntries(found.map(([, outcome, tokens, count]) => [outcome ?? tokens, Number(count)]))
+  }
+  return { ...started, calls, post, does, settled, outcomes }
+}
+
+t.test('the second worker is quicker: the client gets its stream, and the first one is left', async t => {
+  const { post, does, calls, system, log, settled, outcomes } = await world(t)
+  const client = await post()
+  await does(1, head(200, SSE), data(': waiting\n\n'))
+  await system.advance(99)
+  t.equal(calls.length, 1)
+  await system.advance(1)
+  t.strictSame(log.asked[1]!.excludedWorkers, [decisionFor(1).workerId])
+  t.match(log.asked[1]!.hedges, { decisionId: 'decision-1' })
+  t.strictSame(settled(), [])
+  await does(2, ...begin('two'))
+  t.equal(calls[0]!.isGone, true)
+  t.strictSame(settled(), [{ outcome: 'aborted', isPlacedAgain: true, otherLeg: 'decision-2' }])
+  await does(2, rest(' more'))
+  t.equal(client.body, `${text('two')}${text(' more', 'stop')}data: [DONE]\n\n`)
+  t.equal(client.headers['x-homing-worker'], decisionFor(2).worker)
+  t.strictSame(settled()[1], { outcome: 'ok', isPlacedAgain: false, otherLeg: undefined })
+  t.match(await outcomes(), { won: 1, tokens: decisionFor(1).prefillTokens })
+})
+
+t.test('the first worker is quicker in the end: the second one is left', async t => {
+  const { post, does, calls, system, settled, outcomes } = await world(t)
+  const client = await post()
+  await system.advance(100)
+  t.equal(calls.length, 2)
+  await does(1, ...begin('one'), rest(' more'))
+  t.equal(calls[1]!.isGone, true)
+  t.match(client.body, /"one".*DONE/s)
+  t.strictSame(settled(), [
+    { outcome: 'aborted', isPlacedAgain: true, otherLeg: 'decision-1' },
+    { outcome: 'ok', isPlacedAgain: false, otherLeg: undefined },
+  ])
+  t.match(await outcomes(), { lost: 1, tokens: decisionFor(2).prefillTokens })
+})
+
+t.test('nothing is asked twice that begins in time, or that another worker may not have', async t => {
+  const inTime = await world(t)
+  await inTime.post()
+  await inTime.does(1, ...begin('one'))
+  await inTime.system.advance(1000)
+  t.equal(inTime.log.asked.length, 1, 'its first token has come')
+  for (const [why, read, limits, path] of [
+    ['a whole answer', { isStream: false }, {}, CHAT],
+    ['a pin', { pinnedInstanceId: 7 }, {}, CHAT],
+    ['a response, which its engine keeps', {}, {}, '/v1/responses'],
+    ['it is off', {}, { hedgeMsMin: 0 }, CHAT],
+    ['auto, and nothing was seen', {}, { hedgeRule: 'auto' }, CHAT],
+  ] as const) {
+    const given = await world(t, read as never, limits as never)
+    await given.post(path)
+    await given.system.advance(5000)
+    t.equal(given.log.asked.length, 1, why)
+  }
+})
+
+t.test('the first worker fails meanwhile: the second one has the request', async t => {
+  for (const fails of [[die], [head(500), end]]) {
+    const { post, does, calls, system, log, settled } = await world(t)
+    const client = await post()
+    await system.advance(100)
+    await does(1, ...fails)
+    t.equal(log.asked.length, 2, 'no third one is asked')
+    await does(2, ...begin('two'), rest(' more'))
+    t.match(client.body, /"two".*DONE/s)
+    t.match(settled(), [{ outcome: 'error', otherLeg: 'decision-2' }, { outcome: 'ok' }])
+    t.equal(calls.length, 2)
+  }
+})
+
+t.test('the second worker fails: the first one goes on alone', async t => {
+  for (const fails of [[die], [head(500), end], [head(400), finish('{}')]]) {
+    const { post, does, system, settled, outcomes, log } = await world(t)
+    const client = await post()
+    await system.advance(100)
+    await does(2, ...fails)
+    await system.advance(1000)
+    t.equal(log.asked.length, 2)
+    await does(1, ...begin('one'), rest(' more'))
+    t.match(client.body, /"one".*DONE/s)
+    t.match(settled(), [{ outcome: 'error', otherLeg: 'decision-1' }, { outcome: 'ok' }])
+    t.match(await outcomes(), { failed: 1 })
+  }
+})
+
+t.test('no second worker is asked past the retry budget, and none where none may', async t => {
+  const { post, system, calls, settled, script, outcomes, log } = await world(t, {}, { retryShare: 0 })
+  script.decide = (request, id) =>
+    request.hedges === undefined
+      ? { kind: 'decided', decision: { ...decisionFor(1), id } }
+      : { kind: 'refused', error: { code: 'HOMING_ROUTER_NO_HEDGE', message: 'busy', details: {} } }
+  const client = await post()
+  await system.advance(100)
+  t.match(await outcomes(), { not_placed: 1 })
+  t.strictSame(settled(), [{ outcome: 'aborted', isPlacedAgain: true, otherLeg: undefined }])
+  client.call.abort()
+  await system.settle()
+  script.decide = (request, id) => ({
+    kind: 'decided',
+    decision: { ...decisionFor(request.hedges === undefined ? 1 : 2), id },
+  })
+  for (let at = 0; at < 33; at++) {
+    const asked = await post()
+    await system.advance(100)
+    asked.call.abort()
+    await system.settle()
+  }
+  t.match(await outcomes(), { budget: 1, lost: 32 })
+  t.equal(log.settled.length, 1 + 1 + 32 * 2 + 1)
+  t.ok(calls.every(({ isGone }) => isGone))
+})
+
+t.test(`whatever two workers do, one stream comes whole, and all is settled (seed ${SEED})`, async t => {
+  for (let run = 0; run < RUNS; run++) {
+    const seed = SEED * 100_000 + run
+    const random = seededRandom(seed)
+    const { post, does, calls, system, settled, log } = await world(t)
+    const client = await post()
+    const acts = (at: number) =>
+      [
+        [...begin(`${at}a`), data(text(`${at}b`)), rest(`${at}c`)],
+        [head(200, SSE), data(': wait\n\n'), ...begin(`${at}a`).slice(1), rest(`${at}c`)],
+        [head(500), end],
+        [die],
+        [...begin(`${at}a`), die],
+        [head(404), finish('{"error":{"message":"no"}}')],
+        [],
+      ][Math.floor(random.next() * 7)]!
+    const queues = [acts(1), acts(2), acts(3)]
+    for (let turn = 0; turn < 60; turn++) {
+      const at = Math.floor(random.next() * 4)
+      const act = at < 3 && calls[at] !== undefined && !calls[at].isGone ? queues[at]!.shift() : undefined
+      if (act === undefined) await system.advance(Math.floor(random.next() * 60))
+      else await does(at + 1, act)
+    }
+    if (client.end === 'open') {
+      client.call.abort()
+      await system.settle()
+    }
+    const ids = log.settled.map(({ id }) => id)
+    assert.equal(new Set(ids).size, ids.length, `seed ${seed}: each is settled once`)
+    assert.equal(ids.length, log.asked.length, `seed ${seed}: all that was asked for is settled`)
+    const served = settled().filter(({ outcome }) => outcome === 'ok')
+    assert.ok(served.length <= 1, `seed ${seed}: one serves`)
+    const writers = new Set([...client.body.matchAll(/"content":"(\d)/g)].map(([, writer]) => writer))
+    assert.ok(writers.size <= 1, `seed ${seed}: of one worker: ${[...writers]}`)
+    if (served.length === 1 && client.body.includes('DONE')) assert.match(client.body, /\dc/)
+  }
+  t.pass(`${RUNS} runs`)
+})
+
+t.test('a stream is late after what 95 of 100 took, beyond what their prompts took to compute', async t => {
+  const times = new FirstTokenTimes()
+  const random = seededRandom(SEED)
+  t.equal(times.lateMs(100), undefined)
+  for (let at = 0; at < 256; at++) {
+    const tokens = Math.floor(random.next() * 10_000)
+    times.came(tokens, 50 + 0.1 * tokens + random.next() * 100)
+  }
+  const [short, long] = [times.lateMs(0)!, times.lateMs(10_000)!]
+  t.ok(short > 120 && short < 170, `${short} ms`)
+  t.ok(Math.abs(long - short - 1000) < 60, `${long - short} ms for 10,000 tokens`)
+  for (let at = 0; at < 256; at++) times.came(100, 5)
+  t.equal(times.lateMs(100), 5, 'what was long ago does not count')
+})

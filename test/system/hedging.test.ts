@@ -1,0 +1,96 @@
+/**
+ * A second engine for a late first token, over real sockets: an engine stands still with requests, another
+ * one answers them, and nothing stays booked or open.
+ */
+
+import process from 'node:process'
+import { seededRandom } from '@homing/base'
+import t, { type Test } from 'tap'
+import { chunksOf, RouterClient, send, startEngines, startTestRouter, type ThreadEngine } from './fleet.ts'
+
+const MODEL = 'homing-sim'
+const CHAT = '/v1/chat/completions'
+const STREAM = {
+  model: MODEL,
+  messages: [{ role: 'user', content: 'a short chat' }],
+  max_tokens: 20,
+  stream: true,
+}
+const SEED = Number(process.env['HOMING_SEED'] ?? 1)
+const ROUNDS = 6
+const STREAMS = 24
+
+async function startFleet(t: Test, argv: readonly string[] = []) {
+  const { engines, stop } = await startEngines([{ hashSeed: 1 }, { hashSeed: 1 }, { hashSeed: 1 }])
+  t.teardown(stop)
+  const router = await startTestRouter(
+    engines.map(({ url }) => url),
+    ['--hedge-after', '150ms', '--hedge-rule', 'fixed', '--retry-budget', '1', ...argv],
+  )
+  t.teardown(() => router.stop(0))
+  return { engines, router: new RouterClient(router.url) }
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: chunks of many forms
+const textOf = (chunks: readonly any[]): string =>
+  chunks.map(({ choices: [choice] }) => choice?.delta?.content ?? '').join('')
+
+async function hedges(router: RouterClient): Promise<Readonly<Record<string, number>>> {
+  const { text } = await router.send('/metrics')
+  const rows = [...text.matchAll(/^homing_gateway_hedges_total\{outcome="(\w+)"\} (\d+)$/gm)]
+  return Object.fromEntries(rows.map(([, outcome, count]) => [outcome, Number(count)]))
+}
+
+async function assertNothingOpen(
+  t: Test,
+  engines: readonly ThreadEngine[],
+  router: RouterClient,
+): Promise<void> {
+  for (const engine of engines) await engine.faults({ hang: 'off' })
+  await router.drained()
+  for (const { worker_keys: keys } of await router.workers())
+    for (const { load } of keys) t.match(load, { requests: 0, active_blocks: 0, prefill_tokens: 0 })
+}
+
+t.test('an engine that stands still before a first token is left for another one', async t => {
+  const { engines, router } = await startFleet(t, ['--router-mode', 'round-robin'])
+  const whole = chunksOf((await send(engines[0]!.url, CHAT, { body: STREAM })).text)
+  const first = await router.send(CHAT, { body: STREAM })
+  const at = engines.findIndex(({ url }) =>
+    String(first.headers['x-homing-worker']).startsWith(new URL(url).host),
+  )
+  const next = engines[(at + 1) % 3]!
+  await next.faults({ hang: 'generation' })
+  const answer = await router.send(CHAT, { body: STREAM })
+  t.equal(textOf(chunksOf(answer.text)), textOf(whole))
+  await router.drained()
+  const { decisions } = (await router.send('/decisions?limit=2')).json
+  const [second, late] = decisions
+  t.ok(late.worker.startsWith(new URL(next.url).host))
+  t.not(second.worker, late.worker)
+  t.equal(answer.headers['x-homing-decision'], second.id)
+  t.match(second, { hedges: { decision: late.id }, delivered: { outcome: 'ok', other_leg: null } })
+  t.match(late, { hedges: null, delivered: { outcome: 'aborted', other_leg: second.id } })
+  t.equal(second.request_id, late.request_id)
+  t.match(await hedges(router), { won: 1 })
+  await assertNothingOpen(t, engines, router)
+})
+
+t.test(`streams under engines that stand still at any time are all whole (seed ${SEED})`, async t => {
+  const { engines, router } = await startFleet(t)
+  const random = seededRandom(SEED)
+  const whole = textOf(chunksOf((await send(engines[0]!.url, CHAT, { body: STREAM })).text))
+  for (let round = 0; round < ROUNDS; round++) {
+    const still = engines[random.below(3)]!
+    await still.faults({ hang: 'generation' })
+    const answers = Array.from({ length: STREAMS }, () => router.send(CHAT, { body: STREAM }))
+    // Streams that have begun there wait for it.
+    const seen = await Promise.race([answers[random.below(STREAMS)]!, router.send('/metrics')])
+    t.equal(seen.status, 200)
+    await still.faults({ hang: 'off' })
+    for (const { text } of await Promise.all(answers)) t.equal(textOf(chunksOf(text)), whole)
+  }
+  const { won = 0, lost = 0, failed = 0 } = await hedges(router)
+  t.comment(`won ${won}, lost ${lost}, failed ${failed}`)
+  await assertNothingOpen(t, engines, router)
+})
