@@ -8,8 +8,8 @@
  *            happens. It adds the body, three messages to an actor and back, and the reservation
  *
  * The actors are the real ones: tokenizer, queue, router and tracker, with the gateway's own reader,
- * placements and reservations; they are shared, and the ways take turns. CPU time of the thread, so that what else the
- * machine does counts less. The ratio is the median over rounds of api ÷ inside in the same round.
+ * placements and reservations; they are shared, and the ways take turns. CPU time of the thread, so that what
+ * else the machine does counts less. The ratio is the median over rounds of api ÷ inside in the same round.
  */
 
 import assert from 'node:assert/strict'
