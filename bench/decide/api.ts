@@ -2,14 +2,14 @@
  * The part `api` of the bench: what a decision costs a program that asks for it (`KvRouter.bestWorker`,
  * `markPrefillComplete`, `free`) beside one that the router makes for a client of its own.
  *
- *   inside   in the gateway, as an exchange does it: the body of a completion of token ids is read and hashed,
- *            the placement asked for at the queue, its first token told, the placement settled
+ *   inside   in the gateway, as an exchange does it: the body of a completion of token ids is read and
+ *            hashed, the placement asked for at the queue, its first token told, the placement settled
  *   api      a program makes the body of its token ids, and asks the gateway three times; there the same
  *            happens. It adds the body, three messages to an actor and back, and the reservation
  *
- * The actors are the real ones: tokenizer, queue, router and tracker, with the gateway's own reader, placements
- * and reservations; they are shared, and the ways take turns. CPU time of the thread, so that what else the
- * machine does counts less. The ratio is the median over rounds of api ÷ inside in the same round.
+ * The actors are the real ones: tokenizer, queue, router and tracker, with the gateway's own reader,
+ * placements and reservations; they are shared, and the ways take turns. CPU time of the thread, so that what
+ * else the machine does counts less. The ratio is the median over rounds of api ÷ inside in the same round.
  */
 
 import assert from 'node:assert/strict'

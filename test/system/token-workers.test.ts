@@ -25,7 +25,7 @@ const MESSAGES = [{ role: 'user', content: 'Which way is home?' }]
 const textOf = (chunks: readonly { choices: { delta?: { content?: string }; text?: string }[] }[]): string =>
   chunks.map(({ choices: [choice] }) => choice?.delta?.content ?? choice?.text ?? '').join('')
 
-overEachPlane('answers are those of any engine', async (t, plane, nats) => {
+overEachPlane(t, 'answers are those of any engine', async (t, plane, nats) => {
   const ids = await idsOf(TEXT)
   const promptIds = await chatIdsOf(MESSAGES)
   const scripts: Script[] = [
@@ -109,7 +109,7 @@ overEachPlane('answers are those of any engine', async (t, plane, nats) => {
   t.equal(worker.requests.at(-1)!.stopConditions.maxTokens, 16)
 })
 
-overEachPlane('a client that leaves ends what is generated for it', async (t, plane, nats) => {
+overEachPlane(t, 'a client that leaves ends what is generated for it', async (t, plane, nats) => {
   const ids = await idsOf('one two three four')
   const { worker, running } = await workerOf(t, [{ ids, holdsAt: 3 }], over(plane, nats))
   const client = await routerOver(t, plane, [running], nats)
@@ -124,7 +124,7 @@ overEachPlane('a client that leaves ends what is generated for it', async (t, pl
   await until('nothing is open', () => (running.openRequests === 0 ? true : undefined))
 })
 
-overEachPlane('a stream whose worker dies goes on elsewhere, token by token', async (t, plane, nats) => {
+overEachPlane(t, 'a stream whose worker dies goes on elsewhere, token by token', async (t, plane, nats) => {
   const ids = [...(await idsOf(TEXT)), END_ID]
   const half = ids.length >> 1
   const dying = new ScriptedWorker([{ ids, holdsAt: half }])
@@ -157,19 +157,23 @@ overEachPlane('a stream whose worker dies goes on elsewhere, token by token', as
   t.equal(decisions.length, 2)
 })
 
-overEachPlane('a worker that drains finishes what it has, and gets nothing more', async (t, plane, nats) => {
-  const ids = [...(await idsOf(TEXT)), END_ID]
-  const { worker, running } = await workerOf(t, [{ ids, holdsAt: 2 }], over(plane, nats))
-  const client = await routerOver(t, plane, [running], nats, ['--migration-limit', '0'])
-  const answer = client.send('/v1/chat/completions', {
-    body: { model: MODEL, messages: MESSAGES, stream: true },
-  })
-  await until('it is under way', () => (worker.held === 1 ? true : undefined))
-  const closed = running.close(60_000)
-  worker.go()
-  t.equal(textOf(chunksOf((await answer).text)), TEXT)
-  await closed
-})
+overEachPlane(
+  t,
+  'a worker that drains finishes what it has, and gets nothing more',
+  async (t, plane, nats) => {
+    const ids = [...(await idsOf(TEXT)), END_ID]
+    const { worker, running } = await workerOf(t, [{ ids, holdsAt: 2 }], over(plane, nats))
+    const client = await routerOver(t, plane, [running], nats, ['--migration-limit', '0'])
+    const answer = client.send('/v1/chat/completions', {
+      body: { model: MODEL, messages: MESSAGES, stream: true },
+    })
+    await until('it is under way', () => (worker.held === 1 ? true : undefined))
+    const closed = running.close(60_000)
+    worker.go()
+    t.equal(textOf(chunksOf((await answer).text)), TEXT)
+    await closed
+  },
+)
 
 t.test('what one worker refuses or fails before its first token, another takes', async t => {
   const ids = [...(await idsOf(TEXT)), END_ID]

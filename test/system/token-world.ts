@@ -9,7 +9,7 @@ import {
   type TokenRequest,
   type WorkerOptions,
 } from '@homing/worker'
-import t, { type Test } from 'tap'
+import type { Test } from 'tap'
 import { RouterClient, startTestRouter, TINY_TOKENIZER, until } from './fleet.ts'
 
 export const MODEL = 'toy'
@@ -150,13 +150,14 @@ export async function routerOver(
   return client
 }
 
-/** Every plane, with the broker that it needs. */
+/** A test under `root` for every plane, with the broker that it needs. */
 export function overEachPlane(
+  root: Test,
   title: string,
   run: (t: Test, plane: Plane, nats: NatsServer | undefined) => Promise<void>,
 ) {
   for (const plane of PLANES)
-    t.test(`${title}, over ${plane}`, { skip: plane === 'nats' && NO_NATS_SERVER }, async t =>
+    root.test(`${title}, over ${plane}`, { skip: plane === 'nats' && NO_NATS_SERVER }, async t =>
       run(t, plane, plane === 'nats' ? await broker(t) : undefined),
     )
 }

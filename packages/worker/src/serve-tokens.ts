@@ -48,13 +48,14 @@ export async function serveTokens(options: WorkerOptions): Promise<RunningWorker
   let served: ServedRequests | undefined
   let registered: Registered | undefined
   try {
-    const metrics = workerMetrics(startedSeconds, () => ({
-      counts: routes.counts,
-      openRequests: served?.openCount ?? 0,
-      bodiesBytes: served?.bodiesBytes ?? 0,
-      refusedBodies: served?.refusedBodies ?? 0,
-      tcp: plane === 'tcp' ? transport.tcp : undefined,
-    }))
+    const metrics = () =>
+      workerMetrics(startedSeconds, {
+        counts: routes.counts,
+        openRequests: served?.openCount ?? 0,
+        bodiesBytes: served?.bodiesBytes ?? 0,
+        refusedBodies: served?.refusedBodies ?? 0,
+        tcp: plane === 'tcp' ? transport.tcp : undefined,
+      })
     const routes = workerRoutes({ options, log, startedSeconds: Math.floor(startedSeconds), metrics })
     const { handler } = routes
     const subject = requestSubjectOf(`${settings.advertisedHost}:${settings.port}`)

@@ -25,7 +25,7 @@ export interface WorkerRoutesParts {
   readonly log: Pick<Log, 'warn'>
   /** When it began, in Unix seconds. */
   readonly startedSeconds: number
-  readonly metrics: () => Promise<string>
+  readonly metrics: () => string
 }
 
 const JSON_TYPE = { 'content-type': 'application/json' }
@@ -65,7 +65,7 @@ export function workerRoutes({ options, log, startedSeconds, metrics }: WorkerRo
     if (path === '/v1/models') return { status: 200, headers: JSON_TYPE, body: models }
     if (path === '/health') return { status: 200, headers: JSON_TYPE, body: '{"status":"ok"}' }
     if (path === '/metrics')
-      return { status: 200, headers: { 'content-type': 'text/plain; version=0.0.4' }, body: await metrics() }
+      return { status: 200, headers: { 'content-type': 'text/plain; version=0.0.4' }, body: metrics() }
     return notHere(request)
   }
   return { handler, counts }
