@@ -4,7 +4,9 @@ import t from 'tap'
 import { readEngineSleep, sleepReason } from '../src/engine-sleep.ts'
 import { readMetrics } from '../src/probe-answers.ts'
 
-function metricsOf(...levels: readonly ('awake' | 'weights_offloaded' | 'discard_all' | 'none')[]): string {
+type Level = 'awake' | 'weights_offloaded' | 'discard_all' | 'none'
+
+function metricsOf(levels: readonly Level[]): string {
   const states = ['awake', 'weights_offloaded', 'discard_all'] as const
   return levels
     .flatMap((level, rank) =>
@@ -17,7 +19,7 @@ function metricsOf(...levels: readonly ('awake' | 'weights_offloaded' | 'discard
 }
 
 t.test('its metrics tell how deep it sleeps, by its deepest rank', async t => {
-  const of = (...levels: Parameters<typeof metricsOf>) => readMetrics(metricsOf(...levels)).sleepState
+  const of = (...levels: readonly Level[]) => readMetrics(metricsOf(levels)).sleepState
   t.equal(of('awake', 'awake'), 'awake')
   t.equal(of('weights_offloaded'), 'discarded')
   t.equal(of('awake', 'discard_all', 'awake'), 'discarded')
