@@ -153,6 +153,20 @@ t.test('rules over several settings hold, and a default that is given is no wish
     /needs --router-mode kv and --router-policy/,
   ])
   t.match(faultsOf({ disaggRule: 'auto', conditionalDisagg: true }), [/goes by its own thresholds/])
+  t.match(faultsOf({ discovery: 'kubernetes' }), [/needs a Service: name it with --kubernetes-service/])
+  t.strictSame(faultsOf({ discovery: 'kubernetes', kubernetesSelector: 'app=vllm' }), [])
+  t.match(faultsOf({ discovery: 'dns' }), [/needs a name: give --dns-name/])
+  t.strictSame(faultsOf({ discovery: 'dns', dnsNames: ['http://engines.test:8000'] }), [])
+  t.match(faultsOf({ discovery: 'kubernetes', kubernetesServices: ['a'], workerNamespace: 'b' }), [
+    /--discovery-backend kubernetes takes no workers that register themselves/,
+  ])
+  t.match(faultsOf({ dnsRefreshMs: 2000 }), [/--dns-refresh has no effect without --discovery-backend dns/])
+  t.match(faultsOf({ discovery: 'dns', dnsNames: ['http://a.test'], kubernetesPort: 'http' }), [
+    /--kubernetes-port has no effect without --discovery-backend kubernetes/,
+  ])
+  t.match(faultsOf({ discovery: 'dns', dnsNames: ['http://a.test'], demoEngines: 2 }), [
+    /have no effect when workers/,
+  ])
   t.match(faultsOf({ demoDisagg: true, demoEngines: 1 }), [/needs an engine of either kind.* is 1: use 2/])
 })
 
@@ -186,10 +200,10 @@ t.test('settings of the command line are complete: nothing of them changes', asy
   }
   const kinds = new Set(['integer', 'choice', 'flag'])
   // Of two ports the second must differ, thresholds need what they go by, some threads no broker, one rule no
-  // other, no API some worker; other tests have these.
+  // other, no API some worker, some discovery a name; other tests have these.
   const others = [
     ...['demo', 'frontend', 'worker-slots', 'gateway-threads', 'router-event-threads', 'admin-port'],
-    ...['router-track', 'active-prefill', 'router-session', 'disagg-rule'],
+    ...['router-track', 'active-prefill', 'router-session', 'disagg-rule', 'discovery-backend'],
   ]
   const choices = routerCommand.settings.filter(
     ({ kind, name }) => kinds.has(kind) && !others.some(other => name.startsWith(other)),

@@ -11,6 +11,8 @@
  * believed in and not there costs more than one that is not believed in.
  */
 
+const SLEEP_LINE_CHARACTERS_MAX = 2048
+
 /** What metrics say: 'kept' is asleep with nothing discarded; undefined: they do not say. */
 export type SleepState = 'awake' | 'kept' | 'discarded' | undefined
 
@@ -29,6 +31,8 @@ export function readEngineSleep(answer: unknown, state: SleepState): EngineSleep
 
 /** Its label `sleep_state`, where a line of its metrics says 1; undefined: it is another line. */
 export function sleepStateIn(line: string): 'awake' | 'discarded' | 'no' | undefined {
+  // A longer one would take the square of its length.
+  if (line.length > SLEEP_LINE_CHARACTERS_MAX) return undefined
   const [, state, value] =
     /^vllm:engine_sleep_state\{[^}]*\bsleep_state="(\w{1,40})"[^}]*\} ([\d.]+)$/.exec(line) ?? []
   if (state === undefined) return undefined

@@ -79,6 +79,7 @@ t.test('what vLLM 0.32 answers', async t => {
     kvBlocks: 100,
     ranks: 2,
     processStartSeconds: 1795246625.58,
+    sleepState: undefined,
   })
   t.equal(readMetrics('vllm:cache_config_info{block_size="16",num_gpu_blocks="66"} 1.0').kvBlocks, 66)
   // With the square of its length it would take minutes.
