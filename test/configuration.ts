@@ -61,10 +61,14 @@ ${differentDefaults()}
 `
 
 function differentDefaults(): string {
-  const ofRouter = new Map(routerCommand.settings.map(setting => [setting.key as string, setting]))
+  const defaultOf = (setting: object | undefined): unknown =>
+    (setting as { readonly default?: unknown } | undefined)?.default
   return pickerCommand.settings
-    .filter(({ key, ...rest }) => ofRouter.get(key)?.default !== rest.default)
-    .map(({ name, ...rest }) => `| \`--${name}\` | ${String(rest.default)} |`)
+    .flatMap(setting => {
+      const ofRouter = routerCommand.settings.find(({ key }) => key === setting.key)
+      const isOther = defaultOf(setting) !== defaultOf(ofRouter)
+      return isOther ? [`| \`--${setting.name}\` | ${String(defaultOf(setting))} |`] : []
+    })
     .join('\n')
 }
 

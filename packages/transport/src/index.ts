@@ -21,13 +21,6 @@ export {
   StreamError,
 } from './errors.ts'
 export { faultOfExtProc } from './ext-proc/libraries.ts'
-export type {
-  ExtProcCounts,
-  ExtProcListener,
-  ExtProcOptions,
-  PickedExchange,
-  PickedRequest,
-} from './ext-proc/types.ts'
 export { giveUpBytes } from './give-up-bytes.ts'
 export { REQUEST_WINDOW_BYTES } from './limits.ts'
 export { MemoryNetwork } from './memory/network.ts'
@@ -57,6 +50,9 @@ export type {
   Dealer,
   DialOptions,
   EventPath,
+  ExtProcCounts,
+  ExtProcListener,
+  ExtProcOptions,
   Frames,
   HttpAccess,
   HttpCall,
@@ -75,6 +71,8 @@ export type {
   MessageTransport,
   Offered,
   OwnPresence,
+  PickedExchange,
+  PickedRequest,
   Publisher,
   RouterSocket,
   ServedExchange,
