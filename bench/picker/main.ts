@@ -35,6 +35,8 @@ const seed = parameter('seed', { smoke: 1, full: 1 })
 
 const SPEED = 1000
 const OUTPUT_TOKENS = 4
+/** Of all prompts, by either way. */
+const WARM_UP_PASSES = 4
 const HEADERS = { 'content-type': 'application/json' }
 const ENGINES = fileURLToPath(new URL('../http/engines.ts', import.meta.url))
 const HOMING = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.meta.url))
@@ -72,8 +74,10 @@ async function compare(pid: number, url: string, port: number): Promise<Measures
   const envoy = await AskingEnvoy.connect(port, true)
   try {
     // What comes first compiles, and fills caches.
-    await sendAll([url], [...bodies, ...bodies], concurrency)
-    await askAll(envoy, bodies, 1)
+    for (let pass = 0; pass < WARM_UP_PASSES; pass++) {
+      await sendAll([url], bodies, concurrency)
+      await askAll(envoy, bodies, 1)
+    }
     const arms: Record<'router' | 'picker' | 'stream', number[]> = { router: [], picker: [], stream: [] }
     for (let round = 0; round < roundCount; round++) {
       const some = Array.from({ length: requestCount }, (_, index) => bodies[index % bodies.length]!)

@@ -25,7 +25,7 @@ import type { ClientKeysArgs } from './client-door.ts'
 import type { ExchangeLimits } from './exchange-parts.ts'
 import type { GatewaysMessage } from './messages.ts'
 import type { OwnRoute } from './own-routes.ts'
-import type { PickerArgs } from './picker.ts'
+import type { PickerArgs } from './picker-args.ts'
 import type { DisaggSettings } from './prefill-pools.ts'
 import type { TracingArgs } from './tracing.ts'
 

@@ -5,7 +5,7 @@ import type { ErrorRecord } from '@homing/base'
 import type { FleetMessage } from '@homing/fleet'
 import type { HttpAddress } from '@homing/http'
 import type { PromptWord } from './deadly-prompts.ts'
-import type { PickerAddress } from './picker.ts'
+import type { PickerAddress } from './picker-args.ts'
 import type { Held } from './response-holders.ts'
 
 /** Where a gateway listens. */

@@ -32,26 +32,9 @@ import { NO_CONSTRAINTS } from './client-models.ts'
 import { NoEndpointError } from './errors.ts'
 import type { CommonParts, ReadStep } from './exchange-parts.ts'
 import type { GatewayArgs } from './gateway-args.ts'
+import type { PickerAddress, PickerArgs } from './picker-args.ts'
 import type { RequestReader } from './request-reader.ts'
 import { SliceTrust } from './slice-trust.ts'
-
-export interface PickerArgs {
-  /** 0 picks a free one. */
-  readonly port: number
-  /** Of the health service without TLS; undefined: it is on `port` only. */
-  readonly healthPort: number | undefined
-  /** `files`: the gateway's own certificate. */
-  readonly tls: 'self-signed' | 'files' | 'off'
-  /** Other workers that Envoy is told of, for a first one that it cannot reach. */
-  readonly fallbacks: number
-  /** Obeys and sets the headers of the extension's conformance tests. */
-  readonly isConformance: boolean
-}
-
-export interface PickerAddress {
-  readonly port: number
-  readonly healthPort: number | undefined
-}
 
 /** What its exchanges have other than the gateway's. */
 export type PickedParts = Pick<CommonParts, 'picked' | 'limits' | 'audit' | 'slices' | 'continuations'>

@@ -39,6 +39,7 @@ const NEVER_ANSWERED = new Map([
   ['HOMING_TRANSPORT_ENDPOINT', 'event sockets'],
   ['HOMING_TRANSPORT_NO_HOST', 'event sockets'],
   ['HOMING_TRANSPORT_NAME', 'workers that are here stay'],
+  ['HOMING_TRANSPORT_NOT_INSTALLED', 'the router does not start'],
   ['HOMING_TRANSPORT_CALL', 'the exchange says which worker failed, the tokenizer serves by load'],
   ['HOMING_WORKER_BAD_REGISTRATION', 'the worker does not start'],
   ['HOMING_WHAT_IF_FAILED', 'a state of the question, which GET /what_if gives'],

@@ -22,13 +22,6 @@ export {
   StreamError,
 } from './errors.ts'
 export { faultOfExtProc } from './ext-proc/libraries.ts'
-export type {
-  ExtProcCounts,
-  ExtProcListener,
-  ExtProcOptions,
-  PickedExchange,
-  PickedRequest,
-} from './ext-proc/types.ts'
 export { giveUpBytes } from './give-up-bytes.ts'
 export { REQUEST_WINDOW_BYTES } from './limits.ts'
 export { MemoryNetwork } from './memory/network.ts'
@@ -58,6 +51,9 @@ export type {
   Dealer,
   DialOptions,
   EventPath,
+  ExtProcCounts,
+  ExtProcListener,
+  ExtProcOptions,
   Frames,
   HttpAccess,
   HttpCall,
@@ -80,6 +76,8 @@ export type {
   Offered,
   OwnPresence,
   PeerTls,
+  PickedExchange,
+  PickedRequest,
   Publisher,
   RouterSocket,
   ServedExchange,

@@ -3,7 +3,7 @@
  * FRESH_MS; after that the old address is used while it is looked up anew, so only the first request to a
  * worker waits.
  *
- * Bounds   NAMES_MAX names, of which the oldest is forgotten; LOOKUP_MS_MAX for a lookup.
+ * Bounds   ADDRESSES_MAX names, of which the oldest is forgotten; LOOKUP_MS_MAX for a lookup.
  */
 
 import { lookup } from 'node:dns/promises'
@@ -12,7 +12,7 @@ import type { Clock } from '@homing/base'
 
 const FRESH_MS = 5000
 const LOOKUP_MS_MAX = 2000
-const NAMES_MAX = 4096
+const ADDRESSES_MAX = 4096
 
 interface Known {
   address: string
@@ -59,7 +59,7 @@ export class Endpoints {
       const address = await Promise.race([this.#lookUp(host), late])
       this.#known.delete(host)
       this.#known.set(host, { address, atMs: this.#clock.nowMs(), isAsked: false })
-      if (this.#known.size > NAMES_MAX) this.#known.delete(this.#known.keys().next().value!)
+      if (this.#known.size > ADDRESSES_MAX) this.#known.delete(this.#known.keys().next().value!)
       return address
     } finally {
       timer.cancel()

@@ -18,7 +18,7 @@ const SERVICES: ReadonlySet<string> = new Set([
   EXT_PROC_SERVICE,
   'inference-extension',
 ])
-const NOT_FOUND = 5
+const SERVICE_UNKNOWN = 5
 const RESOURCE_EXHAUSTED = 8
 const WATCHERS_MAX = 64
 
@@ -46,7 +46,7 @@ export class Health {
   check(call: ServerUnaryCall<HealthQuestion, HealthAnswer>, reply: sendUnaryData<HealthAnswer>): void {
     const service = call.request.service ?? ''
     if (SERVICES.has(service)) reply(null, this.#statusOf(service))
-    else reply({ code: NOT_FOUND, details: `unknown service ${JSON.stringify(service.slice(0, 100))}` })
+    else reply({ code: SERVICE_UNKNOWN, details: `unknown service ${JSON.stringify(service.slice(0, 100))}` })
   }
 
   watch(call: Watch): void {

@@ -14,14 +14,13 @@ import type * as grpc from '@grpc/grpc-js'
 import type { Clock } from '@homing/base'
 import { callFor } from '../callback.ts'
 import { ListenError } from '../errors.ts'
-import type { TlsIdentity } from '../types.ts'
+import type { ExtProcCounts, ExtProcListener, ExtProcOptions, PickedExchange, TlsIdentity } from '../types.ts'
 import { Endpoints } from './endpoints.ts'
 import { EXT_PROC_SERVICE, Health, type HealthAnswer, type HealthQuestion } from './health.ts'
 import { type ExtProcLibraries, type Grpc, loadExtProc } from './libraries.ts'
 import { PickedStream } from './picked-stream.ts'
 import type { ExtProcSchema, ProcessingRequest } from './schema.ts'
 import { selfSignedIdentity } from './self-signed.ts'
-import type { ExtProcCounts, ExtProcListener, ExtProcOptions, PickedExchange } from './types.ts'
 
 /** A buffered body is one frame; longer ones come in pieces. */
 const MESSAGE_BYTES_MAX = 256 * 2 ** 20

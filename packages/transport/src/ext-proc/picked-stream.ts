@@ -29,7 +29,16 @@
 import type { Clock } from '@homing/base'
 import { callOwner } from '../callback.ts'
 import { ClientGoneError, HttpCallError, MalformedHttpError } from '../errors.ts'
-import type { BodyRoom, ClientGoneReason, HttpCall, HttpHeaders, HttpResponseHandler } from '../types.ts'
+import type {
+  BodyRoom,
+  ClientGoneReason,
+  ExtProcCounts,
+  HttpCall,
+  HttpHeaders,
+  HttpResponseHandler,
+  PickedExchange,
+  PickedRequest,
+} from '../types.ts'
 import type { Endpoints } from './endpoints.ts'
 import { RequestBody } from './request-body.ts'
 import {
@@ -39,7 +48,6 @@ import {
   type ProcessingRequest,
   type ProcessingResponse,
 } from './schema.ts'
-import type { ExtProcCounts, PickedExchange, PickedRequest } from './types.ts'
 import {
   destination,
   immediate,
@@ -54,7 +62,7 @@ import {
 /** Of an answer at once. */
 const IMMEDIATE_BYTES_MAX = 4 * 2 ** 20
 /** Of an answer that waits for its second call. */
-const WAITING_BYTES_MAX = 4 * 2 ** 20
+const UNCLAIMED_BYTES_MAX = 4 * 2 ** 20
 
 export interface PickedStreamParts {
   readonly clock: Clock
@@ -276,7 +284,7 @@ export class PickedStream implements PickedExchange {
     else {
       this.#waiting.push(what)
       if (what.type === 'data') this.#waitingBytes += what.bytes.length
-      if (this.#waitingBytes > WAITING_BYTES_MAX) this.#unwatched()
+      if (this.#waitingBytes > UNCLAIMED_BYTES_MAX) this.#unwatched()
     }
   }
 
