@@ -38,7 +38,7 @@ const FAILS_AT = 500
  * auto would weigh what these engines were seen to take, which is noise where they do not wait. By blocks the
  * worker that holds the prompt comes before the one that reaches it.
  */
-const BY_BLOCKS = ['--router-policy', 'linear', '--router-pooled-hit-weight', '0.9']
+const BY_BLOCKS = ['--router-policy', 'linear', '--router-pooled-hit-weight', '0.5']
 
 type Names = readonly [first: string, peer: string, other: string]
 
