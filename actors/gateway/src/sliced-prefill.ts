@@ -119,10 +119,10 @@ export class SlicedPrefill {
   async run(): Promise<SlicesEnd> {
     const { ready, decision } = this.#start
     const { routing } = ready
-    const pace = decision.slice!
+    const { endTokens, stepTokens } = decision.slice!
     let computedTokens = decision.predictedTokens
     let misses = 0
-    for (let end: number | undefined = pace.endTokens; end !== undefined; ) {
+    for (let end: number | undefined = endTokens; end !== undefined; ) {
       const sent = await this.#send(end)
       if ('why' in sent) return this.#end({ kind: 'givenUp', why: sent.why })
       this.#sent++
@@ -133,7 +133,7 @@ export class SlicedPrefill {
         return this.#end({ kind: 'givenUp', why: 'evicted' })
       this.#newTokens += Math.max(0, end - (sent.cachedTokens ?? computedTokens))
       computedTokens = end
-      end = sliceEnd(routing, computedTokens, pace)
+      end = sliceEnd(routing, computedTokens, stepTokens)
       const slice = {
         worker: decision.worker,
         computedTokens,

@@ -21,7 +21,7 @@ const BODY = JSON.stringify({
 })
 const ANSWER =
   '{"usage":{"prompt_tokens":100,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":96}}}'
-const SLICE = { endTokens: STEP_TOKENS, stepTokens: STEP_TOKENS, pairRatio: 0 }
+const SLICE = { endTokens: STEP_TOKENS, stepTokens: STEP_TOKENS }
 
 type Decide = Script['decide']
 

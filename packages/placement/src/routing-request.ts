@@ -7,17 +7,10 @@ import type { LegCosts } from './leg-costs.ts'
 import type { MoeQuery } from './moe-query.ts'
 import type { RequestTracking } from './tracking.ts'
 
-/** How long the slices of a prompt are: see prompt-slices.ts. */
-export interface SlicePace {
-  /** New tokens of the last slice. */
-  readonly stepTokens: number
-  /** Prefill time of a pair of tokens ÷ that of a token; 0: not known, so all slices are equal. */
-  readonly pairRatio: number
-}
-
-export interface FirstSlice extends SlicePace {
-  /** Tokens of the prompt up to its end. */
+/** Where the first slice of a prompt ends, and how much longer each further one is. */
+export interface FirstSlice {
   readonly endTokens: number
+  readonly stepTokens: number
 }
 
 /** A part of a prompt that is sent in slices, or the rest of it: see prompt-slices.ts. */
