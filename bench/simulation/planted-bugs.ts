@@ -92,7 +92,8 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     what: 'the booking of a worker that failed is not freed when the request is placed again',
     scenario: 'router',
     file: 'actors/gateway/src/exchange.ts',
-    right: "this.#leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true })",
+    right:
+      "this.#leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true, otherLeg: second?.placement.id })",
     wrong: '',
   },
   {

@@ -1,6 +1,6 @@
 /**
- * A release: what `pnpm release` writes, and the packed `homing` on each Node that it is for, installed by npm
- * in an empty folder.
+ * A release: what `pnpm release` writes, and the packed `homing` on each Node that it is for, installed by
+ * npm in an empty folder.
  */
 
 import { execFile, spawn, spawnSync } from 'node:child_process'

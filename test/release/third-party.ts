@@ -2,7 +2,8 @@
  * Third-party notices: every package that an installed `homing` brings along, with version, licence and the
  * text of that licence.
  *
- * Read from node_modules, where the packages of the tarball's `dependencies` are installed, and what these need.
+ * Read from node_modules, where the packages of the tarball's `dependencies` are installed, and what these
+ * need.
  */
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
@@ -26,8 +27,8 @@ interface Manifest {
 }
 
 /**
- * The packages that `homing`, installed in `folder`, needs, by name. Throws if one that it needs is not there;
- * an optional one may be missing, as on a machine that it is not for.
+ * The packages that `homing`, installed in `folder`, needs, by name. Throws if one that it needs is not
+ * there; an optional one may be missing, as on a machine that it is not for.
  */
 export function thirdParties(folder: string): readonly ThirdParty[] {
   const found = new Map<string, ThirdParty>()

@@ -200,7 +200,8 @@ t.test('settings of the command line are complete: nothing of them changes', asy
   }
   const kinds = new Set(['integer', 'choice', 'flag'])
   // Of two ports the second must differ, thresholds need what they go by, some threads no broker, one rule no
-  // other, no API some worker, some discovery a name, what an Envoy is told some port; other tests have these.
+  // other, no API some worker, some discovery a name, what an Envoy is told some port; other tests have
+  // these.
   const others = [
     ...['demo', 'frontend', 'worker-slots', 'gateway-threads', 'router-event-threads', 'admin-port'],
     ...['router-track', 'active-prefill', 'router-session', 'disagg-rule', 'discovery-backend', 'picker'],

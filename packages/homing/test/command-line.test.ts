@@ -68,7 +68,7 @@ t.test('the overview names every command', async t => {
   const help = await runHere(t, ['--help'])
   const versionAsked = await runHere(t, ['--version'])
   t.strictSame([help.code, help.stderr], [0, ''])
-  t.match(help.stdout, /^ {2}router .*\n {2}engine /m)
+  t.match(help.stdout, /^ {2}router .*\n {2}picker .*\n {2}engine /m)
   t.strictSame([versionAsked.code, versionAsked.stdout], [0, `${version()}\n`])
 })
 
@@ -151,7 +151,7 @@ t.test('no command, or one that does not exist, is one line and exit code 2', as
     t.match(stderr, ONE_LINE)
     t.match(
       stderr,
-      /^homing: cannot run .*: name one of the commands router, engine, sidecar, indexer, slots, select, simulate, load, doctor, key \(homing --help\)/,
+      /^homing: cannot run .*: name one of the commands router, picker, engine, sidecar, indexer, slots, select, simulate, load, doctor, key \(homing --help\)/,
     )
   }
 })

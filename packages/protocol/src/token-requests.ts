@@ -154,8 +154,9 @@ export function readTokenLine(text: string): TokenLine | undefined {
     error,
   } = value as Readonly<Record<string, unknown>>
   if (error !== undefined && error !== null) {
-    const { message } = error as { readonly message?: unknown }
-    return { error: String(message ?? error).slice(0, ERROR_CHARACTERS_MAX) }
+    const { message = error } = error as { readonly message?: unknown }
+    const said = typeof message === 'string' ? message : JSON.stringify(message)
+    return { error: said.slice(0, ERROR_CHARACTERS_MAX) }
   }
   if (!Array.isArray(ids) || !ids.every(isTokenId)) return undefined
   const isReason = reason == null || (typeof reason === 'string' && reason.length <= WORD_CHARACTERS_MAX)

@@ -21,7 +21,7 @@ export {
   NotInstalledError,
   StreamError,
 } from './errors.ts'
-export { faultOfExtProc } from './ext-proc/libraries.ts'
+export { faultOfExtProc } from './ext-proc/installed.ts'
 export { giveUpBytes } from './give-up-bytes.ts'
 export { REQUEST_WINDOW_BYTES } from './limits.ts'
 export { MemoryNetwork } from './memory/network.ts'

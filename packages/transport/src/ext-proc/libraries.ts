@@ -2,6 +2,7 @@
 
 import type * as grpc from '@grpc/grpc-js'
 import { NotInstalledError } from '../errors.ts'
+import { EXT_PROC_PACKAGES } from './installed.ts'
 import type { ExtProcSchema } from './schema.ts'
 
 export type Grpc = typeof grpc
@@ -11,24 +12,12 @@ export interface ExtProcLibraries {
   readonly schema: ExtProcSchema
 }
 
-const PACKAGES = '@grpc/grpc-js protobufjs'
-
-/** Undefined: they are installed; else what to do. Loads them. */
-export async function faultOfExtProc(): Promise<string | undefined> {
-  try {
-    await load()
-    return undefined
-  } catch {
-    return `needs packages that are not installed beside homing: npm install ${PACKAGES}`
-  }
-}
-
 /** Rejects with NotInstalledError. */
 export async function loadExtProc(): Promise<ExtProcLibraries> {
   try {
     return await load()
   } catch (thrown) {
-    throw new NotInstalledError('listen for ext_proc', PACKAGES, thrown)
+    throw new NotInstalledError('listen for ext_proc', EXT_PROC_PACKAGES, thrown)
   }
 }
 
