@@ -108,7 +108,7 @@ await t.test('pnpm release writes packages, materials, notices, notes and their 
 
 const skip = existsSync(target) ? false : 'without the npm registry nothing is installed'
 
-/** All in one folder, each under a name of its own. False: the registry has not all of them for this machine. */
+/** All in one folder. False: the registry has not all of them for this machine. */
 const isInstalled = skip === false && (await installed())
 
 for (const version of NODES) {
