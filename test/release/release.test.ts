@@ -108,8 +108,12 @@ await t.test('pnpm release writes packages, materials, notices, notes and their 
 
 const skip = existsSync(target) ? false : 'without the npm registry nothing is installed'
 
-/** All in one folder. False: the registry has not all of them for this machine. */
-const isInstalled = skip === false && (await installed())
+/** False: the registry has not all of them for this machine. */
+let isInstalled = false
+await t.test('each Node and the packed homing are installed in one folder', { skip }, async t => {
+  isInstalled = await installed()
+  t.pass('installed', isInstalled ? {} : { skip: NO_NODES })
+})
 
 for (const version of NODES) {
   t.test(
