@@ -107,13 +107,14 @@ export class FoundWorkers {
   }
 
   /**
-   * A worker has left the fleet. If this module did not remove it, its drain has ended or the operator did.
+   * A worker has left the fleet. If this module did not remove it, its drain has ended or the operator did. One
+   * whose drain its source began may come back when that names it again.
    */
   left(id: string): void {
     const here = this.#here.get(id)
     if (id === this.#removing || here === undefined) return
     this.#here.delete(id)
-    this.#refused.set(id, here.life)
+    if (!here.isDraining) this.#refused.set(id, here.life)
   }
 
   #due(): void {

@@ -126,6 +126,25 @@ t.test('of a name, what went drains, and comes back; a doubtful one stays while 
   t.strictSame(states(), {})
 })
 
+t.test('what has drained because its source said so comes back under the same life', async t => {
+  for (const absence of ['drains', 'leaves at once'] as const) {
+    const { says, states, changes, found } = world(absence)
+    says([A, 'ready', ''])
+    if (absence === 'drains') says()
+    else says([A, 'leaving', ''])
+    t.strictSame(states(), { '10.0.0.1:8000': 'draining' })
+    // Its last request has ended.
+    changes.remove('10.0.0.1:8000')
+    t.strictSame(found.kept.refused, new Map(), absence)
+    if (absence === 'leaves at once') {
+      says([A, 'leaving', ''])
+      t.strictSame(states(), {}, 'not before it is ready')
+    }
+    says([A, 'ready', ''])
+    t.strictSame(states(), { '10.0.0.1:8000': 'up' }, absence)
+  }
+})
+
 t.test('no more than there are slots, said once', async t => {
   const { says, states, log } = world('drains', 1)
   says([A, 'ready'], [B, 'ready'])
