@@ -24,7 +24,7 @@ import {
   validatingPython,
 } from '../python/interpreter.ts'
 import { HelmCluster, type Manifest } from './helm-cluster.ts'
-import { DEPLOY, kustomized, manifestsIn, oneOf } from './manifests.ts'
+import { DEPLOY, kustomized, manifestsIn, namespaceOf, oneOf } from './manifests.ts'
 
 const OVERLAYS = ['aggregated', 'disaggregated'] as const
 const CHART = join(DEPLOY, 'helm/homing')
@@ -314,6 +314,13 @@ t.test('the monitor of deploy/kubernetes names the port for operators', async t 
   )
   t.match((admin.metadata as unknown as { labels: object }).labels, monitor!.spec.selector.matchLabels)
   t.equal(monitor!.spec.endpoints[0].port, admin.spec.ports[0].name)
+  t.equal(monitor!.spec.namespaceSelector, undefined, 'it looks in its own namespace')
+  const namespace = namespaceOf(join(DEPLOY, 'kubernetes/monitoring'))
+  t.type(namespace, 'string')
+  for (const name of OVERLAYS) {
+    t.equal(namespaceOf(join(DEPLOY, 'kubernetes/overlays', name)), namespace, name)
+    t.equal(oneOf(overlay(name), 'Namespace').metadata.name, namespace)
+  }
 })
 
 t.test('the preStop of an engine waits for its open requests', { skip: skipOf(plainPython()) }, async t => {
