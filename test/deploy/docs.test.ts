@@ -64,7 +64,7 @@ t.test('the times of docs/kubernetes.md are those of the manifests', async t => 
     for (const { kind, spec } of kustomized(join(DEPLOY, 'kubernetes', folder))) {
       if (kind !== 'Deployment') continue
       t.equal(spec.template.spec.terminationGracePeriodSeconds, 330)
-      const [{ args }] = spec.template.spec.containers as readonly { readonly args: readonly string[] }[]
+      const { args } = spec.template.spec.containers[0] as { readonly args: readonly string[] }
       if (!args?.includes('--discovery-backend=kubernetes')) continue
       const settings = parseSettings(routerCommand, args, {}).settings
       t.equal(settings.shutdownTimeoutMs, 5 * 60_000)
