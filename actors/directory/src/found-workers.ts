@@ -164,8 +164,10 @@ export class FoundWorkers {
     switch (state) {
       case 'ready':
         this.#changes.pause(id, undefined)
-        if (here.isDraining) this.#changes.resume(id)
-        here.isDraining = false
+        if (here.isDraining) {
+          here.isDraining = false
+          this.#changes.resume(id)
+        }
         return false
       case 'unready':
         this.#changes.pause(id, reason)
