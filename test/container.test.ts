@@ -66,6 +66,16 @@ t.test(
   },
 )
 
+t.test('the optional packages of a picker are those that this repository tests with', t => {
+  const { devDependencies } = JSON.parse(
+    readFileSync(join(ROOT, 'packages/transport/package.json'), 'utf8'),
+  ) as { devDependencies: Readonly<Record<string, string>> }
+  const install = all.find(({ name, value }) => name === 'RUN' && value.startsWith('npm install '))!.value
+  for (const name of ['@grpc/grpc-js', 'protobufjs'])
+    t.ok(install.split(' ').includes(`${name}@${devDependencies[name]}`), `${name} ${devDependencies[name]}`)
+  t.end()
+})
+
 t.test('what is left out of the build is nothing of the repository', t => {
   const tracked = spawnSync('git', ['ls-files'], { cwd: ROOT, encoding: 'utf8' })
   if (tracked.status !== 0) {
@@ -112,7 +122,8 @@ t.test('its steps build, install and run a router that is healthy, and ends on i
   const port = await freePort()
   const [, ...entry] = JSON.parse(here(given('ENTRYPOINT'))) as string[]
   const options = (JSON.parse(given('CMD')) as string[]).map(word => word.replace('8000', String(port)))
-  const more = ['--host', '127.0.0.1', '--demo-engines', '1', '--log-level', 'error']
+  // A picker needs the optional packages, and ends without them.
+  const more = ['--host', '127.0.0.1', '--demo-engines', '1', '--log-level', 'error', '--picker-port', '0']
   const child = spawn(process.execPath, [...entry, ...options, ...more], { stdio: 'ignore', cwd: '/' })
   t.teardown(() => child.kill('SIGKILL'))
   const ended = once(child, 'exit')

@@ -6,6 +6,7 @@ import { parseSettings, routerCommand } from '@homing/config'
 import { readDnsName, readWorkerNotes } from '@homing/discovery'
 import t from 'tap'
 import { parse } from 'yaml'
+import { DEPLOY, kustomized, manifestsIn } from './manifests.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const page = (name: string): string => readFileSync(join(ROOT, 'docs', name), 'utf8')
@@ -44,9 +45,34 @@ t.test('every line of docs/kubernetes.md says what there is', async t => {
         const [group, name] = words[at + 1]!.split('=')[0]!.split('.') as [string, string]
         t.not(values[group]?.[name], undefined, `${group}.${name} is a value of the chart`)
       }
+    } else if (line.startsWith('kubectl label namespace ')) {
+      const [label, value] = words[4]!.split('=') as [string, string]
+      const operators = { [label]: value }
+      const [policy] = manifestsIn(join(DEPLOY, 'kubernetes/base/network-policy.yaml'))
+      const { from } = policy!.spec.ingress.find((rule: object) => 'from' in rule)
+      t.strictSame(from, [{ namespaceSelector: { matchLabels: operators } }], line)
+      const values = parse(readFileSync(join(DEPLOY, 'helm/homing/values.yaml'), 'utf8'))
+      t.strictSame(values.networkPolicy.operators, operators, line)
     } else if (!line.startsWith('curl '))
       t.match(line, /^kubectl -n homing port-forward svc\/homing 8000:80$/)
   }
+})
+
+t.test('the times of docs/kubernetes.md are those of the manifests', async t => {
+  const text = page('kubernetes.md')
+  for (const folder of ['base', 'overlays/aggregated', 'overlays/disaggregated'])
+    for (const { kind, spec } of kustomized(join(DEPLOY, 'kubernetes', folder))) {
+      if (kind !== 'Deployment') continue
+      t.equal(spec.template.spec.terminationGracePeriodSeconds, 330)
+      const { args } = spec.template.spec.containers[0] as { readonly args: readonly string[] }
+      if (!args?.includes('--discovery-backend=kubernetes')) continue
+      const settings = parseSettings(routerCommand, args, {}).settings
+      t.equal(settings.shutdownTimeoutMs, 5 * 60_000)
+      t.equal(settings.requestTimeoutMs, 0)
+      t.equal(settings.drainMsMax, 10 * 60_000)
+    }
+  t.match(text, /longer than 5 minutes after its router ends, or than 330 s after its engine does, is cut/)
+  t.match(text, /`--worker-drain-timeout`, 10 min/)
 })
 
 t.test('the annotations of docs/kubernetes.md are those that are read', async t => {

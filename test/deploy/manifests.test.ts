@@ -24,7 +24,7 @@ import {
   validatingPython,
 } from '../python/interpreter.ts'
 import { HelmCluster, type Manifest } from './helm-cluster.ts'
-import { DEPLOY, kustomized, manifestsIn, oneOf } from './manifests.ts'
+import { DEPLOY, kustomized, manifestsIn, namespaceOf, oneOf } from './manifests.ts'
 
 const OVERLAYS = ['aggregated', 'disaggregated'] as const
 const CHART = join(DEPLOY, 'helm/homing')
@@ -69,6 +69,38 @@ const containerOf = (deployment: Manifest): any => deployment.spec.template.spec
 const settingsOf = (deployment: Manifest): RouterSettings =>
   parseSettings(routerCommand, containerOf(deployment).args as readonly string[], {}).settings
 
+/** As Kubernetes puts them into each pod of the namespace that does not forbid it. Headless ones make none. */
+function serviceVariables(manifests: readonly Manifest[]): Record<string, string> {
+  const env: Record<string, string> = {}
+  for (const { kind, metadata, spec } of manifests) {
+    if (kind !== 'Service' || spec.clusterIP === 'None') continue
+    const name = metadata.name.toUpperCase().replaceAll('-', '_')
+    env[`${name}_SERVICE_HOST`] = '10.96.0.7'
+    env[`${name}_SERVICE_PORT`] = String(spec.ports[0].port)
+    env[`${name}_PORT`] = `tcp://10.96.0.7:${spec.ports[0].port}`
+    for (const { name: port, port: number } of spec.ports) {
+      env[`${name}_SERVICE_PORT_${port.toUpperCase().replaceAll('-', '_')}`] = String(number)
+      const link = `${name}_PORT_${number}_TCP`
+      env[link] = `tcp://10.96.0.7:${number}`
+      env[`${link}_PROTO`] = 'tcp'
+      env[`${link}_PORT`] = String(number)
+      env[`${link}_ADDR`] = '10.96.0.7'
+    }
+  }
+  return env
+}
+
+/** The router starts as its manifest says, whatever variables its own Services make. */
+function bearServices(t: Test, manifests: readonly Manifest[]): void {
+  const router = routerOf(manifests)
+  t.equal(router.spec.template.spec.enableServiceLinks, false)
+  const env = serviceVariables(manifests)
+  t.ok(env.HOMING_PORT?.startsWith('tcp://'), 'a Service is named homing')
+  const { settings, warnings } = parseSettings(routerCommand, containerOf(router).args, env)
+  t.strictSame(settings, settingsOf(router))
+  t.match(warnings, [/^HOMING_PORT is ignored: it is the address of a Service/])
+}
+
 const enginesOf = (manifests: readonly Manifest[]): readonly Manifest[] =>
   manifests.filter(one => one.kind === 'Deployment' && containerOf(one).name !== 'homing')
 
@@ -110,6 +142,8 @@ for (const name of OVERLAYS) {
     ])
       t.match(probe.httpGet, { path, port: 'http' })
   })
+
+  t.test(`${name}: no variable of a Service stops the router`, async t => bearServices(t, overlay(name)))
 
   t.test(`${name}: the router finds the engines, and may read what it needs`, async t => {
     const manifests = overlay(name)
@@ -159,6 +193,7 @@ const noHelm = helmLibrary()
 async function helmInstall(
   t: Test,
   values: object,
+  release = 'router',
 ): Promise<{ readonly taken: readonly Manifest[]; readonly stderr: string; readonly stdout: string }> {
   const cluster = await HelmCluster.start()
   t.teardown(() => cluster.stop())
@@ -183,6 +218,7 @@ async function helmInstall(
     CHART,
     kubeconfig,
     JSON.stringify(values),
+    release,
   ])
   return { taken: cluster.taken, stdout, stderr }
 }
@@ -248,6 +284,16 @@ t.test('the chart with all values', { skip: typeof noHelm === 'string' && noHelm
 })
 
 t.test(
+  'a release named homing bears the variables of its Services',
+  { skip: typeof noHelm === 'string' && noHelm },
+  async t => {
+    const { taken, stderr } = await helmInstall(t, {}, 'homing')
+    t.equal(stderr, '')
+    bearServices(t, taken)
+  },
+)
+
+t.test(
   'values that are none are refused by name',
   { skip: typeof noHelm === 'string' && noHelm },
   async t => {
@@ -268,6 +314,13 @@ t.test('the monitor of deploy/kubernetes names the port for operators', async t 
   )
   t.match((admin.metadata as unknown as { labels: object }).labels, monitor!.spec.selector.matchLabels)
   t.equal(monitor!.spec.endpoints[0].port, admin.spec.ports[0].name)
+  t.equal(monitor!.spec.namespaceSelector, undefined, 'it looks in its own namespace')
+  const namespace = namespaceOf(join(DEPLOY, 'kubernetes/monitoring'))
+  t.type(namespace, 'string')
+  for (const name of OVERLAYS) {
+    t.equal(namespaceOf(join(DEPLOY, 'kubernetes/overlays', name)), namespace, name)
+    t.equal(oneOf(overlay(name), 'Namespace').metadata.name, namespace)
+  }
 })
 
 t.test('the preStop of an engine waits for its open requests', { skip: skipOf(plainPython()) }, async t => {

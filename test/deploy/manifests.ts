@@ -28,6 +28,12 @@ export function kustomized(folder: string): readonly Manifest[] {
   })
 }
 
+/** Where the manifests of a folder go, unless they name a namespace themselves. */
+export function namespaceOf(folder: string): string | undefined {
+  const text = readFileSync(join(folder, 'kustomization.yaml'), 'utf8')
+  return (parse(text) as { readonly namespace?: string }).namespace
+}
+
 export function manifestsIn(path: string): readonly Manifest[] {
   return parseAllDocuments(readFileSync(path, 'utf8')).map(document => {
     const [error] = document.errors

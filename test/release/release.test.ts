@@ -6,7 +6,7 @@
 import { execFile, spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import process from 'node:process'
@@ -63,8 +63,29 @@ t.test('third parties are all that is needed, each once; what is missing is an e
     ],
   )
   t.match(noticesOf(parties), /\| b \| 1\.0\.0 \| ISC \|[\s\S]*## a 1\.0\.0\n\n```text\ntext of a\n```/)
+  for (const [file, text] of [
+    ['LICENSE.txt', 'text of b\n'],
+    ['LICENSE_MPL-2.0.txt', 'text of its library\n'],
+    ['NOTICE', 'who wrote it\n'],
+    ['license.js', 'no text'],
+  ])
+    writeFileSync(join(dir, 'node_modules/b', file!), text!)
+  t.equal(
+    thirdParties(dir)[1]!.text,
+    'LICENSE.txt:\n\ntext of b\n\nLICENSE_MPL-2.0.txt:\n\ntext of its library\n\nNOTICE:\n\nwho wrote it',
+  )
   rmSync(join(dir, 'node_modules/b'), { recursive: true })
   t.throws(() => thirdParties(dir), /b, which .*\/a needs, is not installed/)
+})
+
+t.test('a folder that has something already is refused, and left as it is', async t => {
+  const dir = t.testdir({ 'homing-0.0.9.tgz': 'an older one' })
+  const { status, stderr } = spawnSync(process.execPath, [join(import.meta.dirname, 'release.ts'), dir], {
+    encoding: 'utf8',
+  })
+  t.equal(status, 1)
+  t.match(stderr, /^cannot release into .*: it is not empty \(homing-0\.0\.9\.tgz\); name a new folder/)
+  t.strictSame(readdirSync(dir), ['homing-0.0.9.tgz'])
 })
 
 await t.test('pnpm release writes packages, materials, notices, notes and their sums', async t => {
@@ -94,7 +115,14 @@ await t.test('pnpm release writes packages, materials, notices, notes and their 
   for (const { name, version } of bom.components)
     if (name !== 'homing') t.match(notices, `## ${name} ${version}\n`, 'every component has a notice')
   t.notMatch(notices, '| not said |')
-  for (const line of readFileSync(join(target, 'SHA256SUMS'), 'utf8').trim().split('\n')) {
+  const sums = readFileSync(join(target, 'SHA256SUMS'), 'utf8').trim().split('\n')
+  t.strictSame(
+    sums.map(line => line.split('  ')[1]),
+    readdirSync(target)
+      .filter(name => name !== 'SHA256SUMS')
+      .sort(),
+  )
+  for (const line of sums) {
     const [sum, name] = line.split('  ')
     t.equal(
       createHash('sha256')

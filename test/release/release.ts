@@ -8,7 +8,8 @@
  *   SHA256SUMS               of all of these
  *
  * It installs the packed `homing` by npm in an empty folder, and lists what is there: not what manifests say.
- * Publishes nothing. Exit code 1: the changelog has nothing about the version, or a step failed.
+ * Publishes nothing. Exit code 1: the changelog has nothing about the version, FOLDER is not empty (what lies
+ * there would be summed as a part of the release), or a step failed.
  */
 
 import { spawnSync } from 'node:child_process'
@@ -40,6 +41,11 @@ function release(target: string): number {
     return 1
   }
   mkdirSync(target, { recursive: true })
+  const [first] = readdirSync(target)
+  if (first !== undefined) {
+    console.error(`cannot release into ${target}: it is not empty (${first}); name a new folder, or empty it`)
+    return 1
+  }
   if (run(process.execPath, [join(ROOT, 'test/build.ts'), '--pack', target], ROOT) === undefined) return 1
   const empty = mkdtempSync(join(tmpdir(), 'homing-release-'))
   try {
@@ -54,7 +60,7 @@ function release(target: string): number {
     rmSync(empty, { recursive: true, force: true })
   }
   writeFileSync(join(target, 'NOTES.md'), changes)
-  const names = readdirSync(target).filter(name => name !== 'SHA256SUMS')
+  const names = readdirSync(target)
   const sums = names.sort().map(name => {
     const sum = createHash('sha256')
       .update(readFileSync(join(target, name)))

@@ -14,9 +14,13 @@ export interface ThirdParty {
   readonly version: string
   /** SPDX expression, as the package says. */
   readonly license: string
-  /** Undefined: the package carries no text. */
+  /** Of all its files of licences and notices. Undefined: the package carries none. */
   readonly text: string | undefined
 }
+
+/** 'LICENSE', 'LICENSE-MIT.txt', 'LICENSE_MPL-2.0.txt', 'NOTICE.md'. */
+const LEGAL_FILE = /^(?:licen[cs]e|copying|notice|unlicense)/i
+const CODE_FILE = /\.(?:[cm]?[jt]s|json|map)$/i
 
 interface Manifest {
   readonly name: string
@@ -76,13 +80,15 @@ function installedAt(name: string, from: string): string | undefined {
 }
 
 function thirdParty({ name, version, license }: Manifest, path: string): ThirdParty {
-  const file = readdirSync(path).find(entry =>
-    /^(licen[cs]e|copying|unlicense)(\.(md|txt|markdown))?$/i.test(entry),
-  )
+  const files = readdirSync(path, { withFileTypes: true })
+    .filter(entry => entry.isFile() && LEGAL_FILE.test(entry.name) && !CODE_FILE.test(entry.name))
+    .map(entry => entry.name)
+    .sort()
+  const texts = files.map(file => readFileSync(join(path, file), 'utf8').trim())
   return {
     name,
     version,
     license: (typeof license === 'string' ? license : license?.type) ?? 'not said',
-    text: file === undefined ? undefined : readFileSync(join(path, file), 'utf8'),
+    text: files.length > 1 ? files.map((file, at) => `${file}:\n\n${texts[at]}`).join('\n\n') : texts.at(0),
   }
 }

@@ -44,13 +44,14 @@ export class FleetChanges {
   begin(workers: KeptFleet['workers']): void {
     const { workers: table, joined, context } = this.#options
     for (const { joinedMs = 0 } of workers) this.#joinedMsLast = Math.max(this.#joinedMsLast, joinedMs)
-    for (const { spec, isDraining, joinedMs = this.#nextJoinedMs() } of workers) {
+    for (const { spec, isDraining, pause, joinedMs = this.#nextJoinedMs() } of workers) {
       const worker = table.tryAdd(spec, joinedMs)
       if (worker === undefined) {
         context.log.warn({ worker: spec.id }, 'worker is given twice; the first one counts')
         continue
       }
       this.#roll.note(spec.id, spec)
+      worker.pause = pause
       joined(worker)
       if (isDraining) this.#beginDrain(worker)
     }
@@ -147,10 +148,11 @@ export class FleetChanges {
   keep(): void {
     const { workers, keep } = this.#options
     keep(
-      Array.from(workers.all(), ({ spec, joinedMs, drain }) => ({
+      Array.from(workers.all(), ({ spec, joinedMs, drain, pause }) => ({
         spec,
         joinedMs,
         isDraining: drain !== undefined,
+        pause,
       })),
     )
   }
@@ -165,6 +167,7 @@ export class FleetChanges {
     else if (reason === undefined) context.log.info({ worker: workerId }, 'worker gets requests again')
     worker.pause = reason
     changed(worker)
+    this.keep()
   }
 
   /** Whether it answers its probes; undefined: there is none of this id. */

@@ -107,13 +107,14 @@ export class FoundWorkers {
   }
 
   /**
-   * A worker has left the fleet. If this module did not remove it, its drain has ended or the operator did.
+   * A worker has left the fleet. If this module did not remove it, its drain has ended or the operator did. One
+   * whose drain its source began may come back when that names it again.
    */
   left(id: string): void {
     const here = this.#here.get(id)
     if (id === this.#removing || here === undefined) return
     this.#here.delete(id)
-    this.#refused.set(id, here.life)
+    if (!here.isDraining) this.#refused.set(id, here.life)
   }
 
   #due(): void {
@@ -163,8 +164,10 @@ export class FoundWorkers {
     switch (state) {
       case 'ready':
         this.#changes.pause(id, undefined)
-        if (here.isDraining) this.#changes.resume(id)
-        here.isDraining = false
+        if (here.isDraining) {
+          here.isDraining = false
+          this.#changes.resume(id)
+        }
         return false
       case 'unready':
         this.#changes.pause(id, reason)

@@ -86,6 +86,8 @@ export interface KeptFleet {
   readonly workers: readonly {
     readonly spec: WorkerSpec
     readonly isDraining: boolean
+    /** Why it gets no new requests for now; undefined: it gets them. */
+    readonly pause?: string | undefined
     /** `joinedMs` of its record; undefined: it joins now. */
     readonly joinedMs?: number
   }[]

@@ -1,10 +1,12 @@
 /** Workers that a source finds: how the fleet follows it, and what stays the operator's. */
 
-import { recordingLog } from '@homing/base'
-import type { FoundState, FoundWorker, SourceHandler } from '@homing/discovery'
+import { recordingLog, SimulatedClock, silentLog } from '@homing/base'
+import type { FoundList, FoundState, FoundWorker, SourceHandler, WorkerSource } from '@homing/discovery'
 import t from 'tap'
-import type { FleetChanges } from '../src/fleet-changes.ts'
+import { FleetChanges } from '../src/fleet-changes.ts'
 import { FoundWorkers } from '../src/found-workers.ts'
+import type { KeptFleet } from '../src/messages.ts'
+import { WorkerTable } from '../src/worker-table.ts'
 
 const A = 'http://10.0.0.1:8000'
 const B = 'http://10.0.0.2:8000?ranks=2'
@@ -124,6 +126,68 @@ t.test('of a name, what went drains, and comes back; a doubtful one stays while 
   isSilent()
   says([A, 'doubtful'])
   t.strictSame(states(), {})
+})
+
+t.test('what has drained because its source said so comes back under the same life', async t => {
+  for (const absence of ['drains', 'leaves at once'] as const) {
+    const { says, states, changes, found } = world(absence)
+    says([A, 'ready', ''])
+    if (absence === 'drains') says()
+    else says([A, 'leaving', ''])
+    t.strictSame(states(), { '10.0.0.1:8000': 'draining' })
+    // Its last request has ended.
+    changes.remove('10.0.0.1:8000')
+    t.strictSame(found.kept.refused, new Map(), absence)
+    if (absence === 'leaves at once') {
+      says([A, 'leaving', ''])
+      t.strictSame(states(), {}, 'not before it is ready')
+    }
+    says([A, 'ready', ''])
+    t.strictSame(states(), { '10.0.0.1:8000': 'up' }, absence)
+  }
+})
+
+t.test('a pause is kept over a restart of the directory while its source is away', async t => {
+  const life = (kept?: KeptFleet) => {
+    const workers = new WorkerTable({} as never)
+    let finding: FoundList | undefined
+    const clock = new SimulatedClock()
+    const context = { log: silentLog, clock, self: { tell: () => 'ok' }, schedule: () => ({ cancel() {} }) }
+    const fleet: { kept?: KeptFleet } = {}
+    const changes = new FleetChanges({
+      context: context as never,
+      workers,
+      drainMsMax: 1000,
+      joined() {},
+      left: worker => found.left(worker.spec.id),
+      changed() {},
+      keep: workers => (fleet.kept = { workers, file: undefined, found: found.kept }),
+    })
+    changes.begin(kept?.workers ?? [])
+    const open = (): WorkerSource => ({ absence: 'leaves at once', finding: () => finding, close() {} })
+    const found = new FoundWorkers(context as never, changes, 10, open, kept?.found)
+    return {
+      fleet,
+      pause: () => workers.get('10.0.0.1:8000')?.pause,
+      says(state: FoundState): void {
+        finding = {
+          workers: [{ url: A, state, life: '1', reason: `it is ${state}` }],
+          isWhole: true,
+          faults: [],
+        }
+        found.look()
+      },
+    }
+  }
+  const first = life()
+  first.says('ready')
+  first.says('unready')
+  t.equal(first.pause(), 'it is unready')
+  const second = life(structuredClone(first.fleet.kept))
+  t.equal(second.pause(), 'it is unready', 'its source says nothing')
+  second.says('ready')
+  t.equal(second.pause(), undefined)
+  t.equal(life(second.fleet.kept).pause(), undefined)
 })
 
 t.test('no more than there are slots, said once', async t => {

@@ -11,6 +11,7 @@
  *   I2  A `DYN_*` variable never stops the command: one that has no counterpart, is overruled, cannot be
  *       read, or contradicts other settings is a warning. Each that is set gives exactly one.
  *   I3  The settings are frozen; their sources say where each came from.
+ *   I4  A variable that Kubernetes made of the name of a Service is none of ours (service-links.ts).
  *
  * When an option is given twice, the last one counts, so that a script can append; a list collects. A list
  * given in one place replaces the list of another place.
@@ -30,6 +31,7 @@ import {
   type SettingsOf,
 } from './descriptor.ts'
 import { nearestName } from './nearest-name.ts'
+import { serviceLinks } from './service-links.ts'
 import { defaultValue, readSettingText, type SettingValue, splitItems, thisMachine } from './setting-value.ts'
 import { SettingsError } from './settings-error.ts'
 
@@ -285,6 +287,9 @@ function readCommandLine(
   return { given, configFile, faults, warnings, strangers }
 }
 
+const NO_VALUE =
+  'it is the address of a Service, as Kubernetes puts it into pods; set enableServiceLinks: false for this one'
+
 function readEnvironment(
   { settings, foreign = [] }: Command,
   env: Readonly<Record<string, string | undefined>>,
@@ -292,10 +297,12 @@ function readEnvironment(
   const given: Given[] = []
   const warnings: string[] = []
   const known = new Set([CONFIG_VARIABLE])
+  const links = serviceLinks(env)
   for (const setting of settings) {
     const own = environmentName(setting)
     known.add(own)
-    let taken = env[own] ? own : undefined
+    if (links.has(own)) warnings.push(`${own} is ignored: ${NO_VALUE}`)
+    let taken = env[own] && !links.has(own) ? own : undefined
     if (taken !== undefined) given.push(fromVariable(setting, own, env[own]!))
     for (const alias of setting.envAliases ?? []) {
       known.add(alias.name)
@@ -335,7 +342,7 @@ function readEnvironment(
     warnings.push(`${withoutCounterpart.join(', ')}: not a setting of this command; ignored`)
   }
   for (const name of Object.keys(env).sort()) {
-    if (!name.startsWith('HOMING_') || !env[name] || known.has(name)) continue
+    if (!name.startsWith('HOMING_') || !env[name] || known.has(name) || links.has(name)) continue
     const nearest = nearestName(
       name.slice(7),
       [...known].filter(isOurs).map(name => name.slice(7)),

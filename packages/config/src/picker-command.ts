@@ -4,6 +4,7 @@
  */
 
 import type { Command, RuleFacts } from './descriptor.ts'
+import { namesWorkers } from './router/discovery-settings.ts'
 import { faultOfNoFrontend, type RouterSettings, routerCommand } from './router-command.ts'
 
 const PICKER_PORT = 9002
@@ -38,8 +39,7 @@ export const pickerCommand: typeof routerCommand = {
 }
 
 function faultOfNoWorkers({ settings }: RuleFacts<RouterSettings>): string | undefined {
-  const { workers, workersFile, workerNamespace } = settings
-  return workers.length === 0 && workersFile === undefined && workerNamespace === undefined
-    ? 'no worker is named to which an Envoy could send requests: give --worker, --workers-file or --worker-namespace'
-    : undefined
+  return namesWorkers(settings)
+    ? undefined
+    : 'no worker is named to which an Envoy could send requests: give --worker, --workers-file, --worker-namespace, or --discovery-backend kubernetes or dns'
 }

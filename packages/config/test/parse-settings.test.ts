@@ -304,6 +304,37 @@ t.test('variables that mean nothing here are warned of, others are left alone', 
   ])
 })
 
+t.test('variables that Kubernetes makes of Services are none of ours', async t => {
+  const links = {
+    HOMING_SERVICE_HOST: '10.96.0.7',
+    HOMING_SERVICE_PORT: '80',
+    HOMING_SERVICE_PORT_HTTP: '80',
+    HOMING_PORT: 'tcp://10.96.0.7:80',
+    HOMING_PORT_80_TCP: 'tcp://10.96.0.7:80',
+    HOMING_PORT_80_TCP_PROTO: 'tcp',
+    HOMING_PORT_80_TCP_PORT: '80',
+    HOMING_PORT_80_TCP_ADDR: '10.96.0.7',
+    HOMING_ADMIN_SERVICE_HOST: 'fd00::7',
+    HOMING_ADMIN_SERVICE_PORT: '9000',
+    HOMING_ADMIN_PORT: 'tcp://[fd00::7]:9000',
+    HOMING_PICKER_PORT: 'tcp://fd00::8:9002',
+  }
+  const { settings, sources, warnings } = parseSettings(routerCommand, [], links)
+  t.equal(settings.port, 8000)
+  t.equal(settings.adminPort, undefined)
+  t.equal(sources.port.kind, 'default')
+  t.match(warnings.toSorted(), [
+    /^HOMING_ADMIN_PORT is ignored: it is the address of a Service.* set enableServiceLinks: false/,
+    /^HOMING_PICKER_PORT is ignored: /,
+    /^HOMING_PORT is ignored: /,
+  ])
+  t.equal(warnings.length, 3)
+  const beside = parseSettings(routerCommand, [], { ...links, HOMING_PORT: '8001', HOMING_PROT: '1' })
+  t.equal(beside.settings.port, 8001, 'what the user sets in its place counts')
+  t.match(beside.warnings.join(' '), /HOMING_PROT is not a setting/)
+  t.match(faultsOf([], { HOMING_PORT: 'tcp://10.96.0.7' }), [/^HOMING_PORT: .* is not a number$/])
+})
+
 t.test('a file holds the same names, lists as lists or texts', async t => {
   const dir = t.testdir({
     'homing.yaml':

@@ -29,8 +29,17 @@ t.test('a picker is a router with other defaults', async t => {
   t.strictSame({ ...settings, pickerPort, pickerHealthPort, frontend, overloadStatus }, router)
 })
 
+t.test('a picker finds its workers wherever a router does', async t => {
+  for (const argv of [
+    ['--discovery-backend', 'kubernetes', '--kubernetes-service', 'vllm'],
+    ['--discovery-backend', 'dns', '--dns-name', 'http://vllm:8000'],
+    ['--workers-file', 'workers.yaml'],
+  ])
+    t.strictSame(faults(pickerCommand, argv), [], argv.join(' '))
+})
+
 t.test('what cannot be is said with what would be right', async t => {
-  t.match(faults(pickerCommand, []), [/^no worker is named .* give --worker, --workers-file or/])
+  t.match(faults(pickerCommand, []), [/^no worker is named .* give --worker, .* or --discovery-backend/])
   const cases: readonly (readonly [argv: readonly string[], fault: RegExp])[] = [
     [['--picker-health-port', '9003'], /^--picker-health-port has no effect without --picker-port: give it/],
     [['--picker-tls', 'off'], /^--picker-tls has no effect without --picker-port/],

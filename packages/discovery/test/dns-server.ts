@@ -20,6 +20,8 @@ export class DnsServer {
   readonly #socket: Socket
   readonly #records = new Map<string, readonly DnsRecord[]>()
   mood: DnsMood = 'well'
+  /** Of single names, in place of `mood`. */
+  readonly moods = new Map<string, DnsMood>()
   /** Questions that came, as 'A name'. */
   readonly log: string[] = []
 
@@ -56,10 +58,11 @@ export class DnsServer {
     const { name, end } = readName(message, 12)
     const type = TYPES[message.readUInt16BE(end) as keyof typeof TYPES] ?? 'other'
     this.log.push(`${type} ${name}`)
-    if (this.mood === 'silent') return undefined
+    const mood = this.moods.get(name) ?? this.mood
+    if (mood === 'silent') return undefined
     const known = this.#records.get(name)
-    const records = this.mood === 'well' ? (known ?? []).filter(record => record.type === type) : []
-    const code = this.mood === 'servfail' ? 2 : known === undefined ? 3 : 0
+    const records = mood === 'well' ? (known ?? []).filter(record => record.type === type) : []
+    const code = mood === 'servfail' ? 2 : known === undefined ? 3 : 0
     const header = Buffer.alloc(12)
     message.copy(header, 0, 0, 2)
     // An answer with authority, recursion wanted and to be had.

@@ -139,12 +139,26 @@ t.test('without an answer the last one stays, and its workers are doubtful after
 })
 
 t.test('a name without any answer takes nothing from the others', async t => {
-  const { server, listener, start, first } = await world(
+  const { server, listener, start, first, look } = await world(
     t,
     'http://engines.test:8000',
     'http://other.test:8000',
   )
   server.set('engines.test', [a('10.0.0.1')])
+  server.set('other.test', [a('10.0.0.2')])
+  server.moods.set('other.test', 'servfail')
+  start()
+  await first()
+  await listener.says(['http://10.0.0.1:8000 ready'])
+  t.equal(listener.source.finding()!.isWhole, false, 'so that a worker of the other would stay')
+  server.moods.clear()
+  await look()
+  await listener.says(['http://10.0.0.1:8000 ready', 'http://10.0.0.2:8000 ready'])
+  t.equal(listener.source.finding()!.isWhole, true)
+})
+
+t.test('while no server answers from the start on, there is no finding', async t => {
+  const { server, listener, start, first } = await world(t, 'http://engines.test:8000')
   server.mood = 'servfail'
   start()
   await first()

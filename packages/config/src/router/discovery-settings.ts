@@ -1,5 +1,6 @@
 /** Settings of `homing router`: where workers are found in Kubernetes and behind DNS names. */
 
+import { isIPv4, isIPv6 } from 'node:net'
 import type { RuleFacts, SettingDescriptor } from '../descriptor.ts'
 import { HOUR_MS, SECOND_MS } from '../units.ts'
 
@@ -88,11 +89,7 @@ export const discoverySettings = [
     separator: 'comma or space',
     unsetMeans: 'those of the system (/etc/resolv.conf)',
     check: text =>
-      /^(?:\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?|\[[0-9a-fA-F:]+\](?::\d{1,5})?|[0-9a-fA-F:]*:[0-9a-fA-F:]+)$/.test(
-        text,
-      )
-        ? undefined
-        : 'is no address of a DNS server, such as 10.96.0.10 or 127.0.0.1:5353',
+      isDnsServer(text) ? undefined : 'is no address of a DNS server, such as 10.96.0.10 or 127.0.0.1:5353',
     help: `${DNS}: a server that is asked, once for each.`,
   },
   {
@@ -149,6 +146,14 @@ export function faultOfDiscovery({ settings, isGiven }: RuleFacts<DiscoverySetti
     idle &&
     `--${idle.name} has no effect without --discovery-backend ${idle.name.split('-')[0]}: give it, or leave it out`
   )
+}
+
+/** An address, or one with a port; that of IPv6 is then in brackets. */
+function isDnsServer(text: string): boolean {
+  if (isIPv6(text)) return !text.includes('%')
+  const [, four, six, port = '53'] = /^(?:([\d.]+)|\[([\da-fA-F:.]+)\])(?::(\d{1,5}))?$/.exec(text) ?? []
+  const isAddress = four === undefined ? isIPv6(six ?? '') : isIPv4(four)
+  return isAddress && Number(port) >= 1 && Number(port) <= 65_535
 }
 
 /** As Kubernetes has names of Services, namespaces and ports (RFC 1123). */

@@ -14,6 +14,7 @@ export const WATCH_LINE_BYTES_MAX = 8 * 2 ** 20
 const API_ERROR_BYTES_MAX = 64 * 1024
 /** How long a server may be late with the end of a watch. */
 const WATCH_LATE_MS = 15_000
+const RETRY_AFTER_MS_MAX = 60_000
 
 /** `status` 0: there was no answer, or it broke. */
 export interface WatchEnd {
@@ -112,7 +113,10 @@ export class ApiWatch {
   }
 }
 
+/** At most RETRY_AFTER_MS_MAX: a proxy that says a day would keep the router from all changes of that day. */
 export function retryAfterOf(headers: HttpHeaders): number | undefined {
   const value = headers['retry-after']
-  return typeof value === 'string' && /^\d{1,4}$/.test(value) ? Number(value) * 1000 : undefined
+  return typeof value === 'string' && /^\d+$/.test(value)
+    ? Math.min(Number(value) * 1000, RETRY_AFTER_MS_MAX)
+    : undefined
 }

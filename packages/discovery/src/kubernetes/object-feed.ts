@@ -9,7 +9,11 @@
  *
  * A watch ends at the server's word after WATCH_S_MIN … WATCH_S_MAX, and bookmarks move its version on, so
  * that the next one begins where nothing was missed. A listing replaces all: what it lacks is gone.
- * Bounds   objectsMax objects; later ones are left out, which `fault` says. PAGE_OBJECTS objects a page.
+ * Pauses grow from one failure or short watch to the next, until a watch has lived or has brought a change: a
+ * listing that succeeds says nothing about the watch behind it.
+ * Bounds   objectsMax objects; later ones are left out, which `leftOut` says. When one of the namespace has gone
+ *          there is room again: the next watch, within WATCH_S_MAX, begins with a listing. PAGE_OBJECTS objects
+ *          a page.
  */
 
 import type { Clock, Random, Timer } from '@homing/base'
@@ -63,6 +67,8 @@ export class ObjectFeed<T> {
   #objects = new Map<string, T>()
   #isListed = false
   #leftOut = 0
+  /** An object has gone while others were left out. */
+  #hasRoom = false
   #version = ''
   #pauseMs = 0
   #told: string | undefined
@@ -85,7 +91,7 @@ export class ObjectFeed<T> {
     return this.#isListed
   }
 
-  /** Objects beyond the bound. */
+  /** Objects beyond the bound, as of the last listing; those that came since then count as one. */
   get leftOut(): number {
     return this.#leftOut
   }
@@ -131,7 +137,6 @@ export class ObjectFeed<T> {
   }
 
   #answered(): void {
-    this.#pauseMs = 0
     if (this.#told === undefined) return
     this.#told = undefined
     this.#options.recovered()
@@ -186,6 +191,7 @@ export class ObjectFeed<T> {
     if (this.#isClosed) return undefined
     this.#objects = found
     this.#leftOut = leftOut
+    this.#hasRoom = false
     this.#isListed = true
     this.#answered()
     changed()
@@ -203,6 +209,7 @@ export class ObjectFeed<T> {
     })
     const beganMs = clock.nowMs()
     let error: Failure | undefined
+    let isAnswered = false
     this.#watch = new ApiWatch({
       http,
       clock,
@@ -211,28 +218,29 @@ export class ObjectFeed<T> {
       headers: { ...credentials.headers, accept: this.#accept('PartialObjectMetadata') },
       timeoutSeconds: WATCH_S_MIN + random.below(WATCH_S_MAX - WATCH_S_MIN + 1),
       event: event => {
-        this.#answered()
         if (event.type === 'error') {
           error = { status: event.code, reason: event.message }
           return false
         }
+        this.#answered()
+        isAnswered = true
         if (event.type === 'unknown') return true
         this.#version = event.resourceVersion ?? this.#version
-        if (event.type !== 'bookmark') this.#apply(event.type, event.object)
+        if (event.type === 'bookmark') return true
+        this.#pauseMs = 0
+        this.#apply(event.type, event.object)
         return true
       },
     })
     const ended = await this.#watch.ended
     this.#watch = undefined
+    const isShort = clock.nowMs() - beganMs < SHORT_WATCH_MS
     const failure: Failure | undefined = error ?? (ended.status === 200 ? undefined : ended)
-    if (failure?.status === 410) {
-      this.#version = ''
-      // Where even fresh versions are forgotten, listings do not follow each other at once.
-      return clock.nowMs() - beganMs < SHORT_WATCH_MS ? this.#rest() : undefined
-    }
+    if (!isShort && (failure === undefined || isAnswered)) this.#pauseMs = 0
     // An error that is none of the versions: they are listed anew, too.
-    if (error !== undefined) this.#version = ''
-    if (failure === undefined) return clock.nowMs() - beganMs < SHORT_WATCH_MS ? this.#rest() : undefined
+    if (error !== undefined || failure?.status === 410 || this.#hasRoom) this.#version = ''
+    // Where even fresh versions are forgotten, listings do not follow each other at once.
+    if (failure === undefined || failure.status === 410) return isShort ? this.#rest() : undefined
     return failure
   }
 
@@ -248,13 +256,13 @@ export class ObjectFeed<T> {
     const name = textIn(mapIn(item, 'metadata'), 'name')
     if (name === undefined) return
     const object = type === 'gone' ? undefined : read(item)
+    if (type === 'gone' && this.#leftOut > 0) this.#hasRoom = true
     if (object === undefined) {
       if (!this.#objects.delete(name)) return
     } else if (this.#objects.has(name) || this.#objects.size < objectsMax) this.#objects.set(name, object)
-    else {
-      this.#leftOut++
-      return
-    }
+    else if (this.#leftOut === 0) this.#leftOut = 1
+    // Another event of one that is left out already, or of one more.
+    else return
     changed()
   }
 
