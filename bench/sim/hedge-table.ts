@@ -1,6 +1,6 @@
 /**
  * When a second worker for a late first token pays: the table of docs/reliability.md. `pnpm exec node
- * bench/sim/hedge-table.ts --write` writes it; without --write it is printed. `--requests N` takes so many of
+ * bench/sim/hedge-table.ts --write` writes it; without --write it is printed. `--requests N` takes N of
  * the trace, `--seeds N`; `--smoke` is a small generated cell. Results are kept in .cache/bench-sim.
  *
  * Eight workers (h100-8b), the conversation trace. A load is a share of the highest speed at which `auto`

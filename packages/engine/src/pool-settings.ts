@@ -27,7 +27,7 @@ export const DEFAULT_POOL_SETTINGS: PoolSettings = {
   poolReadMsPerToken: 0.002,
 }
 
-/** How long it takes to read so many tokens out of the pool, in real milliseconds. Speed 0 does not wait. */
+/** How long it takes to read tokens out of the pool, in real milliseconds. Speed 0 does not wait. */
 export function poolReadMsOf(
   {
     poolReadMs,

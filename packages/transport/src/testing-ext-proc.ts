@@ -29,7 +29,7 @@ export interface AskedRequest {
   readonly headers?: Readonly<Record<string, string>>
   /** Undefined: it has none. */
   readonly body?: string | Uint8Array | undefined
-  /** In so many pieces; default 1. */
+  /** Number of pieces; default 1. */
   readonly pieces?: number
   readonly subset?: readonly string[] | string
   /** Default: FULL_DUPLEX_STREAMED both ways. 'untold': Envoys before 1.33 tell none. */
