@@ -398,9 +398,9 @@ export class Exchange {
       decision: this.#decision!,
       arrivedMs: this.#arrivedMs,
       excludedWorkers: [...this.#tried.failed, this.#decision!.workerId],
-      call: decision => {
+      call: (decision, upstream) => {
         this.#attempts++
-        return this.#newCall(decision, ready.upstream)
+        return this.#newCall(decision, upstream)
       },
       drop: call => this.#dropCall(call),
     })
@@ -480,8 +480,9 @@ export class Exchange {
   }
 
   /** From now on the second worker's call is that of the exchange. */
-  #adopt({ placement, decision, call, calledMs }: HedgeLeg): void {
+  #adopt({ placement, decision, call, upstream, calledMs }: HedgeLeg): void {
     this.#state = 'calling'
+    this.#ready = { ...this.#ready!, upstream }
     this.#placement = placement
     this.#decision = decision
     this.#call = call

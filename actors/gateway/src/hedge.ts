@@ -12,7 +12,8 @@
  *   I1  At most one second worker for each request, and none once the first one has sent output.
  *   I2  Its placement is settled exactly once: here, or by the exchange that has taken it.
  *   I3  It is placed within the retry budget, never waits in the queue, and binds no session.
- *   I4  After `end` or `take` nothing of it calls the exchange.
+ *   I4  What its worker answers is kept apart from what the first one does, until it has won.
+ *   I5  After `end` or `take` nothing of it calls the exchange.
  */
 
 import type { Clock, Timer } from '@homing/base'
@@ -22,7 +23,7 @@ import type { ReadyRequest } from './exchange-parts.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { HedgeLimits, HedgeOutcome } from './hedge-limits.ts'
 import type { Placement, Placements } from './placement.ts'
-import type { WorkerCall } from './worker-call.ts'
+import type { UpstreamRequest, WorkerCall } from './worker-call.ts'
 
 export interface HedgeParts {
   readonly limits: HedgeLimits
@@ -43,7 +44,7 @@ export interface HedgedCall {
   readonly arrivedMs: number
   /** Workers that are not asked, the first one among them. */
   readonly excludedWorkers: readonly string[]
-  readonly call: (decision: Decision) => WorkerCall
+  readonly call: (decision: Decision, upstream: UpstreamRequest) => WorkerCall
   /** Ends the call of the second worker. */
   readonly drop: (call: WorkerCall) => void
 }
@@ -53,6 +54,8 @@ export interface HedgeLeg {
   readonly placement: Placement
   readonly decision: Decision
   readonly call: WorkerCall
+  /** What was sent there. */
+  readonly upstream: UpstreamRequest
   readonly calledMs: number
 }
 
@@ -152,8 +155,9 @@ export class FirstTokenHedge {
     metrics.requests.decided(routing, answer, false)
     metrics.decided(routing, answer)
     const calledMs = clock.nowMs()
-    const call = hedged.call(answer)
-    this.#leg = { placement, decision: answer, call, calledMs }
+    const upstream = { ...ready.upstream, tokens: ready.upstream.tokens?.again() }
+    const call = hedged.call(answer, upstream)
+    this.#leg = { placement, decision: answer, call, upstream, calledMs }
     call.start()
   }
 
