@@ -11,7 +11,9 @@
  * Invariants
  *   I1  At most one second worker for each request, and none once the first one has sent output.
  *   I2  Its placement is settled exactly once: here, or by the exchange that has taken it.
- *   I3  It is placed within the retry budget, never waits in the queue, and binds no session.
+ *   I3  It is placed within the retry budget, which is charged before the router is asked, once: not again
+ *       where the first worker fails and this one has the request. It never waits in the queue, and binds its
+ *       session only if it serves the request.
  *   I4  What its worker answers is kept apart from what the first one does, until it has won.
  *   I5  After `end` or `take` nothing of it calls the exchange.
  */
@@ -47,6 +49,8 @@ export interface HedgedCall {
   readonly call: (decision: Decision, upstream: UpstreamRequest) => WorkerCall
   /** Ends the call of the second worker. */
   readonly drop: (call: WorkerCall) => void
+  /** Handles a bug of ours. */
+  readonly fault: (thrown: unknown) => void
 }
 
 /** The second worker's part of a request. */
@@ -66,6 +70,7 @@ export class FirstTokenHedge {
   #placement: Placement | undefined
   #leg: HedgeLeg | undefined
   #isTried = false
+  #isRedone = false
 
   constructor(parts: HedgeParts) {
     this.#parts = parts
@@ -89,12 +94,27 @@ export class FirstTokenHedge {
     const usualMs = hedgeRule === 'fixed' ? 0 : firstTokens.lateMs(hedged.decision.prefillTokens)
     if (usualMs === undefined) return
     this.#hedged = hedged
-    this.#timer = clock.after(Math.max(hedgeMsMin, usualMs), () => void this.#late(), { unref: true })
+    this.#timer = clock.after(Math.max(hedgeMsMin, usualMs), () => void this.#late().catch(hedged.fault), {
+      unref: true,
+    })
   }
 
   /** A sign of life of its booking. */
   look(): void {
     if (this.#leg !== undefined) this.#parts.touch(this.#leg.placement.id)
+  }
+
+  /** It had closed an idle connection: its call is made again, once. False: that was done before. */
+  redo(): boolean {
+    const leg = this.#leg
+    if (leg === undefined || this.#isRedone) return false
+    this.#isRedone = true
+    const { drop, call: newCall } = this.#hedged!
+    drop(leg.call)
+    const call = newCall(leg.decision, leg.upstream)
+    this.#leg = { ...leg, call }
+    call.start()
+    return true
   }
 
   /** The second worker failed before its first token; returns what is known of it. */
@@ -129,7 +149,7 @@ export class FirstTokenHedge {
     const hedged = this.#hedged!
     this.#timer = undefined
     this.#isTried = true
-    if (retryBudget.isEmpty) {
+    if (!retryBudget.allowsHedge) {
       metrics.hedged('budget', 0)
       this.#hedged = undefined
       return
@@ -137,10 +157,11 @@ export class FirstTokenHedge {
     const { ready, decision: first, excludedWorkers } = hedged
     const routing: RoutingRequest = {
       ...ready.routing,
-      sessionId: undefined,
       excludedWorkers,
       hedges: { decisionId: first.id },
     }
+    // Others that are late now must see it.
+    retryBudget.placedAgain()
     const hints = ready.waiting && { ...ready.waiting, doNotQueue: true }
     const placement = placements.ask(routing, hints, clock.nowMs() - hedged.arrivedMs)
     this.#placement = placement
@@ -151,7 +172,6 @@ export class FirstTokenHedge {
       this.#drop()
       return
     }
-    retryBudget.placedAgain()
     metrics.requests.decided(routing, answer, false)
     metrics.decided(routing, answer)
     const calledMs = clock.nowMs()
@@ -180,7 +200,9 @@ export class FirstTokenHedge {
     const placement = this.#placement
     this.#placement = undefined
     this.#hedged = undefined
-    placement?.settle({ ...UNSERVED, outcome: 'aborted' }, false, true)
+    if (placement === undefined) return
+    this.#parts.retryBudget.givenBack()
+    placement.settle({ ...UNSERVED, outcome: 'aborted' }, false, true)
   }
 }
 
