@@ -6,7 +6,16 @@
 import process from 'node:process'
 import { seededRandom } from '@homing/base'
 import t, { type Test } from 'tap'
-import { chunksOf, RouterClient, send, startEngines, startTestRouter, type ThreadEngine } from './fleet.ts'
+import {
+  chunksOf,
+  RouterClient,
+  send,
+  startEngines,
+  startTestRouter,
+  type ThreadEngine,
+  until,
+} from './fleet.ts'
+import { END_ID, idsOf, routerOver, ScriptedWorker, MODEL as TOKEN_MODEL } from './token-world.ts'
 
 const MODEL = 'homing-sim'
 const CHAT = '/v1/chat/completions'
@@ -39,6 +48,12 @@ async function hedges(router: RouterClient): Promise<Readonly<Record<string, num
   const { text } = await router.send('/metrics')
   const rows = [...text.matchAll(/^homing_gateway_hedges_total\{outcome="(\w+)"\} (\d+)$/gm)]
   return Object.fromEntries(rows.map(([, outcome, count]) => [outcome, Number(count)]))
+}
+
+/** Second engines that have been asked, and are done. */
+async function asked(router: RouterClient): Promise<number> {
+  const { won = 0, lost = 0, failed = 0 } = await hedges(router)
+  return won + lost + failed
 }
 
 async function assertNothingOpen(
@@ -77,20 +92,58 @@ t.test('an engine that stands still before a first token is left for another one
 })
 
 t.test(`streams under engines that stand still at any time are all whole (seed ${SEED})`, async t => {
-  const { engines, router } = await startFleet(t)
+  const { engines, router } = await startFleet(t, ['--router-mode', 'round-robin'])
   const random = seededRandom(SEED)
   const whole = textOf(chunksOf((await send(engines[0]!.url, CHAT, { body: STREAM })).text))
   for (let round = 0; round < ROUNDS; round++) {
     const still = engines[random.below(3)]!
     await still.faults({ hang: 'generation' })
+    const before = await asked(router)
     const answers = Array.from({ length: STREAMS }, () => router.send(CHAT, { body: STREAM }))
-    // Streams that have begun there wait for it.
-    const seen = await Promise.race([answers[random.below(STREAMS)]!, router.send('/metrics')])
-    t.equal(seen.status, 200)
+    await until('a second engine is asked', async () => ((await asked(router)) > before ? true : undefined))
     await still.faults({ hang: 'off' })
     for (const { text } of await Promise.all(answers)) t.equal(textOf(chunksOf(text)), whole)
   }
   const { won = 0, lost = 0, failed = 0 } = await hedges(router)
-  t.comment(`won ${won}, lost ${lost}, failed ${failed}`)
+  t.ok(won > 0, `won ${won}, lost ${lost}, failed ${failed}`)
   await assertNothingOpen(t, engines, router)
+})
+
+t.test('a stream of token ids that its second worker lost goes on there token by token', async t => {
+  const words = 'Which way is home, and how far is it from here?'
+  const ids = [...(await idsOf(words)), END_ID]
+  const half = ids.length >> 1
+  const workers = [0, 1].map(() => new ScriptedWorker([{ ids, holdsAt: [0, half] }]))
+  const running = await Promise.all(workers.map(worker => worker.start({})))
+  t.teardown(() => Promise.all(running.map(one => one.close(0))))
+  const argv = ['--hedge-after', '50ms', '--hedge-rule', 'fixed', '--migration-limit', '1']
+  const router = await routerOver(t, 'http', running, undefined, argv)
+  const body = { model: TOKEN_MODEL, messages: STREAM.messages, stream: true, return_token_ids: true }
+  const opened = router.open(CHAT, { body })
+  await until('both are asked', () => (workers.every(({ held }) => held === 1) ? true : undefined))
+  const { decisions } = (await router.send('/decisions?limit=2')).json
+  const at = running.findIndex(({ url }) => decisions.at(-1).worker.startsWith(new URL(url).host))
+  const [first, second] = [workers[at]!, workers[1 - at]!]
+  first.go()
+  let isWhole = false
+  const text = (await opened).body.text().finally(() => {
+    isWhole = true
+  })
+  await until('the second one is left in the middle of the first one', () =>
+    first.held === 1 && second.cancelled === 1 ? true : undefined,
+  )
+  second.go()
+  await running[at]!.close(0)
+  await until('the stream has ended', () => {
+    second.go()
+    return isWhole ? true : undefined
+  })
+  const chunks = chunksOf(await text)
+  t.equal(textOf(chunks), words)
+  t.strictSame(
+    chunks.flatMap(({ choices: [choice] }) => choice?.token_ids ?? []),
+    ids,
+    'no token is missing, none is there twice',
+  )
+  t.equal(second.requests[1]!.resumedTokens, half)
 })

@@ -19,8 +19,8 @@ export const END_ID = 1458
 /** What a worker answers to a request; the member `seed` of the request says which. */
 export interface Script {
   readonly ids: readonly number[]
-  /** Stops before this output until `go` is called; default: never. */
-  readonly holdsAt?: number
+  /** Stops before these outputs until `go` is called; default: never. */
+  readonly holdsAt?: number | readonly number[]
   /** Throws there. */
   readonly failsAt?: number
   readonly failure?: Error
@@ -75,7 +75,7 @@ export class ScriptedWorker {
     try {
       for (let at = request.resumedTokens; at < ids.length; at += pieceTokens) {
         if (failsAt !== undefined && at >= failsAt) throw failure ?? new Error('out of memory')
-        if (holdsAt === at) await new Promise<void>(resolve => this.#gates.push(resolve))
+        if ([holdsAt].flat().includes(at)) await new Promise<void>(resolve => this.#gates.push(resolve))
         const piece = ids.slice(at, at + pieceTokens)
         yield pieceTokens === 1 ? piece[0]! : piece
       }

@@ -51,6 +51,7 @@ import { ExchangeLegs } from './exchange-legs.ts'
 import type { CommonParts, ReadStep, ReadyRequest } from './exchange-parts.ts'
 import { ExchangeSlices } from './exchange-slices.ts'
 import { FirstTokenHedge, type HedgeLeg } from './hedge.ts'
+import { type HedgeEnd, hedgeVerdict } from './hedge-verdict.ts'
 import { hiddenModelError, leaseOf } from './keyed-exchange.ts'
 import type { Placement } from './placement.ts'
 import type { Stage } from './request-metrics.ts'
@@ -230,7 +231,6 @@ export class Exchange {
       const reason = `nothing came from worker ${worker} for ${Math.round(nowMs - this.#attemptMs)} ms, while others answered`
       this.#tried.taken()
       this.#failed(reason, true)
-      this.#parts.retryBudget.placedAgain()
       this.#placeAgain('broke', reason, true)
     } else if (requestMsMax > 0 && nowMs - this.#wholeMs >= requestMsMax)
       this.#giveUp(`not finished within ${requestMsMax} ms`, false)
@@ -398,11 +398,12 @@ export class Exchange {
       decision: this.#decision!,
       arrivedMs: this.#arrivedMs,
       excludedWorkers: [...this.#tried.failed, this.#decision!.workerId],
-      call: decision => {
+      call: (decision, upstream) => {
         this.#attempts++
-        return this.#newCall(decision, ready.upstream)
+        return this.#newCall(decision, upstream)
       },
       drop: call => this.#dropCall(call),
+      fault: thrown => this.#fault(thrown),
     })
   }
 
@@ -427,28 +428,32 @@ export class Exchange {
         held: () => this.#heard(call),
         // Of a call that was left, more may come in the same piece: it is dropped.
         head: (status, headers) =>
-          this.#ofCall(call, () => this.#head(call, status, headers), `answered ${status}`),
+          this.#ofCall(call, () => this.#head(call, status, headers), {
+            kind: 'answered',
+            status,
+            sawError: call.sawError,
+          }),
         data: bytes =>
           this.#ofCall(call, () => {
             this.#heard(call)
             this.#relay(bytes)
           }),
-        ended: () => this.#ofCall(call, () => this.#ended(), 'ended without an answer'),
+        ended: () => this.#ofCall(call, () => this.#ended()),
         refused: (status, refusal) =>
-          this.#ofCall(call, () => this.#refused(status, refusal), `answered ${status}`),
-        broke: broken => this.#ofCall(call, () => this.#broke(broken), broken.reason),
+          this.#ofCall(call, () => this.#refused(status, refusal), { kind: 'refused', status, refusal }),
+        broke: broken => this.#ofCall(call, () => this.#broke(broken), { kind: 'broke', broken }),
       },
     )
     return call
   }
 
   /**
-   * Runs what belongs to this call, unless the exchange has left it. `fault`: what it means for a second
+   * Runs what belongs to this call, unless the exchange has left it. `end`: what it means for a second
    * worker that has not won.
    */
-  #ofCall(call: WorkerCall, run: () => void, fault?: string): void {
+  #ofCall(call: WorkerCall, run: () => void, end?: HedgeEnd): void {
     if (this.#call === call) this.#guard(run)
-    else if (fault !== undefined && this.#hedge.owns(call)) this.#guard(() => this.#hedgeFailed(fault))
+    else if (end !== undefined && this.#hedge.owns(call)) this.#guard(() => this.#hedgeFailed(end))
   }
 
   // ── A second worker ──────────────────────────────────────────────────────────────────────────
@@ -480,8 +485,9 @@ export class Exchange {
   }
 
   /** From now on the second worker's call is that of the exchange. */
-  #adopt({ placement, decision, call, calledMs }: HedgeLeg): void {
+  #adopt({ placement, decision, call, upstream, calledMs }: HedgeLeg): void {
     this.#state = 'calling'
+    this.#ready = { ...this.#ready!, upstream }
     this.#placement = placement
     this.#decision = decision
     this.#call = call
@@ -493,11 +499,22 @@ export class Exchange {
   }
 
   /** The first worker goes on alone. */
-  #hedgeFailed(reason: string): void {
-    const leg = this.#hedge.failed()!
-    const fault = { kind: 'failed' as const, reason }
-    this.#tried.failedBy({ decision: leg.decision, fault, calledMs: leg.calledMs }, false)
-    this.#tried.left(leg.decision.workerId)
+  #hedgeFailed(end: HedgeEnd): void {
+    const isReused = end.kind === 'broke' && end.broken.reusedConnection
+    if (isReused && this.#hedge.redo()) return
+    const { decision, calledMs } = this.#hedge.failed()!
+    const { workerId, usesKey } = decision
+    const { directory, deadlyPrompts } = this.#parts
+    const { reason, fault, suspect, lacksModel: isWithout, wasTaken } = hedgeVerdict(end, usesKey)
+    if (fault !== undefined)
+      this.#tried.failedBy({ decision, fault: { kind: fault.kind, reason }, calledMs }, fault.isSure)
+    if (suspect !== undefined) directory.tell({ type: 'suspect', workerId, ...suspect })
+    if (isWithout === true) directory.tell({ type: 'lookAgain', workerId })
+    const body = this.#givenBody
+    if (end.kind === 'broke' && end.broken.failure === 'reset' && body !== undefined)
+      deadlyPrompts.broke(body, workerId, this.#nowMs)
+    if (wasTaken) this.#tried.taken()
+    this.#tried.leftBeside(workerId)
   }
 
   /** The worker sends bytes of its answer. */
@@ -511,6 +528,13 @@ export class Exchange {
     const isStream = call.isStream && status < 300
     if (this.#continuation.isRest && !isStream) {
       this.#fail(toErrorRecord(new UpstreamFailedError(this.#decision!.worker, `answered ${status}`)))
+      return
+    }
+    if (this.#hedge.isCalling && isStream && call.sawError) {
+      const reason = 'sent an error before its first token'
+      this.#failed(reason, false)
+      this.#tried.taken()
+      this.#placeAgain('broke', reason, true)
       return
     }
     this.#hedge.end()
@@ -592,14 +616,17 @@ export class Exchange {
     }
     if (refusal !== undefined) this.#refusal = refusal
     const wasTaken = isTaking(status)
+    const mayTryOther = this.#tried.mayTryOther(wasTaken)
     if (FAILING_STATUSES.has(status)) this.#failed(`answered ${status}`, SHEDDING_STATUSES.has(status))
     if (wasTaken) this.#tried.taken()
     if (usesKey && (status === 401 || status === 403)) {
       const reason = `it answered ${status}: it does not accept the key that the router has for it`
       this.#parts.directory.tell({ type: 'suspect', workerId, reason, isUnreachable: false })
     }
-    this.#parts.retryBudget.placedAgain()
-    this.#placeAgain('refused', `worker ${worker} answered ${status}`, wasTaken)
+    const reason = `worker ${worker} answered ${status}`
+    // A second worker may have failed since its head came.
+    if (this.#hedge.isCalling || mayTryOther) this.#placeAgain('refused', reason, wasTaken)
+    else this.#fail(toErrorRecord(new UpstreamFailedError(worker, `answered ${status}`)), wasTaken)
   }
 
   #broke({ reason, failure, reusedConnection, servedBy }: BrokenCall): void {
@@ -627,23 +654,20 @@ export class Exchange {
     }
     const wasAsked = failure !== 'connect' && failure !== 'full'
     const wasTaken = wasAsked && failure !== 'local' && failure !== 'request'
-    if (failure === 'local') {
+    if (failure === 'local' && !this.#hedge.isCalling) {
       this.#fail(toErrorRecord(new NoSocketError(reason)), wasTaken)
       return
     }
     // A request that we cannot write is not the worker's fault, and one with many calls is well.
-    if (failure !== 'request' && failure !== 'full')
+    if (failure !== 'request' && failure !== 'full' && failure !== 'local')
       directory.tell({ type: 'suspect', workerId, reason, isUnreachable: failure === 'connect' })
     const mayPlaceAgain = wasAsked ? this.#tried.mayTryOther(wasTaken) : this.#tried.isFew
     if (wasTaken) this.#tried.taken()
     if (wasTaken) this.#failed(reason, false)
     if (!mayPlaceAgain && !this.#hedge.isCalling)
       this.#fail(toErrorRecord(new UpstreamFailedError(worker, reason)), wasTaken)
-    else {
-      // Calls without a connection load no worker.
-      if (wasAsked) this.#parts.retryBudget.placedAgain()
-      this.#placeAgain('broke', reason, wasTaken)
-    }
+    // Calls without a connection load no worker.
+    else this.#placeAgain('broke', reason, wasTaken, wasAsked)
   }
 
   /** Envoy could not reach the worker, and another one answers: the request is placed there. */
@@ -659,10 +683,12 @@ export class Exchange {
     const routing = { ...ready.routing, pinnedInstanceId: instanceId, pinnedRank: undefined }
     // It is there already: it cannot wait for room.
     this.#ready = { ...ready, routing, waiting: undefined }
-    this.#placeAgain('broke', reason, false)
+    this.#placeAgain('broke', reason, false, false)
   }
 
-  #placeAgain(kind: 'refused' | 'broke', reason: string, wasTaken: boolean): void {
+  /** `isCharged`: against the retry budget, which has paid for a second worker that is being asked. */
+  #placeAgain(kind: 'refused' | 'broke', reason: string, wasTaken: boolean, isCharged = true): void {
+    if (isCharged && !this.#hedge.isCalling) this.#parts.retryBudget.placedAgain()
     const { worker, workerId } = this.#decision!
     const { requestId, model } = this.#ready!.routing
     this.#parts.metrics.requests.placedAgain(model, kind)
@@ -879,6 +905,11 @@ export class Exchange {
   #giveUp(reason: string, mayGoOn: boolean): void {
     // One whose stream another is to continue has been blamed.
     if (this.#state !== 'continuing') this.#failed(reason, true)
+    if (mayGoOn && this.#hedge.isCalling) {
+      this.#tried.taken()
+      this.#placeAgain('broke', reason, true)
+      return
+    }
     const error = toErrorRecord(new NoAnswerError(this.#decision!.worker, reason))
     if (mayGoOn && this.#state === 'relaying') this.#continueOr(error)
     else this.#fail(error)

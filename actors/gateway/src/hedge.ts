@@ -11,8 +11,11 @@
  * Invariants
  *   I1  At most one second worker for each request, and none once the first one has sent output.
  *   I2  Its placement is settled exactly once: here, or by the exchange that has taken it.
- *   I3  It is placed within the retry budget, never waits in the queue, and binds no session.
- *   I4  After `end` or `take` nothing of it calls the exchange.
+ *   I3  It is placed within the retry budget, which is charged before the router is asked, once: not again
+ *       where the first worker fails and this one has the request. It never waits in the queue, and binds its
+ *       session only if it serves the request.
+ *   I4  What its worker answers is kept apart from what the first one does, until it has won.
+ *   I5  After `end` or `take` nothing of it calls the exchange.
  */
 
 import type { Clock, Timer } from '@homing/base'
@@ -22,7 +25,7 @@ import type { ReadyRequest } from './exchange-parts.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { HedgeLimits, HedgeOutcome } from './hedge-limits.ts'
 import type { Placement, Placements } from './placement.ts'
-import type { WorkerCall } from './worker-call.ts'
+import type { UpstreamRequest, WorkerCall } from './worker-call.ts'
 
 export interface HedgeParts {
   readonly limits: HedgeLimits
@@ -43,9 +46,11 @@ export interface HedgedCall {
   readonly arrivedMs: number
   /** Workers that are not asked, the first one among them. */
   readonly excludedWorkers: readonly string[]
-  readonly call: (decision: Decision) => WorkerCall
+  readonly call: (decision: Decision, upstream: UpstreamRequest) => WorkerCall
   /** Ends the call of the second worker. */
   readonly drop: (call: WorkerCall) => void
+  /** Handles a bug of ours. */
+  readonly fault: (thrown: unknown) => void
 }
 
 /** The second worker's part of a request. */
@@ -53,6 +58,8 @@ export interface HedgeLeg {
   readonly placement: Placement
   readonly decision: Decision
   readonly call: WorkerCall
+  /** What was sent there. */
+  readonly upstream: UpstreamRequest
   readonly calledMs: number
 }
 
@@ -63,6 +70,7 @@ export class FirstTokenHedge {
   #placement: Placement | undefined
   #leg: HedgeLeg | undefined
   #isTried = false
+  #isRedone = false
 
   constructor(parts: HedgeParts) {
     this.#parts = parts
@@ -86,12 +94,27 @@ export class FirstTokenHedge {
     const usualMs = hedgeRule === 'fixed' ? 0 : firstTokens.lateMs(hedged.decision.prefillTokens)
     if (usualMs === undefined) return
     this.#hedged = hedged
-    this.#timer = clock.after(Math.max(hedgeMsMin, usualMs), () => void this.#late(), { unref: true })
+    this.#timer = clock.after(Math.max(hedgeMsMin, usualMs), () => void this.#late().catch(hedged.fault), {
+      unref: true,
+    })
   }
 
   /** A sign of life of its booking. */
   look(): void {
     if (this.#leg !== undefined) this.#parts.touch(this.#leg.placement.id)
+  }
+
+  /** It had closed an idle connection: its call is made again, once. False: that was done before. */
+  redo(): boolean {
+    const leg = this.#leg
+    if (leg === undefined || this.#isRedone) return false
+    this.#isRedone = true
+    const { drop, call: newCall } = this.#hedged!
+    drop(leg.call)
+    const call = newCall(leg.decision, leg.upstream)
+    this.#leg = { ...leg, call }
+    call.start()
+    return true
   }
 
   /** The second worker failed before its first token; returns what is known of it. */
@@ -126,7 +149,7 @@ export class FirstTokenHedge {
     const hedged = this.#hedged!
     this.#timer = undefined
     this.#isTried = true
-    if (retryBudget.isEmpty) {
+    if (!retryBudget.allowsHedge) {
       metrics.hedged('budget', 0)
       this.#hedged = undefined
       return
@@ -134,10 +157,11 @@ export class FirstTokenHedge {
     const { ready, decision: first, excludedWorkers } = hedged
     const routing: RoutingRequest = {
       ...ready.routing,
-      sessionId: undefined,
       excludedWorkers,
       hedges: { decisionId: first.id },
     }
+    // Others that are late now must see it.
+    retryBudget.placedAgain()
     const hints = ready.waiting && { ...ready.waiting, doNotQueue: true }
     const placement = placements.ask(routing, hints, clock.nowMs() - hedged.arrivedMs)
     this.#placement = placement
@@ -148,12 +172,12 @@ export class FirstTokenHedge {
       this.#drop()
       return
     }
-    retryBudget.placedAgain()
     metrics.requests.decided(routing, answer, false)
     metrics.decided(routing, answer)
     const calledMs = clock.nowMs()
-    const call = hedged.call(answer)
-    this.#leg = { placement, decision: answer, call, calledMs }
+    const upstream = { ...ready.upstream, tokens: ready.upstream.tokens?.again() }
+    const call = hedged.call(answer, upstream)
+    this.#leg = { placement, decision: answer, call, upstream, calledMs }
     call.start()
   }
 
@@ -176,7 +200,9 @@ export class FirstTokenHedge {
     const placement = this.#placement
     this.#placement = undefined
     this.#hedged = undefined
-    placement?.settle({ ...UNSERVED, outcome: 'aborted' }, false, true)
+    if (placement === undefined) return
+    this.#parts.retryBudget.givenBack()
+    placement.settle({ ...UNSERVED, outcome: 'aborted' }, false, true)
   }
 }
 

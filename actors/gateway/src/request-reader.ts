@@ -28,7 +28,7 @@ import type {
 } from '@homing/actors/tokenizer'
 import { type Clock, fromErrorRecord, toErrorRecord } from '@homing/base'
 import { type Fleet, type ModelNames, servedModel } from '@homing/fleet'
-import { type Bodies, type BodyHold, RefusedError } from '@homing/http'
+import { type Bodies, type BodyHold, RefusedError, takesMethod } from '@homing/http'
 import { type RelayedRequest, scanRequest } from '@homing/openai'
 import type { RoutingRequest } from '@homing/placement'
 import { ADAPTER, EXTRA_KEY, SALT, type SeparatedPrompt } from '@homing/protocol'
@@ -191,7 +191,7 @@ export class RequestReader {
     const unread = body === undefined || body.length === 0 ? undefined : read.unread
     const routing = await this.#atHolder(
       this.#models.within(exchange, request, unread),
-      responseOf(exchange, read.previousResponseId, unread),
+      await this.#responseOf(exchange, read.previousResponseId, unread),
       exchange,
     )
     if (!isEncoded || (plain !== undefined && read.body !== plain)) {
@@ -200,6 +200,42 @@ export class RequestReader {
     }
     if (plain !== undefined) hold.give(plain.length)
     return ready(exchange, routing, { body, usageEdit: undefined })
+  }
+
+  /**
+   * The response to which a relayed request refers: of its path, or of its body where the path names an
+   * action (`POST …/compact`). An operator's route with `*` does not tell actions from ids: what is known as
+   * an id is one, and for a client with a key everything is.
+   */
+  async #responseOf(
+    exchange: HttpExchange,
+    previous: string | undefined,
+    unread: string | undefined,
+  ): Promise<string | undefined> {
+    const [, id, behind] = RESPONSE_PATH.exec(exchange.path) ?? []
+    if (id === undefined) return undefined
+    const hasKey = leaseOf(exchange) !== undefined
+    if (exchange.method !== 'POST' || behind === '/') return id
+    if (!this.#isNamedAction(exchange.path) && (hasKey || (await this.#isResponse(id)))) return id
+    if (unread !== undefined && hasKey) throw new ResponseUnknownError(`(not known: the body ${unread})`)
+    return previous
+  }
+
+  /** The operator relays this path as it is spelled. */
+  #isNamedAction(path: string): boolean {
+    const { relayRoutes = [] } = this.#parts.args
+    return relayRoutes.some(
+      route => route.path === path && (route.method === undefined || takesMethod(route, 'POST')),
+    )
+  }
+
+  /** Whether this gateway or another one knows a response of this id. */
+  async #isResponse(id: string): Promise<boolean> {
+    const { responses, peers } = this.#parts
+    if (responses.heldOf(id) !== undefined) return true
+    const held = await peers?.heldOf(id)
+    if (held !== undefined) responses.heard(id, held)
+    return held !== undefined
   }
 
   #servedModel(name: string): string {
@@ -511,21 +547,3 @@ function singleHeaders(headers: HttpHeaders): Record<string, string> {
 const ID_CHARACTERS_MAX = 256
 const COMPLETIONS_PATH = '/v1/completions'
 const NO_HEADERS: HttpHeaders = {}
-
-/**
- * The response that a relayed request refers to; undefined: none. A word behind `POST /v1/responses/` is an
- * action, not an id; the body of such a request may refer to a response. A client with a key must show to
- * which: throws ResponseUnknownError for a body that cannot be read.
- */
-function responseOf(
-  exchange: HttpExchange,
-  previous: string | undefined,
-  unread: string | undefined,
-): string | undefined {
-  const [, id, behind] = RESPONSE_PATH.exec(exchange.path) ?? []
-  if (id === undefined) return undefined
-  if (exchange.method !== 'POST' || behind === '/') return id
-  if (unread !== undefined && leaseOf(exchange) !== undefined)
-    throw new ResponseUnknownError(`(not known: the body ${unread})`)
-  return previous
-}

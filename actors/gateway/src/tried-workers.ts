@@ -31,8 +31,8 @@ export class TriedWorkers {
   readonly #parts: TriedParts
   readonly #report: (failure: WorkerFailure) => void
   #failed: readonly string[] = []
-  /** Of those, the ones that had sent a part of their answer. */
-  #cutCount = 0
+  /** Of those, the ones that are no try: they had sent a part of their answer, or were second workers. */
+  #uncounted = 0
   /** Workers that have taken the request and failed it. */
   #takenCount = 0
   /** Failures after the request was taken, not reported yet. */
@@ -50,7 +50,7 @@ export class TriedWorkers {
 
   /** Fewer than `retriesMax` failed before they had sent anything. */
   get isFew(): boolean {
-    return this.#failed.length - this.#cutCount < this.#parts.limits.retriesMax
+    return this.#failed.length - this.#uncounted < this.#parts.limits.retriesMax
   }
 
   /** Whether another one may be tried if the current worker fails the request now. */
@@ -77,8 +77,14 @@ export class TriedWorkers {
   /** It had sent a part of its answer. It has broken one worker: one more, and no third. */
   leftCut(workerId: string): void {
     this.left(workerId)
-    this.#cutCount++
+    this.#uncounted++
     this.#takenCount = TAKEN_MAX - 1
+  }
+
+  /** It was asked beside the current worker, which goes on: no try of `retriesMax`. */
+  leftBeside(workerId: string): void {
+    this.left(workerId)
+    this.#uncounted++
   }
 
   /** A worker answers, so that the request is not to blame. */

@@ -235,7 +235,12 @@ t.test('a response is that of the key that made it', async t => {
   const given = await world(
     t,
     [client('a', KEY_A), client('b', KEY_B)],
-    { relayRoutes: [{ method: 'POST', path: '/v1/responses/compact' }] },
+    {
+      relayRoutes: [
+        { method: 'POST', path: '/v1/responses/compact' },
+        { method: 'POST', path: '/v1/responses/*' },
+      ],
+    },
     { read },
   )
   const json = { 'content-type': 'application/json' }
@@ -255,6 +260,7 @@ t.test('a response is that of the key that made it', async t => {
     ['GET', '/v1/responses/resp_1'],
     ['DELETE', '/v1/responses/resp_1'],
     ['POST', '/v1/responses/resp_1/cancel'],
+    ['POST', '/v1/responses/resp_1', {}],
     ['POST', '/v1/responses', { model: READ.model, previous_response_id: 'resp_1' }],
     ['POST', '/v1/responses', { previous_response_id: 'resp_1', nvext: { backend_instance_id: 7 } }],
     ['POST', '/v1/responses/compact', { model: READ.model, previous_response_id: 'resp_1' }],

@@ -172,16 +172,146 @@ t.test('no second worker is asked past the retry budget, and none where none may
     kind: 'decided',
     decision: { ...decisionFor(request.hedges === undefined ? 1 : 2), id },
   })
-  for (let at = 0; at < 33; at++) {
+  for (let at = 0; at < 17; at++) {
     const asked = await post()
     await system.advance(100)
     asked.call.abort()
     await system.settle()
   }
-  t.match(await outcomes(), { budget: 1, lost: 32 })
-  t.equal(log.settled.length, 1 + 1 + 32 * 2 + 1)
+  t.match(await outcomes(), { budget: 1, lost: 16 })
+  t.equal(log.settled.length, 1 + 1 + 16 * 2 + 1)
   t.ok(calls.every(({ isGone }) => isGone))
 })
+
+t.test('streams that are late together overdraw nothing, and leave half to those that fail', async t => {
+  for (const mayPlace of [true, false]) {
+    const { post, does, system, script, outcomes, log } = await world(t, {}, { retryShare: 0 })
+    script.decide = (request, id) =>
+      request.hedges === undefined
+        ? { kind: 'decided', decision: { ...decisionFor(1), id } }
+        : mayPlace
+          ? { kind: 'decided', decision: { ...decisionFor(2), id } }
+          : { kind: 'refused', error: { code: 'HOMING_ROUTER_NO_HEDGE', message: 'busy', details: {} } }
+    // Ten at a time: the gateway has room for no more.
+    for (let at = 0; at < 40; at += 10) {
+      const clients = []
+      for (let i = 0; i < 10; i++) clients.push(await post())
+      await system.advance(100)
+      for (const { call } of clients) call.abort()
+      await system.settle()
+    }
+    if (mayPlace) t.match(await outcomes(), { lost: 16, budget: 24 })
+    else t.match(await outcomes(), { not_placed: 40 }, 'what is not placed costs nothing')
+    script.decide = (request, id) => ({
+      kind: 'decided',
+      decision: { ...decisionFor(request.excludedWorkers.length === 0 ? 1 : 3), id },
+    })
+    const client = await post()
+    await does(1, die)
+    await does(3, ...begin('three'), rest(' more'))
+    t.match(client.body, /"three".*DONE/s, 'one that fails is placed again')
+    t.ok(log.settled.length > 40)
+  }
+})
+
+t.test('a first worker that fails beside a second one costs no second charge', async t => {
+  const { post, does, system, script, outcomes } = await world(t, {}, { retryShare: 0 })
+  script.decide = (request, id) => ({
+    kind: 'decided',
+    decision: { ...decisionFor(request.hedges === undefined ? 1 : 2), id },
+  })
+  for (let at = 0; at < 17; at++) {
+    const client = await post()
+    await system.advance(100)
+    if (at < 16) {
+      await does(1, ...(at % 2 === 0 ? [die] : [head(500), end]))
+      await does(2, ...begin('two'), rest(' more'))
+      t.match(client.body, /"two".*DONE/s)
+    }
+    client.call.abort()
+    await system.settle()
+  }
+  t.match(await outcomes(), { won: 16, budget: 1 })
+})
+
+t.test('a second worker is blamed for what is its fault, and costs no try', async t => {
+  const down = { message: 'no' }
+  for (const [what, acts, faults] of [
+    ['a bad request', [head(400), finish('{}')], []],
+    ['a request that it cannot read', [head(422), finish('{}')], []],
+    [
+      'a model that it lacks',
+      [head(404), finish(JSON.stringify({ error: { message: 'no model' } }))],
+      ['lacksModel'],
+    ],
+    ['no room', [head(503), end], ['failed']],
+    ['a connection that breaks', [die], ['failed']],
+    [
+      'an error for a first event',
+      [head(200, SSE), data(`data: ${JSON.stringify({ error: down })}\n\n`)],
+      ['failed'],
+    ],
+  ] as const) {
+    const { post, does, system, log } = await world(t, {}, { retriesMax: 1 })
+    const client = await post()
+    await system.advance(100)
+    await does(2, ...acts)
+    // What may be the request's fault waits until the first worker has served it.
+    await does(1, ...begin('one'))
+    t.strictSame(
+      log.workerFailed.map(({ workerId, fault }) => [workerId, fault.kind]),
+      faults.map(kind => [decisionFor(2).workerId, kind]),
+      what,
+    )
+    client.call.abort()
+    await system.settle()
+    const again = await world(t, {}, { retriesMax: 1 })
+    const other = await again.post()
+    await again.system.advance(100)
+    await again.does(2, ...(what === 'a connection that breaks' ? [head(503), end] : acts))
+    if (what !== 'an error for a first event') {
+      await again.does(1, head(503), end)
+      await again.does(3, ...begin('three'), rest(' more'))
+      t.match(other.body, /"three".*DONE/s, `${what}: a try is left`)
+      t.strictSame(again.log.asked.at(-1)!.excludedWorkers, [
+        decisionFor(2).workerId,
+        decisionFor(1).workerId,
+      ])
+    }
+  }
+})
+
+t.test('a second worker that cannot be reached is suspected, and not blamed', async t => {
+  const { post, does, system, script, log, directory, outcomes } = await world(t)
+  script.decide = (request, id) => ({
+    kind: 'decided',
+    decision: { ...decisionFor(request.hedges === undefined ? 1 : 9), id },
+  })
+  await post()
+  await system.advance(100)
+  t.match(await outcomes(), { failed: 1 })
+  t.match(directory.waiting, [{ type: 'suspect', workerId: decisionFor(9).workerId, isUnreachable: true }])
+  await does(1, ...begin('one'))
+  t.strictSame(log.workerFailed, [])
+})
+
+t.test(
+  'a first worker that is silent, or begins with an error, leaves the stream to the second one',
+  async t => {
+    const { post, does, system } = await world(t)
+    const client = await post()
+    await system.advance(100)
+    await does(1, head(200, SSE), data('data: {"error":{"message":"out of memory"}}\n\n'))
+    await does(2, ...begin('two'), rest(' more'))
+    t.match(client.body, /^data: [^\n]*"two".*DONE/s)
+    const silent = await world(t, {}, { silenceMsMax: 5000, hedgeMsMin: 4000 })
+    const waiting = await silent.post()
+    await silent.system.advance(8000)
+    t.equal(silent.calls[0]!.isGone, true)
+    await silent.does(2, ...begin('two'), rest(' more'))
+    t.match(waiting.body, /"two".*DONE/s)
+  },
+)
 
 t.test(`whatever two workers do, one stream comes whole, and all is settled (seed ${SEED})`, async t => {
   for (let run = 0; run < RUNS; run++) {

@@ -90,6 +90,15 @@ t.test('an action that an operator has added is no id; its body may refer to a r
   t.match(await compact({ previous_response_id: 'resp_2' }), LOST)
 })
 
+t.test('behind a route with * what is known as a response is one, and all else an action', async t => {
+  const w = await world(t, DECISION, { relayRoutes: [{ method: 'POST', path: '/v1/responses/*' }] })
+  await respond(w, 'resp_1')
+  await create(w, {}, '/v1/responses/resp_1')
+  t.match(w.called().routing, HERE)
+  await create(w, { previous_response_id: 'resp_1' }, '/v1/responses/compact')
+  t.match(w.called().routing, HERE)
+})
+
 t.test('a response can be cancelled while it streams, at its rank', async t => {
   const w = await world(t, { ...DECISION, dpRank: 2, pinRank: true })
   await respond(w, 'resp_1', true)

@@ -245,6 +245,7 @@ export class Decider {
       guarded,
       guard,
       session,
+      hedgedSession: request.hedges === undefined ? undefined : this.#affinity?.keyOf(request),
       counted: isSlice || isPrefill ? undefined : countedPrompt(request, winner),
       logged: isSlice || isPrefill ? undefined : this.#logged(request),
     })
@@ -254,7 +255,7 @@ export class Decider {
   /** Slices belong to the session of their request, which is bound by its first and its last decision. */
   #sessionOf(request: RoutingRequest): string | undefined {
     const isPart = request.slice?.isLast === false || request.leg?.kind === 'prefill'
-    return isPart ? undefined : this.#affinity?.keyOf(request)
+    return isPart || request.hedges !== undefined ? undefined : this.#affinity?.keyOf(request)
   }
 
   #refuse(id: string, gateway: GatewayLife, request: RoutingRequest, error: ErrorRecord): DecideResult {
@@ -294,6 +295,13 @@ export class Decider {
     for (const { session, worker } of bindings) {
       this.#affinity.placedElsewhere(session, worker, this.#joinedMsByKey.get(worker), nowMs)
     }
+  }
+
+  /** A second worker, to which the session is not bound, has served a request of it. */
+  sessionServed(session: string, decision: Decision, delivery: Delivery): void {
+    const { worker, workerJoinedMs } = decision
+    this.#affinity?.placed(session, worker, workerJoinedMs, this.#context.clock.nowMs())
+    this.sessionEnded(session, decision, delivery)
   }
 
   sessionEnded(session: string, { worker, workerJoinedMs }: Decision, { outcome }: Delivery): void {

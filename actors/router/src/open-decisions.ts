@@ -26,6 +26,8 @@ export interface OpenDecision {
   readonly guard?: GuardReceipt | undefined
   /** Undefined: it belongs to no session. */
   readonly session?: string | undefined
+  /** That of a request whose second worker this is: bound to it if it serves the request. */
+  readonly hedgedSession?: string | undefined
   /** For the decision log and what-if; undefined: there is neither. */
   readonly logged: LoggedDecision | undefined
 }

@@ -182,6 +182,8 @@ class Router {
     if (!wasTaken) open.takeBack?.()
     decider.guard.ended(open.guarded, delivery, this.#context.clock.nowMs())
     this.keptGuard.seen()
+    if (open.hedgedSession !== undefined && open.decision !== undefined && delivery.outcome === 'ok')
+      decider.sessionServed(open.hedgedSession, open.decision, delivery)
     if (open.session !== undefined && open.decision !== undefined)
       decider.sessionEnded(open.session, open.decision, delivery)
     if (open.decision !== undefined && delivery.outcome === 'ok') {

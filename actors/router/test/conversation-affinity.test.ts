@@ -173,3 +173,22 @@ t.test('a session that another router has bound goes there', async t => {
   ref.tell({ type: 'boundElsewhere', bindings: [{ session, worker: other }] })
   t.equal((await decide(request('XYZ', withSession('t')))).worker, other)
 })
+
+t.test('a second worker for a late first token binds a session only if it serves the request', async t => {
+  for (const affinity of [{}, { prefixBlocks: 2 }]) {
+    const session = affinity.prefixBlocks === undefined ? withSession('s') : {}
+    for (const isWon of [false, true]) {
+      const { ref, decide } = await begin(t, affinity)
+      const settle = (id: string, outcome: 'ok' | 'aborted'): void =>
+        void ref.tell({ type: 'settled', id, delivery: { ...DELIVERED, outcome }, wasTaken: true })
+      const first = await decide(request('ABC', session))
+      const hedges = { decisionId: first.id }
+      const second = await decide(request('ABC', { ...session, hedges, excludedWorkers: [first.workerId] }))
+      t.not(second.worker, first.worker, 'it is not held by the binding')
+      settle(first.id, isWon ? 'aborted' : 'ok')
+      settle(second.id, isWon ? 'ok' : 'aborted')
+      const next = await decide(request('ABCD', session))
+      t.equal(next.worker, isWon ? second.worker : first.worker)
+    }
+  }
+})

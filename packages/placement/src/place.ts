@@ -180,7 +180,8 @@ export function eligibleByAffinity({
   }
   // The worker of a prompt that is sent in slices was chosen once, for all of them.
   const isPart = request.slice !== undefined || request.leg?.kind === 'prefill'
-  const session = isPart ? undefined : affinity?.keyOf(request)
+  // A second worker is one that the session is not bound to.
+  const session = isPart || request.hedges !== undefined ? undefined : affinity?.keyOf(request)
   const found = find(mayTry)
   if ('code' in found || session === undefined) return found
   if (found.trialOf === undefined) return affinity!.applied(found, session, nowMs)

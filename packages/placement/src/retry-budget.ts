@@ -3,6 +3,9 @@
  *
  * Each request adds `share`, each request that is placed again takes 1. So a fleet that fails as a whole gets
  * `1 + share` times its traffic at most, beyond the first RESERVE.
+ *
+ * Second workers for a late first token take of it too, but only what lies above half of the RESERVE: the
+ * rest is for requests that have failed.
  */
 
 /** Tokens at the start, and the most that are saved up. */
@@ -21,11 +24,21 @@ export class RetryBudget {
     return this.#left < 1
   }
 
+  /** Whether a second worker may be asked for a request that has not failed. */
+  get allowsHedge(): boolean {
+    return this.#left >= RESERVE / 2 + 1
+  }
+
   requested(): void {
     this.#left = Math.min(RESERVE, this.#left + this.#share)
   }
 
   placedAgain(): void {
     this.#left -= 1
+  }
+
+  /** What was taken for a placement that did not come about. */
+  givenBack(): void {
+    this.#left = Math.min(RESERVE, this.#left + 1)
   }
 }

@@ -73,7 +73,7 @@ export class SimHedges {
       this.#taken = 0
     }
     if (request.firstTokenMs >= 0) return
-    if (this.#budget.isEmpty) {
+    if (!this.#budget.allowsHedge) {
       this.#figures.overBudget++
       return
     }

@@ -40,6 +40,11 @@ export class TokenPrompt implements TokenStateParts {
     this.state = resumed
   }
 
+  /** For a second worker of the same request, whose answer has a state of its own. */
+  again(): TokenPrompt {
+    return new TokenPrompt(this, this.resumed)
+  }
+
   /** For the worker that goes on. */
   rest(): TokenPrompt {
     return new TokenPrompt(this, this.state)
