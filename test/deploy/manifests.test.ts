@@ -69,7 +69,7 @@ const containerOf = (deployment: Manifest): any => deployment.spec.template.spec
 const settingsOf = (deployment: Manifest): RouterSettings =>
   parseSettings(routerCommand, containerOf(deployment).args as readonly string[], {}).settings
 
-/** As Kubernetes puts them into each pod of the namespace that does not forbid it. Headless ones make none. */
+/** As Kubernetes puts them into each pod of the namespace that allows it. Headless ones make none. */
 function serviceVariables(manifests: readonly Manifest[]): Record<string, string> {
   const env: Record<string, string> = {}
   for (const { kind, metadata, spec } of manifests) {

@@ -136,11 +136,11 @@ await t.test('pnpm release writes packages, materials, notices, notes and their 
 
 const skip = existsSync(target) ? false : 'without the npm registry nothing is installed'
 
-/** False: the registry has not all of them for this machine. */
+/** False: the registry has not all that is needed for this machine. */
 let isInstalled = false
-await t.test('each Node and the packed homing are installed in one folder', { skip }, async t => {
+await t.test('npm installs the packed homing and each Node in one folder', { skip }, async t => {
   isInstalled = await installed()
-  t.pass('installed', isInstalled ? {} : { skip: NO_NODES })
+  t.pass(isInstalled ? 'installed' : 'not all is there', { skip: !isInstalled && NO_NODES })
 })
 
 for (const version of NODES) {
@@ -184,6 +184,7 @@ t.test('an older Node is refused in a sentence', { skip: !isInstalled && NO_NODE
   t.match(stderr, /^homing: cannot run on Node 20\.19\.5: Node 22\.19 or later is needed[^\n]*\n$/)
 })
 
+/** Each Node under a name of its own. */
 async function installed(): Promise<boolean> {
   writeFileSync(join(folder, 'package.json'), JSON.stringify({ private: true }))
   const nodes = [...NODES, TOO_OLD].map(

@@ -107,8 +107,8 @@ export class FoundWorkers {
   }
 
   /**
-   * A worker has left the fleet. If this module did not remove it, its drain has ended or the operator did. One
-   * whose drain its source began may come back when that names it again.
+   * A worker has left the fleet. If this module did not remove it, its drain has ended or the operator did.
+   * One whose drain its source began may come back when that names it again.
    */
   left(id: string): void {
     const here = this.#here.get(id)

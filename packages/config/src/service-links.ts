@@ -1,8 +1,9 @@
 /**
- * Service links: variables that Kubernetes and Docker make of the name of each Service, in the form of Docker's
- * links. Those of a Service `homing` begin with HOMING_, and HOMING_PORT among them is a URL.
+ * Service links: variables that Kubernetes makes of the name of each Service, and Docker of that of a link.
+ * Those of a Service `homing` begin with HOMING_, and HOMING_PORT among them is a URL.
  *
- *   homing ─▶ HOMING_PORT=tcp://10.0.0.1:80  HOMING_PORT_80_TCP…  HOMING_SERVICE_HOST  HOMING_SERVICE_PORT…
+ *   homing ─▶ HOMING_PORT=tcp://10.0.0.1:80   HOMING_PORT_80_TCP…
+ *             HOMING_SERVICE_HOST             HOMING_SERVICE_PORT…
  */
 
 const LINK_URL = /^(?:tcp|udp|sctp):\/\/(?:[^\s:/[\]]+|\[[0-9a-fA-F:.]+\]|[0-9a-fA-F:.]+):\d+$/

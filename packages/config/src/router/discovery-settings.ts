@@ -1,6 +1,5 @@
 /** Settings of `homing router`: where workers are found in Kubernetes and behind DNS names. */
 
-import { isIPv4, isIPv6 } from 'node:net'
 import type { RuleFacts, SettingDescriptor } from '../descriptor.ts'
 import { HOUR_MS, SECOND_MS } from '../units.ts'
 
@@ -150,10 +149,19 @@ export function faultOfDiscovery({ settings, isGiven }: RuleFacts<DiscoverySetti
 
 /** An address, or one with a port; that of IPv6 is then in brackets. */
 function isDnsServer(text: string): boolean {
-  if (isIPv6(text)) return !text.includes('%')
+  if (isIPv6(text)) return true
   const [, four, six, port = '53'] = /^(?:([\d.]+)|\[([\da-fA-F:.]+)\])(?::(\d{1,5}))?$/.exec(text) ?? []
   const isAddress = four === undefined ? isIPv6(six ?? '') : isIPv4(four)
   return isAddress && Number(port) >= 1 && Number(port) <= 65_535
+}
+
+/** Checked by the reader of URLs, which writes '10' or '010.1.1.1' otherwise than they were given. */
+function isIPv4(text: string): boolean {
+  return URL.canParse(`http://${text}/`) && new URL(`http://${text}/`).hostname === text
+}
+
+function isIPv6(text: string): boolean {
+  return /^[\da-fA-F:.]*:[\da-fA-F:.]*$/.test(text) && URL.canParse(`http://[${text}]/`)
 }
 
 /** As Kubernetes has names of Services, namespaces and ports (RFC 1123). */

@@ -11,9 +11,8 @@
  * that the next one begins where nothing was missed. A listing replaces all: what it lacks is gone.
  * Pauses grow from one failure or short watch to the next, until a watch has lived or has brought a change: a
  * listing that succeeds says nothing about the watch behind it.
- * Bounds   objectsMax objects; later ones are left out, which `leftOut` says. When one of the namespace has gone
- *          there is room again: the next watch, within WATCH_S_MAX, begins with a listing. PAGE_OBJECTS objects
- *          a page.
+ * Bounds   objectsMax objects; later ones are left out, which `leftOut` says. When one has gone there is room
+ *          again: the next watch, within WATCH_S_MAX, begins with a listing. PAGE_OBJECTS objects a page.
  */
 
 import type { Clock, Random, Timer } from '@homing/base'
