@@ -7,6 +7,7 @@ import {
   AskingEnvoy,
   type AskingStream,
   answerIn,
+  BODY_MODE,
   destinationIn,
   setHeaders,
 } from '@homing/transport/testing'
@@ -231,6 +232,52 @@ t.test('a prompt goes where its blocks are, and its receipt says what the answer
       return
     }
   }
+})
+
+/** A chat of which an Envoy with `request_body_mode: BUFFERED` shows the head of the answer. */
+async function answeredUnseen(envoy: AskingEnvoy, model: string, isStream: boolean) {
+  const modes = { request: BODY_MODE.buffered, response: BODY_MODE.none }
+  const messages = [{ role: 'user', content: 'hello' }]
+  const body = JSON.stringify({ model, messages, stream: isStream })
+  const stream = envoy.ask({ path: '/v1/chat/completions', body, modes })
+  await stream.next()
+  stream.sendBody(body)
+  await stream.next()
+  stream.answerHead(200, { 'content-type': isStream ? 'text/event-stream' : 'application/json' })
+  const id = setHeaders(await stream.next())['x-homing-decision']!
+  return { stream, id }
+}
+
+t.test('answers of which only the head is shown (NONE) blame no worker', async t => {
+  const world = await startPicker(t, { pickerFallbacks: 0 }, 1)
+  const envoy = await envoyOf(t, world)
+  // More than a worker may fail before it is left out.
+  for (const isStream of [true, false])
+    for (let count = 0; count < 4; count++) {
+      const { stream, id } = await answeredUnseen(envoy, world.fleet.model, isStream)
+      while ((await booked(world)).prefillTokens > 0) await new Promise(setImmediate)
+      t.equal((await booked(world)).requests, 1, 'it counts until Envoy ends the stream')
+      stream.end()
+      t.match(await stream.ended, { code: 0 })
+      t.match(await settled(world, id), { delivered: { outcome: 'ok', status: 200 } })
+    }
+  const { workers } = (await (await fetch(`${world.router.adminUrl}/workers`)).json()) as {
+    readonly workers: readonly { readonly health: { readonly state: string } }[]
+  }
+  t.match(workers, [{ health: { state: 'up' } }])
+})
+
+t.test('an answer of which only the head is shown (NONE) may be silent', async t => {
+  const world = await startPicker(t, { pickerFallbacks: 0, silenceTimeoutMs: 1000 }, 1)
+  const envoy = await envoyOf(t, world)
+  const { stream, id } = await answeredUnseen(envoy, world.fleet.model, true)
+  // One whose body is shown, and does not come, is given up.
+  const shown = envoy.ask({ body: completion(world.fleet.model, 'b') })
+  await shown.next()
+  shown.answerHead(200, { 'content-type': 'text/event-stream' })
+  while ((await booked(world)).requests > 1) await new Promise(setImmediate)
+  stream.end()
+  t.match(await settled(world, id), { delivered: { outcome: 'ok' } })
 })
 
 t.test('a worker that answers with failures is left out, as in the router', async t => {

@@ -195,7 +195,8 @@ export type HttpEnd = 'framed' | 'closed'
 export interface HttpResponseHandler {
   /** There is a connection, and the request is about to be written to it. */
   sent?(): void
-  head(status: number, headers: HttpHeaders): void
+  /** `isUnseen`: no byte of its body will be shown, though it has one; default false. */
+  head(status: number, headers: HttpHeaders, isUnseen?: boolean): void
   data(bytes: Uint8Array): void
   end(how: HttpEnd): void
   /** Cannot connect, reset, bad answer, or aborted. */

@@ -77,7 +77,12 @@ export interface PickedStreamParts {
 }
 
 type Happening =
-  | { readonly type: 'head'; readonly status: number; readonly headers: HttpHeaders }
+  | {
+      readonly type: 'head'
+      readonly status: number
+      readonly headers: HttpHeaders
+      readonly isUnseen: boolean
+    }
   | { readonly type: 'data'; readonly bytes: Uint8Array }
   | { readonly type: 'end' }
 
@@ -235,8 +240,10 @@ export class PickedStream implements PickedExchange {
     })
     const served = servedOf(request)
     const at = served === undefined ? 0 : this.#endpoints.indexOf(served)
-    this.#happens({ type: 'head', status, headers }, Math.max(at, 0))
-    if (frame.end_of_stream === true) this.#happens({ type: 'end' })
+    const isWhole = frame.end_of_stream === true
+    const isUnseen = this.#responseMode === BODY_MODE.none && !isWhole
+    this.#happens({ type: 'head', status, headers, isUnseen }, Math.max(at, 0))
+    if (isWhole) this.#happens({ type: 'end' })
   }
 
   #responseBody(frame: BodyFrame): void {
@@ -303,7 +310,7 @@ export class PickedStream implements PickedExchange {
   #tell(what: Happening): void {
     const handler = this.#handler
     if (handler === undefined) return
-    if (what.type === 'head') callOwner(() => handler.head(what.status, what.headers))
+    if (what.type === 'head') callOwner(() => handler.head(what.status, what.headers, what.isUnseen))
     else if (what.type === 'data') callOwner(() => handler.data(what.bytes))
     else {
       this.#handler = undefined
