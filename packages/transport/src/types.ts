@@ -383,6 +383,8 @@ export interface ExtProcListener {
 export interface PickedExchange extends HttpExchange {
   /** Endpoints of which one is to be chosen: 'ip:port', or 'ip' for all its ports; undefined: any. */
   readonly subset: readonly string[] | undefined
+  /** Envoy sends its body before the choice, even if that is empty, and waits until it is taken. */
+  readonly isBodySent: boolean
   /** Whether the endpoint of this origin is one of these; an origin whose address is not known is none. */
   isAmong(origin: string, endpoints: readonly string[]): boolean | Promise<boolean>
   /**

@@ -196,6 +196,16 @@ t.test('a buffered body is asked for first, and its choice is the answer to it',
   t.equal(pieceIn(await stream.next()), undefined, 'the answer stays as it is')
 })
 
+t.test('a buffered body before trailers is whole, and they are answered behind it', async t => {
+  const { envoy } = await start(t, asked => sendOn(asked))
+  const stream = envoy.ask({ body: 'abc', modes: BUFFERED })
+  await stream.next()
+  stream.send({ request_body: { body: Buffer.from('abc'), end_of_stream: false } })
+  t.equal(destinationIn(await stream.next()), '10.0.0.1:8000')
+  stream.send({ request_trailers: {} })
+  t.ok((await stream.next())?.request_trailers)
+})
+
 t.test('an Envoy that tells no modes is taken for one that streams both ways', async t => {
   const { envoy } = await start(t, sendOn)
   const stream = envoy.ask({ body: 'abc', modes: 'untold' })

@@ -92,6 +92,7 @@ export class PickedStream implements PickedExchange {
   query = ''
   headers: HttpHeaders = {}
   subset: readonly string[] | undefined
+  isBodySent = false
   readonly peerAddress: string
   readonly #parts: PickedStreamParts
   readonly #body: RequestBody
@@ -180,10 +181,12 @@ export class PickedStream implements PickedExchange {
     const isEmpty = frame.end_of_stream === true
     if (isEmpty) this.#body.whole()
     else if (this.#isBuffered) {
+      this.isBodySent = true
       // Envoy sends no body before this answer.
       this.#isHeadDue = false
       this.#parts.send({ request_headers: { response: {} } })
-    } else if (!this.#sendsEarly(config?.send_body_without_waiting_for_header_response))
+    } else if (this.#sendsEarly(config?.send_body_without_waiting_for_header_response)) this.isBodySent = true
+    else
       this.#body.fail(
         new MalformedHttpError(
           'Envoy does not send the body before the choice of an endpoint: set request_body_mode FULL_DUPLEX_STREAMED or BUFFERED',
@@ -211,7 +214,8 @@ export class PickedStream implements PickedExchange {
     }
     this.#bodyFramesDue++
     this.#body.put(bytesOf(frame))
-    if (isEnd === true) this.#body.whole()
+    // Before trailers, a buffered body does not say that it is whole.
+    if (isEnd === true || this.#requestMode === BODY_MODE.buffered) this.#body.whole()
     else if (this.#requestMode === BODY_MODE.bufferedPartial)
       this.#body.fail(
         new MalformedHttpError(
