@@ -83,14 +83,15 @@ export class Picker {
   /** Never rejects: `address` tells why it cannot listen. */
   async open(): Promise<void> {
     const { args, extProc, tls } = this.#parts
-    const { picker, host, own, openRequestsMax, connectionsMax = openRequestsMax, bodySilenceMsMax } = args
+    const { picker, host, own, openRequestsMax, connectionsMax = openRequestsMax } = args
+    const { bodySilenceMsMax, bodyBytesMax } = args
     try {
       if (extProc === undefined) throw new Error('this transport takes no ext_proc streams')
       const identity = picker.tls === 'files' ? tls() : picker.tls
       if (identity === undefined) throw new Error('there is no certificate: give --tls-cert and --tls-key')
       const { port, healthPort } = picker
       const isShared = own !== undefined
-      const bounds = { streamsMax: openRequestsMax, connectionsMax, bodySilenceMsMax }
+      const bounds = { streamsMax: openRequestsMax, connectionsMax, bodySilenceMsMax, bodyBytesMax }
       this.#listener = await extProc(
         { host, port, healthPort, isShared, tls: identity, ...bounds },
         exchange => this.#begin(exchange),

@@ -338,6 +338,8 @@ export interface ExtProcOptions {
   /** Most streams at one time; a further one is answered with RESOURCE_EXHAUSTED. */
   readonly streamsMax: number
   readonly connectionsMax: number
+  /** A buffered body comes as one frame, which has a little more. */
+  readonly bodyBytesMax: number
   /** Longest wait for the next bytes of a request body, in milliseconds. */
   readonly bodySilenceMsMax: number
 }
