@@ -5,9 +5,8 @@
  * with other threads, and a new certificate counts for the next connection.
  *
  * Bounds   `connectionsMax` and `streamsMax`; `bodyBytesMax` and a little for a frame, MESSAGE_BYTES_MAX at
- *          most. A stream without a frame ends after `bodySilenceMsMax`, and one whose Envoy takes no bytes is
- *          read no further. An Envoy that has vanished is noticed after KEEPALIVE_MS +
- *          KEEPALIVE_ANSWER_MS.
+ *          most. A stream without a frame ends after `bodySilenceMsMax`. One whose Envoy takes no bytes is
+ *          read no further. An Envoy that has vanished is noticed after KEEPALIVE_MS + KEEPALIVE_ANSWER_MS.
  */
 
 import { createServer, type Server, type Socket } from 'node:net'
