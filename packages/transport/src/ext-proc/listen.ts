@@ -25,7 +25,7 @@ import { selfSignedIdentity } from './self-signed.ts'
 /** A buffered body is one frame; longer ones come in pieces. */
 const MESSAGE_BYTES_MAX = 256 * 2 ** 20
 /** Of a frame, beside a body in it: headers, trailers, metadata. */
-const FRAME_BYTES_MAX = 2 ** 20
+const BESIDE_BODY_BYTES_MAX = 2 ** 20
 const KEEPALIVE_MS = 30_000
 const KEEPALIVE_ANSWER_MS = 10_000
 const INVALID_ARGUMENT = 3
@@ -94,7 +94,10 @@ class Listener implements ExtProcListener {
     const shared = {
       'grpc.enable_channelz': 0,
       'grpc.max_concurrent_streams': options.streamsMax,
-      'grpc.max_receive_message_length': Math.min(MESSAGE_BYTES_MAX, options.bodyBytesMax + FRAME_BYTES_MAX),
+      'grpc.max_receive_message_length': Math.min(
+        MESSAGE_BYTES_MAX,
+        options.bodyBytesMax + BESIDE_BODY_BYTES_MAX,
+      ),
       'grpc.max_send_message_length': -1,
       'grpc.keepalive_time_ms': KEEPALIVE_MS,
       'grpc.keepalive_timeout_ms': KEEPALIVE_ANSWER_MS,
