@@ -224,7 +224,8 @@ export class Exchange {
     const isContinuing = this.#state === 'continuing'
     if (!isContinuing && this.#state !== 'calling' && this.#state !== 'relaying') return
     const { silenceMsMax, requestMsMax } = this.#parts.limits
-    if (!isContinuing && !this.#isPaused && nowMs - this.#lastByteMs >= silenceMsMax)
+    const mayBeSilent = isContinuing || this.#isPaused || this.#call?.isUnseen === true
+    if (!mayBeSilent && nowMs - this.#lastByteMs >= silenceMsMax)
       this.#giveUp(`no byte for ${silenceMsMax} ms`, true)
     else if (this.#isStalled(nowMs)) {
       const { worker } = this.#decision!

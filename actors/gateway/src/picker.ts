@@ -18,6 +18,7 @@ import type { CompletionRoute } from '@homing/actors/tokenizer'
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
 import type { Fleet, WorkerRecord } from '@homing/fleet'
 import type { Decision, RoutingRequest } from '@homing/placement'
+import { WorkerFilter } from '@homing/selection'
 import type {
   ExtProcListener,
   HttpCall,
@@ -27,6 +28,7 @@ import type {
   TlsIdentity,
   Transport,
 } from '@homing/transport'
+import { checkCallable, isCallable } from './callable-workers.ts'
 import { decisionHeaders } from './client-answer.ts'
 import { NO_CONSTRAINTS } from './client-models.ts'
 import { NoEndpointError } from './errors.ts'
@@ -81,14 +83,15 @@ export class Picker {
   /** Never rejects: `address` tells why it cannot listen. */
   async open(): Promise<void> {
     const { args, extProc, tls } = this.#parts
-    const { picker, host, own, openRequestsMax, connectionsMax = openRequestsMax, bodySilenceMsMax } = args
+    const { picker, host, own, openRequestsMax, connectionsMax = openRequestsMax } = args
+    const { bodySilenceMsMax, bodyBytesMax } = args
     try {
       if (extProc === undefined) throw new Error('this transport takes no ext_proc streams')
       const identity = picker.tls === 'files' ? tls() : picker.tls
       if (identity === undefined) throw new Error('there is no certificate: give --tls-cert and --tls-key')
       const { port, healthPort } = picker
       const isShared = own !== undefined
-      const bounds = { streamsMax: openRequestsMax, connectionsMax, bodySilenceMsMax }
+      const bounds = { streamsMax: openRequestsMax, connectionsMax, bodySilenceMsMax, bodyBytesMax }
       this.#listener = await extProc(
         { host, port, healthPort, isShared, tls: identity, ...bounds },
         exchange => this.#begin(exchange),
@@ -125,7 +128,7 @@ export class Picker {
   }
 
   #begin(exchange: PickedExchange): void {
-    const { reader, serve } = this.#parts
+    const { reader, serve, fleet } = this.#parts
     const found = COMPLETIONS.find(([suffix]) => exchange.path.endsWith(suffix))
     const route = exchange.method === 'POST' ? found?.[1] : undefined
     let routing: RoutingRequest | undefined
@@ -133,11 +136,12 @@ export class Picker {
       const allowed = await this.#allowed(exchange)
       const ready =
         route === undefined
-          ? await reader.relayed(http, hold)
-          : await reader.completion(http, route, hold, note)
+          ? await reader.relayed(http, hold, exchange.isBodySent)
+          : await reader.completion(http, route, hold, note, model => checkCallable(fleet(), model))
       if (ready === undefined) return undefined
       ready.prompt?.giveUp()
-      routing = narrowed(ready.routing, allowed)
+      checkCallable(fleet(), ready.routing.model)
+      routing = narrowed(narrowed(ready.routing, allowed), callable(fleet(), ready.routing.model))
       return { ...ready, routing, prompt: undefined, legs: undefined }
     }
     serve(exchange, route ?? 'other', read, {
@@ -179,18 +183,22 @@ export class Picker {
   }
 
   /** Others that could take it, in turn, so that the requests of one that fails go to several. */
-  #others({ origin }: Decision, { model, constraints, pinnedInstanceId }: RoutingRequest): readonly string[] {
+  #others({ origin, pinRank, unwell }: Decision, request: RoutingRequest): readonly string[] {
     const { fallbacks } = this.#parts.args.picker
-    if (fallbacks === 0 || pinnedInstanceId !== undefined) return []
-    const allowed = constraints?.allowedInstanceIds
+    const { model, constraints, pinnedInstanceId, pinnedRank } = request
+    // The header names a rank of the first.
+    if (fallbacks === 0 || pinRank || pinnedInstanceId !== undefined || pinnedRank !== undefined) return []
+    const filter = new WorkerFilter(constraints)
     const fit = this.#parts
       .fleet()
       .workers.filter(
         worker =>
           worker.origin !== origin &&
           takesWhole(worker) &&
+          isCallable(worker, model) &&
+          unwell?.includes(worker.id) !== true &&
           (model === '' || worker.models.some(({ name }) => name === model)) &&
-          allowed?.includes(worker.instanceId) !== false,
+          filter.reasonAgainst(worker) === undefined,
       )
     const first = fit.length === 0 ? 0 : this.#turn++ % fit.length
     return [...fit.slice(first), ...fit.slice(0, first)].slice(0, fallbacks).map(worker => worker.origin)
@@ -215,6 +223,13 @@ export class Picker {
 
 function takesWhole({ state, isDraining, role }: WorkerRecord): boolean {
   return state === 'up' && isDraining !== true && role?.value !== 'prefill'
+}
+
+/** Undefined: all of them. */
+function callable({ workers }: Fleet, model: string): ReadonlySet<number> | undefined {
+  if (workers.every(worker => isCallable(worker, model))) return undefined
+  const able = workers.filter(worker => isCallable(worker, model))
+  return new Set(able.map(({ instanceId }) => instanceId))
 }
 
 function narrowed(request: RoutingRequest, allowed: ReadonlySet<number> | undefined): RoutingRequest {

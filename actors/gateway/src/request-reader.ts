@@ -104,11 +104,16 @@ export class RequestReader {
     this.#trust = new HintTrust(args.tenants?.trusted ?? 'all', hint => metrics.hintIgnored(hint))
   }
 
+  /**
+   * `textModel`: the request goes to workers that read text only, and this throws if a model has none;
+   * undefined: to any.
+   */
   async completion(
     exchange: HttpExchange,
     route: CompletionRoute,
     hold: BodyHold,
     note?: AccessNote,
+    textModel?: (model: string) => void,
   ): Promise<ReadyRequest | undefined> {
     const { args, clock, slices, tokens: workers } = this.#parts
     const arrivedMs = clock.nowMs()
@@ -121,6 +126,7 @@ export class RequestReader {
     const given = await this.#read({ route, body, hold }, exchange.headers, wantsIds || workers.areSome)
     this.#stage('tokenize', clock.nowMs() - bodyMs, note)
     this.#models.check(exchange, given.model)
+    textModel?.(given.model)
     const { read, ignored } = this.#trust.apply(given, exchange.headers)
     const routing = await this.#atHolder(
       this.#routing(
@@ -138,7 +144,8 @@ export class RequestReader {
       return undefined
     }
     const upstreamBody = read.upstreamBody ?? body
-    const tokens = await workers.promptOf({ route, read, body: upstreamBody, hold })
+    const tokens =
+      textModel === undefined ? await workers.promptOf({ route, read, body: upstreamBody, hold }) : undefined
     const waiting = waitingHints(exchange.headers, read.priority, body.length)
     const isLong = wantsIds && tokens === undefined && slices.isLong(read.promptTokens)
     const prompt = isLong ? slicedPrompt(read, upstreamBody) : undefined
@@ -160,10 +167,13 @@ export class RequestReader {
     note?.stage(stage, elapsedMs)
   }
 
-  /** A relayed route: the bytes go unchanged to the least loaded worker, or to the one it is pinned to. */
-  async relayed(exchange: HttpExchange, hold: BodyHold): Promise<ReadyRequest> {
+  /**
+   * A relayed route: the bytes go unchanged to the least loaded worker, or to the one it is pinned to.
+   * `isBodySent`: a body comes, whatever the method.
+   */
+  async relayed(exchange: HttpExchange, hold: BodyHold, isBodySent = false): Promise<ReadyRequest> {
     const { args, newId } = this.#parts
-    const hasBody = exchange.method !== 'GET' && exchange.method !== 'HEAD'
+    const hasBody = isBodySent || (exchange.method !== 'GET' && exchange.method !== 'HEAD')
     const body = hasBody ? await exchange.readBody(args.bodyBytesMax, hold) : undefined
     const plain = body && (await plainBody(body, exchange, hold, args.bodyBytesMax))
     const isEncoded = plain !== body

@@ -11,6 +11,9 @@
  * request can still be placed again. An answer that is none (a page of HTML, a stream without an event, a
  * body without JSON) is a broken call, too.
  *
+ * Where another party passes the answer on and shows the head only (an Envoy's response_body_mode NONE), the
+ * head is released at once, nothing is looked for in the body, and the end is a whole one.
+ *
  * A stream passes in whole events. If the client did not ask for usage, the router may ask for it and then
  * converts the stream back (stream-forms.ts): the client gets what it would have got without a router.
  *
@@ -172,9 +175,11 @@ export class WorkerCall {
   #heldHead: { readonly status: number; readonly headers: HttpHeaders } | undefined
   /** What is held back with the head: comments of a stream, or a whole answer. */
   #heldBytes: Uint8Array[] = []
+  #heldCount = 0
   #status: number | undefined
   #isStream = false
   #isPrefilled = false
+  #isUnseen = false
   #isJson = false
   #tap: UsageTap | undefined
 
@@ -205,6 +210,11 @@ export class WorkerCall {
     return this.#isStream
   }
 
+  /** Of its answer no more than the head is shown: its silence means nothing. */
+  get isUnseen(): boolean {
+    return this.#isUnseen
+  }
+
   /** An error passed among its events. */
   get sawError(): boolean {
     return this.#tap?.sawError === true
@@ -226,7 +236,7 @@ export class WorkerCall {
       },
       {
         sent: () => this.#isOver || this.#sent(),
-        head: (status, given) => this.#isOver || this.#head(status, given),
+        head: (status, given, isUnseen = false) => this.#isOver || this.#head(status, given, isUnseen),
         data: bytes => this.#isOver || this.#data(bytes),
         end: how => this.#isOver || this.#end(how),
         failed: ({ message: reason, failure, servedBy }, { reusedConnection }) =>
@@ -295,7 +305,7 @@ export class WorkerCall {
     this.#handler.connected()
   }
 
-  #head(status: number, headers: HttpHeaders): void {
+  #head(status: number, headers: HttpHeaders, isUnseen: boolean): void {
     const isKeyRefused = (status === 401 || status === 403) && this.#target.decision.usesKey
     // A 404 may say that the worker lacks the model: the exchange reads it.
     const mayFail = FAILING_STATUSES.has(status) || (status === NOT_FOUND && this.#request.method === 'POST')
@@ -321,6 +331,16 @@ export class WorkerCall {
     this.#heldHead = { status, headers: this.#isStream ? withoutLength(headers) : headers }
     this.#tap = this.#newTap()
     if (!this.#isStream) this.#handler.prefilled(status < 300)
+    if (isUnseen) this.#leaveUnseen()
+  }
+
+  /** When its first output comes is not known: the head of a stream says nothing of it. */
+  #leaveUnseen(): void {
+    this.#isUnseen = true
+    this.#tap = undefined
+    if (this.#isStream) this.#handler.prefilled(false)
+    this.#isPrefilled = true
+    this.#releaseHead()
   }
 
   #data(bytes: Uint8Array): void {
@@ -358,14 +378,15 @@ export class WorkerCall {
       return
     }
     this.#heldBytes.push(passing)
-    const bytes = this.#heldBytes.reduce((sum, { length }) => sum + length, 0)
-    if (this.#tap!.hasEvent || bytes > HELD_ANSWER_BYTES_MAX) this.#passHeld()
+    this.#heldCount += passing.length
+    if (this.#tap!.hasEvent || this.#heldCount > HELD_ANSWER_BYTES_MAX) this.#passHeld()
     else if (!this.#isStream) this.#handler.held?.()
   }
 
   #passHeld(): void {
     const held = this.#heldBytes
     this.#heldBytes = []
+    this.#heldCount = 0
     for (const bytes of held) this.#pass(bytes)
   }
 

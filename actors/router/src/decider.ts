@@ -216,7 +216,12 @@ export class Decider {
     const slices = slicesOf(id, request, slice !== undefined)
     const receipt = { ...chosen.receipt, queue, ...(slices === undefined ? {} : { slices }) }
     if (request.slice?.isLast !== false) receipts.add(receipt)
-    const decision = { ...decisionOf(receipt, placed, lookupMs), ...(slice && { slice }) }
+    const unwell = this.health.unwell(request.model, this.#context.clock.nowMs())
+    const decision = {
+      ...decisionOf(receipt, placed, lookupMs),
+      ...(slice && { slice }),
+      ...(unwell.length > 0 && { unwell }),
+    }
     // This comes before the request is sent, and so before any KV event that the request causes.
     this.namespacedPrompts.sent(request, winner.key)
     const takeBack = this.#guess(request, winner, id)

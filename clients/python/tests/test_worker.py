@@ -1,13 +1,17 @@
 """A worker of token ids over real sockets, asked as a router asks it."""
 
 import asyncio
+import fcntl
 import http.client
 import json
+import resource
+import socket
 import threading
 import unittest
 from urllib.parse import urlsplit
 
 from homing import HomingError, RefuseRequest, TokenWorker
+from homing.worker import Context
 
 
 class WorkerCase(unittest.TestCase):
@@ -102,6 +106,34 @@ class TestTroubles(WorkerCase):
         self.assertEqual([response.status, "its queue is full" in response.read().decode()], [503, True])
         response = self.ask(worker, token_ids=[2])
         self.assertEqual([response.status, "no weights" in response.read().decode()], [500, True])
+
+    def test_a_program_that_cannot_connect_has_failed(self):
+        def plain(request, _):
+            raise ConnectionRefusedError("no engine")
+            yield 1
+
+        async def awaiting(request, _):
+            raise asyncio.TimeoutError("no engine")
+            yield 1
+
+        for generate in (plain, awaiting):
+            response = self.ask(self.started(generate))
+            self.assertEqual([response.status, "no engine" in response.read().decode()], [500, True])
+
+    def test_clients_are_seen_at_descriptors_above_1023(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < 1200:
+            self.skipTest("few descriptors are allowed")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        near, far = socket.socketpair()
+        self.addCleanup(far.close)
+        high = socket.socket(fileno=fcntl.fcntl(near.detach(), fcntl.F_DUPFD, 1100))
+        self.addCleanup(high.close)
+        context = Context("r", high)
+        self.assertFalse(context.is_stopped())
+        far.close()
+        self.assertTrue(context.is_stopped())
 
     def test_what_fails_later_is_the_last_line(self):
         def failing(request, _):

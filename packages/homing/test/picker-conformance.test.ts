@@ -3,11 +3,16 @@
  * what the endpoint picker protocol says besides: with frames as an Envoy sends them.
  */
 
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import {
   AskingEnvoy,
   type AskingStream,
   answerIn,
+  BODY_MODE,
   destinationIn,
+  pieceIn,
   setHeaders,
 } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
@@ -233,8 +238,54 @@ t.test('a prompt goes where its blocks are, and its receipt says what the answer
   }
 })
 
+/** A chat of which an Envoy with `request_body_mode: BUFFERED` shows the head of the answer. */
+async function answeredUnseen(envoy: AskingEnvoy, model: string, isStream: boolean) {
+  const modes = { request: BODY_MODE.buffered, response: BODY_MODE.none }
+  const messages = [{ role: 'user', content: 'hello' }]
+  const body = JSON.stringify({ model, messages, stream: isStream })
+  const stream = envoy.ask({ path: '/v1/chat/completions', body, modes })
+  await stream.next()
+  stream.sendBody(body)
+  await stream.next()
+  stream.answerHead(200, { 'content-type': isStream ? 'text/event-stream' : 'application/json' })
+  const id = setHeaders(await stream.next())['x-homing-decision']!
+  return { stream, id }
+}
+
+t.test('answers of which only the head is shown (NONE) blame no worker', async t => {
+  const world = await startPicker(t, { pickerFallbacks: 0 }, 1)
+  const envoy = await envoyOf(t, world)
+  // More than a worker may fail before it is left out.
+  for (const isStream of [true, false])
+    for (let count = 0; count < 4; count++) {
+      const { stream, id } = await answeredUnseen(envoy, world.fleet.model, isStream)
+      while ((await booked(world)).prefillTokens > 0) await new Promise(setImmediate)
+      t.equal((await booked(world)).requests, 1, 'it counts until Envoy ends the stream')
+      stream.end()
+      t.match(await stream.ended, { code: 0 })
+      t.match(await settled(world, id), { delivered: { outcome: 'ok', status: 200 } })
+    }
+  const { workers } = (await (await fetch(`${world.router.adminUrl}/workers`)).json()) as {
+    readonly workers: readonly { readonly health: { readonly state: string } }[]
+  }
+  t.match(workers, [{ health: { state: 'up' } }])
+})
+
+t.test('an answer of which only the head is shown (NONE) may be silent', async t => {
+  const world = await startPicker(t, { pickerFallbacks: 0, silenceTimeoutMs: 1000 }, 1)
+  const envoy = await envoyOf(t, world)
+  const { stream, id } = await answeredUnseen(envoy, world.fleet.model, true)
+  // One whose body is shown, and does not come, is given up.
+  const shown = envoy.ask({ body: completion(world.fleet.model, 'b') })
+  await shown.next()
+  shown.answerHead(200, { 'content-type': 'text/event-stream' })
+  while ((await booked(world)).requests > 1) await new Promise(setImmediate)
+  stream.end()
+  t.match(await settled(world, id), { delivered: { outcome: 'ok' } })
+})
+
 t.test('a worker that answers with failures is left out, as in the router', async t => {
-  const world = await startPicker(t, { pickerFallbacks: 0 })
+  const world = await startPicker(t, { pickerFallbacks: 2 })
   const envoy = await envoyOf(t, world)
   const bad = world.endpoints[0]!
   const isOut = async (): Promise<boolean> => {
@@ -246,12 +297,86 @@ t.test('a worker that answers with failures is left out, as in the router', asyn
   for (let index = 0; !(await isOut()); index++) {
     t.ok(index < 500, 'it is left out in the end')
     const stream = envoy.ask({ body: completion(world.fleet.model, `question ${index}`) })
-    const where = destinationIn(await stream.next())
+    const [where] = destinationIn(await stream.next())!.split(',')
     if (where === bad) {
       stream.answerHead(503, { 'content-type': 'text/plain' }, undefined, true)
       stream.end()
       await stream.ended
     } else await answer(stream)
+  }
+  const stream = envoy.ask({ body: completion(world.fleet.model, 'after that') })
+  const [, ...others] = destinationIn(await stream.next())!.split(',')
+  t.notOk(others.includes(bad), 'nor is it tried where the first cannot be reached')
+  await answer(stream)
+})
+
+t.test('others of the list have the taints that the request requires, and the same rank', async t => {
+  const world = await startPicker(t, { pickerFallbacks: 2 }, 3, ([a, b, c]) => [
+    `${a}?taints=gpu`,
+    `${b}?taints=gpu`,
+    `${c}`,
+  ])
+  const envoy = await envoyOf(t, world)
+  const [a, b] = world.endpoints as [string, string]
+  const nvext = { routing_constraints: { required_taints: ['gpu'] } }
+  const stream = envoy.ask({ body: completion(world.fleet.model, 'a', { nvext }) })
+  t.strictSame(
+    destinationIn(await stream.next())!
+      .split(',')
+      .sort(),
+    [a, b].sort(),
+  )
+  stream.cancel()
+  const ranked = await startPicker(t, { pickerFallbacks: 2 }, 3, all => all.map(url => `${url}?ranks=2`))
+  const other = (await envoyOf(t, ranked)).ask({ body: completion(ranked.fleet.model, 'a') })
+  const list = destinationIn(await other.next())!.split(',')
+  t.equal(list.length, 1, 'a header names the rank of the first')
+  other.cancel()
+})
+
+t.test(
+  'workers that an Envoy cannot call are left out, and a model that has no others is refused',
+  async t => {
+    const card = { id: 'toy', object: 'model', owned_by: 'custom', model_input: 'Tokens' }
+    const worker = createServer(({ url }, reply) => {
+      if (url === '/metrics') reply.end('process_start_time_seconds 1\n')
+      else reply.setHeader('content-type', 'application/json').end(JSON.stringify({ data: [card] }))
+    })
+    await once(worker.listen(0, '127.0.0.1'), 'listening')
+    t.teardown(() => worker.close())
+    const url = `http://127.0.0.1:${(worker.address() as AddressInfo).port}`
+    const world = await startPicker(t, { pickerFallbacks: 3 }, 1, workers => [...workers, url])
+    const envoy = await envoyOf(t, world)
+    for (const path of ['/v1/chat/completions', '/v1/completions', '/v1/messages', '/v1/embeddings']) {
+      const messages = [{ role: 'user', content: 'a' }]
+      const body = JSON.stringify({ model: 'toy', prompt: 'a', input: 'a', messages, max_tokens: 4 })
+      const headers = { 'content-type': 'application/json' }
+      const refusal = answerIn(await envoy.ask({ path, headers, body }).next())
+      t.equal(refusal?.status, 400, path)
+      t.match(refusal?.body, /its workers take token ids, which an Envoy does not send/, path)
+    }
+    for (let count = 0; count < 3; count++) {
+      const stream = envoy.ask({ method: 'GET', path: '/v1/models' })
+      t.equal(destinationIn(await stream.next()), world.endpoints[0])
+      stream.cancel()
+    }
+  },
+)
+
+t.test('a body goes on whatever its method, though it be empty', async t => {
+  const world = shared
+  const envoy = await envoyOf(t, world)
+  const modes = { request: BODY_MODE.buffered, response: BODY_MODE.none }
+  for (const body of ['', '{}']) {
+    const streamed = envoy.ask({ method: 'GET', path: '/v1/models', body })
+    t.ok(destinationIn(await streamed.next()))
+    t.strictSame(pieceIn(await streamed.next()), { text: body, isEnd: true })
+    streamed.cancel()
+    const buffered = envoy.ask({ method: 'GET', path: '/v1/models', body, modes })
+    t.equal(destinationIn(await buffered.next()), undefined)
+    buffered.sendBody(body)
+    t.ok(destinationIn(await buffered.next()))
+    buffered.cancel()
   }
 })
 

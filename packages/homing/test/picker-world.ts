@@ -17,17 +17,19 @@ export interface PickerWorld {
 /** Engines that take no time. */
 const SPEED = 1000
 
+/** `asGiven`: how the router is told of its workers. */
 export async function startPicker(
   t: Test,
   given: Partial<GivenRouterSettings> = {},
   engines = 3,
+  asGiven: (workers: readonly string[]) => readonly string[] = workers => workers,
 ): Promise<PickerWorld> {
   const fleet = await startDemoFleet({ demoEngines: engines, demoSpeed: SPEED, logLevel: 'error' })
   t.teardown(() => fleet.stop())
   const router = await startRouter({
     host: '127.0.0.1',
     port: 0,
-    workers: fleet.workers,
+    workers: asGiven(fleet.workers),
     pickerPort: 0,
     pickerHealthPort: 0,
     logLevel: 'error',

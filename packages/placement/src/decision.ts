@@ -42,6 +42,8 @@ export interface Decision {
   readonly slice?: FirstSlice
   /** Worker key of its prefill leg; undefined: it has none. */
   readonly prefillWorker?: string
+  /** Ids of workers that are left out because they fail requests; default: none. */
+  readonly unwell?: readonly string[]
   /** Epoch of the worker key in the fleet at the time of the choice. */
   readonly epoch: number
 }

@@ -205,6 +205,11 @@ export class WorkerHealth {
     return undefined
   }
 
+  /** Ids of the workers that are left out for this model. */
+  unwell(model: string, nowMs: number): readonly string[] {
+    return [...this.#entries.keys()].filter(id => this.reasonAgainst(id, model, nowMs) !== undefined)
+  }
+
   /** Whether the next request of this model that may go anywhere is to be the trial of this worker. */
   isTrialDue(workerId: string, model: string, nowMs: number): boolean {
     const entry = this.#entries.get(workerId)

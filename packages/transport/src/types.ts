@@ -195,7 +195,8 @@ export type HttpEnd = 'framed' | 'closed'
 export interface HttpResponseHandler {
   /** There is a connection, and the request is about to be written to it. */
   sent?(): void
-  head(status: number, headers: HttpHeaders): void
+  /** `isUnseen`: no byte of its body will be shown, though it has one; default false. */
+  head(status: number, headers: HttpHeaders, isUnseen?: boolean): void
   data(bytes: Uint8Array): void
   end(how: HttpEnd): void
   /** Cannot connect, reset, bad answer, or aborted. */
@@ -337,6 +338,8 @@ export interface ExtProcOptions {
   /** Most streams at one time; a further one is answered with RESOURCE_EXHAUSTED. */
   readonly streamsMax: number
   readonly connectionsMax: number
+  /** A buffered body comes as one frame, which has a little more. */
+  readonly bodyBytesMax: number
   /** Longest wait for the next bytes of a request body, in milliseconds. */
   readonly bodySilenceMsMax: number
 }
@@ -382,6 +385,8 @@ export interface ExtProcListener {
 export interface PickedExchange extends HttpExchange {
   /** Endpoints of which one is to be chosen: 'ip:port', or 'ip' for all its ports; undefined: any. */
   readonly subset: readonly string[] | undefined
+  /** Envoy sends its body before the choice, even if that is empty, and waits until it is taken. */
+  readonly isBodySent: boolean
   /** Whether the endpoint of this origin is one of these; an origin whose address is not known is none. */
   isAmong(origin: string, endpoints: readonly string[]): boolean | Promise<boolean>
   /**

@@ -32,9 +32,11 @@ const OPTIONS: ExtProcOptions = {
   streamsMax: 8,
   connectionsMax: 8,
   bodySilenceMsMax: 60_000,
+  bodyBytesMax: 1_000_000,
 }
 const WORKER = 'http://10.0.0.1:8000'
 const INVALID_ARGUMENT = 3
+const DEADLINE_EXCEEDED = 4
 const NOT_FOUND = 5
 const RESOURCE_EXHAUSTED = 8
 const CANCELLED = 1
@@ -194,6 +196,26 @@ t.test('a buffered body is asked for first, and its choice is the answer to it',
   await stream.next()
   stream.answerBody('whole', true)
   t.equal(pieceIn(await stream.next()), undefined, 'the answer stays as it is')
+})
+
+t.test('a buffered body before trailers is whole, and they are answered behind it', async t => {
+  const { envoy } = await start(t, asked => sendOn(asked))
+  const stream = envoy.ask({ body: 'abc', modes: BUFFERED })
+  await stream.next()
+  stream.send({ request_body: { body: Buffer.from('abc'), end_of_stream: false } })
+  t.equal(destinationIn(await stream.next()), '10.0.0.1:8000')
+  stream.send({ request_trailers: {} })
+  t.ok((await stream.next())?.request_trailers)
+})
+
+t.test('a frame may be as long as a body and a little more, and the first must come in time', async t => {
+  const { envoy } = await start(t, sendOn)
+  const long = envoy.ask({ body: 'abc', modes: BUFFERED })
+  await long.next()
+  long.sendBody('x'.repeat(2_100_000))
+  t.match(await long.ended, { code: RESOURCE_EXHAUSTED })
+  const { envoy: other } = await start(t, sendOn, { bodySilenceMsMax: 10 })
+  t.match(await other.open().ended, { code: DEADLINE_EXCEEDED, details: /no frame came within 10 ms/ })
 })
 
 t.test('an Envoy that tells no modes is taken for one that streams both ways', async t => {

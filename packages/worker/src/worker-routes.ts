@@ -49,6 +49,11 @@ export function workerRoutes({ options, log, startedSeconds, metrics }: WorkerRo
     }
     try {
       const first = await outputs.next()
+      if (signal.aborted) {
+        counts.cancelled++
+        outputs.return?.()?.then(undefined, warn)
+        return { status: 499 }
+      }
       const lines = tokenLines(request, outputs, first, counts, warn)
       return { status: 200, headers: { 'content-type': TOKENS_TYPE }, body: lines }
     } catch (error) {

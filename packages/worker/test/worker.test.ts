@@ -78,6 +78,32 @@ t.test('the generator is stopped when its client leaves, and when it has given e
   await worker.close(60_000)
 })
 
+t.test('the generator is stopped when its client leaves before the first output', async t => {
+  const begun = Promise.withResolvers<void>()
+  const left = Promise.withResolvers<void>()
+  const ended = Promise.withResolvers<void>()
+  const { base, ask } = await started(t, {
+    async *generate(_, { signal }) {
+      signal.addEventListener('abort', () => left.resolve())
+      try {
+        begun.resolve()
+        await left.promise
+        yield 1
+        yield 2
+      } finally {
+        ended.resolve()
+      }
+    },
+  })
+  const abort = new AbortController()
+  const asked = ask({}, abort.signal).catch(() => {})
+  await begun.promise
+  abort.abort()
+  await asked
+  await ended.promise
+  t.match(await (await fetch(`${base}/metrics`)).text(), /requests_total\{outcome="cancelled"\} 1/)
+})
+
 t.test('requests past the bound are refused, and what is no request is named', async t => {
   const gate = Promise.withResolvers<void>()
   const { ask, base } = await started(t, {

@@ -15,7 +15,7 @@ import concurrent.futures
 import contextlib
 import inspect
 import json
-import select
+import selectors
 import socket
 import threading
 import time
@@ -301,18 +301,14 @@ class TokenWorker:
         try:
             while True:
                 future = asyncio.run_coroutine_threadsafe(step(), loop)
-                while True:
-                    try:
-                        output = future.result(LOOK_S)
-                        break
-                    except StopAsyncIteration:
-                        return
-                    except concurrent.futures.TimeoutError as error:
-                        if future.done():
-                            raise
-                        if context.is_stopped():
-                            future.cancel()
-                            raise _ClientGone() from error
+                while not concurrent.futures.wait([future], LOOK_S).done:
+                    if context.is_stopped():
+                        future.cancel()
+                        raise _ClientGone()
+                try:
+                    output = future.result()
+                except StopAsyncIteration:
+                    return
                 yield output
         finally:
             close = getattr(outputs, "aclose", None)
@@ -324,10 +320,15 @@ class _ClientGone(Exception):
     pass
 
 
+#: ``select`` takes no descriptor above 1,023, and ``epoll`` makes one for each look.
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
+
+
 def _has_left(connection: socket.socket) -> bool:
     try:
-        readable, _, _ = select.select([connection], [], [], 0)
-        return bool(readable) and connection.recv(1, socket.MSG_PEEK) == b""
+        with _Selector() as selector:
+            selector.register(connection, selectors.EVENT_READ)
+            return bool(selector.select(0)) and connection.recv(1, socket.MSG_PEEK) == b""
     except (OSError, ValueError):
         return True
 
@@ -432,7 +433,7 @@ def _server(host: str, port: int, worker: TokenWorker) -> ThreadingHTTPServer:
                     outcome = "finished"
                     self._piece({"token_ids": [], "finish_reason": "stop"})
                 self._piece(None)
-            except (_ClientGone, ConnectionError, socket.timeout):
+            except _ClientGone:
                 outcome = "cancelled"
                 self.close_connection = True
             except Exception as error:
@@ -445,7 +446,7 @@ def _server(host: str, port: int, worker: TokenWorker) -> ThreadingHTTPServer:
                     close()
 
         def _failed(self, error: Exception, has_head: bool) -> None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, _ClientGone):
                 if has_head:
                     self._piece({"error": str(error)[:1024]})
                     self._piece(None)
@@ -457,13 +458,20 @@ def _server(host: str, port: int, worker: TokenWorker) -> ThreadingHTTPServer:
             self.send_response(200)
             self.send_header("content-type", TOKENS_TYPE)
             self.send_header("transfer-encoding", "chunked")
-            self.end_headers()
+            try:
+                self.end_headers()
+            except OSError as error:
+                raise _ClientGone() from error
             return True
 
         def _piece(self, line: Optional[Dict[str, Any]]) -> None:
             """One chunk; None: the end."""
             data = b"" if line is None else json.dumps(line).encode() + b"\n"
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            try:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            except OSError as error:
+                # The program's own faults are of the same kinds, and mean something else.
+                raise _ClientGone() from error
 
         def _not_here(self) -> None:
             where = f"this worker takes token ids, at POST {TOKENS_PATH}"

@@ -42,11 +42,13 @@ export async function handleRequest(
   const target = query === '' ? path : `${path}?${query}`
   let hasHead = false
   try {
-    const answer = await Promise.race([
-      Promise.resolve(handler({ method, path: target, headers, body, signal: abort.signal })),
-      gone,
-    ])
-    if (answer === GONE) return
+    const answering = Promise.resolve(handler({ method, path: target, headers, body, signal: abort.signal }))
+    const answer = await Promise.race([answering, gone])
+    if (answer === GONE) {
+      // Nothing of an answer that still comes is asked for; what it may hold open is closed.
+      answering.then(dropBody, () => {})
+      return
+    }
     const { status, headers: given = {}, body: pieces = '' } = answer
     const whole = typeof pieces === 'string' || pieces instanceof Uint8Array ? bytesOf(pieces) : undefined
     const fault = faultOfAnswerHead(status, given) ?? faultOfLength(method, answer, whole)
@@ -97,6 +99,13 @@ async function write(
     if (exchange.write(bytesOf(next.value))) continue
     await Promise.race([new Promise<void>(resolve => exchange.onDrain(resolve)), gone])
   }
+}
+
+function dropBody({ body }: WorkerAnswer): void {
+  if (typeof body !== 'object' || body instanceof Uint8Array) return
+  body[Symbol.asyncIterator]()
+    .return?.()
+    .catch(() => {})
 }
 
 function sayFailed(exchange: ServedExchange, reason: string): void {

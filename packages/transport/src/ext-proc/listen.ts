@@ -4,9 +4,9 @@
  * The sockets are ours, and each is handed to the library: so their number is bounded, a port can be shared
  * with other threads, and a new certificate counts for the next connection.
  *
- * Bounds   `connectionsMax` and `streamsMax`; MESSAGE_BYTES_MAX for a frame. A stream whose Envoy takes no
- *          bytes is read no further. An Envoy that has vanished is noticed after KEEPALIVE_MS +
- *          KEEPALIVE_ANSWER_MS.
+ * Bounds   `connectionsMax` and `streamsMax`; `bodyBytesMax` and a little for a frame, MESSAGE_BYTES_MAX at
+ *          most. A stream without a frame ends after `bodySilenceMsMax`. One whose Envoy takes no bytes is
+ *          read no further. An Envoy that has vanished is noticed after KEEPALIVE_MS + KEEPALIVE_ANSWER_MS.
  */
 
 import { createServer, type Server, type Socket } from 'node:net'
@@ -24,9 +24,12 @@ import { selfSignedIdentity } from './self-signed.ts'
 
 /** A buffered body is one frame; longer ones come in pieces. */
 const MESSAGE_BYTES_MAX = 256 * 2 ** 20
+/** Of a frame, beside a body in it: headers, trailers, metadata. */
+const BESIDE_BODY_BYTES_MAX = 2 ** 20
 const KEEPALIVE_MS = 30_000
 const KEEPALIVE_ANSWER_MS = 10_000
 const INVALID_ARGUMENT = 3
+const DEADLINE_EXCEEDED = 4
 const RESOURCE_EXHAUSTED = 8
 const NAME = 'homing'
 
@@ -91,7 +94,10 @@ class Listener implements ExtProcListener {
     const shared = {
       'grpc.enable_channelz': 0,
       'grpc.max_concurrent_streams': options.streamsMax,
-      'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
+      'grpc.max_receive_message_length': Math.min(
+        MESSAGE_BYTES_MAX,
+        options.bodyBytesMax + BESIDE_BODY_BYTES_MAX,
+      ),
       'grpc.max_send_message_length': -1,
       'grpc.keepalive_time_ms': KEEPALIVE_MS,
       'grpc.keepalive_timeout_ms': KEEPALIVE_ANSWER_MS,
@@ -212,24 +218,36 @@ class Listener implements ExtProcListener {
     }
     counts.streams++
     let isOver = false
+    let isPaused = false
     const end = (): void => {
       if (isOver) return
       isOver = true
+      first.cancel()
       counts.streams--
       picked.ended()
     }
+    const { bodySilenceMsMax } = this.#options
+    const first = this.#clock.after(bodySilenceMsMax, () => {
+      const details = `no frame came within ${bodySilenceMsMax} ms (--body-timeout)`
+      stream.emit('error', { code: DEADLINE_EXCEEDED, details })
+    })
     const peer = stream.getPeer()
     const picked = new PickedStream({
       clock: this.#clock,
       endpoints: this.#endpoints,
       counts,
       peerAddress: peer.slice(0, Math.max(0, peer.lastIndexOf(':'))),
-      bodySilenceMsMax: this.#options.bodySilenceMsMax,
+      bodySilenceMsMax,
       send: message => {
         // Encoded here and now: its bytes may be another's later.
         if (isOver || stream.write(response.encode(message))) return
+        if (isPaused) return
+        isPaused = true
         stream.pause()
-        stream.once('drain', () => stream.resume())
+        stream.once('drain', () => {
+          isPaused = false
+          stream.resume()
+        })
       },
       finish: fault => {
         if (isOver) return
@@ -239,6 +257,7 @@ class Listener implements ExtProcListener {
       begin: this.#onExchange,
     })
     stream.on('data', (request: ProcessingRequest) => {
+      first.cancel()
       if (!callFor(peer, () => picked.frame(request))) stream.destroy()
     })
     stream.on('end', () => {

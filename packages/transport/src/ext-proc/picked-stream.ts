@@ -77,7 +77,12 @@ export interface PickedStreamParts {
 }
 
 type Happening =
-  | { readonly type: 'head'; readonly status: number; readonly headers: HttpHeaders }
+  | {
+      readonly type: 'head'
+      readonly status: number
+      readonly headers: HttpHeaders
+      readonly isUnseen: boolean
+    }
   | { readonly type: 'data'; readonly bytes: Uint8Array }
   | { readonly type: 'end' }
 
@@ -87,6 +92,7 @@ export class PickedStream implements PickedExchange {
   query = ''
   headers: HttpHeaders = {}
   subset: readonly string[] | undefined
+  isBodySent = false
   readonly peerAddress: string
   readonly #parts: PickedStreamParts
   readonly #body: RequestBody
@@ -175,10 +181,12 @@ export class PickedStream implements PickedExchange {
     const isEmpty = frame.end_of_stream === true
     if (isEmpty) this.#body.whole()
     else if (this.#isBuffered) {
+      this.isBodySent = true
       // Envoy sends no body before this answer.
       this.#isHeadDue = false
       this.#parts.send({ request_headers: { response: {} } })
-    } else if (!this.#sendsEarly(config?.send_body_without_waiting_for_header_response))
+    } else if (this.#sendsEarly(config?.send_body_without_waiting_for_header_response)) this.isBodySent = true
+    else
       this.#body.fail(
         new MalformedHttpError(
           'Envoy does not send the body before the choice of an endpoint: set request_body_mode FULL_DUPLEX_STREAMED or BUFFERED',
@@ -206,7 +214,8 @@ export class PickedStream implements PickedExchange {
     }
     this.#bodyFramesDue++
     this.#body.put(bytesOf(frame))
-    if (isEnd === true) this.#body.whole()
+    // Before trailers, a buffered body does not say that it is whole.
+    if (isEnd === true || this.#requestMode === BODY_MODE.buffered) this.#body.whole()
     else if (this.#requestMode === BODY_MODE.bufferedPartial)
       this.#body.fail(
         new MalformedHttpError(
@@ -235,8 +244,10 @@ export class PickedStream implements PickedExchange {
     })
     const served = servedOf(request)
     const at = served === undefined ? 0 : this.#endpoints.indexOf(served)
-    this.#happens({ type: 'head', status, headers }, Math.max(at, 0))
-    if (frame.end_of_stream === true) this.#happens({ type: 'end' })
+    const isWhole = frame.end_of_stream === true
+    const isUnseen = this.#responseMode === BODY_MODE.none && !isWhole
+    this.#happens({ type: 'head', status, headers, isUnseen }, Math.max(at, 0))
+    if (isWhole) this.#happens({ type: 'end' })
   }
 
   #responseBody(frame: BodyFrame): void {
@@ -303,7 +314,7 @@ export class PickedStream implements PickedExchange {
   #tell(what: Happening): void {
     const handler = this.#handler
     if (handler === undefined) return
-    if (what.type === 'head') callOwner(() => handler.head(what.status, what.headers))
+    if (what.type === 'head') callOwner(() => handler.head(what.status, what.headers, what.isUnseen))
     else if (what.type === 'data') callOwner(() => handler.data(what.bytes))
     else {
       this.#handler = undefined
