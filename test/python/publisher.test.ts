@@ -343,6 +343,7 @@ t.test('labels that cannot be are refused, and nothing of the call is published'
       ),
       /1025 workers have access/,
     ],
+    [move('in_transit', 1, 5), /its workers with access are 5; use a list of worker ids/],
     [move('gone'), /a transition: its state is gone; use one of/],
   ]
   for (const [call, message] of wrong) t.match(await publisher.call(...call), { name: 'bad_block', message })

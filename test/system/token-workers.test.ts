@@ -213,6 +213,13 @@ t.test('what such workers cannot do is refused in one sentence', async t => {
       /take token ids, and those of its prompt are not known/,
     ],
     [chat, { messages: [{ role: 'user', content: 'x '.repeat(5000) }] }, 400, /fewer than 4096/],
+    ['/v1/completions', { messages: undefined, prompt: ['a', 'b'] }, 400, /prompt of 2 texts: use one/],
+    [
+      '/v1/completions',
+      { messages: undefined, prompt: [1, 4_000_000] },
+      400,
+      /token id 4000000: use ids below/,
+    ],
     ['/v1/messages', { max_tokens: 5 }, 400, /use it with \/v1\/chat\/completions or \/v1\/completions/],
     ['/v1/embeddings', { input: 'x' }, 404, /takes token ids, at POST \/v1\/tokens/],
     [chat, { seed: 1 }, 503, /failed this request/],

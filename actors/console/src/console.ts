@@ -100,6 +100,8 @@ class Console {
   #keys: AdminKeys | undefined
   /** Grows with each file of keys that counts. */
   #keysVersion = 0
+  /** Of this console: another one counts its files of keys anew. */
+  readonly #life: string
   readonly #log: Log
   readonly #clock: Clock
   readonly #http: HttpTransport
@@ -155,6 +157,7 @@ class Console {
       room: args.adminPort === undefined ? undefined : this.#room,
     })
     const life = Buffer.from(random.bytes(CONSOLE_LIFE_BYTES)).toString('base64url')
+    this.#life = life
     const workers = () => this.#operations.workers()
     this.tabs = new PageTabs(() => new PageBuilder({ args, clock, system, life, workers }))
     this.streams = new EventStreams({
@@ -192,7 +195,7 @@ class Console {
   /** For the tabs of this gateway, or of the console's own port. */
   async pageUpdate(place: string, isFirst: boolean): Promise<Pulled> {
     const pulled = await this.tabs.of(place).update(isFirst)
-    return this.#adminKeys === undefined ? pulled : { ...pulled, rules: this.#keysVersion }
+    return this.#adminKeys === undefined ? pulled : { ...pulled, rules: `${this.#life}:${this.#keysVersion}` }
   }
 
   get hasFiles(): boolean {

@@ -31,8 +31,8 @@ export interface Pulled {
   readonly events: readonly StreamEvent[]
   /** Until the source is asked again, in milliseconds. */
   readonly pauseMs: number
-  /** Another number once readers may have lost their right to read; undefined: they never do. */
-  readonly rules?: number | undefined
+  /** Another text once readers may have lost their right to read; undefined: they never do. */
+  readonly rules?: string | undefined
 }
 
 export interface EventStreamsOptions {
@@ -64,7 +64,7 @@ interface Reader {
   /** It needs all events, not only what has changed. */
   isBehind: boolean
   /** Under which it may read; undefined: none that it was asked for. */
-  rules: number | undefined
+  rules: string | undefined
   isBeingAsked: boolean
 }
 
@@ -198,7 +198,7 @@ export class EventStreams {
   }
 
   /** Ends a reader that has lost its right to read. Never rejects. */
-  async #review(reader: Reader, rules: number | undefined): Promise<void> {
+  async #review(reader: Reader, rules: string | undefined): Promise<void> {
     const { mayStay } = this.#options
     if (mayStay === undefined || reader.rules === rules || reader.isBeingAsked) return
     reader.isBeingAsked = true

@@ -62,7 +62,7 @@ function world(readersMax = 3) {
     events: [] as StreamEvent[],
     pulls: [] as boolean[],
     fails: false,
-    rules: undefined as number | undefined,
+    rules: undefined as string | undefined,
   }
   const stays: { asked: HttpExchange[]; answer: () => Promise<boolean> } = {
     asked: [],
@@ -203,13 +203,13 @@ t.test('a reader is asked for when the rules have changed, and ends if it may no
   const { client } = open()
   await pass(clock, 1000)
   t.equal(stays.asked.length, 0, 'there are no rules')
-  source.rules = 1
+  source.rules = 'a'
   await pass(clock, 1000)
   t.strictSame(stays.asked, [client.exchange], 'once')
   const { client: other } = open()
   await pass(clock, 1000)
   t.strictSame(stays.asked, [client.exchange, other.exchange], 'one that has come since')
-  source.rules = 2
+  source.rules = 'b'
   stays.answer = async () => {
     throw new Error('no answer')
   }

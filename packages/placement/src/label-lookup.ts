@@ -5,9 +5,9 @@
  *   pooled   blocks in pooled memory that a candidate reaches, from the first block that it does not hold on
  *
  * A candidate reaches a pooled block that itself has pooled, if its events are heard, or whose list of
- * workers names it. A block
- * counts once: one that the candidate holds, or is guessed to hold, is not counted as pooled. Blocks behind
- * the first one that a candidate neither holds nor reaches do not count, since an engine cannot use them.
+ * workers names it. A block counts once: one that the candidate holds, or is guessed to hold, is not counted
+ * as pooled. Blocks behind the first one that a candidate neither holds nor reaches do not count, since an
+ * engine cannot use them.
  *
  * Reads  the label tables of all shards, directly; nothing where no shard has such labels.
  * Cost   a search in each table for each block that some candidate holds or reaches; each set of workers is

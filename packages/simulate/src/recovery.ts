@@ -2,10 +2,10 @@
  * Recovery: what becomes of a request whose worker died after its first token.
  *
  *   restart     its client asks again: the whole prompt, the whole answer
- *   migration   the rest of the answer goes on elsewhere: the prompt and what was generated are computed
- *   there pool        the same, and the full blocks of both that the dead worker had computed are read out of
- *   pooled
- *               memory, which all workers reach
+ *   migration   the rest of the answer goes on elsewhere, where the prompt and what was generated are
+ *               computed
+ *   pool        the same, but the full blocks of both that the dead worker had computed are read out of
+ *               pooled memory, which all workers reach
  *
  * Measured from the death until there is a token that the client did not have. After a restart that token is
  * taken to lie between first and last token as its number does.

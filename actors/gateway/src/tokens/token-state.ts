@@ -8,9 +8,8 @@
  *      `maxTokens` of them ─▶ over
  *
  * Invariants
- *   I1  Text and end depend on the ids alone, not on how they were cut into pieces, nor on the worker that
- *   gave
- *       them: an answer that another worker goes on with is the one that the first would have given.
+ *   I1  Text and end depend on the ids alone, not on how they were cut into pieces, nor on the worker. An
+ *       answer that another worker goes on with is the one that the first would have given.
  *   I2  No id and no end of the model before `minTokens` ends the answer, nor does a string that is complete
  *       before that.
  */

@@ -88,10 +88,10 @@ export class TokenWorkers {
         JSON.stringify(model),
         'it with /v1/chat/completions or /v1/completions: its workers answer with token ids',
       )
+    const given = readTokenWishes(body, route)
     const isExact = (read.isCounted === true && read.estimate === undefined) || read.tokenizedBy === 'client'
     if (!isExact || tokenIds === undefined)
       throw new NoTokenIdsError(model, read.unknownPromptReason ?? read.textBlocksReason ?? 'not counted')
-    const given = readTokenWishes(body, route)
     const wishes = { ...given, model: given.model === '' ? model : given.model }
     const modelTokens = this.#parts.modelTokens(model)
     const room = modelTokens === undefined ? undefined : modelTokens - promptTokens
@@ -102,6 +102,7 @@ export class TokenWorkers {
         `fewer than ${modelTokens}: prompt and answer of ${model} have that many together`,
       )
     const texts = await this.#textsOf(model)
+    if (read.tokenizedBy === 'client') refuseUnknownIds(tokenIds, texts, model)
     hold.take(BYTES_PER_ID * tokenIds.length)
     return new TokenPrompt({
       model,
@@ -126,6 +127,18 @@ export class TokenWorkers {
     asked.catch(() => this.#texts.delete(model))
     return asked
   }
+}
+
+/** The program of a worker may look ids up in a table without a look at its end. */
+function refuseUnknownIds(ids: Int32Array, { tokenCount }: TokenTexts, model: string): void {
+  // Ids of 2^31 and more are negative in 32 bits.
+  const unknown = ids.find(id => id < 0 || id >= tokenCount)
+  if (unknown !== undefined)
+    throw new InvalidRequestError(
+      'prompt',
+      `with token id ${unknown >>> 0}`,
+      `ids below ${tokenCount}, which the tokenizer of ${model} has`,
+    )
 }
 
 function leastOf(first: number | undefined, second: number | undefined): number | undefined {

@@ -66,7 +66,10 @@ def checked_place(place: CxlMemoryMetadata, what: str) -> CxlMemoryMetadata:
     state, pool_id, workers = place
     if state not in POOL_STATES:
         raise _bad(what, f"its state is {shown(state)}; use one of {', '.join(POOL_STATES)}")
-    workers = tuple(workers)
+    try:
+        workers = tuple(workers)
+    except TypeError:
+        raise _bad(what, f"its workers with access are {shown(workers)}; use a list of worker ids") from None
     if len(workers) > WORKERS_MAX:
         raise _bad(what, f"{len(workers)} workers have access; name at most {WORKERS_MAX}")
     for worker in workers:

@@ -42,6 +42,8 @@ const STOPS_MAX = 64
 const STOP_CHARACTERS_MAX = 4096
 const TOKEN_ID_MAX = 0xffff_ffff
 const COUNT_MAX = 2 ** 31 - 1
+/** Enough to see with what a list begins. */
+const PROMPT_BYTES_LOOKED_AT = 64
 
 /** Long, and not for the worker: the token ids stand for them. */
 const UNREAD = new Set(['messages', 'prompt', 'tools', 'documents', 'prediction', 'metadata', 'nvext'])
@@ -69,9 +71,10 @@ export function readTokenWishes(body: Uint8Array, form: DeliveredForm): TokenWis
   const { byName } = scanRequest(body)
   const members = new Map<string, unknown>()
   for (const [name, { value }] of byName) {
+    const bytes = Buffer.from(body.buffer, body.byteOffset + value.start, value.end - value.start)
+    if (name === 'prompt') refuseSeveral(bytes)
     if (UNREAD.has(name)) continue
-    const text = Buffer.from(body.buffer, body.byteOffset + value.start, value.end - value.start).toString()
-    members.set(name, parseJson(text))
+    members.set(name, parseJson(bytes.toString()))
   }
   const given = (name: string): unknown => members.get(name) ?? undefined
   refuseOthers(given, byName.has('tools'))
@@ -95,6 +98,18 @@ export function readTokenWishes(body: Uint8Array, form: DeliveredForm): TokenWis
     cacheSalt: typeof salt === 'string' && salt !== '' ? salt : undefined,
     sampling: Object.fromEntries([...members].filter(([name, value]) => !CUT.has(name) && value !== null)),
   }
+}
+
+/** `prompt`: its JSON. A list of texts or of lists is several prompts, unless it has one. */
+function refuseSeveral(prompt: Buffer): void {
+  if (!/^\[\s*["[]/.test(prompt.subarray(0, PROMPT_BYTES_LOOKED_AT).toString())) return
+  const { length } = parseJson(prompt.toString()) as readonly unknown[]
+  if (length > 1)
+    throw new InvalidRequestError(
+      'prompt',
+      `of ${length} texts`,
+      'one: workers of this model answer with token ids, one answer to each request',
+    )
 }
 
 /** Of what only other workers do. */

@@ -10,12 +10,10 @@
  *                      ◀──   or: an answer at once                ◀─ writeHead, write, end
  *   response headers   ──▶ ◀── headers that explain the decision   ─▶ head
  *   response body …    ──▶ ◀── the same bytes, or none             ─▶ data, end
- *   end of the stream  ──▶                                         ─▶ the client has gone, if that was too
- *   early
+ *   end of the stream  ──▶                                         ─▶ if too early: the client has gone
  *
  * Modes    A body comes whole before the choice in FULL_DUPLEX_STREAMED and BUFFERED, and in STREAMED if
- * Envoy
- *          does not wait for the answer to the headers; in others the reader of a body is told so. A body of
+ *          Envoy does not wait for the answer to the headers. In others the reader of a body is told so. A body of
  *          an answer is only looked at: in FULL_DUPLEX_STREAMED it is sent back as it came. An Envoy that
  *          tells no modes is taken for FULL_DUPLEX_STREAMED both ways, as the protocol wants it.
  *
