@@ -68,6 +68,21 @@ t.test('what is named by its path stays a file, and others do not', async t => {
   t.strictSame(left.sort(), ['a/src/main.js', 'a/src/thread-entry.js', 'b/src/actor.js', 'b/src/index.js'])
 })
 
+t.test('two errors of one name are a fault: one of them would be called otherwise', async t => {
+  const error =
+    'export class OddError extends Error { constructor() { super(); this.name = new.target.name } }'
+  const dist = writeModules(t, {
+    'package.json': '{"type":"module"}',
+    'main.js': `
+      import * as a from './a.js'
+      import * as b from './b.js'
+      console.log(new a.OddError().name, new b.OddError().name)`,
+    'a.js': error,
+    'b.js': error,
+  })
+  t.match(await mergeModules(dist, ['main.js']), [/two classes are called OddError/])
+})
+
 t.test(
   'a published module that is missing, and one that cannot be read, are faults and change nothing',
   async t => {

@@ -21,6 +21,8 @@ const DEFINES = /\b(defineActor\(|moduleUrl: )import\.meta\.url\b/
 /** Modules that are imported by a URL: './x.js', `./x${extension}`. */
 const NAMED =
   /\bimport\.meta\.resolve\((['"])(\.[^'"]+)\1\)|\bnew URL\(([`'"])([^`'"]+?)(?:\$\{extension\}|\.js)\3, import\.meta\.url\)/g
+/** What the second of two classes of one name becomes in a chunk. Errors are called as their class is. */
+const RENAMED = /^(?:var|let|const|class) (\w*Error)\d+\b(?: = class\b| extends\b)/gm
 const OWN_PATH = 'homing-module:'
 /** Read by browsers, as they are. */
 const NOT_MERGED = /(^|\/)(browser|fixtures)\//
@@ -63,6 +65,11 @@ export async function mergeModules(dist: string, published: readonly string[]): 
     errors: (thrown as { errors?: { text: string }[] }).errors ?? [thrown],
   }))
   if (errors.length > 0) return errors.map(error => `cannot merge modules: ${error.text ?? String(error)}`)
+  const renamed = outputFiles.flatMap(({ text }) => [...text.matchAll(RENAMED)].map(([, name]) => name!))
+  if (renamed.length > 0)
+    return renamed.map(
+      name => `cannot merge modules: two classes are called ${name}, and errors bear that name`,
+    )
   for (const path of modules) for (const end of ['', '.map']) rmSync(join(dist, path + end), { force: true })
   mkdirSync(join(dist, 'chunks'), { recursive: true })
   for (const { path, text } of outputFiles) writeFileSync(path, withOwnPaths(dist, path, text))
