@@ -14,6 +14,17 @@ from homing import HomingError, RefuseRequest, TokenWorker
 from homing.worker import Context
 
 
+def _is_closed(connection):
+    """Whether the other side closes it within a second."""
+    connection.settimeout(1)
+    try:
+        return connection.recv(1) == b""
+    except socket.timeout:
+        return False
+    except ConnectionError:
+        return True
+
+
 class WorkerCase(unittest.TestCase):
     def started(self, generate, **options):
         worker = TokenWorker(generate, "m", **options).start()
@@ -175,6 +186,31 @@ class TestTroubles(WorkerCase):
         first = self.ask(worker)
         self.assertEqual(first.readline(), b'{"token_ids": [1]}\n')
         self.assertEqual(self.ask(worker).status, 503)
+        go.set()
+        first.read()
+
+    def test_bodies_together_and_connections_have_a_bound(self):
+        go = threading.Event()
+
+        def waiting(request, _):
+            yield 1
+            go.wait(60)
+
+        worker = self.started(waiting, requests_max=2, bodies_bytes_max=1000)
+        first = self.ask(worker)
+        self.assertEqual(first.readline(), b'{"token_ids": [1]}\n')
+        # The body of this one is announced, and never sent: it is refused without being read.
+        second = self.connection(worker)
+        second.putrequest("POST", "/v1/tokens")
+        second.putheader("content-length", "950")
+        second.endheaders()
+        refused = second.getresponse()
+        self.assertEqual([refused.status, "leave no room" in refused.read().decode()], [503, True])
+        idle = [socket.create_connection(urlsplit(worker.url).netloc.split(":"), timeout=60) for _ in range(8)]
+        for one in idle:
+            self.addCleanup(one.close)
+        closed = [one for one in idle if _is_closed(one)]
+        self.assertGreaterEqual(len(closed), 8 - 4)
         go.set()
         first.read()
 

@@ -84,7 +84,7 @@ class TokenWorker:
     advertised_host  the host by which routers reach it; default: ``host``, or the name of this machine
     routers          URLs of routers that are told of it, and told when it ends; ``admin_key`` for those that
                      want one. Without them, start routers with ``--worker`` and its ``url``
-    requests_max     at one time; more are answered with 503
+    requests_max     at one time; more are answered with 503, and connections beyond twice as many are closed
     """
 
     def __init__(
@@ -105,6 +105,7 @@ class TokenWorker:
         admin_key: Optional[str] = None,
         requests_max: int = 256,
         body_bytes_max: int = 64 * 2**20,
+        bodies_bytes_max: int = 256 * 2**20,
     ) -> None:
         act = "start a worker"
         if not callable(generate):
@@ -120,6 +121,7 @@ class TokenWorker:
             ("port", port, 0, 65_535),
             ("requests_max", requests_max, 1, 10_000),
             ("body_bytes_max", body_bytes_max, 1, 2**30),
+            ("bodies_bytes_max", bodies_bytes_max, 1, 2**40),
         ):
             if value is None:
                 continue
@@ -149,9 +151,12 @@ class TokenWorker:
         self._routers = list(routers)
         self._admin_key = admin_key
         self._requests_max = requests_max
-        self._body_bytes_max = body_bytes_max
+        self._body_bytes_max = min(body_bytes_max, bodies_bytes_max)
+        self._bodies_bytes_max = bodies_bytes_max
+        self._bodies_bytes = 0
         self._lock = threading.Condition()
         self._open = 0
+        self._threads = 0
         self._counts = {"finished": 0, "failed": 0, "cancelled": 0}
         self._tokens = 0
         self._connections: Set[socket.socket] = set()
@@ -240,17 +245,35 @@ class TokenWorker:
 
     # What threads of requests use.
 
-    def _begin(self) -> bool:
+    def _begin(self, body_bytes: int) -> Optional[str]:
+        """Takes the place of a request before its body is read. None: it has one; else why not."""
         with self._lock:
-            if self._is_closing or self._open >= self._requests_max:
-                return False
+            if self._is_closing:
+                return "this worker stops"
+            if self._open >= self._requests_max:
+                return f"{self._requests_max} are open"
+            if self._bodies_bytes + body_bytes > self._bodies_bytes_max:
+                return f"the bodies of others leave no room for {body_bytes} bytes"
             self._open += 1
-            return True
+            self._bodies_bytes += body_bytes
+            return None
 
-    def _end(self) -> None:
+    def _end(self, body_bytes: int) -> None:
         with self._lock:
             self._open -= 1
+            self._bodies_bytes -= body_bytes
             self._lock.notify_all()
+
+    def _connect(self) -> bool:
+        with self._lock:
+            if self._threads >= 2 * self._requests_max:
+                return False
+            self._threads += 1
+            return True
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            self._threads -= 1
 
     def _count(self, outcome: str, tokens: int) -> None:
         with self._lock:
@@ -391,17 +414,23 @@ def _server(host: str, port: int, worker: TokenWorker) -> ThreadingHTTPServer:
                 why = f"its body must have a content-length of at most {worker._body_bytes_max}"
                 self._fail(413 if length.isdigit() else 411, f"cannot take the request: {why}")
                 return
-            body = self.rfile.read(int(length))
             if self.path.split("?", 1)[0] != TOKENS_PATH:
+                self.close_connection = True
                 self._not_here()
-            elif len(body) == int(length):
-                if not worker._begin():
-                    self._fail(503, f"cannot take the request: {worker._requests_max} are open, or it stops")
-                    return
-                try:
+                return
+            body_bytes = int(length)
+            refusal = worker._begin(body_bytes)
+            if refusal is not None:
+                # Its body is not read.
+                self.close_connection = True
+                self._fail(503, f"cannot take the request: {refusal}")
+                return
+            try:
+                body = self.rfile.read(body_bytes)
+                if len(body) == body_bytes:
                     self._tokens(body)
-                finally:
-                    worker._end()
+            finally:
+                worker._end(body_bytes)
 
         def _tokens(self, body: bytes) -> None:
             try:
@@ -495,6 +524,19 @@ def _server(host: str, port: int, worker: TokenWorker) -> ThreadingHTTPServer:
         block_on_close = False
         request_queue_size = 128
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            """A thread for each connection, up to twice as many as requests."""
+            if worker._connect():
+                super().process_request(request, client_address)
+            else:
+                self.shutdown_request(request)
+
+        def process_request_thread(self, request: Any, client_address: Any) -> None:
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                worker._disconnect()
 
         def handle_error(self, request: Any, client_address: Any) -> None:
             """A connection that broke: its thread ends, and nothing else."""
