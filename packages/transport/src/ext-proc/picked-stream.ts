@@ -13,9 +13,9 @@
  *   end of the stream  ──▶                                         ─▶ if too early: the client has gone
  *
  * Modes    A body comes whole before the choice in FULL_DUPLEX_STREAMED and BUFFERED, and in STREAMED if
- *          Envoy does not wait for the answer to the headers. In others the reader of a body is told so. A body of
- *          an answer is only looked at: in FULL_DUPLEX_STREAMED it is sent back as it came. An Envoy that
- *          tells no modes is taken for FULL_DUPLEX_STREAMED both ways, as the protocol wants it.
+ *          Envoy does not wait for the answer to the headers. In others the reader of a body is told so. A
+ *          body of an answer is only looked at: in FULL_DUPLEX_STREAMED it is sent back as it came. An Envoy
+ *          that tells no modes is taken for FULL_DUPLEX_STREAMED both ways, as the protocol wants it.
  *
  * Invariants
  *   I1  Each frame that Envoy waits for is answered once, and in order; none after an answer at once.
