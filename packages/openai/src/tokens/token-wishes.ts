@@ -81,10 +81,10 @@ export function readTokenWishes(body: Uint8Array, form: DeliveredForm): TokenWis
   const asked = given('max_completion_tokens') ?? given('max_tokens')
   const maxTokens = count('max_tokens', asked, 1) ?? (form === 'completions' ? COMPLETION_TOKENS : undefined)
   const options = given('stream_options') as { readonly include_usage?: unknown } | undefined
-  const salt = given('cache_salt')
+  const [salt, model] = [given('cache_salt'), given('model')]
   return {
     form,
-    model: String(given('model') ?? ''),
+    model: typeof model === 'string' ? model : '',
     isStream: flag('stream', given('stream')) ?? false,
     wantsUsage: options?.include_usage === true,
     wantsIds: flag('return_token_ids', given('return_token_ids')) ?? false,
