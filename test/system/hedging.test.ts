@@ -50,7 +50,7 @@ async function hedges(router: RouterClient): Promise<Readonly<Record<string, num
   return Object.fromEntries(rows.map(([, outcome, count]) => [outcome, Number(count)]))
 }
 
-/** Streams whose first token was late, and for which that has had its outcome: also that the budget was used up. */
+/** Streams whose first token was late, and where that has had its outcome, be it that no second is asked. */
 async function late(router: RouterClient): Promise<number> {
   return Object.values(await hedges(router)).reduce((sum, count) => sum + count, 0)
 }

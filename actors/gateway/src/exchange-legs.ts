@@ -48,6 +48,7 @@ import {
 import type { Placement, Placements } from './placement.ts'
 import { type PrefillEnd, PrefillLeg, type PrefillLegParts } from './prefill-leg.ts'
 import type { AloneReason, LegOutcome, PrefillPools } from './prefill-pools.ts'
+import { UNCALLED } from './uncalled-delivery.ts'
 import type { UpstreamRequest } from './worker-call.ts'
 
 /** What a client says of two legs, and on which route; a request of no such route has none. */
@@ -251,7 +252,7 @@ export class ExchangeLegs {
     this.#turn++
     this.#placing = undefined
     this.#running = undefined
-    placing?.settle(NEVER_CALLED, false, true)
+    placing?.settle(UNCALLED, false, true)
     // The decode leg has all that it was to get, though the answer of this one is still on its way.
     if (running !== undefined && isServed) this.#ended('handed_over')
     running?.abort(isServed)
@@ -295,7 +296,7 @@ export class ExchangeLegs {
       this.#placing = undefined
       waitedMs += this.#nowMs - askedMs
       if ('code' in answer) {
-        placement.settle({ ...NEVER_CALLED, error: answer }, false, true)
+        placement.settle({ ...UNCALLED, error: answer }, false, true)
         metrics.legEnded(answer.code === DEADLINE ? 'deadline' : 'not_placed')
         const isFinal = isPinned || FINAL.has(answer.code) || isOfQueue(answer.code)
         return isFinal ? { kind: 'refused', error: answer } : this.#alone('failed', routing, answer.message)
@@ -492,17 +493,3 @@ function hasLists(body: Uint8Array, start: number, end: number): boolean {
   while (at < end && body[at]! <= 0x20) at++
   return body[at] === 0x22 || body[at] === 0x5b
 }
-
-/** Of a leg that was not called. */
-const NEVER_CALLED = {
-  outcome: 'aborted',
-  status: undefined,
-  promptTokens: undefined,
-  completionTokens: undefined,
-  cachedTokens: undefined,
-  waitedMs: 0,
-  timeToFirstByteMs: undefined,
-  durationMs: 0,
-  streamEvents: undefined,
-  error: undefined,
-} as const

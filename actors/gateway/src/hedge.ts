@@ -25,6 +25,7 @@ import type { ReadyRequest } from './exchange-parts.ts'
 import type { GatewayMetrics } from './gateway-metrics.ts'
 import type { HedgeLimits, HedgeOutcome } from './hedge-limits.ts'
 import type { Placement, Placements } from './placement.ts'
+import { UNCALLED } from './uncalled-delivery.ts'
 import type { UpstreamRequest, WorkerCall } from './worker-call.ts'
 
 export interface HedgeParts {
@@ -191,7 +192,7 @@ export class FirstTokenHedge {
     this.#hedged = undefined
     drop(call)
     const durationMs = this.#parts.clock.nowMs() - calledMs
-    placement.settle({ ...UNSERVED, outcome, status, durationMs, otherLeg: first.id }, true, true)
+    placement.settle({ ...UNCALLED, outcome, status, durationMs, otherLeg: first.id }, true, true)
     this.#parts.metrics.hedged(why, decision.prefillTokens)
   }
 
@@ -202,20 +203,8 @@ export class FirstTokenHedge {
     this.#hedged = undefined
     if (placement === undefined) return
     this.#parts.retryBudget.givenBack()
-    placement.settle({ ...UNSERVED, outcome: 'aborted' }, false, true)
+    placement.settle(UNCALLED, false, true)
   }
-}
-
-const UNSERVED: Omit<Delivery, 'outcome'> = {
-  status: undefined,
-  promptTokens: undefined,
-  completionTokens: undefined,
-  cachedTokens: undefined,
-  waitedMs: 0,
-  timeToFirstByteMs: undefined,
-  durationMs: 0,
-  streamEvents: undefined,
-  error: undefined,
 }
 
 /** A stream of which any worker makes the same, and that has left nothing at the first one. */
