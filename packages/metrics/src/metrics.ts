@@ -21,6 +21,7 @@ import assert from 'node:assert/strict'
 import process from 'node:process'
 import prometheus from 'prom-client'
 import { buildInfo } from './build-info.ts'
+import { LIBRARY_PERIOD_MS, showEventLoopLag } from './event-loop-lag.ts'
 import { RESIDENT_PARTS, ResidentReader } from './resident-parts.ts'
 
 /** Values of the labels, by name; each label of the declaration exactly once. */
@@ -294,7 +295,9 @@ export class Metrics {
    * `nodejs_*`), and the build.
    */
   observeProcess(): void {
-    prometheus.collectDefaultMetrics({ register: this.#registry })
+    const register = this.#registry
+    prometheus.collectDefaultMetrics({ register, eventLoopMonitoringPrecision: LIBRARY_PERIOD_MS })
+    showEventLoopLag(register)
     // Counting handles and requests by type makes Node build their objects, and abort where one is just being
     // collected.
     for (const what of ['handles', 'requests']) this.#registry.removeSingleMetric(`nodejs_active_${what}`)

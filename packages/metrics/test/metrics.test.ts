@@ -189,6 +189,24 @@ t.test('figures of the process have the names that every Prometheus client gives
   t.match(metrics.contentType, /^text\/plain/)
 })
 
+t.test('the lag of the event loop is what its timer came late, without the period of the timer', async t => {
+  const metrics = new Metrics()
+  metrics.observeProcess()
+  const lag = async (figure: string): Promise<number> =>
+    Number((await lines(metrics, `nodejs_eventloop_lag_${figure}seconds`))[0]!.split(' ')[1])
+  const blockedMs = 1500
+  let longest = 0
+  while (longest === 0) {
+    const until = performance.now() + blockedMs
+    while (performance.now() < until);
+    await new Promise(resolve => setImmediate(resolve))
+    longest = await lag('max_')
+  }
+  t.ok(longest > blockedMs / 2e3, `${longest} s`)
+  t.ok((await lag('')) >= 0)
+  t.ok((await lag('p99_')) <= longest, 'since the last scrape')
+})
+
 t.test('only counters end with _total, those of the process too', async t => {
   const metrics = new Metrics()
   metrics.observeProcess()
