@@ -5,14 +5,8 @@
 
 import { NatsServer, NO_NATS_SERVER } from '@homing/transport/testing'
 import t, { type Test } from 'tap'
-import {
-  assertIndexEqualsCaches,
-  RouterClient,
-  startEngines,
-  startTestRouter,
-  type ThreadEngine,
-  until,
-} from './fleet.ts'
+import { isExact } from './durable-fleet.ts'
+import { RouterClient, startEngines, startTestRouter, type ThreadEngine, until } from './fleet.ts'
 
 const MODEL = 'homing-sim'
 const STREAM = 'homing-kv-default'
@@ -77,12 +71,6 @@ async function streamAt(t: Test, nats: NatsServer) {
   const { streams, close } = await nats.manage()
   t.teardown(close)
   return streams
-}
-
-async function isExact(t: Test, client: RouterClient, engines: readonly ThreadEngine[]): Promise<void> {
-  await client.trusted()
-  await client.caughtUp(engines)
-  t.ok((await assertIndexEqualsCaches(client, engines)) > 0, 'the index is that of the caches')
 }
 
 async function metric(client: RouterClient, name: string): Promise<number> {

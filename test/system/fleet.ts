@@ -29,6 +29,8 @@ const START_MS_MAX = 240_000
 const STOP_MS_MAX = 5000
 const SEND_MS_MAX = 240_000
 const SETTLE_MS_MAX = 240_000
+/** A key that is called exact may lose that so often before a comparison gives up. */
+const TRUST_LOSSES_MAX = 5
 /** The command line. */
 export const MAIN = fileURLToPath(new URL('../../packages/homing/src/main.ts', import.meta.url))
 
@@ -343,6 +345,30 @@ export async function assertIndexEqualsCaches(
     }
   }
   return blockCount
+}
+
+/**
+ * Waits until every key is trusted as exact and everything published has been seen, and throws unless the
+ * index then is that of the caches. A key that lost its trust on the way (a stream that went is noticed when it
+ * likes) is waited for again: only while it is called exact has it to be. Returns how many blocks are cached.
+ */
+export async function assertExact(router: RouterClient, engines: readonly EngineHandle[]): Promise<number> {
+  for (let losses = 0; ; losses++) {
+    await router.trusted()
+    const since = await exactSince(router)
+    await router.caughtUp(engines)
+    try {
+      return await assertIndexEqualsCaches(router, engines)
+    } catch (error) {
+      if (losses === TRUST_LOSSES_MAX || (await exactSince(router)) === since) throw error
+    }
+  }
+}
+
+/** Since when which key has been exact: equal to an earlier one if none was called anything else between. */
+async function exactSince(router: RouterClient): Promise<string> {
+  const keys = (await router.workers()).flatMap(({ worker_keys }) => worker_keys)
+  return JSON.stringify(keys.map(({ worker, trust, trust_since }) => [worker, trust, trust_since]))
 }
 
 export interface Fleet extends RouterClient {
