@@ -37,6 +37,7 @@ import type {
   HttpListener,
   ListenOptions,
 } from '../types.ts'
+import { chunkOf, LAST_CHUNK } from './chunks.ts'
 import { Connection, type OpenExchange } from './connection.ts'
 import { nodeHttp } from './libraries.ts'
 
@@ -260,6 +261,8 @@ class NodeExchange implements HttpExchange, OpenExchange {
   /** A piece of the answer is on its way, its head before it. */
   #hasWritten = false
   #hasLength = false
+  /** It has no length: what is written after its first piece are chunks of our own making. */
+  #isChunked = false
   /** Zeros written since, which begin the size of the next chunk. */
   #zeros = 0
   readonly #onGone: ((reason: ClientGoneReason) => void)[] = []
@@ -339,7 +342,7 @@ class NodeExchange implements HttpExchange, OpenExchange {
     if (this.#request.httpVersionMinor === 0 || response.writableEnded) return
     if (!response.headersSent) response.writeContinue()
     else if (!this.#hasWritten) response.flushHeaders()
-    else if (response.chunkedEncoding && this.#zeros < ZEROS_MAX) {
+    else if (this.#isChunked && this.#zeros < ZEROS_MAX) {
       this.#zeros++
       this.#request.socket.write('0')
     }
@@ -453,7 +456,15 @@ class NodeExchange implements HttpExchange, OpenExchange {
     if (bytes.length === 0) return true
     this.#hasWritten = true
     this.#zeros = 0
-    const hasRoom = this.#response.write(bytes)
+    const response = this.#response
+    let hasRoom = true
+    if (this.#isChunked) for (const piece of chunkOf(bytes)) hasRoom = response.write(piece)
+    else {
+      hasRoom = response.write(bytes)
+      // Known once the head is made, which this did. Node sends as it is what it does not know for a chunk.
+      this.#isChunked = response.chunkedEncoding
+      response.chunkedEncoding = false
+    }
     if (!hasRoom) this.#stall.start()
     return hasRoom
   }
@@ -464,8 +475,12 @@ class NodeExchange implements HttpExchange, OpenExchange {
 
   end(bytes?: Uint8Array): void {
     if (this.isClosed) return
-    if (bytes === undefined) this.#response.end()
-    else this.#response.end(bytes)
+    const response = this.#response
+    if (this.#isChunked) {
+      if (bytes !== undefined && bytes.length > 0) for (const piece of chunkOf(bytes)) response.write(piece)
+      response.end(LAST_CHUNK)
+    } else if (bytes === undefined) response.end()
+    else response.end(bytes)
     if (!this.#response.writableFinished) this.#stall.start()
   }
 
