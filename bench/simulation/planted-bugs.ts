@@ -86,7 +86,7 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     scenario: 'router',
     file: 'actors/gateway/src/exchange.ts',
     right: "    this.#leave({ outcome: 'aborted', wasTaken: this.#state !== 'placing' })\n",
-    wrong: '    this.#call?.abort()\n',
+    wrong: '    this.#calls.abort()\n',
   },
   {
     what: 'the booking of a worker that failed is not freed when the request is placed again',
