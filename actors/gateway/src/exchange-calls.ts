@@ -11,7 +11,8 @@
  * Invariants
  *   I1  Only the current call is reported as such. Of the second one comes what decides whether it wins.
  *   I2  What a call reports after it was left is dropped, also what comes in the same piece.
- *   I3  A body that a connection may still read is lent until that is over; only then is its memory another's.
+ *   I3  A body that a connection may still read is lent until that is over; only then is its memory
+ *   another's.
  */
 
 import type { BodyHold } from '@homing/http'
@@ -54,6 +55,8 @@ export class ExchangeCalls {
   readonly #hedge: FirstTokenHedge
   #current: WorkerCall | undefined
   #count = 0
+  /** The call to the current worker was repeated, because a reused connection broke. */
+  #isRepeated = false
   /** The client reads slowly. */
   #isPaused = false
   /** A call that is over may still read the body. */
@@ -79,6 +82,10 @@ export class ExchangeCalls {
   /** Calls that were begun. */
   get count(): number {
     return this.#count
+  }
+
+  get isRepeated(): boolean {
+    return this.#isRepeated
   }
 
   get isPaused(): boolean {
@@ -152,17 +159,28 @@ export class ExchangeCalls {
     this.#current?.abort()
   }
 
-  /** Leaves the current call. */
+  /** Leaves the current call and its worker. */
   end(): void {
-    const call = this.#current
-    this.#current = undefined
-    if (call !== undefined) this.#drop(call)
+    this.#leaveCurrent()
+    this.#isRepeated = false
+  }
+
+  /** Leaves the current call: the same worker is called once more. */
+  repeat(): void {
+    this.#leaveCurrent()
+    this.#isRepeated = true
   }
 
   /** The exchange is settled, and its reader is done with the body: only a call may still read it. */
   release(body: Uint8Array | undefined): void {
     this.#hold.release()
     if (body !== undefined && !this.#isBodyLent) giveUpBytes(body)
+  }
+
+  #leaveCurrent(): void {
+    const call = this.#current
+    this.#current = undefined
+    if (call !== undefined) this.#drop(call)
   }
 
   #newCall(decision: Decision, upstream: UpstreamRequest, requestId: string): WorkerCall {

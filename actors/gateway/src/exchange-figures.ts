@@ -6,8 +6,8 @@
  *                  ▲           └─ another worker is called: `#attemptMs` begins anew
  *                  └─ the first decision only: `#decidedMs` stays
  *
- * The part of an answer that comes now counts from the first decision. That of a second worker, or the rest of
- * a stream, counts from the call to its own worker.
+ * The part of an answer that comes now counts from the first decision. That of a second worker, or the rest
+ * of a stream, counts from the call to its own worker.
  */
 
 import type { Clock } from '@homing/base'
@@ -86,14 +86,14 @@ export class ExchangeFigures {
     const { metrics } = this.#parts
     metrics.requests.decided(routing, decision, this.#decidedMs === undefined)
     this.#note?.decided(decision)
-    this.stage('place', this.#nowMs - askedMs)
-    this.#decidedMs ??= this.#nowMs
+    this.stage('place', this.nowMs - askedMs)
+    this.#decidedMs ??= this.nowMs
     if (!isCounted) metrics.decided(routing, decision)
   }
 
   /** The current worker is called, for the first time or again. */
   called(): void {
-    this.#attemptMs = this.#nowMs
+    this.#attemptMs = this.nowMs
     this.#heardMs = this.#attemptMs
   }
 
@@ -101,12 +101,12 @@ export class ExchangeFigures {
   adopted(decision: Decision, calledMs: number): void {
     this.#part = 'second'
     this.#attemptMs = calledMs
-    this.#heardMs = this.#nowMs
+    this.#heardMs = this.nowMs
     this.#note?.decided(decision)
   }
 
   heard(): number {
-    this.#heardMs = this.#nowMs
+    this.#heardMs = this.nowMs
     return this.#heardMs
   }
 
@@ -117,7 +117,7 @@ export class ExchangeFigures {
 
   /** Returns the time from the call, in milliseconds. `teaches`: it shows how fast a worker is. */
   firstToken({ worker, prefillTokens }: Decision, model: string, teaches: boolean): number {
-    const nowMs = this.#nowMs
+    const nowMs = this.nowMs
     this.#firstTokenMs = nowMs
     if (teaches) this.#parts.firstTokens.came(prefillTokens, nowMs - this.#attemptMs)
     if (this.#part !== 'rest') {
@@ -130,7 +130,7 @@ export class ExchangeFigures {
 
   /** A second worker was quicker: the first one's token would have come later than now. */
   overtaken({ prefillTokens }: Decision): void {
-    this.#parts.firstTokens.came(prefillTokens, this.#nowMs - this.#attemptMs)
+    this.#parts.firstTokens.came(prefillTokens, this.nowMs - this.#attemptMs)
   }
 
   /** The worker has failed the request. */
@@ -148,7 +148,7 @@ export class ExchangeFigures {
   /** `usage`: of the whole answer. */
   answered(model: string, worker: string, usage: UsageReport | undefined, sliceTokens: number): void {
     const { promptTokens, completionTokens, cachedTokens } = usage ?? {}
-    const tokensMs = this.#firstTokenMs === undefined ? undefined : this.#nowMs - this.#firstTokenMs
+    const tokensMs = this.#firstTokenMs === undefined ? undefined : this.nowMs - this.#firstTokenMs
     const reused = reusedTokens({ cachedTokens, sliceTokens })
     const figures = { promptTokens, completionTokens, cachedTokens: reused, tokensMs }
     this.#parts.metrics.requests.answered(model, figures, worker)
@@ -157,7 +157,7 @@ export class ExchangeFigures {
   /** What the receipt of a placement gets that ends now. */
   delivery({ outcome, error, otherLeg, call, sliceTokens, elsewhereMs }: DeliveryEnd): Delivery {
     const usage = call?.usage
-    const nowMs = this.#nowMs
+    const nowMs = this.nowMs
     const waitedMs = (this.#decidedMs ?? nowMs) - this.arrivedMs - elsewhereMs
     return {
       outcome,
@@ -180,7 +180,7 @@ export class ExchangeFigures {
     return this.#part === 'first' ? this.#decidedMs! : this.#attemptMs
   }
 
-  get #nowMs(): number {
+  get nowMs(): number {
     return this.#parts.context.clock.nowMs()
   }
 }

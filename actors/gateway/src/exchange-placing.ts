@@ -11,8 +11,8 @@
  *   slicing ─────▶ refused
  *
  * Invariants
- *   I1  At most one placement at a time; slices own theirs. `leave` hands it to the exchange, which settles it.
- *   I2  After `leave`, `run` does not end.
+ *   I1  At most one placement at a time; slices own theirs. `leave` hands it to the exchange, which settles
+ *   it. I2  After `leave`, `run` does not end.
  */
 
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
@@ -20,7 +20,8 @@ import type { Decision } from '@homing/placement'
 import { DeadlyPromptError } from './errors.ts'
 import type { ExchangeFigures } from './exchange-figures.ts'
 import type { ExchangeLegs, LegsEnd } from './exchange-legs.ts'
-import type { CommonParts, ReadyRequest } from './exchange-parts.ts'
+import type { CommonParts } from './exchange-parts.ts'
+import type { ExchangeRequest } from './exchange-request.ts'
 import type { ExchangeSlices } from './exchange-slices.ts'
 import type { Placement } from './placement.ts'
 
@@ -28,7 +29,6 @@ const DEADLINE = 'HOMING_QUEUE_DEADLINE'
 
 /** What is asked for. */
 export interface Asked {
-  readonly ready: ReadyRequest
   /** As the client sent it; undefined: there is none, or how often it goes on is bounded otherwise. */
   readonly body: Uint8Array | undefined
   /** No worker was called yet. */
@@ -38,8 +38,6 @@ export interface Asked {
 }
 
 export interface PlacingOwner {
-  /** What it does from now on. */
-  is(step: 'placing' | 'prefilling' | 'slicing'): void
   /** It asks for the first placement. */
   waits(): void
   /** A worker gets the first slice. */
@@ -52,10 +50,19 @@ export type PlacingEnd =
   | { readonly kind: 'sliceLost'; readonly error: ErrorRecord }
   | Exclude<LegsEnd, { readonly kind: 'place' }>
 
+/** Steps of the same exchange that it goes through. */
+export interface PlacingSteps {
+  readonly request: ExchangeRequest
+  readonly legs: ExchangeLegs
+  readonly slices: ExchangeSlices
+  readonly figures: ExchangeFigures
+}
+
 export type PlacingParts = Pick<CommonParts, 'context' | 'placements' | 'deadlyPrompts' | 'tracker'>
 
 export class ExchangePlacing {
   readonly #parts: PlacingParts
+  readonly #request: ExchangeRequest
   readonly #legs: ExchangeLegs
   readonly #slices: ExchangeSlices
   readonly #figures: ExchangeFigures
@@ -63,12 +70,9 @@ export class ExchangePlacing {
   #placement: Placement | undefined
   #decision: Decision | undefined
 
-  constructor(
-    parts: PlacingParts,
-    { legs, slices, figures }: { legs: ExchangeLegs; slices: ExchangeSlices; figures: ExchangeFigures },
-    owner: PlacingOwner,
-  ) {
+  constructor(parts: PlacingParts, { request, legs, slices, figures }: PlacingSteps, owner: PlacingOwner) {
     this.#parts = parts
+    this.#request = request
     this.#legs = legs
     this.#slices = slices
     this.#figures = figures
@@ -82,15 +86,16 @@ export class ExchangePlacing {
 
   /** Asks until a worker is to be called, or the request is not placed. */
   async run(asked: Asked): Promise<PlacingEnd> {
-    const { ready, body, isFirst } = asked
+    const { body, isFirst } = asked
+    const { ready } = this.#request
     for (;;) {
-      this.#owner.is('placing')
+      this.#request.goesTo('placing')
       const brokenBy = body && this.#parts.deadlyPrompts.brokenBy(body, this.#nowMs)
       if (brokenBy !== undefined)
         return { kind: 'unplaced', error: toErrorRecord(new DeadlyPromptError(brokenBy)) }
       if (isFirst && !this.#slices.wereTried) this.#owner.waits()
       if (this.#legs.mayBegin(ready)) {
-        this.#owner.is('prefilling')
+        this.#request.goesTo('prefilling')
         const end = await this.#legs.run(ready, this.#ageMs)
         if (end.kind === 'place') continue
         return end
@@ -99,7 +104,7 @@ export class ExchangePlacing {
       if ('kind' in end) return end
       const { placement, decision } = end
       if (!placement.isSliced || decision.slice === undefined) return { kind: 'call' }
-      this.#owner.is('slicing')
+      this.#request.goesTo('slicing')
       this.#owner.sent()
       this.#placement = undefined
       const waitedMs = this.#ageMs
@@ -145,10 +150,10 @@ export class ExchangePlacing {
   }
 
   async #ask({
-    ready,
     isFirst,
     excludedWorkers,
   }: Asked): Promise<{ placement: Placement; decision: Decision } | PlacingEnd> {
+    const { ready } = this.#request
     const slice = this.#slices.computed
     const routing = this.#legs.routing({ ...ready.routing, excludedWorkers, slice })
     const { isHanded } = this.#legs

@@ -13,12 +13,12 @@
  *   sent it elsewhere
  *   any of these, and no try is left          fail
  *
- * A worker whose connection has as many calls as it takes is left for another, and not blamed. If this machine
- * has no socket for the call, no worker is blamed and no other is tried.
+ * A worker whose connection has as many calls as it takes is left for another, and not blamed. If this
+ * machine has no socket for the call, no worker is blamed and no other is tried.
  */
 
 import { type ErrorRecord, toErrorRecord } from '@homing/base'
-import type { Decision, WorkerFault } from '@homing/placement'
+import type { Decision, RoutingRequest, WorkerFault } from '@homing/placement'
 import { NoAnswerError, NoSocketError, UpstreamFailedError } from './errors.ts'
 import type { CommonParts } from './exchange-parts.ts'
 import type { HedgeLeg } from './hedge.ts'
@@ -169,10 +169,11 @@ export class WorkerFailures {
   }
 
   /** Whether this call gets nothing while other workers answer, and may still be placed elsewhere. */
-  isStalled(call: FailedCall, prompt: { isStream: boolean; promptTokens: number }, nowMs: number): boolean {
+  isStalled(call: FailedCall, { isStream = false, promptTokens }: RoutingRequest, nowMs: number): boolean {
     if (!this.#tried.mayTryOther(true)) return false
     const { workerId } = call.decision
-    return this.#parts.progress.isStalled({ workerId, ...prompt, calledMs: call.calledMs }, nowMs)
+    const open = { workerId, isStream, promptTokens, calledMs: call.calledMs }
+    return this.#parts.progress.isStalled(open, nowMs)
   }
 
   stalled(call: FailedCall, nowMs: number): Turn {
