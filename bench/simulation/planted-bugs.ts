@@ -84,16 +84,15 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
   {
     what: 'the booking of a client who left is not freed',
     scenario: 'router',
-    file: 'actors/gateway/src/exchange.ts',
-    right: "    this.#leave({ outcome: 'aborted', wasTaken: this.#state !== 'placing' })\n",
-    wrong: '    this.#call?.abort()\n',
+    file: 'actors/gateway/src/exchange-end.ts',
+    right: "    this.#settle({ outcome: 'aborted', wasTaken: this.#mayBeTaken })\n",
+    wrong: '    this.#steps.calls.abort()\n    this.#settled()\n',
   },
   {
     what: 'the booking of a worker that failed is not freed when the request is placed again',
     scenario: 'router',
-    file: 'actors/gateway/src/exchange.ts',
-    right:
-      "this.#leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true, otherLeg: second?.placement.id })",
+    file: 'actors/gateway/src/exchange-turns.ts',
+    right: "this.#end.leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true, otherLeg })",
     wrong: '',
   },
   {

@@ -12,9 +12,8 @@ import { type Clock, type ErrorRecord, type Log, toErrorRecord } from '@homing/b
 import { apiErrorOf, errorAnswer, sendAnswer } from '@homing/http'
 import { answerEvent, type ErrorForm, errorBody, errorEvent, isStreamAnswer } from '@homing/openai'
 import type { Decision } from '@homing/placement'
-import type { HttpExchange, HttpHeaders } from '@homing/transport'
+import { type HttpExchange, type HttpHeaders, passedOn } from '@homing/transport'
 import type { GatewayMetrics } from './gateway-metrics.ts'
-import { connectionHeaders } from './upstream-headers.ts'
 
 /** Paths whose errors have a form of their own. */
 const FORMS: Readonly<Record<string, ErrorForm>> = {
@@ -30,18 +29,6 @@ const KEPT_HEAD: HttpHeaders = { 'content-type': 'text/event-stream', 'cache-con
 const EVENT_BYTES_MAX = 1_048_576
 /** Statuses up to this one are the client's fault. */
 const CLIENT_STATUS_MAX = 499
-
-/** Headers of one connection only, and those that a new body framing makes wrong (RFC 9110 §7.6.1). */
-const NOT_RELAYED: ReadonlySet<string> = new Set([
-  'connection',
-  'keep-alive',
-  'proxy-authenticate',
-  'proxy-connection',
-  'te',
-  'trailer',
-  'transfer-encoding',
-  'upgrade',
-])
 
 export class ClientAnswer {
   readonly #http: HttpExchange
@@ -188,12 +175,7 @@ export function decisionHeaders(decision: Decision): Record<string, string> {
 }
 
 function relayedHeaders(headers: HttpHeaders, decision: Decision): HttpHeaders {
-  const relayed: Record<string, string | readonly string[] | undefined> = {}
-  const ofConnection = connectionHeaders(headers)
-  for (const name in headers) {
-    // What begins with x-homing- is the router's to say.
-    const isRelayed = !NOT_RELAYED.has(name) && !ofConnection.includes(name) && !name.startsWith('x-homing-')
-    if (isRelayed) relayed[name] = headers[name]
-  }
+  // What begins with x-homing- is the router's to say.
+  const relayed = passedOn(headers, name => name.startsWith('x-homing-'))
   return Object.assign(relayed, decisionHeaders(decision))
 }

@@ -14,7 +14,13 @@
  */
 
 import { parseJson } from '@homing/base'
-import type { BodyRoom, ClientGoneReason, HttpExchange, HttpHeaders } from '@homing/transport'
+import {
+  type BodyRoom,
+  type ClientGoneReason,
+  type HttpExchange,
+  type HttpHeaders,
+  passedOn,
+} from '@homing/transport'
 import { NotedExchange } from './noted-exchange.ts'
 
 export interface NextTurnParts {
@@ -46,7 +52,8 @@ const LEFT_OUT = [
   'logprobs',
   'top_logprobs',
 ]
-const HEADERS_LEFT_OUT = ['content-length', 'transfer-encoding', 'expect', 'x-request-id', 'connection']
+/** Of the client's message, and not of the conversation. */
+const HEADERS_LEFT_OUT = ['content-length', 'expect', 'x-request-id']
 
 export class NextTurns {
   readonly #parts: NextTurnParts
@@ -79,9 +86,7 @@ export class NextTurns {
       return
     }
     this.#open++
-    const headers = Object.fromEntries(
-      Object.entries(http.headers).filter(([name]) => !HEADERS_LEFT_OUT.includes(name)),
-    )
+    const headers = passedOn(http.headers, name => HEADERS_LEFT_OUT.includes(name))
     const inner = new InnerExchange(next, headers, {
       taken: () => this.#sent++,
       ended: wasTaken => {

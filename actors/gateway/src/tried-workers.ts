@@ -20,6 +20,8 @@ export interface WorkerFailure {
   readonly fault: WorkerFault
   /** When this worker was called. */
   readonly calledMs: number
+  /** That was asked for. */
+  readonly model: string
 }
 
 export interface TriedParts {

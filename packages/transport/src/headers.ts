@@ -1,17 +1,10 @@
 /** Which headers of a request go to the server. */
 
+import { CONNECTION_HEADERS } from './connection-headers.ts'
 import type { HttpAccess, HttpHeaders } from './types.ts'
 
-/** Headers that speak about one connection, not about the request; the client writes its own. */
-const HOP_HEADERS: ReadonlySet<string> = new Set([
-  'connection',
-  'content-length',
-  'expect',
-  'keep-alive',
-  'proxy-connection',
-  'transfer-encoding',
-  'upgrade',
-])
+/** Those of the connection, and what the client writes itself. */
+const NOT_SENT: ReadonlySet<string> = new Set([...CONNECTION_HEADERS, 'content-length', 'expect'])
 
 /** Headers that a client shows who it is with. */
 const KEYS: ReadonlySet<string> = new Set(['authorization', 'x-api-key', 'api-key'])
@@ -23,7 +16,7 @@ export function endToEndHeaders(headers: HttpHeaders = {}): Record<string, strin
   const kept: Record<string, string | string[]> = {}
   for (const name in headers) {
     const value = headers[name]
-    if (value === undefined || HOP_HEADERS.has(name.toLowerCase())) continue
+    if (value === undefined || NOT_SENT.has(name.toLowerCase())) continue
     kept[name] = typeof value === 'string' ? value : [...value]
   }
   return kept

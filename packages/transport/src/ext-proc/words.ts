@@ -12,6 +12,7 @@
  *          version 1.0.0.
  */
 
+import { CONNECTION_HEADERS } from '../connection-headers.ts'
 import type { HttpHeaders } from '../types.ts'
 import type {
   CommonResponse,
@@ -33,20 +34,7 @@ const OVERWRITE = 2
 const CHUNK_BYTES_MAX = 62_000
 
 /** Headers of one connection, and those that Envoy keeps itself: no answer changes them. */
-const ENVOYS_OWN: ReadonlySet<string> = new Set([
-  'connection',
-  'content-length',
-  'expect',
-  'host',
-  'keep-alive',
-  'proxy-authenticate',
-  'proxy-authorization',
-  'proxy-connection',
-  'te',
-  'trailer',
-  'transfer-encoding',
-  'upgrade',
-])
+const ENVOYS_OWN: ReadonlySet<string> = new Set([...CONNECTION_HEADERS, 'content-length', 'expect', 'host'])
 
 /** A request line and headers as HTTP/1 would have them. */
 export interface ReadHead {

@@ -1,0 +1,205 @@
+/**
+ * Exchange turns: what an exchange does where its request leaves a worker that has not answered it whole: it
+ * leaves the placement, and has the request placed again, or a second worker's call taken over, or another
+ * worker go on with the stream, or it ends. Which turn it is worker-failures.ts says.
+ *
+ *   callAgain    the same worker, once
+ *   placeAgain   the second worker's call, if one is being asked; else a new placement
+ *   goOn         what is left of the stream, as a request of its own; else its end
+ *   fail, passOn the end
+ *
+ * Invariants
+ *   I1  A placement is left before the exchange takes or asks for the next one.
+ *   I2  What prefill worker or slices have computed is not counted on again, unless no worker has taken it.
+ */
+
+import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '@homing/base'
+import type { Decision } from '@homing/placement'
+import { UpstreamFailedError } from './errors.ts'
+import type { ExchangeEnd } from './exchange-end.ts'
+import type { CommonParts } from './exchange-parts.ts'
+import type { ExchangeSteps } from './exchange-steps.ts'
+import type { HedgeLeg } from './hedge.ts'
+import type { Refusal } from './worker-call.ts'
+import type { FailedCall, PlaceAgain, Turn } from './worker-failures.ts'
+
+export interface TurnsOwner {
+  /** Places the request, as it is now. Never rejects. */
+  place(): Promise<void>
+  /** Calls the worker of the current decision. */
+  call(): void
+  /** Runs a step; what it throws ends the exchange. */
+  guard(run: () => void): void
+}
+
+export class ExchangeTurns {
+  readonly #parts: Pick<CommonParts, 'context' | 'metrics' | 'retryBudget'>
+  readonly #steps: ExchangeSteps
+  readonly #end: ExchangeEnd
+  readonly #owner: TurnsOwner
+
+  constructor(
+    parts: Pick<CommonParts, 'context' | 'metrics' | 'retryBudget'>,
+    steps: ExchangeSteps,
+    end: ExchangeEnd,
+    owner: TurnsOwner,
+  ) {
+    this.#parts = parts
+    this.#steps = steps
+    this.#end = end
+    this.#owner = owner
+  }
+
+  /** The current call, as one that fails now. */
+  get failed(): FailedCall {
+    const { request, figures, calls } = this.#steps
+    return {
+      decision: this.#decision!,
+      model: request.ready.routing.model,
+      calledMs: figures.attemptMs,
+      body: request.givenBody,
+      isRelaying: request.state === 'relaying',
+      mayCallAgain: !calls.isRepeated,
+      isHedging: calls.isHedging,
+    }
+  }
+
+  /** The prefill leg has failed while the decode leg waits for it. */
+  prefillBroke(reason: string): void {
+    if (this.#steps.request.state === 'calling') this.#handoverLost(`no hand-over: ${reason}`)
+  }
+
+  /** The request goes on without its hand-over, and its decode worker is not to blame. */
+  #handoverLost(reason: string): void {
+    const { request, figures, slices, legs } = this.#steps
+    const { routing } = request.ready
+    const error = toErrorRecord(new UpstreamFailedError(this.#decision!.worker, reason))
+    this.#parts.metrics.requests.placedAgain(routing.model, 'broke')
+    figures.placedAgain()
+    slices.forget()
+    this.#end.leave({ outcome: 'error', error, wasTaken: true, isPlacedAgain: true })
+    const refused = legs.forget(routing, true)
+    if (refused === undefined) void this.#owner.place()
+    else this.#end.refuse(fromErrorRecord(refused))
+  }
+
+  /** The second worker has sent its first token first: the first one is left. */
+  secondWins(): void {
+    const { calls, figures, failures } = this.#steps
+    const decision = this.#decision!
+    const leg = calls.take(decision.prefillTokens)!
+    figures.overtaken(decision)
+    failures.overtaken(this.failed, leg)
+    this.#end.leave({
+      outcome: 'aborted',
+      wasTaken: true,
+      isPlacedAgain: true,
+      otherLeg: leg.placement.id,
+    })
+    this.#adopt(leg)
+  }
+
+  /** From now on the second worker's call is that of the exchange. */
+  #adopt(leg: HedgeLeg): void {
+    const { request, placing, calls, figures } = this.#steps
+    request.goesTo('calling')
+    request.sent(leg.upstream)
+    placing.adopt(leg.placement, leg.decision)
+    calls.adopt(leg)
+    figures.adopted(leg.decision, leg.calledMs)
+  }
+
+  /** The worker refused, and other workers may be tried. */
+  refused(status: number, refusal: Refusal | undefined): void {
+    const { legs, failures, reply } = this.#steps
+    if (legs.isLostBy(status)) {
+      this.#parts.retryBudget.placedAgain()
+      legs.lostBy(this.#decision!.workerId)
+      this.#handoverLost(`answered ${status} to a hand-over`)
+      return
+    }
+    const turn = failures.refused(this.failed, status, refusal)
+    if (refusal !== undefined) reply.keep(refusal)
+    this.take(turn)
+  }
+
+  /** The worker has failed the request. */
+  take(turn: Turn): void {
+    if (turn.kind === 'passOn') this.#end.passOn(turn.refusal)
+    else if (turn.kind === 'fail') this.#end.fail(turn.error, turn.wasTaken)
+    else if (turn.kind === 'goOn') this.#goOnOr(turn.error)
+    else if (turn.kind === 'placeAgain') this.#placeAgain(turn)
+    else {
+      this.#steps.calls.repeat()
+      this.#owner.call()
+    }
+  }
+
+  #placeAgain({ why, reason, wasTaken, isCharged = true, pinnedInstanceId }: PlaceAgain): void {
+    const { request, calls, figures, failures, slices, legs } = this.#steps
+    if (isCharged && !calls.isHedging) this.#parts.retryBudget.placedAgain()
+    const { worker, workerId } = this.#decision!
+    const { requestId, model } = request.ready.routing
+    if (pinnedInstanceId !== undefined) request.pin(pinnedInstanceId)
+    this.#parts.metrics.requests.placedAgain(model, why)
+    figures.placedAgain()
+    failures.left(workerId)
+    const error = toErrorRecord(new UpstreamFailedError(worker, reason))
+    const second = calls.take(0)
+    const otherLeg = second?.placement.id
+    this.#end.leave({ outcome: 'error', error, wasTaken, isPlacedAgain: true, otherLeg })
+    if (second !== undefined) {
+      this.#adopt(second)
+      return
+    }
+    this.#parts.context.log.warn({ worker, requestId, reason }, 'request is placed again')
+    slices.forget()
+    const refused = legs.forget(request.ready.routing, wasTaken)
+    if (refused === undefined) void this.#owner.place()
+    else this.#end.fail(refused)
+  }
+
+  /** Has another worker go on with the stream; else ends it with this error. */
+  #goOnOr(error: ErrorRecord): void {
+    const { request, reply, calls, continuation } = this.#steps
+    reply.passWhole(calls.current)
+    if (!continuation.mayGoOn()) {
+      this.#end.fail(error)
+      return
+    }
+    request.goesTo('continuing')
+    calls.abort()
+    void this.#continue(error)
+  }
+
+  /** `error`: what the client gets if no worker can go on with it. */
+  async #continue(error: ErrorRecord): Promise<void> {
+    const { request, continuation, figures, failures, slices, legs } = this.#steps
+    const { id: decisionId, worker, workerId } = this.#decision!
+    const { requestId } = request.ready.routing
+    const { log } = this.#parts.context
+    const step = await continuation.next()
+    if (request.state !== 'continuing') return
+    if (step.kind === 'end') this.#owner.guard(() => this.#end.served(true, step.bytes))
+    else if (step.kind === 'place') {
+      log.warn({ worker, requestId, reason: error.message }, 'stream is continued elsewhere')
+      this.#end.leave({ outcome: 'error', error, wasTaken: true, isPlacedAgain: true })
+      continuation.goesOn(error)
+      figures.goesOn()
+      failures.leftCut(workerId)
+      slices.forget()
+      const refused = legs.forget(request.ready.routing, true)
+      request.goesOn(step, decisionId)
+      if (refused === undefined) await this.#owner.place()
+      else this.#end.fail(refused)
+    } else {
+      if (step.kind === 'unread')
+        log.warn({ worker, requestId, error: step.error }, 'what is left of a stream cannot be read')
+      this.#end.fail(error)
+    }
+  }
+
+  get #decision(): Decision | undefined {
+    return this.#steps.placing.decision
+  }
+}
