@@ -440,8 +440,15 @@ export class EventApplier {
   }
 
   /** Local hashes of its blocks, into `#locals`. */
-  #hash({ hashes, tokens, blockSizeTokens, loraName, mediaHashes }: KvStored, salt: string | null): void {
+  #hash(event: KvStored, salt: string | null): void {
+    const { hashes, localHashes, tokens, blockSizeTokens, loraName, mediaHashes } = event
     if (this.#locals.length < hashes.length) this.#locals = new Int32Array(hashes.length * 2)
+    if (localHashes !== undefined) {
+      // Of blocks that are credited to nobody, only that equal ones stay equal.
+      if (salt === null) hashLocals(localHashes, 2, NOBODYS_SEED, this.#locals)
+      else this.#locals.set(localHashes)
+      return
+    }
     const seed = salt === null ? NOBODYS_SEED : this.#seed(loraName ?? '', salt)
     hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOfBlocks(mediaHashes) })
   }

@@ -7,7 +7,9 @@
  *   the batches from a hole on   the last batch applied, requested again, comes first and is the same
  *   a check                      the same, from the last seam on (life.ts)
  *   those after a checkpoint     its last batches, which are requested again, are the same
- *   a snapshot                   all of its parts came, in order
+ *   a snapshot                   all of its parts came, in order; a large one is asked for again by hashes,
+ *   if
+ *                                its publisher offers that
  *   all from 0 on                always: nothing is held before
  *
  * Live batches continue the reply when it repeats, with the same content, one that the live socket had
@@ -36,6 +38,8 @@ import type { SourceCounters } from './source-counters.ts'
  */
 export interface ReplayQuestion {
   readonly snapshot: boolean
+  /** The snapshot in its form `hashes`. */
+  readonly byHashes?: true
   readonly fromSequence?: number
 }
 
@@ -191,6 +195,7 @@ export class Replay {
       const reason = 'the engine restarted, and the publisher beside it has not confirmed that it knows'
       return { next: 'startFromLive', reason }
     }
+    if (snapshots.prefersHashes(reply)) return AGAIN
     const events = snapshots.isNext(reply.part) ? history.applyPart(reply.payload) : undefined
     if (events === undefined) return this.#snapshotFailed()
     if (!snapshots.took(reply, events)) return MORE
@@ -240,7 +245,12 @@ export class Replay {
 
   #asked(snapshot: boolean, from: number | undefined, toRepeat: number | undefined): ReplayQuestion {
     this.#parts.attempts.next({ asksSnapshot: snapshot, from, toRepeat, heardMax: this.#parts.life.liveMax })
-    return { snapshot, ...(from === undefined ? {} : { fromSequence: from }) }
+    const byHashes = snapshot && this.#parts.snapshots.asked()
+    return {
+      snapshot,
+      ...(byHashes ? { byHashes } : {}),
+      ...(from === undefined ? {} : { fromSequence: from }),
+    }
   }
 
   /**

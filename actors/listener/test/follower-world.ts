@@ -143,7 +143,8 @@ export class FollowerWorld {
           if (snapshot && offersSnapshots) {
             const parts = this.source.snapshot()
             const nextSequence = this.source.lastSequence + 1
-            const header = { publisherId: '0', nextSequence, isWhole: true, mayBeStale: false }
+            const known = { publisherId: '0', nextSequence, isWhole: true, mayBeStale: false }
+            const header = { ...known, form: 'tokens', offersHashes: false } as const
             for (const [part, payload] of parts.entries()) {
               const reply = { kind: 'part', ...header, part, parts: parts.length, payload } as const
               this.#replies.push({ attempt, life, batch: reply })

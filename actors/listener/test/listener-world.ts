@@ -10,8 +10,8 @@ import {
   encodeEventFrames,
   encodeReplayEnd,
   encodeReplayReply,
-  isSnapshotRequest,
   parseReplayRequest,
+  parseSnapshotRequest,
   type ReplayForm,
 } from '@homing/protocol'
 import {
@@ -243,7 +243,8 @@ export class ListenerWorld {
   }
 
   #serveReplay(identity: Uint8Array, frames: Frames): void {
-    if (isSnapshotRequest(frames)) this.answerSnapshot?.(reply => this.#router!.send(identity, reply))
+    if (parseSnapshotRequest(frames) !== undefined)
+      this.answerSnapshot?.(reply => this.#router!.send(identity, reply))
     const from = parseReplayRequest(frames)
     if (from === undefined) return
     this.replayRequests.push(from)

@@ -9,6 +9,8 @@ import { LISTENER_LIMITS } from '../src/index.ts'
 import { listenerWorld } from './listener-world.ts'
 import { answerSnapshots, isTrue, loseStores } from './lives-world.ts'
 
+const TOKENS = { form: 'tokens', offersHashes: false } as const
+
 /** A publisher beside an engine: its own numbers, replays and snapshots. */
 async function sidecarWorld(t: Parameters<typeof listenerWorld>[0]) {
   const world = await listenerWorld(t)
@@ -16,7 +18,7 @@ async function sidecarWorld(t: Parameters<typeof listenerWorld>[0]) {
   world.answerSnapshot = send => {
     snapshot.requests++
     const nextSequence = world.source.lastSequence + 1
-    const header = { publisherId: '0123456789abcdef', nextSequence, mayBeStale: false }
+    const header = { publisherId: '0123456789abcdef', nextSequence, mayBeStale: false, ...TOKENS }
     if (snapshot.refuses-- > 0) {
       send(encodeSnapshotReply({ ...header, part: 0, parts: 0, isWhole: false }, new Uint8Array(0)))
       return
