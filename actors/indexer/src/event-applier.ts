@@ -443,14 +443,13 @@ export class EventApplier {
   #hash(event: KvStored, salt: string | null): void {
     const { hashes, localHashes, tokens, blockSizeTokens, loraName, mediaHashes } = event
     if (this.#locals.length < hashes.length) this.#locals = new Int32Array(hashes.length * 2)
-    if (localHashes !== undefined) {
-      // Of blocks that are credited to nobody, only that equal ones stay equal.
-      if (salt === null) hashLocals(localHashes, 2, NOBODYS_SEED, this.#locals)
-      else this.#locals.set(localHashes)
-      return
+    if (localHashes !== undefined) this.#locals.set(localHashes)
+    else {
+      const seed = this.#seed(loraName ?? '', salt ?? '')
+      hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOfBlocks(mediaHashes) })
     }
-    const seed = salt === null ? NOBODYS_SEED : this.#seed(loraName ?? '', salt)
-    hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOfBlocks(mediaHashes) })
+    // The hash of their hash, which is the same whichever of the two the event has.
+    if (salt === null) hashLocals(this.#locals.slice(0, hashes.length), 2, NOBODYS_SEED, this.#locals)
   }
 
   /** Blocks that are in a pool alone. False: it says nothing of pools, or not what the blocks hold. */

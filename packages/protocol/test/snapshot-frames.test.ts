@@ -89,7 +89,7 @@ t.test('a reply that is not understood is malformed, with the reason', async t =
     [[delimiter, mark, header], /frames/],
     [[mark, mark, header, payload], /frames/],
     [[delimiter, mark, header.subarray(1), payload], /25 bytes/],
-    [[delimiter, mark, changed(0, 2), payload], /version 2/],
+    [[delimiter, mark, changed(0, 3), payload], /version 3/],
     [[delimiter, mark, changed(10, 1), payload], /2\^53/],
     [[delimiter, mark, changed(21, 3), payload], /part 3 of 3/],
   ] as const) {
