@@ -41,6 +41,11 @@ export interface ReplayQuestion {
   /** The snapshot in its form `hashes`. */
   readonly byHashes?: true
   readonly fromSequence?: number
+  /**
+   * The batches are asked for once the snapshot is whole: a publisher answers one question at a time, and another
+   * one ends the answer before.
+   */
+  readonly isRestLater?: true
 }
 
 /** A reply of a replay. */
@@ -61,6 +66,8 @@ export type ReplayOutcome =
   | { readonly next: 'more' | 'joined' | 'live' | 'again' | 'pause' | 'retry' | 'giveUp' }
   | { readonly next: 'contradict' | 'startFromLive'; readonly reason: string }
   | { readonly next: 'rebuild' | 'restart'; readonly reason: string; readonly behind?: number }
+  /** The attempt goes on with the batches from there on, which are to be asked for now. */
+  | { readonly next: 'rest'; readonly fromSequence: number }
 
 export interface ReplayParts {
   readonly hasReplay: boolean
@@ -104,6 +111,8 @@ export class Replay {
   #hasUnusable = false
   /** The replay has brought a batch, so its engine keeps batches. */
   #hasTold = false
+  /** The attempt under way has not asked for its batches yet. */
+  #isRestLater = false
 
   constructor(parts: ReplayParts) {
     this.#parts = parts
@@ -206,7 +215,9 @@ export class Replay {
     // The publisher knows nothing of the cache yet: it will, with the engine's first batch.
     if (!isWhole && nextSequence === 0) snapshots.askAgainWithItsNextBatch()
     // The earlier live batches are in the replay that follows the snapshot.
-    if (this.#parts.life.canBeLinked && attempts.current.from !== undefined) return MORE
+    const { from } = attempts.current
+    if (this.#parts.life.canBeLinked && from !== undefined)
+      return this.#isRestLater ? { next: 'rest', fromSequence: from } : MORE
     return this.#drain() === 'empty' ? LIVE : this.ended(false)
   }
 
@@ -245,11 +256,14 @@ export class Replay {
 
   #asked(snapshot: boolean, from: number | undefined, toRepeat: number | undefined): ReplayQuestion {
     this.#parts.attempts.next({ asksSnapshot: snapshot, from, toRepeat, heardMax: this.#parts.life.liveMax })
-    const byHashes = snapshot && this.#parts.snapshots.asked()
+    const { snapshots } = this.#parts
+    const byHashes = snapshot && snapshots.asked()
+    this.#isRestLater = snapshot && snapshots.isOffered && from !== undefined
     return {
       snapshot,
       ...(byHashes ? { byHashes } : {}),
       ...(from === undefined ? {} : { fromSequence: from }),
+      ...(this.#isRestLater ? { isRestLater: true } : {}),
     }
   }
 

@@ -76,6 +76,36 @@ t.test('a publisher that offers hashes is asked for them, once', async t => {
   t.strictSame(snapshot.asked, ['tokens', 'hashes', 'hashes'])
 })
 
+t.test('batches are asked for behind the last part, since another question ends the answer', async t => {
+  const { world, snapshot } = await sidecarWorld(t)
+  snapshot.isWhole = true
+  for (let i = 0; i < 30; i++) world.source.publishStore()
+  world.startListener()
+  await world.system.settle()
+  t.match(world.trust(), /^exact/)
+  for (let i = 0; i < 5; i++) world.send(world.source.publishStore())
+  await world.system.settle()
+  const answer = world.answerSnapshot!
+  let last: (() => void) | undefined
+  world.answerSnapshot = (send, form) => {
+    const replies: Parameters<typeof send>[0][] = []
+    answer(reply => replies.push(reply), form)
+    for (const reply of replies.slice(0, -1)) send(reply)
+    last = () => send(replies.at(-1)!)
+  }
+  const before = world.replayRequests.length
+  world.listener!.tell({ type: 'resync', cause: 'lost', reason: 'the index was reset' })
+  await world.system.advance(LISTENER_LIMITS.resyncMsMin)
+  t.ok(last)
+  t.equal(world.replayRequests.length, before)
+  last!()
+  await world.system.settle()
+  t.equal(world.replayRequests.length, before + 1)
+  await world.system.advance('2s')
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+})
+
 t.test('one that offers hashes and does not answer is asked for tokens again', async t => {
   const { world, snapshot } = await sidecarWorld(t)
   Object.assign(snapshot, { isWhole: true, offersHashes: true, answersHashes: false })
