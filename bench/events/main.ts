@@ -1,6 +1,6 @@
 /**
  * Question   How fast do KV events of engines become visible to lookups, and what does one cost?
- * Workload   engines that store a run of blocks of 16 tokens with every batch and remove an old one, encoded
+ * Workload   engines that store runs of blocks of 16 tokens with every batch and remove old ones, encoded
  *            as vLLM does (MessagePack maps); the index holds the last 1,024 batches.
  * Parts      path   wire to reader: publishers on main over ZeroMQ on loopback, listeners and indexer as
  *                   actors on one event thread, a reader on main. Closed with 512 batches in flight
@@ -9,7 +9,8 @@
  *                   indexes on a thread each; zmq2 is path into two. `brokerCpu` is the CPU time of the
  *                   server, per event.
  *            stream the same through a stream of that server, which keeps the events on its disk
- *                   (--router-durable-kv-events); stream2 into two indexes.
+ *                   (--router-durable-kv-events); stream2 into two indexes. batchRuns: events that a batch
+ *                   stores, and as many that it removes, as publishers that batch do.
  *            restart  a router that starts while its workers hold restartBlocks: until all keys are exact,
  *                   beyond the same start with empty caches. From snapshots beside the stream and the rest of
  *                   the stream; local: from the local indexers of its publishers.
@@ -36,6 +37,7 @@ import { restartFromPublishers, restartFromStream } from './restart.ts'
 const options = {
   engines: parameter('engines', { smoke: 2, full: 8 }),
   runBlocks: parameter('runBlocks', { smoke: 8, full: 16 }),
+  batchRuns: parameter('batchRuns', { smoke: 1, full: 1 }),
   batches: parameter('batches', { smoke: 400, full: 4000 }),
   pacedBatches: parameter('pacedBatches', { smoke: 100, full: 2000 }),
 }

@@ -31,6 +31,8 @@ const WARM_UP_SHARE = 4
 export interface PathOptions {
   readonly engines: number
   readonly runBlocks: number
+  /** Runs that a batch stores, and runs that it removes: an event each; default 1. */
+  readonly batchRuns?: number
   /** Of each engine, at full speed. */
   readonly batches: number
   /** Of each engine, at half of that speed. */
@@ -180,11 +182,11 @@ class Path {
 
   /** Batches of all engines, in turn. */
   #make(perEngine: number): readonly Batch[] {
-    const { engines, runBlocks } = this.#options
+    const { engines, runBlocks, batchRuns } = this.#options
     const kept = Math.ceil(KEPT / engines)
     return Array.from({ length: perEngine * engines }, (_, i) => {
       const engine = i % engines
-      return batchOf(engine, this.#made[engine]!++, runBlocks, kept)
+      return batchOf(engine, this.#made[engine]!++, runBlocks, kept, batchRuns)
     })
   }
 
@@ -286,9 +288,11 @@ class Path {
   }
 
   #requireAllHeld(blocksHeld: Readonly<Record<number, number>>): void {
-    const kept = Math.ceil(KEPT / this.#options.engines) * this.#options.runBlocks
+    const { engines, runBlocks, batchRuns = 1 } = this.#options
+    const batchBlocks = runBlocks * batchRuns
+    const kept = Math.ceil(KEPT / engines) * batchBlocks
     for (const [slot, held] of Object.entries(blocksHeld)) {
-      const made = this.#made[Number(slot)]! * this.#options.runBlocks
+      const made = this.#made[Number(slot)]! * batchBlocks
       if (held !== Math.min(kept, made))
         throw new Error(`engine ${slot} holds ${held} blocks in the index, not ${kept}`)
     }

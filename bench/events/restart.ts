@@ -18,7 +18,7 @@ import { type MessageTransport, systemTransport } from '@homing/transport'
 import { NatsServer } from '@homing/transport/testing'
 import { pause } from '../actors/loads.ts'
 import { type Measures, say } from '../harness.ts'
-import { type Process, startProcess } from '../http/processes.ts'
+import { cpuMsOf, knowsCpuTime, type Process, startProcess } from '../http/processes.ts'
 import { median } from '../statistics.ts'
 import { BLOCK_TOKENS, onePayload, runOf, TOPIC } from './workload.ts'
 
@@ -70,7 +70,7 @@ export async function restartFromStream(options: RestartOptions): Promise<Measur
           '--router-durable-kv-events',
           ...['--router-snapshot-threshold', String(threshold)],
         ])
-      const emptyMs = await medianStart(options, () => startedAt(NEVER), 0)
+      const empty = await startOf(options, broker, () => startedAt(NEVER), 0)
       await publishAll(engines, 0, batches - rest, stored)
       // How many messages that is, only the stream knows: publishers pack what they say fast.
       const first = await startedAt((await messagesLeft()) - 1)
@@ -83,8 +83,8 @@ export async function restartFromStream(options: RestartOptions): Promise<Measur
         await first.stop()
       }
       const left = await messagesLeft()
-      const fullMs = await medianStart(options, () => startedAt(NEVER), batches * keys * batchBlocks)
-      return measuresOf('snapshot', emptyMs, fullMs, {
+      const full = await startOf(options, broker, () => startedAt(NEVER), batches * keys * batchBlocks)
+      return measuresOf('snapshot', empty, full, {
         'snapshot messagesLeft': { value: left, unit: 'messages' },
       })
     } finally {
@@ -102,21 +102,38 @@ export async function restartFromPublishers(options: RestartOptions): Promise<Me
     const engines = await openAll(keys, i => indexedEngine(messages, broker, i, batchBlocks))
     try {
       const start = () => startRouter(broker, engines, [])
-      const emptyMs = await medianStart(options, start, 0)
+      const empty = await startOf(options, broker, start, 0)
       for (let i = 0; i < batches; i++) for (const engine of engines) engine.publish(i)
-      const fullMs = await medianStart(options, start, batches * keys * batchBlocks)
-      return measuresOf('local', emptyMs, fullMs)
+      const full = await startOf(options, broker, start, batches * keys * batchBlocks)
+      return measuresOf('local', empty, full)
     } finally {
       for (const engine of engines) await engine.close()
     }
   })
 }
 
-function measuresOf(name: string, emptyMs: number, fullMs: number, more: Measures = {}): Measures {
+/** Medians of one kind of start: until all is exact, and the CPU time until then. */
+interface Start {
+  readonly ms: number
+  readonly routerMs: number
+  readonly brokerMs: number
+  /** This process: publishers, and who waits. */
+  readonly publishersMs: number
+}
+
+function measuresOf(name: string, empty: Start, full: Start, more: Measures = {}): Measures {
+  const beyond = (part: keyof Start) => full[part] - empty[part]
   return {
-    [`${name} emptyStart`]: { value: emptyMs, unit: 'ms' },
-    [`${name} start`]: { value: fullMs, unit: 'ms' },
-    [`${name} beyond`]: { value: fullMs - emptyMs, unit: 'ms' },
+    [`${name} emptyStart`]: { value: empty.ms, unit: 'ms' },
+    [`${name} start`]: { value: full.ms, unit: 'ms' },
+    [`${name} beyond`]: { value: beyond('ms'), unit: 'ms' },
+    ...(knowsCpuTime
+      ? {
+          [`${name} routerCpuBeyond`]: { value: beyond('routerMs'), unit: 'ms CPU' },
+          [`${name} brokerCpuBeyond`]: { value: beyond('brokerMs'), unit: 'ms CPU' },
+          [`${name} publishersCpuBeyond`]: { value: beyond('publishersMs'), unit: 'ms CPU' },
+        }
+      : {}),
     ...more,
   }
 }
@@ -243,24 +260,40 @@ async function startRouter(
   ])
 }
 
-async function medianStart(
+async function startOf(
   { starts }: RestartOptions,
+  broker: NatsServer,
   start: () => Promise<Process>,
   blocks: number,
-): Promise<number> {
-  const times: number[] = []
+): Promise<Start> {
+  const seen: Start[] = []
   for (let i = 0; i < starts; i++) {
     const from = performance.now()
+    const brokerFrom = broker.cpuMs
+    const ownFrom = process.cpuUsage()
     const router = await start()
     try {
       await isExact(router, blocks)
-      times.push(performance.now() - from)
+      const { user, system } = process.cpuUsage(ownFrom)
+      seen.push({
+        ms: performance.now() - from,
+        routerMs: knowsCpuTime ? cpuMsOf(router.pid) : 0,
+        brokerMs: broker.cpuMs - brokerFrom,
+        publishersMs: (user + system) / 1000,
+      })
     } finally {
       await router.stop()
     }
   }
-  say(`  ${blocks} blocks: exact after ${times.map(ms => ms.toFixed()).join(', ')} ms`)
-  return median(times)
+  const medianOf = (part: keyof Start) => median(seen.map(one => one[part]))
+  const texts = seen.map(one => `${one.ms.toFixed()} (CPU of router ${one.routerMs.toFixed()})`)
+  say(`  ${blocks} blocks: exact after ${texts.join(', ')} ms`)
+  return {
+    ms: medianOf('ms'),
+    routerMs: medianOf('routerMs'),
+    brokerMs: medianOf('brokerMs'),
+    publishersMs: medianOf('publishersMs'),
+  }
 }
 
 interface KeyView {

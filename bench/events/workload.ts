@@ -1,6 +1,6 @@
 /**
- * Workload: what engines say about their caches, on the wire. Batch n of an engine stores one run of blocks
- * at the root and removes the run of `kept` batches before, so an index holds as much at the end as after the
+ * Workload: what engines say about their caches, on the wire. Batch n of an engine stores runs of blocks
+ * at the root and removes those of `kept` batches before, so an index holds as much at the end as after the
  * first round. Everything follows from the number of the engine and of the batch.
  */
 
@@ -18,22 +18,24 @@ const BLOCKS_MAX = 2 ** 8
 
 export interface Batch {
   readonly frames: readonly Uint8Array[]
-  /** Of the run that it stores: a lookup finds it once the batch is applied. */
+  /** Of the last run that it stores: a lookup finds it once the batch is applied. */
   readonly locals: Int32Array
   readonly events: number
   readonly blocks: number
 }
 
-/** Batch n, which removes the run of batch n − kept where there was one. */
-export function batchOf(engine: number, n: number, runBlocks: number, kept: number): Batch {
-  const tokens = tokensOf(engine, n, runBlocks)
-  const events: KvEvent[] = [
-    kvStored({ hashes: hashesOf(engine, n, runBlocks), tokens, blockSizeTokens: BLOCK_TOKENS }),
-  ]
-  if (n >= kept) events.push(kvRemoved({ hashes: hashesOf(engine, n - kept, runBlocks) }))
+/** Batch n of `runs` runs, which removes those of batch n − kept where there was one. */
+export function batchOf(engine: number, n: number, runBlocks: number, kept: number, runs = 1): Batch {
+  const numbers = (batch: number) => Array.from({ length: runs }, (_, i) => batch * runs + i)
+  const stored = numbers(n).map(run => ({ run, tokens: tokensOf(engine, run, runBlocks) }))
+  const events: KvEvent[] = stored.map(({ run, tokens }) =>
+    kvStored({ hashes: hashesOf(engine, run, runBlocks), tokens, blockSizeTokens: BLOCK_TOKENS }),
+  )
+  if (n >= kept)
+    for (const run of numbers(n - kept)) events.push(kvRemoved({ hashes: hashesOf(engine, run, runBlocks) }))
   return {
     frames: encodeEventFrames(TOPIC, n, payloadOf(n, events)),
-    locals: hashBlocks(tokens, BLOCK_TOKENS, DEFAULT_SEED).local,
+    locals: hashBlocks(stored.at(-1)!.tokens, BLOCK_TOKENS, DEFAULT_SEED).local,
     events: events.length,
     blocks: events.length * runBlocks,
   }

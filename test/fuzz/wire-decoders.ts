@@ -10,12 +10,14 @@ import {
   BrokenMessageError,
   decodeKvBatch,
   decodeMessagePack,
+  decodeSnapshotBatch,
+  encodeKvBatch,
   encodeReplayEnd,
   encodeReplayReply,
   encodeSnapshotReply,
   encodeTokenLine,
   encodeTokenRequest,
-  isSnapshotRequest,
+  kvStored,
   MalformedEventFramesError,
   MalformedKvBatchError,
   MalformedTokenRequestError,
@@ -23,6 +25,7 @@ import {
   parseReplayReply,
   parseReplayRequest,
   parseSnapshotReply,
+  parseSnapshotRequest,
   readTokenLine,
   readTokenRequest,
   replayRequestFrames,
@@ -221,10 +224,31 @@ const FRAMES = [
   encodeReplayReply('plain', '', 7, vector('F1')),
   encodeReplayEnd('topic'),
   encodeSnapshotReply(
-    { publisherId: '00f0e1d2c3b4a596', nextSequence: 9, part: 0, parts: 2, isWhole: true, mayBeStale: false },
+    {
+      ...{ publisherId: '00f0e1d2c3b4a596', nextSequence: 9, part: 0, parts: 2 },
+      ...{ isWhole: true, mayBeStale: false, form: 'hashes', offersHashes: true },
+    },
     vector('E2'),
   ),
 ]
+/** A store whose blocks are named by local hashes. */
+const HASHED = encodeKvBatch(
+  {
+    timestampSeconds: 1,
+    rank: 0,
+    events: [
+      kvStored({
+        hashes: Int32Array.of(1, 2, 3, 4),
+        tokens: new Int32Array(0),
+        localHashes: Int32Array.of(5, 6, 7, 8),
+        parent: Int32Array.of(9, 9),
+        blockSizeTokens: 16,
+        loraName: 'mine',
+      }),
+    ],
+  },
+  'vllm-map',
+)
 const REPLICA = [
   encodeBatch(BATCH),
   encodeDigests(BATCH)!,
@@ -294,6 +318,12 @@ export const WIRE_DECODERS: readonly Decoder[] = [
     seeds: PAYLOADS,
     refusals: [MalformedKvBatchError],
   }),
+  ofBytes(
+    'packages/protocol/src/kv-batch-decoder.ts',
+    'decodeSnapshotBatch',
+    bytes => decodeSnapshotBatch(bytes),
+    { seeds: [HASHED, ...PAYLOADS], refusals: [MalformedKvBatchError] },
+  ),
   ofJson(
     'packages/protocol/src/tensorrt-events.ts',
     'TensorRtEvents',
@@ -311,8 +341,8 @@ export const WIRE_DECODERS: readonly Decoder[] = [
   ),
   ofBytes(
     'packages/protocol/src/snapshot-frames.ts',
-    'parseSnapshotReply isSnapshotRequest',
-    bytes => [parseSnapshotReply(unpacked(bytes)), isSnapshotRequest(unpacked(bytes))],
+    'parseSnapshotReply parseSnapshotRequest',
+    bytes => [parseSnapshotReply(unpacked(bytes)), parseSnapshotRequest(unpacked(bytes))],
     { seeds: FRAMES.map(packed) },
   ),
   ofBytes(

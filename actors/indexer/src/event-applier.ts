@@ -440,10 +440,16 @@ export class EventApplier {
   }
 
   /** Local hashes of its blocks, into `#locals`. */
-  #hash({ hashes, tokens, blockSizeTokens, loraName, mediaHashes }: KvStored, salt: string | null): void {
+  #hash(event: KvStored, salt: string | null): void {
+    const { hashes, localHashes, tokens, blockSizeTokens, loraName, mediaHashes } = event
     if (this.#locals.length < hashes.length) this.#locals = new Int32Array(hashes.length * 2)
-    const seed = salt === null ? NOBODYS_SEED : this.#seed(loraName ?? '', salt)
-    hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOfBlocks(mediaHashes) })
+    if (localHashes !== undefined) this.#locals.set(localHashes)
+    else {
+      const seed = this.#seed(loraName ?? '', salt ?? '')
+      hashLocals(tokens, blockSizeTokens, seed, this.#locals, 0, { media: mediaOfBlocks(mediaHashes) })
+    }
+    // The hash of their hash, which is the same whichever of the two the event has.
+    if (salt === null) hashLocals(this.#locals.slice(0, hashes.length), 2, NOBODYS_SEED, this.#locals)
   }
 
   /** Blocks that are in a pool alone. False: it says nothing of pools, or not what the blocks hold. */

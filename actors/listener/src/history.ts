@@ -16,6 +16,7 @@
 
 import {
   decodeKvBatch,
+  decodeSnapshotBatch,
   type KvBatch,
   type KvCleared,
   type KvEvent,
@@ -294,7 +295,7 @@ export class History implements Extent, HistoryView {
   /** Applies a part of a snapshot: how many events it has. Undefined: refused, or it cannot be read. */
   applyPart(payload: Uint8Array): number | undefined {
     if (this.#owesClear && !this.tryClear()) return undefined
-    const batch = tryDecode(payload)
+    const batch = tryDecode(payload, decodeSnapshotBatch)
     if (batch === undefined || unreadEvents(batch) > 0) return undefined
     const { length } = batch.events
     return length === 0 || this.#effects.apply(batch.events) ? length : undefined
@@ -354,9 +355,9 @@ export class History implements Extent, HistoryView {
 const PROOF_BATCHES_MAX = 16
 
 /** Undefined: the payload cannot be decoded. */
-export function tryDecode(payload: Uint8Array): KvBatch | undefined {
+export function tryDecode(payload: Uint8Array, decode = decodeKvBatch): KvBatch | undefined {
   try {
-    return decodeKvBatch(payload)
+    return decode(payload)
   } catch (error) {
     if (error instanceof MalformedKvBatchError) return undefined
     throw error

@@ -476,7 +476,7 @@ class Listener implements FollowerEffects {
     if (!this.keySnapshots.settled(refusal)) this.checkpoints?.settled(refusal)
   }
 
-  startReplay(attempt: number, { snapshot, fromSequence }: ReplayQuestion): void {
+  startReplay(attempt: number, { snapshot, byHashes, fromSequence, isRestLater }: ReplayQuestion): void {
     const { key, replayEndpoint } = this.#args
     this.stopReplay()
     if (replayEndpoint === undefined) return
@@ -488,9 +488,13 @@ class Listener implements FollowerEffects {
       this.#lookLater()
     })
     this.#dealer = dealer
-    if (snapshot) dealer.send(snapshotRequestFrames())
-    if (fromSequence !== undefined) dealer.send(replayRequestFrames(fromSequence))
-    this.#context.log.debug({ key, attempt, snapshot, fromSequence }, 'replay requested')
+    if (snapshot) dealer.send(snapshotRequestFrames(byHashes ? 'hashes' : 'tokens'))
+    if (fromSequence !== undefined && !isRestLater) this.askRest(fromSequence)
+    this.#context.log.debug({ key, attempt, snapshot, byHashes, fromSequence }, 'replay requested')
+  }
+
+  askRest(fromSequence: number): void {
+    this.#dealer?.send(replayRequestFrames(fromSequence))
   }
 
   stopReplay(): void {

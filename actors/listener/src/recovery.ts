@@ -33,6 +33,8 @@ export interface RecoveryEffects {
   nowMs(): number
   /** Replies carry the number of the attempt. Ends the attempt before. */
   startReplay(attempt: number, asked: ReplayQuestion): void
+  /** Asks for batches in the attempt under way, whose snapshot is whole. */
+  askRest(fromSequence: number): void
   stopReplay(): void
   /** Calls `wake(wait)` after the delay; a later wait replaces an earlier one. */
   setWait(wait: number, delayMs: number): void
@@ -373,6 +375,10 @@ export class Recovery {
 
   #follow(outcome: ReplayOutcome): void {
     if (outcome.next === 'more') return
+    if (outcome.next === 'rest') {
+      this.#effects.askRest(outcome.fromSequence)
+      return
+    }
     if (outcome.next === 'joined') {
       this.#joined()
       return

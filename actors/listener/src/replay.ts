@@ -7,7 +7,9 @@
  *   the batches from a hole on   the last batch applied, requested again, comes first and is the same
  *   a check                      the same, from the last seam on (life.ts)
  *   those after a checkpoint     its last batches, which are requested again, are the same
- *   a snapshot                   all of its parts came, in order
+ *   a snapshot                   all of its parts came, in order; a large one is asked for again by hashes,
+ *   if
+ *                                its publisher offers that
  *   all from 0 on                always: nothing is held before
  *
  * Live batches continue the reply when it repeats, with the same content, one that the live socket had
@@ -36,7 +38,14 @@ import type { SourceCounters } from './source-counters.ts'
  */
 export interface ReplayQuestion {
   readonly snapshot: boolean
+  /** The snapshot in its form `hashes`. */
+  readonly byHashes?: true
   readonly fromSequence?: number
+  /**
+   * The batches are asked for once the snapshot is whole: a publisher answers one question at a time, and another
+   * one ends the answer before.
+   */
+  readonly isRestLater?: true
 }
 
 /** A reply of a replay. */
@@ -57,6 +66,8 @@ export type ReplayOutcome =
   | { readonly next: 'more' | 'joined' | 'live' | 'again' | 'pause' | 'retry' | 'giveUp' }
   | { readonly next: 'contradict' | 'startFromLive'; readonly reason: string }
   | { readonly next: 'rebuild' | 'restart'; readonly reason: string; readonly behind?: number }
+  /** The attempt goes on with the batches from there on, which are to be asked for now. */
+  | { readonly next: 'rest'; readonly fromSequence: number }
 
 export interface ReplayParts {
   readonly hasReplay: boolean
@@ -100,6 +111,8 @@ export class Replay {
   #hasUnusable = false
   /** The replay has brought a batch, so its engine keeps batches. */
   #hasTold = false
+  /** The attempt under way has not asked for its batches yet. */
+  #isRestLater = false
 
   constructor(parts: ReplayParts) {
     this.#parts = parts
@@ -191,6 +204,7 @@ export class Replay {
       const reason = 'the engine restarted, and the publisher beside it has not confirmed that it knows'
       return { next: 'startFromLive', reason }
     }
+    if (snapshots.prefersHashes(reply)) return AGAIN
     const events = snapshots.isNext(reply.part) ? history.applyPart(reply.payload) : undefined
     if (events === undefined) return this.#snapshotFailed()
     if (!snapshots.took(reply, events)) return MORE
@@ -201,7 +215,9 @@ export class Replay {
     // The publisher knows nothing of the cache yet: it will, with the engine's first batch.
     if (!isWhole && nextSequence === 0) snapshots.askAgainWithItsNextBatch()
     // The earlier live batches are in the replay that follows the snapshot.
-    if (this.#parts.life.canBeLinked && attempts.current.from !== undefined) return MORE
+    const { from } = attempts.current
+    if (this.#parts.life.canBeLinked && from !== undefined)
+      return this.#isRestLater ? { next: 'rest', fromSequence: from } : MORE
     return this.#drain() === 'empty' ? LIVE : this.ended(false)
   }
 
@@ -240,7 +256,15 @@ export class Replay {
 
   #asked(snapshot: boolean, from: number | undefined, toRepeat: number | undefined): ReplayQuestion {
     this.#parts.attempts.next({ asksSnapshot: snapshot, from, toRepeat, heardMax: this.#parts.life.liveMax })
-    return { snapshot, ...(from === undefined ? {} : { fromSequence: from }) }
+    const { snapshots } = this.#parts
+    const byHashes = snapshot && snapshots.asked()
+    this.#isRestLater = snapshot && snapshots.isOffered && from !== undefined
+    return {
+      snapshot,
+      ...(byHashes ? { byHashes } : {}),
+      ...(from === undefined ? {} : { fromSequence: from }),
+      ...(this.#isRestLater ? { isRestLater: true } : {}),
+    }
   }
 
   /**

@@ -11,6 +11,9 @@
  * process before, or no probe has. That withdrawal may be of an earlier restart: so what the publisher has
  * told since must not be older than the process is.
  *
+ * A publisher that offers the form `hashes` is asked for it, until it does not answer such a question:
+ * another one may have come that does not know it.
+ *
  * Invariant  the parts of a snapshot are applied in order, from the first on, within one attempt; otherwise
  *            none of it counts.
  */
@@ -33,6 +36,12 @@ export class Snapshots {
   #hasWithdrawn = true
   #publisherId = ''
   #outdatedId: string | undefined
+  /** The publisher that is asked by hashes. */
+  #hashesOf: string | undefined
+  /** It has not answered the last question. */
+  #owesHashes = false
+  /** It offered hashes, and did not answer. */
+  #vainOf: string | undefined
 
   get isUnknown(): boolean {
     return this.#offer === 'unknown'
@@ -90,6 +99,24 @@ export class Snapshots {
     return publisherId === this.#outdatedId
   }
 
+  /** A snapshot is asked for. True: by hashes. */
+  asked(): boolean {
+    if (this.#owesHashes) {
+      this.#vainOf = this.#hashesOf
+      this.#hashesOf = undefined
+    }
+    this.#owesHashes = this.#hashesOf !== undefined
+    return this.#owesHashes
+  }
+
+  /** Whether this part, the first of several, had better come by hashes. Then the next question says so. */
+  prefersHashes({ form, offersHashes, part, parts, publisherId }: SnapshotPart): boolean {
+    if (form !== 'tokens' || !offersHashes || part > 0 || parts === 1) return false
+    if (publisherId === this.#hashesOf || publisherId === this.#vainOf) return false
+    this.#hashesOf = publisherId
+    return true
+  }
+
   beginRebuild(): void {
     this.#due = 'no'
   }
@@ -115,6 +142,7 @@ export class Snapshots {
   offered(): boolean {
     const isNews = this.isUnknown
     this.#offer = 'offered'
+    this.#owesHashes = false
     return isNews
   }
 

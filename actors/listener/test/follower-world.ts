@@ -69,6 +69,7 @@ export class FollowerWorld {
     readonly life: number
     readonly batch: PublishedBatch | 'end' | SnapshotPart
   }[] = []
+  #attempt = 0
   /** The attempt whose first reply has come. */
   #repliesBegun = 0
   trust: Trust = 'none'
@@ -136,24 +137,24 @@ export class FollowerWorld {
           return this.applier.load(0, this.#saved!.image)
         },
         checkpointSettled: () => {},
-        startReplay: (attempt, { snapshot, fromSequence }) => {
+        startReplay: (attempt, { snapshot, fromSequence, isRestLater }) => {
+          this.#attempt = attempt
           this.#replies = []
           if (!this.replayAnswers) return
           const life = this.#lives
           if (snapshot && offersSnapshots) {
             const parts = this.source.snapshot()
             const nextSequence = this.source.lastSequence + 1
-            const header = { publisherId: '0', nextSequence, isWhole: true, mayBeStale: false }
+            const known = { publisherId: '0', nextSequence, isWhole: true, mayBeStale: false }
+            const header = { ...known, form: 'tokens', offersHashes: false } as const
             for (const [part, payload] of parts.entries()) {
               const reply = { kind: 'part', ...header, part, parts: parts.length, payload } as const
               this.#replies.push({ attempt, life, batch: reply })
             }
           }
-          if (fromSequence === undefined) return
-          const told = this.isPortWrong ? this.neighbour : this.source
-          for (const batch of told.replay(fromSequence)) this.#replies.push({ attempt, life, batch })
-          this.#replies.push({ attempt, life, batch: 'end' })
+          if (fromSequence !== undefined && isRestLater !== true) this.#answerFrom(fromSequence)
         },
+        askRest: fromSequence => this.#answerFrom(fromSequence),
         stopReplay: () => {
           this.#replies = []
         },
@@ -186,6 +187,14 @@ export class FollowerWorld {
     const nowMs = this.clock.nowMs()
     if (this.#waits.atMs !== nowMs) this.#waits = { atMs: nowMs, count: 0 }
     assert.ok(++this.#waits.count <= WAITS_MAX, `${WAITS_MAX} waits at ${nowMs} ms`)
+  }
+
+  /** Batches of the replay, and its end, in the attempt under way. */
+  #answerFrom(sequence: number): void {
+    const [attempt, life] = [this.#attempt, this.#lives]
+    const told = this.isPortWrong ? this.neighbour : this.source
+    for (const batch of told.replay(sequence)) this.#replies.push({ attempt, life, batch })
+    this.#replies.push({ attempt, life, batch: 'end' })
   }
 
   #isRefused(): boolean {

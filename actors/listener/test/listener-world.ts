@@ -10,9 +10,10 @@ import {
   encodeEventFrames,
   encodeReplayEnd,
   encodeReplayReply,
-  isSnapshotRequest,
   parseReplayRequest,
+  parseSnapshotRequest,
   type ReplayForm,
+  type SnapshotForm,
 } from '@homing/protocol'
 import {
   type Frames,
@@ -107,7 +108,7 @@ export class ListenerWorld {
   /** Which batches of a replay are lost on the way; may be changed at any time. */
   losesReply: (sequence: number, request: number) => boolean = () => false
   /** Undefined: requests for snapshots get no answer, as from an engine. */
-  answerSnapshot: ((send: (frames: Frames) => void) => void) | undefined
+  answerSnapshot: ((send: (frames: Frames) => void, form: SnapshotForm) => void) | undefined
   replayEnds = true
   replayAnswers = true
   readonly #options: WorldOptions
@@ -243,7 +244,8 @@ export class ListenerWorld {
   }
 
   #serveReplay(identity: Uint8Array, frames: Frames): void {
-    if (isSnapshotRequest(frames)) this.answerSnapshot?.(reply => this.#router!.send(identity, reply))
+    const asked = parseSnapshotRequest(frames)
+    if (asked !== undefined) this.answerSnapshot?.(reply => this.#router!.send(identity, reply), asked)
     const from = parseReplayRequest(frames)
     if (from === undefined) return
     this.replayRequests.push(from)

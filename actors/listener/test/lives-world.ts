@@ -53,6 +53,11 @@ export function answerSnapshots(world: ListenerWorld, says: Partial<SnapshotHead
     }
     const batches = world.source.snapshot()
     for (const [part, payload] of batches.entries())
-      send(encodeSnapshotReply({ ...header, part, parts: batches.length }, payload))
+      send(
+        encodeSnapshotReply(
+          { form: 'tokens', offersHashes: false, ...header, part, parts: batches.length },
+          payload,
+        ),
+      )
   }
 }

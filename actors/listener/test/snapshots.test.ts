@@ -3,7 +3,7 @@
  * know.
  */
 
-import { encodeSnapshotReply } from '@homing/protocol'
+import { encodeSnapshotReply, type SnapshotForm } from '@homing/protocol'
 import t from 'tap'
 import { LISTENER_LIMITS } from '../src/index.ts'
 import { listenerWorld } from './listener-world.ts'
@@ -12,11 +12,22 @@ import { answerSnapshots, isTrue, loseStores } from './lives-world.ts'
 /** A publisher beside an engine: its own numbers, replays and snapshots. */
 async function sidecarWorld(t: Parameters<typeof listenerWorld>[0]) {
   const world = await listenerWorld(t)
-  const snapshot = { isWhole: false, refuses: 0, cutAfter: Number.POSITIVE_INFINITY, requests: 0 }
-  world.answerSnapshot = send => {
+  const snapshot = {
+    isWhole: false,
+    refuses: 0,
+    cutAfter: Number.POSITIVE_INFINITY,
+    requests: 0,
+    asked: [] as SnapshotForm[],
+    offersHashes: false,
+    answersHashes: true,
+  }
+  world.answerSnapshot = (send, form) => {
     snapshot.requests++
+    snapshot.asked.push(form)
+    if (form === 'hashes' && !snapshot.answersHashes) return
+    const { offersHashes } = snapshot
     const nextSequence = world.source.lastSequence + 1
-    const header = { publisherId: '0123456789abcdef', nextSequence, mayBeStale: false }
+    const header = { publisherId: '0123456789abcdef', nextSequence, mayBeStale: false, form, offersHashes }
     if (snapshot.refuses-- > 0) {
       send(encodeSnapshotReply({ ...header, part: 0, parts: 0, isWhole: false }, new Uint8Array(0)))
       return
@@ -47,6 +58,64 @@ t.test('a snapshot is taken over, and its word for how much it knows', async t =
     t.strictSame(await world.held(), world.cached())
     t.match(await world.status(), { state: 'live', gaps: 0, restarts: 0, lastSequence: 35 })
   }
+})
+
+t.test('a publisher that offers hashes is asked for them, once', async t => {
+  const { world, snapshot } = await sidecarWorld(t)
+  Object.assign(snapshot, { isWhole: true, offersHashes: true })
+  for (let i = 0; i < 30; i++) world.source.publishStore()
+  world.startListener()
+  await world.system.settle()
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+  t.strictSame(snapshot.asked, ['tokens', 'hashes'])
+  world.listener!.tell({ type: 'resync', cause: 'lost', reason: 'the index was reset' })
+  await world.system.advance('20s')
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+  t.strictSame(snapshot.asked, ['tokens', 'hashes', 'hashes'])
+})
+
+t.test('batches are asked for behind the last part, since another question ends the answer', async t => {
+  const { world, snapshot } = await sidecarWorld(t)
+  snapshot.isWhole = true
+  for (let i = 0; i < 30; i++) world.source.publishStore()
+  world.startListener()
+  await world.system.settle()
+  t.match(world.trust(), /^exact/)
+  for (let i = 0; i < 5; i++) world.send(world.source.publishStore())
+  await world.system.settle()
+  const answer = world.answerSnapshot!
+  let last: (() => void) | undefined
+  world.answerSnapshot = (send, form) => {
+    const replies: Parameters<typeof send>[0][] = []
+    answer(reply => replies.push(reply), form)
+    for (const reply of replies.slice(0, -1)) send(reply)
+    last = () => send(replies.at(-1)!)
+  }
+  const before = world.replayRequests.length
+  world.listener!.tell({ type: 'resync', cause: 'lost', reason: 'the index was reset' })
+  await world.system.advance(LISTENER_LIMITS.resyncMsMin)
+  t.ok(last)
+  t.equal(world.replayRequests.length, before)
+  last!()
+  await world.system.settle()
+  t.equal(world.replayRequests.length, before + 1)
+  await world.system.advance('2s')
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+})
+
+t.test('one that offers hashes and does not answer is asked for tokens again', async t => {
+  const { world, snapshot } = await sidecarWorld(t)
+  Object.assign(snapshot, { isWhole: true, offersHashes: true, answersHashes: false })
+  for (let i = 0; i < 30; i++) world.source.publishStore()
+  world.startListener()
+  await world.system.advance('20s')
+  t.match(world.trust(), /^exact/)
+  t.strictSame(await world.held(), world.cached())
+  t.strictSame(snapshot.asked.slice(0, 3), ['tokens', 'hashes', 'tokens'])
+  t.equal(snapshot.asked.filter(form => form === 'hashes').length, 1)
 })
 
 t.test(

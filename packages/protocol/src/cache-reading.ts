@@ -109,7 +109,7 @@ export class CacheReading {
 
   /** Why a store says nothing of prefixes; undefined: it does, or is a placeholder. Learns from it. */
   faultOf(event: KvStored): EventFault | undefined {
-    const { hashes, tokens, blockSizeTokens, tier } = event
+    const { hashes, localHashes, tokens, blockSizeTokens, tier } = event
     if (!event.isLocal) return 'remote'
     this.#storedTiers.add(tier)
     if (tier === 'unknown') return 'otherTier'
@@ -117,6 +117,8 @@ export class CacheReading {
     if (!this.#groups.accepts(event)) return 'otherGroup'
     if (hashes.length === 0) return 'noBlocks'
     if (isPlaceholder(event)) return undefined
+    if (localHashes !== undefined)
+      return localHashes.length === hashes.length && blockSizeTokens > 0 ? undefined : 'unevenTokens'
     if (tokens.length === 0) return 'noBlocks'
     return tokens.length === (hashes.length / 2) * blockSizeTokens ? undefined : 'unevenTokens'
   }

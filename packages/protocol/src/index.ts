@@ -23,7 +23,7 @@ export {
   type ReplayReply,
   replayRequestFrames,
 } from './event-frames.ts'
-export { decodeKvBatch } from './kv-batch-decoder.ts'
+export { decodeKvBatch, decodeSnapshotBatch } from './kv-batch-decoder.ts'
 export { encodeKvBatch, type KvBatchForm, type KvHashForm } from './kv-batch-encoder.ts'
 export {
   isContentKnown,
@@ -56,8 +56,9 @@ export {
 export { ADAPTER, ALL_SEPARATORS, EXTRA_KEY, SALT, type SeparatedPrompt } from './separators.ts'
 export {
   encodeSnapshotReply,
-  isSnapshotRequest,
   parseSnapshotReply,
+  parseSnapshotRequest,
+  type SnapshotForm,
   type SnapshotHeader,
   type SnapshotReply,
   snapshotRequestFrames,

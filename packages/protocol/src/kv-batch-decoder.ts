@@ -54,16 +54,28 @@ import { ADAPTER, ALL_SEPARATORS, SALT } from './separators.ts'
 
 /** Throws MalformedKvBatchError when `payload` is not a batch. The result does not refer to `payload`. */
 export function decodeKvBatch(payload: Uint8Array): KvBatch {
+  return decoded(payload, FIELDS_OF)
+}
+
+/** The same, of a part of a snapshot: its stores may have local hashes instead of tokens. */
+export function decodeSnapshotBatch(payload: Uint8Array): KvBatch {
+  return decoded(payload, SNAPSHOT_FIELDS_OF)
+}
+
+/** By tag, the fields of maps that count. */
+type FieldsOf = ReadonlyMap<string, ReadonlySet<string>>
+
+function decoded(payload: Uint8Array, fieldsOf: FieldsOf): KvBatch {
   const reader = new MessagePackReader(payload)
   try {
-    return readBatch(reader)
+    return readBatch(reader, fieldsOf)
   } catch (cause) {
     if (!(cause instanceof BrokenMessageError) && !(cause instanceof WrongTypeError)) throw cause
     throw new MalformedKvBatchError(`${cause.message}, at byte ${reader.at}`, payload.length, { cause })
   }
 }
 
-function readBatch(reader: MessagePackReader): KvBatch {
+function readBatch(reader: MessagePackReader, fieldsOf: FieldsOf): KvBatch {
   const slotCount = reader.arrayCount()
   if (slotCount < 2) throw new WrongTypeError(`${slotCount} slots where a timestamp and events are expected`)
   const timestampSeconds = reader.number()
@@ -76,7 +88,7 @@ function readBatch(reader: MessagePackReader): KvBatch {
   for (let i = 0; i < eventCount; i++) {
     const start = reader.at
     try {
-      const event = readEvent(reader)
+      const event = readEvent(reader, fieldsOf)
       if (event === undefined) unknownTag++
       else events.push(event)
     } catch (error) {
@@ -99,8 +111,8 @@ function readBatch(reader: MessagePackReader): KvBatch {
 }
 
 /** The next event; undefined when its tag is unknown. */
-function readEvent(reader: MessagePackReader): KvEvent | undefined {
-  return reader.peek() === 'map' ? readMapEvent(reader) : readArrayEvent(reader)
+function readEvent(reader: MessagePackReader, fieldsOf: FieldsOf): KvEvent | undefined {
+  return reader.peek() === 'map' ? readMapEvent(reader, fieldsOf) : readArrayEvent(reader)
 }
 
 /** What an event says, whatever its form and order. */
@@ -128,6 +140,9 @@ interface Fields {
   state: PoolState | undefined
   poolId: number | undefined
   workers: Int32Array | undefined
+  localHashes: Int32Array | undefined
+  /** What the event itself says that it tells. */
+  told: number | undefined
 }
 
 function noFields(): Fields {
@@ -153,12 +168,14 @@ function noFields(): Fields {
     state: undefined,
     poolId: undefined,
     workers: undefined,
+    localHashes: undefined,
+    told: undefined,
   }
 }
 
-function readMapEvent(reader: MessagePackReader): KvEvent | undefined {
+function readMapEvent(reader: MessagePackReader, fieldsOf: FieldsOf): KvEvent | undefined {
   const tag = findType(reader)
-  const known = FIELDS_OF.get(tag)
+  const known = fieldsOf.get(tag)
   if (known === undefined) {
     reader.skip()
     return undefined
@@ -224,8 +241,7 @@ const SLOTS_OF: ReadonlyMap<string, readonly string[]> = new Map<string, readonl
 
 const LABEL_FIELDS = ['moe_metadata', 'cxl_metadata'] as const
 
-/** The fields that count, by tag. */
-const FIELDS_OF: ReadonlyMap<string, ReadonlySet<string>> = new Map([
+const FIELDS_OF: FieldsOf = new Map<string, ReadonlySet<string>>([
   [
     'BlockStored',
     new Set([...STORED_SLOTS, ...LABEL_FIELDS, 'block_mm_infos', 'locality', 'cache_salt', 'session_id']),
@@ -233,6 +249,11 @@ const FIELDS_OF: ReadonlyMap<string, ReadonlySet<string>> = new Map([
   ['BlockRemoved', new Set([...REMOVED_SLOTS, 'locality'])],
   ['AllBlocksCleared', new Set(['withdrawn'])],
   ['CxlStateTransition', new Set(TRANSITION_SLOTS)],
+])
+
+const SNAPSHOT_FIELDS_OF: FieldsOf = new Map([
+  ...FIELDS_OF,
+  ['BlockStored', new Set([...FIELDS_OF.get('BlockStored')!, 'hash_words', 'local_words', 'tells'])],
 ])
 
 function readArrayEvent(reader: MessagePackReader): KvEvent | undefined {
@@ -276,6 +297,15 @@ function readField(reader: MessagePackReader, name: string, fields: Fields): voi
   switch (name) {
     case 'block_hashes':
       fields.hashes = reader.takeNil() ? undefined : reader.hashes()
+      break
+    case 'hash_words':
+      fields.hashes = reader.longWords()
+      break
+    case 'local_words':
+      fields.localHashes = reader.longWords()
+      break
+    case 'tells':
+      fields.told = (readCount(reader) ?? 0) & ALL_SEPARATORS
       break
     case 'parent_block_hash':
       fields.parent = readParent(reader)
@@ -527,10 +557,14 @@ function toStored(fields: Fields): KvStored {
     attention: fields.attention,
     sessionId: fields.sessionId,
     // Extra keys are all that went into the hashes beside tokens.
-    tells:
-      extraKeys !== undefined ? ALL_SEPARATORS : fields.tells | (fields.loraId === undefined ? 0 : ADAPTER),
+    tells: fields.told ?? toldBy(fields),
     labels: toLabels(fields, fields.hashes.length / 2),
+    localHashes: fields.localHashes,
   }
+}
+
+function toldBy({ extraKeys, loraId, tells }: Fields): number {
+  return extraKeys !== undefined ? ALL_SEPARATORS : tells | (loraId === undefined ? 0 : ADAPTER)
 }
 
 function toLabels({ experts, places }: Fields, blocks: number): KvLabels | undefined {

@@ -10,7 +10,8 @@
  *
  * A field that a form has no place for is not written: SGLang has no groups, media or removals by group, and
  * only vllm-map can say that a block is held elsewhere, or that a clear is a withdrawal. Labels of stores
- * are in the forms that have maps.
+ * are in the forms that have maps. Stores with local hashes are written in vllm-map only, for
+ * `decodeSnapshotBatch`; no engine writes any.
  */
 
 import { labelFields, workerList } from './block-labels.ts'
@@ -72,6 +73,7 @@ const MEDIA: Readonly<Record<'vllm' | 'sglang', Readonly<Record<KvTier, string>>
 function vllmFields(event: KvEvent, hash: HashWriter, isMap: boolean): WireEvent {
   switch (event.kind) {
     case 'stored':
+      if (isMap && event.localHashes !== undefined) return hashedFields(event, event.localHashes, hash)
       return {
         tag: 'BlockStored',
         required: {
@@ -153,6 +155,30 @@ function storedFields(event: KvStored, hash: HashWriter): WireFields {
     block_size: event.blockSizeTokens,
     lora_id: event.loraId,
   }
+}
+
+/** Hashes as bytes, and all that the blocks have beside them in their local hashes. */
+function hashedFields(event: KvStored, localHashes: Int32Array, hash: HashWriter): WireEvent {
+  return {
+    tag: 'BlockStored',
+    required: { hash_words: bytesOf(event.hashes), local_words: bytesOf(localHashes), tells: event.tells },
+    optional: {
+      parent_block_hash: event.parent === undefined ? undefined : one(event.parent, hash),
+      block_size: event.blockSizeTokens,
+      medium: MEDIA.vllm[event.tier],
+      lora_id: event.loraId,
+      lora_name: event.loraName,
+      group_idx: event.group,
+      kv_cache_spec_kind: event.attention,
+      session_id: event.sessionId,
+      ...labelFields(event.labels),
+    },
+  }
+}
+
+/** As they lie in memory: Node's machines are little-endian. */
+function bytesOf(words: Int32Array): Uint8Array {
+  return new Uint8Array(words.buffer, words.byteOffset, words.byteLength)
 }
 
 function toMap(tag: string, required: WireFields, optional: WireFields): WireFields {

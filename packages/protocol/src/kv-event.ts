@@ -12,7 +12,8 @@
  *       removed twice. Code that applies events counts copies per tier and group.
  *   I3  A store may hold more tokens than its hashes cover (sparse groups), or none at all
  *       (a placeholder: blockSizeTokens 0). Only when `tokens.length` is
- *       `hashes.length / 2 * blockSizeTokens` does hash i name tokens [i, i + 1) * blockSizeTokens.
+ *       `hashes.length / 2 * blockSizeTokens` does hash i name tokens [i, i + 1) * blockSizeTokens. With
+ *       `localHashes` there are no tokens: it has a hash for each of `hashes`.
  */
 
 import type { KvLabels, KvPoolPlace } from './block-labels.ts'
@@ -74,6 +75,11 @@ export interface KvStored {
   readonly tells: number
   /** Undefined: none of the blocks has a label. */
   readonly labels: KvLabels | undefined
+  /**
+   * The hash of each block's content, `[lo, hi]` pairs, in the namespace of its adapter and without a salt;
+   * then there are no tokens. Only snapshots of publishers have such stores (snapshot-frames.ts).
+   */
+  readonly localHashes: Int32Array | undefined
 }
 
 /** The state of blocks in pooled memory has changed. */
@@ -156,6 +162,7 @@ export function kvStored(fields: KvStoredFields): KvStored {
     sessionId: fields.sessionId,
     tells: fields.tells ?? ALL_SEPARATORS,
     labels: fields.labels,
+    localHashes: fields.localHashes,
   }
 }
 

@@ -197,6 +197,14 @@ export class MessagePackReader {
     return target
   }
 
+  /** A binary of 64-bit numbers, little-endian, as pairs of words. */
+  longWords(): Int32Array {
+    const bytes = this.binary()
+    if (bytes.length % 8 !== 0) throw new WrongTypeError(`${bytes.length} bytes of 64-bit numbers`)
+    // Copied, for the words to be aligned.
+    return new Int32Array(new Uint8Array(bytes).buffer)
+  }
+
   /** A list of token ids, 0 … 2^32 − 1, or of pairs of them, of which the first counts. */
   tokens(): Int32Array {
     const count = this.arrayCount()

@@ -1,10 +1,10 @@
 import t from 'tap'
 import {
   encodeSnapshotReply,
-  isSnapshotRequest,
   parseReplayReply,
   parseReplayRequest,
   parseSnapshotReply,
+  parseSnapshotRequest,
   type SnapshotHeader,
   snapshotRequestFrames,
 } from '../src/index.ts'
@@ -16,6 +16,8 @@ const HEADER: SnapshotHeader = {
   parts: 3,
   isWhole: true,
   mayBeStale: false,
+  form: 'tokens',
+  offersHashes: false,
 }
 const PAYLOAD = Uint8Array.of(0x92, 0x00, 0x90)
 
@@ -25,6 +27,7 @@ const bytes = (text: string): Uint8Array => Uint8Array.from(Buffer.from(text, 'h
 
 t.test('the frames are those of the documented wire form', async t => {
   t.strictSame(hex(snapshotRequestFrames()), ['', '736e617073686f74', '01'])
+  t.strictSame(hex(snapshotRequestFrames('hashes')), ['', '736e617073686f74', '02'])
   t.strictSame(hex(encodeSnapshotReply(HEADER, PAYLOAD)), [
     '',
     '736e617073686f74',
@@ -38,7 +41,9 @@ t.test('what is written is read back', async t => {
     HEADER,
     { ...HEADER, isWhole: false, part: 0, parts: 1, nextSequence: 0 },
     { ...HEADER, isWhole: false, mayBeStale: true },
-  ]) {
+    { ...HEADER, offersHashes: true },
+    { ...HEADER, form: 'hashes', offersHashes: true },
+  ] as const) {
     const reply = parseSnapshotReply(encodeSnapshotReply(header, PAYLOAD))
     t.strictSame(reply, { kind: 'part', ...header, payload: PAYLOAD })
   }
@@ -51,11 +56,13 @@ t.test('what is written is read back', async t => {
 
 t.test('a request for a snapshot is no request for a replay, and the other way round', async t => {
   const request = snapshotRequestFrames()
-  t.equal(isSnapshotRequest(request), true)
+  t.equal(parseSnapshotRequest(request), 'tokens')
+  t.equal(parseSnapshotRequest(snapshotRequestFrames('hashes')), 'hashes')
   t.equal(parseReplayRequest(request), undefined)
-  t.equal(isSnapshotRequest([bytes(''), bytes('0000000000000000')]), false)
-  t.equal(isSnapshotRequest([bytes(''), request[1]!, bytes('02')]), false, 'another version')
-  t.equal(isSnapshotRequest([bytes('00'), request[1]!, bytes('01')]), false, 'no delimiter')
+  t.equal(parseSnapshotRequest([bytes(''), bytes('0000000000000000')]), undefined)
+  for (const version of ['00', '03', 'ff'])
+    t.equal(parseSnapshotRequest([bytes(''), request[1]!, bytes(version)]), undefined, 'another version')
+  t.equal(parseSnapshotRequest([bytes('00'), request[1]!, bytes('01')]), undefined, 'no delimiter')
 })
 
 t.test('a part is no reply of a replay, and the other way round', async t => {
@@ -82,7 +89,7 @@ t.test('a reply that is not understood is malformed, with the reason', async t =
     [[delimiter, mark, header], /frames/],
     [[mark, mark, header, payload], /frames/],
     [[delimiter, mark, header.subarray(1), payload], /25 bytes/],
-    [[delimiter, mark, changed(0, 2), payload], /version 2/],
+    [[delimiter, mark, changed(0, 3), payload], /version 3/],
     [[delimiter, mark, changed(10, 1), payload], /2\^53/],
     [[delimiter, mark, changed(21, 3), payload], /part 3 of 3/],
   ] as const) {

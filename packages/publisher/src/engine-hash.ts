@@ -39,5 +39,7 @@ export function keyAt(words: Int32Array, index: number): bigint {
  * Keys as `[lo, hi]` pairs, the form of KV events. As they lie in memory: Node's machines are little-endian.
  */
 export function wordsOf(keys: readonly bigint[]): Int32Array {
-  return new Int32Array(BigUint64Array.from(keys).buffer)
+  const longs = new BigUint64Array(keys.length)
+  for (let i = 0; i < keys.length; i++) longs[i] = keys[i]!
+  return new Int32Array(longs.buffer)
 }

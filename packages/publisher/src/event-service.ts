@@ -4,7 +4,7 @@
  *
  *   publish                       ->  PUB     [topic] [sequence] [payload]
  *   ROUTER  [] [start]            ->  the batches kept from there on, then the end marker
- *   ROUTER  [] [snapshot] [1]     ->  the parts of a snapshot, or a refusal (snapshot-frames.ts of
+ *   ROUTER  [] [snapshot] [form]  ->  the parts of a snapshot, or a refusal (snapshot-frames.ts of
  *                                     @homing/protocol)
  *   ROUTER  anything else         ->  nothing, as engines do
  *
@@ -22,9 +22,10 @@ import {
   encodeReplayEnd,
   encodeReplayReply,
   encodeSnapshotReply,
-  isSnapshotRequest,
   parseReplayRequest,
+  parseSnapshotRequest,
   type ReplayForm,
+  type SnapshotForm,
 } from '@homing/protocol'
 import type { Frames, MessageTransport, Publisher, RouterSocket, StreamOptions } from '@homing/transport'
 import type { BufferedBatch } from './batch-ring.ts'
@@ -60,7 +61,7 @@ export interface EventServiceOptions {
   /** What a replay from `start` on repeats; undefined: the request gets no answer. */
   readonly batchesFrom: (start: number) => readonly BufferedBatch[] | undefined
   /** Undefined: requests for snapshots get no answer, as from an engine. */
-  readonly snapshot: (() => Snapshot) | undefined
+  readonly snapshot: ((form: SnapshotForm) => Snapshot) | undefined
   /** Number of the batch that is published next; with `snapshot`. */
   readonly nextSequence?: () => number
   /** Is told of peers that do not read, at most once per UNREAD_LOG_MS. */
@@ -214,11 +215,13 @@ export class EventService {
       this.#begin(identity, this.#replay(batches))
       return
     }
-    if (this.#shared === undefined || !isSnapshotRequest(frames)) return
+    const form = parseSnapshotRequest(frames)
+    if (this.#shared === undefined || form === undefined) return
     this.#snapshots++
-    if (this.#begin(identity, this.#parts(this.#shared))) return
+    if (this.#begin(identity, this.#parts(this.#shared, form))) return
     const { publisherId } = this.#options
-    const refusal = { publisherId, nextSequence: 0, part: 0, parts: 0, isWhole: false, mayBeStale: false }
+    const known = { publisherId, nextSequence: 0, isWhole: false, mayBeStale: false }
+    const refusal = { ...known, part: 0, parts: 0, form, offersHashes: true }
     this.#router?.send(identity, encodeSnapshotReply(refusal, NO_BYTES))
   }
 
@@ -258,15 +261,16 @@ export class EventService {
     }
   }
 
-  *#parts(shared: SharedSnapshots): Generator<Frames> {
+  *#parts(shared: SharedSnapshots, form: SnapshotForm): Generator<Frames> {
     const { publisherId } = this.#options
-    const taken = shared.take()
+    const taken = shared.take(form)
     try {
       const { parts, nextSequence, isWhole, mayBeStale } = taken
       for (let part = 0; part < parts; part++) {
         const payload = taken.part(part)
         if (payload === undefined) return
-        yield encodeSnapshotReply({ publisherId, nextSequence, part, parts, isWhole, mayBeStale }, payload)
+        const known = { publisherId, nextSequence, isWhole, mayBeStale }
+        yield encodeSnapshotReply({ ...known, part, parts, form, offersHashes: true }, payload)
       }
     } finally {
       taken.release()

@@ -24,7 +24,9 @@
  *          takes about an eighth of a microsecond per block, and a pointer for each until the release.
  */
 
+import { DEFAULT_SEED, hashLocals, mediaOfBlocks, namespaceSeed } from '@homing/blocks'
 import {
+  ALL_SEPARATORS,
   addsCopies,
   CacheReading,
   HELD_TIERS,
@@ -36,6 +38,7 @@ import {
   kvStored,
   type LeftCopies,
   type RemovableBlocks,
+  type SnapshotForm,
 } from '@homing/protocol'
 import { keyAt, wordsOf } from './engine-hash.ts'
 import { type HeldLabel, HeldLabels, labelsOf } from './held-labels.ts'
@@ -107,10 +110,13 @@ export interface FrozenBlocks {
   readonly isWhole: boolean
   /** A removal may have been among what could not be read. */
   readonly mayBeStale: boolean
-  /** Tokens of entry i; 0 for a placeholder. */
-  tokensAt(index: number): number
-  /** Stores for entries `from` to `to` − 1, in runs of at most `eventBlocksMax` blocks. */
-  runs(from: number, to: number, eventBlocksMax: number): Generator<KvStored>
+  /** Tokens of entry i in its store; 0 for a placeholder. */
+  tokensAt(index: number, form?: SnapshotForm): number
+  /**
+   * Stores for entries `from` to `to` − 1, in runs of at most `eventBlocksMax` blocks. `form`: how they name
+   * their blocks, where they can; default `tokens`.
+   */
+  runs(from: number, to: number, eventBlocksMax: number, form?: SnapshotForm): Generator<KvStored>
   /** Idempotent. */
   release(): void
 }
@@ -217,14 +223,21 @@ export class HeldBlocks implements RemovableBlocks {
     for (const block of putParentsFirst(this.#tiers.get('pool') ?? NO_BLOCKS, entries)) entries.push(block)
     const rows = this.#rows
     const labels = this.#labels.copy()
+    const isHashed = isAnySalted(entries) ? () => false : hasLocalHash
     let isOpen = true
     this.#openFreezes.add(number)
     return {
       size: entries.length,
       isWhole: this.#isWhole,
       mayBeStale: this.#mayBeStale,
-      tokensAt: index => tokensOf(entries[index]!),
-      runs: (from, to, eventBlocksMax) => runs(entries, from, to, eventBlocksMax, rows, labels),
+      tokensAt: (index, form) => {
+        const block = entries[index]!
+        return form === 'hashes' && isHashed(block) ? 0 : tokensOf(block)
+      },
+      runs: (from, to, eventBlocksMax, form) => {
+        const named = form === 'hashes' ? isHashed : () => false
+        return runs(entries, { from, to, eventBlocksMax }, named, rows, labels)
+      },
       release: () => {
         if (!isOpen) return
         isOpen = false
@@ -506,12 +519,40 @@ function putParentsFirst(blocks: ReadonlyMap<bigint, HeldBlock>, entries: HeldBl
   return repeated
 }
 
+/**
+ * Below the first block of a chain events do not name its salt, so here it is not known which blocks are
+ * salted where any is.
+ */
+function isAnySalted(entries: readonly HeldBlock[]): boolean {
+  let last: Traits | undefined
+  for (const { traits } of entries) {
+    if (traits === last) continue
+    if (traits.cacheSalt !== undefined) return true
+    last = traits
+  }
+  return false
+}
+
+/** What the block holds is in its tokens, its media and the name of its adapter. */
+function hasLocalHash(block: HeldBlock): boolean {
+  const { row, traits, parent } = block
+  if (row < 0 || !traits.isLocal || traits.hasUnknownExtraKeys) return false
+  if (traits.loraId !== undefined && traits.loraName === undefined) return false
+  // A reader compares the beginning of a prompt that may have separators which the events do not name.
+  return parent !== undefined || traits.tells === ALL_SEPARATORS
+}
+
+interface Range {
+  readonly from: number
+  readonly to: number
+  readonly eventBlocksMax: number
+}
+
 /** Stores of neighbours that follow each other in a prompt. */
 function* runs(
   entries: readonly HeldBlock[],
-  start: number,
-  end: number,
-  eventBlocksMax: number,
+  { from: start, to: end, eventBlocksMax }: Range,
+  isHashed: (block: HeldBlock) => boolean,
   rows: ReadonlyMap<number, TokenRows>,
   labels: ReadonlyMap<bigint, HeldLabel>,
 ): Generator<KvStored> {
@@ -524,14 +565,16 @@ function* runs(
       i - from < eventBlocksMax &&
       block.parent === before.key &&
       block.traits === before.traits &&
-      block.row < 0 === before.row < 0
+      block.row < 0 === before.row < 0 &&
+      isHashed(block) === isHashed(before)
     if (goesOn) continue
-    yield run(entries.slice(from, i), rows, labels)
+    const run = runOf(entries.slice(from, i), rows, labels)
+    yield isHashed(before) ? named(run) : run
     from = i
   }
 }
 
-function run(
+function runOf(
   blocks: readonly HeldBlock[],
   rows: ReadonlyMap<number, TokenRows>,
   labels: ReadonlyMap<bigint, HeldLabel>,
@@ -554,4 +597,15 @@ function run(
       ? blocks.map(({ media }) => media ?? [])
       : undefined,
   })
+}
+
+const NO_TOKENS = new Int32Array(0)
+
+/** The same store, by local hashes. */
+function named(run: KvStored): KvStored {
+  const { hashes, tokens, blockSizeTokens, loraName, mediaHashes } = run
+  const seed = loraName === undefined ? DEFAULT_SEED : namespaceSeed({ loraName })
+  const localHashes = new Int32Array(hashes.length)
+  hashLocals(tokens, blockSizeTokens, seed, localHashes, 0, { media: mediaOfBlocks(mediaHashes) })
+  return { ...run, tokens: NO_TOKENS, mediaHashes: undefined, localHashes }
 }

@@ -31,6 +31,7 @@ import {
   kvStored,
   type PoolState,
   type ReplayForm,
+  type SnapshotForm,
 } from '@homing/protocol'
 import { type MessageTransport, type StreamOptions, systemTransport } from '@homing/transport'
 import { type CxlMetadata, labelsOfBlocks, type MoeMetadata, partOf, placeOf } from './block-metadata.ts'
@@ -240,7 +241,7 @@ class Publisher implements KvPublisher {
       repliesMax,
       peerBytesMax,
       batchesFrom: start => this.#local.batchesFrom(start),
-      snapshot: () => this.#takeSnapshot(),
+      snapshot: form => this.#takeSnapshot(form),
       nextSequence: () => {
         this.flush()
         return this.#local.nextEventId
@@ -385,10 +386,10 @@ class Publisher implements KvPublisher {
     if (this.#queue.length >= batchEventsMax) this.flush()
   }
 
-  #takeSnapshot(): Snapshot {
+  #takeSnapshot(form: SnapshotForm): Snapshot {
     this.flush()
     const timestampSeconds = this.#clock.wallMs() / 1000
-    return snapshotOf(this.#local, { timestampSeconds, rank: this.#options.dpRank })
+    return snapshotOf(this.#local, { timestampSeconds, rank: this.#options.dpRank }, form)
   }
 
   #checkedLabels(blocks: readonly StoredBlock[]): KvLabels | undefined {

@@ -79,7 +79,8 @@ export class Republisher {
       publisherId: Buffer.from(random.bytes(8)).toString('hex'),
       batchesFrom: start => self.#local.batchesFrom(start),
       nextSequence: () => self.#local.nextEventId,
-      snapshot: () => snapshotOf(self.#local, { timestampSeconds: clock.wallMs() / 1000, rank: self.#rank }),
+      snapshot: form =>
+        snapshotOf(self.#local, { timestampSeconds: clock.wallMs() / 1000, rank: self.#rank }, form),
     })
     return self
   }

@@ -1,6 +1,7 @@
 /**
- * Shared snapshots: peers that ask at one state get the same snapshot, and the snapshots that are being sent
- * at one time are few, because each has a pointer for every block and keeps blocks that are removed.
+ * Shared snapshots: peers that ask at one state, in one form, get the same snapshot, and the snapshots that
+ * are being sent at one time are few, because each has a pointer for every block and keeps blocks that are
+ * removed.
  *
  * Invariants
  *   I1  At most SNAPSHOTS_MAX snapshots are open, for however many peers. A peer that asks while as many are
@@ -10,10 +11,11 @@
  *       has it.
  */
 
-import type { SnapshotHeader } from '@homing/protocol'
+import type { SnapshotForm, SnapshotHeader } from '@homing/protocol'
 
 /** A snapshot as it is sent: all parts are of the moment when it was taken. */
-export interface Snapshot extends Pick<SnapshotHeader, 'nextSequence' | 'isWhole' | 'mayBeStale' | 'parts'> {
+export interface Snapshot
+  extends Pick<SnapshotHeader, 'nextSequence' | 'isWhole' | 'mayBeStale' | 'parts' | 'form'> {
   /** The payload of a part, 0 … parts − 1; asked for when it is sent. */
   part(index: number): Uint8Array
   /** No part is asked for any more. Idempotent. */
@@ -24,7 +26,7 @@ export interface Snapshot extends Pick<SnapshotHeader, 'nextSequence' | 'isWhole
 export const SNAPSHOTS_MAX = 4
 
 export interface SharedSnapshotsOptions {
-  readonly take: () => Snapshot
+  readonly take: (form: SnapshotForm) => Snapshot
   /** Number of the batch that is published next. */
   readonly nextSequence: () => number
   /** The batches from this one on are still kept. */
@@ -64,11 +66,12 @@ export class SharedSnapshots {
   }
 
   /** A snapshot for one more peer, which must release it. */
-  take(): SharedSnapshot {
-    const open = this.#shared() ?? this.#make()
+  take(form: SnapshotForm): SharedSnapshot {
+    const open = this.#shared(form) ?? this.#make(form)
     open.readers++
     let isReleased = false
     return {
+      form,
       nextSequence: open.snapshot.nextSequence,
       isWhole: open.snapshot.isWhole,
       mayBeStale: open.snapshot.mayBeStale,
@@ -82,9 +85,9 @@ export class SharedSnapshots {
     }
   }
 
-  #shared(): Open | undefined {
+  #shared(form: SnapshotForm): Open | undefined {
     const { nextSequence, canRepeatFrom } = this.#options
-    const youngest = [...this.#open].at(-1)
+    const youngest = [...this.#open].findLast(({ snapshot }) => snapshot.form === form)
     if (youngest === undefined) return undefined
     const { snapshot } = youngest
     // Before the first batch a cache may turn from unknown to empty without one.
@@ -93,13 +96,13 @@ export class SharedSnapshots {
     return canRepeatFrom(snapshot.nextSequence) ? youngest : undefined
   }
 
-  #make(): Open {
+  #make(form: SnapshotForm): Open {
     for (const oldest of this.#open) {
       if (this.#open.size < SNAPSHOTS_MAX) break
       this.#end(oldest)
     }
     this.#taken++
-    const open: Open = { snapshot: this.#options.take(), parts: new Map(), readers: 0, hasEnded: false }
+    const open: Open = { snapshot: this.#options.take(form), parts: new Map(), readers: 0, hasEnded: false }
     this.#open.add(open)
     return open
   }

@@ -3,19 +3,20 @@
  * one, so that live batches are published in between.
  */
 
-import { encodeKvBatch } from '@homing/protocol'
+import { encodeKvBatch, type SnapshotForm } from '@homing/protocol'
 import { DUMP_EVENT_BLOCKS_MAX, type LocalIndexer } from './local-indexer.ts'
 import type { Snapshot } from './shared-snapshots.ts'
 
 /** Tokens in one part: some 35 KB. A peer that does not read leaves a few parts in its socket. */
 const PART_TOKENS_MAX = 8192
-/** Placeholders have no tokens. */
-const PART_BLOCKS_MAX = 1024
+/** Blocks without tokens there: placeholders, and those that their hashes name, some 33 KB. */
+const PART_BLOCKS_MAX = 2048
 
 /** `batch`: members of the parts' batches other than their events. */
 export function snapshotOf(
   local: LocalIndexer,
   batch: { readonly timestampSeconds: number; readonly rank: number | undefined },
+  form: SnapshotForm,
 ): Snapshot {
   const nextSequence = local.nextEventId
   const frozen = local.freeze()
@@ -27,12 +28,13 @@ export function snapshotOf(
       starts.push(i)
       tokens = 0
     }
-    tokens += frozen.tokensAt(i)
+    tokens += frozen.tokensAt(i, form)
   }
   const part = (index: number): Uint8Array => {
-    const events = [...frozen.runs(starts[index]!, starts[index + 1] ?? frozen.size, DUMP_EVENT_BLOCKS_MAX)]
+    const to = starts[index + 1] ?? frozen.size
+    const events = [...frozen.runs(starts[index]!, to, DUMP_EVENT_BLOCKS_MAX, form)]
     return encodeKvBatch({ ...batch, events }, 'vllm-map')
   }
   const { isWhole, mayBeStale, release } = frozen
-  return { nextSequence, isWhole, mayBeStale, parts: starts.length, part, release }
+  return { form, nextSequence, isWhole, mayBeStale, parts: starts.length, part, release }
 }

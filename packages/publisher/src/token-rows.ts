@@ -8,6 +8,7 @@
  */
 
 const SEGMENT_ROWS_MIN = 16
+const LOOP_TOKENS_MAX = 64
 const SEGMENT_ROWS_MAX = 1024
 const DOUBLINGS = Math.log2(SEGMENT_ROWS_MAX / SEGMENT_ROWS_MIN)
 /** Rows of the segments that are smaller than the largest. */
@@ -47,7 +48,10 @@ export class TokenRows {
 
   copyTo(row: number, target: Int32Array, at: number): void {
     const [segment, start] = this.#place(row)
-    target.set(segment.subarray(start, start + this.#rowTokens), at)
+    const count = this.#rowTokens
+    // A view costs more than a few words.
+    if (count > LOOP_TOKENS_MAX) target.set(segment.subarray(start, start + count), at)
+    else for (let i = 0; i < count; i++) target[at + i] = segment[start + i]!
   }
 
   equals(row: number, tokens: Int32Array, from: number): boolean {

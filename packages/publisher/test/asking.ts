@@ -5,11 +5,13 @@
 
 import {
   decodeKvBatch,
+  decodeSnapshotBatch,
   type KvEvent,
   parseReplayReply,
   parseSnapshotReply,
   type ReplayReply,
   replayRequestFrames,
+  type SnapshotForm,
   type SnapshotReply,
   snapshotRequestFrames,
 } from '@homing/protocol'
@@ -42,14 +44,19 @@ export interface TakenSnapshot {
 }
 
 /** All parts, or the refusal. */
-export async function snapshot(messages: MessageTransport, endpoint: string): Promise<TakenSnapshot> {
+export async function snapshot(
+  messages: MessageTransport,
+  endpoint: string,
+  form: SnapshotForm = 'tokens',
+): Promise<TakenSnapshot> {
   const replies: SnapshotReply[] = []
-  await asked(messages, endpoint, snapshotRequestFrames(), frames => {
+  await asked(messages, endpoint, snapshotRequestFrames(form), frames => {
     const reply = parseSnapshotReply(frames)
     replies.push(reply)
     return reply.kind !== 'part' || reply.part === reply.parts - 1
   })
-  const events = replies.flatMap(reply => (reply.kind === 'part' ? decodeKvBatch(reply.payload).events : []))
+  const decode = form === 'tokens' ? decodeKvBatch : decodeSnapshotBatch
+  const events = replies.flatMap(reply => (reply.kind === 'part' ? decode(reply.payload).events : []))
   return { replies, events }
 }
 

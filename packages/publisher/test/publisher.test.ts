@@ -327,6 +327,21 @@ t.test('a large cache comes in parts, all of one moment', async t => {
     replies.map((_, part) => [part, replies.length]),
   )
   t.equal(new NaiveCache().applyAll(events).blocks.size, 50_000)
+
+  const byHashes = await w.settled(snapshot(w.messages, REPLAY, 'hashes'))
+  const first = {
+    kind: 'part',
+    form: 'hashes',
+    offersHashes: true,
+    part: 0,
+    isWhole: true,
+  }
+  t.match(byHashes.replies[0], first)
+  t.match(replies[0], { ...first, form: 'tokens' }, 'it says that it could have')
+  const blocksOf = (all: typeof events) =>
+    all.reduce((sum, event) => sum + (event.kind === 'stored' ? event.hashes.length / 2 : 0), 0)
+  t.equal(blocksOf(byHashes.events), 50_000)
+  t.ok(byHashes.events.every(event => event.kind === 'stored' && event.localHashes !== undefined))
 })
 
 t.test('the answers are those of the documented ranges', async t => {

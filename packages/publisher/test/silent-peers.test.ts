@@ -99,9 +99,10 @@ t.test('however many peers ask at however many states, a few snapshots are open'
   let repeatable = 0
   let open = 0
   const shared = new SharedSnapshots({
-    take: () => {
+    take: form => {
       open++
       return {
+        form,
         nextSequence: sequence,
         isWhole: true,
         mayBeStale: false,
@@ -113,15 +114,15 @@ t.test('however many peers ask at however many states, a few snapshots are open'
     nextSequence: () => sequence,
     canRepeatFrom: from => from >= repeatable,
   })
-  const taken = [shared.take()]
-  for (sequence = 1; sequence < 100; sequence++) taken.push(shared.take(), shared.take())
+  const taken = [shared.take('tokens')]
+  for (sequence = 1; sequence < 100; sequence++) taken.push(shared.take('tokens'), shared.take('tokens'))
   t.equal(open, SNAPSHOTS_MAX)
   t.equal(shared.taken, SNAPSHOTS_MAX)
   t.equal(taken.at(-1)!.nextSequence, SNAPSHOTS_MAX - 1, 'the youngest, with the batches behind it')
   t.equal(taken.at(-1)!.part(0), taken.at(-2)!.part(0), 'a part is written once')
 
   repeatable = 50
-  t.equal(shared.take().nextSequence, 100)
+  t.equal(shared.take('tokens').nextSequence, 100)
   t.equal(open, SNAPSHOTS_MAX)
   t.equal(taken[0]!.part(1), undefined, 'the oldest has ended')
   for (const one of taken) one.release()

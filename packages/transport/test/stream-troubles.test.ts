@@ -15,6 +15,7 @@ import t, { type Test } from 'tap'
 import type { EventPath, StreamOptions } from '../src/index.ts'
 import { brokerMessages } from '../src/nats/messages.ts'
 import { OwnLives } from '../src/nats/own-lives.ts'
+import { ANSWER_MS_MAX } from '../src/nats/stream-errors.ts'
 import { streamSubject } from '../src/nats/streams.ts'
 import { systemBrokers } from '../src/nats/system-broker.ts'
 import { SystemStreams } from '../src/nats/system-streams.ts'
@@ -132,6 +133,29 @@ t.test('with a real server', { skip: NO_NATS_SERVER }, async t => {
       await t.rejects(read(), { code: 'HOMING_TRANSPORT_STREAM' }, trouble)
       t.ok(count >= 100 && count < 600, `${count} messages`)
     }
+  })
+
+  t.test('a thread that stands still while it reads gets all messages, each once', async t => {
+    const server = await NatsServer.start({ streams: [] })
+    t.teardown(() => server.stop())
+    const connection = await connect({ servers: [server.address] })
+    t.teardown(() => connection.close())
+    const streams = new SystemStreams(connection)
+    await streams.ensure({ ...STREAM, bytesMax: 2 ** 27 })
+    const subject = streamSubject(STREAM.namespace, 'one')
+    const count = 400
+    // More than sockets hold: some of it is on its way when the request for it ends.
+    for (let i = 0; i < count; i++) await streams.store(subject, new Uint8Array(60_000), `${i}`)
+    const positions: number[] = []
+    for await (const { position } of streams.read(NAME, subject, 1)) {
+      positions.push(position)
+      if (positions.length === 3 || positions.length === 200)
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ANSWER_MS_MAX + 200)
+    }
+    t.strictSame(
+      positions,
+      Array.from({ length: count }, (_, i) => i + 1),
+    )
   })
 
   t.test('the disk is full: the publisher is followed itself, and the stream when there is room', async t => {

@@ -177,11 +177,29 @@ export class SystemStreams implements BrokerStreams {
   }
 
   async *#read(stream: string, subject: string, position: number): AsyncGenerator<StreamMessage> {
+    for (let from = Math.max(1, position); ; ) {
+      const next = yield* this.#readFrom(stream, subject, from)
+      if (next === undefined) return
+      if (next === from) throw new StreamError(`cannot read stream ${stream}`, 'the broker sends no more')
+      from = next
+    }
+  }
+
+  /**
+   * Up to its present end; undefined: all of it came. A request for messages ends by its time, and what is on its
+   * way then is lost here, but counts as delivered at the broker: then another consumer goes on from this
+   * position, behind the last message that came.
+   */
+  async *#readFrom(
+    stream: string,
+    subject: string,
+    from: number,
+  ): AsyncGenerator<StreamMessage, number | undefined> {
     const { consumers } = await this.#jsm()
     const { name, num_pending } = await consumers.add(stream, {
       filter_subject: subject,
       deliver_policy: 'by_start_sequence' as nats.DeliverPolicy,
-      opt_start_seq: Math.max(1, position),
+      opt_start_seq: from,
       ack_policy: 'none' as nats.AckPolicy,
       inactive_threshold: READER_INACTIVE_MS * NANOS,
       num_replicas: 1,
@@ -189,18 +207,20 @@ export class SystemStreams implements BrokerStreams {
     })
     try {
       const consumer = await this.#client.consumers.get(stream, name)
-      for (let rest = num_pending; rest > 0; ) {
-        const before = rest
-        const messages = await consumer.fetch({
-          max_messages: Math.min(rest, READ_MESSAGES),
-          expires: ANSWER_MS_MAX,
-        })
+      let next = from
+      for (let came = 0; came < num_pending; ) {
+        const wanted = Math.min(num_pending - came, READ_MESSAGES)
+        const end = came + wanted
+        const messages = await consumer.fetch({ max_messages: wanted, expires: ANSWER_MS_MAX })
         for await (const message of messages) {
-          rest--
+          if (message.info.deliverySequence !== came + 1) return next
+          came++
+          next = message.seq + 1
           yield { position: message.seq, payload: message.data }
         }
-        if (rest === before) throw new StreamError(`cannot read stream ${stream}`, 'the broker sends no more')
+        if (came < end) return next
       }
+      return undefined
     } finally {
       consumers.delete(stream, name).catch(() => {})
     }
