@@ -23,6 +23,8 @@ import {
   createLabelMemory,
   DEVICE_LAYER,
   type LabelMemory,
+  type LabelSample,
+  type LabelSampleOptions,
   type LabelStats,
   LabelTable,
   labelImageOf,
@@ -31,6 +33,7 @@ import {
   type PoolPlace,
   type PoolStateCode,
   readLabelImage,
+  sampleLabels,
 } from '@homing/index'
 import {
   isLegalTransition,
@@ -89,6 +92,16 @@ export class EventLabels {
   status(): LabelStatus | undefined {
     const stats = this.#table?.stats()
     return stats && { ...stats, unplaced: this.#unplaced, unsaved: this.#unsaved }
+  }
+
+  /** Whether anything was ever said of a block. */
+  get hasRecords(): boolean {
+    return this.#table !== undefined && this.#table.recordPlaces > 0
+  }
+
+  /** Undefined: none are kept. */
+  sample(options: LabelSampleOptions): LabelSample | undefined {
+    return this.#table && sampleLabels(this.#table, options)
   }
 
   /** Whether a store concerns labels. */

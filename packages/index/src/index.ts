@@ -27,6 +27,13 @@ export type {
   PoolPlace,
   TransitionOutcome,
 } from './labels/label-record.ts'
+export {
+  type LabelSample,
+  type LabelSampleOptions,
+  type SampledBlock,
+  type SampledPool,
+  sampleLabels,
+} from './labels/label-sample.ts'
 export { LabelTable } from './labels/label-table.ts'
 export {
   createLabelMemory,

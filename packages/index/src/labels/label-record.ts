@@ -22,6 +22,11 @@ export interface LabelRecord {
   readonly isHeld: boolean
 }
 
+/** A record, and whose it is: ORPHAN_SLOT where that worker has left. */
+export interface PlacedRecord extends LabelRecord {
+  readonly workerSlot: number
+}
+
 /** `unknown`: there is no such block, and nothing says where it would be. `full`: it found no room. */
 export type TransitionOutcome = 'changed' | 'illegal' | 'unknown' | 'full'
 

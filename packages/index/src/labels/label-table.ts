@@ -15,7 +15,14 @@
  *           over all records, only if the worker slot has any.
  */
 
-import type { LabelInput, LabelRecord, LabelStats, PoolPlace, TransitionOutcome } from './label-record.ts'
+import type {
+  LabelInput,
+  LabelRecord,
+  LabelStats,
+  PlacedRecord,
+  PoolPlace,
+  TransitionOutcome,
+} from './label-record.ts'
 import {
   B_EXPERT,
   B_FLAGS,
@@ -227,23 +234,43 @@ export class LabelTable {
     const idsBySet = new Map<number, Int32Array>()
     for (let record = 1; record <= this.#touchedRecords; record++) {
       if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
-      const set = this.#record(record, R_SET)
-      const workerIds = idsBySet.get(set) ?? this.#sets.idsOf(set)
-      idsBySet.set(set, workerIds)
-      const block = this.#record(record, R_BLOCK)
-      const flags = this.#record(record, R_FLAGS)
-      yield {
-        engineHash: [this.#record(record, R_ENGINE), this.#record(record, R_ENGINE + 1)],
-        sequenceHash: [this.#block(block, B_SEQUENCE), this.#block(block, B_SEQUENCE + 1)],
-        moe: this.#moeOf(block),
-        place: {
-          state: this.#record(record, R_STATE) as PoolStateCode,
-          poolId: (flags & HAS_POOL) === 0 ? undefined : this.#record(record, R_POOL) >>> 0,
-          workerIds,
-        },
-        isHeld: (flags & IS_HELD) !== 0,
-      }
+      yield this.#read(record, idsBySet)
     }
+  }
+
+  /**
+   * Every `stride`-th record, from the one at `first` on, of all worker slots; `idsBySet` as in `recordsAt`.
+   */
+  *everyNth(
+    first: number,
+    stride: number,
+    idsBySet: Map<number, Int32Array>,
+  ): Generator<PlacedRecord, void, undefined> {
+    for (let record = 1 + first; record <= this.#touchedRecords; record += stride) {
+      if (this.#record(record, R_BLOCK) === 0) continue
+      yield { ...this.#read(record, idsBySet), workerSlot: this.#record(record, R_SLOT) }
+    }
+  }
+
+  /**
+   * The records of the block with this sequence hash. `idsBySet`: the workers of sets that were read, to be
+   * added to, so that records with the same workers have the same array of them.
+   */
+  *recordsAt(
+    low: number,
+    high: number,
+    idsBySet: Map<number, Int32Array>,
+  ): Generator<PlacedRecord, void, undefined> {
+    const block = this.#findBlock(low, high)
+    let record = block === 0 ? 0 : this.#block(block, B_RECORD)
+    for (; record !== 0; record = this.#record(record, R_NEXT)) {
+      yield { ...this.#read(record, idsBySet), workerSlot: this.#record(record, R_SLOT) }
+    }
+  }
+
+  /** Places of records that were ever used: where `everyNth` looks. */
+  get recordPlaces(): number {
+    return this.#touchedRecords
   }
 
   stats(): LabelStats {
@@ -345,6 +372,25 @@ export class LabelTable {
   #refuse(): false {
     this.#refused++
     return false
+  }
+
+  #read(record: number, idsBySet: Map<number, Int32Array>): LabelRecord {
+    const set = this.#record(record, R_SET)
+    const workerIds = idsBySet.get(set) ?? this.#sets.idsOf(set)
+    idsBySet.set(set, workerIds)
+    const block = this.#record(record, R_BLOCK)
+    const flags = this.#record(record, R_FLAGS)
+    return {
+      engineHash: [this.#record(record, R_ENGINE), this.#record(record, R_ENGINE + 1)],
+      sequenceHash: [this.#block(block, B_SEQUENCE), this.#block(block, B_SEQUENCE + 1)],
+      moe: this.#moeOf(block),
+      place: {
+        state: this.#record(record, R_STATE) as PoolStateCode,
+        poolId: (flags & HAS_POOL) === 0 ? undefined : this.#record(record, R_POOL) >>> 0,
+        workerIds,
+      },
+      isHeld: (flags & IS_HELD) !== 0,
+    }
   }
 
   #moeOf(block: number): MoeLabel | undefined {
