@@ -155,7 +155,7 @@ class IndexService {
       registry: this.registry,
       listeners: this.listeners,
       shards: this.shards,
-      lookup: new IndexQuery({ reader, inheritedReader, workerSlotsMax }),
+      lookup: new IndexQuery({ reader, inheritedReader, labels: this.shards.labels, workerSlotsMax }),
       peers: this.#peers,
       metrics: this.#metrics,
       accessLog: () => this.#service.accessLog,

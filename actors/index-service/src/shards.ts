@@ -19,7 +19,15 @@ import {
   type ShardStatus,
 } from '@homing/actors/indexer'
 import { CHILD_SUPERVISION } from '@homing/http'
-import { createIndexDoor, createIndexMemory, type IndexMemory, IndexReader } from '@homing/index'
+import {
+  createIndexDoor,
+  createIndexMemory,
+  createLabelMemory,
+  type IndexMemory,
+  IndexReader,
+  LABEL_BYTES_MIN,
+} from '@homing/index'
+import { LabelLookup } from '@homing/placement'
 import { ServiceActorLostError } from './errors.ts'
 import { type InheritorMessage, inheritor } from './inheritor.ts'
 import type { InheritedCounts, ShardsMessage } from './messages.ts'
@@ -55,6 +63,8 @@ export class Shards {
   readonly reader: IndexReader
   /** What peers said; undefined: nothing is inherited. */
   readonly inheritedReader: IndexReader | undefined
+  /** Reads the labels of all shards, and behind them those of what is inherited. */
+  readonly labels: LabelLookup
   readonly #context: ShardsContext
   readonly #incarnations: (number | undefined)[]
   readonly #memoryNumbers: (number | undefined)[]
@@ -62,8 +72,11 @@ export class Shards {
   constructor(context: ShardsContext, options: ShardsOptions) {
     const { count, indexBytes, labelBytes, workerSlotsMax, eventPool, inherits, guesses } = options
     this.#context = context
+    this.labels = new LabelLookup(count)
     const shardBytes = Math.floor(indexBytes / count)
     const inheritedBytes = inherits ? Math.floor(shardBytes * INHERITED_SHARE) : 0
+    const shardLabelBytes = Math.floor(labelBytes / count)
+    const inheritedLabelBytes = inherits ? labelBytesInherited(shardLabelBytes) : 0
     const counts = createGuessCounts(count)
     const guessed = guesses && {
       pruneTargetRatio: guesses.pruneTargetRatio,
@@ -91,7 +104,7 @@ export class Shards {
           memory,
           capacityBytes,
           workerSlotsMax,
-          labelBytes: Math.floor(labelBytes / count),
+          labelBytes: shardLabelBytes - inheritedLabelBytes,
           keepsOrphans: count === 1,
           ...guessed,
         },
@@ -101,10 +114,18 @@ export class Shards {
       if (!inherits) continue
       const inherited = createIndexMemory({ capacityBytes: inheritedBytes, workerSlotsMax })
       inheritedMemories.push(inherited)
+      const labelMemory = inheritedLabelBytes === 0 ? undefined : createLabelMemory(inheritedLabelBytes)
+      this.labels.reader.setShard(count + shard, labelMemory)
       const before = context.spawn(inheritor, {
         ...place,
         name: `inheritor-${shard}`,
-        args: { memory: inherited, capacityBytes: inheritedBytes, workerSlotsMax, indexer: ref },
+        args: {
+          memory: inherited,
+          capacityBytes: inheritedBytes,
+          workerSlotsMax,
+          labelMemory,
+          indexer: ref,
+        },
       })
       context.watch(before)
       inheritors.push(before)
@@ -133,7 +154,8 @@ export class Shards {
     for (const shard of this.indexers.keys()) if (this.reader.isStale(shard)) this.#attach(shard)
   }
 
-  moved({ shard, memory, memoryNumber }: ShardMemoryMessage): void {
+  moved({ shard, memory, memoryNumber, labels }: ShardMemoryMessage): void {
+    this.labels.reader.setShard(shard, labels)
     this.#memoryNumbers[shard] = memoryNumber
     this.reader.replaceShard(shard, memory)
   }
@@ -184,4 +206,10 @@ export class Shards {
       reader: this.#context.self,
     })
   }
+}
+
+/** The part of a shard's labels for what is inherited; 0: there is too little for both. */
+function labelBytesInherited(shardLabelBytes: number): number {
+  const bytes = Math.floor(shardLabelBytes * INHERITED_SHARE)
+  return bytes >= LABEL_BYTES_MIN ? bytes : 0
 }

@@ -33,6 +33,7 @@ import {
 } from '@homing/blocks'
 import {
   type BlockIndex,
+  createLabelMemory,
   DEVICE_LAYER,
   HELD_WORDS,
   imageOf,
@@ -170,7 +171,8 @@ export class EventApplier {
   constructor(index: BlockIndex, layers: LayerSlots, labelBytes = 0, keepsOrphans = false) {
     this.#index = index
     this.#layers = layers
-    this.labels = new EventLabels(index, layers, labelBytes, keepsOrphans)
+    const memory = labelBytes === 0 ? undefined : createLabelMemory(labelBytes)
+    this.labels = new EventLabels(index, layers, memory, keepsOrphans)
     this.#removable = new SlotBlocks(index, layers)
   }
 

@@ -137,6 +137,7 @@ class Indexer {
     })
     this.dumps = new KeyDumps({
       index: this.#index,
+      labels: this.applier.labels,
       ended: () => this.#maintain(),
       idleAfter: (delayMs, dump) => context.schedule(delayMs, { type: 'dumpIdle', dump }),
     })

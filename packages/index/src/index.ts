@@ -36,6 +36,7 @@ export {
 } from './labels/label-sample.ts'
 export { LabelTable } from './labels/label-table.ts'
 export {
+  clearLabelMemory,
   createLabelMemory,
   LABEL_BYTES_MIN,
   type LabelMemory,

@@ -238,6 +238,38 @@ export class LabelTable {
     }
   }
 
+  /** What a worker slot has said of a block; undefined: nothing. */
+  recordOf(workerSlot: number, low: number, high: number): LabelRecord | undefined {
+    const record = this.#find(workerSlot, low, high)
+    return record === 0 ? undefined : this.#read(record, new Map())
+  }
+
+  /**
+   * What a worker slot has said, in parts: the records in `placesMax` places from `from` on (0 at first), and
+   * where the next part begins; undefined: nowhere. Records that come and go meanwhile may be in no part.
+   */
+  recordsFrom(
+    workerSlot: number,
+    from: number,
+    placesMax: number,
+  ): { readonly records: readonly LabelRecord[]; readonly next: number | undefined } {
+    if (!this.has(workerSlot)) return { records: [], next: undefined }
+    const end = Math.min(this.#touchedRecords, from + placesMax)
+    const idsBySet = new Map<number, Int32Array>()
+    const records: LabelRecord[] = []
+    for (let record = from + 1; record <= end; record++) {
+      if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
+      records.push(this.#read(record, idsBySet))
+    }
+    return { records, next: end < this.#touchedRecords ? end : undefined }
+  }
+
+  /** Forgets what a worker slot has said of a block. */
+  forget(workerSlot: number, low: number, high: number): void {
+    const record = this.#find(workerSlot, low, high)
+    if (record !== 0) this.#write(() => this.#drop(record))
+  }
+
   /**
    * Every `stride`-th record, from the one at `first` on, of all worker slots; `idsBySet` as in `recordsAt`.
    */

@@ -108,6 +108,17 @@ export function createLabelMemory(bytes: number): LabelMemory {
   return memory
 }
 
+/** Makes a memory empty again, whatever its last writer left; readers look again meanwhile. */
+export function clearLabelMemory(memory: LabelMemory): void {
+  const words = new Int32Array(memory)
+  const version = Atomics.load(words, L_VERSION) | 1
+  Atomics.store(words, L_VERSION, version)
+  Atomics.store(words, L_LABELLED, 0)
+  Atomics.store(words, L_POOLED, 0)
+  words.fill(0, LABEL_HEADER_WORDS)
+  Atomics.store(words, L_VERSION, (version + 1) | 0)
+}
+
 /** The bucket of a sequence hash: of 64 bits that are random already. */
 export function bucketOf(low: number, high: number, buckets: number): number {
   return (Math.imul(low, 0x9e3779b1) ^ high ^ (low >>> 15)) & (buckets - 1)
