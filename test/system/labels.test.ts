@@ -230,12 +230,17 @@ t.test("a router's dump, played into another index, answers for experts and pool
   const peer = createServer((_, answer) => answer.end(dump)).listen(0, '127.0.0.1')
   t.teardown(() => peer.close())
   await once(peer, 'listening')
+  const url = `http://127.0.0.1:${(peer.address() as AddressInfo).port}`
   const workers = publishers.map(({ endpoint }, i) => `${i + 1}=${endpoint}`).join(',')
   const indexer = await startProcess('indexer', [
     ...['--host', '127.0.0.1', '--port', '0', '--threads', '1', '--model-name', 'm', '--workers', workers],
-    ...['--block-size', String(BLOCK), '--peers', `http://127.0.0.1:${(peer.address() as AddressInfo).port}`],
+    ...['--block-size', String(BLOCK), '--peers', url, '--peer-wait', '5s'],
   ])
   t.teardown(() => indexer.kill('SIGKILL'))
+  const told = await until('what peers said is told', () =>
+    indexer.outputLines.find(line => line.startsWith('peers: ')),
+  )
+  t.equal(told, `peers: 8 blocks of 2 of 2 ranks are known only from ${url}`)
   const query = async (more: object) => {
     const body = { model_name: 'm', token_ids: PROMPT, ...more }
     return (await send(indexer.url, '/query', { method: 'POST', body })).json
