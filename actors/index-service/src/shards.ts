@@ -26,6 +26,7 @@ import {
   type IndexMemory,
   IndexReader,
   LABEL_BYTES_MIN,
+  type LabelShape,
 } from '@homing/index'
 import { LabelLookup } from '@homing/placement'
 import { ServiceActorLostError } from './errors.ts'
@@ -37,6 +38,7 @@ export interface ShardsOptions {
   /** All shards together, what is inherited included. */
   readonly indexBytes: number
   readonly labelBytes: number
+  readonly labelShape: LabelShape | undefined
   readonly workerSlotsMax: number
   readonly eventPool: string
   /** Blocks of peers' dumps are to be kept beside those of the engines. */
@@ -70,7 +72,8 @@ export class Shards {
   readonly #memoryNumbers: (number | undefined)[]
 
   constructor(context: ShardsContext, options: ShardsOptions) {
-    const { count, indexBytes, labelBytes, workerSlotsMax, eventPool, inherits, guesses } = options
+    const { count, indexBytes, labelBytes, labelShape, workerSlotsMax, eventPool, inherits, guesses } =
+      options
     this.#context = context
     this.labels = new LabelLookup(count)
     const shardBytes = Math.floor(indexBytes / count)
@@ -105,6 +108,7 @@ export class Shards {
           capacityBytes,
           workerSlotsMax,
           labelBytes: shardLabelBytes - inheritedLabelBytes,
+          labelShape,
           keepsOrphans: count === 1,
           ...guessed,
         },
@@ -114,7 +118,8 @@ export class Shards {
       if (!inherits) continue
       const inherited = createIndexMemory({ capacityBytes: inheritedBytes, workerSlotsMax })
       inheritedMemories.push(inherited)
-      const labelMemory = inheritedLabelBytes === 0 ? undefined : createLabelMemory(inheritedLabelBytes)
+      const labelMemory =
+        inheritedLabelBytes === 0 ? undefined : createLabelMemory(inheritedLabelBytes, labelShape)
       this.labels.reader.setShard(count + shard, labelMemory)
       const before = context.spawn(inheritor, {
         ...place,

@@ -39,6 +39,8 @@ import {
   imageOf,
   KEY_LAYERS,
   type KeyLayer,
+  LABEL_SHAPE,
+  type LabelShape,
   ORPHAN_WORDS,
   storeImage,
 } from '@homing/index'
@@ -168,10 +170,16 @@ export class EventApplier {
   }
 
   /** `labelBytes`: of the label table; 0 keeps no labels. `keepsOrphans`: see IndexerArgs. */
-  constructor(index: BlockIndex, layers: LayerSlots, labelBytes = 0, keepsOrphans = false) {
+  constructor(
+    index: BlockIndex,
+    layers: LayerSlots,
+    labelBytes = 0,
+    keepsOrphans = false,
+    labelShape: LabelShape = LABEL_SHAPE,
+  ) {
     this.#index = index
     this.#layers = layers
-    const memory = labelBytes === 0 ? undefined : createLabelMemory(labelBytes)
+    const memory = labelBytes === 0 ? undefined : createLabelMemory(labelBytes, labelShape)
     this.labels = new EventLabels(index, layers, memory, keepsOrphans)
     this.#removable = new SlotBlocks(index, layers)
   }

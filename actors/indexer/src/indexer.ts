@@ -129,7 +129,13 @@ class Indexer {
       memory,
       onMemory: moved => this.readers.announce(moved),
     })
-    this.applier = new EventApplier(this.#index, this.#slots, args.labelBytes, args.keepsOrphans)
+    this.applier = new EventApplier(
+      this.#index,
+      this.#slots,
+      args.labelBytes,
+      args.keepsOrphans,
+      args.labelShape,
+    )
     this.guesses = new Guesses(this.#index, this.#slots, {
       blocksMax: Math.floor(capacityBytes / GUESS_BYTES),
       pruneTargetRatio: pruneTargetRatio ?? PRUNE_TARGET_RATIO,

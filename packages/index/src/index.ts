@@ -39,7 +39,9 @@ export {
   clearLabelMemory,
   createLabelMemory,
   LABEL_BYTES_MIN,
+  LABEL_SHAPE,
   type LabelMemory,
+  type LabelShape,
   type MoeLabel,
   ORPHAN_SLOT,
 } from './labels/label-words.ts'

@@ -36,6 +36,8 @@ export interface LabelStats {
   readonly blocks: number
   readonly labelledBlocks: number
   readonly records: number
+  /** How much of the room is used, 0 … 1: for blocks, for records, for lists of workers. */
+  readonly fullness: { readonly blocks: number; readonly records: number; readonly workers: number }
   /** By state code. */
   readonly byState: readonly number[]
   /** Pooled records of workers that have left. */

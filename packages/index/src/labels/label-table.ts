@@ -315,6 +315,11 @@ export class LabelTable {
       blocks,
       labelledBlocks: this.#words[L_LABELLED]!,
       records,
+      fullness: {
+        blocks: share(blocks, this.#blocksMax),
+        records: share(records, this.#recordsMax),
+        workers: share(nodes, this.#words[L_NODES_MAX]!),
+      },
       byState: [...this.#byState],
       orphans: this.#bySlot.get(ORPHAN_SLOT) ?? 0,
       transitions: { ...this.#transitions },
@@ -691,4 +696,9 @@ export class LabelTable {
     change()
     Atomics.add(this.#words, L_VERSION, 1)
   }
+}
+
+/** What has no room is full. */
+function share(used: number, max: number): number {
+  return max === 0 ? 1 : used / max
 }
