@@ -42,7 +42,13 @@ t.test('another batch in its place is told to all', async t => {
   full.state.answer = 'ok'
   t.equal(told.tell([moved(2, 'evicted')]), true)
   t.equal(told.tell([moved(1, 'evicted')]), true)
-  t.strictSame([one.state.taken, full.state.taken], [[1, 2, 1], [2, 1]])
+  t.strictSame(
+    [one.state.taken, full.state.taken],
+    [
+      [1, 2, 1],
+      [2, 1],
+    ],
+  )
 })
 
 t.test('an indexer that is not there holds nothing up', async t => {
