@@ -3,6 +3,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createPublisher } from '@homing/publisher'
 import { freePort } from '@homing/transport/testing'
 import { send, startEngines, startProcess, type TestProcess, until } from '../system/fleet.ts'
 import type { Collect } from './parts.ts'
@@ -96,6 +97,7 @@ export async function collectIndexerSamples(collect: Collect): Promise<void> {
       return scores['7']?.['0'] === 12 && scores['8']?.['0'] === 12 ? true : undefined
     })
     await look(first)
+    await askOfLabels()
     await ask(first, 'POST /register', { ...registration, ...socketsOf(engines[0]!) })
     await ask(first, 'POST /register', { instance_id: 7 })
     await ask(first, 'POST /query', { ...BODIES['POST /query'], model_name: 'other' })
@@ -103,6 +105,41 @@ export async function collectIndexerSamples(collect: Collect): Promise<void> {
     await ask(first, 'GET /peers')
     await ask(first, 'POST /deregister_peer')
     await ask(first, 'POST /reopen_logs')
+
+    async function askOfLabels(): Promise<void> {
+      const publisher = await createPublisher({
+        eventsEndpoint: 'tcp://127.0.0.1:0',
+        replayEndpoint: 'tcp://127.0.0.1:0',
+        blockSizeTokens: BLOCK,
+      })
+      try {
+        const cxlMetadata = { state: 'cxl_pooled', poolId: 1, accessibleWorkers: [11n] } as const
+        const block = { hash: 1n, tokens: PROMPT.slice(0, BLOCK) }
+        publisher.stored(undefined, [{ ...block, moeMetadata: { layerId: 3, expertId: 1 }, cxlMetadata }])
+        const labelled = {
+          ...registration,
+          model_name: 'labelled',
+          replay_endpoint: publisher.replayEndpoint,
+        }
+        await ask(first, 'POST /register', { ...labelled, instance_id: 10, endpoint: publisher.endpoint })
+        const silent = { replay_endpoint: undefined, endpoint: `tcp://127.0.0.1:${await freePort()}` }
+        await ask(first, 'POST /register', { ...labelled, ...silent, instance_id: 11 })
+        const query = { ...BODIES['POST /query'], model_name: 'labelled', moe_query: { layer_id: 3 } }
+        await until('its labels are known', async () => {
+          const { cxl_accessible_scores: pooled } = (await send(first.url, '/query', { body: query })).json
+          return pooled?.['11']?.['0'] === 1 ? true : undefined
+        })
+        await ask(first, 'POST /query', query)
+        const byHash = {
+          ...BODIES['POST /query_by_hash'],
+          model_name: 'labelled',
+          moe_query: { layer_id: 3 },
+        }
+        await ask(first, 'POST /query_by_hash', byHash)
+      } finally {
+        await publisher.close()
+      }
+    }
 
     const second = await start([
       ...['--model-name', MODEL, '--block-size', String(BLOCK), '--workers', `8=${endpoint}`],

@@ -24,6 +24,7 @@ export const INDEXER_OPENAPI_PATH = fileURLToPath(new URL('../../docs/openapi-in
 const PAGE = readFileSync(new URL('../../docs/indexer-service.md', import.meta.url), 'utf8')
 
 const TOKEN_MAX = 2 ** 32 - 1
+const U32: Schema = { type: 'integer', minimum: 0, maximum: TOKEN_MAX }
 /** By name; what each means is in the page. */
 const FIELDS: Readonly<Record<string, Schema>> = {
   instance_id: WIDE,
@@ -36,6 +37,17 @@ const FIELDS: Readonly<Record<string, Schema>> = {
   token_ids: { type: 'array', items: { type: 'integer', minimum: 0, maximum: TOKEN_MAX } },
   lora_name: TEXT,
   cache_salt: TEXT,
+  moe_query: {
+    type: 'object',
+    properties: {
+      layer_id: U32,
+      expert_ids: { type: ['array', 'null'], items: U32 },
+      expert_group: { ...U32, type: ['integer', 'null'] },
+      fallback_to_unlabeled: { type: 'boolean' },
+    },
+    required: ['layer_id'],
+    additionalProperties: false,
+  },
   block_hashes: { type: 'array', items: WIDE },
   url: TEXT,
 }
@@ -52,7 +64,7 @@ const REQUIRED: Readonly<Record<string, readonly string[]>> = {
 const MAPS = [
   /^GET \/ routes$/,
   /^GET \/workers \[\]\.(?:endpoints|listeners)$/,
-  /^POST \/query(?:_by_hash)? (?:scores(?:\.\*)?|instances|instances\.\*\.dp)$/,
+  /^POST \/query(?:_by_hash)? (?:(?:scores|moe_scores|cxl_accessible_scores)(?:\.\*)?|instances|instances\.\*\.dp)$/,
   /^GET \/dump(?: \.\*\.endpoints(?:\.\*)?)?$/,
 ]
 /** Of a listener, while nothing is known of it. */

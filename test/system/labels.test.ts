@@ -6,13 +6,15 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { createPublisher, type KvPublisher, type StoredBlock } from '@homing/publisher'
 import t, { type Test } from 'tap'
-import { RouterClient, startEngines, startTestRouter, until } from './fleet.ts'
+import { RouterClient, send, startEngines, startProcess, startTestRouter, until } from './fleet.ts'
 
 const BLOCK = 16
 const PROMPT = Array.from({ length: 8 * BLOCK + 1 }, (_, i) => 40 + (i % 80))
@@ -201,6 +203,56 @@ t.test(
     await routed(client, { scores: { [b]: 1 }, cxl_accessible_scores: { [b]: 1 } })
   },
 )
+
+t.test("a router's dump, played into another index, answers for experts and pools as the router", async t => {
+  const { publishers, names, start } = await setUp(t, 2)
+  const [first, second] = publishers as [KvPublisher, KvPublisher]
+  const [a, b] = names as [string, string]
+  const { client } = await start()
+  await client.trusted()
+  first.stored(
+    undefined,
+    blocks(6, i => ({ moeMetadata: { layerId: 3, expertId: i % 3 } })),
+  )
+  first.publishCxlStateTransition(HASHES.slice(2, 6), 'in_transit', { poolId: 7, accessibleWorkers: [2] })
+  first.publishCxlStateTransition(HASHES.slice(2, 5), 'cxl_pooled')
+  first.removed(HASHES.slice(3, 6).reverse())
+  second.stored(undefined, blocks(2))
+  const experts = { layer_id: 3, expert_ids: [0, 2] }
+  const known = await routed(client, { cxl_accessible_scores: { [a]: 2, [b]: 3 } })
+  t.strictSame((await route(client, experts)).moe_scores, { [a]: 2, [b]: 1 })
+
+  // As text: JSON.parse would round its hashes.
+  const events = (await client.send('/v1/router/dump_events')).text
+  const endpoints = Object.fromEntries(publishers.map(({ endpoint }, i) => [i + 1, { 0: endpoint }]))
+  const head = JSON.stringify({ block_size: BLOCK, endpoints }).slice(0, -1)
+  const dump = `{"m:default":${head},"events":${events}}}`
+  const peer = createServer((_, answer) => answer.end(dump)).listen(0, '127.0.0.1')
+  t.teardown(() => peer.close())
+  await once(peer, 'listening')
+  const url = `http://127.0.0.1:${(peer.address() as AddressInfo).port}`
+  const workers = publishers.map(({ endpoint }, i) => `${i + 1}=${endpoint}`).join(',')
+  const indexer = await startProcess('indexer', [
+    ...['--host', '127.0.0.1', '--port', '0', '--threads', '1', '--model-name', 'm', '--workers', workers],
+    ...['--block-size', String(BLOCK), '--peers', url, '--peer-wait', '5s'],
+  ])
+  t.teardown(() => indexer.kill('SIGKILL'))
+  const told = await until('what peers said is told', () =>
+    indexer.outputLines.find(line => line.startsWith('peers: ')),
+  )
+  t.equal(told, `peers: 8 blocks of 2 of 2 ranks are known only from ${url}`)
+  const query = async (more: object) => {
+    const body = { model_name: 'm', token_ids: PROMPT, ...more }
+    return (await send(indexer.url, '/query', { method: 'POST', body })).json
+  }
+  const answer = await query({ moe_query: experts })
+  t.strictSame(answer.scores, { 1: { 0: 3 * BLOCK }, 2: { 0: 2 * BLOCK } })
+  t.strictSame(answer.moe_scores, { 1: { 0: 2 }, 2: { 0: 1 } })
+  t.strictSame(answer.cxl_accessible_scores, { 1: { 0: 2 }, 2: { 0: 3 } })
+  t.strictSame(Object.values(known.cxl_accessible_scores), [2, 3], 'the same as the router')
+  const strict = { ...experts, expert_ids: [2], fallback_to_unlabeled: false }
+  t.strictSame(Object.keys((await query({ moe_query: strict })).scores), ['1'])
+})
 
 t.test('the program of docs/labels.md does what the page says', async t => {
   const child = spawn(process.execPath, [EXAMPLE], { stdio: ['ignore', 'pipe', 'inherit'] })

@@ -24,6 +24,7 @@ const node = (name: string, of: Partial<MapNode>): MapNode => ({
   holders_total: 1,
   blocks: 10,
   by_worker: [],
+  pools: null,
   ...of,
 })
 
@@ -40,6 +41,7 @@ const map: MapSection = {
     node('d', { blocks: 100, holders: [3], length: 15 }),
     node('e', { parent: 1, depth: 20, holders_total: 0, blocks: 0, by_worker: [] }),
   ],
+  pools: null,
 }
 
 t.test(
@@ -103,6 +105,87 @@ t.test('arrow keys go from box to box, and a line says where one is', async t =>
       t.ok((await tab.overflow()) <= 0, `as wide as its window: ${size.width}`)
       await tab.picture(`many-map-${size.width}-${scheme}`)
     }
+  t.strictSame(tab.errors, [])
+})
+
+const NO_STATES = { local_gpu: 0, in_transit: 0, cxl_pooled: 0, evicted: 0 }
+
+t.test('pooled memory: each box has its states, a line and the tables say them in words', async t => {
+  const pooled = { reached_by: ['10.0.0.8:8000', 'id 99'], reached_by_total: 7, pools: [7], pools_total: 1 }
+  const experts = { labelled_blocks: 0, experts: [], experts_total: 0 }
+  const nodes = [
+    node('a', {
+      blocks: 600,
+      pools: { ...pooled, ...experts, states: { ...NO_STATES, cxl_pooled: 6, in_transit: 2, local_gpu: 1 } },
+    }),
+    node('b', {
+      blocks: 400,
+      pools: {
+        ...{ states: { ...NO_STATES, evicted: 5 }, pools: [], pools_total: 0, reached_by: [] },
+        ...{ reached_by_total: 0, labelled_blocks: 2, experts_total: 6 },
+        experts: [1, 2, 3, 4].map(expert => ({ layer: 3, expert })),
+      },
+    }),
+    node('c', { blocks: 10 }),
+  ]
+  const pools: MapSection['pools'] = {
+    states: { local_gpu: 1, in_transit: 2, cxl_pooled: 1006, evicted: 5 },
+    orphans: 4,
+    labelled_blocks: 2,
+    is_whole: false,
+    pools: [
+      { ...pooled, id: 7, orphans: 4, states: { ...NO_STATES, in_transit: 2, cxl_pooled: 1006 } },
+      { id: null, orphans: 0, states: { ...NO_STATES, evicted: 5 }, reached_by: [], reached_by_total: 0 },
+    ],
+    pools_total: 20,
+  }
+  const stage = await Stage.start({ map: { ...map, nodes, pools } })
+  t.teardown(() => stage.stop())
+  const tab = await Tab.open(browser, stage.url, 'map')
+  await tab.says(
+    'Blocks, counted for each worker that says so: 1,006 pooled, 2 in transit, 5 evicted, 1 local.',
+    'Of the pooled ones, 4 are of workers that have left. 2 blocks have an expert. There are many',
+    'The 2 largest of 20 pools',
+  )
+  const parts = await tab.page.$$eval('.pool-part', all =>
+    all.map(one => [one.getAttribute('class'), Number(one.getAttribute('height'))] as const),
+  )
+  t.strictSame(
+    parts.map(([name]) => name),
+    ['cxl_pooled', 'in_transit', 'local_gpu', 'evicted'].map(state => `pool-part pool-${state}`),
+  )
+  // Both boxes are as high as the map; 9 of 10 blocks of the first have a state, and half of the second.
+  const heights = parts.map(([, height]) => height / 42)
+  for (const [i, height] of [6, 2, 1, 5].entries()) t.ok(Math.abs(heights[i]! - height) < 1e-6)
+  const rows = await tab.page.$$eval('table:last-of-type [data-pool]', all =>
+    all.map(one => [...one.closest('tr')!.querySelectorAll('td')].map(cell => cell.textContent)),
+  )
+  t.strictSame(rows, [
+    ['7', '1,006', '2', '0', '4', '10.0.0.8:8000, id 99 and 5 more'],
+    ['not named', '0', '0', '5', '0', 'none'],
+  ])
+  await tab.page.focus('.icicle')
+  await tab.page.keyboard.press('ArrowDown')
+  await tab.says('; 6 pooled, 2 in transit, 1 local in pool 7, reached by 10.0.0.8:8000, id 99 and 5 more')
+  await tab.page.keyboard.press('ArrowRight')
+  await tab.says(
+    '; 5 evicted; 2 blocks of layer 3 expert 1, layer 3 expert 2, layer 3 expert 3, layer 3 expert 4 and 2 more',
+  )
+  t.equal(await tab.ask("document.querySelectorAll('[data-field=pool-keys] .map-sample').length"), 4)
+  for (const size of SIZES)
+    for (const scheme of SCHEMES) {
+      await tab.look(size, scheme)
+      t.strictSame(await tab.faults(), [], `axe: ${size.width} ${scheme}`)
+      t.ok((await tab.overflow()) <= 0, `as wide as its window: ${size.width}`)
+      await tab.picture(`pools-map-${size.width}-${scheme}`)
+    }
+  // All holders have gone, the pool has not.
+  stage.tell({ map: { ...map, nodes: [], pools } })
+  await tab.says('No worker is known to hold any block.', '1,006 pooled')
+  stage.tell({ map })
+  await tab.says('table below has the largest')
+  t.equal(await tab.ask("document.querySelectorAll('.pool-part, [data-field=pool-keys]').length"), 0)
+  t.notMatch(await tab.text(), /Pooled memory/)
   t.strictSame(tab.errors, [])
 })
 

@@ -8,8 +8,19 @@ import { join } from 'node:path'
 import { startRouter } from 'homing'
 import type { Browser } from 'puppeteer-core'
 import t, { type Test } from 'tap'
-import { type KeyView, startFleet, until } from './fleet.ts'
-import { CHROMIUM, load, SCHEMES, SIZE_4K, SIZES, startBrowser, Tab, VIEWS } from './page-browser.ts'
+import { MODEL } from '../simulation/simulated-fleet.ts'
+import { type KeyView, RouterClient, startEngines, startFleet, startTestRouter, until } from './fleet.ts'
+import {
+  CHROMIUM,
+  load,
+  promptOf,
+  SCHEMES,
+  SIZE_4K,
+  SIZES,
+  startBrowser,
+  Tab,
+  VIEWS,
+} from './page-browser.ts'
 
 const DECISION_IN_FOCUS = "document.activeElement?.getAttribute('data-decision')"
 const MARKUP = '<img src=x onerror="document.title=1">'
@@ -230,6 +241,33 @@ t.test('markup in the name of a model is text', async t => {
   await tab.says('What the terms mean', MARKUP)
   t.equal(await tab.page.$('img'), null)
   t.equal(await tab.page.title(), 'Decisions · Homing')
+})
+
+t.test('blocks that a worker sends to a pool are pooled on the map, and reached by its peer', async t => {
+  const { engines, stop } = await startEngines([
+    { poolId: 4, poolWorkers: ['2'] },
+    { publishesEvents: false },
+  ])
+  t.teardown(() => stop())
+  const router = await startTestRouter(
+    engines.map(({ url }, i) => `${url}?id=${i + 1}&block_size=16`),
+    ['--router-policy', 'linear'],
+  )
+  t.teardown(() => router.stop(0))
+  const client = new RouterClient(router.url)
+  const [a, b] = engines.map(({ url }) => new URL(url).host) as [string, string]
+  const body = { model: MODEL, prompt: promptOf(1, 4), max_tokens: 1, nvext: { backend_instance_id: 1 } }
+  t.equal((await client.send('/v1/completions', { body })).status, 200)
+  const tab = await Tab.open(browser, `${router.url}/`, 'map')
+  await tab.says('Blocks, counted for each worker that says so: 4 pooled.')
+  const cells = await tab.page.$eval('[data-pool="4"]', one =>
+    [...one.closest('tr')!.querySelectorAll('td')].map(cell => cell.textContent),
+  )
+  t.strictSame(cells, ['4', '4', '0', '0', '0', [a, b].sort().join(', ')])
+  await tab.page.focus('.icicle')
+  await tab.page.keyboard.press('ArrowDown')
+  await tab.says(`held by ${a}/0; 4 pooled in pool 4, reached by ${[a, b].sort().join(', ')}`)
+  await tab.picture('pools-live-1600-light')
 })
 
 t.test('a router without workers has a drawn state in each view', async t => {

@@ -1,7 +1,7 @@
 /** The answer of `GET /dump`: everything that the index holds of registered ranks, as events. */
 
 import type { Clock } from '@homing/base'
-import { dumpEvents, dumpKey } from '@homing/fleet'
+import { dumpEvents, dumpSlices, pooledEvents } from '@homing/fleet'
 import { DumpsBusyError, sendPieces, Turns } from '@homing/http'
 import type { HttpExchange } from '@homing/transport'
 import { dumpHead } from './peer-dump.ts'
@@ -58,16 +58,21 @@ async function* dumpPieces(options: DumpOptions): AsyncGenerator<Uint8Array, voi
     let eventId = 0
     for (const rank of ranks) {
       for (const ref of holdersOf(options, rank)) {
-        for await (const blocks of dumpKey(ref, rank.workerSlot, askMsMax)) {
+        for await (const { blocks, apart } of dumpSlices(ref, rank.workerSlot, askMsMax)) {
           if (clock.nowMs() > untilMs) throw new DumpsBusyError()
           // Another rank may have its slot by now.
           if (registry.ofSlot(rank.workerSlot) !== rank) break
-          const before = eventId
           const reachable = blocks.filter(({ isReachable }) => isReachable)
-          const events = dumpEvents(rank.instanceId, rank.dpRank, reachable, () => eventId++)
-          if (events === '') continue
-          yield utf8.encode(`${text}${before === 0 ? '' : ','}${events}`)
-          text = ''
+          for (const eventsOf of [
+            () => dumpEvents(rank.instanceId, rank.dpRank, reachable, () => eventId++),
+            () => pooledEvents(rank.instanceId, rank.dpRank, apart, () => eventId++),
+          ]) {
+            const before = eventId
+            const events = eventsOf()
+            if (events === '') continue
+            yield utf8.encode(`${text}${before === 0 ? '' : ','}${events}`)
+            text = ''
+          }
         }
       }
     }
@@ -80,7 +85,7 @@ async function* dumpPieces(options: DumpOptions): AsyncGenerator<Uint8Array, voi
 function holdersOf(
   { shards }: DumpOptions,
   { shard, inheritedFrom, fault }: Rank,
-): readonly Parameters<typeof dumpKey>[0][] {
+): readonly Parameters<typeof dumpSlices>[0][] {
   if (fault !== undefined) return []
   const own = shards.indexers[shard]!
   return inheritedFrom === undefined ? [own] : [own, shards.inheritors[shard]!]

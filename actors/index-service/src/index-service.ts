@@ -93,7 +93,7 @@ class IndexService {
   #isRecovering = false
 
   constructor(context: ActorContext<IndexServiceMessage>, args: IndexServiceArgs) {
-    const { threads, indexBytes, labelBytes, workerSlotsMax, peersMax, replayTimeoutMs } = args
+    const { threads, indexBytes, labelBytes, labelShape, workerSlotsMax, peersMax, replayTimeoutMs } = args
     const eventPool = args.eventPool ?? 'events'
     this.#context = context
     this.#args = args
@@ -118,6 +118,7 @@ class IndexService {
       count: threads,
       indexBytes,
       labelBytes,
+      labelShape,
       workerSlotsMax,
       eventPool,
       inherits,
@@ -155,7 +156,7 @@ class IndexService {
       registry: this.registry,
       listeners: this.listeners,
       shards: this.shards,
-      lookup: new IndexQuery({ reader, inheritedReader, workerSlotsMax }),
+      lookup: new IndexQuery({ reader, inheritedReader, labels: this.shards.labels, workerSlotsMax }),
       peers: this.#peers,
       metrics: this.#metrics,
       accessLog: () => this.#service.accessLog,

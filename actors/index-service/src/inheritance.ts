@@ -70,7 +70,8 @@ export class Inheritance {
         this.drop(rank)
         continue
       }
-      const message = { type: 'inherit', workerSlot: rank.workerSlot, runs: dump.runs } as const
+      const { runs, pooled } = dump
+      const message = { type: 'inherit', workerSlot: rank.workerSlot, runs, pooled } as const
       const inherited = await this.#inheritors[rank.shard]!.ask(message, {
         timeout: INHERIT_TIMEOUT_MS,
       }).catch(() => 0)

@@ -8,7 +8,8 @@
  *        events. A clear is retried until the indexer takes it, and nothing of its slot overtakes it: its
  *        sender was told that it was taken. A resync is retried until the source takes it.
  * Owns   a small index of its own, beside the shard: the blocks that a peer named for a worker slot, updated
- *        by the events since. Readers take the longer overlap of the two.
+ *        by the events since. Readers take the longer overlap of the two. Beside it, the labels of these
+ *        blocks, and of blocks in pools that the peer named.
  *
  *   waiting ──`inherit`: the dump, then the events kept──▶ inherited ──`disinherit`, clear──▶ none
  *      └──────────`disinherit`, too many events────────────────────────────────────────────▶
@@ -28,17 +29,26 @@
  */
 
 import { type ActorContext, type ActorRef, defineActor, type Reply } from '@homing/actor'
-import type { DumpMessage, EventSourceMessage, IndexerMessage } from '@homing/actors/indexer'
+import {
+  type DumpMessage,
+  EventLabels,
+  type EventSourceMessage,
+  type IndexerMessage,
+  LayerSlots,
+} from '@homing/actors/indexer'
 import { hashLocals, mediaOfBlocks, namespaceSeed } from '@homing/blocks'
 import { KeyDumps } from '@homing/fleet'
-import { BlockIndex, type IndexMemory } from '@homing/index'
+import { BlockIndex, clearLabelMemory, type IndexMemory, type LabelMemory } from '@homing/index'
 import {
   CacheReading,
   isContentKnown,
   type KvEvent,
+  type KvLabels,
   type KvStored,
   type RemovableBlocks,
 } from '@homing/protocol'
+
+import type { PooledRun } from './dump-labels.ts'
 
 /** A run of blocks of a dump, each the parent of the next; hashes are pairs [lo, hi]. */
 export interface InheritedRun {
@@ -46,6 +56,7 @@ export interface InheritedRun {
   readonly parent: Int32Array | undefined
   readonly engineHashes: Int32Array
   readonly localHashes: Int32Array
+  readonly labels?: KvLabels
 }
 
 /** What the service tells it. */
@@ -60,6 +71,8 @@ export type InheritanceMessage =
       readonly type: 'inherit'
       readonly workerSlot: number
       readonly runs: readonly InheritedRun[]
+      /** Blocks in pools that it does not hold; default: none. */
+      readonly pooled?: readonly PooledRun[]
       readonly reply: Reply<number>
     }
   | { readonly type: 'disinherit'; readonly workerSlot: number }
@@ -85,6 +98,8 @@ export interface InheritorArgs {
   readonly memory: IndexMemory
   readonly capacityBytes: number
   readonly workerSlotsMax: number
+  /** Of the labels of inherited blocks; undefined: none are inherited. */
+  readonly labelMemory?: LabelMemory | undefined
   readonly indexer: ActorRef<IndexerMessage>
 }
 
@@ -123,7 +138,7 @@ export const inheritor = defineActor(
       release: message => state.release(message),
       awaitInheritance: ({ workerSlot, blockSizeTokens }) =>
         state.awaitInheritance(workerSlot, blockSizeTokens),
-      inherit: ({ workerSlot, runs, reply }) => reply(state.inherit(workerSlot, runs)),
+      inherit: ({ workerSlot, runs, pooled, reply }) => reply(state.inherit(workerSlot, runs, pooled)),
       disinherit: ({ workerSlot }) => state.drop(workerSlot),
       inheritedBlocks: ({ reply }) => reply(state.blocks()),
       dump: ({ workerSlot, dump, reply }) => reply(state.dumps.next(workerSlot, dump, true)),
@@ -141,6 +156,7 @@ class Inheritor {
   readonly #context: ActorContext<InheritorMessage>
   readonly #indexer: ActorRef<IndexerMessage>
   readonly #index: BlockIndex
+  readonly #labels: EventLabels
   readonly #slots = new Map<number, Slot>()
   /** Worker slots with a clear that the indexer had no room for. */
   readonly #owedClears = new Set<number>()
@@ -161,8 +177,11 @@ class Inheritor {
       copies: 'set',
       swapBytesMin: capacityBytes + 1,
     })
+    if (args.labelMemory !== undefined) clearLabelMemory(args.labelMemory)
+    this.#labels = new EventLabels(this.#index, new LayerSlots(workerSlotsMax), args.labelMemory, false)
     this.dumps = new KeyDumps({
       index: this.#index,
+      labels: this.#labels,
       ended: () => this.#maintain(),
       idleAfter: (delayMs, dump) => context.schedule(delayMs, { type: 'dumpIdle', dump }),
     })
@@ -174,7 +193,7 @@ class Inheritor {
     const slot = this.#slots.get(workerSlot)
     if (slot === undefined) return
     if (slot.kept === undefined) {
-      for (const event of events) applyInherited(this.#index, workerSlot, slot, event)
+      for (const event of events) this.#bringForward(workerSlot, slot, event)
       return
     }
     for (const event of events) {
@@ -233,7 +252,7 @@ class Inheritor {
   }
 
   /** How many blocks count; 0: none was inherited. */
-  inherit(workerSlot: number, runs: readonly InheritedRun[]): number {
+  inherit(workerSlot: number, runs: readonly InheritedRun[], pooled: readonly PooledRun[] = []): number {
     const slot = this.#slots.get(workerSlot)
     if (slot?.kept === undefined || slot.clears !== 1) {
       this.drop(workerSlot)
@@ -241,30 +260,67 @@ class Inheritor {
     }
     const { kept } = slot
     slot.kept = undefined
-    for (const { parent, engineHashes, localHashes } of runs) {
-      this.#index.store(workerSlot, parent, engineHashes, localHashes, engineHashes.length / 2)
+    for (const { parent, engineHashes, localHashes, labels } of runs) {
+      const outcome = this.#index.store(
+        workerSlot,
+        parent,
+        engineHashes,
+        localHashes,
+        engineHashes.length / 2,
+      )
+      if (labels !== undefined && outcome === 'stored')
+        this.#labels.stored(workerSlot, { hashes: engineHashes, parent, labels }, localHashes, true)
     }
-    for (const event of kept) applyInherited(this.#index, workerSlot, slot, event)
-    return this.#index.blocksHeld(workerSlot)
+    for (const { engineHashes, sequenceHashes, place, experts } of pooled) {
+      for (let i = 0; 2 * i < engineHashes.length; i++) {
+        this.#labels.pooled(workerSlot, {
+          engineHash: [engineHashes[2 * i]!, engineHashes[2 * i + 1]!],
+          sequenceHash: [sequenceHashes[2 * i]!, sequenceHashes[2 * i + 1]!],
+          expert: experts[i],
+          place,
+        })
+      }
+    }
+    for (const event of kept) this.#bringForward(workerSlot, slot, event)
+    return this.#blocksOf(workerSlot)
   }
 
   /** Nothing is inherited for this slot any more. */
   drop(workerSlot: number): void {
     this.#slots.delete(workerSlot)
     this.#index.clear(workerSlot)
+    this.#labels.clear(workerSlot)
     this.#maintain()
   }
 
   /** How many count, by worker slot. */
   blocks(): Record<number, number> {
     const blocks: Record<number, number> = {}
-    for (const workerSlot of this.#slots.keys()) blocks[workerSlot] = this.#index.blocksHeld(workerSlot)
+    for (const workerSlot of this.#slots.keys()) blocks[workerSlot] = this.#blocksOf(workerSlot)
     return blocks
+  }
+
+  /** Blocks with a label may be in a pool only. */
+  #blocksOf(workerSlot: number): number {
+    return Math.max(this.#index.blocksHeld(workerSlot), this.#labels.recordsOf(workerSlot))
   }
 
   maintain(): void {
     this.#isMaintaining = false
     this.#maintain()
+  }
+
+  /**
+   * Brings what is inherited forward by one event. Its labels, too: transitions change them, and where the
+   * engine itself says something of a block, what the dump has said of it is over.
+   */
+  #bringForward(workerSlot: number, slot: Slot, event: KvEvent): void {
+    if (event.kind === 'transition') this.#labels.transition(workerSlot, event)
+    else applyInherited(this.#index, workerSlot, slot, event)
+    if (event.kind === 'cleared') this.#labels.clear(workerSlot)
+    else if (event.kind === 'removed') this.#labels.removed(workerSlot, event.hashes)
+    else if (event.kind === 'stored' && event.labels !== undefined)
+      this.#labels.forget(workerSlot, event.hashes)
   }
 
   #maintain(): void {

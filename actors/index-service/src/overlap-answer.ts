@@ -8,11 +8,17 @@
  *                `cpu` is the longest run whose blocks are all on the device or the host; `disk` also
  *                includes disks and stores outside the machine. `longest_matched` is the largest of them:
  *                `disk`.
- * Ranks that hold nothing of the prompt are not listed.
+ * `moe_scores`, `cxl_accessible_scores`
+ *                by instance and rank, blocks: those that it holds with a matching expert, only where the
+ *                query has `moe_query`; and pooled ones that it reaches behind what it holds on any tier, only
+ *                where some block is pooled. Ranks with none are not listed there.
+ * Ranks that hold nothing of the prompt are not listed elsewhere. With `fallback_to_unlabeled: false` and a
+ * rank that has a matching block, ranks without one are not listed anywhere.
  *
  * Cost: three walks through the index; the second and third end at once for ranks that have no lower tier.
  */
 
+import { chainSequence } from '@homing/blocks'
 import {
   type IndexReader,
   KEY_LAYERS,
@@ -23,6 +29,7 @@ import {
   TRUSTS,
   type Trust,
 } from '@homing/index'
+import type { LabelLookup, MoeQuery } from '@homing/placement'
 import { type Rank, trustOf } from './rank.ts'
 import type { PartitionEntry } from './registry.ts'
 
@@ -38,7 +45,12 @@ export interface OverlapAnswer {
   readonly scores: Record<string, Record<string, number>>
   readonly frequencies: readonly number[]
   readonly instances: Record<string, InstanceOverlap>
+  readonly moe_scores?: RankScores
+  readonly cxl_accessible_scores?: RankScores
 }
+
+/** By instance and rank. */
+type RankScores = Record<string, Record<string, number>>
 
 export interface OverlapResult {
   readonly answer: OverlapAnswer
@@ -58,14 +70,23 @@ interface Plan {
   readonly toDisk: Layers
 }
 
+/** Of a rank of a plan. */
+interface RankLabels {
+  readonly moe: number
+  readonly pooled: number
+}
+
 /** Blocks that a rank holds, each with those of the tiers above. */
 interface Held {
   readonly rank: Rank
   readonly gpu: number
   readonly cpu: number
   readonly disk: number
+  readonly labels: RankLabels
 }
 
+const NOTHING = { gpu: 0, cpu: 0, disk: 0 }
+const NO_LABELS: RankLabels = { moe: 0, pooled: 0 }
 const DEVICE = KEY_LAYERS.indexOf('device')
 const TO_HOST = [DEVICE, KEY_LAYERS.indexOf('host')]
 const TO_DISK = [...TO_HOST, KEY_LAYERS.indexOf('disk'), KEY_LAYERS.indexOf('external')]
@@ -78,6 +99,8 @@ export interface IndexQueryOptions {
    * the two counts.
    */
   readonly inheritedReader: IndexReader | undefined
+  /** Undefined: labels are not looked at. */
+  readonly labels?: LabelLookup
   readonly workerSlotsMax: number
 }
 
@@ -92,25 +115,64 @@ export class IndexQuery {
   }
 
   /** `localHashes`: pairs of the full blocks of the prompt. */
-  overlap(partition: PartitionEntry, localHashes: Int32Array): OverlapResult {
+  overlap(partition: PartitionEntry, localHashes: Int32Array, moeQuery?: MoeQuery): OverlapResult {
     const plan = this.#planOf(partition)
     const device = this.#deviceBlocks(localHashes)
     const toHost = this.#blocksInLayers(plan.toHost, localHashes)
     const toDisk = this.#blocksInLayers(plan.toDisk, localHashes)
+    const tiers = plan.ranks.map(({ workerSlot, fault }, i) => {
+      if (fault !== undefined) return NOTHING
+      const gpu = device.blocks.get(workerSlot) ?? 0
+      const cpu = Math.max(gpu, toHost.blocks[i]!)
+      return { gpu, cpu, disk: Math.max(cpu, toDisk.blocks[i]!) }
+    })
+    const labels = this.#labelsOf(plan, partition, localHashes, tiers, moeQuery)
+    const isFiltered = moeQuery?.fallbackToUnlabeled === false && labels.some(({ moe }) => moe > 0)
     const held: Held[] = []
     for (const [i, rank] of plan.ranks.entries()) {
-      if (rank.fault !== undefined) continue
-      const gpu = device.blocks.get(rank.workerSlot) ?? 0
-      const cpu = Math.max(gpu, toHost.blocks[i]!)
-      const disk = Math.max(cpu, toDisk.blocks[i]!)
-      if (disk > 0) held.push({ rank, gpu, cpu, disk })
+      const { moe, pooled } = labels[i]!
+      if (rank.fault !== undefined || (isFiltered && moe === 0)) continue
+      if (tiers[i]!.disk + pooled > 0) held.push({ rank, ...tiers[i]!, labels: labels[i]! })
     }
     const leastTrust = Math.max(...held.map(({ rank }) => TRUSTS.indexOf(trustOf(rank).trust)))
     return {
-      answer: answerOf(held, partition.blockSizeTokens),
+      answer: {
+        ...answerOf(
+          held.filter(({ disk }) => disk > 0),
+          partition.blockSizeTokens,
+        ),
+        ...(moeQuery && { moe_scores: scoresOf(held, ({ moe }) => moe) }),
+        ...(this.#options.labels?.reader.hasPooled === true && {
+          cxl_accessible_scores: scoresOf(held, ({ pooled }) => pooled),
+        }),
+      },
       trust: TRUSTS[leastTrust] ?? 'none',
       isComplete: device.isComplete && toHost.isComplete && toDisk.isComplete,
     }
+  }
+
+  /** By position of the rank. */
+  #labelsOf(
+    { ranks }: Plan,
+    { blockSizeTokens }: PartitionEntry,
+    localHashes: Int32Array,
+    tiers: readonly { readonly disk: number }[],
+    moeQuery: MoeQuery | undefined,
+  ): readonly RankLabels[] {
+    const { labels } = this.#options
+    const isOfUse = labels !== undefined && (labels.reader.hasPooled || moeQuery !== undefined)
+    if (!isOfUse || ranks.length === 0) return ranks.map(() => NO_LABELS)
+    const count = localHashes.length / 2
+    const candidates = ranks.map(rank => ({
+      worker: { instanceId: 0, eventsId: rank.instanceId, blockSizeTokens: undefined },
+      // Of a rank that is not followed rightly nothing is known.
+      key: { ...rank, trust: trustOf(rank).trust },
+    }))
+    const held = Int32Array.from(tiers, ({ disk }) => disk)
+    const request = { sequenceHashes: chainSequence(localHashes, count), moeQuery, blockSizeTokens }
+    const found = labels.lookUp(request, candidates, held, held, count)
+    if (found === undefined) return ranks.map(() => NO_LABELS)
+    return ranks.map((_, i) => ({ moe: found.moe[i]!, pooled: found.pooled[i]! }))
   }
 
   /** By worker slot. */
@@ -155,6 +217,19 @@ export class IndexQuery {
     this.#plans.set(partition, plan)
     return plan
   }
+}
+
+/** Ranks with none are not in it. */
+function scoresOf(held: readonly Held[], of: (labels: RankLabels) => number): RankScores {
+  const scores: RankScores = {}
+  for (const { rank, labels } of held) {
+    const blocks = of(labels)
+    if (blocks === 0) continue
+    const id = rank.instanceId.toString()
+    scores[id] ??= {}
+    scores[id][rank.dpRank] = blocks
+  }
+  return scores
 }
 
 function answerOf(held: readonly Held[], blockSizeTokens: number): OverlapAnswer {

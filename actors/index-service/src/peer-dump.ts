@@ -8,7 +8,8 @@
  * `endpoints` say which engines the blocks belong to; dumps of other implementations have none.
  *
  * Written    only `stored` events, parents before children; runs of blocks share an event, up to
- *            EVENT_BLOCKS_MAX. Event ids count from 0 in every partition: the format requires them, and they
+ *            EVENT_BLOCKS_MAX. Where workers say so: labels of these blocks, and transitions of blocks in
+ *            pools that they do not hold themselves. Event ids count from 0 in every partition: the format requires them, and they
  *            have no other meaning.
  * Read       leniently: unknown fields are ignored; blocks of tiers other than the device are left out; one
  *            malformed event fails the whole dump, and no part of it is used.
@@ -17,6 +18,8 @@
 
 import { parseWideJson, tryBits64, tryUnsigned64 } from '@homing/base'
 import { bigintToHash } from '@homing/blocks'
+import type { KvExpert, KvPoolPlace } from '@homing/protocol'
+import { type PooledRun, readExpert, readPlace, readTransition } from './dump-labels.ts'
 import { BadDumpError } from './errors.ts'
 import type { InheritedRun } from './inheritor.ts'
 import type { Partition, RankRegistration } from './requests.ts'
@@ -31,6 +34,7 @@ export interface RankDump {
   /** Where the engine publishes, as the peer names it; undefined: the dump does not say. */
   readonly endpoint: string | undefined
   readonly runs: InheritedRun[]
+  readonly pooled: PooledRun[]
 }
 
 /** The name of a partition in a dump. */
@@ -86,10 +90,12 @@ export function readDump(peer: string, body: Uint8Array): readonly RankDump[] {
         const { instanceId, dpRank } = read
         const partition = { model: key.slice(0, colon), group: key.slice(colon + 1) }
         const endpoint = endpointOf(instanceId, dpRank)
-        rank = { ...partition, blockSizeTokens: blockSize as number, instanceId, dpRank, endpoint, runs: [] }
+        const blockSizeTokens = blockSize as number
+        rank = { ...partition, blockSizeTokens, instanceId, dpRank, endpoint, runs: [], pooled: [] }
         ranks.set(name, rank)
       }
-      rank.runs.push(read.run)
+      if (read.run !== undefined) rank.runs.push(read.run)
+      if (read.pooled !== undefined) rank.pooled.push(read.pooled)
     }
   }
   return [...ranks.values()]
@@ -113,7 +119,8 @@ function readEndpoints(
 interface ReadEvent {
   readonly instanceId: bigint
   readonly dpRank: number
-  readonly run: InheritedRun
+  readonly run?: InheritedRun
+  readonly pooled?: PooledRun
 }
 
 /** Undefined: not of the device, or no store. */
@@ -121,14 +128,24 @@ function readEvent(value: unknown, fail: () => never): ReadEvent | undefined {
   const { worker_id: workerId, storage_tier: tier, event: inner } = objectOr(value, fail)
   const { data, dp_rank: dpRank = 0 } = objectOr(inner, fail)
   if (data === 'cleared') return undefined
-  const { stored } = objectOr(data, fail)
-  if ((tier !== undefined && tier !== 'device') || stored === undefined) return undefined
+  const { stored, cxl_state_transition: transition } = objectOr(data, fail)
+  if (tier !== undefined && tier !== 'device') return undefined
+  const isRank = typeof dpRank === 'number' && Number.isInteger(dpRank)
+  if (stored === undefined) {
+    const pooled = transition === undefined ? undefined : readTransition(transition, fail)
+    if (pooled === undefined) return undefined
+    return isRank ? { instanceId: tryUnsigned64(workerId) ?? fail(), dpRank, pooled } : fail()
+  }
   const { parent_hash: parentHash = null, blocks } = objectOr(stored, fail)
-  if (!Array.isArray(blocks) || typeof dpRank !== 'number' || !Number.isInteger(dpRank)) return fail()
+  if (!Array.isArray(blocks) || !isRank) return fail()
   const engineHashes = new Int32Array(blocks.length * 2)
   const localHashes = new Int32Array(blocks.length * 2)
+  const experts: (KvExpert | undefined)[] = []
+  const places: (KvPoolPlace | undefined)[] = []
   for (const [i, block] of (blocks as readonly unknown[]).entries()) {
-    const { block_hash: engineHash, tokens_hash: localHash } = objectOr(block, fail)
+    const { block_hash: engineHash, tokens_hash: localHash, ...labels } = objectOr(block, fail)
+    experts.push(readExpert(labels['moe_metadata'], fail))
+    places.push(readPlace(labels['cxl_metadata'], fail))
     writeHash(engineHashes, i, engineHash, fail)
     writeHash(localHashes, i, localHash, fail)
   }
@@ -138,7 +155,9 @@ function readEvent(value: unknown, fail: () => never): ReadEvent | undefined {
     writeHash(parent, 0, parentHash, fail)
   }
   const instanceId = tryUnsigned64(workerId) ?? fail()
-  return { instanceId, dpRank, run: { parent, engineHashes, localHashes } }
+  const hasLabels = [...experts, ...places].some(label => label !== undefined)
+  const run = { parent, engineHashes, localHashes, ...(hasLabels && { labels: { experts, places } }) }
+  return { instanceId, dpRank, run }
 }
 
 function writeHash(target: Int32Array, at: number, value: unknown, fail: () => never): void {

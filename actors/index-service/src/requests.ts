@@ -5,8 +5,10 @@
 
 import { looksLikeKey } from '@homing/base'
 import { BodyFields } from '@homing/http'
+import type { MoeQuery } from '@homing/placement'
 import { faultOfEndpoint, isSameSocket } from '@homing/transport'
 import { BadRequestError } from './errors.ts'
+import { readMoeQuery } from './moe-query-field.ts'
 
 /** A model and a routing group: what has an index of its own, and one block size. */
 export interface Partition {
@@ -39,12 +41,14 @@ export interface Unregistration {
 }
 
 export interface TokenQuery extends Partition {
+  readonly moeQuery: MoeQuery | undefined
   readonly tokens: Uint32Array
   readonly loraName: string | undefined
   readonly cacheSalt: string | undefined
 }
 
 export interface HashQuery extends Partition {
+  readonly moeQuery: MoeQuery | undefined
   /** Pairs [lo, hi] of local hashes. */
   readonly localHashes: Int32Array
 }
@@ -92,6 +96,7 @@ export function readTokenQuery(body: Uint8Array): TokenQuery {
     tokens: fields.tokens('token_ids'),
     loraName: fields.text('lora_name'),
     cacheSalt: fields.text('cache_salt'),
+    moeQuery: readMoeQuery(fields, 'moe_query', fields.value('moe_query')),
   }
 }
 
@@ -104,6 +109,7 @@ export function readHashQuery(body: Uint8Array): HashQuery {
     model: fields.name('model_name'),
     group: fields.name('routing_group', DEFAULT_GROUP),
     localHashes: fields.hashes('block_hashes'),
+    moeQuery: readMoeQuery(fields, 'moe_query', fields.value('moe_query')),
   }
 }
 

@@ -24,6 +24,7 @@ import type { Rank } from './rank.ts'
 import { nameOf, type RankListeners } from './rank-listeners.ts'
 import type { PartitionEntry, Registry } from './registry.ts'
 import {
+  type HashQuery,
   type Partition,
   readHashQuery,
   readPeer,
@@ -83,17 +84,17 @@ function handlersOf(options: RoutesOptions): Readonly<Record<ServiceRouteName, J
     },
     'GET /workers': (exchange, _body, _note, place) => workers(options, exchange, place),
     async 'POST /query'(exchange, body, note) {
-      const { tokens, loraName, cacheSalt, ...partition } = readTokenQuery(await body())
+      const { tokens, loraName, cacheSalt, moeQuery, ...partition } = readTokenQuery(await body())
       note.model = partition.model
       const entry = registry.partition(partition)
       const localHashes = new Int32Array(fullBlocks(tokens.length, entry.blockSizeTokens) * 2)
       hashLocals(tokens, entry.blockSizeTokens, namespaceSeed({ loraName, cacheSalt }), localHashes)
-      return answerQuery(options, exchange, entry, localHashes)
+      return answerQuery(options, exchange, entry, { localHashes, moeQuery })
     },
     async 'POST /query_by_hash'(exchange, body, note) {
-      const { localHashes, ...partition } = readHashQuery(await body())
+      const { localHashes, moeQuery, ...partition } = readHashQuery(await body())
       note.model = partition.model
-      return answerQuery(options, exchange, registry.partition(partition), localHashes)
+      return answerQuery(options, exchange, registry.partition(partition), { localHashes, moeQuery })
     },
     'GET /dump': exchange => sendDump({ ...options, clock: context.clock }, exchange),
     async 'POST /register_peer'(exchange, body) {
@@ -113,9 +114,9 @@ function answerQuery(
   { lookup, shards, metrics }: RoutesOptions,
   exchange: HttpExchange,
   entry: PartitionEntry,
-  localHashes: Int32Array,
+  { localHashes, moeQuery }: Pick<HashQuery, 'localHashes' | 'moeQuery'>,
 ): number {
-  const { answer, trust, isComplete } = lookup.overlap(entry, localHashes)
+  const { answer, trust, isComplete } = lookup.overlap(entry, localHashes, moeQuery)
   shards.lookAgain()
   const queryTokens = (localHashes.length / 2) * entry.blockSizeTokens
   metrics.queried(queryTokens, answer.frequencies.length * entry.blockSizeTokens, isComplete)

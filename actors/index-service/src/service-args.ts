@@ -1,6 +1,7 @@
 /** Arguments of the index service: plain data, in the units of the names. See packages/config. */
 
 import type { JsonServiceArgs } from '@homing/http'
+import type { LabelShape } from '@homing/index'
 import type { Registration } from './requests.ts'
 
 export interface IndexServiceArgs extends JsonServiceArgs {
@@ -11,6 +12,8 @@ export interface IndexServiceArgs extends JsonServiceArgs {
   readonly eventPool?: string
   readonly indexBytes: number
   readonly labelBytes: number
+  /** How they are divided; default: LABEL_SHAPE. */
+  readonly labelShape?: LabelShape
   readonly workerSlotsMax: number
   readonly replayTimeoutMs: number
   /** Where listeners keep checkpoints; undefined: nowhere. */

@@ -19,7 +19,16 @@ import {
   type ShardStatus,
 } from '@homing/actors/indexer'
 import { CHILD_SUPERVISION } from '@homing/http'
-import { createIndexDoor, createIndexMemory, type IndexMemory, IndexReader } from '@homing/index'
+import {
+  createIndexDoor,
+  createIndexMemory,
+  createLabelMemory,
+  type IndexMemory,
+  IndexReader,
+  LABEL_BYTES_MIN,
+  type LabelShape,
+} from '@homing/index'
+import { LabelLookup } from '@homing/placement'
 import { ServiceActorLostError } from './errors.ts'
 import { type InheritorMessage, inheritor } from './inheritor.ts'
 import type { InheritedCounts, ShardsMessage } from './messages.ts'
@@ -29,6 +38,7 @@ export interface ShardsOptions {
   /** All shards together, what is inherited included. */
   readonly indexBytes: number
   readonly labelBytes: number
+  readonly labelShape: LabelShape | undefined
   readonly workerSlotsMax: number
   readonly eventPool: string
   /** Blocks of peers' dumps are to be kept beside those of the engines. */
@@ -55,15 +65,21 @@ export class Shards {
   readonly reader: IndexReader
   /** What peers said; undefined: nothing is inherited. */
   readonly inheritedReader: IndexReader | undefined
+  /** Reads the labels of all shards, and behind them those of what is inherited. */
+  readonly labels: LabelLookup
   readonly #context: ShardsContext
   readonly #incarnations: (number | undefined)[]
   readonly #memoryNumbers: (number | undefined)[]
 
   constructor(context: ShardsContext, options: ShardsOptions) {
-    const { count, indexBytes, labelBytes, workerSlotsMax, eventPool, inherits, guesses } = options
+    const { count, indexBytes, labelBytes, labelShape, workerSlotsMax, eventPool, inherits, guesses } =
+      options
     this.#context = context
+    this.labels = new LabelLookup(count)
     const shardBytes = Math.floor(indexBytes / count)
     const inheritedBytes = inherits ? Math.floor(shardBytes * INHERITED_SHARE) : 0
+    const shardLabelBytes = Math.floor(labelBytes / count)
+    const inheritedLabelBytes = inherits ? labelBytesInherited(shardLabelBytes) : 0
     const counts = createGuessCounts(count)
     const guessed = guesses && {
       pruneTargetRatio: guesses.pruneTargetRatio,
@@ -91,7 +107,8 @@ export class Shards {
           memory,
           capacityBytes,
           workerSlotsMax,
-          labelBytes: Math.floor(labelBytes / count),
+          labelBytes: shardLabelBytes - inheritedLabelBytes,
+          labelShape,
           keepsOrphans: count === 1,
           ...guessed,
         },
@@ -101,10 +118,19 @@ export class Shards {
       if (!inherits) continue
       const inherited = createIndexMemory({ capacityBytes: inheritedBytes, workerSlotsMax })
       inheritedMemories.push(inherited)
+      const labelMemory =
+        inheritedLabelBytes === 0 ? undefined : createLabelMemory(inheritedLabelBytes, labelShape)
+      this.labels.reader.setShard(count + shard, labelMemory)
       const before = context.spawn(inheritor, {
         ...place,
         name: `inheritor-${shard}`,
-        args: { memory: inherited, capacityBytes: inheritedBytes, workerSlotsMax, indexer: ref },
+        args: {
+          memory: inherited,
+          capacityBytes: inheritedBytes,
+          workerSlotsMax,
+          labelMemory,
+          indexer: ref,
+        },
       })
       context.watch(before)
       inheritors.push(before)
@@ -133,7 +159,8 @@ export class Shards {
     for (const shard of this.indexers.keys()) if (this.reader.isStale(shard)) this.#attach(shard)
   }
 
-  moved({ shard, memory, memoryNumber }: ShardMemoryMessage): void {
+  moved({ shard, memory, memoryNumber, labels }: ShardMemoryMessage): void {
+    this.labels.reader.setShard(shard, labels)
     this.#memoryNumbers[shard] = memoryNumber
     this.reader.replaceShard(shard, memory)
   }
@@ -184,4 +211,10 @@ export class Shards {
       reader: this.#context.self,
     })
   }
+}
+
+/** The part of a shard's labels for what is inherited; 0: there is too little for both. */
+function labelBytesInherited(shardLabelBytes: number): number {
+  const bytes = Math.floor(shardLabelBytes * INHERITED_SHARE)
+  return bytes >= LABEL_BYTES_MIN ? bytes : 0
 }

@@ -75,7 +75,8 @@ t.test(
         const dumps = readDump('http://peer', new TextEncoder().encode(text))
 
         const restored = BlockIndex.create(OPTIONS)
-        for (const { runs, ...rank } of dumps) {
+        for (const { runs, pooled, ...rank } of dumps) {
+          assert.deepEqual(pooled, [])
           assert.deepEqual(rank, {
             model: 'a:model',
             group: 'group',

@@ -33,11 +33,14 @@ import {
 } from '@homing/blocks'
 import {
   type BlockIndex,
+  createLabelMemory,
   DEVICE_LAYER,
   HELD_WORDS,
   imageOf,
   KEY_LAYERS,
   type KeyLayer,
+  LABEL_SHAPE,
+  type LabelShape,
   ORPHAN_WORDS,
   storeImage,
 } from '@homing/index'
@@ -167,10 +170,17 @@ export class EventApplier {
   }
 
   /** `labelBytes`: of the label table; 0 keeps no labels. `keepsOrphans`: see IndexerArgs. */
-  constructor(index: BlockIndex, layers: LayerSlots, labelBytes = 0, keepsOrphans = false) {
+  constructor(
+    index: BlockIndex,
+    layers: LayerSlots,
+    labelBytes = 0,
+    keepsOrphans = false,
+    labelShape: LabelShape = LABEL_SHAPE,
+  ) {
     this.#index = index
     this.#layers = layers
-    this.labels = new EventLabels(index, layers, labelBytes, keepsOrphans)
+    const memory = labelBytes === 0 ? undefined : createLabelMemory(labelBytes, labelShape)
+    this.labels = new EventLabels(index, layers, memory, keepsOrphans)
     this.#removable = new SlotBlocks(index, layers)
   }
 

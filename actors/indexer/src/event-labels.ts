@@ -18,11 +18,14 @@
  */
 
 import { chainSequence } from '@homing/blocks'
+import type { DumpedLabel, DumpedLabels } from '@homing/fleet/key-dumps'
 import {
   type BlockIndex,
-  createLabelMemory,
   DEVICE_LAYER,
   type LabelMemory,
+  type LabelRecord,
+  type LabelSample,
+  type LabelSampleOptions,
   type LabelStats,
   LabelTable,
   labelImageOf,
@@ -31,9 +34,11 @@ import {
   type PoolPlace,
   type PoolStateCode,
   readLabelImage,
+  sampleLabels,
 } from '@homing/index'
 import {
   isLegalTransition,
+  type KvExpert,
   type KvPoolPlace,
   type KvStored,
   type KvTransition,
@@ -59,7 +64,18 @@ const CODES: Readonly<Record<PoolState, PoolStateCode>> = {
 }
 const NO_WORDS = new Int32Array(0)
 
-export class EventLabels {
+/** A block in a pool, as a dump tells of it: where it is, is known by its sequence hash alone. */
+export interface PooledBlock {
+  readonly engineHash: readonly [low: number, high: number]
+  readonly sequenceHash: readonly [low: number, high: number]
+  readonly expert: KvExpert | undefined
+  readonly place: KvPoolPlace
+}
+
+/** Places of records that one part of a dump looks at. */
+const DUMP_PLACES = 8192
+
+export class EventLabels implements DumpedLabels {
   readonly #index: BlockIndex
   readonly #layers: LayerSlots
   readonly #table: LabelTable | undefined
@@ -68,17 +84,16 @@ export class EventLabels {
   #unplaced = 0
   #unsaved = 0
 
-  /** `bytes`: of the table; 0 keeps no labels. `keepsOrphans`: see IndexerArgs. */
-  constructor(index: BlockIndex, layers: LayerSlots, bytes: number, keepsOrphans: boolean) {
+  /** `memory`: of the table, empty; undefined keeps no labels. `keepsOrphans`: see IndexerArgs. */
+  constructor(index: BlockIndex, layers: LayerSlots, memory: LabelMemory | undefined, keepsOrphans: boolean) {
     this.#keepsOrphans = keepsOrphans
     this.#index = index
     this.#layers = layers
     this.#table =
-      bytes === 0
-        ? undefined
-        : new LabelTable(createLabelMemory(bytes), (from, to, hasPool) =>
-            isLegalTransition(nameOf(from), nameOf(to) as PoolState, hasPool),
-          )
+      memory &&
+      new LabelTable(memory, (from, to, hasPool) =>
+        isLegalTransition(nameOf(from), nameOf(to) as PoolState, hasPool),
+      )
   }
 
   /** Undefined: none are kept. */
@@ -91,6 +106,16 @@ export class EventLabels {
     return stats && { ...stats, unplaced: this.#unplaced, unsaved: this.#unsaved }
   }
 
+  /** Whether anything was ever said of a block. */
+  get hasRecords(): boolean {
+    return this.#table !== undefined && this.#table.recordPlaces > 0
+  }
+
+  /** Undefined: none are kept. */
+  sample(options: LabelSampleOptions): LabelSample | undefined {
+    return this.#table && sampleLabels(this.#table, options)
+  }
+
   /** Whether a store concerns labels. */
   concerns(workerSlot: number, event: KvStored): boolean {
     const table = this.#table
@@ -100,7 +125,7 @@ export class EventLabels {
   /** `locals`: pairs of the local hashes of its blocks. `isHeld`: the worker slot holds them itself. */
   stored(
     workerSlot: number,
-    { hashes, parent, labels }: KvStored,
+    { hashes, parent, labels }: Pick<KvStored, 'hashes' | 'parent' | 'labels'>,
     locals: Int32Array,
     isHeld: boolean,
   ): void {
@@ -126,6 +151,45 @@ export class EventLabels {
         isHeld,
       })
     }
+  }
+
+  /** A dump has told of a block that the worker does not hold itself. */
+  pooled(workerSlot: number, { engineHash, sequenceHash, expert, place }: PooledBlock): void {
+    const said = { workerSlot, engineHash, sequenceHash, moe: expert, place: placeOf(place) }
+    this.#table?.stored({ ...said, isHeld: false })
+  }
+
+  /** Forgets what was said of these blocks. */
+  forget(workerSlot: number, hashes: Int32Array): void {
+    if (this.#table?.has(workerSlot) !== true) return
+    for (let i = 0; i < hashes.length; i += 2) this.#table.forget(workerSlot, hashes[i]!, hashes[i + 1]!)
+  }
+
+  /** Blocks that a worker slot has said something of. */
+  recordsOf(workerSlot: number): number {
+    return this.#table?.recordsOf(workerSlot) ?? 0
+  }
+
+  // For dumps.
+
+  has(workerSlot: number): boolean {
+    return this.#table?.has(workerSlot) === true
+  }
+
+  of(workerSlot: number, low: number, high: number): DumpedLabel | undefined {
+    const record = this.#table?.recordOf(workerSlot, low, high)
+    return record && dumpedOf(record)
+  }
+
+  apart(workerSlot: number, from: number): ReturnType<DumpedLabels['apart']> {
+    if (this.#table === undefined) return { labels: [], next: undefined }
+    const { records, next } = this.#table.recordsFrom(workerSlot, from, DUMP_PLACES)
+    const device = this.#layers.slotOf(workerSlot, DEVICE_LAYER)
+    const labels = records.filter(({ place: { state }, engineHash }) => {
+      const isInPool = state === POOL_STATE.cxlPooled || state === POOL_STATE.inTransit
+      return isInPool && !this.#index.has(device, engineHash)
+    })
+    return { labels: labels.map(dumpedOf), next }
   }
 
   transition(workerSlot: number, event: KvTransition): void {
@@ -235,6 +299,17 @@ export class EventLabels {
 
 function placeOf({ state, poolId, accessibleWorkers }: KvPoolPlace): PoolPlace {
   return { state: CODES[state], poolId, workerIds: accessibleWorkers }
+}
+
+function dumpedOf({ engineHash, sequenceHash, moe, place }: LabelRecord): DumpedLabel {
+  const { state, poolId, workerIds } = place
+  const name = nameOf(state)
+  return {
+    engineHash,
+    sequenceHash,
+    moe,
+    place: name === 'untold' ? undefined : { state: name, poolId, accessibleWorkers: workerIds },
+  }
 }
 
 function nameOf(code: PoolStateCode): PoolState | 'untold' {

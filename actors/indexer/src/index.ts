@@ -1,5 +1,7 @@
+export { EventLabels, type PooledBlock } from './event-labels.ts'
 export { indexer } from './indexer.ts'
-export { createGuessCounts, indexerArgsFromSettings } from './indexer-args.ts'
+export { createGuessCounts, indexerArgsFromSettings, labelShapeOf } from './indexer-args.ts'
+export { LayerSlots } from './layer-slots.ts'
 export type {
   Churn,
   DumpMessage,

@@ -1,7 +1,7 @@
 /** Arguments of an indexer. */
 
 import type { RouterSettings } from '@homing/config'
-import type { ShardMemory } from '@homing/index'
+import type { LabelShape, ShardMemory } from '@homing/index'
 
 export interface IndexerArgs {
   readonly shard: number
@@ -22,6 +22,8 @@ export interface IndexerArgs {
   readonly pruneTargetRatio?: number
   /** Bytes of the labels of its blocks; 0 or absent: none are kept. */
   readonly labelBytes?: number | undefined
+  /** Default: LABEL_SHAPE. */
+  readonly labelShape?: LabelShape | undefined
   /**
    * What a worker that leaves, or cannot be heard, has in pooled memory stays reachable. Only for a shard
    * that is alone, or to whose indexer listeners of others pass on evictions. Default false.
@@ -39,12 +41,26 @@ export interface GuessBound {
 
 export type ShardSettings = Pick<
   RouterSettings,
-  'indexBytes' | 'labelBytes' | 'eventThreads' | 'workerSlotsMax' | 'pruneTargetRatio' | 'guessBlocksMax'
+  | 'indexBytes'
+  | 'labelBytes'
+  | 'labelRecordsPerBlock'
+  | 'labelWorkersShare'
+  | 'eventThreads'
+  | 'workerSlotsMax'
+  | 'pruneTargetRatio'
+  | 'guessBlocksMax'
 >
 
 /** One word for each shard. */
 export function createGuessCounts(shards: number): SharedArrayBuffer {
   return new SharedArrayBuffer(shards * Int32Array.BYTES_PER_ELEMENT)
+}
+
+/** How labels are divided, by the settings of whichever command. */
+export function labelShapeOf(
+  settings: Pick<RouterSettings, 'labelRecordsPerBlock' | 'labelWorkersShare'>,
+): LabelShape {
+  return { recordsPerBlock: settings.labelRecordsPerBlock, workersShare: settings.labelWorkersShare }
 }
 
 /** Of one shard of the router's index: each has an equal part of its bytes. */
@@ -67,6 +83,7 @@ export function indexerArgsFromSettings(
     ...others,
     capacityBytes,
     labelBytes: shardLabels,
+    labelShape: labelShapeOf(settings),
     keepsOrphans: true,
     workerSlotsMax,
     pruneTargetRatio,

@@ -76,6 +76,7 @@ export const indexer = defineActor(
       takeChurn: ({ workerSlot, reply }) => reply(state.applier.takeChurn(workerSlot)),
       status: ({ reply }) => reply({ ...state.applier.status(), guesses: state.guesses.status() }),
       sampleTree: ({ options, reply }) => reply(state.sampleTree(options)),
+      sampleLabels: ({ options, reply }) => reply(state.applier.labels.sample(options)),
       dump: ({ workerSlot, dump, reply }) =>
         reply(state.dumps.next(workerSlot, dump, state.applier.isOpen(workerSlot))),
       endDump: ({ dump }) => state.dumps.end(dump),
@@ -128,7 +129,13 @@ class Indexer {
       memory,
       onMemory: moved => this.readers.announce(moved),
     })
-    this.applier = new EventApplier(this.#index, this.#slots, args.labelBytes, args.keepsOrphans)
+    this.applier = new EventApplier(
+      this.#index,
+      this.#slots,
+      args.labelBytes,
+      args.keepsOrphans,
+      args.labelShape,
+    )
     this.guesses = new Guesses(this.#index, this.#slots, {
       blocksMax: Math.floor(capacityBytes / GUESS_BYTES),
       pruneTargetRatio: pruneTargetRatio ?? PRUNE_TARGET_RATIO,
@@ -136,6 +143,7 @@ class Indexer {
     })
     this.dumps = new KeyDumps({
       index: this.#index,
+      labels: this.applier.labels,
       ended: () => this.#maintain(),
       idleAfter: (delayMs, dump) => context.schedule(delayMs, { type: 'dumpIdle', dump }),
     })
@@ -265,8 +273,9 @@ class Indexer {
     observer.tell({ type: 'shardReset', shard: this.#shard, incarnation, openSlots })
   }
 
-  sampleTree(options: MessageOf<'sampleTree'>['options']): TreeSample {
-    return this.#index.sampleTree({ ...options, keysMax: this.#slots.keysMax })
+  sampleTree(options: MessageOf<'sampleTree'>['options']): TreeSample & { readonly hasLabels: boolean } {
+    const sample = this.#index.sampleTree({ ...options, keysMax: this.#slots.keysMax })
+    return { ...sample, hasLabels: this.applier.labels.hasRecords }
   }
 
   #applied(workerSlot: number, source: ActorRef<EventSourceMessage>): void {

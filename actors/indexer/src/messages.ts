@@ -7,6 +7,8 @@ import type {
   IndexMemory,
   KeyLayer,
   LabelMemory,
+  LabelSample,
+  LabelSampleOptions,
   TreeSample,
   TreeSampleOptions,
 } from '@homing/index'
@@ -257,6 +259,13 @@ export type IndexerMessage =
   | {
       readonly type: 'sampleTree'
       readonly options: Omit<TreeSampleOptions, 'keysMax'>
-      readonly reply: Reply<TreeSample>
+      /** `hasLabels`: `sampleLabels` has something to say. */
+      readonly reply: Reply<TreeSample & { readonly hasLabels: boolean }>
+    }
+  /** What labels say of some blocks, and of pools. Undefined: nothing. */
+  | {
+      readonly type: 'sampleLabels'
+      readonly options: LabelSampleOptions
+      readonly reply: Reply<LabelSample | undefined>
     }
   | DumpMessage

@@ -21,7 +21,6 @@ import type { IndexerMessage } from '@homing/actors/indexer'
 import { isOtherProcessStart } from '@homing/fleet/process-start'
 import {
   type KvEvent,
-  type KvTransition,
   MalformedEventFramesError,
   parseEventFrames,
   parseReplayReply,
@@ -55,6 +54,7 @@ import type {
 } from './messages.ts'
 import type { ReplayQuestion } from './replay.ts'
 import { type FollowerEffects, SequenceFollower } from './sequence-follower.ts'
+import { ToldEvictions } from './told-evictions.ts'
 
 export interface ListenerArgs {
   readonly workerSlot: number
@@ -161,6 +161,7 @@ class Listener implements FollowerEffects {
   readonly keySnapshots: KeySnapshots
   readonly #context: ActorContext<ListenerMessage>
   readonly #args: ListenerArgs
+  readonly #evictions: ToldEvictions
   readonly #messages: MessageTransport
   /** The block size of the worker, or the assumed one. */
   #blockSizeTokens: number | undefined
@@ -196,6 +197,7 @@ class Listener implements FollowerEffects {
     const { workerSlot, key, dpRank, eventsEndpoint, replayEndpoint, indexer, limits } = args
     this.#context = context
     this.#args = args
+    this.#evictions = new ToldEvictions(args.otherIndexers ?? [])
     this.#messages = context.use(transportCapability).messages
     this.#blockSizeTokens = args.blockSizeTokens
     this.#processStartSeconds = args.processStartSeconds
@@ -442,20 +444,10 @@ class Listener implements FollowerEffects {
     const { indexer, workerSlot, key } = this.#args
     const { log, self } = this.#context
     const blockSizeTokens = this.#blockSizeTokens
-    // First, so that a refusal repeats the whole batch: to hear of an eviction twice changes nothing.
-    if (!this.#tellEvictions(events)) return false
+    // First, so that a refusal repeats the whole batch.
+    if (!this.#evictions.tell(events)) return false
     if (log.isLevelEnabled('trace')) log.trace({ key, ...countsOf(events) }, 'KV events applied')
     return indexer.tell({ type: 'apply', workerSlot, blockSizeTokens, events, source: self }) === 'ok'
-  }
-
-  /** False: an indexer has no room. */
-  #tellEvictions(events: readonly KvEvent[]): boolean {
-    const { otherIndexers = [] } = this.#args
-    if (otherIndexers.length === 0) return true
-    const evicted = events.filter(event => event.kind === 'transition' && event.state === 'evicted')
-    if (evicted.length === 0) return true
-    const message = { type: 'evictedElsewhere', events: evicted as KvTransition[] } as const
-    return otherIndexers.every(other => other.tell(message) === 'ok')
   }
 
   clear(isParted: boolean): boolean {

@@ -1,5 +1,6 @@
 /** Reads the questions of callers, which worker is to take a prompt, and makes routing requests of them. */
 
+import { readMoeQuery } from '@homing/actors/index-service'
 import { openName, openText, tryBits64, tryUnsigned64 } from '@homing/base'
 import {
   bigintToHash,
@@ -206,45 +207,9 @@ function overridesOf(fields: BodyFields): Pick<Question, 'override' | 'moeQuery'
       overlapCredit: number('overlap_score_credit', OVERRIDE_MAX),
       temperature: number('router_temperature', OVERRIDE_MAX),
     },
-    moeQuery: moeQueryOf(fields, given['moe_query']),
+    moeQuery: readMoeQuery(fields, 'router_config_override.moe_query', given['moe_query']),
     tracking:
       assumesReuse === undefined && prefillTokens === undefined ? undefined : { assumesReuse, prefillTokens },
-  }
-}
-
-const MOE_QUERY_FIELDS = ['layer_id', 'expert_ids', 'expert_group', 'fallback_to_unlabeled']
-const EXPERT_IDS_MAX = 4096
-const U32_MAX = 0xffff_ffff
-
-/** As a router takes it. */
-function moeQueryOf(fields: BodyFields, value: unknown): MoeQuery | undefined {
-  const name = 'router_config_override.moe_query'
-  if (value === undefined || value === null) return undefined
-  if (typeof value !== 'object' || Array.isArray(value))
-    return fields.mistyped(`${name} is ${JSON.stringify(value)}; it must be an object`)
-  const query = value as Readonly<Record<string, unknown>>
-  for (const key of Object.keys(query))
-    if (!MOE_QUERY_FIELDS.includes(key))
-      fields.refuse(`${name} has no member ${openText(key)}; known: ${MOE_QUERY_FIELDS.join(', ')}`)
-  const u32 = (member: string, given: unknown): number => {
-    if (typeof given === 'number' && Number.isInteger(given) && given >= 0 && given <= U32_MAX) return given
-    return fields.mistyped(
-      `${name}.${member} is ${JSON.stringify(given ?? null)}; it must be a whole number from 0 to ${U32_MAX}`,
-    )
-  }
-  const { layer_id: layer, expert_ids: ids = [], expert_group: group = undefined } = query
-  const { fallback_to_unlabeled: fallback = true } = query
-  if (!Array.isArray(ids) || ids.length > EXPERT_IDS_MAX)
-    return fields.mistyped(`${name}.expert_ids must be a list of at most ${EXPERT_IDS_MAX} whole numbers`)
-  if (typeof fallback !== 'boolean')
-    return fields.mistyped(
-      `${name}.fallback_to_unlabeled is ${JSON.stringify(fallback)}; it must be true or false`,
-    )
-  return {
-    layerId: u32('layer_id', layer),
-    expertIds: ids.map((id: unknown, i) => u32(`expert_ids[${i}]`, id)),
-    expertGroup: group === undefined || group === null ? undefined : u32('expert_group', group),
-    fallbackToUnlabeled: fallback,
   }
 }
 

@@ -28,6 +28,7 @@ import {
   rankArms,
   Shards,
 } from '@homing/actors/index-service'
+import { labelShapeOf } from '@homing/actors/indexer'
 import { FollowedPeers, type ReplicaBridgeMessage, spawnServiceBridge } from '@homing/actors/replica-bridge'
 import { type RouterMessage, router, routerArgsFromSettings } from '@homing/actors/router'
 import { type TrackerMessage, tracker } from '@homing/actors/tracker'
@@ -147,6 +148,7 @@ class SelectService implements Service<SelectServiceReady> {
       count: settings.eventThreads,
       indexBytes: settings.indexBytes,
       labelBytes: settings.labelBytes,
+      labelShape: labelShapeOf(settings),
       workerSlotsMax,
       eventPool,
       inherits: false,

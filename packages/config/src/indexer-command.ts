@@ -163,7 +163,19 @@ const indexerSettings = [
     ...shared.labelBytes,
     group: 'Index',
     env: 'HOMING_INDEXER_LABEL_BYTES',
-    help: 'Memory for labels of blocks (experts of MoE models, states in pooled memory), divided evenly among the threads. Labels that find no room are left out and counted. 0 keeps none.',
+    help: 'Memory for labels of blocks (experts of MoE models, states in pooled memory), divided evenly among the threads. Labels that find no room are left out and counted. 0 keeps none. With --peers and --workers a quarter of it is for labels known from peers.',
+  },
+  {
+    ...shared.labelRecordsPerBlock,
+    group: 'Index',
+    env: 'HOMING_INDEXER_LABEL_RECORDS_PER_BLOCK',
+    help: 'Worker keys that say something of one labelled block, on the average: --label-bytes is divided by it. More for fleets that share prompts, where homing_index_label_records_used_ratio is near 1 before that of blocks.',
+  },
+  {
+    ...shared.labelWorkersShare,
+    group: 'Index',
+    env: 'HOMING_INDEXER_LABEL_WORKERS_SHARE',
+    help: 'Part of --label-bytes for lists of workers that reach pooled blocks, each different list once (homing_index_label_workers_used_ratio). A pooled block whose list finds no room is reached by its own worker alone.',
   },
 
   {

@@ -62,7 +62,14 @@ const INDEX = [
   'replayTimeoutMs',
 ] as const
 
-const LABELS = ['labelBytes', 'moeHitWeight', 'pooledHitWeight', 'pooledMigrationWeight'] as const
+const LABELS = [
+  'labelBytes',
+  'labelRecordsPerBlock',
+  'labelWorkersShare',
+  'moeHitWeight',
+  'pooledHitWeight',
+  'pooledMigrationWeight',
+] as const
 
 const OVERLOAD = [
   'activeDecodeBlocksThreshold',

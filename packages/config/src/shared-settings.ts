@@ -221,6 +221,23 @@ export const shared = {
     min: 0,
     max: 4 * GIB,
   },
+  labelRecordsPerBlock: {
+    key: 'labelRecordsPerBlock',
+    name: 'label-records-per-block',
+    kind: 'integer',
+    default: 2,
+    min: 1,
+    max: 16,
+    unit: 'worker keys',
+  },
+  labelWorkersShare: {
+    key: 'labelWorkersShare',
+    name: 'label-workers-share',
+    kind: 'number',
+    default: 0.0625,
+    min: 0.01,
+    max: 0.5,
+  },
   accessLog: {
     key: 'accessLog',
     name: 'access-log',

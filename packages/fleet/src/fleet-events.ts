@@ -1,16 +1,16 @@
 /** The index of a whole fleet as router events: see router-events.ts. */
 
 import type { Fleet } from './fleet.ts'
-import { dumpKey } from './key-dumps.ts'
-import { dumpEvents } from './router-events.ts'
+import { dumpSlices } from './key-dumps.ts'
+import { dumpEvents, pooledEvents } from './router-events.ts'
 
 /**
  * The text of a JSON list, in pieces of one slice of a worker key. `indexers`: by shard. Blocks on the device
- * only. Rejects as `dumpKey` does.
+ * only, and labels of blocks in pools. Rejects as `dumpSlices` does.
  */
 export async function* fleetEvents(
   fleet: Fleet,
-  indexers: readonly Parameters<typeof dumpKey>[0][],
+  indexers: readonly Parameters<typeof dumpSlices>[0][],
   askMsMax: number,
 ): AsyncGenerator<string, void, undefined> {
   let separator = '['
@@ -19,12 +19,16 @@ export async function* fleetEvents(
     for (const { dpRank, shard, workerSlot } of keys) {
       const indexer = indexers[shard]
       if (indexer === undefined) continue
-      for await (const blocks of dumpKey(indexer, workerSlot, askMsMax)) {
+      for await (const { blocks, apart } of dumpSlices(indexer, workerSlot, askMsMax)) {
         const reachable = blocks.filter(({ isReachable }) => isReachable)
-        const events = dumpEvents(BigInt(instanceId), dpRank, reachable, () => eventId++)
-        if (events === '') continue
-        yield `${separator}${events}`
-        separator = ','
+        for (const events of [
+          dumpEvents(BigInt(instanceId), dpRank, reachable, () => eventId++),
+          pooledEvents(BigInt(instanceId), dpRank, apart, () => eventId++),
+        ]) {
+          if (events === '') continue
+          yield `${separator}${events}`
+          separator = ','
+        }
       }
     }
   }

@@ -18,7 +18,16 @@ export type {
   WorkerState,
 } from './fleet.ts'
 export { fleetEvents } from './fleet-events.ts'
-export { DumpEndedError, type DumpSlice, dumpKey, type IndexedBlock, KeyDumps } from './key-dumps.ts'
+export {
+  DumpEndedError,
+  type DumpedLabel,
+  type DumpedLabels,
+  type DumpSlice,
+  dumpKey,
+  dumpSlices,
+  type IndexedBlock,
+  KeyDumps,
+} from './key-dumps.ts'
 export { type KeyLimits, NO_KEYS, withinLimits } from './key-limits.ts'
 export type { Handover, WorkerRole } from './leg-names.ts'
 export { loadingWorkers } from './loading-workers.ts'
@@ -37,7 +46,7 @@ export {
 export type { EventSource, ProbedFact, ProbeOutcome, ReachedOutcome } from './probe-outcome.ts'
 export { isOtherProcessStart } from './process-start.ts'
 export { chooseWay, type RequestPlane, routeTo } from './request-way.ts'
-export { dumpEvents } from './router-events.ts'
+export { dumpEvents, pooledEvents } from './router-events.ts'
 export {
   blockSizeOfBoth,
   type EventPorts,

@@ -6,6 +6,8 @@
  * So events are applied between two slices, and the asker decides how fast they come. What a dump says of an
  * index that changes meanwhile: packages/index/src/dump.ts.
  *
+ * Behind the blocks come the labels of blocks in pools that the worker key does not hold itself.
+ *
  * Bounds  a slice: DUMP_CHUNKS chunks of blocks, or a look at SLICE_STEPS × DUMP_CHUNKS chunks. One dump is
  *         open at a time: another one ends it. A dump that is not asked for its next slice within
  *         DUMP_IDLE_MS is ended, because no memory is given back while it is open.
@@ -36,6 +38,7 @@ const IS_REACHABLE = 2
 const DUMP_CHUNKS = 64
 const SLICE_STEPS = 64
 const DUMP_IDLE_MS = 30_000
+const NO_WORDS = new Int32Array(0)
 
 /** One block that a worker key holds, as hex words; enough to compare with an engine's cache. */
 export interface IndexedBlock {
@@ -45,6 +48,39 @@ export interface IndexedBlock {
   readonly localHash: string
   /** The worker key holds all blocks above it. */
   readonly isReachable: boolean
+  /** What its worker says of it beside that; undefined: nothing. */
+  readonly label?: DumpedLabel
+}
+
+/** What a worker says of a block, by the names that events have. */
+export interface DumpedLabel {
+  readonly engineHash: readonly [low: number, high: number]
+  readonly sequenceHash: readonly [low: number, high: number]
+  readonly moe:
+    | { readonly layerId: number; readonly expertId: number; readonly expertGroup: number | undefined }
+    | undefined
+  readonly place:
+    | {
+        readonly state: string
+        readonly poolId: number | undefined
+        /** Ids of workers, pairs [lo, hi]. */
+        readonly accessibleWorkers: Int32Array
+      }
+    | undefined
+}
+
+/** Labels of the blocks of an index, as a dump asks for them. */
+export interface DumpedLabels {
+  has(workerSlot: number): boolean
+  of(workerSlot: number, low: number, high: number): DumpedLabel | undefined
+  /**
+   * Those of blocks in pools that the worker slot does not hold on the device, in parts: from `from` on, and
+   * where the next part begins.
+   */
+  apart(
+    workerSlot: number,
+    from: number,
+  ): { readonly labels: readonly DumpedLabel[]; readonly next: number | undefined }
 }
 
 export interface DumpSlice {
@@ -52,11 +88,17 @@ export interface DumpSlice {
   readonly dump: number
   /** DUMP_WORDS per block, parents first. */
   readonly words: Int32Array
+  /** Of some of these blocks, by their position in the slice. */
+  readonly labels?: ReadonlyMap<number, DumpedLabel>
+  /** Of blocks in pools that no dump of held blocks names. */
+  readonly apart?: readonly DumpedLabel[]
   readonly isLast: boolean
 }
 
 export interface KeyDumpsOptions {
   readonly index: BlockIndex
+  /** Default: blocks have none. */
+  readonly labels?: DumpedLabels
   /** Called when a dump is over: there may be work that it held up. */
   readonly ended: () => void
   /** Calls `endIdle` with the number after a time. */
@@ -67,6 +109,9 @@ export class KeyDumps {
   readonly #options: KeyDumpsOptions
   #dump: ReturnType<BlockIndex['openDump']> | undefined
   #number = 0
+  #workerSlot = 0
+  /** Where the next part of the labels of blocks in pools begins; undefined: it has not been their turn. */
+  #apartFrom: number | undefined
   #timer: { cancel(): void } | undefined
 
   constructor(options: KeyDumpsOptions) {
@@ -79,18 +124,20 @@ export class KeyDumps {
     if (number === undefined) {
       this.end(this.#number)
       this.#number++
+      this.#workerSlot = workerSlot
+      this.#apartFrom = undefined
       this.#dump = index.openDump(workerSlot)
     } else if (number !== this.#number || this.#dump === undefined) {
       return 'ended'
     }
     this.#timer?.cancel()
-    const words = hasSlot ? this.#words() : undefined
-    if (words === undefined) {
+    const part = hasSlot ? (this.#held() ?? this.#apart()) : undefined
+    if (part === undefined) {
       this.end(this.#number)
-      return { dump: this.#number, words: new Int32Array(0), isLast: true }
+      return { dump: this.#number, words: NO_WORDS, isLast: true }
     }
     this.#timer = idleAfter(DUMP_IDLE_MS, this.#number)
-    return { dump: this.#number, words, isLast: false }
+    return { dump: this.#number, ...part, isLast: false }
   }
 
   /** Also if it is not open any more. */
@@ -103,22 +150,41 @@ export class KeyDumps {
   }
 
   /** Undefined: there are no more. */
-  #words(): Int32Array | undefined {
+  #held(): Pick<DumpSlice, 'words' | 'labels' | 'apart'> | undefined {
+    if (this.#apartFrom !== undefined) return undefined
+    const { labels } = this.#options
+    const hasLabels = labels?.has(this.#workerSlot) === true
     for (let step = 0; step < SLICE_STEPS; step++) {
       const entries = this.#dump!.next(DUMP_CHUNKS)
       if (entries === undefined) return undefined
       if (entries.length === 0) continue
       const words = new Int32Array(entries.length * DUMP_WORDS)
+      const found = new Map<number, DumpedLabel>()
+      const apart: DumpedLabel[] = []
       for (const [i, { engineHash, parentEngineHash, localHash, isReachable }] of entries.entries()) {
         const at = i * DUMP_WORDS
         words[at] = (parentEngineHash === undefined ? 0 : HAS_PARENT) | (isReachable ? IS_REACHABLE : 0)
         words.set(engineHash, at + 1)
         if (parentEngineHash !== undefined) words.set(parentEngineHash, at + 3)
         words.set(localHash, at + 5)
+        const label = hasLabels ? labels.of(this.#workerSlot, ...engineHash) : undefined
+        if (label === undefined) continue
+        if (isReachable) found.set(i, label)
+        else if (isInPool(label)) apart.push(label)
       }
-      return words
+      return { words, ...(found.size > 0 && { labels: found }), ...(apart.length > 0 && { apart }) }
     }
-    return new Int32Array(0)
+    return { words: NO_WORDS }
+  }
+
+  /** Undefined: there are no more. */
+  #apart(): Pick<DumpSlice, 'words' | 'apart'> | undefined {
+    const { labels } = this.#options
+    if (labels?.has(this.#workerSlot) !== true || this.#apartFrom === Number.POSITIVE_INFINITY)
+      return undefined
+    const { labels: apart, next } = labels.apart(this.#workerSlot, this.#apartFrom ?? 0)
+    this.#apartFrom = next ?? Number.POSITIVE_INFINITY
+    return { words: NO_WORDS, apart }
   }
 }
 
@@ -131,15 +197,31 @@ interface DumpedActor {
   tell(message: { readonly type: 'endDump'; readonly dump: number }): unknown
 }
 
-/**
- * The blocks of a worker slot, slice by slice: the next one is asked for when the one before was taken.
- * Rejects with DumpEndedError, and as `ask` does.
- */
+/** The blocks of a worker slot, slice by slice. Rejects as `dumpSlices` does. */
 export async function* dumpKey(
   actor: DumpedActor,
   workerSlot: number,
   timeoutMs: number,
 ): AsyncGenerator<readonly IndexedBlock[], void, undefined> {
+  for await (const { blocks } of dumpSlices(actor, workerSlot, timeoutMs)) if (blocks.length > 0) yield blocks
+}
+
+/** A part of what is known of a worker slot. */
+export interface KeyPart {
+  readonly blocks: readonly IndexedBlock[]
+  /** Of blocks in pools that are not among all these, or are not reachable there. */
+  readonly apart: readonly DumpedLabel[]
+}
+
+/**
+ * The blocks of a worker slot with their labels, slice by slice: the next one is asked for when the one
+ * before was taken. Rejects with DumpEndedError, and as `ask` does.
+ */
+export async function* dumpSlices(
+  actor: DumpedActor,
+  workerSlot: number,
+  timeoutMs: number,
+): AsyncGenerator<KeyPart, void, undefined> {
   let dump: number | undefined
   let isLast = false
   try {
@@ -148,23 +230,30 @@ export async function* dumpKey(
       if (slice === 'ended') throw new DumpEndedError(workerSlot)
       dump = slice.dump
       isLast = slice.isLast
-      if (slice.words.length > 0) yield readBlocks(slice.words)
+      const { words, labels, apart = [] } = slice
+      if (words.length + apart.length > 0) yield { blocks: readBlocks(words, labels), apart }
     }
   } finally {
     if (dump !== undefined && !isLast) actor.tell({ type: 'endDump', dump })
   }
 }
 
-function readBlocks(words: Int32Array): readonly IndexedBlock[] {
+function isInPool({ place }: DumpedLabel): boolean {
+  return place?.state === 'in_transit' || place?.state === 'cxl_pooled'
+}
+
+function readBlocks(words: Int32Array, labels: DumpSlice['labels']): readonly IndexedBlock[] {
   const blocks: IndexedBlock[] = []
   const hash = (at: number): string => formatHash(words[at]!, words[at + 1]!)
   for (let at = 0; at < words.length; at += DUMP_WORDS) {
     const flags = words[at]!
+    const label = labels?.get(at / DUMP_WORDS)
     blocks.push({
       engineHash: hash(at + 1),
       parentEngineHash: (flags & HAS_PARENT) === 0 ? undefined : hash(at + 3),
       localHash: hash(at + 5),
       isReachable: (flags & IS_REACHABLE) !== 0,
+      ...(label && { label }),
     })
   }
   return blocks

@@ -1,6 +1,7 @@
 /** A running index service as a value: for the command line, for tests, and for programs that embed it. */
 
 import { indexService } from '@homing/actors/index-service'
+import { labelShapeOf } from '@homing/actors/indexer'
 import { prepareCheckpointDirectory } from '@homing/actors/listener'
 import { systemClock } from '@homing/base'
 import { completeSettings, type GivenSettings, type IndexerSettings, indexerCommand } from '@homing/config'
@@ -60,6 +61,7 @@ export async function serveIndexer(settings: IndexerSettings): Promise<RunningIn
         name: 'index-service',
         args: {
           ...settings,
+          labelShape: labelShapeOf(settings),
           openRequestsMax,
           registrations,
           peers,

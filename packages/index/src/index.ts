@@ -27,11 +27,21 @@ export type {
   PoolPlace,
   TransitionOutcome,
 } from './labels/label-record.ts'
+export {
+  type LabelSample,
+  type LabelSampleOptions,
+  type SampledBlock,
+  type SampledPool,
+  sampleLabels,
+} from './labels/label-sample.ts'
 export { LabelTable } from './labels/label-table.ts'
 export {
+  clearLabelMemory,
   createLabelMemory,
   LABEL_BYTES_MIN,
+  LABEL_SHAPE,
   type LabelMemory,
+  type LabelShape,
   type MoeLabel,
   ORPHAN_SLOT,
 } from './labels/label-words.ts'

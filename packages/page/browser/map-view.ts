@@ -11,7 +11,8 @@ import { useState } from 'preact/hooks'
 import type { MapNode, MapSection } from '../src/sections.ts'
 import { el, note, table } from './elements.ts'
 import { count, short } from './format.ts'
-import { aboutNode, apartText, holdersText, lengthText, sharingText } from './map-words.ts'
+import { poolKeys, poolStrip, poolsPart } from './map-pools.ts'
+import { aboutNode, apartText, holdersText, lengthText, poolsText, sharingText } from './map-words.ts'
 import type { ViewProps } from './view-props.ts'
 
 const WIDTH = 1000
@@ -37,8 +38,10 @@ export function MapView({ state }: ViewProps): VNode {
   const { map } = state.sections
   const [worker, setWorker] = useState('')
   const [pointed, setPointed] = useState('')
-  if (map === undefined || map.nodes.length === 0)
-    return note('empty', 'No worker is known to hold any block.')
+  if (map === undefined || map.nodes.length === 0) {
+    const empty = note('empty', 'No worker is known to hold any block.')
+    return map === undefined || map.pools === null ? empty : el('div', null, empty, poolsPart(map.pools))
+  }
   const chosen = map.workers.indexOf(worker)
   const boxes = layOut(map, chosen < 0 ? undefined : chosen)
   const shown = boxes.find(({ path }) => path === pointed)
@@ -82,6 +85,7 @@ export function MapView({ state }: ViewProps): VNode {
           ),
         ),
       ),
+      map.pools === null ? null : poolKeys(),
       icicle(boxes, map, pointed, setPointed),
       el(
         'p.small.map-hint',
@@ -93,6 +97,7 @@ export function MapView({ state }: ViewProps): VNode {
     ),
     el('p', null, sharingText(map)),
     largest(map),
+    map.pools === null ? null : poolsPart(map.pools),
   )
 }
 
@@ -170,6 +175,7 @@ function icicle(
           onPointerEnter: () => point(path),
         }),
       ),
+      ...boxes.flatMap(({ node, path, ...place }) => poolStrip(node, path, place)),
     ),
     // Beside the drawing: its texts would be stretched with it.
     ...names.map(({ node, path, x, y, width, height }) =>
@@ -217,7 +223,10 @@ function neighbour(boxes: readonly Box[], pointed: string, key: string): string 
 function largest(map: MapSection): VNode {
   return table(
     'The prefixes with most copies below them',
-    ['Hash of its first block', '#From', '#Length', '#Copies of blocks', '#Workers', 'Held by'],
+    [
+      ...['Hash of its first block', '#From', '#Length', '#Copies of blocks', '#Workers', 'Held by'],
+      ...(map.pools === null ? [] : ['Pooled memory']),
+    ],
     map.nodes
       .slice(0, ROWS)
       .map(node => [
@@ -227,6 +236,7 @@ function largest(map: MapSection): VNode {
         count(node.blocks),
         count(node.holders_total),
         holdersText(node, map),
+        ...(map.pools === null ? [] : [node.pools === null ? '' : poolsText(node.pools)]),
       ]),
   )
 }

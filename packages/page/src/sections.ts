@@ -278,6 +278,54 @@ export interface MapSection {
   readonly workers_total: number
   /** Parents before their children. */
   readonly nodes: readonly MapNode[]
+  /** Null: no worker has said anything of experts or of pooled memory. */
+  readonly pools: MapPools | null
+}
+
+/** Blocks by state in pooled memory; a block counts once for each worker key that has said so. */
+export interface PoolStates {
+  readonly local_gpu: number
+  readonly in_transit: number
+  readonly cxl_pooled: number
+  readonly evicted: number
+}
+
+/** What labels say of all blocks, also of those that are not drawn. */
+export interface MapPools {
+  readonly states: PoolStates
+  /** Of `cxl_pooled`: those of workers that have left. */
+  readonly orphans: number
+  /** Blocks with an expert. */
+  readonly labelled_blocks: number
+  /** False: pools and workers are from a part of the blocks, and their figures are estimates. */
+  readonly is_whole: boolean
+  /** Those with most blocks; `local_gpu` of them is 0. */
+  readonly pools: readonly MapPool[]
+  readonly pools_total: number
+}
+
+/** Workers that reach what is pooled: those that say so, and those that these name. */
+export interface Reached {
+  readonly reached_by: readonly string[]
+  readonly reached_by_total: number
+}
+
+export interface MapPool extends Reached {
+  /** Null: the blocks name no pool. */
+  readonly id: number | null
+  readonly states: PoolStates
+  readonly orphans: number
+}
+
+/** What labels say of the blocks of a node. */
+export interface MapNodePools extends Reached {
+  readonly states: PoolStates
+  /** Pools that they are in, or on their way to. */
+  readonly pools: readonly number[]
+  readonly pools_total: number
+  readonly labelled_blocks: number
+  readonly experts: readonly { readonly layer: number; readonly expert: number }[]
+  readonly experts_total: number
 }
 
 export interface MapNode {
@@ -295,6 +343,8 @@ export interface MapNode {
   /** Copies of it and all below it; the same for each of `workers`. */
   readonly blocks: number
   readonly by_worker: readonly number[]
+  /** Null: labels say nothing of its blocks. */
+  readonly pools: MapNodePools | null
 }
 
 /** As `GET /what_if` has it. */

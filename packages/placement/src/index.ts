@@ -12,7 +12,7 @@ export {
   TooManyRequestsError,
   WorkerGoneError,
 } from './errors.ts'
-export type { LabelWeights } from './label-lookup.ts'
+export { LabelLookup, type LabelWeights } from './label-lookup.ts'
 export { goesApart, type LegCosts } from './leg-costs.ts'
 export { type MoeQuery, matchesExpert } from './moe-query.ts'
 export { OverlapLookup } from './overlap-lookup.ts'

@@ -14,10 +14,17 @@
  *        read once, and at most IDS_MAX ids: further sets count as empty.
  */
 
+import type { WorkerKeyRecord, WorkerRecord } from '@homing/fleet'
 import { BlockLabels, LabelReader } from '@homing/index'
-import type { Candidate } from './candidate.ts'
 import { matchesExpert } from './moe-query.ts'
 import type { RoutingRequest } from './routing-request.ts'
+
+/** What a lookup takes of a candidate, and of a request. */
+export interface LabelCandidate {
+  readonly worker: Pick<WorkerRecord, 'blockSizeTokens' | 'eventsId' | 'instanceId'>
+  readonly key: Pick<WorkerKeyRecord, 'shard' | 'workerSlot' | 'trust'>
+}
+export type LabelRequest = Pick<RoutingRequest, 'sequenceHashes' | 'moeQuery' | 'blockSizeTokens'>
 
 /** What labels count for; see the settings. */
 export interface LabelWeights {
@@ -44,6 +51,12 @@ export interface LabelOverlaps {
 export class LabelLookup {
   readonly reader = new LabelReader()
   readonly #labels = new BlockLabels()
+  readonly #shards: number
+
+  /** `shards`: tables of the reader from this number on are further ones of the same shards. */
+  constructor(shards = Number.POSITIVE_INFINITY) {
+    this.#shards = shards
+  }
 
   /**
    * `held`: leading blocks that each candidate holds, by its events. `credited`: these and those that it is
@@ -51,8 +64,8 @@ export class LabelLookup {
    * prompt.
    */
   lookUp(
-    request: RoutingRequest,
-    candidates: readonly Candidate[],
+    request: LabelRequest,
+    candidates: readonly LabelCandidate[],
     held: Int32Array,
     credited: Int32Array,
     blocksMax: number,
@@ -65,7 +78,9 @@ export class LabelLookup {
     const moe = new Int32Array(candidates.length)
     /** The first block of each that is neither held nor reached, as far as is known. */
     const reached = held.slice()
-    const reach = usesPool ? new Reach(this.reader, candidates, request.blockSizeTokens) : undefined
+    const reach = usesPool
+      ? new Reach(this.reader, this.#shards, candidates, request.blockSizeTokens)
+      : undefined
     const labels = this.#labels
     let end = largest(held)
     // A query looks at what is held; a pool at what follows it.
@@ -93,12 +108,19 @@ class Reach {
   /** By id, as 16 hexadecimal digits: the candidates of that worker. */
   readonly #byId = new Map<bigint, number[]>()
   readonly #reader: LabelReader
+  readonly #shards: number
   /** By shard, and by set: the candidates in it. */
   readonly #bySet: Map<number, { readonly life: number; readonly candidates: readonly number[] }>[] = []
   #idsRead = 0
 
-  constructor(reader: LabelReader, candidates: readonly Candidate[], blockSizeTokens: number) {
+  constructor(
+    reader: LabelReader,
+    shards: number,
+    candidates: readonly LabelCandidate[],
+    blockSizeTokens: number,
+  ) {
     this.#reader = reader
+    this.#shards = shards
     for (const [i, { worker, key }] of candidates.entries()) {
       const size = worker.blockSizeTokens?.value
       // Blocks of another size are of no use to it.
@@ -115,7 +137,7 @@ class Reach {
   /** Calls `then` for each of them, maybe more than once. */
   each({ owners, workerSets }: BlockLabels, then: (candidate: number) => void): void {
     for (let at = 0; at < owners.length; at += 2) {
-      const i = this.#byOwner.get(`${owners[at]} ${owners[at + 1]}`)
+      const i = this.#byOwner.get(`${owners[at]! % this.#shards} ${owners[at + 1]}`)
       if (i !== undefined) then(i)
     }
     for (let at = 0; at < workerSets.length; at += 3) {

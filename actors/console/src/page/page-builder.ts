@@ -21,8 +21,9 @@ import type { WorkersView } from '../views/workers-view.ts'
 import { DecisionLines } from './page-decisions.ts'
 import { fleetSection } from './page-fleet.ts'
 import { HOUSE_ROWS, houseSection, LoopDelay } from './page-house.ts'
-import { MAP_SAMPLE, mapSection } from './page-map.ts'
+import { drawMap, MAP_SAMPLE } from './page-map.ts'
 import { paysSection } from './page-pays.ts'
+import { LABEL_SAMPLE, withPools } from './page-pools.ts'
 import { waitingSection } from './page-waiting.ts'
 
 /** Four updates a second at most. */
@@ -119,7 +120,16 @@ export class PageBuilder {
         directory.ask({ type: 'describe' }, deadline),
         ...indexers.map(indexer => indexer.ask({ type: 'sampleTree', options }, deadline)),
       ])
-      return JSON.stringify(mapSection(fleet.workers, samples))
+      const drawn = drawMap(fleet.workers, samples)
+      const labels = { ...LABEL_SAMPLE, turn: this.#updates, hashes: joined(drawn.sequenceHashes) }
+      const pools = await Promise.all(
+        indexers.map(async (indexer, shard) =>
+          samples[shard]!.hasLabels
+            ? indexer.ask({ type: 'sampleLabels', options: labels }, deadline)
+            : undefined,
+        ),
+      )
+      return JSON.stringify(withPools(drawn, fleet.workers, pools))
     },
     pays: async () => {
       const { router, tracker, askMsMax } = this.#parts.args
@@ -143,6 +153,16 @@ export class PageBuilder {
       return JSON.stringify(houseSection(view, this.#loopDelay.take()))
     },
   }
+}
+
+function joined(parts: readonly Int32Array[]): Int32Array {
+  const whole = new Int32Array(parts.reduce((length, part) => length + part.length, 0))
+  let at = 0
+  for (const part of parts) {
+    whole.set(part, at)
+    at += part.length
+  }
+  return whole
 }
 
 const SECTIONS: readonly { readonly name: SectionName; readonly everyMs: number }[] = [

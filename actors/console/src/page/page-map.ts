@@ -7,6 +7,7 @@
  * All holders are counted; the WORKERS_APART workers with most blocks are told apart.
  */
 
+import { chainSequence } from '@homing/blocks'
 import type { WorkerRecord } from '@homing/fleet'
 import type { HashPair, TreeSample, TreeSampleOptions } from '@homing/index'
 import { MAP_NODES, type MapNode, type MapSection } from '@homing/page'
@@ -20,8 +21,15 @@ export const MAP_SAMPLE: Omit<TreeSampleOptions, 'turn' | 'keysMax'> = {
   keysApartMax: WORKERS_APART,
 }
 
+/** The map, and the sequence hashes of the blocks of each of its nodes, pairs [lo, hi]. */
+export interface DrawnMap {
+  readonly section: MapSection
+  readonly sequenceHashes: readonly Int32Array[]
+}
+
 interface Block {
-  readonly hash: string
+  /** Local hash. */
+  readonly hash: HashPair
   readonly parent: Block | undefined
   readonly children: Map<string, Block>
   /** Positions of those that are told apart. */
@@ -34,7 +42,8 @@ interface Block {
 /** Position of a worker slot among the workers that are told apart; undefined: it is not. */
 type PositionOf = (slot: number) => number | undefined
 
-export function mapSection(workers: readonly WorkerRecord[], shards: readonly TreeSample[]): MapSection {
+/** Without anything of pools: see `withPools`. */
+export function drawMap(workers: readonly WorkerRecord[], shards: readonly TreeSample[]): DrawnMap {
   const keys = workers.flatMap(({ keys }) => keys)
   const apart = workersApart(keys, shards)
   const positions = new Map(apart.map(({ workerSlot }, at) => [workerSlot, at]))
@@ -44,14 +53,17 @@ export function mapSection(workers: readonly WorkerRecord[], shards: readonly Tr
   // A worker that was never reached has told none.
   const sizes = new Set(workers.flatMap(({ blockSizeTokens }) => blockSizeTokens?.value ?? []))
   const [size] = sizes
-  return {
+  const { nodes, sequenceHashes } = nodesOf(tree.root)
+  const section: MapSection = {
     block_size: sizes.size === 1 && size !== undefined ? size : null,
     blocks: tree.root.blocks,
     is_whole: shards.every(({ stride }) => stride === 1),
     workers: apart.map(({ key }) => key),
     workers_total: keys.length,
-    nodes: nodesOf(tree.root),
+    nodes,
+    pools: null,
   }
+  return { section, sequenceHashes }
 }
 
 type Key = WorkerRecord['keys'][number]
@@ -81,7 +93,7 @@ function merge(tree: Tree, { segments }: TreeSample, positionOf: PositionOf): vo
     let at = parent < 0 ? tree.root : rows[parent]![parentBlocks - 1]!
     const row: Block[] = []
     for (const [slot, hash] of hashes.entries()) {
-      at = tree.child(at, textOf(hash))
+      at = tree.child(at, hash)
       at.blocks += copies[slot]!
       at.holdersTotal += holdersTotal[slot]!
       rest[position]! -= copies[slot]!
@@ -109,16 +121,17 @@ function merge(tree: Tree, { segments }: TreeSample, positionOf: PositionOf): vo
 
 /** Blocks by what is before them. */
 class Tree {
-  readonly root: Block = blockOf('', undefined)
+  readonly root: Block = blockOf([0, 0], undefined)
   /** Parents before their children. */
   readonly #blocks: Block[] = []
 
   /** Makes it if there is none. */
-  child(parent: Block, hash: string): Block {
-    let block = parent.children.get(hash)
+  child(parent: Block, hash: HashPair): Block {
+    const name = textOf(hash)
+    let block = parent.children.get(name)
     if (block === undefined) {
       block = blockOf(hash, parent)
-      parent.children.set(hash, block)
+      parent.children.set(name, block)
       this.#blocks.push(block)
     }
     return block
@@ -135,39 +148,46 @@ class Tree {
 }
 
 /** The heaviest, parents first; blocks in a row with the same holders are one node. */
-function nodesOf(root: Block): readonly MapNode[] {
+function nodesOf(root: Block): { readonly nodes: readonly MapNode[]; readonly sequenceHashes: Int32Array[] } {
   const nodes: MapNode[] = []
+  const sequenceHashes: Int32Array[] = []
   let waiting = [...root.children.values()].map(block => ({ block, parent: -1, depth: 0 }))
   while (waiting.length > 0 && nodes.length < MAP_NODES) {
     waiting.sort((one, other) => other.block.blocks - one.block.blocks)
     const { block, parent, depth } = waiting.shift()!
     let last = block
-    let length = 1
+    const locals = [...block.hash]
     for (;;) {
       const [only] = last.children.values()
       if (last.children.size !== 1 || only === undefined || !isSame(only, block)) break
       last = only
-      length++
+      locals.push(...only.hash)
     }
+    const length = locals.length / 2
+    const above = sequenceHashes[parent]?.subarray(-2)
+    sequenceHashes.push(
+      chainSequence(Int32Array.from(locals), length, above && { lo: above[0]!, hi: above[1]! }),
+    )
     nodes.push({
       parent,
-      hash: block.hash,
+      hash: textOf(block.hash),
       depth,
       length,
       holders: [...block.holders].sort((one, other) => one - other),
       holders_total: block.holdersTotal,
       blocks: block.blocks,
       by_worker: denseOf(block.byWorker),
+      pools: null,
     })
     const position = nodes.length - 1
     waiting = waiting.concat(
       [...last.children.values()].map(child => ({ block: child, parent: position, depth: depth + length })),
     )
   }
-  return nodes
+  return { nodes, sequenceHashes }
 }
 
-function blockOf(hash: string, parent: Block | undefined): Block {
+function blockOf(hash: HashPair, parent: Block | undefined): Block {
   return {
     hash,
     parent,

@@ -7,7 +7,7 @@ import type { WorkerRecord } from '@homing/fleet'
 import { BlockIndex } from '@homing/index'
 import { MAP_NODES, type MapSection } from '@homing/page'
 import t from 'tap'
-import { MAP_SAMPLE, mapSection } from '../../src/page/page-map.ts'
+import { drawMap, MAP_SAMPLE } from '../../src/page/page-map.ts'
 
 const fleetOf = (keys: number, blockSizes: readonly number[] = []): readonly WorkerRecord[] =>
   Array.from({ length: keys }, (_, workerSlot) => ({
@@ -51,7 +51,7 @@ function mapOf(
     }
     return index.sampleTree({ ...MAP_SAMPLE, turn, keysMax })
   })
-  return mapSection(workers, shards)
+  return drawMap(workers, shards).section
 }
 
 const range = (first: number, length: number): number[] => Array.from({ length }, (_, at) => first + at)

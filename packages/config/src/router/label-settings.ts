@@ -12,6 +12,16 @@ export const labelSettings = [
     help: 'Memory for labels of blocks (experts of MoE models, states in pooled memory), divided evenly among the shards of the index. It is taken from the system as it fills. Labels that find no room are left out and counted. 0 keeps none.',
   },
   {
+    ...shared.labelRecordsPerBlock,
+    group: 'KV events and index',
+    help: 'Worker keys that say something of one labelled block, on the average: --label-bytes is divided by it. More for fleets that share prompts, where homing_index_label_records_used_ratio is near 1 before that of blocks.',
+  },
+  {
+    ...shared.labelWorkersShare,
+    group: 'KV events and index',
+    help: 'Part of --label-bytes for lists of workers that reach pooled blocks, each different list once (homing_index_label_workers_used_ratio). A pooled block whose list finds no room is reached by its own worker alone.',
+  },
+  {
     key: 'moeHitWeight',
     name: 'router-moe-hit-weight',
     group: 'KV events and index',

@@ -17,6 +17,21 @@ export const LABEL_COLUMNS: readonly Column[] = [
     'Most memory that labels of blocks may use (--label-bytes).',
     labels => labels.bytesLimit,
   ],
+  [
+    'homing_index_label_blocks_used_ratio',
+    'Part in use of the room for labelled blocks: at 1 further ones are refused (--label-bytes).',
+    labels => labels.fullness.blocks,
+  ],
+  [
+    'homing_index_label_records_used_ratio',
+    'Part in use of the room for what worker keys say of blocks (--label-records-per-block).',
+    labels => labels.fullness.records,
+  ],
+  [
+    'homing_index_label_workers_used_ratio',
+    'Part in use of the room for lists of workers that reach pooled blocks (--label-workers-share).',
+    labels => labels.fullness.workers,
+  ],
   ['homing_index_labelled_blocks', 'Blocks with an expert.', labels => labels.labelledBlocks],
   [
     'homing_index_pooled_blocks',
@@ -46,7 +61,7 @@ export const LABEL_COLUMNS: readonly Column[] = [
   ],
   [
     'homing_index_refused_labels_total',
-    'Blocks whose labels found no room (--label-bytes).',
+    'Blocks whose labels, or the workers that reach them, found no room (--label-bytes).',
     labels => labels.refused + labels.transitions.full,
   ],
   [

@@ -22,6 +22,11 @@ export interface LabelRecord {
   readonly isHeld: boolean
 }
 
+/** A record, and whose it is: ORPHAN_SLOT where that worker has left. */
+export interface PlacedRecord extends LabelRecord {
+  readonly workerSlot: number
+}
+
 /** `unknown`: there is no such block, and nothing says where it would be. `full`: it found no room. */
 export type TransitionOutcome = 'changed' | 'illegal' | 'unknown' | 'full'
 
@@ -31,6 +36,8 @@ export interface LabelStats {
   readonly blocks: number
   readonly labelledBlocks: number
   readonly records: number
+  /** How much of the room is used, 0 … 1: for blocks, for records, for lists of workers. */
+  readonly fullness: { readonly blocks: number; readonly records: number; readonly workers: number }
   /** By state code. */
   readonly byState: readonly number[]
   /** Pooled records of workers that have left. */

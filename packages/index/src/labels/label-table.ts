@@ -15,7 +15,14 @@
  *           over all records, only if the worker slot has any.
  */
 
-import type { LabelInput, LabelRecord, LabelStats, PoolPlace, TransitionOutcome } from './label-record.ts'
+import type {
+  LabelInput,
+  LabelRecord,
+  LabelStats,
+  PlacedRecord,
+  PoolPlace,
+  TransitionOutcome,
+} from './label-record.ts'
 import {
   B_EXPERT,
   B_FLAGS,
@@ -227,23 +234,75 @@ export class LabelTable {
     const idsBySet = new Map<number, Int32Array>()
     for (let record = 1; record <= this.#touchedRecords; record++) {
       if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
-      const set = this.#record(record, R_SET)
-      const workerIds = idsBySet.get(set) ?? this.#sets.idsOf(set)
-      idsBySet.set(set, workerIds)
-      const block = this.#record(record, R_BLOCK)
-      const flags = this.#record(record, R_FLAGS)
-      yield {
-        engineHash: [this.#record(record, R_ENGINE), this.#record(record, R_ENGINE + 1)],
-        sequenceHash: [this.#block(block, B_SEQUENCE), this.#block(block, B_SEQUENCE + 1)],
-        moe: this.#moeOf(block),
-        place: {
-          state: this.#record(record, R_STATE) as PoolStateCode,
-          poolId: (flags & HAS_POOL) === 0 ? undefined : this.#record(record, R_POOL) >>> 0,
-          workerIds,
-        },
-        isHeld: (flags & IS_HELD) !== 0,
-      }
+      yield this.#read(record, idsBySet)
     }
+  }
+
+  /** What a worker slot has said of a block; undefined: nothing. */
+  recordOf(workerSlot: number, low: number, high: number): LabelRecord | undefined {
+    const record = this.#find(workerSlot, low, high)
+    return record === 0 ? undefined : this.#read(record, new Map())
+  }
+
+  /**
+   * What a worker slot has said, in parts: the records in `placesMax` places from `from` on (0 at first), and
+   * where the next part begins; undefined: nowhere. Records that come and go meanwhile may be in no part.
+   */
+  recordsFrom(
+    workerSlot: number,
+    from: number,
+    placesMax: number,
+  ): { readonly records: readonly LabelRecord[]; readonly next: number | undefined } {
+    if (!this.has(workerSlot)) return { records: [], next: undefined }
+    const end = Math.min(this.#touchedRecords, from + placesMax)
+    const idsBySet = new Map<number, Int32Array>()
+    const records: LabelRecord[] = []
+    for (let record = from + 1; record <= end; record++) {
+      if (this.#record(record, R_BLOCK) === 0 || this.#record(record, R_SLOT) !== workerSlot) continue
+      records.push(this.#read(record, idsBySet))
+    }
+    return { records, next: end < this.#touchedRecords ? end : undefined }
+  }
+
+  /** Forgets what a worker slot has said of a block. */
+  forget(workerSlot: number, low: number, high: number): void {
+    const record = this.#find(workerSlot, low, high)
+    if (record !== 0) this.#write(() => this.#drop(record))
+  }
+
+  /**
+   * Every `stride`-th record, from the one at `first` on, of all worker slots; `idsBySet` as in `recordsAt`.
+   */
+  *everyNth(
+    first: number,
+    stride: number,
+    idsBySet: Map<number, Int32Array>,
+  ): Generator<PlacedRecord, void, undefined> {
+    for (let record = 1 + first; record <= this.#touchedRecords; record += stride) {
+      if (this.#record(record, R_BLOCK) === 0) continue
+      yield { ...this.#read(record, idsBySet), workerSlot: this.#record(record, R_SLOT) }
+    }
+  }
+
+  /**
+   * The records of the block with this sequence hash. `idsBySet`: the workers of sets that were read, to be
+   * added to, so that records with the same workers have the same array of them.
+   */
+  *recordsAt(
+    low: number,
+    high: number,
+    idsBySet: Map<number, Int32Array>,
+  ): Generator<PlacedRecord, void, undefined> {
+    const block = this.#findBlock(low, high)
+    let record = block === 0 ? 0 : this.#block(block, B_RECORD)
+    for (; record !== 0; record = this.#record(record, R_NEXT)) {
+      yield { ...this.#read(record, idsBySet), workerSlot: this.#record(record, R_SLOT) }
+    }
+  }
+
+  /** Places of records that were ever used: where `everyNth` looks. */
+  get recordPlaces(): number {
+    return this.#touchedRecords
   }
 
   stats(): LabelStats {
@@ -256,6 +315,11 @@ export class LabelTable {
       blocks,
       labelledBlocks: this.#words[L_LABELLED]!,
       records,
+      fullness: {
+        blocks: share(blocks, this.#blocksMax),
+        records: share(records, this.#recordsMax),
+        workers: share(nodes, this.#words[L_NODES_MAX]!),
+      },
       byState: [...this.#byState],
       orphans: this.#bySlot.get(ORPHAN_SLOT) ?? 0,
       transitions: { ...this.#transitions },
@@ -345,6 +409,25 @@ export class LabelTable {
   #refuse(): false {
     this.#refused++
     return false
+  }
+
+  #read(record: number, idsBySet: Map<number, Int32Array>): LabelRecord {
+    const set = this.#record(record, R_SET)
+    const workerIds = idsBySet.get(set) ?? this.#sets.idsOf(set)
+    idsBySet.set(set, workerIds)
+    const block = this.#record(record, R_BLOCK)
+    const flags = this.#record(record, R_FLAGS)
+    return {
+      engineHash: [this.#record(record, R_ENGINE), this.#record(record, R_ENGINE + 1)],
+      sequenceHash: [this.#block(block, B_SEQUENCE), this.#block(block, B_SEQUENCE + 1)],
+      moe: this.#moeOf(block),
+      place: {
+        state: this.#record(record, R_STATE) as PoolStateCode,
+        poolId: (flags & HAS_POOL) === 0 ? undefined : this.#record(record, R_POOL) >>> 0,
+        workerIds,
+      },
+      isHeld: (flags & IS_HELD) !== 0,
+    }
   }
 
   #moeOf(block: number): MoeLabel | undefined {
@@ -613,4 +696,9 @@ export class LabelTable {
     change()
     Atomics.add(this.#words, L_VERSION, 1)
   }
+}
+
+/** What has no room is full. */
+function share(used: number, max: number): number {
+  return max === 0 ? 1 : used / max
 }

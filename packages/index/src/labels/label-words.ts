@@ -74,31 +74,38 @@ export const N_LIFE = 3
 export const N_IDS = 4
 export const NODE_IDS = (NODE_WORDS - N_IDS) / 2
 
-/** Records for each block, on the average; and the part of the memory for worker sets. */
-const RECORDS_PER_BLOCK = 2
-const NODES_SHARE = 1 / 16
+/** What a memory of labels is divided by. */
+export interface LabelShape {
+  /** Worker keys that say something of one block, on the average; 1 … 16. */
+  readonly recordsPerBlock: number
+  /** Part of the memory for lists of workers that reach pooled blocks; 0 … 0.5. */
+  readonly workersShare: number
+}
+
+export const LABEL_SHAPE: LabelShape = { recordsPerBlock: 2, workersShare: 1 / 16 }
 
 /** The least memory that holds labels. */
 export const LABEL_BYTES_MIN = 4096
 
 /** An empty memory of at most `bytes`. Throws RangeError below LABEL_BYTES_MIN. */
-export function createLabelMemory(bytes: number): LabelMemory {
+export function createLabelMemory(bytes: number, shape: LabelShape = LABEL_SHAPE): LabelMemory {
+  const { recordsPerBlock, workersShare } = shape
   if (!(bytes >= LABEL_BYTES_MIN)) {
     throw new RangeError(`cannot keep labels in ${bytes} bytes: use at least ${LABEL_BYTES_MIN}`)
   }
   const words = Math.floor(bytes / 4) - LABEL_HEADER_WORDS
-  const nodesMax = Math.floor((words * NODES_SHARE) / NODE_WORDS)
-  const perBlock = BLOCK_WORDS + RECORDS_PER_BLOCK * RECORD_WORDS + 2
+  const nodesMax = Math.floor((words * workersShare) / NODE_WORDS)
+  const perBlock = BLOCK_WORDS + recordsPerBlock * RECORD_WORDS + 2
   const blocksMax = Math.floor((words - nodesMax * NODE_WORDS) / perBlock)
   const buckets = 2 ** Math.floor(Math.log2(blocksMax))
   const engineBase = LABEL_HEADER_WORDS + buckets
   const blockBase = engineBase + buckets
   const recordBase = blockBase + blocksMax * BLOCK_WORDS
-  const nodeBase = recordBase + RECORDS_PER_BLOCK * blocksMax * RECORD_WORDS
+  const nodeBase = recordBase + recordsPerBlock * blocksMax * RECORD_WORDS
   const memory = new SharedArrayBuffer(4 * (nodeBase + nodesMax * NODE_WORDS))
   const header = new Int32Array(memory, 0, LABEL_HEADER_WORDS)
   header[L_BLOCKS_MAX] = blocksMax
-  header[L_RECORDS_MAX] = RECORDS_PER_BLOCK * blocksMax
+  header[L_RECORDS_MAX] = recordsPerBlock * blocksMax
   header[L_NODES_MAX] = nodesMax
   header[L_BUCKETS] = buckets
   header[L_ENGINE_BASE] = engineBase
@@ -106,6 +113,17 @@ export function createLabelMemory(bytes: number): LabelMemory {
   header[L_RECORD_BASE] = recordBase
   header[L_NODE_BASE] = nodeBase
   return memory
+}
+
+/** Makes a memory empty again, whatever its last writer left; readers look again meanwhile. */
+export function clearLabelMemory(memory: LabelMemory): void {
+  const words = new Int32Array(memory)
+  const version = Atomics.load(words, L_VERSION) | 1
+  Atomics.store(words, L_VERSION, version)
+  Atomics.store(words, L_LABELLED, 0)
+  Atomics.store(words, L_POOLED, 0)
+  words.fill(0, LABEL_HEADER_WORDS)
+  Atomics.store(words, L_VERSION, (version + 1) | 0)
 }
 
 /** The bucket of a sequence hash: of 64 bits that are random already. */
