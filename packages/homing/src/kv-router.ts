@@ -34,6 +34,7 @@ const OF_PORTS = [
   'host',
   'port',
   'adminPort',
+  'metricsPort',
   'gatewayThreads',
   'pickerPort',
   'pickerHealthPort',
